@@ -9,6 +9,7 @@
 //! write instead. All faults are reported, not the first one.
 
 mod access;
+mod append;
 mod client;
 mod export;
 mod fault;
@@ -27,6 +28,7 @@ mod units;
 mod words;
 
 pub use access::{Access, Member, OnHost, Who};
+pub use append::NewShare;
 pub use client::Client;
 pub use export::Export;
 pub use fault::{Fault, Faults, Place};

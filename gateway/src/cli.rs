@@ -7,7 +7,6 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use crate::admin::show::Asked;
 use crate::bench::BenchArgs;
@@ -57,6 +56,8 @@ enum Command {
     Drain(OrderArgs),
     /// Change what the running daemon logs, until its next reload
     Log(LogArgs),
+    /// A token that begins one session on the status page, in which files are closed, clients sent away, users and shares added
+    AdminToken(OrderArgs),
     /// Is the configuration sound, and what does a client type for every address?
     Check(CheckArgs),
     /// Serve a temporary folder on loopback and move files through every protocol; no configuration
@@ -302,6 +303,7 @@ pub fn main() -> ExitCode {
         Command::Disconnect(args) => disconnect(args),
         Command::Drain(args) => drain(args),
         Command::Log(args) => log(args),
+        Command::AdminToken(args) => admin_token(args),
         Command::Check(args) => check(args),
         Command::Demo(args) => demo(&args),
         Command::Bench(args) => crate::bench::run(*args).map_err(Failure::Work),
@@ -334,8 +336,10 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 
 fn serve(mut configuration: Configuration) -> Result<(), Failure> {
     configuration.or_file(Path::new(place::USUAL_FILE));
-    let load: Load = Arc::new(move || configuration.clone().load());
-    let settings = load()?;
+    let load = Load::new(configuration.config.clone(), move |file| {
+        Configuration { config: file.map(Path::to_owned), ..configuration.clone() }.load()
+    });
+    let settings = load.now()?;
     // Before there are other threads that serve. Where no share lets anybody act as root, nobody may make devices: the process
     // need not be able to.
     if !people::make_root(&settings) {
@@ -393,6 +397,15 @@ fn drain(OrderArgs { told: daemon, json }: OrderArgs) -> Result<(), Failure> {
 fn log(LogArgs { filter, told: daemon }: LogArgs) -> Result<(), Failure> {
     let done = runtime()?.block_on(control::log(&daemon.state(), &filter));
     told(done.map(|()| format!("the daemon logs {filter} until its next reload")))
+}
+
+fn admin_token(OrderArgs { told: daemon, json }: OrderArgs) -> Result<(), Failure> {
+    let given = runtime()?.block_on(control::admin_token(&daemon.state()));
+    if let (Ok(given), false) = (&given, json) {
+        // Beside the token, so that a program reads that alone.
+        eprintln!("enter this at http://{}/ within {} minutes:", given.page, given.seconds / 60);
+    }
+    told(given.map(|given| if json { serde_json::json!(given).to_string() } else { given.token }))
 }
 
 fn demo(args: &DemoArgs) -> Result<(), Failure> {

@@ -8,23 +8,51 @@
 //! and to whoever asked for it.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{Faults, Settings};
+use config::{Faults, NewShare, Settings};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::control::{Control, Drained, Order};
+use crate::control::{Control, Desk, Drained, Order, adding};
 use crate::logs;
 use crate::manager::Manager;
 use crate::reload::{Changes, Refusal};
 use crate::serve::{self, Running};
 
+type Read = dyn Fn(Option<&Path>) -> Result<Settings, Faults> + Send + Sync;
+
 /// Reads file and options anew.
-pub type Load = Arc<dyn Fn() -> Result<Settings, Faults> + Send + Sync>;
+#[derive(Clone)]
+pub struct Load {
+    /// The configuration file, where there is one.
+    pub file: Option<PathBuf>,
+    read: Arc<Read>,
+}
+
+impl Load {
+    /// `read` reads a file, where it is given one, and lays the options over it.
+    pub fn new(
+        file: Option<PathBuf>,
+        read: impl Fn(Option<&Path>) -> Result<Settings, Faults> + Send + Sync + 'static,
+    ) -> Self {
+        Self { file, read: Arc::new(read) }
+    }
+
+    /// Reads the configuration. Blocks.
+    pub fn now(&self) -> Result<Settings, Faults> {
+        self.of(self.file.as_deref())
+    }
+
+    /// The configuration, if another file were its file. Blocks.
+    pub(crate) fn of(&self, file: Option<&Path>) -> Result<Settings, Faults> {
+        (self.read)(file)
+    }
+}
 
 /// Serves until it is told to end.
 pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
@@ -34,7 +62,7 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
     let mut hangup = on(SignalKind::hangup())?;
     let manager = Arc::new(Manager::start()?);
     let mut running = serve::start(settings).await?;
-    let mut control = Control::open(running.run.folder.as_deref(), running.source.clone());
+    let (_control, mut orders) = listen(&mut running)?;
     // A reader that has gone, or no room for it, is no reason not to serve.
     let _ = writeln!(io::stdout(), "headgate ready{}", running.endpoints());
     if io::stdout().is_terminal() {
@@ -47,7 +75,7 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
             () = either(&mut ends) => break None,
             _ = hangup.recv() => drop(reload(&mut running, &load, &manager).await),
             () = running.users_changed() => follow_users(&mut running).await,
-            Some(order) = control.orders.recv() => match order {
+            Some(order) = orders.recv() => match order {
                 Order::Reload(answer) => {
                     // Whoever asked may have gone.
                     let _ = answer.send(reload(&mut running, &load, &manager).await);
@@ -57,6 +85,10 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
                     tracing::info!(%filter, "log levels changed until the next reload");
                     // Whoever asked may have gone.
                     let _ = answer.send(());
+                }
+                Order::AddShare(new, answer) => {
+                    // Whoever asked may have gone.
+                    let _ = answer.send(add_share(&mut running, &load, &manager, new).await);
                 }
                 Order::Files(answer) => running.tell_held_files(answer),
                 Order::Close(what, answer) => running.close_for(what, answer),
@@ -82,7 +114,7 @@ async fn reload(running: &mut Running, load: &Load, manager: &Manager) -> Result
     let time = NotifyState::monotonic_usec_now();
     manager.tell([Some(NotifyState::Reloading), time.ok()].into_iter().flatten().collect());
     let load = load.clone();
-    let read = tokio::task::spawn_blocking(move || load()).await;
+    let read = tokio::task::spawn_blocking(move || load.now()).await;
     let done = match read {
         Ok(Ok(settings)) => running.reload(settings).await,
         Ok(Err(faults)) => Err(Refusal::Faults(faults)),
@@ -94,6 +126,36 @@ async fn reload(running: &mut Running, load: &Load, manager: &Manager) -> Result
     }
     manager.tell(vec![NotifyState::Ready]);
     done
+}
+
+/// Writes one more share into the file and goes over to that, or leaves both as they are.
+async fn add_share(
+    running: &mut Running,
+    load: &Load,
+    manager: &Manager,
+    new: NewShare,
+) -> Result<Changes, Refusal> {
+    let writer = load.clone();
+    let written = tokio::task::spawn_blocking(move || adding::write(&writer, &new)).await;
+    let replaced = written.map_err(|e| Refusal::Failed(e.to_string()))??;
+    let done = reload(running, load, manager).await;
+    if done.is_err() {
+        // A panic of it is in the log.
+        let _ = tokio::task::spawn_blocking(move || replaced.put_back()).await;
+    }
+    done
+}
+
+/// Opens the control socket, and takes the other end of the way that orders go.
+fn listen(running: &mut Running) -> Result<(Control, mpsc::Receiver<Order>), String> {
+    let orders = running.received.take().ok_or("its orders are taken by another loop")?;
+    let desk = Desk {
+        source: running.source.clone(),
+        orders: running.orders.clone(),
+        logins: running.logins.clone(),
+        page: running.admin,
+    };
+    Ok((Control::open(running.run.folder.as_deref(), desk), orders))
 }
 
 fn one_line(text: &dyn std::fmt::Display) -> String {

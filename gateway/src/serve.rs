@@ -24,7 +24,7 @@ use nfsrdma::server::Server;
 use nfsrdma::source_port::Asked;
 use nfsrdma::v4;
 use rdma_transport::limits::{RPCRDMA_CREDITS, RPCRDMA_CREDITS_REVERSE};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use vfs::keeper::Keeper;
@@ -32,6 +32,8 @@ use vfs::local::SealKey;
 use vfs::namespace::{Namespace, Share};
 
 use crate::accept::{Front, Shared};
+use crate::admin::actions::Actions;
+use crate::admin::logins::Logins;
 use crate::admin::snapshot::SharedSource;
 use crate::admin::usage::Spaces;
 use crate::admin::{self, daemon::Daemon};
@@ -39,6 +41,7 @@ use crate::admission::{Admission, Most};
 use crate::boot::{self, Run};
 use crate::control::ending::{self, Client, Disconnected, What};
 use crate::control::files::{self, HeldFiles};
+use crate::control::{Order, Orders};
 use crate::descriptors::Descriptors;
 use crate::doors::{Doors, Served, Service};
 use crate::shares::ShareSet;
@@ -90,6 +93,10 @@ pub struct Running {
     pub admin: Option<SocketAddr>,
     /// What it is doing.
     pub(crate) source: SharedSource,
+    /// The way to the main loop, and its other end until there is one.
+    pub(crate) orders: Orders,
+    pub(crate) received: Option<mpsc::Receiver<Order>>,
+    pub(crate) logins: Arc<Logins>,
     pub(crate) settings: Settings,
     pub(crate) shares: ShareSet,
     pub(crate) servers: Arc<Servers>,
@@ -292,7 +299,9 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         served: doors.served().clone(),
         spaces: spaces.clone(),
     });
-    let (admin, admin_task) = serve_admin(&settings, source.clone()).await?;
+    let ((orders, received), logins) = (Orders::new(), Arc::<Logins>::default());
+    let actions = Actions::new(orders.clone(), logins.clone(), book.clone(), run.folder.clone());
+    let (admin, admin_task) = serve_admin(&settings, source.clone(), actions).await?;
     doors.commit(&settings, with_smb, step, &[]).await;
     let servers = Arc::new(Servers { namespace, nfs, smb, book, users_changed: Notify::new() });
     servers.limit(&settings);
@@ -312,6 +321,9 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         smb_direct: Vec::new(),
         admin,
         source,
+        orders,
+        received: Some(received),
+        logins,
         settings,
         shares,
         servers,
@@ -329,12 +341,13 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
 async fn serve_admin(
     settings: &Settings,
     source: SharedSource,
+    actions: Actions,
 ) -> Result<(Option<SocketAddr>, JoinSet<()>), String> {
     let mut task = JoinSet::new();
     let Some(listener) = admin::listen(settings.admin).await? else { return Ok((None, task)) };
     let at = listener.local_addr().map_err(|e| e.to_string())?;
     let access = admin::access::Access::new(&settings.admin_clients);
-    task.spawn(admin::serve(listener, source, access));
+    task.spawn(admin::serve(listener, source, access, actions));
     Ok((Some(at), task))
 }
 

@@ -85,19 +85,38 @@ fn add(state: &Path, args: AddArgs) -> Result<(), String> {
         None => first_line(io::stdin().lock())?,
     };
     let identity = Identity { uid: args.uid, gid: args.gid, groups: args.groups };
-    let (cred, known) = resolve(&args.name, &identity)?;
-    let Identity { uid, gid, groups } = identity;
-    let entry = Entry { name: args.name.clone(), hash: NtHash::of(&password), uid, gid, groups };
-    let replaced = change_database(state, |d| Ok(d.put(entry)))?;
-    let done = if replaced { "changed" } else { "added" };
-    say!("{done} {}: uid {}, gid {}", args.name, cred.uid, cred.gid);
-    if !known {
-        eprintln!(
-            "warning: the host has no user `{}`; files will belong to uid {}; give another by --uid NUMBER",
-            args.name, cred.uid
-        );
+    let done = put(state, &args.name, &password, identity)?;
+    say!("{}", done.what);
+    if let Some(warning) = done.warning {
+        eprintln!("warning: {warning}; give another by --uid NUMBER");
     }
     Ok(())
+}
+
+/// What became of a user who was given a password.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Done {
+    /// One line.
+    pub(crate) what: String,
+    /// One line on what may be a mistake.
+    pub(crate) warning: Option<String>,
+}
+
+/// Adds a user to the database, or gives one another password. Blocks.
+pub(crate) fn put(
+    state: &Path,
+    name: &str,
+    password: &str,
+    identity: Identity,
+) -> Result<Done, String> {
+    let (cred, known) = resolve(name, &identity)?;
+    let Identity { uid, gid, groups } = identity;
+    let entry = Entry { name: name.to_owned(), hash: NtHash::of(password), uid, gid, groups };
+    let replaced = change_database(state, |d| Ok(d.put(entry)))?;
+    let done = if replaced { "changed" } else { "added" };
+    let warning = (!known)
+        .then(|| format!("the host has no user `{name}`; files will belong to uid {}", cred.uid));
+    Ok(Done { what: format!("{done} {name}: uid {}, gid {}", cred.uid, cred.gid), warning })
 }
 
 fn list(state: &Path, json: bool) -> Result<(), String> {

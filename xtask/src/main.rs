@@ -1,6 +1,7 @@
 //! Developer commands: `cargo xtask test` runs everything, the rest are its parts.
 
 mod bench;
+mod browser;
 mod cleanroot;
 mod dashboard;
 mod deb;

@@ -1,20 +1,25 @@
 //! The status page in a real browser: a gateway with a thousand connections, and what Chromium makes of it.
 //!
-//! *Operation.* The page is loaded without a window, its scripts run, and the finished document is judged. `cargo xtask page
-//! --write` also takes the picture of the documentation, of a gateway under load.
+//! *Operation.* The page is loaded without a window, its scripts run, and the finished document is judged. Then an administrator
+//! acts by it ([`crate::browser`]). `cargo xtask page --write` takes the pictures of the documentation, of a gateway under load.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use crate::browser::Browser;
 use crate::lab;
 use crate::sh::{Outcome, Result, Tally, target_dir};
 
-const BROWSER: &str = "chromium-headless-shell";
+pub(crate) const BROWSER: &str = "chromium-headless-shell";
+/// What the gateway is started by; the page adds a share to it.
+const CONFIGURATION: &str = "shares:\n  - name: data\n    memory: true\n  - name: home\n    memory: true\n    squash: none\n\
+                             # of the page's test\nbind: 127.0.0.1\nadmin: 127.0.0.1:0\nnfs: {port: 0, rdma_port: 0}\n\
+                             smb: {port: 0, direct_port: 0}\n";
 /// Connections that the page shows.
 const CONNECTIONS: usize = 1000;
 /// Of these, rows that it shows at first.
@@ -72,7 +77,55 @@ pub(crate) fn tier() -> Result<Tally> {
     let hidden = refused.contains("ask for 127.0.0.1") && !refused.contains("data-id=");
     must("nothing for others", hidden, &refused);
     drop(clients);
+    let (page, load) = (format!("http://{}/", daemon.admin), daemon.holds_a_file()?);
+    let acted = act(&daemon, &page).map(drop).map_err(|e| format!("{e}; see {}", dir.display()));
+    tally.count("page/actions", acted);
+    wait(load)?;
     Ok(tally)
+}
+
+/// An administrator logs in, adds a share and a user, closes a file and sends a client away, by the page alone.
+fn act(daemon: &Daemon, page: &str) -> Result<Browser> {
+    let mut browser = Browser::open(page)?;
+    browser.until("document.getElementById('version')?.textContent !== ''")?;
+    let says =
+        |what: &str| format!("document.getElementById('done').textContent.includes({what:?})");
+    browser.enter("#login [name=token]", "no token")?;
+    browser.click("#login button")?;
+    browser.until(&says("admin-token"))?;
+    browser.value("document.querySelector('#login').reset()")?;
+    browser.enter("#login [name=token]", &daemon.token()?)?;
+    browser.click("#login button")?;
+    browser.until(&says("logged in"))?;
+    browser.enter("#add-user [name=name]", "ann")?;
+    browser.enter("#add-user [name=password]", "three words here")?;
+    browser.enter("#add-user [name=uid]", "1000")?;
+    browser.click("#add-user button")?;
+    browser.until(&says("added ann: uid 1000"))?;
+    browser.until("document.getElementById('accounts').textContent === 'ann'")?;
+    let folder = daemon.dir.join("archive");
+    fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
+    browser.enter("#add-share [name=name]", "archive")?;
+    browser.enter("#add-share [name=path]", &folder.display().to_string())?;
+    browser.click("#add-share [name=read_only]")?;
+    browser.click("#add-share button")?;
+    browser.until(&says("added the share archive"))?;
+    browser.until("document.getElementById('shares').textContent.includes('archive')")?;
+    let text = fs::read_to_string(daemon.dir.join("gw.yaml")).map_err(|e| e.to_string())?;
+    if !text.contains("# of the page's test\n") || !text.contains("  - name: archive\n") {
+        return Err(format!("the file is {text}"));
+    }
+    browser.until("document.querySelector('#files [data-act^=f]') !== null")?;
+    browser.click("#files [data-act^=f]")?;
+    browser.until("document.querySelector('#files .sure')?.textContent === 'really close?'")?;
+    browser.click("#files .sure")?;
+    browser.until(&says("closed /"))?;
+    // What refused the wrong token is the page's own doing.
+    browser.complaints.retain(|c| !c.contains("/login"));
+    if let Some(complaint) = browser.complaints.first() {
+        return Err(format!("the page complains: {complaint}"));
+    }
+    Ok(browser)
 }
 
 /// The picture of the documentation.
@@ -81,9 +134,16 @@ fn picture() -> Result<()> {
     let daemon = Daemon::start(&dir)?;
     let running = daemon.under_load()?;
     let page = format!("http://{}/", daemon.admin);
-    fs::create_dir_all("docs/images").map_err(|e| format!("docs/images: {e}"))?;
-    let file = "--screenshot=docs/images/status.png";
-    browse(&["--window-size=1400,1100", "--hide-scrollbars", file, &page])?;
+    let images = Path::new("docs/images");
+    fs::create_dir_all(images).map_err(|e| format!("docs/images: {e}"))?;
+    let held = daemon.holds_a_file()?;
+    let mut browser = act(&daemon, &page)?;
+    let desk = (1400, 1100);
+    browser.picture(&images.join("status.png"), desk, false, None)?;
+    browser.picture(&images.join("status-dark.png"), desk, true, Some("#admin"))?;
+    browser.picture(&images.join("status-phone.png"), (390, 844), false, Some("#admin"))?;
+    drop(browser);
+    wait(held)?;
     running.into_iter().try_for_each(wait)
 }
 
@@ -140,6 +200,7 @@ fn mount_call() -> Vec<u8> {
 /// A gateway on free ports.
 pub(crate) struct Daemon {
     child: Child,
+    dir: PathBuf,
     pub(crate) nfs: SocketAddr,
     nfs_rdma: SocketAddr,
     pub(crate) admin: SocketAddr,
@@ -150,10 +211,13 @@ impl Daemon {
         lab::gateway::build()?;
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let log = File::create(dir.join("gateway.log")).map_err(|e| e.to_string())?;
+        // What an earlier run left would be served, and its users known.
+        let _ = fs::remove_dir_all(dir.join("state"));
+        save(&dir.join("gw.yaml"), CONFIGURATION)?;
         let mut child = Command::new(lab::gateway::program())
-            .args(["serve", "--share", "data=mem:", "--share", "home=mem:,squash=none"])
-            .args(["--bind", "127.0.0.1", "--nfs-port", "0", "--nfs-rdma-port", "0"])
-            .args(["--admin", "127.0.0.1:0", "--state"])
+            .args(["serve", "--config"])
+            .arg(dir.join("gw.yaml"))
+            .arg("--state")
             .arg(dir.join("state"))
             .stdout(Stdio::piped())
             .stderr(log)
@@ -172,7 +236,9 @@ impl Daemon {
         };
         let found = (at("nfs"), at("nfs-rdma"), at("admin"));
         match found {
-            (Ok(nfs), Ok(nfs_rdma), Ok(admin)) => Ok(Self { child, nfs, nfs_rdma, admin }),
+            (Ok(nfs), Ok(nfs_rdma), Ok(admin)) => {
+                Ok(Self { child, dir: dir.to_owned(), nfs, nfs_rdma, admin })
+            }
             (Err(e), ..) | (_, Err(e), _) | (.., Err(e)) => {
                 let _ = child.kill();
                 Err(e)
@@ -182,6 +248,30 @@ impl Daemon {
 }
 
 impl Daemon {
+    /// A token for its page.
+    fn token(&self) -> Result<String> {
+        let mut command = Command::new(lab::gateway::program());
+        let given = command.args(["admin-token", "--state"]).arg(self.dir.join("state")).output();
+        let given = given.map_err(|e| e.to_string())?;
+        let text = String::from_utf8_lossy(&given.stdout).trim().to_owned();
+        if text.is_empty() {
+            Err(String::from_utf8_lossy(&given.stderr).into_owned())
+        } else {
+            Ok(text)
+        }
+    }
+
+    /// A client of NFS 4.2 that holds a file open for some seconds; it may be closed under it.
+    fn holds_a_file(&self) -> Result<Child> {
+        let target = format!("nfs://127.0.0.1:{}/home?version=4.2", self.nfs.port());
+        let load = Command::new(lab::gateway::program())
+            .args(["bench", &target, "--size", "16MiB", "--time", "20s", "--only", "random-read"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        load.map_err(|e| format!("bench: {e}"))
+    }
+
     /// Five kinds of load by TCP and by RDMA, 6 s each. The last ones are there still when this returns.
     pub(crate) fn under_load(&self) -> Result<Vec<Child>> {
         let load = |target: String, only: &str, time: &str| {

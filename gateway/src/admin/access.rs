@@ -41,8 +41,18 @@ impl Peer {
         Self { from: canonical(from), local, user: Arc::default() }
     }
 
+    /// The client's address.
+    pub(super) fn from(&self) -> IpAddr {
+        self.from.ip()
+    }
+
+    /// Both ends are loopback addresses: nobody else sees or changes what passes.
+    pub(super) fn is_here(&self) -> bool {
+        self.from.ip().is_loopback() && self.local.ip().to_canonical().is_loopback()
+    }
+
     /// The user whose socket the other end is, which is on this host. The error says why that is not known.
-    async fn user(&self) -> io::Result<u32> {
+    pub(super) async fn user(&self) -> io::Result<u32> {
         self.user.get_or_try_init(|| local_user::ADMIN.owner(self.from, self.local)).await.copied()
     }
 }

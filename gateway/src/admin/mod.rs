@@ -4,7 +4,7 @@
 //! works, `/readyz` while it takes connections and can write its state folder, and says why where it does not; [`listener`] bounds
 //! the connections. The rest is for those whom [`access`] admits: `/` is a page, `/status` its data in JSON, `/history` the last
 //! fifteen minutes, `/metrics` the text format of Prometheus. Everything is read when it is asked for; the data path pays for its
-//! counters only.
+//! counters only. What the page does, and for whom, is in [`actions`].
 //!
 //! *Memory.* One snapshot for each request under way; at most [`REQUESTS_MAX`] are. The history has a fixed size.
 //!
@@ -12,9 +12,11 @@
 //! without: files are worth more than figures.
 
 pub mod access;
+pub mod actions;
 pub mod daemon;
 pub mod history;
 pub mod listener;
+pub mod logins;
 pub mod metrics;
 pub mod operations;
 mod page;
@@ -38,6 +40,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use access::Access;
+use actions::Actions;
 use history::History;
 use snapshot::SharedSource;
 
@@ -68,7 +71,7 @@ pub async fn listen(admin: Admin) -> Result<Option<TcpListener>, String> {
 }
 
 /// Answers until the task is ended, and keeps the history.
-pub async fn serve(listener: TcpListener, source: SharedSource, access: Access) {
+pub async fn serve(listener: TcpListener, source: SharedSource, access: Access, actions: Actions) {
     let history = Arc::new(History::default());
     let past = history.clone();
     let guarded = Router::new()
@@ -78,13 +81,15 @@ pub async fn serve(listener: TcpListener, source: SharedSource, access: Access) 
         .route("/metrics", get(metrics))
         .route("/status", get(status))
         .route("/history", get(move || async move { Json(past.points()).into_response() }))
+        .with_state(source.clone())
+        .merge(actions.routes())
         .layer(axum::middleware::from_fn_with_state(access, access::check));
     let routes = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .merge(guarded)
-        .with_state(source.clone());
+        .with_state(source.clone())
+        .merge(guarded);
     tokio::select! {
         () = listener::serve(listener, routes) => {}
         () = history::keep(source, history) => {}

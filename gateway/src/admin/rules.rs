@@ -35,7 +35,8 @@ pub(super) fn refusals() -> Vec<&'static str> {
     // A credential of a flavor that is not served; one that cannot be read breaks the rule of that name.
     let of_calls = [nfsrdma::source_port::RULE, nfsrdma::violation::Violation::Credential.name()];
     let smb = smbd_core::refusal::Rule::NAMES;
-    [vfs::namespace::Refusal::NAMES, &[refused::SHARE_NAME], smb, &of_calls].concat()
+    let page = &super::actions::RULES;
+    [vfs::namespace::Refusal::NAMES, &[refused::SHARE_NAME], smb, &of_calls, page].concat()
 }
 
 /// What a rule is of.
@@ -47,7 +48,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 pub(super) const SILENT_STORAGE: &str = "silent-storage";
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 45] = [
+pub(super) const LIMITS: [&str; 48] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -93,6 +94,9 @@ pub(super) const LIMITS: [&str; 45] = [
     "admin-connections",
     "admin-header",
     "admin-local-user",
+    "admin-tokens",
+    "admin-sessions",
+    "admin-action",
 ];
 
 #[cfg(test)]

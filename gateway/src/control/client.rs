@@ -1,4 +1,4 @@
-//! `headgate status`, `reload`, `drain`, `log`, `files`, `close` and `disconnect`: one order to the running daemon.
+//! `headgate status`, `reload`, `drain`, `log`, `files`, `close`, `disconnect` and `admin-token`: one order to the running daemon.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use hyper::body::Bytes;
 use hyper::{Request, StatusCode};
 use tokio::net::UnixStream;
 
-use super::Drained;
 use super::ending::{Client, Disconnected, What};
 use super::files::HeldFiles;
+use super::{AdminToken, Drained};
 use crate::http;
 use crate::reload::Changes;
 
@@ -118,6 +118,11 @@ pub async fn disconnect(state: &Path, client: &Client, json: bool) -> Result<Str
     let text = order(state, "disconnect", client.to_string()).await?;
     let gone: Disconnected = parsed(&text)?;
     Ok(if json { text } else { gone.to_string() })
+}
+
+/// A token for actions on the status page.
+pub async fn admin_token(state: &Path) -> Result<AdminToken, Refused> {
+    parsed(&order(state, "admin-token", String::new()).await?)
 }
 
 /// Changes what the daemon logs.

@@ -1,9 +1,10 @@
 //! The control socket: a Unix socket in the state folder, by which `headgate reload`, `drain`, `log`, `files`, `close` and
-//! `disconnect` tell the daemon what to do, and `status` and `top` ask what it is doing.
+//! `disconnect` tell the daemon what to do, `status` and `top` ask what it is doing, and `admin-token` gets a token for the status
+//! page.
 //!
 //! *Operation.* HTTP/1.1 with one path for each order. An order goes to the daemon's main loop, which does one after the other; the
-//! answer says how it went. What it is doing is told beside all of them. Not the admin address: whoever may look at figures must
-//! not thereby change what is served, and an address can be reached by more than those who may.
+//! answer says how it went. What it is doing is told beside all of them. The status page gives some of these orders by the same way
+//! ([`orders`]), with a token of this socket: whoever may look at figures must not thereby change what is served.
 //!
 //! Only the user that the gateway runs as and the superuser are listened to; the kernel says who is there (`SO_PEERCRED`).
 //!
@@ -11,32 +12,39 @@
 //!
 //! *Errors.* A socket that cannot be made is done without, with a line in the log: signals do the same.
 
+pub(crate) mod adding;
 pub mod client;
 pub mod ending;
 pub mod files;
+pub mod orders;
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::connect_info::Connected;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::Json;
 use axum::routing::post;
 use axum::serve::IncomingStream;
 use config::LogFilter;
 use serde::{Deserialize, Serialize};
 use tokio::net::{UnixListener, UnixStream, unix};
-use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::admin::logins::{Logins, TOKEN_LIFE};
 use crate::admin::snapshot::SharedSource;
-use crate::reload::{Changes, Refusal};
+use crate::reload::Changes;
 use ending::{Client, Disconnected, What};
-use files::{HeldFile, HeldFiles};
+use files::HeldFiles;
+pub(crate) use orders::{By, NotDone, Orders};
+pub use orders::{Drained, Order};
 
 /// Bytes of an order at most: a choice of log levels, or the path of a file and the name of its share.
 const ORDER_MAX: usize = 8192;
@@ -46,49 +54,28 @@ pub fn path(state: &Path) -> PathBuf {
     state.join("control")
 }
 
-/// How a drain went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drained {
-    /// Connections that were open when it began.
-    pub connections: usize,
-    /// Connections that were cut because they took too long.
-    pub cut: usize,
+/// What orders are carried out with, and what is told beside them.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    /// What the daemon is doing.
+    pub(crate) source: SharedSource,
+    /// The way to its main loop.
+    pub(crate) orders: Orders,
+    /// Who may act by the status page.
+    pub(crate) logins: Arc<Logins>,
+    /// Where that page is, if it is served.
+    pub(crate) page: Option<SocketAddr>,
 }
 
-/// What the daemon is told to do, and where the answer goes.
+/// The socket, open as long as this is; `None` when there is none.
 #[derive(Debug)]
-pub enum Order {
-    /// Read the configuration again.
-    Reload(oneshot::Sender<Result<Changes, Refusal>>),
-    /// Finish what is under way and end.
-    Drain(oneshot::Sender<Drained>),
-    /// Log other lines; answered when that holds.
-    Log(LogFilter, oneshot::Sender<()>),
-    /// Tell who holds which file.
-    Files(oneshot::Sender<HeldFiles>),
-    /// Close what is held so; answered with what that was.
-    Close(What, oneshot::Sender<HeldFiles>),
-    /// End a client; answered with what it lost.
-    Disconnect(Client, oneshot::Sender<Disconnected>),
-}
-
-/// The socket, open as long as this is.
-#[derive(Debug)]
-pub struct Control {
-    /// What to do next.
-    pub orders: mpsc::Receiver<Order>,
-    /// Of the socket; `None` when there is none.
-    listening: Option<(PathBuf, JoinHandle<()>)>,
-    /// Kept, so that a control without a socket waits for ever.
-    _sender: mpsc::Sender<Order>,
-}
+pub struct Control(Option<(PathBuf, JoinHandle<()>)>);
 
 impl Control {
     /// Listens in this state folder, whose lock is held: a socket that is there is one that nobody serves.
-    pub fn open(folder: Option<&Path>, source: SharedSource) -> Self {
-        let (sender, orders) = mpsc::channel(1);
-        let listening = folder.map(path).and_then(|path| match listen(&path) {
-            Ok(listener) => Some((path, tokio::spawn(serve(listener, sender.clone(), source)))),
+    pub(crate) fn open(folder: Option<&Path>, desk: Desk) -> Self {
+        Self(folder.map(path).and_then(|path| match listen(&path) {
+            Ok(listener) => Some((path, tokio::spawn(serve(listener, desk)))),
             Err(error) => {
                 tracing::warn!(
                     path = %path.display(), %error,
@@ -96,14 +83,13 @@ impl Control {
                 );
                 None
             }
-        });
-        Self { orders, listening, _sender: sender }
+        }))
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
-        if let Some((path, task)) = &self.listening {
+        if let Some((path, task)) = &self.0 {
             task.abort();
             // The next run removes what stays.
             let _ = std::fs::remove_file(path);
@@ -149,7 +135,8 @@ impl axum::serve::Listener for Own {
     }
 }
 
-async fn serve(listener: UnixListener, orders: mpsc::Sender<Order>, source: SharedSource) {
+async fn serve(listener: UnixListener, desk: Desk) {
+    let Desk { source, orders, .. } = desk.clone();
     let status = post(|State(source): State<SharedSource>| async move { Json(source.snapshot()) });
     let routes = Router::new()
         .route("/reload", post(reload))
@@ -160,7 +147,8 @@ async fn serve(listener: UnixListener, orders: mpsc::Sender<Order>, source: Shar
         .route("/disconnect", post(disconnect))
         .layer(DefaultBodyLimit::max(ORDER_MAX))
         .with_state(orders)
-        .merge(Router::new().route("/status", status).with_state(source));
+        .merge(Router::new().route("/status", status).with_state(source))
+        .merge(Router::new().route("/admin-token", post(admin_token)).with_state(desk));
     // `/proc/self` belongs to the effective user.
     let uid = std::fs::metadata("/proc/self").map_or(0, |m| m.uid());
     let routes = routes.into_make_service_with_connect_info::<Caller>();
@@ -169,141 +157,78 @@ async fn serve(listener: UnixListener, orders: mpsc::Sender<Order>, source: Shar
     }
 }
 
-/// Who gives an order, for the log.
-#[derive(Clone, Copy, Debug, Default)]
-struct Caller {
-    uid: u32,
-    pid: i32,
-}
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug)]
+struct Caller(By);
 
 impl Connected<IncomingStream<'_, Own>> for Caller {
     fn connect_info(stream: IncomingStream<'_, Own>) -> Self {
+        let way = "control socket";
         // Who cannot be named was not let in.
-        stream.io().peer_cred().map_or_else(
-            |_| Self::default(),
-            |peer| Self { uid: peer.uid(), pid: peer.pid().unwrap_or_default() },
-        )
+        Self(stream.io().peer_cred().map_or_else(
+            |_| By { way, ..By::default() },
+            |peer| By { way, uid: peer.uid(), pid: peer.pid() },
+        ))
     }
 }
 
-type Orders = State<mpsc::Sender<Order>>;
-
-fn ending() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "error: the daemon is about to end").into_response()
+/// A token for the status page, as `headgate admin-token` is told of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdminToken {
+    /// Begins one session.
+    pub token: String,
+    /// Seconds within which it does.
+    pub seconds: u64,
+    /// Where the status page is.
+    pub page: SocketAddr,
 }
 
-async fn reload(State(orders): Orders) -> Response {
-    let (answer, wait) = oneshot::channel();
-    if orders.send(Order::Reload(answer)).await.is_err() {
-        return ending();
-    }
-    match wait.await {
-        Ok(Ok(changes)) => Json(changes).into_response(),
-        Ok(Err(refusal @ Refusal::Failed(_))) => {
-            (StatusCode::CONFLICT, refusal.to_string()).into_response()
-        }
-        Ok(Err(refusal)) => (StatusCode::UNPROCESSABLE_ENTITY, refusal.to_string()).into_response(),
-        Err(_) => ending(),
-    }
+async fn reload(State(orders): State<Orders>) -> Result<Json<Changes>, NotDone> {
+    orders.reload().await.map(Json)
 }
 
-async fn drain(State(orders): Orders) -> Response {
-    let (answer, wait) = oneshot::channel();
-    if orders.send(Order::Drain(answer)).await.is_err() {
-        return ending();
-    }
-    match wait.await {
-        Ok(drained) => Json(drained).into_response(),
-        Err(_) => ending(),
-    }
+async fn drain(State(orders): State<Orders>) -> Result<Json<Drained>, NotDone> {
+    orders.drain().await.map(Json)
 }
 
-async fn files(State(orders): Orders) -> Response {
-    let (answer, wait) = oneshot::channel();
-    if orders.send(Order::Files(answer)).await.is_err() {
-        return ending();
-    }
-    match wait.await {
-        Ok(held) => Json(held).into_response(),
-        Err(_) => ending(),
-    }
-}
-
-fn wrong(why: String) -> Response {
-    (StatusCode::UNPROCESSABLE_ENTITY, format!("error: {why}")).into_response()
-}
-
-fn nothing(why: String) -> Response {
-    (StatusCode::NOT_FOUND, format!("error: {why}")).into_response()
+async fn files(State(orders): State<Orders>) -> Result<Json<HeldFiles>, NotDone> {
+    orders.files().await.map(Json)
 }
 
 async fn close(
-    State(orders): Orders,
-    ConnectInfo(Caller { uid, pid }): ConnectInfo<Caller>,
+    State(orders): State<Orders>,
+    ConnectInfo(Caller(by)): ConnectInfo<Caller>,
     body: Bytes,
-) -> Response {
-    let what: What = match String::from_utf8_lossy(&body).parse() {
-        Ok(what) => what,
-        Err(why) => return wrong(why),
-    };
-    let (answer, wait) = oneshot::channel();
-    if orders.send(Order::Close(what.clone(), answer)).await.is_err() {
-        return ending();
-    }
-    match wait.await {
-        Ok(HeldFiles { files, .. }) if files.is_empty() => {
-            nothing(format!("nobody holds {what}\n  = `headgate files` names what is held"))
-        }
-        Ok(closed) => {
-            for HeldFile { share, path, protocol, client, how, .. } in &closed.files {
-                tracing::warn!(
-                    uid, pid, share, path = ?path, protocol, client, how,
-                    "closed by order of an administrator"
-                );
-            }
-            Json(closed).into_response()
-        }
-        Err(_) => ending(),
-    }
+) -> Result<Json<HeldFiles>, NotDone> {
+    let what: What = String::from_utf8_lossy(&body).parse().map_err(NotDone::wrong)?;
+    orders.close(what, by).await.map(Json)
 }
 
 async fn disconnect(
-    State(orders): Orders,
-    ConnectInfo(Caller { uid, pid }): ConnectInfo<Caller>,
+    State(orders): State<Orders>,
+    ConnectInfo(Caller(by)): ConnectInfo<Caller>,
     body: Bytes,
-) -> Response {
-    let client: Client = match String::from_utf8_lossy(&body).parse() {
-        Ok(client) => client,
-        Err(why) => return wrong(why),
-    };
-    let (answer, wait) = oneshot::channel();
-    if orders.send(Order::Disconnect(client.clone(), answer)).await.is_err() {
-        return ending();
-    }
-    match wait.await {
-        Ok(gone) if gone == Disconnected::default() => nothing(format!(
-            "no client {client} is here\n  = `headgate status` and `headgate files` name those who are"
-        )),
-        Ok(gone) => {
-            tracing::warn!(uid, pid, %client, ?gone, "disconnected by order of an administrator");
-            Json(gone).into_response()
-        }
-        Err(_) => ending(),
-    }
+) -> Result<Json<Disconnected>, NotDone> {
+    let client: Client = String::from_utf8_lossy(&body).parse().map_err(NotDone::wrong)?;
+    orders.disconnect(client, by).await.map(Json)
 }
 
-async fn log(State(orders): Orders, body: Bytes) -> Response {
-    match String::from_utf8_lossy(&body).parse::<LogFilter>() {
-        Ok(filter) => {
-            let (answer, wait) = oneshot::channel();
-            if orders.send(Order::Log(filter, answer)).await.is_err() {
-                return ending();
-            }
-            match wait.await {
-                Ok(()) => StatusCode::NO_CONTENT.into_response(),
-                Err(_) => ending(),
-            }
-        }
-        Err(why) => wrong(why),
-    }
+async fn log(State(orders): State<Orders>, body: Bytes) -> Result<StatusCode, NotDone> {
+    let filter: LogFilter = String::from_utf8_lossy(&body).parse().map_err(NotDone::wrong)?;
+    orders.log(filter).await.map(|()| StatusCode::NO_CONTENT)
+}
+
+async fn admin_token(
+    State(desk): State<Desk>,
+    ConnectInfo(Caller(By { uid, pid, .. })): ConnectInfo<Caller>,
+) -> Result<Json<AdminToken>, NotDone> {
+    let Some(page) = desk.page else {
+        let why =
+            "error: there is no status page: `admin` is off, or its address was taken at the start";
+        return Err(NotDone::Failed(why.into()));
+    };
+    let token = desk.logins.token(Instant::now());
+    let token = token.map_err(|why| NotDone::Failed(format!("error: {why}")))?.as_str().to_owned();
+    tracing::warn!(uid, pid, "a token for actions on the status page is given out");
+    Ok(Json(AdminToken { token, seconds: TOKEN_LIFE.as_secs(), page }))
 }

@@ -132,6 +132,7 @@ function story(c) {
   const m = c.moved;
   add("bytes", `RDMA Write ${bytes(m.rdma_write)}, RDMA Read ${bytes(m.rdma_read)}, sent inline ${bytes(m.inline_out)}, received inline ${bytes(m.inline_in)}`);
   add("requests", `${m.requests}; ${m.invalidations} invalidations; ${m.credit_waits} waits for credits, ${c.credits_waiting} now`);
+  if (session()) add("", actButton("disconnect this client", "c" + c.id, () => disconnect(c.peer.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1"))));
   return el("tr", { className: "story" }, el("td", { colSpan: 10 }, list));
 }
 
@@ -150,15 +151,21 @@ function line(r) {
   return tr;
 }
 
+// What has the focus keeps it while what is shown is replaced.
+function withFocus(replace) {
+  const { id, act } = document.activeElement?.dataset || {};
+  replace();
+  const same = act ? `[data-act="${CSS.escape(act)}"]` : id ? `#connections tr[data-id="${CSS.escape(id)}"]` : null;
+  if (same) document.querySelector(same)?.focus({ preventScroll: true });
+}
+
 function connections() {
   const all = rows(), body = document.createDocumentFragment();
   for (const r of all.slice(0, view.rows)) {
     body.append(line(r));
     if (view.open.has(r.c.id)) body.append(story(r.c));
   }
-  const focused = document.activeElement && document.activeElement.dataset.id;
-  $("connections").tBodies[0].replaceChildren(body);
-  if (focused) document.querySelector(`#connections tr[data-id="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  withFocus(() => $("connections").tBodies[0].replaceChildren(body));
   const total = now.status.connections.length;
   $("shown").textContent = all.length === total ? `${total}` : `${all.length} of ${total}`;
   const left = all.length - Math.min(all.length, view.rows);
@@ -200,6 +207,120 @@ function tables() {
   fill("violations", Object.entries(s.violations), "none");
 }
 
+// ---- acting
+
+const FILES_MAX = 200, SURE_MS = 5000, KEPT = "headgate-session";
+let armed = { key: "", until: 0 }, seen = null;
+
+// Of the two secrets of a session the cookie is the browser's; this one is for this address and port alone.
+function session() {
+  const kept = JSON.parse(sessionStorage.getItem(KEPT) || "null");
+  return kept && kept.until > Date.now() ? kept.session : null;
+}
+
+// The first press asks, a second one soon after it acts.
+function actButton(label, key, run) {
+  const is = () => armed.key === key && performance.now() < armed.until;
+  const press = () => {
+    if (is()) { armed = { key: "", until: 0 }; run(); } else armed = { key, until: performance.now() + SURE_MS };
+    draw();
+  };
+  const button = el("button", { className: is() ? "act sure" : "act", type: "button", onclick: press }, is() ? `really ${label}?` : label);
+  button.dataset.act = key;
+  return button;
+}
+
+function draw() {
+  if (now) connections();
+  administer();
+}
+
+function say(text, isFine) {
+  $("done").textContent = text;
+  $("done").className = isFine ? "fine" : "bad";
+}
+
+async function order(path, body) {
+  const headers = { "content-type": "application/json", "x-headgate-session": session() || "" };
+  const answer = await fetch(path, { method: "POST", cache: "no-store", headers, body: JSON.stringify(body) });
+  if (answer.ok) return answer.status === 204 ? null : answer.json();
+  const text = (await answer.text()).trim();
+  if (answer.status === 403) forget();
+  throw new Error(text);
+}
+
+function forget() {
+  sessionStorage.removeItem(KEPT);
+  seen = null;
+  draw();
+}
+
+async function look() {
+  if (session()) seen = await order("action/look", {});
+  administer();
+}
+
+// Does it, says how it went, and shows what there is now.
+async function act(work) {
+  try { say(await work(), true); } catch (error) { say(error.message, false); return false; }
+  await look().catch((error) => say(error.message, false));
+  return true;
+}
+
+const disconnect = (what) => act(async () => {
+  const gone = await order("action/disconnect", { what });
+  return `disconnected ${what}: ` + Object.entries(gone).filter(([, n]) => n).map(([name, n]) => `${n} ${name.replaceAll("_", " ")}`).join(", ");
+});
+const closeFile = (file, name) => act(async () => {
+  await order("action/close", { what: String(file.id) });
+  return `closed ${name}`;
+});
+
+function administer() {
+  const isIn = Boolean(session());
+  $("login").hidden = isIn;
+  $("acting").hidden = !isIn;
+  const files = seen ? seen.files : [];
+  $("files-shown").textContent = files.length ? `${files.length + seen.left_out}` : "";
+  const line = (f) => {
+    const name = `/${f.share}/${f.path === null ? "(removed)" : f.path}`;
+    return el("tr", {}, el("td", { className: "why" }, name), el("td", {}, f.protocol), el("td", {}, f.client), el("td", {}, f.user || "-"),
+      el("td", {}, f.how), el("td", {}, actButton("close", "f" + f.id, () => closeFile(f, name)), " ",
+        f.address ? actButton("disconnect", "d" + f.id, () => disconnect(f.address)) : ""));
+  };
+  const more = files.length > FILES_MAX ? [el("tr", {}, el("td", { colSpan: 6 }, `and ${files.length - FILES_MAX} more: headgate files`))] : [];
+  const none = [el("tr", {}, el("td", { colSpan: 6 }, "no client holds a file"))];
+  withFocus(() => $("files").tBodies[0].replaceChildren(...(files.length ? files.slice(0, FILES_MAX).map(line) : none), ...more));
+  $("accounts").textContent = seen ? seen.accounts.join(", ") || "none" : "";
+}
+
+// A form that is sent by this script alone.
+function onSubmit(id, work) {
+  $(id).addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const form = $(id);
+    if (await act(() => work(new FormData(form)))) form.reset();
+  });
+}
+onSubmit("login", async (data) => {
+  const begun = await order("login", { token: data.get("token") });
+  sessionStorage.setItem(KEPT, JSON.stringify({ session: begun.session, until: Date.now() + begun.seconds * 1000 }));
+  draw();
+  return `logged in for ${span(begun.seconds)}`;
+});
+onSubmit("add-share", async (data) => {
+  const clients = data.get("clients").split(/[\s,]+/).filter(Boolean), name = data.get("name");
+  await order("action/share", { name, path: data.get("path"), read_only: data.has("read_only"), clients });
+  return `added the share ${name}; it is in the configuration file`;
+});
+onSubmit("add-user", async (data) => {
+  const uid = data.get("uid") ? Number(data.get("uid")) : null;
+  const done = await order("action/user", { name: data.get("name"), password: data.get("password"), uid });
+  return done.what + (done.warning ? `; ${done.warning}` : "");
+});
+$("logout").addEventListener("click", () => act(async () => { await order("logout", {}); forget(); return "logged out"; }));
+administer();
+
 // ---- asking
 
 async function ask(path) {
@@ -233,7 +354,7 @@ document.querySelector("#connections thead").addEventListener("click", (event) =
 const body = $("connections").tBodies[0];
 body.addEventListener("click", (event) => { const tr = event.target.closest("tr[data-id]"); if (tr) toggle(tr); });
 body.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" || event.key === " ") { event.preventDefault(); toggle(event.target); }
+  if (event.target.dataset.id && (event.key === "Enter" || event.key === " ")) { event.preventDefault(); toggle(event.target); }
 });
 for (const id of ["filter", "lost"]) $(id).addEventListener("input", () => now && connections());
 
@@ -245,3 +366,4 @@ every(EVERY_MS, async () => {
   connections();
 });
 every(HISTORY_MS, async () => plots(await ask("history")));
+every(HISTORY_MS, async () => { try { await look(); } catch (error) { say(error.message, false); } });

@@ -1,0 +1,411 @@
+//! What an administrator does by the status page: close a file, send a client away, add a user, add a share.
+//!
+//! *Operation.* Each action is one POST, whose way on is that of the control socket ([`Orders`]) or of `headgate user add`. It is
+//! done where all of this holds, and each that does not is a rule of its own ([`RULES`]):
+//!
+//! * both ends of the connection are on this host, so that nobody else sees or changes what passes (`ssh -L` brings a
+//!   browser here);
+//! * the browser says that a page of this very address asks (`Origin`, `Sec-Fetch-Site`), and the request is of a kind that
+//!   no form sends (JSON);
+//! * it has both secrets of a session that lives ([`Logins`]), begun by the same user of this host. The cookie is `HttpOnly` and
+//!   `SameSite=Strict`, and named by the port, because cookies are for all ports of a host.
+//!
+//! Names of files and of users are told to a session alone.
+//!
+//! *Memory.* [`ACTIONS_MAX`] actions at once, of [`BODY_MAX`] bytes each.
+//!
+//! *Errors.* Who is refused is told why, counted, in `headgate status` and in the log. An action that takes longer than
+//! [`ACTION_LIFE`] goes on, and is counted as the limit `admin-action`, as is one beyond [`ACTIONS_MAX`].
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Extension, Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::post;
+use config::{Identity, NewShare, user_name};
+use rdma_transport::{count, refused};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::access::Peer;
+use super::logins::{Logins, SESSION_LIFE};
+use crate::control::ending::Disconnected;
+use crate::control::files::HeldFiles;
+use crate::control::{By, NotDone, Orders};
+use crate::reload::Changes;
+use crate::user::{self, Done};
+use crate::users::{Book, first_line};
+
+/// Actions at once.
+pub const ACTIONS_MAX: usize = 4;
+/// For so long an answer is waited for.
+pub const ACTION_LIFE: Duration = Duration::from_secs(50);
+/// Bytes of a request.
+const BODY_MAX: usize = 16 << 10;
+/// The limit on both.
+const LIMIT: &str = "admin-action";
+/// The header with the second secret of a session.
+const SESSION: &str = "x-headgate-session";
+
+/// What an action is refused by: the rules in `headgate_refusals_total`.
+pub(super) const RULES: [&str; 4] = ["admin-away", "admin-origin", "admin-token", "admin-session"];
+
+/// Why an action is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Denied {
+    /// Not from this host.
+    Away,
+    /// Not by a page of this address.
+    Origin,
+    /// By no token, or an old one.
+    Token,
+    /// By no session that lives, or one of another user of this host.
+    Session,
+}
+
+impl Denied {
+    fn rule(self) -> &'static str {
+        RULES[self as usize]
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Away => {
+                "act from the gateway's host, at a loopback address; `ssh -L 9464:127.0.0.1:9464` brings a browser there"
+            }
+            Self::Origin => {
+                "act by the status page itself, under the address that the browser shows"
+            }
+            Self::Token => {
+                "get a new token by `headgate admin-token`, which begins one session within ten minutes"
+            }
+            Self::Session => "log in at the status page with a token of `headgate admin-token`",
+        }
+    }
+}
+
+/// What actions are done with.
+#[derive(Clone)]
+pub struct Actions {
+    orders: Orders,
+    logins: Arc<Logins>,
+    book: Arc<Book>,
+    /// The state folder, where the database of users is.
+    state: Option<PathBuf>,
+    room: Arc<Semaphore>,
+}
+
+impl Actions {
+    /// Actions go this way, and users to this state folder, if there is one.
+    pub(crate) fn new(
+        orders: Orders,
+        logins: Arc<Logins>,
+        book: Arc<Book>,
+        state: Option<PathBuf>,
+    ) -> Self {
+        Self { orders, logins, book, state, room: Arc::new(Semaphore::new(ACTIONS_MAX)) }
+    }
+
+    /// All routes, each with its guard.
+    pub(super) fn routes(self) -> Router {
+        let guarded = Router::new()
+            .route("/action/look", post(look))
+            .route("/action/close", post(close))
+            .route("/action/disconnect", post(disconnect))
+            .route("/action/user", post(add_user))
+            .route("/action/share", post(add_share))
+            .route("/logout", post(logout))
+            .route_layer(middleware::from_fn_with_state(self.clone(), with_session));
+        Router::new()
+            .route("/login", post(login))
+            .merge(guarded)
+            .route_layer(DefaultBodyLimit::max(BODY_MAX))
+            .route_layer(middleware::from_fn(by_the_page))
+            .with_state(self)
+    }
+
+    /// The user of this host who holds a session.
+    async fn holder(&self, peer: &Peer, headers: &HeaderMap) -> Option<u32> {
+        let user = peer.user().await.ok()?;
+        let second = text(headers, SESSION)?;
+        let name = format!("{}=", cookie_name(headers));
+        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|c| c.to_str().ok());
+        let values =
+            cookies.flat_map(|c| c.split(';')).filter_map(|c| c.trim().strip_prefix(&name));
+        let now = Instant::now();
+        let mut is_held = values.map(|first| self.logins.holds(first, second, user, now));
+        is_held.any(|is| is).then_some(user)
+    }
+
+    /// A place among [`ACTIONS_MAX`].
+    fn room(&self) -> Result<OwnedSemaphorePermit, Failed> {
+        self.room.clone().try_acquire_owned().map_err(|_| {
+            count::limit_met(LIMIT);
+            let why = "error: too many actions at once; try again";
+            Failed(StatusCode::SERVICE_UNAVAILABLE, why.into())
+        })
+    }
+}
+
+/// What the page is told where an action is not done.
+struct Failed(StatusCode, String);
+
+impl IntoResponse for Failed {
+    fn into_response(self) -> Response {
+        (self.0, self.1).into_response()
+    }
+}
+
+impl From<NotDone> for Failed {
+    fn from(why: NotDone) -> Self {
+        let (status, text) = why.told();
+        Self(status, text)
+    }
+}
+
+fn wrong(why: impl std::fmt::Display) -> Failed {
+    NotDone::wrong(why).into()
+}
+
+/// Waits for an action, within [`ACTION_LIFE`].
+async fn in_time<T>(work: impl Future<Output = Result<T, NotDone>>) -> Result<T, Failed> {
+    match tokio::time::timeout(ACTION_LIFE, work).await {
+        Ok(done) => Ok(done?),
+        Err(_) => {
+            count::limit_met(LIMIT);
+            let why = format!("error: not done within {ACTION_LIFE:?}; it goes on, see the log");
+            Err(Failed(StatusCode::GATEWAY_TIMEOUT, why))
+        }
+    }
+}
+
+fn deny(denied: Denied, peer: IpAddr, user: Option<u32>) -> Response {
+    let (rule, remedy) = (denied.rule(), denied.remedy());
+    let user = user.map(|uid| format!("uid {uid}")).unwrap_or_default();
+    refused::note(refused::Refused { peer, user, share: String::new(), rule, remedy });
+    (StatusCode::FORBIDDEN, format!("error: refused by the rule `{rule}`: {remedy}"))
+        .into_response()
+}
+
+fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// Of the port that the browser asks, which need not be the gateway's where it is forwarded.
+fn cookie_name(headers: &HeaderMap) -> String {
+    let host = text(headers, header::HOST).and_then(|h| h.parse::<Uri>().ok());
+    let port = host.and_then(|h| h.port_u16()).unwrap_or(80);
+    format!("headgate-{port}")
+}
+
+/// A page of the address that is asked made this request, and no form did.
+fn is_of_the_page(headers: &HeaderMap) -> bool {
+    let Some(host) = text(headers, header::HOST) else { return false };
+    let has = |name: header::HeaderName, wanted: &str| {
+        text(headers, name).is_some_and(|value| value.eq_ignore_ascii_case(wanted))
+    };
+    let site = headers.get("sec-fetch-site");
+    has(header::ORIGIN, &format!("http://{host}"))
+        && site.is_none_or(|site| site == "same-origin")
+        && has(header::CONTENT_TYPE, "application/json")
+}
+
+/// Lets a request of the page on this host through.
+async fn by_the_page(
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if !peer.is_here() {
+        return deny(Denied::Away, peer.from(), None);
+    }
+    if !is_of_the_page(request.headers()) {
+        return deny(Denied::Origin, peer.from(), peer.user().await.ok());
+    }
+    let mut answer = next.run(request).await;
+    answer
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// Lets a request of a session through, with the one who gives the order.
+async fn with_session(
+    State(actions): State<Actions>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match actions.holder(&peer, request.headers()).await {
+        Some(uid) => {
+            let by = By { way: "status page", uid, pid: None };
+            request.extensions_mut().insert(by);
+            next.run(request).await
+        }
+        None => deny(Denied::Session, peer.from(), peer.user().await.ok()),
+    }
+}
+
+fn body<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Failed> {
+    serde_json::from_slice(bytes)
+        .map_err(|e| wrong(format_args!("the request is not as asked: {e}")))
+}
+
+#[derive(Deserialize)]
+struct Login {
+    token: String,
+}
+
+/// What the page keeps of its session.
+#[derive(Serialize)]
+struct LoggedIn {
+    session: String,
+    seconds: u64,
+}
+
+async fn login(
+    State(actions): State<Actions>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Result<Response, Failed> {
+    let Login { token } = body(&bytes)?;
+    let Ok(uid) = peer.user().await else {
+        return Ok(deny(Denied::Token, peer.from(), None));
+    };
+    let begun = actions.logins.begin(token.trim(), uid, Instant::now());
+    let Some(begun) = begun.map_err(|e| NotDone::Failed(format!("error: {e}")))? else {
+        return Ok(deny(Denied::Token, peer.from(), Some(uid)));
+    };
+    tracing::warn!(uid, "an administrator has logged in at the status page");
+    let seconds = SESSION_LIFE.as_secs();
+    let cookie = format!(
+        "{}={}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict",
+        cookie_name(&headers),
+        begun.cookie.as_str()
+    );
+    let told = LoggedIn { session: begun.header.as_str().to_owned(), seconds };
+    Ok(([(header::SET_COOKIE, cookie)], Json(told)).into_response())
+}
+
+async fn logout(State(actions): State<Actions>, headers: HeaderMap) -> StatusCode {
+    actions.logins.end(text(&headers, SESSION).unwrap_or_default());
+    StatusCode::NO_CONTENT
+}
+
+/// What a session sees and others do not.
+#[derive(Serialize)]
+struct Seen {
+    #[serde(flatten)]
+    held: HeldFiles,
+    /// Who may log on by SMB.
+    accounts: Vec<String>,
+}
+
+async fn look(State(actions): State<Actions>) -> Result<Json<Seen>, Failed> {
+    let _room = actions.room()?;
+    let held = in_time(actions.orders.files()).await?;
+    Ok(Json(Seen { held, accounts: actions.book.names().into_iter().collect() }))
+}
+
+#[derive(Deserialize)]
+struct Which {
+    what: String,
+}
+
+async fn close(
+    State(actions): State<Actions>,
+    Extension(by): Extension<By>,
+    bytes: Bytes,
+) -> Result<Json<HeldFiles>, Failed> {
+    let what = body::<Which>(&bytes)?.what.parse().map_err(wrong)?;
+    let _room = actions.room()?;
+    in_time(actions.orders.close(what, by)).await.map(Json)
+}
+
+async fn disconnect(
+    State(actions): State<Actions>,
+    Extension(by): Extension<By>,
+    bytes: Bytes,
+) -> Result<Json<Disconnected>, Failed> {
+    let client = body::<Which>(&bytes)?.what.parse().map_err(wrong)?;
+    let _room = actions.room()?;
+    in_time(actions.orders.disconnect(client, by)).await.map(Json)
+}
+
+#[derive(Deserialize)]
+struct NewUser {
+    name: String,
+    password: String,
+    uid: Option<u32>,
+}
+
+async fn add_user(
+    State(actions): State<Actions>,
+    Extension(By { way, uid, .. }): Extension<By>,
+    bytes: Bytes,
+) -> Result<Json<Done>, Failed> {
+    let new: NewUser = body(&bytes)?;
+    let password = zeroize::Zeroizing::new(new.password);
+    let name = user_name(&new.name).map_err(wrong)?;
+    if password.contains(['\n', '\r']) {
+        return Err(wrong("a password is one line"));
+    }
+    let password = first_line(password.as_bytes()).map_err(wrong)?;
+    let Some(state) = actions.state.clone() else {
+        return Err(wrong(
+            "there is no state folder, and the database of users would be in it; give --state DIR",
+        ));
+    };
+    let room = actions.room()?;
+    let identity = Identity { uid: new.uid, ..Identity::default() };
+    let added = name.clone();
+    let work = tokio::task::spawn_blocking(move || {
+        // As long as the thread works, however long it is waited for.
+        let _room = room;
+        user::put(&state, &added, &password, identity)
+    });
+    let done = in_time(async {
+        let done = work.await.unwrap_or_else(|e| Err(e.to_string()));
+        done.map_err(|e| NotDone::Failed(format!("error: {e}")))
+    });
+    let done = done.await?;
+    tracing::warn!(
+        by = way,
+        uid,
+        user = name,
+        what = done.what,
+        "a user is added by order of an administrator"
+    );
+    Ok(Json(done))
+}
+
+#[derive(Deserialize)]
+struct AskedShare {
+    name: String,
+    path: String,
+    #[serde(default)]
+    read_only: bool,
+    #[serde(default)]
+    clients: Vec<String>,
+}
+
+async fn add_share(
+    State(actions): State<Actions>,
+    Extension(by): Extension<By>,
+    bytes: Bytes,
+) -> Result<Json<Changes>, Failed> {
+    let AskedShare { name, path, read_only, clients } = body(&bytes)?;
+    let _room = actions.room()?;
+    let new = NewShare { name, path, read_only, clients };
+    in_time(actions.orders.add_share(new, by)).await.map(Json)
+}

@@ -1,0 +1,182 @@
+//! What the daemon is told to do, and the one way there: the control socket and the status page use it alike.
+//!
+//! *Operation.* An order goes to the daemon's main loop, which does one after the other; what takes long goes on beside it. Who
+//! ended something, or added something, is said in the log.
+//!
+//! *Memory.* One order waits for the loop; others wait where they came from.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use config::{LogFilter, NewShare};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+
+use super::ending::{Client, Disconnected, What};
+use super::files::{HeldFile, HeldFiles};
+use crate::reload::{Changes, Refusal};
+
+/// How a drain went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drained {
+    /// Connections that were open when it began.
+    pub connections: usize,
+    /// Connections that were cut because they took too long.
+    pub cut: usize,
+}
+
+/// What the daemon is told to do, and where the answer goes.
+#[derive(Debug)]
+pub enum Order {
+    /// Read the configuration again.
+    Reload(oneshot::Sender<Result<Changes, Refusal>>),
+    /// Finish what is under way and end.
+    Drain(oneshot::Sender<Drained>),
+    /// Log other lines; answered when that holds.
+    Log(LogFilter, oneshot::Sender<()>),
+    /// Tell who holds which file.
+    Files(oneshot::Sender<HeldFiles>),
+    /// Close what is held so; answered with what that was.
+    Close(What, oneshot::Sender<HeldFiles>),
+    /// End a client; answered with what it lost.
+    Disconnect(Client, oneshot::Sender<Disconnected>),
+    /// Write one more share into the configuration file, and read that again.
+    AddShare(NewShare, oneshot::Sender<Result<Changes, Refusal>>),
+}
+
+/// Who gives an order, for the log.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct By {
+    /// How it came.
+    pub(crate) way: &'static str,
+    /// User of this host.
+    pub(crate) uid: u32,
+    /// Process, where the way tells.
+    pub(crate) pid: Option<i32>,
+}
+
+/// Why an order was not carried out; the texts are whole, with their `error: `.
+#[derive(Debug)]
+pub(crate) enum NotDone {
+    /// The daemon is about to end.
+    Ending,
+    /// The order, or the configuration, is wrong.
+    Wrong(String),
+    /// It could not be done.
+    Failed(String),
+    /// There is nothing of that name.
+    Nothing(String),
+}
+
+impl From<Refusal> for NotDone {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Failed(_) => Self::Failed(refusal.to_string()),
+            Refusal::Faults(_) | Refusal::Fixed(_) => Self::Wrong(refusal.to_string()),
+        }
+    }
+}
+
+impl NotDone {
+    pub(crate) fn wrong(why: impl std::fmt::Display) -> Self {
+        Self::Wrong(format!("error: {why}"))
+    }
+
+    /// As HTTP says it.
+    pub(crate) fn told(self) -> (StatusCode, String) {
+        match self {
+            Self::Ending => {
+                (StatusCode::SERVICE_UNAVAILABLE, "error: the daemon is about to end".into())
+            }
+            Self::Wrong(text) => (StatusCode::UNPROCESSABLE_ENTITY, text),
+            Self::Failed(text) => (StatusCode::CONFLICT, text),
+            Self::Nothing(text) => (StatusCode::NOT_FOUND, text),
+        }
+    }
+}
+
+impl IntoResponse for NotDone {
+    fn into_response(self) -> Response {
+        self.told().into_response()
+    }
+}
+
+/// The way to the daemon's main loop.
+#[derive(Clone, Debug)]
+pub(crate) struct Orders(mpsc::Sender<Order>);
+
+impl Orders {
+    /// The way, and its other end.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Order>) {
+        let (sender, received) = mpsc::channel(1);
+        (Self(sender), received)
+    }
+
+    async fn ask<T>(&self, order: impl FnOnce(oneshot::Sender<T>) -> Order) -> Result<T, NotDone> {
+        let (answer, wait) = oneshot::channel();
+        self.0.send(order(answer)).await.map_err(|_| NotDone::Ending)?;
+        wait.await.map_err(|_| NotDone::Ending)
+    }
+
+    pub(crate) async fn reload(&self) -> Result<Changes, NotDone> {
+        Ok(self.ask(Order::Reload).await??)
+    }
+
+    pub(crate) async fn drain(&self) -> Result<Drained, NotDone> {
+        self.ask(Order::Drain).await
+    }
+
+    pub(crate) async fn log(&self, filter: LogFilter) -> Result<(), NotDone> {
+        self.ask(|answer| Order::Log(filter, answer)).await
+    }
+
+    pub(crate) async fn files(&self) -> Result<HeldFiles, NotDone> {
+        self.ask(Order::Files).await
+    }
+
+    pub(crate) async fn close(&self, what: What, by: By) -> Result<HeldFiles, NotDone> {
+        let closed = self.ask(|answer| Order::Close(what.clone(), answer)).await?;
+        if closed.files.is_empty() {
+            return Err(NotDone::Nothing(format!(
+                "error: nobody holds {what}\n  = `headgate files` names what is held"
+            )));
+        }
+        let By { way, uid, pid } = by;
+        for HeldFile { share, path, protocol, client, how, .. } in &closed.files {
+            tracing::warn!(
+                by = way, uid, pid, share, path = ?path, protocol, client, how,
+                "closed by order of an administrator"
+            );
+        }
+        Ok(closed)
+    }
+
+    pub(crate) async fn disconnect(&self, client: Client, by: By) -> Result<Disconnected, NotDone> {
+        let gone = self.ask(|answer| Order::Disconnect(client.clone(), answer)).await?;
+        if gone == Disconnected::default() {
+            return Err(NotDone::Nothing(format!(
+                "error: no client {client} is here\n  = `headgate status` and `headgate files` name those who are"
+            )));
+        }
+        let By { way, uid, pid } = by;
+        tracing::warn!(
+            by = way, uid, pid, %client, ?gone,
+            "disconnected by order of an administrator"
+        );
+        Ok(gone)
+    }
+
+    pub(crate) async fn add_share(&self, new: NewShare, by: By) -> Result<Changes, NotDone> {
+        let changes = self.ask(|answer| Order::AddShare(new.clone(), answer)).await??;
+        let By { way, uid, pid } = by;
+        let NewShare { name, path, .. } = &new;
+        tracing::warn!(
+            by = way,
+            uid,
+            pid,
+            share = name,
+            path,
+            "a share is added by order of an administrator"
+        );
+        Ok(changes)
+    }
+}
