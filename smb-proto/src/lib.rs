@@ -6,7 +6,7 @@
 //! The header of a FLUSH, as a client sends it:
 //!
 //! ```
-//! use smb_proto::smb2::{Command, Header, Malformed};
+//! use smb_proto::smb2::{Command, Header};
 //!
 //! let message = [
 //!     0xfe, b'S', b'M', b'B', 64, 0, 1, 0, 0, 0, 0, 0, 7, 0, 31, 0, // ProtocolId to CreditRequest
@@ -17,7 +17,11 @@
 //! let header = Header::parse(&message).unwrap();
 //! assert_eq!(header.command(), Some(Command::Flush));
 //! assert_eq!((header.message_id, header.tree_id(), header.credits), (9, 5, 31));
-//! assert_eq!(Header::parse(&message[..50]), Err(Malformed("Signature")));
+//! let fault = Header::parse(&message[..50]).unwrap_err();
+//! assert_eq!(fault.to_string(), "Signature truncated at 48");
 //! ```
 
+pub(crate) mod parse;
 pub mod smb2;
+
+pub use wire;

@@ -236,7 +236,7 @@ async fn message(
                 chain(&core, &conn, &slot, body, pulled, true).await
             }
             Err(why) => {
-                conn.end(Violation::Sealed, why).await;
+                conn.end(Violation::Sealed, &why).await;
                 None
             }
         },
@@ -276,9 +276,12 @@ async fn chain(
     let mut first = None;
     let mut has_ids = false;
     for _ in 0..CHAIN_MAX {
-        let Ok(header) = Header::parse(&rest) else {
-            conn.end(Violation::NotAMessage, "header").await;
-            return None;
+        let header = match Header::parse(&rest) {
+            Ok(header) => header,
+            Err(fault) => {
+                conn.end(Violation::NotAMessage, &fault.to_string()).await;
+                return None;
+            }
         };
         if header.flags.has(Flags::RESPONSE) {
             conn.end(Violation::NotAMessage, "an answer").await;

@@ -8,6 +8,7 @@ use std::task::Poll;
 use iobuf::{Buf, Pages};
 use rdma_transport::channel::{Place, Pulled};
 use rdma_transport::count;
+use smb_proto::wire::Fault;
 
 use vfs::backend::ReadInto;
 use vfs::keeper::Patience;
@@ -28,6 +29,7 @@ use crate::session::{Channel, Session};
 use crate::status::Status;
 use crate::tree::Tree;
 use crate::underway::Guard;
+use crate::violation::Violation;
 use crate::wire::file_id::FileId;
 use crate::wire::{Command, Flags, HEADER_LEN, Header, Malformed};
 
@@ -472,6 +474,23 @@ impl Patience for Cx {
     }
 }
 
+impl Cx {
+    /// The body, by its parser.
+    ///
+    /// # Errors
+    ///
+    /// STATUS_INVALID_PARAMETER (MS-SMB2 section 3.3.5); counted and logged with field, rule and offset.
+    pub(crate) fn parse<'a, T>(
+        &'a self,
+        parser: impl FnOnce(&'a [u8]) -> Result<T, Fault>,
+    ) -> Result<T, Status> {
+        parser(&self.message).map_err(|fault| {
+            Violation::Format.note(&self.conn, &fault.to_string());
+            Status::INVALID_PARAMETER
+        })
+    }
+}
+
 impl Drop for Cx {
     fn drop(&mut self) {
         if let Some((open, counted)) = self.counted.get() {
@@ -480,6 +499,12 @@ impl Drop for Cx {
         if let Some(pending) = self.pending.get() {
             self.conn.end_wait(pending);
         }
+    }
+}
+
+impl From<Fault> for Status {
+    fn from(_: Fault) -> Self {
+        Self::INVALID_PARAMETER
     }
 }
 

@@ -10,6 +10,7 @@ pub mod auth;
 mod compound;
 pub mod conn;
 pub mod crypto;
+pub mod cursor;
 pub mod cx;
 mod dispatch;
 pub mod dtyp;
@@ -49,4 +50,9 @@ pub mod users;
 pub mod violation;
 mod whereabouts;
 
-use smb_proto::smb2 as wire;
+/// The formats of messages, and the cursor of those that are here.
+mod wire {
+    pub(crate) use smb_proto::smb2::*;
+
+    pub(crate) use crate::cursor::{Fields, Malformed, Parsed, range};
+}

@@ -4,11 +4,9 @@
 use rdma_transport::channel::Locate;
 
 use crate::wire::header::PROTOCOL_ID;
-use crate::wire::{Command, HEADER_LEN, Header};
+use crate::wire::write::Request;
+use crate::wire::{Command, Header, transform};
 
-/// Bytes of an SMB2_TRANSFORM_HEADER (MS-SMB2 section 2.2.41).
-const TRANSFORM_LEN: usize = 52;
-const TRANSFORM_ID: [u8; 4] = *b"\xfdSMB";
 /// Smaller payload is not worth a buffer of its own.
 const BULK_MIN: usize = 4096;
 
@@ -20,7 +18,7 @@ impl Locate for SmbLocate {
     fn bulk(&self, head: &[u8], total: usize) -> Option<(usize, usize)> {
         let id = head.first_chunk::<4>()?;
         let (at, len) = match *id {
-            TRANSFORM_ID => (TRANSFORM_LEN, total.checked_sub(TRANSFORM_LEN)?),
+            transform::PROTOCOL_ID => (transform::LEN, total.checked_sub(transform::LEN)?),
             PROTOCOL_ID => write(head, total)?,
             _ => return None,
         };
@@ -34,10 +32,65 @@ pub(crate) fn write(head: &[u8], total: usize) -> Option<(usize, usize)> {
     if header.command() != Some(Command::Write) || header.next != 0 {
         return None;
     }
-    let fixed: &[u8; 48] = head.get(HEADER_LEN..)?.first_chunk()?;
-    let at = usize::from(u16::from_le_bytes([fixed[2], fixed[3]]));
-    let len = u32::from_le_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
-    let len = usize::try_from(len).ok()?;
-    let end = at.checked_add(len)?;
-    (at >= HEADER_LEN + fixed.len() && end == total).then_some((at, len))
+    let request = Request::parse(head).ok()?;
+    let (at, len) = (usize::from(request.data_offset), usize::try_from(request.length).ok()?);
+    let is_behind = request.data_offset >= Request::DATA_OFFSET;
+    (is_behind && at.checked_add(len)? == total).then_some((at, len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::rdma::Channel;
+    use crate::wire::{FileId, Flags, HEADER_LEN};
+
+    fn message(request: &Request, next: u32) -> Vec<u8> {
+        let header = Header {
+            credit_charge: 1,
+            status: 0,
+            command: Command::Write as u16,
+            credits: 1,
+            flags: Flags::default(),
+            next,
+            message_id: 1,
+            tree_or_async: 0,
+            session_id: 1,
+            signature: [0; 16],
+        };
+        [&header.emit()[..], &request.emit()].concat()
+    }
+
+    #[test]
+    fn the_data_of_a_write_is_found_by_its_parser() {
+        let request = Request {
+            data_offset: Request::DATA_OFFSET,
+            length: 65_536,
+            offset: 0,
+            file: FileId::default(),
+            channel: Some(Channel::None),
+            remaining: 0,
+            flags: 0,
+            descriptors: Vec::new(),
+            transform: None,
+        };
+        let head = message(&request, 0);
+        let total = head.len() + 65_536;
+        assert_eq!(SmbLocate.bulk(&head, total), Some((112, 65_536)));
+        assert_eq!(SmbLocate.bulk(&head[..111], total), None, "too short to tell");
+        assert_eq!(SmbLocate.bulk(&head, total + 1), None, "something stands behind the data");
+        assert_eq!(SmbLocate.bulk(&message(&request, 8), total), None, "a chain");
+        let inside = Request { data_offset: 111, length: 65_537, ..request.clone() };
+        assert_eq!(SmbLocate.bulk(&message(&inside, 0), total), None, "in the fixed part");
+        // What a parser rejects has no data: it is refused when it was read as a whole.
+        let mut bad = message(&Request { channel: Some(Channel::RdmaV1), ..request }, 0);
+        bad[HEADER_LEN + 40..HEADER_LEN + 44].copy_from_slice(&[112, 0, 16, 0]);
+        assert_eq!(SmbLocate.bulk(&bad, total), None);
+    }
+
+    #[test]
+    fn ciphertext_is_all_behind_the_header() {
+        let head = [&transform::PROTOCOL_ID[..], &[0; 60]].concat();
+        assert_eq!(SmbLocate.bulk(&head, 5000), Some((52, 4948)));
+        assert_eq!(SmbLocate.bulk(&head, 4147), None, "smaller than a buffer");
+    }
 }

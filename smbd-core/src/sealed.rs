@@ -5,6 +5,7 @@
 //!
 //! *Errors.* The reason, for the log: the connection ends, because whoever sent such bytes has not got the keys.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use iobuf::{Buf, BufMut};
@@ -19,8 +20,12 @@ use crate::wire::transform::{self, Transform};
 type Opened = (Arc<Session>, Buf, Vec<Pulled>);
 
 /// Gives the session whose keys opened it, and the message as if it had come in clear.
-pub(crate) fn open(conn: &Conn, body: Buf, pulled: Vec<Pulled>) -> Result<Opened, &'static str> {
-    let header = Transform::parse(&body).map_err(|m| m.0)?;
+pub(crate) fn open(
+    conn: &Conn,
+    body: Buf,
+    pulled: Vec<Pulled>,
+) -> Result<Opened, Cow<'static, str>> {
+    let header = Transform::parse(&body).map_err(|fault| fault.to_string())?;
     let channel = conn.channel(header.session_id).ok_or("no such session")?;
     let session = channel.session.clone();
     let opener = session.secrets.get().and_then(|s| s.opener.as_ref()).ok_or("no keys")?;
@@ -28,7 +33,7 @@ pub(crate) fn open(conn: &Conn, body: Buf, pulled: Vec<Pulled>) -> Result<Opened
     let mut pieces = ciphertext(&body, pulled)?;
     let total: usize = pieces.iter().map(BufMut::len).sum();
     if usize::try_from(header.original_len) != Ok(total) {
-        return Err("OriginalMessageSize");
+        return Err("OriginalMessageSize".into());
     }
     {
         let mut pieces: Vec<&mut [u8]> = pieces.iter_mut().map(BufMut::filled_mut).collect();
@@ -38,9 +43,9 @@ pub(crate) fn open(conn: &Conn, body: Buf, pulled: Vec<Pulled>) -> Result<Opened
     }
     let mut pieces: Vec<Buf> = pieces.into_iter().map(BufMut::freeze).collect();
     let (message, pulled) = join(&mut pieces, total);
-    let inner = Header::parse(&message).map_err(|m| m.0)?;
+    let inner = Header::parse(&message).map_err(|fault| fault.to_string())?;
     if inner.session_id != header.session_id {
-        return Err("a message of another session");
+        return Err("a message of another session".into());
     }
     Ok((session, message, pulled))
 }

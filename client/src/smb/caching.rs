@@ -176,7 +176,8 @@ impl Smb {
         };
         let answer = self.plain(Command::ChangeNotify, request.emit()).await?;
         let told = change_notify::Response::parse(&answer.message).map_err(malformed)?;
-        Change::parse_list(&told.buffer).map_err(malformed)
+        Change::parse_list(&told.buffer)
+            .map_err(|m| crate::error::Error::Protocol(format!("the answer: {}", m.0)))
     }
 
     /// Cuts or extends an open file (FileEndOfFileInformation).

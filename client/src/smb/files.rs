@@ -9,10 +9,12 @@ use smb_proto::smb2::file_id::FileId;
 use smb_proto::smb2::negotiate::Dialect;
 use smb_proto::smb2::rdma::Channel;
 use smb_proto::smb2::{
-    Command, Malformed, close, flush, fsctl::code, ioctl, put_utf16, query_directory, query_info,
-    read, set_info, simple, tree_connect, utf16, write,
+    Command, close, flush, fsctl::code, ioctl, put_utf16, query_directory, query_info, read,
+    set_info, simple, tree_connect, utf16, write,
 };
 use smbd_core::status::Status;
+
+use smb_proto::wire::Fault;
 
 use super::Smb;
 use super::link::{Answer, Ask, HEAD_MAX};
@@ -40,8 +42,8 @@ pub struct Entry {
     pub name: String,
 }
 
-pub(super) fn malformed(m: Malformed) -> Error {
-    Error::Protocol(format!("{m:?}"))
+pub(super) fn malformed(fault: Fault) -> Error {
+    Error::Protocol(format!("the answer: {fault}"))
 }
 
 /// Credits that a request or an answer of so many bytes costs (MS-SMB2 section 3.1.5.2).

@@ -28,6 +28,7 @@ use smbd_core::crypto::sign::Signer;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Answers;
+use super::files::malformed;
 use super::secure::{self, Secure};
 use crate::error::{Error, Result};
 use crate::rpc::Quiet;
@@ -405,7 +406,6 @@ impl Driver {
             let inside = inside.chain(bulk).filter(|p| !p.is_empty()).collect();
             (body, bulk) = cut(secure.ok_or_else(none)?.open(&body, inside)?);
         }
-        let malformed = |m: smb_proto::smb2::Malformed| Error::Protocol(format!("{m:?}"));
         let header = Header::parse(&body).map_err(malformed)?;
         if header.message_id == u64::MAX {
             let told = oplock_break::Response::parse(&body).map_err(malformed)?;
@@ -460,7 +460,6 @@ impl Driver {
         if header.command != Command::Read as u16 || header.status != 0 {
             return Ok(());
         }
-        let malformed = |m: smb_proto::smb2::Malformed| Error::Protocol(format!("{m:?}"));
         let told = read::Response::parse(body).map_err(malformed)?;
         if told.flags & read::RESPONSE_TRANSFORM == 0 {
             return secure.unprotect(was_sealed, None, into);

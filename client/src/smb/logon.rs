@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use smb_proto::smb2::negotiate::{self, Dialect};
 use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
 use smb_proto::smb2::rdma::Protection;
-use smb_proto::smb2::{Command, Malformed, session_setup};
+use smb_proto::smb2::{Command, session_setup};
 use smbd_core::auth::ntlm::Credentials;
 use smbd_core::auth::spnego::Initiator;
 use smbd_core::auth::{Account, Fresh, NtHash};
@@ -16,6 +16,7 @@ use smbd_core::crypto::seal::Cipher;
 use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
 use smbd_core::status::Status;
 
+use super::files::malformed;
 use super::link::{Answer, Ask, Link, Request};
 use super::secure::{Secure, Uses};
 use super::{Agreed, Options, User};
@@ -36,10 +37,6 @@ pub(super) struct Logon {
 pub(super) struct Bound<'a> {
     pub(super) session: u64,
     pub(super) secure: &'a Secure,
-}
-
-fn malformed(m: Malformed) -> Error {
-    Error::Protocol(format!("{m:?}"))
 }
 
 pub(super) fn random<const N: usize>() -> Result<[u8; N]> {

@@ -181,7 +181,7 @@ impl Secure {
             let is_fine = needed.is_none() || into.iter().all(|b| b.filled().is_empty());
             return if is_fine { Ok(()) } else { Err(bad("it is not protected as it must be")) };
         };
-        let (t, segs) = rdma::Transform::parse(described).map_err(|m| bad(m.0))?;
+        let (t, segs) = rdma::Transform::parse(described).map_err(|fault| bad(fault.field))?;
         let was_asked = self.transforms.contains(&t.protection) && segs.is_empty();
         if !was_asked || Some(t.protection) != needed || t.signature.len() != 16 {
             return Err(bad("it is protected in another way than was agreed on"));

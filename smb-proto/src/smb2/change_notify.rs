@@ -2,7 +2,10 @@
 
 use super::file_id::FileId;
 pub use super::query_directory::Response;
-use super::{Fields, Parsed};
+use wire::{Parser, le_u16, le_u32};
+
+use super::Parsed;
+use crate::parse::body;
 
 /// SMB2_WATCH_TREE: everything below, not only this directory.
 pub const WATCH_TREE: u16 = 1;
@@ -42,14 +45,13 @@ pub struct Request {
 impl Request {
     /// Reads one.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 32)?;
-        let out = Self {
-            flags: f.u16("Flags")?,
-            output_len: f.u32("OutputBufferLength")?,
-            file: FileId::parse(&mut f)?,
-            filter: f.u32("CompletionFilter")?,
-        };
-        f.u32("Reserved").map(|_| out)
+        body(message, 32, |i| {
+            let (i, (flags, output_len)) =
+                (le_u16("Flags"), le_u32("OutputBufferLength")).parse(i)?;
+            let (i, (file, filter)) = (FileId::parse, le_u32("CompletionFilter")).parse(i)?;
+            let (i, _) = le_u32("Reserved")(i)?;
+            Ok((i, Self { flags, output_len, file, filter }))
+        })
     }
 
     /// The body.
@@ -67,7 +69,8 @@ impl Request {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{HEADER_LEN, Malformed};
+    use super::super::HEADER_LEN;
+    use super::super::test_kit::named;
     use super::*;
     use proptest::prelude::*;
 
@@ -75,7 +78,7 @@ mod tests {
     fn a_cut_request_is_refused() {
         let mut m = vec![0; HEADER_LEN];
         m.extend([32, 0, 1, 0]);
-        assert_eq!(Request::parse(&m), Err(Malformed("OutputBufferLength")));
+        assert_eq!(named(Request::parse(&m)), Err("OutputBufferLength"));
     }
 
     proptest! {

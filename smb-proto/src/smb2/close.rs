@@ -1,6 +1,9 @@
 //! CLOSE (MS-SMB2 sections 2.2.15 and 2.2.16).
 
-use super::{Fields, FileId, Parsed};
+use wire::{Parser, le_u16, le_u32, le_u64};
+
+use super::{FileId, Parsed};
+use crate::parse::body;
 
 /// SMB2_CLOSE_FLAG_POSTQUERY_ATTRIB: the answer tells the attributes.
 pub const POSTQUERY_ATTRIB: u16 = 1;
@@ -17,10 +20,11 @@ pub struct Request {
 impl Request {
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 24)?;
-        let flags = f.u16("Flags")?;
-        f.skip(4);
-        Ok(Self { flags, file: FileId::parse(&mut f)? })
+        body(message, 24, |i| {
+            let (i, (flags, _, file)) =
+                (le_u16("Flags"), le_u32("Reserved"), FileId::parse).parse(i)?;
+            Ok((i, Self { flags, file }))
+        })
     }
 
     /// Writes the body.
@@ -48,18 +52,18 @@ pub struct Basics {
 }
 
 impl Basics {
-    pub(super) fn parse(f: &mut Fields<'_>) -> Parsed<Self> {
-        Ok(Self {
-            times: [
-                f.u64("CreationTime")?,
-                f.u64("LastAccessTime")?,
-                f.u64("LastWriteTime")?,
-                f.u64("ChangeTime")?,
-            ],
-            allocation_size: f.u64("AllocationSize")?,
-            end_of_file: f.u64("EndofFile")?,
-            attributes: f.u32("FileAttributes")?,
-        })
+    pub(super) fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, (created, accessed, written, changed)) = (
+            le_u64("CreationTime"),
+            le_u64("LastAccessTime"),
+            le_u64("LastWriteTime"),
+            le_u64("ChangeTime"),
+        )
+            .parse(i)?;
+        let times = [created, accessed, written, changed];
+        let (i, (allocation_size, end_of_file, attributes)) =
+            (le_u64("AllocationSize"), le_u64("EndofFile"), le_u32("FileAttributes")).parse(i)?;
+        Ok((i, Self { times, allocation_size, end_of_file, attributes }))
     }
 
     pub(super) fn emit(&self, out: &mut Vec<u8>) {
@@ -82,11 +86,12 @@ pub struct Response {
 impl Response {
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 60)?;
-        let told = f.u16("Flags")? & POSTQUERY_ATTRIB != 0;
-        f.skip(4);
-        let basics = Basics::parse(&mut f)?;
-        Ok(Self { basics: told.then_some(basics) })
+        body(message, 60, |i| {
+            let (i, (flags, _, basics)) =
+                (le_u16("Flags"), le_u32("Reserved"), Basics::parse).parse(i)?;
+            let told = flags & POSTQUERY_ATTRIB != 0;
+            Ok((i, Self { basics: told.then_some(basics) }))
+        })
     }
 
     /// Writes the body.
@@ -103,8 +108,8 @@ impl Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smb2::test_kit::message;
-    use crate::smb2::{Command, Malformed};
+    use crate::smb2::Command;
+    use crate::smb2::test_kit::{message, named};
 
     #[test]
     fn requests_round_trip() {
@@ -116,7 +121,7 @@ mod tests {
         }
         let mut wrong = m;
         wrong[64] = 25;
-        assert_eq!(Request::parse(&wrong), Err(Malformed("StructureSize")));
+        assert_eq!(named(Request::parse(&wrong)), Err("StructureSize"));
     }
 
     #[test]

@@ -3,8 +3,11 @@
 //!
 //! Each context has its own type with both directions. [`Asked`] is all that a request brought, [`Told`] all that an answer did.
 
+use wire::{Malformed, Parser, Rule, bytes, le_u16, le_u32, le_u64, reject, take};
+
 use super::create::Context;
-use super::{Fields, FileId, Malformed, Parsed};
+use super::{FileId, Parsed};
+use crate::parse::{constant, whole};
 
 /// Names of contexts.
 pub mod name {
@@ -64,21 +67,22 @@ pub struct LeaseV2 {
 
 impl Lease {
     fn parse(data: &[u8]) -> Parsed<Self> {
-        let v2 = match data.len() {
-            32 => false,
-            52 => true,
-            _ => return Err(Malformed("RqLs")),
+        let v1 = |i| {
+            let (i, (key, state, flags, _)) = (
+                bytes("LeaseKey"),
+                le_u32("LeaseState"),
+                le_u32("LeaseFlags"),
+                le_u64("LeaseDuration"),
+            )
+                .parse(i)?;
+            Ok((i, Self { key, state, flags, v2: None }))
         };
-        let mut f = Fields::new(data, 0);
-        let key = f.array("LeaseKey")?;
-        let (state, flags) = (f.u32("LeaseState")?, f.u32("LeaseFlags")?);
-        f.skip(8);
-        let v2 = if v2 {
-            Some(LeaseV2 { parent: f.array("ParentLeaseKey")?, epoch: f.u16("Epoch")? })
-        } else {
-            None
-        };
-        Ok(Self { key, state, flags, v2 })
+        if data.len() == 32 {
+            return whole(data, v1);
+        }
+        let v2 = (bytes("ParentLeaseKey"), le_u16("Epoch"), le_u16("Reserved"))
+            .map(|(parent, epoch, _)| LeaseV2 { parent, epoch });
+        sized(data, 52, "RqLs", (v1, v2).map(|(v1, v2)| Self { v2: Some(v2), ..v1 }))
     }
 
     /// As a context of either direction.
@@ -109,6 +113,13 @@ pub struct DurableV2 {
 }
 
 impl DurableV2 {
+    fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, (timeout, flags, _, guid)) =
+            (le_u32("Timeout"), le_u32("Flags"), le_u64("Reserved"), bytes("CreateGuid"))
+                .parse(i)?;
+        Ok((i, Self { timeout, flags, guid }))
+    }
+
     /// As a context of a request.
     pub fn context(&self) -> Context<'static> {
         let mut out = Vec::with_capacity(32);
@@ -132,6 +143,12 @@ pub struct ReconnectV2 {
 }
 
 impl ReconnectV2 {
+    fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, (file, guid, flags)) =
+            (FileId::parse, bytes("CreateGuid"), le_u32("Flags")).parse(i)?;
+        Ok((i, Self { file, guid, flags }))
+    }
+
     /// As a context of a request.
     pub fn context(&self) -> Context<'static> {
         let mut out = Vec::with_capacity(36);
@@ -188,69 +205,56 @@ impl<'a> Asked<'a> {
     }
 
     fn one(&mut self, name: &[u8], data: &'a [u8]) -> Parsed<()> {
-        let mut f = Fields::new(data, 0);
         match name {
             name::EA_BUFFER => first(&mut self.ea, data),
             name::SD_BUFFER => first(&mut self.sd, data),
             name::DURABLE_HANDLE_REQUEST => {
-                exactly(data, 16, "DHnQ")?;
+                sized(data, 16, "DHnQ", take(16, "DurableRequest"))?;
                 self.durable = true;
             }
             name::DURABLE_HANDLE_RECONNECT => {
-                exactly(data, 16, "DHnC")?;
-                first(&mut self.reconnect, FileId::parse(&mut f)?);
+                first(&mut self.reconnect, sized(data, 16, "DHnC", FileId::parse)?);
             }
             name::ALLOCATION_SIZE => {
-                exactly(data, 8, "AlSi")?;
-                first(&mut self.allocation_size, f.u64("AllocationSize")?);
+                let size = sized(data, 8, "AlSi", le_u64("AllocationSize"))?;
+                first(&mut self.allocation_size, size);
             }
             name::QUERY_MAXIMAL_ACCESS => {
-                let since = match data.len() {
-                    0 => None,
-                    8 => Some(f.u64("Timestamp")?),
-                    _ => return Err(Malformed("MxAc")),
+                let since = match data {
+                    [] => None,
+                    _ => Some(sized(data, 8, "MxAc", le_u64("Timestamp"))?),
                 };
                 first(&mut self.maximal_access, since);
             }
             name::TIMEWARP_TOKEN => {
-                exactly(data, 8, "TWrp")?;
-                first(&mut self.timewarp, f.u64("Timestamp")?);
+                first(&mut self.timewarp, sized(data, 8, "TWrp", le_u64("Timestamp"))?);
             }
             name::QUERY_ON_DISK_ID => {
-                exactly(data, 0, "QFid")?;
+                sized(data, 0, "QFid", take(0, "QFid"))?;
                 self.on_disk_id = true;
             }
             name::REQUEST_LEASE => first(&mut self.lease, Lease::parse(data)?),
             name::DURABLE_HANDLE_REQUEST_V2 => {
-                exactly(data, 32, "DH2Q")?;
-                let (timeout, flags) = (f.u32("Timeout")?, f.u32("Flags")?);
-                f.skip(8);
-                let guid = f.array("CreateGuid")?;
-                first(&mut self.durable_v2, DurableV2 { timeout, flags, guid });
+                first(&mut self.durable_v2, sized(data, 32, "DH2Q", DurableV2::parse)?);
             }
             name::DURABLE_HANDLE_RECONNECT_V2 => {
-                exactly(data, 36, "DH2C")?;
-                let file = FileId::parse(&mut f)?;
-                let (guid, flags) = (f.array("CreateGuid")?, f.u32("Flags")?);
-                first(&mut self.reconnect_v2, ReconnectV2 { file, guid, flags });
+                first(&mut self.reconnect_v2, sized(data, 36, "DH2C", ReconnectV2::parse)?);
             }
             name::APP_INSTANCE_ID => {
-                exactly(data, 20, "AppInstanceId")?;
-                structure_size(&mut f, 20)?;
-                f.skip(2);
-                first(&mut self.app_instance, f.array("AppInstanceId")?);
+                let id = (structure_size(20), le_u16("Reserved"), bytes("AppInstanceId"))
+                    .map(|((), _, id)| id);
+                first(&mut self.app_instance, sized(data, 20, "AppInstanceId", id)?);
             }
             name::APP_INSTANCE_VERSION => {
-                exactly(data, 24, "AppInstanceVersion")?;
-                structure_size(&mut f, 24)?;
-                f.skip(6);
-                let version = (f.u64("AppInstanceVersionHigh")?, f.u64("AppInstanceVersionLow")?);
-                first(&mut self.app_version, version);
+                let (high, low) =
+                    (le_u64("AppInstanceVersionHigh"), le_u64("AppInstanceVersionLow"));
+                let version = (structure_size(24), take(6, "Reserved"), high, low)
+                    .map(|((), _, high, low)| (high, low));
+                first(&mut self.app_version, sized(data, 24, "AppInstanceVersion", version)?);
             }
             name::SVHDX_OPEN_DEVICE => self.svhdx = true,
             name::POSIX => {
-                exactly(data, 4, "POSIX")?;
-                first(&mut self.posix, f.u32("Mode")?);
+                first(&mut self.posix, sized(data, 4, "POSIX", le_u32("Mode"))?);
             }
             _ => {}
         }
@@ -264,12 +268,22 @@ fn first<T>(slot: &mut Option<T>, value: T) {
     }
 }
 
-fn exactly(data: &[u8], len: usize, name: &'static str) -> Parsed<()> {
-    if data.len() == len { Ok(()) } else { Err(Malformed(name)) }
+/// The data of a context that has one length.
+fn sized<'a, T>(
+    data: &'a [u8],
+    len: usize,
+    name: &'static str,
+    mut each: impl Parser<&'a [u8], Output = T, Error = Malformed<'a>>,
+) -> Parsed<T> {
+    whole(data, |i| match i.len() {
+        n if n < len => Err(reject(name, Rule::Truncated, i)),
+        n if n > len => Err(reject(name, Rule::OverLimit { max: len }, i)),
+        _ => each.parse(i),
+    })
 }
 
-fn structure_size(f: &mut Fields<'_>, size: u16) -> Parsed<()> {
-    if f.u16("StructureSize")? == size { Ok(()) } else { Err(Malformed("StructureSize")) }
+fn structure_size<'a>(size: u16) -> impl FnMut(&'a [u8]) -> wire::Parsed<'a, ()> {
+    constant("StructureSize", le_u16("StructureSize"), size)
 }
 
 /// The POSIX context of an answer.
@@ -283,6 +297,14 @@ pub struct PosixTold {
     pub mode: u32,
     /// SID of the owner, then of the group, as MS-DTYP section 2.4.2.2 has them.
     pub sids: Vec<u8>,
+}
+
+impl PosixTold {
+    fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let (sids, (nlink, reparse_tag, mode)) =
+            (le_u32("Nlink"), le_u32("ReparseTag"), le_u32("Mode")).parse(i)?;
+        Ok((&[], Self { nlink, reparse_tag, mode, sids: sids.to_vec() }))
+    }
 }
 
 /// All that the contexts of an answer tell.
@@ -307,26 +329,24 @@ impl Told {
     pub fn parse(contexts: &[Context<'_>]) -> Parsed<Self> {
         let mut t = Self::default();
         for c in contexts {
-            let mut f = Fields::new(&c.data, 0);
+            let data = &*c.data;
             match &*c.name {
                 name::QUERY_MAXIMAL_ACCESS => {
-                    t.maximal_access = Some((f.u32("QueryStatus")?, f.u32("MaximalAccess")?));
+                    let mut access = (le_u32("QueryStatus"), le_u32("MaximalAccess"));
+                    t.maximal_access = Some(whole(data, |i| access.parse(i))?);
                 }
                 name::QUERY_ON_DISK_ID => {
-                    t.on_disk_id = Some((f.u64("DiskFileId")?, f.u64("VolumeId")?));
+                    let mut id = (le_u64("DiskFileId"), le_u64("VolumeId"));
+                    t.on_disk_id = Some(whole(data, |i| id.parse(i))?);
                 }
                 name::DURABLE_HANDLE_REQUEST => t.durable = true,
                 name::DURABLE_HANDLE_REQUEST_V2 => {
-                    t.durable_v2 = Some((f.u32("Timeout")?, f.u32("Flags")?));
+                    let mut durable = (le_u32("Timeout"), le_u32("Flags"));
+                    t.durable_v2 = Some(whole(data, |i| durable.parse(i))?);
                 }
-                name::REQUEST_LEASE => t.lease = Some(Lease::parse(&c.data)?),
+                name::REQUEST_LEASE => t.lease = Some(Lease::parse(data)?),
                 name::POSIX => {
-                    t.posix = Some(PosixTold {
-                        nlink: f.u32("Nlink")?,
-                        reparse_tag: f.u32("ReparseTag")?,
-                        mode: f.u32("Mode")?,
-                        sids: f.rest().to_vec(),
-                    });
+                    t.posix = Some(whole(data, PosixTold::parse)?);
                 }
                 _ => {}
             }

@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 
+use wire::{Parser, Rule, le_u8, le_u16, le_u32, reject, take};
+
 use super::close::Basics;
-use super::{Fields, FileId, HEADER_LEN, Malformed, Parsed, range};
+use super::{FileId, HEADER_LEN, Parsed};
+use crate::parse::{Rejected, body, longs, range, shorts, size};
 
 /// `DesiredAccess` (MS-SMB2 sections 2.2.13.1.1 and 2.2.13.1.2).
 pub mod access {
@@ -143,38 +146,50 @@ impl Context<'static> {
 /// Most contexts that a request may bring; there are 15 that mean something.
 pub const CONTEXTS_MAX: usize = 64;
 
-fn parse_contexts(bytes: &[u8]) -> Parsed<Vec<Context<'_>>> {
-    const WHAT: &str = "CreateContexts";
+/// All contexts that offset and length, the fields at `place`, name in `message`.
+fn contexts<'a>(
+    message: &'a [u8],
+    named: (usize, usize),
+    place: &'a [u8],
+) -> Result<Vec<Context<'a>>, Rejected<'a>> {
+    let mut rest = range(message, named, "CreateContexts", place)?;
     let mut found = Vec::new();
-    let mut rest = bytes;
     while !rest.is_empty() {
         if found.len() == CONTEXTS_MAX {
-            return Err(Malformed(WHAT));
+            let rule = Rule::OverLimit { max: CONTEXTS_MAX };
+            return Err(reject("CreateContexts", rule, rest));
         }
-        let mut f = Fields::new(rest, 0);
-        let next = usize::try_from(f.u32(WHAT)?).map_err(|_| Malformed(WHAT))?;
-        // Aligned, behind this one's fixed part, and inside: else a chain could run in circles.
-        if next != 0 && (!next.is_multiple_of(8) || next < 16 || next > rest.len()) {
-            return Err(Malformed(WHAT));
-        }
-        let this = if next == 0 { rest } else { &rest[..next] };
-        let (name_at, name_len) = (usize::from(f.u16(WHAT)?), usize::from(f.u16(WHAT)?));
-        f.skip(2);
-        let data_at = usize::from(f.u16(WHAT)?);
-        let data_len = usize::try_from(f.u32(WHAT)?).map_err(|_| Malformed(WHAT))?;
-        if name_len < 4 || name_at < 16 || data_len != 0 && data_at < name_at + name_len {
-            return Err(Malformed(WHAT));
-        }
-        found.push(Context {
-            name: range(this, name_at, name_len, WHAT)?.into(),
-            data: range(this, data_at, data_len, WHAT)?.into(),
-        });
-        if next == 0 {
-            break;
-        }
-        rest = &rest[next..];
+        let (behind, context) = Context::parse(rest)?;
+        found.push(context);
+        rest = behind;
     }
     Ok(found)
+}
+
+impl<'a> Context<'a> {
+    /// Reads the first of a chain; the others follow.
+    fn parse(start: &'a [u8]) -> wire::Parsed<'a, Self> {
+        let (i, next) = le_u32("Next")(start)?;
+        let (place, (name_at, name_len)) = shorts("Name")(i)?;
+        let (_, (_, data_at, data_len)) =
+            (le_u16("Reserved"), le_u16("DataOffset"), le_u32("DataLength")).parse(place)?;
+        let next = size(next);
+        // Aligned, behind this one's fixed part, and inside: else a chain could run in circles.
+        if next != 0 && (!next.is_multiple_of(8) || next < 16 || next > start.len()) {
+            return Err(reject("Next", Rule::Value, start));
+        }
+        let (this, behind) = start.split_at(if next == 0 { start.len() } else { next });
+        let (data_at, data_len) = (usize::from(data_at), size(data_len));
+        if name_len < 4 || name_at < 16 {
+            return Err(reject("Name", Rule::Value, i));
+        }
+        if data_len != 0 && data_at < name_at + name_len {
+            return Err(reject("DataOffset", Rule::Value, place));
+        }
+        let name = range(this, (name_at, name_len), "Name", i)?.into();
+        let data = range(this, (data_at, data_len), "Data", place)?.into();
+        Ok((behind, Self { name, data }))
+    }
 }
 
 /// Appends contexts at an offset that is a multiple of 8 from the header.
@@ -233,37 +248,46 @@ impl<'a> Request<'a> {
 
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 57)?;
-        f.skip(1);
-        let oplock_level = f.u8("RequestedOplockLevel")?;
-        let impersonation = f.u32("ImpersonationLevel")?;
-        f.skip(16);
-        let access = f.u32("DesiredAccess")?;
-        let attributes = f.u32("FileAttributes")?;
-        let share = f.u32("ShareAccess")?;
-        let disposition = f.u32("CreateDisposition")?;
-        let options = f.u32("CreateOptions")?;
-        let (name_at, name_len) = (usize::from(f.u16("NameOffset")?), f.u16("NameLength")?);
-        let mut long = || f.u32("CreateContexts").map(|n| usize::try_from(n).unwrap_or(usize::MAX));
-        let (contexts_at, contexts_len) = (long()?, long()?);
-        // MS-SMB2 section 3.3.5.9: behind the fixed part, of whole characters.
-        let is_inside = name_at >= HEADER_LEN + Self::FIXED;
-        if !name_len.is_multiple_of(2) || name_len != 0 && !is_inside {
-            return Err(Malformed("Name"));
-        }
-        if contexts_len != 0 && !contexts_at.is_multiple_of(8) {
-            return Err(Malformed("CreateContextsOffset"));
-        }
-        Ok(Self {
-            oplock_level,
-            impersonation,
-            access,
-            attributes,
-            share,
-            disposition,
-            options,
-            name: range(message, name_at, usize::from(name_len), "Name")?.into(),
-            contexts: parse_contexts(range(message, contexts_at, contexts_len, "CreateContexts")?)?,
+        body(message, 57, |i| {
+            let (i, (_, oplock_level, impersonation, _)) = (
+                le_u8("SecurityFlags"),
+                le_u8("RequestedOplockLevel"),
+                le_u32("ImpersonationLevel"),
+                take(16, "SmbCreateFlags"),
+            )
+                .parse(i)?;
+            let (name_place, (access, attributes, share, disposition, options)) = (
+                le_u32("DesiredAccess"),
+                le_u32("FileAttributes"),
+                le_u32("ShareAccess"),
+                le_u32("CreateDisposition"),
+                le_u32("CreateOptions"),
+            )
+                .parse(i)?;
+            let (place, (name_at, name_len)) = shorts("Name")(name_place)?;
+            let (i, named) = longs("CreateContexts")(place)?;
+            // MS-SMB2 section 3.3.5.9: behind the fixed part, of whole characters.
+            let is_inside = name_at >= HEADER_LEN + Self::FIXED;
+            if !name_len.is_multiple_of(2) || name_len != 0 && !is_inside {
+                return Err(reject("Name", Rule::Value, name_place));
+            }
+            if named.1 != 0 && !named.0.is_multiple_of(8) {
+                return Err(reject("CreateContextsOffset", Rule::Value, place));
+            }
+            let name = range(message, (name_at, name_len), "Name", name_place)?.into();
+            let contexts = contexts(message, named, place)?;
+            let value = Self {
+                oplock_level,
+                impersonation,
+                access,
+                attributes,
+                share,
+                disposition,
+                options,
+                name,
+                contexts,
+            };
+            Ok((i, value))
         })
     }
 
@@ -326,16 +350,15 @@ impl<'a> Response<'a> {
 
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 89)?;
-        let (oplock_level, flags) = (f.u8("OplockLevel")?, f.u8("Flags")?);
-        let action = f.u32("CreateAction")?;
-        let basics = Basics::parse(&mut f)?;
-        f.skip(4);
-        let file = FileId::parse(&mut f)?;
-        let mut long = || f.u32("CreateContexts").map(|n| usize::try_from(n).unwrap_or(usize::MAX));
-        let (at, len) = (long()?, long()?);
-        let contexts = parse_contexts(range(message, at, len, "CreateContexts")?)?;
-        Ok(Self { oplock_level, flags, action, basics, file, contexts })
+        body(message, 89, |i| {
+            let (i, (oplock_level, flags, action)) =
+                (le_u8("OplockLevel"), le_u8("Flags"), le_u32("CreateAction")).parse(i)?;
+            let (place, (basics, _, file)) =
+                (Basics::parse, le_u32("Reserved2"), FileId::parse).parse(i)?;
+            let (i, named) = longs("CreateContexts")(place)?;
+            let contexts = contexts(message, named, place)?;
+            Ok((i, Self { oplock_level, flags, action, basics, file, contexts }))
+        })
     }
 
     /// Writes the body.
@@ -361,7 +384,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::smb2::test_kit::message;
+    use crate::smb2::test_kit::{message, named};
     use crate::smb2::{Command, put_utf16};
 
     fn some(name: &str, contexts: Vec<Context<'static>>) -> Request<'static> {
@@ -439,7 +462,7 @@ mod tests {
         }
         let mut bad = m;
         bad[64 + 48] += 4;
-        assert_eq!(Request::parse(&bad), Err(Malformed("CreateContextsOffset")));
+        assert_eq!(named(Request::parse(&bad)), Err("CreateContextsOffset"));
     }
 
     #[test]
@@ -447,18 +470,18 @@ mod tests {
         let many = |n| some("x", vec![Context::new(b"AAAA", vec![]); n]);
         assert!(Request::parse(&message(Command::Create, &many(CONTEXTS_MAX).emit())).is_ok());
         let m = message(Command::Create, &many(CONTEXTS_MAX + 1).emit());
-        assert_eq!(Request::parse(&m), Err(Malformed("CreateContexts")));
+        assert_eq!(named(Request::parse(&m)), Err("CreateContexts"));
     }
 
     #[test]
     fn a_name_must_be_inside_the_message() {
         let m = message(Command::Create, &some("abc", vec![]).emit());
-        assert_eq!(Request::parse(&m[..m.len() - 1]), Err(Malformed("Name")));
+        assert_eq!(named(Request::parse(&m[..m.len() - 1])), Err("Name"));
         // NameOffset, and the length behind it.
         for (field, value) in [(44, 112), (46, 5)] {
             let mut bad = m.clone();
             bad[64 + field] = value;
-            assert_eq!(Request::parse(&bad), Err(Malformed("Name")), "{field}");
+            assert_eq!(named(Request::parse(&bad)), Err("Name"), "{field}");
         }
         for cut in 64..64 + 56 {
             assert!(Request::parse(&m[..cut]).is_err());

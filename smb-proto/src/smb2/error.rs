@@ -1,7 +1,10 @@
 //! The body of an answer that is an error and says more about it (MS-SMB2 section 2.2.2).
 
-use super::reparse::{RELATIVE, Reparse, TAG_SYMLINK};
-use super::{Fields, Malformed, Parsed, range, utf16};
+use wire::{Parser, le_u8, le_u16, le_u32, take};
+
+use super::Parsed;
+use super::reparse::{RELATIVE, Reparse, TAG_SYMLINK, substitute_name};
+use crate::parse::{constant, size, whole};
 
 /// SMB2_ERROR_ID_DEFAULT
 const ERROR_ID_DEFAULT: u32 = 0;
@@ -25,17 +28,15 @@ pub fn body(data: &[u8], contexts: bool) -> Vec<u8> {
 
 /// The data of an error response, out of its context where it has one. `message` starts at its header.
 pub fn data(message: &[u8]) -> Parsed<&[u8]> {
-    let mut f = Fields::body(message, 9)?;
-    let contexts = f.u8("ErrorContextCount")?;
-    f.skip(1);
-    let size = |n: u32| usize::try_from(n).map_err(|_| Malformed("ByteCount"));
-    let len = size(f.u32("ByteCount")?)?;
-    if contexts == 0 {
-        return f.bytes(len, "ErrorData");
-    }
-    let len = size(f.u32("ErrorDataLength")?)?;
-    f.u32("ErrorId")?;
-    f.bytes(len, "ErrorData")
+    crate::parse::body(message, 9, |i| {
+        let (i, (contexts, _, len)) =
+            (le_u8("ErrorContextCount"), le_u8("Reserved"), le_u32("ByteCount")).parse(i)?;
+        if contexts == 0 {
+            return take(size(len), "ErrorData")(i);
+        }
+        let (i, (len, _)) = (le_u32("ErrorDataLength"), le_u32("ErrorId")).parse(i)?;
+        take(size(len), "ErrorData")(i)
+    })
 }
 
 /// A Symbolic Link Error Response (section 2.2.2.2.1): what the link says, and how many bytes of the path were left behind it.
@@ -55,22 +56,15 @@ pub fn symlink(target: &str, relative: bool, unparsed: usize) -> Vec<u8> {
 
 /// What a Symbolic Link Error Response says: the target, whether it is relative, and the bytes of the path left behind it.
 pub fn parse_symlink(data: &[u8]) -> Parsed<(String, bool, u16)> {
-    let mut f = Fields::new(data, 0);
-    f.u32("SymLinkLength")?;
-    if f.u32("SymLinkErrorTag")? != SYMLINK_ERROR_TAG {
-        return Err(Malformed("SymLinkErrorTag"));
-    }
-    if f.u32("ReparseTag")? != TAG_SYMLINK {
-        return Err(Malformed("ReparseTag"));
-    }
-    f.u16("ReparseDataLength")?;
-    let unparsed = f.u16("UnparsedPathLength")?;
-    let (at, len) = (f.u16("SubstituteNameOffset")?, f.u16("SubstituteNameLength")?);
-    f.skip(4);
-    let relative = f.u32("Flags")? & RELATIVE != 0;
-    let name = range(f.rest(), usize::from(at), usize::from(len), "SubstituteName")?;
-    let name = utf16(name).ok_or(Malformed("SubstituteName"))?;
-    Ok((name, relative, unparsed))
+    whole(data, |i| {
+        let (i, _) = le_u32("SymLinkLength")(i)?;
+        let (i, ()) = constant("SymLinkErrorTag", le_u32("SymLinkErrorTag"), SYMLINK_ERROR_TAG)(i)?;
+        let (i, ()) = constant("ReparseTag", le_u32("ReparseTag"), TAG_SYMLINK)(i)?;
+        let (i, (_, unparsed)) =
+            (le_u16("ReparseDataLength"), le_u16("UnparsedPathLength")).parse(i)?;
+        let (i, (name, flags)) = substitute_name(i)?;
+        Ok((i, (name, flags & RELATIVE != 0, unparsed)))
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The name of an open (MS-SMB2 section 2.2.14.1).
 
-use super::{Fields, Parsed};
+use wire::bytes;
 
 /// An SMB2_FILEID: 16 bytes that a client gets from CREATE and shows with every use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -19,8 +19,18 @@ impl FileId {
     pub const LEN: usize = 16;
 
     /// Reads the next 16 bytes.
-    pub fn parse(f: &mut Fields<'_>) -> Parsed<Self> {
-        Ok(Self { persistent: f.u64("FileId")?, volatile: f.u64("FileId")? })
+    ///
+    /// # Errors
+    ///
+    /// They are not there.
+    #[inline]
+    pub fn parse(input: &[u8]) -> wire::Parsed<'_, Self> {
+        let (rest, id) = bytes::<{ Self::LEN }>("FileId")(input)?;
+        let both = u128::from_le_bytes(id);
+        // Invariant: half of 128 bits each.
+        #[allow(clippy::cast_possible_truncation)]
+        let (persistent, volatile) = (both as u64, (both >> 64) as u64);
+        Ok((rest, Self { persistent, volatile }))
     }
 
     /// Writes it.
@@ -41,7 +51,7 @@ mod tests {
         let id = FileId { persistent: 0x0102_0304_0506_0708, volatile: 9 };
         let bytes = id.emit();
         assert_eq!(bytes[..2], [8, 7]);
-        assert_eq!(FileId::parse(&mut Fields::new(&bytes, 0)), Ok(id));
-        assert!(FileId::parse(&mut Fields::new(&bytes[..15], 0)).is_err());
+        assert_eq!(FileId::parse(&bytes), Ok((&[][..], id)));
+        assert!(FileId::parse(&bytes[..15]).is_err());
     }
 }

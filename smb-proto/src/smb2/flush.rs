@@ -1,6 +1,9 @@
 //! FLUSH (MS-SMB2 sections 2.2.17 and 2.2.18).
 
-use super::{Fields, FileId, Parsed};
+use wire::{Parser, take};
+
+use super::{FileId, Parsed};
+use crate::parse::body;
 
 /// What a client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,9 +15,10 @@ pub struct Request {
 impl Request {
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 24)?;
-        f.skip(6);
-        Ok(Self { file: FileId::parse(&mut f)? })
+        body(message, 24, |i| {
+            let (i, (_, file)) = (take(6, "Reserved"), FileId::parse).parse(i)?;
+            Ok((i, Self { file }))
+        })
     }
 
     /// Writes the body.
@@ -34,7 +38,7 @@ pub struct Response;
 impl Response {
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        Fields::body(message, 4).map(|_| Self)
+        body(message, 4, |i| Ok((i, Self)))
     }
 
     /// Writes the body.

@@ -2,7 +2,12 @@
 
 use std::net::IpAddr;
 
-use super::{Fields, FileId, Malformed, Parsed};
+use wire::{
+    Malformed, Parser, Rule, bytes, known, le_u8, le_u16, le_u32, le_u64, reject, take, times,
+};
+
+use super::{FileId, Parsed, put_utf16};
+use crate::parse::{constant, size, text, u16s, whole};
 
 /// Control codes (MS-SMB2 section 2.2.31, MS-FSCC section 2.3).
 #[allow(missing_docs)] // The names are the specifications', without FSCTL_.
@@ -53,14 +58,17 @@ pub struct ValidateNegotiate {
 impl ValidateNegotiate {
     /// Reads it. The number of dialects is bounded by the input.
     pub fn parse(input: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::new(input, 0);
-        let capabilities = f.u32("Capabilities")?;
-        let guid = f.array("Guid")?;
-        let security_mode = f.u16("SecurityMode")?;
-        let count = usize::from(f.u16("DialectCount")?);
-        let (dialects, _) = f.bytes(count * 2, "Dialects")?.as_chunks::<2>();
-        let dialects = dialects.iter().map(|d| u16::from_le_bytes(*d)).collect();
-        Ok(Self { capabilities, guid, security_mode, dialects })
+        whole(input, |i| {
+            let (i, (capabilities, guid, security_mode, count)) = (
+                le_u32("Capabilities"),
+                bytes("Guid"),
+                le_u16("SecurityMode"),
+                le_u16("DialectCount"),
+            )
+                .parse(i)?;
+            let (i, dialects) = u16s(count.into(), "Dialects")(i)?;
+            Ok((i, Self { capabilities, guid, security_mode, dialects }))
+        })
     }
 
     /// Writes it.
@@ -93,12 +101,11 @@ impl Validated {
 
     /// Reads it.
     pub fn parse(output: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::new(output, 0);
-        Ok(Self {
-            capabilities: f.u32("Capabilities")?,
-            guid: f.array("Guid")?,
-            security_mode: f.u16("SecurityMode")?,
-            dialect: f.u16("Dialect")?,
+        whole(output, |i| {
+            let (i, (capabilities, guid, security_mode, dialect)) =
+                (le_u32("Capabilities"), bytes("Guid"), le_u16("SecurityMode"), le_u16("Dialect"))
+                    .parse(i)?;
+            Ok((i, Self { capabilities, guid, security_mode, dialect }))
         })
     }
 
@@ -129,9 +136,8 @@ impl ResumeKey {
 
     /// The open that it names; `None` for a key that is none of ours.
     pub fn file(self) -> Option<FileId> {
-        let mut f = Fields::new(&self.0, 0);
-        let file = FileId::parse(&mut f).ok()?;
-        f.rest().iter().all(|b| *b == 0).then_some(file)
+        let (rest, file) = FileId::parse(&self.0).ok()?;
+        rest.iter().all(|b| *b == 0).then_some(file)
     }
 
     /// Writes the answer.
@@ -143,7 +149,7 @@ impl ResumeKey {
 
     /// Reads the answer.
     pub fn parse(output: &[u8]) -> Parsed<Self> {
-        Fields::new(output, 0).array("ResumeKey").map(Self)
+        whole(output, |i| bytes("ResumeKey").map(Self).parse(i))
     }
 }
 
@@ -156,6 +162,15 @@ pub struct Chunk {
     pub to: u64,
     /// Length
     pub len: u32,
+}
+
+impl Chunk {
+    fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, (from, to, len, _)) =
+            (le_u64("SourceOffset"), le_u64("TargetOffset"), le_u32("Length"), le_u32("Reserved"))
+                .parse(i)?;
+        Ok((i, Self { from, to, len }))
+    }
 }
 
 /// SRV_COPYCHUNK_COPY (MS-SMB2 section 2.2.31.1).
@@ -174,20 +189,14 @@ impl CopyChunks {
 
     /// Reads it; of more chunks than `chunks_max` only the number.
     pub fn parse(input: &[u8], chunks_max: u32) -> Parsed<Self> {
-        let mut f = Fields::new(input, 0);
-        let key = ResumeKey(f.array("SourceKey")?);
-        let count = f.u32("ChunkCount")?;
-        f.skip(4);
-        let mut chunks = Vec::new();
-        if count <= chunks_max {
-            for _ in 0..count.min(u32::try_from(f.rest().len() / Self::CHUNK).unwrap_or(0)) {
-                let (from, to) = (f.u64("SourceOffset")?, f.u64("TargetOffset")?);
-                let len = f.u32("Length")?;
-                f.skip(4);
-                chunks.push(Chunk { from, to, len });
-            }
-        }
-        Ok(Self { key, count, chunks })
+        whole(input, |i| {
+            let (i, (key, count, _)) =
+                (bytes("SourceKey"), le_u32("ChunkCount"), le_u32("Reserved")).parse(i)?;
+            let there =
+                if count <= chunks_max { size(count).min(i.len() / Self::CHUNK) } else { 0 };
+            let (i, chunks) = times(there, Chunk::parse)(i)?;
+            Ok((i, Self { key: ResumeKey(key), count, chunks }))
+        })
     }
 
     /// Writes it.
@@ -222,11 +231,11 @@ impl Copied {
 
     /// Reads it.
     pub fn parse(output: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::new(output, 0);
-        Ok(Self {
-            chunks: f.u32("ChunksWritten")?,
-            chunk_bytes: f.u32("ChunkBytesWritten")?,
-            total: f.u32("TotalBytesWritten")?,
+        whole(output, |i| {
+            let (i, (chunks, chunk_bytes, total)) =
+                (le_u32("ChunksWritten"), le_u32("ChunkBytesWritten"), le_u32("TotalBytesWritten"))
+                    .parse(i)?;
+            Ok((i, Self { chunks, chunk_bytes, total }))
         })
     }
 
@@ -252,12 +261,15 @@ pub struct DuplicateExtents {
 impl DuplicateExtents {
     /// Reads it.
     pub fn parse(input: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::new(input, 0);
-        Ok(Self {
-            source: FileId::parse(&mut f)?,
-            from: f.u64("SourceFileOffset")?,
-            to: f.u64("TargetFileOffset")?,
-            count: f.u64("ByteCount")?,
+        whole(input, |i| {
+            let (i, (source, from, to, count)) = (
+                FileId::parse,
+                le_u64("SourceFileOffset"),
+                le_u64("TargetFileOffset"),
+                le_u64("ByteCount"),
+            )
+                .parse(i)?;
+            Ok((i, Self { source, from, to, count }))
         })
     }
 
@@ -287,12 +299,14 @@ impl Span {
 
     /// Reads one; a number below zero is refused.
     pub fn parse(input: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::new(input, 0);
-        let (at, other) = (f.u64("FileOffset")?, f.u64("Length")?);
-        if i64::try_from(at).is_err() || i64::try_from(other).is_err() {
-            return Err(Malformed("FileOffset"));
-        }
-        Ok(Self { at, other })
+        whole(input, Self::field)
+    }
+
+    fn field(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let positive = |n: u64| i64::try_from(n).is_ok().then_some(n);
+        let (i, at) = known("FileOffset", le_u64("FileOffset"), positive)(i)?;
+        let (i, other) = known("Length", le_u64("Length"), positive)(i)?;
+        Ok((i, Self { at, other }))
     }
 
     /// Writes it.
@@ -314,15 +328,16 @@ pub struct Trim {
 impl Trim {
     /// Reads it. The number of ranges is bounded by the input.
     pub fn parse(input: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::new(input, 0);
-        if f.u32("Key")? != 0 {
-            return Err(Malformed("Key"));
-        }
-        let count = usize::try_from(f.u32("NumRanges")?).unwrap_or(usize::MAX);
-        let bytes = count.checked_mul(Span::LEN).ok_or(Malformed("NumRanges"))?;
-        let (ranges, _) = f.bytes(bytes, "Ranges")?.as_chunks::<{ Span::LEN }>();
-        let ranges = ranges.iter().map(|r| Span::parse(r)).collect::<Parsed<_>>()?;
-        Ok(Self { ranges })
+        whole(input, |i| {
+            let (i, ()) = constant("Key", le_u32("Key"), 0)(i)?;
+            let (rest, count) = le_u32("NumRanges")(i)?;
+            let count = size(count);
+            if count > rest.len() / Span::LEN {
+                return Err(reject("NumRanges", Rule::OutOfBounds, i));
+            }
+            let (i, ranges) = times(count, Span::field)(rest)?;
+            Ok((i, Self { ranges }))
+        })
     }
 
     /// Writes it.
@@ -332,6 +347,70 @@ impl Trim {
         out.extend(self.ranges.iter().flat_map(Span::emit));
         out
     }
+}
+
+/// FSCTL_PIPE_WAIT of a client (MS-FSCC section 2.3.49).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PipeWait {
+    /// Timeout, in units of 100 ns; `None` where the pipe's own counts (TimeoutSpecified).
+    pub timeout: Option<u64>,
+    /// Name, without `\pipe\`.
+    pub name: String,
+}
+
+impl PipeWait {
+    /// Reads it.
+    pub fn parse(input: &[u8]) -> Parsed<Self> {
+        whole(input, |i| {
+            let (i, (timeout, len, specified, _)) = (
+                le_u64("Timeout"),
+                le_u32("NameLength"),
+                le_u8("TimeoutSpecified"),
+                le_u8("Padding"),
+            )
+                .parse(i)?;
+            let (i, name) = take(size(len), "Name")(i)?;
+            let name = text(name, "Name")?;
+            Ok((i, Self { timeout: (specified != 0).then_some(timeout), name }))
+        })
+    }
+
+    /// Writes it.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = self.timeout.unwrap_or(0).to_le_bytes().to_vec();
+        out.extend([0; 4]);
+        out.extend([u8::from(self.timeout.is_some()), 0]);
+        let len = put_utf16(&mut out, &self.name);
+        out[8..12].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
+        out
+    }
+}
+
+/// NETWORK_RESILIENCY_REQUEST (MS-SMB2 section 2.2.31.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resiliency {
+    /// Timeout, in milliseconds.
+    pub timeout_ms: u32,
+}
+
+impl Resiliency {
+    /// Reads it.
+    pub fn parse(input: &[u8]) -> Parsed<Self> {
+        whole(input, |i| {
+            let (i, (timeout_ms, _)) = (le_u32("Timeout"), le_u32("Reserved")).parse(i)?;
+            Ok((i, Self { timeout_ms }))
+        })
+    }
+
+    /// Writes it.
+    pub fn emit(&self) -> Vec<u8> {
+        [self.timeout_ms, 0].map(u32::to_le_bytes).concat()
+    }
+}
+
+/// The `CompressionState` that FSCTL_SET_COMPRESSION asks for (MS-FSCC section 2.3.57).
+pub fn compression_state(input: &[u8]) -> Parsed<u16> {
+    whole(input, le_u16("CompressionState"))
 }
 
 /// One address of one network interface (MS-SMB2 section 2.2.32.5).
@@ -391,41 +470,47 @@ pub fn emit_interfaces(list: &[Interface]) -> Vec<u8> {
 
 /// Reads the list. Addresses of other families are passed over.
 pub fn parse_interfaces(output: &[u8]) -> Parsed<Vec<Interface>> {
-    let mut out = Vec::new();
-    let mut at = 0;
-    // The records of an honest list do not overlap.
-    for _ in 0..=output.len() / INTERFACE_LEN {
-        let mut f = Fields::new(output, at);
-        let next = usize::try_from(f.u32("Next")?).unwrap_or(usize::MAX);
-        let index = f.u32("IfIndex")?;
-        let capability = f.u32("Capability")?;
-        f.skip(4);
-        let link_speed = f.u64("LinkSpeed")?;
-        let addr = match f.u16("Family")? {
-            AF_INET => {
-                f.skip(2);
-                Some(IpAddr::from(f.array::<4>("IPv4Address")?))
+    whole(output, |mut i| {
+        let mut out = Vec::new();
+        loop {
+            let (next, found) = interface(i)?;
+            out.extend(found);
+            match next {
+                0 => return Ok((&[], out)),
+                // Records do not overlap, so a list ends.
+                INTERFACE_LEN.. if next <= i.len() => i = &i[next..],
+                _ => return Err(reject("Next", Rule::Value, i)),
             }
-            AF_INET6 => {
-                f.skip(6);
-                Some(IpAddr::from(f.array::<16>("IPv6Address")?))
-            }
-            _ => None,
-        };
-        if let Some(addr) = addr {
-            let rss = capability & RSS_CAPABLE != 0;
-            let rdma = capability & RDMA_CAPABLE != 0;
-            out.push(Interface { index, addr, link_speed, rss, rdma });
         }
-        if next == 0 {
-            return Ok(out);
+    })
+}
+
+/// The distance of the next record, and this one, where its address is of a family that means something.
+fn interface(i: &[u8]) -> Result<(usize, Option<Interface>), nom::Err<Malformed<'_>>> {
+    let (i, (next, index, capability, _, link_speed)) = (
+        le_u32("Next"),
+        le_u32("IfIndex"),
+        le_u32("Capability"),
+        le_u32("Reserved"),
+        le_u64("LinkSpeed"),
+    )
+        .parse(i)?;
+    let (i, family) = le_u16("Family")(i)?;
+    // A port, and in IPv6 flow information, stand before the address.
+    let addr = match family {
+        AF_INET => {
+            let (_, (_, a)) = (take(2, "Port"), bytes::<4>("IPv4Address")).parse(i)?;
+            Some(IpAddr::from(a))
         }
-        if next < INTERFACE_LEN {
-            return Err(Malformed("Next"));
+        AF_INET6 => {
+            let (_, (_, a)) = (take(6, "Port"), bytes::<16>("IPv6Address")).parse(i)?;
+            Some(IpAddr::from(a))
         }
-        at = at.checked_add(next).ok_or(Malformed("Next"))?;
-    }
-    Err(Malformed("Next"))
+        _ => None,
+    };
+    let (rss, rdma) = (capability & RSS_CAPABLE != 0, capability & RDMA_CAPABLE != 0);
+    let found = addr.map(|addr| Interface { index, addr, link_speed, rss, rdma });
+    Ok((size(next), found))
 }
 
 #[cfg(test)]
@@ -433,7 +518,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::smb2::test_kit::unhex;
+    use crate::smb2::test_kit::{named, unhex};
 
     fn file() -> impl Strategy<Value = FileId> {
         any::<(u64, u64)>().prop_map(|(persistent, volatile)| FileId { persistent, volatile })
@@ -468,6 +553,11 @@ mod tests {
             prop_assert_eq!(Copied::parse(&c.emit()), Ok(c));
             let d = DuplicateExtents { source: file, from: 1, to: 2, count: 3 };
             prop_assert_eq!(DuplicateExtents::parse(&d.emit()), Ok(d));
+            let timeout = (capabilities % 2 == 0).then_some(d.count);
+            let wait = PipeWait { timeout, name: format!("srv{capabilities}") };
+            prop_assert_eq!(PipeWait::parse(&wait.emit()), Ok(wait));
+            let r = Resiliency { timeout_ms: capabilities };
+            prop_assert_eq!(Resiliency::parse(&r.emit()), Ok(r));
             let t = Trim { ranges: spans };
             let bytes = t.emit();
             prop_assert_eq!(Trim::parse(&bytes), Ok(t));
@@ -496,6 +586,7 @@ mod tests {
             let _ = ValidateNegotiate::parse(&bytes);
             let _ = CopyChunks::parse(&bytes, 256);
             let _ = Trim::parse(&bytes);
+            let _ = PipeWait::parse(&bytes);
             let _ = parse_interfaces(&bytes);
         }
     }
@@ -528,7 +619,7 @@ mod tests {
         bytes[152..156].copy_from_slice(&0_u32.wrapping_sub(152).to_le_bytes());
         assert!(parse_interfaces(&bytes).is_err());
         bytes[0] = 8;
-        assert_eq!(parse_interfaces(&bytes), Err(Malformed("Next")));
+        assert_eq!(named(parse_interfaces(&bytes)), Err("Next"));
     }
 
     #[test]

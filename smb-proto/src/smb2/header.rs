@@ -1,6 +1,9 @@
 //! The header of every message (MS-SMB2 sections 2.2.1.1 and 2.2.1.2).
 
-use super::{Fields, HEADER_LEN, Malformed, Parsed};
+use wire::{Parser, bytes, le_u16, le_u32, le_u64};
+
+use super::{HEADER_LEN, Parsed};
+use crate::parse::{constant, whole};
 
 /// The first four bytes of a message in clear.
 pub const PROTOCOL_ID: [u8; 4] = *b"\xfeSMB";
@@ -150,24 +153,36 @@ impl Header {
 
     /// Reads the header at the start of `message`.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::new(message, 0);
-        if f.array::<4>("ProtocolId")? != PROTOCOL_ID {
-            return Err(Malformed("ProtocolId"));
-        }
-        if f.u16("StructureSize")? != 64 {
-            return Err(Malformed("StructureSize"));
-        }
-        Ok(Self {
-            credit_charge: f.u16("CreditCharge")?,
-            status: f.u32("Status")?,
-            command: f.u16("Command")?,
-            credits: f.u16("CreditRequest")?,
-            flags: Flags(f.u32("Flags")?),
-            next: f.u32("NextCommand")?,
-            message_id: f.u64("MessageId")?,
-            tree_or_async: f.u64("TreeId")?,
-            session_id: f.u64("SessionId")?,
-            signature: f.array("Signature")?,
+        whole(message, |i| {
+            let (i, ()) = constant("ProtocolId", bytes("ProtocolId"), PROTOCOL_ID)(i)?;
+            let (i, ()) = constant("StructureSize", le_u16("StructureSize"), 64)(i)?;
+            let (i, (credit_charge, status, command, credits)) = (
+                le_u16("CreditCharge"),
+                le_u32("Status"),
+                le_u16("Command"),
+                le_u16("CreditRequest"),
+            )
+                .parse(i)?;
+            let (i, (flags, next)) = (le_u32("Flags"), le_u32("NextCommand")).parse(i)?;
+            let (i, (message_id, tree_or_async, session_id)) =
+                (le_u64("MessageId"), le_u64("TreeId"), le_u64("SessionId")).parse(i)?;
+            let (i, signature) = bytes("Signature")(i)?;
+            let flags = Flags(flags);
+            Ok((
+                i,
+                Self {
+                    credit_charge,
+                    status,
+                    command,
+                    credits,
+                    flags,
+                    next,
+                    message_id,
+                    tree_or_async,
+                    session_id,
+                    signature,
+                },
+            ))
         })
     }
 
@@ -230,13 +245,13 @@ mod tests {
 
     #[test]
     fn what_is_no_header_is_named() {
-        let good = Header::parse(&[0; 64]);
-        assert_eq!(good, Err(Malformed("ProtocolId")));
+        let said = |bytes: &[u8]| Header::parse(bytes).map_err(|fault| fault.to_string());
+        assert_eq!(said(&[0; 64]), Err("ProtocolId invalid at 0".into()));
         let mut bytes = [0; 64];
         bytes[..4].copy_from_slice(&PROTOCOL_ID);
-        assert_eq!(Header::parse(&bytes), Err(Malformed("StructureSize")));
+        assert_eq!(said(&bytes), Err("StructureSize invalid at 4".into()));
         bytes[4] = 64;
         assert!(Header::parse(&bytes).is_ok());
-        assert_eq!(Header::parse(&bytes[..60]), Err(Malformed("Signature")));
+        assert_eq!(said(&bytes[..60]), Err("Signature truncated at 48".into()));
     }
 }

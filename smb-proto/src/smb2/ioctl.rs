@@ -1,6 +1,9 @@
 //! IOCTL (MS-SMB2 sections 2.2.31 and 2.2.32). What stands in its buffers is in [`super::fsctl`].
 
-use super::{Fields, FileId, HEADER_LEN, Malformed, Parsed, range};
+use wire::{Parser, Rule, le_u16, le_u32, le_u64, reject};
+
+use super::{FileId, HEADER_LEN, Parsed};
+use crate::parse::{body, buffer, longs, range};
 
 /// SMB2_0_IOCTL_IS_FSCTL
 pub const IS_FSCTL: u32 = 1;
@@ -27,23 +30,26 @@ impl<'a> Request<'a> {
 
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 57)?;
-        f.skip(2);
-        let code = f.u32("CtlCode")?;
-        let file = FileId::parse(&mut f)?;
-        let at = usize::try_from(f.u32("InputOffset")?).unwrap_or(usize::MAX);
-        let len = usize::try_from(f.u32("InputCount")?).unwrap_or(usize::MAX);
-        let input_max = f.u32("MaxInputResponse")?;
-        // OutputOffset and OutputCount are zero in every request that there is.
-        f.skip(8);
-        let output_max = f.u32("MaxOutputResponse")?;
-        let flags = f.u32("Flags")?;
-        f.skip(4);
-        if f.at() > message.len() || len > 0 && (at < f.at() || !at.is_multiple_of(8)) {
-            return Err(Malformed("InputOffset"));
-        }
-        let input = range(message, at, len, "Input")?;
-        Ok(Self { code, file, input, input_max, output_max, flags })
+        body(message, 57, |i| {
+            let (i, (_, code, file)) =
+                (le_u16("Reserved"), le_u32("CtlCode"), FileId::parse).parse(i)?;
+            let place = i;
+            let (i, (at, len)) = longs("Input")(i)?;
+            // OutputOffset and OutputCount are zero in every request.
+            let (i, (input_max, _, output_max, flags, _)) = (
+                le_u32("MaxInputResponse"),
+                le_u64("OutputOffset"),
+                le_u32("MaxOutputResponse"),
+                le_u32("Flags"),
+                le_u32("Reserved2"),
+            )
+                .parse(i)?;
+            if len > 0 && (at < HEADER_LEN + Self::FIXED || !at.is_multiple_of(8)) {
+                return Err(reject("InputOffset", Rule::Value, place));
+            }
+            let input = range(message, (at, len), "Input", place)?;
+            Ok((i, Self { code, file, input, input_max, output_max, flags }))
+        })
     }
 
     /// Writes the body.
@@ -81,15 +87,13 @@ impl<'a> Response<'a> {
 
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 49)?;
-        f.skip(2);
-        let code = f.u32("CtlCode")?;
-        let file = FileId::parse(&mut f)?;
-        f.skip(8);
-        let at = usize::try_from(f.u32("OutputOffset")?).unwrap_or(usize::MAX);
-        let len = usize::try_from(f.u32("OutputCount")?).unwrap_or(usize::MAX);
-        let output = range(message, at, len, "Output")?;
-        Ok(Self { code, file, output })
+        body(message, 49, |i| {
+            let (i, (_, code, file, _)) =
+                (le_u16("Reserved"), le_u32("CtlCode"), FileId::parse, le_u64("InputOffset"))
+                    .parse(i)?;
+            let (i, output) = buffer(message, "Output", longs("Output"))(i)?;
+            Ok((i, Self { code, file, output }))
+        })
     }
 
     /// Writes the body.
@@ -116,7 +120,7 @@ mod tests {
 
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::message;
+    use crate::smb2::test_kit::{message, named};
 
     proptest! {
         #[test]
@@ -153,6 +157,6 @@ mod tests {
         let r = Request { code: 1, file, input: b"x", input_max: 0, output_max: 0, flags: 1 };
         let mut m = message(Command::Ioctl, &r.emit());
         m[64 + 24] = 0;
-        assert_eq!(Request::parse(&m), Err(Malformed("InputOffset")));
+        assert_eq!(named(Request::parse(&m)), Err("InputOffset"));
     }
 }

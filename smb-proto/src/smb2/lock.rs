@@ -1,6 +1,9 @@
 //! LOCK (MS-SMB2 sections 2.2.26 and 2.2.27).
 
-use super::{Fields, FileId, Malformed, Parsed};
+use wire::{Parser, Rule, le_u16, le_u32, le_u64, reject, times};
+
+use super::{FileId, Parsed};
+use crate::parse::body;
 
 /// `Flags` of an element.
 pub mod flag {
@@ -25,6 +28,14 @@ pub struct Element {
 /// Bytes of one element.
 const ELEMENT_LEN: usize = 24;
 
+impl Element {
+    fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, (offset, length, flags, _)) =
+            (le_u64("Offset"), le_u64("Length"), le_u32("Flags"), le_u32("Reserved")).parse(i)?;
+        Ok((i, Self { offset, length, flags }))
+    }
+}
+
 /// What a client sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -41,23 +52,22 @@ pub struct Request {
 impl Request {
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 48)?;
-        let count = usize::from(f.u16("LockCount")?);
-        let sequence = f.u32("LockSequence")?;
-        let file = FileId::parse(&mut f)?;
-        if count == 0 || f.rest().len() < count * ELEMENT_LEN {
-            return Err(Malformed("LockCount"));
-        }
-        let mut locks = Vec::with_capacity(count);
-        for _ in 0..count {
-            let (offset, length) = (f.u64("Offset")?, f.u64("Length")?);
-            locks.push(Element { offset, length, flags: f.u32("Flags")? });
-            f.skip(4);
-        }
-        // Invariant: four bits fit.
-        #[allow(clippy::cast_possible_truncation)]
-        let sequence_number = (sequence & 0xf) as u8;
-        Ok(Self { sequence_number, sequence_index: sequence >> 4, file, locks })
+        body(message, 48, |start| {
+            let (i, (count, sequence, file)) =
+                (le_u16("LockCount"), le_u32("LockSequence"), FileId::parse).parse(start)?;
+            let count = usize::from(count);
+            if count == 0 {
+                return Err(reject("LockCount", Rule::Value, start));
+            }
+            if i.len() < count * ELEMENT_LEN {
+                return Err(reject("LockCount", Rule::OutOfBounds, start));
+            }
+            let (i, locks) = times(count, Element::parse)(i)?;
+            // Invariant: four bits fit.
+            #[allow(clippy::cast_possible_truncation)]
+            let sequence_number = (sequence & 0xf) as u8;
+            Ok((i, Self { sequence_number, sequence_index: sequence >> 4, file, locks }))
+        })
     }
 
     /// Writes the body.
@@ -85,7 +95,7 @@ pub struct Response;
 impl Response {
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        Fields::body(message, 4).map(|_| Self)
+        body(message, 4, |i| Ok((i, Self)))
     }
 
     /// Writes the body.
@@ -100,7 +110,7 @@ mod tests {
 
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::message;
+    use crate::smb2::test_kit::{message, named};
 
     fn some(count: usize) -> Request {
         let element = Element { offset: 1 << 40, length: u64::MAX, flags: flag::SHARED };
@@ -125,8 +135,7 @@ mod tests {
 
     #[test]
     fn a_request_without_locks_or_with_fewer_than_it_says_is_refused() {
-        let bad =
-            |r: &[u8]| Request::parse(&message(Command::Lock, r)) == Err(Malformed("LockCount"));
+        let bad = |r: &[u8]| named(Request::parse(&message(Command::Lock, r))) == Err("LockCount");
         assert!(bad(&some(0).emit()));
         let mut body = some(2).emit();
         body.truncate(71);

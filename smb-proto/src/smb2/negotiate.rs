@@ -1,7 +1,10 @@
 //! NEGOTIATE (MS-SMB2 sections 2.2.3 and 2.2.4).
 
+use wire::{Parser, Rule, bytes, le_u16, le_u32, le_u64, reject};
+
 use super::negotiate_context::{self, NegotiateContext};
-use super::{Fields, HEADER_LEN, Malformed, Parsed, range};
+use super::{HEADER_LEN, Parsed};
+use crate::parse::{body, buffer, shorts, u16s};
 
 /// Dialects in one NEGOTIATE.
 pub const DIALECTS_MAX: usize = 64;
@@ -94,25 +97,38 @@ impl<'a> Request<'a> {
 
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 36)?;
-        let count = usize::from(f.u16("DialectCount")?);
-        let security_mode = f.u16("SecurityMode")?;
-        f.skip(2);
-        let capabilities = f.u32("Capabilities")?;
-        let client_guid = f.array("ClientGuid")?;
-        let offset = f.u32("NegotiateContextOffset")?;
-        let contexts = f.u16("NegotiateContextCount")?;
-        f.skip(2);
-        if count == 0 || count > DIALECTS_MAX {
-            return Err(Malformed("DialectCount"));
-        }
-        let dialects = (0..count).map(|_| f.u16("Dialects")).collect::<Parsed<Vec<u16>>>()?;
-        let contexts = if dialects.contains(&Dialect::V311.number()) {
-            negotiate_context::parse(message, offset, contexts)?
-        } else {
-            Vec::new()
-        };
-        Ok(Self { security_mode, capabilities, client_guid, dialects, contexts })
+        body(message, 36, |start| {
+            let (i, (count, security_mode, _, capabilities, client_guid)) = (
+                le_u16("DialectCount"),
+                le_u16("SecurityMode"),
+                le_u16("Reserved"),
+                le_u32("Capabilities"),
+                bytes("ClientGuid"),
+            )
+                .parse(start)?;
+            let place = i;
+            let (i, (offset, contexts, _)) = (
+                le_u32("NegotiateContextOffset"),
+                le_u16("NegotiateContextCount"),
+                le_u16("Reserved2"),
+            )
+                .parse(i)?;
+            let rule = match usize::from(count) {
+                0 => Some(Rule::Value),
+                1..=DIALECTS_MAX => None,
+                _ => Some(Rule::OverLimit { max: DIALECTS_MAX }),
+            };
+            if let Some(rule) = rule {
+                return Err(reject("DialectCount", rule, start));
+            }
+            let (i, dialects) = u16s(count.into(), "Dialects")(i)?;
+            let contexts = if dialects.contains(&Dialect::V311.number()) {
+                negotiate_context::list(message, offset, contexts, place)?
+            } else {
+                Vec::new()
+            };
+            Ok((i, Self { security_mode, capabilities, client_guid, dialects, contexts }))
+        })
     }
 
     /// Writes the body.
@@ -169,34 +185,41 @@ impl<'a> Response<'a> {
 
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 65)?;
-        let (security_mode, dialect) = (f.u16("SecurityMode")?, f.u16("DialectRevision")?);
-        let count = f.u16("NegotiateContextCount")?;
-        let server_guid = f.array("ServerGuid")?;
-        let capabilities = f.u32("Capabilities")?;
-        let transact_max = f.u32("MaxTransactSize")?;
-        let (read_max, write_max) = (f.u32("MaxReadSize")?, f.u32("MaxWriteSize")?);
-        let (system_time, start_time) = (f.u64("SystemTime")?, f.u64("ServerStartTime")?);
-        let (at, len) = (f.u16("SecurityBufferOffset")?, f.u16("SecurityBufferLength")?);
-        let offset = f.u32("NegotiateContextOffset")?;
-        let token = range(message, usize::from(at), usize::from(len), "Buffer")?;
-        let contexts = if dialect == Dialect::V311.number() {
-            negotiate_context::parse(message, offset, count)?
-        } else {
-            Vec::new()
-        };
-        Ok(Self {
-            security_mode,
-            dialect,
-            server_guid,
-            capabilities,
-            transact_max,
-            read_max,
-            write_max,
-            system_time,
-            start_time,
-            token,
-            contexts,
+        body(message, 65, |i| {
+            let (i, (security_mode, dialect, count, server_guid, capabilities)) = (
+                le_u16("SecurityMode"),
+                le_u16("DialectRevision"),
+                le_u16("NegotiateContextCount"),
+                bytes("ServerGuid"),
+                le_u32("Capabilities"),
+            )
+                .parse(i)?;
+            let (i, (transact_max, read_max, write_max)) =
+                (le_u32("MaxTransactSize"), le_u32("MaxReadSize"), le_u32("MaxWriteSize"))
+                    .parse(i)?;
+            let (i, (system_time, start_time)) =
+                (le_u64("SystemTime"), le_u64("ServerStartTime")).parse(i)?;
+            let (place, token) = buffer(message, "Buffer", shorts("SecurityBuffer"))(i)?;
+            let (i, offset) = le_u32("NegotiateContextOffset")(place)?;
+            let contexts = if dialect == Dialect::V311.number() {
+                negotiate_context::list(message, offset, count, place)?
+            } else {
+                Vec::new()
+            };
+            let value = Self {
+                security_mode,
+                dialect,
+                server_guid,
+                capabilities,
+                transact_max,
+                read_max,
+                write_max,
+                system_time,
+                start_time,
+                token,
+                contexts,
+            };
+            Ok((i, value))
         })
     }
 
@@ -234,7 +257,7 @@ impl<'a> Response<'a> {
 mod tests {
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::message;
+    use crate::smb2::test_kit::{message, named};
     use proptest::prelude::*;
 
     fn contexts() -> impl Strategy<Value = Vec<NegotiateContext<'static>>> {
@@ -314,9 +337,9 @@ mod tests {
         assert!(Request::parse(&message(Command::Negotiate, &r.emit())).is_ok());
         r.dialects.push(0x0202);
         let too_many = message(Command::Negotiate, &r.emit());
-        assert_eq!(Request::parse(&too_many), Err(Malformed("DialectCount")));
+        assert_eq!(named(Request::parse(&too_many)), Err("DialectCount"));
         r.dialects.clear();
         let none = message(Command::Negotiate, &r.emit());
-        assert_eq!(Request::parse(&none), Err(Malformed("DialectCount")));
+        assert_eq!(named(Request::parse(&none)), Err("DialectCount"));
     }
 }

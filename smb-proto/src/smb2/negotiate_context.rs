@@ -1,6 +1,9 @@
 //! The contexts of NEGOTIATE in dialect 3.1.1 (MS-SMB2 sections 2.2.3.1 and 2.2.4.1).
 
-use super::{Fields, HEADER_LEN, Malformed, Parsed, put_utf16, range, utf16};
+use wire::{Malformed, Parser, Rule, le_u16, le_u32, reject, take};
+
+use super::{HEADER_LEN, put_utf16};
+use crate::parse::{Rejected, size, text, u16s};
 
 /// Contexts in one NEGOTIATE.
 pub const NEGOTIATE_CONTEXTS_MAX: usize = 32;
@@ -62,58 +65,41 @@ impl<'a> NegotiateContext<'a> {
         }
     }
 
-    /// What is ignored by whoever does not support it is no error in any form (MS-SMB2 section 3.3.5.4).
-    fn parse(number: u16, data: &'a [u8]) -> Parsed<Self> {
+    /// A context that a server may ignore is no error in any form (MS-SMB2 section 3.3.5.4).
+    fn parse(number: u16, data: &'a [u8]) -> Result<Self, Rejected<'a>> {
         const OPTIONAL: [u16; 4] = [3, 5, 6, 7];
         match Self::known(number, data) {
             Err(_) if OPTIONAL.contains(&number) => Ok(Self::Other(number)),
-            other => other,
+            other => other.map(|(_, context)| context),
         }
     }
 
-    fn known(number: u16, data: &'a [u8]) -> Parsed<Self> {
-        let mut f = Fields::new(data, 0);
-        let list = |f: &mut Fields<'a>, count: u16, field| {
-            if count == 0 {
-                return Err(Malformed(field));
-            }
-            let bytes = f.bytes(usize::from(count) * 2, field)?;
-            let (numbers, _) = bytes.as_chunks::<2>();
-            Ok(numbers.iter().map(|n| u16::from_le_bytes(*n)).collect::<Vec<_>>())
-        };
-        Ok(match number {
-            1 => {
-                let count = f.u16("HashAlgorithmCount")?;
-                let salt = usize::from(f.u16("SaltLength")?);
-                let algorithms = list(&mut f, count, "HashAlgorithms")?;
-                Self::Preauth { algorithms, salt: f.bytes(salt, "Salt")? }
-            }
-            2 => {
-                let count = f.u16("CipherCount")?;
-                Self::Encryption(list(&mut f, count, "Ciphers")?)
-            }
-            3 => {
-                let count = f.u16("CompressionAlgorithmCount")?;
-                f.skip(2);
-                let flags = f.u32("Flags")?;
-                let algorithms = list(&mut f, count, "CompressionAlgorithms")?;
-                Self::Compression { flags, algorithms }
-            }
+    fn known(number: u16, data: &'a [u8]) -> wire::Parsed<'a, Self> {
+        match number {
+            1 => preauth(data),
+            2 => counted("CipherCount", le_u16("CipherCount"), "Ciphers")
+                .map(Self::Encryption)
+                .parse(data),
+            3 => compression(data),
             // An empty one names nothing.
-            5 if !data.is_empty() => Self::Netname(utf16(data).ok_or(Malformed("NetName"))?),
-            6 => Self::Transport(f.u32("Flags")?),
+            5 if !data.is_empty() => Ok((&[], Self::Netname(text(data, "NetName")?))),
+            6 => le_u32("Flags").map(Self::Transport).parse(data),
             7 => {
-                let count = f.u16("TransformCount")?;
-                f.skip(6);
-                Self::RdmaTransform(list(&mut f, count, "RDMATransformIds")?)
+                let count = (le_u16("TransformCount"), take(6, "Reserved")).map(|(count, _)| count);
+                counted("TransformCount", count, "RDMATransformIds")
+                    .map(Self::RdmaTransform)
+                    .parse(data)
             }
-            8 => {
-                let count = f.u16("SigningAlgorithmCount")?;
-                Self::Signing(list(&mut f, count, "SigningAlgorithms")?)
-            }
-            0x100 if data == POSIX_UUID => Self::Posix,
-            other => Self::Other(other),
-        })
+            8 => counted(
+                "SigningAlgorithmCount",
+                le_u16("SigningAlgorithmCount"),
+                "SigningAlgorithms",
+            )
+            .map(Self::Signing)
+            .parse(data),
+            0x100 if data == POSIX_UUID => Ok((&[], Self::Posix)),
+            other => Ok((data, Self::Other(other))),
+        }
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -156,23 +142,68 @@ impl<'a> NegotiateContext<'a> {
     }
 }
 
-/// Reads a list that starts at `offset` from the header.
-pub fn parse(message: &[u8], offset: u32, count: u16) -> Parsed<Vec<NegotiateContext<'_>>> {
-    if usize::from(count) > NEGOTIATE_CONTEXTS_MAX {
-        return Err(Malformed("NegotiateContextCount"));
+/// At least one number behind a count.
+fn counted<'a>(
+    name: &'static str,
+    mut count: impl Parser<&'a [u8], Output = u16, Error = Malformed<'a>>,
+    numbers: &'static str,
+) -> impl FnMut(&'a [u8]) -> wire::Parsed<'a, Vec<u16>> {
+    move |input| {
+        let (i, count) = count.parse(input)?;
+        not_zero(count, name, input)?;
+        u16s(count.into(), numbers)(i)
     }
-    let mut at = usize::try_from(offset).map_err(|_| Malformed("NegotiateContextOffset"))?;
+}
+
+fn not_zero<'a>(count: u16, name: &'static str, input: &'a [u8]) -> Result<(), Rejected<'a>> {
+    if count == 0 { Err(reject(name, Rule::Value, input)) } else { Ok(()) }
+}
+
+fn preauth(data: &[u8]) -> wire::Parsed<'_, NegotiateContext<'_>> {
+    let (i, (count, salt)) = (le_u16("HashAlgorithmCount"), le_u16("SaltLength")).parse(data)?;
+    not_zero(count, "HashAlgorithmCount", data)?;
+    let (i, (algorithms, salt)) =
+        (u16s(count.into(), "HashAlgorithms"), take(salt.into(), "Salt")).parse(i)?;
+    Ok((i, NegotiateContext::Preauth { algorithms, salt }))
+}
+
+fn compression(data: &[u8]) -> wire::Parsed<'_, NegotiateContext<'_>> {
+    let (i, (count, _, flags)) =
+        (le_u16("CompressionAlgorithmCount"), le_u16("Padding"), le_u32("Flags")).parse(data)?;
+    not_zero(count, "CompressionAlgorithmCount", data)?;
+    let (i, algorithms) = u16s(count.into(), "CompressionAlgorithms")(i)?;
+    Ok((i, NegotiateContext::Compression { flags, algorithms }))
+}
+
+/// Type, length and data.
+fn context(i: &[u8]) -> wire::Parsed<'_, NegotiateContext<'_>> {
+    let (i, (number, len, _)) =
+        (le_u16("ContextType"), le_u16("DataLength"), le_u32("Reserved")).parse(i)?;
+    let (i, data) = take(len.into(), "Data")(i)?;
+    Ok((i, NegotiateContext::parse(number, data)?))
+}
+
+/// Reads a list that starts at `offset` from the header of `message`, as the fields at `place` say.
+pub(super) fn list<'a>(
+    message: &'a [u8],
+    offset: u32,
+    count: u16,
+    place: &'a [u8],
+) -> Result<Vec<NegotiateContext<'a>>, Rejected<'a>> {
+    if usize::from(count) > NEGOTIATE_CONTEXTS_MAX {
+        let rule = Rule::OverLimit { max: NEGOTIATE_CONTEXTS_MAX };
+        return Err(reject("NegotiateContextCount", rule, place));
+    }
+    let mut at = size(offset);
     if count > 0 && (at < HEADER_LEN || !at.is_multiple_of(8)) {
-        return Err(Malformed("NegotiateContextOffset"));
+        return Err(reject("NegotiateContextOffset", Rule::Value, place));
     }
     let mut all = Vec::with_capacity(usize::from(count));
     for _ in 0..count {
-        let mut f = Fields::new(message, at);
-        let (number, len) = (f.u16("ContextType")?, f.u16("DataLength")?);
-        f.skip(4);
-        let data = range(message, f.at(), usize::from(len), "Data")?;
-        all.push(NegotiateContext::parse(number, data)?);
-        at = (f.at() + usize::from(len)).next_multiple_of(8);
+        let from = message.get(at..).unwrap_or_default();
+        let (rest, found) = context(from)?;
+        all.push(found);
+        at = (at + from.len() - rest.len()).next_multiple_of(8);
     }
     Ok(all)
 }
@@ -199,6 +230,12 @@ pub(super) fn put(out: &mut Vec<u8>, all: &[NegotiateContext<'_>]) -> (u32, u16)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parse::{Parsed, whole};
+    use crate::smb2::test_kit::named;
+
+    fn parse(message: &[u8], offset: u32, count: u16) -> Parsed<Vec<NegotiateContext<'_>>> {
+        whole(message, |i| Ok((i, list(message, offset, count, i)?)))
+    }
 
     /// Part of a NEGOTIATE as Windows 10 sends it: preauthentication integrity, then encryption.
     #[test]
@@ -217,12 +254,12 @@ mod tests {
 
     #[test]
     fn offsets_and_counts_are_checked() {
-        assert_eq!(parse(&[0; 80], 60, 1), Err(Malformed("NegotiateContextOffset")));
-        assert_eq!(parse(&[0; 80], 68, 1), Err(Malformed("NegotiateContextOffset")));
-        assert_eq!(parse(&[0; 80], 80, 1), Err(Malformed("ContextType")));
-        assert_eq!(parse(&[0; 80], 72, 33), Err(Malformed("NegotiateContextCount")));
+        assert_eq!(named(parse(&[0; 80], 60, 1)), Err("NegotiateContextOffset"));
+        assert_eq!(named(parse(&[0; 80], 68, 1)), Err("NegotiateContextOffset"));
+        assert_eq!(named(parse(&[0; 80], 80, 1)), Err("ContextType"));
+        assert_eq!(named(parse(&[0; 80], 72, 33)), Err("NegotiateContextCount"));
         let mut bytes = vec![0; 72];
         bytes.extend([2, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(parse(&bytes, 72, 1), Err(Malformed("Ciphers")), "no cipher at all");
+        assert_eq!(named(parse(&bytes, 72, 1)), Err("CipherCount"), "no cipher at all");
     }
 }

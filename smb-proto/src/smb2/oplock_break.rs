@@ -1,7 +1,10 @@
 //! OPLOCK_BREAK (MS-SMB2 sections 2.2.23 to 2.2.25): notices, acknowledgements and their answers, of oplocks and of leases, told
 //! apart by their size.
 
-use super::{Fields, FileId, Malformed, Parsed};
+use wire::{Parser, Rule, bytes, le_u8, le_u16, le_u32, le_u64, reject, take};
+
+use super::{FileId, HEADER_LEN, Parsed};
+use crate::parse::whole;
 
 /// SMB2_NOTIFY_BREAK_LEASE_FLAG_ACK_REQUIRED
 pub const ACK_REQUIRED: u32 = 1;
@@ -20,10 +23,10 @@ pub struct Oplock {
 }
 
 impl Oplock {
-    fn fields(f: &mut Fields<'_>) -> Parsed<Self> {
-        let level = f.u8("OplockLevel")?;
-        f.skip(5);
-        Ok(Self { level, file: FileId::parse(f)? })
+    fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, (level, _, file)) =
+            (le_u8("OplockLevel"), take(5, "Reserved"), FileId::parse).parse(i)?;
+        Ok((i, Self { level, file }))
     }
 
     /// Writes the body.
@@ -46,12 +49,11 @@ pub struct Lease {
 }
 
 impl Lease {
-    fn fields(f: &mut Fields<'_>) -> Parsed<Self> {
-        f.skip(6);
-        let key = f.array("LeaseKey")?;
-        let state = f.u32("LeaseState")?;
-        f.u64("LeaseDuration")?;
-        Ok(Self { key, state })
+    fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, (_, key, state, _)) =
+            (take(6, "Reserved"), bytes("LeaseKey"), le_u32("LeaseState"), le_u64("LeaseDuration"))
+                .parse(i)?;
+        Ok((i, Self { key, state }))
     }
 
     /// Writes the body.
@@ -82,6 +84,15 @@ pub struct LeaseNotice {
 }
 
 impl LeaseNotice {
+    fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, (epoch, flags, key)) =
+            (le_u16("NewEpoch"), le_u32("Flags"), bytes("LeaseKey")).parse(i)?;
+        let (i, (from, to, _)) =
+            (le_u32("CurrentLeaseState"), le_u32("NewLeaseState"), take(12, "BreakReason"))
+                .parse(i)?;
+        Ok((i, Self { epoch, acknowledge: flags & ACK_REQUIRED != 0, key, from, to }))
+    }
+
     /// Writes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(usize::from(LEASE_NOTICE_SIZE));
@@ -97,6 +108,15 @@ impl LeaseNotice {
     }
 }
 
+/// Reads the size that tells the formats apart, and the format that it chooses.
+fn by_size<T>(message: &[u8], of: impl Fn(u16, &[u8]) -> Option<wire::Parsed<'_, T>>) -> Parsed<T> {
+    whole(message, |message| {
+        let start = message.get(HEADER_LEN..).unwrap_or_default();
+        let (i, size) = le_u16("StructureSize")(start)?;
+        of(size, i).unwrap_or_else(|| Err(reject("StructureSize", Rule::Value, start)))
+    })
+}
+
 /// What a client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -109,12 +129,11 @@ pub enum Request {
 impl Request {
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::new(message, super::HEADER_LEN);
-        match f.u16("StructureSize")? {
-            OPLOCK_SIZE => Oplock::fields(&mut f).map(Self::Oplock),
-            LEASE_SIZE => Lease::fields(&mut f).map(Self::Lease),
-            _ => Err(Malformed("StructureSize")),
-        }
+        by_size(message, |size, i| match size {
+            OPLOCK_SIZE => Some(Oplock::parse.map(Self::Oplock).parse(i)),
+            LEASE_SIZE => Some(Lease::parse.map(Self::Lease).parse(i)),
+            _ => None,
+        })
     }
 
     /// Writes the body.
@@ -140,21 +159,12 @@ pub enum Response {
 impl Response {
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::new(message, super::HEADER_LEN);
-        match f.u16("StructureSize")? {
-            OPLOCK_SIZE => Oplock::fields(&mut f).map(Self::Oplock),
-            LEASE_SIZE => Lease::fields(&mut f).map(Self::Lease),
-            LEASE_NOTICE_SIZE => {
-                let epoch = f.u16("NewEpoch")?;
-                let flags = f.u32("Flags")?;
-                let key = f.array("LeaseKey")?;
-                let (from, to) = (f.u32("CurrentLeaseState")?, f.u32("NewLeaseState")?);
-                f.bytes(12, "BreakReason")?;
-                let acknowledge = flags & ACK_REQUIRED != 0;
-                Ok(Self::LeaseNotice(LeaseNotice { epoch, acknowledge, key, from, to }))
-            }
-            _ => Err(Malformed("StructureSize")),
-        }
+        by_size(message, |size, i| match size {
+            OPLOCK_SIZE => Some(Oplock::parse.map(Self::Oplock).parse(i)),
+            LEASE_SIZE => Some(Lease::parse.map(Self::Lease).parse(i)),
+            LEASE_NOTICE_SIZE => Some(LeaseNotice::parse.map(Self::LeaseNotice).parse(i)),
+            _ => None,
+        })
     }
 
     /// Writes the body.
@@ -171,7 +181,7 @@ impl Response {
 mod tests {
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::message;
+    use crate::smb2::test_kit::{message, named};
 
     #[test]
     fn each_has_the_size_that_names_it() {
@@ -193,6 +203,6 @@ mod tests {
             assert!(Request::parse(&m[..m.len() - 1]).is_err());
         }
         let wrong = message(Command::OplockBreak, &notice.emit());
-        assert_eq!(Request::parse(&wrong), Err(Malformed("StructureSize")));
+        assert_eq!(named(Request::parse(&wrong)), Err("StructureSize"));
     }
 }

@@ -1,7 +1,10 @@
 //! SMB2 QUERY_DIRECTORY (MS-SMB2 sections 2.2.33 and 2.2.34).
 
+use wire::{Parser, le_u8, le_u16, le_u32};
+
 use super::file_id::FileId;
-use super::{Fields, HEADER_LEN, Malformed, Parsed, put_utf16, range, utf16};
+use super::{HEADER_LEN, Parsed, put_utf16};
+use crate::parse::{body, buffer, shorts, size, text};
 
 /// Bits of [`Request::flags`].
 #[allow(missing_docs)] // The names are the specification's.
@@ -35,16 +38,15 @@ impl Request {
 
     /// Reads one.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 33)?;
-        let class = f.u8("FileInformationClass")?;
-        let flags = f.u8("Flags")?;
-        let file_index = f.u32("FileIndex")?;
-        let file = FileId::parse(&mut f)?;
-        let at = usize::from(f.u16("FileNameOffset")?);
-        let len = usize::from(f.u16("FileNameLength")?);
-        let output_len = f.u32("OutputBufferLength")?;
-        let pattern = utf16(range(message, at, len, "FileName")?).ok_or(Malformed("FileName"))?;
-        Ok(Self { class, flags, file_index, file, output_len, pattern })
+        body(message, 33, |i| {
+            let (i, (class, flags, file_index, file)) =
+                (le_u8("FileInformationClass"), le_u8("Flags"), le_u32("FileIndex"), FileId::parse)
+                    .parse(i)?;
+            let (i, pattern) = buffer(message, "FileName", shorts("FileName"))(i)?;
+            let (i, output_len) = le_u32("OutputBufferLength")(i)?;
+            let pattern = text(pattern, "FileName")?;
+            Ok((i, Self { class, flags, file_index, file, output_len, pattern }))
+        })
     }
 
     /// The body.
@@ -81,10 +83,12 @@ impl Response {
 
     /// Reads one.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 9)?;
-        let at = usize::from(f.u16("OutputBufferOffset")?);
-        let len = usize::try_from(f.u32("OutputBufferLength")?).unwrap_or(usize::MAX);
-        Ok(Self { buffer: range(message, at, len, "Buffer")?.to_vec() })
+        body(message, 9, |i| {
+            let place = (le_u16("OutputBufferOffset"), le_u32("OutputBufferLength"))
+                .map(|(at, len)| (at.into(), size(len)));
+            let (i, found) = buffer(message, "Buffer", place)(i)?;
+            Ok((i, Self { buffer: found.to_vec() }))
+        })
     }
 
     /// The body.
@@ -106,6 +110,7 @@ impl Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::smb2::test_kit::named;
     use proptest::prelude::*;
 
     /// A body behind an empty header.
@@ -127,12 +132,12 @@ mod tests {
         assert_eq!(Request::parse(&good), Ok(r));
         let mut bad = good.clone();
         bad[64 + 24] = 0xff;
-        assert_eq!(Request::parse(&bad), Err(Malformed("FileName")), "an offset beyond the end");
+        assert_eq!(named(Request::parse(&bad)), Err("FileName"), "an offset beyond the end");
         let mut bad = good.clone();
         bad[64 + 26] = 1;
-        assert_eq!(Request::parse(&bad), Err(Malformed("FileName")), "half a character");
-        assert_eq!(Request::parse(&good[..80]), Err(Malformed("FileId")));
-        assert_eq!(Request::parse(&[0; 64]), Err(Malformed("StructureSize")));
+        assert_eq!(named(Request::parse(&bad)), Err("FileName"), "half a character");
+        assert_eq!(named(Request::parse(&good[..80])), Err("FileId"));
+        assert_eq!(named(Request::parse(&[0; 64])), Err("StructureSize"));
     }
 
     proptest! {

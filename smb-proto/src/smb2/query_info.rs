@@ -1,8 +1,11 @@
 //! SMB2 QUERY_INFO (MS-SMB2 sections 2.2.37 and 2.2.38).
 
+use wire::{Parser, le_u8, le_u16, le_u32};
+
 use super::file_id::FileId;
 pub use super::query_directory::Response;
-use super::{Fields, HEADER_LEN, Parsed, range};
+use super::{HEADER_LEN, Parsed};
+use crate::parse::{body, range, size};
 
 /// What kind of information: the `InfoType` of QUERY_INFO and SET_INFO.
 #[allow(missing_docs)] // The names are the specification's.
@@ -62,21 +65,25 @@ impl Request {
 
     /// Reads one. The input is bounded by the message.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 41)?;
-        let info_type = f.u8("InfoType")?;
-        let class = f.u8("FileInfoClass")?;
-        let output_len = f.u32("OutputBufferLength")?;
-        let at = usize::from(f.u16("InputBufferOffset")?);
-        f.skip(2);
-        let len = usize::try_from(f.u32("InputBufferLength")?).unwrap_or(usize::MAX);
-        let additional = f.u32("AdditionalInformation")?;
-        let flags = f.u32("Flags")?;
-        let file = FileId::parse(&mut f)?;
-        // Of other information it says nothing, whatever its offset and length are (section 3.3.5.20).
-        let has_input =
-            info_type == info_type::QUOTA || info_type == info_type::FILE && class == FULL_EA;
-        let input = if has_input { range(message, at, len, "InputBuffer")? } else { &[] }.to_vec();
-        Ok(Self { info_type, class, output_len, additional, flags, file, input })
+        body(message, 41, |i| {
+            let (place, (info_type, class, output_len)) =
+                (le_u8("InfoType"), le_u8("FileInfoClass"), le_u32("OutputBufferLength"))
+                    .parse(i)?;
+            let (i, (at, _, len)) =
+                (le_u16("InputBufferOffset"), le_u16("Reserved"), le_u32("InputBufferLength"))
+                    .parse(place)?;
+            let (i, (additional, flags, file)) =
+                (le_u32("AdditionalInformation"), le_u32("Flags"), FileId::parse).parse(i)?;
+            // Of other information it says nothing, whatever its offset and length are (section 3.3.5.20).
+            let has_input =
+                info_type == info_type::QUOTA || info_type == info_type::FILE && class == FULL_EA;
+            let input = if has_input {
+                range(message, (at.into(), size(len)), "InputBuffer", place)?.to_vec()
+            } else {
+                Vec::new()
+            };
+            Ok((i, Self { info_type, class, output_len, additional, flags, file, input }))
+        })
     }
 
     /// The body.
@@ -102,7 +109,7 @@ impl Request {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Malformed;
+    use super::super::test_kit::named;
     use super::*;
     use proptest::prelude::*;
 
@@ -125,8 +132,8 @@ mod tests {
         assert_eq!(Request::parse(&good), Ok(r));
         let mut bad = good.clone();
         bad[64 + 12..64 + 16].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert_eq!(Request::parse(&bad), Err(Malformed("InputBuffer")));
-        assert_eq!(Request::parse(&good[..100]), Err(Malformed("FileId")));
+        assert_eq!(named(Request::parse(&bad)), Err("InputBuffer"));
+        assert_eq!(named(Request::parse(&good[..100])), Err("FileId"));
     }
 
     proptest! {

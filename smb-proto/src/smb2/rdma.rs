@@ -1,9 +1,10 @@
 //! How READ and WRITE name memory of the client (MS-SMB2 sections 2.2.19 and 2.2.21, MS-SMBD section 2.2.3.1), and how the data
 //! that goes there is signed or encrypted (MS-SMB2 section 2.2.43).
 
-use wire::RemoteSeg;
+use wire::{Parser, RemoteSeg, Rule, known, le_u16, le_u32, le_u64, reject, take, times};
 
-use super::{Fields, Malformed, Parsed, range};
+use super::Parsed;
+use crate::parse::{Rejected, constant, range, whole};
 
 /// The `Channel` of a READ or WRITE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,33 +83,35 @@ impl Transform {
     /// `RdmaDescriptorOffset` as well. Refused: another number of crypto structures than one, a type that is not defined, and
     /// descriptors that do not begin at the first multiple of 8 bytes behind it (MS-SMB2 section 3.3.5.13).
     pub fn parse(bytes: &[u8]) -> Parsed<(Self, Vec<RemoteSeg>)> {
-        let mut f = Fields::new(bytes, 0);
-        let at = usize::from(f.u16("RdmaDescriptorOffset")?);
-        let len = usize::from(f.u16("RdmaDescriptorLength")?);
-        let channel = match Channel::from_number(f.u32("Channel")?) {
-            None | Some(Channel::RdmaTransform) => return Err(Malformed("Channel")),
-            Some(channel) => channel,
-        };
-        if f.u16("TransformCount")? != 1 {
-            return Err(Malformed("TransformCount"));
-        }
-        f.skip(6);
-        let protection =
-            Protection::from_number(f.u16("TransformType")?).ok_or(Malformed("TransformType"))?;
-        let signature = usize::from(f.u16("SignatureLength")?);
-        let nonce = usize::from(f.u16("NonceLength")?);
-        f.skip(2);
-        let signature = f.bytes(signature, "Signature")?.to_vec();
-        let nonce = f.bytes(nonce, "Nonce")?.to_vec();
+        whole(bytes, Self::with_descriptors)
+    }
+
+    pub(super) fn with_descriptors(whole: &[u8]) -> wire::Parsed<'_, (Self, Vec<RemoteSeg>)> {
+        // The descriptors of a transform are not transformed once more.
+        let channel =
+            |n| Channel::from_number(n).filter(|channel| *channel != Channel::RdmaTransform);
+        let (i, (at, len)) =
+            (le_u16("RdmaDescriptorOffset"), le_u16("RdmaDescriptorLength")).parse(whole)?;
+        let (i, channel) = known("Channel", le_u32("Channel"), channel)(i)?;
+        let (i, ()) = constant("TransformCount", le_u16("TransformCount"), 1)(i)?;
+        let (i, _) = take(6, "Reserved")(i)?;
+        let (i, protection) =
+            known("TransformType", le_u16("TransformType"), Protection::from_number)(i)?;
+        let (i, (signature, nonce, _)) =
+            (le_u16("SignatureLength"), le_u16("NonceLength"), le_u16("Reserved")).parse(i)?;
+        let (i, (signature, nonce)) =
+            (take(signature.into(), "Signature"), take(nonce.into(), "Nonce")).parse(i)?;
+        let (at, len) = (usize::from(at), usize::from(len));
         let segs = if len == 0 {
             Vec::new()
         } else {
-            if at != f.at().next_multiple_of(8) {
-                return Err(Malformed("RdmaDescriptorOffset"));
+            if at != (whole.len() - i.len()).next_multiple_of(8) {
+                return Err(reject("RdmaDescriptorOffset", Rule::Value, whole));
             }
-            descriptors(range(bytes, at, len, "RdmaDescriptorLength")?)?
+            segments(range(whole, (at, len), "RdmaDescriptorLength", whole)?)?
         };
-        Ok((Self { channel, protection, signature, nonce }, segs))
+        let (signature, nonce) = (signature.to_vec(), nonce.to_vec());
+        Ok((i, (Self { channel, protection, signature, nonce }, segs)))
     }
 
     /// Bytes with the padding and without descriptors: 56 with a nonce of 11 or 12 bytes, 40 without one.
@@ -141,20 +144,21 @@ pub const DESCRIPTOR_LEN: usize = 16;
 
 /// Reads an array of SMB_DIRECT_BUFFER_DESCRIPTOR_V1. The field that holds its length has 16 bits, so there are few.
 pub fn descriptors(bytes: &[u8]) -> Parsed<Vec<RemoteSeg>> {
-    let (each, rest) = bytes.as_chunks::<DESCRIPTOR_LEN>();
-    if !rest.is_empty() {
-        return Err(Malformed("ChannelInfo"));
-    }
-    each.iter()
-        .map(|one| {
-            let mut f = Fields::new(one, 0);
-            Ok(RemoteSeg {
-                offset: f.u64("Offset")?,
-                handle: f.u32("Token")?,
-                len: f.u32("Length")?,
-            })
-        })
-        .collect()
+    whole(bytes, |i| Ok((&[], segments(i)?)))
+}
+
+/// All that there are.
+#[inline]
+pub(super) fn segments(bytes: &[u8]) -> Result<Vec<RemoteSeg>, Rejected<'_>> {
+    let (half, segs) = times(bytes.len() / DESCRIPTOR_LEN, segment)(bytes)?;
+    if half.is_empty() { Ok(segs) } else { Err(reject("ChannelInfo", Rule::Truncated, half)) }
+}
+
+#[inline]
+fn segment(i: &[u8]) -> wire::Parsed<'_, RemoteSeg> {
+    let (i, (offset, handle, len)) =
+        (le_u64("Offset"), le_u32("Token"), le_u32("Length")).parse(i)?;
+    Ok((i, RemoteSeg { handle, len, offset }))
 }
 
 /// Writes them.
@@ -171,6 +175,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::smb2::test_kit::named;
 
     #[test]
     fn descriptors_round_trip_and_have_no_half() {
@@ -182,7 +187,7 @@ mod tests {
         put_descriptors(&mut bytes, &segs);
         assert_eq!(bytes[8..12], [0x44, 0x33, 0x22, 0x11]);
         assert_eq!(descriptors(&bytes).unwrap(), segs);
-        assert_eq!(descriptors(&bytes[..31]), Err(Malformed("ChannelInfo")));
+        assert_eq!(named(descriptors(&bytes[..31])), Err("ChannelInfo"));
         assert_eq!(descriptors(&[]), Ok(Vec::new()));
     }
 
@@ -234,7 +239,7 @@ mod tests {
         let with = |at: usize, value: u8| {
             let mut bytes = good.clone();
             bytes[at] = value;
-            Transform::parse(&bytes).unwrap_err().0
+            Transform::parse(&bytes).unwrap_err().field
         };
         assert_eq!(with(0, 48), "RdmaDescriptorOffset", "not behind the crypto structure");
         assert_eq!(with(0, 60), "RdmaDescriptorOffset", "no multiple of 8");

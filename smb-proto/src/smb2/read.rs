@@ -1,8 +1,10 @@
 //! READ (MS-SMB2 sections 2.2.19 and 2.2.20).
 
+use wire::{Parser, RemoteSeg, Rule, le_u8, le_u32, le_u64, reject};
+
 use super::rdma::{self, Channel};
-use super::{Fields, FileId, HEADER_LEN, Malformed, Parsed, range};
-use wire::RemoteSeg;
+use super::{FileId, HEADER_LEN, Parsed};
+use crate::parse::{body, range, shorts, size, whole};
 
 /// SMB2_READFLAG_READ_UNBUFFERED: not from a cache.
 pub const UNBUFFERED: u8 = 1;
@@ -38,33 +40,40 @@ pub struct Request {
 impl Request {
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 49)?;
-        let (padding, flags) = (f.u8("Padding")?, f.u8("Flags")?);
-        let (length, offset) = (f.u32("Length")?, f.u64("Offset")?);
-        let file = FileId::parse(&mut f)?;
-        let minimum_count = f.u32("MinimumCount")?;
-        let channel = Channel::from_number(f.u32("Channel")?);
-        let remaining = f.u32("RemainingBytes")?;
-        let info = channel_info(message, &mut f, channel, "ReadChannelInfo")?;
-        Ok(Self {
-            padding,
-            flags,
-            length,
-            offset,
-            file,
-            minimum_count,
-            channel,
-            remaining,
-            descriptors: match channel {
+        body(message, 49, |i| {
+            let (i, (padding, flags, length, offset)) =
+                (le_u8("Padding"), le_u8("Flags"), le_u32("Length"), le_u64("Offset")).parse(i)?;
+            let (i, (file, minimum_count, channel, remaining)) = (
+                FileId::parse,
+                le_u32("MinimumCount"),
+                le_u32("Channel").map(Channel::from_number),
+                le_u32("RemainingBytes"),
+            )
+                .parse(i)?;
+            let (i, info) = channel_info(message, channel, "ReadChannelInfo")(i)?;
+            let descriptors = match channel {
                 Some(Channel::RdmaTransform) => Vec::new(),
-                _ => rdma::descriptors(info)?,
-            },
+                _ => rdma::segments(info)?,
+            };
+            let value = Self {
+                padding,
+                flags,
+                length,
+                offset,
+                file,
+                minimum_count,
+                channel,
+                remaining,
+                descriptors,
+            };
+            Ok((i, value))
         })
     }
 
     /// Writes the body.
     pub fn emit(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(FIXED + self.descriptors.len() * rdma::DESCRIPTOR_LEN);
+        let info_len = self.descriptors.len() * rdma::DESCRIPTOR_LEN;
+        let mut out = Vec::with_capacity(FIXED + info_len.max(1));
         out.extend(49_u16.to_le_bytes());
         out.extend([self.padding, self.flags]);
         out.extend(self.length.to_le_bytes());
@@ -88,16 +97,20 @@ impl Request {
 /// know [`Channel::RdmaTransform`], and is refused for it before anybody looks at these.
 pub(super) fn channel_info<'a>(
     message: &'a [u8],
-    f: &mut Fields<'_>,
     channel: Option<Channel>,
     field: &'static str,
-) -> Parsed<&'a [u8]> {
-    let (at, len) = (usize::from(f.u16(field)?), usize::from(f.u16(field)?));
-    match channel {
-        Some(Channel::None) | None => Ok(&[]),
-        // It would be the header.
-        Some(_) if at == 0 && len != 0 => Err(Malformed(field)),
-        Some(_) => range(message, at, len, field),
+) -> impl Fn(&'a [u8]) -> wire::Parsed<'a, &'a [u8]> {
+    move |place| {
+        let (i, (at, len)) = shorts(field)(place)?;
+        let info = match channel {
+            Some(Channel::None) | None => &[],
+            // It would be the header.
+            Some(_) if at == 0 && len != 0 => {
+                return Err(reject(field, Rule::OutOfBounds, place));
+            }
+            Some(_) => range(message, (at, len), field, place)?,
+        };
+        Ok((i, info))
     }
 }
 
@@ -138,21 +151,24 @@ impl Response {
 
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 17)?;
-        let data_offset = f.u8("DataOffset")?;
-        f.skip(1);
-        Ok(Self {
-            data_offset,
-            data_length: f.u32("DataLength")?,
-            data_remaining: f.u32("DataRemaining")?,
-            flags: f.u32("Flags")?,
+        body(message, 17, |i| {
+            let (i, (data_offset, _, data_length, data_remaining, flags)) = (
+                le_u8("DataOffset"),
+                le_u8("Reserved"),
+                le_u32("DataLength"),
+                le_u32("DataRemaining"),
+                le_u32("Flags"),
+            )
+                .parse(i)?;
+            Ok((i, Self { data_offset, data_length, data_remaining, flags }))
         })
     }
 
     /// The data inside the message.
     pub fn data<'a>(&self, message: &'a [u8]) -> Parsed<&'a [u8]> {
-        let len = usize::try_from(self.data_length).map_err(|_| Malformed("DataLength"))?;
-        range(message, usize::from(self.data_offset), len, "DataLength")
+        let place = message.get(HEADER_LEN + 4..).unwrap_or_default();
+        let named = (self.data_offset.into(), size(self.data_length));
+        whole(message, |i| Ok((i, range(message, named, "DataLength", place)?)))
     }
 
     /// Writes the body without the data.
@@ -173,7 +189,7 @@ mod tests {
 
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::message;
+    use crate::smb2::test_kit::{message, named};
 
     fn some() -> Request {
         Request {
@@ -208,7 +224,7 @@ mod tests {
     fn what_names_memory_must_be_inside_the_message() {
         let mut m = message(Command::Read, &some().emit());
         m[64 + 44] = 113;
-        assert_eq!(Request::parse(&m), Err(Malformed("ReadChannelInfo")));
+        assert_eq!(named(Request::parse(&m)), Err("ReadChannelInfo"));
         m[64 + 36] = 0;
         assert!(Request::parse(&m).is_ok(), "no channel, so nothing is named");
         m[64 + 36] = 9;
@@ -222,7 +238,7 @@ mod tests {
         m.extend(*b"abc");
         assert_eq!(Response::parse(&m), Ok(r));
         assert_eq!(r.data(&m), Ok(&b"abc"[..]));
-        assert_eq!(r.data(&m[..82]), Err(Malformed("DataLength")));
+        assert_eq!(named(r.data(&m[..82])), Err("DataLength"));
     }
 
     proptest! {

@@ -1,6 +1,9 @@
 //! Reparse data: symbolic links and what Linux keeps as special files (MS-FSCC sections 2.1.2.2, 2.1.2.4 and 2.1.2.6).
 
-use super::{Fields, Malformed, Parsed, put_utf16, range, utf16};
+use wire::{Parser, le_u16, le_u32, le_u64, take};
+
+use super::{Parsed, put_utf16};
+use crate::parse::{range, text, whole};
 
 /// IO_REPARSE_TAG_SYMLINK
 pub const TAG_SYMLINK: u32 = 0xa000_000c;
@@ -44,21 +47,22 @@ pub enum Reparse {
 impl Reparse {
     /// Reads one. `Ok(None)` for a tag that is not known here.
     pub fn parse(bytes: &[u8]) -> Parsed<Option<Self>> {
-        let mut f = Fields::new(bytes, 0);
-        let tag = f.u32("ReparseTag")?;
-        let len = usize::from(f.u16("ReparseDataLength")?);
-        f.u16("Reserved")?;
-        let data = f.bytes(len, "DataBuffer")?;
-        match tag {
-            TAG_SYMLINK => symlink(data).map(Some),
-            TAG_NFS => nfs(data),
-            _ => Ok(None),
-        }
+        whole(bytes, |i| {
+            let (i, (tag, len, _)) =
+                (le_u32("ReparseTag"), le_u16("ReparseDataLength"), le_u16("Reserved")).parse(i)?;
+            let (i, data) = take(len.into(), "DataBuffer")(i)?;
+            let value = match tag {
+                TAG_SYMLINK => Some(symlink(data)?.1),
+                TAG_NFS => nfs(data)?.1,
+                _ => None,
+            };
+            Ok((i, value))
+        })
     }
 
     /// The tag of reparse data: all that DELETE_REPARSE_POINT names.
     pub fn tag(bytes: &[u8]) -> Parsed<u32> {
-        Fields::new(bytes, 0).u32("ReparseTag")
+        whole(bytes, le_u32("ReparseTag"))
     }
 
     /// Writes one.
@@ -90,27 +94,36 @@ impl Reparse {
     }
 }
 
-fn symlink(data: &[u8]) -> Parsed<Reparse> {
-    let mut f = Fields::new(data, 0);
-    let at = usize::from(f.u16("SubstituteNameOffset")?);
-    let len = usize::from(f.u16("SubstituteNameLength")?);
-    f.skip(4);
-    let flags = f.u32("Flags")?;
-    let target = range(f.rest(), at, len, "PathBuffer")?;
-    let target = utf16(target).ok_or(Malformed("PathBuffer"))?;
-    Ok(Reparse::Symlink { target, relative: flags & RELATIVE != 0 })
+/// What follows the head of a symbolic link, in a reparse point and in an error response: the substitute name, and the flags.
+pub(super) fn substitute_name(place: &[u8]) -> wire::Parsed<'_, (String, u32)> {
+    let (i, (at, len, _, flags)) = (
+        le_u16("SubstituteNameOffset"),
+        le_u16("SubstituteNameLength"),
+        le_u32("PrintName"),
+        le_u32("Flags"),
+    )
+        .parse(place)?;
+    let target = range(i, (at.into(), len.into()), "PathBuffer", place)?;
+    Ok((&[], (text(target, "PathBuffer")?, flags)))
 }
 
-fn nfs(data: &[u8]) -> Parsed<Option<Reparse>> {
-    let mut f = Fields::new(data, 0);
-    Ok(Some(match f.u64("Type")? {
-        NFS_LINK => Reparse::NfsLink(utf16(f.rest()).ok_or(Malformed("DataBuffer"))?),
-        NFS_CHAR => Reparse::NfsChar(f.u32("Major")?, f.u32("Minor")?),
-        NFS_BLOCK => Reparse::NfsBlock(f.u32("Major")?, f.u32("Minor")?),
-        NFS_FIFO => Reparse::NfsFifo,
-        NFS_SOCKET => Reparse::NfsSocket,
-        _ => return Ok(None),
-    }))
+fn symlink(data: &[u8]) -> wire::Parsed<'_, Reparse> {
+    let link = |(target, flags)| Reparse::Symlink { target, relative: flags & RELATIVE != 0 };
+    substitute_name.map(link).parse(data)
+}
+
+fn nfs(data: &[u8]) -> wire::Parsed<'_, Option<Reparse>> {
+    let (i, kind) = le_u64("Type")(data)?;
+    let device = (le_u32("Major"), le_u32("Minor"));
+    let (i, special) = match kind {
+        NFS_LINK => (&[][..], Reparse::NfsLink(text(i, "DataBuffer")?)),
+        NFS_CHAR => device.map(|(major, minor)| Reparse::NfsChar(major, minor)).parse(i)?,
+        NFS_BLOCK => device.map(|(major, minor)| Reparse::NfsBlock(major, minor)).parse(i)?,
+        NFS_FIFO => (i, Reparse::NfsFifo),
+        NFS_SOCKET => (i, Reparse::NfsSocket),
+        _ => return Ok((i, None)),
+    };
+    Ok((i, Some(special)))
 }
 
 /// The substitute name and the print name are the same, each once.

@@ -1,6 +1,9 @@
 //! SESSION_SETUP (MS-SMB2 sections 2.2.5 and 2.2.6).
 
-use super::{Fields, HEADER_LEN, Parsed, range};
+use wire::{Parser, le_u8, le_u16, le_u32, le_u64};
+
+use super::{HEADER_LEN, Parsed};
+use crate::parse::{body, buffer, shorts};
 
 /// SMB2_SESSION_FLAG_BINDING: an existing session is to use this connection too.
 pub const BINDING: u8 = 1;
@@ -32,14 +35,14 @@ impl<'a> Request<'a> {
 
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 25)?;
-        let (flags, security_mode) = (f.u8("Flags")?, f.u8("SecurityMode")?);
-        let capabilities = f.u32("Capabilities")?;
-        f.skip(4);
-        let (at, len) = (f.u16("SecurityBufferOffset")?, f.u16("SecurityBufferLength")?);
-        let previous_session = f.u64("PreviousSessionId")?;
-        let token = range(message, usize::from(at), usize::from(len), "Buffer")?;
-        Ok(Self { flags, security_mode, capabilities, previous_session, token })
+        body(message, 25, |i| {
+            let (i, (flags, security_mode, capabilities, _)) =
+                (le_u8("Flags"), le_u8("SecurityMode"), le_u32("Capabilities"), le_u32("Channel"))
+                    .parse(i)?;
+            let (i, token) = buffer(message, "Buffer", shorts("SecurityBuffer"))(i)?;
+            let (i, previous_session) = le_u64("PreviousSessionId")(i)?;
+            Ok((i, Self { flags, security_mode, capabilities, previous_session, token }))
+        })
     }
 
     /// Writes the body.
@@ -74,11 +77,11 @@ impl<'a> Response<'a> {
 
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 9)?;
-        let flags = f.u16("SessionFlags")?;
-        let (at, len) = (f.u16("SecurityBufferOffset")?, f.u16("SecurityBufferLength")?);
-        let token = range(message, usize::from(at), usize::from(len), "Buffer")?;
-        Ok(Self { flags, token })
+        body(message, 9, |i| {
+            let (i, flags) = le_u16("SessionFlags")(i)?;
+            let (i, token) = buffer(message, "Buffer", shorts("SecurityBuffer"))(i)?;
+            Ok((i, Self { flags, token }))
+        })
     }
 
     /// Writes the body.
@@ -98,8 +101,8 @@ impl<'a> Response<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smb2::test_kit::message;
-    use crate::smb2::{Command, Malformed};
+    use crate::smb2::Command;
+    use crate::smb2::test_kit::{message, named};
     use proptest::prelude::*;
 
     proptest! {
@@ -135,6 +138,6 @@ mod tests {
         let mut bytes =
             message(Command::SessionSetup, &Request { token: b"abc", ..Request::default() }.emit());
         bytes.pop();
-        assert_eq!(Request::parse(&bytes), Err(Malformed("Buffer")));
+        assert_eq!(named(Request::parse(&bytes)), Err("Buffer"));
     }
 }

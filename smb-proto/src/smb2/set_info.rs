@@ -1,7 +1,10 @@
 //! SMB2 SET_INFO (MS-SMB2 sections 2.2.39 and 2.2.40).
 
+use wire::{Parser, le_u8, le_u16, le_u32};
+
 use super::file_id::FileId;
-use super::{Fields, HEADER_LEN, Parsed, range};
+use super::{HEADER_LEN, Parsed};
+use crate::parse::{body, buffer, size};
 
 /// What a client asks. The types and parts of descriptors are those of [`super::query_info`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,16 +27,15 @@ impl Request {
 
     /// Reads one. The buffer is bounded by the message.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 33)?;
-        let info_type = f.u8("InfoType")?;
-        let class = f.u8("FileInfoClass")?;
-        let len = usize::try_from(f.u32("BufferLength")?).unwrap_or(usize::MAX);
-        let at = usize::from(f.u16("BufferOffset")?);
-        f.skip(2);
-        let additional = f.u32("AdditionalInformation")?;
-        let file = FileId::parse(&mut f)?;
-        let buffer = range(message, at, len, "Buffer")?.to_vec();
-        Ok(Self { info_type, class, additional, file, buffer })
+        body(message, 33, |i| {
+            let (i, (info_type, class)) = (le_u8("InfoType"), le_u8("FileInfoClass")).parse(i)?;
+            let place = (le_u32("BufferLength"), le_u16("BufferOffset"))
+                .map(|(len, at)| (at.into(), size(len)));
+            let (i, found) = buffer(message, "Buffer", place)(i)?;
+            let (i, (_, additional, file)) =
+                (le_u16("Reserved"), le_u32("AdditionalInformation"), FileId::parse).parse(i)?;
+            Ok((i, Self { info_type, class, additional, file, buffer: found.to_vec() }))
+        })
     }
 
     /// The body.
@@ -61,7 +63,7 @@ pub struct Response;
 impl Response {
     /// Reads one.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        Fields::body(message, 2).map(|_| Self)
+        body(message, 2, |i| Ok((i, Self)))
     }
 
     /// The body.
@@ -72,7 +74,7 @@ impl Response {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Malformed;
+    use super::super::test_kit::named;
     use super::*;
     use proptest::prelude::*;
 
@@ -86,12 +88,12 @@ mod tests {
         let r = Request { info_type: 1, class: 4, additional: 0, file, buffer: vec![0; 40] };
         let good = message(&r.emit());
         assert_eq!(Request::parse(&good), Ok(r));
-        assert_eq!(Request::parse(&good[..good.len() - 1]), Err(Malformed("Buffer")));
+        assert_eq!(named(Request::parse(&good[..good.len() - 1])), Err("Buffer"));
         let mut bad = good.clone();
         bad[64 + 8] += 1;
-        assert_eq!(Request::parse(&bad), Err(Malformed("Buffer")));
+        assert_eq!(named(Request::parse(&bad)), Err("Buffer"));
         assert_eq!(Response::parse(&message(&Response.emit())), Ok(Response));
-        assert_eq!(Response::parse(&message(&[3, 0])), Err(Malformed("StructureSize")));
+        assert_eq!(named(Response::parse(&message(&[3, 0]))), Err("StructureSize"));
     }
 
     proptest! {

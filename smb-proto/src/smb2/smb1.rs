@@ -1,6 +1,9 @@
 //! The SMB1 NEGOTIATE by which old clients ask for SMB2 (MS-SMB2 section 3.3.5.3). Nothing else of SMB1 exists here.
 
-use super::{Fields, Malformed, Parsed};
+use wire::{Parser, Rule, bytes, le_u8, le_u16, reject, take};
+
+use super::Parsed;
+use crate::parse::{constant, whole};
 
 /// The first four bytes.
 pub const PROTOCOL_ID: [u8; 4] = *b"\xffSMB";
@@ -20,30 +23,30 @@ pub struct Offer {
 
 /// Reads the dialects of an SMB1 NEGOTIATE.
 pub fn parse(message: &[u8]) -> Parsed<Offer> {
-    let mut f = Fields::new(message, 0);
-    if f.array::<4>("Protocol")? != PROTOCOL_ID {
-        return Err(Malformed("Protocol"));
-    }
-    if f.u8("Command")? != NEGOTIATE {
-        return Err(Malformed("Command"));
-    }
-    let mut f = Fields::new(message, HEADER_LEN);
-    if f.u8("WordCount")? != 0 {
-        return Err(Malformed("WordCount"));
-    }
-    let len = usize::from(f.u16("ByteCount")?);
-    let mut rest = f.bytes(len, "Dialects")?;
-    let mut offer = Offer::default();
-    while let Some((format, text)) = rest.split_first() {
-        let end = text.iter().position(|b| *b == 0).ok_or(Malformed("Dialects"))?;
-        if *format != 2 {
-            return Err(Malformed("BufferFormat"));
+    whole(message, |i| {
+        let (i, ()) = constant("Protocol", bytes("Protocol"), PROTOCOL_ID)(i)?;
+        let (i, ()) = constant("Command", le_u8("Command"), NEGOTIATE)(i)?;
+        let (i, _) = take(HEADER_LEN - 5, "Header")(i)?;
+        let (i, ()) = constant("WordCount", le_u8("WordCount"), 0)(i)?;
+        let (i, len) = le_u16("ByteCount")(i)?;
+        let (i, mut dialects) = take(len.into(), "Dialects")(i)?;
+        let mut offer = Offer::default();
+        while !dialects.is_empty() {
+            let (rest, name) = dialect(dialects)?;
+            offer.v202 |= name == b"SMB 2.002";
+            offer.later |= name == b"SMB 2.???";
+            dialects = rest;
         }
-        offer.v202 |= &text[..end] == b"SMB 2.002";
-        offer.later |= &text[..end] == b"SMB 2.???";
-        rest = &text[end + 1..];
-    }
-    Ok(offer)
+        Ok((i, offer))
+    })
+}
+
+/// A name behind its format, which is 2, up to its terminator.
+fn dialect(i: &[u8]) -> wire::Parsed<'_, &[u8]> {
+    let (i, ()) = constant("BufferFormat", le_u8("BufferFormat"), 2)(i)?;
+    let end = i.iter().position(|b| *b == 0);
+    let end = end.ok_or_else(|| reject("Dialects", Rule::Truncated, i))?;
+    (take(end, "Dialects"), le_u8("Dialects")).map(|(name, _)| name).parse(i)
 }
 
 #[cfg(test)]

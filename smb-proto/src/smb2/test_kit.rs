@@ -1,6 +1,6 @@
 //! What the tests of the formats share.
 
-use super::{Command, Flags, Header};
+use super::{Command, Flags, Header, Parsed};
 
 /// A message of this command with this body.
 pub(crate) fn message(command: Command, body: &[u8]) -> Vec<u8> {
@@ -25,4 +25,9 @@ pub(crate) fn message(command: Command, body: &[u8]) -> Vec<u8> {
 pub(crate) fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
     digits.chunks(2).map(|d| u8::try_from(d[0] << 4 | d[1]).unwrap()).collect()
+}
+
+/// What was read, or the name of the field that was rejected.
+pub(crate) fn named<T>(read: Parsed<T>) -> Result<T, &'static str> {
+    read.map_err(|fault| fault.field)
 }

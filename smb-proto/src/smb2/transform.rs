@@ -1,6 +1,9 @@
 //! The header of an encrypted message (MS-SMB2 section 2.2.41).
 
-use super::{Fields, Malformed, Parsed};
+use wire::{Parser, bytes, le_u16, le_u32, le_u64};
+
+use super::Parsed;
+use crate::parse::{constant, whole};
 
 /// The first four bytes.
 pub const PROTOCOL_ID: [u8; 4] = *b"\xfdSMB";
@@ -28,18 +31,16 @@ pub struct Transform {
 
 impl Transform {
     /// Reads it.
-    pub fn parse(bytes: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::new(bytes, 0);
-        if f.array::<4>("ProtocolId")? != PROTOCOL_ID {
-            return Err(Malformed("ProtocolId"));
-        }
-        let (signature, nonce) = (f.array("Signature")?, f.array("Nonce")?);
-        let original_len = f.u32("OriginalMessageSize")?;
-        f.skip(2);
-        if f.u16("Flags")? != ENCRYPTED {
-            return Err(Malformed("Flags"));
-        }
-        Ok(Self { signature, nonce, original_len, session_id: f.u64("SessionId")? })
+    pub fn parse(message: &[u8]) -> Parsed<Self> {
+        whole(message, |i| {
+            let (i, ()) = constant("ProtocolId", bytes("ProtocolId"), PROTOCOL_ID)(i)?;
+            let (i, (signature, nonce)) = (bytes("Signature"), bytes("Nonce")).parse(i)?;
+            let (i, (original_len, _)) =
+                (le_u32("OriginalMessageSize"), le_u16("Reserved")).parse(i)?;
+            let (i, ()) = constant("Flags", le_u16("Flags"), ENCRYPTED)(i)?;
+            let (i, session_id) = le_u64("SessionId")(i)?;
+            Ok((i, Self { signature, nonce, original_len, session_id }))
+        })
     }
 
     /// Writes it.
@@ -58,14 +59,15 @@ impl Transform {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::smb2::test_kit::named;
 
     #[test]
     fn it_round_trips() {
         let t = Transform { signature: [3; 16], nonce: [7; 16], original_len: 99, session_id: 5 };
         let mut bytes = t.emit();
         assert_eq!(Transform::parse(&bytes), Ok(t));
-        assert_eq!(Transform::parse(&bytes[..51]), Err(Malformed("SessionId")));
+        assert_eq!(named(Transform::parse(&bytes[..51])), Err("SessionId"));
         bytes[42] = 2;
-        assert_eq!(Transform::parse(&bytes), Err(Malformed("Flags")));
+        assert_eq!(named(Transform::parse(&bytes)), Err("Flags"));
     }
 }

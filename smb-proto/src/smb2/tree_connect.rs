@@ -1,6 +1,9 @@
 //! TREE_CONNECT (MS-SMB2 sections 2.2.9 and 2.2.10).
 
-use super::{Fields, HEADER_LEN, Malformed, Parsed, put_utf16, range, utf16};
+use wire::{Parser, le_u8, le_u16, le_u32};
+
+use super::{HEADER_LEN, Parsed, put_utf16};
+use crate::parse::{body, range, shorts, text};
 
 /// SMB2_TREE_CONNECT_FLAG_CLUSTER_RECONNECT
 pub const CLUSTER_RECONNECT: u16 = 1;
@@ -38,18 +41,16 @@ impl Request {
 
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 9)?;
-        let flags = f.u16("Flags")?;
-        let (at, len) = (f.u16("PathOffset")?, f.u16("PathLength")?);
-        let (mut at, mut len) = (usize::from(at), usize::from(len));
-        if flags & EXTENSION_PRESENT != 0 {
-            // The offset in front counts from the extension (section 2.2.9.1), whose own fields lie between.
-            at = at.checked_add(HEADER_LEN + Self::FIXED).ok_or(Malformed("PathOffset"))?;
-            len = len.min(message.len());
-        }
-        let path = range(message, at, len, "Buffer")?;
-        let path = utf16(path).ok_or(Malformed("Buffer"))?;
-        Ok(Self { flags: flags & !EXTENSION_PRESENT, path })
+        body(message, 9, |i| {
+            let (place, flags) = le_u16("Flags")(i)?;
+            let (i, (mut at, len)) = shorts("Path")(place)?;
+            if flags & EXTENSION_PRESENT != 0 {
+                // The offset counts from the extension (section 2.2.9.1), whose own fields lie between.
+                at += HEADER_LEN + Self::FIXED;
+            }
+            let path = text(range(message, (at, len), "Buffer", place)?, "Buffer")?;
+            Ok((i, Self { flags: flags & !EXTENSION_PRESENT, path }))
+        })
     }
 
     /// Writes the body. An extension is never written.
@@ -83,11 +84,13 @@ pub struct Response {
 impl Response {
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 16)?;
-        let share_type = f.u8("ShareType")?;
-        f.skip(1);
-        let (flags, capabilities) = (f.u32("ShareFlags")?, f.u32("Capabilities")?);
-        Ok(Self { share_type, flags, capabilities, maximal_access: f.u32("MaximalAccess")? })
+        body(message, 16, |i| {
+            let (i, (share_type, _, flags)) =
+                (le_u8("ShareType"), le_u8("Reserved"), le_u32("ShareFlags")).parse(i)?;
+            let (i, (capabilities, maximal_access)) =
+                (le_u32("Capabilities"), le_u32("MaximalAccess")).parse(i)?;
+            Ok((i, Self { share_type, flags, capabilities, maximal_access }))
+        })
     }
 
     /// Writes the body.

@@ -1,9 +1,11 @@
 //! WRITE (MS-SMB2 sections 2.2.21 and 2.2.22).
 
+use wire::{Parser, RemoteSeg, le_u16, le_u32, le_u64};
+
 use super::rdma::{self, Channel, Transform};
 use super::read::{channel_info, put_channel_info};
-use super::{Fields, FileId, HEADER_LEN, Parsed};
-use wire::RemoteSeg;
+use super::{FileId, HEADER_LEN, Parsed};
+use crate::parse::body;
 
 /// SMB2_WRITEFLAG_WRITE_THROUGH: durable before the answer.
 pub const WRITE_THROUGH: u32 = 1;
@@ -43,31 +45,33 @@ impl Request {
 
     /// Reads it from a message that starts at its header. The data is not looked for: it may have been taken out already.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 49)?;
-        let data_offset = f.u16("DataOffset")?;
-        let (length, offset) = (f.u32("Length")?, f.u64("Offset")?);
-        let file = FileId::parse(&mut f)?;
-        let channel = Channel::from_number(f.u32("Channel")?);
-        let remaining = f.u32("RemainingBytes")?;
-        let info = channel_info(message, &mut f, channel, "WriteChannelInfo")?;
-        let flags = f.u32("Flags")?;
-        let (transform, descriptors) = match channel {
-            Some(Channel::RdmaTransform) => {
-                let (transform, descriptors) = Transform::parse(info)?;
-                (Some(transform), descriptors)
-            }
-            _ => (None, rdma::descriptors(info)?),
-        };
-        Ok(Self {
-            data_offset,
-            length,
-            offset,
-            file,
-            channel,
-            remaining,
-            flags,
-            descriptors,
-            transform,
+        body(message, 49, |i| {
+            let (i, (data_offset, length, offset, file)) =
+                (le_u16("DataOffset"), le_u32("Length"), le_u64("Offset"), FileId::parse)
+                    .parse(i)?;
+            let (i, (channel, remaining)) =
+                (le_u32("Channel").map(Channel::from_number), le_u32("RemainingBytes")).parse(i)?;
+            let (i, info) = channel_info(message, channel, "WriteChannelInfo")(i)?;
+            let (i, flags) = le_u32("Flags")(i)?;
+            let (transform, descriptors) = match channel {
+                Some(Channel::RdmaTransform) => {
+                    let (_, (transform, descriptors)) = Transform::with_descriptors(info)?;
+                    (Some(transform), descriptors)
+                }
+                _ => (None, rdma::segments(info)?),
+            };
+            let value = Self {
+                data_offset,
+                length,
+                offset,
+                file,
+                channel,
+                remaining,
+                flags,
+                descriptors,
+                transform,
+            };
+            Ok((i, value))
         })
     }
 
@@ -103,9 +107,10 @@ pub struct Response {
 impl Response {
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::body(message, 17)?;
-        f.skip(2);
-        Ok(Self { count: f.u32("Count")? })
+        body(message, 17, |i| {
+            let (i, (_, count)) = (le_u16("Reserved"), le_u32("Count")).parse(i)?;
+            Ok((i, Self { count }))
+        })
     }
 
     /// Writes the body.
@@ -124,9 +129,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::smb2::Command;
     use crate::smb2::rdma::Protection;
-    use crate::smb2::test_kit::message;
-    use crate::smb2::{Command, Malformed};
+    use crate::smb2::test_kit::{message, named};
 
     fn some() -> Request {
         Request {
@@ -194,9 +199,9 @@ mod tests {
     fn what_names_memory_must_be_inside_the_message() {
         let mut m = message(Command::Write, &some().emit());
         m[64 + 42] = 47;
-        assert_eq!(Request::parse(&m), Err(Malformed("WriteChannelInfo")));
+        assert_eq!(named(Request::parse(&m)), Err("WriteChannelInfo"));
         m[64 + 42] = 31;
-        assert_eq!(Request::parse(&m), Err(Malformed("ChannelInfo")), "half a descriptor");
+        assert_eq!(named(Request::parse(&m)), Err("ChannelInfo"), "half a descriptor");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::status::Status;
 use crate::wire::change_notify::{Request, Response, WATCH_TREE};
 
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    let r = Request::parse(&cx.message)?;
+    let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
     super::check_output(cx, r.output_len)?;
     cx.check_charge(r.output_len)?;

@@ -26,7 +26,7 @@ use crate::wire::close::{Basics, POSTQUERY_ATTRIB, Request, Response};
 
 /// Answers CLOSE.
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    let r = Request::parse(&cx.message)?;
+    let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
     let dated = super::set_info::at_close(cx, &open).await;
     let basics = match open.file() {

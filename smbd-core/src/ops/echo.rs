@@ -5,6 +5,6 @@ use crate::status::Status;
 use crate::wire::simple;
 
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    simple::parse(&cx.message)?;
+    cx.parse(simple::parse)?;
     Ok(Answer::ok(simple::BODY.to_vec()))
 }

@@ -11,7 +11,7 @@ use crate::wire::flush::{Request, Response};
 
 /// Answers FLUSH.
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    let r = Request::parse(&cx.message)?;
+    let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
     // What is written to a pipe has been taken.
     if open.pipe().is_some() {

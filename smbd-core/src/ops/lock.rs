@@ -23,7 +23,7 @@ use crate::wire::negotiate::Dialect;
 
 /// Answers LOCK.
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    let request = Request::parse(&cx.message)?;
+    let request = cx.parse(Request::parse)?;
     let open = cx.open(request.file)?;
     if open.is_dir() {
         // MS-FSA section 2.1.5.8.

@@ -6,7 +6,7 @@ use crate::status::Status;
 use crate::wire::simple;
 
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    simple::parse(&cx.message)?;
+    cx.parse(simple::parse)?;
     end_session(&cx.server, cx.session()?, Loss::Connection).await;
     Ok(Answer::ok(simple::BODY.to_vec()))
 }

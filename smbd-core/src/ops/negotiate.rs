@@ -14,7 +14,7 @@ use crate::refusal::Rule;
 use crate::server::Core;
 use crate::settings::Encryption;
 use crate::status::Status;
-use crate::violation::{Fatal, Violation};
+use crate::violation::Fatal;
 use crate::wire::negotiate::{
     CAP_DIRECTORY_LEASING, CAP_ENCRYPTION, CAP_LARGE_MTU, CAP_LEASING, CAP_MULTI_CHANNEL,
     CAP_PERSISTENT_HANDLES, Dialect, Request, Response, SIGNING_ENABLED, SIGNING_REQUIRED,
@@ -38,9 +38,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Result<Answer, Status>, Fatal> {
 }
 
 fn negotiate(cx: &Cx) -> Result<Answer, Status> {
-    let request = Request::parse(&cx.message).inspect_err(|m| {
-        Violation::Format.note(&cx.conn, m.0);
-    })?;
+    let request = cx.parse(Request::parse)?;
     let Some(dialect) = cx.server.greatest_common(&request.dialects) else {
         Rule::Dialect.note(&cx.conn, "", "");
         return Err(Status::NOT_SUPPORTED);

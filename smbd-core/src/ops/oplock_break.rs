@@ -12,7 +12,7 @@ use crate::wire::oplock_break::{Lease, Oplock, Request, Response};
 
 /// Answers OPLOCK_BREAK.
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    let response = match Request::parse(&cx.message)? {
+    let response = match cx.parse(Request::parse)? {
         Request::Oplock(ack) => Response::Oplock(of_oplock(cx, ack).await?),
         Request::Lease(ack) => Response::Lease(of_lease(cx, ack).await?),
     };

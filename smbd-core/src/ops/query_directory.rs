@@ -31,7 +31,7 @@ const NAMES_MAX: usize = 512;
 const PATTERN_MAX: usize = 1024;
 
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    let r = Request::parse(&cx.message)?;
+    let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
     super::check_output(cx, r.output_len)?;
     cx.check_charge(r.output_len)?;

@@ -32,7 +32,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
 }
 
 async fn answer(cx: &Cx) -> Result<Answer, Status> {
-    let r = Request::parse(&cx.message)?;
+    let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
     super::check_output(cx, r.output_len)?;
     cx.check_charge(r.output_len.max(u32::try_from(r.input.len()).unwrap_or(u32::MAX)))?;

@@ -23,7 +23,7 @@ use crate::wire::read::{RESPONSE_TRANSFORM, Request, Response, UNBUFFERED};
 
 /// Answers READ.
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    let r = Request::parse(&cx.message)?;
+    let r = cx.parse(Request::parse)?;
     let remote = remote::for_read(cx, r.channel, &r.descriptors, r.length)?;
     let invalidate = remote::token(cx, r.channel, &r.descriptors);
     match read(cx, &r, remote).await {

@@ -25,7 +25,7 @@ use crate::wire::query_info::info_type;
 use crate::wire::set_info::{Request, Response};
 
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    let r = Request::parse(&cx.message)?;
+    let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
     let _writing = open.caching.writing();
     let len = u32::try_from(r.buffer.len()).unwrap_or(u32::MAX);

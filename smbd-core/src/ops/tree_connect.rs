@@ -30,7 +30,7 @@ const PIPE_ACCESS: u32 = 0x001f_00a9;
 const PIPES: &str = "IPC$";
 
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    let request = Request::parse(&cx.message)?;
+    let request = cx.parse(Request::parse)?;
     let name = share_name(&request.path)?;
     let user = cx.session()?.user().ok_or(Status::USER_SESSION_DELETED)?;
     if name.eq_ignore_ascii_case(PIPES) {

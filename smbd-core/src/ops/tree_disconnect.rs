@@ -6,7 +6,7 @@ use crate::status::Status;
 use crate::wire::simple;
 
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    simple::parse(&cx.message)?;
+    cx.parse(simple::parse)?;
     let (session, id) = (cx.session()?, cx.tree()?.id);
     session.remove_tree(id).ok_or(Status::NETWORK_NAME_DELETED)?;
     lose(&cx.server, session.id, Some(id), Loss::GivenUp).await;

@@ -27,7 +27,7 @@ const DATA_OFFSET_MAX: u16 = 0x100;
 
 /// Answers WRITE.
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    let r = Request::parse(&cx.message)?;
+    let r = cx.parse(Request::parse)?;
     let remote = remote::for_write(cx, &r)?;
     let channel = r.transform.as_ref().map_or(r.channel, |t| Some(t.channel));
     let invalidate = remote::token(cx, channel, &r.descriptors);

@@ -1,6 +1,8 @@
 //! The formats of SMB: messages, and what stands within them.
 
+use smb_proto::smb2::reparse::Reparse;
 use smb_proto::smb2::{self, HEADER_LEN, Header, context, transform};
+use smb_proto::wire::Fault;
 use smbd_core::auth::ntlm::Credentials;
 use smbd_core::auth::{
     Acceptor, Account, Fresh, Identity, Initiator, NtHash, Policy, Secrets, Step,
@@ -12,6 +14,9 @@ use smbd_core::fscc::{dir, ea, notify, set, stream};
 macro_rules! again {
     ($message:expr, $module:ident :: $kind:ident) => {{
         let read = smb2::$module::$kind::parse($message);
+        if let Err(fault) = &read {
+            inside($message, fault);
+        }
         if let Ok(read) = &read {
             let written = [&$message[..HEADER_LEN], &read.emit()].concat();
             let again = smb2::$module::$kind::parse(&written);
@@ -23,6 +28,12 @@ macro_rules! again {
         }
         read.is_ok()
     }};
+}
+
+/// A fault has a field with a name, inside what was read.
+fn inside(bytes: &[u8], fault: &Fault) {
+    assert!(fault.offset <= bytes.len(), "{fault}");
+    assert_ne!(fault.field, "message", "a field has a name");
 }
 
 /// A command and whether it is an answer (the first byte), then its body behind a header that says nothing else.
@@ -46,13 +57,16 @@ fn behind_header(body: &[u8]) -> Vec<u8> {
 
 /// The headers stand in front of everything, so they are read with any bytes.
 fn header(bytes: &[u8]) {
-    if let Ok(header) = Header::parse(bytes) {
-        assert_eq!(Header::parse(&header.emit()), Ok(header));
+    match Header::parse(bytes) {
+        Ok(header) => assert_eq!(Header::parse(&header.emit()), Ok(header)),
+        Err(fault) => inside(bytes, &fault),
     }
     if let Ok(transform) = transform::Transform::parse(bytes) {
         assert_eq!(transform::Transform::parse(&transform.emit()), Ok(transform));
     }
-    let _ = smb2::smb1::parse(bytes);
+    if let Err(fault) = smb2::smb1::parse(bytes) {
+        inside(bytes, &fault);
+    }
 }
 
 fn request(command: u8, message: &[u8]) -> bool {
@@ -69,10 +83,13 @@ fn request(command: u8, message: &[u8]) -> bool {
         7 => again!(message, flush::Request),
         8 => again!(message, read::Request),
         9 => again!(message, write::Request),
+        10 => again!(message, lock::Request),
+        11 => again!(message, ioctl::Request),
         14 => again!(message, query_directory::Request),
         15 => again!(message, change_notify::Request),
         16 => again!(message, query_info::Request),
         17 => again!(message, set_info::Request),
+        18 => again!(message, oplock_break::Request),
         _ => smb2::simple::parse(message).is_ok(),
     }
 }
@@ -88,9 +105,18 @@ fn response(command: u8, message: &[u8]) -> bool {
             again!(message, create::Response) && known
         }
         6 => again!(message, close::Response),
-        8 => smb2::read::Response::parse(message).is_ok_and(|read| read.data(message).is_ok()),
+        7 => again!(message, flush::Response),
+        8 => {
+            let data = smb2::read::Response::parse(message).and_then(|read| read.data(message));
+            again!(message, read::Response) && data.is_ok()
+        }
         9 => again!(message, write::Response),
+        10 => again!(message, lock::Response),
+        11 => again!(message, ioctl::Response),
         14 => again!(message, query_directory::Response),
+        17 => again!(message, set_info::Response),
+        18 => again!(message, oplock_break::Response),
+        31 => smb2::error::data(message).and_then(smb2::error::parse_symlink).is_ok(),
         _ => smb2::simple::parse(message).is_ok(),
     }
 }
@@ -98,6 +124,9 @@ fn response(command: u8, message: &[u8]) -> bool {
 /// The first byte chooses one of the values that stand in buffers of messages.
 pub fn smb2_values(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
+    if kind & 0x10 != 0 {
+        return control(kind & 0xf, bytes);
+    }
     match kind % 16 {
         0 => descriptor(bytes),
         1 => {
@@ -121,6 +150,50 @@ pub fn smb2_values(data: &[u8]) {
     }
 }
 
+/// What was read of an FSCTL, written, and read again.
+macro_rules! value {
+    ($bytes:expr, $read:expr) => {
+        match $read($bytes) {
+            Ok(value) => assert_eq!($read(&value.emit()), Ok(value)),
+            Err(fault) => inside($bytes, &fault),
+        }
+    };
+}
+
+/// Buffers of IOCTL.
+fn control(kind: u8, bytes: &[u8]) {
+    use smb2::fsctl::{
+        Copied, CopyChunks, DuplicateExtents, PipeWait, Resiliency, Span, Trim, ValidateNegotiate,
+        Validated, emit_interfaces, parse_interfaces,
+    };
+    match kind {
+        0 => value!(bytes, ValidateNegotiate::parse),
+        1 => value!(bytes, Validated::parse),
+        2 => {
+            if let Ok(read) = CopyChunks::parse(bytes, 16) {
+                assert!(read.chunks.len() <= 16);
+                assert_eq!(CopyChunks::parse(&read.emit(), 16), Ok(read));
+            }
+        }
+        3 => value!(bytes, Copied::parse),
+        4 => value!(bytes, DuplicateExtents::parse),
+        5 => value!(bytes, Span::parse),
+        6 => value!(bytes, Trim::parse),
+        7 => value!(bytes, PipeWait::parse),
+        8 => value!(bytes, Resiliency::parse),
+        9 => match parse_interfaces(bytes) {
+            Ok(list) if list.is_empty() => {}
+            Ok(list) => assert_eq!(parse_interfaces(&emit_interfaces(&list)), Ok(list)),
+            Err(fault) => inside(bytes, &fault),
+        },
+        _ => match Reparse::parse(bytes) {
+            Ok(None) => {}
+            Ok(Some(read)) => assert_eq!(Reparse::parse(&read.emit()), Ok(Some(read))),
+            Err(fault) => inside(bytes, &fault),
+        },
+    }
+}
+
 /// What was understood is written as something that means the same.
 fn transform(bytes: &[u8]) {
     let Ok((read, segs)) = smb2::rdma::Transform::parse(bytes) else { return };
@@ -137,8 +210,8 @@ fn descriptor(bytes: &[u8]) {
 }
 
 fn list<T: PartialEq + std::fmt::Debug>(
-    read: smb2::Parsed<Vec<T>>,
-    again: impl Fn(&[T]) -> smb2::Parsed<Vec<T>>,
+    read: Result<Vec<T>, smbd_core::cursor::Malformed>,
+    again: impl Fn(&[T]) -> Result<Vec<T>, smbd_core::cursor::Malformed>,
 ) {
     if let Ok(read) = read {
         assert_eq!(again(&read).as_ref(), Ok(&read));

@@ -3,7 +3,8 @@
 use smb_proto::smb2::create::Context;
 use smb_proto::smb2::negotiate_context::NegotiateContext;
 use smb_proto::smb2::rdma::{Channel, Protection, Transform};
-use smb_proto::smb2::{self, FileId, negotiate};
+use smb_proto::smb2::reparse::Reparse;
+use smb_proto::smb2::{self, FileId, fsctl, negotiate};
 use smbd_core::auth::ntlm::Credentials;
 use smbd_core::auth::{Acceptor, Account, Identity, Initiator, NtHash, Policy, Secrets, Step};
 use smbd_core::dtyp::SecurityDescriptor;
@@ -172,6 +173,23 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
         transform: Some(transform),
         ..from_rdma.clone()
     };
+    let element = smb2::lock::Element { offset: 4096, length: 10, flags: 0x12 };
+    let lock = smb2::lock::Request {
+        sequence_number: 1,
+        sequence_index: 2,
+        file: FILE,
+        locks: vec![element; 2],
+    };
+    let control = smb2::ioctl::Request {
+        code: smb2::fsctl::code::QUERY_ALLOCATED_RANGES,
+        file: FILE,
+        input: &[0; 16],
+        input_max: 0,
+        output_max: 4096,
+        flags: 1,
+    };
+    let oplock = smb2::oplock_break::Oplock { level: 1, file: FILE };
+    let lease = smb2::oplock_break::Lease { key: [7; 16], state: 1 };
     vec![
         (0, negotiate_311().emit()),
         (1, setup(&first_token()).emit()),
@@ -194,6 +212,10 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
         (17, set(1, 10, rename).emit()),
         (17, set(1, 13, vec![1]).emit()),
         (17, set(3, 0, descriptor().emit()).emit()),
+        (10, lock.emit()),
+        (11, control.emit()),
+        (18, oplock.emit()),
+        (18, lease.emit()),
     ]
 }
 
@@ -232,6 +254,43 @@ fn tokens() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     (first, challenge, second)
 }
 
+/// Buffers of IOCTL by their kind.
+fn controls() -> Vec<(u8, Vec<u8>)> {
+    let validate = fsctl::ValidateNegotiate {
+        capabilities: 0x7f,
+        guid: [9; 16],
+        security_mode: 1,
+        dialects: vec![0x202, 0x302],
+    };
+    let chunk = fsctl::Chunk { from: 0, to: 4096, len: 512 };
+    let key = fsctl::ResumeKey::of(FILE);
+    let copy = fsctl::CopyChunks { key, count: 2, chunks: vec![chunk; 2] };
+    let span = fsctl::Span { at: 4096, other: 8192 };
+    let interface = |index, addr| fsctl::Interface {
+        index,
+        addr,
+        link_speed: 10_000_000_000,
+        rss: true,
+        rdma: false,
+    };
+    let list = [interface(1, [10, 0, 0, 1].into()), interface(2, [0xfd; 16].into())];
+    vec![
+        (0, validate.emit()),
+        (1, vec![1; 24]),
+        (2, copy.emit()),
+        (3, fsctl::Copied { chunks: 1, chunk_bytes: 0, total: 512 }.emit()),
+        (4, vec![0; 40]),
+        (5, span.emit().to_vec()),
+        (6, fsctl::Trim { ranges: vec![span; 3] }.emit()),
+        (7, fsctl::PipeWait { timeout: Some(1000), name: "srvsvc".into() }.emit()),
+        (8, fsctl::Resiliency { timeout_ms: 1000 }.emit()),
+        (9, fsctl::emit_interfaces(&list)),
+        (10, Reparse::Symlink { target: "a\\b".into(), relative: true }.emit()),
+        (10, Reparse::NfsLink("a/b".into()).emit()),
+        (10, Reparse::NfsChar(1, 3).emit()),
+    ]
+}
+
 /// The first byte chooses the kind.
 pub(super) fn values() -> Vec<Vec<u8>> {
     let (first, challenge, second) = tokens();
@@ -251,4 +310,7 @@ pub(super) fn values() -> Vec<Vec<u8>> {
         of(10, challenge),
         of(12, le_words(&[0x1000, 0, 7, 4096])),
     ]
+    .into_iter()
+    .chain(controls().into_iter().map(|(kind, bytes)| of(0x10 | kind, bytes)))
+    .collect()
 }

@@ -79,7 +79,7 @@ struct Opened {
 
 /// Answers CREATE.
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    let mut request = Request::parse(&cx.message)?;
+    let mut request = cx.parse(Request::parse)?;
     let tree = cx.tree()?;
     cx.room_for_an_open()?;
     adjust(cx, &mut request);

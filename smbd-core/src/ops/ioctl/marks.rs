@@ -3,7 +3,7 @@
 use crate::cx::Answer;
 use crate::dtyp::mask;
 use crate::status::Status;
-use crate::wire::Fields;
+use crate::wire::fsctl::compression_state;
 
 use super::Asked;
 
@@ -24,7 +24,7 @@ pub(super) fn get_compression(a: &Asked<'_>) -> Result<Answer, Status> {
 /// FSCTL_SET_COMPRESSION: only to what is so already.
 pub(super) fn set_compression(a: &Asked<'_>) -> Result<Answer, Status> {
     a.file()?;
-    let format = Fields::new(a.input(), 0).u16("CompressionState")?;
+    let format = compression_state(a.input())?;
     a.open.check(mask::WRITE_DATA)?;
     if format != COMPRESSION_NONE {
         return Err(Status::NOT_SUPPORTED);

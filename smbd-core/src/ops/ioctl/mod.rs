@@ -16,13 +16,14 @@ use crate::cx::{Answer, Cx};
 use crate::open::{File, Open};
 use crate::ops::bytes::{Change, Changing};
 use crate::status::Status;
+use crate::wire::FileId;
 use crate::wire::fsctl::code;
+use crate::wire::fsctl::{PipeWait, Resiliency};
 use crate::wire::ioctl::{IS_FSCTL, Request, Response};
 use crate::wire::negotiate::Dialect;
-use crate::wire::{Fields, FileId, utf16};
 
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    let r = Request::parse(&cx.message)?;
+    let r = cx.parse(Request::parse)?;
     let output = r.output_max.checked_add(r.input_max).ok_or(Status::INVALID_PARAMETER)?;
     let input = u32::try_from(r.input.len()).map_err(|_| Status::INVALID_PARAMETER)?;
     let transact_max = cx.conn.negotiated().map_or(0, |n| n.transact_max);
@@ -62,15 +63,9 @@ fn pipe_wait(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
     if cx.tree()?.share().is_some() {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
-    let mut f = Fields::new(r.input, 0);
     // A name that is none names no pipe (MS-SMB2 section 3.3.5.15.10).
-    let mut name = || {
-        f.u64("Timeout").ok()?;
-        let len = usize::try_from(f.u32("NameLength").ok()?).ok()?;
-        f.u16("TimeoutSpecified").ok()?;
-        utf16(f.bytes(len, "Name").ok()?)
-    };
-    crate::pipe::open(&name().ok_or(Status::OBJECT_NAME_NOT_FOUND)?)?;
+    let wait = PipeWait::parse(r.input).map_err(|_| Status::OBJECT_NAME_NOT_FOUND)?;
+    crate::pipe::open(&wait.name)?;
     Ok(Answer::ok(Response { code: r.code, file: r.file, output: &[] }.emit()))
 }
 
@@ -116,9 +111,8 @@ fn resilient(a: &Asked<'_>) -> Result<Answer, Status> {
     if a.cx.conn.dialect() == Dialect::V202 {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
-    let mut f = Fields::new(a.input(), 0);
-    let timeout_ms = f.u32("Timeout").map_err(|_| Status::INVALID_PARAMETER)?;
-    if a.input().len() < 8 || timeout_ms > crate::durable::TIMEOUT_MAX_MS {
+    let Resiliency { timeout_ms } = Resiliency::parse(a.input())?;
+    if timeout_ms > crate::durable::TIMEOUT_MAX_MS {
         return Err(Status::INVALID_PARAMETER);
     }
     a.data()?;

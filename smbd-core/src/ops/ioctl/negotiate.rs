@@ -1,5 +1,7 @@
 //! FSCTL_VALIDATE_NEGOTIATE_INFO (MS-SMB2 section 3.3.5.15.12): was the negotiation what the client thinks it was?
 
+use std::borrow::Cow;
+
 use crate::cx::{Answer, Cx};
 use crate::status::Status;
 use crate::violation::Violation;
@@ -17,33 +19,33 @@ pub(super) async fn validate(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status>
             Ok(Answer::ok(response.emit()))
         }
         Err(why) => {
-            Violation::Downgrade.note(&cx.conn, why);
+            Violation::Downgrade.note(&cx.conn, &why);
             cx.conn.handle.shutdown().await;
             Err(Status::ACCESS_DENIED)
         }
     }
 }
 
-fn check(cx: &Cx, r: &Request<'_>) -> Result<Validated, &'static str> {
+fn check(cx: &Cx, r: &Request<'_>) -> Result<Validated, Cow<'static, str>> {
     let n = cx.conn.negotiated().ok_or("nothing was negotiated")?;
     if n.dialect == Dialect::V311 {
-        return Err("dialect 3.1.1 needs no validation");
+        return Err("dialect 3.1.1 needs no validation".into());
     }
     if r.output_max < Validated::LEN {
-        return Err("no room for the answer");
+        return Err("no room for the answer".into());
     }
-    let v = ValidateNegotiate::parse(r.input).map_err(|m| m.0)?;
+    let v = ValidateNegotiate::parse(r.input).map_err(|fault| fault.to_string())?;
     if cx.server.greatest_common(&v.dialects) != Some(n.dialect) {
-        return Err("Dialects");
+        return Err("Dialects".into());
     }
     if v.guid != n.client_guid {
-        return Err("Guid");
+        return Err("Guid".into());
     }
     if v.security_mode != n.client_security_mode {
-        return Err("SecurityMode");
+        return Err("SecurityMode".into());
     }
     if v.capabilities != n.client_capabilities {
-        return Err("Capabilities");
+        return Err("Capabilities".into());
     }
     Ok(Validated {
         capabilities: n.capabilities,

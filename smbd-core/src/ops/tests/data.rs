@@ -9,6 +9,7 @@ use crate::dtyp::mask;
 use crate::kit::{Answered, Client, Kit};
 use crate::open::FileId;
 use crate::status::Status;
+use crate::violation::Violation;
 use crate::wire::create::option;
 use crate::wire::negotiate::Dialect;
 use crate::wire::rdma::Channel;
@@ -51,6 +52,31 @@ async fn read(c: &Client, r: &read::Request) -> Answered {
 pub(super) async fn write(c: &Client, file: FileId, offset: u64, data: &[u8]) -> Status {
     let body = writing(file, offset, data.len()).emit();
     c.ask_with(Command::Write, &body, data).await.status()
+}
+
+/// Each is answered, counted, and logged once on its connection.
+#[tokio::test]
+async fn a_body_that_breaks_its_format_breaks_a_rule() {
+    let c = Kit::new().client();
+    let noted = || {
+        let rules = rdma_transport::count::broken_rules();
+        rules.iter().find(|(rule, _)| *rule == Violation::Format.name()).map_or(0, |(_, n)| *n)
+    };
+    let f = c.open("f").await;
+    let good = [
+        (Command::Flush, flush::Request { file: f }.emit()),
+        (Command::Read, reading(f, 0, 1).emit()),
+        (Command::Close, close::Request { flags: 0, file: f }.emit()),
+    ];
+    for (command, body) in good {
+        let before = noted();
+        let answer = c.ask(command, &body[..body.len() / 2]).await;
+        assert_eq!(answer.status(), Status::INVALID_PARAMETER, "{command:?}");
+        // Other tests break rules at the same time.
+        assert!(noted() > before, "{command:?}");
+    }
+    let reported = c.conn.reported.load(Ordering::Relaxed);
+    assert_eq!(reported, 1 << Violation::Format as u32);
 }
 
 #[tokio::test]
