@@ -97,7 +97,8 @@ pub(crate) const TOP: Group = Group {
             "size, like `512MiB` or `2GiB`",
             "256MiB",
             "Payload memory of all connections together, of which an eighth is set aside for the replies that NFS keeps for \
-             repetitions. Requests wait for their turn when it is used up.",
+             repetitions. Requests wait for their turn when it is used up. Not more than the machine has, or the control group \
+             (cgroup) of the process allows.",
         ),
         key(
             "connections",
@@ -151,14 +152,21 @@ pub(crate) const SHARE: Group = Group {
     is_list: true,
     about: "A folder that is served under a name. It needs `name`, and either `path` or `memory`.",
     keys: &[
-        key("name", "word", "", "NFS clients see `/NAME`, SMB clients `\\\\host\\NAME`."),
+        key(
+            "name",
+            "name of 1 to 80 bytes",
+            "",
+            "NFS clients see `/NAME`, SMB clients `\\\\host\\NAME`. Letters of any language, digits, spaces inside and \
+             signs, but no control characters and none of `/ \\ : * ? \" < > , =` or a vertical bar; not `.`, `..` or `IPC$`. \
+             SMB does not tell case apart.",
+        ),
         key(
             "path",
             "absolute path of a folder",
             "",
-            "The folder that is served. With `{user}` as its last part, as in `/home/{user}`, each user of SMB sees the folder of \
-             its name alone, which is made when the user comes first; NFS clients see the folder above. See \
-             [homes](permissions.md#homes).",
+            "The folder that is served, by no other share: of folders that overlap `check` and the log warn. With `{user}` \
+             as its last part, as in `/home/{user}`, each user of SMB sees the folder of its name alone, which is made when \
+             the user comes first; NFS clients see the folder above. See [homes](permissions.md#homes).",
         ),
         key("memory", "`true` or `false`", "false", "A volume in memory, gone at exit."),
         key(

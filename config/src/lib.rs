@@ -17,6 +17,7 @@ mod file;
 pub mod keys;
 mod log;
 mod options;
+mod overlap;
 mod rights;
 mod rules;
 mod settings;

@@ -130,7 +130,8 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
 
 /// One address to bind. Names are not looked up: what they mean changes, and finding out may take long.
 pub fn address(text: &str) -> Result<IpAddr, String> {
-    text.parse().map_err(|_| {
+    // One of IPv4 in IPv6's clothes is IPv4's: nobody shows it otherwise.
+    text.parse().map(|ip: IpAddr| ip.to_canonical()).map_err(|_| {
         let text = shown(text);
         let in_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
         if text.chars().all(in_name) && text.contains(|c: char| c.is_ascii_alphabetic()) {

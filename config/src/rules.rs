@@ -11,6 +11,7 @@ use crate::access::{OnHost, Who};
 use crate::fault::{Fault, Faults, Place};
 use crate::file::{Draft, DraftShare, DraftUser, Finding, Origin, Report, Set, draft, shown};
 use crate::options::Options;
+use crate::overlap::overlaps;
 use crate::settings::{
     Admin, Encryption, Limits, Names, Portmap, Rdma, Settings, Share, Smb, Source,
 };
@@ -56,6 +57,8 @@ pub struct Known {
     pub users: fn(&Path) -> Option<Vec<String>>,
     /// What the host knows of these users and groups, in the same order. The error says why it cannot tell. Blocks.
     pub host: fn(&[Who]) -> Result<FoundOnHost, String>,
+    /// Bytes of memory that this process can have, and whose they are: the machine's, or a control group's; `None`: not known.
+    pub memory: fn() -> Option<(u64, &'static str)>,
 }
 
 /// Reads the file, if there is one, lays the options over it, checks the whole.
@@ -129,10 +132,13 @@ pub(crate) fn settle(
     check_passwords(&draft, known, &mut report);
     let on_host = check_people(&draft, known, &mut report);
     check_bind(&draft.bind, &mut report);
+    let line = |at: Origin| match at {
+        Origin::Node(number) => Some(tree::locate(text, number).0),
+        _ => None,
+    };
+    let mut warnings = overlaps(&draft.shares, real, line);
+    check_memory(draft.memory.as_ref(), known.memory, &mut report, &mut warnings);
     let settings = Settings { on_host, ..check_values(draft, &mut report) };
-    if report.0.is_empty() {
-        return Ok(settings);
-    }
     let located = |f: Finding| Fault {
         place: match f.at {
             Origin::Node(number) => {
@@ -145,6 +151,10 @@ pub(crate) fn settle(
         what: f.what,
         help: f.help,
     };
+    if report.0.is_empty() {
+        let warnings = warnings.into_iter().take(FAULTS_MAX).map(located).collect();
+        return Ok(Settings { warnings, ..settings });
+    }
     let mut faults: Vec<Fault> = report.0.into_iter().take(FAULTS_MAX).map(located).collect();
     // From the top of the file to its end, then the options.
     faults.sort_by_key(|f| match &f.place {
@@ -335,6 +345,24 @@ fn check_paths(
         let what =
             format!("the folder /{folder} would have the number of another one in file handles");
         report.add_help(at, what, help);
+    }
+}
+
+/// More memory than there is would end the process, or another one, when it is used. What nobody said is no fault of the file.
+fn check_memory(
+    said: Option<&Set<Size>>,
+    known: fn() -> Option<(u64, &'static str)>,
+    report: &mut Report,
+    warnings: &mut Vec<Finding>,
+) {
+    let memory = said.map_or(Size(Settings::default().memory), |said| said.value);
+    let Some((most, whose)) = known().filter(|(most, _)| memory.0 > *most) else { return };
+    let whole = |bytes: u64| Size(bytes & !((1 << 20) - 1));
+    let what = format!("{memory} of payload memory is more than the {} of {whose}", whole(most));
+    let help = format!("half of that is much: `memory: {}`", whole((most / 2).max(MEMORY_MIN)));
+    match said {
+        Some(said) => report.add_help(said.origin, what, help),
+        None => warnings.push(Finding { at: Origin::Nowhere, what, help: Some(help) }),
     }
 }
 
@@ -629,6 +657,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
     let state = settled(draft.state, default.state);
     check_state(&state, &draft.shares, report);
     Settings {
+        warnings: Vec::new(),
         shares: draft.shares.into_iter().map(|s| s.share).collect(),
         bind: draft.bind.into_iter().map(|b| b.value).collect(),
         rdma: rdma.value,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::access::{Access, OnHost, Who};
 use crate::client::Client;
 use crate::export::Export;
+use crate::fault::Fault;
 use crate::log::{LogFilter, LogFormat};
 use crate::rights::{Force, List, Masks};
 use crate::words::words;
@@ -73,6 +74,8 @@ pub struct Settings {
     pub log: LogFilter,
     /// How they are written.
     pub log_format: LogFormat,
+    /// What is sound and may still be a mistake.
+    pub warnings: Vec<Fault>,
 }
 
 impl Default for Settings {
@@ -106,6 +109,7 @@ impl Default for Settings {
             drain: Duration::from_secs(8),
             log: LogFilter::default(),
             log_format: LogFormat::default(),
+            warnings: Vec::new(),
         }
     }
 }
@@ -563,7 +567,7 @@ impl FromStr for Admin {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "off" => Ok(Self::Off),
-            _ => text.parse().map(Self::At).map_err(|_| {
+            _ => text.parse().map(|at| Self::At(canonical(at))).map_err(|_| {
                 format!("`{text}` is no address with a port; write `127.0.0.1:9464`, or `off`")
             }),
         }
@@ -609,11 +613,24 @@ impl FromStr for Cidr {
                     format!("`{text}` has too long a prefix; the longest is /{most}")
                 })?,
             };
+        // As above.
+        let (addr, bits) = match (addr.to_canonical(), bits) {
+            (v4 @ IpAddr::V4(_), 96..) if addr.is_ipv6() => (v4, bits - 96),
+            _ => (addr, bits),
+        };
         let first = first_of(addr, bits);
         if first != addr {
             return Err(format!("`{text}` names a host inside a range; write `{first}/{bits}`"));
         }
         Ok(Self { addr, bits })
+    }
+}
+
+/// IPv4 in IPv6's clothes is IPv4's: nobody shows it otherwise.
+fn canonical(at: SocketAddr) -> SocketAddr {
+    match at.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, at.port()),
+        IpAddr::V6(_) => at,
     }
 }
 
@@ -638,6 +655,10 @@ impl fmt::Display for Cidr {
     }
 }
 
+/// What the name of a share can be, in words.
+const SHARE_NAMES: &str = "a name has 1 to 80 bytes, no space at its ends, no control character and none of \
+                           / \\ : * ? \" < > | , =";
+
 /// A name that NFS and SMB clients can both type.
 pub(crate) fn share_name(text: &str) -> Result<String, String> {
     const FORBIDDEN: &[char] = &['/', '\\', ':', '*', '?', '"', '<', '>', '|', ',', '='];
@@ -651,9 +672,7 @@ pub(crate) fn share_name(text: &str) -> Result<String, String> {
         return Err(format!("`{text}` cannot be the name of a share"));
     }
     if let Some(c) = text.chars().find(|c| c.is_control() || FORBIDDEN.contains(c)) {
-        return Err(format!(
-            "the share name {text:?} holds {c:?}; use letters, digits, `-`, `_` and `.`"
-        ));
+        return Err(format!("the share name {text:?} holds {c:?}; {SHARE_NAMES}"));
     }
     if text.trim() != text {
         return Err(format!("the share name {text:?} begins or ends with a space"));

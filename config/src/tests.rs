@@ -1,5 +1,7 @@
 //! Every kind of fault, and the whole of what the user reads.
 
+mod sound;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -37,6 +39,7 @@ const KNOWN: Known = Known {
             Ok(names.iter().map(found).collect())
         }
     },
+    memory: || Some((4 << 30, "this machine")),
 };
 
 fn read_with(text: &str, options: Options) -> Result<Settings, Faults> {
@@ -230,6 +233,7 @@ fn everything_that_can_be_said() {
             drain: Duration::from_secs(20),
             log: "warn,nfsrdma=debug".parse().unwrap(),
             log_format: crate::LogFormat::Json,
+            warnings: Vec::new(),
         }
     );
 }

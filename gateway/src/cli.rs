@@ -263,6 +263,7 @@ impl Configuration {
                 Some(database.entries().map(|e| e.name.clone()).collect())
             },
             host: people::of_host,
+            memory: crate::memory::most,
         };
         config::load(self.config.as_deref(), options, known)
     }

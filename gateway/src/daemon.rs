@@ -57,6 +57,7 @@ impl Load {
 /// Serves until it is told to end.
 pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
     logs::start(&settings.log, settings.log_format);
+    warn(&settings);
     let on = |kind| signal(kind).map_err(|e: io::Error| format!("cannot wait for signals: {e}"));
     let mut ends = [on(SignalKind::terminate())?, on(SignalKind::interrupt())?];
     let mut hangup = on(SignalKind::hangup())?;
@@ -116,7 +117,10 @@ async fn reload(running: &mut Running, load: &Load, manager: &Manager) -> Result
     let load = load.clone();
     let read = tokio::task::spawn_blocking(move || load.now()).await;
     let done = match read {
-        Ok(Ok(settings)) => running.reload(settings).await,
+        Ok(Ok(settings)) => {
+            warn(&settings);
+            running.reload(settings).await
+        }
         Ok(Err(faults)) => Err(Refusal::Faults(faults)),
         Err(e) => Err(Refusal::Failed(e.to_string())),
     };
@@ -156,6 +160,13 @@ fn listen(running: &mut Running) -> Result<(Control, mpsc::Receiver<Order>), Str
         page: running.admin,
     };
     Ok((Control::open(running.run.folder.as_deref(), desk), orders))
+}
+
+/// What is sound and may still be a mistake.
+fn warn(settings: &Settings) {
+    for warning in &settings.warnings {
+        tracing::warn!("the configuration: {}", one_line(warning));
+    }
 }
 
 fn one_line(text: &dyn std::fmt::Display) -> String {

@@ -26,6 +26,7 @@ pub mod listen;
 mod local_user;
 pub mod logs;
 mod manager;
+mod memory;
 pub mod networks;
 mod people;
 mod place;

@@ -165,6 +165,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         drain,
         log,
         log_format,
+        warnings: _,
     } = new;
     let mut changed = Vec::new();
     let mut value = |key: &str, old: &dyn fmt::Display, new: &dyn fmt::Display| {

@@ -214,14 +214,9 @@ fn client(c: &config::Client) -> ClientRule {
     }
 }
 
-/// Bytes of a volume in memory: half of the machine's, as with tmpfs.
+/// Bytes of a volume in memory: half of what there is, as with tmpfs.
 fn memory_volume_max() -> u64 {
-    let kib = |text: String| {
-        let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
-        line.trim().trim_end_matches(" kB").parse::<u64>().ok()
-    };
-    let total = std::fs::read_to_string("/proc/meminfo").ok().and_then(kib);
-    total.map_or(1 << 30, |kib| kib * 512)
+    crate::memory::most().map_or(1 << 30, |(bytes, _)| bytes / 2)
 }
 
 #[cfg(test)]

@@ -61,6 +61,30 @@ fn a_reader_that_goes_away_is_no_fault() {
 }
 
 #[test]
+fn shares_that_overlap_are_warned_of_and_more_memory_than_there_is_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("in")).unwrap();
+    let (outer, inner) = (dir.path().display(), dir.path().join("in"));
+    let (a, b) = (format!("a={outer}"), format!("b={}", inner.display()));
+    let state = tempfile::tempdir().unwrap();
+    let state = state.path().to_str().unwrap();
+    let check = |more: &[&str]| {
+        headgate(
+            &[&["check", "--json", "--share", &a, "--share", &b, "--state", state], more].concat(),
+        )
+    };
+    let warnings = json(&check(&[]))["warnings"].to_string();
+    assert!(
+        warnings.contains("the folder of the share `b` lies inside that of the share `a`"),
+        "{warnings}"
+    );
+    let o = headgate(&["check", "--share", "a=mem:", "--memory", "100000GiB"]);
+    assert_eq!(o.status.code(), Some(2));
+    let told = stderr(&o);
+    assert!(told.contains("--memory: 100000GiB of payload memory is more than the "), "{told}");
+}
+
+#[test]
 fn wrong_usage_and_wrong_configuration_end_with_2() {
     for args in [
         &["serve"][..],

@@ -177,7 +177,7 @@ async fn whoever_is_refused_is_in_status_in_the_log_and_counted() {
     let daemon = Daemon::start(
         "shares: [{name: data, memory: true}, {name: closed, memory: true, clients: [192.0.2.0/24]}, \
          {name: team, memory: true, squash: none, access: {read: [alice], deny: [\"0\"]}}, \
-         {name: sealed, memory: true, encrypt: true}]\nconnections: 32\nlimits: {client_opens: 2}",
+         {name: sealed, memory: true, encrypt: true}]\nconnections: 32\nlimits: {client_opens: 2}\nlog: {level: trace}",
     );
     provoke(&daemon).await;
     let seen = daemon.status().await;

@@ -72,7 +72,7 @@ pub async fn serve(
         procedure::DUMP => dump(core, conn, mounts, out),
         procedure::UMNT => mounts.remove(who, Some(args.value::<Dirpath<'_>>()?.dirpath)),
         procedure::UMNTALL => mounts.remove(who, None),
-        procedure::EXPORT => export(core, out),
+        procedure::EXPORT => export(core, conn, out),
         _ => return Ok(Outcome::NoProcedure),
     }
     Ok(Outcome::Repeatable)
@@ -183,8 +183,10 @@ fn dump(core: &Core, conn: &Conn, mounts: &Mounts, out: &mut Writer) {
     out.value(&false);
 }
 
-fn export(core: &Core, out: &mut Writer) {
-    for share in core.namespace.shares().iter().filter(|s| s.protocols.nfs() && !s.rules.hidden) {
+/// Lists what the peer could mount: a share that it may not use is not shown to it, as by the other protocol.
+fn export(core: &Core, conn: &Conn, out: &mut Writer) {
+    let is_told = |s: &&Arc<Share>| !s.rules.hidden && core.may_use(conn, s);
+    for share in core.namespace.shares().iter().filter(is_told) {
         let ranges = share.clients.as_deref().unwrap_or_default();
         let names: Vec<String> =
             ranges.iter().map(|c| format!("{}/{}", c.from.addr, c.from.bits)).collect();

@@ -145,18 +145,25 @@ fn mounts_of_hidden_shares_and_of_other_clients_are_not_shown() {
 }
 
 #[test]
-fn exports_are_listed_with_who_may_come() {
-    let mut more = share("more");
-    more.clients =
-        Some(vec![vfs::namespace::Cidr { addr: "10.0.0.0".parse().unwrap(), bits: 8 }.into()]);
-    let c = Client::of(vec![share("data"), more]);
+fn exports_are_listed_with_who_may_come_to_those_who_may() {
+    let range = |addr: [u8; 4]| Cidr { addr: addr.into(), bits: 8 }.into();
+    let more =
+        Share { clients: Some(vec![range([10, 0, 0, 0]), range([127, 0, 0, 0])]), ..share("more") };
+    let theirs = Share { clients: Some(vec![range([10, 0, 0, 0])]), ..share("theirs") };
+    let c = Client::of(vec![share("data"), more, theirs]);
     let res = c.call(MOUNT, 5, |_| {});
     let mut r = res.reader();
     assert_eq!((r.bool(), r.opaque(99), r.bool()), (Ok(true), Ok(&b"/data"[..]), Ok(false)));
     assert_eq!((r.bool(), r.opaque(99)), (Ok(true), Ok(&b"/more"[..])));
-    assert_eq!((r.bool(), r.opaque(99)), (Ok(true), Ok(&b"10.0.0.0/8"[..])));
+    for range in ["10.0.0.0/8", "127.0.0.0/8"] {
+        assert_eq!((r.bool(), r.opaque(99)), (Ok(true), Ok(range.as_bytes())));
+    }
     assert_eq!((r.bool(), r.bool()), (Ok(false), Ok(false)));
     assert!(r.is_at_end());
+    let session = session_from(&c.server, "10.0.0.9:700", Transport::Tcp);
+    let asked = head(7, MOUNT, 3, 5, 0).into_reply();
+    let told = flat(call(&session, flat(asked), vec![]).unwrap());
+    assert!(told.windows(6).any(|w| w == b"theirs"), "they are shown what is theirs");
 }
 
 #[test]

@@ -127,6 +127,7 @@ impl Place {
 /// Runs the command on settings that have been found sound. False: `serve` would not start here and now.
 pub fn run(settings: &Settings, json: bool) -> bool {
     let mut remarks = Remarks::default();
+    settings.warnings.iter().for_each(|warning| remarks.warn(warning.to_string()));
     let rights = host::Rights::own();
     let serves_already = host::serves_already(&settings.state);
     let mounts = files::mounts();

@@ -82,6 +82,7 @@ fn is_one_more(before: &Settings, mut after: Settings, name: &str) -> bool {
     after.shares.retain(|share| share.name != name);
     // The host was asked about them twice, and names of the new share's would not be among the first answers.
     after.on_host = before.on_host.clone();
+    after.warnings = before.warnings.clone();
     shares == after.shares.len() + 1 && after == *before
 }
 

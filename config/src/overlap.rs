@@ -1,0 +1,49 @@
+//! Shares whose folders overlap.
+//!
+//! *Operation.* Folders are compared without symbolic links. Each pair is told once, at the later share, with the line of the
+//! other. It is a warning: for data that is only read there may be reasons to do so.
+
+use std::path::{Path, PathBuf};
+
+use crate::file::{DraftShare, Finding, Origin};
+use crate::settings::Source;
+
+/// What it means.
+const HELP: &str = "a lock, an open or a cached file of one share is not known to the other, so that clients of both \
+                    can spoil each other's data; serve each folder by one share";
+
+/// Every share whose folder is that of an earlier one, or lies in it or around it; `line` knows where something is said.
+pub(crate) fn overlaps(
+    shares: &[DraftShare],
+    real: impl Fn(&Path) -> PathBuf,
+    line: impl Fn(Origin) -> Option<usize>,
+) -> Vec<Finding> {
+    let folder = |s: &DraftShare| match &s.share.source {
+        Source::Folder(path) => Some(real(path)),
+        Source::Memory => None,
+    };
+    let folders: Vec<Option<PathBuf>> = shares.iter().map(folder).collect();
+    let mut found = Vec::new();
+    for (n, s) in shares.iter().enumerate() {
+        let Some(path) = &folders[n] else { continue };
+        for (other, before) in shares[..n].iter().zip(&folders) {
+            let Some(before) = before else { continue };
+            let how = match (path.starts_with(before), before.starts_with(path)) {
+                (true, true) => "is also that of",
+                (true, false) => "lies inside that of",
+                (false, true) => "lies around that of",
+                (false, false) => continue,
+            };
+            let at = line(other.source_at).map(|n| format!(", line {n}")).unwrap_or_default();
+            found.push(Finding {
+                at: s.source_at,
+                what: format!(
+                    "the folder of the share `{}` {how} the share `{}`{at}",
+                    s.share.name, other.share.name
+                ),
+                help: Some(HELP.to_owned()),
+            });
+        }
+    }
+    found
+}

@@ -1,0 +1,75 @@
+//! What is sound on one host and not on another, or only looks like a mistake.
+
+use super::*;
+use crate::Cidr;
+
+#[test]
+fn shares_that_overlap_are_warned_of_with_both_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    for name in ["a/b", "ab"] {
+        std::fs::create_dir_all(path(name)).unwrap();
+    }
+    std::os::unix::fs::symlink(path("a"), path("link")).unwrap();
+    let warned = |list: &[(&str, &str)]| -> Vec<String> {
+        let line = |(name, folder): &(&str, &str)| {
+            format!("- name: {name}\n  export: /x/{name}\n  path: {}\n", path(folder))
+        };
+        let text = format!("shares:\n{}", list.iter().map(line).collect::<String>());
+        let settings = read(&text).unwrap();
+        settings.warnings.iter().map(|w| w.to_string().replace(&path(""), "")).collect()
+    };
+    assert_eq!(warned(&[("one", "a"), ("two", "ab")]), [""; 0], "a name that only begins alike");
+    for (list, wanted) in [
+        ([("one", "a"), ("two", "a/b")], "lies inside that of the share `one`, line 4"),
+        ([("one", "a/b"), ("two", "a")], "lies around that of the share `one`, line 4"),
+        ([("one", "a"), ("two", "link")], "is also that of the share `one`, line 4"),
+    ] {
+        let seen = warned(&list);
+        let [warning] = &seen[..] else { panic!("{seen:?}") };
+        assert!(warning.starts_with("gw.yaml:7:9: the folder of the share `two` "), "{warning}");
+        assert!(warning.contains(wanted) && warning.contains("serve each folder by one share"));
+    }
+    assert_eq!(warned(&[("one", "a"), ("two", "a/b"), ("three", "a")]).len(), 3, "each pair");
+    assert!(
+        read("shares: [{name: a, memory: true}, {name: b, memory: true}]")
+            .unwrap()
+            .warnings
+            .is_empty()
+    );
+}
+
+#[test]
+fn more_memory_than_there_is_is_refused_and_warned_of_where_nobody_said_so() {
+    const SHARES: &str = "shares: [{name: a, memory: true}]\n";
+    let with = |size: &str| read(&format!("{SHARES}memory: {size}\n"));
+    assert_eq!(with("4GiB").unwrap().memory, 4 << 30);
+    let told = with("5GiB").unwrap_err().to_string();
+    let wanted = "gw.yaml:2:9: 5GiB of payload memory is more than the 4GiB of this machine";
+    assert!(told.contains(wanted) && told.contains("`memory: 2GiB`"), "{told}");
+    let little = Known { memory: || Some((100 << 20, "a group")), ..KNOWN };
+    let unsaid = settle(Path::new("gw.yaml"), SHARES, Options::default(), little).unwrap();
+    let [warning] = &unsaid.warnings[..] else { panic!("{:?}", unsaid.warnings) };
+    assert!(
+        warning
+            .to_string()
+            .starts_with("256MiB of payload memory is more than the 100MiB of a group")
+    );
+}
+
+#[test]
+fn an_address_of_ipv4_is_one_in_whatever_clothes() {
+    let text = "shares: [{name: a, memory: true, clients: ['::ffff:10.0.0.0/104', '::ffff:192.0.2.7']}]\n\
+                bind: '::ffff:127.0.0.1'\nadmin: '[::ffff:127.0.0.1]:9'\nadmin_clients: '::ffff:192.0.2.0/120'\n";
+    let settings = read(text).unwrap();
+    let shown = format!("{settings:?}");
+    assert!(!shown.contains("ffff"), "{shown}");
+    assert_eq!(settings.bind, [std::net::IpAddr::from([127, 0, 0, 1])]);
+    assert_eq!(settings.admin_clients[0].to_string(), "192.0.2.0/24");
+    let ranges = settings.shares[0].clients.as_ref().unwrap();
+    assert_eq!(
+        (ranges[0].from.to_string(), ranges[1].from.to_string()),
+        ("10.0.0.0/8".into(), "192.0.2.7/32".into())
+    );
+    assert_eq!("::/0".parse::<Cidr>().unwrap().to_string(), "::/0", "all of IPv6 stays that");
+}
