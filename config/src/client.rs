@@ -1,15 +1,98 @@
 //! Who may come to a share from where, and how.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
-use crate::settings::{Cidr, Squash};
+use crate::file::shown;
+use crate::settings::{Cidr, Protocols, Squash};
 
-/// One entry of `clients`. Of those that have an address, the one of the longest prefix counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Bytes of a host name at most (RFC 1035 section 2.3.4).
+const NAME_MAX: usize = 253;
+
+/// Which clients are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// Those of these addresses.
+    Range(Cidr),
+    /// The host of this name.
+    Host(String),
+    /// Hosts whose names are like this, which has `*`, `?` or `[...]`.
+    Pattern(String),
+    /// Hosts of this netgroup.
+    Netgroup(String),
+}
+
+impl Whom {
+    /// The range, where it is one.
+    pub fn range(&self) -> Option<Cidr> {
+        match self {
+            Self::Range(range) => Some(*range),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Whom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Range(range) => range.fmt(f),
+            Self::Host(name) | Self::Pattern(name) => f.write_str(name),
+            Self::Netgroup(name) => write!(f, "@{name}"),
+        }
+    }
+}
+
+impl FromStr for Whom {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let in_host = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let fits = !text.is_empty() && text.len() <= NAME_MAX;
+        if let Some(group) = text.strip_prefix('@') {
+            let good = |c: char| c.is_ascii_graphic() && !"(),@".contains(c);
+            return match fits && !group.is_empty() && group.chars().all(good) {
+                true => Ok(Self::Netgroup(group.to_owned())),
+                false => {
+                    Err(format!("`{}` is no netgroup; write one like `\"@hosts\"`", shown(text)))
+                }
+            };
+        }
+        // Letters are what addresses have not, but for the hexadecimal digits of IPv6, which has colons.
+        if !text.contains(['/', ':']) && text.chars().any(|c| c.is_ascii_alphabetic()) {
+            let in_pattern = |c: char| in_host(c) || "*?[]^!".contains(c);
+            if fits
+                && text.chars().all(in_host)
+                && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            {
+                return Ok(Self::Host(text.to_ascii_lowercase()));
+            }
+            if fits && text.chars().all(in_pattern) && text.contains(['*', '?', '[']) {
+                return Ok(Self::Pattern(text.to_ascii_lowercase()));
+            }
+        }
+        text.parse().map(Self::Range).map_err(|why| match text {
+            "*" => "`*` is not everybody here; write `0.0.0.0/0` and `::/0`".to_owned(),
+            _ if text.contains('*') => {
+                format!("`{}` is no pattern of host names; write a range of addresses", shown(text))
+            }
+            _ if text.split('/').next().is_some_and(|addr| addr.parse::<IpAddr>().is_ok()) => why,
+            _ => format!(
+                "`{}` is no client; write a range like `10.0.0.0/8` or `fd00::/8`, a host like `ws1.example.org`, a pattern like \
+                 `*.example.org`, or a netgroup like `\"@hosts\"`",
+                shown(text)
+            ),
+        })
+    }
+}
+
+/// One entry of `clients`. Of those that have a client, one counts: a host by its name or whole address, then ranges, the longest
+/// prefix first, then patterns of names, then netgroups, then everybody.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
     /// From where.
-    pub from: Cidr,
+    pub from: Whom,
+    /// By which protocols it is meant.
+    pub protocols: Protocols,
     /// It changes nothing, by whatever protocol.
     pub read_only: bool,
     /// NFS: which users become the anonymous one; `None`: as the share says.
@@ -22,7 +105,14 @@ pub struct Client {
 
 impl From<Cidr> for Client {
     fn from(from: Cidr) -> Self {
-        Self { from, read_only: false, squash: None, anonuid: None, anongid: None }
+        Self::from(Whom::Range(from))
+    }
+}
+
+impl From<Whom> for Client {
+    fn from(from: Whom) -> Self {
+        let protocols = Protocols::Both;
+        Self { from, protocols, read_only: false, squash: None, anonuid: None, anongid: None }
     }
 }
 
@@ -31,6 +121,7 @@ impl fmt::Display for Client {
         write!(f, "{}", self.from)?;
         let id = |key: &str, id: Option<u32>| id.map(|id| format!("{key}={id}"));
         let said = [
+            (self.protocols != Protocols::Both).then(|| self.protocols.to_string()),
             self.read_only.then(|| "ro".to_owned()),
             self.squash.map(|squash| format!("squash={squash}")),
             id("anonuid", self.anonuid),
@@ -41,10 +132,53 @@ impl fmt::Display for Client {
     }
 }
 
-/// A range alone.
+/// Whom alone.
 impl FromStr for Client {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        text.parse::<Cidr>().map(Self::from)
+        text.parse::<Whom>().map(Self::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whom_an_entry_means() {
+        for (text, wanted) in [
+            ("10.0.0.0/8", Whom::Range("10.0.0.0/8".parse().unwrap())),
+            ("fd00::/8", Whom::Range("fd00::/8".parse().unwrap())),
+            ("fd::beef", Whom::Range("fd::beef".parse().unwrap())),
+            ("WS1.Example.org", Whom::Host("ws1.example.org".into())),
+            ("3com", Whom::Host("3com".into())),
+            ("*.example.org", Whom::Pattern("*.example.org".into())),
+            ("ws[1-9]?.lab", Whom::Pattern("ws[1-9]?.lab".into())),
+            ("@hosts", Whom::Netgroup("hosts".into())),
+            ("@Lab-hosts", Whom::Netgroup("Lab-hosts".into())),
+        ] {
+            let read: Whom = text.parse().unwrap();
+            assert_eq!(read, wanted, "{text}");
+            assert_eq!(read.to_string().parse(), Ok(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_means_nobody_says_what_to_write() {
+        for (text, what) in [
+            ("*", "`0.0.0.0/0` and `::/0`"),
+            ("192.168.1.*", "write a range of addresses"),
+            ("@", "`\"@hosts\"`"),
+            ("@a(b)", "`\"@hosts\"`"),
+            ("a b", "`ws1.example.org`"),
+            ("", "`ws1.example.org`"),
+            ("-a.b", "`ws1.example.org`"),
+            ("host/24", "`10.0.0.0/8`"),
+            ("10.0.0.0/33", "longest is /32"),
+            (&"x".repeat(254), "`ws1.example.org`"),
+        ] {
+            let why = text.parse::<Whom>().unwrap_err();
+            assert!(why.contains(what), "{text}: {why}");
+        }
     }
 }

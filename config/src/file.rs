@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::access::{Access, Who};
-use crate::client::Client;
+use crate::client::{Client, Whom};
 use crate::export::Export;
 use crate::keys::{self, ACCESS, CLIENT, FORCE, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TOP, USER};
 use crate::log::{LogFilter, LogFormat};
@@ -465,7 +465,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         report.add_help(
             Origin::Node(*number),
             "nobody may use this share: the list of clients is empty",
-            "name ranges of addresses, or remove `clients` to allow directly attached networks",
+            "name clients, or remove `clients` to allow directly attached networks",
         );
     }
     let (access, mut people) = access(&group, report);
@@ -551,7 +551,7 @@ fn masks(share: &Group<'_>, report: &mut Report) -> Masks {
     Masks { file, folder }
 }
 
-/// Who may come from where: ranges, or groups of keys with one.
+/// Who may come from where: ranges and names, or groups of keys with one.
 fn clients(node: &Node, report: &mut Report) -> Vec<Client> {
     let list = match &node.value {
         Value::List(list) => list.as_slice(),
@@ -561,11 +561,15 @@ fn clients(node: &Node, report: &mut Report) -> Vec<Client> {
     for node in list {
         let found = match &node.value {
             Value::Map(_) => client(node, report),
-            _ => parse::<Cidr>(node, report).map(|s| Client::from(s.value)),
+            _ => parse::<Whom>(node, report).map(|s| Client::from(s.value)),
         };
         let Some(found) = found else { continue };
-        if all.iter().any(|c| c.from == found.from) {
-            let what = format!("the range {} is named twice", found.from);
+        let both = |c: &Client| {
+            let (a, b) = (c.protocols, found.protocols);
+            a.nfs() && b.nfs() || a.smb() && b.smb()
+        };
+        if all.iter().any(|c| c.from == found.from && both(c)) {
+            let what = format!("{} is named twice", found.from);
             report.add_help(Origin::Node(node.number), what, "remove one of the two");
         }
         all.push(found);
@@ -576,15 +580,17 @@ fn clients(node: &Node, report: &mut Report) -> Vec<Client> {
 fn client(node: &Node, report: &mut Report) -> Option<Client> {
     let group = Group::read(node, "a client", &CLIENT, report)?;
     if group.get("from").is_none() && group.all_known {
-        let help = "add `from: RANGE`, like `from: 10.0.0.0/8`";
+        let help = "add `from: CLIENT`, like `from: 10.0.0.0/8` or `from: ws1.example.org`";
         report.add_help(Origin::Node(node.number), "it is not said where this client is", help);
     }
-    let from = group.parse::<Cidr>("from", report);
+    let from = group.parse::<Whom>("from", report);
+    let protocols =
+        group.parse::<Protocols>("protocols", report).map_or(Protocols::Both, |p| p.value);
     let read_only = group.parse::<Flag>("read_only", report).is_some_and(|f| f.value.0);
     let squash = group.parse::<Squash>("squash", report).map(|s| s.value);
     let mut id = |key| group.parse::<Id>(key, report).map(|n| n.value.0);
     let (anonuid, anongid) = (id("anonuid"), id("anongid"));
-    Some(Client { from: from?.value, read_only, squash, anonuid, anongid })
+    Some(Client { from: from?.value, protocols, read_only, squash, anonuid, anongid })
 }
 
 /// Who may use a share, and where each of them is named.

@@ -206,7 +206,8 @@ pub(crate) const SHARE: Group = Group {
         ),
         key(
             "clients",
-            "range of addresses like `10.0.0.0/8`, group, or list of them",
+            "range of addresses like `10.0.0.0/8`, host like `ws1.example.org`, pattern like `\"*.example.org\"`, netgroup like \
+             `\"@hosts\"`, group, or list of them",
             "",
             "Who may come, by NFS and by SMB. Not said: by NFS directly attached networks and this host, by SMB whoever can \
              log on. See [clients](#clients).",
@@ -265,10 +266,17 @@ pub(crate) const SHARE: Group = Group {
 pub(crate) const CLIENT: Group = Group {
     name: "clients",
     is_list: true,
-    about: "From where a share may be used, and how. Where several ranges have an address, the one with the longest prefix counts \
-            alone.",
+    about: "From where a share may be used, and how. Where several entries have a client, one counts alone, as in exports(5): a \
+            host by name or whole address, then ranges, the longest prefix first, then patterns, then netgroups, then `0.0.0.0/0` \
+            and `::/0`; of equals the first. See [names of clients](permissions.md#clients-by-name).",
     keys: &[
-        key("from", "range of addresses", "", "Who is meant."),
+        key("from", "range of addresses, host, pattern or netgroup", "", "Who is meant."),
+        key(
+            "protocols",
+            "`nfs`, `smb` or `both`",
+            "both",
+            "By which protocol. To clients of the other one the entry does not exist.",
+        ),
         key(
             "read_only",
             "`true` or `false`",
@@ -519,7 +527,9 @@ pub fn reference() -> String {
     for group in &GROUPS {
         let title = if group.name.is_empty() { "The top of the file" } else { group.name };
         let list = match group.name {
-            "clients" => " A list: each entry is a range, or begins with `- from: RANGE`.",
+            "clients" => {
+                " A list: each entry is a range or a name, or begins with `- from: CLIENT`."
+            }
             _ if group.is_list => " A list: each entry begins with `- name: NAME`.",
             _ => "",
         };

@@ -30,7 +30,7 @@ mod words;
 
 pub use access::{Access, Member, OnHost, Who};
 pub use append::NewShare;
-pub use client::Client;
+pub use client::{Client, Whom};
 pub use export::Export;
 pub use fault::{Fault, Faults, Place};
 pub use log::{LogFilter, LogFormat};

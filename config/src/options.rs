@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::client::{Client, Whom};
 use crate::file::shown;
 use crate::log::{LogFilter, LogFormat};
 use crate::rights;
@@ -65,7 +66,7 @@ pub struct Options {
     pub log_format: Option<LogFormat>,
 }
 
-/// One `--share NAME=DIR[,ro][,protocols=nfs|smb|both][,squash=none|root|all][,clients=CIDR...][,encrypt][,guest][,ca]`.
+/// One `--share NAME=DIR[,ro][,protocols=nfs|smb|both][,squash=none|root|all][,clients=CLIENT...][,encrypt][,guest][,ca]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareOption(pub Share);
 
@@ -96,14 +97,26 @@ impl FromStr for ShareOption {
     }
 }
 
-/// Applies one option; says whether further ranges of addresses may follow it.
+/// One more client. A host's name alone looks like an option that is misspelt: it has a dot here.
+fn client(part: &str) -> Result<Client, String> {
+    let wrong =
+        |why| format!("{why}; behind `clients=` there may be more clients or another option");
+    match part.parse::<Whom>().map_err(wrong)? {
+        Whom::Host(name) if !name.contains('.') => {
+            Err(wrong(format!("`{}` is no option, and no host's name with a dot", shown(part))))
+        }
+        whom => Ok(whom.into()),
+    }
+}
+
+/// Applies one option; says whether further clients may follow it.
 fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool, String> {
     match part.split_once('=') {
         Some(("squash", how)) => share.squash = how.parse()?,
         Some(("protocols", which)) => share.protocols = which.parse()?,
         Some(("durability", how)) => share.durability = how.parse()?,
-        Some(("clients", range)) => {
-            share.clients.get_or_insert_default().push(range.parse::<Cidr>()?.into());
+        Some(("clients", whom)) => {
+            share.clients.get_or_insert_default().push(whom.parse()?);
             return Ok(true);
         }
         None if part == "ro" => share.read_only = true,
@@ -111,17 +124,14 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         None if part == "guest" => share.guest = true,
         None if part == "ca" => share.continuous_availability = true,
         None if in_clients => {
-            let range = part.parse::<Cidr>().map_err(|e| {
-                format!("{e}; behind `clients=` there may be more ranges or another option")
-            })?;
-            share.clients.get_or_insert_default().push(range.into());
+            share.clients.get_or_insert_default().push(client(part)?);
             return Ok(true);
         }
         _ => {
             return Err(format!(
                 "a share has no option `{part}`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
-                 `clients=CIDR`, `durability=strict|relaxed`, and for SMB `encrypt`, `guest` and `ca` (a folder with a comma \
-                 in its name needs the configuration file)"
+                 `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, and for SMB `encrypt`, `guest` and `ca` (a folder \
+                 with a comma in its name needs the configuration file)"
             ));
         }
     }
@@ -231,6 +241,10 @@ mod tests {
         assert_eq!(share.squash, Squash::All);
         let clients: Vec<String> = share.clients.unwrap().iter().map(ToString::to_string).collect();
         assert_eq!(clients, ["10.0.0.0/8", "fd00::/8", "192.0.2.1/32"]);
+        let named = parse("data=/srv,clients=ws,ws1.lab,*.lab,@hosts,ro").unwrap();
+        let clients: Vec<String> = named.clients.unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(clients, ["ws", "ws1.lab", "*.lab", "@hosts"]);
+        assert!(named.read_only);
     }
 
     #[test]
@@ -262,8 +276,8 @@ mod tests {
             (
                 "data=/srv,rw",
                 "a share has no option `rw`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
-                 `clients=CIDR`, `durability=strict|relaxed`, and for SMB `encrypt`, `guest` and `ca` (a folder with a comma in \
-                 its name needs the configuration file)",
+                 `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, and for SMB `encrypt`, `guest` and `ca` (a folder \
+                 with a comma in its name needs the configuration file)",
             ),
             (
                 "data=/srv,squash=me",
@@ -271,8 +285,8 @@ mod tests {
             ),
             (
                 "data=/srv,clients=10.0.0.0/8,write",
-                "`write` is not a range of addresses; write one like `10.0.0.0/8` or `fd00::/8`; \
-                 behind `clients=` there may be more ranges or another option",
+                "`write` is no option, and no host's name with a dot; behind `clients=` there may be more clients or another \
+                 option",
             ),
             ("=/srv", "a share needs a name"),
         ] {

@@ -212,7 +212,7 @@ impl Share {
             Some(0) => Squash::None,
             _ => client.squash.unwrap_or(self.squash),
         };
-        let all = self.clients.iter().flatten().map(of);
+        let all = self.clients.iter().flatten().filter(|c| c.protocols.nfs()).map(of);
         all.min_by_key(|squash| *squash as u8).unwrap_or(self.squash)
     }
 }

@@ -110,7 +110,8 @@ shares:
     memory: true
     export: /srv/nfs/scratch
     squash: all
-    clients: [192.0.2.7, {from: 192.0.2.0/24, read_only: true, squash: root, anonuid: 7, anongid: 8}]
+    clients: [192.0.2.7, {from: 192.0.2.0/24, read_only: true, squash: root, anonuid: 7, anongid: 8},
+      '*.lab', {from: '@hosts', protocols: smb}]
 bind: [192.0.2.1, '::1']
 rdma: iwarp
 rdma_crc: always
@@ -180,10 +181,16 @@ fn everything_that_can_be_said() {
                         "192.0.2.7/32".parse().unwrap(),
                         Client {
                             from: "192.0.2.0/24".parse().unwrap(),
+                            protocols: Protocols::Both,
                             read_only: true,
                             squash: Some(Squash::Root),
                             anonuid: Some(7),
                             anongid: Some(8),
+                        },
+                        "*.lab".parse().unwrap(),
+                        Client {
+                            protocols: Protocols::Smb,
+                            ..crate::Whom::Netgroup("hosts".into()).into()
                         },
                     ]),
                     ..Share::new("scratch", Source::Memory)
@@ -322,7 +329,7 @@ shares:
         told.contains("a client has no key `form`") && told.contains("did you mean `from`?"),
         "{told}"
     );
-    assert!(told.contains("the range 10.0.0.0/8 is named twice"), "{told}");
+    assert!(told.contains("10.0.0.0/8 is named twice"), "{told}");
     assert_eq!(told.matches("error:").count(), 3, "{told}");
     let shown = read(EVERYTHING).unwrap().shares[1].clients.as_ref().unwrap()[1].to_string();
     assert_eq!(shown, "192.0.2.0/24(ro,squash=root,anonuid=7,anongid=8)");
@@ -682,7 +689,7 @@ error: gw.yaml:4:14: nobody may use this share: the list of clients is empty
   |
 4 |     clients: []
   |              ^
-  = name ranges of addresses, or remove `clients` to allow directly attached networks"
+  = name clients, or remove `clients` to allow directly attached networks"
     );
 }
 

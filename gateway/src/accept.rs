@@ -29,10 +29,12 @@ use rdma_transport::tcp::{Framing, TcpChannel};
 use rdma_transport::verbs::{Connected, Incoming, Listener};
 use smbd_core::locate::SmbLocate;
 use tokio::net::{TcpListener, TcpStream};
+use vfs::namespace::{By, Refusal};
 
 use crate::admin::snapshot::{Protocol, transport_name};
 use crate::admission::{Admission, Place};
 use crate::attempts::Attempts;
+use crate::client_names::{Lookup, Why};
 use crate::shutdown::Connections;
 use crate::{local_user, networks};
 
@@ -55,6 +57,8 @@ pub struct Shared {
     pub attempts: Arc<Attempts>,
     /// What is counted of their operations.
     pub meters: Arc<Meters>,
+    /// Who they are by name.
+    pub(crate) lookup: Arc<Lookup>,
 }
 
 /// What a port speaks.
@@ -76,14 +80,24 @@ impl Front {
         }
     }
 
-    /// Some share admits a client of this address that is connected to `local`, as far as that is known yet.
-    fn admits(&self, peer: IpAddr, local: Option<IpAddr>) -> bool {
+    /// Some share admits a client of this address that is connected to `local`, as far as that is known yet. The error says why
+    /// none does, or that the client's name decides, which is not known.
+    fn admits(&self, peer: IpAddr, local: Option<IpAddr>) -> Result<(), Refusal> {
         match self {
             Self::Nfs(server) | Self::Portmap(server) => server.core().admits(peer, local),
             Self::Smb(server) => {
                 let ip = peer.to_canonical();
                 let shares = server.core().namespace.shares();
-                shares.iter().filter(|s| s.protocols.smb()).any(|s| s.admits(ip) != Some(false))
+                let by_smb = shares.iter().filter(|s| s.protocols.smb());
+                let mut why = Refusal::Address;
+                for share in by_smb {
+                    match share.client(ip, By::Smb) {
+                        Ok(_) => return Ok(()),
+                        Err(Refusal::NameUnknown) => why = Refusal::NameUnknown,
+                        Err(_) => {}
+                    }
+                }
+                Err(why)
             }
         }
     }
@@ -194,6 +208,9 @@ async fn one_tcp(
     place: Place,
 ) {
     let Ok(local) = stream.local_addr() else { return };
+    if !shared.is_admitted(peer, local.ip(), &front).await {
+        return;
+    }
     let info = Arc::new(shared.info(peer, local, Transport::Tcp, &front, &place));
     let (locate, framing) = front.tcp();
     match TcpChannel::new(stream, info, shared.recvs.clone(), locate, framing) {
@@ -243,8 +260,7 @@ async fn set_up(
             return None;
         }
     };
-    if !front.admits(c.peer.ip(), Some(c.local.ip())) {
-        shared.admission.refuse_stranger(peer);
+    if !shared.is_admitted(c.peer, c.local.ip(), front).await {
         return None;
     }
     let mut info = shared.info(c.peer, c.local, Transport::Rdma(way.provider), front, place);
@@ -291,13 +307,31 @@ fn not_looked_at(peer: SocketAddr, error: &io::Error) {
 }
 
 impl Shared {
-    /// A place for a connection, if a share admits its address and there is room.
+    /// A place for a connection, if a share admits its address, or may by its name, and there is room.
     fn admit(&self, peer: SocketAddr, local: Option<IpAddr>, front: &Front) -> Option<Place> {
-        if !front.admits(peer.ip(), local) {
+        if front.admits(peer.ip(), local) == Err(Refusal::Address) {
             self.admission.refuse_stranger(peer);
             return None;
         }
         self.admission.admit(peer)
+    }
+
+    /// Looks the client up by name where shares ask for that. False: no share admits it, which was told.
+    async fn is_admitted(&self, peer: SocketAddr, local: IpAddr, front: &Front) -> bool {
+        self.lookup.client(peer.ip(), Why::Connection).await;
+        match front.admits(peer.ip(), Some(local)) {
+            Ok(()) => true,
+            Err(Refusal::NameUnknown) => {
+                let (user, share) = (String::new(), String::new());
+                let (rule, remedy) = (Refusal::NameUnknown.name(), Refusal::NameUnknown.remedy());
+                refused::note(Refused { peer: peer.ip(), user, share, rule, remedy });
+                false
+            }
+            Err(_) => {
+                self.admission.refuse_stranger(peer);
+                false
+            }
+        }
     }
 
     fn info(

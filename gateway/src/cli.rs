@@ -138,8 +138,8 @@ struct Configuration {
     #[arg(long, value_name = "FILE", env = "HEADGATE_CONFIG")]
     config: Option<PathBuf>,
     /// Serve DIR as /NAME; `mem:` for DIR is a volume in memory. Repeatable. Options: ro, protocols=nfs|smb|both,
-    /// squash=root|all|none, clients=CIDR[,CIDR...], durability=strict|relaxed; for SMB: encrypt, guest, ca (continuously
-    /// available: persistent handles survive a restart)
+    /// squash=root|all|none, clients=CLIENT[,CLIENT...] (ranges, hosts, patterns, @netgroups), durability=strict|relaxed; for SMB:
+    /// encrypt, guest, ca (continuously available: persistent handles survive a restart)
     #[arg(long = "share", value_name = "NAME=DIR[,OPTION...]")]
     shares: Vec<ShareOption>,
     /// Listen on this address only. Repeatable; default: all addresses

@@ -11,6 +11,7 @@ pub mod bench;
 pub mod boot;
 pub mod check;
 pub mod cli;
+mod client_names;
 pub mod control;
 pub mod cpu;
 pub mod daemon;

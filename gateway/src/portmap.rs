@@ -29,6 +29,7 @@ use tokio::time::Instant;
 
 use crate::accept::Shared;
 use crate::check::netdev;
+use crate::client_names::Why;
 use crate::doors::{Served, Service};
 use crate::listen::addresses;
 use crate::port;
@@ -285,10 +286,12 @@ async fn datagrams(socket: Arc<UdpSocket>, shared: Arc<Shared>, nfs: Arc<Server>
             continue;
         };
         let (socket, nfs) = (socket.clone(), nfs.clone());
+        let lookup = shared.lookup.clone();
         let info = Info::new(peer, local, Transport::Tcp, shared.payload.clone());
         let body = Buf::from(bytes[..length].to_vec());
         tokio::spawn(async move {
             let _place = place;
+            lookup.client(canonical(peer).ip(), Why::Datagram).await;
             let Some(reply) = nfs.datagram(Arc::new(info), body, offer).await else { return };
             let whole: Vec<u8> = reply.pieces().flatten().copied().collect();
             if whole.len() <= REPLY_MAX

@@ -237,6 +237,7 @@ impl Running {
         let with_smb = smb::is_wanted(&new, !users.is_empty());
         let listening = self.doors.list();
         let step = self.doors.prepare(&new, with_smb).await.map_err(Refusal::Failed)?;
+        self.shared.lookup.prepare(&new).await;
         // From here on nothing fails.
         let difference = self.shares.difference(&shares);
         let (before, after) = (self.servers.book.names(), users.names());

@@ -39,6 +39,7 @@ use crate::admin::usage::Spaces;
 use crate::admin::{self, daemon::Daemon};
 use crate::admission::{Admission, Most};
 use crate::boot::{self, Run};
+use crate::client_names::{self, Lookup};
 use crate::control::ending::{self, Client, Disconnected, What};
 use crate::control::files::{self, HeldFiles};
 use crate::control::{Order, Orders};
@@ -261,7 +262,9 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     let run = Arc::new(boot::take(&settings)?);
     let book = Arc::new(Book::open(&settings, run.folder.as_deref())?);
     let none = ShareSet::sealed(SealKey::derived(&run.handle_key));
+    let lookup = Arc::new(Lookup::new(none.client_names()));
     let shares = none.next(&settings, &|name| book.known(name))?;
+    lookup.prepare(&settings).await;
     let namespace = Arc::new(Namespace::kept_by(Vec::new(), Keeper::with_recall(settings.recall)));
     namespace.set_shares(shares.shares());
     tokio::spawn(sweep(shares.shares().to_vec()));
@@ -280,6 +283,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         admission: Admission::new(Most::of(&settings, descriptors), payload),
         attempts: Arc::default(),
         meters: Arc::default(),
+        lookup: lookup.clone(),
     });
     let fronts = (Front::Nfs(nfs.clone()), Front::Smb(smb.clone()));
     let mut doors = Doors::new(shared.clone(), fronts.0, fronts.1, settings.rdma_spin);
@@ -313,6 +317,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     tasks.spawn(async move { minded.keeper().mind_outside().await });
     tasks.spawn(spaces.keep(servers.namespace.clone()));
     tasks.spawn(keep_time(servers.nfs.clone()));
+    tasks.spawn(client_names::keep(lookup, shared.connections.clone(), servers.smb.clone()));
     tasks.spawn(housekeeping(servers.clone(), shared.clone(), doors.served().clone()));
     let mut running = Running {
         nfs: Vec::new(),

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use config::{Settings, Source};
 use vfs::Backend;
+use vfs::client_names::{ClientNames, HostName, NameKind};
 use vfs::local::{LocalBackend, LocalConfig, SealKey};
 use vfs::mem::MemBackend;
 use vfs::namespace::{
-    ANONYMOUS, Cidr, ClientRule, Enforce, Masks, Protocols, Rules, Share, Shares, Squash,
+    ANONYMOUS, Cidr, ClientRule, Enforce, Masks, Protocols, Rules, Share, Shares, Squash, Whom,
 };
 
 use crate::people::{self, Accounts, Rights};
@@ -29,7 +30,7 @@ struct Opened {
 
 /// The shares of one configuration.
 #[derive(Clone, Default)]
-pub struct ShareSet(Vec<Opened>, Option<SealKey>);
+pub struct ShareSet(Vec<Opened>, Option<SealKey>, Arc<ClientNames>);
 
 /// What is different from one set to the next, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +46,12 @@ pub struct Difference {
 impl ShareSet {
     /// Of no share yet; lists that the shares of this and all next sets keep are sealed with this key.
     pub fn sealed(key: SealKey) -> Self {
-        Self(Vec::new(), Some(key))
+        Self(Vec::new(), Some(key), Arc::default())
+    }
+
+    /// What is known of the clients that these shares name.
+    pub(crate) fn client_names(&self) -> Arc<ClientNames> {
+        self.2.clone()
     }
 
     /// Opens what these settings name and this set does not have. The error is one line for the user. Blocks.
@@ -64,11 +70,11 @@ impl ShareSet {
                 Some(one) => one.share.backend.clone(),
                 None => backend(s, self.1.clone())?,
             };
-            let share = Arc::new(share(s, rules, backend));
+            let share = Arc::new(share(s, rules, backend, &self.2));
             Ok(Opened { configured: s.clone(), folder, share })
         };
         let opened = settings.shares.iter().zip(rights).map(open).collect::<Result<_, String>>()?;
-        Ok(Self(opened, self.1.clone()))
+        Ok(Self(opened, self.1.clone(), self.2.clone()))
     }
 
     /// For the namespace. From now on each is as durable as its settings say.
@@ -129,11 +135,12 @@ impl ShareSet {
 pub(crate) fn without_files(
     settings: &Settings,
     accounts: Accounts<'_>,
+    names: &Arc<ClientNames>,
 ) -> Result<Vec<Arc<Share>>, String> {
     let rights = people::rights(settings, accounts)?;
     let made = |(s, rights): (&config::Share, Rights)| {
         let backend = MemBackend::new(1 << 20).map_err(|e| format!("share {}: {e}", s.name))?;
-        Ok(Arc::new(share(s, rules(s, rights), backend)))
+        Ok(Arc::new(share(s, rules(s, rights), backend, names)))
     };
     settings.shares.iter().zip(rights).map(made).collect()
 }
@@ -162,23 +169,24 @@ fn backend(s: &config::Share, seal: Option<SealKey>) -> Result<Arc<dyn Backend>,
     })
 }
 
-fn share(s: &config::Share, rules: Rules, backend: Arc<dyn Backend>) -> Share {
+fn share(
+    s: &config::Share,
+    rules: Rules,
+    backend: Arc<dyn Backend>,
+    names: &Arc<ClientNames>,
+) -> Share {
     Share {
         name: s.name.clone(),
         id: Share::id_of(&s.name),
         backend,
-        protocols: match s.protocols {
-            config::Protocols::Nfs => Protocols::Nfs,
-            config::Protocols::Smb => Protocols::Smb,
-            config::Protocols::Both => Protocols::Both,
-        },
+        protocols: protocols(s.protocols),
         read_only: s.read_only,
         squash: squash(s.squash),
         nfs_locks: match s.nfs_locks {
             config::NfsLocks::Enforced => Enforce::Smb,
             config::NfsLocks::Advisory => Enforce::Advisory,
         },
-        clients: s.clients.as_ref().map(|all| all.iter().map(client).collect()),
+        clients: s.clients.as_ref().map(|all| all.iter().map(|c| client(c, names)).collect()),
         rules,
     }
 }
@@ -205,9 +213,25 @@ fn squash(squash: config::Squash) -> Squash {
     }
 }
 
-fn client(c: &config::Client) -> ClientRule {
+fn protocols(protocols: config::Protocols) -> Protocols {
+    match protocols {
+        config::Protocols::Nfs => Protocols::Nfs,
+        config::Protocols::Smb => Protocols::Smb,
+        config::Protocols::Both => Protocols::Both,
+    }
+}
+
+fn client(c: &config::Client, names: &Arc<ClientNames>) -> ClientRule {
+    let name =
+        |name: &str, kind| Whom::Name(HostName { name: name.into(), kind, known: names.clone() });
     ClientRule {
-        from: Cidr { addr: c.from.addr, bits: c.from.bits },
+        from: match &c.from {
+            config::Whom::Range(range) => Whom::Range(Cidr { addr: range.addr, bits: range.bits }),
+            config::Whom::Host(host) => name(host, NameKind::Host),
+            config::Whom::Pattern(pattern) => name(pattern, NameKind::Pattern),
+            config::Whom::Netgroup(group) => name(group, NameKind::Netgroup),
+        },
+        protocols: protocols(c.protocols),
         read_only: c.read_only,
         squash: c.squash.map(squash),
         anonymous: (c.anonuid.unwrap_or(ANONYMOUS), c.anongid.unwrap_or(ANONYMOUS)),

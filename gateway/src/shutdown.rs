@@ -1,6 +1,7 @@
 //! The connections of the daemon, and their end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -90,6 +91,11 @@ impl Connections {
     /// How many there are.
     pub fn count(&self) -> usize {
         self.lock().len()
+    }
+
+    /// The addresses of those who are there.
+    pub fn peers(&self) -> HashSet<IpAddr> {
+        self.lock().values().map(|e| e.info.peer.ip().to_canonical()).collect()
     }
 
     /// One more.

@@ -198,7 +198,7 @@ state: {1}
     assert_eq!(may(&alice, 2, "nfs"), is("read", "`read_only` of its range in `clients`"));
     let bob = ask(&["--user", "bob", "--client", "192.0.2.1"]);
     assert_eq!(may(&bob, 1, "smb"), is("write", "`access: write: bob`"));
-    assert_eq!(may(&bob, 2, "smb"), is("nothing", "`clients` has no range with the address"));
+    assert_eq!(may(&bob, 2, "smb"), is("nothing", "`clients` has no entry with the address"));
     // A number that is no account: what NFS may bring.
     let denied = ask(&["--user", "13"]);
     assert_eq!(may(&denied, 1, "nfs"), is("nothing", "`access: deny: 13`"));

@@ -2,104 +2,22 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::fs::{self, File, Permissions};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use client::connect::{self, Local};
-use client::smb::{Options, Smb, User};
-use client::target::Target;
-use client::{Credential, NoCallbacks, Result, Volume, mount};
+use client::Credential;
+use client::smb::Options;
+use common::{Daemon, PASSWORD};
 use gateway::admin::show::fetch;
 use gateway::admin::snapshot::{RefusedStatus, Snapshot};
 use smb_proto::smb2::negotiate::Dialect;
 use socket2::{Domain, Socket, Type};
 
+mod common;
+
 /// No answer is later than this.
 const SOON: Duration = Duration::from_secs(30);
-const PASSWORD: &str = "correct horse";
-
-/// A gateway of this configuration, on all addresses, that is asked by IPv4.
-struct Daemon {
-    child: Child,
-    nfs: SocketAddr,
-    smb: SocketAddr,
-    admin: SocketAddr,
-    home: tempfile::TempDir,
-}
-
-impl Daemon {
-    fn start(configuration: &str) -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let password = home.path().join("password");
-        fs::write(&password, PASSWORD).unwrap();
-        fs::set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
-        let users = format!(
-            "users: [{{name: alice, password_file: {}, uid: 0, gid: 0, groups: []}}]",
-            password.display()
-        );
-        let usual = "bind: '::'\nadmin: 127.0.0.1:0\nnfs: {port: 0, rdma_port: 0, portmap: off}\n\
-                     smb: {port: 0, direct_port: 0}\n";
-        fs::write(home.path().join("gw.yaml"), format!("{usual}{users}\n{configuration}\n"))
-            .unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_headgate"))
-            .args(["serve", "--config", "gw.yaml", "--state", "state"])
-            .current_dir(&home)
-            .stdout(Stdio::piped())
-            .stderr(File::create(home.path().join("log")).unwrap())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let log = || fs::read_to_string(home.path().join("log")).unwrap_or_default();
-        let at = |name: &str| -> SocketAddr {
-            let word = line.split_whitespace().find_map(|w| w.strip_prefix(name));
-            let at: SocketAddr =
-                word.unwrap_or_else(|| panic!("no {name} in `{line}`\n{}", log())).parse().unwrap();
-            (Ipv4Addr::LOCALHOST, at.port()).into()
-        };
-        let (nfs, smb, admin) = (at("nfs="), at("smb="), at("admin="));
-        Self { child, nfs, smb, admin, home }
-    }
-
-    async fn status(&self) -> Snapshot {
-        serde_json::from_str(&fetch(self.admin, "/status").await.unwrap()).unwrap()
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.home.path().join("log")).unwrap()
-    }
-
-    /// MNT of a path by this credential, from a port that any user can have.
-    async fn mount(&self, path: &str, cred: Credential) -> Result<()> {
-        let local = Local { reserved_port: false, ..Local::default() };
-        let rpc = connect::tcp(self.nfs, &local, Arc::new(NoCallbacks)).await?;
-        mount::mount(&rpc, &cred, path).await.map(drop)
-    }
-
-    async fn volume(&self, share: &str) -> Result<Volume> {
-        let at = format!("nfs://{}/{share}?version=4.1", self.nfs);
-        let target: Target = at.parse().unwrap();
-        Volume::open(&target, &Local::default(), Credential::sys(0, 0, &[])).await
-    }
-
-    async fn smb(&self, share: &str, user: &str, password: &str, options: Options) -> Result<Smb> {
-        let (name, password) = (user.to_owned(), password.to_owned());
-        let user = User { name, domain: String::new(), password };
-        Smb::connect(self.smb, false, ("127.0.0.1", share), &user, options, &Local::default()).await
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn dial(at: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(at).unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rdma_transport::channel::{Handle, Info};
 use rdma_transport::refused::{self, Refused};
 use vfs::backend::ReadInto;
-use vfs::namespace::{ClientRule, Entered, Granted, Namespace, Refusal, Share};
+use vfs::namespace::{By, ClientRule, Entered, Granted, Namespace, Refusal, Share};
 use vfs::{Cred, NodeRef};
 
 use crate::clients::Neighbours;
@@ -80,19 +80,32 @@ impl Core {
 
     /// The peer of this connection may use some share: what it says is listened to.
     pub fn may_use_any(&self, conn: &Conn) -> bool {
-        self.admits(conn.info.peer.ip(), Some(conn.info.local.ip()))
+        self.admits(conn.info.peer.ip(), Some(conn.info.local.ip())).is_ok()
     }
 
     /// A client of this address, connected to `local`, may use some share. Where `local` is not known yet, shares for neighbours
-    /// and this host admit everybody.
-    pub fn admits(&self, peer: IpAddr, local: Option<IpAddr>) -> bool {
+    /// and this host admit everybody. [`Refusal::NameUnknown`]: that is not known of some share, and no other admits it.
+    pub fn admits(&self, peer: IpAddr, local: Option<IpAddr>) -> Result<(), Refusal> {
         let shares = self.namespace.shares();
-        shares.iter().any(|share| self.rule_for(peer, local, share).is_ok())
+        let mut why = Refusal::Address;
+        for share in shares.iter() {
+            match self.rule_for(peer, local, share) {
+                Ok(_) => return Ok(()),
+                Err(Refusal::NameUnknown) => why = Refusal::NameUnknown,
+                Err(_) => {}
+            }
+        }
+        Err(why)
     }
 
     /// The peer of this connection may use this share.
     pub fn may_use(&self, conn: &Conn, share: &Share) -> bool {
-        self.rule_of(conn, share).is_ok()
+        self.why_not(conn, share).is_none()
+    }
+
+    /// Why the peer of this connection may not use this share.
+    pub fn why_not(&self, conn: &Conn, share: &Share) -> Option<Refusal> {
+        self.rule_of(conn, share).err()
     }
 
     /// The share as this caller sees it, or a line in the log.
@@ -115,7 +128,7 @@ impl Core {
         node: &NodeRef,
     ) -> Result<Entered, Refusal> {
         self.enter_unless(conn, call, share, |share, why| {
-            why != Refusal::Address && share.backend.root().id() == node.id()
+            !why.is_of_client() && share.backend.root().id() == node.id()
         })
     }
 
@@ -210,11 +223,12 @@ impl Core {
         let ip = peer.to_canonical();
         let is_near =
             || local.is_none_or(|local| ip == local.to_canonical()) || self.neighbours.contains(ip);
-        match share.client(ip) {
-            _ if !share.protocols.nfs() => Err(Refusal::Address),
-            Some(rule) => Ok(Some(rule)),
-            None if share.clients.is_none() && is_near() => Ok(None),
-            None => Err(Refusal::Address),
+        if !share.protocols.nfs() {
+            return Err(Refusal::Address);
+        }
+        match share.client(ip, By::Nfs)? {
+            None if !is_near() => Err(Refusal::Address),
+            rule => Ok(rule),
         }
     }
 }

@@ -9,7 +9,7 @@ use nfs_proto::mount::{
 };
 use nfs_proto::oncrpc::{AUTH_NONE, AUTH_SYS};
 use nfs_proto::xdr::Chain;
-use vfs::namespace::{Refusal, Share};
+use vfs::namespace::Share;
 use vfs::{Cred, Kind, NodeRef, VfsError};
 
 use crate::context::{CallContext, Conn, Core, Outcome};
@@ -111,8 +111,8 @@ async fn find(core: &Core, conn: &Conn, call: &CallContext, path: &[u8]) -> Resu
         return Err(Nfsstat3::Noent.into());
     };
     names.drain(..own);
-    if !core.may_use(conn, &share) {
-        core.refused(conn, call, &share, Refusal::Address);
+    if let Some(why) = core.why_not(conn, &share) {
+        core.refused(conn, call, &share, why);
         return Err(Nfsstat3::Acces.into());
     }
     // The root of a share is mounted by whoever comes from an address that may use it; names below it are for its users alone.
@@ -187,9 +187,9 @@ fn dump(core: &Core, conn: &Conn, mounts: &Mounts, out: &mut Writer) {
 fn export(core: &Core, conn: &Conn, out: &mut Writer) {
     let is_told = |s: &&Arc<Share>| !s.rules.hidden && core.may_use(conn, s);
     for share in core.namespace.shares().iter().filter(is_told) {
-        let ranges = share.clients.as_deref().unwrap_or_default();
-        let names: Vec<String> =
-            ranges.iter().map(|c| format!("{}/{}", c.from.addr, c.from.bits)).collect();
+        let clients = share.clients.as_deref().unwrap_or_default();
+        let by_nfs = clients.iter().filter(|c| c.protocols.nfs());
+        let names: Vec<String> = by_nfs.map(|c| c.from.to_string()).collect();
         let groups = names.iter().map(|name| Groupnode { gr_name: name.as_bytes() }).collect();
         let dir = format!("/{}", share.nfs_path());
         out.value(&true);

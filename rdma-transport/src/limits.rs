@@ -173,7 +173,9 @@ pub fn remedy(limit: &str) -> &'static str {
         }
         "nfs-clients" | "nfs-clients-of-address" => "raise `limits.nfs_clients`",
         "nfs-kept-replies" => "raise `memory`",
-        "name-service" => "see why the name service of the gateway's host does not answer",
+        "name-service" | "client-names" => {
+            "see why the name service of the gateway's host does not answer"
+        }
         _ => "let the client use less at once: this limit is fixed",
     }
 }

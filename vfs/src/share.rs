@@ -7,12 +7,14 @@
 
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Instant;
 
 use state::Enforce;
 
 use crate::acl::{Owner, mask};
 use crate::backend::{Backend, NodeRef};
 use crate::cidr::Cidr;
+use crate::client_names::{HostName, NameKind};
 use crate::error::{VfsError, VfsResult};
 use crate::share_access::{Right, ShareAccess};
 use crate::types::{Access, Attr, Cred, DirEntry, Kind, SetAttr};
@@ -80,11 +82,67 @@ pub struct Share {
     pub rules: Rules,
 }
 
-/// How a share is used from some addresses.
+/// By which protocol a client comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// NFS.
+    Nfs,
+    /// SMB.
+    Smb,
+}
+
+/// Which clients an entry of `clients` is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// Those of these addresses.
+    Range(Cidr),
+    /// Those of a name.
+    Name(HostName),
+}
+
+impl Whom {
+    /// The client is one of them; `None`: that is not known.
+    fn has(&self, ip: IpAddr, now: &mut Option<Instant>) -> Option<bool> {
+        match self {
+            Self::Range(range) => Some(range.contains(ip)),
+            // The time is looked at once for all, and not where there are ranges alone.
+            Self::Name(name) => name.has(ip, *now.get_or_insert_with(Instant::now)),
+        }
+    }
+
+    /// Of several that have a client, the highest counts: as in exports(5) a host by its name or whole address, then ranges, here
+    /// the longest prefix first, then patterns of names, then netgroups, then everybody.
+    fn rank(&self) -> u16 {
+        const HOST: u16 = 200;
+        match self {
+            Self::Range(Cidr { bits: 0, .. }) => 0,
+            Self::Range(range) if range.bits == if range.addr.is_ipv4() { 32 } else { 128 } => HOST,
+            Self::Range(range) => 2 + u16::from(range.bits),
+            Self::Name(name) => match name.kind {
+                NameKind::Netgroup => 1,
+                NameKind::Pattern => 2,
+                NameKind::Host => HOST,
+            },
+        }
+    }
+}
+
+impl std::fmt::Display for Whom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Range(range) => write!(f, "{}/{}", range.addr, range.bits),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+/// How a share is used by some clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRule {
-    /// The addresses.
-    pub from: Cidr,
+    /// The clients.
+    pub from: Whom,
+    /// By which protocols they are meant. To a client of another one the rule does not exist.
+    pub protocols: Protocols,
     /// Nothing may be changed from there.
     pub read_only: bool,
     /// NFS: which users become the anonymous one; `None`: as the share says.
@@ -95,7 +153,13 @@ pub struct ClientRule {
 
 impl From<Cidr> for ClientRule {
     fn from(from: Cidr) -> Self {
-        Self { from, read_only: false, squash: None, anonymous: (ANONYMOUS, ANONYMOUS) }
+        Self {
+            from: Whom::Range(from),
+            protocols: Protocols::Both,
+            read_only: false,
+            squash: None,
+            anonymous: (ANONYMOUS, ANONYMOUS),
+        }
     }
 }
 
@@ -233,8 +297,10 @@ pub struct Granted {
 /// Why a caller may not use a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No range of `clients` has its address.
+    /// No entry of `clients` has its address.
     Address,
+    /// Whether a name of `clients` is its own is not known, and may take something away.
+    NameUnknown,
     /// `access` names it neither in `read` nor in `write`.
     NotNamed,
     /// `access` names it in `deny`.
@@ -243,12 +309,19 @@ pub enum Refusal {
 
 impl Refusal {
     /// The names of all of them.
-    pub const NAMES: &[&str] = &["share-clients", "share-access", "share-access-deny"];
+    pub const NAMES: &[&str] =
+        &["share-clients", "share-clients-name", "share-access", "share-access-deny"];
+
+    /// It is where the client is that is refused, whoever its user.
+    pub fn is_of_client(self) -> bool {
+        matches!(self, Self::Address | Self::NameUnknown)
+    }
 
     /// Stable name, for logs and counters.
     pub fn name(self) -> &'static str {
         match self {
             Self::Address => "share-clients",
+            Self::NameUnknown => "share-clients-name",
             Self::NotNamed => "share-access",
             Self::Denied => "share-access-deny",
         }
@@ -257,7 +330,12 @@ impl Refusal {
     /// What to change in the configuration where the caller is to be let in.
     pub fn remedy(self) -> &'static str {
         match self {
-            Self::Address => "add its address to `clients` of the share",
+            Self::Address => {
+                "add its address, or a name that leads to it, to `clients` of the share"
+            }
+            Self::NameUnknown => {
+                "see why this host cannot look up the names in `clients` of the share (`getent hosts ADDRESS`), or write addresses"
+            }
             Self::NotNamed => "name the user, or a group of it, in `access` of the share",
             Self::Denied => "take the user, or its group, out of `deny` in `access` of the share",
         }
@@ -275,15 +353,47 @@ impl Share {
         self.rules.export.as_deref().unwrap_or(&self.name)
     }
 
-    /// What is said of this address: of several ranges that have it, the one of the longest prefix counts.
-    pub fn client(&self, ip: IpAddr) -> Option<&ClientRule> {
-        let of = self.clients.as_deref()?.iter().filter(|c| c.from.contains(ip));
-        of.max_by_key(|c| c.from.bits)
+    /// What is said of a client of this address and protocol: of several entries the one that counts ([`Whom`]); `None`: the
+    /// share has no `clients`. A name of which it is not known whether it is the client's refuses it, unless what counts without
+    /// that name gives no more than the name would.
+    pub fn client(&self, ip: IpAddr, by: By) -> Result<Option<&ClientRule>, Refusal> {
+        let Some(rules) = self.clients.as_deref() else { return Ok(None) };
+        let is_meant = |rule: &&ClientRule| match by {
+            By::Nfs => rule.protocols.nfs(),
+            By::Smb => rule.protocols.smb(),
+        };
+        let (mut best, mut unknown): (Option<&ClientRule>, Vec<&ClientRule>) = (None, Vec::new());
+        let mut now = None;
+        for rule in rules.iter().filter(is_meant) {
+            // Of equals the first counts.
+            if best.is_some_and(|best| best.from.rank() >= rule.from.rank()) {
+                continue;
+            }
+            match rule.from.has(ip, &mut now) {
+                Some(true) => best = Some(rule),
+                Some(false) => {}
+                None => unknown.push(rule),
+            }
+        }
+        match best {
+            Some(best) => {
+                let more = |rule: &&ClientRule| {
+                    rule.from.rank() >= best.from.rank() && !self.is_within(best, rule)
+                };
+                let is_safe = !unknown.iter().any(more);
+                is_safe.then_some(Some(best)).ok_or(Refusal::NameUnknown)
+            }
+            None if unknown.is_empty() => Err(Refusal::Address),
+            None => Err(Refusal::NameUnknown),
+        }
     }
 
-    /// Some range has this address; `None`: there are no ranges.
-    pub fn admits(&self, ip: IpAddr) -> Option<bool> {
-        self.clients.as_ref().map(|ranges| ranges.iter().any(|c| c.from.contains(ip)))
+    /// The one rule gives nothing that the other does not.
+    fn is_within(&self, rule: &ClientRule, other: &ClientRule) -> bool {
+        let squash = |rule: &ClientRule| rule.squash.unwrap_or(self.squash) as u8;
+        (rule.read_only || !other.read_only)
+            && squash(rule) >= squash(other)
+            && rule.anonymous == other.anonymous
     }
 
     /// Applies the share's own squash rule to a user.
@@ -293,7 +403,7 @@ impl Share {
 
     /// Who a caller of NFS from this address is.
     pub fn squash_from(&self, peer: IpAddr, cred: Cred) -> Cred {
-        self.squash_by(self.client(peer), cred)
+        self.squash_by(self.client(peer, By::Nfs).ok().flatten(), cred)
     }
 
     fn squash_by(&self, rule: Option<&ClientRule>, cred: Cred) -> Cred {
@@ -303,10 +413,10 @@ impl Share {
         }
     }
 
-    /// The share as a caller of NFS uses it, whose address has been judged: `access` asks for whom the caller is after it was
-    /// squashed, since a share that squashes believes no other claim.
+    /// The share as a caller of NFS uses it, who is near where the share has no `clients`: `access` asks for whom the caller is
+    /// after it was squashed, since a share that squashes believes no other claim.
     pub fn enter_nfs(self: &Arc<Self>, peer: IpAddr, cred: &Cred) -> Result<Entered, Refusal> {
-        Ok(self.clone().granted(self.right_nfs(self.client(peer), cred)?))
+        Ok(self.clone().granted(self.right_nfs(self.client(peer, By::Nfs)?, cred)?))
     }
 
     /// As [`Share::enter_nfs`], where [`Share::client`] was asked already.
@@ -321,13 +431,14 @@ impl Share {
         Entered { share: if may_change { self } else { self.reader() }, cred }
     }
 
-    /// The share as a user of SMB uses it, whose address has been judged, or is not known: `access` asks for who has logged on.
+    /// The share as a user of SMB uses it, from an address where that is known: `access` asks for who has logged on.
     pub fn enter_smb(
         self: &Arc<Self>,
         peer: Option<IpAddr>,
         cred: &Cred,
     ) -> Result<Entered, Refusal> {
-        let may_change = self.lets_change(peer.and_then(|ip| self.client(ip)), cred)?;
+        let rule = peer.map(|ip| self.client(ip, By::Smb)).transpose()?.flatten();
+        let may_change = self.lets_change(rule, cred)?;
         let cred = self.forced(self.squash(cred.clone()));
         Ok(self.clone().granted(Granted { may_change, cred }))
     }
@@ -476,6 +587,7 @@ fn squashed(rule: Squash, to: (u32, u32), cred: Cred) -> Cred {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client_names::{ClientFacts, ClientNames};
     use crate::mem::MemBackend;
     use crate::share_access::People;
 
@@ -590,8 +702,125 @@ mod tests {
         let by_smb = |last| share.enter_smb(Some(from(last)), &cred(5, &[])).unwrap();
         assert!(by_smb([1, 9, 9]).share.read_only);
         assert_eq!((by_smb([1, 2, 3]).share.read_only, by_smb([1, 2, 3]).cred.uid), (false, 5));
-        assert_eq!(share.admits([11, 0, 0, 1].into()), Some(false));
-        assert_eq!(share.admits(from([0, 0, 1])), Some(true));
+        let refused = |by| share.client([11, 0, 0, 1].into(), by).err();
+        assert_eq!([refused(By::Nfs), refused(By::Smb)], [Some(Refusal::Address); 2]);
+        assert!(share.client(from([0, 0, 1]), By::Smb).is_ok());
+    }
+
+    /// A share whose own squash is `Squash::Root`, of these clients.
+    fn of_clients(clients: Vec<ClientRule>) -> Arc<Share> {
+        let old = share(Squash::Root, access(&[], &[]));
+        let (rules, backend) = (Rules::default(), old.backend.clone());
+        Arc::new(Share { name: "team".into(), backend, clients: Some(clients), rules, ..*old })
+    }
+
+    fn range(text: &str, bits: u8) -> ClientRule {
+        ClientRule::from(Cidr { addr: text.parse().unwrap(), bits })
+    }
+
+    /// Names of clients, and the table that knows them.
+    struct Names(Arc<ClientNames>);
+
+    impl Names {
+        fn of(&self, kind: NameKind, name: &str) -> ClientRule {
+            let named = HostName { name: name.into(), kind, known: self.0.clone() };
+            ClientRule { from: Whom::Name(named), ..range("::", 0) }
+        }
+
+        /// PEER has this name and is in this netgroup.
+        fn learn(&self, name: &str, groups: &[(&str, bool)]) {
+            self.0.set_host(name.into(), vec![PEER], Instant::now());
+            let netgroups = groups.iter().map(|(name, is_in)| ((*name).into(), *is_in)).collect();
+            let facts = ClientFacts { names: vec![name.into()], netgroups };
+            self.0.set_client(PEER, facts, Instant::now());
+        }
+    }
+
+    #[test]
+    fn names_count_in_the_order_of_exports() {
+        let names = Names(Arc::default());
+        names.learn("ws.lab", &[("hosts", true), ("others", false)]);
+        let host = names.of(NameKind::Host, "ws.lab");
+        let pattern = names.of(NameKind::Pattern, "*.lab");
+        let group = names.of(NameKind::Netgroup, "hosts");
+        let other = names.of(NameKind::Netgroup, "others");
+        let all = [
+            range("0.0.0.0", 0),
+            group.clone(),
+            pattern.clone(),
+            range("10.0.0.0", 8),
+            range("10.1.0.0", 16),
+            host.clone(),
+        ];
+        for n in 1..=all.len() {
+            for order in [all[..n].to_vec(), all[..n].iter().rev().cloned().collect()] {
+                let share = of_clients(order);
+                let counts = share.client(PEER, By::Nfs).unwrap().unwrap();
+                assert_eq!(counts.from, all[n - 1].from, "{n}");
+            }
+        }
+        let whole = ClientRule { read_only: true, ..range("10.1.2.3", 32) };
+        for (clients, wanted) in
+            [([whole.clone(), host.clone()], &whole), ([host.clone(), whole.clone()], &host)]
+        {
+            let share = of_clients(clients.to_vec());
+            assert_eq!(share.client(PEER, By::Nfs).unwrap(), Some(wanted), "of a kind, the first");
+        }
+        assert_eq!(of_clients(vec![other]).client(PEER, By::Nfs), Err(Refusal::Address));
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_looked_up_gives_nothing_and_takes_what_it_would() {
+        let names = Names(Arc::default());
+        let with = |kind, read_only, squash| {
+            let rule = names.of(kind, "away.lab");
+            ClientRule { read_only, squash, ..rule }
+        };
+        let near = || range("10.0.0.0", 8);
+        let told = |clients: Vec<ClientRule>| {
+            of_clients(clients).client(PEER, By::Nfs).map(|rule| rule.cloned())
+        };
+        let unknown = Err(Refusal::NameUnknown);
+        use NameKind::{Host, Netgroup, Pattern};
+        for kind in [Host, Pattern, Netgroup] {
+            assert_eq!(told(vec![with(kind, false, None)]), unknown, "{kind:?}");
+            let everybody = || range("0.0.0.0", 0);
+            assert_eq!(told(vec![everybody(), with(kind, true, None)]), unknown, "less by name");
+            let more = with(kind, false, Some(Squash::None));
+            assert_eq!(told(vec![more, everybody()]), Ok(Some(everybody())), "more by name");
+        }
+        assert_eq!(told(vec![near(), with(Host, false, Some(Squash::All))]), unknown);
+        let other_user = ClientRule { anonymous: (7, 7), ..with(Host, false, None) };
+        assert_eq!(told(vec![near(), other_user]), unknown);
+        assert_eq!(
+            told(vec![near(), with(Pattern, true, None)]),
+            Ok(Some(near())),
+            "it counts first"
+        );
+        names.learn("other.lab", &[("away.lab", false)]);
+        names.0.set_host("away.lab".into(), vec![], Instant::now());
+        for kind in [Host, Pattern, Netgroup] {
+            assert_eq!(told(vec![with(kind, false, None)]), Err(Refusal::Address));
+            assert_eq!(told(vec![near(), with(kind, true, None)]), Ok(Some(near())));
+        }
+    }
+
+    #[test]
+    fn a_client_of_one_protocol_is_none_of_the_other() {
+        let of = |protocols, rule| ClientRule { protocols, ..rule };
+        let share = of_clients(vec![
+            of(Protocols::Smb, range("10.0.0.0", 8)),
+            of(Protocols::Nfs, ClientRule { read_only: true, ..range("10.1.0.0", 16) }),
+        ]);
+        let read_only =
+            |ip: [u8; 4], by| share.client(ip.into(), by).map(|rule| rule.unwrap().read_only);
+        assert_eq!(read_only([10, 1, 2, 3], By::Smb), Ok(false));
+        assert_eq!(read_only([10, 1, 2, 3], By::Nfs), Ok(true));
+        assert_eq!(read_only([10, 9, 9, 9], By::Nfs), Err(Refusal::Address));
+        let user = cred(5, &[]);
+        assert!(!share.enter_smb(Some(PEER), &user).unwrap().share.read_only);
+        assert!(share.enter_nfs(PEER, &user).unwrap().share.read_only);
+        assert!(share.enter_nfs([10, 9, 9, 9].into(), &user).is_err());
     }
 
     #[test]
@@ -644,7 +873,8 @@ mod tests {
 
     #[test]
     fn every_refusal_has_its_name_in_the_list() {
-        let all = [Refusal::Address, Refusal::NotNamed, Refusal::Denied];
+        use Refusal::{Address, Denied, NameUnknown, NotNamed};
+        let all = [Address, NameUnknown, NotNamed, Denied];
         assert_eq!(all.map(Refusal::name), *Refusal::NAMES);
     }
 }

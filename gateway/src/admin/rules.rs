@@ -48,7 +48,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 pub(super) const SILENT_STORAGE: &str = "silent-storage";
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 48] = [
+pub(super) const LIMITS: [&str; 49] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -87,6 +87,7 @@ pub(super) const LIMITS: [&str; 48] = [
     "connections-of-session",
     "trees-of-session",
     "name-service",
+    crate::client_names::LIMIT,
     SILENT_STORAGE,
     "waiting-requests",
     "notice-behind-answer",

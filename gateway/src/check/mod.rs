@@ -26,7 +26,7 @@ use vfs::mem::MemBackend;
 
 use crate::rdma;
 use crate::rdma::plan::{self, Offer, Refused};
-use crate::{port, portmap};
+use crate::{client_names, port, portmap};
 use netdev::Device;
 
 /// A volume in memory of this size is asked what it can do; nothing of it is used.
@@ -135,6 +135,14 @@ pub fn run(settings: &Settings, json: bool) -> bool {
         settings.shares.iter().map(|s| share_facts(s, &mounts, &mut remarks)).collect();
     let places: Vec<Place> = places(settings, &mut remarks);
     state(settings, &mut remarks);
+    match client_names::missing(settings) {
+        Ok(missing) => missing.into_iter().for_each(|name| {
+            remarks.warn(format!(
+                "`clients` names the host `{name}`, of which this host's name service has no address: it is nobody"
+            ));
+        }),
+        Err(why) => remarks.warn(why),
+    }
     let smb = smb::facts(settings, &mut remarks);
     ports(settings, smb.served, serves_already, &mut remarks);
     if let Some(few) = rights.too_few_files(settings) {

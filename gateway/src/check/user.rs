@@ -10,11 +10,11 @@ use config::Settings;
 use nfsrdma::clients::Neighbours;
 use serde_json::json;
 use vfs::Cred;
-use vfs::namespace::{Entered, Refusal, Share};
+use vfs::namespace::{By, Entered, Refusal, Share};
 
 use crate::people::{self, Accounts, Found, Reason};
 use crate::table::{Table, Tone};
-use crate::{networks, shares, users};
+use crate::{client_names, networks, shares, users};
 
 /// What a user may do in a share by one protocol, and why.
 struct Answer {
@@ -43,7 +43,9 @@ pub fn run(
         account: account(name).map(|(cred, _)| cred),
         cred,
     };
-    let shares = shares::without_files(settings, &account)?;
+    let names = Arc::default();
+    let shares = shares::without_files(settings, &account, &names)?;
+    client_names::look_up(settings, names, asked.client)?;
     let mut rows = Vec::new();
     for (share, said) in shares.iter().zip(&settings.shares) {
         let by_nfs = share.protocols.nfs().then(|| asked.by_nfs(share, said)).transpose()?;
@@ -77,17 +79,26 @@ fn nothing(why: impl Into<String>) -> Answer {
     Answer { may: "nothing", why: why.into(), acts_as: None }
 }
 
+fn of_client(why: Refusal) -> &'static str {
+    match why {
+        Refusal::NameUnknown => {
+            "the name of the address cannot be looked up, and `clients` asks for it"
+        }
+        _ => "`clients` has no entry with the address",
+    }
+}
+
 impl Asked<'_> {
     fn by_nfs(&self, share: &Arc<Share>, said: &config::Share) -> Result<Answer, String> {
-        if let Some(ip) = self.client
-            && !share.admits(ip).unwrap_or_else(|| self.neighbours.contains(ip))
-        {
-            return Ok(nothing(match &share.clients {
-                Some(_) => "`clients` has no range with the address",
-                None => {
-                    "without `clients` it is for this host and the networks that it is attached to"
+        if let Some(ip) = self.client {
+            match share.client(ip, By::Nfs) {
+                Ok(None) if !self.neighbours.contains(ip) => {
+                    let near = "without `clients` it is for this host and the networks that it is attached to";
+                    return Ok(nothing(near));
                 }
-            }));
+                Ok(_) => {}
+                Err(why) => return Ok(nothing(of_client(why))),
+            }
         }
         let from = self.client.unwrap_or(NOWHERE);
         // A share that squashes believes no other claim.
@@ -110,8 +121,8 @@ impl Asked<'_> {
             }
             None => users::guest(),
         };
-        if self.client.is_some_and(|ip| share.admits(ip) == Some(false)) {
-            return Ok(nothing("`clients` has no range with the address"));
+        if let Some(Err(why)) = self.client.map(|ip| share.client(ip, By::Smb)) {
+            return Ok(nothing(of_client(why)));
         }
         let reason = people::reason(said, self.accounts, &self.found, &caller)?;
         let mut answer = self.answer(share, share.enter_smb(self.client, &caller), &reason);

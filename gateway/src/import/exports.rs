@@ -1,6 +1,6 @@
 //! /etc/exports, as exports(5) describes it: a folder, then who may come and how.
 
-use config::{Cidr, Client, Export, Protocols, Squash};
+use config::{Client, Export, Protocols, Squash, Whom};
 
 use super::{Imported, Share, logical_lines, note, range, share_name};
 
@@ -59,8 +59,9 @@ const VALUES: [&str; 10] = [
 enum Kind {
     Host,
     Network,
-    /// Names with wildcards, and netgroups.
-    Names,
+    /// Names with wildcards.
+    Pattern,
+    Netgroup,
     Everybody,
 }
 
@@ -68,8 +69,8 @@ enum Kind {
 struct Spec<'a> {
     text: &'a str,
     kind: Kind,
-    /// Its addresses; none where it is known by name alone.
-    from: Vec<Cidr>,
+    /// Whom it means; none where that cannot be said here.
+    from: Vec<Whom>,
     rights: Rights,
 }
 
@@ -131,7 +132,7 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
         };
         let (kind, from) = who_is(who);
         if from.is_empty() {
-            let said = "not carried over: clients are known by address, not by name";
+            let said = "not carried over: wildcards are for names (exports(5)); write a range of addresses";
             note(all, at.file, at.line, who, said);
         }
         let rights = options(all, at, &mut share, &format!("{common},{own}"));
@@ -146,15 +147,16 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
     all.source_ports.take(at, path, &specs);
     specs.sort_by_key(|spec| spec.kind);
     share.lost.extend(gains(&specs));
-    let rights = ranges(all, at, &specs);
+    let rights = clients_of(all, at, &specs);
     if rights.is_empty() {
-        share.lost.push("none of its clients is named by address".to_owned());
+        share.lost.push("none of its clients can be named here".to_owned());
     }
     share.read_only = rights.iter().all(|(_, r)| r.read_only);
     // What is said of the share is said of SMB, too: the strictest.
     share.squash = rights.iter().map(|(_, r)| r.squash()).max_by_key(|squash| *squash as u8);
-    let client = |(from, its): (Cidr, Rights)| Client {
+    let client = |(from, its): (Whom, Rights)| Client {
         from,
+        protocols: Protocols::Both,
         read_only: its.read_only && !share.read_only,
         squash: Some(its.squash()).filter(|squash| Some(*squash) != share.squash),
         anonuid: its.anonuid,
@@ -218,13 +220,13 @@ fn own_path(all: &Imported, path: &str) -> Result<Export, String> {
     Ok(export)
 }
 
-/// The ranges of these clients, which are in the order in which they count. Here the longest prefix counts: a range inside one that
-/// counts before it would have what it never had.
-fn ranges(all: &mut Imported, at: &At<'_>, specs: &[Spec<'_>]) -> Vec<(Cidr, Rights)> {
-    let mut kept: Vec<(Cidr, Rights)> = Vec::new();
-    for (from, its) in specs.iter().flat_map(|s| s.from.iter().map(|from| (*from, s.rights))) {
-        match kept.iter().find(|(first, _)| contains(first, &from)) {
-            Some((first, _)) if *first == from => {
+/// These clients, which are in the order in which they count. Here the longest prefix counts: a range inside one that counts before
+/// it would have what it never had.
+fn clients_of(all: &mut Imported, at: &At<'_>, specs: &[Spec<'_>]) -> Vec<(Whom, Rights)> {
+    let mut kept: Vec<(Whom, Rights)> = Vec::new();
+    for (from, its) in specs.iter().flat_map(|s| s.from.iter().map(|from| (from, s.rights))) {
+        match kept.iter().find(|(first, _)| contains(first, from)) {
+            Some((first, _)) if first == from => {
                 let said = "not carried over: what is said of it again";
                 note(all, at.file, at.line, &from.to_string(), said);
             }
@@ -232,24 +234,30 @@ fn ranges(all: &mut Imported, at: &At<'_>, specs: &[Spec<'_>]) -> Vec<(Cidr, Rig
                 let said = format!("not carried over: {first} has it and counts before it");
                 note(all, at.file, at.line, &from.to_string(), said);
             }
-            None => kept.push((from, its)),
+            None => kept.push((from.clone(), its)),
         }
     }
     kept
 }
 
-fn contains(range: &Cidr, other: &Cidr) -> bool {
+/// Every client of the other is one of this, as far as that is known without a look-up.
+fn contains(first: &Whom, other: &Whom) -> bool {
+    let (Whom::Range(range), Whom::Range(other)) = (first, other) else {
+        // A network counts before names of many hosts, also the one that has them all.
+        let of_many = matches!(other, Whom::Pattern(_) | Whom::Netgroup(_));
+        return first == other || of_many && first.range().is_some_and(|r| r.bits == 0);
+    };
     let by_address = vfs::namespace::Cidr { addr: range.addr, bits: range.bits };
     range.bits <= other.bits && by_address.contains(other.addr)
 }
 
-/// Whom a line names by name to give it less than it has by an address that counts after that.
+/// Whom a line names, and who cannot be named here, to give it less than it has by what counts after that.
 fn gains(specs: &[Spec<'_>]) -> Vec<String> {
     let gains = |(n, named): (usize, &Spec<'_>)| {
         let mut after = specs[n + 1..].iter().filter(|s| !s.from.is_empty());
         let more = after.find(|s| s.rights.is_more_than(named.rights))?;
         Some(format!(
-            "`{}` had less than `{}` has, and is not known by name",
+            "`{}` had less than `{}` has, and cannot be named here",
             named.text, more.text
         ))
     };
@@ -302,18 +310,24 @@ impl Rights {
     }
 }
 
-/// How a client field means its client, and by which addresses; none: by a name.
-fn who_is(who: &str) -> (Kind, Vec<Cidr>) {
+/// How a client field means its client, and whom; none: it cannot be said here.
+fn who_is(who: &str) -> (Kind, Vec<Whom>) {
     match (who, range(who)) {
         ("*" | "", _) => {
-            (Kind::Everybody, ["0.0.0.0/0", "::/0"].iter().filter_map(|r| range(r)).collect())
+            let all = ["0.0.0.0/0", "::/0"].iter().filter_map(|r| range(r));
+            (Kind::Everybody, all.map(Whom::Range).collect())
         }
         (_, Some(found)) => {
-            (if who.contains('/') { Kind::Network } else { Kind::Host }, vec![found])
+            let kind = if who.contains('/') { Kind::Network } else { Kind::Host };
+            (kind, vec![Whom::Range(found)])
         }
         (_, None) => {
-            let many = who.starts_with('@') || who.contains(['*', '?', '[']);
-            (if many { Kind::Names } else { Kind::Host }, Vec::new())
+            let kind = match who {
+                who if who.starts_with('@') => Kind::Netgroup,
+                who if who.contains(['*', '?', '[']) => Kind::Pattern,
+                _ => Kind::Host,
+            };
+            (kind, who.parse().into_iter().collect())
         }
     }
 }
@@ -532,15 +546,37 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_had_less_than_its_address_has_is_lost() {
+    fn names_are_carried_over_in_the_order_in_which_they_count() {
+        for (line, wanted) in [
+            (
+                "@hosts(ro) *.lab(rw) 10.0.0.0/8(ro) ws.lab(rw)",
+                "ws.lab 10.0.0.0/8(ro) *.lab @hosts(ro)",
+            ),
+            ("ws.lab(rw) WS.lab(ro)", "ws.lab"),
+            ("*(rw) @hosts(ro)", "@hosts(ro) 0.0.0.0/0 ::/0"),
+            // This network has every host of IPv4, and counts before names of many.
+            ("*.lab(rw) 0.0.0.0/0(ro) ws.lab(rw)", "ws.lab 0.0.0.0/0(ro)"),
+            ("10.0.0.1(ro) ws.lab(rw)", "10.0.0.1/32(ro) ws.lab"),
+        ] {
+            let all = read(&format!("/srv {line}\n"));
+            let share = &all.shares[0];
+            let shown = share.clients.iter().flatten().map(ToString::to_string);
+            assert_eq!(shown.collect::<Vec<_>>().join(" "), wanted, "{line}");
+            assert!(share.lost.is_empty(), "{line}");
+        }
+        let written = crate::import::write::one(&read("/srv @hosts(ro) *.lab(rw)\n").shares[0]);
+        let clients = r#"clients: ["*.lab", {from: "@hosts", read_only: true}]"#;
+        assert!(written.contains(clients), "{written}");
+    }
+
+    #[test]
+    fn who_cannot_be_named_is_not_given_more() {
         for (line, is_lost) in [
-            ("host(ro) 10.0.0.0/8(rw)", true),
-            ("10.0.0.0/8(rw) host(rw) 10.1.0.1(ro)", false),
-            ("host(rw) 10.0.0.0/8(rw,no_root_squash)", true),
-            // A network counts before names of many hosts.
-            ("@group(ro) 10.0.0.0/8(rw)", false),
-            ("@group(ro) *(rw)", true),
-            ("*.example.org(ro) 10.0.0.0/8(ro)", false),
+            ("192.168.1.*(ro) *(rw)", true),
+            ("192.168.1.*(rw) *(ro)", false),
+            ("192.168.1.*(ro) 192.168.0.0/16(rw)", false),
+            ("192.168.1.*(rw)", true),
+            ("a_b\\040c(ro) 10.0.0.0/8(rw)", true),
         ] {
             let all = read(&format!("/srv {line}\n"));
             assert_eq!(!all.shares[0].lost.is_empty(), is_lost, "{line}");
@@ -549,9 +585,7 @@ mod tests {
 
     #[test]
     fn what_is_lost_keeps_a_share_from_being_served() {
-        for text in ["/srv 10.0.0.1(rw,sec=krb5p)", "/srv host(rw)", "/srv @group(rw) *.x(rw)"] {
-            assert!(!read(text).shares[0].lost.is_empty(), "{text}");
-        }
+        assert!(!read("/srv 10.0.0.1(rw,sec=krb5p)").shares[0].lost.is_empty());
         assert!(read("/srv 10.0.0.1(rw) host(rw)").shares[0].lost.is_empty());
         assert!(read("/srv -sec=krb5").shares[0].lost[0].contains("Kerberos"));
     }
@@ -634,7 +668,7 @@ mod tests {
             assert!(all.shares[0].lost[0].contains(option), "{option}");
         }
         let all = read("/srv 10.0.0.7(rw,anonuid=-2,anongid=0)\n");
-        let client = all.shares[0].clients.as_ref().unwrap()[0];
+        let client = all.shares[0].clients.as_ref().unwrap()[0].clone();
         assert_eq!((client.anonuid, client.anongid), (Some(4_294_967_294), Some(0)));
     }
 

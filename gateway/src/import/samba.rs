@@ -1,6 +1,6 @@
 //! Samba's smb.conf, as smb.conf(5) describes it: sections of `key = value`, where blanks and case in keys do not count.
 
-use config::{Cidr, Client, Encryption, Protocols, Signing, Who};
+use config::{Client, Encryption, Protocols, Signing, Who, Whom};
 
 use super::users::{self, Lists};
 use super::{Imported, Locking, Share, View, logical_lines, note, range, share_name};
@@ -291,7 +291,7 @@ impl Section {
                 Some(_) => {}
                 None => unknown(all, line),
             },
-            ("hostsallow", _) => match ranges(all, line) {
+            ("hostsallow", _) => match hosts(all, line) {
                 Some(list) => share.clients = Some(list),
                 None => share.lost.push(format!("`{}` names no address", line.whole)),
             },
@@ -411,7 +411,7 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
             guest_only(all, line, yes, &mut of_all.guest_only);
         }
         "strictlocking" | "posixlocking" => locking(all, line, &mut of_all.locking),
-        "hostsallow" => match ranges(all, line) {
+        "hostsallow" => match hosts(all, line) {
             Some(list) => of_all.clients = Some(list),
             None => of_all.lost(all, line, "it names no address"),
         },
@@ -524,13 +524,16 @@ fn encryption(value: &str) -> Option<Encryption> {
     }
 }
 
-/// The addresses of a list of hosts; names in it are told. `None`: there is no address.
-fn ranges(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Client>> {
-    let mut found: Vec<Cidr> = Vec::new();
+/// The hosts of a list, as hosts_access(5) writes them; what names none is told. `None`: nobody is left, or somebody who was left
+/// out would come.
+fn hosts(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Client>> {
+    let mut found: Vec<Whom> = Vec::new();
     for word in line.value.split([' ', ',', '\t']).filter(|w| !w.is_empty()) {
         match (word.to_lowercase().as_str(), range(word)) {
-            ("all", _) => found.extend(["0.0.0.0/0", "::/0"].iter().filter_map(|r| range(r))),
-            ("localhost", _) => found.extend(range("127.0.0.1")),
+            ("all", _) => {
+                found.extend(["0.0.0.0/0", "::/0"].iter().filter_map(|r| range(r)).map(Whom::Range))
+            }
+            ("localhost", _) => found.extend(range("127.0.0.1").map(Whom::Range)),
             ("except", _) => {
                 note(
                     all,
@@ -541,14 +544,29 @@ fn ranges(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Client>> {
                 );
                 return None;
             }
-            (_, Some(r)) => found.push(r),
-            (_, None) => {
-                let said = "not carried over: clients are known by address, not by name";
-                note(all, line.file, line.number, word, said);
+            (_, Some(r)) => found.push(Whom::Range(r)),
+            (lower, None) => {
+                // A leading dot is any host of that domain. Wildcards are no part of such a list.
+                let domain = word.strip_prefix('.').map(|_| format!("*{word}"));
+                let is_name =
+                    !word.contains(['*', '?', '[']) && lower != "local" && lower != "fail";
+                match domain.as_deref().unwrap_or(word).parse() {
+                    Ok(whom) if is_name => found.push(whom),
+                    _ => {
+                        let said = "not carried over: it is no address, host, domain or netgroup";
+                        note(all, line.file, line.number, word, said);
+                    }
+                }
             }
         }
     }
-    (!found.is_empty()).then(|| found.into_iter().map(Client::from).collect())
+    let mut once: Vec<Whom> = Vec::new();
+    for whom in found {
+        if !once.contains(&whom) {
+            once.push(whom);
+        }
+    }
+    (!once.is_empty()).then(|| once.into_iter().map(Client::from).collect())
 }
 
 #[cfg(test)]
@@ -577,7 +595,8 @@ mod tests {
             "valid users = %S",
             "read only = no\nread list = bob",
             "hosts deny = 10.0.0.1",
-            "hosts allow = client.example",
+            "hosts allow = LOCAL",
+            "hosts allow = ws*.example",
             "hosts allow = ALL EXCEPT 10.0.0.1",
             "veto files = /*.exe/",
             "force group = +staff",
@@ -604,12 +623,21 @@ mod tests {
     }
 
     #[test]
+    fn hosts_are_carried_over_by_name() {
+        let all = read("[a]\npath=/a\nhosts allow = .lab WS.org, @Hosts 10. 127.0.0.1 ws.org\n");
+        let clients = all.shares[0].clients.iter().flatten().map(ToString::to_string);
+        let wanted = ["*.lab", "ws.org", "@Hosts", "10.0.0.0/8", "127.0.0.1/32"];
+        assert_eq!(clients.collect::<Vec<_>>(), wanted);
+        assert!(all.shares[0].lost.is_empty() && all.notes.is_empty());
+    }
+
+    #[test]
     fn a_restriction_of_the_whole_server_is_one_of_each_share() {
         for line in [
             "valid users = &staff",
             "force user = x",
             "hosts deny = 10.0.0.1",
-            "hosts allow = c.example",
+            "hosts allow = c.*",
             "vfs objects = worm",
             "root preexec close = yes",
             "guest ok = yes\nguest only = yes",

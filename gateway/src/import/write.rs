@@ -121,6 +121,7 @@ fn client(client: &Client) -> String {
     let from = quoted(&client.from.to_string());
     let id = |key: &str, id: Option<u32>| id.map(|id| format!("{key}: {id}"));
     let said = [
+        (client.protocols != Protocols::Both).then(|| format!("protocols: {}", client.protocols)),
         client.read_only.then(|| "read_only: true".to_owned()),
         client.squash.map(|squash| format!("squash: {}", quoted(&squash.to_string()))),
         id("anonuid", client.anonuid),

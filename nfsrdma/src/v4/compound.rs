@@ -196,7 +196,7 @@ impl<'a> Compound<'a> {
         let object = self.current.as_ref().ok_or(Status::NoFileHandle)?;
         match object {
             Object::Node(Located { share, node, closed: Some(why), .. })
-                if *why == Refusal::Address || share.backend.root().id() != node.id() =>
+                if why.is_of_client() || share.backend.root().id() != node.id() =>
             {
                 Err(self.closed(share, *why))
             }

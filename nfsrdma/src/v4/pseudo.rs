@@ -148,7 +148,8 @@ impl Above {
         }
         match share.or_else(|| by_nfs().find(leads)) {
             Some(share) => {
-                core.refused(cx.conn, cx.call, share, Refusal::Address);
+                let why = core.why_not(cx.conn, share).unwrap_or(Refusal::Address);
+                core.refused(cx.conn, cx.call, share, why);
             }
             None if name.starts_with(b".") => {}
             None => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rdma_transport::channel::Facts;
 use rdma_transport::refused::{self, Refused};
-use vfs::namespace::{Entered, Refusal, Share};
+use vfs::namespace::{By, Entered, Refusal, Share};
 use vfs::{NodeRef, VfsError};
 
 use crate::cx::{Answer, Cx};
@@ -144,9 +144,7 @@ pub(crate) fn grant(
     if user.kind != Kind::User && (!settings.guest || share.rules.homes) {
         return Err(Denial::Guest);
     }
-    if share.admits(ip) == Some(false) {
-        return Err(Denial::Rule(Refusal::Address));
-    }
+    share.client(ip, By::Smb).map_err(Denial::Rule)?;
     // Whoever has no password has no key, or one that is known to all.
     if settings.encrypt && (!can_encrypt || user.kind != Kind::User) {
         return Err(Denial::Clear);

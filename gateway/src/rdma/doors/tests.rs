@@ -83,6 +83,7 @@ struct Lab {
 pub(crate) fn shared() -> Arc<Shared> {
     let pool = || Pool::new(crate::serve::recv_limits(4));
     Arc::new(Shared {
+        lookup: Arc::new(crate::client_names::Lookup::new(Arc::default())),
         payload: pool(),
         recvs: pool(),
         connections: Arc::new(Connections::default()),

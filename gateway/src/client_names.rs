@@ -1,0 +1,450 @@
+//! Looks up who clients are by name, for shares whose `clients` name hosts, patterns or netgroups.
+//!
+//! *Operation.* As mountd(8) does it. A host name means the addresses that it has. A client's own name is that of its address,
+//! where it leads back to it; patterns and netgroups are compared with that. A client is looked up before its connection is
+//! served, host names at the start and at a reload; [`keep`] asks again what is [`FRESH`] old. What calls look at is a table
+//! ([`vfs::client_names`]).
+//!
+//! *Memory.* That table is bounded. At most [`TURNS`] threads ask for connections and host names, and [`DATAGRAM_TURNS`] for
+//! datagrams, whose senders may be others than they say.
+//!
+//! *Errors.* Who has no answer within [`PATIENCE`] is not known by name: `client-names` counts it, and the shares refuse what the
+//! name might have taken away.
+
+use std::collections::{BTreeSet, HashSet};
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use config::{Settings, Whom};
+use futures_util::future::join_all;
+use rdma_transport::count;
+use smbd_core::server::Server;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::MissedTickBehavior;
+use vfs::client_names::{ClientFacts, ClientNames};
+use vfs::hosts;
+
+use crate::shutdown::Connections;
+
+/// The limit that a look-up meets.
+pub(crate) const LIMIT: &str = "client-names";
+/// How long a connection waits for its client's name.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the start, or a reload, waits for host names and for clients who are there.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+/// How old an answer is when it is asked for again.
+const FRESH: Duration = Duration::from_secs(300);
+/// How old one is that says that a client has no name, or a host no address.
+const FRESH_NONE: Duration = Duration::from_secs(30);
+/// Between two looks for what is to be asked again.
+const BEAT: Duration = Duration::from_secs(15);
+/// Threads that ask at once.
+const TURNS: usize = 8;
+/// Threads that ask at once because of datagrams.
+const DATAGRAM_TURNS: usize = 2;
+
+/// What asks. Each may wait.
+#[derive(Clone, Copy)]
+pub(crate) struct Service {
+    pub(crate) addresses: fn(&str) -> io::Result<Vec<IpAddr>>,
+    pub(crate) names: fn(IpAddr) -> io::Result<Vec<String>>,
+    pub(crate) in_netgroup: fn(&str, &[&str]) -> bool,
+}
+
+const HOST: Service = Service {
+    addresses: hosts::addresses,
+    names: hosts::names_that_lead_back,
+    in_netgroup: hosts::in_netgroup,
+};
+
+/// What the shares of a configuration name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Named {
+    hosts: BTreeSet<Arc<str>>,
+    netgroups: BTreeSet<Arc<str>>,
+    patterns: bool,
+}
+
+impl Named {
+    fn of(settings: &Settings) -> Self {
+        let mut named = Self::default();
+        for client in settings.shares.iter().filter_map(|s| s.clients.as_ref()).flatten() {
+            match &client.from {
+                Whom::Range(_) => {}
+                Whom::Host(name) => drop(named.hosts.insert(name.as_str().into())),
+                Whom::Netgroup(name) => drop(named.netgroups.insert(name.as_str().into())),
+                Whom::Pattern(_) => named.patterns = true,
+            }
+        }
+        named
+    }
+
+    /// Clients are to be looked up by their addresses.
+    fn asks_clients(&self) -> bool {
+        self.patterns || !self.netgroups.is_empty()
+    }
+}
+
+/// Why somebody is looked up, and so who waits for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// A connection, or the configuration.
+    Connection,
+    /// A datagram.
+    Datagram,
+}
+
+/// Looks up hosts and clients.
+pub(crate) struct Lookup {
+    known: Arc<ClientNames>,
+    named: Mutex<Arc<Named>>,
+    turns: Arc<Semaphore>,
+    datagram_turns: Arc<Semaphore>,
+    service: Service,
+}
+
+impl Lookup {
+    /// For the shares that ask this table.
+    pub(crate) fn new(known: Arc<ClientNames>) -> Self {
+        Self::by(known, HOST)
+    }
+
+    fn by(known: Arc<ClientNames>, service: Service) -> Self {
+        Self {
+            known,
+            named: Mutex::default(),
+            turns: Arc::new(Semaphore::new(TURNS)),
+            datagram_turns: Arc::new(Semaphore::new(DATAGRAM_TURNS)),
+            service,
+        }
+    }
+
+    fn named(&self) -> Arc<Named> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Looks up what these settings name and nothing did before, within a time that has an end; clients who are there are looked up
+    /// again where there are more netgroups. Shares may ask for it from then on.
+    pub(crate) async fn prepare(&self, settings: &Settings) {
+        let (before, next) = (self.named(), Arc::new(Named::of(settings)));
+        if *before == *next {
+            return;
+        }
+        // What goes is asked for until the shares that name it have gone.
+        let both = Named {
+            hosts: before.hosts.union(&next.hosts).cloned().collect(),
+            netgroups: before.netgroups.union(&next.netgroups).cloned().collect(),
+            patterns: before.patterns || next.patterns,
+        };
+        *self.named.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(both);
+        let hosts: Vec<_> = next.hosts.difference(&before.hosts).cloned().collect();
+        let again = !next.netgroups.is_subset(&before.netgroups);
+        let clients = if again { self.known.clients() } else { Vec::new() };
+        let all = async {
+            for some in hosts.chunks(TURNS) {
+                join_all(some.iter().map(|name| self.host(name.clone()))).await;
+            }
+            for some in clients.chunks(TURNS) {
+                join_all(some.iter().map(|ip| self.ask_client(*ip, Why::Connection))).await;
+            }
+        };
+        if tokio::time::timeout(START_PATIENCE, all).await.is_err() {
+            count::limit_met(LIMIT);
+            tracing::warn!(
+                limit = LIMIT,
+                "hosts that `clients` names are not looked up yet: see why the name service of this host does not answer"
+            );
+        }
+        *self.named.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
+    /// Looks up a client, unless that was done lately or nothing asks for its name. Afterwards the shares know what there is to
+    /// know.
+    pub(crate) async fn client(&self, ip: IpAddr, why: Why) {
+        let ip = ip.to_canonical();
+        if self.named().asks_clients() && !is_fresh(self.known.of_client(ip)) {
+            self.ask_client(ip, why).await;
+        }
+    }
+
+    /// True: something else is known of it than before.
+    async fn ask_client(&self, ip: IpAddr, why: Why) -> bool {
+        let (named, service) = (self.named(), self.service);
+        let ask = move || {
+            let names = (service.names)(ip)?;
+            let text = ip.to_string();
+            // As mountd: the name, the name without its domain, and the address itself.
+            let first = |name: &str| name.split('.').next().map(str::to_owned);
+            let short: Vec<String> = names.iter().filter_map(|name| first(name)).collect();
+            let all = names.iter().chain(&short).map(String::as_str).chain([text.as_str()]);
+            let all: Vec<&str> = all.collect();
+            let is_in = |group: &Arc<str>| (group.clone(), (service.in_netgroup)(group, &all));
+            let netgroups = named.netgroups.iter().map(is_in).collect();
+            Ok(ClientFacts { names, netgroups })
+        };
+        match self.ask(why, ask).await {
+            Ok(facts) => self.known.set_client(ip, facts, Instant::now()),
+            Err(error) => {
+                tracing::info!(%ip, %error, "the name of a client could not be looked up");
+                false
+            }
+        }
+    }
+
+    /// True: it has other addresses than before.
+    async fn host(&self, name: Arc<str>) -> bool {
+        let (addresses, asked) = (self.service.addresses, name.clone());
+        match self.ask(Why::Connection, move || addresses(&asked)).await {
+            Ok(found) => {
+                if found.is_empty() {
+                    tracing::info!(host = &*name, "a host that `clients` names has no address");
+                }
+                let is_new = self.known.of_host(&name).is_none_or(|(_, before)| before != found);
+                self.known.set_host(name, found, Instant::now());
+                is_new
+            }
+            Err(error) => {
+                tracing::warn!(host = &*name, %error, "a host that `clients` names could not be looked up");
+                false
+            }
+        }
+    }
+
+    /// Asks by a thread, when it is its turn. A thread that nobody waits for any more keeps its turn: it is still a thread.
+    async fn ask<T: Send + 'static>(
+        &self,
+        why: Why,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let turns = match why {
+            Why::Connection => &self.turns,
+            Why::Datagram => &self.datagram_turns,
+        };
+        let answer = async {
+            let turn = turns.clone().acquire_owned().await.map_err(io::Error::other)?;
+            by_thread(turn, work)?.await.map_err(io::Error::other)?
+        };
+        tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| {
+            count::limit_met(LIMIT);
+            let why = format!("no answer within {} s (`{LIMIT}`)", PATIENCE.as_secs());
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        })
+    }
+
+    /// Asks again what is old, of clients that are connected; of others it is forgotten. True: somebody is somebody else.
+    async fn refresh(&self, connected: &HashSet<IpAddr>) -> bool {
+        let named = self.named();
+        self.known.retain(|name| named.hosts.contains(name), Instant::now());
+        let of_host = |name: &str| {
+            self.known.of_host(name).map(|(at, addresses)| (at, !addresses.is_empty()))
+        };
+        let hosts: Vec<_> = named.hosts.iter().filter(|name| !is_fresh(of_host(name))).collect();
+        let asks = |ip: &&IpAddr| named.asks_clients() && !is_fresh(self.known.of_client(**ip));
+        let clients: Vec<_> = connected.iter().filter(asks).collect();
+        let mut is_new = false;
+        // Some turns are left to those who connect, and nobody waits for a turn.
+        for some in hosts.chunks(TURNS / 2) {
+            let asked = some.iter().map(|name| self.host((*name).clone()));
+            is_new |= join_all(asked).await.into_iter().any(|is_new| is_new);
+        }
+        for some in clients.chunks(TURNS / 2) {
+            let asked = some.iter().map(|ip| self.ask_client(**ip, Why::Connection));
+            is_new |= join_all(asked).await.into_iter().any(|is_new| is_new);
+        }
+        is_new
+    }
+}
+
+/// Asks again what is old, for as long as the gateway serves. Who is somebody else by now keeps by SMB what it would be granted
+/// again, as after a reload; NFS asks with each call.
+pub(crate) async fn keep(lookup: Arc<Lookup>, connections: Arc<Connections>, smb: Server) {
+    let mut beats = tokio::time::interval(BEAT);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        beats.tick().await;
+        if lookup.refresh(&connections.peers()).await {
+            let taken = smb.review().await;
+            tracing::info!(
+                sessions = taken.sessions,
+                trees = taken.trees,
+                "clients that `clients` names are others than before"
+            );
+        }
+    }
+}
+
+/// Looks up what these settings name and one client, by a runtime of its own. Blocks, for a time that has an end.
+pub(crate) fn look_up(
+    settings: &Settings,
+    known: Arc<ClientNames>,
+    client: Option<IpAddr>,
+) -> Result<(), String> {
+    if Named::of(settings) == Named::default() {
+        return Ok(());
+    }
+    let settings = settings.clone();
+    let work = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        runtime.block_on(async {
+            let lookup = Lookup::new(known);
+            lookup.prepare(&settings).await;
+            if let Some(ip) = client {
+                lookup.client(ip, Why::Connection).await;
+            }
+        });
+        Ok::<(), io::Error>(())
+    };
+    let done = thread::spawn(work).join();
+    let done = done.unwrap_or_else(|_| Err(io::Error::other("the thread ended")));
+    done.map_err(|e| format!("names of clients could not be looked up: {e}"))
+}
+
+/// The hosts that these settings name and of which the name service knows no address. Blocks, for a time that has an end.
+pub(crate) fn missing(settings: &Settings) -> Result<Vec<Arc<str>>, String> {
+    let (known, named) = (Arc::new(ClientNames::default()), Named::of(settings));
+    look_up(settings, known.clone(), None)?;
+    let is_missing =
+        |name: &Arc<str>| known.of_host(name).is_none_or(|(_, addresses)| addresses.is_empty());
+    Ok(named.hosts.into_iter().filter(is_missing).collect())
+}
+
+fn is_fresh(told: Option<(Instant, bool)>) -> bool {
+    told.is_some_and(|(at, some)| at.elapsed() < if some { FRESH } else { FRESH_NONE })
+}
+
+/// A thread of its own, as the runtime does not end before those of its own have.
+fn by_thread<T: Send + 'static>(
+    turn: OwnedSemaphorePermit,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<oneshot::Receiver<T>> {
+    let (tell, told) = oneshot::channel();
+    thread::Builder::new().name("client-names".into()).spawn(move || {
+        let answer = work();
+        drop(turn);
+        // Whoever asked may have gone.
+        let _ = tell.send(answer);
+    })?;
+    Ok(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use vfs::client_names::{HostName, NameKind};
+
+    use super::*;
+
+    const WS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 8));
+
+    /// A name service that knows `ws.lab`, which is in the netgroup `hosts` by its short name.
+    const KNOWS: Service = Service {
+        addresses: |name| Ok(if name == "ws.lab" { vec![WS] } else { vec![] }),
+        names: |ip| Ok(if ip == WS { vec!["ws.lab".into()] } else { vec![] }),
+        in_netgroup: |group, host| group == "hosts" && host.contains(&"ws"),
+    };
+
+    fn settings(clients: &[&str]) -> Settings {
+        let mut share = config::Share::new("team", config::Source::Memory);
+        share.clients = Some(clients.iter().map(|c| c.parse().unwrap()).collect());
+        Settings { shares: vec![share], ..Settings::default() }
+    }
+
+    fn has(lookup: &Lookup, kind: NameKind, name: &str, ip: IpAddr) -> Option<bool> {
+        let name = HostName { name: name.into(), kind, known: lookup.known.clone() };
+        name.has(ip, Instant::now())
+    }
+
+    use NameKind::{Host, Netgroup, Pattern};
+
+    #[tokio::test]
+    async fn hosts_are_known_from_the_start_and_clients_when_they_come() {
+        let lookup = Lookup::by(Arc::default(), KNOWS);
+        lookup.prepare(&settings(&["ws.lab", "*.lab", "@hosts"])).await;
+        assert_eq!(has(&lookup, Host, "ws.lab", WS), Some(true));
+        assert_eq!(has(&lookup, Host, "ws.lab", OTHER), Some(false));
+        assert_eq!(has(&lookup, Pattern, "*.lab", WS), None);
+        for ip in [WS, OTHER] {
+            lookup.client(ip, Why::Connection).await;
+            assert_eq!(has(&lookup, Pattern, "*.lab", ip), Some(ip == WS));
+            assert_eq!(has(&lookup, Netgroup, "hosts", ip), Some(ip == WS));
+        }
+        // Of a netgroup that comes by a reload it is known of those who are there.
+        lookup.prepare(&settings(&["*.lab", "@others"])).await;
+        assert_eq!(has(&lookup, Netgroup, "others", WS), Some(false));
+    }
+
+    #[tokio::test]
+    async fn nobody_is_asked_for_where_ranges_alone_are_named_and_nobody_twice() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let counts = Service {
+            names: |ip| {
+                ASKED.fetch_add(1, Ordering::Relaxed);
+                (KNOWS.names)(ip)
+            },
+            ..KNOWS
+        };
+        let lookup = Lookup::by(Arc::default(), counts);
+        lookup.prepare(&settings(&["10.0.0.0/8", "ws.lab"])).await;
+        lookup.client(WS, Why::Connection).await;
+        assert_eq!(ASKED.load(Ordering::Relaxed), 0);
+        lookup.prepare(&settings(&["*.lab"])).await;
+        for _ in 0..3 {
+            lookup.client(WS, Why::Connection).await;
+        }
+        assert_eq!(ASKED.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_service_that_does_not_answer_is_waited_for_a_while_and_by_few_threads() {
+        static ASKING: AtomicUsize = AtomicUsize::new(0);
+        let silent = Service {
+            names: |_| {
+                ASKING.fetch_add(1, Ordering::Relaxed);
+                loop {
+                    thread::park();
+                }
+            },
+            ..KNOWS
+        };
+        let lookup = Lookup::by(Arc::default(), silent);
+        lookup.prepare(&settings(&["*.lab"])).await;
+        let many = (0..20u8).map(|n| IpAddr::from([198, 51, 100, n]));
+        let began = tokio::time::Instant::now();
+        join_all(many.map(|ip| lookup.client(ip, Why::Connection))).await;
+        assert_eq!(began.elapsed(), PATIENCE);
+        assert!(ASKING.load(Ordering::Relaxed) <= TURNS);
+        assert_eq!(has(&lookup, Pattern, "*.lab", WS), None);
+        let met = count::limits_met();
+        assert!(met.iter().any(|(limit, n)| *limit == LIMIT && *n >= 20));
+        // Datagrams have turns of their own, as connections have.
+        assert_eq!(lookup.datagram_turns.available_permits(), DATAGRAM_TURNS);
+    }
+
+    #[tokio::test]
+    async fn what_the_name_service_cannot_tell_stays_as_it_was() {
+        static IS_AWAY: AtomicUsize = AtomicUsize::new(0);
+        let fails = Service {
+            names: |ip| match IS_AWAY.load(Ordering::Relaxed) {
+                0 => (KNOWS.names)(ip),
+                1 => Err(io::ErrorKind::TimedOut.into()),
+                _ => Ok(vec!["other.org".into()]),
+            },
+            ..KNOWS
+        };
+        let lookup = Lookup::by(Arc::default(), fails);
+        lookup.prepare(&settings(&["*.lab"])).await;
+        assert!(lookup.ask_client(WS, Why::Connection).await);
+        IS_AWAY.store(1, Ordering::Relaxed);
+        assert!(!lookup.ask_client(WS, Why::Connection).await);
+        assert_eq!(has(&lookup, Pattern, "*.lab", WS), Some(true));
+        IS_AWAY.store(2, Ordering::Relaxed);
+        assert!(lookup.ask_client(WS, Why::Connection).await, "it is another");
+        assert_eq!(has(&lookup, Pattern, "*.lab", WS), Some(false));
+        assert!(!lookup.refresh(&HashSet::from([WS])).await, "what is fresh is not asked for");
+    }
+}

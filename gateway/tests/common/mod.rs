@@ -1,0 +1,111 @@
+//! A running gateway, and clients of it.
+
+#![allow(dead_code)] // Each test uses its part.
+
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use client::connect::{self, Local};
+use client::smb::{Options, Smb, User};
+use client::target::Target;
+use client::{Credential, NoCallbacks, Result, Volume, mount};
+use gateway::admin::show::fetch;
+use gateway::admin::snapshot::Snapshot;
+
+pub(crate) const PASSWORD: &str = "correct horse";
+
+/// A gateway of this configuration, on all addresses, that is asked by IPv4.
+pub(crate) struct Daemon {
+    child: Child,
+    pub(crate) nfs: SocketAddr,
+    pub(crate) smb: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    pub(crate) home: tempfile::TempDir,
+}
+
+impl Daemon {
+    pub(crate) fn start(configuration: &str) -> Self {
+        Self::start_by(&[], configuration)
+    }
+
+    /// By a command that runs the one behind its own arguments.
+    pub(crate) fn start_by(by: &[&str], configuration: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let password = home.path().join("password");
+        fs::write(&password, PASSWORD).unwrap();
+        fs::set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
+        let users = format!(
+            "users: [{{name: alice, password_file: {}, uid: 0, gid: 0, groups: []}}]",
+            password.display()
+        );
+        let usual = "bind: '::'\nadmin: 127.0.0.1:0\nnfs: {port: 0, rdma_port: 0, portmap: off}\n\
+                     smb: {port: 0, direct_port: 0}\n";
+        fs::write(home.path().join("gw.yaml"), format!("{usual}{users}\n{configuration}\n"))
+            .unwrap();
+        let own =
+            [env!("CARGO_BIN_EXE_headgate"), "serve", "--config", "gw.yaml", "--state", "state"];
+        let words = [by, &own].concat();
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
+            .current_dir(&home)
+            .stdout(Stdio::piped())
+            .stderr(File::create(home.path().join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let log = || fs::read_to_string(home.path().join("log")).unwrap_or_default();
+        let at = |name: &str| -> SocketAddr {
+            let word = line.split_whitespace().find_map(|w| w.strip_prefix(name));
+            let at: SocketAddr =
+                word.unwrap_or_else(|| panic!("no {name} in `{line}`\n{}", log())).parse().unwrap();
+            (Ipv4Addr::LOCALHOST, at.port()).into()
+        };
+        let (nfs, smb, admin) = (at("nfs="), at("smb="), at("admin="));
+        Self { child, nfs, smb, admin, home }
+    }
+
+    pub(crate) async fn status(&self) -> Snapshot {
+        serde_json::from_str(&fetch(self.admin, "/status").await.unwrap()).unwrap()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.home.path().join("log")).unwrap()
+    }
+
+    /// MNT of a path by this credential, from a port that any user can have.
+    pub(crate) async fn mount(&self, path: &str, cred: Credential) -> Result<()> {
+        let local = Local { reserved_port: false, ..Local::default() };
+        let rpc = connect::tcp(self.nfs, &local, Arc::new(NoCallbacks)).await?;
+        mount::mount(&rpc, &cred, path).await.map(drop)
+    }
+
+    pub(crate) async fn volume(&self, share: &str) -> Result<Volume> {
+        let at = format!("nfs://{}/{share}?version=4.1", self.nfs);
+        let target: Target = at.parse().unwrap();
+        Volume::open(&target, &Local::default(), Credential::sys(0, 0, &[])).await
+    }
+
+    pub(crate) async fn smb(
+        &self,
+        share: &str,
+        user: &str,
+        password: &str,
+        options: Options,
+    ) -> Result<Smb> {
+        let (name, password) = (user.to_owned(), password.to_owned());
+        let user = User { name, domain: String::new(), password };
+        Smb::connect(self.smb, false, ("127.0.0.1", share), &user, options, &Local::default()).await
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

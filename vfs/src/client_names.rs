@@ -1,0 +1,318 @@
+//! Clients by name: host names, patterns of names and netgroups, as exports(5) has them.
+//!
+//! *Operation.* A call asks [`ClientNames`], a table, and never the name service: whoever accepts connections has asked that before
+//! ([`crate::hosts`]). A host name is known by the addresses that it has; a pattern and a netgroup are compared with the names of
+//! a client's address that lead back to it.
+//!
+//! *Memory.* [`CLIENTS_MAX`] clients; the one that was asked for the longest time ago makes room.
+//!
+//! *Errors.* An answer is believed for [`AGE_MAX`]. What is not known then, or was never answered, is told as unknown (`None`), so
+//! that a share can refuse rather than give what the missing name would have taken away.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+/// Clients whose names are known.
+pub const CLIENTS_MAX: usize = 16_384;
+/// How long an answer of the name service is believed.
+pub const AGE_MAX: Duration = Duration::from_secs(900);
+
+/// How an entry of `clients` names hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameKind {
+    /// One host: whoever has an address of this name.
+    Host,
+    /// Hosts whose name is like this; `*`, `?` and `[...]` stand for any characters, dots among them.
+    Pattern,
+    /// Hosts of this netgroup (innetgr(3)).
+    Netgroup,
+}
+
+/// Hosts by name, and the table that knows who they are.
+#[derive(Clone, Debug)]
+pub struct HostName {
+    /// The name, the pattern, or the netgroup without its `@`.
+    pub name: Arc<str>,
+    /// What it is.
+    pub kind: NameKind,
+    /// What the name service said.
+    pub known: Arc<ClientNames>,
+}
+
+/// What is known is not part of what is said.
+impl PartialEq for HostName {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, self.kind) == (&other.name, other.kind)
+    }
+}
+
+impl Eq for HostName {}
+
+impl HostName {
+    /// It names this address; `None`: that is not known.
+    pub fn has(&self, ip: IpAddr, now: Instant) -> Option<bool> {
+        self.known.has(self.kind, &self.name, ip.to_canonical(), now)
+    }
+}
+
+impl std::fmt::Display for HostName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let sign = if self.kind == NameKind::Netgroup { "@" } else { "" };
+        write!(f, "{sign}{}", self.name)
+    }
+}
+
+/// What the name service said of one client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientFacts {
+    /// Its names that lead back to its address.
+    pub names: Vec<String>,
+    /// The netgroups that were asked for, and whether it is in each.
+    pub netgroups: Vec<(Arc<str>, bool)>,
+}
+
+#[derive(Debug)]
+struct Answer<T> {
+    of: T,
+    at: Instant,
+}
+
+impl<T> Answer<T> {
+    fn believed(&self, now: Instant) -> Option<&T> {
+        (now.saturating_duration_since(self.at) < AGE_MAX).then_some(&self.of)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    hosts: HashMap<Arc<str>, Answer<Vec<IpAddr>>>,
+    clients: HashMap<IpAddr, Answer<ClientFacts>>,
+}
+
+/// What the name service said of hosts and clients.
+#[derive(Debug, Default)]
+pub struct ClientNames(RwLock<Table>);
+
+impl ClientNames {
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self, kind: NameKind, name: &str, ip: IpAddr, now: Instant) -> Option<bool> {
+        let table = self.read();
+        if kind == NameKind::Host {
+            return Some(table.hosts.get(name)?.believed(now)?.contains(&ip));
+        }
+        let facts = table.clients.get(&ip)?.believed(now)?;
+        match kind {
+            NameKind::Netgroup => {
+                facts.netgroups.iter().find(|(group, _)| **group == *name).map(|(_, is_in)| *is_in)
+            }
+            _ => Some(facts.names.iter().any(|own| is_like(own, name))),
+        }
+    }
+
+    /// The addresses that a host name has now.
+    pub fn set_host(&self, name: Arc<str>, addresses: Vec<IpAddr>, now: Instant) {
+        self.write().hosts.insert(name, Answer { of: addresses, at: now });
+    }
+
+    /// What is known of a client now. True: it is something else than before.
+    pub fn set_client(&self, ip: IpAddr, facts: ClientFacts, now: Instant) -> bool {
+        let mut table = self.write();
+        let is_new = table.clients.get(&ip).is_none_or(|known| known.of != facts);
+        if table.clients.len() >= CLIENTS_MAX && !table.clients.contains_key(&ip) {
+            let oldest = table.clients.iter().min_by_key(|(_, known)| known.at).map(|(ip, _)| *ip);
+            oldest.and_then(|oldest| table.clients.remove(&oldest));
+        }
+        table.clients.insert(ip, Answer { of: facts, at: now });
+        is_new
+    }
+
+    /// When the name service told of this client last, and whether it has a name.
+    pub fn of_client(&self, ip: IpAddr) -> Option<(Instant, bool)> {
+        self.read().clients.get(&ip).map(|known| (known.at, !known.of.names.is_empty()))
+    }
+
+    /// When it told of this host name last, and the addresses.
+    pub fn of_host(&self, name: &str) -> Option<(Instant, Vec<IpAddr>)> {
+        self.read().hosts.get(name).map(|known| (known.at, known.of.clone()))
+    }
+
+    /// Every client of whom something is known.
+    pub fn clients(&self) -> Vec<IpAddr> {
+        self.read().clients.keys().copied().collect()
+    }
+
+    /// Forgets the hosts that this does not hold for, and the clients of which only an answer is left that nobody believes.
+    pub fn retain(&self, host: impl Fn(&str) -> bool, now: Instant) {
+        let mut table = self.write();
+        table.hosts.retain(|name, _| host(name));
+        table.clients.retain(|_, known| known.believed(now).is_some());
+    }
+}
+
+/// The name is like the pattern, whatever the case of its letters. As in exports(5): `*` stands for any characters, also for none
+/// and for dots, `?` for one, `[a-c]` for one of these and `[^a-c]` for one of the others.
+pub fn is_like(name: &str, pattern: &str) -> bool {
+    let lower = |text: &str| text.trim_end_matches('.').to_ascii_lowercase().into_bytes();
+    let (name, pattern) = (lower(name), lower(pattern));
+    // Where the last `*` was, and how much of the name it stands for: the only place to go back to.
+    let (mut n, mut p, mut star) = (0, 0, None);
+    while n < name.len() {
+        match part(&pattern[p..]) {
+            Some((Part::Any, length)) => {
+                p += length;
+                star = Some((p, n));
+                continue;
+            }
+            Some((one, length)) if one.is(name[n]) => {
+                (n, p) = (n + 1, p + length);
+                continue;
+            }
+            _ => {}
+        }
+        let Some((after, from)) = star else { return false };
+        (n, p) = (from + 1, after);
+        star = Some((after, n));
+    }
+    pattern[p..].iter().all(|c| *c == b'*')
+}
+
+/// A part of a pattern.
+enum Part<'a> {
+    Any,
+    One,
+    Of(&'a [u8]),
+    Literal(u8),
+}
+
+impl Part<'_> {
+    fn is(&self, c: u8) -> bool {
+        match self {
+            Self::Any => false,
+            Self::One => true,
+            Self::Literal(own) => *own == c,
+            Self::Of(set) => {
+                let (not, set) = match set {
+                    [b'^' | b'!', rest @ ..] => (true, rest),
+                    all => (false, *all),
+                };
+                let mut at = set;
+                let mut found = false;
+                while let [first, rest @ ..] = at {
+                    at = match rest {
+                        [b'-', last, rest @ ..] => {
+                            found |= (*first..=*last).contains(&c);
+                            rest
+                        }
+                        _ => {
+                            found |= *first == c;
+                            rest
+                        }
+                    };
+                }
+                found != not
+            }
+        }
+    }
+}
+
+/// The first part of a pattern, and its length. A class that does not end is a bracket as it stands.
+fn part(pattern: &[u8]) -> Option<(Part<'_>, usize)> {
+    let (first, rest) = pattern.split_first()?;
+    Some(match first {
+        b'*' => (Part::Any, 1),
+        b'?' => (Part::One, 1),
+        // A bracket that comes first is one of the class.
+        b'[' => match rest.iter().skip(1).position(|c| *c == b']') {
+            Some(end) => (Part::Of(&rest[..end + 1]), end + 3),
+            None => (Part::Literal(b'['), 1),
+        },
+        c => (Part::Literal(*c), 1),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_names() {
+        for (pattern, names, others) in [
+            (
+                "*.example.org",
+                &["a.example.org", "A.Example.ORG", "a.b.example.org", "a.example.org."][..],
+                &["example.org", "a.example.org.evil.test", "axexample.org", ""][..],
+            ),
+            ("ws?.lab", &["ws1.lab", "wsX.lab"], &["ws.lab", "ws12.lab"]),
+            ("ws[1-3a].lab", &["ws1.lab", "ws3.lab", "wsa.lab"], &["ws4.lab", "ws-.lab"]),
+            ("ws[^1-3].lab", &["ws4.lab"], &["ws2.lab", "ws.lab"]),
+            ("*-*.lab", &["a-b.lab", "-.lab", "a-b-c.lab"], &["ab.lab"]),
+            ("*", &["a", "a.b", ""], &[]),
+            ("a*b*c", &["abc", "axxbxxc", "abcbc"], &["abcb", "ab"]),
+            ("host[", &["host["], &["host", "hostx"]),
+        ] {
+            names.iter().for_each(|name| assert!(is_like(name, pattern), "{name} {pattern}"));
+            others.iter().for_each(|name| assert!(!is_like(name, pattern), "{name} {pattern}"));
+        }
+    }
+
+    #[test]
+    fn a_pattern_of_many_stars_takes_no_time_beyond_its_length() {
+        let (name, pattern) = ("a".repeat(250), "*a".repeat(100) + "b");
+        let began = Instant::now();
+        assert!(!is_like(&name, &pattern));
+        assert!(began.elapsed() < Duration::from_secs(5), "it was tried in every way");
+    }
+
+    #[test]
+    fn what_was_not_answered_or_long_ago_is_unknown() {
+        let known = Arc::new(ClientNames::default());
+        let (ip, began) = (IpAddr::from([192, 0, 2, 7]), Instant::now());
+        let named = |kind, name: &str| HostName { name: name.into(), kind, known: known.clone() };
+        let ws = named(NameKind::Host, "ws.lab");
+        let lab = named(NameKind::Pattern, "*.lab");
+        let group = named(NameKind::Netgroup, "hosts");
+        for name in [&ws, &lab, &group] {
+            assert_eq!(name.has(ip, began), None);
+        }
+        let facts = ClientFacts {
+            names: vec!["ws.lab".into()],
+            netgroups: vec![("hosts".into(), true), ("others".into(), false)],
+        };
+        known.set_host("ws.lab".into(), vec![ip], began);
+        assert!(known.set_client(ip, facts.clone(), began));
+        assert!(!known.set_client(ip, facts, began), "nothing is different");
+        let mapped: IpAddr = "::ffff:192.0.2.7".parse().unwrap();
+        for name in [&ws, &lab, &group] {
+            assert_eq!(name.has(mapped, began), Some(true), "{name}");
+            assert_eq!(name.has(ip, began + AGE_MAX), None, "{name}");
+        }
+        assert_eq!(named(NameKind::Netgroup, "others").has(ip, began), Some(false));
+        assert_eq!(named(NameKind::Netgroup, "new").has(ip, began), None, "it was not asked for");
+        assert_eq!(named(NameKind::Pattern, "*.org").has(ip, began), Some(false));
+        assert_eq!(ws.has([192, 0, 2, 8].into(), began), Some(false));
+    }
+
+    #[test]
+    fn the_client_of_the_oldest_answer_makes_room() {
+        let (known, began) = (ClientNames::default(), Instant::now());
+        let ip = |n: usize| IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());
+        for n in 0..=CLIENTS_MAX {
+            let later = Duration::from_micros(n as u64);
+            known.set_client(ip(n), ClientFacts::default(), began + later);
+        }
+        assert_eq!(known.clients().len(), CLIENTS_MAX);
+        assert_eq!((known.of_client(ip(0)), known.of_client(ip(1)).is_some()), (None, true));
+        let last = Duration::from_micros(CLIENTS_MAX as u64);
+        known.retain(|_| true, began + AGE_MAX + last - Duration::from_nanos(1));
+        assert_eq!(known.clients(), [ip(CLIENTS_MAX)]);
+    }
+}
