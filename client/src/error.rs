@@ -28,7 +28,7 @@ pub enum Error {
     /// An operation of a COMPOUND answered this: operation number, `nfsstat4`.
     Nfs4(u32, u32),
     /// SMB answered this to a command: an NTSTATUS.
-    Smb(smb_proto::smb2::Command, smbd_core::status::Status),
+    Smb(smb_proto::smb2::Command, smb_proto::NtStatus),
     /// The server answered what no rule allows.
     Protocol(String),
 }

@@ -1,27 +1,46 @@
 //! The messages of SMB 2 and 3 (MS-SMB2), dialects 2.0.2 to 3.1.1.
 //!
-//! [`smb2`] has one module for each command, with its request and its response, both directions. Nothing here knows sockets, files,
-//! keys, a clock or a runtime.
+//! [`smb2`] has one module for each command, with its request and its response, both directions; [`fscc`] has what stands in the
+//! buffers of QUERY_INFO, SET_INFO, QUERY_DIRECTORY and CHANGE_NOTIFY, [`dtyp`] security identifiers, descriptors and times.
+//! Nothing here knows sockets, files, keys, a clock or a runtime.
 //!
-//! The header of a FLUSH, as a client sends it:
+//! A CREATE as a client sends it, which asks for the largest access that it could get:
 //!
 //! ```
-//! use smb_proto::smb2::{Command, Header};
+//! use smb_proto::smb2::create::Request;
+//! use smb_proto::smb2::{Command, Header, context, utf16};
 //!
 //! let message = [
-//!     0xfe, b'S', b'M', b'B', 64, 0, 1, 0, 0, 0, 0, 0, 7, 0, 31, 0, // ProtocolId to CreditRequest
+//!     0xfe, b'S', b'M', b'B', 64, 0, 1, 0, 0, 0, 0, 0, 5, 0, 31, 0, // ProtocolId to CreditRequest
 //!     0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, // Flags, NextCommand, MessageId
 //!     0, 0, 0, 0, 5, 0, 0, 0, 0x11, 0, 0, 0, 0, 0x40, 0, 0, // Reserved, TreeId, SessionId
 //!     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // Signature
+//!     57, 0, 0, 9, 2, 0, 0, 0, // StructureSize, SecurityFlags, RequestedOplockLevel, ImpersonationLevel
+//!     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // SmbCreateFlags, Reserved
+//!     0x89, 0, 0x12, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, // access, attributes, share, disposition
+//!     0x40, 0, 0, 0, 120, 0, 10, 0, 136, 0, 0, 0, 24, 0, 0, 0, // options, Name, CreateContexts
+//!     b'a', 0, b'.', 0, b't', 0, b'x', 0, b't', 0, 0, 0, 0, 0, 0, 0, //
+//!     0, 0, 0, 0, 16, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, b'M', b'x', b'A', b'c', 0, 0, 0, 0, //
 //! ];
 //! let header = Header::parse(&message).unwrap();
-//! assert_eq!(header.command(), Some(Command::Flush));
+//! assert_eq!(header.command(), Some(Command::Create));
 //! assert_eq!((header.message_id, header.tree_id(), header.credits), (9, 5, 31));
-//! let fault = Header::parse(&message[..50]).unwrap_err();
-//! assert_eq!(fault.to_string(), "Signature truncated at 48");
+//!
+//! let request = Request::parse(&message).unwrap();
+//! assert_eq!(utf16(&request.name).unwrap(), "a.txt");
+//! let asked = context::Asked::parse(&request.contexts).unwrap();
+//! assert_eq!(asked.maximal_access, Some(None));
+//!
+//! // A message that was cut: where, and in which field.
+//! let fault = Request::parse(&message[..130]).unwrap_err();
+//! assert_eq!(fault.to_string(), "CreateContexts out of bounds at 112");
 //! ```
 
+pub mod dtyp;
+pub mod fscc;
 pub(crate) mod parse;
 pub mod smb2;
+pub mod status;
 
+pub use status::NtStatus;
 pub use wire;

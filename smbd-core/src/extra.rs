@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use vfs::Dos;
 use vfs::types::Time;
 
-use crate::fscc::pattern::Pattern;
+use crate::pattern::Pattern;
 
 /// Where a listing has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use vfs::dos::Dos;
 use vfs::namespace::Door;
 use vfs::types::{Attr, Kind};
 
-use crate::dtyp::{FileTime, mask};
+use crate::dtyp::mask;
+use crate::dtyp::time::file_time;
 use crate::fscc::attribute;
 use crate::fscc::ea::FullEa;
 use crate::fscc::file::{Basic, Facts, Posix, Standard, shown_attributes};
@@ -58,10 +59,10 @@ pub(crate) fn basic(attr: &Attr, dos: &Dos, name: &[u8]) -> Basic {
     // A volume that knows no birth has seen nothing older than these.
     let oldest = attr.mtime.min(attr.ctime);
     Basic {
-        creation: FileTime::of(dos.created.or(attr.btime).unwrap_or(oldest)),
-        last_access: FileTime::of(attr.atime),
-        last_write: FileTime::of(attr.mtime),
-        change: FileTime::of(dos.change_time(attr.ctime)),
+        creation: file_time(dos.created.or(attr.btime).unwrap_or(oldest)),
+        last_access: file_time(attr.atime),
+        last_write: file_time(attr.mtime),
+        change: file_time(dos.change_time(attr.ctime)),
         attributes: attributes(attr, dos, name),
     }
 }

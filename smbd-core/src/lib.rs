@@ -18,7 +18,6 @@ pub mod durable;
 pub mod expel;
 pub mod extra;
 pub mod facts;
-pub mod fscc;
 pub mod holdings;
 pub mod interfaces;
 #[cfg(test)]
@@ -32,6 +31,7 @@ pub mod notify;
 pub mod open;
 mod ops;
 pub mod path;
+pub mod pattern;
 pub mod persist;
 pub mod pipe;
 pub mod refusal;
@@ -50,9 +50,11 @@ pub mod users;
 pub mod violation;
 mod whereabouts;
 
+use smb_proto::fscc;
+
 /// The formats of messages, and the cursor of those that are here.
 mod wire {
     pub(crate) use smb_proto::smb2::*;
 
-    pub(crate) use crate::cursor::{Fields, Malformed, Parsed, range};
+    pub(crate) use crate::cursor::{Fields, Malformed, range};
 }

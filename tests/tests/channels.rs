@@ -14,9 +14,9 @@ use futures_util::future::join_all;
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf, pattern};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use smb_proto::NtStatus;
 use smb_proto::smb2::Command;
 use smb_proto::smb2::negotiate::Dialect;
-use smbd_core::status::Status;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
@@ -228,13 +228,13 @@ async fn others_bind_nothing_to_a_session() {
     let a = first(world.running.smb[0], false, Options::default()).await;
     let wrong = client::smb::User { password: "wrong".into(), ..alice() };
     let bound = a.bind(world.running.smb_direct[0], true, "127.0.0.1", &wrong, &local()).await;
-    assert!(matches!(bound.map(|_| ()), Err(Error::Smb(_, Status::LOGON_FAILURE))));
+    assert!(matches!(bound.map(|_| ()), Err(Error::Smb(_, NtStatus::LOGON_FAILURE))));
     assert_eq!(a.list("").await, Ok(vec![]), "it goes on");
     // Dialects before 3.0 have one connection.
     let options = Options { dialect: Dialect::V210, ..Options::default() };
     let old = first(world.running.smb[0], false, options).await;
     let bound = further(&old, world.running.smb[0], false).await;
-    assert!(matches!(bound.map(|_| ()), Err(Error::Smb(_, Status::REQUEST_NOT_ACCEPTED))));
+    assert!(matches!(bound.map(|_| ()), Err(Error::Smb(_, NtStatus::REQUEST_NOT_ACCEPTED))));
     world.running.stop().await;
 }
 
@@ -263,7 +263,7 @@ async fn a_further_connection_has_no_more_than_its_address_is_given() {
         a.close(a.create("mine").await.unwrap()).await.unwrap();
         let road = Road::from(ELSEWHERE, at).await;
         let refused = further(&a, road.at, false).await.map(|_| ());
-        let denied = Err(Error::Smb(Command::SessionSetup, Status::ACCESS_DENIED));
+        let denied = Err(Error::Smb(Command::SessionSetup, NtStatus::ACCESS_DENIED));
         assert_eq!(refused, denied, "{rule:?}");
         a.close(a.create("still mine").await.unwrap()).await.unwrap();
 

@@ -15,9 +15,9 @@ use gateway::control::files::HeldFile;
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf};
 use nfsrdma::v4::Status as Nfs4Status;
+use smb_proto::NtStatus;
 use smb_proto::smb2::create::{Disposition, oplock, option};
 use smbd_core::dtyp::mask;
-use smbd_core::status::Status;
 use tokio::sync::mpsc::Receiver;
 
 const ALL: (u64, u64) = (0, 10);
@@ -145,7 +145,7 @@ async fn all_that_is_held_of_a_file_is_closed_and_each_client_is_told() {
     let read = nfs.read(&file.fh, file.stateid, 0, 7).await;
     assert_eq!(refused(read), Nfs4Status::AdminRevoked);
     let read = smb.read(&by_smb, 0, 7).await;
-    assert!(matches!(read, Err(Error::Smb(_, Status::FILE_CLOSED))), "{read:?}");
+    assert!(matches!(read, Err(Error::Smb(_, NtStatus::FILE_CLOSED))), "{read:?}");
     assert_eq!(std::fs::read(world.folder().join("f")).unwrap(), b"CONTENT");
     // Nobody is kept out.
     let file = open(&nfs, plain()).await;
@@ -200,7 +200,7 @@ async fn who_may_keep_data_back_is_asked_for_it_first() {
     assert_eq!(closed.len(), 1, "{closed:?}");
     assert_eq!(std::fs::read(world.folder().join("f")).unwrap(), b"by smb.");
     let read = smb.read(&by_smb, 0, 7).await;
-    assert!(matches!(read, Err(Error::Smb(_, Status::FILE_CLOSED))), "{read:?}");
+    assert!(matches!(read, Err(Error::Smb(_, NtStatus::FILE_CLOSED))), "{read:?}");
     world.running.stop().await;
 }
 

@@ -13,8 +13,8 @@ use client::{Error, Result};
 use config::{Access, Identity, Settings, Share, Source};
 use headgate_tests::world::World;
 use headgate_tests::world::smb::{alice, with_alice};
+use smb_proto::NtStatus;
 use smb_proto::smb2::Command;
-use smbd_core::status::Status;
 use tempfile::TempDir;
 
 /// No later is the store of a gateway that was stopped free.
@@ -64,7 +64,7 @@ async fn connect_again(world: &World, user: &str, previous_session: u64) -> Resu
     Smb::connect(world.running.smb[0], false, at, &user, options, &Local::default()).await
 }
 
-fn refused(status: Status) -> Option<Error> {
+fn refused(status: NtStatus) -> Option<Error> {
     Some(Error::Smb(Command::TreeConnect, status))
 }
 
@@ -121,12 +121,12 @@ async fn who_may_not_come_has_no_folder_made() {
         return;
     }
     let (mut world, _dir, mut settings) = world().await;
-    assert_eq!(connect(&world, "eve").await.err(), refused(Status::ACCESS_DENIED));
+    assert_eq!(connect(&world, "eve").await.err(), refused(NtStatus::ACCESS_DENIED));
     std::os::unix::fs::symlink("/etc", homes(&world).join("bob")).unwrap();
-    assert_eq!(connect(&world, "bob").await.err(), refused(Status::BAD_NETWORK_NAME));
+    assert_eq!(connect(&world, "bob").await.err(), refused(NtStatus::BAD_NETWORK_NAME));
     settings.shares[1].read_only = true;
     world.running.reload(settings.clone()).await.unwrap();
-    assert_eq!(connect(&world, "carol").await.err(), refused(Status::BAD_NETWORK_NAME));
+    assert_eq!(connect(&world, "carol").await.err(), refused(NtStatus::BAD_NETWORK_NAME));
     let made = std::fs::read_dir(homes(&world)).unwrap();
     let made =
         made.map(|e| e.unwrap().file_name()).filter(|n| !n.to_string_lossy().starts_with('.'));

@@ -12,11 +12,11 @@ use client::{Credential, Error, NoCallbacks, mount};
 use config::Identity;
 use headgate_tests::world::World;
 use headgate_tests::world::smb::{alice, with_alice};
+use smb_proto::NtStatus;
 use smb_proto::smb2::create::{Disposition, option};
 use smb_proto::smb2::query_info::security_information as part;
 use smbd_core::dtyp::descriptor::{control, flag};
 use smbd_core::dtyp::{self, Acl, SecurityDescriptor, Sid, mask};
-use smbd_core::status::Status;
 
 const BOB: u32 = 1001;
 const CARL: u32 = 1002;
@@ -114,7 +114,7 @@ impl Nfs {
     }
 }
 
-async fn open(smb: &Smb, name: &str, access: u32) -> Result<SmbFile, Status> {
+async fn open(smb: &Smb, name: &str, access: u32) -> Result<SmbFile, NtStatus> {
     match smb.open(name, access, Disposition::Open, 0).await {
         Ok(file) => Ok(file),
         Err(Error::Smb(_, status)) => Err(status),
@@ -161,7 +161,7 @@ async fn what_smb_denies_nfs_denies_and_shows() {
     assert!(!bob_4.reads("f").await);
     assert!(carl.reads("f").await);
     assert!(root.reads("f").await);
-    assert_eq!(open(&bob_s, "f", mask::READ_DATA).await.map(drop), Err(Status::ACCESS_DENIED));
+    assert_eq!(open(&bob_s, "f", mask::READ_DATA).await.map(drop), Err(NtStatus::ACCESS_DENIED));
     let shown = carl.v4.acl(&carl.find("f").await).await.unwrap().unwrap();
     let denied = Ace { kind: 1, flags: 0, mask: RW, who: BOB.to_string() };
     assert_eq!(shown, [denied, allow("EVERYONE@", 0, mask::FILE_ALL)]);
@@ -194,7 +194,7 @@ async fn what_nfs_sets_smb_shows_and_keeps_to() {
     assert!(matches!(hidden, Err(Error::Nfs4(_, NFSERR_ACCES))), "{hidden:?}");
     let file = open(&bob_s, "f", mask::READ_DATA).await.unwrap();
     bob_s.close(file).await.unwrap();
-    assert_eq!(open(&bob_s, "f", mask::WRITE_DATA).await.map(drop), Err(Status::ACCESS_DENIED));
+    assert_eq!(open(&bob_s, "f", mask::WRITE_DATA).await.map(drop), Err(NtStatus::ACCESS_DENIED));
     let sd = descriptor(&alice, "f").await;
     let sids: Vec<Sid> = sd
         .dacl
@@ -228,7 +228,7 @@ async fn a_mode_changed_by_nfs_or_on_the_host_counts_for_all() {
     let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
     root.v3.setattr(&f3, &mode(0o600)).await.unwrap();
     assert!(!bob_4.reads("f").await, "no more than the group");
-    assert_eq!(open(&bob_s, "f", mask::READ_DATA).await.map(drop), Err(Status::ACCESS_DENIED));
+    assert_eq!(open(&bob_s, "f", mask::READ_DATA).await.map(drop), Err(NtStatus::ACCESS_DENIED));
     let on_host = std::fs::Permissions::from_mode(0o660);
     std::fs::set_permissions(world.folder().join("f"), on_host).unwrap();
     assert!(bob_4.reads("f").await);

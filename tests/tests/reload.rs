@@ -17,8 +17,8 @@ use config::{Identity, Protocols, Settings, Share, Signing, Source, Squash};
 use gateway::reload::Refusal;
 use headgate_tests::world::{WAYS, World, buf, pattern};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use smb_proto::NtStatus;
 use smb_proto::smb2::create::{Disposition, access, option};
-use smbd_core::status::Status;
 
 const RELOADS: usize = 100;
 const PIECE: usize = 100_000;
@@ -158,7 +158,7 @@ async fn a_hundred_reloads_are_not_noticed_by_those_who_are_not_concerned() {
     assert!(world.running.stop().await);
 }
 
-fn status(e: Error) -> Status {
+fn status(e: Error) -> NtStatus {
     match e {
         Error::Smb(_, status) => status,
         other => panic!("{other}"),
@@ -188,15 +188,15 @@ async fn a_share_that_is_gone_is_gone_for_those_who_use_it_and_nothing_else_is()
         assert!(matches!(why, Error::Nfs3(70) | Error::Nfs4(_, 70)), "{why}");
     }
     let why = status(of_smb.read(&c, 0, 10).await.unwrap_err());
-    assert_eq!(why, Status::NETWORK_NAME_DELETED);
+    assert_eq!(why, NtStatus::NETWORK_NAME_DELETED);
     // The connections are alive, and so is everything else.
     assert_eq!(elsewhere.write(&d, 0, vec![buf(b"still here")]).await.unwrap(), 10);
     let why = status(smb(&world, false, "alice", "scratch").await.err().unwrap());
-    assert_eq!(why, Status::BAD_NETWORK_NAME);
+    assert_eq!(why, NtStatus::BAD_NETWORK_NAME);
     // Served again it is another volume, where nobody holds anything.
     world.running.reload(with).await.unwrap();
     let again = smb(&world, false, "alice", "scratch").await.unwrap();
-    assert_eq!(status(again.find("c").await.unwrap_err()), Status::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(status(again.find("c").await.unwrap_err()), NtStatus::OBJECT_NAME_NOT_FOUND);
 }
 
 /// Who waits in it, for a lock or for a change, is told at once; the same client goes on elsewhere.
@@ -224,11 +224,11 @@ async fn nobody_waits_in_a_share_that_is_gone() {
         let why = status(e);
         // By the end of the open, or of the tree, whichever the request looks at first (MS-SMB2 section 3.3.4.8, 3.3.5.8).
         let known = [
-            Status::NETWORK_NAME_DELETED,
-            Status::RANGE_NOT_LOCKED,
-            Status::NOTIFY_CLEANUP,
-            Status::CANCELLED,
-            Status::FILE_CLOSED,
+            NtStatus::NETWORK_NAME_DELETED,
+            NtStatus::RANGE_NOT_LOCKED,
+            NtStatus::NOTIFY_CLEANUP,
+            NtStatus::CANCELLED,
+            NtStatus::FILE_CLOSED,
         ];
         assert!(known.contains(&why), "{why:?}");
     };
@@ -278,9 +278,9 @@ async fn a_share_goes_from_both_protocols_to_one_and_back() {
     let changes = world.running.reload(by(Protocols::Nfs)).await.unwrap();
     assert_eq!(changes.trees_ended, 1);
     let why = status(of_smb.read(&c, 0, 10).await.unwrap_err());
-    assert_eq!(why, Status::NETWORK_NAME_DELETED);
+    assert_eq!(why, NtStatus::NETWORK_NAME_DELETED);
     let why = status(smb(&world, false, "alice", "mem").await.err().unwrap());
-    assert_eq!(why, Status::BAD_NETWORK_NAME);
+    assert_eq!(why, NtStatus::BAD_NETWORK_NAME);
     let v3 = world.client("mem", (Version::V3, Transport::Tcp)).await.unwrap();
     let c = v3.find("c").await.unwrap();
     assert_eq!(v3.size(&c).await.unwrap(), 10);
@@ -320,16 +320,16 @@ async fn a_user_who_is_gone_is_logged_off() {
     without.users.retain(|u| u.name != "bob");
     let changes = world.running.reload(without).await.unwrap();
     assert_eq!((changes.users_removed, changes.sessions_ended), (vec!["bob".to_owned()], 1));
-    assert_eq!(status(bob.list("").await.unwrap_err()), Status::USER_SESSION_DELETED);
+    assert_eq!(status(bob.list("").await.unwrap_err()), NtStatus::USER_SESSION_DELETED);
     alice.list("").await.unwrap();
     let why = status(smb(&world, false, "bob", "data").await.err().unwrap());
-    assert_eq!(why, Status::LOGON_FAILURE);
+    assert_eq!(why, NtStatus::LOGON_FAILURE);
     // Somebody else to the file system: the session would go on as the one that it was.
     let mut other = base;
     other.users[0].identity.uid = Some(7);
     let changes = world.running.reload(other).await.unwrap();
     assert_eq!(changes.sessions_ended, 1);
-    assert_eq!(status(alice.list("").await.unwrap_err()), Status::USER_SESSION_DELETED);
+    assert_eq!(status(alice.list("").await.unwrap_err()), NtStatus::USER_SESSION_DELETED);
     smb(&world, false, "bob", "data").await.unwrap();
 }
 
@@ -355,12 +355,12 @@ async fn rules_of_a_share_hold_at_once_and_take_only_what_they_forbid() {
     // Read only: whoever may write is asked to come again; what is there stays.
     let changes = world.running.reload(change(|s| s.read_only = true)).await.unwrap();
     assert_eq!(changes.trees_ended, 1);
-    assert_eq!(status(of_smb.list("").await.unwrap_err()), Status::NETWORK_NAME_DELETED);
+    assert_eq!(status(of_smb.list("").await.unwrap_err()), NtStatus::NETWORK_NAME_DELETED);
     assert!(nfs.write(&file, 0, vec![buf(b"lost")]).await.is_err());
     let (data, _) = nfs.read(&file, 0, 10).await.unwrap();
     assert_eq!(data.iter().flat_map(|b| b.to_vec()).collect::<Vec<_>>(), b"kept");
     let again = smb(&world, false, "alice", "mem").await.unwrap();
-    assert_eq!(status(again.create("g").await.unwrap_err()), Status::MEDIA_WRITE_PROTECTED);
+    assert_eq!(status(again.create("g").await.unwrap_err()), NtStatus::MEDIA_WRITE_PROTECTED);
     // And back.
     world.running.reload(base).await.unwrap();
     nfs.write(&file, 0, vec![buf(b"more")]).await.unwrap();
@@ -422,7 +422,7 @@ async fn what_cannot_change_is_named_and_nothing_else_changes() {
     assert!(text.contains(line) && text.contains("nothing was changed"), "{text}");
     smb(&world, false, "alice", "data").await.unwrap();
     let why = status(smb(&world, false, "alice", "other").await.err().unwrap());
-    assert_eq!(why, Status::BAD_NETWORK_NAME);
+    assert_eq!(why, NtStatus::BAD_NETWORK_NAME);
     // A folder that is not there.
     let mut next = base;
     next.shares[0].source = Source::Folder("/no/such/folder".into());

@@ -14,10 +14,10 @@ use client::{Credential, Error, NoCallbacks, Result, Volume, mount};
 use config::{Access, Client, Identity, Settings, Share, Who};
 use headgate_tests::world::World;
 use headgate_tests::world::smb::{alice, with_alice};
+use smb_proto::NtStatus;
 use smb_proto::smb2::Command;
 use smb_proto::smb2::create::{Disposition, option};
 use smbd_core::dtyp::mask;
-use smbd_core::status::Status;
 use tempfile::TempDir;
 
 const READER: u32 = 2001;
@@ -118,7 +118,7 @@ async fn by_nfs(volume: &Volume, name: &str) -> (bool, bool) {
 async fn by_smb(smb: &Smb, name: &str) -> (bool, bool) {
     let allowed = |done: Result<()>| match done {
         Ok(()) => true,
-        Err(Error::Smb(_, Status::ACCESS_DENIED | Status::MEDIA_WRITE_PROTECTED)) => false,
+        Err(Error::Smb(_, NtStatus::ACCESS_DENIED | NtStatus::MEDIA_WRITE_PROTECTED)) => false,
         Err(e) => panic!("{e}"),
     };
     let read = async {
@@ -151,7 +151,7 @@ async fn readers_read_writers_write_and_others_do_nothing() {
         }
         match smb(&world, name).await {
             Ok(smb) => assert_eq!(by_smb(&smb, name).await, wanted, "{name}"),
-            Err(Error::Smb(_, Status::ACCESS_DENIED)) => assert!(!wanted.0, "{name}"),
+            Err(Error::Smb(_, NtStatus::ACCESS_DENIED)) => assert!(!wanted.0, "{name}"),
             Err(e) => panic!("{name}: {e}"),
         }
     }
@@ -417,6 +417,6 @@ async fn a_reload_takes_rights_away_and_gives_them() {
     assert!(why.contains("share data: access: there is no user `nobody-has-this-name`"), "{why}");
     assert_eq!(
         smb(&world, "reader").await.err(),
-        Some(Error::Smb(Command::TreeConnect, Status::ACCESS_DENIED))
+        Some(Error::Smb(Command::TreeConnect, NtStatus::ACCESS_DENIED))
     );
 }

@@ -11,8 +11,8 @@ use client::{Error, Result};
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf, pattern};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use smb_proto::NtStatus;
 use smb_proto::smb2::negotiate::Dialect;
-use smbd_core::status::Status;
 
 /// Around the thresholds: one SMB Direct message, the least that goes by RDMA, pages, buffers, the largest READ and WRITE.
 const SIZES: [usize; 17] = [
@@ -223,7 +223,7 @@ async fn a_wrong_password_is_refused_and_says_no_more() {
         for (name, password) in [("alice", "wrong"), ("nobody", "correct horse")] {
             let user = User { name: name.into(), password: password.into(), ..User::default() };
             match connect(&world, rdma, &user, Options::default()).await.err().unwrap() {
-                Error::Smb(_, status) => assert_eq!(status, Status::LOGON_FAILURE),
+                Error::Smb(_, status) => assert_eq!(status, NtStatus::LOGON_FAILURE),
                 other => panic!("{other}"),
             }
         }

@@ -24,11 +24,11 @@ use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use rdma_transport::serve::serve;
 use rdma_transport::smbdirect::SmbDirectChannel;
 use rdma_transport::verbs::{BoxFuture, ConnectParams, Connected, Listener, Provider};
+use smb_proto::NtStatus;
 use smb_proto::smb2::transform::Transform;
 use smbd_core::auth::NtHash;
 use smbd_core::server::{Core, Server};
 use smbd_core::settings::Settings;
-use smbd_core::status::Status;
 use smbd_core::users::{Account, Users};
 use vfs::Cred;
 use vfs::local::{LocalBackend, LocalConfig};
@@ -139,7 +139,8 @@ async fn a_bit_flipped_in_what_is_written_reaches_no_file() {
     for (options, sealed) in ways() {
         let smb = connect(at, options, &local(NONE)).await;
         let file = smb.create("f").await.unwrap();
-        let expected = if sealed { Status::AUTH_TAG_MISMATCH } else { Status::INVALID_SIGNATURE };
+        let expected =
+            if sealed { NtStatus::AUTH_TAG_MISMATCH } else { NtStatus::INVALID_SIGNATURE };
         let mut holds = Vec::new();
         let mut refused = 0;
         for round in 0..40 {

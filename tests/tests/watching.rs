@@ -15,8 +15,8 @@ use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf};
 use rdma_transport::channel::Facts;
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use smb_proto::NtStatus;
 use smb_proto::smb2::negotiate::Dialect;
-use smbd_core::status::Status;
 use tokio::io::AsyncWriteExt;
 
 async fn world(change: impl FnOnce(&mut Settings)) -> (World, tempfile::TempDir) {
@@ -240,7 +240,7 @@ async fn limits_of_one_client_are_told_by_name() {
     }
     let why = one.create("f3").await.unwrap_err();
     let Error::Smb(_, status) = why else { panic!("{why}") };
-    assert_eq!(status, Status::TOO_MANY_OPENED_FILES);
+    assert_eq!(status, NtStatus::TOO_MANY_OPENED_FILES);
     assert!(!world.folder().join("f3").exists(), "it was not even made");
     assert_eq!(met("opens-of-session").await, 1);
     other.create("f3").await.unwrap();

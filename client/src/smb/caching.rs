@@ -1,13 +1,13 @@
 //! Opens that cache, breaks of what they cache, byte-range locks, and news of directories.
 
+use smb_proto::fscc::notify::Change;
+use smb_proto::fscc::set::Set;
 use smb_proto::smb2::context::{Lease, Told};
 use smb_proto::smb2::create::{self, Disposition, access, oplock, option, share};
 use smb_proto::smb2::lock::{Element, flag};
 use smb_proto::smb2::{
     Command, change_notify, lock, oplock_break, put_utf16, query_info, set_info,
 };
-use smbd_core::fscc::notify::Change;
-use smbd_core::fscc::set::Set;
 use tokio::sync::mpsc;
 
 use super::Smb;
@@ -176,8 +176,7 @@ impl Smb {
         };
         let answer = self.plain(Command::ChangeNotify, request.emit()).await?;
         let told = change_notify::Response::parse(&answer.message).map_err(malformed)?;
-        Change::parse_list(&told.buffer)
-            .map_err(|m| crate::error::Error::Protocol(format!("the answer: {}", m.0)))
+        Change::parse_list(&told.buffer).map_err(malformed)
     }
 
     /// Cuts or extends an open file (FileEndOfFileInformation).

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use iobuf::Buf;
 use rdma_transport::channel::ChannelError;
-use smbd_core::status::Status;
+use smb_proto::NtStatus;
 
 use super::Smb;
 use super::files::SmbFile;
@@ -90,7 +90,7 @@ impl Channels {
                     self.lose(number, why);
                     replays = true;
                 }
-                Err(Error::Smb(_, Status::FILE_NOT_AVAILABLE)) if tries < TRIES_MAX => {
+                Err(Error::Smb(_, NtStatus::FILE_NOT_AVAILABLE)) if tries < TRIES_MAX => {
                     tries += 1;
                     tokio::time::sleep(TRY_AGAIN).await;
                 }

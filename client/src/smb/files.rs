@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use iobuf::{Buf, BufMut};
 use rdma_transport::limits::SMBD_FRAGMENTED_RECV_MAX;
+use smb_proto::NtStatus;
 use smb_proto::smb2::create::{self, Disposition, access, option, share};
 use smb_proto::smb2::file_id::FileId;
 use smb_proto::smb2::negotiate::Dialect;
@@ -12,7 +13,6 @@ use smb_proto::smb2::{
     Command, close, flush, fsctl::code, ioctl, put_utf16, query_directory, query_info, read,
     set_info, simple, tree_connect, utf16, write,
 };
-use smbd_core::status::Status;
 
 use smb_proto::wire::Fault;
 
@@ -144,7 +144,7 @@ impl Smb {
                 false => (count - done).min(self.agreed.read_max).min(self.inline_max(false)),
             };
             let got = match self.read_one(file, offset + u64::from(done), part).await {
-                Err(Error::Smb(_, Status::END_OF_FILE)) => break,
+                Err(Error::Smb(_, NtStatus::END_OF_FILE)) => break,
                 other => other?,
             };
             let len: usize = got.iter().map(Buf::len).sum();
@@ -346,7 +346,7 @@ impl Smb {
             };
             let answer = self.plain(Command::QueryDirectory, request.emit()).await;
             let answer = match answer {
-                Err(Error::Smb(_, Status::NO_MORE_FILES)) => break,
+                Err(Error::Smb(_, NtStatus::NO_MORE_FILES)) => break,
                 other => other?,
             };
             let part = query_directory::Response::parse(&answer.message).map_err(malformed)?;

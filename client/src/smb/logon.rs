@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use smb_proto::NtStatus;
 use smb_proto::smb2::negotiate::{self, Dialect};
 use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
 use smb_proto::smb2::rdma::Protection;
@@ -14,7 +15,6 @@ use smbd_core::crypto::kdf::{Context, Keys, session_key};
 use smbd_core::crypto::preauth::Preauth;
 use smbd_core::crypto::seal::Cipher;
 use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
-use smbd_core::status::Status;
 
 use super::files::malformed;
 use super::link::{Answer, Ask, Link, Request};
@@ -110,7 +110,7 @@ async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Resu
     };
     let answer = ask(link, Command::Negotiate, 0, request.emit(), None).await?;
     if answer.header.status != 0 {
-        return Err(Error::Smb(Command::Negotiate, Status::of(&answer.header)));
+        return Err(Error::Smb(Command::Negotiate, NtStatus::of(&answer.header)));
     }
     preauth.update(&[&answer.sent]);
     preauth.update(&[&answer.message]);
@@ -202,8 +202,8 @@ pub(super) async fn run(
     let session = bound.map_or(0, |b| b.session);
     let body = setup(&initiator.first());
     let first = ask(link, Command::SessionSetup, session, body, signer()).await?;
-    if Status::of(&first.header) != Status::MORE_PROCESSING_REQUIRED {
-        return Err(Error::Smb(Command::SessionSetup, Status::of(&first.header)));
+    if NtStatus::of(&first.header) != NtStatus::MORE_PROCESSING_REQUIRED {
+        return Err(Error::Smb(Command::SessionSetup, NtStatus::of(&first.header)));
     }
     preauth.update(&[&first.sent]);
     preauth.update(&[&first.message]);
@@ -212,7 +212,7 @@ pub(super) async fn run(
     let (token, key) = initiator.second(token).map_err(refused)?;
     let last = ask(link, Command::SessionSetup, session, setup(&token), signer()).await?;
     if last.header.status != 0 {
-        return Err(Error::Smb(Command::SessionSetup, Status::of(&last.header)));
+        return Err(Error::Smb(Command::SessionSetup, NtStatus::of(&last.header)));
     }
     preauth.update(&[&last.sent]);
     let answer = session_setup::Response::parse(&last.message).map_err(malformed)?;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use iobuf::{Buf, BufMut, Pool};
+use smb_proto::NtStatus;
 use smb_proto::smb2::rdma::{self, Channel, Protection};
 use smb_proto::smb2::transform::{self, Transform};
 use smb_proto::smb2::{Flags, Header};
 use smbd_core::crypto::kdf::Keys;
 use smbd_core::crypto::seal::{Cipher, Opener, Sealer};
 use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
-use smbd_core::status::Status;
 
 use crate::error::{Error, Result};
 
@@ -248,8 +248,8 @@ impl Secure {
     /// lost it has no keys either. Not interim answers and other errors: an end of file would cut what is read short. Breaks do
     /// come in clear, where only the client wants encryption.
     pub(super) fn may_be_in_clear(&self, header: &Header) -> Result<()> {
-        let gone = [Status::USER_SESSION_DELETED, Status::NETWORK_SESSION_EXPIRED];
-        if !self.seal || gone.contains(&Status::of(header)) {
+        let gone = [NtStatus::USER_SESSION_DELETED, NtStatus::NETWORK_SESSION_EXPIRED];
+        if !self.seal || gone.contains(&NtStatus::of(header)) {
             return Ok(());
         }
         Err(Error::Protocol("a message is in clear although its session encrypts".into()))
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn nothing_is_done_by_an_answer_in_clear_where_a_session_encrypts() {
         let sealed = session(false, true, &BOTH);
-        let header = |status: Status| Header {
+        let header = |status: NtStatus| Header {
             credit_charge: 1,
             status: status.0,
             command: 8,
@@ -343,13 +343,14 @@ mod tests {
             session_id: 1,
             signature: [0; 16],
         };
-        for status in [Status::SUCCESS, Status::PENDING, Status::END_OF_FILE, Status::NO_MORE_FILES]
+        for status in
+            [NtStatus::SUCCESS, NtStatus::PENDING, NtStatus::END_OF_FILE, NtStatus::NO_MORE_FILES]
         {
             assert!(sealed.may_be_in_clear(&header(status)).is_err(), "{status:?}");
         }
-        assert!(sealed.may_be_in_clear(&header(Status::USER_SESSION_DELETED)).is_ok());
+        assert!(sealed.may_be_in_clear(&header(NtStatus::USER_SESSION_DELETED)).is_ok());
         let clear = session(false, false, &BOTH);
-        assert!(clear.may_be_in_clear(&header(Status::SUCCESS)).is_ok());
+        assert!(clear.may_be_in_clear(&header(NtStatus::SUCCESS)).is_ok());
     }
 
     const BOTH: [Protection; 2] = [Protection::Encryption, Protection::Signing];

@@ -14,7 +14,7 @@ use client::nfs4::{
 };
 use client::smb::{self, Smb};
 use client::{Credential, Error};
-use smbd_core::status::Status;
+use smb_proto::NtStatus;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinHandle;
 
@@ -231,7 +231,7 @@ impl Holder {
     pub async fn check(&mut self, other: &Smb) {
         check_locks(other, LOCKED, &self.locks, &BTreeSet::new()).await;
         let asked = other.open_cached(DENIED, &smb::OpenHow::WRITE).await;
-        let refused = matches!(asked, Err(Error::Smb(_, Status::SHARING_VIOLATION)));
+        let refused = matches!(asked, Err(Error::Smb(_, NtStatus::SHARING_VIOLATION)));
         assert!(refused, "{DENIED}: {asked:?}");
         for one in std::mem::take(&mut self.delegated) {
             self.give_back(one, other).await;

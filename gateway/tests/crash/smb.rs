@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use client::Error;
 use client::connect::Local;
 use client::smb::{Caching, OpenHow, Options, Smb, SmbFile, User};
-use smbd_core::status::Status;
+use smb_proto::NtStatus;
 
 use crate::records::{RECORD, RECORDS_AT, record};
 use crate::{ALWAYS, Dice, Idle, SLOTS, extent, is_gone};
@@ -101,7 +101,7 @@ impl Held {
     pub async fn check_others(&self, other: &Smb, back: bool) {
         let asked = other.open_cached(&self.name, &OpenHow::WRITE).await;
         if self.is_leased() && !back {
-            let refused = matches!(asked, Err(Error::Smb(_, Status::FILE_NOT_AVAILABLE)));
+            let refused = matches!(asked, Err(Error::Smb(_, NtStatus::FILE_NOT_AVAILABLE)));
             assert!(refused, "{}: {asked:?}", self.name);
             return;
         }
@@ -121,7 +121,7 @@ impl Held {
         self.file = file;
         for slot in std::mem::take(&mut self.unsure) {
             match smb.unlock(&self.file, extent(slot)).await {
-                Ok(()) | Err(Error::Smb(_, Status::RANGE_NOT_LOCKED)) => {}
+                Ok(()) | Err(Error::Smb(_, NtStatus::RANGE_NOT_LOCKED)) => {}
                 Err(e) => panic!("{}: {e}", self.name),
             }
         }
@@ -135,7 +135,7 @@ pub async fn check_locks(other: &Smb, name: &str, locks: &BTreeSet<u64>, unsure:
     for slot in (0..=ALWAYS).filter(|s| !unsure.contains(s)) {
         let got = other.lock(&file, extent(slot), true, false).await;
         if locks.contains(&slot) {
-            let denied = matches!(got, Err(Error::Smb(_, Status::LOCK_NOT_GRANTED)));
+            let denied = matches!(got, Err(Error::Smb(_, NtStatus::LOCK_NOT_GRANTED)));
             assert!(denied, "{name} slot {slot} is locked: {got:?}");
         } else {
             got.unwrap_or_else(|e| panic!("{name} slot {slot} is free: {e}"));
@@ -152,8 +152,8 @@ async fn check_reads(other: &Smb, name: &str, locks: &BTreeSet<u64>, unsure: &BT
     let (file, _) = file.unwrap_or_else(|e| panic!("{name} cannot be opened: {e}"));
     for slot in (0..=ALWAYS).filter(|s| !unsure.contains(s)) {
         let got = other.read(&file, extent(slot).0, 1).await;
-        let denied = matches!(got, Err(Error::Smb(_, Status::FILE_LOCK_CONFLICT)));
-        let free = matches!(got, Ok(_) | Err(Error::Smb(_, Status::END_OF_FILE)));
+        let denied = matches!(got, Err(Error::Smb(_, NtStatus::FILE_LOCK_CONFLICT)));
+        let free = matches!(got, Ok(_) | Err(Error::Smb(_, NtStatus::END_OF_FILE)));
         assert!(if locks.contains(&slot) { denied } else { free }, "{name} slot {slot}: {got:?}");
     }
     other.close(file).await.unwrap();
@@ -210,13 +210,13 @@ impl Churn {
         }
         for (name, guid, file) in self.closed.iter().rev().take(20) {
             let back = smb.take_up(name, *guid, Some(file), Caching::None).await;
-            let gone = matches!(back, Err(Error::Smb(_, Status::OBJECT_NAME_NOT_FOUND)));
+            let gone = matches!(back, Err(Error::Smb(_, NtStatus::OBJECT_NAME_NOT_FOUND)));
             assert!(gone, "{name} was closed: {back:?}");
         }
         for (name, guid) in &self.unsure {
             match smb.take_up(name, *guid, None, Caching::None).await {
                 Ok((file, _)) => smb.close(file).await.unwrap(),
-                Err(Error::Smb(_, Status::OBJECT_NAME_NOT_FOUND)) => {}
+                Err(Error::Smb(_, NtStatus::OBJECT_NAME_NOT_FOUND)) => {}
                 Err(e) => panic!("{name}: {e}"),
             }
         }

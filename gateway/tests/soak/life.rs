@@ -12,9 +12,9 @@ use client::nlm::Nlm;
 use client::smb::{self, Break, Caching, Options, Smb, User};
 use client::{Credential, Error, NoCallbacks, Result, Volume};
 use iobuf::Buf;
+use smb_proto::NtStatus;
 use smb_proto::smb2::create::{Disposition, access, oplock, option};
 use smb_proto::smb2::fsctl::code;
-use smbd_core::status::Status;
 use tokio::task::JoinHandle;
 
 use crate::daemon::{Daemon, PASSWORD};
@@ -200,7 +200,7 @@ fn is_fault(e: &Error, cut: bool) -> bool {
         // NFS3ERR_IO, NFS3ERR_SERVERFAULT and their likes of version 4.
         Error::Nfs3(status) | Error::Nfs4(_, status) => matches!(status, 5 | 10_006),
         Error::Smb(_, status) => {
-            matches!(*status, Status::INTERNAL_ERROR | Status::UNEXPECTED_IO_ERROR)
+            matches!(*status, NtStatus::INTERNAL_ERROR | NtStatus::UNEXPECTED_IO_ERROR)
         }
         Error::Mount(_) | Error::Nlm(_) => false,
     }
@@ -213,7 +213,7 @@ fn is_in_the_way(e: &Error) -> bool {
         Error::Nfs3(status) | Error::Nfs4(_, status) => matches!(status, 10_008 | 10_013 | 10_015),
         Error::Smb(_, status) => matches!(
             *status,
-            Status::SHARING_VIOLATION | Status::FILE_NOT_AVAILABLE | Status::DELETE_PENDING
+            NtStatus::SHARING_VIOLATION | NtStatus::FILE_NOT_AVAILABLE | NtStatus::DELETE_PENDING
         ),
         _ => false,
     }

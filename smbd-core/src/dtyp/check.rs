@@ -1,7 +1,9 @@
 //! How mode bits are shown as a security descriptor where a file has no list of its own, and what becomes of a descriptor that a
 //! client sends before it is kept. What a list allows and passes on is [`vfs::acl`]'s.
 
-use super::descriptor::{control, flag};
+use vfs::acl::flag;
+
+use super::descriptor::control;
 use super::{Ace, Acl, SecurityDescriptor, Sid, mask};
 
 /// Makes a descriptor fit to be kept: generic rights of entries that only count here become what they mean, and the bits that

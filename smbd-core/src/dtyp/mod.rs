@@ -1,25 +1,42 @@
-//! Values of MS-DTYP and of the Windows security model that several formats share, pure: times, security identifiers, access
-//! masks, security descriptors, and the check of a descriptor against a user.
-//!
-//! *Errors.* [`Malformed`](crate::wire::Malformed) names the field that does not fit; nothing here takes memory by a number
-//! that a peer sent, only by bytes that are there.
+//! What the values of MS-DTYP ([`smb_proto::dtyp`]) are to this server: descriptors beside the lists that are kept with files, and
+//! times of files.
 
 pub mod acl;
 pub mod check;
-pub mod descriptor;
-pub mod sid;
 pub mod time;
 
-pub use descriptor::{Ace, Acl, SecurityDescriptor};
-pub use sid::Sid;
-pub use time::FileTime;
+pub use smb_proto::dtyp::{Ace, Acl, FileTime, SecurityDescriptor, Sid, descriptor};
 pub use vfs::acl::mask;
 
 #[cfg(test)]
 mod tests {
     use smb_proto::smb2::create::access;
+    use vfs::acl::{control, flag, kind};
 
-    use super::mask;
+    use super::{descriptor, mask};
+
+    /// A list keeps the types and the control bits of a descriptor as they are.
+    #[test]
+    fn messages_and_lists_have_the_same_types_and_bits() {
+        let kinds = [kind::ALLOWED, kind::DENIED, kind::AUDIT, kind::ALARM, kind::MANDATORY_LABEL];
+        use descriptor::kind as told;
+        assert_eq!(
+            kinds,
+            [told::ALLOWED, told::DENIED, told::AUDIT, told::ALARM, told::MANDATORY_LABEL]
+        );
+        let flags = [
+            (flag::PASSING_ON, descriptor::flag::PASSING_ON),
+            (flag::INHERITED, descriptor::flag::INHERITED),
+        ];
+        assert!(flags.iter().all(|(kept, told)| kept == told));
+        let bits = [
+            (control::DACL_PRESENT, descriptor::control::DACL_PRESENT),
+            (control::DACL_DEFAULTED, descriptor::control::DACL_DEFAULTED),
+            (control::DACL_AUTO_INHERITED, descriptor::control::DACL_AUTO_INHERITED),
+            (control::DACL_PROTECTED, descriptor::control::DACL_PROTECTED),
+        ];
+        assert!(bits.iter().all(|(kept, told)| kept == told));
+    }
 
     /// The bits that are kept in lists are those that CREATE asks for.
     #[test]

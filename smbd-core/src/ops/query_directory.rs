@@ -20,8 +20,8 @@ use crate::facts;
 use crate::fscc::Chain;
 use crate::fscc::dir::{Level, level};
 use crate::fscc::file::Facts;
-use crate::fscc::pattern::{Pattern, has_wildcards, is_wildcard};
 use crate::open::{File, Open};
+use crate::pattern::{Pattern, has_wildcards, is_wildcard};
 use crate::status::Status;
 use crate::wire::query_directory::{Request, Response, flag};
 

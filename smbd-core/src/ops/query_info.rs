@@ -7,6 +7,7 @@ use vfs::namespace::{Door, Share};
 use vfs::streams;
 
 use crate::cx::{Answer, Cx};
+use crate::dtyp::time::file_time;
 use crate::dtyp::{FileTime, mask};
 use crate::facts;
 use crate::fscc::ea::{self, FullEa};
@@ -104,7 +105,8 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
         let attr = file.base().getattr().await?;
         facts.ea_size = facts::extended_len(&file.base(), &attr).await?;
     }
-    fit(file::query(class, &facts)?, class.fixed_len(), limit(r))
+    let (status, bytes) = fit(file::query(class, &facts)?, class.fixed_len(), limit(r))?;
+    Ok((status.into(), bytes))
 }
 
 /// The path of an open as clients are told it: from the share's root, `\` in front, and the stream.
@@ -197,7 +199,8 @@ async fn of_volume(cx: &Cx, open: &Open, r: &Request) -> Result<(Status, Vec<u8>
         return Err(Status::INFO_LENGTH_MISMATCH);
     }
     let facts = volume_facts(cx, open, share).await?;
-    fit(volume::query(class, &facts)?, class.fixed_len(), limit(r))
+    let (status, bytes) = fit(volume::query(class, &facts)?, class.fixed_len(), limit(r))?;
+    Ok((status.into(), bytes))
 }
 
 /// What is known of the volume that a file is on.
@@ -217,7 +220,7 @@ async fn volume_facts(cx: &Cx, open: &Open, share: &Share) -> Result<volume::Fac
     id[..4].copy_from_slice(&share.id.to_le_bytes());
     id[4..12].copy_from_slice(&open.node()?.getattr().await?.fsid.to_le_bytes());
     Ok(volume::Facts {
-        created: root.btime.map_or(FileTime(cx.server.started()), FileTime::of),
+        created: root.btime.map_or(FileTime(cx.server.started()), file_time),
         serial: share.id,
         label: tree.name.clone(),
         unit: UNIT,

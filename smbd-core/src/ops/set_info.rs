@@ -9,7 +9,7 @@ use vfs::types::{Cred, SetAttr, SetTime, Time, XattrHow};
 use vfs::{Dos, Kind, VfsError, VfsResult};
 
 use crate::cx::{Answer, Cx};
-use crate::dtyp::{FileTime, SecurityDescriptor, mask};
+use crate::dtyp::{FileTime, SecurityDescriptor, mask, time};
 use crate::facts;
 use crate::fscc::ea::{self, FullEa};
 use crate::fscc::file::Basic;
@@ -58,7 +58,7 @@ fn of_volume(class: u8) -> Status {
     const OBJECT_ID: u8 = 8;
     match class {
         CONTROL | OBJECT_ID => Status::ACCESS_DENIED,
-        _ => volume::Class::refusal(class),
+        _ => volume::Class::refusal(class).into(),
     }
 }
 
@@ -106,7 +106,7 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(), Status> {
 fn time(t: FileTime) -> Result<Option<Time>, Status> {
     match t {
         FileTime::OMIT | FileTime::FREEZE | FileTime::THAW => Ok(None),
-        t => t.time().map(Some).ok_or(Status::INVALID_PARAMETER),
+        t => time::time(t).map(Some).ok_or(Status::INVALID_PARAMETER),
     }
 }
 
@@ -190,7 +190,7 @@ pub(crate) async fn archive(cx: &Cx, open: &Open) -> Result<(), Status> {
 fn change_record(cx: &Cx, shown: Time) -> Changed {
     /// 20 ms: the host's clock for files ticks every 4 to 10.
     const MOMENT: u64 = 200_000;
-    let until = FileTime(cx.server.filetime() + MOMENT).time().unwrap_or_default();
+    let until = time::time(FileTime(cx.server.filetime() + MOMENT)).unwrap_or_default();
     Changed { shown, until }
 }
 

@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         if Some(usize::from(bytes[1])) != subs {
             return Err(Fault::BAD_STUB);
         }
-        Ok(Sid::parse(bytes).map_err(|bad| Malformed(bad.0))?)
+        Ok(Sid::parse(bytes).map_err(|fault| Malformed(fault.field))?)
     }
 }
 

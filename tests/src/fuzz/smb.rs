@@ -1,5 +1,6 @@
 //! The formats of SMB: messages, and what stands within them.
 
+use smb_proto::fscc::{dir, ea, notify, set, stream};
 use smb_proto::smb2::reparse::Reparse;
 use smb_proto::smb2::{self, HEADER_LEN, Header, context, transform};
 use smb_proto::wire::Fault;
@@ -8,7 +9,6 @@ use smbd_core::auth::{
     Acceptor, Account, Fresh, Identity, Initiator, NtHash, Policy, Secrets, Step,
 };
 use smbd_core::dtyp::{SecurityDescriptor, Sid};
-use smbd_core::fscc::{dir, ea, notify, set, stream};
 
 /// What was read is written and read again, the same. Whether it was read at all.
 macro_rules! again {
@@ -210,8 +210,8 @@ fn descriptor(bytes: &[u8]) {
 }
 
 fn list<T: PartialEq + std::fmt::Debug>(
-    read: Result<Vec<T>, smbd_core::cursor::Malformed>,
-    again: impl Fn(&[T]) -> Result<Vec<T>, smbd_core::cursor::Malformed>,
+    read: smb2::Parsed<Vec<T>>,
+    again: impl Fn(&[T]) -> smb2::Parsed<Vec<T>>,
 ) {
     if let Ok(read) = read {
         assert_eq!(again(&read).as_ref(), Ok(&read));

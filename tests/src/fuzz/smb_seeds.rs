@@ -1,5 +1,6 @@
 //! Messages and values of SMB to begin from: a good one of each kind.
 
+use smb_proto::fscc::ea::FullEa;
 use smb_proto::smb2::create::Context;
 use smb_proto::smb2::negotiate_context::NegotiateContext;
 use smb_proto::smb2::rdma::{Channel, Protection, Transform};
@@ -9,7 +10,6 @@ use smbd_core::auth::ntlm::Credentials;
 use smbd_core::auth::{Acceptor, Account, Identity, Initiator, NtHash, Policy, Secrets, Step};
 use smbd_core::dtyp::SecurityDescriptor;
 use smbd_core::dtyp::{Ace, Acl, Sid};
-use smbd_core::fscc::ea::FullEa;
 
 use rdma_transport::verbs::RemoteSeg;
 

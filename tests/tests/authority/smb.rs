@@ -4,16 +4,15 @@ use client::connect::Local;
 use client::smb::{Options, Smb, SmbFile};
 use client::{Error, Result};
 use headgate_tests::world::{World, buf};
+use smb_proto::NtStatus;
+use smb_proto::fscc::ea::FullEa;
+use smb_proto::fscc::file::Basic;
+use smb_proto::fscc::set::{NewName, Set, disposition, rename};
 use smb_proto::smb2::create::{Disposition, option};
 use smb_proto::smb2::fsctl::{Chunk, CopyChunks, ResumeKey, Span, Trim, code};
 use smb_proto::smb2::query_info::security_information as part;
 use smbd_core::dtyp::descriptor::control;
 use smbd_core::dtyp::{Ace, Acl, FileTime, SecurityDescriptor, Sid, mask};
-use smbd_core::fscc::ea::FullEa;
-use smbd_core::fscc::file::Basic;
-use smbd_core::fscc::set::{NewName, Set, disposition, rename};
-use smbd_core::status::Status;
-use vfs::types::Time;
 
 use crate::{Caller, Cell, FOREIGN, NEW, OLD, Op, TIME, user};
 
@@ -23,7 +22,7 @@ pub(crate) async fn connect(world: &World, caller: Caller, share: &'static str) 
     let local = Local::default();
     match Smb::connect(at, false, share, &user(caller), Options::default(), &local).await {
         Ok(smb) => Some(smb),
-        Err(Error::Smb(_, Status::ACCESS_DENIED)) => None,
+        Err(Error::Smb(_, NtStatus::ACCESS_DENIED)) => None,
         Err(e) => panic!("{caller:?}, SMB: {e}"),
     }
 }
@@ -36,8 +35,8 @@ pub(crate) async fn by_smb(smb: Option<&Smb>, cell: &Cell, op: Op, caller: Calle
     let Some(smb) = smb else { return Some(false) };
     Some(match act(smb, cell, op, caller).await {
         Ok(()) => true,
-        Err(Error::Smb(_, Status::ACCESS_DENIED | Status::INVALID_OWNER)) => false,
-        Err(Error::Smb(_, Status::MEDIA_WRITE_PROTECTED | Status::CANNOT_DELETE)) => false,
+        Err(Error::Smb(_, NtStatus::ACCESS_DENIED | NtStatus::INVALID_OWNER)) => false,
+        Err(Error::Smb(_, NtStatus::MEDIA_WRITE_PROTECTED | NtStatus::CANNOT_DELETE)) => false,
         Err(e) => panic!("{op:?} by {caller:?}, SMB: {e}"),
     })
 }
@@ -173,7 +172,7 @@ async fn on_attributes(smb: &Smb, f: &str, op: Op, caller: Caller) -> Result<()>
         Op::SetGroup => owned(None, Some(caller.gid())).await,
         Op::SetForeignGroup => owned(None, Some(FOREIGN)).await,
         Op::GiveAway => owned(Some(Caller::Other.uid()), None).await,
-        Op::SetTimes => basic(FileTime::of(Time { sec: TIME, nsec: 0 }), 0).await,
+        Op::SetTimes => basic(FileTime::of_unix(TIME, 0), 0).await,
         // FILE_ATTRIBUTE_HIDDEN
         Op::SetAttributes => basic(FileTime::OMIT, 2).await,
         Op::SetEa => {

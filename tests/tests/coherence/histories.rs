@@ -11,10 +11,10 @@ use client::smb::{Break, Caching, OpenHow, SmbFile};
 use config::NfsLocks;
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf};
+use smb_proto::NtStatus;
+use smb_proto::fscc::notify::{Action, Change};
 use smb_proto::smb2::change_notify::filter;
 use smb_proto::smb2::create::{Disposition, access, share};
-use smbd_core::fscc::notify::{Action, Change};
-use smbd_core::status::Status;
 
 use crate::side::{RANGE, Side, Way, patiently};
 
@@ -132,7 +132,10 @@ async fn an_editor_on_nfs_saves_what_smb_has_open() {
     assert_eq!(text(&a, &file).await, b"first");
     // Without a name there is nothing to rename or to remove.
     let nameless = a.smb.rename(&file, "again", false).await;
-    assert!(matches!(nameless, Err(Error::Smb(_, Status::OBJECT_NAME_NOT_FOUND))), "{nameless:?}");
+    assert!(
+        matches!(nameless, Err(Error::Smb(_, NtStatus::OBJECT_NAME_NOT_FOUND))),
+        "{nameless:?}"
+    );
     a.smb.close(file).await.unwrap();
     are(&world, &["doc"]);
     world.running.stop().await;
@@ -151,7 +154,7 @@ async fn what_waits_to_be_deleted_goes_by_the_name_that_it_has() {
         patiently(|| b.nfs4.rename(&b.root4, b"doomed", to_dir, b"moved")).await.unwrap();
         let path = if round == 0 { "moved" } else { "d\\moved" };
         let again = a.smb.open_cached(path, &OpenHow::READ).await;
-        let pending = matches!(again, Err(Error::Smb(_, Status::DELETE_PENDING)));
+        let pending = matches!(again, Err(Error::Smb(_, NtStatus::DELETE_PENDING)));
         assert!(pending, "{path}: {again:?}");
         save4(&b, "doomed", b"second").await;
         a.smb.close(file).await.unwrap();
@@ -215,7 +218,7 @@ async fn what_is_open_below_a_folder_goes_with_it() {
         let how = OpenHow { access: OpenHow::LIST.access | access::DELETE, ..OpenHow::LIST };
         let (dir, _) = a.smb.open_cached("uno", &how).await.unwrap();
         let refused = a.smb.rename(&dir, "eins", false).await;
-        assert!(matches!(refused, Err(Error::Smb(_, Status::ACCESS_DENIED))), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Smb(_, NtStatus::ACCESS_DENIED))), "{refused:?}");
         a.smb.close(dir).await.unwrap();
         let (dir, _) = a.smb.open_cached("one", &how).await.unwrap();
         a.smb.rename(&dir, "ein", false).await.unwrap();
@@ -358,10 +361,10 @@ async fn streams_go_with_a_file_that_nfs_moves_and_removes() {
     // A new file of the old name has none; one that is replaced takes its streams along.
     save4(&b, "f", b"new").await;
     let none = a.smb.open_cached("f:mark", &OpenHow::READ).await;
-    assert!(matches!(none, Err(Error::Smb(_, Status::OBJECT_NAME_NOT_FOUND))), "{none:?}");
+    assert!(matches!(none, Err(Error::Smb(_, NtStatus::OBJECT_NAME_NOT_FOUND))), "{none:?}");
     b.nfs3.rename(&b.root3, b"f", &b.root3, b"g").await.unwrap();
     let none = a.smb.open_cached("g:mark", &OpenHow::READ).await;
-    assert!(matches!(none, Err(Error::Smb(_, Status::OBJECT_NAME_NOT_FOUND))), "{none:?}");
+    assert!(matches!(none, Err(Error::Smb(_, NtStatus::OBJECT_NAME_NOT_FOUND))), "{none:?}");
     // An open stream is no hindrance to who moves its file, and goes on.
     save(&a, "g:mark", b"again").await;
     let (stream, _) = a.smb.open_cached("g:mark", &OpenHow::READ).await.unwrap();
@@ -391,7 +394,10 @@ async fn names_that_differ_in_case_are_kept_apart() {
     are(&world, &["Makefile", "old", "tmp"]);
     let (file, _) = a.smb.open_cached("tmp", &TO_DELETE).await.unwrap();
     let collides = a.smb.rename(&file, "makefile", false).await;
-    assert!(matches!(collides, Err(Error::Smb(_, Status::OBJECT_NAME_COLLISION))), "{collides:?}");
+    assert!(
+        matches!(collides, Err(Error::Smb(_, NtStatus::OBJECT_NAME_COLLISION))),
+        "{collides:?}"
+    );
     a.smb.close(file).await.unwrap();
     a.smb.unlink("old").await.unwrap();
     are(&world, &["Makefile", "tmp"]);
@@ -461,13 +467,13 @@ async fn locks_of_nfs_bind_data_of_smb_as_the_share_says() {
             let (file, _) = a.smb.open_cached(name, &OpenHow::WRITE).await.unwrap();
             let lock = a.smb.lock(&file, RANGE, true, false).await;
             assert!(
-                matches!(lock, Err(Error::Smb(_, Status::LOCK_NOT_GRANTED))),
+                matches!(lock, Err(Error::Smb(_, NtStatus::LOCK_NOT_GRANTED))),
                 "{name} {nfs_locks:?}: {lock:?}"
             );
             let written = a.smb.write(&file, 0, vec![buf(b"other")]).await;
             match nfs_locks {
                 NfsLocks::Enforced => assert!(
-                    matches!(written, Err(Error::Smb(_, Status::FILE_LOCK_CONFLICT))),
+                    matches!(written, Err(Error::Smb(_, NtStatus::FILE_LOCK_CONFLICT))),
                     "{name}: {written:?}"
                 ),
                 NfsLocks::Advisory => drop(written.unwrap()),

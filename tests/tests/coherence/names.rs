@@ -8,8 +8,8 @@ use client::nfs4;
 use client::smb::OpenHow;
 use headgate_tests::world::World;
 use headgate_tests::world::smb::{alice, with_alice};
+use smb_proto::NtStatus;
 use smb_proto::smb2::create::{Disposition, access, share};
-use smbd_core::status::Status;
 
 use crate::side::{Side, Way, patiently};
 
@@ -37,7 +37,7 @@ async fn make(b: &Side, name: &str) {
     b.nfs3.create(&b.root3, name.as_bytes(), how).await.unwrap();
 }
 
-async fn status(a: &Side, name: &str, how: &OpenHow) -> Result<(), Status> {
+async fn status(a: &Side, name: &str, how: &OpenHow) -> Result<(), NtStatus> {
     match a.smb.open_cached(name, how).await {
         Ok((file, _)) => {
             a.smb.close(file).await.unwrap();
@@ -79,7 +79,7 @@ async fn case_is_kept_and_told_apart_by_nfs_only() {
     make(&b, "Readme").await;
     assert_eq!(status(&a, "README", &OpenHow::READ).await, Ok(()));
     let new = OpenHow { disposition: Disposition::Create, ..OpenHow::WRITE };
-    assert_eq!(status(&a, "readme", &new).await, Err(Status::OBJECT_NAME_COLLISION));
+    assert_eq!(status(&a, "readme", &new).await, Err(NtStatus::OBJECT_NAME_COLLISION));
     let missing = b.nfs3.lookup(&b.root3, b"readme").await;
     assert!(matches!(missing, Err(Error::Nfs3(2))), "NFS3ERR_NOENT: {missing:?}");
     // NFS may make a second one; each side then reaches both by their exact names.
@@ -92,7 +92,7 @@ async fn case_is_kept_and_told_apart_by_nfs_only() {
     }
     // Composed and decomposed letters are two names, by either protocol.
     make(&b, "u\u{308}").await;
-    assert_eq!(status(&a, "\u{fc}", &OpenHow::READ).await, Err(Status::OBJECT_NAME_NOT_FOUND));
+    assert_eq!(status(&a, "\u{fc}", &OpenHow::READ).await, Err(NtStatus::OBJECT_NAME_NOT_FOUND));
     assert_eq!(status(&a, "u\u{308}", &OpenHow::READ).await, Ok(()));
     world.running.stop().await;
 }
@@ -128,7 +128,7 @@ async fn state_belongs_to_the_file_and_not_to_its_name() {
     b.nfs3.link(&fh, &b.root3, b"two").await.unwrap();
     let alone = OpenHow { share: 0, ..OpenHow::READ };
     let (file, _) = a.smb.open_cached("one", &alone).await.unwrap();
-    assert_eq!(status(&a, "two", &OpenHow::READ).await, Err(Status::SHARING_VIOLATION));
+    assert_eq!(status(&a, "two", &OpenHow::READ).await, Err(NtStatus::SHARING_VIOLATION));
     let how = nfs4::OpenHow::READ;
     let open = b.nfs4.open(&b.root4, b"two", b"owner", how).await;
     assert!(matches!(open, Err(Error::Nfs4(_, 10015))), "NFS4ERR_SHARE_DENIED: {open:?}");
@@ -158,7 +158,7 @@ async fn what_waits_to_be_deleted_goes_with_its_last_smb_open() {
         b.nfs4.delegreturn(&open.fh, delegation.stateid).await.unwrap();
     };
     let (file, ()) = tokio::join!(deleting, giving_back);
-    assert_eq!(status(&a, "doomed", &OpenHow::READ).await, Err(Status::DELETE_PENDING));
+    assert_eq!(status(&a, "doomed", &OpenHow::READ).await, Err(NtStatus::DELETE_PENDING));
     assert!(world.folder().join("doomed").exists());
     a.smb.close(file).await.unwrap();
     assert!(!world.folder().join("doomed").exists());

@@ -6,8 +6,8 @@ use std::time::Duration;
 use client::nfs3::{CreateHow, SetAttr};
 use client::smb::{Caching, OpenHow};
 use headgate_tests::world::smb::{alice, with_alice};
+use smb_proto::fscc::notify::{Action, Change};
 use smb_proto::smb2::change_notify::filter;
-use smbd_core::fscc::notify::{Action, Change};
 
 use crate::side::{Side, Way};
 

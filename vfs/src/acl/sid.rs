@@ -124,6 +124,11 @@ impl Sid {
         Some((Self::fixed(self.authority, rest), *last))
     }
 
+    /// The authority: 48 bits.
+    pub fn authority(&self) -> u64 {
+        self.authority
+    }
+
     /// The numbers below the authority.
     pub fn subs(&self) -> &[u32] {
         &self.subs

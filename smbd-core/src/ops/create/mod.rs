@@ -20,7 +20,8 @@ use vfs::namespace::Share;
 use vfs::{Attr, Dos, Kind};
 
 use crate::cx::{Answer, Cx};
-use crate::dtyp::{FileTime, mask};
+use crate::dtyp::mask;
+use crate::dtyp::time::file_time;
 use crate::durable::{self, Begun, Ticket};
 use crate::extra::Extra;
 use crate::facts;
@@ -254,7 +255,7 @@ async fn answer(
     };
     if let Some(since) = asked.maximal_access {
         let changed = dos.change_time(attr.ctime);
-        let is_known = since.is_some_and(|t| t != 0 && t == FileTime::of(changed).0);
+        let is_known = since.is_some_and(|t| t != 0 && t == file_time(changed).0);
         told.maximal_access = Some(if is_known {
             (Status::NONE_MAPPED.0, 0)
         } else {

@@ -9,7 +9,8 @@ use vfs::types::Time;
 
 use super::data::write;
 use super::info::{query, set, to};
-use crate::dtyp::{FileTime, mask};
+use crate::dtyp::mask;
+use crate::dtyp::time::file_time;
 use crate::fscc::file::{Basic, Class};
 use crate::fscc::set::Set;
 use crate::kit::{Client, Kit, doom};
@@ -176,10 +177,8 @@ async fn what_is_written_to_a_stream_shows_in_the_time_of_its_file() {
     let c = Kit::new().client();
     let stream = c.open("f:a").await;
     let file = c.open("f").await;
-    let old = Basic {
-        last_write: FileTime::of(Time { sec: 1_000_000_000, nsec: 0 }),
-        ..Basic::default()
-    };
+    let old =
+        Basic { last_write: file_time(Time { sec: 1_000_000_000, nsec: 0 }), ..Basic::default() };
     assert_eq!(set(&c, file, Set::Basic(old)).await, Status::SUCCESS);
     let last_write =
         async || Basic::parse(&query(&c, file, Class::Basic).await.unwrap()).unwrap().last_write;

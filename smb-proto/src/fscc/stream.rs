@@ -1,7 +1,9 @@
 //! FileStreamInformation (MS-FSCC section 2.4.49): the streams of a file.
 
-use super::{Chain, chained};
-use crate::wire::{Fields, Malformed, Parsed, put_utf16, utf16};
+use wire::{Parser, le_u32, le_u64, take};
+
+use super::{Chain, entries};
+use crate::parse::{Parsed, put_utf16, size, text};
 
 /// One stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,16 +35,14 @@ impl Stream {
 
     /// Reads a list.
     pub fn parse_list(bytes: &[u8]) -> Parsed<Vec<Self>> {
-        chained(bytes)
-            .map(|entry| {
-                let mut f = Fields::new(entry?, 4);
-                let len = usize::try_from(f.u32("StreamNameLength")?).unwrap_or(usize::MAX);
-                let (size, allocation) = (f.u64("StreamSize")?, f.u64("StreamAllocationSize")?);
-                let name = f.bytes(len, "StreamName")?;
-                let name = utf16(name).ok_or(Malformed("StreamName"))?;
-                Ok(Self { name, size, allocation })
-            })
-            .collect()
+        entries(bytes, |i| {
+            let (i, (len, bytes, allocation)) =
+                (le_u32("StreamNameLength"), le_u64("StreamSize"), le_u64("StreamAllocationSize"))
+                    .parse(i)?;
+            let (i, name) = take(size(len), "StreamName")(i)?;
+            let name = text(name, "StreamName")?;
+            Ok((i, Self { name, size: bytes, allocation }))
+        })
     }
 }
 

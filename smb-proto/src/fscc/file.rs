@@ -4,9 +4,10 @@
 //! status it gets when not all does, is in [`Class::fixed_len`] and [`fit`].
 
 use super::{attribute, fixed};
+use crate::NtStatus;
 use crate::dtyp::{FileTime, Sid};
-use crate::status::Status;
-use crate::wire::put_utf16;
+use crate::parse::put_utf16;
+use crate::smb2::create::access::{READ_ATTRIBUTES, READ_EA};
 
 macro_rules! classes {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $fixed:expr, $needs:expr;)*) => {
@@ -36,8 +37,6 @@ macro_rules! classes {
         }
     };
 }
-
-use crate::dtyp::mask::{READ_ATTRIBUTES, READ_EA};
 
 classes! {
     Basic = 4, Basic::LEN, READ_ATTRIBUTES;
@@ -72,12 +71,12 @@ impl Class {
 
 /// The status for a class that nobody is told (MS-SMB2 section 3.3.5.20.1, with what its appendix says of Windows): those that
 /// MS-FSCC section 2.4 knows for other uses are not supported, except for those that it knows for listings and for changes.
-pub fn refusal(class: u8) -> Status {
+pub fn refusal(class: u8) -> NtStatus {
     match class {
         9 | 26 | 29 | 32 | 33 | 41 | 43..=47 | 49 | 51 | 53 | 54 | 60 | 64 | 65 | 78..=81 => {
-            Status::NOT_SUPPORTED
+            NtStatus::NOT_SUPPORTED
         }
-        _ => Status::INVALID_INFO_CLASS,
+        _ => NtStatus::INVALID_INFO_CLASS,
     }
 }
 
@@ -230,7 +229,7 @@ fn put_name(out: &mut Vec<u8>, name: &str) {
 }
 
 /// The bytes of a class, whole. Streams and extended attributes have writers of their own.
-pub fn query(class: Class, facts: &Facts) -> Result<Vec<u8>, Status> {
+pub fn query(class: Class, facts: &Facts) -> Result<Vec<u8>, NtStatus> {
     let mut out = Vec::with_capacity(class.fixed_len());
     match class {
         Class::Basic => facts.basic.put(&mut out),
@@ -246,7 +245,7 @@ pub fn query(class: Class, facts: &Facts) -> Result<Vec<u8>, Status> {
         Class::All => facts.put_all(&mut out),
         Class::AlternateName => match &facts.short_name {
             Some(name) => put_name(&mut out, name),
-            None => return Err(Status::OBJECT_NAME_NOT_FOUND),
+            None => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
         },
         Class::Compression => {
             out.extend(facts.standard.end_of_file.to_le_bytes());
@@ -266,24 +265,28 @@ pub fn query(class: Class, facts: &Facts) -> Result<Vec<u8>, Status> {
         Class::Posix => facts.put_posix(&mut out),
         // A pipe answers these; a file on a disk does not (MS-FSA section 2.1.5.12).
         Class::Pipe | Class::PipeLocal | Class::PipeRemote => {
-            return Err(Status::INVALID_PARAMETER);
+            return Err(NtStatus::INVALID_PARAMETER);
         }
-        Class::Stream | Class::FullEa => return Err(Status::INTERNAL_ERROR),
+        Class::Stream | Class::FullEa => return Err(NtStatus::INTERNAL_ERROR),
     }
     Ok(out)
 }
 
 /// Cuts an answer to the client's buffer: a class of fixed size must fit whole (`INFO_LENGTH_MISMATCH`), one with a name behind it
 /// is cut with `BUFFER_OVERFLOW` (MS-SMB2 section 3.3.5.20.1).
-pub fn fit(mut bytes: Vec<u8>, fixed: usize, limit: usize) -> Result<(Status, Vec<u8>), Status> {
+pub fn fit(
+    mut bytes: Vec<u8>,
+    fixed: usize,
+    limit: usize,
+) -> Result<(NtStatus, Vec<u8>), NtStatus> {
     if limit < fixed {
-        return Err(Status::INFO_LENGTH_MISMATCH);
+        return Err(NtStatus::INFO_LENGTH_MISMATCH);
     }
     if bytes.len() <= limit {
-        return Ok((Status::SUCCESS, bytes));
+        return Ok((NtStatus::SUCCESS, bytes));
     }
     bytes.truncate(limit);
-    Ok((Status::BUFFER_OVERFLOW, bytes))
+    Ok((NtStatus::BUFFER_OVERFLOW, bytes))
 }
 
 /// Attributes as they are shown: NORMAL stands alone or not at all.
@@ -314,13 +317,13 @@ mod tests {
             assert_eq!(bytes.len(), want, "{class:?}");
             assert_eq!(Class::from_number(class.number()), Some(*class));
         }
-        assert_eq!(query(Class::AlternateName, &facts), Err(Status::OBJECT_NAME_NOT_FOUND));
+        assert_eq!(query(Class::AlternateName, &facts), Err(NtStatus::OBJECT_NAME_NOT_FOUND));
         assert_eq!(Class::from_number(1), None, "a class of directories");
         assert_eq!(
             (refusal(1), refusal(255)),
-            (Status::INVALID_INFO_CLASS, Status::INVALID_INFO_CLASS)
+            (NtStatus::INVALID_INFO_CLASS, NtStatus::INVALID_INFO_CLASS)
         );
-        assert_eq!((refusal(9), refusal(46)), (Status::NOT_SUPPORTED, Status::NOT_SUPPORTED));
+        assert_eq!((refusal(9), refusal(46)), (NtStatus::NOT_SUPPORTED, NtStatus::NOT_SUPPORTED));
     }
 
     #[test]
@@ -328,10 +331,10 @@ mod tests {
         let bytes =
             query(Class::All, &Facts { name: "\\abcdef".into(), ..Facts::default() }).unwrap();
         let fixed = Class::All.fixed_len();
-        assert_eq!(fit(bytes.clone(), fixed, fixed - 1), Err(Status::INFO_LENGTH_MISMATCH));
+        assert_eq!(fit(bytes.clone(), fixed, fixed - 1), Err(NtStatus::INFO_LENGTH_MISMATCH));
         let cut = fit(bytes.clone(), fixed, fixed).unwrap();
-        assert_eq!((cut.0, cut.1.len()), (Status::BUFFER_OVERFLOW, fixed));
-        assert_eq!(fit(bytes.clone(), fixed, 1024), Ok((Status::SUCCESS, bytes)));
+        assert_eq!((cut.0, cut.1.len()), (NtStatus::BUFFER_OVERFLOW, fixed));
+        assert_eq!(fit(bytes.clone(), fixed, 1024), Ok((NtStatus::SUCCESS, bytes)));
     }
 
     proptest! {

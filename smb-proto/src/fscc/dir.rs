@@ -1,9 +1,12 @@
 //! Directory entries, as QUERY_DIRECTORY answers them (MS-FSCC section 2.4, and level 100 of the POSIX extensions).
 
+use wire::{Parser, le_u32, le_u64, take};
+
 use super::attribute;
 use super::file::Facts;
-use crate::status::Status;
-use crate::wire::{Fields, Malformed, Parsed, put_utf16, utf16};
+use crate::NtStatus;
+use crate::dtyp::{FileTime, Sid};
+use crate::parse::{Parsed, put_utf16, size, text, whole};
 
 /// What an entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -168,59 +171,85 @@ impl Level {
 
     /// Reads name and facts of an entry, as our own client does. What a level does not say is zero.
     pub fn parse(self, entry: &[u8]) -> Parsed<(String, Facts)> {
-        let mut f = Fields::new(entry, 8);
-        let mut facts = Facts::default();
-        if self != Self::Names {
-            for t in [
-                &mut facts.basic.creation,
-                &mut facts.basic.last_access,
-                &mut facts.basic.last_write,
-                &mut facts.basic.change,
-            ] {
-                t.0 = f.u64("Time")?;
+        whole(entry, |i| {
+            let (i, _) = (le_u32("NextEntryOffset"), le_u32("FileIndex")).parse(i)?;
+            let mut facts = Facts::default();
+            let mut i = i;
+            if self != Self::Names {
+                i = parse_basics(i, &mut facts)?.0;
             }
-            facts.standard.end_of_file = f.u64("EndOfFile")?;
-            facts.standard.allocation = f.u64("AllocationSize")?;
-            facts.basic.attributes = f.u32("FileAttributes")?;
-        }
-        if self == Self::Posix {
-            facts.file_id = f.u64("Inode")?;
-            facts.posix.device = f.u32("DeviceId")?;
-            f.skip(4);
-            facts.posix.links = f.u32("HardLinks")?;
-            facts.reparse_tag = f.u32("ReparseTag")?;
-            facts.posix.mode = f.u32("Mode")?;
-            facts.posix.owner = crate::dtyp::sid::read(&mut f)?;
-            facts.posix.group = crate::dtyp::sid::read(&mut f)?;
-        }
-        let len = usize::try_from(f.u32("FileNameLength")?).unwrap_or(usize::MAX);
-        match self {
-            Self::IdBothDirectory => facts.file_id = Fields::new(entry, 96).u64("FileId")?,
-            Self::IdFullDirectory => facts.file_id = Fields::new(entry, 72).u64("FileId")?,
-            Self::IdExtdDirectory
-            | Self::Id64ExtdDirectory
-            | Self::Id64ExtdBothDirectory
-            | Self::IdAllExtdDirectory
-            | Self::IdAllExtdBothDirectory => {
-                facts.file_id = Fields::new(entry, 72).u64("FileId")?;
+            if self == Self::Posix {
+                i = parse_posix(i, &mut facts)?.0;
             }
-            _ => {}
+            let (i, len) = le_u32("FileNameLength")(i)?;
+            let (i, ()) = self.parse_rest(i, &mut facts)?;
+            let (i, name) = take(size(len), "FileName")(i)?;
+            Ok((i, (text(name, "FileName")?, facts)))
+        })
+    }
+
+    /// What stands between the length of the name and the name.
+    fn parse_rest<'a>(self, i: &'a [u8], facts: &mut Facts) -> wire::Parsed<'a, ()> {
+        const SHORT_NAME: usize = 26;
+        if !self.tells_ea_size() {
+            return Ok((i, ()));
         }
+        let (i, ea) = le_u32("EaSize")(i)?;
         let is_reparse = facts.basic.attributes & attribute::REPARSE_POINT != 0;
-        if self.tells_ea_size() && !is_reparse {
-            facts.ea_size = Fields::new(entry, 64).u32("EaSize")?;
+        if !is_reparse {
+            facts.ea_size = ea;
         }
-        if self != Self::Posix {
-            f = Fields::new(entry, self.fixed_len());
+        let before_id = match self {
+            Self::FullDirectory => 0,
+            Self::BothDirectory => SHORT_NAME,
+            Self::IdBothDirectory => SHORT_NAME + 2,
+            // Reserved, or ReparsePointTag.
+            _ => 4,
+        };
+        let (i, _) = take(before_id, "ShortName")(i)?;
+        if matches!(self, Self::FullDirectory | Self::BothDirectory) {
+            return Ok((i, ()));
         }
-        let name = utf16(f.bytes(len, "FileName")?).ok_or(Malformed("FileName"))?;
-        Ok((name, facts))
+        let (i, id) = le_u64("FileId")(i)?;
+        facts.file_id = id;
+        // The upper half of a number of 128 bits, or that number besides this one; a short name.
+        let more = match self {
+            Self::IdExtdDirectory => 8,
+            Self::Id64ExtdBothDirectory => SHORT_NAME,
+            Self::IdAllExtdDirectory => 16,
+            Self::IdAllExtdBothDirectory => 16 + SHORT_NAME,
+            _ => 0,
+        };
+        let (i, _) = take(more, "FileId128")(i)?;
+        Ok((i, ()))
     }
 }
 
+fn parse_basics<'a>(i: &'a [u8], facts: &mut Facts) -> wire::Parsed<'a, ()> {
+    let time = |name| le_u64(name).map(FileTime);
+    let (i, (creation, last_access, last_write, change)) =
+        (time("CreationTime"), time("LastAccessTime"), time("LastWriteTime"), time("ChangeTime"))
+            .parse(i)?;
+    let (i, (end_of_file, allocation, attributes)) =
+        (le_u64("EndOfFile"), le_u64("AllocationSize"), le_u32("FileAttributes")).parse(i)?;
+    facts.basic = super::file::Basic { creation, last_access, last_write, change, attributes };
+    (facts.standard.end_of_file, facts.standard.allocation) = (end_of_file, allocation);
+    Ok((i, ()))
+}
+
+fn parse_posix<'a>(i: &'a [u8], facts: &mut Facts) -> wire::Parsed<'a, ()> {
+    let (i, (id, device, _, links)) =
+        (le_u64("Inode"), le_u32("DeviceId"), le_u32("Zero"), le_u32("HardLinks")).parse(i)?;
+    let (i, (tag, mode, owner, group)) =
+        (le_u32("ReparseTag"), le_u32("Mode"), Sid::field, Sid::field).parse(i)?;
+    (facts.file_id, facts.reparse_tag) = (id, tag);
+    facts.posix = super::file::Posix { device, links, mode, owner, group };
+    Ok((i, ()))
+}
+
 /// The level of a request, or the status that Windows gives for others.
-pub fn level(class: u8) -> Result<Level, Status> {
-    Level::from_number(class).ok_or(Status::INVALID_INFO_CLASS)
+pub fn level(class: u8) -> Result<Level, NtStatus> {
+    Level::from_number(class).ok_or(NtStatus::INVALID_INFO_CLASS)
 }
 
 #[cfg(test)]
@@ -238,7 +267,7 @@ mod tests {
             assert_eq!(Level::from_number(level.number()), Some(level));
         }
         for none in [4, 50, 63, 82] {
-            assert_eq!(level(none), Err(Status::INVALID_INFO_CLASS));
+            assert_eq!(level(none), Err(NtStatus::INVALID_INFO_CLASS));
         }
     }
 

@@ -1,9 +1,9 @@
 //! Information about a volume (MS-FSCC section 2.5), and level 100 of the POSIX extensions.
 
 use super::fixed;
+use crate::NtStatus;
 use crate::dtyp::FileTime;
-use crate::status::Status;
-use crate::wire::put_utf16;
+use crate::parse::put_utf16;
 
 /// A class of information about a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,10 +56,10 @@ impl Class {
 
     /// The status for a class that is neither told nor taken: those that MS-FSCC section 2.5 knows for local use are not supported
     /// (MS-SMB2 sections 3.3.5.20.2 and 3.3.5.21.2).
-    pub fn refusal(n: u8) -> Status {
+    pub fn refusal(n: u8) -> NtStatus {
         match n {
-            2 | 9 | 10 => Status::NOT_SUPPORTED,
-            _ => Status::INVALID_INFO_CLASS,
+            2 | 9 | 10 => NtStatus::NOT_SUPPORTED,
+            _ => NtStatus::INVALID_INFO_CLASS,
         }
     }
 
@@ -165,7 +165,7 @@ pub struct Facts {
 }
 
 /// The bytes of a class, whole.
-pub fn query(class: Class, f: &Facts) -> Result<Vec<u8>, Status> {
+pub fn query(class: Class, f: &Facts) -> Result<Vec<u8>, NtStatus> {
     let sectors_per_unit = f.unit / SECTOR;
     let (total, free, available) = f.units;
     let mut out = Vec::with_capacity(class.fixed_len());

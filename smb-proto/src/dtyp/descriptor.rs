@@ -1,7 +1,9 @@
 //! Access control lists and security descriptors (MS-DTYP sections 2.4.4 to 2.4.6), in the self-relative form that travels.
 
-use super::{Sid, sid};
-use crate::wire::{Fields, Malformed, Parsed, range};
+use wire::{Parser, Rule, le_u8, le_u16, le_u32, reject, take, times};
+
+use super::Sid;
+use crate::parse::{Parsed, Rejected, constant, size, whole};
 
 /// Bits of [`SecurityDescriptor::control`] (MS-DTYP section 2.4.6).
 #[allow(missing_docs)] // The names are the specification's.
@@ -23,7 +25,27 @@ pub mod control {
     pub const SELF_RELATIVE: u16 = 0x8000;
 }
 
-pub use vfs::acl::{flag, kind};
+/// Types of entries that are understood (MS-DTYP section 2.4.4.1); others are carried as they came.
+#[allow(missing_docs)] // The names are the specification's.
+pub mod kind {
+    pub const ALLOWED: u8 = 0;
+    pub const DENIED: u8 = 1;
+    pub const AUDIT: u8 = 2;
+    pub const ALARM: u8 = 3;
+    pub const MANDATORY_LABEL: u8 = 0x11;
+}
+
+/// Flags of an entry (MS-DTYP section 2.4.4.1).
+#[allow(missing_docs)] // The names are the specification's.
+pub mod flag {
+    pub const OBJECT_INHERIT: u8 = 0x01;
+    pub const CONTAINER_INHERIT: u8 = 0x02;
+    pub const NO_PROPAGATE: u8 = 0x04;
+    pub const INHERIT_ONLY: u8 = 0x08;
+    pub const INHERITED: u8 = 0x10;
+    /// All that say what a directory passes on.
+    pub const PASSING_ON: u8 = OBJECT_INHERIT | CONTAINER_INHERIT | NO_PROPAGATE | INHERIT_ONLY;
+}
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,21 +92,21 @@ impl Ace {
         }
     }
 
-    fn read(f: &mut Fields<'_>) -> Parsed<Self> {
-        let (kind, flags) = (f.u8("AceType")?, f.u8("AceFlags")?);
-        let size = usize::from(f.u16("AceSize")?);
+    fn parse(start: &[u8]) -> wire::Parsed<'_, Self> {
+        let (size_place, (kind, flags)) = (le_u8("AceType"), le_u8("AceFlags")).parse(start)?;
+        let (i, size) = le_u16("AceSize")(size_place)?;
         if size < 4 || size % 4 != 0 {
-            return Err(Malformed("AceSize"));
+            return Err(reject("AceSize", Rule::Value, size_place));
         }
-        let body = f.bytes(size - 4, "Ace")?;
-        match kind {
+        let (i, body) = take(usize::from(size - 4), "Ace")(i)?;
+        let ace = match kind {
             kind::ALLOWED..=kind::ALARM | kind::MANDATORY_LABEL => {
-                let mut b = Fields::new(body, 0);
-                let mask = b.u32("Mask")?;
-                Ok(Self::Simple { kind, flags, mask, sid: sid::read(&mut b)? })
+                let (_, (mask, sid)) = (le_u32("Mask"), Sid::field).parse(body)?;
+                Self::Simple { kind, flags, mask, sid }
             }
-            _ => Ok(Self::Other { kind, flags, body: body.to_vec() }),
-        }
+            _ => Self::Other { kind, flags, body: body.to_vec() },
+        };
+        Ok((i, ace))
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -130,21 +152,27 @@ impl Acl {
 
     /// Reads the list at the start of `bytes`.
     pub fn parse(bytes: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::new(bytes, 0);
-        let revision = f.u8("AclRevision")?;
+        whole(bytes, Self::field)
+    }
+
+    fn field(start: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, (revision, _)) = (le_u8("AclRevision"), le_u8("Sbz1")).parse(start)?;
         if !(2..=4).contains(&revision) {
-            return Err(Malformed("AclRevision"));
+            return Err(reject("AclRevision", Rule::Value, start));
         }
-        f.skip(1);
-        let size = usize::from(f.u16("AclSize")?);
-        let count = f.u16("AceCount")?;
-        f.skip(2);
-        let rest = size.checked_sub(Self::HEADER).ok_or(Malformed("AclSize"))?;
-        let body = f.bytes(rest, "AclSize")?;
+        let size_place = i;
+        let (i, (size, count, _)) =
+            (le_u16("AclSize"), le_u16("AceCount"), le_u16("Sbz2")).parse(i)?;
+        let Some(rest) = usize::from(size).checked_sub(Self::HEADER) else {
+            return Err(reject("AclSize", Rule::Value, size_place));
+        };
+        if rest > i.len() {
+            return Err(reject("AclSize", Rule::OutOfBounds, size_place));
+        }
         // An entry has at least four bytes, so a count that lies ends at the bytes that are there.
-        let mut f = Fields::new(body, 0);
-        let aces = (0..count).map(|_| Ace::read(&mut f)).collect::<Parsed<_>>()?;
-        Ok(Self { revision, aces })
+        let (i, body) = take(rest, "AclSize")(i)?;
+        let (_, aces) = times(count.into(), Ace::parse)(body)?;
+        Ok((i, Self { revision, aces }))
     }
 
     /// Its bytes.
@@ -198,49 +226,30 @@ impl SecurityDescriptor {
 
     /// Reads one (MS-DTYP section 2.4.6).
     pub fn parse(bytes: &[u8]) -> Parsed<Self> {
-        if bytes.len() > Self::LEN_MAX {
-            return Err(Malformed("SecurityDescriptor"));
-        }
-        let mut f = Fields::new(bytes, 0);
-        if f.u8("Revision")? != 1 {
-            return Err(Malformed("Revision"));
-        }
-        f.skip(1);
-        let control = f.u16("Control")?;
-        if control & control::SELF_RELATIVE == 0 {
-            return Err(Malformed("Control"));
-        }
-        let mut at =
-            |field| f.u32(field).map(|o| (usize::try_from(o).unwrap_or(usize::MAX), field));
-        let (owner, group) = (at("OffsetOwner")?, at("OffsetGroup")?);
-        let (sacl, dacl) = (at("OffsetSacl")?, at("OffsetDacl")?);
-        fn part<'a>(
-            bytes: &'a [u8],
-            (at, field): (usize, &'static str),
-        ) -> Parsed<Option<&'a [u8]>> {
-            match at {
-                0 => Ok(None),
-                at if at < SecurityDescriptor::HEADER => Err(Malformed(field)),
-                at => {
-                    let left = bytes.len().checked_sub(at).ok_or(Malformed(field))?;
-                    range(bytes, at, left, field).map(Some)
-                }
+        whole(bytes, |start| {
+            if start.len() > Self::LEN_MAX {
+                let rule = Rule::OverLimit { max: Self::LEN_MAX };
+                return Err(reject("SecurityDescriptor", rule, start));
             }
-        }
-        let list = |bit: u16, place| match control & bit {
-            0 => Ok(None),
-            _ => part(bytes, place)?.map(Acl::parse).transpose(),
-        };
-        let sid = |place| {
-            let parsed = part(bytes, place)?.map(Sid::parse).transpose();
-            parsed.map_err(|bad| Malformed(bad.0))
-        };
-        Ok(Self {
-            control,
-            owner: sid(owner)?,
-            group: sid(group)?,
-            sacl: list(control::SACL_PRESENT, sacl)?,
-            dacl: list(control::DACL_PRESENT, dacl)?,
+            let (i, ()) = constant("Revision", le_u8("Revision"), 1)(start)?;
+            let (place, _) = le_u8("Sbz1")(i)?;
+            let (i, control) = le_u16("Control")(place)?;
+            if control & control::SELF_RELATIVE == 0 {
+                return Err(reject("Control", Rule::Value, place));
+            }
+            let (i, owner) = part(start, "OffsetOwner", i)?;
+            let (i, group) = part(start, "OffsetGroup", i)?;
+            let (i, sacl) = part(start, "OffsetSacl", i)?;
+            let (i, dacl) = part(start, "OffsetDacl", i)?;
+            let has = |bit: u16| control & bit != 0;
+            let value = Self {
+                control,
+                owner: owner.parse(true, Sid::field)?,
+                group: group.parse(true, Sid::field)?,
+                sacl: sacl.parse(has(control::SACL_PRESENT), Acl::field)?,
+                dacl: dacl.parse(has(control::DACL_PRESENT), Acl::field)?,
+            };
+            Ok((i, value))
         })
     }
 
@@ -271,10 +280,45 @@ impl SecurityDescriptor {
     }
 }
 
+/// A part of a descriptor by the offset that it has there.
+struct Part<'a> {
+    whole: &'a [u8],
+    at: usize,
+    field: &'static str,
+    place: &'a [u8],
+}
+
+fn part<'a>(whole: &'a [u8], field: &'static str, place: &'a [u8]) -> wire::Parsed<'a, Part<'a>> {
+    let (i, at) = le_u32(field)(place)?;
+    Ok((i, Part { whole, at: size(at), field, place }))
+}
+
+impl<'a> Part<'a> {
+    /// The part, behind the header; there is none at 0, or where the control word says so.
+    fn parse<T>(
+        self,
+        is_present: bool,
+        parser: impl Fn(&'a [u8]) -> wire::Parsed<'a, T>,
+    ) -> Result<Option<T>, Rejected<'a>> {
+        match self.at {
+            _ if !is_present => Ok(None),
+            0 => Ok(None),
+            at if at < SecurityDescriptor::HEADER => {
+                Err(reject(self.field, Rule::Value, self.place))
+            }
+            at => match self.whole.get(at..) {
+                Some(from) => parser(from).map(|(_, part)| Some(part)),
+                None => Err(reject(self.field, Rule::OutOfBounds, self.place)),
+            },
+        }
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::super::sid::tests::any_sid;
     use super::*;
+    use crate::smb2::test_kit::named;
     use proptest::prelude::*;
 
     fn any_ace() -> impl Strategy<Value = Ace> {
@@ -310,14 +354,14 @@ pub(crate) mod tests {
     #[test]
     fn hostile_lists_are_refused() {
         let acl = |bytes: &[u8]| Acl::parse(bytes);
-        assert_eq!(acl(&[2, 0, 7, 0, 0, 0, 0, 0]), Err(Malformed("AclSize")));
-        assert_eq!(acl(&[2, 0, 9, 0, 0, 0, 0, 0]), Err(Malformed("AclSize")));
-        assert_eq!(acl(&[9, 0, 8, 0, 0, 0, 0, 0]), Err(Malformed("AclRevision")));
-        assert_eq!(acl(&[2, 0, 8, 0, 0xff, 0xff, 0, 0]), Err(Malformed("AceType")));
+        assert_eq!(named(acl(&[2, 0, 7, 0, 0, 0, 0, 0])), Err("AclSize"));
+        assert_eq!(named(acl(&[2, 0, 9, 0, 0, 0, 0, 0])), Err("AclSize"));
+        assert_eq!(named(acl(&[9, 0, 8, 0, 0, 0, 0, 0])), Err("AclRevision"));
+        assert_eq!(named(acl(&[2, 0, 8, 0, 0xff, 0xff, 0, 0])), Err("AceType"));
         let odd = [2, 0, 16, 0, 1, 0, 0, 0, 5, 0, 6, 0, 0, 0, 0, 0];
-        assert_eq!(acl(&odd), Err(Malformed("AceSize")));
+        assert_eq!(named(acl(&odd)), Err("AceSize"));
         let short = [2, 0, 12, 0, 1, 0, 0, 0, 0, 0, 4, 0];
-        assert_eq!(acl(&short), Err(Malformed("Mask")));
+        assert_eq!(named(acl(&short)), Err("Mask"));
     }
 
     #[test]
@@ -326,13 +370,13 @@ pub(crate) mod tests {
             SecurityDescriptor { owner: Some(Sid::everyone()), ..Default::default() }.emit();
         assert!(SecurityDescriptor::parse(&d).is_ok());
         d[4] = 19;
-        assert_eq!(SecurityDescriptor::parse(&d), Err(Malformed("OffsetOwner")), "in the header");
+        assert_eq!(named(SecurityDescriptor::parse(&d)), Err("OffsetOwner"), "in the header");
         d[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert_eq!(SecurityDescriptor::parse(&d), Err(Malformed("OffsetOwner")));
+        assert_eq!(named(SecurityDescriptor::parse(&d)), Err("OffsetOwner"));
         d[3] = 0;
-        assert_eq!(SecurityDescriptor::parse(&d), Err(Malformed("Control")), "absolute form");
+        assert_eq!(named(SecurityDescriptor::parse(&d)), Err("Control"), "absolute form");
         let long = vec![1; SecurityDescriptor::LEN_MAX + 1];
-        assert_eq!(SecurityDescriptor::parse(&long), Err(Malformed("SecurityDescriptor")));
+        assert_eq!(named(SecurityDescriptor::parse(&long)), Err("SecurityDescriptor"));
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //! *Errors.* A buffer that is shorter than its class gets `STATUS_INFO_LENGTH_MISMATCH` (MS-SMB2 section 3.3.5.21.1); what stands
 //! in it and makes no sense, `STATUS_INVALID_PARAMETER`.
 
+use wire::{Parser, le_u8, le_u32, le_u64, take};
+
 use super::file::Basic;
-use crate::status::Status;
-use crate::wire::{Fields, put_utf16, range, utf16};
+use crate::NtStatus;
+use crate::parse::{put_utf16, size, utf16, whole};
 
 /// Flags of FileDispositionInformationEx (MS-FSCC section 2.4.12).
 #[allow(missing_docs)] // The names are the specification's.
@@ -64,22 +66,27 @@ pub enum Set {
 const NAME_FIXED: usize = 20;
 
 impl NewName {
-    fn parse(b: &[u8], ex: bool) -> Result<Self, Status> {
+    fn parse(b: &[u8], ex: bool) -> Result<Self, NtStatus> {
         if b.len() < NAME_FIXED {
-            return Err(Status::INFO_LENGTH_MISMATCH);
+            return Err(NtStatus::INFO_LENGTH_MISMATCH);
         }
-        let mut f = Fields::new(b, 0);
-        let flags = f.u32("Flags")?;
+        let (flags, root, name) = whole(b, |i| {
+            let (i, (flags, _, root, len)) = (
+                le_u32("Flags"),
+                le_u32("Reserved"),
+                le_u64("RootDirectory"),
+                le_u32("FileNameLength"),
+            )
+                .parse(i)?;
+            let (i, name) = take(size(len), "FileName")(i)?;
+            Ok((i, (flags, root, name)))
+        })?;
         let flags = if ex { flags } else { u32::from(flags & 0xff != 0) };
-        f.skip(4);
-        let root = f.u64("RootDirectory")?;
-        let len = usize::try_from(f.u32("FileNameLength")?).unwrap_or(usize::MAX);
         // MS-FSA section 2.1.5.15.12: whole characters, in the buffer, from the root of the share on.
-        let name = range(b, NAME_FIXED, len, "FileName")?;
-        if name.is_empty() || !len.is_multiple_of(2) || root != 0 {
-            return Err(Status::INVALID_PARAMETER);
+        if name.is_empty() || !name.len().is_multiple_of(2) || root != 0 {
+            return Err(NtStatus::INVALID_PARAMETER);
         }
-        let name = utf16(name).ok_or(Status::OBJECT_NAME_INVALID)?;
+        let name = utf16(name).ok_or(NtStatus::OBJECT_NAME_INVALID)?;
         Ok(Self { flags, root, name })
     }
 
@@ -99,13 +106,13 @@ impl NewName {
 
 impl Set {
     /// Reads the buffer of a class.
-    pub fn parse(class: u8, b: &[u8]) -> Result<Self, Status> {
-        let short = |_| Status::INFO_LENGTH_MISMATCH;
-        let word = || Fields::new(b, 0).u32("Flags").map_err(short);
-        let long = || Fields::new(b, 0).u64("Length").map_err(short);
+    pub fn parse(class: u8, b: &[u8]) -> Result<Self, NtStatus> {
+        let short = |_| NtStatus::INFO_LENGTH_MISMATCH;
+        let word = || whole(b, le_u32("Flags")).map_err(short);
+        let long = || whole(b, le_u64("Length")).map_err(short);
         // Lengths are signed on the wire.
         let length = || match long()? {
-            n if n > i64::MAX.cast_unsigned() => Err(Status::INVALID_PARAMETER),
+            n if n > i64::MAX.cast_unsigned() => Err(NtStatus::INVALID_PARAMETER),
             n => Ok(n),
         };
         Ok(match class {
@@ -113,7 +120,7 @@ impl Set {
             10 => Self::Rename(NewName::parse(b, false)?),
             11 => Self::Link(NewName::parse(b, false)?),
             13 => {
-                let delete = Fields::new(b, 0).u8("DeletePending").map_err(short)?;
+                let delete = whole(b, le_u8("DeletePending")).map_err(short)?;
                 Self::Disposition { flags: u32::from(delete != 0), ex: false }
             }
             14 => Self::Position(length()?),
@@ -123,17 +130,20 @@ impl Set {
             20 => Self::EndOfFile(length()?),
             39 => Self::ValidDataLength(length()?),
             40 => {
-                let len = usize::try_from(word()?).unwrap_or(usize::MAX);
-                let name = range(b, 4, len, "FileName").map_err(short)?;
-                Self::ShortName(utf16(name).ok_or(Status::OBJECT_NAME_INVALID)?)
+                let name = whole(b, |i| {
+                    let (i, len) = le_u32("FileNameLength")(i)?;
+                    take(size(len), "FileName")(i)
+                });
+                let name = name.map_err(short)?;
+                Self::ShortName(utf16(name).ok_or(NtStatus::OBJECT_NAME_INVALID)?)
             }
             64 => Self::Disposition { flags: word()?, ex: true },
             65 => Self::Rename(NewName::parse(b, true)?),
             72 => Self::Link(NewName::parse(b, true)?),
             // Quotas have a type of their own; the others Windows knows (MS-SMB2 section 3.3.5.21.1 and its note).
-            29 | 30 | 32 | 41 | 42 | 43 | 44 => return Err(Status::NOT_SUPPORTED),
+            29 | 30 | 32 | 41 | 42 | 43 | 44 => return Err(NtStatus::NOT_SUPPORTED),
             // Only asked for, never set; or not known at all.
-            _ => return Err(Status::INVALID_INFO_CLASS),
+            _ => return Err(NtStatus::INVALID_INFO_CLASS),
         })
     }
 
@@ -196,7 +206,7 @@ mod tests {
 
     #[test]
     fn hostile_buffers_are_refused() {
-        use Status as S;
+        use NtStatus as S;
         for class in [4, 10, 11, 13, 14, 16, 19, 20, 39, 40, 64, 65, 72] {
             assert_eq!(Set::parse(class, &[]), Err(S::INFO_LENGTH_MISMATCH), "{class}");
         }

@@ -1,7 +1,9 @@
 //! FILE_NOTIFY_INFORMATION (MS-FSCC section 2.7.1): what changed in a directory.
 
-use super::{Chain, chained};
-use crate::wire::{Fields, Malformed, Parsed, put_utf16, utf16};
+use wire::{Parser, known, le_u32, take};
+
+use super::{Chain, entries};
+use crate::parse::{Parsed, put_utf16, size, text};
 
 /// What happened (MS-FSCC section 2.7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,8 +21,8 @@ pub enum Action {
 }
 
 impl Action {
-    fn from_number(n: u32) -> Parsed<Self> {
-        Ok(match n {
+    fn from_number(n: u32) -> Option<Self> {
+        Some(match n {
             1 => Self::Added,
             2 => Self::Removed,
             3 => Self::Modified,
@@ -29,7 +31,7 @@ impl Action {
             6 => Self::AddedStream,
             7 => Self::RemovedStream,
             8 => Self::ModifiedStream,
-            _ => return Err(Malformed("Action")),
+            _ => return None,
         })
     }
 }
@@ -61,15 +63,12 @@ impl Change {
 
     /// Reads a list.
     pub fn parse_list(bytes: &[u8]) -> Parsed<Vec<Self>> {
-        chained(bytes)
-            .map(|entry| {
-                let mut f = Fields::new(entry?, 4);
-                let action = Action::from_number(f.u32("Action")?)?;
-                let len = usize::try_from(f.u32("FileNameLength")?).unwrap_or(usize::MAX);
-                let name = utf16(f.bytes(len, "FileName")?).ok_or(Malformed("FileName"))?;
-                Ok(Self { action, name })
-            })
-            .collect()
+        entries(bytes, |i| {
+            let action = known("Action", le_u32("Action"), Action::from_number);
+            let (i, (action, len)) = (action, le_u32("FileNameLength")).parse(i)?;
+            let (i, name) = take(size(len), "FileName")(i)?;
+            Ok((i, Self { action, name: text(name, "FileName")? }))
+        })
     }
 }
 

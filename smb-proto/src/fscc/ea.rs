@@ -1,7 +1,9 @@
 //! Extended attributes (MS-FSCC sections 2.4.15 and 2.4.16).
 
-use super::chained;
-use crate::wire::{Fields, Malformed, Parsed};
+use wire::{Parser, le_u8, le_u16, take};
+
+use super::entries;
+use crate::parse::{Parsed, constant};
 
 /// Bytes of the fixed part of FILE_FULL_EA_INFORMATION.
 const FIXED: usize = 8;
@@ -43,22 +45,17 @@ impl FullEa {
     /// Bytes of an entry beside its name and its value: the fixed part, and a zero behind the name.
     pub const FRAME: usize = FIXED + 1;
 
-    fn parse(entry: &[u8]) -> Parsed<Self> {
-        let mut f = Fields::new(entry, 4);
-        let flags = f.u8("Flags")?;
-        let name_len = usize::from(f.u8("EaNameLength")?);
-        let value_len = usize::from(f.u16("EaValueLength")?);
-        let name = f.bytes(name_len, "EaName")?.to_vec();
-        if f.u8("EaName")? != 0 {
-            return Err(Malformed("EaName"));
-        }
-        let value = f.bytes(value_len, "EaValue")?.to_vec();
-        Ok(Self { flags, name, value })
+    fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, (flags, name_len, value_len)) =
+            (le_u8("Flags"), le_u8("EaNameLength"), le_u16("EaValueLength")).parse(i)?;
+        let (i, name) = name(name_len, i)?;
+        let (i, value) = take(value_len.into(), "EaValue")(i)?;
+        Ok((i, Self { flags, name, value: value.to_vec() }))
     }
 
     /// Reads a list: FILE_FULL_EA_INFORMATION of a CREATE or SET_INFO.
     pub fn parse_list(bytes: &[u8]) -> Parsed<Vec<Self>> {
-        chained(bytes).map(|e| e.and_then(Self::parse)).collect()
+        entries(bytes, Self::parse)
     }
 
     /// A list, each entry at a multiple of 4.
@@ -73,17 +70,16 @@ impl FullEa {
 
 /// Names of attributes that a QUERY_INFO asks for: FILE_GET_EA_INFORMATION.
 pub fn parse_names(bytes: &[u8]) -> Parsed<Vec<Vec<u8>>> {
-    chained(bytes)
-        .map(|entry| {
-            let mut f = Fields::new(entry?, 4);
-            let len = usize::from(f.u8("EaNameLength")?);
-            let name = f.bytes(len, "EaName")?.to_vec();
-            if f.u8("EaName")? != 0 {
-                return Err(Malformed("EaName"));
-            }
-            Ok(name)
-        })
-        .collect()
+    entries(bytes, |i| {
+        let (i, len) = le_u8("EaNameLength")(i)?;
+        name(len, i)
+    })
+}
+
+/// A name of this length, and the zero behind it.
+fn name(len: u8, i: &[u8]) -> wire::Parsed<'_, Vec<u8>> {
+    let zero = constant("EaName", le_u8("EaName"), 0);
+    (take(len.into(), "EaName"), zero).map(|(name, ()): (&[u8], ())| name.to_vec()).parse(i)
 }
 
 /// The list of names, as our own client asks.
@@ -101,6 +97,7 @@ pub fn emit_names(names: &[&[u8]]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::smb2::test_kit::named;
     use proptest::prelude::*;
 
     #[test]
@@ -112,14 +109,14 @@ mod tests {
         let bad = |at: usize, to: u8, field| {
             let mut b = good.clone();
             b[at] = to;
-            assert_eq!(FullEa::parse_list(&b), Err(Malformed(field)));
+            assert_eq!(named(FullEa::parse_list(&b)), Err(field));
         };
         bad(5, 200, "EaName");
         bad(5, 4, "EaName");
         bad(7, 1, "EaValue");
         bad(0, 200, "NextEntryOffset");
         assert!(is_name(b"user") && !is_name(b"") && !is_name(b"a:b") && !is_name(b"a\n"));
-        assert_eq!(parse_names(&[0, 0, 0, 0, 9, b'x', 0]), Err(Malformed("EaName")));
+        assert_eq!(named(parse_names(&[0, 0, 0, 0, 9, b'x', 0])), Err("EaName"));
     }
 
     proptest! {

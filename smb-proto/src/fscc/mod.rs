@@ -4,15 +4,17 @@
 //! is for Windows. Classes that repeat (directory entries, streams, extended attributes, change notices) have a writer that fills a
 //! buffer up to the client's limit and chains the entries, and an iterator that reads them back.
 //!
-//! *Errors.* [`Malformed`](crate::wire::Malformed) names the field.
+//! *Errors.* [`wire::Fault`], whose offset counts from the start of the buffer.
 
-use crate::wire::{Fields, Malformed, Parsed, range};
+use wire::{Rule, bytes, decode, le_u8, le_u16, le_u32, le_u64, reject, take};
+
+use crate::dtyp::FileTime;
+use crate::parse::{Parsed, size, whole};
 
 pub mod dir;
 pub mod ea;
 pub mod file;
 pub mod notify;
-pub mod pattern;
 pub mod set;
 pub mod stream;
 pub mod volume;
@@ -40,17 +42,17 @@ pub mod attribute {
 
 /// One field of a fixed structure.
 pub(crate) trait Field: Sized {
-    /// Reads it.
-    fn read(f: &mut Fields<'_>, name: &'static str) -> Parsed<Self>;
+    /// Reads the field of this name.
+    fn field<'a>(name: &'static str, input: &'a [u8]) -> wire::Parsed<'a, Self>;
     /// Appends it.
     fn put(&self, out: &mut Vec<u8>);
 }
 
 macro_rules! fields {
-    ($($type:ident)*) => {$(
+    ($($type:ident $leaf:ident)*) => {$(
         impl Field for $type {
-            fn read(f: &mut Fields<'_>, name: &'static str) -> Parsed<Self> {
-                f.$type(name)
+            fn field<'a>(name: &'static str, input: &'a [u8]) -> wire::Parsed<'a, Self> {
+                $leaf(name)(input)
             }
             fn put(&self, out: &mut Vec<u8>) {
                 out.extend(self.to_le_bytes());
@@ -58,11 +60,12 @@ macro_rules! fields {
         }
     )*};
 }
-fields!(u8 u16 u32 u64);
+fields!(u8 le_u8 u16 le_u16 u32 le_u32 u64 le_u64);
 
-impl Field for crate::dtyp::FileTime {
-    fn read(f: &mut Fields<'_>, name: &'static str) -> Parsed<Self> {
-        f.u64(name).map(Self)
+impl Field for FileTime {
+    fn field<'a>(name: &'static str, input: &'a [u8]) -> wire::Parsed<'a, Self> {
+        let (rest, ticks) = le_u64(name)(input)?;
+        Ok((rest, Self(ticks)))
     }
     fn put(&self, out: &mut Vec<u8>) {
         out.extend(self.0.to_le_bytes());
@@ -70,8 +73,8 @@ impl Field for crate::dtyp::FileTime {
 }
 
 impl<const N: usize> Field for [u8; N] {
-    fn read(f: &mut Fields<'_>, name: &'static str) -> Parsed<Self> {
-        f.array(name)
+    fn field<'a>(name: &'static str, input: &'a [u8]) -> wire::Parsed<'a, Self> {
+        bytes(name)(input)
     }
     fn put(&self, out: &mut Vec<u8>) {
         out.extend(self);
@@ -89,11 +92,13 @@ macro_rules! fixed {
             /// Bytes on the wire.
             pub const LEN: usize = $len;
             /// Reads it from the start of `bytes`.
-            pub fn parse(bytes: &[u8]) -> $crate::wire::Parsed<Self> {
-                let mut f = $crate::wire::Fields::new(bytes, 0);
-                let out = Self { $($field: $crate::fscc::Field::read(&mut f, $wire)?,)* };
-                $(f.bytes($pad, "Reserved")?;)?
-                Ok(out)
+            pub fn parse(bytes: &[u8]) -> $crate::parse::Parsed<Self> {
+                $crate::parse::whole(bytes, Self::field)
+            }
+            fn field(i: &[u8]) -> wire::Parsed<'_, Self> {
+                $(let (i, $field) = $crate::fscc::Field::field($wire, i)?;)*
+                $(let (i, _) = wire::take($pad, "Reserved")(i)?;)?
+                Ok((i, Self { $($field,)* }))
             }
             /// Appends it.
             pub fn put(&self, out: &mut Vec<u8>) {
@@ -181,38 +186,64 @@ impl Chain {
 /// The entries of a chain, each from its own start to the start of the next, or to the end. Stops with an error at an
 /// offset that leads nowhere; as every step goes forward, it always ends.
 pub fn chained(bytes: &[u8]) -> impl Iterator<Item = Parsed<&[u8]>> {
-    let mut rest = (!bytes.is_empty()).then_some(bytes);
+    let mut rest = bytes;
     std::iter::from_fn(move || {
-        let here = rest.take()?;
-        let next = match Fields::new(here, 0).u32("NextEntryOffset") {
-            Ok(next) => usize::try_from(next).unwrap_or(usize::MAX),
-            Err(e) => return Some(Err(e)),
-        };
-        if next == 0 {
-            return Some(Ok(here));
+        if rest.is_empty() {
+            return None;
         }
-        if next < 4 || next >= here.len() {
-            return Some(Err(Malformed("NextEntryOffset")));
+        let found = decode(rest, entry);
+        rest = found.as_ref().map_or(&[], |(behind, _)| behind);
+        Some(found.map(|(_, this)| this).map_err(|why| why.at(bytes)))
+    })
+}
+
+/// The first entry, and those behind it.
+fn entry(i: &[u8]) -> wire::Parsed<'_, &[u8]> {
+    let (_, next) = le_u32("NextEntryOffset")(i)?;
+    match size(next) {
+        0 => Ok((&[], i)),
+        next if next < 4 || next >= i.len() => Err(reject("NextEntryOffset", Rule::OutOfBounds, i)),
+        next => {
+            let (rest, this) = take(next, "NextEntryOffset")(i)?;
+            Ok((rest, this))
         }
-        rest = here.get(next..);
-        Some(range(here, 0, next, "NextEntryOffset"))
+    }
+}
+
+/// All entries of a chain, each read behind its `NextEntryOffset`.
+pub(crate) fn entries<'a, T>(
+    bytes: &'a [u8],
+    each: impl Fn(&'a [u8]) -> wire::Parsed<'a, T>,
+) -> Parsed<Vec<T>> {
+    whole(bytes, |mut rest| {
+        let mut all = Vec::new();
+        while !rest.is_empty() {
+            let (behind, this) = entry(rest)?;
+            let (this, _) = take(4, "NextEntryOffset")(this)?;
+            all.push(each(this)?.1);
+            rest = behind;
+        }
+        Ok((rest, all))
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::smb2::test_kit::named;
     use proptest::prelude::*;
 
     #[test]
     fn a_chain_that_leads_nowhere_ends() {
-        let all = |bytes: &[u8]| chained(bytes).collect::<Parsed<Vec<_>>>().map(|v| v.len());
+        let all = |bytes: &[u8]| {
+            named(chained(bytes).collect::<Parsed<Vec<_>>>().map(|entries| entries.len()))
+        };
         assert_eq!(all(&[]), Ok(0));
         assert_eq!(all(&[0; 4]), Ok(1));
-        assert_eq!(all(&[0; 3]), Err(Malformed("NextEntryOffset")));
-        assert_eq!(all(&[4, 0, 0, 0]), Err(Malformed("NextEntryOffset")));
-        assert_eq!(all(&[1, 0, 0, 0, 0, 0, 0, 0]), Err(Malformed("NextEntryOffset")));
-        assert_eq!(all(&[0xff, 0xff, 0xff, 0xff, 0]), Err(Malformed("NextEntryOffset")));
+        assert_eq!(all(&[0; 3]), Err("NextEntryOffset"));
+        assert_eq!(all(&[4, 0, 0, 0]), Err("NextEntryOffset"));
+        assert_eq!(all(&[1, 0, 0, 0, 0, 0, 0, 0]), Err("NextEntryOffset"));
+        assert_eq!(all(&[0xff, 0xff, 0xff, 0xff, 0]), Err("NextEntryOffset"));
     }
 
     proptest! {

@@ -1,0 +1,11 @@
+//! Values of MS-DTYP that several formats share: times, security identifiers, security descriptors.
+//!
+//! *Errors.* [`wire::Fault`]. Nothing here takes memory by a number that a peer sent, only by bytes that are there.
+
+pub mod descriptor;
+pub mod sid;
+pub mod time;
+
+pub use descriptor::{Ace, Acl, SecurityDescriptor};
+pub use sid::Sid;
+pub use time::FileTime;

@@ -1,0 +1,323 @@
+//! Security identifiers (MS-DTYP section 2.4.2).
+
+use std::fmt;
+use std::str::FromStr;
+
+use wire::{bytes, known, le_u8, le_u32, times};
+
+use crate::parse::{Parsed, constant, whole};
+
+/// The part of an identifier that does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadSid(pub &'static str);
+
+impl fmt::Display for BadSid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no security identifier: {}", self.0)
+    }
+}
+
+impl std::error::Error for BadSid {}
+
+/// A security identifier: an authority of 48 bits and up to 15 numbers below it.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sid {
+    authority: u64,
+    subs: Box<[u32]>,
+}
+
+impl Sid {
+    /// Most numbers below the authority.
+    pub const SUBS_MAX: usize = 15;
+    /// Most bytes.
+    pub const LEN_MAX: usize = 8 + 4 * Self::SUBS_MAX;
+
+    /// Of an authority and the numbers below it; `None` when there are too many or the authority has over 48 bits.
+    pub fn new(authority: u64, subs: &[u32]) -> Option<Self> {
+        (subs.len() <= Self::SUBS_MAX && authority >> 48 == 0)
+            .then(|| Self { authority, subs: subs.into() })
+    }
+
+    fn fixed(authority: u64, subs: &[u32]) -> Self {
+        Self { authority, subs: subs.into() }
+    }
+
+    /// S-1-1-0
+    pub fn everyone() -> Self {
+        Self::fixed(1, &[0])
+    }
+    /// S-1-3-0: replaced by the owner when an entry is inherited.
+    pub fn creator_owner() -> Self {
+        Self::fixed(3, &[0])
+    }
+    /// S-1-3-1: replaced by the primary group when an entry is inherited.
+    pub fn creator_group() -> Self {
+        Self::fixed(3, &[1])
+    }
+    /// S-1-3-4: whoever owns the object; takes the owner's implicit rights away.
+    pub fn owner_rights() -> Self {
+        Self::fixed(3, &[4])
+    }
+    /// S-1-5-2
+    pub fn network() -> Self {
+        Self::fixed(5, &[2])
+    }
+    /// S-1-5-7
+    pub fn anonymous() -> Self {
+        Self::fixed(5, &[7])
+    }
+    /// S-1-5-11
+    pub fn authenticated_users() -> Self {
+        Self::fixed(5, &[11])
+    }
+    /// S-1-5-18: the operating system.
+    pub fn system() -> Self {
+        Self::fixed(5, &[18])
+    }
+    /// S-1-5-32-544
+    pub fn administrators() -> Self {
+        Self::fixed(5, &[32, 544])
+    }
+    /// S-1-22-1-UID: a user of a Unix host that has no SID of another kind.
+    pub fn unix_user(uid: u32) -> Self {
+        Self::fixed(22, &[1, uid])
+    }
+    /// S-1-22-2-GID
+    pub fn unix_group(gid: u32) -> Self {
+        Self::fixed(22, &[2, gid])
+    }
+    /// S-1-5-88-3-MODE: says the mode bits of a file to clients that do not know the POSIX extensions.
+    pub fn unix_mode(mode: u32) -> Self {
+        Self::fixed(5, &[88, 3, mode])
+    }
+
+    /// The uid of an S-1-22-1 or S-1-5-88-1 identifier.
+    pub fn as_unix_user(&self) -> Option<u32> {
+        match (self.authority, &*self.subs) {
+            (22, [1, uid]) | (5, [88, 1, uid]) => Some(*uid),
+            _ => None,
+        }
+    }
+
+    /// The gid of an S-1-22-2 or S-1-5-88-2 identifier.
+    pub fn as_unix_group(&self) -> Option<u32> {
+        match (self.authority, &*self.subs) {
+            (22, [2, gid]) | (5, [88, 2, gid]) => Some(*gid),
+            _ => None,
+        }
+    }
+
+    /// The mode bits of an S-1-5-88-3 identifier.
+    pub fn as_unix_mode(&self) -> Option<u32> {
+        match (self.authority, &*self.subs) {
+            (5, [88, 3, mode]) => Some(*mode),
+            _ => None,
+        }
+    }
+
+    /// One more number below this one.
+    pub fn child(&self, sub: u32) -> Option<Self> {
+        let mut subs = self.subs.to_vec();
+        subs.push(sub);
+        Self::new(self.authority, &subs)
+    }
+
+    /// The last number (the RID of a domain's account) and what stands before it.
+    pub fn split(&self) -> Option<(Self, u32)> {
+        let (last, rest) = self.subs.split_last()?;
+        Some((Self::fixed(self.authority, rest), *last))
+    }
+
+    /// The authority: 48 bits.
+    pub fn authority(&self) -> u64 {
+        self.authority
+    }
+
+    /// The numbers below the authority.
+    pub fn subs(&self) -> &[u32] {
+        &self.subs
+    }
+
+    /// Bytes on the wire.
+    pub fn wire_len(&self) -> usize {
+        8 + 4 * self.subs.len()
+    }
+
+    /// Reads one from the start of `bytes`, and nothing behind it (MS-DTYP section 2.4.2.2).
+    pub fn parse(bytes: &[u8]) -> Parsed<Self> {
+        whole(bytes, Self::field)
+    }
+
+    /// Reads one where a message has come to.
+    ///
+    /// # Errors
+    ///
+    /// The field that breaks a rule.
+    pub fn field(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, ()) = constant("Revision", le_u8("Revision"), 1)(i)?;
+        let few = |n: u8| Some(usize::from(n)).filter(|n| *n <= Self::SUBS_MAX);
+        let (i, count) = known("SubAuthorityCount", le_u8("SubAuthorityCount"), few)(i)?;
+        let (i, authority) = bytes::<6>("IdentifierAuthority")(i)?;
+        let (i, subs) = times(count, le_u32("SubAuthority"))(i)?;
+        let authority = authority.iter().fold(0, |a, b| a << 8 | u64::from(*b));
+        Ok((i, Self { authority, subs: subs.into() }))
+    }
+
+    /// Appends it.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        // Invariant: `SUBS_MAX` fits a byte.
+        #[allow(clippy::cast_possible_truncation)]
+        out.extend([1, self.subs.len() as u8]);
+        out.extend(&self.authority.to_be_bytes()[2..]);
+        out.extend(self.subs.iter().flat_map(|s| s.to_le_bytes()));
+    }
+
+    /// Its bytes.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.wire_len());
+        self.put(&mut out);
+        out
+    }
+}
+
+impl fmt::Display for Sid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // An authority beyond 32 bits is written in hexadecimal (MS-DTYP section 2.4.2.1).
+        if self.authority >> 32 == 0 {
+            write!(f, "S-1-{}", self.authority)?;
+        } else {
+            write!(f, "S-1-{:#014x}", self.authority)?;
+        }
+        self.subs.iter().try_for_each(|s| write!(f, "-{s}"))
+    }
+}
+
+impl fmt::Debug for Sid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Sid {
+    type Err = BadSid;
+
+    fn from_str(text: &str) -> Result<Self, BadSid> {
+        let rest = text.strip_prefix("S-1-").or_else(|| text.strip_prefix("s-1-"));
+        let mut parts = rest.ok_or(BadSid("Revision"))?.split('-');
+        let authority = parts.next().ok_or(BadSid("IdentifierAuthority"))?;
+        let authority = match authority.strip_prefix("0x") {
+            Some(hex) if hex.len() == 12 => u64::from_str_radix(hex, 16),
+            _ => authority.parse::<u32>().map(u64::from),
+        };
+        let authority = authority.map_err(|_| BadSid("IdentifierAuthority"))?;
+        let subs: Vec<u32> = parts
+            .map(|p| p.parse().map_err(|_| BadSid("SubAuthority")))
+            .collect::<Result<_, _>>()?;
+        Self::new(authority, &subs).ok_or(BadSid("SubAuthorityCount"))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Any identifier.
+    pub(crate) fn any_sid() -> impl Strategy<Value = Sid> {
+        (0..1_u64 << 48, proptest::collection::vec(any::<u32>(), 0..=15))
+            .prop_map(|(a, s)| Sid::new(a, &s).unwrap())
+    }
+
+    #[test]
+    fn known_identifiers() {
+        let s: Sid = "S-1-5-32-544".parse().unwrap();
+        assert_eq!(s, Sid::administrators());
+        assert_eq!(s.subs(), [32, 544]);
+        assert_eq!(s.emit(), [1, 2, 0, 0, 0, 0, 0, 5, 32, 0, 0, 0, 0x20, 2, 0, 0]);
+        assert_eq!("S-1-22-1-1000".parse::<Sid>().unwrap().as_unix_user(), Some(1000));
+        assert_eq!("S-1-5-88-3-33188".parse::<Sid>().unwrap().as_unix_mode(), Some(0o100_644));
+    }
+
+    #[test]
+    fn what_is_no_identifier_is_named() {
+        let said = |bytes: &[u8]| Sid::parse(bytes).map_err(|fault| fault.to_string());
+        assert_eq!(said(&[2, 0, 0, 0, 0, 0, 0, 0]), Err("Revision invalid at 0".into()));
+        assert_eq!(said(&[1, 16, 0, 0, 0, 0, 0, 0]), Err("SubAuthorityCount invalid at 1".into()));
+        assert_eq!(said(&[1, 1, 0, 0, 0, 0, 0, 0, 9]), Err("SubAuthority truncated at 8".into()));
+        for bad in ["", "S-1", "S-1-", "S-1-x", "S-2-5", "S-1-5-4294967296", "S-1-0x1-1"] {
+            assert!(bad.parse::<Sid>().is_err(), "{bad}");
+        }
+        let long = "S-1-5".to_owned() + &"-1".repeat(16);
+        assert_eq!(long.parse::<Sid>(), Err(BadSid("SubAuthorityCount")));
+    }
+
+    #[test]
+    fn the_longest_identifier_has_fifteen_numbers() {
+        let longest = Sid::new(5, &[u32::MAX; 15]).unwrap();
+        assert_eq!((longest.wire_len(), Sid::LEN_MAX), (68, 68));
+        assert_eq!(Sid::new(5, &[0; 16]), None);
+        assert!(Sid::new((1 << 48) - 1, &[]).is_some());
+        assert_eq!(Sid::new(1 << 48, &[]), None);
+    }
+
+    /// MS-DTYP section 2.4.2.1.
+    #[test]
+    fn an_authority_beyond_32_bits_is_written_in_hexadecimal() {
+        for (authority, text) in [
+            (5, "S-1-5-21"),
+            (0xffff_ffff, "S-1-4294967295-21"),
+            (0x1_0000_0000, "S-1-0x000100000000-21"),
+            (0xffff_ffff_ffff, "S-1-0xffffffffffff-21"),
+        ] {
+            let sid = Sid::new(authority, &[21]).unwrap();
+            assert_eq!((sid.to_string(), format!("{sid:?}")), (text.into(), text.into()));
+            assert_eq!(text.parse(), Ok(sid));
+        }
+    }
+
+    #[test]
+    fn an_account_is_its_domain_and_a_number() {
+        let domain = Sid::new(5, &[21, 7]).unwrap();
+        let account: Sid = "S-1-5-21-7-500".parse().unwrap();
+        assert_eq!(domain.child(500), Some(account.clone()));
+        assert_eq!(account.split(), Some((domain, 500)));
+        assert_eq!(Sid::new(5, &[]).unwrap().split(), None);
+        assert_eq!(Sid::new(5, &[1; 15]).unwrap().child(1), None);
+    }
+
+    #[test]
+    fn a_number_of_unix_is_read_from_its_own_authority_alone() {
+        for (text, user, group, mode) in [
+            ("S-1-22-1-7", Some(7), None, None),
+            ("S-1-22-2-7", None, Some(7), None),
+            ("S-1-5-88-1-7", Some(7), None, None),
+            ("S-1-5-88-2-7", None, Some(7), None),
+            ("S-1-5-88-3-7", None, None, Some(7)),
+            ("S-1-22-3-7", None, None, None),
+            ("S-1-5-1-7", None, None, None),
+            ("S-1-22-88-1-7", None, None, None),
+        ] {
+            let sid: Sid = text.parse().unwrap();
+            let found = (sid.as_unix_user(), sid.as_unix_group(), sid.as_unix_mode());
+            assert_eq!(found, (user, group, mode), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_says_which_part_does_not_fit() {
+        let error = "S-1-5-x".parse::<Sid>().unwrap_err();
+        assert_eq!(error.to_string(), "no security identifier: SubAuthority");
+    }
+
+    proptest! {
+        #[test]
+        fn identifiers_round_trip(sid in any_sid(), more: Vec<u8>) {
+            let bytes = sid.emit();
+            prop_assert_eq!(bytes.len(), sid.wire_len());
+            prop_assert_eq!(Sid::parse(&bytes).unwrap(), sid.clone());
+            prop_assert_eq!(sid.to_string().parse::<Sid>().unwrap(), sid.clone());
+            let longer = [&bytes[..], &more].concat();
+            prop_assert_eq!(Sid::field(&longer), Ok((&more[..], sid)));
+        }
+    }
+}
