@@ -174,6 +174,9 @@ fn kubernetes_runs_it_without_root_and_without_a_writable_root() {
         assert_eq!(security["readOnlyRootFilesystem"], true, "{file}");
         assert_eq!(security["allowPrivilegeEscalation"], false, "{file}");
         assert_eq!(security["capabilities"]["drop"][0], "ALL", "{file}");
+        // It would have none of them: who is not root gets only ambient ones (capabilities(7)), which Kubernetes does not set.
+        assert!(security["capabilities"]["add"].is_null(), "{file}");
+        assert_eq!(read(file).contains("LimitMEMLOCK=infinity"), rdma, "{file}: locked memory");
         let ports: BTreeSet<u64> = container["ports"]
             .as_sequence()
             .unwrap()
