@@ -18,6 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
+use crate::admin::reloads;
 use crate::control::{Control, Desk, Drained, Order, adding};
 use crate::logs;
 use crate::manager::Manager;
@@ -124,6 +125,7 @@ async fn reload(running: &mut Running, load: &Load, manager: &Manager) -> Result
         Ok(Err(faults)) => Err(Refusal::Faults(faults)),
         Err(e) => Err(Refusal::Failed(e.to_string())),
     };
+    reloads::note(done.is_ok());
     match &done {
         Ok(changes) => tracing::info!("{}", one_line(changes)),
         Err(refusal) => tracing::error!("the configuration stays as it was: {}", one_line(refusal)),

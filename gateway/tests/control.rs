@@ -194,6 +194,15 @@ fn a_reload_says_what_changed_and_a_bad_file_says_what_is_wrong_and_changes_noth
     daemon.is_told("READY=1");
     null(&mut stream);
     daemon.is_told("WATCHDOG=1");
+    // Two came into force; a fault, and twice what needs a restart, were refused.
+    let seen: serde_json::Value =
+        serde_json::from_str(&out(&daemon.order(&["status", "--json"]))).unwrap();
+    let reloads = &seen["reloads"];
+    assert_eq!((&reloads["done"], &reloads["refused"]), (&2.into(), &3.into()), "{reloads}");
+    assert!(
+        reloads["last_refused"] == true && reloads["last_done"].as_u64() > Some(0),
+        "{reloads}"
+    );
     daemon.signal("-TERM");
     daemon.is_told("STOPPING=1");
     let (code, log) = daemon.end();

@@ -134,6 +134,11 @@ async fn whoever_is_refused_is_in_status_in_the_log_and_counted() {
         });
         assert!(is_logged, "{rule} {user} {share} in\n{log}");
     }
+    let logons = |outcome: &str| {
+        let series = format!("headgate_smb_logons_total{{outcome=\"{outcome}\"}} ");
+        metrics.lines().find_map(|l| l.strip_prefix(&series)).unwrap().parse::<u64>().unwrap()
+    };
+    assert!(logons("user") >= 5 && logons("refused") == 2, "{metrics}");
     assert_eq!(row(&seen, "share-clients", "uid 65534", "closed").count, 3, "merged");
     assert!(seen.refused.is_sorted_by(|a, b| a.last >= b.last), "the newest is first");
     assert!(!seen.violations.contains_key("smb-logon") && seen.refusals["logon"] == 2);

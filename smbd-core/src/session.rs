@@ -306,6 +306,32 @@ pub struct Sessions {
     /// Those whose users have logged on: at most [`SESSIONS_MAX`]. How many are still logging on is bounded by
     /// [`crate::logons`].
     logged_on: AtomicUsize,
+    /// How logons ended.
+    pub logons: LogonCounts,
+}
+
+/// How logons ended so far, those that bind a connection to a session among them.
+#[derive(Debug, Default)]
+pub struct LogonCounts {
+    /// Of a user, with a password or a ticket.
+    pub user: AtomicU64,
+    /// As a guest.
+    pub guest: AtomicU64,
+    /// Without a name.
+    pub anonymous: AtomicU64,
+    /// Refused.
+    pub refused: AtomicU64,
+}
+
+impl LogonCounts {
+    pub(crate) fn granted(&self, kind: Kind) {
+        let counter = match kind {
+            Kind::User => &self.user,
+            Kind::Guest => &self.guest,
+            Kind::Anonymous => &self.anonymous,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Sessions {

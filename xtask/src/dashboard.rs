@@ -32,6 +32,9 @@ pub(crate) fn tier() -> Result<Tally> {
     let target = format!("nfs://{at}/data?mountport={}", at.port());
     let over = AtomicBool::new(false);
     let mut tally = Tally::default();
+    let promtool = programs.join("promtool").display().to_string();
+    let alarms = output(&[&promtool, "check", "rules", "deploy/prometheus-alerts.yaml"]);
+    tally.count("dashboard/alarms", alarms.map(drop));
     thread::scope(|scope| {
         // Until the last answer, however late Prometheus is ready.
         scope.spawn(|| {

@@ -11,12 +11,13 @@ use rdma_transport::{count, refused};
 use recovery::{Store, StoreTrouble};
 use vfs::namespace::Namespace;
 
+use super::process::ProcessStatus;
 use super::snapshot::{
     LossStatus, Nfs4Status, PoolStatus, SmbStatus, Snapshot, Source, StateStatus, StoreStatus,
     SyncStatus,
 };
 use super::usage::{self, Spaces};
-use super::{operations, rules};
+use super::{operations, reloads, rules};
 use crate::admission::Admission;
 use crate::attempts::Attempts;
 use crate::doors::{Served, Service};
@@ -76,6 +77,7 @@ impl Daemon {
             lapsed_states: census.lapsed_states as u64,
             unstruck: census.unstruck as u64,
             reply_bytes: census.reply_bytes as u64,
+            sessions: census.sessions as u64,
             expired: read(&c.expired),
             evicted: read(&c.evicted),
             moved: read(&c.moved),
@@ -85,8 +87,13 @@ impl Daemon {
 
     fn smb(&self) -> SmbStatus {
         let core = self.smb.core();
+        let logons = &core.sessions.logons;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         SmbStatus {
             sessions: core.sessions.count() as u64,
+            logons: read(&logons.user),
+            guest_logons: read(&logons.guest) + read(&logons.anonymous),
+            refused_logons: read(&logons.refused),
             opens: core.opens.count() as u64,
             waiting: core.opens.count_of(0) as u64,
         }
@@ -176,6 +183,8 @@ impl Source for Daemon {
             uptime_seconds: self.connections.uptime_seconds(),
             shares: usage::shares(&self.namespace, &self.spaces, &sessions),
             users: usage::users(&sessions),
+            process: ProcessStatus::own(),
+            reloads: reloads::seen(),
             connections: self.connections.list(port, &self.attempts),
             connections_max: self.admission.connections_max() as u64,
             connections_refused: self.admission.refusals(),

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
@@ -13,10 +14,11 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use rdma_transport::meter::Histogram;
 
 use super::operations::OperationStatus;
 use super::rules::{self, LIMITS};
-use super::snapshot::{ConnectionStatus, Moved, PoolStatus, Snapshot};
+use super::snapshot::{ConnectionStatus, Moved, PoolStatus, Protocol, Snapshot};
 use super::usage::Space;
 use super::why::Reason;
 
@@ -40,10 +42,15 @@ pub struct Metric {
 /// Values with those of the labels, in their order.
 type Many = Vec<(Vec<String>, u64)>;
 
+/// How long something took, with the values of labels.
+type Latencies = Vec<(Vec<String>, Histogram)>;
+
 enum Values {
     Gauge(fn(&Snapshot) -> Many),
     Counter(fn(&Snapshot) -> Many),
-    Latency,
+    /// Of thousandths of a second; the metric is in seconds.
+    Milliseconds(fn(&Snapshot) -> Option<u64>),
+    Latency(fn(&Snapshot) -> Latencies),
 }
 
 impl Metric {
@@ -51,24 +58,47 @@ impl Metric {
     pub fn kind(&self) -> &'static str {
         match self.values {
             Values::Gauge(_) => "gauge",
-            Values::Counter(_) => "counter",
-            Values::Latency => "histogram",
+            Values::Counter(_) | Values::Milliseconds(_) => "counter",
+            Values::Latency(_) => "histogram",
         }
     }
 
     /// The names of its series, as queries use them.
     pub fn series(&self) -> Vec<String> {
-        let name = format!("{PREFIX}_{}", self.name);
+        let of_process = PROCESS.iter().any(|m| m.name == self.name);
+        let name = format!("{}_{}", if of_process { PROCESS_PREFIX } else { PREFIX }, self.name);
         match self.values {
             Values::Gauge(_) => vec![name],
-            Values::Counter(_) => vec![format!("{name}_total")],
-            Values::Latency => ["bucket", "count", "sum"].map(|s| format!("{name}_{s}")).into(),
+            Values::Counter(_) | Values::Milliseconds(_) => vec![format!("{name}_total")],
+            Values::Latency(_) => ["bucket", "count", "sum"].map(|s| format!("{name}_{s}")).into(),
         }
     }
 }
 
 const WAY: &[&str] = &["protocol", "transport"];
-const OPERATION: &[&str] = &["share", "protocol", "transport", "operation"];
+const OPERATION: &[&str] = &["protocol", "transport", "operation"];
+const OF_SHARE: &[&str] = &["share", "operation"];
+
+/// Operations of NFS whose latency is told each by itself; that of the others is told together, as [`OTHER`]. So clients that ask
+/// for everything there is make no more series than these, of [`LATENCY_OCTAVES`] each.
+const MEASURED: [&str; 15] = [
+    "READ",
+    "WRITE",
+    "COMMIT",
+    "GETATTR",
+    "SETATTR",
+    "LOOKUP",
+    "ACCESS",
+    "OPEN",
+    "CLOSE",
+    "CREATE",
+    "REMOVE",
+    "RENAME",
+    "READDIR",
+    "READDIRPLUS",
+    "LOCK",
+];
+const OTHER: &str = "other";
 
 /// Every metric there is.
 pub static TABLE: &[Metric] = &[
@@ -210,20 +240,44 @@ pub static TABLE: &[Metric] = &[
         name: "operation_seconds",
         labels: OPERATION,
         help: "How long operations took from their arrival to their answer, waits for other clients included; its `_count` \
-               is how many there were",
-        values: Values::Latency,
+               is how many there were. Rare ones of NFS are together as `other`",
+        values: Values::Latency(|s| latencies(s, by_operation)),
+    },
+    Metric {
+        name: "share_operation_seconds",
+        labels: OF_SHARE,
+        help: "The same of each share: `read`, `write` and `other`",
+        values: Values::Latency(|s| latencies(s, by_share)),
+    },
+    Metric {
+        name: "share_operation_errors",
+        labels: OF_SHARE,
+        help: "Of these, answered with an error",
+        values: Values::Counter(|s| summed(s, by_share, |o| o.errors)),
+    },
+    Metric {
+        name: "share_operation_bytes",
+        labels: OF_SHARE,
+        help: "Bytes of file data that they read or wrote",
+        values: Values::Counter(|s| summed(s, by_share, |o| o.bytes)),
+    },
+    Metric {
+        name: "operations",
+        labels: OPERATION,
+        help: "Operations that were answered, each by its own name",
+        values: Values::Counter(|s| summed(s, by_name, |o| o.count)),
     },
     Metric {
         name: "operation_errors",
         labels: OPERATION,
         help: "Operations that were answered with an error, a file that is not there among them",
-        values: Values::Counter(|s| operations(s, |o| o.errors)),
+        values: Values::Counter(|s| summed(s, by_name, |o| o.errors)),
     },
     Metric {
         name: "operation_bytes",
         labels: OPERATION,
         help: "Bytes of file data that operations read or wrote",
-        values: Values::Counter(|s| operations(s, |o| o.bytes)),
+        values: Values::Counter(|s| summed(s, by_name, |o| o.bytes)),
     },
     Metric {
         name: "held_files",
@@ -282,6 +336,12 @@ pub static TABLE: &[Metric] = &[
         values: Values::Gauge(|s| one(s.nfs4.lapsed_states)),
     },
     Metric {
+        name: "nfs4_sessions",
+        labels: &[],
+        help: "Sessions of NFSv4.1 and 4.2",
+        values: Values::Gauge(|s| one(s.nfs4.sessions)),
+    },
+    Metric {
         name: "nfs4_reply_bytes",
         labels: &[],
         help: "Memory set aside for the replies that sessions of NFSv4 keep, of an eighth of `memory`",
@@ -292,6 +352,34 @@ pub static TABLE: &[Metric] = &[
         labels: &[],
         help: "Sessions of SMB, those included whose logon is not finished",
         values: Values::Gauge(|s| one(s.smb.sessions)),
+    },
+    Metric {
+        name: "smb_logons",
+        labels: &["outcome"],
+        help: "Logons by SMB: of a user, of a guest or without a name, and refused; a connection that joins a session logs on, too",
+        values: Values::Counter(|s| {
+            let (smb, n) = (&s.smb, |outcome: &str, n| (vec![outcome.to_owned()], n));
+            vec![
+                n("user", smb.logons),
+                n("guest", smb.guest_logons),
+                n("refused", smb.refused_logons),
+            ]
+        }),
+    },
+    Metric {
+        name: "reloads",
+        labels: &["outcome"],
+        help: "Reloads of the configuration: done, or refused, which changes nothing",
+        values: Values::Counter(|s| {
+            let n = [("done", s.reloads.done), ("refused", s.reloads.refused)];
+            n.map(|(outcome, n)| (vec![outcome.to_owned()], n)).into()
+        }),
+    },
+    Metric {
+        name: "reload_refused",
+        labels: &[],
+        help: "1 when the last reload was refused: the file says something else than what is in force",
+        values: Values::Gauge(|s| one(s.reloads.last_refused.into())),
     },
     Metric {
         name: "smb_opens",
@@ -367,6 +455,59 @@ pub static TABLE: &[Metric] = &[
     },
 ];
 
+/// In front of the names of [`PROCESS`].
+pub const PROCESS_PREFIX: &str = "process";
+
+/// What this process uses, by the names that Prometheus' clients share.
+pub static PROCESS: &[Metric] = &[
+    Metric {
+        name: "cpu_seconds",
+        labels: &[],
+        help: "Seconds of processor time, user's and system's",
+        values: Values::Milliseconds(|s| s.process.cpu_milliseconds),
+    },
+    Metric {
+        name: "resident_memory_bytes",
+        labels: &[],
+        help: "Bytes of memory that are resident",
+        values: Values::Gauge(|s| some(s.process.resident_bytes)),
+    },
+    Metric {
+        name: "virtual_memory_bytes",
+        labels: &[],
+        help: "Bytes of address space",
+        values: Values::Gauge(|s| some(s.process.virtual_bytes)),
+    },
+    Metric {
+        name: "open_fds",
+        labels: &[],
+        help: "Descriptors that are open",
+        values: Values::Gauge(|s| some(s.process.open_fds)),
+    },
+    Metric {
+        name: "max_fds",
+        labels: &[],
+        help: "Descriptors that may be open",
+        values: Values::Gauge(|s| some(s.process.max_fds)),
+    },
+    Metric {
+        name: "threads",
+        labels: &[],
+        help: "Threads",
+        values: Values::Gauge(|s| some(s.process.threads)),
+    },
+    Metric {
+        name: "start_time_seconds",
+        labels: &[],
+        help: "When the process began, in seconds since 1970-01-01 00:00 UTC",
+        values: Values::Gauge(|s| some(s.process.start_seconds)),
+    },
+];
+
+fn some(value: Option<u64>) -> Many {
+    value.into_iter().map(|value| (Vec::new(), value)).collect()
+}
+
 fn one(value: u64) -> Many {
     vec![(Vec::new(), value)]
 }
@@ -437,12 +578,46 @@ fn paths(s: &Snapshot) -> Many {
     s.moved.iter().flat_map(of_way).collect()
 }
 
-fn labels(o: &OperationStatus) -> Vec<String> {
-    vec![o.share.clone(), o.protocol.name().to_owned(), o.transport.clone(), o.operation.clone()]
+/// The labels by which an operation is counted; `None`: it is not.
+type Labels = fn(&OperationStatus) -> Option<Vec<String>>;
+
+fn by_name(o: &OperationStatus) -> Option<Vec<String>> {
+    Some(vec![o.protocol.name().to_owned(), o.transport.clone(), o.operation.clone()])
 }
 
-fn operations(s: &Snapshot, of: fn(&OperationStatus) -> u64) -> Many {
-    s.operations.iter().map(|o| (labels(o), of(o))).collect()
+fn by_operation(o: &OperationStatus) -> Option<Vec<String>> {
+    let is_rare = o.protocol == Protocol::Nfs && !MEASURED.contains(&o.operation.as_str());
+    let operation = if is_rare { OTHER } else { &o.operation };
+    Some(vec![o.protocol.name().to_owned(), o.transport.clone(), operation.to_owned()])
+}
+
+fn by_share(o: &OperationStatus) -> Option<Vec<String>> {
+    let kind = match o.operation.as_str() {
+        "READ" | "READ_PLUS" => "read",
+        "WRITE" => "write",
+        _ => OTHER,
+    };
+    (!o.share.is_empty()).then(|| vec![o.share.clone(), kind.to_owned()])
+}
+
+fn summed(s: &Snapshot, by: Labels, of: fn(&OperationStatus) -> u64) -> Many {
+    let mut sums: BTreeMap<Vec<String>, u64> = BTreeMap::new();
+    for o in &s.operations {
+        if let Some(labels) = by(o) {
+            *sums.entry(labels).or_default() += of(o);
+        }
+    }
+    sums.into_iter().collect()
+}
+
+fn latencies(s: &Snapshot, by: Labels) -> Latencies {
+    let mut sums: BTreeMap<Vec<String>, Histogram> = BTreeMap::new();
+    for o in &s.operations {
+        if let Some(labels) = by(o) {
+            sums.entry(labels).or_default().add(&o.histogram());
+        }
+    }
+    sums.into_iter().collect()
 }
 
 fn conflicts(s: &Snapshot) -> Many {
@@ -469,27 +644,35 @@ fn spaces(s: &Snapshot, of: fn(&Space) -> u64) -> Many {
 
 /// The text.
 pub fn encode(snapshot: Snapshot) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix(PREFIX);
-    registry.register_collector(Box::new(Scrape(snapshot)));
-    let mut out = String::new();
-    text::encode(&mut out, &registry)?;
+    let (snapshot, mut out) = (Arc::new(snapshot), String::new());
+    for (prefix, table) in [(PREFIX, TABLE), (PROCESS_PREFIX, PROCESS)] {
+        let mut registry = Registry::with_prefix(prefix);
+        registry.register_collector(Box::new(Scrape(snapshot.clone(), table)));
+        text::encode_registry(&mut out, &registry)?;
+    }
+    text::encode_eof(&mut out)?;
     Ok(out)
 }
 
-#[derive(Debug)]
-struct Scrape(Snapshot);
+struct Scrape(Arc<Snapshot>, &'static [Metric]);
+
+impl fmt::Debug for Scrape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scrape({} metrics)", self.1.len())
+    }
+}
 
 impl Collector for Scrape {
     fn encode(&self, mut e: DescriptorEncoder<'_>) -> fmt::Result {
-        TABLE.iter().try_for_each(|metric| encode_one(&mut e, metric, &self.0))
+        self.1.iter().try_for_each(|metric| encode_one(&mut e, metric, &self.0))
     }
 }
 
 fn encode_one(e: &mut DescriptorEncoder<'_>, metric: &Metric, s: &Snapshot) -> fmt::Result {
     let kind = match metric.values {
         Values::Gauge(_) => MetricType::Gauge,
-        Values::Counter(_) => MetricType::Counter,
-        Values::Latency => MetricType::Histogram,
+        Values::Counter(_) | Values::Milliseconds(_) => MetricType::Counter,
+        Values::Latency(_) => MetricType::Histogram,
     };
     let mut out = e.encode_descriptor(metric.name, metric.help, None, kind)?;
     let write = |out: MetricEncoder<'_>, value: u64| match kind {
@@ -503,8 +686,13 @@ fn encode_one(e: &mut DescriptorEncoder<'_>, metric: &Metric, s: &Snapshot) -> f
         Values::Gauge(of) | Values::Counter(of) => of(s).iter().try_for_each(|(labels, value)| {
             write(out.encode_family(&pairs(metric, labels).as_slice())?, *value)
         }),
-        Values::Latency => s.operations.iter().try_for_each(|o| {
-            histogram(&mut out.encode_family(&pairs(metric, &labels(o)).as_slice())?, o)
+        #[allow(clippy::cast_precision_loss)]
+        // Exact for some hundred thousand years of processors.
+        Values::Milliseconds(of) => {
+            of(s).map_or(Ok(()), |n| ConstCounter::new(n as f64 / 1000.0).encode(out))
+        }
+        Values::Latency(of) => of(s).iter().try_for_each(|(labels, took)| {
+            histogram(&mut out.encode_family(&pairs(metric, labels).as_slice())?, took)
         }),
     }
 }
@@ -514,8 +702,7 @@ fn pairs<'a>(metric: &Metric, values: &'a [String]) -> Vec<(&'static str, &'a st
     metric.labels.iter().copied().zip(values.iter().map(String::as_str)).collect()
 }
 
-fn histogram(e: &mut MetricEncoder<'_>, o: &OperationStatus) -> fmt::Result {
-    let took = o.histogram();
+fn histogram(e: &mut MetricEncoder<'_>, took: &Histogram) -> fmt::Result {
     let count = took.count();
     let mut buckets = Vec::with_capacity(LATENCY_OCTAVES.len() + 1);
     let mut before = 0;
@@ -540,15 +727,18 @@ mod tests {
             "# Metrics\n\n<!-- Made by `HEADGATE_WRITE_DOCS=1 cargo test -p gateway` from gateway/src/admin/metrics.rs. -->\n\n\
              `http://ADMIN/metrics` answers in the text format of Prometheus. These names stay as they are; what a \
              new version counts \
-             besides gets a new name. `share` is empty for operations that belong to none (a logon, NULL). Of NFSv4, SEQUENCE \
+             besides gets a new name. Of NFSv4, SEQUENCE \
              and what only sets the file handle count as part of the operation behind them, unless they fail; `transport` is \
              `tcp` or the RDMA provider (`iwarp`, `verbs`). [`deploy/grafana.json`](../deploy/grafana.json) is a \
-             dashboard of them.\n\n\
+             dashboard of them, [`deploy/prometheus-alerts.yaml`](../deploy/prometheus-alerts.yaml) rules for alarms.\n\n\
+             How many series there are is bounded: what is told of each share is `read`, `write` and `other`, and latency of each \
+             operation is told for the usual ones. Twenty shares whose clients do everything there is by every transport make \
+             fewer than 5000.\n\n\
              Rates of the last minutes and latency: `sum by (operation) (rate(headgate_operation_seconds_count[5m]))` and \
              `histogram_quantile(0.99, sum by (le, operation) (rate(headgate_operation_seconds_bucket[5m])))`.\n\n\
              | metric | kind | labels | what it says |\n|---|---|---|---|\n",
         );
-        for m in TABLE {
+        for m in TABLE.iter().chain(PROCESS) {
             let labels: Vec<String> = m.labels.iter().map(|l| format!("`{l}`")).collect();
             let series: Vec<String> = m.series().iter().map(|s| format!("`{s}`")).collect();
             let (kind, labels) = (m.kind(), labels.join(", "));
@@ -645,15 +835,128 @@ mod tests {
             "headgate_nlm_total{event=\"granted\"} 4",
             "headgate_limits_met_total{limit=\"opens-of-session\"} 3",
             "headgate_violations_total{rule=\"smb-signature\"} 1",
-            "headgate_operation_errors_total{share=\"data\",protocol=\"smb\",transport=\"tcp\",operation=\"READ\"} 1",
+            "headgate_operation_errors_total{protocol=\"smb\",transport=\"tcp\",operation=\"READ\"} 1",
+            "headgate_operations_total{protocol=\"smb\",transport=\"tcp\",operation=\"READ\"} 10",
+            "headgate_share_operation_errors_total{share=\"data\",operation=\"read\"} 1",
+            "headgate_share_operation_bytes_total{share=\"data\",operation=\"read\"} 40960",
+            "headgate_smb_logons_total{outcome=\"refused\"} 12",
+            "headgate_reloads_total{outcome=\"done\"} 2",
+            "headgate_reload_refused 1",
+            "process_cpu_seconds_total 1.25",
+            "process_open_fds 33",
+            "process_start_time_seconds 1700000000",
             "# EOF",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
         }
-        let read = "share=\"data\",protocol=\"smb\",transport=\"tcp\",operation=\"READ\"";
+        let read = "protocol=\"smb\",transport=\"tcp\",operation=\"READ\"";
         for (end, within) in [("0.000064", 9), ("+Inf", 10)] {
             let line = format!("headgate_operation_seconds_bucket{{le=\"{end}\",{read}}} {within}");
             assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+        }
+    }
+
+    /// Every metric that a text names exists; how many it names.
+    fn exist(text: &str) -> usize {
+        let known: Vec<String> = TABLE.iter().chain(PROCESS).flat_map(Metric::series).collect();
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let is_ours = |w: &&str| w.starts_with("headgate_") || w.starts_with("process_");
+        let asked: Vec<&str> = words.filter(is_ours).collect();
+        for word in &asked {
+            assert!(known.iter().any(|k| k == word), "there is no metric {word}");
+        }
+        asked.len()
+    }
+
+    #[test]
+    fn the_alarms_ask_for_metrics_that_exist_and_say_what_to_do() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/prometheus-alerts.yaml");
+        let text = std::fs::read_to_string(path).unwrap();
+        let rules: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();
+        let groups = rules["groups"].as_sequence().unwrap();
+        let rules: Vec<_> = groups.iter().flat_map(|g| g["rules"].as_sequence().unwrap()).collect();
+        assert!(rules.len() >= 12);
+        // What stands in an encoded snapshot, labels and all: an alarm on a series that is never there would never ring.
+        let encoded = encode(testing::snapshot()).unwrap();
+        for rule in rules {
+            let (name, expr) = (rule["alert"].as_str().unwrap(), rule["expr"].as_str().unwrap());
+            assert!(exist(expr) > 0 || expr.starts_with("up"), "{name}");
+            for key in ["summary", "description"] {
+                assert!(rule["annotations"][key].as_str().is_some_and(|t| t.len() > 10), "{name}");
+            }
+            let severity = rule["labels"]["severity"].as_str();
+            assert!(
+                matches!(severity, Some("critical" | "warning" | "info")),
+                "{name}: {severity:?}"
+            );
+            for (series, label) in selectors(expr) {
+                let of = encoded.lines().filter(|l| l.starts_with(&format!("{series}{{")));
+                let mut of = of.peekable();
+                assert!(
+                    of.peek().is_some() && of.all(|l| l.contains(&format!("{label}="))),
+                    "{name}: {series}"
+                );
+            }
+        }
+    }
+
+    /// Names of metrics of an expression that are followed by a selector, and the first label of that.
+    fn selectors(expr: &str) -> Vec<(&str, &str)> {
+        expr.match_indices('{')
+            .filter_map(|(at, _)| {
+                let begin = expr[..at].rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+                let label = expr[at + 1..].split(['=', '!']).next()?;
+                Some((&expr[begin.map_or(0, |b| b + 1)..at], label))
+            })
+            // Of those Prometheus says by itself whose they are.
+            .filter(|(_, label)| *label != "job")
+            .collect()
+    }
+
+    #[test]
+    fn twenty_shares_whose_clients_do_everything_stay_below_five_thousand_series() {
+        let mut snapshot = testing::snapshot();
+        let one = snapshot.operations.remove(0);
+        let nfs: std::collections::BTreeSet<&str> =
+            (0..=u8::MAX).map(nfsrdma::operation::name).collect();
+        let smb: std::collections::BTreeSet<&str> =
+            (0..=u8::MAX).map(smb_proto::smb2::Command::name_of).collect();
+        assert!(nfs.len() > 70 && smb.len() >= 19, "{} {}", nfs.len(), smb.len());
+        let shares: Vec<String> = (0..20).map(|n| format!("share{n}")).collect();
+        let empty = String::new();
+        for share in shares.iter().chain([&empty]) {
+            for transport in ["tcp", "iwarp", "verbs"] {
+                for (protocol, names) in [(Protocol::Nfs, &nfs), (Protocol::Smb, &smb)] {
+                    snapshot.operations.extend(names.iter().map(|name| OperationStatus {
+                        share: share.clone(),
+                        transport: transport.into(),
+                        protocol,
+                        operation: (*name).into(),
+                        ..one.clone()
+                    }));
+                }
+            }
+        }
+        let (ways, total) =
+            (["nfs/tcp", "nfs/iwarp", "nfs/verbs", "smb/tcp", "smb/iwarp", "smb/verbs"], &one);
+        snapshot.opened = ways.map(|way| (way.to_owned(), total.count)).into();
+        snapshot.moved = ways.map(|way| (way.to_owned(), Moved::default())).into();
+        snapshot.shares = shares
+            .iter()
+            .map(|name| crate::admin::usage::ShareStatus {
+                name: name.clone(),
+                space: Some(Space::default()),
+                ..Default::default()
+            })
+            .collect();
+        let text = encode(snapshot).unwrap();
+        let series = text.lines().filter(|l| !l.starts_with('#')).count();
+        assert!(series < 5000, "{series} series");
+        for line in [
+            "headgate_share_operation_seconds_count{share=\"share7\",operation=\"read\"} 90",
+            "headgate_operation_seconds_count{protocol=\"nfs\",transport=\"tcp\",operation=\"READ\"} 210",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}");
         }
     }
 
@@ -663,14 +966,8 @@ mod tests {
         let dashboard = std::fs::read_to_string(path).unwrap();
         let json: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
         assert!(json["panels"].as_array().is_some_and(|p| p.len() >= 10));
-        let known: Vec<String> = TABLE.iter().flat_map(Metric::series).collect();
+        assert!(exist(&dashboard) > 20);
         let labels: Vec<&str> = TABLE.iter().flat_map(|m| m.labels).copied().collect();
-        let words = dashboard.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-        let asked: Vec<&str> = words.filter(|w| w.starts_with("headgate_")).collect();
-        assert!(asked.len() > 20);
-        for word in asked {
-            assert!(known.iter().any(|k| k == word), "the dashboard asks for {word}");
-        }
         for part in dashboard.split("by (").skip(1) {
             let list = part.split(')').next().unwrap_or_default();
             for label in list.split(',').map(str::trim) {

@@ -20,6 +20,8 @@ pub mod logins;
 pub mod metrics;
 pub mod operations;
 mod page;
+pub mod process;
+pub mod reloads;
 mod rules;
 pub mod show;
 pub mod snapshot;

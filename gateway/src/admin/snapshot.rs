@@ -10,6 +10,8 @@ use rdma_transport::refused::Row;
 use serde::{Deserialize, Serialize};
 
 use super::operations::OperationStatus;
+use super::process::ProcessStatus;
+use super::reloads::ReloadStatus;
 use super::usage::{ShareStatus, UserStatus};
 use super::why::{Story, WhyNot};
 
@@ -220,6 +222,9 @@ pub struct Nfs4Status {
     pub unstruck: u64,
     /// Bytes set aside for the replies that sessions keep.
     pub reply_bytes: u64,
+    /// Sessions of versions 4.1 and 4.2.
+    #[serde(default)]
+    pub sessions: u64,
     /// Ended because they were silent for too long.
     pub expired: u64,
     /// Silent ones that ended early, to make room or because of what they kept.
@@ -235,6 +240,15 @@ pub struct Nfs4Status {
 pub struct SmbStatus {
     /// Sessions, those included whose logon is not finished.
     pub sessions: u64,
+    /// Logons that a user's password (or ticket) granted, so far.
+    #[serde(default)]
+    pub logons: u64,
+    /// Logons as a guest, and without a name.
+    #[serde(default)]
+    pub guest_logons: u64,
+    /// Logons that were refused.
+    #[serde(default)]
+    pub refused_logons: u64,
     /// Opens of files, folders and pipes.
     pub opens: u64,
     /// Of those, durable ones whose client has lost its connection and may come back for them.
@@ -341,6 +355,12 @@ pub struct Snapshot {
     /// What is served.
     #[serde(default)]
     pub shares: Vec<ShareStatus>,
+    /// What the process uses of its host.
+    #[serde(default)]
+    pub process: ProcessStatus,
+    /// How reloads of the configuration went.
+    #[serde(default)]
+    pub reloads: ReloadStatus,
     /// Who is logged on by SMB.
     #[serde(default)]
     pub users: Vec<UserStatus>,

@@ -1,6 +1,8 @@
 //! For the tests of this folder.
 
 use super::operations::OperationStatus;
+use super::process::ProcessStatus;
+use super::reloads::ReloadStatus;
 use super::snapshot::{
     ConnectionStatus, LossStatus, Moved, Nfs4Status, PoolStatus, Protocol, RefusedStatus,
     SmbStatus, Snapshot, StateStatus, StoreStatus, SyncStatus,
@@ -102,7 +104,24 @@ pub(crate) fn snapshot() -> Snapshot {
         }],
         state: StateStatus { nodes: 5, ..StateStatus::default() },
         nfs4: Nfs4Status { clients: 3, lapsed: 1, lapsed_states: 7, ..Nfs4Status::default() },
-        smb: SmbStatus { sessions: 2, opens: 6, waiting: 1 },
+        smb: SmbStatus {
+            sessions: 2,
+            logons: 5,
+            guest_logons: 1,
+            refused_logons: 12,
+            opens: 6,
+            waiting: 1,
+        },
+        process: ProcessStatus {
+            cpu_milliseconds: Some(1250),
+            resident_bytes: Some(5 << 20),
+            virtual_bytes: Some(9 << 20),
+            open_fds: Some(33),
+            max_fds: Some(1024),
+            threads: Some(7),
+            start_seconds: Some(1_700_000_000),
+        },
+        reloads: ReloadStatus { done: 2, refused: 1, last_refused: true, last_done: 1_700_000_100 },
         callbacks: [("CB_RECALL/answered".to_owned(), 2)].into(),
         nlm: [("granted".to_owned(), 4)].into(),
         pool: vec![PoolStatus { buffer_bytes: 4096, used: 1, max: 10, waiting: 0 }],

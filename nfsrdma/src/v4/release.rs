@@ -65,6 +65,8 @@ pub struct Census {
     pub unstruck: usize,
     /// Bytes that are set aside for the replies that sessions keep.
     pub reply_bytes: usize,
+    /// Sessions of versions 4.1 and 4.2.
+    pub sessions: usize,
 }
 
 /// A round over what is to be struck: another may begin when this one is dropped, however it ends.
@@ -488,6 +490,7 @@ impl Clients {
             unstruck: self.by_id.iter().filter(|c| is_ended(c)).count()
                 + self.striking.absent().len(),
             reply_bytes: self.replies.used(),
+            sessions: self.sessions.len(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! SESSION_SETUP (MS-SMB2 section 3.3.5.5): a new session, a user who shows again who it is, a session's further connection.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rdma_transport::channel::Facts;
 use rdma_transport::refused::{self, Refused};
@@ -257,6 +258,7 @@ async fn refused(cx: &Cx, logon: &Logon, why: &Refusal) -> Status {
         peer = %cx.conn.info.peer, user, reason = why.reason(), wrong_in_a_minute = wrong,
         "logon refused"
     );
+    cx.server.sessions.logons.refused.fetch_add(1, Ordering::Relaxed);
     Rule::from(why).note(&cx.conn, user, "");
     // Who fails to show again who it is loses the session, as with Windows; who fails to bind one changes nothing.
     if logon.purpose != Purpose::Bind {
@@ -318,6 +320,7 @@ async fn done(
     if purpose == Purpose::New && previous != 0 && previous != session.id {
         end_previous(cx, &session, previous).await;
     }
+    cx.server.sessions.logons.granted(kind);
     let flags = match kind {
         Kind::User => 0,
         Kind::Guest => IS_GUEST,
