@@ -36,6 +36,7 @@ pub mod nlm;
 pub mod nsm;
 pub mod oncrpc;
 pub mod rpcbind;
+pub mod rpcsec_gss;
 pub mod xdr;
 
 pub use wire;

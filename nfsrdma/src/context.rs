@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::fh::Handles;
 use crate::nlm::Reservations;
 use crate::rpc::Flavor;
+use crate::rpc::gss::Gss;
 use crate::source_port::SourcePorts;
 
 /// What makes one run of the server different from all others.
@@ -55,6 +56,8 @@ pub struct Core {
     pub source_ports: SourcePorts,
     /// Share reservations of clients of version 3.
     pub reservations: Reservations,
+    /// Contexts of callers by Kerberos; none can be made where it is not configured.
+    pub gss: Gss,
 }
 
 impl Core {
@@ -68,6 +71,7 @@ impl Core {
             neighbours: Neighbours::default(),
             source_ports: SourcePorts::default(),
             reservations: Reservations::default(),
+            gss: Gss::default(),
         }
     }
 
@@ -303,9 +307,11 @@ impl Conn {
         self.info.peer.ip()
     }
 
-    /// Where data is read to that leaves as it is, for [`Writer::attach`](rdma_transport::xdr::Writer::attach).
-    pub(crate) fn unseen(&self) -> &ReadInto {
-        if self.info.takes_pages.load(Ordering::Relaxed) { &self.paged } else { &self.read_into }
+    /// Where data is read to for this call, for [`Writer::attach`](rdma_transport::xdr::Writer::attach): pages of the file
+    /// themselves, where nobody looks at what leaves.
+    pub(crate) fn unseen(&self, call: &CallContext) -> &ReadInto {
+        let pages = self.info.takes_pages.load(Ordering::Relaxed) && !call.flavor.is_protected();
+        if pages { &self.paged } else { &self.read_into }
     }
 
     /// The peer calls this version of NFS.
@@ -355,6 +361,8 @@ pub struct CallContext {
     pub xid: u32,
     /// How the caller said who it is.
     pub flavor: Flavor,
+    /// Equal for calls of one principal of Kerberos; 0 for others.
+    pub principal: u64,
     /// Who it is. No share has squashed it yet: [`Share::squash`] does.
     pub cred: Cred,
     /// When the call was taken up, by the machine's clock: looked at once, for what is counted and what expires.

@@ -3,7 +3,8 @@
 
 use nfs_proto::nfs3::{self, Write3args, procedure};
 use nfs_proto::nfs4::{self, op, ops};
-use nfs_proto::oncrpc::CallHead;
+use nfs_proto::oncrpc::{CallHead, OpaqueAuth};
+use nfs_proto::rpcsec_gss::{GssCred, GssInteg, GssService, RPCSEC_GSS};
 use nfs_proto::xdr::{Bulk, decode};
 use rdma_transport::channel::Locate;
 use wire::pad;
@@ -28,6 +29,7 @@ fn call(head: &[u8]) -> Option<(usize, usize)> {
     if call.program != program::NFS {
         return None;
     }
+    let arguments = in_plain(&call.cred, arguments)?;
     let (rest, data) = match (call.version, call.procedure) {
         (nfs3::VERSION, procedure::WRITE) => {
             decode::<Write3args<'_>>(arguments).map(|(rest, args)| (rest, args.data)).ok()?
@@ -36,6 +38,18 @@ fn call(head: &[u8]) -> Option<(usize, usize)> {
         _ => return None,
     };
     Some((head.len() - rest.len(), data.len))
+}
+
+/// Arguments behind what RPCSEC_GSS puts before them (RFC 2203 section 5.3.2). Nothing is found in those that are encrypted.
+fn in_plain<'a>(cred: &OpaqueAuth<'_>, arguments: &'a [u8]) -> Option<&'a [u8]> {
+    if cred.flavor != RPCSEC_GSS {
+        return Some(arguments);
+    }
+    match decode::<GssCred<'_>>(cred.body).ok()?.1.service {
+        GssService::None => Some(arguments),
+        GssService::Integrity => decode::<GssInteg>(arguments).ok().map(|(rest, _)| rest),
+        GssService::Privacy => None,
+    }
 }
 
 /// The data of the WRITE of a COMPOUND, and what stands there. Clients put few operations before it, and only some; anything
@@ -94,6 +108,31 @@ mod tests {
         }
         // A length beyond the end of the message.
         assert_eq!(NfsLocate.bulk(&bytes[..at], bytes.len() - 4), None);
+    }
+
+    /// RFC 2203 section 5.3.2: by krb5 they stand where they always do, by krb5i eight bytes later, by krb5p nowhere.
+    #[test]
+    fn the_data_of_a_write_by_kerberos_are_found_where_they_are_in_plain() {
+        let of = |service: u32, front: &[u32]| {
+            let mut w = Writer::new();
+            [9, 0, 2, program::NFS, 3, procedure::WRITE, 6].into_iter().for_each(|v| w.u32(v));
+            w.u32(24);
+            [1, 0, 7, service, 4, 5].into_iter().for_each(|v| w.u32(v));
+            w.u32(6);
+            w.opaque(&[7; 28]);
+            front.iter().for_each(|v| w.u32(*v));
+            w.opaque(&[1; 33]);
+            w.u64(4096);
+            [5001, 0, 5001].into_iter().for_each(|v| w.u32(v));
+            let at = w.len();
+            let head = w.into_reply().head;
+            (NfsLocate.bulk(&head, at + 5004 + 32), at)
+        };
+        let (found, at) = of(1, &[]);
+        assert_eq!(found, Some((at, 5001)));
+        let (found, at) = of(2, &[5072, 7]);
+        assert_eq!(found, Some((at, 5001)));
+        assert_eq!(of(3, &[5100]).0, None);
     }
 
     #[test]

@@ -27,12 +27,14 @@ use crate::mount::{self, Mounts};
 use crate::nlm::{self, Nlm};
 use crate::portmap::Ports;
 use crate::replay::{Begin, CallKey, Pending, Replay};
+use crate::rpc::gss::Admitted;
 use crate::rpc::{Flavor, decode_call, decode_cred, program};
 use crate::v4::Nfs4;
 use crate::violation::Violation;
 use crate::{nsm, portmap, source_port, v3, v4};
 use nfs_proto::nfs3::Nfsstat3;
 use nfs_proto::nfs4;
+use nfs_proto::rpcsec_gss::RPCSEC_GSS;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 /// The NFS server: what all connections share.
@@ -169,6 +171,9 @@ impl Server {
             Ok(head) => head,
             Err(e) => return not_a_call(conn, e, out),
         };
+        if head.cred.flavor == RPCSEC_GSS && self.core.gss.is_served() {
+            return self.serve_gss(conn, offer, body, pulled).await;
+        }
         let (flavor, cred) = match caller(conn, &head) {
             Ok(meant) => meant,
             Err(stat) => {
@@ -183,18 +188,66 @@ impl Server {
         // Data that came with the call was waited for, so that what was done before it is long past.
         let began = if pulled.is_empty() { turn::began() } else { Instant::now() };
         let now = self.core.clock.at(began);
-        let call = CallContext { xid: head.xid, flavor, cred, began, now };
+        let call = CallContext { xid: head.xid, flavor, principal: 0, cred, began, now };
+        self.perform(conn, offer, &head, &call, args, (&body, 0)).await
+    }
+
+    /// A call by Kerberos: unpacked, done as any other, and its reply protected.
+    async fn serve_gss(
+        &self,
+        conn: &Arc<Conn>,
+        offer: Offer,
+        body: Buf,
+        pulled: Vec<Pulled>,
+    ) -> Option<Reply> {
+        let began = Instant::now();
+        let now = self.core.clock.at(began);
+        let gss = match self.core.gss.admit(conn, body, pulled, now).await {
+            Admitted::Answered(reply) => return Some(reply),
+            Admitted::Dropped => return None,
+            Admitted::Call(call) => call,
+        };
+        let mut args = Reader::new(&gss.body, &gss.pulled);
+        args.skip_to(gss.body.get(gss.at..).unwrap_or_default());
+        let (head, context) = (&gss.head, &gss.context);
+        // A call that is sent again has another number in its credential: what is the same is who sends what.
+        let call = CallContext {
+            xid: head.xid,
+            flavor: Flavor::Gss(gss.service),
+            principal: context.principal_id,
+            cred: context.cred.clone(),
+            began,
+            now,
+        };
+        let told_by = (args.rest(), context.principal_id);
+        let reply = self.perform(conn, offer, head, &call, args, told_by).await?;
+        Some(gss.protect(reply))
+    }
+
+    /// Does a call whose caller is known. `args` stands at its arguments; `told_by` tells repetitions from other calls: what was
+    /// sent, and who sent it where that does not say so.
+    async fn perform(
+        &self,
+        conn: &Arc<Conn>,
+        offer: Offer,
+        head: &CallHead<'_>,
+        call: &CallContext,
+        mut args: Reader<'_>,
+        told_by: (&[u8], u64),
+    ) -> Option<Reply> {
+        let mut out = Writer::new();
         if !offer.has(head.program) {
             return Some(refusal(head.xid, AcceptStat::ProgUnavail));
         }
         if !self.core.source_ports.believe(&conn.info)
-            && let Some(refused) = source_port::refuse(&self.core, conn, &head, flavor, &args)
+            && let Some(refused) = source_port::refuse(&self.core, conn, head, call.flavor, &args)
         {
             return Some(refused);
         }
         let mut pending = None;
-        if must_happen_once(&head, &args) {
-            match self.replay.begin(self.call_key(conn, &head, &body), call.now) {
+        if must_happen_once(head, &args) {
+            let checksum = self.replay.checksum(told_by.0) ^ told_by.1;
+            match self.replay.begin(call_key(conn, head, checksum), call.now) {
                 Begin::New(p) => pending = Some(p),
                 Begin::InProgress => return None,
                 Begin::Done(reply) => {
@@ -204,9 +257,9 @@ impl Server {
         }
         ReplyHead::accepted(head.xid, AcceptStat::Success).emit(out.head());
         let results = out.len();
-        let done = self.dispatch(conn, &head, &call, &mut args, &mut out).await;
+        let done = self.dispatch(conn, head, call, &mut args, &mut out).await;
         if !conn.info.introduction.is_done()
-            && self.introduces(conn, &head, &out, results)
+            && self.introduces(conn, head, &out, results)
             && matches!(done, Ok(Ok(Outcome::Repeatable | Outcome::Once)))
         {
             conn.info.introduction.note();
@@ -258,13 +311,6 @@ impl Server {
         is_granted && self.core.may_use_any(conn)
     }
 
-    fn call_key(&self, conn: &Conn, head: &CallHead<'_>, body: &[u8]) -> CallKey {
-        let peer = conn.info.peer;
-        let port = if conn.info.transport.is_rdma() { 0 } else { peer.port() };
-        let checksum = self.replay.checksum(body);
-        CallKey { ip: peer.ip(), port, xid: head.xid, checksum }
-    }
-
     /// Finds the program and does the procedure. The outer error is the RPC layer's own.
     async fn dispatch(
         &self,
@@ -312,6 +358,12 @@ impl Server {
             _ => Err(AcceptStat::ProgUnavail),
         }
     }
+}
+
+fn call_key(conn: &Conn, head: &CallHead<'_>, checksum: u64) -> CallKey {
+    let peer = conn.info.peer;
+    let port = if conn.info.transport.is_rdma() { 0 } else { peer.port() };
+    CallKey { ip: peer.ip(), port, xid: head.xid, checksum }
 }
 
 /// The answer to what is not a call that can be served.
@@ -396,7 +448,7 @@ fn flavor_not_served(conn: &Conn) {
         user: String::new(),
         share: String::new(),
         rule: Violation::Credential.name(),
-        remedy: "mount with `sec=sys`: Kerberos is not served",
+        remedy: "mount with `sec=sys`: Kerberos is not served, as there is no `kerberos` in the configuration",
     });
 }
 

@@ -110,7 +110,8 @@ enum Claim {
 /// What this call claims.
 fn claim(head: &CallHead<'_>, flavor: Flavor) -> Claim {
     match (head.program, head.procedure, flavor) {
-        (_, 0, _) => Claim::None,
+        // A ticket proves who it is, from whatever port.
+        (_, 0, _) | (_, _, Flavor::Gss(_)) => Claim::None,
         // By the names of clients, and by stateids, which can be guessed.
         (program::NFS, _, _) if head.version == 4 => Claim::Made,
         (program::NFS | program::NFSACL, _, Flavor::Sys) => Claim::Made,

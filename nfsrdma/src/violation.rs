@@ -20,6 +20,10 @@ pub enum Violation {
     Credential,
     /// Arguments that cannot be read (RFC 5531 section 9).
     Arguments,
+    /// A verifier that is not of its call and context (RFC 2203 section 5.3.1).
+    GssVerifier,
+    /// Protected arguments that do not verify (RFC 2203 section 5.3.3.2).
+    GssBody,
 }
 
 rdma_transport::rule_names!(Violation {
@@ -28,6 +32,8 @@ rdma_transport::rule_names!(Violation {
     Violation::ShortCall => "rpc-short-call",
     Violation::Credential => "rpc-credential",
     Violation::Arguments => "rpc-arguments",
+    Violation::GssVerifier => "rpc-gss-verifier",
+    Violation::GssBody => "rpc-gss-body",
 });
 
 impl Violation {

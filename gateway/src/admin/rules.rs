@@ -33,7 +33,8 @@ pub(super) fn families() -> Vec<Family> {
 /// Rules of the configuration by which a client is refused: what `rule` of `headgate_refusals_total` can be.
 pub(super) fn refusals() -> Vec<&'static str> {
     // A credential of a flavor that is not served; one that cannot be read breaks the rule of that name.
-    let of_calls = [nfsrdma::source_port::RULE, nfsrdma::violation::Violation::Credential.name()];
+    let credential = nfsrdma::violation::Violation::Credential.name();
+    let of_calls = [nfsrdma::source_port::RULE, nfsrdma::rpc::gss::RULE, credential];
     let smb = smbd_core::refusal::Rule::NAMES;
     let page = &super::actions::RULES;
     [vfs::namespace::Refusal::NAMES, &[refused::SHARE_NAME], smb, &of_calls, page].concat()
@@ -48,7 +49,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 pub(super) const SILENT_STORAGE: &str = "silent-storage";
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 49] = [
+pub(super) const LIMITS: [&str; 52] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -88,6 +89,9 @@ pub(super) const LIMITS: [&str; 49] = [
     "trees-of-session",
     "name-service",
     crate::client_names::LIMIT,
+    "gss-contexts",
+    "gss-contexts-of-address",
+    nfsrdma::rpc::gss::LIMIT,
     SILENT_STORAGE,
     "waiting-requests",
     "notice-behind-answer",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use nfs_proto::oncrpc::{AUTH_NONE, AUTH_SYS, AuthStat, AuthSys, OpaqueAuth};
+use nfs_proto::rpcsec_gss::GssService;
 use nfs_proto::xdr;
 use vfs::Cred;
 use vfs::namespace::ANONYMOUS;
@@ -14,6 +15,15 @@ pub enum Flavor {
     None,
     /// By numbers, believed because the address is.
     Sys,
+    /// By a ticket, and its calls are protected so.
+    Gss(GssService),
+}
+
+impl Flavor {
+    /// What is sent must be looked at, or changed, before it leaves.
+    pub fn is_protected(self) -> bool {
+        matches!(self, Self::Gss(GssService::Integrity | GssService::Privacy))
+    }
 }
 
 /// The caller that the credential of a call names, before any share squashes it.

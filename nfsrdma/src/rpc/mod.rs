@@ -1,6 +1,7 @@
-//! ONC RPC version 2 (RFC 5531): who calls, and calls of ours to a client's host ([`outgoing`]).
+//! ONC RPC version 2 (RFC 5531): who calls, by numbers ([`auth`]) or by Kerberos ([`gss`]), and calls of ours to a client's host ([`outgoing`]).
 
 pub mod auth;
+pub mod gss;
 pub mod outgoing;
 
 pub use auth::{Flavor, decode_cred};

@@ -118,13 +118,20 @@ impl Callbacks {
 /// Who a caller says it is, as far as the ownership of a client goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Principal {
-    flavor: Flavor,
+    /// By AUTH_SYS or AUTH_NONE.
+    plain: Option<Flavor>,
     uid: u32,
+    /// By Kerberos, however its calls are protected.
+    gss: u64,
 }
 
 impl Principal {
     pub(super) fn of(call: &CallContext) -> Self {
-        Self { flavor: call.flavor, uid: call.cred.uid }
+        match call.flavor {
+            // Several machines are the anonymous user to files; as owners of a client each is itself.
+            Flavor::Gss(_) => Self { plain: None, uid: 0, gss: call.principal },
+            plain => Self { plain: Some(plain), uid: call.cred.uid, gss: 0 },
+        }
     }
 }
 

@@ -164,6 +164,7 @@ impl Kit {
         let call = CallContext {
             xid: 1,
             flavor: Flavor::Sys,
+            principal: 0,
             cred: cred.clone(),
             began: Instant::now(),
             now: self.nfs.core.clock.now(),

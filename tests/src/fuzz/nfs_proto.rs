@@ -4,6 +4,7 @@ use ::wire::{Fault, Malformed, Parsed, decode};
 use nfs_proto::nfs4::attrs::{Fattr4, Value};
 use nfs_proto::nfs4::{self, cb, ops};
 use nfs_proto::oncrpc::{AuthSys, CallHead, OpaqueAuth, ReplyHead};
+use nfs_proto::rpcsec_gss::{GssCred, GssInitArg, GssInitRes, GssInteg, GssMic, GssPriv};
 use nfs_proto::xdr::Xdr;
 use nfs_proto::{mount, nfs3, nlm, nsm, rpcbind};
 
@@ -59,17 +60,23 @@ macro_rules! choices {
     };
 }
 
-/// Heads of RPC, and values of MOUNT, rpcbind, NLM and NSM: what (a byte), the procedure (a byte), the value.
+/// Heads of RPC, what RPCSEC_GSS puts around, and values of MOUNT, rpcbind, NLM and NSM: what (a byte), the procedure (a byte), the value.
 pub fn side_values(data: &[u8]) {
     let [choice, procedure, data @ ..] = data else { return };
     let procedure = u32::from(*procedure % 25);
-    types! { choice % 16, data;
+    types! { choice % 20, data;
         0 => CallHead<'_>,
         1 => ReplyHead<'_>,
         2 => OpaqueAuth<'_>,
         3 => AuthSys<'_>,
+        14 => GssCred<'_>,
+        15 => GssInitArg<'_>,
+        16 => GssInitRes<'_>,
+        17 => GssInteg,
+        18 => GssMic<'_>,
+        19 => GssPriv,
     }
-    choices! { choice % 16, procedure, data;
+    choices! { choice % 20, procedure, data;
         4 => mount::Args<'_>,
         5 => mount::Results<'_>,
         6 => rpcbind::Args2<'_>,
@@ -219,5 +226,11 @@ pub(super) fn side_seeds() -> Vec<Vec<u8>> {
         of(11, 1, &[4, 1, 1, 1, 7, 0, 0, 5, 0, 9]),
         of(12, 2, &[4, 0x686f_7374, 0, 1, 2, 3, 1, 2, 3, 4]),
         of(13, 1, &[0, 3]),
+        of(14, 0, &[1, 0, 7, 2, 4, 9]),
+        of(15, 0, &[4, 0x6000_0000]),
+        of(16, 0, &[4, 9, 0, 0, 128, 4, 0x6000_0000]),
+        of(17, 0, &[8, 7]),
+        of(18, 0, &[4, 0x0404_05ff]),
+        of(19, 0, &[60]),
     ]
 }

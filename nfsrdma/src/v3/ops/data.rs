@@ -27,7 +27,7 @@ pub(super) async fn read(op: &Op<'_>, args: &Read3args<'_>, out: &mut Writer) ->
     let wanted = usize::try_from(wanted).unwrap_or(usize::MAX).min(TRANSFER_MAX);
     let door = op.door(&t, Rights::READ);
     // Of an owner who holds the file open perhaps, and of who may execute it, backends know (RFC 1813 section 4.4).
-    let into = ReadInto { attributes: true, ..op.conn.unseen().clone() };
+    let into = ReadInto { attributes: true, ..op.conn.unseen(op.call).clone() };
     match door.read(&t.node, Some(&t.cred), offset, wanted, &into).await {
         Ok(read) => {
             let t = op.found_again(t, file, read.attr.as_ref()).await?;

@@ -1,0 +1,94 @@
+//! The sequence window of a context (RFC 2203 section 5.3.3.1): each number is taken once, and those far below the highest are not.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Numbers that may come out of their order, as told to clients; what Linux' server has.
+pub(crate) const WINDOW: u32 = 128;
+
+/// The numbers that were taken, without a lock: each has one place, which only ever rises.
+#[derive(Debug)]
+pub(crate) struct Window {
+    /// One more than the highest number that was taken.
+    next: AtomicU32,
+    /// In the place of a number, modulo the window: one more than the last one taken there.
+    taken: [AtomicU32; WINDOW as usize],
+}
+
+impl Window {
+    /// Nothing was taken.
+    pub(crate) fn new() -> Self {
+        Self { next: AtomicU32::new(0), taken: [const { AtomicU32::new(0) }; WINDOW as usize] }
+    }
+
+    /// The number is taken now, for the first time, and was not below the window. At most `MAXSEQ`.
+    pub(crate) fn take(&self, number: u32) -> bool {
+        let mark = number.saturating_add(1);
+        let highest = self.next.fetch_max(mark, Ordering::Relaxed).max(mark);
+        if highest - mark >= WINDOW {
+            return false;
+        }
+        let place = usize::try_from(number % WINDOW).unwrap_or(0);
+        // A place has numbers that are a window apart: a higher one there means that this one is below the window.
+        let Some(place) = self.taken.get(place) else { return false };
+        place.fetch_max(mark, Ordering::Relaxed) < mark
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::atomic::AtomicUsize;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The rule as the specification has it.
+    #[derive(Default)]
+    struct Model {
+        taken: BTreeSet<u32>,
+    }
+
+    impl Model {
+        fn take(&mut self, number: u32) -> bool {
+            let highest = self.taken.last().copied().unwrap_or(0).max(number);
+            highest - number < WINDOW && self.taken.insert(number)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_what_the_model_does(
+            start in prop::sample::select(vec![0u32, 1, 1000, 0x7fff_ff00]),
+            steps in prop::collection::vec(0u32..400, 1..300),
+        ) {
+            let (window, mut model) = (Window::new(), Model::default());
+            for step in steps {
+                let number = (start + step).min(0x8000_0000);
+                prop_assert_eq!(window.take(number), model.take(number), "{}", number);
+            }
+        }
+    }
+
+    #[test]
+    fn of_many_who_send_a_number_one_is_heard() {
+        let (window, heard) = (Window::new(), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for number in 0..WINDOW {
+                        heard.fetch_add(usize::from(window.take(number)), Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(heard.into_inner(), WINDOW as usize);
+    }
+
+    #[test]
+    fn the_highest_number_has_a_place() {
+        let window = Window::new();
+        assert!(window.take(0x8000_0000) && !window.take(0x8000_0000));
+        assert!(!window.take(0x8000_0000 - WINDOW) && window.take(0x8000_0000 - WINDOW + 1));
+    }
+}

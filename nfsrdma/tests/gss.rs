@@ -1,0 +1,486 @@
+//! Calls by RPCSEC_GSS (RFC 2203): whole calls in, whole replies out. Both ends have real keys; who gets them is said here.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
+
+mod common;
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::nfs3::share;
+use common::{MOUNT, NFS, call, flat, session, words};
+use gss_krb5::{Context, Enctype, Role};
+use iobuf::{Buf, BufMut};
+use nfs_proto::oncrpc::{AcceptStat, AuthStat, OpaqueAuth, ReplyBody, ReplyHead};
+use nfs_proto::rpcsec_gss::{
+    GssCred, GssInitArg, GssInitRes, GssInteg, GssMic, GssProc, GssService, MAXSEQ, RPCSEC_GSS,
+};
+use nfs_proto::xdr;
+use nfsrdma::clock::Clock;
+use nfsrdma::context::{Boot, Core};
+use nfsrdma::fh::Handles;
+use nfsrdma::rpc::gss::{Accept, Accepted, Gss, NotAccepted};
+use nfsrdma::server::{Server, Session};
+use nfsrdma::v3::procedure as p;
+use rdma_transport::channel::{BoxFuture, Pulled, Reply};
+use rdma_transport::xdr::{Reader, Writer};
+use vfs::Cred;
+use vfs::namespace::Namespace;
+
+const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
+const WINDOW: u32 = 128;
+
+/// Whoever sends a token of two bytes has the context that they name: encryption type, user.
+struct Keys;
+
+fn keys(enctype: Enctype, role: Role) -> Context {
+    let key: Vec<u8> = (3..).take(enctype.key_len()).collect();
+    Context::new(enctype, &key, role, true).unwrap()
+}
+
+impl Accept for Keys {
+    fn accept(&self, token: Vec<u8>) -> BoxFuture<'static, Result<Accepted, NotAccepted>> {
+        let accepted = match token[..] {
+            [enctype, user] => Ok(Accepted {
+                token: b"an answer".to_vec(),
+                keys: keys(Enctype::from_number(enctype.into()).unwrap(), Role::Acceptor),
+                sequence: 1 << 40,
+                principal: format!("user{user}@LAB.TEST"),
+                cred: Cred { uid: user.into(), gid: user.into(), groups: [].into() },
+                lifetime: Duration::from_secs(if user == 99 { 0 } else { 3600 }),
+            }),
+            _ => Err(NotAccepted::Refused {
+                major: 13 << 16,
+                token: b"an error".to_vec(),
+                principal: String::new(),
+                remedy: "send two bytes",
+            }),
+        };
+        Box::pin(async move { accepted })
+    }
+}
+
+fn server() -> Arc<Server> {
+    let boot = Boot { write_verifier: 1, instance: 7 };
+    let namespace = Arc::new(Namespace::new(vec![share("data")]));
+    let mut core = Core::new(namespace, Handles::new([3; 16]), boot, Clock::real());
+    core.gss = Gss::new(Some(Arc::new(Keys)), [5; 16]);
+    Server::new(core, [4; 16])
+}
+
+/// What a call is answered by, as far as RPC goes.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Done(Vec<u8>),
+    Auth(AuthStat),
+    Accepted(AcceptStat),
+    None,
+}
+
+struct Client {
+    session: Session,
+    keys: Context,
+    handle: Vec<u8>,
+    service: GssService,
+    number: Cell<u32>,
+}
+
+/// A call: its xid, number, and what is wrong with it.
+struct Sent {
+    xid: u32,
+    number: u32,
+    program: u32,
+    procedure: u32,
+    gss_proc: GssProc,
+}
+
+impl Client {
+    fn new(server: &Arc<Server>, enctype: Enctype, user: u8, service: GssService) -> Self {
+        let session = session(server);
+        let keys = keys(enctype, Role::Initiator);
+        let mut client = Self { session, keys, handle: vec![], service, number: Cell::new(0) };
+        let reply = client.init(&[enctype as u8, user], 0);
+        let (results, head) = xdr_head(&reply);
+        let ReplyBody::Accepted(verf, AcceptStat::Success) = head.body else { panic!("{head:?}") };
+        let (rest, made) = xdr::decode::<GssInitRes<'_>>(results).unwrap();
+        assert!(rest.is_empty());
+        assert_eq!(
+            (made.gss_major, made.seq_window, made.gss_token),
+            (0, WINDOW, &b"an answer"[..])
+        );
+        assert_eq!(verf.flavor, RPCSEC_GSS);
+        let sequence = client.keys.verify_mic(verf.body, &[&WINDOW.to_be_bytes()]);
+        assert_eq!(sequence, Ok(1 << 40));
+        client.handle = made.handle.to_vec();
+        assert_eq!(client.handle.len(), 16);
+        client
+    }
+
+    fn init(&self, token: &[u8], procedure: u32) -> Vec<u8> {
+        let mut w = head(1, NFS, procedure);
+        let cred = GssCred {
+            vers: 1,
+            gss_proc: GssProc::Init,
+            seq_num: 0,
+            service: self.service,
+            handle: &[],
+        };
+        w.value(&OpaqueAuth { flavor: RPCSEC_GSS, body: &xdr::encode(&cred) });
+        w.value(&OpaqueAuth::NONE);
+        w.value(&GssInitArg { gss_token: token });
+        flat(call(&self.session, w.into_reply().head, vec![]).unwrap())
+    }
+
+    /// The head of a call, with its verifier.
+    fn head(&self, sent: &Sent) -> Writer {
+        let mut w = head(sent.xid, sent.program, sent.procedure);
+        let cred = GssCred {
+            vers: 1,
+            gss_proc: sent.gss_proc,
+            seq_num: sent.number,
+            service: self.service,
+            handle: &self.handle,
+        };
+        w.value(&OpaqueAuth { flavor: RPCSEC_GSS, body: &xdr::encode(&cred) });
+        let mic = self.keys.mic(7, &[w.bytes()]);
+        w.value(&OpaqueAuth { flavor: RPCSEC_GSS, body: &mic });
+        w
+    }
+
+    /// Arguments as this client protects them.
+    fn protected(&self, number: u32, args: &[u8]) -> Vec<u8> {
+        let mut plain = number.to_be_bytes().to_vec();
+        plain.extend_from_slice(args);
+        let mut out = Writer::new();
+        match self.service {
+            GssService::None => return args.to_vec(),
+            GssService::Integrity => {
+                out.opaque(&plain);
+                out.opaque(&self.keys.mic(8, &[&plain]));
+            }
+            GssService::Privacy => {
+                let wrapped = self.keys.wrap(9, &mut [&mut plain]).unwrap();
+                out.opaque(&[wrapped.head(), &plain, wrapped.tail()].concat());
+            }
+        }
+        out.into_reply().head
+    }
+
+    fn sent(&self, program: u32, procedure: u32) -> Sent {
+        let number = self.number.get() + 1;
+        self.number.set(number);
+        Sent { xid: 1000 + number, number, program, procedure, gss_proc: GssProc::Data }
+    }
+
+    fn send(&self, sent: &Sent, args: &[u8]) -> Answer {
+        let mut w = self.head(sent);
+        w.head().extend_from_slice(&self.protected(sent.number, args));
+        self.answered(sent, call(&self.session, w.into_reply().head, vec![]))
+    }
+
+    /// What came back, verified.
+    fn answered(&self, sent: &Sent, reply: Option<Reply>) -> Answer {
+        let Some(reply) = reply else { return Answer::None };
+        let may_place =
+            reply.payloads.iter().any(|p| p.place == rdma_transport::channel::Place::Eligible);
+        assert!(!may_place || self.service == GssService::None, "placed beside its protection");
+        let reply = flat(reply);
+        let (results, head) = xdr_head(&reply);
+        assert_eq!(head.xid, sent.xid);
+        let (verf, stat) = match head.body {
+            ReplyBody::Accepted(verf, stat) => (verf, stat),
+            ReplyBody::AuthError(stat) => return Answer::Auth(stat),
+            other @ ReplyBody::RpcMismatch(..) => panic!("{other:?}"),
+        };
+        assert_eq!(verf.flavor, RPCSEC_GSS);
+        self.keys.verify_mic(verf.body, &[&sent.number.to_be_bytes()]).expect("a verifier");
+        if stat != AcceptStat::Success {
+            assert!(results.is_empty());
+            return Answer::Accepted(stat);
+        }
+        let plain = match self.service {
+            _ if sent.gss_proc == GssProc::Destroy => results.to_vec(),
+            GssService::None => results.to_vec(),
+            GssService::Integrity => {
+                let (rest, integ) = xdr::decode::<GssInteg>(results).unwrap();
+                let len = integ.databody_integ as usize;
+                let (plain, rest) = rest.split_at(len - 4);
+                let (rest, mic) = xdr::decode::<GssMic<'_>>(rest).unwrap();
+                assert_eq!((integ.seq_num, rest), (sent.number, &[][..]));
+                self.keys.verify_mic(mic.checksum, &[&results[4..4 + len]]).expect("a MIC");
+                plain.to_vec()
+            }
+            GssService::Privacy => {
+                let body = Buf::from(results.to_vec());
+                let mut token = Reader::new(&body, &[]).opaque(1 << 21).unwrap().to_vec();
+                let plain = self.keys.unwrap(&mut [&mut token]).expect("a token");
+                assert!(plain.is_sealed);
+                let plain = &token[plain.start..plain.start + plain.len];
+                assert_eq!(plain[..4], sent.number.to_be_bytes());
+                plain[4..].to_vec()
+            }
+        };
+        Answer::Done(plain)
+    }
+
+    fn nfs(&self, procedure: u32, args: impl FnOnce(&mut Writer)) -> Vec<u8> {
+        let mut w = Writer::new();
+        args(&mut w);
+        match self.send(&self.sent(NFS, procedure), w.bytes()) {
+            Answer::Done(results) => results,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn root(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.opaque(b"/data");
+        let sent = self.sent(MOUNT, 1);
+        let Answer::Done(results) = self.send(&sent, w.bytes()) else { panic!("MOUNT") };
+        let body = Buf::from(results);
+        let mut r = Reader::new(&body, &[]);
+        assert_eq!(r.u32(), Ok(0));
+        r.opaque(64).unwrap().to_vec()
+    }
+
+    /// A new file: its handle.
+    fn create(&self, root: &[u8], name: &str) -> Vec<u8> {
+        let results = self.nfs(p::CREATE, |w| create_args(w, root, name));
+        made(&results)
+    }
+}
+
+fn create_args(w: &mut Writer, root: &[u8], name: &str) {
+    w.opaque(root);
+    w.opaque(name.as_bytes());
+    // GUARDED; mode 0600, nothing else.
+    [1, 1, 0o600, 0, 0, 0, 0, 0].into_iter().for_each(|v| w.u32(v));
+}
+
+fn made(results: &[u8]) -> Vec<u8> {
+    let body = Buf::from(results.to_vec());
+    let mut r = Reader::new(&body, &[]);
+    assert_eq!((r.u32(), r.bool()), (Ok(0), Ok(true)));
+    r.opaque(64).unwrap().to_vec()
+}
+
+fn head(xid: u32, program: u32, procedure: u32) -> Writer {
+    let mut w = Writer::new();
+    [xid, 0, 2, program, 3, procedure].into_iter().for_each(|v| w.u32(v));
+    w
+}
+
+/// The head of a reply, and what follows.
+fn xdr_head(reply: &[u8]) -> (&[u8], ReplyHead<'_>) {
+    wire::decode(reply, ReplyHead::parse).unwrap()
+}
+
+fn root_of(server: &Arc<Server>) -> (Client, Vec<u8>) {
+    let client = Client::new(server, Enctype::Aes256Sha1, 0, GssService::None);
+    let root = client.root();
+    client.nfs(p::SETATTR, |w| {
+        w.opaque(&root);
+        [1, 0o777, 0, 0, 0, 0, 0, 0].into_iter().for_each(|v| w.u32(v));
+    });
+    (client, root)
+}
+
+#[test]
+fn files_are_made_written_and_read_whatever_protects_the_calls() {
+    let server = server();
+    let (_, root) = root_of(&server);
+    let data: Vec<u8> = (0..70_001).map(|i| (i % 251) as u8).collect();
+    for enctype in Enctype::ALL {
+        for service in SERVICES {
+            let client = Client::new(&server, enctype, 7, service);
+            let name = format!("{} {service:?}", enctype.name());
+            let file = client.create(&root, &name);
+            let results = client.nfs(p::WRITE, |w| {
+                w.opaque(&file);
+                w.u64(3);
+                [data.len() as u32, 2, data.len() as u32].into_iter().for_each(|v| w.u32(v));
+                w.fixed(&data);
+            });
+            assert_eq!(words(&results)[0], 0, "{name}");
+            let results = client.nfs(p::READ, |w| {
+                w.opaque(&file);
+                w.u64(3);
+                w.u32(100_000);
+            });
+            // Status, attributes of 84 bytes behind their flag, count, end, length.
+            let (front, read) = results.split_at(4 + 4 + 84 + 12);
+            assert_eq!((words(front)[0], words(front)[3 + 2]), (0, 7), "{name}: its owner");
+            assert_eq!(read[..data.len()], data, "{name}");
+        }
+    }
+}
+
+/// RFC 8166 section 3.4: what stands beside the message is inside the MIC, with its padding.
+#[test]
+fn data_beside_the_stream_is_verified_and_written() {
+    let server = server();
+    let (_, root) = root_of(&server);
+    for service in [GssService::None, GssService::Integrity] {
+        let client = Client::new(&server, Enctype::Aes128Sha2, 7, service);
+        let file = client.create(&root, &format!("beside {service:?}"));
+        let mut args = Writer::new();
+        args.opaque(&file);
+        args.u64(0);
+        [7, 2, 7].into_iter().for_each(|v| args.u32(v));
+        let (before, data) = (args.len(), b"abcdefg\0");
+        args.fixed(data);
+        let write = |changed: bool| {
+            let sent = client.sent(NFS, p::WRITE);
+            let mut w = client.head(&sent);
+            let protected = client.protected(sent.number, args.bytes());
+            let front = if service == GssService::None { 0 } else { 8 };
+            let at = w.len() + front + before;
+            w.head().extend_from_slice(&protected[..front + before]);
+            w.head().extend_from_slice(&protected[front + before + data.len()..]);
+            let mut rest = BufMut::heap(4);
+            rest.append(if changed { b"defG" } else { b"defg" });
+            let data = vec![Buf::from(b"abc".to_vec()), rest.freeze()];
+            let pulled = vec![Pulled { at, data }];
+            client.answered(&sent, call(&client.session, w.into_reply().head, pulled))
+        };
+        assert!(matches!(write(false), Answer::Done(results) if words(&results)[0] == 0));
+        if service == GssService::Integrity {
+            assert_eq!(write(true), Answer::Accepted(AcceptStat::GarbageArgs));
+        }
+        let results = client.nfs(p::READ, |w| {
+            w.opaque(&file);
+            w.u64(0);
+            w.u32(100);
+        });
+        assert_eq!(results[4 + 4 + 84 + 12..], *data);
+    }
+}
+
+#[test]
+fn a_number_is_heard_once_and_within_the_window() {
+    let client = Client::new(&server(), Enctype::Aes256Sha2, 7, GssService::Integrity);
+    let null = |number| {
+        let sent = Sent { number, ..client.sent(NFS, p::NULL) };
+        client.send(&sent, &[])
+    };
+    assert_eq!(null(500), Answer::Done(vec![]));
+    assert_eq!(null(500), Answer::None, "heard before");
+    assert_eq!(null(500 - WINDOW + 1), Answer::Done(vec![]));
+    assert_eq!(null(500 - WINDOW), Answer::None, "below the window");
+    assert_eq!(null(MAXSEQ + 1), Answer::Auth(AuthStat::RpcsecGssCtxproblem));
+    assert_eq!(null(501), Answer::Done(vec![]));
+}
+
+#[test]
+fn who_cannot_prove_it_is_told_to_make_a_context() {
+    let server = server();
+    let mut client = Client::new(&server, Enctype::Aes128Sha1, 7, GssService::None);
+    let problem = Answer::Auth(AuthStat::RpcsecGssCredproblem);
+    let null = |client: &Client| client.send(&client.sent(NFS, p::NULL), &[]);
+    assert_eq!(null(&client), Answer::Done(vec![]));
+    let stranger = Client {
+        session: session(&server),
+        keys: Context::new(Enctype::Aes128Sha1, &[9; 16], Role::Initiator, true).unwrap(),
+        handle: client.handle.clone(),
+        service: GssService::None,
+        number: Cell::new(100),
+    };
+    assert_eq!(null(&stranger), problem, "the handle without the key");
+    client.handle[0] ^= 1;
+    assert_eq!(null(&client), problem, "no such handle");
+    let expired = Client::new(&server, Enctype::Aes128Sha1, 99, GssService::None);
+    assert_eq!(null(&expired), problem, "its ticket has run out");
+    // None of these numbers was taken.
+    client.handle[0] ^= 1;
+    client.number.set(100);
+    assert_eq!(null(&client), Answer::Done(vec![]));
+}
+
+#[test]
+fn calls_that_manage_contexts_are_of_procedure_0() {
+    let server = server();
+    let client = Client::new(&server, Enctype::Aes256Sha1, 7, GssService::Privacy);
+    let bad = |reply: &[u8]| assert_eq!(words(reply)[2..], [1, 1, AuthStat::BadCred as u32]);
+    bad(&client.init(&[18, 7], 1));
+    let sent = Sent { gss_proc: GssProc::Destroy, ..client.sent(NFS, p::GETATTR) };
+    assert_eq!(client.send(&sent, &[]), Answer::Auth(AuthStat::BadCred));
+    let sent = Sent { gss_proc: GssProc::ContinueInit, ..client.sent(NFS, p::NULL) };
+    assert_eq!(client.send(&sent, &[]), Answer::Auth(AuthStat::RpcsecGssCredproblem));
+    assert_eq!(server.core().gss.contexts(), 1);
+    let sent = Sent { gss_proc: GssProc::Destroy, ..client.sent(NFS, p::NULL) };
+    assert_eq!(client.send(&sent, &[]), Answer::Done(vec![]));
+    assert_eq!(server.core().gss.contexts(), 0);
+    let after = client.send(&client.sent(NFS, p::NULL), &[]);
+    assert_eq!(after, Answer::Auth(AuthStat::RpcsecGssCredproblem));
+}
+
+#[test]
+fn a_refused_token_gets_no_handle_and_the_error_of_its_mechanism() {
+    let server = server();
+    let client = Client::new(&server, Enctype::Aes256Sha1, 7, GssService::None);
+    let reply = client.init(b"no ticket", 0);
+    let (results, head) = xdr_head(&reply);
+    assert_eq!(head.body, ReplyBody::Accepted(OpaqueAuth::NONE, AcceptStat::Success));
+    let (_, made) = xdr::decode::<GssInitRes<'_>>(results).unwrap();
+    assert_eq!(
+        (made.gss_major, made.handle, made.gss_token),
+        (13 << 16, &[][..], &b"an error"[..])
+    );
+    assert_eq!(server.core().gss.contexts(), 1);
+}
+
+#[test]
+fn arguments_that_do_not_verify_are_garbage() {
+    let server = server();
+    let garbage = Answer::Accepted(AcceptStat::GarbageArgs);
+    for service in [GssService::Integrity, GssService::Privacy] {
+        let client = Client::new(&server, Enctype::Aes256Sha1, 7, service);
+        let send = |change: &dyn Fn(&mut Vec<u8>), number: u32| {
+            let sent = client.sent(NFS, p::NULL);
+            let mut w = client.head(&sent);
+            let mut args = client.protected(sent.number + number, &[]);
+            change(&mut args);
+            w.head().extend_from_slice(&args);
+            client.answered(&sent, call(&client.session, w.into_reply().head, vec![]))
+        };
+        assert_eq!(send(&|_| (), 0), Answer::Done(vec![]));
+        assert_eq!(send(&|_| (), 1), garbage, "the number of another call");
+        for at in 0..client.protected(1, &[]).len() {
+            assert_eq!(send(&|args| args[at] ^= 0x40, 0), garbage, "byte {at}");
+            assert_eq!(send(&|args| args.truncate(at), 0), garbage, "cut at {at}");
+        }
+        assert_eq!(send(&|args| args.extend([0; 4]), 0), garbage, "something behind it");
+    }
+    // Wrapped, and not encrypted.
+    let client = Client::new(&server, Enctype::Aes256Sha1, 7, GssService::Privacy);
+    let sent = client.sent(NFS, p::NULL);
+    let plain = sent.number.to_be_bytes();
+    let wrapped = client.keys.wrap_unsealed(1, &[&plain]);
+    let mut w = client.head(&sent);
+    w.opaque(&[wrapped.head(), &plain, wrapped.tail()].concat());
+    let answer = client.answered(&sent, call(&client.session, w.into_reply().head, vec![]));
+    assert_eq!(answer, garbage);
+}
+
+/// A repetition has another number, so another credential and verifier, and gets the first reply with a verifier of its own.
+#[test]
+fn a_repeated_call_gets_the_first_reply_and_nobody_elses() {
+    let server = server();
+    let (_, root) = root_of(&server);
+    for service in SERVICES {
+        let client = Client::new(&server, Enctype::Aes256Sha1, 7, service);
+        let mut args = Writer::new();
+        create_args(&mut args, &root, &format!("once {service:?}"));
+        let first = client.sent(NFS, p::CREATE);
+        let Answer::Done(results) = client.send(&first, args.bytes()) else { panic!() };
+        made(&results);
+        let again = Sent { xid: first.xid, ..client.sent(NFS, p::CREATE) };
+        assert_eq!(client.send(&again, args.bytes()), Answer::Done(results));
+        // The same words of another user: the file exists.
+        let mut other = Client::new(&server, Enctype::Aes256Sha1, 8, service);
+        other.session = session(&server);
+        let sent = Sent { xid: first.xid, ..other.sent(NFS, p::CREATE) };
+        let Answer::Done(results) = other.send(&sent, args.bytes()) else { panic!() };
+        assert_eq!(words(&results)[0], 17);
+    }
+}
