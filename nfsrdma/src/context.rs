@@ -122,6 +122,23 @@ impl Core {
         self.enter_unless(conn, call, share, |_, _| false)
     }
 
+    /// As [`Core::enter`], for what clients do by AUTH_SYS whatever the flavor of their mount: MOUNT itself, and locks of version 3
+    /// (RFC 2623 section 2.5 has the same of MOUNT; lock managers of clients have no tickets).
+    pub fn enter_by_any(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        share: Arc<Share>,
+    ) -> Result<Entered, Refusal> {
+        match self.judge_by_any(conn, call, &share) {
+            Ok(granted) => Ok(share.granted(granted)),
+            Err(why) => {
+                self.refused(conn, call, &share, why);
+                Err(why)
+            }
+        }
+    }
+
     /// As [`Core::enter`], for what a client needs to mount: the attributes of a share's root and what the share can do are told
     /// to whoever comes from an address that may use it. A client mounts as its root, whom `access` need not name.
     pub fn enter_to_mount(
@@ -157,6 +174,18 @@ impl Core {
     /// What this caller may do with the share. A refusal is told when it comes to that. A call that names a file of a share which
     /// admits its address introduces the client, however long its answer takes.
     pub fn judge(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        share: &Share,
+    ) -> Result<Granted, Refusal> {
+        let granted = self.judge_by_any(conn, call, share)?;
+        let is_enough = share.rules.sec.has(call.flavor.of_share());
+        is_enough.then_some(granted).ok_or(Refusal::Flavor)
+    }
+
+    /// As [`Core::judge`], whatever the flavor.
+    fn judge_by_any(
         &self,
         conn: &Conn,
         call: &CallContext,
@@ -382,4 +411,6 @@ pub enum Outcome {
     NoProcedure,
     /// No answer.
     Drop,
+    /// The share wants a flavor that protects more: AUTH_TOOWEAK.
+    TooWeak,
 }

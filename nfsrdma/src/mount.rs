@@ -9,7 +9,7 @@ use nfs_proto::mount::{
 };
 use nfs_proto::oncrpc::{AUTH_NONE, AUTH_SYS};
 use nfs_proto::xdr::Chain;
-use vfs::namespace::Share;
+use vfs::namespace::{Flavor, Flavors, Share};
 use vfs::{Cred, Kind, NodeRef, VfsError};
 
 use crate::context::{CallContext, Conn, Core, Outcome};
@@ -22,6 +22,10 @@ use rdma_transport::xdr::{Reader, Writer, XdrResult};
 pub const VERSIONS: (u32, u32) = (1, 3);
 
 pub use nfs_proto::mount::procedure;
+
+const RPC_AUTH_GSS_KRB5: u32 = 390_003;
+const RPC_AUTH_GSS_KRB5I: u32 = 390_004;
+const RPC_AUTH_GSS_KRB5P: u32 = 390_005;
 
 /// Who has mounted what, as far as clients tell. It decides nothing; DUMP shows it.
 #[derive(Debug, Default)]
@@ -83,7 +87,7 @@ async fn mnt(core: &Core, conn: &Conn, call: &CallContext, path: &[u8], out: &mu
     match find(core, conn, call, path).await {
         Ok((share, node)) => {
             let fh = core.handles.of_node(&share, &node.handle());
-            let (fhandle, auth_flavors) = (fh.as_bytes(), vec![AUTH_SYS, AUTH_NONE]);
+            let (fhandle, auth_flavors) = (fh.as_bytes(), flavors(share.rules.sec));
             out.value(&Mountres3::Ok(Mountres3Ok { fhandle, auth_flavors }));
             true
         }
@@ -97,6 +101,17 @@ async fn mnt(core: &Core, conn: &Conn, call: &CallContext, path: &[u8], out: &mu
             false
         }
     }
+}
+
+/// The flavors of a share, the one that protects most first: Kerberos by its pseudo flavors (RFC 2623 section 2.2.1).
+fn flavors(sec: Flavors) -> Vec<u32> {
+    let numbers = |flavor| match flavor {
+        Flavor::Krb5p => vec![RPC_AUTH_GSS_KRB5P],
+        Flavor::Krb5i => vec![RPC_AUTH_GSS_KRB5I],
+        Flavor::Krb5 => vec![RPC_AUTH_GSS_KRB5],
+        Flavor::Sys => vec![AUTH_SYS, AUTH_NONE],
+    };
+    sec.iter().flat_map(numbers).collect()
 }
 
 type Found = (Arc<Share>, NodeRef);
@@ -117,7 +132,7 @@ async fn find(core: &Core, conn: &Conn, call: &CallContext, path: &[u8]) -> Resu
     }
     // The root of a share is mounted by whoever comes from an address that may use it; names below it are for its users alone.
     if !names.is_empty() {
-        core.enter(conn, call, share.clone()).map_err(|_| Nfsstat3::Acces)?;
+        core.enter_by_any(conn, call, share.clone()).map_err(|_| Nfsstat3::Acces)?;
     }
     let mut node = share.backend.root();
     let mut above = Vec::new();

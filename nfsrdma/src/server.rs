@@ -268,6 +268,11 @@ impl Server {
             Ok(Ok(Outcome::Repeatable)) => Some(out.into_reply()),
             Ok(Ok(Outcome::Once)) => Some(keep(pending, out)),
             Ok(Ok(Outcome::Drop)) => None,
+            Ok(Ok(Outcome::TooWeak)) => {
+                let mut out = Writer::new();
+                auth_error(&mut out, head.xid, AuthStat::TooWeak);
+                Some(out.into_reply())
+            }
             Ok(Ok(Outcome::NoProcedure)) => Some(refusal(head.xid, AcceptStat::ProcUnavail)),
             Ok(Err(fault)) => {
                 let (program, number) = (head.program, head.procedure);

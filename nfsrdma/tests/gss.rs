@@ -25,7 +25,7 @@ use nfsrdma::v3::procedure as p;
 use rdma_transport::channel::{BoxFuture, Pulled, Reply};
 use rdma_transport::xdr::{Reader, Writer};
 use vfs::Cred;
-use vfs::namespace::Namespace;
+use vfs::namespace::{Flavor, Namespace, Share};
 
 const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
 const WINDOW: u32 = 128;
@@ -61,8 +61,15 @@ impl Accept for Keys {
 }
 
 fn server() -> Arc<Server> {
+    let all = Flavor::ALL.into_iter().collect();
+    let mut share = share("data");
+    share.rules.sec = all;
+    server_of(share)
+}
+
+fn server_of(share: Share) -> Arc<Server> {
     let boot = Boot { write_verifier: 1, instance: 7 };
-    let namespace = Arc::new(Namespace::new(vec![share("data")]));
+    let namespace = Arc::new(Namespace::new(vec![share]));
     let mut core = Core::new(namespace, Handles::new([3; 16]), boot, Clock::real());
     core.gss = Gss::new(Some(Arc::new(Keys)), [5; 16]);
     Server::new(core, [4; 16])
@@ -483,4 +490,101 @@ fn a_repeated_call_gets_the_first_reply_and_nobody_elses() {
         let Answer::Done(results) = other.send(&sent, args.bytes()) else { panic!() };
         assert_eq!(words(&results)[0], 17);
     }
+}
+
+/// A server with a share that takes krb5i and krb5p alone.
+fn strict() -> Arc<Server> {
+    let mut share = share("data");
+    share.rules.sec = [Flavor::Krb5i, Flavor::Krb5p].into_iter().collect();
+    server_of(share)
+}
+
+/// MOUNT of `/data` by AUTH_SYS: the handle, and the flavors that go with it (RFC 2623 section 2.2.1).
+fn mounted(server: &Arc<Server>) -> (Vec<u8>, Vec<u32>) {
+    let mut w = common::head(1, MOUNT, 3, 1, 0);
+    w.opaque(b"/data");
+    let reply = flat(call(&session(server), w.into_reply().head, vec![]).unwrap());
+    let body = Buf::from(reply[24..].to_vec());
+    let mut r = Reader::new(&body, &[]);
+    assert_eq!(r.u32(), Ok(0));
+    let handle = r.opaque(64).unwrap().to_vec();
+    let flavors = (0..r.count(9).unwrap()).map(|_| r.u32().unwrap()).collect();
+    (handle, flavors)
+}
+
+/// RFC 2623 sections 2.3.2 and 2.5: MOUNT and the attributes of the root by any flavor, everything else by those of the share.
+#[test]
+fn a_share_of_version_3_is_used_by_its_flavors_alone() {
+    let server = strict();
+    let (root, flavors) = mounted(&server);
+    assert_eq!(flavors, [390_005, 390_004]);
+    assert_eq!(mounted(&self::server()).1, [390_005, 390_004, 390_003, 1, 0]);
+    let by_sys = |procedure: u32, more: &dyn Fn(&mut Writer)| {
+        let mut w = common::head(1, NFS, 3, procedure, 0);
+        w.opaque(&root);
+        more(&mut w);
+        words(&flat(call(&session(&server), w.into_reply().head, vec![]).unwrap()))[2..].to_vec()
+    };
+    let too_weak = [1, 1, AuthStat::TooWeak as u32];
+    assert_eq!(by_sys(p::LOOKUP, &|w| w.opaque(b"x")), too_weak);
+    assert_eq!(by_sys(p::READDIR, &|w| (0..5).for_each(|_| w.u32(0))), too_weak);
+    assert_eq!(by_sys(p::FSINFO, &|_| ())[..5], [0, 0, 0, 0, 0]);
+    let by = |service| {
+        let client = Client::new(&server, Enctype::Aes256Sha1, 7, service);
+        let mut args = Writer::new();
+        args.opaque(&root);
+        args.opaque(b"x");
+        client.send(&client.sent(NFS, p::LOOKUP), args.bytes())
+    };
+    assert_eq!(by(GssService::None), Answer::Auth(AuthStat::TooWeak));
+    for service in [GssService::Integrity, GssService::Privacy] {
+        assert!(
+            matches!(by(service), Answer::Done(results) if words(&results)[0] == 2),
+            "no such file"
+        );
+    }
+}
+
+/// A COMPOUND of version 4.0 by AUTH_SYS: its status, and the words behind the last opcode.
+fn compound(server: &Arc<Server>, ops: &[&[u32]]) -> (u32, Vec<u32>) {
+    let mut w = common::head(1, NFS, 4, 1, 0);
+    [0, 0, ops.len() as u32].into_iter().for_each(|v| w.u32(v));
+    ops.iter().flat_map(|op| op.iter()).for_each(|v| w.u32(*v));
+    let reply = words(&flat(call(&session(server), w.into_reply().head, vec![]).unwrap()));
+    (reply[6], reply[9..].to_vec())
+}
+
+const PUTROOTFH: &[u32] = &[24];
+const DATA: u32 = u32::from_be_bytes(*b"data");
+const LOOKUP: &[u32] = &[15, 4, DATA];
+const WRONGSEC: u32 = 10016;
+
+/// RFC 8881 section 2.6.3.1.1: the way into the share says that the flavor is wrong, and SECINFO which ones are right.
+#[test]
+fn a_share_of_version_4_says_by_which_flavors_it_is_used() {
+    let server = strict();
+    let (status, results) = compound(&server, &[PUTROOTFH, LOOKUP, &[10]]);
+    assert_eq!((status, &results[2..]), (WRONGSEC, &[15, WRONGSEC][..]));
+    let (status, results) = compound(&server, &[PUTROOTFH, &[33, 4, DATA]]);
+    assert_eq!(status, 0);
+    let krb5 = |service| [6, 9, 0x2a86_4886, 0xf712_0102, 0x0200_0000, 0, service];
+    assert_eq!(results[2..], [&[33, 0, 2][..], &krb5(3), &krb5(2)].concat());
+    let (status, results) = compound(&server, &[PUTROOTFH, &[33, 4, DATA]]);
+    assert_eq!((status, results[4]), (0, 2), "asked again");
+    // A handle of the share, from before: nothing can be done with it, and PUTFH says so, unless the next operation does.
+    let handle = {
+        let (root, _) = mounted(&server);
+        let mut w = Writer::new();
+        w.opaque(&root);
+        [vec![22], words(w.bytes())].concat()
+    };
+    let getattr: &[u32] = &[9, 1, 0x10];
+    let (status, results) = compound(&server, &[&handle, getattr]);
+    assert_eq!((status, &results[..]), (WRONGSEC, &[22, WRONGSEC][..]));
+    let (status, results) = compound(&server, &[&handle, &[15, 4, DATA]]);
+    assert_eq!((status, &results[..]), (WRONGSEC, &[22, 0, 15, WRONGSEC][..]));
+    let (status, results) = compound(&server, &[&handle, &[33, 4, DATA]]);
+    assert_eq!((status, results[..5].to_vec()), (0, vec![22, 0, 33, 0, 2]));
+    let (status, _) = compound(&server, &[&handle]);
+    assert_eq!(status, 0);
 }

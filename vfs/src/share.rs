@@ -178,10 +178,59 @@ pub struct Rules {
     pub masks: Masks,
     /// Listings of folders leave out what the user can neither read nor enter.
     pub only_visible: bool,
+    /// NFS: by which flavors of RPC it may be used.
+    pub sec: Flavors,
     /// SMB: each user has a folder of its name in the share, and sees that alone ([`Door::home`](crate::namespace::Door::home)).
     pub homes: bool,
     /// The same share for those who may only read.
     pub reader: Reader,
+}
+
+/// A flavor of RPC as a share sees it (RFC 2623 section 2.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Flavor {
+    /// AUTH_SYS and AUTH_NONE: users are numbers that the client says.
+    Sys = 1,
+    /// Kerberos: callers prove who they are.
+    Krb5 = 2,
+    /// And what they send and are told cannot be changed on its way.
+    Krb5i = 4,
+    /// Nor read.
+    Krb5p = 8,
+}
+
+impl Flavor {
+    /// All of them, the one that protects most first.
+    pub const ALL: [Self; 4] = [Self::Krb5p, Self::Krb5i, Self::Krb5, Self::Sys];
+}
+
+/// A set of flavors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flavors(u8);
+
+impl Default for Flavors {
+    fn default() -> Self {
+        Self(Flavor::Sys as u8)
+    }
+}
+
+impl FromIterator<Flavor> for Flavors {
+    fn from_iter<I: IntoIterator<Item = Flavor>>(flavors: I) -> Self {
+        Self(flavors.into_iter().fold(0, |all, one| all | one as u8))
+    }
+}
+
+impl Flavors {
+    /// This one is among them.
+    pub fn has(self, flavor: Flavor) -> bool {
+        self.0 & flavor as u8 != 0
+    }
+
+    /// Those that are among them, the one that protects most first.
+    pub fn iter(self) -> impl Iterator<Item = Flavor> {
+        Flavor::ALL.into_iter().filter(move |flavor| self.has(*flavor))
+    }
 }
 
 /// As whom everything is done.
@@ -305,12 +354,14 @@ pub enum Refusal {
     NotNamed,
     /// `access` names it in `deny`.
     Denied,
+    /// `sec` does not have the flavor of its call.
+    Flavor,
 }
 
 impl Refusal {
     /// The names of all of them.
     pub const NAMES: &[&str] =
-        &["share-clients", "share-clients-name", "share-access", "share-access-deny"];
+        &["share-clients", "share-clients-name", "share-access", "share-access-deny", "share-sec"];
 
     /// It is where the client is that is refused, whoever its user.
     pub fn is_of_client(self) -> bool {
@@ -324,6 +375,7 @@ impl Refusal {
             Self::NameUnknown => "share-clients-name",
             Self::NotNamed => "share-access",
             Self::Denied => "share-access-deny",
+            Self::Flavor => "share-sec",
         }
     }
 
@@ -337,6 +389,9 @@ impl Refusal {
                 "see why this host cannot look up the names in `clients` of the share (`getent hosts ADDRESS`), or write addresses"
             }
             Self::NotNamed => "name the user, or a group of it, in `access` of the share",
+            Self::Flavor => {
+                "mount with a `sec` of the share (`sec=krb5` and so on), or add that of the client to it"
+            }
             Self::Denied => "take the user, or its group, out of `deny` in `access` of the share",
         }
     }
@@ -873,8 +928,8 @@ mod tests {
 
     #[test]
     fn every_refusal_has_its_name_in_the_list() {
-        use Refusal::{Address, Denied, NameUnknown, NotNamed};
-        let all = [Address, NameUnknown, NotNamed, Denied];
+        use Refusal::{Address, Denied, Flavor, NameUnknown, NotNamed};
+        let all = [Address, NameUnknown, NotNamed, Denied, Flavor];
         assert_eq!(all.map(Refusal::name), *Refusal::NAMES);
     }
 }

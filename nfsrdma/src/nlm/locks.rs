@@ -95,7 +95,7 @@ impl Nlm {
         if node.kind() != Kind::File {
             return Err(Stat::Failed);
         }
-        let entered = self.core().enter(conn, call, share).map_err(|_| Stat::Failed)?;
+        let entered = self.core().enter_by_any(conn, call, share).map_err(|_| Stat::Failed)?;
         Ok(Target { share: entered.share, node, cred: entered.cred, fh })
     }
 

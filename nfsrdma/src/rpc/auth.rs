@@ -20,6 +20,17 @@ pub enum Flavor {
 }
 
 impl Flavor {
+    /// As shares name it.
+    pub fn of_share(self) -> vfs::namespace::Flavor {
+        use vfs::namespace::Flavor as Of;
+        match self {
+            Self::None | Self::Sys => Of::Sys,
+            Self::Gss(GssService::None) => Of::Krb5,
+            Self::Gss(GssService::Integrity) => Of::Krb5i,
+            Self::Gss(GssService::Privacy) => Of::Krb5p,
+        }
+    }
+
     /// What is sent must be looked at, or changed, before it leaves.
     pub fn is_protected(self) -> bool {
         matches!(self, Self::Gss(GssService::Integrity | GssService::Privacy))

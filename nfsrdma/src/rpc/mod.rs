@@ -1,4 +1,5 @@
-//! ONC RPC version 2 (RFC 5531): who calls, by numbers ([`auth`]) or by Kerberos ([`gss`]), and calls of ours to a client's host ([`outgoing`]).
+//! ONC RPC version 2 (RFC 5531): who calls, by numbers ([`auth`]) or by Kerberos ([`gss`]), and calls of ours to a client's host
+//! ([`outgoing`]).
 
 pub mod auth;
 pub mod gss;

@@ -57,6 +57,13 @@ impl Located {
     }
 }
 
+impl Object {
+    /// The caller may use it by another flavor alone.
+    pub fn wants_flavor(&self) -> bool {
+        matches!(self, Self::Node(Located { closed: Some(Refusal::Flavor), .. }))
+    }
+}
+
 /// What a file handle names.
 #[derive(Clone)]
 pub enum Object {
@@ -187,7 +194,7 @@ impl<'a> Compound<'a> {
 
     fn closed(&self, share: &Share, why: Refusal) -> Status {
         self.nfs.core.refused(self.conn, self.call, share, why);
-        Status::Access
+        if why == Refusal::Flavor { Status::WrongSec } else { Status::Access }
     }
 
     /// The current file handle, also where it is a root that the caller may mount alone: for what tells no more than that. From an
@@ -196,11 +203,22 @@ impl<'a> Compound<'a> {
         let object = self.current.as_ref().ok_or(Status::NoFileHandle)?;
         match object {
             Object::Node(Located { share, node, closed: Some(why), .. })
-                if why.is_of_client() || share.backend.root().id() != node.id() =>
+                if why.is_of_client()
+                    || *why == Refusal::Flavor
+                    || share.backend.root().id() != node.id() =>
             {
                 Err(self.closed(share, *why))
             }
             object => Ok(object),
+        }
+    }
+
+    /// As [`Compound::mounted`], also where only another flavor may use the share: for what says which (RFC 8881 section
+    /// 2.6.3.1.1).
+    pub fn named(&self) -> Result<&Object, Status> {
+        match self.current.as_ref().ok_or(Status::NoFileHandle)? {
+            object if object.wants_flavor() => Ok(object),
+            _ => self.mounted(),
         }
     }
 

@@ -60,7 +60,8 @@ macro_rules! choices {
     };
 }
 
-/// Heads of RPC, what RPCSEC_GSS puts around, and values of MOUNT, rpcbind, NLM and NSM: what (a byte), the procedure (a byte), the value.
+/// Heads of RPC, what RPCSEC_GSS puts around arguments, and values of MOUNT, rpcbind, NLM and NSM: what (a byte), the procedure (a
+/// byte), the value.
 pub fn side_values(data: &[u8]) {
     let [choice, procedure, data @ ..] = data else { return };
     let procedure = u32::from(*procedure % 25);

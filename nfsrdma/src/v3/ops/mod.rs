@@ -9,7 +9,7 @@ mod names;
 mod volume;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use iobuf::Buf;
 use nfs_proto::nfs3::acl::Args as AclArgs;
@@ -17,7 +17,7 @@ use nfs_proto::nfs3::{Args, Nfsstat3, WccData};
 use nfs_proto::xdr::Xdr;
 use rdma_transport::meter::{Done, NO_SHARE};
 use state::Rights;
-use vfs::namespace::{Door, Entered, Share};
+use vfs::namespace::{Door, Entered, Refusal, Share};
 use vfs::{Attr, Cred, NodeRef, VfsResult};
 
 use super::attr::{post_op, wcc};
@@ -48,6 +48,8 @@ struct Op<'a> {
     /// The share that it turned out to mean, and the bytes of file data that it moved: for the counters.
     share: AtomicU32,
     moved: AtomicU64,
+    /// Its flavor protects less than the share wants.
+    too_weak: AtomicBool,
 }
 
 /// What a handle names, and who the caller is there.
@@ -62,20 +64,25 @@ struct Target {
 impl<'a> Op<'a> {
     fn new(core: &'a Core, conn: &'a Conn, call: &'a CallContext) -> Self {
         let (share, moved) = (AtomicU32::new(NO_SHARE), AtomicU64::new(0));
-        Self { core, conn, call, share, moved }
+        Self { core, conn, call, share, moved, too_weak: AtomicBool::new(false) }
     }
 
     async fn target(&self, wire: &[u8]) -> Result<Target, Failed> {
         let (share, node) = self.resolve(wire).await?;
         let entered = self.core.enter(self.conn, self.call, share);
-        Ok(self.found(entered.map_err(|_| Nfsstat3::Acces)?, node))
+        Ok(self.found(entered.map_err(|why| self.refused(why))?, node))
     }
 
     /// As [`Op::target`], for what a client asks of a share's root when it mounts.
     async fn target_of_mount(&self, wire: &[u8]) -> Result<Target, Failed> {
         let (share, node) = self.resolve(wire).await?;
         let entered = self.core.enter_to_mount(self.conn, self.call, share, &node);
-        Ok(self.found(entered.map_err(|_| Nfsstat3::Acces)?, node))
+        Ok(self.found(entered.map_err(|why| self.refused(why))?, node))
+    }
+
+    fn refused(&self, why: Refusal) -> Nfsstat3 {
+        self.too_weak.fetch_or(why == Refusal::Flavor, Ordering::Relaxed);
+        Nfsstat3::Acces
     }
 
     async fn resolve(&self, wire: &[u8]) -> Result<(Arc<Share>, NodeRef), Failed> {
@@ -202,6 +209,9 @@ pub async fn serve(
     let mark = out.len();
     let done = run(&op, &parsed, data, out).await;
     op.end(done, empty_words(number), operation::of_v3(number), mark, out);
+    if op.too_weak.into_inner() {
+        return Ok(Outcome::TooWeak);
+    }
     Ok(if super::is_once(number) { Outcome::Once } else { Outcome::Repeatable })
 }
 
@@ -225,7 +235,7 @@ pub async fn serve_acl(
     };
     // Both have one `post_op_attr` where they fail.
     op.end(done, 1, operation::of_acl(number), mark, out);
-    Ok(Outcome::Repeatable)
+    Ok(if op.too_weak.into_inner() { Outcome::TooWeak } else { Outcome::Repeatable })
 }
 
 /// `data` is the bulk data of WRITE and SYMLINK.

@@ -14,6 +14,10 @@ pub(in crate::v4) async fn lookup(cx: &mut Compound<'_>) -> Result<(), Status> {
     let Component4 { name } = cx.args.value()?;
     cx.object()?;
     let found = child(cx, component(name)?).await?;
+    if found.wants_flavor() {
+        // RFC 8881 section 2.6.3.1.1.5: the client asks SECINFO of this name.
+        return Err(Status::WrongSec);
+    }
     cx.set_current(found);
     Ok(())
 }

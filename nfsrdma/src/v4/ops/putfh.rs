@@ -4,7 +4,28 @@ use crate::fh::Named;
 use crate::v4::compound::{Compound, Object};
 use crate::v4::pseudo::Above;
 use crate::v4::status::Status;
+use crate::v4::wire::op;
 use nfs_proto::nfs4::ops::NfsFh4;
+
+/// RFC 8881 section 2.6.3.1.1: the operation behind it may be one that answers for the flavor itself, or asks which is wanted.
+fn leaves_flavor_to_next(cx: &Compound<'_>) -> bool {
+    if cx.index + 1 >= cx.count {
+        return true;
+    }
+    matches!(
+        cx.args.clone().value::<u32>(),
+        Ok(op::LOOKUP
+            | op::LOOKUPP
+            | op::OPEN
+            | op::SECINFO
+            | op::SECINFO_NO_NAME
+            | op::PUTFH
+            | op::PUTPUBFH
+            | op::PUTROOTFH
+            | op::SAVEFH
+            | op::RESTOREFH)
+    )
+}
 
 pub(in crate::v4) async fn putfh(cx: &mut Compound<'_>) -> Result<(), Status> {
     let NfsFh4 { object: wire } = cx.args.value()?;
@@ -16,6 +37,11 @@ pub(in crate::v4) async fn putfh(cx: &mut Compound<'_>) -> Result<(), Status> {
             cx.enter(share, node)
         }
     };
+    if object.wants_flavor() && !leaves_flavor_to_next(cx) {
+        cx.set_current(object);
+        cx.object()?;
+        return Err(Status::WrongSec);
+    }
     cx.set_current(object);
     cx.found_at = Some(cx.index);
     Ok(())
