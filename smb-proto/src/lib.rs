@@ -1,8 +1,8 @@
 //! The messages of SMB 2 and 3 (MS-SMB2), dialects 2.0.2 to 3.1.1.
 //!
 //! [`smb2`] has one module for each command, with its request and its response, both directions; [`fscc`] has what stands in the
-//! buffers of QUERY_INFO, SET_INFO, QUERY_DIRECTORY and CHANGE_NOTIFY, [`dtyp`] security identifiers, descriptors and times.
-//! Nothing here knows sockets, files, keys, a clock or a runtime.
+//! buffers of QUERY_INFO, SET_INFO, QUERY_DIRECTORY and CHANGE_NOTIFY; [`dtyp`] security identifiers, descriptors and times;
+//! [`rpce`] and [`ndr`] the remote procedure calls of named pipes. Nothing here knows sockets, files, keys, a clock or a runtime.
 //!
 //! A CREATE as a client sends it, which asks for the largest access that it could get:
 //!
@@ -38,7 +38,9 @@
 
 pub mod dtyp;
 pub mod fscc;
+pub mod ndr;
 pub(crate) mod parse;
+pub mod rpce;
 pub mod smb2;
 pub mod status;
 

@@ -3,13 +3,14 @@
 //! An account of the gateway is, to files, the uid that it stands for: S-1-22-1-UID. Under the account's name that is what its name
 //! gives and what is shown as it. S-1-5-21-MACHINE-RID means the same one where somebody kept it.
 
+use smb_proto::ndr::{Later, Reader, Writer};
+
 use crate::dtyp::Sid;
 use crate::status::Status;
 use crate::users::uid_of_rid;
 
 use super::Host;
-use super::ndr::{Later, Read, Reader, Writer};
-use super::rpc::{Fault, Syntax};
+use super::rpc::{Fault, Read, Syntax};
 
 /// 12345778-1234-abcd-ef00-0123456789ab, version 0.0.
 pub(crate) const SYNTAX: Syntax = Syntax {
@@ -180,7 +181,7 @@ fn lookup_sids(host: &dyn Host, r: &mut Reader<'_>, shape: Sids) -> Read<Vec<u8>
         if r.u32()? != count {
             return Err(Fault::BAD_STUB);
         }
-        let there = (0..count).map(|_| r.pointer()).collect::<Read<Vec<bool>>>()?;
+        let there = (0..count).map(|_| r.pointer()).collect::<Result<Vec<_>, _>>()?;
         for there in there {
             sids.push(if there { Some(r.sid()?) } else { None });
         }
@@ -231,7 +232,7 @@ fn lookup_names(host: &dyn Host, r: &mut Reader<'_>, shape: Names) -> Read<Vec<u
     if count > LOOKUPS_MAX || r.u32()? != count {
         return Err(Fault::BAD_STUB);
     }
-    let there = (0..count).map(|_| r.string_head()).collect::<Read<Vec<bool>>>()?;
+    let there = (0..count).map(|_| r.string_head()).collect::<Result<Vec<_>, _>>()?;
     let mut names = Vec::new();
     for there in there {
         names.push(if there { r.text()? } else { String::new() });

@@ -13,7 +13,6 @@
 
 mod host;
 pub(crate) mod lsarpc;
-mod ndr;
 pub(crate) mod rpc;
 pub(crate) mod srvsvc;
 pub(crate) mod wkssvc;

@@ -1,8 +1,9 @@
 //! The server service (MS-SRVS): which shares there are, what the server is, what time it has.
 
+use smb_proto::ndr::{Later, Reader, Writer};
+
 use super::Host;
-use super::ndr::{Later, Read, Reader, Writer};
-use super::rpc::{Fault, Syntax};
+use super::rpc::{Fault, Read, Syntax};
 
 /// 4b324fc8-1670-01d3-1278-5a47bf6ee188, version 3.0.
 pub(crate) const SYNTAX: Syntax = Syntax {

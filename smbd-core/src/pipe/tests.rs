@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::rpc::{Association, Broken, FRAGMENT_MAX, Fault, NDR, STUB_MAX};
 use super::*;
-use crate::wire::{Fields, put_utf16};
+use crate::wire::put_utf16;
 
 struct Fake;
 
@@ -97,10 +97,10 @@ fn bound(interface: Interface) -> Pipe {
 fn call(interface: Interface, op: u16, stub: &[u8]) -> Result<Vec<u8>, u32> {
     let answer = bound(interface).transceive(&Fake, &request(3, op, stub), 4280).unwrap();
     assert!(!answer.more);
-    let mut f = Fields::new(&answer.data, 24);
+    let results = &answer.data[24..];
     match answer.data[2] {
-        2 => Ok(f.rest().to_vec()),
-        3 => Err(f.u32("status").unwrap()),
+        2 => Ok(results.to_vec()),
+        3 => Err(words(&results[..4])[0]),
         other => panic!("PTYPE {other}"),
     }
 }

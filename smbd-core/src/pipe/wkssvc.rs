@@ -1,8 +1,9 @@
 //! The workstation service (MS-WKST): what Explorer asks before it shows a server.
 
+use smb_proto::ndr::{Later, Reader, Writer};
+
 use super::Host;
-use super::ndr::{Later, Read, Reader, Writer};
-use super::rpc::{Fault, Syntax};
+use super::rpc::{Fault, Read, Syntax};
 use super::srvsvc::{PLATFORM, VERSION};
 
 /// 6bffd098-a112-3610-9833-46c3f87e345a, version 1.0.

@@ -4,6 +4,7 @@ use smb_proto::fscc::{dir, ea, notify, set, stream};
 use smb_proto::smb2::reparse::Reparse;
 use smb_proto::smb2::{self, HEADER_LEN, Header, context, transform};
 use smb_proto::wire::Fault;
+use smb_proto::{ndr, rpce};
 use smbd_core::auth::ntlm::Credentials;
 use smbd_core::auth::{
     Acceptor, Account, Fresh, Identity, Initiator, NtHash, Policy, Secrets, Step,
@@ -186,11 +187,41 @@ fn control(kind: u8, bytes: &[u8]) {
             Ok(list) => assert_eq!(parse_interfaces(&emit_interfaces(&list)), Ok(list)),
             Err(fault) => inside(bytes, &fault),
         },
-        _ => match Reparse::parse(bytes) {
+        10 => match Reparse::parse(bytes) {
             Ok(None) => {}
             Ok(Some(read)) => assert_eq!(Reparse::parse(&read.emit()), Ok(Some(read))),
             Err(fault) => inside(bytes, &fault),
         },
+        kind => call(kind, bytes),
+    }
+}
+
+/// Messages of remote procedure calls, and what stands in their stubs.
+fn call(kind: u8, bytes: &[u8]) {
+    match kind {
+        11 => match rpce::Pdu::parse(bytes, 4280) {
+            Ok(None) => {}
+            Ok(Some((pdu, rest))) => {
+                // The minor version and the format of floats are not kept.
+                let written = pdu.emit();
+                assert_eq!(written.len(), bytes.len() - rest.len());
+                assert_eq!(rpce::Pdu::parse(&written, 4280), Ok(Some((pdu, &[][..]))));
+            }
+            Err(fault) => inside(bytes, &fault),
+        },
+        12 => value!(bytes, rpce::Bind::parse),
+        13 => match rpce::BindAck::parse(bytes) {
+            Ok(ack) => assert_eq!(rpce::BindAck::parse(&ack.emit()), Ok(ack)),
+            Err(fault) => inside(bytes, &fault),
+        },
+        14 => value!(bytes, rpce::FaultBody::parse),
+        _ => {
+            let mut stub = ndr::Reader::new(bytes);
+            let read = stub.unique_text().and_then(|_| stub.string_head()).and_then(|_| stub.sid());
+            if let Err(fault) = read {
+                inside(bytes, &fault);
+            }
+        }
     }
 }
 

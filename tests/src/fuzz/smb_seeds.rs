@@ -6,6 +6,7 @@ use smb_proto::smb2::negotiate_context::NegotiateContext;
 use smb_proto::smb2::rdma::{Channel, Protection, Transform};
 use smb_proto::smb2::reparse::Reparse;
 use smb_proto::smb2::{self, FileId, fsctl, negotiate};
+use smb_proto::{ndr, rpce};
 use smbd_core::auth::ntlm::Credentials;
 use smbd_core::auth::{Acceptor, Account, Identity, Initiator, NtHash, Policy, Secrets, Step};
 use smbd_core::dtyp::SecurityDescriptor;
@@ -274,6 +275,16 @@ fn controls() -> Vec<(u8, Vec<u8>)> {
         rdma: false,
     };
     let list = [interface(1, [10, 0, 0, 1].into()), interface(2, [0xfd; 16].into())];
+    let context = rpce::Context { id: 0, interface: rpce::NDR, transfer: vec![rpce::NDR; 2] };
+    let bind = rpce::Bind { xmit_max: 4280, recv_max: 4280, group: 0, contexts: vec![context] };
+    let results = vec![rpce::Outcome { result: 0, reason: 0, syntax: rpce::NDR }];
+    let address = b"\\pipe\\srvsvc\0";
+    let ack = rpce::BindAck { xmit_max: 4280, recv_max: 4280, group: 1, address, results };
+    let mut stub = ndr::Writer::default();
+    stub.pointer();
+    stub.later(vec![ndr::Later::Text("server".into())]);
+    stub.string_head("name");
+    stub.later(vec![ndr::Later::Sid(Sid::unix_user(1000))]);
     vec![
         (0, validate.emit()),
         (1, vec![1; 24]),
@@ -288,6 +299,11 @@ fn controls() -> Vec<(u8, Vec<u8>)> {
         (10, Reparse::Symlink { target: "a\\b".into(), relative: true }.emit()),
         (10, Reparse::NfsLink("a/b".into()).emit()),
         (10, Reparse::NfsChar(1, 3).emit()),
+        (11, rpce::Pdu { kind: 11, flags: 3, call_id: 1, auth_len: 0, body: &bind.emit() }.emit()),
+        (12, bind.emit()),
+        (13, ack.emit()),
+        (14, rpce::FaultBody { context: 0, status: 5 }.emit()),
+        (15, stub.finish()),
     ]
 }
 

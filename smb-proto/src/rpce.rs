@@ -1,0 +1,496 @@
+//! Messages of connection-oriented RPC (C706 chapter 12, MS-RPCE section 2.2.2), little-endian, as named pipes carry them.
+//!
+//! *Operation.* A stream of bytes is cut into [`Pdu`]s; the body of each is one of the other types, by [`Pdu::kind`].
+//!
+//! *Errors.* [`wire::Fault`], whose offset counts from the start of the PDU, or of the body.
+
+use wire::{Parser, Rule, bytes, known, le_u8, le_u16, le_u32, reject, take, times};
+
+use crate::parse::{Parsed, constant, whole};
+
+/// Bytes of the header of every PDU.
+pub const HEADER_LEN: usize = 16;
+/// Bytes of a [`Response`] and its header before the stub.
+pub const RESPONSE_HEADER_LEN: usize = 24;
+/// Contexts of one [`Bind`].
+pub const CONTEXTS_MAX: u8 = 32;
+/// Every implementation takes fragments of so many bytes (C706 section 12.6.3.1).
+pub const FRAGMENT_MIN: u16 = 1432;
+
+/// `PTYPE`.
+#[allow(missing_docs)] // The names are the specification's.
+pub mod kind {
+    pub const REQUEST: u8 = 0;
+    pub const RESPONSE: u8 = 2;
+    pub const FAULT: u8 = 3;
+    pub const BIND: u8 = 11;
+    pub const BIND_ACK: u8 = 12;
+    pub const BIND_NAK: u8 = 13;
+    pub const ALTER_CONTEXT: u8 = 14;
+    pub const ALTER_CONTEXT_RESP: u8 = 15;
+    pub const AUTH_3: u8 = 16;
+    pub const CO_CANCEL: u8 = 18;
+    pub const ORPHANED: u8 = 19;
+}
+
+/// `pfc_flags`.
+#[allow(missing_docs)] // The names are the specification's.
+pub mod flag {
+    pub const FIRST_FRAG: u8 = 0x01;
+    pub const LAST_FRAG: u8 = 0x02;
+    pub const DID_NOT_EXECUTE: u8 = 0x20;
+    pub const OBJECT_UUID: u8 = 0x80;
+}
+
+/// An interface or a transfer syntax: identifier and version (`p_syntax_id_t`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Syntax {
+    /// The identifier, as it travels.
+    pub uuid: [u8; 16],
+    /// Major version in the low half, minor in the high one.
+    pub version: u32,
+}
+
+/// NDR, version 2: 8a885d04-1ceb-11c9-9fe8-08002b104860.
+pub const NDR: Syntax = Syntax {
+    uuid: [
+        0x04, 0x5d, 0x88, 0x8a, 0xeb, 0x1c, 0xc9, 0x11, 0x9f, 0xe8, 0x08, 0x00, 0x2b, 0x10, 0x48,
+        0x60,
+    ],
+    version: 2,
+};
+/// How the identifier of bind time feature negotiation begins (MS-RPCE section 3.3.1.5.3).
+pub const FEATURES: [u8; 8] = [0x2c, 0x1c, 0xb7, 0x6c, 0x12, 0x98, 0x40, 0x45];
+
+impl Syntax {
+    fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, (uuid, version)) = (bytes("uuid"), le_u32("version")).parse(i)?;
+        Ok((i, Self { uuid, version }))
+    }
+
+    fn put(self, out: &mut Vec<u8>) {
+        out.extend(self.uuid);
+        out.extend(self.version.to_le_bytes());
+    }
+}
+
+/// One fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pdu<'a> {
+    /// One of [`kind`].
+    pub kind: u8,
+    /// Bits of [`flag`].
+    pub flags: u8,
+    /// Number of the call.
+    pub call_id: u32,
+    /// Bytes of an authentication verifier at the end of the body.
+    pub auth_len: u16,
+    /// What follows the header.
+    pub body: &'a [u8],
+}
+
+impl<'a> Pdu<'a> {
+    /// Reads the first fragment of a stream, of `len_max` bytes at most, and gives the bytes behind it; `None` as long as it is not
+    /// whole.
+    pub fn parse(stream: &'a [u8], len_max: u16) -> Parsed<Option<(Self, &'a [u8])>> {
+        if stream.len() < HEADER_LEN {
+            return Ok(None);
+        }
+        whole(stream, |start| {
+            let minor = |minor: u8| (minor <= 1).then_some(());
+            let (i, ()) = constant("rpc_vers", le_u8("rpc_vers"), 5)(start)?;
+            let (i, ()) = known("rpc_vers_minor", le_u8("rpc_vers_minor"), minor)(i)?;
+            let (i, (kind, flags)) = (le_u8("PTYPE"), le_u8("pfc_flags")).parse(i)?;
+            // Little-endian integers, ASCII; the format of floats does not matter.
+            let ours = |drep: u32| (drep & 0xff == 0x10).then_some(());
+            let (i, ()) = known("packed_drep", le_u32("packed_drep"), ours)(i)?;
+            let fits = |len: u16| {
+                (len <= len_max && usize::from(len) >= HEADER_LEN).then_some(usize::from(len))
+            };
+            let (i, len) = known("frag_length", le_u16("frag_length"), fits)(i)?;
+            let (_, (auth_len, call_id)) = (le_u16("auth_length"), le_u32("call_id")).parse(i)?;
+            let Some((pdu, rest)) = start.split_at_checked(len) else { return Ok((start, None)) };
+            let body = &pdu[HEADER_LEN..];
+            Ok((rest, Some((Self { kind, flags, call_id, auth_len, body }, rest))))
+        })
+    }
+
+    /// Its bytes. The body is cut to the size of a fragment before.
+    pub fn emit(&self) -> Vec<u8> {
+        let len = HEADER_LEN + self.body.len();
+        let mut out = Vec::with_capacity(len);
+        out.extend([5, 0, self.kind, self.flags, 0x10, 0, 0, 0]);
+        out.extend(u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend(self.auth_len.to_le_bytes());
+        out.extend(self.call_id.to_le_bytes());
+        out.extend_from_slice(self.body);
+        out
+    }
+}
+
+/// The body of a bind or of an alter_context (C706 section 12.6.4.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// max_xmit_frag
+    pub xmit_max: u16,
+    /// max_recv_frag
+    pub recv_max: u16,
+    /// assoc_group_id; 0: a new one.
+    pub group: u32,
+    /// 1 to [`CONTEXTS_MAX`].
+    pub contexts: Vec<Context>,
+}
+
+/// What a client would like to call, and how (`p_cont_elem_t`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// The client's name for it.
+    pub id: u16,
+    /// The interface.
+    pub interface: Syntax,
+    /// Transfer syntaxes to choose from: 255 at most.
+    pub transfer: Vec<Syntax>,
+}
+
+impl Context {
+    fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, (id, count, _)) =
+            (le_u16("p_cont_id"), le_u8("n_transfer_syn"), le_u8("reserved")).parse(i)?;
+        let (i, interface) = Syntax::parse(i)?;
+        let (i, transfer) = times(count.into(), Syntax::parse)(i)?;
+        Ok((i, Self { id, interface, transfer }))
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self.id.to_le_bytes());
+        out.extend([u8::try_from(self.transfer.len()).unwrap_or(u8::MAX), 0]);
+        self.interface.put(out);
+        self.transfer.iter().for_each(|syntax| syntax.put(out));
+    }
+}
+
+/// A count of contexts or results, and three bytes that mean nothing.
+fn count<'a>(field: &'static str) -> impl FnMut(&'a [u8]) -> wire::Parsed<'a, usize> {
+    move |input| {
+        let (i, (count, _)) = (le_u8(field), take(3, "reserved")).parse(input)?;
+        let max = usize::from(CONTEXTS_MAX);
+        match usize::from(count) {
+            0 => Err(reject(field, Rule::Value, input)),
+            count if count > max => Err(reject(field, Rule::OverLimit { max }, input)),
+            count => Ok((i, count)),
+        }
+    }
+}
+
+impl Bind {
+    /// Reads a body.
+    pub fn parse(body: &[u8]) -> Parsed<Self> {
+        whole(body, |i| {
+            let (i, (xmit_max, recv_max, group)) =
+                (le_u16("max_xmit_frag"), le_u16("max_recv_frag"), le_u32("assoc_group_id"))
+                    .parse(i)?;
+            let (i, count) = count("n_context_elem")(i)?;
+            let (i, contexts) = times(count, Context::parse)(i)?;
+            Ok((i, Self { xmit_max, recv_max, group, contexts }))
+        })
+    }
+
+    /// Its bytes.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend(self.xmit_max.to_le_bytes());
+        out.extend(self.recv_max.to_le_bytes());
+        out.extend(self.group.to_le_bytes());
+        out.extend([u8::try_from(self.contexts.len()).unwrap_or(u8::MAX), 0, 0, 0]);
+        self.contexts.iter().for_each(|context| context.put(&mut out));
+        out
+    }
+}
+
+/// What became of a context (`p_result_t`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// acceptance 0, provider_rejection 2, negotiate_ack 3.
+    pub result: u16,
+    /// Of a rejection: abstract_syntax_not_supported 1, proposed_transfer_syntaxes_not_supported 2.
+    pub reason: u16,
+    /// The transfer syntax that was chosen; zeros where none was.
+    pub syntax: Syntax,
+}
+
+impl Outcome {
+    fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, (result, reason, syntax)) =
+            (le_u16("result"), le_u16("reason"), Syntax::parse).parse(i)?;
+        Ok((i, Self { result, reason, syntax }))
+    }
+}
+
+/// The body of a bind_ack or of an alter_context_resp (C706 section 12.6.4.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindAck<'a> {
+    /// max_xmit_frag
+    pub xmit_max: u16,
+    /// max_recv_frag
+    pub recv_max: u16,
+    /// assoc_group_id
+    pub group: u32,
+    /// sec_addr, with the zero at its end; of an alter_context_resp empty.
+    pub address: &'a [u8],
+    /// One for each context.
+    pub results: Vec<Outcome>,
+}
+
+impl<'a> BindAck<'a> {
+    /// Bytes before the address, its length among them.
+    const FIXED: usize = 10;
+
+    /// Reads a body.
+    pub fn parse(body: &'a [u8]) -> Parsed<Self> {
+        whole(body, |i| {
+            let (i, (xmit_max, recv_max, group, len)) = (
+                le_u16("max_xmit_frag"),
+                le_u16("max_recv_frag"),
+                le_u32("assoc_group_id"),
+                le_u16("sec_addr.length"),
+            )
+                .parse(i)?;
+            let len = usize::from(len);
+            let pad = (Self::FIXED + len).next_multiple_of(4) - Self::FIXED - len;
+            let (i, (address, _)) = (take(len, "sec_addr"), take(pad, "pad2")).parse(i)?;
+            let (i, count) = count("n_results")(i)?;
+            let (i, results) = times(count, Outcome::parse)(i)?;
+            Ok((i, Self { xmit_max, recv_max, group, address, results }))
+        })
+    }
+
+    /// Its bytes.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend(self.xmit_max.to_le_bytes());
+        out.extend(self.recv_max.to_le_bytes());
+        out.extend(self.group.to_le_bytes());
+        out.extend(u16::try_from(self.address.len()).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend(self.address);
+        out.resize(out.len().next_multiple_of(4), 0);
+        out.extend([u8::try_from(self.results.len()).unwrap_or(u8::MAX), 0, 0, 0]);
+        for one in &self.results {
+            out.extend(one.result.to_le_bytes());
+            out.extend(one.reason.to_le_bytes());
+            one.syntax.put(&mut out);
+        }
+        out
+    }
+}
+
+/// The body of a request, or of a fragment of one (C706 section 12.6.4.9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// A hint: bytes of the stub from here on.
+    pub alloc_hint: u32,
+    /// p_cont_id
+    pub context: u16,
+    /// Number of the operation.
+    pub op: u16,
+    /// The object, with [`flag::OBJECT_UUID`] and with it alone.
+    pub object: Option<[u8; 16]>,
+    /// Arguments.
+    pub stub: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Reads the body of a PDU of these flags.
+    pub fn parse(flags: u8, body: &'a [u8]) -> Parsed<Self> {
+        whole(body, |i| {
+            let (i, (alloc_hint, context, op)) =
+                (le_u32("alloc_hint"), le_u16("p_cont_id"), le_u16("opnum")).parse(i)?;
+            let (stub, object) = if flags & flag::OBJECT_UUID == 0 {
+                (i, None)
+            } else {
+                bytes("object").map(Some).parse(i)?
+            };
+            Ok((&[], Self { alloc_hint, context, op, object, stub }))
+        })
+    }
+
+    /// Its bytes.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = self.alloc_hint.to_le_bytes().to_vec();
+        out.extend(self.context.to_le_bytes());
+        out.extend(self.op.to_le_bytes());
+        out.extend(self.object.iter().flatten());
+        out.extend(self.stub);
+        out
+    }
+}
+
+/// The body of a response, or of a fragment of one (C706 section 12.6.4.10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// Bytes of the stub from here on.
+    pub alloc_hint: u32,
+    /// p_cont_id
+    pub context: u16,
+    /// Results.
+    pub stub: &'a [u8],
+}
+
+/// What a response and a fault begin with: alloc_hint, p_cont_id, cancel_count and a byte that means nothing.
+fn answered(i: &[u8]) -> wire::Parsed<'_, (u32, u16)> {
+    let (i, (alloc_hint, context, _)) =
+        (le_u32("alloc_hint"), le_u16("p_cont_id"), le_u16("cancel_count")).parse(i)?;
+    Ok((i, (alloc_hint, context)))
+}
+
+impl<'a> Response<'a> {
+    /// Reads a body.
+    pub fn parse(body: &'a [u8]) -> Parsed<Self> {
+        whole(body, |i| {
+            let (stub, (alloc_hint, context)) = answered(i)?;
+            Ok((&[], Self { alloc_hint, context, stub }))
+        })
+    }
+
+    /// Its bytes.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(RESPONSE_HEADER_LEN - HEADER_LEN + self.stub.len());
+        out.extend(self.alloc_hint.to_le_bytes());
+        out.extend(self.context.to_le_bytes());
+        out.extend([0; 2]);
+        out.extend(self.stub);
+        out
+    }
+}
+
+/// The body of a fault (C706 section 12.6.4.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultBody {
+    /// p_cont_id
+    pub context: u16,
+    /// Why: C706 appendix E, or an error of Windows.
+    pub status: u32,
+}
+
+impl FaultBody {
+    /// Reads a body.
+    pub fn parse(body: &[u8]) -> Parsed<Self> {
+        whole(body, |i| {
+            let (i, ((_, context), status, _)) =
+                (answered, le_u32("status"), le_u32("reserved2")).parse(i)?;
+            Ok((i, Self { context, status }))
+        })
+    }
+
+    /// Its bytes.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = vec![0; 4];
+        out.extend(self.context.to_le_bytes());
+        out.extend([0; 2]);
+        out.extend(self.status.to_le_bytes());
+        out.extend([0; 4]);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::smb2::test_kit::named;
+
+    fn syntax() -> impl Strategy<Value = Syntax> {
+        any::<([u8; 16], u32)>().prop_map(|(uuid, version)| Syntax { uuid, version })
+    }
+
+    fn context() -> impl Strategy<Value = Context> {
+        (any::<u16>(), syntax(), prop::collection::vec(syntax(), 0..4))
+            .prop_map(|(id, interface, transfer)| Context { id, interface, transfer })
+    }
+
+    fn outcome() -> impl Strategy<Value = Outcome> {
+        (any::<u16>(), any::<u16>(), syntax()).prop_map(|(result, reason, syntax)| Outcome {
+            result,
+            reason,
+            syntax,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn all_round_trip(
+            (xmit_max, recv_max, group) in any::<(u16, u16, u32)>(),
+            contexts in prop::collection::vec(context(), 1..5),
+            results in prop::collection::vec(outcome(), 1..5),
+            address in prop::collection::vec(any::<u8>(), 0..9),
+            (context, op, alloc_hint) in any::<(u16, u16, u32)>(), object: Option<[u8; 16]>,
+            stub in prop::collection::vec(any::<u8>(), 0..60),
+            cut: prop::sample::Index,
+        ) {
+            let bind = Bind { xmit_max, recv_max, group, contexts };
+            let bytes = bind.emit();
+            prop_assert!(Bind::parse(&bytes[..cut.index(bytes.len())]).is_err());
+            prop_assert_eq!(Bind::parse(&bytes), Ok(bind));
+            let ack = BindAck { xmit_max, recv_max, group, address: &address, results };
+            let bytes = ack.emit();
+            prop_assert!(BindAck::parse(&bytes[..cut.index(bytes.len())]).is_err());
+            prop_assert_eq!(BindAck::parse(&bytes), Ok(ack));
+            let flags = if object.is_some() { flag::OBJECT_UUID } else { 0 };
+            let request = Request { alloc_hint, context, op, object, stub: &stub };
+            let bytes = request.emit();
+            prop_assert_eq!(Request::parse(flags, &bytes), Ok(request));
+            let response = Response { alloc_hint, context, stub: &stub };
+            let bytes = response.emit();
+            prop_assert_eq!(Response::parse(&bytes), Ok(response));
+            let fault = FaultBody { context, status: alloc_hint };
+            prop_assert_eq!(FaultBody::parse(&fault.emit()), Ok(fault));
+        }
+
+        #[test]
+        fn a_stream_is_cut_into_fragments(
+            (kind, flags, call_id) in any::<(u8, u8, u32)>(), body in prop::collection::vec(any::<u8>(), 0..60),
+            more in prop::collection::vec(any::<u8>(), 0..20), cut: prop::sample::Index,
+        ) {
+            let pdu = Pdu { kind, flags, call_id, auth_len: 0, body: &body };
+            let bytes = pdu.emit();
+            let stream = [&bytes[..], &more].concat();
+            prop_assert_eq!(Pdu::parse(&stream, 4280), Ok(Some((pdu, &more[..]))));
+            prop_assert_eq!(Pdu::parse(&stream[..cut.index(bytes.len())], 4280), Ok(None));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+            let _ = Pdu::parse(&bytes, 4280);
+            let _ = Bind::parse(&bytes);
+            let _ = BindAck::parse(&bytes);
+            let _ = Request::parse(flag::OBJECT_UUID, &bytes);
+            let _ = FaultBody::parse(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_header_that_is_none_is_named() {
+        let good = Pdu { kind: 0, flags: 3, call_id: 1, auth_len: 0, body: &[] }.emit();
+        for (at, value, field) in [
+            (0, 4, "rpc_vers"),
+            (1, 2, "rpc_vers_minor"),
+            (4, 0, "packed_drep"),
+            (8, 15, "frag_length"),
+            (9, 0xff, "frag_length"),
+        ] {
+            let mut bad = good.clone();
+            bad[at] = value;
+            assert_eq!(named(Pdu::parse(&bad, 4280)), Err(field));
+        }
+    }
+
+    #[test]
+    fn contexts_are_counted() {
+        let none = Bind { xmit_max: 0, recv_max: 0, group: 0, contexts: Vec::new() };
+        assert_eq!(named(Bind::parse(&none.emit())), Err("n_context_elem"));
+        let one = Context { id: 0, interface: NDR, transfer: Vec::new() };
+        let many = Bind { contexts: vec![one; 33], ..none };
+        let fault = Bind::parse(&many.emit()).unwrap_err();
+        assert_eq!(fault.to_string(), "n_context_elem over its limit of 32 at 8");
+    }
+}
