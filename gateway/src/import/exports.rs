@@ -394,7 +394,9 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
             }
             "fsid" => "not carried over: the root that clients see lists all shares by name",
             "mountpoint" | "mp" => {
-                "not carried over: the folder is served as well while nothing is mounted there"
+                let why = "what lies below would be served while nothing is mounted there";
+                lose(share, format!("`{option}`: {why}"));
+                continue;
             }
             _ => "not carried over: there is no such option here",
         };
@@ -640,11 +642,9 @@ mod tests {
 
     #[test]
     fn options_that_have_no_counterpart_are_told_one_by_one() {
-        let all = read(
-            "/srv *(rw,async,crossmnt,anonuid=7,fsid=0,mp=/srv,nordirplus,no_subtree_check)\n",
-        );
+        let all = read("/srv *(rw,async,crossmnt,anonuid=7,fsid=0,nordirplus,no_subtree_check)\n");
         let told: Vec<&str> = all.notes.iter().map(|n| n.what.as_str()).collect();
-        assert_eq!(told, ["async", "crossmnt", "fsid=0", "mp=/srv", "nordirplus"]);
+        assert_eq!(told, ["async", "crossmnt", "fsid=0", "nordirplus"]);
         assert!(all.shares[0].lost.is_empty());
     }
 
@@ -661,6 +661,8 @@ mod tests {
             "anonuid=4294967295",
             "squash_uids=0-15",
             "refer=/srv@192.0.2.9",
+            "mountpoint",
+            "mp=/srv",
         ] {
             let all = read(&format!("/srv 10.0.0.7({option}) 10.0.0.8(rw)\n/ok 10.0.0.8(rw)\n"));
             let lost: Vec<usize> = all.shares.iter().map(|share| share.lost.len()).collect();

@@ -63,8 +63,7 @@ struct Share {
     force: Force,
     encrypt: bool,
     guest: bool,
-    /// `guest only`; `None`: nothing is said.
-    guest_only: Option<bool>,
+    said: Said,
     locking: Locking,
     comment: String,
     /// Restrictions that have no counterpart: it is written as a comment.
@@ -87,10 +86,41 @@ impl Share {
             force: Force::default(),
             encrypt: false,
             guest: false,
-            guest_only: None,
+            said: Said::default(),
             locking: Locking::default(),
             comment: String::new(),
             lost: Vec::new(),
+        }
+    }
+}
+
+/// What a section of smb.conf says, where `[global]` may say it for all. `None`: nothing is said.
+#[derive(Clone, Debug, Default)]
+struct Said {
+    read_only: Option<bool>,
+    guest: Option<bool>,
+    guest_only: Option<bool>,
+    encrypt: Option<bool>,
+    clients: Option<Vec<Client>>,
+    /// `hosts deny` names everybody.
+    denies_all: Option<bool>,
+    force: Force,
+}
+
+impl Said {
+    /// What is said here, and where nothing is, what `other` says.
+    fn or(self, other: &Self) -> Self {
+        Self {
+            read_only: self.read_only.or(other.read_only),
+            guest: self.guest.or(other.guest),
+            guest_only: self.guest_only.or(other.guest_only),
+            encrypt: self.encrypt.or(other.encrypt),
+            clients: self.clients.or_else(|| other.clients.clone()),
+            denies_all: self.denies_all.or(other.denies_all),
+            force: Force {
+                user: self.force.user.or_else(|| other.force.user.clone()),
+                group: self.force.group.or_else(|| other.force.group.clone()),
+            },
         }
     }
 }
@@ -247,14 +277,23 @@ fn merge(all: &mut Imported) {
     all.shares = merged;
 }
 
-/// The stricter of two ways to serve one folder.
-fn join(first: &mut Share, second: Share) {
+/// The stricter of two ways to serve one folder; of one by NFS and one by SMB each keeps its clients, and guests are of SMB alone.
+fn join(first: &mut Share, mut second: Share) {
+    let is_apart = matches!(
+        (first.protocols, second.protocols),
+        (Protocols::Nfs, Protocols::Smb) | (Protocols::Smb, Protocols::Nfs)
+    );
+    if is_apart {
+        each_its_clients(first, &mut second);
+        first.guest |= second.guest;
+    } else {
+        first.guest &= second.guest;
+        first.read_only |= second.read_only;
+    }
     if first.protocols != second.protocols {
         first.protocols = Protocols::Both;
     }
-    first.read_only |= second.read_only;
     first.encrypt |= second.encrypt;
-    first.guest &= second.guest;
     first.locking = first.locking.and(second.locking);
     // `None` is less than any value.
     first.view.hidden = first.view.hidden.max(second.view.hidden);
@@ -288,6 +327,33 @@ fn join(first: &mut Share, second: Share) {
         (a, b) => a.or(b),
     };
     first.lost.extend(second.lost);
+}
+
+/// Each of two that serve a folder by one protocol keeps its clients, and whether they change anything.
+fn each_its_clients(first: &mut Share, second: &mut Share) {
+    if first.clients == second.clients && first.read_only == second.read_only {
+        return;
+    }
+    let is_read_only = first.read_only && second.read_only;
+    for share in [&mut *first, &mut *second] {
+        let all = || ["0.0.0.0/0", "::/0"].iter().filter_map(|all| all.parse().ok()).collect();
+        let clients: Vec<Client> = match (share.clients.take(), share.protocols) {
+            (Some(clients), _) => clients,
+            // Whoever can log on.
+            (None, Protocols::Smb) => all(),
+            (None, _) => Vec::new(),
+        };
+        let only = |client: Client| Client {
+            protocols: share.protocols,
+            read_only: client.read_only || share.read_only && !is_read_only,
+            ..client
+        };
+        share.clients = Some(clients.into_iter().map(only).collect());
+    }
+    first.read_only = is_read_only;
+    let clients = first.clients.take().into_iter().chain(second.clients.take()).flatten();
+    let clients: Vec<Client> = clients.collect();
+    (first.clients, second.clients) = (Some(clients.clone()), Some(clients));
 }
 
 /// The words of a line, told with what became of it.

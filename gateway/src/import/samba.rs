@@ -3,7 +3,7 @@
 use config::{Client, Encryption, Protocols, Signing, Who, Whom};
 
 use super::users::{self, Lists};
-use super::{Imported, Locking, Share, View, logical_lines, note, range, share_name};
+use super::{Imported, Locking, Said, Share, View, logical_lines, note, range, share_name};
 
 /// A line of a section.
 struct Line<'a> {
@@ -138,6 +138,8 @@ const RESTRICTS: &[&str] = &[
     // The command before them decides whether the client may connect.
     "preexecclose",
     "rootpreexecclose",
+    // Its clients were sent to another server.
+    "msdfsproxy",
     // A share that takes on what another one, or another file, says.
     "copy",
 ];
@@ -177,32 +179,49 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
     }
     close(all, open);
     for share in &mut all.shares[first..] {
-        share.clients = share.clients.take().or_else(|| of_all.clients.clone());
         share.lost.extend_from_slice(&of_all.lost);
         share.locking = share.locking.or(of_all.locking).or(LOCKING);
         share.view = share.view.or(of_all.view);
-        let guests = share.guest || of_all.guest_ok;
-        if guests && share.guest_only.or(of_all.guest_only) == Some(true) {
-            let why = "`guest only`: a user who logs on would act with its own rights, not with those of the guest";
+        settle(share, &of_all);
+    }
+}
+
+/// What a share is by its own lines and those for all.
+fn settle(share: &mut Share, of_all: &OfAll) {
+    let said = std::mem::take(&mut share.said).or(&of_all.said);
+    // smb.conf(5): a share is read-only, and not for guests, unless something else is said.
+    let read_only = said.read_only.unwrap_or(true);
+    share.guest = said.guest.unwrap_or(false);
+    share.encrypt = said.encrypt.unwrap_or(false);
+    (share.clients, share.force) = (said.clients, said.force);
+    if said.denies_all == Some(true) && share.clients.is_none() {
+        share.lost.push("`hosts deny` names everybody, and `hosts allow` nobody".to_owned());
+    }
+    let lists = std::mem::take(&mut share.lists).or(&of_all.lists);
+    // Everybody is the guest then, whoever logs on.
+    if share.guest && said.guest_only == Some(true) {
+        if lists.name_somebody() {
+            let why = "`guest only`: its lists of users are asked for the guest alone";
             share.lost.push(why.to_owned());
         }
-        let lists = std::mem::take(&mut share.lists).or(&of_all.lists);
-        match lists.access(share.read_only) {
-            Ok((access, read_only)) => (share.access, share.read_only) = (access, read_only),
-            Err(why) => share.lost.push(why),
-        }
+        let guest = || Who::User(of_all.guest.as_deref().unwrap_or("nobody").to_owned());
+        share.force.user.get_or_insert_with(guest);
+    }
+    match lists.access(read_only) {
+        Ok((access, read_only)) => (share.access, share.read_only) = (access, read_only),
+        Err(why) => share.lost.push(why),
     }
 }
 
 /// What the section for the whole server says of its shares.
 #[derive(Default)]
 struct OfAll {
-    clients: Option<Vec<Client>>,
+    said: Said,
     locking: Locking,
     lists: Lists,
     view: View,
-    guest_ok: bool,
-    guest_only: Option<bool>,
+    /// `guest account`, where it is not `nobody`.
+    guest: Option<String>,
     /// Restrictions that have no counterpart.
     lost: Vec<String>,
 }
@@ -231,11 +250,9 @@ fn begin(all: &mut Imported, file: &str, line: usize, name: &str) -> Option<Sect
         "printers" | "print$" => "left out: there is no printing",
         "netlogon" | "sysvol" => "left out: there is no domain",
         _ => {
-            // smb.conf(5): a share is read-only unless something else is said.
             let is_homes = is_homes(name);
             let path = if is_homes { HOMES } else { "" };
-            let share =
-                Share { read_only: true, ..Share::new(&share_name(name), path, Protocols::Smb) };
+            let share = Share::new(&share_name(name), path, Protocols::Smb);
             if is_homes {
                 let said = "carried over as one share for all: `\\\\SERVER\\homes` is each user's own folder of `path`, wherever \
                             the host says that its home is";
@@ -276,10 +293,7 @@ impl Section {
             // The user for whom the share is there.
             ("validusers", _) if is_of_each(share) && USER.contains(&line.value) => {}
             ("comment", _) => share.comment = line.value.trim_matches('"').to_owned(),
-            ("readonly", Some(yes)) => share.read_only = yes,
-            ("writable", Some(yes)) => share.read_only = !yes,
-            ("guestok", Some(yes)) => share.guest = yes,
-            ("guestonly", Some(yes)) => guest_only(all, line, yes, &mut share.guest_only),
+            _ if defaults(all, line, &mut share.said) => {}
             ("available", Some(yes)) => self.available = yes,
             ("printable", Some(yes)) => self.printable = yes,
             ("include", _) => {
@@ -287,13 +301,12 @@ impl Section {
                 unknown(all, line);
             }
             ("smbencrypt", _) => match encryption(line.value) {
-                Some(Encryption::Required) => share.encrypt = true,
-                Some(_) => {}
+                Some(how) => share.said.encrypt = Some(how == Encryption::Required),
                 None => unknown(all, line),
             },
             ("hostsallow", _) => match hosts(all, line) {
-                Some(list) => share.clients = Some(list),
-                None => share.lost.push(format!("`{}` names no address", line.whole)),
+                Some(list) => share.said.clients = Some(list),
+                None => share.lost.push(format!("`{}` names nobody", line.whole)),
             },
             ("strictlocking" | "posixlocking", _) => locking(all, line, &mut share.locking),
             ("validusers" | "invalidusers" | "readlist" | "writelist", _) => {
@@ -316,7 +329,7 @@ impl Section {
 
     /// `force user`, `force group`.
     fn force(&mut self, all: &mut Imported, line: &Line<'_>) {
-        let force = &mut self.share.force;
+        let force = &mut self.share.said.force;
         let (place, make): (_, fn(String) -> Who) = match line.key.as_str() {
             "forceuser" => (&mut force.user, Who::User),
             _ => (&mut force.group, Who::Group),
@@ -402,18 +415,10 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
             }
         }
         "bindinterfacesonly" => {}
-        "guestok" => {
-            of_all.guest_ok = truth(line.value) == Some(true);
-            unknown(all, line);
-        }
-        "guestonly" => {
-            let yes = truth(line.value) == Some(true);
-            guest_only(all, line, yes, &mut of_all.guest_only);
-        }
         "strictlocking" | "posixlocking" => locking(all, line, &mut of_all.locking),
         "hostsallow" => match hosts(all, line) {
-            Some(list) => of_all.clients = Some(list),
-            None => of_all.lost(all, line, "it names no address"),
+            Some(list) => of_all.said.clients = Some(list),
+            None => of_all.lost(all, line, "it names nobody"),
         },
         "validusers" | "invalidusers" | "readlist" | "writelist" => {
             if !users(line, &mut of_all.lists) {
@@ -429,6 +434,11 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
             note(all, line.file, line.number, line.whole, said);
         }
         "guestaccount" if line.value == "nobody" => {}
+        "guestaccount" => {
+            of_all.guest = Some(line.value.to_owned());
+            let said = "not carried over: guests are `nobody` here, but where `guest only` makes all the guest";
+            note(all, line.file, line.number, line.whole, said);
+        }
         "serverminprotocol" => {
             let said = match line.value.to_lowercase().starts_with("smb3") {
                 true => {
@@ -438,19 +448,44 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
             };
             note(all, line.file, line.number, line.whole, said);
         }
+        _ if defaults(all, line, &mut of_all.said) => {}
         _ if view(line, &mut of_all.view) => {}
         _ if restricts(line) => of_all.lost(all, line, "there is no such restriction here"),
         _ => unknown(all, line),
     }
 }
 
-/// smb.conf(5): where guests may come, `guest only` makes everybody the guest.
-fn guest_only(all: &mut Imported, line: &Line<'_>, yes: bool, place: &mut Option<bool>) {
-    *place = Some(yes);
-    if yes {
-        let said = "LOST where `guest ok` holds: users who log on have their own rights; the share is written as a comment";
-        note(all, line.file, line.number, line.whole, said);
+/// Takes what a share says, or `[global]` for all that say nothing else. False where the line is about something else.
+fn defaults(all: &mut Imported, line: &Line<'_>, said: &mut Said) -> bool {
+    let yes = truth(line.value);
+    match (line.key.as_str(), yes) {
+        ("readonly", Some(yes)) => said.read_only = Some(yes),
+        ("writable", Some(yes)) => said.read_only = Some(!yes),
+        ("guestok", Some(yes)) => said.guest = Some(yes),
+        ("guestonly", Some(yes)) => {
+            said.guest_only = Some(yes);
+            if yes {
+                let means =
+                    "carried over as `force` where `guest ok` holds: everybody acts as the guest";
+                note(all, line.file, line.number, line.whole, means);
+            }
+        }
+        ("hostsdeny", _) if line.value.is_empty() => said.denies_all = Some(false),
+        // Of both lists `hosts allow` counts first: whom it does not name is denied already.
+        ("hostsdeny", _) if denies_all(line.value) => {
+            said.denies_all = Some(true);
+            let means = "not needed: `clients` lets nobody else in";
+            note(all, line.file, line.number, line.whole, means);
+        }
+        _ => return false,
     }
+    true
+}
+
+fn denies_all(value: &str) -> bool {
+    let words = value.split([' ', ',', '\t']).filter(|w| !w.is_empty());
+    let all = ["all", "0.0.0.0/0", "0.0.0.0/0.0.0.0", "::/0"];
+    words.into_iter().all(|word| all.contains(&word.to_lowercase().as_str()))
 }
 
 /// Takes what a line says of locks that others than SMB clients hold. Only `no` differs from what is done here without a word.
@@ -604,8 +639,9 @@ mod tests {
             "vfs objects = acl_xattr worm",
             "vfs object = readonly",
             "vfs objects = READ_ONLY:a",
-            "guest ok = yes\nguest only = yes",
-            "only guest = yes\npublic = yes",
+            "guest ok = yes\nguest only = yes\nvalid users = alice",
+            "only guest = yes\npublic = yes\nwrite list = bob",
+            "hosts deny = ALL",
             "preexec = /bin/may-come %u\npreexec close = yes",
             "root preexec = /bin/may-come %u\nroot preexec close = yes",
         ] {
@@ -620,6 +656,40 @@ mod tests {
         assert!(read(&format!("[a]\npath = /srv\n{off}")).shares[0].lost.is_empty());
         let none = "veto files =\nfollow symlinks = yes\nhide unreadable = no\nvalid users =\n";
         assert!(read(&format!("[a]\npath = /srv\n{none}")).shares[0].lost.is_empty());
+    }
+
+    #[test]
+    fn what_is_said_for_all_holds_where_a_share_says_nothing_else() {
+        let all = read(
+            "[a]\npath=/a\n[b]\npath=/b\nguest ok=no\nread only=yes\nhosts deny=\n[global]\nguest ok=yes\nwriteable=yes\n\
+             hosts allow=10.\nhosts deny=ALL\n[c]\npath=/c\nguest only=yes\nhosts allow=ALL\n",
+        );
+        let of = |share: &Share| (share.guest, share.read_only, share.force.user.clone());
+        let nobody = Some(Who::User("nobody".into()));
+        let wanted = [(true, false, None), (false, true, None), (true, false, nobody)];
+        assert_eq!(all.shares.iter().map(of).collect::<Vec<_>>(), wanted);
+        assert!(all.shares.iter().all(|share| share.lost.is_empty()), "{:?}", all.shares);
+        let clients = all.shares.iter().map(|share| share.clients.as_ref().unwrap().len());
+        assert_eq!(clients.collect::<Vec<_>>(), [1, 1, 2]);
+        let plain = read("[a]\npath=/a\n");
+        assert_eq!(of(&plain.shares[0]), (false, true, None));
+    }
+
+    #[test]
+    fn everybody_is_the_guest_where_guests_alone_come() {
+        let written = |text: &str| {
+            let all = read(text);
+            assert!(all.shares[0].lost.is_empty(), "{text}");
+            crate::import::write::one(&all.shares[0])
+        };
+        let share = "[a]\npath=/a\nguest ok=yes\nguest only=yes\n";
+        assert!(written(share).contains("    force: {user: nobody}\n"));
+        let other = written(&format!("[global]\nguest account=ftp\n{share}force user=team\n"));
+        assert!(other.contains("    force: {user: team}\n"), "{other}");
+        let ftp = written(&format!("[global]\nguest account=ftp\n{share}"));
+        assert!(ftp.contains("    force: {user: ftp}\n"), "{ftp}");
+        let none = written("[a]\npath=/a\nguest ok=no\nguest only=yes\n");
+        assert!(!none.contains("force"), "{none}");
     }
 
     #[test]
@@ -640,7 +710,7 @@ mod tests {
             "hosts allow = c.*",
             "vfs objects = worm",
             "root preexec close = yes",
-            "guest ok = yes\nguest only = yes",
+            "hosts deny = 0.0.0.0/0",
         ] {
             let all = read(&format!("[a]\npath = /a\n[global]\n{line}\n[b]\npath = /b\n"));
             assert!(all.shares.iter().all(|s| s.lost.len() == 1), "{line}");

@@ -26,6 +26,12 @@ impl Lists {
         }
     }
 
+    /// Some list was given.
+    pub(super) fn name_somebody(&self) -> bool {
+        let lists = [&self.valid, &self.invalid, &self.read, &self.write];
+        lists.into_iter().flatten().any(|list| !list.is_empty())
+    }
+
     /// The list of this key.
     pub(super) fn of(&mut self, key: &str) -> Option<&mut Option<Vec<Who>>> {
         match key {
