@@ -47,6 +47,20 @@ fn only_smb1(at: SocketAddr) {
     end_of(stream);
 }
 
+/// NULL of NFS by a credential of RPCSEC_GSS (RFC 2203), as `mount -o sec=krb5` begins (RFC 5531 section 9).
+fn by_gss(at: SocketAddr) {
+    let words: [u32; 10] = [7, 0, 2, 100_003, 3, 0, 6, 0, 0, 0];
+    let call: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    let mark = 0x8000_0000 | u32::try_from(call.len()).unwrap();
+    let mut stream = dial(at);
+    stream.write_all(&[&mark.to_be_bytes()[..], &call].concat()).unwrap();
+    // Denied, for a reason of authentication: AUTH_TOOWEAK.
+    let mut reply = [0; 24];
+    stream.read_exact(&mut reply).unwrap();
+    let word = |n: usize| u32::from_be_bytes(reply[4 * n..4 * n + 4].try_into().unwrap());
+    assert_eq!([word(1), word(2), word(3), word(4), word(5)], [7, 1, 1, 1, 5]);
+}
+
 fn row<'a>(s: &'a Snapshot, rule: &str, user: &str, share: &str) -> &'a RefusedStatus {
     let found = s.refused.iter().find(|r| (&*r.rule, &*r.user, &*r.share) == (rule, user, share));
     found.unwrap_or_else(|| panic!("{rule} {user} {share}: {:#?}", s.refused))
@@ -60,15 +74,24 @@ async fn provoke(daemon: &Daemon) {
         daemon.mount("/closed", Credential::none()).await.unwrap_err();
     }
     daemon.mount("/nowhere", Credential::none()).await.unwrap_err();
+    daemon.mount("/windows", Credential::none()).await.unwrap_err();
+    daemon.mount("/by-smb", Credential::none()).await.unwrap_err();
     daemon.mount("/data", Credential::sys(7, 7, &[])).await.unwrap_err();
-    assert!(daemon.volume("nowhere4").await.is_err());
-    assert!(daemon.volume("closed").await.is_err());
-    daemon.volume("team").await.unwrap().list().await.unwrap_err();
+    by_gss(daemon.nfs);
+    for share in ["nowhere4", "closed", "by-smb", "windows"] {
+        assert!(daemon.volume(share).await.is_err(), "{share}");
+    }
+    for share in ["team", "others"] {
+        daemon.volume(share).await.unwrap().list().await.unwrap_err();
+    }
     let usual = Options::default;
     for (share, options) in [
         ("closed", usual()),
         ("nosuch", usual()),
+        ("linux", usual()),
+        ("by-nfs", usual()),
         ("team", usual()),
+        ("others", usual()),
         ("sealed", Options { dialect: Dialect::V210, ..usual() }),
     ] {
         assert!(alice(share, options).await.is_err(), "{share}");
@@ -95,6 +118,10 @@ async fn whoever_is_refused_is_in_status_in_the_log_and_counted() {
     let daemon = Daemon::start(
         "shares: [{name: data, memory: true}, {name: closed, memory: true, clients: [192.0.2.0/24]}, \
          {name: team, memory: true, squash: none, access: {read: [alice], deny: [\"0\"]}}, \
+         {name: others, memory: true, squash: none, access: {read: [\"5\"]}}, \
+         {name: windows, memory: true, protocols: smb}, {name: linux, memory: true, protocols: nfs}, \
+         {name: by-smb, memory: true, squash: none, clients: {from: 127.0.0.0/8, protocols: smb}}, \
+         {name: by-nfs, memory: true, clients: {from: 127.0.0.0/8, protocols: nfs}}, \
          {name: sealed, memory: true, encrypt: true}]\nconnections: 32\nlimits: {client_opens: 2}\nlog: {level: trace}",
     );
     provoke(&daemon).await;
@@ -105,6 +132,15 @@ async fn whoever_is_refused_is_in_status_in_the_log_and_counted() {
         ("share-name", "uid 65534", "nowhere", "`headgate check`"),
         ("share-name", "uid 0", "nowhere4", "`headgate check`"),
         ("share-name", "alice", "nosuch", "`headgate check`"),
+        ("share-clients", "uid 65534", "by-smb", "`clients`"),
+        ("share-clients", "uid 0", "by-smb", "`clients`"),
+        ("share-clients", "alice", "by-nfs", "`clients`"),
+        ("share-name", "uid 65534", "windows", "`protocols`"),
+        ("share-name", "uid 0", "windows", "`protocols`"),
+        ("share-name", "alice", "linux", "`protocols`"),
+        ("share-access", "uid 0", "others", "`access`"),
+        ("share-access", "alice", "others", "`access`"),
+        ("rpc-credential", "", "", "`sec=sys`"),
         ("share-access-deny", "uid 0", "team", "`deny`"),
         ("share-access-deny", "alice", "team", "`deny`"),
         ("rpc-source-port", "", "data", "`privileged_ports: off`"),
@@ -116,8 +152,12 @@ async fn whoever_is_refused_is_in_status_in_the_log_and_counted() {
         ("connections", "", "", "`connections`"),
     ];
     let (metrics, log) = (fetch(daemon.admin, "/metrics").await.unwrap(), daemon.log());
+    // The page asks for the first; the second is the command's.
+    let told = daemon.told_status();
+    assert!(expected.len() >= 20);
     for (rule, user, share, remedy) in expected {
         let r = row(&seen, rule, user, share);
+        assert_eq!(row(&told, rule, user, share).remedy, r.remedy);
         assert_eq!(r.client, "127.0.0.1");
         assert!(r.remedy.contains(remedy) && r.count > 0 && r.age_seconds < 60, "{r:?}");
         let counted = |name: &str| {

@@ -73,6 +73,13 @@ impl Daemon {
         serde_json::from_str(&fetch(self.admin, "/status").await.unwrap()).unwrap()
     }
 
+    /// What `headgate status --json` says.
+    pub(crate) fn told_status(&self) -> Snapshot {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
+        command.args(["status", "--json", "--state", "state"]).current_dir(&self.home);
+        serde_json::from_slice(&command.output().unwrap().stdout).unwrap()
+    }
+
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.home.path().join("log")).unwrap()
     }
