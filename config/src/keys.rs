@@ -407,11 +407,11 @@ pub(crate) const NFS: Group = Group {
         ),
         key(
             "portmap",
-            "`register`, `own` or `off`",
-            "register",
+            "`auto`, `register`, `own` or `off`",
+            "auto",
             "How clients of NFS version 3 find MOUNT and the lock manager: they ask port 111 of the host. `register` tells the \
-             host's rpcbind, if there is one; `own` answers there without rpcbind; with `off` clients name the ports \
-             and mount with `nolock`.",
+             host's rpcbind, if there is one; `own` answers there without rpcbind; `auto` does the one where rpcbind runs, else \
+             the other where port 111 is free and may be had; with `off` clients name the ports and mount with `nolock`.",
         ),
         key(
             "domain",

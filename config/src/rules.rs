@@ -672,7 +672,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         grace,
         courtesy,
         recall,
-        portmap: settled(draft.portmap, Portmap::Register).value,
+        portmap: settled(draft.portmap, Portmap::Auto).value,
         domain: draft.domain.map(|d| d.value),
         names: settled(draft.names, default.names).value,
         memory: memory.value.0,

@@ -507,6 +507,8 @@ words!(Names, "is not whose names count", "host" => Host, "own" => Own);
 /// How clients of NFS version 3 find MOUNT and the lock manager: they ask port 111 of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Portmap {
+    /// The host's rpcbind is told where there is one; where there is none and the gateway may have port 111, it answers itself.
+    Auto,
     /// The host's rpcbind is told, if there is one.
     Register,
     /// The gateway answers on port 111 itself.
@@ -515,7 +517,7 @@ pub enum Portmap {
     Off,
 }
 
-words!(Portmap, "is no way to be found on port 111", "register" => Register, "own" => Own, "off" => Off);
+words!(Portmap, "is no way to be found on port 111", "auto" => Auto, "register" => Register, "own" => Own, "off" => Off);
 
 /// Which RDMA provider is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -182,7 +182,8 @@ struct Configuration {
     /// How long after a restart clients may reclaim locks; default: the lease time
     #[arg(long, value_name = "TIME")]
     grace: Option<Span>,
-    /// How NFSv3 clients find MOUNT and locks, on port 111: register (with the host's rpcbind), own or off; default: register
+    /// How NFSv3 clients find MOUNT and locks, on port 111: register (with the host's rpcbind), own, auto (either) or off;
+    /// default: auto
     #[arg(long, value_name = "HOW")]
     portmap: Option<Portmap>,
     /// Memory for payload of all connections; default: 256MiB

@@ -46,6 +46,55 @@ const REPLY_MAX: usize = 65_507;
 /// What to give when port 111 cannot be had.
 pub(crate) const PORT_OPTION: &str = "--portmap register or --portmap off";
 
+/// What is done about port 111, and why where that was left to the gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    /// What is done: never [`Portmap::Auto`].
+    pub(crate) how: Portmap,
+    /// One part of a sentence.
+    pub(crate) why: Option<String>,
+}
+
+/// What `auto` means on this host now. Port 111 is tried, and given up at once.
+pub(crate) fn choose(settings: &Settings) -> Chosen {
+    if settings.portmap != Portmap::Auto {
+        return Chosen { how: settings.portmap, why: None };
+    }
+    let chosen = |how, why: &str| Chosen { how, why: Some(why.to_owned()) };
+    if !settings.by_nfs() {
+        return chosen(Portmap::Off, "nothing is served by NFS");
+    }
+    if std::os::unix::net::UnixStream::connect(register::SOCKET).is_ok() {
+        return chosen(Portmap::Register, "this host's rpcbind answers there");
+    }
+    match tried(settings) {
+        Ok(()) => chosen(Portmap::Own, "no rpcbind runs, and the gateway answers there itself"),
+        Err((at, e)) => {
+            let why = port::refused("no rpcbind runs", at, &e, PORT_OPTION);
+            Chosen { how: Portmap::Register, why: Some(why) }
+        }
+    }
+}
+
+/// Port 111 can be had, by TCP and by datagrams.
+fn tried(settings: &Settings) -> Result<(), (SocketAddr, io::Error)> {
+    for at in addresses(&settings.bind, PORT) {
+        let four = SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), PORT);
+        let both = |at| {
+            std::net::TcpListener::bind(at)?;
+            std::net::UdpSocket::bind(at).map(drop)
+        };
+        let other =
+            |e: io::Error| match settings.bind.is_empty() && e.kind() != io::ErrorKind::AddrInUse {
+                // A host that has no IPv6.
+                true => both(four),
+                false => Err(e),
+            };
+        both(at).or_else(other).map_err(|e| (at, e))?;
+    }
+    Ok(())
+}
+
 /// What the host's rpcbind was told, to be taken back.
 #[derive(Debug, Default)]
 pub(crate) struct Entered(Vec<(Mapping, bool)>);
@@ -185,7 +234,7 @@ pub(crate) async fn start(
             nfs.ports().set_mapper(PORT);
             Some(Entered::default())
         }
-        Portmap::Register => enter(nfs, six).await,
+        Portmap::Register | Portmap::Auto => enter(nfs, six).await,
     };
     let later = entered.is_none().then(|| Later::begin(nfs, six));
     Ok(Mapper { at, tasks, entered: entered.unwrap_or_default(), later })
@@ -303,11 +352,11 @@ async fn datagrams(socket: Arc<UdpSocket>, shared: Arc<Shared>, nfs: Arc<Server>
     }
 }
 
-/// Clients of version 3 will find the lock manager of a gateway with these settings.
-pub(crate) fn locks_are_found(settings: &Settings) -> bool {
-    match settings.portmap {
+/// Clients of version 3 will find the lock manager of a gateway that does this about port 111.
+pub(crate) fn locks_are_found(how: Portmap) -> bool {
+    match how {
         Portmap::Own => true,
-        Portmap::Register => Path::new(register::SOCKET).exists(),
+        Portmap::Register | Portmap::Auto => Path::new(register::SOCKET).exists(),
         Portmap::Off => false,
     }
 }

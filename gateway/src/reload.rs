@@ -228,7 +228,11 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
 
 impl Running {
     /// Goes over to these settings.
-    pub async fn reload(&mut self, new: Settings) -> Result<Changes, Refusal> {
+    pub async fn reload(&mut self, mut new: Settings) -> Result<Changes, Refusal> {
+        if new.portmap == self.portmap_asked {
+            // What it was made to mean at the start holds.
+            new.portmap = self.settings.portmap;
+        }
         let (values, fixed) = values(&self.settings, &new);
         if !fixed.is_empty() {
             return Err(Refusal::Fixed(fixed));

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{PrivilegedPorts, Settings};
+use config::{Portmap, PrivilegedPorts, Settings};
 use iobuf::{Pool, PoolLimits};
 use nfsrdma::clock::{BEAT, Clock};
 use nfsrdma::context::Core;
@@ -107,6 +107,8 @@ pub struct Running {
     /// Outlives the listeners, so that the end can be watched.
     _admin: JoinSet<()>,
     pub(crate) mapper: portmap::Mapper,
+    /// `nfs.portmap` as it was asked for; the settings say what was made of it.
+    pub(crate) portmap_asked: Portmap,
     pub(crate) run: Arc<Run>,
 }
 
@@ -256,7 +258,13 @@ pub(crate) async fn sweep(shares: Vec<Arc<Share>>) {
 }
 
 /// Starts to serve. The error is one line for standard error.
-pub async fn start(settings: Settings) -> Result<Running, String> {
+pub async fn start(mut settings: Settings) -> Result<Running, String> {
+    let portmap_asked = settings.portmap;
+    let chosen = portmap::choose(&settings);
+    settings.portmap = chosen.how;
+    if let Some(why) = chosen.why {
+        tracing::info!(how = %chosen.how, "port 111, for NFSv3: {why}");
+    }
     // Before the shares are opened, which take of them.
     let descriptors = Descriptors::raised(&settings);
     let run = Arc::new(boot::take(&settings)?);
@@ -288,7 +296,14 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
     let fronts = (Front::Nfs(nfs.clone()), Front::Smb(smb.clone()));
     let mut doors = Doors::new(shared.clone(), fronts.0, fronts.1, settings.rdma_spin);
     let with_smb = smb::is_wanted(&settings, !book.is_empty());
-    let step = doors.prepare(&settings, with_smb).await?;
+    let step = match doors.prepare(&settings, with_smb).await {
+        // Somebody else took port 111 since it was tried.
+        Err(_) if (portmap_asked, settings.portmap) == (Portmap::Auto, Portmap::Own) => {
+            settings.portmap = Portmap::Register;
+            doors.prepare(&settings, with_smb).await?
+        }
+        prepared => prepared?,
+    };
     let spaces = Arc::new(Spaces::default());
     let source: SharedSource = Arc::new(Daemon {
         connections: shared.connections.clone(),
@@ -337,6 +352,7 @@ pub async fn start(settings: Settings) -> Result<Running, String> {
         tasks,
         _admin: admin_task,
         mapper,
+        portmap_asked,
         run,
     };
     running.note_addresses();

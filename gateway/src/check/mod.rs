@@ -24,6 +24,7 @@ use vfs::Backend;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
 
+use crate::portmap::Chosen;
 use crate::rdma;
 use crate::rdma::plan::{self, Offer, Refused};
 use crate::{client_names, port, portmap};
@@ -43,6 +44,8 @@ struct Findings<'a> {
     uid: u32,
     /// Clients of NFS version 3 find the lock manager.
     locks_are_found: bool,
+    /// What is done about port 111.
+    portmap: Chosen,
     /// A gateway runs on the same state folder.
     serves_already: bool,
     remarks: Remarks,
@@ -159,7 +162,11 @@ pub fn run(settings: &Settings, json: bool) -> bool {
         ));
     }
     let uid = own_uid();
-    let locks_are_found = portmap::locks_are_found(settings);
+    let portmap = match serves_already && port::is_held_by(nfsrdma::portmap::PORT, "headgate") {
+        true => Chosen { how: Portmap::Own, why: Some("the gateway answers there now".into()) },
+        false => portmap::choose(settings),
+    };
+    let locks_are_found = portmap::locks_are_found(portmap.how);
     let findings = Findings {
         settings,
         shares,
@@ -168,6 +175,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
         rights,
         uid,
         locks_are_found,
+        portmap,
         serves_already,
         remarks,
     };
@@ -289,6 +297,7 @@ fn ports(settings: &Settings, smb: bool, serves_already: bool, remarks: &mut Rem
         if settings.rdma != Rdma::Off {
             wanted.push(("NFS over RDMA", settings.nfs_rdma_port, "--nfs-rdma-port"));
         }
+        // With `auto` it is served where it can be had.
         if settings.portmap == Portmap::Own {
             wanted.push(("port mapper", nfsrdma::portmap::PORT, portmap::PORT_OPTION));
         }

@@ -3,11 +3,12 @@
 use std::io::IsTerminal;
 use std::net::IpAddr;
 
-use config::{PrivilegedPorts, Protocols, Rdma, Settings, Share, Squash};
+use config::{Portmap, PrivilegedPorts, Protocols, Rdma, Settings, Share, Squash};
 use rdma_transport::devices::{Fabric, Served};
 use serde_json::{Value, json};
 
 use super::{Findings, Handles, Place, ShareFacts, smb};
+use crate::portmap::Chosen;
 use crate::table::{Table, Tone, bytes};
 
 /// Where the examples mount.
@@ -48,6 +49,15 @@ fn access(share: &Share) -> String {
         Protocols::Smb => ", by SMB only",
     };
     format!("{mode}, {squash}{by}")
+}
+
+fn portmap(chosen: &Chosen) -> String {
+    let how = match chosen.how {
+        Portmap::Own => "the gateway answers",
+        Portmap::Off => "nobody is told",
+        Portmap::Register | Portmap::Auto => "rpcbind is told, where there is one",
+    };
+    chosen.why.as_ref().map_or(how.to_owned(), |why| format!("{how} ({why})"))
 }
 
 fn clients(share: &Share) -> String {
@@ -170,6 +180,12 @@ pub(super) fn text(f: &Findings<'_>) {
         table.row(cells, Tone::Plain);
     }
     say!("{}", table.render());
+    if by_nfs(f).next().is_some() {
+        say!(
+            "  Port 111, where clients of NFS 3 ask for MOUNT and locks: {}\n",
+            portmap(&f.portmap)
+        );
+    }
     for place in &f.places {
         say!("  {bold}{}{off}  {}", place.ip, device(place));
         for line in rdma_words(f, place) {
@@ -379,6 +395,7 @@ pub(super) fn json(f: &Findings<'_>) {
         "nfs_port": f.settings.nfs_port,
         "nfs_rdma_port": f.settings.nfs_rdma_port,
         "privileged_ports": f.settings.privileged_ports.to_string(),
+        "portmap": { "asked": f.settings.portmap.to_string(), "is": f.portmap.how.to_string(), "why": f.portmap.why },
         "smb": smb::json(f),
         "acts_as_caller": f.rights.acts_as_caller(),
         "missing_capabilities": f.rights.missing().iter().map(|(name, _)| *name).collect::<Vec<_>>(),

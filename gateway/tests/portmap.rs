@@ -1,0 +1,87 @@
+//! `nfs: {portmap: auto}`, the default: who answers on port 111, as the programs of the host ask there.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::process::Command;
+
+const CONFIG: &str = "shares: [{name: data, memory: true}]\nbind: 127.0.0.1\nadmin: off\nrdma: off\nnfs: {port: 2049}\n";
+
+/// Starts the gateway beside what `before` starts, asks port 111, stops it and asks again; what was printed. In namespaces of its
+/// own, where port 111 and /run are nobody else's. `None`: it takes root and such namespaces.
+fn asked(by: &str, before: &str) -> Option<(String, String)> {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("gw.yaml"), CONFIG).unwrap();
+    let script = format!(
+        "ip link set lo up && mount -t tmpfs none /run || exit 77\n\
+         {before}\n\
+         mkfifo ready\n\
+         {by} \"$0\" serve --config gw.yaml --state state > ready 2> log &\n\
+         gateway=$!\n\
+         read line < ready && echo \"$line\"\n\
+         \"$0\" check --json --config gw.yaml --state state\n\
+         rpcinfo -p 127.0.0.1; rpcinfo -T udp 127.0.0.1 nfs_acl; rpcinfo -T tcp 127.0.0.1 nfs 3\n\
+         kill $gateway; wait $gateway\n\
+         echo stopped; rpcinfo -p 127.0.0.1\n\
+         kill $other 2>/dev/null; true\n"
+    );
+    let program = env!("CARGO_BIN_EXE_headgate");
+    let mut command = Command::new("unshare");
+    command.args(["-n", "-m", "--kill-child", "-f", "-p", "sh", "-c", &script, program]);
+    let o = command.current_dir(&home).output().ok()?;
+    if o.status.code() == Some(77) || !rustix::process::geteuid().is_root() {
+        println!("skipped: it takes root, namespaces and rpcinfo");
+        return None;
+    }
+    let told = String::from_utf8_lossy(&o.stdout).into_owned();
+    let log = fs::read_to_string(home.path().join("log")).unwrap_or_default();
+    Some((told, format!("{log}\n{}", String::from_utf8_lossy(&o.stderr))))
+}
+
+/// The programs that port 111 tells of, before the gateway was stopped and after that.
+fn programs(told: &str) -> [Vec<&str>; 2] {
+    let (while_served, after) = told.split_once("\nstopped\n").unwrap();
+    [while_served, after]
+        .map(|text| {
+            let rows = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+            rows.filter(|row| row.len() >= 4 && row[0].parse::<u32>().is_ok())
+                .map(|row| row[0].to_owned())
+                .collect::<Vec<_>>()
+        })
+        .map(|rows| rows.into_iter().map(|row| &*row.leak()).collect())
+}
+
+#[test]
+fn without_rpcbind_the_gateway_answers_itself() {
+    let Some((told, log)) = asked("", "") else { return };
+    assert!(told.contains("headgate ready"), "{told}\n{log}");
+    let [served, after] = programs(&told);
+    for program in ["100000", "100003", "100005", "100021"] {
+        assert!(served.contains(&program), "{program} in\n{told}\n{log}");
+    }
+    assert!(told.contains("program 100003 version 3 ready and waiting"), "{told}\n{log}");
+    assert!(after.is_empty(), "{told}");
+    assert!(log.contains("the gateway answers there itself"), "{log}");
+    assert!(told.contains(r#""portmap":{"asked":"auto","is":"own""#), "{told}");
+}
+
+#[test]
+fn a_running_rpcbind_is_told_and_told_again_at_the_end() {
+    let rpcbind = "rpcbind -f -w & other=$!\nuntil [ -S /run/rpcbind.sock ]; do kill -0 $other || exit 1; done";
+    let Some((told, log)) = asked("", rpcbind) else { return };
+    let [served, after] = programs(&told);
+    assert!(served.contains(&"100003") && served.contains(&"100005"), "{told}\n{log}");
+    assert!(after.contains(&"100000") && !after.contains(&"100003"), "{told}\n{log}");
+    assert!(log.contains("this host's rpcbind answers there"), "{log}");
+    assert!(told.contains(r#""portmap":{"asked":"auto","is":"register""#), "{told}");
+}
+
+#[test]
+fn where_port_111_may_not_be_had_the_rest_is_served() {
+    let as_nobody =
+        "setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-net_bind_service";
+    let Some((told, log)) = asked(as_nobody, "chmod 777 .") else { return };
+    assert!(told.contains("headgate ready nfs=127.0.0.1:2049"), "{told}\n{log}");
+    assert!(programs(&told)[0].is_empty(), "{told}");
+    assert!(log.contains("ports below 1024 need a privilege"), "{log}");
+}
