@@ -4,7 +4,7 @@
 use nfs_proto::nfs3::{self, Write3args, procedure};
 use nfs_proto::nfs4::{self, op, ops};
 use nfs_proto::oncrpc::{CallHead, OpaqueAuth};
-use nfs_proto::rpcsec_gss::{GssCred, GssInteg, GssService, RPCSEC_GSS};
+use nfs_proto::rpcsec_gss::{GssCred, GssInteg, GssPriv, GssProc, GssService, RPCSEC_GSS};
 use nfs_proto::xdr::{Bulk, decode};
 use rdma_transport::channel::Locate;
 use wire::pad;
@@ -26,10 +26,33 @@ impl Locate for NfsLocate {
 
 fn call(head: &[u8]) -> Option<(usize, usize)> {
     let (arguments, call) = CallHead::decode(head).ok()?;
+    let arguments = match protection(&call.cred)? {
+        GssService::None => arguments,
+        GssService::Integrity => decode::<GssInteg>(arguments).ok()?.0,
+        // RFC 2203 section 5.3.2.3: all of them are in one token, which is decrypted where it lies.
+        GssService::Privacy => {
+            let (token, GssPriv { databody_priv }) = decode::<GssPriv>(arguments).ok()?;
+            return Some((head.len() - token.len(), databody_priv.len));
+        }
+    };
+    let (at, len) = of_arguments(&call, arguments)?;
+    Some((head.len() - arguments.len() + at, len))
+}
+
+/// How RPCSEC_GSS protects the arguments of a call; other flavors do not.
+fn protection(cred: &OpaqueAuth<'_>) -> Option<GssService> {
+    if cred.flavor != RPCSEC_GSS {
+        return Some(GssService::None);
+    }
+    let cred = decode::<GssCred<'_>>(cred.body).ok()?.1;
+    Some(if cred.gss_proc == GssProc::Data { cred.service } else { GssService::None })
+}
+
+/// Where the data of a WRITE begins in the arguments of a call, and how long it is, as far as their first bytes say so.
+pub(crate) fn of_arguments(call: &CallHead<'_>, arguments: &[u8]) -> Option<(usize, usize)> {
     if call.program != program::NFS {
         return None;
     }
-    let arguments = in_plain(&call.cred, arguments)?;
     let (rest, data) = match (call.version, call.procedure) {
         (nfs3::VERSION, procedure::WRITE) => {
             decode::<Write3args<'_>>(arguments).map(|(rest, args)| (rest, args.data)).ok()?
@@ -37,19 +60,7 @@ fn call(head: &[u8]) -> Option<(usize, usize)> {
         (nfs4::VERSION, nfs4::PROC_COMPOUND) => compound(arguments)?,
         _ => return None,
     };
-    Some((head.len() - rest.len(), data.len))
-}
-
-/// Arguments behind what RPCSEC_GSS puts before them (RFC 2203 section 5.3.2). Nothing is found in those that are encrypted.
-fn in_plain<'a>(cred: &OpaqueAuth<'_>, arguments: &'a [u8]) -> Option<&'a [u8]> {
-    if cred.flavor != RPCSEC_GSS {
-        return Some(arguments);
-    }
-    match decode::<GssCred<'_>>(cred.body).ok()?.1.service {
-        GssService::None => Some(arguments),
-        GssService::Integrity => decode::<GssInteg>(arguments).ok().map(|(rest, _)| rest),
-        GssService::Privacy => None,
-    }
+    Some((arguments.len() - rest.len(), data.len))
 }
 
 /// The data of the WRITE of a COMPOUND, and what stands there. Clients put few operations before it, and only some; anything
@@ -110,7 +121,7 @@ mod tests {
         assert_eq!(NfsLocate.bulk(&bytes[..at], bytes.len() - 4), None);
     }
 
-    /// RFC 2203 section 5.3.2: by krb5 they stand where they always do, by krb5i eight bytes later, by krb5p nowhere.
+    /// RFC 2203 section 5.3.2: by krb5 they stand where they always do, by krb5i eight bytes later; by krb5p all is one token.
     #[test]
     fn the_data_of_a_write_by_kerberos_are_found_where_they_are_in_plain() {
         let of = |service: u32, front: &[u32]| {
@@ -132,7 +143,8 @@ mod tests {
         assert_eq!(found, Some((at, 5001)));
         let (found, at) = of(2, &[5072, 7]);
         assert_eq!(found, Some((at, 5001)));
-        assert_eq!(of(3, &[5100]).0, None);
+        let (found, at) = of(3, &[5096]);
+        assert_eq!(found, Some((at - 60, 5096)));
     }
 
     #[test]

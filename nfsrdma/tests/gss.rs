@@ -363,6 +363,50 @@ fn data_beside_the_stream_is_verified_and_written() {
     }
 }
 
+/// A token that the transport has read into several buffers is decrypted there, and the data of its WRITE goes on from there; what
+/// is no WRITE is put together.
+#[test]
+fn a_token_beside_the_stream_is_opened_where_it_lies() {
+    let server = server();
+    let (_, root) = root_of(&server);
+    let client = Client::new(&server, Enctype::Aes256Sha2, 7, GssService::Privacy);
+    let file = client.create(&root, "sealed beside");
+    let data: Vec<u8> = (0..50_001).map(|i| (i % 251) as u8).collect();
+    let send = |procedure: u32, args: &[u8], sizes: usize, changed: bool| {
+        let sent = client.sent(NFS, procedure);
+        let mut w = client.head(&sent);
+        let protected = client.protected(sent.number, args);
+        w.head().extend_from_slice(&protected[..4]);
+        let len = words(&protected[..4])[0] as usize;
+        let mut token = protected[4..4 + len].to_vec();
+        token[len / 2] ^= u8::from(changed);
+        let piece = |bytes: &[u8]| {
+            let mut own = BufMut::heap(bytes.len());
+            own.append(bytes);
+            own.freeze()
+        };
+        let pulled = vec![Pulled { at: w.len(), data: token.chunks(sizes).map(piece).collect() }];
+        client.answered(&sent, call(&client.session, w.into_reply().head, pulled))
+    };
+    for sizes in [37, 4096, 100_000] {
+        let mut args = Writer::new();
+        args.opaque(&file);
+        args.u64(sizes as u64);
+        [data.len() as u32, 2, data.len() as u32].into_iter().for_each(|v| args.u32(v));
+        args.fixed(&data);
+        let garbage = Answer::Accepted(AcceptStat::GarbageArgs);
+        assert_eq!(send(p::WRITE, args.bytes(), sizes, true), garbage);
+        let Answer::Done(results) = send(p::WRITE, args.bytes(), sizes, false) else { panic!() };
+        assert_eq!(words(&results)[0], 0);
+        let mut args = Writer::new();
+        args.opaque(&file);
+        args.u64(sizes as u64);
+        args.u32(100_000);
+        let Answer::Done(results) = send(p::READ, args.bytes(), sizes, false) else { panic!() };
+        assert_eq!(results[4 + 4 + 84 + 12..][..data.len()], data);
+    }
+}
+
 #[test]
 fn a_number_is_heard_once_and_within_the_window() {
     let client = Client::new(&server(), Enctype::Aes256Sha2, 7, GssService::Integrity);

@@ -85,10 +85,11 @@ impl Framing {
         }
     }
 
-    /// Largest bulk data that is read straight into place. All of an encrypted SMB message is bulk data.
+    /// Largest bulk data that is read straight into place. All of an encrypted SMB message is bulk data, and all arguments of a
+    /// call by krb5p.
     pub(super) fn bulk_max(self) -> usize {
         match self {
-            Self::Record => limits::RPC_PAYLOAD_MAX,
+            Self::Record => limits::RPC_RECORD_MAX,
             Self::Direct => limits::SMB_MESSAGE_MAX,
         }
     }

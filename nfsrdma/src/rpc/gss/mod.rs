@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use iobuf::Buf;
+use iobuf::{Buf, BufMut};
 use nfs_proto::oncrpc::{
     AUTH_NONE, AcceptStat, AuthStat, CallHead, OpaqueAuth, ReplyBody, ReplyHead,
 };
@@ -308,7 +308,7 @@ fn unpacked(conn: &Conn, call: Call) -> Admitted {
     let opened = match service {
         GssService::None => Some(open::Opened { body, at, pulled }),
         GssService::Integrity => open::integrity(&context, number, body, at, pulled),
-        GssService::Privacy => open::privacy(&context, number, body, at, &pulled),
+        GssService::Privacy => open::privacy(&context, &head, number, body, at, pulled),
     };
     let Some(open::Opened { body, at, pulled }) = opened else {
         Violation::GssBody.note(conn, "arguments");
@@ -316,6 +316,15 @@ fn unpacked(conn: &Conn, call: Call) -> Admitted {
         return Admitted::Answered(protect::protect(&context, number, service, reply));
     };
     Admitted::Call(Box::new(Call { head, context, service, number, body, at, pulled }))
+}
+
+/// The memory itself where it is nobody else's, or a copy.
+fn writable(data: Buf) -> BufMut {
+    data.try_mut().unwrap_or_else(|shared| {
+        let mut own = BufMut::heap(shared.len());
+        own.append(&shared);
+        own
+    })
 }
 
 fn refused(xid: u32, stat: AuthStat) -> Admitted {

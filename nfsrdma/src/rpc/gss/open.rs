@@ -1,12 +1,14 @@
 //! Arguments that are protected (RFC 2203 section 5.3.2).
 
 use iobuf::{Buf, BufMut};
+use nfs_proto::oncrpc::CallHead;
 use nfs_proto::rpcsec_gss::{GssInteg, GssMic, GssPriv};
 use nfs_proto::xdr;
 use rdma_transport::channel::Pulled;
 use wire::pad;
 
 use super::table::Context;
+use crate::locate;
 
 /// Arguments in plain.
 pub(super) struct Opened {
@@ -54,31 +56,93 @@ pub(super) fn integrity(
     Some(Opened { body: body.slice(0..end), at: start, pulled })
 }
 
-/// Decrypts number and arguments in place, or in a copy where others read the message's memory as well.
+/// Bytes of arguments among which the data of a WRITE is looked for.
+const FRONT: usize = 4096;
+
+/// Decrypts number and arguments where they lie, or in a copy where others read that memory as well. The token is all in the
+/// message, or the transport has read it beside the message.
 pub(super) fn privacy(
     context: &Context,
+    head: &CallHead<'_>,
     number: u32,
     body: Buf,
     at: usize,
-    pulled: &[Pulled],
+    pulled: Vec<Pulled>,
 ) -> Option<Opened> {
-    let (token, GssPriv { databody_priv }) = xdr::decode::<GssPriv>(body.get(at..)?).ok()?;
-    let (start, len) = (body.len() - token.len(), databody_priv.len);
-    if token.len() != len.checked_add(pad(len))? || !pulled.is_empty() {
+    let (rest, GssPriv { databody_priv }) = xdr::decode::<GssPriv>(body.get(at..)?).ok()?;
+    let (start, len) = (body.len() - rest.len(), databody_priv.len);
+    let (token, skip) = match pulled.into_iter().next() {
+        None if rest.len() == len.checked_add(pad(len))? => (vec![body], start),
+        Some(beside) if rest.is_empty() && beside.at == start => (beside.data, 0),
+        _ => return None,
+    };
+    let mut token: Vec<BufMut> = token.into_iter().map(super::writable).collect();
+    let mut left = len;
+    let mut pieces = Vec::with_capacity(token.len());
+    for (i, piece) in token.iter_mut().enumerate() {
+        let piece = piece.filled_mut().get_mut(if i == 0 { skip } else { 0 }..)?;
+        let n = piece.len().min(left);
+        pieces.push(&mut piece[..n]);
+        left -= n;
+    }
+    let plain = context.keys.unwrap(&mut pieces).ok()?;
+    if left > 0 || !plain.is_sealed {
         return None;
     }
-    let (mut body, start) = match body.try_mut() {
-        Ok(own) => (own, start),
-        Err(shared) => {
-            let mut own = BufMut::heap(len);
-            own.append(shared.get(start..start + len)?);
-            (own, 0)
-        }
+    let token: Vec<Buf> = token.into_iter().map(BufMut::freeze).collect();
+    let plain = part(&token, skip + plain.start, plain.len);
+    let (of_number, args) = (gathered(&part(&plain, 0, 4)), part_from(&plain, 4));
+    let (_, seq_num) = xdr::decode::<u32>(&of_number).ok()?;
+    (seq_num == number).then(|| laid_out(head, args))
+}
+
+/// Arguments as the transport would have brought them: in one piece, but for the data of a WRITE.
+fn laid_out(head: &CallHead<'_>, args: Vec<Buf>) -> Opened {
+    if let [whole] = &args[..] {
+        return Opened { body: whole.clone(), at: 0, pulled: Vec::new() };
+    }
+    let total: usize = args.iter().map(Buf::len).sum();
+    let front = gathered(&part(&args, 0, FRONT));
+    let found = locate::of_arguments(head, &front)
+        .filter(|(at, len)| *len > 0 && at + len + pad(*len) <= total);
+    let Some((at, len)) = found else {
+        return Opened { body: gathered(&args), at: 0, pulled: Vec::new() };
     };
-    let sealed = body.filled_mut().get_mut(start..start + len)?;
-    let plain = context.keys.unwrap(&mut [sealed]).ok().filter(|plain| plain.is_sealed)?;
-    let (start, end) = (start + plain.start, start + plain.start + plain.len);
-    let body = body.freeze().slice(0..end);
-    let (_, seq_num) = xdr::decode::<u32>(body.get(start..)?).ok()?;
-    (seq_num == number).then(|| Opened { body, at: start + 4, pulled: Vec::new() })
+    let mut body = part(&args, 0, at);
+    body.extend(part_from(&args, at + len + pad(len)));
+    let pulled = vec![Pulled { at, data: part(&args, at, len) }];
+    Opened { body: gathered(&body), at: 0, pulled }
+}
+
+/// A part of what lies in several pieces, without a copy.
+fn part(pieces: &[Buf], from: usize, len: usize) -> Vec<Buf> {
+    let (mut skip, mut left) = (from, len);
+    let mut out = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let start = skip.min(piece.len());
+        let end = piece.len().min(start + left);
+        skip -= start;
+        left -= end - start;
+        if start < end {
+            out.push(piece.slice(start..end));
+        }
+    }
+    out
+}
+
+fn part_from(pieces: &[Buf], from: usize) -> Vec<Buf> {
+    part(pieces, from, usize::MAX >> 1)
+}
+
+/// The same in one piece: a copy where there are several.
+fn gathered(pieces: &[Buf]) -> Buf {
+    match pieces {
+        [] => Buf::empty(),
+        [one] => one.clone(),
+        several => {
+            let bytes = several.iter().flat_map(|piece| piece.iter().copied()).collect::<Vec<u8>>();
+            iobuf::copied_note(bytes.len());
+            Buf::from(bytes)
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Replies with a verifier, and results that are protected (RFC 2203 section 5.3.3.4).
 
-use iobuf::{Buf, BufMut};
+use iobuf::BufMut;
 use nfs_proto::oncrpc::{AcceptStat, OpaqueAuth, ReplyHead};
 use nfs_proto::rpcsec_gss::{GssService, RPCSEC_GSS};
 use nfs_proto::xdr::Xdr;
@@ -8,6 +8,7 @@ use rdma_transport::channel::{Place, Reply};
 use wire::{emit, pad};
 
 use super::table::Context;
+use super::writable;
 
 /// Where the verifier of an accepted reply begins: behind xid, REPLY and MSG_ACCEPTED.
 const VERIFIER_AT: usize = 12;
@@ -113,15 +114,6 @@ fn seal(context: &Context, results: usize, reply: &mut Reply) -> Option<()> {
     reply.head.extend_from_slice(wrapped.tail());
     reply.head.extend_from_slice(&[0; 3][..pad(len)]);
     Some(())
-}
-
-/// The memory itself where it is nobody else's, or a copy.
-fn writable(data: Buf) -> BufMut {
-    data.try_mut().unwrap_or_else(|shared| {
-        let mut own = BufMut::heap(shared.len());
-        own.append(&shared);
-        own
-    })
 }
 
 /// What is told where results cannot be protected: nothing of them.
