@@ -1,6 +1,28 @@
-//! Tokens of Kerberos contexts, by somebody without the key and by somebody with it.
+//! Tokens of Kerberos contexts, by somebody without the key and by somebody with it; and calls by RPCSEC_GSS whose header is good.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use gss_krb5::{Context, Enctype, Role};
+use iobuf::{Buf, Pool, PoolLimits};
+use nfs_proto::oncrpc::{AcceptStat, OpaqueAuth, ReplyBody, ReplyHead};
+use nfs_proto::rpcsec_gss::{GssCred, GssInitArg, GssInitRes, GssProc, GssService, RPCSEC_GSS};
+use nfs_proto::xdr;
+use nfsrdma::clock::Clock;
+use nfsrdma::context::{Boot, Core};
+use nfsrdma::fh::Handles;
+use nfsrdma::locate::NfsLocate;
+use nfsrdma::rpc::gss::{Accept, Accepted, Gss, NotAccepted};
+use nfsrdma::rpc::program;
+use nfsrdma::server::{Offer, Server, Session};
+use rdma_transport::channel::{BoxFuture, Handle, Info, Locate, Pulled, Service, Transport};
+use rdma_transport::xdr::Writer;
+use vfs::Cred;
+use vfs::namespace::{Flavor, Namespace};
+
+use super::share;
 
 /// The contexts of both ends, and how the input is cut: its first two bytes.
 fn ends(kind: u8) -> Option<[Context; 2]> {
@@ -39,6 +61,142 @@ pub fn gss_tokens(data: &[u8]) {
     let last = token.len() - 1;
     token[last] ^= 1;
     assert_eq!(opened(&acceptor, &token, size), None, "a bit of it was changed");
+}
+
+thread_local! {
+    #[allow(clippy::expect_used)]
+    static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    /// A server for each kind of key: to make one takes longer than a call.
+    static SESSIONS: RefCell<[Option<Rc<Session>>; 8]> = const { RefCell::new([const { None }; 8]) };
+}
+
+/// The connection to the server of this kind.
+fn session_of(kind: u8) -> Rc<Session> {
+    SESSIONS.with_borrow_mut(|sessions| {
+        let place = &mut sessions[usize::from(kind % 8)];
+        place.get_or_insert_with(|| Rc::new(session(kind % 8))).clone()
+    })
+}
+
+/// Whoever asks has the context of [`ends`].
+struct Everybody(u8);
+
+impl Accept for Everybody {
+    fn accept(&self, token: Vec<u8>) -> BoxFuture<'static, Result<Accepted, NotAccepted>> {
+        let keys = ends(self.0).map(|[_, acceptor]| acceptor);
+        let accepted = keys.map(|keys| Accepted {
+            token,
+            keys,
+            sequence: 0,
+            principal: "alice@LAB.TEST".into(),
+            cred: Cred { uid: 7, gid: 7, groups: [].into() },
+            lifetime: Duration::from_secs(1000),
+        });
+        Box::pin(async move { accepted.ok_or(NotAccepted::Busy) })
+    }
+}
+
+fn session(kind: u8) -> Session {
+    let (mut share, _) = RUNTIME.with(|runtime| share(1 << 20, runtime));
+    share.rules.sec = Flavor::ALL.into_iter().collect();
+    let (handles, boot) = (Handles::new([1; 16]), Boot { write_verifier: 1, instance: 1 });
+    let namespace = Arc::new(Namespace::new(vec![share]));
+    let mut core = Core::new(namespace, handles, boot, Clock::Manual(0.into()));
+    core.gss = Gss::new(Some(Arc::new(Everybody(kind))), [3; 16]);
+    let pool = Pool::new(PoolLimits { buffers_max: [4, 4, 4] });
+    let (peer, local) = (([127, 0, 0, 1], 50_000).into(), ([127, 0, 0, 1], 2049).into());
+    let info = Arc::new(Info::new(peer, local, Transport::Tcp, pool));
+    Server::new(core, [2; 16]).session_of(info, Handle::detached(), Offer::All)
+}
+
+/// What the server answers to a call with this credential and these arguments, with bulk data beside it as the transport finds it.
+fn answer(
+    session: &Session,
+    cred: &GssCred<'_>,
+    by: &Context,
+    procedure: u32,
+    args: &[u8],
+) -> Option<Vec<u8>> {
+    let mut w = Writer::new();
+    [9, 0, 2, program::NFS, 3, procedure].into_iter().for_each(|v| w.u32(v));
+    w.value(&OpaqueAuth { flavor: RPCSEC_GSS, body: &xdr::encode(cred) });
+    let mic = by.mic(1, &[w.bytes()]);
+    let none = cred.gss_proc == GssProc::Init;
+    w.value(&if none { OpaqueAuth::NONE } else { OpaqueAuth { flavor: RPCSEC_GSS, body: &mic } });
+    w.head().extend_from_slice(args);
+    let mut message = w.into_reply().head;
+    let mut pulled = Vec::new();
+    if let Some((at, len)) = NfsLocate.bulk(&message, message.len()) {
+        let behind = message.split_off(at);
+        let (data, rest) = behind.split_at(len);
+        message.extend_from_slice(rest.get(len.wrapping_neg() % 4..).unwrap_or_default());
+        let data = data.chunks(len / 2 + 1).map(|piece| Buf::from(piece.to_vec())).collect();
+        pulled.push(Pulled { at, data });
+    }
+    let reply = RUNTIME.with(|r| r.block_on(session.call(Buf::from(message), pulled)))?;
+    Some(reply.pieces().flatten().copied().collect())
+}
+
+/// Encryption type, service, procedure of version 3, whether the arguments are protected as they should be (each a byte); then the
+/// arguments. The header verifies, so what protects the arguments is all that is wrong with the call.
+pub fn gss_calls(data: &[u8]) {
+    let [kind, service, procedure, is_good, args @ ..] = data else { return };
+    let service = GssService::ALL[usize::from(service % 3)];
+    let kind = kind % 8;
+    let Some([client, _]) = ends(kind) else { return };
+    let session = session_of(kind);
+    let init = GssCred { vers: 1, gss_proc: GssProc::Init, seq_num: 0, service, handle: &[] };
+    let token = xdr::encode(&GssInitArg { gss_token: b"a ticket" });
+    let Some(made) = answer(&session, &init, &client, 0, &token) else { return };
+    let handle = ::wire::decode(&made, ReplyHead::parse)
+        .and_then(|(results, _)| xdr::decode::<GssInitRes<'_>>(results))
+        .map(|(_, made)| made.handle.to_vec());
+    let Ok(handle) = handle else { panic!("a context is made: {made:?}") };
+    let cred = GssCred { vers: 1, gss_proc: GssProc::Data, seq_num: 7, service, handle: &handle };
+    let mut plain = [&7u32.to_be_bytes()[..], args].concat();
+    let mut protected = Writer::new();
+    match service {
+        _ if is_good & 1 == 0 => protected.head().extend_from_slice(args),
+        GssService::None => protected.head().extend_from_slice(args),
+        GssService::Integrity => {
+            protected.opaque(&plain);
+            protected.opaque(&client.mic(2, &[&plain]));
+        }
+        GssService::Privacy => {
+            let Ok(wrapped) = client.wrap(3, &mut [&mut plain]) else { return };
+            protected.opaque(&[wrapped.head(), &plain, wrapped.tail()].concat());
+        }
+    }
+    let procedure = u32::from(*procedure % 24);
+    let Some(reply) = answer(&session, &cred, &client, procedure, protected.bytes()) else {
+        return;
+    };
+    let Ok((_, head)) = ::wire::decode(&reply, ReplyHead::parse) else { panic!("a reply") };
+    let ReplyBody::Accepted(verf, stat) = head.body else { return };
+    let verifies = client.verify_mic(verf.body, &[&7u32.to_be_bytes()]).is_ok();
+    assert!(verifies && verf.flavor == RPCSEC_GSS, "a reply without its verifier");
+    let is_protected = service != GssService::None;
+    if is_protected && is_good & 1 == 0 {
+        assert_eq!(stat, AcceptStat::GarbageArgs, "arguments that nobody protected");
+    }
+}
+
+/// LOOKUP and WRITE in the three services, protected and not.
+pub(super) fn call_seeds() -> Vec<Vec<u8>> {
+    let lookup = crate::raw::words(&[4, 9, 1, 0x6600_0000]);
+    let write = crate::raw::words(&[4, 9, 0, 0, 5, 2, 5, 0x6162_6364, 0x6500_0000]);
+    let mut seeds = Vec::new();
+    for service in 0..3 {
+        for (procedure, args) in [(3, &lookup), (7, &write), (0, &Vec::new())] {
+            for is_good in 0..2 {
+                seeds.push([&[5, service, procedure, is_good][..], args].concat());
+            }
+        }
+    }
+    seeds
 }
 
 /// A token of each kind, with its header as it should be.

@@ -24,7 +24,7 @@ use vfs::mem::MemBackend;
 use vfs::namespace::{Cidr, Enforce, Protocols, Share, Squash};
 use vfs::{Backend, CreateHow, Cred, SetAttr};
 
-pub use gss::gss_tokens;
+pub use gss::{gss_calls, gss_tokens};
 pub use nfs_proto::{nfs3_values, nfs4_values, side_values};
 pub use nfs4::{nfs40_args, nfs41_args, nfs42_args};
 pub use rdma::{mpa_ddp_rdmap, rpcrdma_header};
@@ -62,7 +62,7 @@ fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const TARGETS: [(&str, Target); 19] = [
+pub const TARGETS: [(&str, Target); 20] = [
     ("mpa_ddp_rdmap", mpa_ddp_rdmap),
     ("rpcrdma_header", rpcrdma_header),
     ("rpc", rpc),
@@ -72,6 +72,7 @@ pub const TARGETS: [(&str, Target); 19] = [
     ("nfs42_args", nfs42_args),
     ("side_calls", side_calls),
     ("gss_tokens", gss_tokens),
+    ("gss_calls", gss_calls),
     ("nfs3_values", nfs3_values),
     ("nfs4_values", nfs4_values),
     ("side_values", side_values),

@@ -14,6 +14,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "nfs41_args" => nfs4(1),
         "nfs42_args" => nfs4(2),
         "gss_tokens" => gss::seeds(),
+        "gss_calls" => gss::call_seeds(),
         "side_calls" => side::seeds(),
         "nfs3_values" => nfs_proto::nfs3_seeds(&nfs3()),
         "nfs4_values" => nfs_proto::nfs4_seeds(),
