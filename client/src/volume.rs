@@ -205,6 +205,15 @@ impl Volume {
         }
     }
 
+    /// Bytes that are free for this caller on the share's file system; `None` where the server does not say.
+    pub async fn free(&self) -> Result<Option<u64>> {
+        match self {
+            Self::V3(nfs, root) => Ok(Some(nfs.fsstat(root).await?.abytes)),
+            Self::V4(nfs, root) => nfs.free(root).await,
+            Self::Smb(smb) => smb.free().await.map(Some),
+        }
+    }
+
     /// The names in the share's root.
     pub async fn list(&self) -> Result<Vec<Vec<u8>>> {
         match self {

@@ -317,13 +317,13 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Work(why)) => {
-            eprintln!("error: {why}");
+            complain!("error: {why}");
             ExitCode::from(1)
         }
         Err(Failure::Shown) => ExitCode::from(1),
         Err(Failure::Wrong) => ExitCode::from(2),
         Err(Failure::Usage(faults)) => {
-            eprintln!("{faults}");
+            complain!("{faults}");
             ExitCode::from(2)
         }
     }
@@ -363,11 +363,11 @@ fn told(answer: Result<String, Refused>) -> Result<(), Failure> {
             Ok(())
         }
         Err(Refused::Wrong(text)) => {
-            eprintln!("{text}");
+            complain!("{text}");
             Err(Failure::Wrong)
         }
         Err(Refused::Failed(text)) => {
-            eprintln!("{text}");
+            complain!("{text}");
             Err(Failure::Shown)
         }
     }
@@ -405,7 +405,7 @@ fn admin_token(OrderArgs { told: daemon, json }: OrderArgs) -> Result<(), Failur
     let given = runtime()?.block_on(control::admin_token(&daemon.state()));
     if let (Ok(given), false) = (&given, json) {
         // Beside the token, so that a program reads that alone.
-        eprintln!("enter this at http://{}/ within {} minutes:", given.page, given.seconds / 60);
+        complain!("enter this at http://{}/ within {} minutes:", given.page, given.seconds / 60);
     }
     told(given.map(|given| if json { serde_json::json!(given).to_string() } else { given.token }))
 }

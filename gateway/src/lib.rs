@@ -23,6 +23,7 @@ mod greeting;
 mod http;
 pub mod import;
 pub mod interfaces;
+mod interrupt;
 pub mod listen;
 mod local_user;
 pub mod logs;

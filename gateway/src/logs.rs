@@ -31,7 +31,8 @@ static LIMIT: OnceLock<Limit> = OnceLock::new();
 /// Begins to log. A second call, as in tests with several gateways, only changes the levels.
 pub fn start(filter: &LogFilter, format: LogFormat) {
     let (levels, handle) = reload::Layer::new(env_filter(filter));
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    // The library would complain of a standard error that nobody reads on standard error, and end the thread by that.
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).log_internal_errors(false);
     let lines: Box<dyn Layer<_> + Send + Sync> = match format {
         LogFormat::Json => Box::new(lines.json().flatten_event(true)),
         LogFormat::Text => Box::new(lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr()))),

@@ -15,13 +15,24 @@ macro_rules! say_as_is {
     ($($text:tt)*) => { $crate::say::print(format_args!($($text)*)) };
 }
 
+/// Prints a line to standard error, as `eprintln!`; where nobody reads it, nothing is to be done about that.
+macro_rules! complain {
+    ($($text:tt)*) => { $crate::say::print_error(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// Used by [`complain!`].
+pub(crate) fn print_error(text: Arguments<'_>) {
+    let mut out = io::stderr().lock();
+    let _ = out.write_fmt(text).and_then(|()| out.flush());
+}
+
 /// Used by [`say!`] and [`say_as_is!`].
 pub(crate) fn print(text: Arguments<'_>) {
     let mut out = io::stdout().lock();
     if let Err(e) = out.write_fmt(text).and_then(|()| out.flush())
         && e.kind() != ErrorKind::BrokenPipe
     {
-        eprintln!("error: standard output cannot be written: {e}");
+        complain!("error: standard output cannot be written: {e}");
         std::process::exit(1);
     }
 }

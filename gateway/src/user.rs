@@ -88,7 +88,7 @@ fn add(state: &Path, args: AddArgs) -> Result<(), String> {
     let done = put(state, &args.name, &password, identity)?;
     say!("{}", done.what);
     if let Some(warning) = done.warning {
-        eprintln!("warning: {warning}; give another by --uid NUMBER");
+        complain!("warning: {warning}; give another by --uid NUMBER");
     }
     Ok(())
 }
@@ -167,15 +167,17 @@ fn ask(name: &str) -> Result<Zeroizing<String>, String> {
 pub(crate) fn prompt(words: &str) -> Result<Zeroizing<String>, String> {
     let cannot = |e: &dyn std::fmt::Display| format!("cannot ask for a password: {e}");
     let input = io::stdin();
-    eprint!("{words}");
-    io::stderr().flush().map_err(|e| cannot(&e))?;
+    io::stderr()
+        .write_all(words.as_bytes())
+        .and_then(|()| io::stderr().flush())
+        .map_err(|e| cannot(&e))?;
     let before = tcgetattr(&input).map_err(|e| cannot(&e))?;
     let mut silent = before.clone();
     silent.local_modes.remove(LocalModes::ECHO);
     tcsetattr(&input, OptionalActions::Flush, &silent).map_err(|e| cannot(&e))?;
     let line = read_line();
     let restored = tcsetattr(&input, OptionalActions::Flush, &before);
-    eprintln!();
+    complain!("");
     restored.map_err(|e| cannot(&e))?;
     first_line(line.map_err(|e| cannot(&e))?.as_bytes())
 }

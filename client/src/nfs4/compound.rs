@@ -346,6 +346,12 @@ impl<'a> Results<'a> {
         super::Attr::of(&self.next::<Fattr4<'_>>(op::GETATTR)?)
     }
 
+    /// GETATTR of `space_avail` alone: its eight bytes, or none.
+    pub(super) fn space_avail(&mut self) -> Result<Option<u64>> {
+        let found = self.next::<Fattr4<'_>>(op::GETATTR)?;
+        Ok(found.attr_vals.first_chunk().map(|bytes| u64::from_be_bytes(*bytes)))
+    }
+
     /// The data of the result before, of which no more than `max` bytes were asked for.
     pub(super) fn data(&mut self, data: Bulk, max: usize) -> Result<Vec<Buf>> {
         within(&mut self.r, data, max)

@@ -16,6 +16,9 @@ use super::compound::{Compound, Results};
 use super::session::Nfs4;
 use crate::error::{Error, Result};
 
+/// The number of the attribute `space_avail`.
+const SPACE_AVAIL: u32 = 42;
+
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenHow {
@@ -167,6 +170,15 @@ impl Nfs4 {
         let answer = self.call(self.compound().putfh(fh).getattr()).await?;
         let mut results = Results::behind_putfh(&answer)?;
         results.getattr()
+    }
+
+    /// GETATTR of `space_avail` (RFC 8881 section 5.8.2.35): bytes that are free for this caller; `None` where the server has no
+    /// such attribute.
+    pub async fn free(&self, fh: &Fh) -> Result<Option<u64>> {
+        let asked = Bitmap4::of(&[SPACE_AVAIL]);
+        let answer = self.call(self.compound().putfh(fh).getattr_of(asked)).await?;
+        let mut results = Results::behind_putfh(&answer)?;
+        results.space_avail()
     }
 
     /// SETATTR of mode and size.

@@ -23,6 +23,8 @@ use crate::error::{Error, Result};
 /// FileNamesInformation, FileStandardInformation, FileDispositionInformation, FileNormalizedNameInformation (MS-FSCC section 2.4).
 const NAMES: u8 = 12;
 const STANDARD: u8 = 5;
+/// FileFsFullSizeInformation.
+const FULL_SIZE: u8 = 7;
 const DISPOSITION: u8 = 13;
 const NORMALIZED_NAME: u8 = 48;
 const LIST_BYTES: u32 = 65_536;
@@ -289,9 +291,34 @@ impl Smb {
         name.ok_or_else(|| Error::Protocol("FileNormalizedNameInformation is no name".into()))
     }
 
+    /// Bytes that are free for this caller on the share's file system (FileFsFullSizeInformation, MS-FSCC section 2.5.4).
+    pub async fn free(&self) -> Result<u64> {
+        let mask = access::READ_ATTRIBUTES;
+        let root = self.open("", mask, Disposition::Open, option::DIRECTORY_FILE).await?;
+        let told = self.queried(&root, query_info::info_type::FILESYSTEM, FULL_SIZE, 32).await;
+        self.close(root).await?;
+        let told = told?;
+        let word = |at: usize| told.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));
+        let units = told.get(8..).and_then(|b| b.first_chunk()).map(|b| u64::from_le_bytes(*b));
+        let bytes = units.zip(word(24)).zip(word(28)).map(|((units, sectors), size)| {
+            units.saturating_mul(u64::from(sectors)).saturating_mul(u64::from(size))
+        });
+        bytes.ok_or_else(|| Error::Protocol("FileFsFullSizeInformation is cut short".into()))
+    }
+
     async fn file_info(&self, file: &SmbFile, class: u8, output_len: u32) -> Result<Vec<u8>> {
+        self.queried(file, query_info::info_type::FILE, class, output_len).await
+    }
+
+    async fn queried(
+        &self,
+        file: &SmbFile,
+        info_type: u8,
+        class: u8,
+        output_len: u32,
+    ) -> Result<Vec<u8>> {
         let request = query_info::Request {
-            info_type: query_info::info_type::FILE,
+            info_type,
             class,
             output_len,
             additional: 0,

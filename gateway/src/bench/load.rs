@@ -15,8 +15,32 @@ use iobuf::{Buf, BufMut};
 use super::report::Progress;
 use crate::cpu;
 
-const FILE: &str = "headgate-bench.data";
-const MADE: &str = "headgate-bench.made";
+/// For so long it is tried to remove what a run that did not end by itself has left.
+const CLEAN_MAX: Duration = Duration::from_secs(10);
+/// Between two such attempts: the server may not have noticed yet that the run's own connections are gone.
+const CLEAN_AGAIN: Duration = Duration::from_millis(100);
+
+/// The error is one line.
+type Told<T> = std::result::Result<T, String>;
+
+/// Names of the files of one run, which no other run has: several may work on one share at once.
+pub(super) struct Names {
+    /// What all of them begin with.
+    all: String,
+    file: String,
+    made: String,
+}
+
+impl Names {
+    /// New ones. The error is one line.
+    pub(super) fn new() -> Told<Self> {
+        let mut random = [0; 6];
+        getrandom::fill(&mut random).map_err(|e| format!("no random numbers: {e}"))?;
+        let digits: String = random.iter().map(|b| format!("{b:02x}")).collect();
+        let all = format!("headgate-bench-{digits}");
+        Ok(Self { file: format!("{all}.data"), made: format!("{all}.made"), all })
+    }
+}
 
 /// A kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,6 +149,7 @@ pub(super) struct Plan {
     pub(super) blocks: (u32, u32),
     /// Connections that they are spread over.
     pub(super) connections: usize,
+    pub(super) names: Names,
 }
 
 impl Plan {
@@ -335,21 +360,29 @@ async fn opened<T>(target: &Target, opening: impl Future<Output = Result<T>>) ->
 struct Under(Vec<(Volume, File)>);
 
 impl Under {
-    async fn open(target: &Target, plan: &Plan) -> Result<Self> {
+    /// The error is one line. `is_made` is true from when there may be a file on the share.
+    async fn open(target: &Target, plan: &Plan, is_made: &Cell<bool>) -> Told<Self> {
         let mut members = Vec::new();
+        let told = |e: Error| e.to_string();
         for n in 0..plan.connections {
             let cred = Credential::sys(plan.user.0, plan.user.1, &[]);
             let local = match target.device {
                 true => Local::by_device(),
                 false => Local::asking_for_crc(target.crc),
             };
-            let volume = opened(target, Volume::open(target, &local, cred)).await?;
-            if n == 0 {
-                // Files that an interrupted run left behind.
-                let _ = volume.remove(FILE).await;
-                let _ = volume.remove(MADE).await;
+            let volume = opened(target, Volume::open(target, &local, cred)).await.map_err(told)?;
+            // Where the server does not say, it is found out.
+            if n == 0
+                && let Ok(Some(free)) = volume.free().await
+                && free < plan.size
+            {
+                let [size, free] = [plan.size, free].map(crate::table::bytes);
+                return Err(format!(
+                    "the file takes {size} and {free} are free there: give a smaller --size"
+                ));
             }
-            let file = volume.create(FILE).await?;
+            is_made.set(true);
+            let file = volume.create(&plan.names.file).await.map_err(told)?;
             members.push((volume, file));
         }
         Ok(Self(members))
@@ -362,14 +395,14 @@ impl Under {
         (volume, file)
     }
 
-    async fn close(self) -> Result<()> {
+    async fn close(self, names: &Names) -> Result<()> {
         let mut volumes = Vec::new();
         for (volume, file) in self.0 {
             volume.close(file).await?;
             volumes.push(volume);
         }
         if let Some(first) = volumes.first() {
-            first.remove(FILE).await?;
+            first.remove(&names.file).await?;
         }
         for volume in volumes {
             volume.leave().await?;
@@ -378,14 +411,63 @@ impl Under {
     }
 }
 
-/// Connects and runs each load once.
+/// Connects and runs each load once. What it made is gone when it comes back, however it ended. The error is one line.
 pub(super) async fn round(
     target: &Target,
     pid: Option<u32>,
     plan: &Plan,
     progress: &Progress,
+) -> Told<Vec<Sample>> {
+    let is_made = Cell::new(false);
+    let measured = async {
+        let under = Under::open(target, plan, &is_made).await?;
+        measured(under, pid, plan, progress).await.map_err(|e| e.to_string())
+    };
+    let done = tokio::select! {
+        done = measured => done,
+        () = crate::interrupt::signalled() => Err("interrupted".into()),
+    };
+    match done {
+        Err(why) if is_made.get() => {
+            let cleaned = tokio::time::timeout(CLEAN_MAX, clean(target, plan)).await;
+            Err(match cleaned {
+                Ok(Ok(())) => why,
+                _ => format!("{why}; files that begin with {} stay on the share", plan.names.all),
+            })
+        }
+        done => done,
+    }
+}
+
+/// Removes what a run has left, by a connection of its own.
+async fn clean(target: &Target, plan: &Plan) -> Result<()> {
+    let cred = Credential::sys(plan.user.0, plan.user.1, &[]);
+    let local = match target.device {
+        true => Local::by_device(),
+        false => Local::asking_for_crc(target.crc),
+    };
+    let volume = Volume::open(target, &local, cred).await?;
+    loop {
+        let names = volume.list().await?.into_iter();
+        let left: Vec<Vec<u8>> =
+            names.filter(|n| n.starts_with(plan.names.all.as_bytes())).collect();
+        if left.is_empty() {
+            return volume.leave().await;
+        }
+        for name in &left {
+            // One that is open still is tried again.
+            let _ = volume.remove(&String::from_utf8_lossy(name)).await;
+        }
+        tokio::time::sleep(CLEAN_AGAIN).await;
+    }
+}
+
+async fn measured(
+    under: Under,
+    pid: Option<u32>,
+    plan: &Plan,
+    progress: &Progress,
 ) -> Result<Vec<Sample>> {
-    let under = Under::open(target, plan).await?;
     let mut samples = Vec::new();
     if !plan.kinds.contains(&Kind::Write) {
         // What is read has to be there.
@@ -397,7 +479,7 @@ pub(super) async fn round(
         samples.push(load(*kind, &under, plan, pid, progress).await?);
         progress.step();
     }
-    under.close().await?;
+    under.close(&plan.names).await?;
     Ok(samples)
 }
 
@@ -470,8 +552,7 @@ async fn open(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
     // Each has a file of its own: opens of one file by one client are one state of NFSv4, which the first CLOSE ends.
     let worker = |n| async move {
         let (volume, _) = under.of(n);
-        let name = format!("{FILE}-{n}");
-        let _ = volume.remove(&name).await;
+        let name = format!("{}-{n}", plan.names.file);
         volume.close(volume.create(&name).await?).await?;
         // Each at least once, however long it took to make the files.
         loop {
@@ -497,9 +578,9 @@ async fn create(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
     loop {
         meter
             .time(async {
-                let made = volume.create(MADE).await?;
+                let made = volume.create(&plan.names.made).await?;
                 volume.close(made).await?;
-                volume.remove(MADE).await
+                volume.remove(&plan.names.made).await
             })
             .await?;
         if Instant::now() >= until {

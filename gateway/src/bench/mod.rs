@@ -5,7 +5,8 @@
 //!
 //! *Memory.* Writes leave from one buffer; what is read stays in pool buffers until the next operation.
 //!
-//! *Errors.* The first operation that fails ends the measurement.
+//! *Errors.* The first operation that fails ends the measurement, and so does a signal. The files of a run have names of its own,
+//! and are removed in any case.
 
 mod load;
 mod plot;
@@ -127,6 +128,16 @@ struct Peer {
     target: Target,
     pid: Option<u32>,
     best: Vec<Sample>,
+    /// The rates of all rounds, of each kind in the order of `best`.
+    rates: Vec<Vec<f64>>,
+}
+
+impl Peer {
+    fn take(&mut self, round: Vec<Sample>) {
+        self.rates.resize(round.len(), Vec::new());
+        self.rates.iter_mut().zip(&round).for_each(|(rates, sample)| rates.push(sample.rate));
+        merge(&mut self.best, round);
+    }
 }
 
 /// Runs the command. The error is one line for standard error.
@@ -145,6 +156,7 @@ pub fn run(args: BenchArgs) -> Result<(), String> {
         depth: args.depth,
         blocks: (args.block, args.random_block),
         connections: args.connections,
+        names: load::Names::new()?,
     };
     args.svg.as_deref().map_or(Ok(()), can_be_written)?;
     let (mut target, mut compare) = (args.target, args.compare);
@@ -154,7 +166,7 @@ pub fn run(args: BenchArgs) -> Result<(), String> {
     let mut pids = args.server_pid.into_iter();
     let mut peers: Vec<Peer> = std::iter::once(target)
         .chain(compare)
-        .map(|target| Peer { target, pid: pids.next(), best: Vec::new() })
+        .map(|target| Peer { target, pid: pids.next(), best: Vec::new(), rates: Vec::new() })
         .collect();
     if let Some(pid) = peers.iter().filter_map(|p| p.pid).find(|pid| crate::cpu::of(*pid).is_none())
     {
@@ -167,7 +179,7 @@ pub fn run(args: BenchArgs) -> Result<(), String> {
             let samples = runtime
                 .block_on(load::round(&peer.target, peer.pid, &plan, &progress))
                 .map_err(|e| format!("{}: {e}", peer.target))?;
-            merge(&mut peer.best, samples);
+            peer.take(samples);
         }
     }
     progress.done();

@@ -19,7 +19,7 @@ pub(super) fn svg(peers: &[Peer]) -> String {
     let (group, servers) = (peers.len() as f64 * BAR + 22.0, peers.len() as f64);
     let head = 24.0 + servers * 16.0;
     #[allow(clippy::cast_precision_loss)]
-    let section = loads as f64 * group + 34.0;
+    let section = loads as f64 * group + 52.0;
     let height = head + 2.0 * section;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"sans-serif\" \
@@ -37,6 +37,9 @@ pub(super) fn svg(peers: &[Peer]) -> String {
         "black",
         "Latency from the median to 99 %, less is better",
     );
+    let groups = head + 24.0 + index(loads) * group;
+    axis(&mut out, (head + 20.0, groups), &RATES);
+    axis(&mut out, (head + section + 20.0, groups + section), &LATENCIES);
     for load in 0..loads {
         let all: Vec<&Sample> = peers.iter().filter_map(|p| p.best.get(load)).collect();
         let top = head + 24.0 + index(load) * group;
@@ -44,6 +47,41 @@ pub(super) fn svg(peers: &[Peer]) -> String {
         latencies(&mut out, top + section, &all);
     }
     out + "</svg>\n"
+}
+
+/// Marks of the axis of rates, in parts of the best of each load.
+const RATES: [(f64, &str); 5] =
+    [(0.0, "0"), (0.25, "25 %"), (0.5, "50 %"), (0.75, "75 %"), (1.0, "best")];
+/// Marks of the axis of latency, one for each power of ten.
+const LATENCIES: [(f64, &str); 8] = [
+    (0.0, "1 us"),
+    (1.0 / 7.0, "10 us"),
+    (2.0 / 7.0, "100 us"),
+    (3.0 / 7.0, "1 ms"),
+    (4.0 / 7.0, "10 ms"),
+    (5.0 / 7.0, "100 ms"),
+    (6.0 / 7.0, "1 s"),
+    (1.0, "10 s"),
+];
+
+/// An axis below bars, with a line up from each of its marks.
+fn axis(out: &mut String, (top, bottom): (f64, f64), marks: &[(f64, &str)]) {
+    let span = WIDTH - LEFT - 110.0;
+    for (part, words) in marks {
+        let x = LEFT + span * part;
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            out,
+            "<line x1=\"{x:.1}\" y1=\"{top:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\" stroke=\"#d9dfe8\"/>\n\
+             <text x=\"{x:.1}\" y=\"{:.1}\" fill=\"#5c6878\" font-size=\"10\" text-anchor=\"middle\">{words}</text>",
+            bottom + 11.0
+        );
+    }
+    let _ = writeln!(
+        out,
+        "<line x1=\"{LEFT}\" y1=\"{bottom:.1}\" x2=\"{:.1}\" y2=\"{bottom:.1}\" stroke=\"#5c6878\"/>",
+        LEFT + span
+    );
 }
 
 #[allow(clippy::cast_precision_loss)] // A few.
@@ -108,7 +146,7 @@ mod tests {
         let sample =
             |kind| Sample { kind, depth: 1, block: 4096, rate, client_cpu, server_cpu, latency };
         let best = [Kind::Read, Kind::Mixed].map(sample).into();
-        Peer { target: target.parse().unwrap(), pid: None, best }
+        Peer { target: target.parse().unwrap(), pid: None, best, rates: vec![vec![rate]; 2] }
     }
 
     #[test]
@@ -122,6 +160,11 @@ mod tests {
         assert_eq!(picture.matches("width=\"250.0\"").count(), 2);
         assert!(picture.contains("transport=rdma") && picture.contains("&amp;"), "{picture}");
         assert!(!picture.contains("3&transport"), "it is escaped");
+        for (_, mark) in RATES.iter().chain(&LATENCIES) {
+            assert!(picture.contains(&format!(">{mark}</text>")), "{mark}");
+        }
+        // The mark of a power of ten stands where a bar of that latency begins.
+        assert!((place(Duration::from_millis(10)) - (LEFT + 500.0 * LATENCIES[4].0)).abs() < 0.1);
         assert!(picture.contains("1000 us to 3000 us"), "{picture}");
     }
 

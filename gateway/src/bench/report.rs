@@ -99,22 +99,59 @@ pub(super) fn tables(peers: &[Peer], rounds: usize) {
     for peer in peers {
         let best = if rounds > 1 { format!("  (best of {rounds})") } else { String::new() };
         say!("\n  {}{best}\n", peer.target);
-        let head =
-            ["load", "rate", "p50", "p95", "p99", "p99.9", "longest", "client CPU", "server CPU"];
+        let mut head = vec![
+            "load",
+            "rate",
+            "p50",
+            "p95",
+            "p99",
+            "p99.9",
+            "longest",
+            "client CPU",
+            "server CPU",
+        ];
+        if rounds > 1 {
+            head.insert(2, "of all rounds");
+        }
         let mut table = Table::new(&head, 1, colour);
-        peer.best.iter().for_each(|s| table.row(row(s), Tone::Plain));
-        say_as_is!("{}", table.render());
-    }
-    if let [a, b] = peers {
-        say!("\n  the first in proportion to the second\n");
-        let mut table = Table::new(&["load", "rate", "server CPU"], 1, colour);
-        for (x, y) in a.best.iter().zip(&b.best) {
-            let cpu = ratio_of_cpu(x, y).map_or("-".to_owned(), |r| format!("{r:.2}"));
-            let cells = vec![x.to_string(), format!("{:.2}", x.rate / y.rate), cpu];
+        for (s, rates) in peer.best.iter().zip(&peer.rates) {
+            let mut cells = row(s);
+            if rounds > 1 {
+                let [low, high] = spread(rates.iter().copied());
+                let shown = |rate_of| rate(&Sample { rate: rate_of, ..*s });
+                cells.insert(2, format!("{} to {}", shown(low), shown(high)));
+            }
             table.row(cells, Tone::Plain);
         }
         say_as_is!("{}", table.render());
     }
+    if let [a, b] = peers {
+        say!("\n  the first in proportion to the second\n");
+        let mut table = Table::new(&["load", "rate", "round by round", "server CPU"], 1, colour);
+        for (n, (x, y)) in a.best.iter().zip(&b.best).enumerate() {
+            let cpu = ratio_of_cpu(x, y).map_or("-".to_owned(), |r| format!("{r:.2}"));
+            let [low, high] = ratios(peers, n);
+            let cells = vec![
+                x.to_string(),
+                format!("{:.2}", x.rate / y.rate),
+                format!("{low:.2} to {high:.2}"),
+                cpu,
+            ];
+            table.row(cells, Tone::Plain);
+        }
+        say_as_is!("{}", table.render());
+    }
+}
+
+/// The lowest and the highest.
+fn spread(all: impl Iterator<Item = f64>) -> [f64; 2] {
+    all.fold([f64::INFINITY, 0.0], |[low, high], one| [low.min(one), high.max(one)])
+}
+
+/// The lowest and the highest of the ratios of rounds that ran beside each other.
+fn ratios(peers: &[Peer], load: usize) -> [f64; 2] {
+    let rates = |n: usize| peers.get(n).and_then(|p| p.rates.get(load)).into_iter().flatten();
+    spread(rates(0).zip(rates(1)).map(|(a, b)| a / b))
 }
 
 fn ratio_of_cpu(x: &Sample, y: &Sample) -> Option<f64> {
@@ -146,7 +183,16 @@ pub(super) fn json(peers: &[Peer]) {
     let targets: Vec<_> = peers
         .iter()
         .map(|p| {
-            let loads: Vec<_> = p.best.iter().map(sample_json).collect();
+            let loads: Vec<_> = p
+                .best
+                .iter()
+                .zip(&p.rates)
+                .map(|(s, rates)| {
+                    let mut told = sample_json(s);
+                    told["rates"] = rates.iter().map(|r| (r * 10.0).round() / 10.0).collect();
+                    told
+                })
+                .collect();
             json!({ "target": p.target.to_string(), "loads": loads })
         })
         .collect();
@@ -155,11 +201,15 @@ pub(super) fn json(peers: &[Peer]) {
             .best
             .iter()
             .zip(&b.best)
-            .map(|(x, y)| {
+            .enumerate()
+            .map(|(n, (x, y))| {
                 let hundredth = |r: f64| (r * 1000.0).round() / 1000.0;
+                let [low, high] = ratios(peers, n);
                 json!({
                     "load": x.kind.word(),
                     "rate": hundredth(x.rate / y.rate),
+                    "rate_lowest": hundredth(low),
+                    "rate_highest": hundredth(high),
                     "server_cpu": ratio_of_cpu(x, y).map(hundredth),
                 })
             })

@@ -27,6 +27,11 @@ use crate::serve::{self, Running};
 /// Name of the share.
 const SHARE: &str = "demo";
 
+/// Bytes of everything but the large file.
+const SMALL: u64 = 16 << 20;
+/// For so long what works on files may go on when the demo ends.
+const ENDING: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Options of `headgate demo`.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
@@ -49,7 +54,33 @@ pub fn run(args: &DemoArgs) -> Result<bool, String> {
         .enable_all()
         .build()
         .map_err(|e| format!("cannot start threads: {e}"))?;
-    runtime.block_on(demo(folder.path(), size, args.json))
+    let done = has_room(folder.path(), size).and_then(|()| {
+        runtime.block_on(async {
+            tokio::select! {
+                done = demo(folder.path(), size, args.json) => done,
+                () = crate::interrupt::signalled() => Err("interrupted; what was made is removed".into()),
+            }
+        })
+    });
+    // Nothing writes into the folder any more when it is removed.
+    runtime.shutdown_timeout(ENDING);
+    let shown = folder.path().to_owned();
+    let removed = folder.close().map_err(|e| format!("{}: {e}", shown.display()));
+    done.and_then(|is_good| removed.map(|()| is_good))
+}
+
+/// The large file of one client, and some small ones, fit.
+fn has_room(folder: &Path, size: u64) -> Result<(), String> {
+    let Ok(found) = rustix::fs::statvfs(folder) else { return Ok(()) };
+    let (free, needed) = (found.f_bavail.saturating_mul(found.f_frsize), size + SMALL);
+    if free >= needed {
+        return Ok(());
+    }
+    let [needed, free] = [needed, free].map(crate::table::bytes);
+    Err(format!(
+        "the demo takes {needed} in {} and {free} are free there: give a smaller --size, or another folder by TMPDIR",
+        folder.display()
+    ))
 }
 
 async fn demo(folder: &Path, size: u64, json: bool) -> Result<bool, String> {

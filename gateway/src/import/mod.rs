@@ -223,7 +223,7 @@ pub fn run(args: &ImportArgs) -> Result<(), String> {
     merge(&mut all);
     exports::source_ports(&mut all);
     for note in &all.notes {
-        eprintln!("{note}");
+        complain!("{note}");
     }
     if all.shares.is_empty() {
         return Err("no share was found in what was read".into());
@@ -231,7 +231,7 @@ pub fn run(args: &ImportArgs) -> Result<(), String> {
     say_as_is!("{}", write::yaml(&all));
     let waiting = all.shares.iter().filter(|s| !s.lost.is_empty()).count();
     if waiting > 0 {
-        eprintln!("{waiting} of {} shares are comments: read why, and decide", all.shares.len());
+        complain!("{waiting} of {} shares are comments: read why, and decide", all.shares.len());
     }
     Ok(())
 }
