@@ -112,6 +112,13 @@ impl Place<'_> {
             false => None,
         };
         let guest = self.guest(scenario, &FIRST_GUEST, dir, "scratch")?;
+        if scenario.jobs == "first" {
+            let page = ("docs/first-share.md".into(), "first-share.md");
+            for (from, to) in [(gateway::program(), "headgate"), page] {
+                fs::copy(&from, guest.scratch.join(to))
+                    .map_err(|e| format!("{}: {e}", from.display()))?;
+            }
+        }
         let mut tally = guest.run(scenario.name, |words| gateway.obey(words))?;
         if let Some(capture) = capture {
             capture.judge(scenario.name, &mut tally)?;

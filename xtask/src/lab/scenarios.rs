@@ -175,6 +175,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("cut-v4.1-tcp", "4.1", "tcp").trouble("cut-connections"),
     Scenario::new("v4.2-tcp", "4.2", "tcp").jobs(FILES_AND_LISTS),
     Scenario::new("cut-v4.1-rdma", "4.1", "rdma").trouble("cut-connections"),
+    Scenario::new("first-share", "4.2", "tcp").jobs("first"),
     Scenario::new("claims-v3-rdma", "3", "rdma").jobs("claims"),
     Scenario::new("claims-v4.0-rdma", "4.0", "rdma").jobs("claims"),
     Scenario::new("claims-v4.1-tcp", "4.1", "tcp").jobs("claims"),
