@@ -313,6 +313,28 @@ impl Introduction {
     }
 }
 
+/// What the values of a fact are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FactKind {
+    /// Any text.
+    Text,
+    /// A whole number in decimal digits.
+    Number,
+    /// One of these words.
+    One(&'static [&'static str]),
+}
+
+impl FactKind {
+    /// This is such a value.
+    pub fn fits(self, value: &str) -> bool {
+        match self {
+            Self::Text => true,
+            Self::Number => value.parse::<u64>().is_ok(),
+            Self::One(words) => words.contains(&value),
+        }
+    }
+}
+
 /// What the layers of a connection have found out about it and its peer, for people: sizes that were agreed on, dialect, user,
 /// why something is not as it could be. One value for each name; the names are constants of this program.
 #[derive(Debug, Default)]
@@ -334,12 +356,60 @@ impl Facts {
     /// What the client seems to be.
     pub const CLIENT: &str = "client";
 
+    /// Every name there is, in no order, with what its values are and what they say. docs/status.md is made of it.
+    pub const ALL: &[(&str, FactKind, &str)] = &[
+        (Self::DIALECT, FactKind::Text, "SMB: the dialect, `3.1.1`"),
+        (
+            Self::MULTICHANNEL,
+            FactKind::One(&["yes", "no"]),
+            "SMB: the client may use several connections",
+        ),
+        (
+            "addresses told",
+            FactKind::Number,
+            "SMB: addresses that the client was told of, when it asked",
+        ),
+        (Self::RDMA_TOLD, FactKind::Number, "of these, with RDMA"),
+        (
+            Self::PROTECTION,
+            FactKind::One(&["encrypted", "signed", "none"]),
+            "SMB: what protects messages; `protection` of the connection is made of it",
+        ),
+        (
+            Self::RDMA_TRANSFORMS,
+            FactKind::Text,
+            "SMB: how data by RDMA may be protected; `none`: not at all",
+        ),
+        (Self::CLIENT_ID, FactKind::Text, "SMB: the client's GUID, in 32 hexadecimal digits"),
+        (Self::CLIENT, FactKind::Text, "what the client seems to be"),
+        ("signing algorithm", FactKind::Text, "SMB: what signs"),
+        ("cipher", FactKind::Text, "SMB: what would encrypt; `none`: nothing"),
+        ("user", FactKind::Text, "SMB: who logged on last; empty: one without a name"),
+        ("NFS", FactKind::Text, "the versions of NFS that were spoken, `3, 4.2`"),
+        ("device", FactKind::Text, "the RDMA device"),
+        ("SMB Direct", FactKind::Text, "what was agreed on: sizes and credits"),
+        ("inline", FactKind::Text, "RPC-over-RDMA: bytes that fit into a message, each way"),
+        ("credits", FactKind::Number, "RPC-over-RDMA: calls that the client may have under way"),
+        (
+            "remote invalidation",
+            FactKind::One(&["yes", "no"]),
+            "RPC-over-RDMA: the client lets the server take its memory back",
+        ),
+    ];
+
+    /// The name is one of [`Facts::ALL`], and its value is of that kind.
+    fn is_known(name: &str, value: &str) -> bool {
+        Self::ALL.iter().any(|(known, kind, _)| *known == name && kind.fits(value))
+    }
+
     /// Notes a fact, in place of what was known under this name.
     pub fn note(&self, name: &'static str, value: impl Into<String>) {
+        let value = value.into();
+        debug_assert!(Self::is_known(name, &value), "{name}: {value}");
         let mut facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match facts.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, old)) => *old = value.into(),
-            None => facts.push((name, value.into())),
+            Some((_, old)) => *old = value,
+            None => facts.push((name, value)),
         }
     }
 

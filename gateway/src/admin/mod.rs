@@ -26,6 +26,8 @@ mod rules;
 pub mod show;
 pub mod snapshot;
 #[cfg(test)]
+mod status_page;
+#[cfg(test)]
 pub(crate) mod testing;
 pub mod usage;
 pub mod why;
