@@ -39,6 +39,7 @@
 pub mod dtyp;
 pub mod fscc;
 pub mod ndr;
+pub mod ntlm;
 pub(crate) mod parse;
 pub mod rpce;
 pub mod smb2;

@@ -31,7 +31,7 @@ use crate::tree::Tree;
 use crate::underway::Guard;
 use crate::violation::Violation;
 use crate::wire::file_id::FileId;
-use crate::wire::{Command, Flags, HEADER_LEN, Header, Malformed};
+use crate::wire::{Command, Flags, HEADER_LEN, Header};
 
 /// Bulk data of an answer.
 #[derive(Debug)]
@@ -504,12 +504,6 @@ impl Drop for Cx {
 
 impl From<Fault> for Status {
     fn from(_: Fault) -> Self {
-        Self::INVALID_PARAMETER
-    }
-}
-
-impl From<Malformed> for Status {
-    fn from(_: Malformed) -> Self {
         Self::INVALID_PARAMETER
     }
 }

@@ -10,7 +10,6 @@ pub mod auth;
 mod compound;
 pub mod conn;
 pub mod crypto;
-pub mod cursor;
 pub mod cx;
 mod dispatch;
 pub mod dtyp;
@@ -51,10 +50,4 @@ pub mod violation;
 mod whereabouts;
 
 use smb_proto::fscc;
-
-/// The formats of messages, and the cursor of those that are here.
-mod wire {
-    pub(crate) use smb_proto::smb2::*;
-
-    pub(crate) use crate::cursor::{Fields, Malformed, range};
-}
+use smb_proto::smb2 as wire;
