@@ -5,6 +5,9 @@ use std::sync::atomic::Ordering;
 use iobuf::{Buf, BufMut};
 use rdma_transport::limits::SMBD_FRAGMENTED_RECV_MAX;
 use smb_proto::NtStatus;
+use smb_proto::fscc::chained;
+use smb_proto::fscc::dir::Level;
+use smb_proto::fscc::file::Standard;
 use smb_proto::smb2::create::{self, Disposition, access, option, share};
 use smb_proto::smb2::file_id::FileId;
 use smb_proto::smb2::negotiate::Dialect;
@@ -279,9 +282,7 @@ impl Smb {
     /// Asks for the size of an open file (FileStandardInformation).
     pub async fn size(&self, file: &SmbFile) -> Result<u64> {
         let info = self.file_info(file, STANDARD, 24).await?;
-        let size = info.get(8..16).and_then(|b| b.first_chunk::<8>());
-        size.map(|b| u64::from_le_bytes(*b))
-            .ok_or_else(|| Error::Protocol("FileStandardInformation is cut short".into()))
+        Ok(Standard::parse(&info).map_err(malformed)?.end_of_file)
     }
 
     /// Asks for the path of an open file from the share's root (FileNormalizedNameInformation, dialect 3.1.1).
@@ -458,23 +459,15 @@ fn take(from: &mut Vec<Buf>, n: usize) -> Vec<Buf> {
 
 /// Entries of FileNamesInformation (MS-FSCC section 2.4.33).
 fn entries(buffer: &[u8], into: &mut Vec<Entry>) -> Result<()> {
-    let cut = || Error::Protocol("an entry of a directory is cut short".into());
-    let word = |at: usize| {
-        let bytes = buffer.get(at..)?.first_chunk::<4>()?;
-        usize::try_from(u32::from_le_bytes(*bytes)).ok()
-    };
-    let mut at = 0;
-    loop {
-        let (next, len) = (word(at).ok_or_else(cut)?, word(at + 8).ok_or_else(cut)?);
-        let name = at + 12;
-        let units = name.checked_add(len).and_then(|end| buffer.get(name..end));
-        let name = units.and_then(utf16).ok_or_else(cut)?;
-        into.push(Entry { name });
-        if next == 0 {
-            return Ok(());
-        }
-        at = at.checked_add(next).ok_or_else(cut)?;
+    // The listing would not come to its end.
+    if buffer.is_empty() {
+        return Err(Error::Protocol("a listing without entries".into()));
     }
+    for entry in chained(buffer) {
+        let (name, _) = entry.and_then(|e| Level::Names.parse(e)).map_err(malformed)?;
+        into.push(Entry { name });
+    }
+    Ok(())
 }
 
 #[cfg(test)]
