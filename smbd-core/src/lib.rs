@@ -9,7 +9,6 @@ mod answer;
 pub mod auth;
 mod compound;
 pub mod conn;
-pub mod crypto;
 pub mod cx;
 mod dispatch;
 pub mod dtyp;
@@ -49,5 +48,6 @@ pub mod users;
 pub mod violation;
 mod whereabouts;
 
+use smb_crypto as crypto;
 use smb_proto::fscc;
 use smb_proto::smb2 as wire;

@@ -12,8 +12,8 @@ use headgate_tests::world::buf;
 use headgate_tests::world::smb::{alice, with_alice};
 use iobuf::BufMut;
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
-use smbd_core::crypto::seal::Cipher;
-use smbd_core::crypto::sign::Algorithm;
+use smb_crypto::seal::Cipher;
+use smb_crypto::sign::Algorithm;
 
 /// What every file holds, over and over.
 const MARKER: &[u8] = b"placed-by-headgate-";

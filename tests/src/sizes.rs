@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use client::smb::{Options, Smb, SmbFile};
 use iobuf::{Buf, BufMut};
-use smbd_core::crypto::seal::Cipher;
-use smbd_core::crypto::sign::Algorithm;
+use smb_crypto::seal::Cipher;
+use smb_crypto::sign::Algorithm;
 
 use crate::world::{buf, pattern};
 

@@ -17,7 +17,7 @@ const SOME: u64 = LEN as u64 / 16;
 
 /// Bytes that were signed or encrypted, and bytes that were copied.
 fn counted() -> [u64; 2] {
-    [smbd_core::crypto::touched_bytes(), iobuf::copied_bytes()]
+    [smb_crypto::touched_bytes(), iobuf::copied_bytes()]
 }
 
 #[tokio::test(flavor = "multi_thread")]

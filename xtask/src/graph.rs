@@ -7,10 +7,11 @@ use serde_json::Value;
 use crate::sh::{Result, Tally, output};
 
 /// The only edges allowed. Leaves know none of ours; a request walks the graph down once and up once.
-const ALLOWED: [(&str, &[&str]); 18] = [
+const ALLOWED: [(&str, &[&str]); 19] = [
     ("wire", &[]),
     ("nfs-proto", &["wire"]),
     ("smb-proto", &["wire"]),
+    ("smb-crypto", &["smb-proto"]),
     ("iobuf", &[]),
     ("state", &[]),
     ("recovery", &[]),
@@ -34,8 +35,23 @@ const ALLOWED: [(&str, &[&str]); 18] = [
             "rdma-transport",
         ],
     ),
-    ("smbd-core", &["smb-proto", "iobuf", "state", "recovery", "vfs", "gss-sys", "rdma-transport"]),
-    ("client", &["wire", "nfs-proto", "smb-proto", "iobuf", "rdma-transport", "smbd-core"]),
+    (
+        "smbd-core",
+        &[
+            "smb-proto",
+            "smb-crypto",
+            "iobuf",
+            "state",
+            "recovery",
+            "vfs",
+            "gss-sys",
+            "rdma-transport",
+        ],
+    ),
+    (
+        "client",
+        &["wire", "nfs-proto", "smb-proto", "smb-crypto", "iobuf", "rdma-transport", "smbd-core"],
+    ),
     (
         "gateway",
         &[
@@ -58,6 +74,7 @@ const ALLOWED: [(&str, &[&str]); 18] = [
             "wire",
             "nfs-proto",
             "smb-proto",
+            "smb-crypto",
             "iobuf",
             "state",
             "recovery",
@@ -75,8 +92,17 @@ const ALLOWED: [(&str, &[&str]); 18] = [
 ];
 
 /// Crates whose core must build without a runtime.
-const WITHOUT_TOKIO: [&str; 8] =
-    ["gss-krb5", "wire", "nfs-proto", "smb-proto", "iobuf", "state", "config", "rdma-sys"];
+const WITHOUT_TOKIO: [&str; 9] = [
+    "gss-krb5",
+    "wire",
+    "nfs-proto",
+    "smb-proto",
+    "smb-crypto",
+    "iobuf",
+    "state",
+    "config",
+    "rdma-sys",
+];
 
 /// Checks every member's manifest against the table.
 pub(crate) fn check() -> Result<Tally> {

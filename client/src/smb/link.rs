@@ -22,9 +22,9 @@ use rdma_transport::channel::{
 };
 use rdma_transport::messages::{Message, Messages};
 use rdma_transport::verbs::Region;
+use smb_crypto::sign::Signer;
 use smb_proto::smb2::rdma::Channel;
 use smb_proto::smb2::{Command, Flags, HEADER_LEN, Header, oplock_break, read, transform, write};
-use smbd_core::crypto::sign::Signer;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Answers;

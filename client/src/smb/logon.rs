@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use smb_crypto::kdf::{Context, Keys, session_key};
+use smb_crypto::preauth::Preauth;
+use smb_crypto::seal::Cipher;
+use smb_crypto::sign::{Algorithm, Sender, Signer};
 use smb_proto::NtStatus;
 use smb_proto::smb2::negotiate::{self, Dialect};
 use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
@@ -11,10 +15,6 @@ use smb_proto::smb2::{Command, session_setup};
 use smbd_core::auth::ntlm::Credentials;
 use smbd_core::auth::spnego::Initiator;
 use smbd_core::auth::{Account, Fresh, NtHash};
-use smbd_core::crypto::kdf::{Context, Keys, session_key};
-use smbd_core::crypto::preauth::Preauth;
-use smbd_core::crypto::seal::Cipher;
-use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
 
 use super::files::malformed;
 use super::link::{Answer, Ask, Link, Request};

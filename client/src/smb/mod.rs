@@ -24,11 +24,11 @@ use std::time::Duration;
 use rdma_transport::channel::{Info, Locate, Transport};
 use rdma_transport::smbdirect::SmbDirectCaller;
 use rdma_transport::tcp::TcpMessages;
+use smb_crypto::seal::Cipher;
+use smb_crypto::sign::Algorithm;
 use smb_proto::NtStatus;
 use smb_proto::smb2::negotiate::Dialect;
 use smb_proto::smb2::{Command, HEADER_LEN, Header, read, transform};
-use smbd_core::crypto::seal::Cipher;
-use smbd_core::crypto::sign::Algorithm;
 use tokio::net::TcpStream;
 
 pub use caching::{Break, Caching, OpenHow};

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use iobuf::{Buf, BufMut, Pool};
+use smb_crypto::kdf::Keys;
+use smb_crypto::seal::{Cipher, Opener, Sealer};
+use smb_crypto::sign::{Algorithm, Sender, Signer};
 use smb_proto::NtStatus;
 use smb_proto::smb2::rdma::{self, Channel, Protection};
 use smb_proto::smb2::transform::{self, Transform};
 use smb_proto::smb2::{Flags, Header};
-use smbd_core::crypto::kdf::Keys;
-use smbd_core::crypto::seal::{Cipher, Opener, Sealer};
-use smbd_core::crypto::sign::{Algorithm, Sender, Signer};
 
 use crate::error::{Error, Result};
 
@@ -284,7 +284,7 @@ impl Secure {
 #[cfg(test)]
 mod tests {
     use rdma_transport::channel::RemoteSeg;
-    use smbd_core::crypto::kdf::Context;
+    use smb_crypto::kdf::Context;
 
     use super::*;
 

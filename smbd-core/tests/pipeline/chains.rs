@@ -1,8 +1,8 @@
 //! Chains of messages, answers that come later, and CANCEL.
 
+use smb_crypto::sign::Sender;
 use smb_proto::smb2::change_notify::{self, filter};
 use smb_proto::smb2::{Command, FileId, Flags, Header, close, flush, simple};
-use smbd_core::crypto::sign::Sender;
 use smbd_core::status::Status;
 
 use crate::peer::{Answer, Offer, Peer, answers, chain, create, file, server};

@@ -2,11 +2,11 @@
 //! wrongly. The cases are those of Microsoft's suite for signing and encryption, and what its text says beside them.
 
 use rdma_transport::channel::{Place, RemoteSeg, Transport};
+use smb_crypto::sign::{Algorithm, Sender};
 use smb_proto::smb2::negotiate::Dialect;
 use smb_proto::smb2::negotiate_context::NegotiateContext;
 use smb_proto::smb2::rdma::{Channel, Protection, Transform};
 use smb_proto::smb2::{Command, FileId, HEADER_LEN, Header, negotiate, read, transform, write};
-use smbd_core::crypto::sign::{Algorithm, Sender};
 use smbd_core::settings::Settings;
 use smbd_core::status::Status;
 

@@ -6,8 +6,12 @@ use super::keys::{hmac_md5, ntowf_v2, rc4, seal_key, sign_key, upcase};
 use super::wire::{Authenticate, Challenge, ClientChallenge, emit_negotiate, pairs, put_pair};
 use super::*;
 use crate::auth::{Fresh, Identity, NtHash, Policy, Refusal, Secrets, Who};
-use crate::crypto::unhex;
 use crate::wire::put_utf16;
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
+    digits.chunks(2).map(|d| u8::try_from(d[0] << 4 | d[1]).unwrap()).collect()
+}
 
 /// The flags of the examples: `33 82 8a e2`.
 const FLAGS: u32 = 0xe28a_8233;
