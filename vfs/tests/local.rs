@@ -471,7 +471,7 @@ fn lists_and_attributes_of_the_host_count_from_the_next_look_on() {
 /// What takes long holds nobody up: storage is freed by a thread for that.
 #[test]
 fn a_large_file_is_cut_by_a_thread() {
-    use vfs::engine::threads::long_stats;
+    let long_stats = || vfs::engine::threads::Engine::common().long_stats();
     let dir = tempfile::tempdir().unwrap();
     block_on(async {
         let b = bench(dir.path());
@@ -738,7 +738,10 @@ fn uncached_data_is_read_on_a_thread() {
                 assert_eq!(eof, at as usize + n == data.len());
             }
         }
-        assert!(vfs::engine::threads::stats().threads <= vfs::engine::limits::IO_THREADS);
+        assert!(
+            vfs::engine::threads::Engine::common().stats().threads
+                <= vfs::engine::limits::IO_THREADS
+        );
     });
 }
 

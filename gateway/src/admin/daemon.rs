@@ -9,6 +9,7 @@ use nfsrdma::v4::Callbacks;
 use rdma_transport::meter::Meters;
 use rdma_transport::{count, refused};
 use recovery::{Store, StoreTrouble};
+use vfs::engine::threads::Engine;
 use vfs::namespace::Namespace;
 
 use super::process::ProcessStatus;
@@ -140,7 +141,7 @@ impl Daemon {
 
 /// How much was made durable.
 fn syncs() -> SyncStatus {
-    let (c, threads) = (vfs::durability::counters(), vfs::engine::threads::sync_stats());
+    let (c, threads) = (vfs::durability::counters(), Engine::common().sync_stats());
     SyncStatus {
         syncs: c.syncs.load(Ordering::Relaxed),
         waited: c.waited.load(Ordering::Relaxed),

@@ -13,6 +13,9 @@ pub const LONG_THREADS: usize = 16;
 /// Threads that make things durable. A journal commits all who wait for it at once, so that few of them keep others waiting.
 pub const SYNC_THREADS: usize = 32;
 
+/// How long a thread of a single volume waits for work before it ends.
+pub const IDLE_MAX: Duration = Duration::from_secs(30);
+
 /// Jobs that may wait for a thread. Clients' requests are bounded by credits and slots before they get here.
 pub const QUEUE_MAX: usize = 8192;
 

@@ -1,26 +1,30 @@
 //! Threads for work that waits for storage.
 //!
-//! *Operation.* [`run`] and [`run_long`] queue a job and give a future of its answer: the one for transfers, the other for what
-//! may take seconds (stable writes, copies, searches), so that reads never stand behind it; what makes files and folders durable
-//! has threads of its own; [`run_cached`] is for
-//! copies out of memory, and [`run_in_turn`] for transfers that would only wait for each other. The queue is bounded;
-//! threads start when jobs wait and none is idle, up to a limit, and stay. Handing over costs one futex wake, and
-//! nothing when all threads are busy.
+//! *Operation.* An [`Engine`] has four kinds of threads. [`Engine::run`] and [`Engine::run_long`] queue a job and give a future of
+//! its answer: the one for transfers, the other for what may take seconds (stable writes, copies, searches), so that reads never
+//! stand behind it; what makes files and folders durable has threads of its own; [`Engine::run_cached`] is for copies out of
+//! memory, and [`Engine::run_in_turn`] for transfers that would only wait for each other. The queues are bounded; threads start
+//! when jobs wait and none is idle, up to a limit. Handing over costs one futex wake, and nothing when all threads are busy.
+//! Volumes on disks of this host share one engine ([`Engine::common`]), whose threads stay. A volume whose file system may stop
+//! answering has one of its own ([`Engine::of_one`]): its jobs never take a thread that another volume could use.
 //!
-//! *Memory.* A job owns all it touches: dropping the future loses the answer, never the memory under I/O.
+//! *Memory.* A job owns all it touches: dropping the future loses the answer, never the memory under I/O. The engine of one volume
+//! has a limit for jobs, so that requests whose clients have left do not pile up behind a file system that hangs.
 //!
-//! *Errors.* [`VfsError::Delay`] when the queue is full (counted), [`VfsError::Io`] when a job panicked.
+//! *Errors.* [`VfsError::Delay`] when the queue is full or the jobs of the volume are at their limit (counted), [`VfsError::Io`]
+//! when a job panicked.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::error::{VfsError, VfsResult};
 
-use super::limits::{IO_THREADS, LONG_THREADS, QUEUE_MAX, SYNC_THREADS, processors};
+use super::limits::{IDLE_MAX, IO_THREADS, LONG_THREADS, QUEUE_MAX, SYNC_THREADS, processors};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -28,6 +32,8 @@ struct Queue {
     jobs: VecDeque<Job>,
     idle: usize,
     threads: usize,
+    /// Nobody submits any more: idle threads end.
+    closed: bool,
 }
 
 /// Threads and the queue before them.
@@ -37,14 +43,26 @@ struct Threads {
     done: AtomicU64,
     refused: AtomicU64,
     name: &'static str,
-    threads_max: fn() -> usize,
+    threads_max: usize,
     queue_max: usize,
+    /// An idle thread ends after this time; `None`: it stays.
+    idle_max: Option<Duration>,
 }
 
-static CACHED: Threads = Threads::new("vfs-mem", processors, QUEUE_MAX);
-static TRANSFERS: Threads = Threads::new("vfs-io", || IO_THREADS, QUEUE_MAX);
-static LONG: Threads = Threads::new("vfs-long", || LONG_THREADS, QUEUE_MAX);
-static SYNCS: Threads = Threads::new("vfs-sync", || SYNC_THREADS, QUEUE_MAX);
+/// The threads that volumes use together, or those of one volume.
+pub struct Engine {
+    cached: Arc<Threads>,
+    transfers: Arc<Threads>,
+    long: Arc<Threads>,
+    syncs: Arc<Threads>,
+    /// Of the jobs of one volume, waiting and under way.
+    jobs: Option<JobLimit>,
+}
+
+struct JobLimit {
+    room: Arc<Semaphore>,
+    refused: &'static AtomicU64,
+}
 
 /// What the threads are doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,39 +77,143 @@ pub struct Stats {
     pub refused: u64,
 }
 
-/// The figures of transfers.
-pub fn stats() -> Stats {
-    TRANSFERS.stats()
+impl Engine {
+    /// That of all volumes on disks of this host.
+    pub fn common() -> Arc<Self> {
+        static COMMON: LazyLock<Arc<Engine>> = LazyLock::new(|| {
+            let names = ["vfs-mem", "vfs-io", "vfs-long", "vfs-sync"];
+            Arc::new(Engine::new(names, None, None))
+        });
+        COMMON.clone()
+    }
+
+    /// One for a single volume, which may have at most `jobs_max` jobs, also counting those whose callers have gone. `refused`
+    /// counts what exceeds that. Idle threads end, and all of them when the engine is dropped and their jobs are done.
+    pub fn of_one(jobs_max: usize, refused: &'static AtomicU64) -> Arc<Self> {
+        let names = ["far-mem", "far-io", "far-long", "far-sync"];
+        let jobs = JobLimit { room: Arc::new(Semaphore::new(jobs_max)), refused };
+        Arc::new(Self::new(names, Some(IDLE_MAX), Some(jobs)))
+    }
+
+    fn new(names: [&'static str; 4], idle_max: Option<Duration>, jobs: Option<JobLimit>) -> Self {
+        let threads = |i: usize, most| {
+            Arc::new(Threads { idle_max, ..Threads::new(names[i], most, QUEUE_MAX) })
+        };
+        Self {
+            cached: threads(0, processors()),
+            transfers: threads(1, IO_THREADS),
+            long: threads(2, LONG_THREADS),
+            syncs: threads(3, SYNC_THREADS),
+            jobs,
+        }
+    }
+
+    /// The job, which counts until it is done or dropped where jobs are limited.
+    fn admit<T>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> VfsResult<impl FnOnce() -> T + Send + 'static> {
+        let permit = match &self.jobs {
+            None => None,
+            Some(jobs) => Some(jobs.take()?),
+        };
+        Ok(move || {
+            let done = job();
+            // Before the answer: whoever has that may come with the next job.
+            drop(permit);
+            done
+        })
+    }
+
+    /// Runs a short job some time, whatever else waits; in place where no thread can be had for it.
+    pub(crate) fn dispose(&self, job: impl FnOnce() + Send + 'static) {
+        // A job that is refused is dropped here, with what it was to let go of.
+        let _ = self.long.submit(Box::new(job));
+    }
+
+    /// Starts a job that makes something durable and tells those who wait for it itself.
+    pub(crate) fn submit_sync(&self, job: impl FnOnce() + Send + 'static) -> VfsResult<()> {
+        self.syncs.submit(Box::new(self.admit(job)?))
+    }
+
+    /// Runs a transfer that will not wait, because what it reads is in memory. There are as many threads for these as processors:
+    /// more would only take the caches from each other.
+    pub async fn run_cached<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> VfsResult<T> + Send + 'static,
+    ) -> VfsResult<T> {
+        self.cached.run(self.admit(job)?).await
+    }
+
+    /// Runs a transfer on a thread that may wait.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> VfsResult<T> + Send + 'static,
+    ) -> VfsResult<T> {
+        self.transfers.run(self.admit(job)?).await
+    }
+
+    /// Runs what may take seconds.
+    pub async fn run_long<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> VfsResult<T> + Send + 'static,
+    ) -> VfsResult<T> {
+        self.long.run(self.admit(job)?).await
+    }
+
+    /// Runs a transfer on a thread that may wait, after those that came before it. Whoever has the answer knows that the job has
+    /// let go of all it touched; the thread holds on to nothing but `turns`.
+    pub async fn run_in_turn<T: Send + 'static>(
+        &self,
+        turns: &Arc<Turns>,
+        job: impl FnOnce() -> VfsResult<T> + Send + 'static,
+    ) -> VfsResult<T> {
+        let (answer, answered) = oneshot::channel();
+        let job = self.admit(job)?;
+        let job = move || {
+            let done = catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|_| {
+                tracing::error!("a file I/O job panicked");
+                Err(VfsError::Io)
+            });
+            // The one who asked may have gone.
+            let _ = answer.send(done);
+        };
+        self.transfers.submit_in_turn(turns.clone(), Box::new(job))?;
+        // Dropped unseen, because no thread could be had for those before it: nothing was written, so trying again is right.
+        answered.await.unwrap_or(Err(VfsError::Delay))
+    }
+
+    /// The figures of transfers.
+    pub fn stats(&self) -> Stats {
+        self.transfers.stats()
+    }
+
+    /// The figures of long jobs.
+    pub fn long_stats(&self) -> Stats {
+        self.long.stats()
+    }
+
+    /// The figures of jobs that make things durable.
+    pub fn sync_stats(&self) -> Stats {
+        self.syncs.stats()
+    }
 }
 
-/// The figures of long jobs.
-pub fn long_stats() -> Stats {
-    LONG.stats()
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for threads in [&self.cached, &self.transfers, &self.long, &self.syncs] {
+            threads.close();
+        }
+    }
 }
 
-/// The figures of jobs that make things durable.
-pub fn sync_stats() -> Stats {
-    SYNCS.stats()
-}
-
-/// Starts a job that makes something durable and tells those who wait for it itself.
-pub(crate) fn submit_sync(job: impl FnOnce() + Send + 'static) -> VfsResult<()> {
-    SYNCS.submit(Box::new(job))
-}
-
-/// Runs a transfer that will not wait, because what it reads is in memory. There are as many threads for these as processors:
-/// more would only take the caches from each other.
-pub async fn run_cached<T: Send + 'static>(
-    job: impl FnOnce() -> VfsResult<T> + Send + 'static,
-) -> VfsResult<T> {
-    CACHED.run(job).await
-}
-
-/// Runs a transfer on a thread that may wait.
-pub async fn run<T: Send + 'static>(
-    job: impl FnOnce() -> VfsResult<T> + Send + 'static,
-) -> VfsResult<T> {
-    TRANSFERS.run(job).await
+impl JobLimit {
+    fn take(&self) -> VfsResult<OwnedSemaphorePermit> {
+        self.room.clone().try_acquire_owned().map_err(|_| {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            VfsError::Delay
+        })
+    }
 }
 
 /// Jobs of which only one can make progress at a time: writes of one file, which the kernel lets in one by one. Threads that waited
@@ -121,26 +243,6 @@ impl Turns {
     }
 }
 
-/// Runs a transfer on a thread that may wait, after those that came before it. Whoever has the answer knows that the job has let
-/// go of all it touched; the thread holds on to nothing but `turns`.
-pub async fn run_in_turn<T: Send + 'static>(
-    turns: &Arc<Turns>,
-    job: impl FnOnce() -> VfsResult<T> + Send + 'static,
-) -> VfsResult<T> {
-    let (answer, answered) = oneshot::channel();
-    let job = move || {
-        let done = catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|_| {
-            tracing::error!("a file I/O job panicked");
-            Err(VfsError::Io)
-        });
-        // The one who asked may have gone.
-        let _ = answer.send(done);
-    };
-    TRANSFERS.submit_in_turn(turns.clone(), Box::new(job))?;
-    // Dropped unseen, because no thread could be had for those before it: nothing was written, so trying again is right.
-    answered.await.unwrap_or(Err(VfsError::Delay))
-}
-
 /// The first of the jobs that take turns, on its way to a thread. Where it gets none, those that queued behind it go with it.
 struct TakenUp {
     turns: Arc<Turns>,
@@ -166,23 +268,17 @@ impl Drop for TakenUp {
     }
 }
 
-/// Runs what may take seconds.
-pub async fn run_long<T: Send + 'static>(
-    job: impl FnOnce() -> VfsResult<T> + Send + 'static,
-) -> VfsResult<T> {
-    LONG.run(job).await
-}
-
 impl Threads {
-    const fn new(name: &'static str, threads_max: fn() -> usize, queue_max: usize) -> Self {
+    fn new(name: &'static str, threads_max: usize, queue_max: usize) -> Self {
         Self {
-            queue: Mutex::new(Queue { jobs: VecDeque::new(), idle: 0, threads: 0 }),
+            queue: Mutex::new(Queue { jobs: VecDeque::new(), idle: 0, threads: 0, closed: false }),
             work: Condvar::new(),
             done: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             name,
             threads_max,
             queue_max,
+            idle_max: None,
         }
     }
 
@@ -202,7 +298,7 @@ impl Threads {
     }
 
     async fn run<T: Send + 'static>(
-        &'static self,
+        self: &Arc<Self>,
         job: impl FnOnce() -> VfsResult<T> + Send + 'static,
     ) -> VfsResult<T> {
         let (answer, answered) = oneshot::channel();
@@ -213,7 +309,7 @@ impl Threads {
         answered.await.unwrap_or(Err(VfsError::Io))
     }
 
-    fn submit(&'static self, job: Job) -> VfsResult<()> {
+    fn submit(self: &Arc<Self>, job: Job) -> VfsResult<()> {
         let mut q = self.lock();
         if q.jobs.len() >= self.queue_max {
             drop(q);
@@ -224,11 +320,12 @@ impl Threads {
         if q.idle >= q.jobs.len() {
             drop(q);
             self.work.notify_one();
-        } else if q.threads < (self.threads_max)() {
+        } else if q.threads < self.threads_max {
             q.threads += 1;
             let name = format!("{}-{}", self.name, q.threads);
             drop(q);
-            if let Err(e) = std::thread::Builder::new().name(name).spawn(|| self.serve()) {
+            let its = self.clone();
+            if let Err(e) = std::thread::Builder::new().name(name).spawn(move || its.serve()) {
                 tracing::error!(error = %e, "no thread for file I/O");
                 return self.retreat();
             }
@@ -236,7 +333,7 @@ impl Threads {
         Ok(())
     }
 
-    fn submit_in_turn(&'static self, turns: Arc<Turns>, job: Job) -> VfsResult<()> {
+    fn submit_in_turn(self: &Arc<Self>, turns: Arc<Turns>, job: Job) -> VfsResult<()> {
         let mut turn = turns.lock();
         if turn.taken_up {
             if turn.jobs.len() >= self.queue_max {
@@ -265,18 +362,41 @@ impl Threads {
         Ok(())
     }
 
+    /// Lets idle threads end; jobs that were submitted are done.
+    fn close(&self) {
+        self.lock().closed = true;
+        self.work.notify_all();
+    }
+
     fn serve(&self) {
         let mut q = self.lock();
+        let mut waited_long = false;
         loop {
             if let Some(job) = q.jobs.pop_front() {
                 drop(q);
                 self.done.fetch_add(1, Ordering::Relaxed);
                 run_guarded(job);
+                waited_long = false;
                 q = self.lock();
+            } else if q.closed || waited_long {
+                q.threads -= 1;
+                return;
             } else {
                 q.idle += 1;
-                q = self.work.wait(q).unwrap_or_else(PoisonError::into_inner);
+                (q, waited_long) = self.wait(q);
                 q.idle -= 1;
+            }
+        }
+    }
+
+    /// Waits for work; also says whether an idle thread's time is over.
+    fn wait<'a>(&self, q: MutexGuard<'a, Queue>) -> (MutexGuard<'a, Queue>, bool) {
+        match self.idle_max {
+            None => (self.work.wait(q).unwrap_or_else(PoisonError::into_inner), false),
+            Some(most) => {
+                let waited = self.work.wait_timeout(q, most);
+                let (q, over) = waited.unwrap_or_else(PoisonError::into_inner);
+                (q, over.timed_out())
             }
         }
     }
@@ -291,6 +411,8 @@ fn run_guarded(job: Job) {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use super::*;
 
     fn block_on<T>(f: impl Future<Output = T>) -> T {
@@ -299,17 +421,20 @@ mod tests {
 
     #[test]
     fn jobs_answer_and_a_panic_is_an_error() {
+        let engine = Engine::common();
         block_on(async {
-            assert_eq!(run(|| Ok(7)).await, Ok(7));
-            assert_eq!(run(|| -> VfsResult<()> { panic!("on purpose") }).await, Err(VfsError::Io));
-            assert_eq!(run(|| Ok(8)).await, Ok(8));
+            assert_eq!(engine.run(|| Ok(7)).await, Ok(7));
+            let panics = || -> VfsResult<()> { panic!("on purpose") };
+            assert_eq!(engine.run(panics).await, Err(VfsError::Io));
+            assert_eq!(engine.run(|| Ok(8)).await, Ok(8));
         });
     }
 
     #[test]
     fn many_jobs_at_once_are_all_answered() {
         block_on(async {
-            let all: Vec<_> = (0..500_u32).map(|i| tokio::spawn(run(move || Ok(i)))).collect();
+            let one = |i| async move { Engine::common().run(move || Ok(i)).await };
+            let all: Vec<_> = (0..500_u32).map(|i| tokio::spawn(one(i))).collect();
             for (i, one) in all.into_iter().enumerate() {
                 assert_eq!(one.await.unwrap(), Ok(u32::try_from(i).unwrap()));
             }
@@ -332,7 +457,7 @@ mod tests {
                         inside.fetch_sub(1, Ordering::SeqCst);
                         if i == 100 { panic!("on purpose") } else { Ok(i) }
                     };
-                    tokio::spawn(async move { run_in_turn(&file, job).await })
+                    tokio::spawn(async move { Engine::common().run_in_turn(&file, job).await })
                 })
                 .collect();
             for (i, one) in (0..).zip(all) {
@@ -341,7 +466,7 @@ mod tests {
             }
         });
         assert!(seen.lock().unwrap().iter().copied().eq(0..200));
-        assert_eq!(block_on(run_in_turn(&file, || Ok(1))), Ok(1));
+        assert_eq!(block_on(Engine::common().run_in_turn(&file, || Ok(1))), Ok(1));
     }
 
     #[test]
@@ -350,9 +475,10 @@ mod tests {
         for _ in 0..1000 {
             let (now, later) = (held.clone(), held.clone());
             block_on(async {
-                let in_turn = run_in_turn(&file, move || Ok(Arc::strong_count(&now)));
+                let engine = Engine::common();
+                let in_turn = engine.run_in_turn(&file, move || Ok(Arc::strong_count(&now)));
                 assert!(in_turn.await.unwrap() > 1);
-                assert_eq!(run(move || Ok(Arc::strong_count(&later))).await, Ok(2));
+                assert_eq!(engine.run(move || Ok(Arc::strong_count(&later))).await, Ok(2));
             });
             assert_eq!(Arc::strong_count(&held), 1);
         }
@@ -360,34 +486,93 @@ mod tests {
 
     #[test]
     fn a_full_queue_refuses_and_recovers() {
-        static FEW: Threads = Threads::new("few", || 2, 3);
+        let few = Arc::new(Threads::new("few", 2, 3));
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let wait = std::sync::Arc::new(Mutex::new(wait));
         block_on(async {
             let mut all = Vec::new();
             for _ in 0..2 {
-                let wait = wait.clone();
-                all.push(tokio::spawn(
-                    FEW.run(move || wait.lock().unwrap().recv().map_err(|_| VfsError::Io)),
-                ));
+                let (few, wait) = (few.clone(), wait.clone());
+                let job = move || wait.lock().unwrap().recv().map_err(|_| VfsError::Io);
+                all.push(tokio::spawn(async move { few.run(job).await }));
             }
             // Both threads have taken a job before the queue is filled.
-            while FEW.stats().done < 2 {
+            while few.stats().done < 2 {
                 tokio::task::yield_now().await;
             }
             for _ in 0..3 {
-                all.push(tokio::spawn(FEW.run(|| Ok(()))));
+                let few = few.clone();
+                all.push(tokio::spawn(async move { few.run(|| Ok(())).await }));
             }
             tokio::task::yield_now().await;
-            assert_eq!(FEW.stats().waiting, 3);
-            assert_eq!(FEW.run(|| Ok(())).await, Err(VfsError::Delay));
-            assert_eq!((FEW.stats().refused, FEW.stats().threads), (1, 2));
+            assert_eq!(few.stats().waiting, 3);
+            assert_eq!(few.run(|| Ok(())).await, Err(VfsError::Delay));
+            assert_eq!((few.stats().refused, few.stats().threads), (1, 2));
             go.send(()).unwrap();
             go.send(()).unwrap();
             for one in all {
                 assert_eq!(one.await.unwrap(), Ok(()));
             }
-            assert_eq!(FEW.run(|| Ok(())).await, Ok(()));
+            assert_eq!(few.run(|| Ok(())).await, Ok(()));
         });
+    }
+
+    static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+    /// A file system that hangs keeps its own threads, and what its clients left behind has a limit.
+    #[test]
+    fn an_engine_of_one_volume_takes_no_thread_of_others_and_no_more_jobs_than_its_own() {
+        const JOBS: usize = IO_THREADS + 4;
+        let its = Engine::of_one(JOBS, &REFUSED);
+        let (answers, hangs) = std::sync::mpsc::channel::<()>();
+        let hangs = Arc::new(Mutex::new(hangs));
+        block_on(async {
+            for _ in 0..JOBS {
+                let hangs = hangs.clone();
+                let job = move || hangs.lock().unwrap().recv().map_err(|_| VfsError::Io);
+                // Its caller leaves.
+                let mut left = Box::pin(its.run(job));
+                let once = std::future::poll_fn(|cx| Poll::Ready(left.as_mut().poll(cx))).await;
+                assert!(once.is_pending());
+            }
+            assert_eq!(its.run(|| Ok(())).await, Err(VfsError::Delay));
+            assert_eq!(REFUSED.load(Ordering::Relaxed), 1);
+            let others: Vec<_> = (0..2 * IO_THREADS)
+                .map(|_| tokio::spawn(async { Engine::common().run(|| Ok(())).await }))
+                .collect();
+            for other in others {
+                assert_eq!(other.await.unwrap(), Ok(()));
+            }
+            drop(answers);
+            let room = its.jobs.as_ref().unwrap().room.clone();
+            drop(room.acquire_many(u32::try_from(JOBS).unwrap()).await.unwrap());
+            assert_eq!(its.run(|| Ok(())).await, Ok(()));
+        });
+    }
+
+    /// Waits until an event that a thread brings about.
+    fn until(is_so: impl Fn() -> bool) {
+        let began = std::time::Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn threads_of_one_volume_end_with_it_and_idle_ones_before() {
+        let its = Engine::of_one(8, &REFUSED);
+        let threads = its.transfers.clone();
+        block_on(its.run(|| Ok(()))).unwrap();
+        assert_eq!(threads.stats().threads, 1);
+        drop(its);
+        until(|| threads.stats().threads == 0);
+
+        let idle = Threads { idle_max: Some(Duration::from_millis(1)), ..Threads::new("i", 1, 1) };
+        let idle = Arc::new(idle);
+        for _ in 0..3 {
+            block_on(idle.run(|| Ok(()))).unwrap();
+            until(|| idle.stats().threads == 0);
+        }
     }
 }

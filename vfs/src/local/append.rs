@@ -17,7 +17,6 @@ use std::os::fd::AsFd;
 use iobuf::Buf;
 use rustix::fs::{OFlags, SeekFrom};
 
-use crate::engine::threads;
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
@@ -55,15 +54,15 @@ impl LocalNode {
         // Both by the process, before the thread is the caller.
         let shared = self.data_fd_soon(true).await?;
         let open = || self.volume.reopen(self.fd(), OFlags::WRONLY | OFlags::APPEND);
-        let end = self.volume.patient(|| self.volume.cache.with_room(open)).await.map(Fd::new)?;
+        let end = self.volume.retried(|| self.volume.cache.with_room(open)).await.map(Fd::new)?;
         let addition = Addition { at, data, count, stable, end, shared };
         let me = self.strong()?;
         let owner = opener.filter(|cred| self.volume.identity.differs(cred));
         let add = self.later_as(owner, move || me.add(&addition));
         let waits = stable != Stable::Unstable && !self.volume.in_memory;
         let added = match waits {
-            false => threads::run_in_turn(&self.writes, add).await,
-            true => threads::run_long(add).await,
+            false => self.volume.engine.run_in_turn(&self.writes, add).await,
+            true => self.volume.engine.run_long(add).await,
         };
         if added.is_err() {
             self.changed();

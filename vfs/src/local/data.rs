@@ -32,7 +32,6 @@ use crate::backend::ReadInto;
 use crate::engine::limits::{
     PAGED_ALIGN, PAGED_MIN, TURN_MAX, read_in_place_max, write_in_place_max,
 };
-use crate::engine::threads;
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
@@ -95,7 +94,7 @@ impl LocalNode {
 
     /// The same, also where files that wait for their syncs hold all descriptors.
     pub(super) async fn data_fd_soon(&self, write: bool) -> VfsResult<DataFd> {
-        self.volume.patient(|| self.data_fd(write)).await
+        self.volume.retried(|| self.data_fd(write)).await
     }
 
     pub(super) async fn do_read(
@@ -123,20 +122,34 @@ impl LocalNode {
         into: &ReadInto,
     ) -> VfsResult<ReadData> {
         self.regular()?;
-        let fd = self.data_fd_soon(false).await?;
+        let fd = self.volume.stepped(self.data_fd_soon(false)).await?;
         if i64::try_from(at.saturating_add(count as u64)).is_err() {
-            return self.read_nothing(cred, at);
+            return self.volume.stepped(async { self.read_nothing(cred, at) }).await;
         }
-        let (mut turn, bufs) = buffers(count, into).await?;
-        let data = in_turn(&mut turn, self.read_data(&fd, cred, at, count, bufs, into)).await?;
-        if turn.is_some() || !into.backpressure.as_ref().is_some_and(|to| to.is_blocked()) {
+        let (kept_turn, data) = self.read_admitted(&fd, cred, at, count, into).await?;
+        if kept_turn || !into.backpressure.as_ref().is_some_and(|to| to.is_blocked()) {
             return Ok(data);
         }
         // It took its time, and its client takes no answers now: the data waits as reads do that have not begun. Storage has been
         // asked for it; a second time it is kept, however long it takes.
         drop(data);
-        let (mut turn, bufs) = buffers(count, into).await?;
-        in_turn(&mut turn, self.read_data(&fd, cred, at, count, bufs, into)).await
+        self.read_admitted(&fd, cred, at, count, into).await.map(|(_, data)| data)
+    }
+
+    /// Reads once the client takes answers, memory is there and the volume has a turn; also says whether the read kept its turn
+    /// among those of its connection.
+    async fn read_admitted(
+        &self,
+        fd: &DataFd,
+        cred: Option<&Cred>,
+        at: u64,
+        count: usize,
+        into: &ReadInto,
+    ) -> VfsResult<(bool, ReadData)> {
+        let (_step, (mut turn, bufs)) = self.volume.turn_with(|| buffers(count, into)).await?;
+        let read = self.volume.polled(self.read_data(fd, cred, at, count, bufs, into));
+        let data = in_turn(&mut turn, read).await?;
+        Ok((turn.is_some(), data))
     }
 
     /// Reads into these buffers.
@@ -170,11 +183,13 @@ impl LocalNode {
                 (bufs, some)
             } else {
                 let fd = fd.clone();
-                threads::run_cached(move || {
-                    let some = read_in_place(&fd, at, &mut bufs, count, flags);
-                    Ok((bufs, some))
-                })
-                .await?
+                self.volume
+                    .engine
+                    .run_cached(move || {
+                        let some = read_in_place(&fd, at, &mut bufs, count, flags);
+                        Ok((bufs, some))
+                    })
+                    .await?
             };
             match some {
                 Ok(some) if some == count && self.tells_enough(cred, at, count, into) => {
@@ -199,11 +214,14 @@ impl LocalNode {
             }
         }
         let fd = fd.clone();
-        let (bufs, n) = threads::run(move || {
-            let n = read_rest(fd.as_fd(), at, &mut bufs, count, n)?;
-            Ok((bufs, n))
-        })
-        .await?;
+        let (bufs, n) = self
+            .volume
+            .engine
+            .run(move || {
+                let n = read_rest(fd.as_fd(), at, &mut bufs, count, n)?;
+                Ok((bufs, n))
+            })
+            .await?;
         let attr = self.attr()?;
         self.finish_read(cred, at, count, n, bufs, attr)
     }
@@ -230,7 +248,8 @@ impl LocalNode {
             Ok(pages)
         };
         // A thread where that may wait for storage; nothing is copied, so it holds up nobody where it does not.
-        let filled = if self.volume.in_memory { fill() } else { threads::run(fill).await };
+        let filled =
+            if self.volume.in_memory { fill() } else { self.volume.engine.run(fill).await };
         if matches!(filled, Err(VfsError::Invalid | VfsError::NotSupported)) {
             self.volume.no_pages.store(true, Ordering::Relaxed);
         }
@@ -321,7 +340,7 @@ impl LocalNode {
         // Memory has nothing that a write could wait for.
         let waits = stable != Stable::Unstable && !self.volume.in_memory;
         let fd = match waits {
-            true => self.volume.patient(|| self.own_fd()).await,
+            true => self.volume.retried(|| self.own_fd()).await,
             false => self.data_fd_soon(true).await,
         }?;
         let mut done = 0;
@@ -341,8 +360,8 @@ impl LocalNode {
         let write = move || me.write_rest(&fd, at, &data, (done, count), stable);
         let rest = self.later_as(owner, write);
         let n = match waits {
-            false => threads::run_in_turn(&self.writes, rest).await,
-            true => threads::run_long(rest).await,
+            false => self.volume.engine.run_in_turn(&self.writes, rest).await,
+            true => self.volume.engine.run_long(rest).await,
         };
         if n.is_err() {
             self.changed();
@@ -630,9 +649,15 @@ fn read_rest(
 mod tests {
     use std::sync::mpsc;
 
+    use std::time::Instant;
+
     use iobuf::{Account, Backpressure, Pool, PoolLimits};
 
+    use super::super::probe::Found;
+    use super::super::{LocalBackend, LocalConfig};
     use super::*;
+    use crate::backend::{Backend, BoxFuture, NodeRef};
+    use crate::engine::threads::Engine;
 
     const MIB: usize = 1 << 20;
 
@@ -647,7 +672,8 @@ mod tests {
             attributes: false,
         };
         let (mut turn, bufs) = buffers(MIB, &into).await.unwrap();
-        let hung = threads::run(move || stuck.recv().map(|()| bufs).map_err(|_| VfsError::Io));
+        let engine = Engine::common();
+        let hung = engine.run(move || stuck.recv().map(|()| bufs).map_err(|_| VfsError::Io));
         let mut hung = Box::pin(in_turn(&mut turn, hung));
         let other = async {
             let (turn, bufs) = buffers(MIB, &into).await.unwrap();
@@ -669,7 +695,56 @@ mod tests {
     async fn a_read_whose_data_is_at_hand_keeps_its_turn() {
         let to = Backpressure::default();
         let mut turn = Some(to.admit(MIB).await);
-        assert_eq!(in_turn(&mut turn, threads::run(|| Ok(7))).await, Ok(7));
+        assert_eq!(in_turn(&mut turn, Engine::common().run(|| Ok(7))).await, Ok(7));
         assert!(turn.is_some());
+    }
+
+    /// A volume that may fall silent, by the word of this test.
+    fn far(folder: &std::path::Path) -> Arc<LocalBackend> {
+        let fuse = |found: &mut Found| found.magic = 0x6573_5546;
+        LocalBackend::open_with(LocalConfig::new(folder), fuse).unwrap()
+    }
+
+    fn into(backpressure: Backpressure) -> ReadInto {
+        ReadInto {
+            pool: Pool::new(PoolLimits { buffers_max: [1; 3] }),
+            account: Account::new(),
+            backpressure: Some(Arc::new(backpressure)),
+            pages: false,
+            attributes: false,
+        }
+    }
+
+    /// More reads than the volume has turns, each as far as it comes.
+    async fn begun<'a>(
+        file: &'a NodeRef,
+        into: &'a ReadInto,
+    ) -> Vec<BoxFuture<'a, VfsResult<ReadData>>> {
+        let mut reads: Vec<_> = (0..100).map(|_| file.read(None, 0, 4, into)).collect();
+        for read in &mut reads {
+            let once = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
+            assert!(once.is_pending());
+        }
+        reads
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_read_that_waits_for_its_client_or_for_memory_holds_no_turn_of_the_volume() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("f"), b"data").unwrap();
+        let backend = far(dir.path());
+        let (file, _) = backend.root().lookup(&Cred::root(), b"f").await.unwrap();
+        let (deaf, poor) = (into(Backpressure::default()), into(Backpressure::default()));
+        let to = deaf.backpressure.clone().unwrap();
+        to.moved(0, true, Instant::now());
+        let all_memory = poor.pool.try_get(1).unwrap();
+        let mut waiting = begun(&file, &deaf).await;
+        waiting.extend(begun(&file, &poor).await);
+        assert_eq!(file.getattr().await.unwrap().size, 4);
+        to.moved(4, false, Instant::now());
+        drop(all_memory);
+        for read in waiting {
+            assert_eq!(read.await.unwrap().len(), 4);
+        }
     }
 }

@@ -69,11 +69,10 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags};
-use tokio::sync::Semaphore;
 
 use crate::backend::{Backend, BoxFuture, NodeRef, ready};
 use crate::durability::Losses;
-use crate::engine::threads;
+use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
 use crate::types::{Attr, Capabilities, FsStat, Handle, Kind};
 
@@ -83,6 +82,7 @@ use cred::Identity;
 pub use cred::give_up_devices;
 use handle::{Form, Parsed};
 use node::LocalNode;
+use probe::Found;
 pub use seal::{SealKey, refused as refused_lists};
 pub use silent::refused as refused_turns;
 use stat::Stat;
@@ -155,7 +155,9 @@ struct Volume {
     /// Files are in memory: reads and writes never wait for a device.
     in_memory: bool,
     /// Of operations, where the file system may fall silent.
-    turns: Option<Semaphore>,
+    turns: Option<silent::Turns>,
+    /// Threads for what waits: its own where the file system may fall silent.
+    engine: Arc<Engine>,
     /// What makes it durable, who waits for all of it, and what it failed to keep.
     calls: Arc<dyn SyncCalls>,
     syncs: Arc<SyncQueue>,
@@ -201,18 +203,19 @@ enum Hidden {
 impl LocalBackend {
     /// Opens the directory and finds out what its file system can do.
     pub fn open(config: LocalConfig) -> VfsResult<Arc<Self>> {
-        Self::open_with(config, |handles| handles)
+        Self::open_with(config, |_| {})
     }
 
-    /// [`LocalBackend::open`] with handles of another form than the best one, which `form` is given.
-    fn open_with(config: LocalConfig, form: impl Fn(Form) -> Form) -> VfsResult<Arc<Self>> {
+    /// [`LocalBackend::open`] after `change` of what was found out.
+    fn open_with(config: LocalConfig, change: impl Fn(&mut Found)) -> VfsResult<Arc<Self>> {
         rustix::process::umask(Mode::empty());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, &config.root, flags, Mode::empty())?;
         let path_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc_fd = rustix::fs::openat(CWD, c"/proc/self/fd", path_flags, Mode::empty())?;
         let stat = stat::of_fd(root.as_fd())?;
-        let found = probe::probe(root.as_fd(), config.read_only)?;
+        let mut found = probe::probe(root.as_fd(), config.read_only)?;
+        change(&mut found);
         let volume = Arc::new(Volume {
             root_dev: stat.dev,
             root_ino: stat.ino,
@@ -222,8 +225,8 @@ impl LocalBackend {
             proc_fd,
             identity: Identity::probe(config.unprivileged, config.callers_apart)?,
             handles: match found.handles {
-                Form::Kernel if config.unprivileged => form(Form::Search),
-                handles => form(handles),
+                Form::Kernel if config.unprivileged => Form::Search,
+                handles => handles,
             },
             read_only: config.read_only,
             folder: config.root,
@@ -236,6 +239,7 @@ impl LocalBackend {
             no_nowait_write: AtomicBool::new(false),
             no_pages: AtomicBool::new(false),
             in_memory: found.in_memory && config.calls.is_none(),
+            engine: silent::engine(found.magic),
             turns: silent::turns(found.magic),
             calls: config.calls.unwrap_or_else(|| Arc::new(Kernel)),
             syncs: Arc::default(),
@@ -531,7 +535,7 @@ impl Backend for LocalBackend {
 
     fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>> {
         let volume = self.volume.clone();
-        Box::pin(threads::run_long(move || {
+        self.volume.steps(self.volume.engine.run_long(move || {
             let s = rustix::fs::fstatvfs(&volume.root)?;
             Ok(FsStat {
                 total_bytes: s.f_blocks.saturating_mul(s.f_frsize),
@@ -581,8 +585,10 @@ mod tests {
     fn no_handle_is_given_to_two_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
-        let backend =
-            LocalBackend::open_with(LocalConfig::new(dir.path()), |_| Form::Birth).unwrap();
+        let backend = LocalBackend::open_with(LocalConfig::new(dir.path()), |found| {
+            found.handles = Form::Birth
+        })
+        .unwrap();
         let mut last: Option<(Handle, Attr)> = None;
         for round in 0..100 {
             std::fs::write(&path, b"").unwrap();

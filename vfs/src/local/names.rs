@@ -15,7 +15,6 @@ use rustix::io::Errno;
 
 use crate::authority::Acting;
 use crate::backend::{Made, Node, check_name};
-use crate::engine::threads;
 use crate::error::{VfsError, VfsResult};
 use crate::perm::{self, Need};
 use crate::types::*;
@@ -376,14 +375,16 @@ impl LocalNode {
             |s: &Stat| s.attr.kind == Kind::File && s.attr.nlink == 1 && s.attr.used > LARGE;
         if !seen.as_ref().is_some_and(large) {
             let remove = || self.remove(&by, name, seen, AtFlags::empty());
-            return self.volume.patient(remove).await;
+            return self.volume.retried(remove).await;
         }
         let (cred, powers) = by.into_parts();
         let (me, cred, name) = (self.strong()?, cred.clone(), name.to_vec());
-        threads::run_long(move || {
-            me.remove(&Acting::with(&cred, powers), &name, seen, AtFlags::empty())
-        })
-        .await
+        self.volume
+            .engine
+            .run_long(move || {
+                me.remove(&Acting::with(&cred, powers), &name, seen, AtFlags::empty())
+            })
+            .await
     }
 
     pub(super) fn do_rmdir(&self, by: &Acting<'_>, name: &[u8]) -> VfsResult<DirChange> {

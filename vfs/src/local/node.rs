@@ -280,6 +280,7 @@ impl LocalNode {
 impl Drop for LocalNode {
     fn drop(&mut self) {
         self.volume.cache.gone(self);
+        self.volume.close_apart(&mut self.data);
         if let Some(time) = handle::young_for(&self.handle, Time::now) {
             self.volume.cache.keep(self.fd(), time);
         }
@@ -322,7 +323,7 @@ impl Node for LocalNode {
             Some(me) => {
                 let cred = cred.clone();
                 let cut = move || me.do_setattr(&cred, &set, open_write);
-                Box::pin(self.volume.patient_apart(cut))
+                self.volume.steps(self.volume.patient_apart(cut))
             }
         }
     }
@@ -514,7 +515,8 @@ impl Node for LocalNode {
         count: usize,
         into: &'a ReadInto,
     ) -> BoxFuture<'a, VfsResult<ReadData>> {
-        self.volume.steps(self.do_read(cred, at, count, into))
+        // It takes its turns itself: never while it waits for its client or for memory.
+        Box::pin(self.do_read(cred, at, count, into))
     }
 
     fn write<'a>(
@@ -559,7 +561,7 @@ impl Node for LocalNode {
         if self.volume.in_memory {
             return ready(Ok(()));
         }
-        Box::pin(sync::told(self.ask_sync(true)))
+        self.volume.steps(sync::told(self.ask_sync(true)))
     }
 
     fn commit(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<Attr>> {

@@ -5,26 +5,39 @@
 //! to wait for sockets. So the worker leaves its place to another thread first ([`tokio::task::block_in_place`]): everybody
 //! else goes on.
 //!
-//! *Memory.* A thread for each operation that waits, [`AT_ONCE`] for a volume at most.
+//! What runs on threads (transfers, long work, syncs) has threads of the volume's own: [`Engine::of_one`].
 //!
-//! *Errors.* [`VfsError::Delay`] for an operation that had no turn in [`PATIENCE`]: those before it get no answer.
+//! *Memory.* A thread for each operation that waits, [`AT_ONCE`] for a volume at most, and payload of [`JOBS_MAX`] jobs.
+//!
+//! *Errors.* [`VfsError::Delay`] for an operation that had no turn in [`PATIENCE`]: those before it get no answer. While that
+//! lasts, for each that comes.
 
+use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::backend::{BoxFuture, ready};
+use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
 
 use super::Volume;
+use super::data::DataFd;
 
 /// Operations of one volume under way at once.
 const AT_ONCE: usize = 48;
 /// How long an operation waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Jobs of one volume on its threads, waiting and under way: those of the operations, and some whose clients
+/// have gone.
+const JOBS_MAX: usize = AT_ONCE + 16;
+/// How often a read that has memory finds that others have taken all turns meanwhile.
+const TRIES: u32 = 3;
 
 /// Of file systems that ask somebody else (statfs(2), linux/magic.h).
 const KINDS: [u64; 17] = [
@@ -54,9 +67,62 @@ pub fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
+/// The turns of a volume.
+pub(super) struct Turns {
+    free: Semaphore,
+    /// All were taken for [`PATIENCE`], and no operation has ended since. Nobody waits for the next: the payload of a crowd that
+    /// waits would be missed by other shares.
+    stuck: AtomicBool,
+}
+
+/// One of them.
+pub(super) struct Turn<'a> {
+    of: &'a Turns,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.of.stuck.store(false, Ordering::Relaxed);
+    }
+}
+
 /// Turns of a volume of this kind, where it may fall silent.
-pub(super) fn turns(kind: u64) -> Option<Semaphore> {
-    KINDS.contains(&kind).then(|| Semaphore::new(AT_ONCE))
+pub(super) fn turns(kind: u64) -> Option<Turns> {
+    let all = || Turns { free: Semaphore::new(AT_ONCE), stuck: AtomicBool::new(false) };
+    KINDS.contains(&kind).then(all)
+}
+
+/// Threads for a volume of this kind: its own, where it may fall silent.
+pub(super) fn engine(kind: u64) -> Arc<Engine> {
+    match KINDS.contains(&kind) {
+        true => Engine::of_one(JOBS_MAX, &REFUSED),
+        false => Engine::common(),
+    }
+}
+
+fn refuse() -> VfsError {
+    REFUSED.fetch_add(1, Ordering::Relaxed);
+    VfsError::Delay
+}
+
+impl Turns {
+    async fn next(&self) -> VfsResult<Turn<'_>> {
+        if let Some(turn) = self.at_once() {
+            return Ok(turn);
+        }
+        if !self.stuck.load(Ordering::Relaxed) {
+            match tokio::time::timeout(PATIENCE, self.free.acquire()).await {
+                Ok(Ok(permit)) => return Ok(Turn { of: self, _permit: permit }),
+                _ => self.stuck.store(true, Ordering::Relaxed),
+            }
+        }
+        Err(refuse())
+    }
+
+    fn at_once(&self) -> Option<Turn<'_>> {
+        self.free.try_acquire().ok().map(|permit| Turn { of: self, _permit: permit })
+    }
 }
 
 /// Runs what may block, with no task behind it. Elsewhere than on a worker of several there is nobody to leave the place to.
@@ -71,15 +137,26 @@ impl Volume {
         &'a self,
         f: impl Future<Output = VfsResult<T>> + Send + 'a,
     ) -> BoxFuture<'a, VfsResult<T>> {
-        let Some(turns) = &self.turns else { return Box::pin(f) };
-        Box::pin(async move {
-            let Ok(Ok(_turn)) = tokio::time::timeout(PATIENCE, turns.acquire()).await else {
-                REFUSED.fetch_add(1, Ordering::Relaxed);
-                return Err(VfsError::Delay);
-            };
-            let mut f = pin!(f);
-            std::future::poll_fn(|cx| in_place(|| f.as_mut().poll(cx))).await
-        })
+        match &self.turns {
+            None => Box::pin(f),
+            Some(_) => Box::pin(self.stepped(f)),
+        }
+    }
+
+    /// The same, as a part of another operation.
+    pub(super) async fn stepped<T>(&self, f: impl Future<Output = VfsResult<T>>) -> VfsResult<T> {
+        let Some(turns) = &self.turns else { return f.await };
+        let _turn = turns.next().await?;
+        self.polled(f).await
+    }
+
+    /// A part of an operation that has its turn.
+    pub(super) async fn polled<T>(&self, f: impl Future<Output = T>) -> T {
+        if self.turns.is_none() {
+            return f.await;
+        }
+        let mut f = pin!(f);
+        poll_fn(|cx| in_place(|| f.as_mut().poll(cx))).await
     }
 
     /// An operation that is done when it returns.
@@ -90,6 +167,42 @@ impl Volume {
         match &self.turns {
             None => ready(f()),
             Some(_) => self.steps(async move { f() }),
+        }
+    }
+
+    /// A turn of the volume together with what depends on other clients, such as memory. Waits for neither while it has the other:
+    /// a client that takes no answers keeps nobody from the volume, and a volume that hangs keeps no memory from others.
+    pub(super) async fn turn_with<T, F: Future<Output = VfsResult<T>>>(
+        &self,
+        wanted: impl Fn() -> F,
+    ) -> VfsResult<(Option<Turn<'_>>, T)> {
+        let Some(turns) = &self.turns else { return Ok((None, wanted().await?)) };
+        for _ in 0..TRIES {
+            let turn = turns.next().await?;
+            {
+                let mut got = pin!(wanted());
+                let at_once = poll_fn(|cx| Poll::Ready(got.as_mut().poll(cx))).await;
+                if let Poll::Ready(got) = at_once {
+                    return Ok((Some(turn), got?));
+                }
+            }
+            drop(turn);
+            let got = wanted().await?;
+            if let Some(turn) = turns.at_once() {
+                return Ok((Some(turn), got));
+            }
+        }
+        Err(refuse())
+    }
+
+    /// Closes the file's descriptor on a thread of the volume, if that may wait for an answer.
+    pub(super) fn close_apart(&self, data: &mut Mutex<Option<DataFd>>) {
+        if self.turns.is_none() {
+            return;
+        }
+        let fd = data.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(fd) = fd {
+            self.engine.dispose(move || drop(fd));
         }
     }
 }

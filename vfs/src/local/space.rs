@@ -10,7 +10,6 @@ use rustix::io::Errno;
 
 use crate::backend::Node;
 use crate::engine::limits::COPY_MAX;
-use crate::engine::threads;
 use crate::error::{VfsError, VfsResult};
 use crate::types::{Cred, Seek};
 
@@ -68,7 +67,7 @@ impl LocalNode {
             me.note_unsynced();
             Ok(done?)
         };
-        let done = threads::run_long(self.later_as(owner, take)).await;
+        let done = self.volume.engine.run_long(self.later_as(owner, take)).await;
         self.changed();
         done
     }
@@ -121,7 +120,7 @@ impl LocalNode {
                 _ => Ok(n as u64),
             }
         };
-        let done = threads::run_long(self.later_as(owner, copy)).await;
+        let done = self.volume.engine.run_long(self.later_as(owner, copy)).await;
         self.changed();
         done
     }
@@ -140,12 +139,15 @@ impl LocalNode {
         self.regular()?;
         let (source, sink) = (from.data_fd_soon(false).await?, self.data_fd_soon(true).await?);
         let me = self.strong()?;
-        let done = threads::run_long(move || {
-            let done = sys::clone_range(source.as_fd(), from_at, sink.as_fd(), at, count);
-            me.note_unsynced();
-            done
-        })
-        .await;
+        let done = self
+            .volume
+            .engine
+            .run_long(move || {
+                let done = sys::clone_range(source.as_fd(), from_at, sink.as_fd(), at, count);
+                me.note_unsynced();
+                done
+            })
+            .await;
         self.changed();
         done
     }

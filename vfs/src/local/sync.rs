@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use crate::backend::{BoxFuture, ready};
 use crate::durability::{self, Losses};
 use crate::engine::limits::QUEUE_MAX;
-use crate::engine::threads;
+use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
 use crate::types::{Kind, Stable};
 
@@ -125,6 +125,7 @@ impl SyncQueue {
     /// Asks for a sync that begins after this call.
     fn ask(
         self: &Arc<Self>,
+        engine: &Engine,
         waits: bool,
         sync: impl FnMut() -> VfsResult<()> + Send + 'static,
     ) -> VfsResult<Told> {
@@ -143,7 +144,7 @@ impl SyncQueue {
         }
         drop(waiting);
         let run = Run { queue: self.clone(), ended: false };
-        threads::submit_sync(move || run.serve(sync))?;
+        engine.submit_sync(move || run.serve(sync))?;
         Ok(told)
     }
 
@@ -225,7 +226,7 @@ impl Volume {
     /// Asks for the whole file system to be durable.
     fn ask_sync(self: &Arc<Self>) -> VfsResult<Told> {
         let me = self.clone();
-        self.syncs.ask(true, move || {
+        self.syncs.ask(&self.engine, true, move || {
             retried(|| me.calls.syncfs(me.root.as_fd())).map_err(|e| {
                 me.lost(me.folder.display().to_string(), &e, true);
                 e.into()
@@ -245,7 +246,7 @@ impl Volume {
     /// Asks to be told when what is pressed now has been made durable.
     fn ask_pressed(self: &Arc<Self>, waits: bool) -> VfsResult<Told> {
         let me = self.clone();
-        self.pressing.ask(waits, move || {
+        self.pressing.ask(&self.engine, waits, move || {
             let nodes = std::mem::take(&mut *lock(&me.pressed));
             if nodes.is_empty() { Ok(()) } else { me.sync_these(&nodes) }
         })
@@ -270,16 +271,22 @@ impl Volume {
         f: impl Fn() -> VfsResult<T> + Send + 'a,
     ) -> BoxFuture<'a, VfsResult<T>> {
         if self.turns.is_some() {
-            return self.steps(async move {
-                match f() {
-                    Err(VfsError::Resources) => self.again(move || std::future::ready(f())).await,
-                    other => other,
-                }
-            });
+            return self.steps(self.retried(f));
         }
         match f() {
             Err(VfsError::Resources) => Box::pin(self.again(move || std::future::ready(f()))),
             other => ready(other),
+        }
+    }
+
+    /// The same for an operation that has its turn of a volume which may fall silent.
+    pub(super) async fn retried<T>(
+        self: &Arc<Self>,
+        f: impl Fn() -> VfsResult<T> + Send,
+    ) -> VfsResult<T> {
+        match f() {
+            Err(VfsError::Resources) => self.again(move || std::future::ready(f())).await,
+            other => other,
         }
     }
 
@@ -288,8 +295,8 @@ impl Volume {
         self: &Arc<Self>,
         f: impl Fn() -> VfsResult<T> + Clone + Send + 'static,
     ) -> VfsResult<T> {
-        match threads::run_long(f.clone()).await {
-            Err(VfsError::Resources) => self.again(|| threads::run_long(f.clone())).await,
+        match self.engine.run_long(f.clone()).await {
+            Err(VfsError::Resources) => self.again(|| self.engine.run_long(f.clone())).await,
             other => other,
         }
     }
@@ -360,7 +367,7 @@ impl LocalNode {
             return self.volume.ask_sync();
         }
         let me = self.strong()?;
-        self.syncs.ask(waits, move || me.sync_now())
+        self.syncs.ask(&self.volume.engine, waits, move || me.sync_now())
     }
 
     /// Before the descriptor is closed.

@@ -1,0 +1,81 @@
+//! A file system that gives no answer any more: it keeps nobody from other shares, nor the administrator from the gateway.
+#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
+
+mod daemon;
+mod fuse;
+mod work;
+
+use std::sync::Arc;
+
+use daemon::{Daemon, within};
+use fuse::{Fuse, Silence};
+use work::{ALL, Client};
+
+/// More calls than there are workers, and more than the share has turns.
+const CALLS: usize = 100;
+/// Calls of one kind that hang: more than there are threads for them, and fewer than the share has turns.
+const HUNG: usize = 40;
+/// That many of them are in the kernel then: one for each thread that the share has for them.
+const THREADS: usize = 16;
+
+#[tokio::test]
+async fn a_file_system_that_falls_silent_keeps_nobody_else_waiting() {
+    let Some(fuse) = Fuse::mount() else {
+        println!("skipped: this user may not mount a file system of FUSE");
+        return;
+    };
+    let daemon = Daemon::start(&fuse);
+    let (nfs, root) = daemon.mount("silent").await;
+    nfs.getattr(&root).await.unwrap();
+    fuse.fall(Silence::All);
+    let nfs = Arc::new(nfs);
+    for n in 0..CALLS {
+        let (nfs, root) = (nfs.clone(), root.clone());
+        tokio::spawn(async move {
+            match n % 2 {
+                0 => drop(nfs.getattr(&root).await),
+                _ => drop(nfs.lookup(&root, b"name").await),
+            }
+        });
+    }
+    daemon::until("the file system is asked", || fuse.heard() > 0).await;
+    for n in 0..3 {
+        let ok = Client::connect(&daemon, "ok").await;
+        within("others are served", ok.make_and_use(&format!("f{n}"))).await;
+    }
+    within("the administrator is served", daemon.look()).await;
+}
+
+/// Whatever clients ask of a silent share, and by whichever protocol, all of it goes on when it answers again, and others go on
+/// meanwhile: their transfers do not wait for its threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transfers_that_hang_keep_no_thread_from_other_shares() {
+    let Some(fuse) = Fuse::mount() else {
+        println!("skipped: this user may not mount a file system of FUSE");
+        return;
+    };
+    let daemon = Daemon::start(&fuse);
+    let silent = Arc::new(Client::connect(&daemon, "silent").await);
+    let ok = Client::connect(&daemon, "ok").await;
+    let files = silent.open_all(HUNG).await;
+    for (round, (op, by)) in ALL.into_iter().enumerate() {
+        fuse.fall(Silence::Data);
+        let calls: Vec<_> = (0..HUNG)
+            .map(|n| {
+                let (silent, file) = (silent.clone(), files[n].clone());
+                tokio::spawn(async move { silent.call(op, by, &file).await })
+            })
+            .collect();
+        let what = format!("{op:?} by {by:?}");
+        daemon::until(&format!("{what} is asked for"), || fuse.heard() >= THREADS).await;
+        within(&format!("{what}: others are served"), ok.make_and_use(&format!("f{round}"))).await;
+        within(&format!("{what}: the administrator is served"), daemon.look()).await;
+        fuse.fall(Silence::None);
+        let all = async {
+            for call in calls {
+                call.await.unwrap().unwrap_or_else(|e| panic!("{what}: {e}"));
+            }
+        };
+        within(&format!("{what}: what waited ends"), all).await;
+    }
+}
