@@ -48,8 +48,14 @@ pub enum Way {
 }
 
 impl Asked {
-    /// By the control socket where it may be used, unless an address was given. All addresses of this host are asked at loopback.
+    /// How to ask, and what the daemon said to that.
     pub async fn way(&self) -> Result<Way, String> {
+        self.ask().await.map(|(way, _)| way)
+    }
+
+    /// By the control socket where it may be used, unless an address was given. All addresses of this host are asked at loopback.
+    /// An older daemon does not say there what it is doing, so that the way is known with the first answer.
+    async fn ask(&self) -> Result<(Way, Option<String>), String> {
         let at = match self.admin.map_or_else(|| self.place.admin(), Admin::At) {
             Admin::At(at) => Some(at),
             Admin::Usual => Some(Admin::USUAL),
@@ -61,11 +67,15 @@ impl Asked {
             IpAddr::V6(_) => SocketAddr::new(Ipv6Addr::LOCALHOST.into(), at.port()),
         });
         let state = self.place.state();
-        match (self.admin, control::is_heard(&state).await) {
-            (None, Ok(())) => Ok(Way::Control(state)),
-            (_, Err(nobody)) if at.is_none() => Err(nobody),
-            (..) => Ok(Way::Admin(at.unwrap_or(Admin::USUAL))),
+        if self.admin.is_none() {
+            let way = Way::Control(state);
+            match (way.text().await, at) {
+                (Ok(text), _) => return Ok((way, Some(text))),
+                (Err(nobody), None) => return Err(nobody),
+                (Err(_), Some(_)) => {}
+            }
         }
+        Ok((Way::Admin(at.unwrap_or(Admin::USUAL)), None))
     }
 }
 
@@ -121,8 +131,11 @@ pub async fn snapshot(at: SocketAddr) -> Result<Snapshot, String> {
 
 /// Prints what the daemon is doing.
 pub async fn run(asked: &Asked, json: bool) -> Result<(), String> {
-    let way = asked.way().await?;
-    let text = way.text().await?;
+    let (way, text) = asked.ask().await?;
+    let text = match text {
+        Some(text) => text,
+        None => way.text().await?,
+    };
     if json {
         say!("{text}");
         return Ok(());

@@ -35,12 +35,6 @@ fn nobody(state: &Path, why: &dyn std::fmt::Display) -> String {
     )
 }
 
-/// A daemon listens there, to this user, and says what it is doing, which an older one does by its admin address alone. The error
-/// is a text for people.
-pub async fn is_heard(state: &Path) -> Result<(), String> {
-    status(state).await.map(drop)
-}
-
 async fn order(state: &Path, order: &str, body: String) -> Result<String, Refused> {
     let nobody =
         |why: &dyn std::fmt::Display| Refused::Failed(format!("error: {}", nobody(state, why)));
