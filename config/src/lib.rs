@@ -14,6 +14,7 @@ mod client;
 mod export;
 mod fault;
 mod file;
+pub mod in_time;
 pub mod keys;
 mod log;
 mod options;

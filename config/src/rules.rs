@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::access::{OnHost, Who};
 use crate::fault::{Fault, Faults, Place};
 use crate::file::{Draft, DraftShare, DraftUser, Finding, Origin, Report, Set, draft, shown};
+use crate::in_time::{self, LOOK_MAX};
 use crate::options::Options;
 use crate::overlap::overlaps;
 use crate::settings::{
@@ -136,7 +137,7 @@ pub(crate) fn settle(
         Origin::Node(number) => Some(tree::locate(text, number).0),
         _ => None,
     };
-    let mut warnings = overlaps(&draft.shares, real, line);
+    let mut warnings = overlaps(&draft.shares, real_in_time, line);
     check_memory(draft.memory.as_ref(), known.memory, &mut report, &mut warnings);
     let settings = Settings { on_host, ..check_values(draft, &mut report) };
     let located = |f: Finding| Fault {
@@ -384,8 +385,10 @@ fn check_protocols(s: &DraftShare, report: &mut Report) {
 }
 
 fn check_folder(path: &Path, at: Origin, report: &mut Report) {
-    let shown = path.display();
-    match fs::metadata(path) {
+    let (shown, its) = (path.display(), path.to_owned());
+    // Where the file system gives no answer, whoever opens the share says so; one that is open already may stay as it is.
+    let Ok(found) = in_time::ask(path, LOOK_MAX, move || fs::metadata(its)) else { return };
+    match found {
         Ok(m) if m.is_dir() => {}
         Ok(_) => {
             report.add_help(at, format!("{shown} is not a folder"), "name the folder it is in")
@@ -844,7 +847,7 @@ fn check_admin(admin: &Set<Admin>, clients_said: bool, report: &mut Report) {
 fn check_state(state: &Set<PathBuf>, shares: &[DraftShare], report: &mut Report) {
     for s in shares {
         if let Source::Folder(path) = &s.share.source
-            && real(&state.value).starts_with(real(path))
+            && real(&state.value).starts_with(real_in_time(path))
         {
             let at = if state.origin == Origin::Nowhere { s.source_at } else { state.origin };
             report.add_help(
@@ -858,6 +861,12 @@ fn check_state(state: &Set<PathBuf>, shares: &[DraftShare], report: &mut Report)
             );
         }
     }
+}
+
+/// [`real`] of a folder whose file system may give no answer: then the path as it was written.
+fn real_in_time(path: &Path) -> PathBuf {
+    let its = path.to_owned();
+    in_time::ask(path, LOOK_MAX, move || real(&its)).unwrap_or_else(|_| path.to_owned())
 }
 
 /// The path without symbolic links, as far as it exists.

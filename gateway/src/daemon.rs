@@ -1,8 +1,9 @@
 //! `headgate serve`: the main loop, between the service manager, signals, the control socket and the gateway.
 //!
-//! *Operation.* One thing after the other: SIGHUP and `headgate reload` read the configuration again; SIGTERM, SIGINT and `headgate
-//! drain` end the gateway when what is under way is finished, a second signal at once. A service manager is told of each state
-//! (`READY`, `RELOADING`, `STOPPING`), and, if it wants to know, that the gateway is alive.
+//! *Operation.* One thing after the other: SIGHUP and `headgate reload` read the configuration again, which a task does beside
+//! the loop ([`Reloads`]); SIGTERM, SIGINT and `headgate drain` end the gateway when what is under way is finished, a second
+//! signal at once. A service manager is told of each state (`READY`, `RELOADING`, `STOPPING`), and, if it wants to know, that the
+//! gateway is alive.
 //!
 //! *Errors.* What stops the start is one line for standard error. A reload that is refused changes nothing and is said in the log,
 //! and to whoever asked for it.
@@ -12,17 +13,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{Faults, NewShare, Settings};
+use config::{Faults, Settings};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::admin::reloads;
-use crate::control::{Control, Desk, Drained, Order, adding};
+use crate::admin;
+use crate::control::{Control, Desk, Drained, Order};
 use crate::logs;
 use crate::manager::Manager;
-use crate::reload::{Changes, Refusal};
+use crate::reloads::{Cause, Reloads, Step};
 use crate::serve::{self, Running};
 
 type Read = dyn Fn(Option<&Path>) -> Result<Settings, Faults> + Send + Sync;
@@ -72,26 +73,25 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
     }
     manager.tell(vec![NotifyState::Ready]);
     let _heart = heart(&running, &manager);
+    let mut reloads = Reloads::default();
     let asked = loop {
         tokio::select! {
             () = either(&mut ends) => break None,
-            _ = hangup.recv() => drop(reload(&mut running, &load, &manager).await),
-            () = running.users_changed() => follow_users(&mut running).await,
+            _ = hangup.recv() => reloads.ask(Cause::Signal),
+            // The first user has come, or the last has gone: SMB may have to be served, or not.
+            () = running.users_changed() => reloads.ask(Cause::Users),
+            step = reloads.next(&running, &load, &manager) => {
+                put_in_force(&mut running, step, &manager).await;
+            }
             Some(order) = orders.recv() => match order {
-                Order::Reload(answer) => {
-                    // Whoever asked may have gone.
-                    let _ = answer.send(reload(&mut running, &load, &manager).await);
-                }
+                Order::Reload(answer) => reloads.ask(Cause::Order(answer)),
                 Order::Log(filter, answer) => {
                     logs::set(&filter);
                     tracing::info!(%filter, "log levels changed until the next reload");
                     // Whoever asked may have gone.
                     let _ = answer.send(());
                 }
-                Order::AddShare(new, answer) => {
-                    // Whoever asked may have gone.
-                    let _ = answer.send(add_share(&mut running, &load, &manager, new).await);
-                }
+                Order::AddShare(new, answer) => reloads.ask(Cause::Share(new, answer)),
                 Order::Files(answer) => running.tell_held_files(answer),
                 Order::Close(what, answer) => running.close_for(what, answer),
                 Order::Disconnect(client, answer) => running.disconnect_for(client, answer),
@@ -111,45 +111,33 @@ async fn either([a, b]: &mut [Signal; 2]) {
     tokio::select! { _ = a.recv() => {}, _ = b.recv() => {} }
 }
 
-async fn reload(running: &mut Running, load: &Load, manager: &Manager) -> Result<Changes, Refusal> {
-    // systemd wants both lines in one message (sd_notify(3), RELOADING=1).
-    let time = NotifyState::monotonic_usec_now();
-    manager.tell([Some(NotifyState::Reloading), time.ok()].into_iter().flatten().collect());
-    let load = load.clone();
-    let read = tokio::task::spawn_blocking(move || load.now()).await;
+/// Puts in force what was read, and says so.
+async fn put_in_force(running: &mut Running, step: Step, manager: &Manager) {
+    let Step { cause, read, replaced } = step;
     let done = match read {
-        Ok(Ok(settings)) => {
-            warn(&settings);
-            running.reload(settings).await
-        }
-        Ok(Err(faults)) => Err(Refusal::Faults(faults)),
-        Err(e) => Err(Refusal::Failed(e.to_string())),
+        Ok(sound) => running.take(sound).await,
+        Err(refusal) => Err(refusal),
     };
-    reloads::note(done.is_ok());
+    if let Cause::Users = cause {
+        if let Err(refusal) = done {
+            tracing::error!("the new users cannot be served: {}", one_line(&refusal));
+        }
+        return;
+    }
+    admin::reloads::note(done.is_ok());
     match &done {
         Ok(changes) => tracing::info!("{}", one_line(changes)),
         Err(refusal) => tracing::error!("the configuration stays as it was: {}", one_line(refusal)),
     }
     manager.tell(vec![NotifyState::Ready]);
-    done
-}
-
-/// Writes one more share into the file and goes over to that, or leaves both as they are.
-async fn add_share(
-    running: &mut Running,
-    load: &Load,
-    manager: &Manager,
-    new: NewShare,
-) -> Result<Changes, Refusal> {
-    let writer = load.clone();
-    let written = tokio::task::spawn_blocking(move || adding::write(&writer, &new)).await;
-    let replaced = written.map_err(|e| Refusal::Failed(e.to_string()))??;
-    let done = reload(running, load, manager).await;
-    if done.is_err() {
+    if let Some(replaced) = replaced.filter(|_| done.is_err()) {
         // A panic of it is in the log.
         let _ = tokio::task::spawn_blocking(move || replaced.put_back()).await;
     }
-    done
+    if let Cause::Order(answer) | Cause::Share(_, answer) = cause {
+        // Whoever asked may have gone.
+        let _ = answer.send(done);
+    }
 }
 
 /// Opens the control socket, and takes the other end of the way that orders go.
@@ -165,7 +153,7 @@ fn listen(running: &mut Running) -> Result<(Control, mpsc::Receiver<Order>), Str
 }
 
 /// What is sound and may still be a mistake.
-fn warn(settings: &Settings) {
+pub(crate) fn warn(settings: &Settings) {
     for warning in &settings.warnings {
         tracing::warn!("the configuration: {}", one_line(warning));
     }
@@ -173,15 +161,6 @@ fn warn(settings: &Settings) {
 
 fn one_line(text: &dyn std::fmt::Display) -> String {
     text.to_string().split('\n').map(str::trim).collect::<Vec<_>>().join("; ")
-}
-
-/// The first user has come, or the last has gone: SMB may have to be served, or not.
-async fn follow_users(running: &mut Running) {
-    // Whom its shares name is looked up anew, too.
-    let same = Settings { on_host: Default::default(), ..running.settings.clone() };
-    if let Err(refusal) = running.reload(same).await {
-        tracing::error!("the new users cannot be served: {}", one_line(&refusal));
-    }
 }
 
 async fn end(running: &mut Running, asked: Option<oneshot::Sender<Drained>>, manager: &Manager) {

@@ -37,6 +37,7 @@ mod portmap;
 mod pulse;
 mod rdma;
 pub mod reload;
+mod reloads;
 pub mod serve;
 pub mod shares;
 pub mod shutdown;

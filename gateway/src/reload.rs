@@ -228,16 +228,24 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
 
 impl Running {
     /// Goes over to these settings.
-    pub async fn reload(&mut self, mut new: Settings) -> Result<Changes, Refusal> {
-        if new.portmap == self.portmap_asked {
-            // What it was made to mean at the start holds.
-            new.portmap = self.settings.portmap;
+    pub async fn reload(&mut self, new: Settings) -> Result<Changes, Refusal> {
+        let sound = self.reader().read(new).await?;
+        self.take(sound).await
+    }
+
+    /// Reads what other settings ask for, beside all else. Meanwhile nothing may be reloaded.
+    pub(crate) fn reader(&self) -> Reader {
+        Reader {
+            settings: self.settings.clone(),
+            shares: self.shares.clone(),
+            book: self.servers.book.clone(),
+            portmap_asked: self.portmap_asked,
         }
-        let (values, fixed) = values(&self.settings, &new);
-        if !fixed.is_empty() {
-            return Err(Refusal::Fixed(fixed));
-        }
-        let (shares, users) = read(&self.shares, &self.servers.book, &new).await?;
+    }
+
+    /// Goes over to settings of which all that can be asked of files has been.
+    pub(crate) async fn take(&mut self, sound: Sound) -> Result<Changes, Refusal> {
+        let Sound { settings: new, shares, users, values } = sound;
         let with_smb = smb::is_wanted(&new, !users.is_empty());
         let listening = self.doors.list();
         let step = self.doors.prepare(&new, with_smb).await.map_err(Refusal::Failed)?;
@@ -309,17 +317,41 @@ impl Running {
     }
 }
 
-/// What has to be asked of the file system.
-async fn read(
-    now: &ShareSet,
-    book: &Arc<Book>,
-    new: &Settings,
-) -> Result<(ShareSet, Next), Refusal> {
-    let (now, book, new) = (now.clone(), book.clone(), new.clone());
-    let read = move || {
-        let users = book.next(&new.users)?;
-        Ok((now.next(&new, &|name| users.known(name))?, users))
-    };
-    let done = tokio::task::spawn_blocking(read).await;
-    done.unwrap_or_else(|e| Err(e.to_string())).map_err(Refusal::Failed)
+/// What is in force, for a comparison.
+pub(crate) struct Reader {
+    settings: Settings,
+    shares: ShareSet,
+    book: Arc<Book>,
+    /// As it was asked for at the start; the settings have what that was made to mean.
+    portmap_asked: config::Portmap,
+}
+
+/// Settings that can be had, with their shares open.
+pub(crate) struct Sound {
+    settings: Settings,
+    shares: ShareSet,
+    users: Next,
+    /// Other keys: what they were and what they are.
+    values: Vec<String>,
+}
+
+impl Reader {
+    /// Asks the file system for all that these settings want of it. Each share has a few seconds for that.
+    pub(crate) async fn read(self, mut new: Settings) -> Result<Sound, Refusal> {
+        if new.portmap == self.portmap_asked {
+            // What it was made to mean at the start holds.
+            new.portmap = self.settings.portmap;
+        }
+        let (values, fixed) = values(&self.settings, &new);
+        if !fixed.is_empty() {
+            return Err(Refusal::Fixed(fixed));
+        }
+        let read = move || {
+            let users = self.book.next(&new.users)?;
+            let shares = self.shares.next(&new, &|name| users.known(name))?;
+            Ok(Sound { settings: new, shares, users, values })
+        };
+        let done = tokio::task::spawn_blocking(read).await;
+        done.unwrap_or_else(|e| Err(e.to_string())).map_err(Refusal::Failed)
+    }
 }

@@ -1,12 +1,16 @@
 //! Opens the shares of a configuration, and keeps those open that the next configuration has too.
 //!
 //! *Operation.* A share that stays keeps its backend, and so the nodes that clients hold, whatever else is said of it. It stays
-//! when its name and its folder are the same, and the folder is still the one that was opened.
+//! when its name and its folder are the same, and the folder is still the one that was opened, or gives no answer now.
+//!
+//! *Errors.* A file system that gives no answer is waited for a few seconds ([`in_time`]): the share that lies there is named, and
+//! whatever is served stays as it is.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use config::in_time::{self, LOOK_MAX, Silent};
 use config::{Settings, Source};
 use vfs::Backend;
 use vfs::client_names::{ClientNames, HostName, NameKind};
@@ -18,6 +22,9 @@ use vfs::namespace::{
 
 use crate::people::{self, Accounts, Rights};
 use crate::rdma::doors;
+
+/// How long it may take to open a share: it makes and removes some files, to see what the file system can do.
+const OPEN_MAX: Duration = Duration::from_secs(10);
 
 /// A share and where its files are.
 #[derive(Clone)]
@@ -54,15 +61,24 @@ impl ShareSet {
         self.2.clone()
     }
 
-    /// Opens what these settings name and this set does not have. The error is one line for the user. Blocks.
+    /// Opens what these settings name and this set does not have. The error is one line for the user. Blocks, for each share not
+    /// longer than [`OPEN_MAX`].
     pub(crate) fn next(&self, settings: &Settings, accounts: Accounts<'_>) -> Result<Self, String> {
         let rights = people::rights(settings, accounts)?;
         let open = |(s, rights): (&config::Share, Rights)| {
             let rules = rules(s, rights);
+            let same = |o: &&Opened| o.configured.name == s.name && o.configured.source == s.source;
+            let was = self.0.iter().find(same);
             let folder = folder_of(&s.source);
-            let kept = self.0.iter().find(|o| {
-                o.configured.name == s.name && o.configured.source == s.source && o.folder == folder
-            });
+            if let (Some(was), Err(Silent)) = (was, &folder) {
+                let share = &was.configured.name;
+                tracing::warn!(
+                    share,
+                    "the file system of this share gives no answer; it stays open as it was"
+                );
+            }
+            let kept = was.filter(|o| folder.as_ref().map_or(true, |now| *now == o.folder));
+            let folder = folder.unwrap_or_else(|_| was.and_then(|o| o.folder));
             let backend = match kept {
                 Some(one) if one.configured == *s && one.share.rules == rules => {
                     return Ok(one.clone());
@@ -149,9 +165,27 @@ fn is_same(a: &Opened, b: &Opened) -> bool {
     a.configured.name == b.configured.name && Arc::ptr_eq(&a.share.backend, &b.share.backend)
 }
 
-fn folder_of(source: &Source) -> Option<(u64, u64)> {
-    let Source::Folder(path) = source else { return None };
-    std::fs::metadata::<&Path>(path).ok().map(|m| (m.dev(), m.ino()))
+fn folder_of(source: &Source) -> Result<Option<(u64, u64)>, Silent> {
+    let Source::Folder(path) = source else { return Ok(None) };
+    let its = path.clone();
+    let look = move || std::fs::metadata(its).ok().map(|m| (m.dev(), m.ino()));
+    in_time::ask(path, LOOK_MAX, look)
+}
+
+/// Opens a share's folder, and does with it what else blocks. The error says what is wrong, without the name of the share.
+pub(crate) fn open_in_time<T: Send + 'static>(
+    config: LocalConfig,
+    then: impl FnOnce(Arc<LocalBackend>) -> T + Send + 'static,
+) -> Result<T, String> {
+    let path = config.root.clone();
+    let opened = in_time::ask(&path, OPEN_MAX, move || LocalBackend::open(config).map(then));
+    match opened {
+        Ok(opened) => opened.map_err(|e| format!("{}: {e}", path.display())),
+        Err(Silent) => Err(format!(
+            "{}: its file system gives no answer; mend the mount, or take the share out of the configuration",
+            path.display()
+        )),
+    }
 }
 
 /// Whether a share may be changed is asked at the door, so that it can become so or cease to be while it is served.
@@ -163,8 +197,7 @@ fn backend(s: &config::Share, seal: Option<SealKey>) -> Result<Arc<dyn Backend>,
         Source::Folder(path) => {
             let callers_apart = doors::usable_at_start().is_ok();
             let config = LocalConfig { callers_apart, seal, ..LocalConfig::new(path.clone()) };
-            LocalBackend::open(config)
-                .map_err(|e| format!("share {}: {}: {e}", s.name, path.display()))?
+            open_in_time(config, |backend| backend).map_err(|e| format!("share {}: {e}", s.name))?
         }
     })
 }

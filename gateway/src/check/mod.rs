@@ -21,12 +21,13 @@ use std::path::Path;
 use config::{Portmap, PrivilegedPorts, Rdma, Settings, Share, Source};
 use nfsrdma::source_port::FIRST_UNPRIVILEGED;
 use vfs::Backend;
-use vfs::local::{LocalBackend, LocalConfig};
+use vfs::local::LocalConfig;
 use vfs::mem::MemBackend;
 
 use crate::portmap::Chosen;
 use crate::rdma;
 use crate::rdma::plan::{self, Offer, Refused};
+use crate::shares::open_in_time;
 use crate::{client_names, port, portmap};
 use netdev::Device;
 
@@ -223,15 +224,19 @@ fn folder_facts<'a>(
     remarks: &mut Remarks,
 ) -> ShareFacts<'a> {
     let config = LocalConfig { read_only: share.read_only, ..LocalConfig::new(path) };
-    let backend = match LocalBackend::open(config) {
-        Ok(backend) => backend,
-        Err(e) => {
-            let shown = path.display();
-            remarks.stop(format!("share `{}`: {shown} cannot be opened: {e}", share.name));
+    let its = path.to_owned();
+    let look = move |backend| {
+        let real = std::fs::canonicalize(&its).unwrap_or(its);
+        let case = files::tells_case_apart(&real);
+        (backend, real, case)
+    };
+    let (backend, real, case) = match open_in_time(config, look) {
+        Ok(found) => found,
+        Err(why) => {
+            remarks.stop(format!("share `{}` cannot be opened: {why}", share.name));
             return ShareFacts::unknown(share);
         }
     };
-    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mount = files::mount_of(mounts, &real);
     if mount.is_some_and(|m| m.read_only) && !share.read_only {
         remarks.warn(format!(
@@ -248,7 +253,6 @@ fn folder_facts<'a>(
         ));
     }
     let caps = backend.capabilities();
-    let case = files::tells_case_apart(&real);
     if case == Some(false) {
         remarks.warn(format!(
             "share `{}`: its file system takes names that differ in case for one; NFS clients expect them to be two",

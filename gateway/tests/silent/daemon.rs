@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use client::connect::Local;
@@ -41,15 +41,48 @@ pub async fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+/// Runs the program in a folder to its end.
+pub async fn headgate(home: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
+    command.args(args).current_dir(home);
+    within(&format!("{args:?} ends"), async {
+        tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
+    })
+    .await
+}
+
+/// A folder with a configuration of these shares, and one of a local disk, `ok`.
+pub fn home(shares: &[(&str, &Path)]) -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    let password = home.path().join("password");
+    std::fs::create_dir(home.path().join("ok")).unwrap();
+    std::fs::write(&password, PASSWORD).unwrap();
+    std::fs::set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
+    configure(home.path(), shares, "");
+    home
+}
+
+/// Writes its configuration. `of_ok` is said of the share `ok`.
+pub fn configure(home: &Path, shares: &[(&str, &Path)], of_ok: &str) {
+    let share = |(name, path): &(&str, &Path)| {
+        format!(", {{name: {name}, path: {}, squash: none}}", path.display())
+    };
+    let shares: String = shares.iter().map(share).collect();
+    let text = format!(
+        "shares: [{{name: ok, path: {home}/ok, squash: none{of_ok}}}{shares}]\nbind: 127.0.0.1\nadmin: 127.0.0.1:0\n\
+         privileged_ports: off\nrdma: off\nnfs: {{port: 0, portmap: off}}\nsmb: {{port: 0}}\n\
+         users: [{{name: alice, password_file: {home}/password, uid: 0, gid: 0, groups: []}}]\n",
+        home = home.display(),
+    );
+    std::fs::write(home.join("gw.yaml"), text).unwrap();
+}
+
 impl Daemon {
     pub fn start(fuse: &Fuse) -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let (ok, password) = (home.path().join("ok"), home.path().join("password"));
-        std::fs::create_dir(&ok).unwrap();
-        std::fs::write(&password, PASSWORD).unwrap();
-        std::fs::set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
-        let shares = [("ok", ok.as_path()), ("silent", fuse.path())];
-        std::fs::write(home.path().join("gw.yaml"), configuration(&shares, &password)).unwrap();
+        Self::at_home(home(&[("silent", fuse.path())]))
+    }
+
+    pub fn at_home(home: tempfile::TempDir) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_headgate"))
             .args(["serve", "--config", "gw.yaml", "--state", "state"])
             .current_dir(&home)
@@ -67,8 +100,8 @@ impl Daemon {
         word.parse().unwrap()
     }
 
-    pub fn state(&self) -> PathBuf {
-        self.home.path().join("state")
+    pub fn home(&self) -> &Path {
+        self.home.path()
     }
 
     /// The folder of the share `ok`.
@@ -111,26 +144,9 @@ impl Daemon {
         let admin = self.at("admin=");
         assert_eq!(fetch(admin, "/livez").await.unwrap(), "ok\n");
         let seen = snapshot(admin).await.unwrap();
-        assert!(seen.ready && seen.shares.iter().any(|share| share.name == "silent"));
-        let mut status = Command::new(env!("CARGO_BIN_EXE_headgate"));
-        status.args(["status", "--state"]).arg(self.state());
-        let output = tokio::task::spawn_blocking(move || status.output()).await.unwrap();
-        assert!(output.unwrap().status.success());
+        assert!(seen.ready && seen.shares.iter().any(|share| share.name == "ok"));
+        assert!(headgate(self.home(), &["status", "--state", "state"]).await.status.success());
     }
-}
-
-fn configuration(shares: &[(&str, &Path)], password: &Path) -> String {
-    let share = |(name, path): &(&str, &Path)| {
-        format!("{{name: {name}, path: {}, squash: none}}", path.display())
-    };
-    let shares: Vec<_> = shares.iter().map(share).collect();
-    format!(
-        "shares: [{}]\nbind: 127.0.0.1\nadmin: 127.0.0.1:0\nprivileged_ports: off\nrdma: off\n\
-         nfs: {{port: 0, portmap: off}}\nsmb: {{port: 0}}\n\
-         users: [{{name: alice, password_file: {}, uid: 0, gid: 0, groups: []}}]\n",
-        shares.join(", "),
-        password.display()
-    )
 }
 
 impl Drop for Daemon {

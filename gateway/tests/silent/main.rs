@@ -7,7 +7,7 @@ mod work;
 
 use std::sync::Arc;
 
-use daemon::{Daemon, within};
+use daemon::{Daemon, configure, headgate, home, within};
 use fuse::{Fuse, Silence};
 use work::{ALL, Client};
 
@@ -78,4 +78,72 @@ async fn transfers_that_hang_keep_no_thread_from_other_shares() {
         };
         within(&format!("{what}: what waited ends"), all).await;
     }
+}
+
+/// What says that a share cannot be opened.
+fn names_the_share(output: &std::process::Output) -> bool {
+    let text = [&output.stdout[..], &output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    text.contains("silent") && text.contains("gives no answer")
+}
+
+/// Neither a start nor `check` hangs with a share; both name it.
+#[tokio::test]
+async fn a_start_and_a_check_end_where_a_share_is_silent() {
+    let Some(fuse) = Fuse::mount() else {
+        println!("skipped: this user may not mount a file system of FUSE");
+        return;
+    };
+    fuse.fall(Silence::All);
+    let home = home(&[("silent", fuse.path())]);
+    for args in [
+        &["serve", "--config", "gw.yaml", "--state", "state"][..],
+        &["check", "--config", "gw.yaml"],
+    ] {
+        let output = headgate(home.path(), args).await;
+        assert!(!output.status.success() && names_the_share(&output), "{args:?}: {output:?}");
+    }
+}
+
+/// A reload that would open a silent share is refused, and keeps nobody waiting meanwhile. One that is open already may be silent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_does_not_hang_with_a_share() {
+    let Some(fuse) = Fuse::mount() else {
+        println!("skipped: this user may not mount a file system of FUSE");
+        return;
+    };
+    let daemon = Arc::new(Daemon::at_home(home(&[])));
+    let reload = |daemon: &Arc<Daemon>| {
+        let daemon = daemon.clone();
+        tokio::spawn(async move { headgate(daemon.home(), &["reload", "--state", "state"]).await })
+    };
+    fuse.fall(Silence::All);
+    configure(daemon.home(), &[("silent", fuse.path())], "");
+    let refused = reload(&daemon);
+    daemon::until("the folder is looked at", || fuse.heard() > 0).await;
+    let others = async {
+        let ok = Client::connect(&daemon, "ok").await;
+        ok.make_and_use("f").await;
+        daemon.look().await;
+        let log = headgate(daemon.home(), &["log", "info", "--state", "state"]).await;
+        assert!(log.status.success(), "{log:?}");
+    };
+    within("others are served", others).await;
+    let refused = refused.await.unwrap();
+    assert!(!refused.status.success() && names_the_share(&refused), "{refused:?}");
+
+    fuse.fall(Silence::None);
+    let added = reload(&daemon).await.unwrap();
+    assert!(added.status.success(), "{added:?}");
+    let silent = Client::connect(&daemon, "silent").await;
+    fuse.fall(Silence::All);
+    configure(daemon.home(), &[("silent", fuse.path())], ", read_only: true");
+    let changed = reload(&daemon).await.unwrap();
+    let text = String::from_utf8_lossy(&changed.stdout).into_owned();
+    assert!(changed.status.success() && text.contains("shares changed: ok"), "{changed:?}");
+    fuse.fall(Silence::None);
+    within("the share is served as before", silent.open_all(3)).await;
+    configure(daemon.home(), &[], "");
+    let removed = reload(&daemon).await.unwrap();
+    assert!(String::from_utf8_lossy(&removed.stdout).contains("shares removed: silent"));
 }
