@@ -6,11 +6,14 @@
 //!
 //! *Errors.* Those of reading a list.
 
+use state::{Operation, Range, Writing};
+
 use crate::acl::{Owner, mask};
 use crate::backend::{Made, Node, NodeRef};
 use crate::error::{VfsError, VfsResult};
 use crate::namespace::{Door, Share};
-use crate::types::{Access, Attr, Cred, Kind, NodeId, SetAttr};
+use crate::perm;
+use crate::types::{Access, Attr, Cred, Intent, Kind, NodeId, SetAttr};
 
 /// What the list of one node grants one caller. Decided once, for as long as an open lasts.
 #[derive(Debug)]
@@ -291,5 +294,152 @@ impl<'a> Door<'a> {
         } else {
             Actor::Caller(cred)
         }
+    }
+}
+
+/// Where no lock is.
+const NO_LOCK: Range = Range { first: u64::MAX, last: u64::MAX };
+
+/// Nobody gives anything back, or is waited for, for what the volume would refuse. Callers are judged here only while somebody
+/// would have to: else the operation judges them, once.
+impl<'a> Door<'a> {
+    /// As `Door::before`, for what this caller is about to do. Without one it was judged when it opened the node.
+    pub(crate) async fn before_judged(
+        &self,
+        node: &NodeRef,
+        (cred, intent): (Option<&Cred>, Intent<'_>),
+        op: Operation,
+        range: Range,
+    ) -> VfsResult<()> {
+        if self.keeper.passes(node.id(), self.who, op, range) {
+            return Ok(());
+        }
+        if let Some(cred) = cred {
+            node.may(cred, intent).await?;
+        }
+        self.before(node, op, range).await
+    }
+
+    /// Before somebody who has no open looks at a file by other ways than [`Door::read`]: at its size, at its holes.
+    pub async fn before_look(&self, node: &NodeRef, cred: &Cred) -> VfsResult<()> {
+        self.before_judged(node, (Some(cred), Intent::Read), Operation::Read, NO_LOCK).await
+    }
+
+    /// Before a file that was found is cut by a create. An empty one is not cut, and takes no right for that: whoever may have made
+    /// it longer is asked only for those who may write.
+    pub(crate) async fn before_cut(
+        &self,
+        node: &NodeRef,
+        cred: &Cred,
+        attr: &Attr,
+    ) -> VfsResult<()> {
+        let set = SetAttr { size: Some(0), ..SetAttr::default() };
+        let by = (Some(cred), Intent::Set { set: &set, open_write: false });
+        match self.before_judged(node, by, Operation::Write, Range::ALL).await {
+            Err(VfsError::Access | VfsError::Perm) if attr.size == 0 => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Before a node gets a name in this directory, another one or a further one.
+    pub async fn before_named(&self, node: &NodeRef, dir: &NodeRef, cred: &Cred) -> VfsResult<()> {
+        if self.keeper.passes(node.id(), self.who, Operation::Names, Range::ALL) {
+            return Ok(());
+        }
+        self.check_adding(dir, cred, node.kind()).await?;
+        self.before(node, Operation::Names, Range::ALL).await
+    }
+
+    /// Before another node takes the name of this one, in this directory.
+    pub async fn before_replaced(
+        &self,
+        node: &NodeRef,
+        dir: &NodeRef,
+        cred: &Cred,
+    ) -> VfsResult<()> {
+        if self.keeper.passes(node.id(), self.who, Operation::Names, Range::ALL) {
+            return Ok(());
+        }
+        self.check_removal(dir, cred, node).await?;
+        self.before(node, Operation::Names, Range::ALL).await
+    }
+
+    /// Before a name comes into a directory: clients of NFS to whom it is delegated give that back, and none gets it anew while the
+    /// answer lives. Of a name that is taken the operation says so.
+    pub(crate) async fn before_added(
+        &self,
+        dir: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+        kind: Kind,
+    ) -> VfsResult<Writing<'a>> {
+        let announced = self.keeper.state().writing(dir.id());
+        if self.keeper.passes(dir.id(), self.who, Operation::Entries, Range::ALL) {
+            return Ok(announced);
+        }
+        if let Err(why) = self.check_adding(dir, cred, kind).await {
+            let is_taken = dir.lookup(cred, name).await.is_ok();
+            return if is_taken { Ok(announced) } else { Err(why) };
+        }
+        self.before(dir, Operation::Entries, Range::ALL).await?;
+        Ok(announced)
+    }
+
+    /// The same, before a name is taken away. Where there is none the operation says so.
+    pub(crate) async fn before_taken(
+        &self,
+        dir: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+    ) -> VfsResult<Writing<'a>> {
+        let announced = self.keeper.state().writing(dir.id());
+        if self.keeper.passes(dir.id(), self.who, Operation::Entries, Range::ALL) {
+            return Ok(announced);
+        }
+        match self.node_to_remove(dir, cred, name).await {
+            Some(node) => self.check_removal(dir, cred, &node).await?,
+            None => {
+                let here = dir.getattr().await?;
+                let may = dir.access(cred, Access(Access::DELETE), &here).await?;
+                if may.0 & Access::DELETE == 0 {
+                    return Ok(announced);
+                }
+            }
+        }
+        self.before(dir, Operation::Entries, Range::ALL).await?;
+        Ok(announced)
+    }
+
+    /// The same, before a name of another directory comes into this one.
+    pub(crate) async fn before_arriving(
+        &self,
+        (from_dir, from): (&NodeRef, &[u8]),
+        dir: &NodeRef,
+        cred: &Cred,
+    ) -> VfsResult<Writing<'a>> {
+        let announced = self.keeper.state().writing(dir.id());
+        if self.keeper.passes(dir.id(), self.who, Operation::Entries, Range::ALL) {
+            return Ok(announced);
+        }
+        if let Some(node) = self.node_to_remove(from_dir, cred, from).await {
+            self.check_adding(dir, cred, node.kind()).await?;
+        }
+        self.before(dir, Operation::Entries, Range::ALL).await?;
+        Ok(announced)
+    }
+
+    /// Refuses what the volume would refuse as well: to add a node of this kind to a directory where neither a grant nor its list
+    /// or mode lets the caller.
+    pub(crate) async fn check_adding(
+        &self,
+        dir: &NodeRef,
+        cred: &Cred,
+        kind: Kind,
+    ) -> VfsResult<()> {
+        let rights = perm::adding(kind).rights & !mask::EXECUTE;
+        if self.acting(cred, rights).has(dir.id(), rights) {
+            return Ok(());
+        }
+        dir.may(cred, Intent::Add(kind)).await
     }
 }

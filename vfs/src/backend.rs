@@ -134,6 +134,10 @@ pub trait Node: Send + Sync + 'static {
         attr: &'a Attr,
     ) -> BoxFuture<'a, VfsResult<Access>>;
 
+    /// What the operation would refuse this caller for want of rights, with the same error, and without doing anything. What a
+    /// volume finds out only by doing it is allowed here.
+    fn may<'a>(&'a self, cred: &'a Cred, intent: Intent<'a>) -> BoxFuture<'a, VfsResult<()>>;
+
     /// Finds a name in this directory; `..` is answered here too (the root's parent is the root itself).
     fn lookup<'a>(
         &'a self,

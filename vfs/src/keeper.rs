@@ -309,6 +309,22 @@ impl Keeper {
         self.before_patiently(node, who, op, range, None).await
     }
 
+    /// Nobody has to give anything back for this access, which goes on.
+    pub(crate) fn passes(
+        &self,
+        node: NodeId,
+        who: Option<Who>,
+        op: Operation,
+        range: Range,
+    ) -> bool {
+        // Whoever is in nobody's way need not know what time it is.
+        let passes = !self.state.is_used() || self.state.is_free(node, who, op, range);
+        if passes {
+            self.had_turn(node, who.map(|w| w.client), &[op]);
+        }
+        passes
+    }
+
     /// As [`Keeper::before`], waiting as long as it takes.
     pub async fn before_patiently(
         &self,
@@ -318,12 +334,10 @@ impl Keeper {
         range: Range,
         patience: Option<&dyn Patience>,
     ) -> VfsResult<()> {
-        let client = who.map(|w| w.client);
-        // Whoever is in nobody's way need not know what time it is.
-        if !self.state.is_used() || self.state.is_free(node, who, op, range) {
-            self.had_turn(node, client, &[op]);
+        if self.passes(node, who, op, range) {
             return Ok(());
         }
+        let client = who.map(|w| w.client);
         let denied = if op == Operation::Names { VfsError::InUse } else { VfsError::Locked };
         let done = self.settle(|now| self.state.before(node, who, op, range, now), patience).await;
         self.note_turn(node, client, &[op], done);

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use iobuf::Buf;
 pub use state::Enforce;
-use state::{ClientId, Operation, Range, Who, Writing};
+use state::{ClientId, Operation, Range, Who};
 
 use crate::acl::mask;
 use crate::authority::Grant;
@@ -282,14 +282,6 @@ impl<'a> Door<'a> {
         self.keeper.tell(dir.id(), who.or(self.who), Operation::Contents);
     }
 
-    /// Before names of a directory come or go: clients of NFS to whom it is delegated give that back. None gets it anew while the
-    /// answer lives.
-    pub(crate) async fn before_entries(&self, dir: &NodeRef) -> VfsResult<Writing<'a>> {
-        let announced = self.keeper.state().writing(dir.id());
-        self.before(dir, Operation::Entries, Range::ALL).await?;
-        Ok(announced)
-    }
-
     /// Before the file that stands under a name is removed or replaced. The look-up is paid only while somebody can be in the way,
     /// who gives nothing back, and loses nothing, for a caller that may not do it.
     async fn before_name(&self, dir: &NodeRef, cred: &Cred, name: &[u8]) -> VfsResult<()> {
@@ -393,7 +385,8 @@ impl<'a> Door<'a> {
     ) -> VfsResult<ReadData> {
         // Nothing at all is in nobody's way.
         if count > 0 {
-            self.before(node, Operation::Read, range(at, count as u64)).await?;
+            let by = (cred, Intent::Read);
+            self.before_judged(node, by, Operation::Read, range(at, count as u64)).await?;
         }
         node.read(cred, at, count, into).await
     }
@@ -413,7 +406,8 @@ impl<'a> Door<'a> {
         let _announced = self.keeper.state().writing(node.id());
         if count > 0 {
             self.before_data(node).await?;
-            self.before(node, Operation::Write, range(at, count as u64)).await?;
+            let by = (cred, Intent::Write);
+            self.before_judged(node, by, Operation::Write, range(at, count as u64)).await?;
         }
         let done = match (cred, self.opener) {
             (None, Some(opener)) => node.write_by(opener, at, data, stable).await?,
@@ -442,8 +436,9 @@ impl<'a> Door<'a> {
         if set.size.is_some() {
             self.before_data(node).await?;
         }
-        self.before(node, op, Range::ALL).await?;
         let actor = self.setting(node, cred, &set);
+        let intent = Intent::Set { set: &set, open_write };
+        self.before_judged(node, (Some(actor.cred()), intent), op, Range::ALL).await?;
         let done = node.setattr(actor.cred(), set, open_write).await?;
         self.watches.post_node(share.id, node, kinds(&set)).await;
         self.make_durable(share, &[node]).await?;
@@ -487,9 +482,9 @@ impl<'a> Door<'a> {
         let client = self.who.map(|w| w.client);
         if cuts && state.is_used() || state.would_break(dir.id(), client, Operation::Entries) {
             match dir.lookup(cred, name).await {
-                Ok((node, _)) if cuts => self.before(&node, Operation::Write, Range::ALL).await?,
+                Ok((node, attr)) if cuts => self.before_cut(&node, cred, &attr).await?,
                 Ok(_) => {}
-                Err(_) => self.before(dir, Operation::Entries, Range::ALL).await?,
+                Err(_) => drop(self.before_added(dir, cred, name, Kind::File).await?),
             }
         }
         let heritage = heritage(dir, self.list).await?;
@@ -531,7 +526,7 @@ impl<'a> Door<'a> {
     ) -> VfsResult<Made> {
         writable(share)?;
         self.before_new_entry(dir).await?;
-        let _announced = self.before_entries(dir).await?;
+        let _announced = self.before_added(dir, cred, name, Kind::Dir).await?;
         let new = share.rules.masks.of_new(set, Kind::Dir, self.smb);
         let heritage = heritage(dir, self.list).await?;
         let by = self.acting(cred, mask::APPEND_DATA);
@@ -554,7 +549,7 @@ impl<'a> Door<'a> {
     ) -> VfsResult<Made> {
         writable(share)?;
         self.before_new_entry(dir).await?;
-        let _announced = self.before_entries(dir).await?;
+        let _announced = self.before_added(dir, cred, name, Kind::Symlink).await?;
         let made = dir.symlink(cred, name, target, set).await?;
         self.made(share, dir, name, &made, what::FILE_NAME).await;
         self.make_durable(share, &[dir, &made.node]).await?;
@@ -573,7 +568,7 @@ impl<'a> Door<'a> {
     ) -> VfsResult<Made> {
         writable(share)?;
         self.before_new_entry(dir).await?;
-        let _announced = self.before_entries(dir).await?;
+        let _announced = self.before_added(dir, cred, name, special.kind()).await?;
         let new = share.rules.masks.of_new(set, special.kind(), self.smb);
         let heritage = heritage(dir, self.list).await?;
         let set = heritage.masked(new.set, special.kind());
@@ -593,10 +588,12 @@ impl<'a> Door<'a> {
         name: &[u8],
     ) -> VfsResult<DirChange> {
         writable(share)?;
-        let _announced = self.before_entries(dir).await?;
+        let _announced = self.before_taken(dir, cred, name).await?;
         if self.keeper.state().is_used()
             && let Some(node) = self.node_to_remove(dir, cred, name).await
+            && !self.keeper.passes(node.id(), self.who, Operation::Entries, Range::ALL)
         {
+            self.check_removal(dir, cred, &node).await?;
             self.before(&node, Operation::Entries, Range::ALL).await?;
         }
         let victim = self.with_streams(share, dir, name).await;
@@ -617,7 +614,7 @@ impl<'a> Door<'a> {
     ) -> VfsResult<DirChange> {
         writable(share)?;
         self.before_name(dir, cred, name).await?;
-        let _announced = self.before_entries(dir).await?;
+        let _announced = self.before_taken(dir, cred, name).await?;
         let victim = self.with_streams(share, dir, name).await;
         let minded = self.minded(dir, name).await;
         let change = dir.remove_by(self.acting(cred, REMOVES), name, false).await?;
@@ -679,8 +676,8 @@ impl<'a> Door<'a> {
             self.before_name(to_dir, cred, to).await?;
         }
         self.before_new_entry(to_dir).await?;
-        let _from = self.before_entries(from_dir).await?;
-        let _to = self.before_entries(to_dir).await?;
+        let _from = self.before_taken(from_dir, cred, from).await?;
+        let _to = self.before_arriving((from_dir, from), to_dir, cred).await?;
         let victim = if replace { self.with_streams(share, to_dir, to).await } else { None };
         let minded = if replace { self.minded(to_dir, to).await } else { None };
         let doomed = self.doomed(from_dir, from).await;
@@ -716,8 +713,11 @@ impl<'a> Door<'a> {
     ) -> VfsResult<(Attr, DirChange)> {
         writable(share)?;
         self.before_new_entry(dir).await?;
-        self.before(node, Operation::Names, Range::ALL).await?;
-        let _announced = self.before_entries(dir).await?;
+        if !self.keeper.passes(node.id(), self.who, Operation::Names, Range::ALL) {
+            node.may(cred, Intent::Link).await?;
+            self.before_named(node, dir, cred).await?;
+        }
+        let _announced = self.before_added(dir, cred, name, node.kind()).await?;
         let by = self.acting(cred, mask::WRITE_DATA);
         let done = node.link_by(by, dir.as_ref(), name).await?;
         self.names.made(dir.id(), name, &done.1);
@@ -870,8 +870,9 @@ impl<'a> Door<'a> {
         how: XattrHow,
     ) -> VfsResult<(Attr, Attr)> {
         writable(share)?;
-        self.before(node, Operation::Attributes, Range::ALL).await?;
         let actor = self.actor(node, cred, mask::WRITE_EA);
+        let by = (Some(actor.cred()), Intent::SetXattr);
+        self.before_judged(node, by, Operation::Attributes, Range::ALL).await?;
         let done = node.xattr_set(actor.cred(), name, value, how).await?;
         self.watches.post_node(share.id, node, what::EA).await;
         self.make_durable(share, &[node]).await?;
@@ -887,8 +888,9 @@ impl<'a> Door<'a> {
         name: &[u8],
     ) -> VfsResult<(Attr, Attr)> {
         writable(share)?;
-        self.before(node, Operation::Attributes, Range::ALL).await?;
         let actor = self.actor(node, cred, mask::WRITE_EA);
+        let by = (Some(actor.cred()), Intent::SetXattr);
+        self.before_judged(node, by, Operation::Attributes, Range::ALL).await?;
         let done = node.xattr_remove(actor.cred(), name).await?;
         self.watches.post_node(share.id, node, what::EA).await;
         self.make_durable(share, &[node]).await?;

@@ -123,6 +123,24 @@ pub(crate) fn may_set(allowed: u32, cred: &Cred, owner: Owner, set: &SetAttr) ->
     Ok(())
 }
 
+/// Whether the mode bits let the caller change these attributes; their size is data. True where that takes the right to write as
+/// well: whoever has it may set times to now (utimensat(2)).
+pub(crate) fn may_set_by_mode(cred: &Cred, owner: Owner, set: &SetAttr) -> VfsResult<bool> {
+    if cred.uid == 0 {
+        return Ok(false);
+    }
+    let owns = cred.uid == owner.uid;
+    let gives_away = set.uid.is_some_and(|uid| uid != owner.uid);
+    let leaves_group = set.gid.is_some_and(|gid| gid != owner.gid && !cred.in_group(gid));
+    let changes = set.uid.is_some() || set.gid.is_some() || set.mode.is_some();
+    let times = [set.atime, set.mtime];
+    let dates = times.iter().any(|t| matches!(t, Some(SetTime::At(_))));
+    if gives_away || leaves_group || !owns && (changes || dates) {
+        return Err(VfsError::Perm);
+    }
+    Ok(!owns && times != [None, None])
+}
+
 /// The mode that a caller sets which is judged by a list: the kernel takes set-id bits from whoever has no right to them, and
 /// would not from the gateway.
 pub(crate) fn settable(mode: u32, cred: &Cred, owner: Owner) -> u32 {

@@ -226,7 +226,7 @@ impl Door<'_> {
         let done = async {
             self.before_change(node).await?;
             self.before_change(old).await?;
-            let announced = self.before_entries(dir).await?;
+            let announced = self.before_taken(dir, cred, name).await?;
             let victim = self.with_streams(share, dir, name).await;
             node.link(cred, folder.node.as_ref(), NAME).await?;
             let by = self.acting(cred, CHANGES);
@@ -254,7 +254,7 @@ impl Door<'_> {
         let Staged { node, mut folder } = staged;
         let done = async {
             self.before_change(old).await?;
-            let announced = self.before_entries(dir).await?;
+            let announced = self.before_taken(dir, cred, name).await?;
             // Nobody is waited for from here on, and nothing is moved where it is plain that another file has come there.
             if dir.lookup(cred, name).await?.0.id() != old.id() {
                 return Err(VfsError::NotFound);

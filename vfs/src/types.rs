@@ -452,3 +452,25 @@ pub enum XattrHow {
     /// The name must exist.
     Replace,
 }
+
+/// What a caller is about to do to a node, to be judged before others give anything back for it.
+#[derive(Clone, Copy, Debug)]
+pub enum Intent<'a> {
+    /// [`Node::read`](crate::backend::Node::read)
+    Read,
+    /// [`Node::write`](crate::backend::Node::write)
+    Write,
+    /// [`Node::setattr`](crate::backend::Node::setattr)
+    Set {
+        /// What is set.
+        set: &'a SetAttr,
+        /// As there.
+        open_write: bool,
+    },
+    /// [`Node::xattr_set`](crate::backend::Node::xattr_set), [`Node::xattr_remove`](crate::backend::Node::xattr_remove)
+    SetXattr,
+    /// Adds a name to this directory, of a node of this kind.
+    Add(Kind),
+    /// [`Node::link`](crate::backend::Node::link), as far as the node itself is asked.
+    Link,
+}

@@ -1,6 +1,6 @@
 //! What a stateid allows READ, WRITE, SETATTR of the size and the 4.2 data operations to do.
 
-use state::{Operation, Range, Rights, Who};
+use state::{Rights, Who};
 use vfs::Cred;
 
 use super::compound::{Compound, Located};
@@ -36,9 +36,6 @@ impl IoRight {
     }
 }
 
-/// Where no lock is.
-const NO_LOCK: Range = Range { first: u64::MAX, last: u64::MAX };
-
 /// A stateid of no open, lock or delegation (RFC 8881 section 8.2.3).
 fn is_nobodys(stateid: Stateid) -> bool {
     matches!(stateid, Stateid::ANONYMOUS | Stateid::READ_BYPASS)
@@ -72,8 +69,7 @@ pub async fn check_io(
         let who = cx.who();
         if access == IoAccess::Read {
             // No open has taken caches yet, and some look at size and holes before they pass the door.
-            let keeper = cx.nfs.core.namespace.keeper();
-            keeper.before(at.node.id(), who, Operation::Read, NO_LOCK).await?;
+            cx.nfs.core.namespace.by(who).before_look(&at.node, &at.cred).await?;
         }
         return Ok(IoRight { who, open_checked: false, is_opener: false });
     }

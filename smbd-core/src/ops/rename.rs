@@ -111,16 +111,19 @@ async fn may_replace(
     cx: &Cx,
     open: &Open,
     source_is_dir: bool,
-    found: &Found,
+    (dir, found): (&NodeRef, &Found),
     flags: u32,
 ) -> Result<(), Status> {
     if flags & flag::REPLACE_IF_EXISTS == 0 {
         return Err(Status::OBJECT_NAME_COLLISION);
     }
     let target_is_dir = found.attr.kind == Kind::Dir;
+    // Who may not take its name away is refused before anybody gives anything back.
+    let door = cx.door(open);
+    let gives_way = || door.before_replaced(&found.node, dir, &open.cred);
     match (open.posix, source_is_dir, target_is_dir) {
         // As rename(2) has it; whether the directory is empty is seen when it is replaced.
-        (true, true, true) => return before_names(cx, open, &found.node).await,
+        (true, true, true) => return Ok(gives_way().await?),
         (true, true, false) => return Err(Status::NOT_A_DIRECTORY),
         (true, false, true) => return Err(Status::FILE_IS_A_DIRECTORY),
         (false, true, _) | (false, _, true) => return Err(Status::ACCESS_DENIED),
@@ -137,7 +140,7 @@ async fn may_replace(
     if opens.of_node(found.node.id()).iter().any(|o| opens.is_delete_pending(o)) {
         return Err(Status::DELETE_PENDING);
     }
-    before_names(cx, open, &found.node).await?;
+    gives_way().await?;
     let is_open = !cx.server.opens.of_node(found.node.id()).is_empty();
     if is_open && flags & flag::POSIX_SEMANTICS == 0 && !open.posix {
         return Err(Status::ACCESS_DENIED);
@@ -183,14 +186,14 @@ pub(super) async fn rename(
     let itself = same_dir && to.found.as_ref().is_some_and(|f| f.name == old.name);
     let is_other = |f: &&Found| !itself && f.node.id() != file.base().id();
     if let Some(found) = to.found.as_ref().filter(is_other) {
-        may_replace(cx, open, is_dir, found, new.flags).await?;
+        may_replace(cx, open, is_dir, (&to.dir, found), new.flags).await?;
     }
     let dir_attr = to.dir.getattr().await?;
     let comes = security::may_add(cx.tree()?, &to.dir, &dir_attr, is_dir).await?;
     let leaves = security::may_take_from(&open.cred, &old.dir).await?.filter(|_| !same_dir);
-    before_names(cx, open, &file.base()).await?;
     let door =
         cx.door(open).granted(open.by_list.as_ref(), comes.as_ref()).leaving(leaves.as_ref());
+    door.before_named(&file.base(), &to.dir, &open.cred).await?;
     let name = move_name(&door, open, file, &old, &to, itself).await?;
     let to = Target { name, ..to };
     if !is_dir {
@@ -321,7 +324,7 @@ pub(super) async fn link(
     let door = cx.door(open).granted(None, folder.as_ref());
     let (share, cred) = (&file.share, &open.cred);
     if let Some(found) = &to.found {
-        may_replace(cx, open, false, found, new.flags).await?;
+        may_replace(cx, open, false, (&to.dir, found), new.flags).await?;
         if found.node.id() == file.base().id() {
             return Ok(());
         }

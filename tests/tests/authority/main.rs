@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod document;
+mod holds;
 mod kernel;
 mod model;
 mod nfs;

@@ -214,6 +214,56 @@ impl LocalNode {
         Ok((before, self.attr()?))
     }
 
+    pub(super) fn do_may(&self, cred: &Cred, intent: Intent<'_>) -> VfsResult<()> {
+        match intent {
+            Intent::Read => {
+                self.regular()?;
+                self.may_use_data(cred, &self.attr()?, false)
+            }
+            Intent::Write => {
+                self.volume.writable()?;
+                self.regular()?;
+                self.may_use_data(cred, &self.attr()?, true)
+            }
+            Intent::Set { set, open_write } => self.may_set(cred, set, open_write),
+            Intent::SetXattr if !matches!(self.kind, Kind::File | Kind::Dir) => {
+                Err(VfsError::NotSupported)
+            }
+            Intent::SetXattr => self.permitted_now(cred, perm::WRITE_XATTR),
+            // The kernel asks for the same where it is the one to judge.
+            Intent::Link if self.volume.posix => self.may_be_linked(cred, &self.attr()?),
+            Intent::Link => Ok(()),
+            Intent::Add(kind) => self.permitted_now(cred, perm::adding(kind)),
+        }
+    }
+
+    /// All that is known to forbid a change of attributes. Where the file system has rules of its own, the call is left to find
+    /// out.
+    fn may_set(&self, cred: &Cred, set: &SetAttr, open_write: bool) -> VfsResult<()> {
+        self.volume.writable()?;
+        let attr = self.attr()?;
+        if set.size.is_some() {
+            self.regular()?;
+            if !open_write {
+                self.may_use_data(cred, &attr, true)?;
+            }
+        }
+        let owner = Owner::of(&attr);
+        if let Some(allowed) = self.by_list(cred, &attr)? {
+            return perm::may_set(allowed, cred, owner, set);
+        }
+        if !self.volume.posix {
+            return Ok(());
+        }
+        let who = self.volume.identity.effective(cred);
+        // Linux keeps no mode for links.
+        let mode = set.mode.filter(|_| self.kind != Kind::Symlink);
+        match perm::may_set_by_mode(who, owner, &SetAttr { mode, ..*set })? {
+            true => self.permitted(cred, perm::WRITE, &attr),
+            false => Ok(()),
+        }
+    }
+
     /// The record itself where a file is to lose more than [`LARGE`], which takes long.
     pub(super) fn apart_if_it_frees_much(&self, set: &SetAttr) -> Option<Arc<Self>> {
         let frees = self.size.load(Ordering::Relaxed).saturating_sub(set.size?);

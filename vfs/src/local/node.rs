@@ -337,6 +337,10 @@ impl Node for LocalNode {
         self.volume.at_once(move || self.do_access(cred, wanted, attr))
     }
 
+    fn may<'a>(&'a self, cred: &'a Cred, intent: Intent<'a>) -> BoxFuture<'a, VfsResult<()>> {
+        self.volume.patient(move || self.do_may(cred, intent))
+    }
+
     fn lookup<'a>(
         &'a self,
         cred: &'a Cred,

@@ -52,22 +52,10 @@ impl Inner {
         if let Some(allowed) = self.by_list(kind, cred) {
             return perm::may_set(allowed, cred, self.owner(), set);
         }
-        let owner = self.is_owner(cred);
-        let gives_away = set.uid.is_some_and(|uid| uid != self.uid);
-        let leaves_group = set.gid.is_some_and(|gid| gid != self.gid && !cred.in_group(gid));
-        let changes = set.uid.is_some() || set.gid.is_some() || set.mode.is_some();
-        if gives_away || leaves_group || changes && !owner {
-            return Err(VfsError::Perm);
+        match perm::may_set_by_mode(cred, self.owner(), set)? {
+            true => self.permit(kind, cred, perm::WRITE),
+            false => Ok(()),
         }
-        let times = [set.atime, set.mtime];
-        if !owner && times != [None, None] {
-            // To set them to now it is enough to be allowed to write.
-            if times.iter().any(|t| matches!(t, Some(SetTime::At(_)))) {
-                return Err(VfsError::Perm);
-            }
-            self.permit(kind, cred, perm::WRITE)?;
-        }
-        Ok(())
     }
 
     fn set(&mut self, kind: Kind, cred: &Cred, set: &SetAttr) -> VfsResult<()> {
@@ -135,6 +123,24 @@ impl MemNode {
             inner.set(self.kind, cred, set)?;
         }
         Ok((before, self.attr_of(&inner)))
+    }
+
+    pub(super) fn do_may(&self, cred: &Cred, intent: Intent<'_>) -> VfsResult<()> {
+        let mut inner = self.lock();
+        match intent {
+            Intent::Read => inner.file().map(drop).and_then(|()| inner.permit_data(cred, false)),
+            Intent::Write => inner.file().map(drop).and_then(|()| inner.permit_data(cred, true)),
+            Intent::Set { set, open_write } => {
+                if set.size.is_some() {
+                    inner.file()?;
+                }
+                inner.may_set(self.kind, cred, set, open_write)
+            }
+            Intent::SetXattr if !self.has_xattrs() => Err(VfsError::NotSupported),
+            Intent::SetXattr => inner.permit(self.kind, cred, perm::WRITE_XATTR),
+            Intent::Link => Ok(()),
+            Intent::Add(kind) => inner.permit(self.kind, cred, perm::adding(kind)),
+        }
     }
 
     pub(super) fn do_access(&self, cred: &Cred, wanted: Access) -> Access {

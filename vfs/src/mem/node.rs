@@ -318,6 +318,10 @@ impl Node for MemNode {
         ready(Ok(self.do_access(cred, wanted)))
     }
 
+    fn may<'a>(&'a self, cred: &'a Cred, intent: Intent<'a>) -> BoxFuture<'a, VfsResult<()>> {
+        ready(self.do_may(cred, intent))
+    }
+
     fn lookup<'a>(
         &'a self,
         cred: &'a Cred,
