@@ -42,6 +42,7 @@ pub mod serve;
 pub mod shares;
 pub mod shutdown;
 pub mod smb;
+pub mod stuck;
 pub mod table;
 pub mod top;
 pub mod user;

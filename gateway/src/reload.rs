@@ -294,6 +294,7 @@ impl Running {
         self.shared.payload.set_limits(payload_limits(new));
         self.shared.payload.set_share(payload_share(new));
         self.shared.recvs.set_limits(recv_limits(new.connections));
+        self.stuck.watch(shares.folders());
         logs::set(&new.log);
         tokio::spawn(sweep(added));
     }

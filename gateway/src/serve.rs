@@ -47,6 +47,7 @@ use crate::descriptors::Descriptors;
 use crate::doors::{Doors, Served, Service};
 use crate::shares::ShareSet;
 use crate::shutdown::Connections;
+use crate::stuck::Stuck;
 use crate::users::Book;
 use crate::{greeting, interfaces, logs, networks, portmap, smb};
 
@@ -109,6 +110,7 @@ pub struct Running {
     pub(crate) mapper: portmap::Mapper,
     /// `nfs.portmap` as it was asked for; the settings say what was made of it.
     pub(crate) portmap_asked: Portmap,
+    pub(crate) stuck: Arc<Stuck>,
     pub(crate) run: Arc<Run>,
 }
 
@@ -305,6 +307,8 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
         prepared => prepared?,
     };
     let spaces = Arc::new(Spaces::default());
+    let stuck = Stuck::start();
+    stuck.watch(shares.folders());
     let source: SharedSource = Arc::new(Daemon {
         connections: shared.connections.clone(),
         admission: shared.admission.clone(),
@@ -317,6 +321,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
         store: run.store.clone(),
         served: doors.served().clone(),
         spaces: spaces.clone(),
+        stuck: stuck.clone(),
     });
     let ((orders, received), logins) = (Orders::new(), Arc::<Logins>::default());
     let actions = Actions::new(orders.clone(), logins.clone(), book.clone(), run.folder.clone());
@@ -353,6 +358,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
         _admin: admin_task,
         mapper,
         portmap_asked,
+        stuck,
         run,
     };
     running.note_addresses();

@@ -7,6 +7,7 @@
 //! whatever is served stays as it is.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ struct Opened {
     configured: config::Share,
     /// Device and inode of the folder.
     folder: Option<(u64, u64)>,
+    /// Its path without symbolic links, as it was opened.
+    path: Option<PathBuf>,
     share: Arc<Share>,
 }
 
@@ -79,15 +82,15 @@ impl ShareSet {
             }
             let kept = was.filter(|o| folder.as_ref().map_or(true, |now| *now == o.folder));
             let folder = folder.unwrap_or_else(|_| was.and_then(|o| o.folder));
-            let backend = match kept {
+            let (backend, path) = match kept {
                 Some(one) if one.configured == *s && one.share.rules == rules => {
                     return Ok(one.clone());
                 }
-                Some(one) => one.share.backend.clone(),
+                Some(one) => (one.share.backend.clone(), one.path.clone()),
                 None => backend(s, self.1.clone())?,
             };
             let share = Arc::new(share(s, rules, backend, &self.2));
-            Ok(Opened { configured: s.clone(), folder, share })
+            Ok(Opened { configured: s.clone(), folder, path, share })
         };
         let opened = settings.shares.iter().zip(rights).map(open).collect::<Result<_, String>>()?;
         Ok(Self(opened, self.1.clone(), self.2.clone()))
@@ -101,6 +104,12 @@ impl ShareSet {
             one.share.backend.set_strict(strict, smb);
         }
         self.0.iter().map(|o| o.share.clone()).collect()
+    }
+
+    /// Where their files are, by name.
+    pub(crate) fn folders(&self) -> Vec<(String, PathBuf)> {
+        let of = |o: &Opened| Some((o.configured.name.clone(), o.path.clone()?));
+        self.0.iter().filter_map(of).collect()
     }
 
     fn find(&self, name: &str) -> Option<&Opened> {
@@ -189,15 +198,22 @@ pub(crate) fn open_in_time<T: Send + 'static>(
 }
 
 /// Whether a share may be changed is asked at the door, so that it can become so or cease to be while it is served.
-fn backend(s: &config::Share, seal: Option<SealKey>) -> Result<Arc<dyn Backend>, String> {
+fn backend(
+    s: &config::Share,
+    seal: Option<SealKey>,
+) -> Result<(Arc<dyn Backend>, Option<PathBuf>), String> {
     Ok(match &s.source {
         Source::Memory => {
-            MemBackend::new(memory_volume_max()).map_err(|e| format!("share {}: {e}", s.name))?
+            let volume = MemBackend::new(memory_volume_max());
+            (volume.map_err(|e| format!("share {}: {e}", s.name))?, None)
         }
         Source::Folder(path) => {
             let callers_apart = doors::usable_at_start().is_ok();
             let config = LocalConfig { callers_apart, seal, ..LocalConfig::new(path.clone()) };
-            open_in_time(config, |backend| backend).map_err(|e| format!("share {}: {e}", s.name))?
+            let its = path.clone();
+            let found = open_in_time(config, |backend| (backend, std::fs::canonicalize(its).ok()));
+            let (backend, path) = found.map_err(|e| format!("share {}: {e}", s.name))?;
+            (backend, path)
         }
     })
 }

@@ -23,6 +23,7 @@ use crate::admission::Admission;
 use crate::attempts::Attempts;
 use crate::doors::{Served, Service};
 use crate::shutdown::Connections;
+use crate::stuck::Stuck;
 
 /// What a snapshot is made of.
 pub struct Daemon {
@@ -48,6 +49,8 @@ pub struct Daemon {
     pub served: Arc<Served>,
     /// What the file systems of the shares have left.
     pub spaces: Arc<Spaces>,
+    /// Whose storage gives no answer.
+    pub stuck: Arc<Stuck>,
 }
 
 impl Daemon {
@@ -182,7 +185,7 @@ impl Source for Daemon {
             ready: self.connections.is_serving(),
             store: self.store_trouble().map(StoreStatus::from),
             uptime_seconds: self.connections.uptime_seconds(),
-            shares: usage::shares(&self.namespace, &self.spaces, &sessions),
+            shares: usage::shares(&self.namespace, (&self.spaces, &self.stuck), &sessions),
             users: usage::users(&sessions),
             process: ProcessStatus::own(),
             reloads: reloads::seen(),

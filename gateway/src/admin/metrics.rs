@@ -170,6 +170,12 @@ pub static TABLE: &[Metric] = &[
         values: Values::Gauge(|s| spaces(s, |space| space.total_bytes)),
     },
     Metric {
+        name: "share_operations_stuck",
+        labels: &["share"],
+        help: "Operations that the share's storage has not answered for some seconds",
+        values: Values::Gauge(|s| keyed(s.shares.iter().map(|share| (&share.name, share.waiting)))),
+    },
+    Metric {
         name: "smb_tree_connects",
         labels: &["share"],
         help: "Tree connects by SMB",

@@ -204,6 +204,12 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
             lost.share, lost.count
         );
     }
+    for share in s.shares.iter().filter(|share| share.waiting > 0) {
+        text += &format!(
+            "share {}: its storage gives no answer, and {} operations wait for it; look at the log and the device\n",
+            share.name, share.waiting
+        );
+    }
     text += &shares(&s.shares, colour);
     text += &users(&s.users, colour);
     if !s.connections.is_empty() {

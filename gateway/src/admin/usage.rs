@@ -12,6 +12,8 @@ use smbd_core::session::{Kind, Session};
 use tokio::task::JoinSet;
 use vfs::namespace::{Namespace, Protocols, Share};
 
+use crate::stuck::Stuck;
+
 /// Between two looks at the space of the shares.
 const INTERVAL: Duration = Duration::from_secs(10);
 
@@ -37,6 +39,9 @@ pub struct ShareStatus {
     pub hidden: bool,
     /// Space of its file system; `None` where that does not say.
     pub space: Option<Space>,
+    /// Operations that its storage has not answered for some seconds.
+    #[serde(default)]
+    pub waiting: u64,
     /// Tree connects by SMB.
     pub trees: u64,
 }
@@ -97,7 +102,7 @@ impl Spaces {
 /// The shares by name.
 pub fn shares(
     namespace: &Namespace,
-    spaces: &Spaces,
+    (spaces, stuck): (&Spaces, &Stuck),
     sessions: &[Arc<Session>],
 ) -> Vec<ShareStatus> {
     let mut trees: HashMap<String, u64> = HashMap::new();
@@ -115,6 +120,7 @@ pub fn shares(
         read_only: share.read_only,
         hidden: share.rules.hidden,
         space: spaces.of(share),
+        waiting: stuck.waiting(&share.name),
         trees: trees.get(&share.name).copied().unwrap_or_default(),
     };
     let mut all: Vec<ShareStatus> = namespace.shares().iter().map(of).collect();

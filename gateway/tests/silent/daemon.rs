@@ -139,6 +139,28 @@ impl Daemon {
         }
     }
 
+    /// Shares whose storage gives no answer, as the status says.
+    async fn stuck(&self) -> Vec<String> {
+        let seen = snapshot(self.at("admin=")).await.unwrap();
+        seen.shares.into_iter().filter(|share| share.waiting > 0).map(|share| share.name).collect()
+    }
+
+    /// Waits until this share alone is told to be stuck, which is looked for every few seconds.
+    pub async fn names_as_stuck(&self, share: &str) {
+        while self.stuck().await != [share] {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let told = headgate(self.home(), &["status", "--state", "state"]).await;
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        assert!(told.contains(&format!("share {share}: its storage gives no answer")), "{told}");
+    }
+
+    pub async fn names_none_as_stuck(&self) {
+        while !self.stuck().await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// What an administrator looks at: the admin address, and the control socket.
     pub async fn look(&self) {
         let admin = self.at("admin=");

@@ -44,6 +44,9 @@ async fn a_file_system_that_falls_silent_keeps_nobody_else_waiting() {
         within("others are served", ok.make_and_use(&format!("f{n}"))).await;
     }
     within("the administrator is served", daemon.look()).await;
+    within("the silent share is named", daemon.names_as_stuck("silent")).await;
+    fuse.fall(Silence::None);
+    within("it is told that it answers", daemon.names_none_as_stuck()).await;
 }
 
 /// Whatever clients ask of a silent share, and by whichever protocol, all of it goes on when it answers again, and others go on

@@ -1,0 +1,192 @@
+//! Storage that gives no answer, as the kernel shows it: whose share that is, and how many operations wait.
+//!
+//! *Operation.* A thread looks every [`INTERVAL`] at all threads of this process. One that has not run since the last look, and
+//! is in the same system call on a descriptor of a share's folder or of something below it, waits for storage: a disk that fails,
+//! a file system that is frozen, a server that is gone. Operations do nothing for this and pay nothing, and no file system is
+//! asked. The first look that finds one says so in the log, and the first that finds none again.
+//!
+//! *Errors.* A kernel that does not show the calls of threads (`/proc/self/task/TID/syscall`) leaves everything unknown. Calls that
+//! name their file by a path of `/proc` are not seen: opening a file again, and some reads of attributes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+/// Between two looks. An operation is told of after one to two of them.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// What waits, by share.
+#[derive(Debug, Default)]
+pub struct Stuck {
+    shares: Mutex<Vec<(String, PathBuf)>>,
+    waiting: Mutex<BTreeMap<String, u64>>,
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whole at every step.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stuck {
+    /// Looks from now on, as long as anybody holds it.
+    pub(crate) fn start() -> Arc<Self> {
+        let stuck = Arc::new(Self::default());
+        let its = Arc::downgrade(&stuck);
+        if let Err(error) = thread::Builder::new().name("stuck".into()).spawn(move || look(&its)) {
+            tracing::warn!(%error, "no thread to look for storage that gives no answer");
+        }
+        stuck
+    }
+
+    /// These shares, by name and folder.
+    pub(crate) fn watch(&self, shares: Vec<(String, PathBuf)>) {
+        *lock(&self.shares) = shares;
+    }
+
+    /// Operations that the storage of this share has not answered for some seconds.
+    pub fn waiting(&self, share: &str) -> u64 {
+        lock(&self.waiting).get(share).copied().unwrap_or_default()
+    }
+
+    /// Notes at which paths threads wait, and says what is different.
+    fn note(&self, paths: &[PathBuf]) {
+        let mut waiting = BTreeMap::new();
+        for (share, folder) in lock(&self.shares).iter() {
+            let count = paths.iter().filter(|path| path.starts_with(folder)).count();
+            if count > 0 {
+                waiting.insert(share.clone(), count as u64);
+            }
+        }
+        let before = std::mem::replace(&mut *lock(&self.waiting), waiting.clone());
+        for (share, operations) in waiting.iter().filter(|(share, _)| !before.contains_key(*share))
+        {
+            tracing::warn!(
+                share,
+                operations,
+                "the storage of this share gives no answer: operations wait for it for more than {} s",
+                INTERVAL.as_secs()
+            );
+        }
+        for share in before.keys().filter(|share| !waiting.contains_key(*share)) {
+            tracing::info!(share, "the storage of this share answers again");
+        }
+    }
+}
+
+fn look(stuck: &Weak<Stuck>) {
+    let mut last = HashMap::new();
+    loop {
+        thread::sleep(INTERVAL);
+        let Some(stuck) = stuck.upgrade() else { return };
+        stuck.note(&waits(&mut last));
+    }
+}
+
+/// What a thread was seen in.
+#[derive(PartialEq, Eq)]
+struct Call {
+    /// Its number, its arguments, where it was made.
+    what: String,
+    /// How long the thread has run until then, and how often.
+    run: String,
+}
+
+/// The paths of those descriptors in which threads of this process wait since `last`, which becomes what is seen now.
+fn waits(last: &mut HashMap<String, Call>) -> Vec<PathBuf> {
+    let Ok(threads) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let (mut now, mut paths) = (HashMap::new(), Vec::new());
+    for thread in threads.flatten() {
+        // A thread may end at any time.
+        let of = |file: &str| fs::read_to_string(thread.path().join(file)).ok();
+        let (Some(what), Some(run)) = (of("syscall"), of("schedstat")) else { continue };
+        let Some(descriptor) = descriptor(&what) else { continue };
+        let (name, call) = (thread.file_name().to_string_lossy().into_owned(), Call { what, run });
+        if last.get(&name) == Some(&call)
+            && let Ok(path) = fs::read_link(Path::new("/proc/self/fd").join(descriptor.to_string()))
+        {
+            paths.push(path);
+        }
+        now.insert(name, call);
+    }
+    *last = now;
+    paths
+}
+
+/// The first argument of a system call, where it can be a descriptor: `NUMBER ARGUMENT... SP PC`, or `running` (proc(5)).
+fn descriptor(call: &str) -> Option<u32> {
+    // A thread that waits outside of any call has no arguments: `-1 SP PC`.
+    let fields: Vec<&str> = call.split_whitespace().collect();
+    let [_, first, _, _, _, _, _, _, _] = fields[..] else { return None };
+    let number = u64::from_str_radix(first.strip_prefix("0x")?, 16).ok()?;
+    u32::try_from(number).ok().filter(|fd| i32::try_from(*fd).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::time::Instant;
+
+    use super::*;
+
+    fn until(mut is_so: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(60));
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_thread_that_waits_in_a_share_is_seen_and_its_share_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (share, pipe) = (dir.path().join("share"), dir.path().join("share/pipe"));
+        fs::create_dir(&share).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        // Storage that gives no answer: a pipe to which nobody writes.
+        let mut both = File::options().read(true).write(true).open(&pipe).unwrap();
+        let mut read = both.try_clone().unwrap();
+        let waits_there = thread::spawn(move || read.read_exact(&mut [0; 1]));
+        let stuck = Stuck::default();
+        stuck.watch(vec![("other".into(), dir.path().join("other")), ("hung".into(), share)]);
+        let mut last = HashMap::new();
+        if fs::read_to_string("/proc/thread-self/syscall").is_err() {
+            println!("skipped: this kernel does not show the calls of threads");
+            return;
+        }
+        until(|| {
+            stuck.note(&waits(&mut last));
+            stuck.waiting("hung") == 1
+        });
+        assert_eq!(stuck.waiting("other"), 0);
+        both.write_all(b"x").unwrap();
+        waits_there.join().unwrap().unwrap();
+        stuck.note(&waits(&mut last));
+        assert_eq!(stuck.waiting("hung"), 0);
+    }
+
+    #[test]
+    fn calls_without_a_descriptor_are_left_out() {
+        assert_eq!(descriptor("0 0x7 0x7f26d4539000 0x20000 0x0 0x0 0x0 0x7fff 0x7f26\n"), Some(7));
+        for call in [
+            "running\n",
+            "202 0x7f26d4539000 0x80 0x0 0x0 0x0 0x0 0x7fff 0x7f26\n",
+            "-1 0x7fff 0x7f26\n",
+            "",
+        ] {
+            assert_eq!(descriptor(call), None, "{call}");
+        }
+        // AT_FDCWD
+        assert_eq!(descriptor("257 0xffffff9c 0x7ffd 0x0 0x0 0x0 0x0 0x7fff 0x7f26\n"), None);
+    }
+}
