@@ -7,7 +7,9 @@ use std::str::FromStr;
 use crate::access::{Access, Who};
 use crate::client::{Client, Whom};
 use crate::export::Export;
-use crate::keys::{self, ACCESS, CLIENT, FORCE, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TOP, USER};
+use crate::keys::{
+    self, ACCESS, CLIENT, FORCE, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TLS, TOP, USER,
+};
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
 use crate::rights::{self, Force, List, Masks, Mode};
@@ -17,6 +19,7 @@ use crate::settings::{
     User, share_name, user_name,
 };
 use crate::suggest::nearest;
+use crate::tls::{DraftTls, ShareTls};
 use crate::tree::{Node, Value};
 use crate::units::{Port, Size, Span, Spin};
 
@@ -46,6 +49,8 @@ pub(crate) struct DraftShare {
     pub(crate) source_at: Origin,
     /// Where `export` is said, if it is.
     pub(crate) export_at: Option<Origin>,
+    /// Where `tls` is said, if it is.
+    pub(crate) tls_at: Option<Origin>,
     /// Whom `access` names.
     pub(crate) people: Vec<Set<Who>>,
 }
@@ -74,6 +79,7 @@ pub(crate) struct Draft {
     pub(crate) signing: Option<Set<Signing>>,
     pub(crate) encryption: Option<Set<Encryption>>,
     pub(crate) rdma_transforms: Option<Set<RdmaTransforms>>,
+    pub(crate) tls: DraftTls,
     pub(crate) state: Option<Set<PathBuf>>,
     pub(crate) lease: Option<Set<Span>>,
     pub(crate) grace: Option<Set<Span>>,
@@ -369,6 +375,12 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.encryption = smb.parse("encryption", report);
         draft.rdma_transforms = smb.parse("rdma_transforms", report);
     }
+    if let Some(node) = top.get("tls")
+        && let Some(tls) = Group::read(node, "`tls`", &TLS, report)
+    {
+        let mut path = |key| map(tls.parse(key, report), |p: Absolute| p.0);
+        draft.tls = DraftTls { certificate: path("certificate"), key: path("key"), ca: path("ca") };
+    }
     draft
 }
 
@@ -455,6 +467,8 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         group.parse::<NfsLocks>("nfs_locks", report).map_or(NfsLocks::default(), |l| l.value);
     let durability =
         group.parse::<Durability>("durability", report).map_or(Durability::default(), |d| d.value);
+    let tls = group.parse::<ShareTls>("tls", report);
+    let tls_at = tls.as_ref().map(|t| t.origin);
     let export = group.parse::<Export>("export", report);
     let export_at = export.as_ref().map(|e| e.origin);
     let clients = group.get("clients").map(|n| clients(n, report));
@@ -491,6 +505,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             masks,
             list,
             encrypt,
+            tls: tls.map_or(ShareTls::default(), |t| t.value),
             guest,
             continuous_availability,
             comment,
@@ -498,6 +513,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         name_at: name.origin,
         source_at,
         export_at,
+        tls_at,
         people,
     })
 }

@@ -144,6 +144,7 @@ pub(crate) const TOP: Group = Group {
         key("log", "group", "", "What is logged. See [log](#log)."),
         key("nfs", "group", "", "How NFS is served. See [nfs](#nfs)."),
         key("smb", "group", "", "How SMB is served. See [smb](#smb)."),
+        key("tls", "group", "", "TLS for NFS over TCP. See [tls](#tls)."),
     ],
 };
 
@@ -240,7 +241,15 @@ pub(crate) const SHARE: Group = Group {
             "encrypt",
             "`true` or `false`",
             "false",
-            "SMB: clients must encrypt, and data of this share never travels in clear. NFS has no such protection here.",
+            "SMB: clients must encrypt, and data of this share never travels in clear. For NFS see `tls`.",
+        ),
+        key(
+            "tls",
+            "`offered`, `required` or `mutual`",
+            "offered",
+            "NFS: how clients must be protected. `offered`: as they like; `required`: by TLS; `mutual`: by TLS with a certificate \
+             that `tls.ca` has signed. RDMA has no TLS. Needs the group \
+             [tls](#tls).",
         ),
         key(
             "guest",
@@ -296,6 +305,33 @@ pub(crate) const CLIENT: Group = Group {
             "NFS: the user as which squashed calls are made.",
         ),
         key("anongid", "number of a group", "65534", "NFS: its group."),
+    ],
+};
+
+pub(crate) const TLS: Group = Group {
+    name: "tls",
+    is_list: false,
+    about: "TLS 1.3 for NFS over TCP (RFC 9289), for clients that ask for it by `xprtsec=tls` or `xprtsec=mtls`. The files are read \
+            at the start and at each reload. See [security](security.md#tls).",
+    keys: &[
+        key(
+            "certificate",
+            "absolute path",
+            "",
+            "The certificate of this gateway in PEM, with the intermediate ones behind it. It names what clients type as server.",
+        ),
+        key(
+            "key",
+            "absolute path",
+            "",
+            "Its private key in PEM, readable by the gateway's user alone.",
+        ),
+        key(
+            "ca",
+            "absolute path",
+            "",
+            "Authorities in PEM that sign certificates of clients. Not said: clients are asked for none, and `mutual` cannot be had.",
+        ),
     ],
 };
 
@@ -518,8 +554,8 @@ pub(crate) const LOG: Group = Group {
 };
 
 /// All of them, the top first.
-pub const GROUPS: [Group; 11] =
-    [TOP, SHARE, CLIENT, ACCESS, FORCE, MASKS, USER, NFS, SMB, LIMITS, LOG];
+pub const GROUPS: [Group; 12] =
+    [TOP, SHARE, CLIENT, ACCESS, FORCE, MASKS, USER, NFS, SMB, TLS, LIMITS, LOG];
 
 /// The page of the documentation, as Markdown.
 pub fn reference() -> String {

@@ -25,6 +25,7 @@ mod settings;
 mod suggest;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod tree;
 mod units;
 mod words;
@@ -43,4 +44,5 @@ pub use settings::{
     PrivilegedPorts, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings, Share, Signing, Smb,
     Source, Squash, User, user_name,
 };
+pub use tls::{ShareTls, Tls};
 pub use units::{Port, Size, Span, Spin};

@@ -40,6 +40,8 @@ pub struct Options {
     pub smb_signing: Option<Signing>,
     /// `--smb-encryption`
     pub smb_encryption: Option<Encryption>,
+    /// `--tls-cert`, `--tls-key`, `--tls-ca`
+    pub tls: [Option<PathBuf>; 3],
     /// `--state`
     pub state: Option<PathBuf>,
     /// `--lease`
@@ -115,6 +117,7 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         Some(("squash", how)) => share.squash = how.parse()?,
         Some(("protocols", which)) => share.protocols = which.parse()?,
         Some(("durability", how)) => share.durability = how.parse()?,
+        Some(("tls", how)) => share.tls = how.parse()?,
         Some(("clients", whom)) => {
             share.clients.get_or_insert_default().push(whom.parse()?);
             return Ok(true);
@@ -130,8 +133,8 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         _ => {
             return Err(format!(
                 "a share has no option `{part}`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
-                 `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, and for SMB `encrypt`, `guest` and `ca` (a folder \
-                 with a comma in its name needs the configuration file)"
+                 `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, `tls=offered|required|mutual`, and for SMB `encrypt`, \
+                 `guest` and `ca` (a folder with a comma in its name needs the configuration file)"
             ));
         }
     }
@@ -276,8 +279,8 @@ mod tests {
             (
                 "data=/srv,rw",
                 "a share has no option `rw`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
-                 `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, and for SMB `encrypt`, `guest` and `ca` (a folder \
-                 with a comma in its name needs the configuration file)",
+                 `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, `tls=offered|required|mutual`, and for SMB `encrypt`, \
+                 `guest` and `ca` (a folder with a comma in its name needs the configuration file)",
             ),
             (
                 "data=/srv,squash=me",

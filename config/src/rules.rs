@@ -191,6 +191,7 @@ fn lay_over(draft: &mut Draft, options: Options) {
             name_at: at,
             source_at: at,
             export_at: None,
+            tls_at: None,
             people: Vec::new(),
         });
     }
@@ -209,6 +210,8 @@ fn lay_over(draft: &mut Draft, options: Options) {
     over(&mut draft.smb_direct_port, options.smb_direct_port, "--smb-direct-port");
     over(&mut draft.signing, options.smb_signing, "--smb-signing");
     over(&mut draft.encryption, options.smb_encryption, "--smb-encryption");
+    let [certificate, key, ca] = options.tls.map(|file| file.map(|p| from_here(&p)));
+    draft.tls.lay_over([(certificate, "--tls-cert"), (key, "--tls-key"), (ca, "--tls-ca")]);
     over(&mut draft.state, options.state.map(|p| from_here(&p)), "--state");
     over(&mut draft.lease, options.lease, "--lease");
     over(&mut draft.grace, options.grace, "--grace");
@@ -637,6 +640,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
             "the usual ports are 2049 and 20049",
         );
     }
+    let tls = crate::tls::check(&draft, report);
     let connections = check_connections(draft.connections.clone(), report);
     let memory = settled(draft.memory.clone(), Size(default.memory));
     if memory.value.0 < MEMORY_MIN {
@@ -669,6 +673,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         nfs_port,
         nfs_rdma_port: rdma_port.value.0,
         smb,
+        tls,
         users: draft.users.into_iter().map(|u| u.user).collect(),
         state: state.value,
         lease,

@@ -13,6 +13,7 @@ use crate::export::Export;
 use crate::fault::Fault;
 use crate::log::{LogFilter, LogFormat};
 use crate::rights::{Force, List, Masks};
+use crate::tls::{ShareTls, Tls};
 use crate::words::words;
 
 /// Everything `serve` needs to know. Made by [`crate::load`], or by hand in tests and in `demo`.
@@ -35,6 +36,8 @@ pub struct Settings {
     pub nfs_rdma_port: u16,
     /// SMB.
     pub smb: Smb,
+    /// TLS for NFS over TCP; `None`: there is none.
+    pub tls: Option<Tls>,
     /// SMB users that the configuration names, beside those of the database in the state folder.
     pub users: Vec<User>,
     /// Where what must survive a restart is kept.
@@ -89,6 +92,7 @@ impl Default for Settings {
             nfs_port: 2049,
             nfs_rdma_port: 20049,
             smb: Smb::default(),
+            tls: None,
             users: Vec::new(),
             state: PathBuf::from("/var/lib/headgate"),
             lease: Duration::from_secs(15),
@@ -161,6 +165,8 @@ pub struct Share {
     pub list: List,
     /// SMB: data never travels in clear.
     pub encrypt: bool,
+    /// NFS: how clients must be protected.
+    pub tls: ShareTls,
     /// SMB: whoever has no account may come, as the anonymous user.
     pub guest: bool,
     /// SMB: handles are to survive a restart of the gateway; today they survive a lost connection only.
@@ -189,6 +195,7 @@ impl Share {
             masks: Masks::default(),
             list: List::default(),
             encrypt: false,
+            tls: ShareTls::default(),
             guest: false,
             continuous_availability: false,
             comment: String::new(),

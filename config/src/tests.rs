@@ -11,7 +11,7 @@ use crate::rules::settle;
 use crate::{
     Access, Client, Durability, Encryption, Faults, Force, Identity, Known, Limits, List, Masks,
     Mode, NfsLocks, OnHost, Options, Portmap, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings,
-    Share, ShareOption, Signing, Smb, Source, Squash, User, Who,
+    Share, ShareOption, ShareTls, Signing, Smb, Source, Squash, Tls, User, Who,
 };
 
 fn id(name: &str) -> u32 {
@@ -109,6 +109,7 @@ shares:
   - name: scratch
     memory: true
     export: /srv/nfs/scratch
+    tls: mutual
     squash: all
     clients: [192.0.2.7, {from: 192.0.2.0/24, read_only: true, squash: root, anonuid: 7, anongid: 8},
       '*.lab', {from: '@hosts', protocols: smb}]
@@ -134,6 +135,7 @@ smb:
   signing: offered
   encryption: required
   rdma_transforms: off
+tls: {certificate: /etc/gw/tls.crt, key: /etc/gw/tls.key, ca: /etc/gw/ca.crt}
 users:
   - {name: alice, password_file: /etc/passwd, uid: 1000, gid: 100, groups: [7, 8]}
   - name: bob
@@ -170,12 +172,14 @@ fn everything_that_can_be_said() {
                         deny: vec![Who::User("9".into()), Who::Everyone],
                     }),
                     encrypt: true,
+                    tls: ShareTls::Offered,
                     guest: true,
                     continuous_availability: true,
                     comment: "What we have".into(),
                 },
                 Share {
                     export: Some("/srv/nfs/scratch".parse().unwrap()),
+                    tls: ShareTls::Mutual,
                     squash: Squash::All,
                     clients: Some(vec![
                         "192.0.2.7/32".parse().unwrap(),
@@ -222,6 +226,11 @@ fn everything_that_can_be_said() {
                 },
                 User { name: "bob".into(), password_file: None, identity: Identity::default() },
             ],
+            tls: Some(Tls {
+                certificate: "/etc/gw/tls.crt".into(),
+                key: "/etc/gw/tls.key".into(),
+                ca: Some("/etc/gw/ca.crt".into()),
+            }),
             state: "/var/lib/gw".into(),
             lease: Duration::from_secs(30),
             grace: Duration::from_secs(45),

@@ -36,6 +36,7 @@ use crate::admission::{Admission, Place};
 use crate::attempts::Attempts;
 use crate::client_names::{Lookup, Why};
 use crate::shutdown::Connections;
+use crate::tls::Tls;
 use crate::{local_user, networks};
 
 /// Pause after the system refused a connection for want of descriptors or memory.
@@ -59,6 +60,8 @@ pub struct Shared {
     pub meters: Arc<Meters>,
     /// Who they are by name.
     pub(crate) lookup: Arc<Lookup>,
+    /// What clients of NFS over TCP get that ask for TLS.
+    pub tls: Arc<Tls>,
 }
 
 /// What a port speaks.
@@ -343,6 +346,12 @@ impl Shared {
         place: &Place,
     ) -> Info {
         let mut info = Info::new(peer, local, transport, place.payload().clone());
+        if transport == Transport::Tcp
+            && matches!(front, Front::Nfs(_))
+            && let Some(server) = self.tls.server()
+        {
+            info.tls.offer(server);
+        }
         let (protocol, transport) = (front.protocol().name(), transport_name(transport));
         info.meter = self.meters.of(meter::Way { protocol, transport });
         info

@@ -138,8 +138,8 @@ struct Configuration {
     #[arg(long, value_name = "FILE", env = "HEADGATE_CONFIG")]
     config: Option<PathBuf>,
     /// Serve DIR as /NAME; `mem:` for DIR is a volume in memory. Repeatable. Options: ro, protocols=nfs|smb|both,
-    /// squash=root|all|none, clients=CLIENT[,CLIENT...] (ranges, hosts, patterns, @netgroups), durability=strict|relaxed; for SMB:
-    /// encrypt, guest, ca (continuously available: persistent handles survive a restart)
+    /// squash=root|all|none, clients=CLIENT[,CLIENT...] (ranges, hosts, patterns, @netgroups), durability=strict|relaxed,
+    /// tls=offered|required|mutual; for SMB: encrypt, guest, ca (continuously available: persistent handles survive a restart)
     #[arg(long = "share", value_name = "NAME=DIR[,OPTION...]")]
     shares: Vec<ShareOption>,
     /// Listen on this address only. Repeatable; default: all addresses
@@ -173,6 +173,15 @@ struct Configuration {
     /// Are SMB messages encrypted: off, offered or required; default: offered
     #[arg(long, value_name = "HOW")]
     smb_encryption: Option<Encryption>,
+    /// The certificate of this gateway in PEM, for NFS by TCP with `xprtsec=tls`
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key in PEM
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Authorities in PEM that sign certificates of clients, for `xprtsec=mtls`
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
     /// What must survive a restart is kept here; default: /var/lib/headgate
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -243,6 +252,7 @@ impl Configuration {
             smb_direct_port: self.smb_direct_port,
             smb_signing: self.smb_signing,
             smb_encryption: self.smb_encryption,
+            tls: [self.tls_cert, self.tls_key, self.tls_ca],
             state: self.state,
             lease: self.lease,
             grace: self.grace,

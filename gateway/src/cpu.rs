@@ -17,7 +17,8 @@ pub fn of(pid: u32) -> Option<Duration> {
         fine += Duration::from_nanos(ns);
         let children = read("children");
         // One may have ended meanwhile; then its time is with those of its parent.
-        sum += children.split_whitespace().filter_map(|pid| of(pid.parse().ok()?)).sum();
+        sum +=
+            children.split_whitespace().filter_map(|pid| of(pid.parse().ok()?)).sum::<Duration>();
     }
     let tick = Duration::from_millis(20);
     sum += if fine + tick >= ticks { fine } else { ticks };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use config::Settings;
+use config::{Settings, ShareTls};
 
 /// The ports that clients take by themselves.
 const NFS_PORT: u16 = 2049;
@@ -20,8 +20,15 @@ pub(crate) fn lines(settings: &Settings, host: &str, with_smb: bool) -> String {
                 NFS_PORT => String::new(),
                 port => format!(",port={port}"),
             };
-            let _ =
-                writeln!(text, "    Linux    mount -t nfs -o vers=4.2{port} {host}:/{name} /mnt");
+            let tls = match share.tls {
+                ShareTls::Offered => "",
+                ShareTls::Required => ",xprtsec=tls",
+                ShareTls::Mutual => ",xprtsec=mtls",
+            };
+            let _ = writeln!(
+                text,
+                "    Linux    mount -t nfs -o vers=4.2{port}{tls} {host}:/{name} /mnt"
+            );
         }
         if share.protocols.smb() && with_smb {
             let port = match settings.smb.port {

@@ -44,6 +44,7 @@ pub mod shutdown;
 pub mod smb;
 pub mod stuck;
 pub mod table;
+pub mod tls;
 pub mod top;
 pub mod user;
 pub mod users;

@@ -25,6 +25,7 @@ use crate::descriptors::Descriptors;
 use crate::doors::Service;
 use crate::serve::{Running, payload_limits, payload_share, recv_limits, sweep};
 use crate::shares::ShareSet;
+use crate::tls::Certificate;
 use crate::users::{Book, Next};
 use crate::{logs, smb};
 
@@ -150,6 +151,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         names,
         on_host: _,
         smb,
+        tls,
         users: _,
         state,
         recall,
@@ -195,6 +197,11 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
     value("smb.signing", &old.smb.signing, &smb.signing);
     value("smb.encryption", &old.smb.encryption, &smb.encryption);
     value("smb.rdma_transforms", &old.smb.rdma_transforms, &smb.rdma_transforms);
+    let files = |tls: &Option<config::Tls>| match tls {
+        Some(tls) => tls.certificate.display().to_string(),
+        None => "off".to_owned(),
+    };
+    value("tls", &files(&old.tls), &files(tls));
     let mut fixed = Vec::new();
     let mut fix = |key, now: String, asked: String| {
         if now != asked {
@@ -245,7 +252,7 @@ impl Running {
 
     /// Goes over to settings of which all that can be asked of files has been.
     pub(crate) async fn take(&mut self, sound: Sound) -> Result<Changes, Refusal> {
-        let Sound { settings: new, shares, users, values } = sound;
+        let Sound { settings: new, shares, users, tls, values } = sound;
         let with_smb = smb::is_wanted(&new, !users.is_empty());
         let listening = self.doors.list();
         let step = self.doors.prepare(&new, with_smb).await.map_err(Refusal::Failed)?;
@@ -264,6 +271,7 @@ impl Running {
             ..Changes::default()
         };
         self.put_in_force(&new, &shares, users);
+        self.shared.tls.set(tls);
         let moved = self.doors.commit(&new, with_smb, step, &listening).await;
         let shown = |list: Vec<(Service, std::net::SocketAddr)>| {
             list.into_iter().map(|(service, at)| format!("{}={at}", service.short())).collect()
@@ -332,6 +340,7 @@ pub(crate) struct Sound {
     settings: Settings,
     shares: ShareSet,
     users: Next,
+    tls: Option<Certificate>,
     /// Other keys: what they were and what they are.
     values: Vec<String>,
 }
@@ -350,7 +359,8 @@ impl Reader {
         let read = move || {
             let users = self.book.next(&new.users)?;
             let shares = self.shares.next(&new, &|name| users.known(name))?;
-            Ok(Sound { settings: new, shares, users, values })
+            let tls = new.tls.as_ref().map(Certificate::load).transpose()?;
+            Ok(Sound { settings: new, shares, users, tls, values })
         };
         let done = tokio::task::spawn_blocking(read).await;
         done.unwrap_or_else(|e| Err(e.to_string())).map_err(Refusal::Failed)

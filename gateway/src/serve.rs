@@ -48,6 +48,7 @@ use crate::doors::{Doors, Served, Service};
 use crate::shares::ShareSet;
 use crate::shutdown::Connections;
 use crate::stuck::Stuck;
+use crate::tls::Certificate;
 use crate::users::Book;
 use crate::{greeting, interfaces, logs, networks, portmap, smb};
 
@@ -294,7 +295,9 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
         attempts: Arc::default(),
         meters: Arc::default(),
         lookup: lookup.clone(),
+        tls: Arc::default(),
     });
+    shared.tls.set(settings.tls.as_ref().map(Certificate::load).transpose()?);
     let fronts = (Front::Nfs(nfs.clone()), Front::Smb(smb.clone()));
     let mut doors = Doors::new(shared.clone(), fronts.0, fronts.1, settings.rdma_spin);
     let with_smb = smb::is_wanted(&settings, !book.is_empty());
@@ -315,6 +318,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
         payload: shared.payload.clone(),
         meters: shared.meters.clone(),
         attempts: shared.attempts.clone(),
+        tls: shared.tls.clone(),
         namespace: namespace.clone(),
         nfs: nfs.clone(),
         smb: smb.clone(),

@@ -18,7 +18,8 @@ use vfs::client_names::{ClientNames, HostName, NameKind};
 use vfs::local::{LocalBackend, LocalConfig, SealKey};
 use vfs::mem::MemBackend;
 use vfs::namespace::{
-    ANONYMOUS, Cidr, ClientRule, Enforce, Masks, Protocols, Rules, Share, Shares, Squash, Whom,
+    ANONYMOUS, Cidr, ClientRule, Enforce, Masks, Protection, Protocols, Rules, Share, Shares,
+    Squash, Whom,
 };
 
 use crate::people::{self, Accounts, Rights};
@@ -250,6 +251,11 @@ fn rules(s: &config::Share, rights: Rights) -> Rules {
         masks: Masks { file: bits(s.masks.file), folder: bits(s.masks.folder) },
         only_visible: s.list == config::List::Visible,
         homes: s.homes,
+        tls: match s.tls {
+            config::ShareTls::Offered => Protection::None,
+            config::ShareTls::Required => Protection::Tls,
+            config::ShareTls::Mutual => Protection::Mutual,
+        },
         ..Rules::default()
     }
 }

@@ -12,6 +12,10 @@ pub const AUTH_BODY_MAX: usize = 400;
 pub const AUTH_NONE: u32 = 0;
 /// AUTH_SYS (RFC 5531 appendix A).
 pub const AUTH_SYS: u32 = 1;
+/// AUTH_TLS (RFC 9289 section 4.1): a client proposes TLS by a call of NULL.
+pub const AUTH_TLS: u32 = 7;
+/// What a server that agrees puts into the verifier of its answer, of flavor AUTH_NONE.
+pub const STARTTLS: &[u8] = b"STARTTLS";
 /// Longest machine name, in bytes (RFC 5531 appendix A).
 pub const MACHINE_NAME_MAX: usize = 255;
 /// Most supplementary groups (RFC 5531 appendix A).

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rdma_transport::channel::{Handle, Info};
 use rdma_transport::refused::{self, Refused};
 use vfs::backend::ReadInto;
-use vfs::namespace::{By, ClientRule, Entered, Granted, Namespace, Refusal, Share};
+use vfs::namespace::{By, ClientRule, Entered, Granted, Namespace, Protection, Refusal, Share};
 use vfs::{Cred, NodeRef};
 
 use crate::clients::Neighbours;
@@ -122,7 +122,7 @@ impl Core {
         self.enter_unless(conn, call, share, |_, _| false)
     }
 
-    /// As [`Core::enter`], for what clients do by AUTH_SYS whatever the flavor of their mount: MOUNT itself, and locks of version 3
+    /// As [`Core::enter`], for what clients do by AUTH_SYS and in clear whatever their mount says: MOUNT itself, and locks of version 3
     /// (RFC 2623 section 2.5 has the same of MOUNT; lock managers of clients have no tickets).
     pub fn enter_by_any(
         &self,
@@ -149,7 +149,7 @@ impl Core {
         node: &NodeRef,
     ) -> Result<Entered, Refusal> {
         self.enter_unless(conn, call, share, |share, why| {
-            !why.is_of_client() && share.backend.root().id() == node.id()
+            !why.is_of_client() && !why.is_of_protection() && share.backend.root().id() == node.id()
         })
     }
 
@@ -180,11 +180,12 @@ impl Core {
         share: &Share,
     ) -> Result<Granted, Refusal> {
         let granted = self.judge_by_any(conn, call, share)?;
+        share.check_protection(conn.protection())?;
         let is_enough = share.rules.sec.has(call.flavor.of_share());
         is_enough.then_some(granted).ok_or(Refusal::Flavor)
     }
 
-    /// As [`Core::judge`], whatever the flavor.
+    /// As [`Core::judge`], whatever the flavor and what protects the connection.
     fn judge_by_any(
         &self,
         conn: &Conn,
@@ -331,6 +332,15 @@ impl Conn {
         if self.is_datagram { refused::count(one.rule) } else { refused::note(one) }
     }
 
+    /// What protects its calls.
+    pub(crate) fn protection(&self) -> Protection {
+        match self.info.tls.peer() {
+            None => Protection::None,
+            Some(peer) if peer.name.is_none() => Protection::Tls,
+            Some(_) => Protection::Mutual,
+        }
+    }
+
     /// The peer's address.
     pub(crate) fn peer_ip(&self) -> IpAddr {
         self.info.peer.ip()
@@ -411,6 +421,6 @@ pub enum Outcome {
     NoProcedure,
     /// No answer.
     Drop,
-    /// The share wants a flavor that protects more: AUTH_TOOWEAK.
+    /// The call came by a way, or with a flavor, that protects less than the share wants: AUTH_TOOWEAK (RFC 5531 section 9).
     TooWeak,
 }

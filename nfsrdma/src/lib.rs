@@ -17,6 +17,7 @@ pub mod rpc;
 pub mod server;
 pub mod source_port;
 pub mod status;
+mod tls;
 pub mod v3;
 pub mod v4;
 pub mod violation;

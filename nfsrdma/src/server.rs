@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use iobuf::Buf;
 use nfs_proto::oncrpc::{
-    AcceptStat, AuthStat, CallError, CallHead, RPC_VERSION, ReplyBody, ReplyHead,
+    AUTH_TLS, AcceptStat, AuthStat, CallError, CallHead, RPC_VERSION, ReplyBody, ReplyHead,
 };
 use rdma_transport::channel::{BoxFuture, Handle, Info, Pulled, Reply, Service};
 use rdma_transport::refused::Refused;
@@ -31,7 +31,7 @@ use crate::rpc::gss::Admitted;
 use crate::rpc::{Flavor, decode_call, decode_cred, program};
 use crate::v4::Nfs4;
 use crate::violation::Violation;
-use crate::{nsm, portmap, source_port, v3, v4};
+use crate::{nsm, portmap, source_port, tls, v3, v4};
 use nfs_proto::nfs3::Nfsstat3;
 use nfs_proto::nfs4;
 use nfs_proto::rpcsec_gss::RPCSEC_GSS;
@@ -59,7 +59,7 @@ pub enum Offer {
 }
 
 impl Offer {
-    fn has(self, program: u32) -> bool {
+    pub(crate) fn has(self, program: u32) -> bool {
         match self {
             Self::All => true,
             Self::Datagrams => ![program::NFS, program::NFSACL].contains(&program),
@@ -171,6 +171,9 @@ impl Server {
             Ok(head) => head,
             Err(e) => return not_a_call(conn, e, out),
         };
+        if head.cred.flavor == AUTH_TLS {
+            return Some(tls::answer(conn, &head, offer));
+        }
         if head.cred.flavor == RPCSEC_GSS && self.core.gss.is_served() {
             return self.serve_gss(conn, offer, body, pulled).await;
         }
@@ -394,14 +397,14 @@ fn not_a_call(conn: &Conn, e: CallError, mut out: Writer) -> Option<Reply> {
 }
 
 /// A reply that says why the call was not done.
-fn refusal(xid: u32, stat: AcceptStat) -> Reply {
+pub(crate) fn refusal(xid: u32, stat: AcceptStat) -> Reply {
     let mut out = Writer::new();
     ReplyHead::accepted(xid, stat).emit(out.head());
     out.into_reply()
 }
 
 /// The whole reply to a call whose credential is refused.
-fn auth_error(out: &mut Writer, xid: u32, stat: AuthStat) {
+pub(crate) fn auth_error(out: &mut Writer, xid: u32, stat: AuthStat) {
     ReplyHead { xid, body: ReplyBody::AuthError(stat) }.emit(out.head());
 }
 

@@ -23,6 +23,7 @@ use iobuf::{Account, Backpressure, Buf, Pages, Pool};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::meter::Meter;
+use crate::tls::Tls;
 pub use crate::verbs::{BoxFuture, RemoteSeg};
 
 /// XDR rounds up to four bytes with zeros (RFC 4506 section 4.9).
@@ -107,6 +108,8 @@ pub struct Reply {
     pub invalidate: Option<u32>,
     /// Dropped when the reply has left: what must come after it, by whatever connection, waits for that.
     pub until_left: Option<UntilLeft>,
+    /// The last reply in clear: TLS begins behind it (RFC 9289 section 4.1). For a connection that [can](crate::tls::Tls::is_offered).
+    pub starts_tls: bool,
 }
 
 impl Reply {
@@ -244,6 +247,8 @@ pub struct Info {
     pub introduction: Introduction,
     /// Where its operations are counted.
     pub meter: Meter,
+    /// What protects it below its protocol.
+    pub tls: Tls,
     /// What else there is to know.
     pub facts: Facts,
 }
@@ -282,6 +287,7 @@ impl Info {
             traffic: Traffic::default(),
             introduction: Introduction::default(),
             meter: Meter::default(),
+            tls: Tls::default(),
             facts: Facts::default(),
         }
     }

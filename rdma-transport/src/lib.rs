@@ -24,6 +24,7 @@ pub mod smbdirect;
 mod socket;
 mod stall;
 pub mod tcp;
+pub mod tls;
 pub mod turn;
 mod untaken;
 pub mod verbs;

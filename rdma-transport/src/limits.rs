@@ -32,6 +32,8 @@ pub const RECORD_TAIL_MAX: usize = 4096;
 pub const TCP_RECV_SMALL: usize = 4 << 10;
 /// Receive buffer of a busy byte stream, in bytes.
 pub const TCP_RECV_LARGE: usize = 64 << 10;
+/// Bytes of TLS records that one connection reads at a time, and that it encrypts before the socket has taken them.
+pub const TLS_RECORDS_MAX: usize = 64 << 10;
 /// Bytes of replies that are gathered before they leave although there are further requests.
 pub const REPLY_GATHER_MAX: usize = 256 << 10;
 /// Bytes of replies that may wait for a slow reader before no more requests are read from it: the largest there is, so that the

@@ -53,7 +53,13 @@ impl Service for Echo {
                 place: Place::Inline,
             };
             let payloads = pulled.into_iter().map(payload).collect();
-            Some(Reply { head: body.to_vec(), payloads, invalidate: Some(3), until_left: None })
+            Some(Reply {
+                head: body.to_vec(),
+                payloads,
+                invalidate: Some(3),
+                until_left: None,
+                starts_tls: false,
+            })
         })
     }
 }

@@ -205,7 +205,7 @@ fn seal(session: &Session, reply: Reply) -> Result<Reply, Failed> {
     };
     let aad = header.emit();
     let aad = &aad[transform::AAD];
-    let Reply { head, payloads, invalidate, until_left } = reply;
+    let Reply { head, payloads, invalidate, until_left, starts_tls: _ } = reply;
     let mut out = Vec::with_capacity(transform::LEN + head.len());
     out.extend_from_slice(&[0; transform::LEN]);
     out.extend_from_slice(&head);
@@ -233,5 +233,11 @@ fn seal(session: &Session, reply: Reply) -> Result<Reply, Failed> {
         place: Place::Inline,
     });
     let remote = remote.into_iter().map(|p| Payload { at: p.at + transform::LEN, ..p });
-    Ok(Reply { head: out, payloads: inside.chain(remote).collect(), invalidate, until_left })
+    Ok(Reply {
+        head: out,
+        payloads: inside.chain(remote).collect(),
+        invalidate,
+        until_left,
+        starts_tls: false,
+    })
 }

@@ -20,7 +20,7 @@ use crate::rights::heritage;
 pub use crate::rights::{GiveList, ListOfNew};
 pub use crate::share::{
     ANONYMOUS, By, ClientRule, Entered, Flavor, Flavors, Force, Granted, LOOKS_AT_ONCE, Listed,
-    Masks, Protocols, Refusal, Rules, Share, Squash, Whom,
+    Masks, Protection, Protocols, Refusal, Rules, Share, Squash, Whom,
 };
 pub use crate::share_access::{People, Right, ShareAccess};
 use crate::types::*;

@@ -182,6 +182,8 @@ pub struct Rules {
     pub sec: Flavors,
     /// SMB: each user has a folder of its name in the share, and sees that alone ([`Door::home`](crate::namespace::Door::home)).
     pub homes: bool,
+    /// NFS: how its clients must be protected.
+    pub tls: Protection,
     /// The same share for those who may only read.
     pub reader: Reader,
 }
@@ -231,6 +233,18 @@ impl Flavors {
     pub fn iter(self) -> impl Iterator<Item = Flavor> {
         Flavor::ALL.into_iter().filter(move |flavor| self.has(*flavor))
     }
+}
+
+/// What protects the calls of a client on their way (RFC 9289), or what a share demands. By default nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protection {
+    /// Nothing.
+    #[default]
+    None,
+    /// TLS: the server has proved itself.
+    Tls,
+    /// TLS, and the client has proved itself by a certificate.
+    Mutual,
 }
 
 /// As whom everything is done.
@@ -356,12 +370,23 @@ pub enum Refusal {
     Denied,
     /// `sec` does not have the flavor of its call.
     Flavor,
+    /// `tls` demands TLS, which its connection has not.
+    Tls,
+    /// `tls` demands a certificate, which it has not shown.
+    Certificate,
 }
 
 impl Refusal {
     /// The names of all of them.
-    pub const NAMES: &[&str] =
-        &["share-clients", "share-clients-name", "share-access", "share-access-deny", "share-sec"];
+    pub const NAMES: &[&str] = &[
+        "share-clients",
+        "share-clients-name",
+        "share-access",
+        "share-access-deny",
+        "share-sec",
+        "share-tls",
+        "share-tls-certificate",
+    ];
 
     /// It is where the client is that is refused, whoever its user.
     pub fn is_of_client(self) -> bool {
@@ -376,6 +401,8 @@ impl Refusal {
             Self::NotNamed => "share-access",
             Self::Denied => "share-access-deny",
             Self::Flavor => "share-sec",
+            Self::Tls => "share-tls",
+            Self::Certificate => "share-tls-certificate",
         }
     }
 
@@ -393,11 +420,31 @@ impl Refusal {
                 "mount with a `sec` of the share (`sec=krb5` and so on), or add that of the client to it"
             }
             Self::Denied => "take the user, or its group, out of `deny` in `access` of the share",
+            Self::Tls => "mount by TCP with `xprtsec=tls`: RDMA has no TLS",
+            Self::Certificate => {
+                "mount by TCP with `xprtsec=mtls` and a certificate that `tls.ca` has signed"
+            }
         }
     }
 }
 
+impl Refusal {
+    /// The way the call came is at fault, whoever makes it.
+    pub fn is_of_protection(self) -> bool {
+        matches!(self, Self::Flavor | Self::Tls | Self::Certificate)
+    }
+}
+
 impl Share {
+    /// A client of NFS whose calls are so protected may use it.
+    pub fn check_protection(&self, has: Protection) -> Result<(), Refusal> {
+        match self.rules.tls {
+            demanded if has >= demanded => Ok(()),
+            Protection::Mutual if has == Protection::Tls => Err(Refusal::Certificate),
+            _ => Err(Refusal::Tls),
+        }
+    }
+
     /// The number of a share of this name (FNV-1a, 32 bits). The configuration refuses two names with one number.
     pub fn id_of(name: &str) -> u32 {
         name.bytes().fold(0x811c_9dc5, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193))

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use iobuf::Pool;
 use nfsrdma::v4::Callbacks;
@@ -24,6 +25,7 @@ use crate::attempts::Attempts;
 use crate::doors::{Served, Service};
 use crate::shutdown::Connections;
 use crate::stuck::Stuck;
+use crate::tls::Tls;
 
 /// What a snapshot is made of.
 pub struct Daemon {
@@ -33,6 +35,8 @@ pub struct Daemon {
     pub admission: Arc<Admission>,
     /// How those ended who tried RDMA.
     pub attempts: Arc<Attempts>,
+    /// The certificate of NFS over TLS.
+    pub tls: Arc<Tls>,
     /// What is counted of operations.
     pub meters: Arc<Meters>,
     /// Memory for payload.
@@ -153,6 +157,11 @@ fn syncs() -> SyncStatus {
     }
 }
 
+/// Since 1970.
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 impl Daemon {
     fn store_trouble(&self) -> Option<StoreTrouble> {
         self.store.as_ref()?.health()
@@ -184,6 +193,7 @@ impl Source for Daemon {
             version: env!("CARGO_PKG_VERSION").into(),
             ready: self.connections.is_serving(),
             store: self.store_trouble().map(StoreStatus::from),
+            tls_certificate_ends: self.tls.ends().map(seconds),
             uptime_seconds: self.connections.uptime_seconds(),
             shares: usage::shares(&self.namespace, (&self.spaces, &self.stuck), &sessions),
             users: usage::users(&sessions),

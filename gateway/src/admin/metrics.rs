@@ -354,6 +354,14 @@ pub static TABLE: &[Metric] = &[
         values: Values::Gauge(|s| one(s.nfs4.reply_bytes)),
     },
     Metric {
+        name: "tls_certificate_expiry_seconds",
+        labels: &[],
+        help: "When the certificate of NFS over TLS ends, in seconds since 1970; absent without one",
+        values: Values::Gauge(|s| {
+            s.tls_certificate_ends.into_iter().map(|n| (Vec::new(), n)).collect()
+        }),
+    },
+    Metric {
         name: "smb_sessions",
         labels: &[],
         help: "Sessions of SMB, those included whose logon is not finished",

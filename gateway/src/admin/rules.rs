@@ -20,6 +20,7 @@ pub(super) fn families() -> Vec<Family> {
         family("SMB Direct, MS-SMBD", smbdirect::Violation::NAMES),
         family("ONC RPC, RFC 5531", nfsrdma::violation::Violation::NAMES),
         family("record marks of ONC RPC, RFC 5531 section 11", tcp::record::Violation::NAMES),
+        family("TLS below ONC RPC, RFC 9289", &[tcp::TLS_HANDSHAKE]),
         family("RPC-over-RDMA, RFC 8166 and 8167", rpcrdma::check::Violation::NAMES),
         family("iWARP, RFC 5040, 5041, 5044 and 6581", &iwarp),
         family("RDMA, as the card tells it", ibverbs::RULES),

@@ -350,6 +350,9 @@ pub struct Snapshot {
     /// What keeps the state folder from being written.
     #[serde(default)]
     pub store: Option<StoreStatus>,
+    /// When the certificate of NFS over TLS ends, in seconds since 1970; `None`: there is none.
+    #[serde(default)]
+    pub tls_certificate_ends: Option<u64>,
     /// Seconds since it began to serve.
     pub uptime_seconds: u64,
     /// What is served.

@@ -62,6 +62,7 @@ pub(crate) fn snapshot() -> Snapshot {
         version: "1.2.3".into(),
         ready: true,
         store: None,
+        tls_certificate_ends: Some(1_800_000_000),
         uptime_seconds: 7300,
         shares: vec![ShareStatus {
             name: "data".into(),

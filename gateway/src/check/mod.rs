@@ -17,6 +17,7 @@ pub mod user;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::SystemTime;
 
 use config::{Portmap, PrivilegedPorts, Rdma, Settings, Share, Source};
 use nfsrdma::source_port::FIRST_UNPRIVILEGED;
@@ -28,6 +29,7 @@ use crate::portmap::Chosen;
 use crate::rdma;
 use crate::rdma::plan::{self, Offer, Refused};
 use crate::shares::open_in_time;
+use crate::tls::{Certificate, EXPIRES_SOON};
 use crate::{client_names, port, portmap};
 use netdev::Device;
 
@@ -43,6 +45,8 @@ struct Findings<'a> {
     rights: host::Rights,
     /// User of the process.
     uid: u32,
+    /// Of NFS over TLS.
+    certificate: Option<Certificate>,
     /// Clients of NFS version 3 find the lock manager.
     locks_are_found: bool,
     /// What is done about port 111.
@@ -162,6 +166,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
              `sysctl net.ipv4.ip_unprivileged_port_start={FIRST_UNPRIVILEGED}`"
         ));
     }
+    let certificate = certificate(settings, &mut remarks);
     let uid = own_uid();
     let portmap = match serves_already && port::is_held_by(nfsrdma::portmap::PORT, "headgate") {
         true => Chosen { how: Portmap::Own, why: Some("the gateway answers there now".into()) },
@@ -175,6 +180,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
         smb,
         rights,
         uid,
+        certificate,
         locks_are_found,
         portmap,
         serves_already,
@@ -190,6 +196,39 @@ pub fn run(settings: &Settings, json: bool) -> bool {
 /// For programs: what is wrong with a configuration that was not taken, and where.
 pub fn wrong(faults: &config::Faults) {
     say!("{}", show::faults(faults));
+}
+
+/// The certificate of NFS over TLS, where there is one and it can be used.
+fn certificate(settings: &Settings, remarks: &mut Remarks) -> Option<Certificate> {
+    let files = settings.tls.as_ref()?;
+    let at = files.certificate.display();
+    let certificate = match Certificate::load(files) {
+        Ok(certificate) => certificate,
+        Err(why) => {
+            remarks.stop(why);
+            return None;
+        }
+    };
+    let now = SystemTime::now();
+    if certificate.begins > now {
+        remarks
+            .warn(format!("the certificate {at} is not valid yet: clients refuse it until then"));
+    } else if certificate.ends <= now {
+        remarks.warn(format!(
+            "the certificate {at} has ended: clients refuse it; put a new one there and reload"
+        ));
+    } else if certificate.ends <= now + EXPIRES_SOON {
+        let days = certificate.days_left();
+        remarks.warn(format!(
+            "the certificate {at} ends in {days} days: put a new one there and reload"
+        ));
+    }
+    if certificate.names.is_empty() {
+        remarks.warn(format!(
+            "the certificate {at} names no server (subjectAltName): clients compare what they type with its names, and refuse it"
+        ));
+    }
+    Some(certificate)
 }
 
 fn own_uid() -> u32 {

@@ -3,13 +3,14 @@
 use std::io::IsTerminal;
 use std::net::IpAddr;
 
-use config::{Portmap, PrivilegedPorts, Protocols, Rdma, Settings, Share, Squash};
+use config::{Portmap, PrivilegedPorts, Protocols, Rdma, Settings, Share, ShareTls, Squash};
 use rdma_transport::devices::{Fabric, Served};
 use serde_json::{Value, json};
 
 use super::{Findings, Handles, Place, ShareFacts, smb};
 use crate::portmap::Chosen;
 use crate::table::{Table, Tone, bytes};
+use crate::tls::Certificate;
 
 /// Where the examples mount.
 const MOUNT_POINT: &str = "/mnt";
@@ -26,6 +27,11 @@ fn mount(f: &Findings<'_>, ip: IpAddr, share: &Share, version: &str, rdma: bool)
         true => options += &format!(",proto=rdma,port={over_rdma}"),
         false => options += &format!(",proto=tcp,port={nfs}"),
     }
+    options += match share.tls {
+        ShareTls::Offered => "",
+        ShareTls::Required => ",xprtsec=tls",
+        ShareTls::Mutual => ",xprtsec=mtls",
+    };
     if version == "3" {
         // MOUNT is asked over TCP whatever carries NFS; the lock manager is found by port 111 alone.
         options += &format!(",mountproto=tcp,mountport={nfs}");
@@ -193,6 +199,7 @@ pub(super) fn text(f: &Findings<'_>) {
         }
         let rdma = place.offer.rdma();
         if let Some(first) = by_nfs(f).next() {
+            let rdma = rdma && first.tls == ShareTls::Offered;
             for (version, over) in commands(rdma) {
                 say!("      {}", mount(f, place.ip, first, version, over));
             }
@@ -221,6 +228,13 @@ pub(super) fn text(f: &Findings<'_>) {
     if f.serves_already {
         say!(
             "  a gateway serves on this state folder now; its own ports were not counted as taken"
+        );
+    }
+    if let Some(certificate) = &f.certificate {
+        let days = certificate.days_left();
+        say!(
+            "  NFS by TCP with TLS for clients that ask for it: a certificate of {}, valid for {days} days",
+            certificate.names.join(", ")
         );
     }
     say!("  {}", smb::summary(f));
@@ -348,6 +362,7 @@ pub(super) fn json(f: &Findings<'_>) {
                 "squash": s.share.squash.to_string(),
                 "nfs_locks": s.share.nfs_locks.to_string(),
                 "durability": s.share.durability.to_string(),
+                "tls": s.share.tls.to_string(),
                 "clients": s.share.clients.as_ref().map(|c| c.iter().map(ToString::to_string).collect::<Vec<_>>()),
                 "xattr": s.xattr,
                 "reflink": s.reflink,
@@ -370,6 +385,7 @@ pub(super) fn json(f: &Findings<'_>) {
                 .flat_map(|s| {
                     commands(p.offer.rdma())
                         .into_iter()
+                        .filter(|(_, over)| !over || s.tls == ShareTls::Offered)
                         .map(|(version, over)| mount(f, p.ip, s, version, over))
                 })
                 .collect();
@@ -399,6 +415,7 @@ pub(super) fn json(f: &Findings<'_>) {
         "smb": smb::json(f),
         "acts_as_caller": f.rights.acts_as_caller(),
         "missing_capabilities": f.rights.missing().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        "tls_certificate_days": f.certificate.as_ref().map(Certificate::days_left),
         "memlock": f.rights.memlock,
         "connections": f.rights.connections(f.settings),
         "open_files": f.rights.files,

@@ -405,7 +405,11 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
     // Each `xprtsec` adds to those before it; where nothing is said, all are accepted.
     if !transports.is_empty() && !transports.contains(&"none") {
         let modes = transports.join(":");
-        lose(share, format!("`xprtsec={modes}`: it demands TLS, and NFS is in clear here"));
+        let tls = if modes == "mtls" { "mutual" } else { "required" };
+        let why = format!(
+            "`xprtsec={modes}`: it demands TLS; write `tls: {tls}` for it once the group `tls` names a certificate"
+        );
+        lose(share, why);
     }
     rights
 }

@@ -60,7 +60,7 @@ impl Located {
 impl Object {
     /// The caller may use it by another flavor alone.
     pub fn wants_flavor(&self) -> bool {
-        matches!(self, Self::Node(Located { closed: Some(Refusal::Flavor), .. }))
+        matches!(self, Self::Node(Located { closed: Some(why), .. }) if why.is_of_protection())
     }
 }
 
@@ -194,17 +194,17 @@ impl<'a> Compound<'a> {
 
     fn closed(&self, share: &Share, why: Refusal) -> Status {
         self.nfs.core.refused(self.conn, self.call, share, why);
-        if why == Refusal::Flavor { Status::WrongSec } else { Status::Access }
+        if why.is_of_protection() { Status::WrongSec } else { Status::Access }
     }
 
     /// The current file handle, also where it is a root that the caller may mount alone: for what tells no more than that. From an
-    /// address that the share does not admit nobody mounts.
+    /// address that the share does not admit nobody mounts, nor without the TLS that it demands.
     pub fn mounted(&self) -> Result<&Object, Status> {
         let object = self.current.as_ref().ok_or(Status::NoFileHandle)?;
         match object {
             Object::Node(Located { share, node, closed: Some(why), .. })
                 if why.is_of_client()
-                    || *why == Refusal::Flavor
+                    || why.is_of_protection()
                     || share.backend.root().id() != node.id() =>
             {
                 Err(self.closed(share, *why))

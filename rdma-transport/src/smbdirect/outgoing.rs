@@ -110,6 +110,7 @@ mod tests {
             payloads: vec![payload(Place::Remote(segs))],
             invalidate: Some(7),
             until_left: None,
+            starts_tls: false,
         };
         let mut o = Outgoing::new(message(vec![seg(1, 500), seg(2, 0), seg(3, 900)])).unwrap();
         let moved: Vec<_> =
@@ -138,7 +139,7 @@ mod tests {
                 })
                 .collect();
             payloads.sort_by_key(|p| p.at);
-            let message = Reply { head: bytes(head), payloads, invalidate: Some(9), until_left: None };
+            let message = Reply { head: bytes(head), payloads, invalidate: Some(9), until_left: None, starts_tls: false };
             let expected: Vec<u8> = message.pieces().flatten().copied().collect();
             prop_assume!(!expected.is_empty());
             let mut o = Outgoing::new(message).unwrap();

@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use super::framing::Framing;
 use super::recv::Receiver;
 use super::send::Sender;
+use super::stream::Stream;
 use crate::caller::{Answer, BulkResult, Call, Caller, Event};
 use crate::calls::xid_and_is_reply;
 use crate::channel::{ChannelError, Info, Locate, Reply, Traffic};
@@ -38,7 +39,7 @@ impl Locate for Outstanding {
 /// Calls over one TCP connection.
 pub struct TcpCaller {
     info: Arc<Info>,
-    stream: TcpStream,
+    stream: Stream,
     recv: Receiver,
     send: Sender,
     outstanding: Outstanding,
@@ -52,7 +53,7 @@ impl TcpCaller {
         Ok(Self {
             recv: Receiver::new(info.clone(), recvs, Framing::Record),
             info,
-            stream,
+            stream: Stream::plain(stream),
             send: Sender::new(Framing::Record),
             outstanding: Outstanding::default(),
             strays: 0,

@@ -7,13 +7,15 @@
 //! *Memory.* See [`super::recv`]. Over [`limits::UNTAKEN_MAX`] bytes of replies that the socket does not take, reads wait before
 //! they take memory; over [`limits::REPLY_BACKLOG_MAX`] bytes nothing more is read from the peer.
 //!
+//! A reply that [starts TLS](Reply::starts_tls) is the last in clear: no record is taken until the handshake is done.
+//!
 //! *Errors.* Record marks that break a rule end the connection, as does a peer that makes no progress for
 //! [`limits::STALL_SECONDS_MAX`] with a message half sent or half taken, or for a shorter time when it holds what others wait for.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use iobuf::Pool;
@@ -23,20 +25,24 @@ use tokio::sync::mpsc;
 use super::framing::{Framing, Violation};
 use super::recv::{Receiver, Record};
 use super::send::Sender;
+use super::stream::Stream;
 use crate::calls::{Calls, xid_and_is_reply};
 use crate::channel::{
-    Channel, ChannelError, Command, Handle, Info, Locate, Reply, ReplyTo, Request, Traffic,
+    Channel, ChannelError, Command, Facts, Handle, Info, Locate, Reply, ReplyTo, Request, Traffic,
 };
 use crate::limits;
 use crate::stall::{Stall, Stalled};
 use crate::untaken::Untaken;
+
+/// The rule that a peer breaks whose TLS handshake or records are none.
+pub const TLS_HANDSHAKE: &str = "tls-handshake";
 
 /// RPC or SMB over one TCP connection.
 pub struct TcpChannel {
     info: Arc<Info>,
     framing: Framing,
     locate: Arc<dyn Locate>,
-    stream: TcpStream,
+    stream: Stream,
     recv: Receiver,
     send: Sender,
     commands: mpsc::Receiver<Command>,
@@ -51,6 +57,8 @@ pub struct TcpChannel {
     aborted: Option<ChannelError>,
     stall: Stall,
     untaken: Untaken,
+    /// The next bytes of the peer are those of a TLS handshake.
+    is_starting_tls: bool,
 }
 
 impl TcpChannel {
@@ -72,7 +80,8 @@ impl TcpChannel {
             info,
             framing,
             locate,
-            stream,
+            stream: Stream::plain(stream),
+            is_starting_tls: false,
             send: Sender::new(framing),
             commands,
             handle: Handle { commands: sender },
@@ -112,12 +121,14 @@ impl TcpChannel {
                     }
                 }
                 Poll::Ready(Some(Command::Silence { answer })) => {
-                    let _ = answer.send(crate::socket::silence(&self.stream).map_err(closed));
+                    let _ =
+                        answer.send(crate::socket::silence(self.stream.socket()).map_err(closed));
                 }
                 Poll::Ready(Some(Command::Shutdown)) => self.shutdown(),
                 Poll::Ready(Some(Command::Abort { why })) => {
                     // A reset: behind what the peer does not acknowledge, it would not hear of an end in order for long.
-                    let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+                    let _ = socket2::SockRef::from(self.stream.socket())
+                        .set_linger(Some(Duration::ZERO));
                     self.aborted.get_or_insert(ChannelError::Closed(why));
                 }
                 Poll::Ready(None) | Poll::Pending => return,
@@ -176,6 +187,11 @@ impl TcpChannel {
             {
                 return Poll::Ready(Err(e));
             }
+            if self.is_starting_tls
+                && let Err(e) = ready!(self.poll_tls(cx))
+            {
+                return Poll::Ready(Err(e));
+            }
             if self.draining.is_none() && !self.is_stuffed() {
                 match self.recv.next_record(&*self.locate) {
                     Ok(Some(record)) => match self.route(record) {
@@ -212,6 +228,31 @@ impl TcpChannel {
         }
     }
 
+    /// Sends the answer to AUTH_TLS, then does the handshake (RFC 9289 section 4.1).
+    fn poll_tls(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        if !self.stream.has_tls() {
+            ready!(self.poll_send(cx))?;
+            // Whoever answered by STARTTLS saw that it is there.
+            let begun = self.info.tls.begin();
+            let begun = begun.map_err(|e| ChannelError::Closed(format!("TLS: {e}")))?;
+            self.stream.start_tls(begun.into(), &self.recv.take_held());
+        }
+        match ready!(self.stream.poll_handshake(cx)) {
+            Ok(done) => {
+                if let Some(done) = done {
+                    let protection = self.info.tls.agreed(done);
+                    self.info.facts.note(Facts::PROTECTION, protection);
+                }
+                self.is_starting_tls = false;
+                Poll::Ready(Ok(()))
+            }
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                Poll::Ready(Err(ChannelError::Violation(TLS_HANDSHAKE, e.to_string())))
+            }
+            Err(e) => Poll::Ready(Err(closed(e))),
+        }
+    }
+
     fn end_of_stream(&self) -> ChannelError {
         let how = if self.recv.is_inside_record() { "inside a message" } else { "" };
         ChannelError::Closed(format!("by the peer {how}").trim_end().into())
@@ -222,7 +263,7 @@ impl TcpChannel {
         // A receiver that is inside a record because it waits for one of our buffers is not the peer's fault, but it
         // ends that wait too: nothing waits without a limit.
         let is_sending = self.send.waiting() > 0;
-        let half_done = is_sending || self.recv.is_inside_record();
+        let half_done = is_sending || self.recv.is_inside_record() || self.is_starting_tls;
         let holds = is_sending.then_some(&self.info.pool);
         self.stall.poll(half_done, holds, cx).map(Stalled::end)
     }
@@ -259,6 +300,11 @@ impl Channel for TcpChannel {
     fn reply(&mut self, _to: ReplyTo, reply: Option<Reply>) {
         self.in_work = self.in_work.saturating_sub(1);
         if let Some(reply) = reply {
+            if reply.starts_tls {
+                // Pages of files can no longer leave as they are.
+                self.info.takes_pages.store(false, Ordering::Relaxed);
+                self.is_starting_tls = true;
+            }
             self.send.push(reply);
             // Until the socket was asked: the next read must not begin between this and that.
             self.untaken.tell(0, self.send.waiting(), limits::UNTAKEN_MAX);

@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use super::framing::Framing;
 use super::recv::Receiver;
 use super::send::Sender;
+use super::stream::Stream;
 use crate::channel::{ChannelError, Info, Locate, Reply, Traffic};
 use crate::messages::{Message, Messages};
 use crate::verbs::{Refused, Region, RemoteSeg};
@@ -23,7 +24,7 @@ use crate::verbs::{Refused, Region, RemoteSeg};
 /// SMB over one TCP connection, from the client's side.
 pub struct TcpMessages {
     info: Arc<Info>,
-    stream: TcpStream,
+    stream: Stream,
     recv: Receiver,
     send: Sender,
     locate: Arc<dyn Locate>,
@@ -42,7 +43,7 @@ impl TcpMessages {
         Ok(Self {
             recv: Receiver::new(info.clone(), recvs, Framing::Direct),
             info,
-            stream,
+            stream: Stream::plain(stream),
             send: Sender::new(Framing::Direct),
             locate,
         })

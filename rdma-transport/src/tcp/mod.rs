@@ -9,8 +9,9 @@ mod messages;
 pub mod record;
 mod recv;
 mod send;
+mod stream;
 
 pub use caller::TcpCaller;
-pub use channel::TcpChannel;
+pub use channel::{TLS_HANDSHAKE, TcpChannel};
 pub use framing::{Framing, Violation};
 pub use messages::TcpMessages;

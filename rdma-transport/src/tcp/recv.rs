@@ -16,11 +16,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use iobuf::{Acquire, AcquireAll, Buf, BufMut, Pool};
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::framing::{Framing, Next, Violation};
 use super::record::{Fragments, MARK_LEN, Mark};
+use super::stream::Stream;
 use crate::channel::{Info, Locate, Pulled, Traffic};
 use crate::limits;
 
@@ -180,6 +179,11 @@ impl Receiver {
         }
     }
 
+    /// Everything that came and was not taken.
+    pub(super) fn take_held(&mut self) -> Buf {
+        std::mem::take(&mut self.held)
+    }
+
     /// A record has begun and not ended.
     pub(super) fn is_inside_record(&self) -> bool {
         !self.held.is_empty()
@@ -285,7 +289,7 @@ impl Receiver {
     /// [`Receiver::next_record`] has none.
     pub(super) fn poll_fill(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let read = match &self.state {
@@ -303,7 +307,7 @@ impl Receiver {
 
     fn poll_fill_records(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_pay(cx))?;
@@ -318,11 +322,8 @@ impl Receiver {
             self.held = Buf::empty();
         }
         let room = next.spare_mut().len();
-        let mut into = ReadBuf::new(next.spare_mut());
-        let read = Pin::new(stream).poll_read(cx, &mut into);
-        let n = into.filled().len();
-        match read {
-            Poll::Ready(Ok(())) => {
+        match stream.poll_read(cx, next.spare_mut()) {
+            Poll::Ready(Ok(n)) => {
                 next.advance(n);
                 self.busy = n == room || (self.busy && n >= limits::TCP_RECV_SMALL);
                 self.held = next.freeze();
@@ -367,7 +368,7 @@ impl Receiver {
 
     fn poll_fill_bulk(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let State::Bulk(bulk) = &mut self.state else { return Poll::Ready(Ok(0)) };
@@ -377,31 +378,25 @@ impl Receiver {
             bulk.into = ready!(Pin::new(wait).poll(cx)).map_err(io::Error::other)?;
             bulk.wait = None;
         }
-        let n = loop {
-            ready!(stream.poll_read_ready(cx))?;
-            // The same system call takes the start of what follows, if a buffer for that is at hand.
-            if self.next.is_none() {
-                self.next = self.recvs.try_get(limits::TCP_RECV_SMALL);
-            }
-            let mut left = bulk.rest_left();
-            let mut into: [IoSliceMut<'_>; BULK_PIECES] =
-                std::array::from_fn(|_| IoSliceMut::new(&mut []));
-            let mut slots = into.iter_mut();
-            let mut put = |bytes| slots.next().map(|slot| *slot = IoSliceMut::new(bytes));
-            for buffer in bulk.into.iter_mut().filter(|b| b.len() < b.capacity()) {
-                let spare = buffer.spare_mut();
-                let part = spare.len().min(left);
-                left -= part;
-                put(&mut spare[..part]);
-            }
-            put(&mut bulk.tail[bulk.tail_have..]);
-            put(self.next.as_mut().map_or(&mut [], |b| b.spare_mut()));
-            match stream.try_read_vectored(&mut into) {
-                Ok(n) => break n,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(e) => return Poll::Ready(Err(e)),
-            }
-        };
+        ready!(stream.poll_read_ready(cx))?;
+        // The same system call takes the start of what follows, if a buffer for that is at hand.
+        if self.next.is_none() {
+            self.next = self.recvs.try_get(limits::TCP_RECV_SMALL);
+        }
+        let mut left = bulk.rest_left();
+        let mut into: [IoSliceMut<'_>; BULK_PIECES] =
+            std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let mut slots = into.iter_mut();
+        let mut put = |bytes| slots.next().map(|slot| *slot = IoSliceMut::new(bytes));
+        for buffer in bulk.into.iter_mut().filter(|b| b.len() < b.capacity()) {
+            let spare = buffer.spare_mut();
+            let part = spare.len().min(left);
+            left -= part;
+            put(&mut spare[..part]);
+        }
+        put(&mut bulk.tail[bulk.tail_have..]);
+        put(self.next.as_mut().map_or(&mut [], |b| b.spare_mut()));
+        let n = ready!(stream.poll_read_vectored(cx, &mut into))?;
         let mut behind = n;
         let mut left = bulk.rest_left();
         for buffer in &mut bulk.into {

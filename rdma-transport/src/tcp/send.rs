@@ -10,16 +10,16 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use iobuf::Pages;
 use socket2::SockRef;
-use tokio::io::{AsyncWrite, Interest};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::framing::Framing;
 use super::record::MARK_LEN;
+use super::stream::Stream;
 use crate::channel::{Piece, Reply};
 use crate::limits;
 
@@ -50,6 +50,11 @@ fn poll_try(
             done => return Poll::Ready(done),
         }
     }
+}
+
+/// A connection takes no pages once it has TLS, which begins before anything was asked of it.
+fn pages_in_tls() -> io::Error {
+    io::Error::other("pages of a file cannot be encrypted")
 }
 
 pub(super) struct Sender {
@@ -87,7 +92,7 @@ impl Sender {
     /// Sends until nothing waits. Adds what left to `left`.
     pub(super) fn poll_flush(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         cx: &mut Context<'_>,
         left: &mut usize,
     ) -> Poll<io::Result<()>> {
@@ -100,16 +105,19 @@ impl Sender {
             let (count, pages) = self.gather(&mut room);
             let pieces = &room[..count];
             let n = match pages {
-                None => ready!(Pin::new(&mut *stream).poll_write_vectored(cx, pieces))?,
-                Some(pages) if count == 0 => {
-                    let more = self.waiting > pages.left();
-                    ready!(poll_try(stream, cx, || pages.send(stream.as_fd(), more)))?
-                }
-                Some(_) => {
-                    let flags = libc::MSG_MORE | libc::MSG_NOSIGNAL;
-                    let socket = SockRef::from(&*stream);
-                    let send = || socket.send_vectored_with_flags(pieces, flags);
-                    ready!(poll_try(stream, cx, send))?
+                None => ready!(stream.poll_write_vectored(cx, pieces))?,
+                Some(pages) => {
+                    let Some(socket) = stream.as_plain() else {
+                        return Poll::Ready(Err(pages_in_tls()));
+                    };
+                    if count == 0 {
+                        let more = self.waiting > pages.left();
+                        ready!(poll_try(socket, cx, || pages.send(socket.as_fd(), more)))?
+                    } else {
+                        let flags = libc::MSG_MORE | libc::MSG_NOSIGNAL;
+                        let send = || SockRef::from(socket).send_vectored_with_flags(pieces, flags);
+                        ready!(poll_try(socket, cx, send))?
+                    }
                 }
             };
             if n == 0 {
@@ -118,7 +126,7 @@ impl Sender {
             *left += n;
             self.advance(n);
         }
-        Poll::Ready(Ok(()))
+        stream.poll_flush(cx)
     }
 
     /// What leaves next by one call: so many pieces, or none and these pages. Pages that follow the pieces are told too.

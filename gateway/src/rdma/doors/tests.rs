@@ -93,6 +93,7 @@ pub(crate) fn shared() -> Arc<Shared> {
         ),
         attempts: Arc::default(),
         meters: Arc::default(),
+        tls: Arc::default(),
     })
 }
 

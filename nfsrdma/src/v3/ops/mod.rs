@@ -48,7 +48,7 @@ struct Op<'a> {
     /// The share that it turned out to mean, and the bytes of file data that it moved: for the counters.
     share: AtomicU32,
     moved: AtomicU64,
-    /// Its flavor protects less than the share wants.
+    /// It protects less than the share wants.
     too_weak: AtomicBool,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Op<'a> {
     }
 
     fn refused(&self, why: Refusal) -> Nfsstat3 {
-        self.too_weak.fetch_or(why == Refusal::Flavor, Ordering::Relaxed);
+        self.too_weak.fetch_or(why.is_of_protection(), Ordering::Relaxed);
         Nfsstat3::Acces
     }
 

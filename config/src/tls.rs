@@ -1,0 +1,105 @@
+//! TLS below NFS over TCP (RFC 9289).
+
+use std::path::PathBuf;
+
+use crate::file::{Draft, Origin, Report, Set};
+use crate::words::words;
+
+/// The files that TLS needs. They are read when the gateway starts and at each reload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// The certificate of this gateway, in PEM, with those that lead to an authority behind it.
+    pub certificate: PathBuf,
+    /// Its private key, in PEM.
+    pub key: PathBuf,
+    /// Authorities that sign the certificates of clients; `None`: clients are not asked for any.
+    pub ca: Option<PathBuf>,
+}
+
+/// How the NFS clients of a share must be protected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShareTls {
+    /// As they like.
+    #[default]
+    Offered,
+    /// By TLS.
+    Required,
+    /// By TLS with a certificate of their own.
+    Mutual,
+}
+
+words!(
+    ShareTls,
+    "says not how clients are protected",
+    "offered" => Offered, "required" => Required, "mutual" => Mutual
+);
+
+/// What file and options say of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DraftTls {
+    pub(crate) certificate: Option<Set<PathBuf>>,
+    pub(crate) key: Option<Set<PathBuf>>,
+    pub(crate) ca: Option<Set<PathBuf>>,
+}
+
+/// What TLS is to be, where the files that belong together are all named and every share can have what it demands.
+pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Tls> {
+    let DraftTls { certificate, key, ca } = &draft.tls;
+    if let Some(set) = certificate.as_ref().filter(|_| key.is_none()) {
+        report.add(set.origin, "the certificate has no key: name its file as `tls.key`");
+    }
+    if let Some(set) = key.as_ref().filter(|_| certificate.is_none()) {
+        report.add(set.origin, "the key has no certificate: name its file as `tls.certificate`");
+    }
+    if let Some(set) = ca.as_ref().filter(|_| certificate.is_none() && key.is_none()) {
+        let help = "name `tls.certificate` and `tls.key`, too";
+        report.add_help(
+            set.origin,
+            "without a certificate of its own the gateway has no TLS",
+            help,
+        );
+    }
+    let tls = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some(Tls {
+            certificate: certificate.value.clone(),
+            key: key.value.clone(),
+            ca: ca.as_ref().map(|ca| ca.value.clone()),
+        }),
+        _ => None,
+    };
+    for draft in &draft.shares {
+        let (share, at) = (&draft.share, draft.tls_at.unwrap_or(draft.name_at));
+        let demand = share.tls;
+        if demand == ShareTls::Offered {
+            continue;
+        }
+        if !share.protocols.nfs() {
+            report.add_help(
+                at,
+                "`tls` protects clients of NFS, which does not serve this share",
+                SMB,
+            );
+        } else if certificate.is_none() && key.is_none() {
+            let what = format!("`tls: {demand}` needs a certificate of the gateway");
+            report.add_help(at, what, "name `certificate` and `key` in the group `tls`");
+        } else if demand == ShareTls::Mutual && ca.is_none() {
+            let what = "`tls: mutual` needs the authorities that sign the certificates of clients";
+            report.add_help(at, what, "name their file as `tls.ca`");
+        }
+    }
+    tls
+}
+
+const SMB: &str = "by SMB, `encrypt: true` does so";
+
+impl DraftTls {
+    /// What options say stands before what the file says.
+    pub(crate) fn lay_over(&mut self, options: [(Option<PathBuf>, &'static str); 3]) {
+        let places = [&mut self.certificate, &mut self.key, &mut self.ca];
+        for (place, (value, name)) in places.into_iter().zip(options) {
+            if let Some(value) = value {
+                *place = Some(Set { value, origin: Origin::Option(name) });
+            }
+        }
+    }
+}

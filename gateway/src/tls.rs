@@ -1,0 +1,156 @@
+//! The certificate of the gateway, for NFS over TLS (RFC 9289).
+//!
+//! *Operation.* [`Certificate::load`] reads the files at the start and at each reload; [`Tls`] hands the one in force to each new
+//! connection. Connections that have TLS keep what they began with.
+//!
+//! *Errors.* One line for the administrator, with the file and what to do.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+/// What RPC over TLS is called in ALPN (RFC 9289 section 8.2). Clients need not say it.
+const ALPN: &[u8] = b"sunrpc";
+/// A certificate that ends sooner is told of by `check` and `status`.
+pub const EXPIRES_SOON: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// A certificate with its key, and who may prove themselves to it.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    server: Arc<ServerConfig>,
+    /// The servers that clients may type to reach it.
+    pub names: Vec<String>,
+    /// Valid from then on.
+    pub begins: SystemTime,
+    /// Valid until then.
+    pub ends: SystemTime,
+}
+
+/// What is in force.
+#[derive(Debug, Default)]
+pub struct Tls(RwLock<Option<Certificate>>);
+
+impl Tls {
+    /// From now on new connections get this.
+    pub fn set(&self, certificate: Option<Certificate>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = certificate;
+    }
+
+    /// What a new connection may have.
+    pub fn server(&self) -> Option<Arc<ServerConfig>> {
+        let now = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        now.as_ref().map(|certificate| certificate.server.clone())
+    }
+
+    /// When the certificate ends.
+    pub fn ends(&self) -> Option<SystemTime> {
+        let now = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        now.as_ref().map(|certificate| certificate.ends)
+    }
+}
+
+impl Certificate {
+    /// Whole days until it ends.
+    pub fn days_left(&self) -> u64 {
+        let left = self.ends.duration_since(SystemTime::now()).unwrap_or_default();
+        left.as_secs() / (24 * 3600)
+    }
+
+    /// Reads the files. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, holds nothing of its kind or is not kept secret; a key of another certificate.
+    pub fn load(files: &config::Tls) -> Result<Self, String> {
+        let chain = certificates(&files.certificate)?;
+        let key = key(&files.key)?;
+        let (names, begins, ends) = said(&files.certificate, &chain)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|e| format!("TLS: {e}"))?;
+        let builder = match &files.ca {
+            None => builder.with_no_client_auth(),
+            Some(ca) => {
+                let mut roots = RootCertStore::empty();
+                for root in certificates(ca)? {
+                    roots.add(root).map_err(|e| format!("{}: {e}", ca.display()))?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                        .allow_unauthenticated()
+                        .build()
+                        .map_err(|e| format!("{}: {e}", ca.display()))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut server = builder.with_single_cert(chain, key).map_err(|e| {
+            let (certificate, key) = (files.certificate.display(), files.key.display());
+            format!("{certificate} and {key} are no certificate and its key: {e}")
+        })?;
+        server.alpn_protocols = vec![ALPN.to_vec()];
+        // A mount keeps its connection; nobody comes back with a ticket.
+        server.send_tls13_tickets = 0;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(Self { server: Arc::new(server), names, begins, ends })
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let at = path.display();
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let chain: Vec<_> = read.map_err(|e| format!("{at} cannot be read as PEM: {e}"))?;
+    if chain.is_empty() {
+        return Err(format!("{at} holds no certificate (`-----BEGIN CERTIFICATE-----`)"));
+    }
+    Ok(chain)
+}
+
+/// The private key, which is the gateway's user's alone.
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let at = path.display();
+    let mode = std::fs::metadata(path).map_err(|e| format!("{at}: {e}"))?.permissions().mode();
+    if mode & 0o077 != 0 {
+        let mode = mode & 0o777;
+        return Err(format!(
+            "the key {at} can be read by others (mode {mode:04o}): `chmod 600 {at}`"
+        ));
+    }
+    PrivateKeyDer::from_pem_file(path)
+        .map_err(|e| format!("{at} cannot be read as a private key: {e}"))
+}
+
+type Said = (Vec<String>, SystemTime, SystemTime);
+
+/// What the first certificate says: its names and when it is valid.
+fn said(path: &Path, chain: &[CertificateDer<'_>]) -> Result<Said, String> {
+    let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let first = chain.first().ok_or_else(|| wrong(&"no certificate"))?;
+    let (_, parsed) = X509Certificate::from_der(first).map_err(|e| wrong(&e))?;
+    let alternative = parsed.subject_alternative_name().map_err(|e| wrong(&e))?;
+    let names =
+        alternative.map(|names| names.value.general_names.iter().filter_map(name).collect());
+    let time = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    let validity = parsed.validity();
+    let (begins, ends) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+    Ok((names.unwrap_or_default(), time(begins), time(ends)))
+}
+
+fn name(name: &GeneralName<'_>) -> Option<String> {
+    match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => {
+            let v4 = <[u8; 4]>::try_from(*bytes).map(|b| std::net::IpAddr::from(b).to_string());
+            let v6 = || <[u8; 16]>::try_from(*bytes).map(|b| std::net::IpAddr::from(b).to_string());
+            v4.or_else(|_| v6()).ok()
+        }
+        _ => None,
+    }
+}
