@@ -311,8 +311,8 @@ pub(crate) const CLIENT: Group = Group {
 pub(crate) const TLS: Group = Group {
     name: "tls",
     is_list: false,
-    about: "TLS 1.3 for NFS over TCP (RFC 9289), for clients that ask for it by `xprtsec=tls` or `xprtsec=mtls`. The files are read \
-            at the start and at each reload. See [security](security.md#tls).",
+    about: "TLS 1.3 for NFS over TCP (RFC 9289), for clients that ask for it by `xprtsec=tls` or `xprtsec=mtls`. The files are \
+            read at the start and at each reload. See [security](security.md#tls).",
     keys: &[
         key(
             "certificate",
@@ -330,7 +330,8 @@ pub(crate) const TLS: Group = Group {
             "ca",
             "absolute path",
             "",
-            "Authorities in PEM that sign certificates of clients. Not said: clients are asked for none, and `mutual` cannot be had.",
+            "Authorities in PEM that sign certificates of clients. Not said: clients are asked for none, and `mutual` is not \
+             to be had.",
         ),
     ],
 };

@@ -141,65 +141,70 @@ users:
   - name: bob
 ";
 
+/// Those of [`EVERYTHING`].
+fn both_shares() -> Vec<Share> {
+    vec![
+        Share {
+            name: "data".into(),
+            source: Source::Folder("/usr".into()),
+            homes: false,
+            protocols: Protocols::Smb,
+            read_only: true,
+            squash: Squash::None,
+            nfs_locks: NfsLocks::Advisory,
+            durability: Durability::Relaxed,
+            clients: Some(vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]),
+            hidden: true,
+            export: None,
+            force: Force {
+                user: Some(Who::User("alice".into())),
+                group: Some(Who::Group("7".into())),
+            },
+            masks: Masks { file: Some(Mode(0o660)), folder: Some(Mode(0o2770)) },
+            list: List::Visible,
+            access: Some(Access {
+                read: vec![Who::User("alice".into()), Who::Group("7".into())],
+                write: vec![Who::User("BOB".into())],
+                deny: vec![Who::User("9".into()), Who::Everyone],
+            }),
+            encrypt: true,
+            tls: ShareTls::Offered,
+            guest: true,
+            continuous_availability: true,
+            comment: "What we have".into(),
+        },
+        Share {
+            export: Some("/srv/nfs/scratch".parse().unwrap()),
+            tls: ShareTls::Mutual,
+            squash: Squash::All,
+            clients: Some(vec![
+                "192.0.2.7/32".parse().unwrap(),
+                Client {
+                    from: "192.0.2.0/24".parse().unwrap(),
+                    protocols: Protocols::Both,
+                    read_only: true,
+                    squash: Some(Squash::Root),
+                    anonuid: Some(7),
+                    anongid: Some(8),
+                },
+                "*.lab".parse().unwrap(),
+                Client {
+                    protocols: Protocols::Smb,
+                    ..crate::Whom::Netgroup("hosts".into()).into()
+                },
+            ]),
+            ..Share::new("scratch", Source::Memory)
+        },
+    ]
+}
+
 #[test]
 fn everything_that_can_be_said() {
     let settings = read(EVERYTHING).unwrap();
     assert_eq!(
         settings,
         Settings {
-            shares: vec![
-                Share {
-                    name: "data".into(),
-                    source: Source::Folder("/usr".into()),
-                    homes: false,
-                    protocols: Protocols::Smb,
-                    read_only: true,
-                    squash: Squash::None,
-                    nfs_locks: NfsLocks::Advisory,
-                    durability: Durability::Relaxed,
-                    clients: Some(vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]),
-                    hidden: true,
-                    export: None,
-                    force: Force {
-                        user: Some(Who::User("alice".into())),
-                        group: Some(Who::Group("7".into())),
-                    },
-                    masks: Masks { file: Some(Mode(0o660)), folder: Some(Mode(0o2770)) },
-                    list: List::Visible,
-                    access: Some(Access {
-                        read: vec![Who::User("alice".into()), Who::Group("7".into())],
-                        write: vec![Who::User("BOB".into())],
-                        deny: vec![Who::User("9".into()), Who::Everyone],
-                    }),
-                    encrypt: true,
-                    tls: ShareTls::Offered,
-                    guest: true,
-                    continuous_availability: true,
-                    comment: "What we have".into(),
-                },
-                Share {
-                    export: Some("/srv/nfs/scratch".parse().unwrap()),
-                    tls: ShareTls::Mutual,
-                    squash: Squash::All,
-                    clients: Some(vec![
-                        "192.0.2.7/32".parse().unwrap(),
-                        Client {
-                            from: "192.0.2.0/24".parse().unwrap(),
-                            protocols: Protocols::Both,
-                            read_only: true,
-                            squash: Some(Squash::Root),
-                            anonuid: Some(7),
-                            anongid: Some(8),
-                        },
-                        "*.lab".parse().unwrap(),
-                        Client {
-                            protocols: Protocols::Smb,
-                            ..crate::Whom::Netgroup("hosts".into()).into()
-                        },
-                    ]),
-                    ..Share::new("scratch", Source::Memory)
-                },
-            ],
+            shares: both_shares(),
             bind: vec!["192.0.2.1".parse().unwrap(), "::1".parse().unwrap()],
             rdma: Rdma::Iwarp,
             rdma_crc: RdmaCrc::Always,
@@ -474,7 +479,7 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
   | ^
   = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `rdma_spin`, `state`, `recall`, `memory`, `connections`, \
          `admin`, `admin_clients`, `privileged_ports`, `drain`, `names`, \
-         `limits`, `log`, `nfs`, `smb`"
+         `limits`, `log`, `nfs`, `smb`, `tls`"
     );
 }
 
@@ -940,7 +945,7 @@ fn told_defaults_are_the_real_ones() {
     let mut said = bare.to_owned();
     for group in crate::keys::GROUPS
         .iter()
-        .filter(|g| !g.is_list && !["access", "force", "masks"].contains(&g.name))
+        .filter(|g| !g.is_list && !["access", "force", "masks", "tls"].contains(&g.name))
     {
         if !group.name.is_empty() {
             said += &format!("{}:\n", group.name);

@@ -122,7 +122,7 @@ impl Core {
         self.enter_unless(conn, call, share, |_, _| false)
     }
 
-    /// As [`Core::enter`], for what clients do by AUTH_SYS and in clear whatever their mount says: MOUNT itself, and locks of version 3
+    /// As [`Core::enter`], for what clients do by AUTH_SYS and in clear whatever their mount says: MOUNT, and locks of version 3
     /// (RFC 2623 section 2.5 has the same of MOUNT; lock managers of clients have no tickets).
     pub fn enter_by_any(
         &self,

@@ -1,7 +1,7 @@
 //! AUTH_TLS: a client proposes TLS by a call of NULL (RFC 9289 section 4.1).
 //!
-//! *Operation.* The answer that agrees has STARTTLS in its verifier, and TLS begins behind it. A client that is told nothing goes on
-//! in clear, or not at all: that is for its administrator to say. TLS is proposed by the first call of a connection, so that no
+//! *Operation.* The answer that agrees has STARTTLS in its verifier, and TLS begins behind it. A client that is told nothing goes
+//! on in clear, or not at all: that is for its administrator to say. TLS is proposed by the first call of a connection, so that no
 //! answer to another stands between.
 //!
 //! *Errors.* A proposal that breaks a rule is answered by AUTH_ERROR, as is one inside TLS.

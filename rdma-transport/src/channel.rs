@@ -108,7 +108,7 @@ pub struct Reply {
     pub invalidate: Option<u32>,
     /// Dropped when the reply has left: what must come after it, by whatever connection, waits for that.
     pub until_left: Option<UntilLeft>,
-    /// The last reply in clear: TLS begins behind it (RFC 9289 section 4.1). For a connection that [can](crate::tls::Tls::is_offered).
+    /// The last reply in clear: TLS begins behind it (RFC 9289 section 4.1). Only where [`Tls::is_offered`] said so.
     pub starts_tls: bool,
 }
 

@@ -17,6 +17,7 @@ mod smbtorture;
 mod soak;
 mod tidy;
 mod tiers;
+mod trixie;
 mod unit;
 
 use std::process::ExitCode;

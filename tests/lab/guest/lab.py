@@ -29,7 +29,7 @@ SERVER = ENV.get("SERVER", "10.77.0.1")
 V4 = VERS.startswith("4") and not CIFS
 # Version 3 has locks by programs of their own, which find each other by port 111: the gateway's answers there.
 HAS_PORTMAP = ENV.get("BACKEND", "host") == "host"
-V3_LOCKS = VERS == "3" and not CIFS and HAS_PORTMAP
+V3_LOCKS = VERS == "3" and not CIFS and HAS_PORTMAP and "nolock" not in ENV.get("OPTIONS", "")
 # The gateway's SMB user, mapped to root: what the jobs make belongs to root, as it does by NFS.
 USER, PASSWORD = "root", "pass"
 
@@ -131,13 +131,13 @@ def wait_until(condition, what, limit=60):
         time.sleep(0.05)
 
 
-def options(vers=VERS, proto=PROTO, extra="", port=None, mountport=None):
+def options(vers=VERS, proto=PROTO, extra="" if CIFS else ENV.get("OPTIONS", ""), port=None, mountport=None):
     """The mount options of a server that answers MOUNT on the NFS port."""
     port = port or ENV.get("PORT", "20049" if proto == "rdma" else "2049")
     text = f"vers={vers},proto={proto},port={port}"
     if vers == "3":
         text += f",mountproto=tcp,mountport={mountport or ENV.get('MOUNTPORT', '2049')}"
-        text += "" if HAS_PORTMAP else ",nolock"
+        text += "" if HAS_PORTMAP or "nolock" in extra else ",nolock"
     return f"{text},{extra}" if extra else text
 
 

@@ -72,6 +72,8 @@ def main():
             socket.create_connection((lab.SERVER, 445), 10).close()
     if lab.V3_LOCKS:
         servers.lock_services()
+    if "TLSHD" in ENV:
+        servers.handshakes()
     far = "ROUTER" in ENV and servers.is_here()  # The jobs are those of another guest, which waits for this one.
     # Where the device goes away no client is here: its kernel would have to let go of the device as well.
     alone = far and "TROUBLE" in ENV

@@ -54,6 +54,23 @@ def add_device(on):
     run("rdma", "link", "add", device(), "type", ENV.get("DEVICE", "siw"), "netdev", on)
 
 
+def handshakes():
+    """tlshd(8), of another system with its own libraries: it does the TLS handshakes of this kernel's client."""
+    tree = ENV["TLSHD"]
+    libraries = f"{tree}/usr/lib/x86_64-linux-gnu"
+    words = [f"{libraries}/ld-linux-x86-64.so.2", "--library-path", libraries, f"{tree}/usr/sbin/tlshd"]
+    log = open("/tmp/tlshd.log", "w")
+    subprocess.Popen([*words, "-s", "-c", "/scratch/tls/tlshd.conf"], stdout=log, stderr=log)
+    lab.wait_until(hears_the_kernel, "tlshd listens", 20)
+
+
+def hears_the_kernel():
+    """Somebody has joined a group of generic netlink, which is how the kernel asks (/proc/net/netlink: protocol 16, groups)."""
+    with open("/proc/net/netlink") as f:
+        rows = [line.split() for line in f][1:]
+    return any(row[1] == "16" and int(row[3], 16) for row in rows)
+
+
 def resources():
     """What programs and the kernel have of RDMA devices now, by the kernel's names."""
     devices = json.loads(run("rdma", "-j", "resource", "show"))

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::container;
 use super::net::{Net, host_address, second_address, tap};
+use super::tls;
 use crate::sh::{Result, output, run, target_dir};
 
 const READY_SECONDS_MAX: u64 = 60;
@@ -107,12 +108,13 @@ fn make_block_share(dir: &Path) -> Result<()> {
 
 impl<'a> Gateway<'a> {
     /// Starts it on a fresh share and state below `dir`: `dir/share` as `data`, and shares of other kinds.
-    /// It listens on these taps.
+    /// It listens on these taps. `tls`: what its first share demands, by the certificates in `dir`.
     pub(crate) fn start(
         net: &'a Net,
         dir: &Path,
         taps: &[usize],
         guests: Guests,
+        tls: Option<&str>,
     ) -> Result<Gateway<'a>> {
         for (folder, mode) in FOLDERS {
             make_folder(&dir.join(folder), mode)?;
@@ -134,7 +136,12 @@ impl<'a> Gateway<'a> {
         args.extend(["--admin-clients", "10.77.0.0/16"].map(str::to_owned));
         for (share, options) in SHARES {
             let folder = dir.join(if share == "data" { "share" } else { share });
+            let tls = tls.filter(|_| share == "data").map(|tls| format!(",tls={tls}"));
+            let options = options.to_owned() + &tls.unwrap_or_default();
             args.extend(["--share".into(), format!("{share}={}{options}", folder.display())]);
+        }
+        if tls.is_some() {
+            args.extend(tls::options(dir));
         }
         if guests != Guests::Nfs {
             // A Linux client that signs gives up RDMA Write and Read; those that shall sign say so themselves.

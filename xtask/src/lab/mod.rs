@@ -14,6 +14,7 @@ mod run;
 mod scenarios;
 mod smbclients;
 mod third;
+mod tls;
 mod transforms;
 
 use std::collections::VecDeque;

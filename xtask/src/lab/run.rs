@@ -13,6 +13,7 @@ use super::guest::Guest;
 use super::net::{FIRST_GUEST, Net, SECOND_GUEST, guest_address, host_address};
 use super::scenarios::{Kind, Scenario, Server};
 use super::third::{Capture, NFS_RDMA, SMB_DIRECT, SMB_TCP};
+use super::tls;
 use crate::sh::{Result, Tally, output, target_dir};
 
 /// What the job `sizes` reads, and what it writes, at the least: every size twice, less what goes in line.
@@ -79,6 +80,9 @@ impl Place<'_> {
             ("DEVICE", scenario.device.into()),
             ("RDMA", scenario.provider.into()),
         ];
+        if scenario.tls().is_some() {
+            env.push(("TLSHD", tls::tlshd()?.display().to_string()));
+        }
         env.extend(scenario.trouble.map(|words| ("TROUBLE", words.into())));
         env.extend(scenario.runs.map(|runs| ("RUNS", runs.to_string())));
         if scenario.server == Server::Container {
@@ -100,7 +104,13 @@ impl Place<'_> {
     fn one_guest(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
         let mut gateway = match scenario.server {
             Server::Container => Gateway::in_container(&self.net, dir)?,
-            _ => Gateway::start(&self.net, dir, &FIRST_GUEST, scenario.guests())?,
+            _ => {
+                let tls = scenario.tls();
+                if tls.is_some() {
+                    tls::certificates(dir, &dir.join("scratch/tls"))?;
+                }
+                Gateway::start(&self.net, dir, &FIRST_GUEST, scenario.guests(), tls)?
+            }
         };
         let expected = match (scenario.kind, scenario.proto) {
             (Kind::Nfs, _) => &NFS_RDMA,
@@ -134,7 +144,7 @@ impl Place<'_> {
 
     fn two_guests(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
         let everybody = [FIRST_GUEST.as_slice(), &SECOND_GUEST].concat();
-        let mut gateway = Gateway::start(&self.net, dir, &everybody, scenario.guests())?;
+        let mut gateway = Gateway::start(&self.net, dir, &everybody, scenario.guests(), None)?;
         let both = Mutex::new(Tally::default());
         thread::scope(|scope| {
             for (me, taps) in [("a", &FIRST_GUEST[..]), ("b", &SECOND_GUEST[..])] {

@@ -149,6 +149,13 @@ impl Scenario {
         }
     }
 
+    /// What the share that is mounted demands of its clients.
+    pub(super) fn tls(&self) -> Option<&'static str> {
+        let has = |option| self.options.split(',').any(|o| o == option);
+        let mutual = has("xprtsec=mtls").then_some("mutual");
+        mutual.or_else(|| has("xprtsec=tls").then_some("required"))
+    }
+
     /// Its bulk data goes by RDMA Write and Read. A client that signs or seals does its I/O by Send: the direct bytes would
     /// escape the signature.
     pub(super) fn is_direct(&self) -> bool {
@@ -176,6 +183,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("v4.2-tcp", "4.2", "tcp").jobs(FILES_AND_LISTS),
     Scenario::new("cut-v4.1-rdma", "4.1", "rdma").trouble("cut-connections"),
     Scenario::new("first-share", "4.2", "tcp").jobs("first"),
+    Scenario::new("tls-v4.2", "4.2", "tcp")
+        .jobs("sizes,tree,semantics,exports")
+        .options("xprtsec=tls"),
+    Scenario::new("tls-v3", "3", "tcp").jobs("sizes,semantics").options("xprtsec=tls"),
+    Scenario::new("mtls-v4.1", "4.1", "tcp").jobs("sizes").options("xprtsec=mtls"),
     Scenario::new("claims-v3-rdma", "3", "rdma").jobs("claims"),
     Scenario::new("claims-v4.0-rdma", "4.0", "rdma").jobs("claims"),
     Scenario::new("claims-v4.1-tcp", "4.1", "tcp").jobs("claims"),

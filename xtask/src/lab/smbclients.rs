@@ -28,7 +28,7 @@ struct Visit<'a> {
 
 /// All of them, one after the other.
 pub(super) fn all(net: &Net, dir: &Path) -> Result<Tally> {
-    let mut gateway = Gateway::start(net, dir, &FIRST_GUEST, Guests::Smb)?;
+    let mut gateway = Gateway::start(net, dir, &FIRST_GUEST, Guests::Smb, None)?;
     let visit = Visit {
         net,
         dir: dir.to_owned(),

@@ -8,13 +8,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use crate::sh::{Result, output};
+use crate::trixie::{self, MIRROR, RELEASE, cache};
 
 /// The series that the lists are of.
 const SERIES: &str = "4.24";
-const RELEASE: &str = "trixie";
-const MIRROR: &str = "http://deb.debian.org/debian";
-/// The keys of both systems' archives.
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// The suite, and what it cuts connections of its clients with.
 const PACKAGES: [&str; 3] = ["samba-testsuite", "iptables", "dash"];
 /// Folders that stand below `usr` on a system of today.
@@ -94,14 +91,6 @@ impl Root {
     }
 }
 
-/// The lab's, as `tests/lab/build-kernel` has it.
-fn cache() -> PathBuf {
-    let var = |name| std::env::var_os(name).map(PathBuf::from);
-    let home = || var("HOME").unwrap_or_default().join(".cache");
-    let lab = || var("XDG_CACHE_HOME").unwrap_or_else(home).join("headgate-lab");
-    var("LAB_CACHE").unwrap_or_else(lab)
-}
-
 /// A complete one of the lists' series before any other.
 fn newest(cache: &Path) -> Option<Root> {
     let complete = |dir: PathBuf| {
@@ -116,7 +105,7 @@ fn newest(cache: &Path) -> Option<Root> {
 
 fn build(cache: &Path, scratch: &Path) -> Result<Root> {
     println!("unpacking smbtorture of {RELEASE}-backports");
-    let packages = download(&scratch.join("apt"))?;
+    let packages = trixie::download(&scratch.join("apt"), &PACKAGES)?;
     let root = scratch.join("root");
     for name in MERGED {
         let failed = |e| format!("{}: {e}", root.display());
@@ -141,56 +130,6 @@ fn build(cache: &Path, scratch: &Path) -> Result<Root> {
     let dir = cache.join(format!("{PREFIX}{version}"));
     fs::rename(&root, &dir).map_err(failed)?;
     Ok(Root { dir, version })
-}
-
-/// The package and all it needs, by an apt of its own, for which nothing is installed.
-fn download(apt: &Path) -> Result<Vec<String>> {
-    let folder = |name: &str| {
-        let dir = apt.join(name);
-        fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-        Ok::<_, String>(dir)
-    };
-    let archives = folder("cache/archives/partial")?.join("..");
-    folder("state/lists/partial")?;
-    let etc = folder("etc/parts")?.join("..");
-    let write = |path: &Path, text: &str| {
-        fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
-    };
-    let source = |suite: &str| format!("deb [signed-by={KEYRING}] {MIRROR} {suite} main\n");
-    let backports = format!("{RELEASE}-backports");
-    let status = apt.join("status");
-    write(&status, "")?;
-    write(&etc.join("sources.list"), &(source(RELEASE) + &source(&backports)))?;
-    let options = [
-        format!("Dir::State={}", apt.join("state").display()),
-        format!("Dir::State::status={}", status.display()),
-        format!("Dir::Cache={}", apt.join("cache").display()),
-        format!("Dir::Etc::sourcelist={}", etc.join("sources.list").display()),
-        format!("Dir::Etc::sourceparts={}", etc.join("parts").display()),
-        format!("Dir::Etc::preferencesparts={}", etc.join("parts").display()),
-        "Dir::Etc::preferences=/dev/null".into(),
-        "APT::Install-Recommends=false".into(),
-        "APT::Sandbox::User=root".into(),
-        "APT::Update::Error-Mode=any".into(),
-    ];
-    let with = |words: &[&str]| {
-        let mut all = vec!["apt-get", "-qq"];
-        all.extend(options.iter().flat_map(|o| ["-o", o.as_str()]));
-        all.extend(words);
-        output(&all).map_err(|e| last_lines(&e))
-    };
-    with(&["update"])?;
-    let install = ["install", "--yes", "--download-only", "-t", &backports];
-    with(&[&install[..], &PACKAGES].concat())?;
-    let listing = fs::read_dir(&archives).map_err(|e| format!("{}: {e}", archives.display()))?;
-    let paths = listing.flatten().map(|e| e.path().display().to_string());
-    Ok(paths.filter(|p| p.ends_with(".deb")).collect())
-}
-
-/// The end of what apt said: in front of it stands a long command line.
-fn last_lines(said: &str) -> String {
-    let said: Vec<&str> = said.lines().filter(|l| !l.trim().is_empty()).collect();
-    said[said.len().saturating_sub(3)..].join("; ")
 }
 
 /// `smbtorture 4.24.7-Debian-...`.

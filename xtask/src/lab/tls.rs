@@ -1,0 +1,98 @@
+//! What a guest and the gateway need for NFS by TLS: `tlshd`, which does the handshakes of Linux' client, and certificates.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use super::net::host_address;
+use crate::sh::{Result, output};
+use crate::trixie;
+
+/// The package of `tlshd`.
+const PACKAGE: &str = "ktls-utils";
+
+/// A folder with `tlshd` and its libraries, made once in the lab's cache.
+pub(super) fn tlshd() -> Result<PathBuf> {
+    let cache = trixie::cache();
+    let failed = |e| format!("{}: {e}", cache.display());
+    fs::create_dir_all(&cache).map_err(failed)?;
+    let lock = File::create(cache.join("tlshd.lock")).map_err(failed)?;
+    lock.lock().map_err(failed)?;
+    let tree = cache.join("tlshd");
+    if tree.exists() {
+        return Ok(tree);
+    }
+    // It gets its last name when it is complete.
+    let scratch = cache.join(format!("building-tlshd-{}", std::process::id()));
+    let built = trixie::download(&scratch.join("apt"), &[PACKAGE]).and_then(|packages| {
+        let root = scratch.join("root");
+        fs::create_dir_all(&root).map_err(failed)?;
+        for package in &packages {
+            output(&["dpkg-deb", "--extract", package, &root.display().to_string()])?;
+        }
+        fs::rename(&root, &tree).map_err(failed)
+    });
+    let _ = fs::remove_dir_all(&scratch);
+    built.map(|()| tree)
+}
+
+/// An authority in `dir`, what it signed for the gateway, and in `guest`, which is `/scratch/tls` there, for a client with its
+/// configuration of `tlshd`.
+pub(super) fn certificates(dir: &Path, guest: &Path) -> Result<()> {
+    let failed = |e| format!("{}: {e}", guest.display());
+    fs::create_dir_all(guest).map_err(failed)?;
+    let at = |dir: &Path, name: &str| dir.join(name).display().to_string();
+    let (ca, ca_key) = (at(dir, "ca.crt"), at(dir, "ca.key"));
+    const NEW: [&str; 11] = [
+        "openssl",
+        "req",
+        "-x509",
+        "-nodes",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-days",
+        "2",
+        "-subj",
+    ];
+    let made = |words: &[&str]| output(&[&NEW[..], words].concat()).map(drop);
+    made(&["/CN=lab", "-keyout", &ca_key, "-out", &ca])?;
+    let signed = |dir: &Path, name: &str, subject: &str| {
+        let (key, file) = (at(dir, &format!("{name}.key")), at(dir, &format!("{name}.crt")));
+        let name = format!("subjectAltName={subject}");
+        made(&[
+            "/CN=lab",
+            "-CA",
+            &ca,
+            "-CAkey",
+            &ca_key,
+            "-addext",
+            &name,
+            "-addext",
+            "basicConstraints=CA:FALSE",
+            "-keyout",
+            &key,
+            "-out",
+            &file,
+        ])
+    };
+    signed(dir, "gateway", &format!("IP:{}", host_address(0)))?;
+    signed(guest, "client", "DNS:guest.lab")?;
+    fs::copy(&ca, guest.join("ca.crt")).map_err(failed)?;
+    let conf = "[authenticate.client]\nx509.truststore = /scratch/tls/ca.crt\nx509.certificate = /scratch/tls/client.crt\n\
+                x509.private_key = /scratch/tls/client.key\n";
+    fs::write(guest.join("tlshd.conf"), conf).map_err(failed)
+}
+
+/// What `serve` is told of them.
+pub(super) fn options(dir: &Path) -> [String; 6] {
+    let file = |name: &str| dir.join(name).display().to_string();
+    [
+        "--tls-cert".into(),
+        file("gateway.crt"),
+        "--tls-key".into(),
+        file("gateway.key"),
+        "--tls-ca".into(),
+        file("ca.crt"),
+    ]
+}
