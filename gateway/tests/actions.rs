@@ -340,7 +340,7 @@ fn a_share_that_is_added_is_in_the_file_and_served_and_comments_stay() {
         (json!({"name": "gone", "path": "/no/such/folder"}), "/no/such/folder"),
         (json!({"name": "a/b", "path": "/"}), "share name"),
         (json!({"name": "x", "path": "data"}), "absolute"),
-        (json!({"name": "x", "path": folder, "clients": ["ten"]}), "ten"),
+        (json!({"name": "x", "path": folder, "clients": ["10.0.0.0/99"]}), "10.0.0.0/99"),
         (json!({"name": "x"}), "path"),
     ];
     for (body, why) in wrong {
