@@ -7,14 +7,15 @@ use std::str::FromStr;
 use crate::access::{Access, Who};
 use crate::client::{Client, Whom};
 use crate::export::Export;
+use crate::kerberos::{DraftKerberos, HostName};
 use crate::keys::{
-    self, ACCESS, CLIENT, FORCE, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TLS, TOP, USER,
+    self, ACCESS, CLIENT, FORCE, KERBEROS, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TLS, TOP, USER,
 };
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
 use crate::rights::{self, Force, List, Masks, Mode};
 use crate::settings::{
-    Admin, Cidr, Domain, Durability, Encryption, Identity, Names, NfsLocks, Portmap,
+    Admin, Cidr, Domain, Durability, Encryption, Identity, Names, NfsLocks, Ntlm, Portmap,
     PrivilegedPorts, Protocols, Rdma, RdmaCrc, RdmaTransforms, Share, Signing, Source, Squash,
     User, share_name, user_name,
 };
@@ -80,6 +81,8 @@ pub(crate) struct Draft {
     pub(crate) encryption: Option<Set<Encryption>>,
     pub(crate) rdma_transforms: Option<Set<RdmaTransforms>>,
     pub(crate) tls: DraftTls,
+    pub(crate) ntlm: Option<Set<Ntlm>>,
+    pub(crate) kerberos: DraftKerberos,
     pub(crate) state: Option<Set<PathBuf>>,
     pub(crate) lease: Option<Set<Span>>,
     pub(crate) grace: Option<Set<Span>>,
@@ -374,6 +377,10 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.signing = smb.parse("signing", report);
         draft.encryption = smb.parse("encryption", report);
         draft.rdma_transforms = smb.parse("rdma_transforms", report);
+        draft.ntlm = smb.parse("ntlm", report);
+    }
+    if let Some(node) = top.get("kerberos") {
+        draft.kerberos = kerberos(node, report);
     }
     if let Some(node) = top.get("tls")
         && let Some(tls) = Group::read(node, "`tls`", &TLS, report)
@@ -382,6 +389,20 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.tls = DraftTls { certificate: path("certificate"), key: path("key"), ca: path("ca") };
     }
     draft
+}
+
+fn kerberos(node: &Node, report: &mut Report) -> DraftKerberos {
+    let Some(group) = Group::read(node, "`kerberos`", &KERBEROS, report) else {
+        return DraftKerberos::default();
+    };
+    // Where a key is misspelt or its value wrong, the one that is missing may be that one.
+    let said = group.get("keytab").is_some() || !group.all_known;
+    DraftKerberos {
+        at: (!said).then_some(Origin::Node(node.number)),
+        keytab: map(group.parse("keytab", report), |p: Absolute| p.0),
+        realm: group.parse("realm", report),
+        names: group.get("names").map(|n| parse_list::<HostName>(n, report)).unwrap_or_default(),
+    }
 }
 
 /// A list of groups. Its key alone is a list of none, as where all that stands below it is a comment.

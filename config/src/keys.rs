@@ -145,6 +145,7 @@ pub(crate) const TOP: Group = Group {
         key("nfs", "group", "", "How NFS is served. See [nfs](#nfs)."),
         key("smb", "group", "", "How SMB is served. See [smb](#smb)."),
         key("tls", "group", "", "TLS for NFS over TCP. See [tls](#tls)."),
+        key("kerberos", "group", "", "Who may log on by tickets. See [kerberos](#kerberos)."),
     ],
 };
 
@@ -464,7 +465,7 @@ pub(crate) const NFS: Group = Group {
 pub(crate) const SMB: Group = Group {
     name: "smb",
     is_list: false,
-    about: "How SMB is served. It listens as soon as there is a user, a share for guests, or a port named here.",
+    about: "How SMB is served. It listens as soon as there is a user, a keytab, a share for guests, or a port named here.",
     keys: &[
         key("port", "port", "445", "SMB over TCP; 0: any free port."),
         key("direct_port", "port", "5445", "SMB Direct over iWARP; 0: any free port."),
@@ -488,6 +489,41 @@ pub(crate) const SMB: Group = Group {
             "Data that travels by RDMA is signed or encrypted by itself for clients of dialect 3.1.1 that can do that (Windows 11, \
              Windows Server 2022 and later), so that it is placed directly although the session signs or encrypts. `off`: it \
              travels inside the messages.",
+        ),
+        key(
+            "ntlm",
+            "`on` or `off`",
+            "on",
+            "Log on by passwords (NTLM version 2). `off`: by tickets of [kerberos](#kerberos) alone, and no guests.",
+        ),
+    ],
+};
+
+pub(crate) const KERBEROS: Group = Group {
+    name: "kerberos",
+    is_list: false,
+    about: "With which keys clients prove by tickets who they are, beside passwords. It needs `keytab`. The library of MIT krb5 \
+            (`libgssapi_krb5.so.2`) and its krb5.conf are this host's. See [Kerberos](kerberos.md).",
+    keys: &[
+        key(
+            "keytab",
+            "absolute path of a file",
+            "",
+            "The keys of this server, of `cifs/NAME` or `host/NAME` for SMB. Only its owner may read it. It is read at each logon, so \
+             that new keys need no restart.",
+        ),
+        key(
+            "realm",
+            "word, like `EXAMPLE.ORG`",
+            "",
+            "Principals like `alice@EXAMPLE.ORG` are the user `alice` also where krb5.conf does not say so. Not said: what \
+             krb5.conf makes of them (`default_realm`, `auth_to_local`).",
+        ),
+        key(
+            "names",
+            "name of this host as clients type it, or list of them",
+            "",
+            "What `headgate check` looks for in the keytab. Not said: the name of the host.",
         ),
     ],
 };
@@ -555,8 +591,8 @@ pub(crate) const LOG: Group = Group {
 };
 
 /// All of them, the top first.
-pub const GROUPS: [Group; 12] =
-    [TOP, SHARE, CLIENT, ACCESS, FORCE, MASKS, USER, NFS, SMB, TLS, LIMITS, LOG];
+pub const GROUPS: [Group; 13] =
+    [TOP, SHARE, CLIENT, ACCESS, FORCE, MASKS, USER, NFS, SMB, TLS, KERBEROS, LIMITS, LOG];
 
 /// The page of the documentation, as Markdown.
 pub fn reference() -> String {

@@ -15,6 +15,7 @@ mod export;
 mod fault;
 mod file;
 pub mod in_time;
+mod kerberos;
 pub mod keys;
 mod log;
 mod options;
@@ -35,12 +36,13 @@ pub use append::NewShare;
 pub use client::{Client, Whom};
 pub use export::Export;
 pub use fault::{Fault, Faults, Place};
+pub use kerberos::{HostName, Kerberos, Realm};
 pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption, address};
 pub use rights::{Force, List, Masks, Mode};
 pub use rules::{Known, admin_of, load, state_of};
 pub use settings::{
-    Admin, Cidr, Domain, Durability, Encryption, Identity, Limits, Names, NfsLocks, Portmap,
+    Admin, Cidr, Domain, Durability, Encryption, Identity, Limits, Names, NfsLocks, Ntlm, Portmap,
     PrivilegedPorts, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings, Share, Signing, Smb,
     Source, Squash, User, user_name,
 };

@@ -42,6 +42,8 @@ pub struct Options {
     pub smb_encryption: Option<Encryption>,
     /// `--tls-cert`, `--tls-key`, `--tls-ca`
     pub tls: [Option<PathBuf>; 3],
+    /// `--keytab`
+    pub keytab: Option<PathBuf>,
     /// `--state`
     pub state: Option<PathBuf>,
     /// `--lease`

@@ -11,6 +11,7 @@ use crate::access::{OnHost, Who};
 use crate::fault::{Fault, Faults, Place};
 use crate::file::{Draft, DraftShare, DraftUser, Finding, Origin, Report, Set, draft, shown};
 use crate::in_time::{self, LOOK_MAX};
+use crate::kerberos;
 use crate::options::Options;
 use crate::overlap::overlaps;
 use crate::settings::{
@@ -54,6 +55,8 @@ pub struct Known {
     pub share_id: fn(&str) -> u32,
     /// Whether there is a password in this file; the error says what is wrong with it.
     pub password: fn(&Path) -> Result<(), String>,
+    /// Whether this is a keytab that nobody else can read, and can be used; the error says what is wrong with it.
+    pub keytab: fn(&Path) -> Result<(), String>,
     /// The users in the database of this state folder; `None` when it cannot be read, which is no fault of the configuration.
     pub users: fn(&Path) -> Option<Vec<String>>,
     /// What the host knows of these users and groups, in the same order. The error says why it cannot tell. Blocks.
@@ -139,7 +142,8 @@ pub(crate) fn settle(
     };
     let mut warnings = overlaps(&draft.shares, real_in_time, line);
     check_memory(draft.memory.as_ref(), known.memory, &mut report, &mut warnings);
-    let settings = Settings { on_host, ..check_values(draft, &mut report) };
+    let kerberos = kerberos::check(&draft, known.keytab, &mut report);
+    let settings = Settings { on_host, kerberos, ..check_values(draft, &mut report) };
     let located = |f: Finding| Fault {
         place: match f.at {
             Origin::Node(number) => {
@@ -212,6 +216,7 @@ fn lay_over(draft: &mut Draft, options: Options) {
     over(&mut draft.encryption, options.smb_encryption, "--smb-encryption");
     let [certificate, key, ca] = options.tls.map(|file| file.map(|p| from_here(&p)));
     draft.tls.lay_over([(certificate, "--tls-cert"), (key, "--tls-key"), (ca, "--tls-ca")]);
+    over(&mut draft.kerberos.keytab, options.keytab.map(|p| from_here(&p)), "--keytab");
     over(&mut draft.state, options.state.map(|p| from_here(&p)), "--state");
     over(&mut draft.lease, options.lease, "--lease");
     over(&mut draft.grace, options.grace, "--grace");
@@ -597,6 +602,7 @@ fn check_smb(draft: &Draft, nfs: [(u16, Origin); 2], rdma: Rdma, report: &mut Re
         signing: settled(draft.signing.clone(), default.signing).value,
         encryption: encryption.value,
         rdma_transforms: settled(draft.rdma_transforms.clone(), default.rdma_transforms).value,
+        ntlm: settled(draft.ntlm.clone(), default.ntlm).value,
     }
 }
 
@@ -674,6 +680,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         nfs_rdma_port: rdma_port.value.0,
         smb,
         tls,
+        kerberos: None,
         users: draft.users.into_iter().map(|u| u.user).collect(),
         state: state.value,
         lease,
@@ -875,7 +882,7 @@ fn real_in_time(path: &Path) -> PathBuf {
 }
 
 /// The path without symbolic links, as far as it exists.
-fn real(path: &Path) -> PathBuf {
+pub(crate) fn real(path: &Path) -> PathBuf {
     let mut rest = Vec::new();
     let mut at = path;
     loop {

@@ -11,6 +11,7 @@ use crate::access::{Access, OnHost, Who};
 use crate::client::Client;
 use crate::export::Export;
 use crate::fault::Fault;
+use crate::kerberos::Kerberos;
 use crate::log::{LogFilter, LogFormat};
 use crate::rights::{Force, List, Masks};
 use crate::tls::{ShareTls, Tls};
@@ -38,6 +39,8 @@ pub struct Settings {
     pub smb: Smb,
     /// TLS for NFS over TCP; `None`: there is none.
     pub tls: Option<Tls>,
+    /// With which keys clients prove by tickets who they are; `None`: by passwords alone.
+    pub kerberos: Option<Kerberos>,
     /// SMB users that the configuration names, beside those of the database in the state folder.
     pub users: Vec<User>,
     /// Where what must survive a restart is kept.
@@ -93,6 +96,7 @@ impl Default for Settings {
             nfs_rdma_port: 20049,
             smb: Smb::default(),
             tls: None,
+            kerberos: None,
             users: Vec::new(),
             state: PathBuf::from("/var/lib/headgate"),
             lease: Duration::from_secs(15),
@@ -266,6 +270,8 @@ pub struct Smb {
     pub encryption: Encryption,
     /// Whether data that travels by RDMA is signed or encrypted by itself.
     pub rdma_transforms: RdmaTransforms,
+    /// Whether clients may log on by passwords.
+    pub ntlm: Ntlm,
 }
 
 impl Default for Smb {
@@ -277,6 +283,7 @@ impl Default for Smb {
             signing: Signing::default(),
             encryption: Encryption::default(),
             rdma_transforms: RdmaTransforms::default(),
+            ntlm: Ntlm::default(),
         }
     }
 }
@@ -293,6 +300,18 @@ pub enum RdmaTransforms {
 }
 
 words!(RdmaTransforms, "is neither", "on" => On, "off" => Off);
+
+/// Whether clients of SMB may log on by passwords (NTLM version 2), beside Kerberos.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ntlm {
+    /// They may.
+    #[default]
+    On,
+    /// By tickets of Kerberos alone; no guests either.
+    Off,
+}
+
+words!(Ntlm, "is neither", "on" => On, "off" => Off);
 
 /// Whether SMB messages must be signed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

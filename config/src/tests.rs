@@ -27,6 +27,10 @@ fn id(name: &str) -> u32 {
 const KNOWN: Known = Known {
     share_id: id,
     password: |_| Ok(()),
+    keytab: |path| match path.ends_with("wrong") {
+        true => Err("it is no keytab".into()),
+        false => Ok(()),
+    },
     users: |state| (state == Path::new("/with-users")).then(|| vec!["Carol".to_owned()]),
     host: |names| match names {
         [Who::User(name), ..] if name == "slow" => Err("the name service is slow".into()),
@@ -135,6 +139,8 @@ smb:
   signing: offered
   encryption: required
   rdma_transforms: off
+  ntlm: off
+kerberos: {keytab: /etc/gw.keytab, realm: LAB.TEST, names: [gw, GW.lab.test]}
 tls: {certificate: /etc/gw/tls.crt, key: /etc/gw/tls.key, ca: /etc/gw/ca.crt}
 users:
   - {name: alice, password_file: /etc/passwd, uid: 1000, gid: 100, groups: [7, 8]}
@@ -218,7 +224,13 @@ fn everything_that_can_be_said() {
                 signing: Signing::Offered,
                 encryption: Encryption::Required,
                 rdma_transforms: RdmaTransforms::Off,
+                ntlm: crate::Ntlm::Off,
             },
+            kerberos: Some(crate::Kerberos {
+                realm: Some("LAB.TEST".parse().unwrap()),
+                names: vec!["gw".parse().unwrap(), "gw.lab.test".parse().unwrap()],
+                ..crate::Kerberos::new("/etc/gw.keytab")
+            }),
             users: vec![
                 User {
                     name: "alice".into(),
@@ -479,7 +491,7 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
   | ^
   = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `rdma_spin`, `state`, `recall`, `memory`, `connections`, \
          `admin`, `admin_clients`, `privileged_ports`, `drain`, `names`, \
-         `limits`, `log`, `nfs`, `smb`, `tls`"
+         `limits`, `log`, `nfs`, `smb`, `tls`, `kerberos`"
     );
 }
 
@@ -943,10 +955,9 @@ error: gw.yaml:8:28: `maybe` is no way to sign; write `required` or `offered`
 fn told_defaults_are_the_real_ones() {
     let bare = "shares:\n  - name: a\n    memory: true\n";
     let mut said = bare.to_owned();
-    for group in crate::keys::GROUPS
-        .iter()
-        .filter(|g| !g.is_list && !["access", "force", "masks", "tls"].contains(&g.name))
-    {
+    for group in crate::keys::GROUPS.iter().filter(|g| {
+        !g.is_list && !["access", "force", "masks", "tls", "kerberos"].contains(&g.name)
+    }) {
         if !group.name.is_empty() {
             said += &format!("{}:\n", group.name);
         }

@@ -15,6 +15,7 @@ use crate::control::ending::{Client, What};
 use crate::daemon::Load;
 use crate::demo::DemoArgs;
 use crate::import::ImportArgs;
+use crate::keytab;
 use crate::people;
 use crate::place::{self, Place};
 use crate::top::TopArgs;
@@ -182,6 +183,9 @@ struct Configuration {
     /// Authorities in PEM that sign certificates of clients, for `xprtsec=mtls`
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
+    /// Kerberos: the keys of this server, of cifs/NAME or host/NAME. Only its owner may read it
+    #[arg(long, value_name = "FILE")]
+    keytab: Option<PathBuf>,
     /// What must survive a restart is kept here; default: /var/lib/headgate
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -253,6 +257,7 @@ impl Configuration {
             smb_signing: self.smb_signing,
             smb_encryption: self.smb_encryption,
             tls: [self.tls_cert, self.tls_key, self.tls_ca],
+            keytab: self.keytab,
             state: self.state,
             lease: self.lease,
             grace: self.grace,
@@ -269,6 +274,7 @@ impl Configuration {
         let known = Known {
             share_id: vfs::namespace::Share::id_of,
             password: |file| read_password(file).map(drop),
+            keytab: keytab::prove,
             users: |state| {
                 let database = read_database(&database_path(state)).ok()?;
                 Some(database.entries().map(|e| e.name.clone()).collect())

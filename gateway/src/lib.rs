@@ -24,6 +24,7 @@ mod http;
 pub mod import;
 pub mod interfaces;
 mod interrupt;
+mod keytab;
 pub mod listen;
 mod local_user;
 pub mod logs;

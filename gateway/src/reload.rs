@@ -152,6 +152,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         on_host: _,
         smb,
         tls,
+        kerberos,
         users: _,
         state,
         recall,
@@ -196,6 +197,11 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
     value("nfs.grace at the next start", &config::Span(old.grace), &config::Span(*grace));
     value("smb.signing", &old.smb.signing, &smb.signing);
     value("smb.encryption", &old.smb.encryption, &smb.encryption);
+    value("smb.ntlm", &old.smb.ntlm, &smb.ntlm);
+    let keys = |kerberos: &Option<config::Kerberos>| {
+        kerberos.as_ref().map_or("none".to_owned(), ToString::to_string)
+    };
+    value("kerberos.keytab", &keys(&old.kerberos), &keys(kerberos));
     value("smb.rdma_transforms", &old.smb.rdma_transforms, &smb.rdma_transforms);
     let files = |tls: &Option<config::Tls>| match tls {
         Some(tls) => tls.certificate.display().to_string(),

@@ -21,9 +21,11 @@ pub fn server(
     Server::new(core.with_store(run.store.clone()))
 }
 
-/// Whether SMB is to be served: there is a share, and somebody could log on, or somebody asked for it.
+/// Whether SMB is to be served: there is a share, and somebody could log on (by a password, by a ticket, as a guest), or somebody
+/// asked for it.
 pub fn is_wanted(settings: &Settings, anybody: bool) -> bool {
     let mut shares = settings.by_smb().peekable();
+    let anybody = anybody || settings.kerberos.is_some();
     shares.peek().is_some() && (anybody || settings.smb.asked_for || shares.any(|s| s.guest))
 }
 

@@ -9,6 +9,7 @@
 
 mod files;
 mod host;
+mod kerberos;
 pub(crate) mod netdev;
 mod show;
 mod smb;
@@ -42,6 +43,7 @@ struct Findings<'a> {
     shares: Vec<ShareFacts<'a>>,
     places: Vec<Place>,
     smb: smb::Smb,
+    kerberos: Option<kerberos::Facts>,
     rights: host::Rights,
     /// User of the process.
     uid: u32,
@@ -152,6 +154,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
         Err(why) => remarks.warn(why),
     }
     let smb = smb::facts(settings, &mut remarks);
+    let kerberos = kerberos::facts(settings, &mut remarks);
     ports(settings, smb.served, serves_already, &mut remarks);
     if let Some(few) = rights.too_few_files(settings) {
         remarks.warn(few);
@@ -178,6 +181,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
         shares,
         places,
         smb,
+        kerberos,
         rights,
         uid,
         certificate,

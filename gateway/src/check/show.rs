@@ -7,7 +7,7 @@ use config::{Portmap, PrivilegedPorts, Protocols, Rdma, Settings, Share, ShareTl
 use rdma_transport::devices::{Fabric, Served};
 use serde_json::{Value, json};
 
-use super::{Findings, Handles, Place, ShareFacts, smb};
+use super::{Findings, Handles, Place, ShareFacts, kerberos, smb};
 use crate::portmap::Chosen;
 use crate::table::{Table, Tone, bytes};
 use crate::tls::Certificate;
@@ -238,6 +238,9 @@ pub(super) fn text(f: &Findings<'_>) {
         );
     }
     say!("  {}", smb::summary(f));
+    for line in f.kerberos.iter().flat_map(kerberos::words) {
+        say!("  {line}");
+    }
     say!(
         "  state in {}, payload memory up to {}",
         f.settings.state.display(),
@@ -413,6 +416,7 @@ pub(super) fn json(f: &Findings<'_>) {
         "privileged_ports": f.settings.privileged_ports.to_string(),
         "portmap": { "asked": f.settings.portmap.to_string(), "is": f.portmap.how.to_string(), "why": f.portmap.why },
         "smb": smb::json(f),
+        "kerberos": kerberos::json(f.kerberos.as_ref()),
         "acts_as_caller": f.rights.acts_as_caller(),
         "missing_capabilities": f.rights.missing().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
         "tls_certificate_days": f.certificate.as_ref().map(Certificate::days_left),

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 
-use config::{Encryption, Identity, RdmaTransforms, Settings, Share, Signing, Squash};
+use config::{Encryption, Identity, Ntlm, RdmaTransforms, Settings, Share, Signing, Squash};
 use rdma_transport::devices::Fabric;
 use serde_json::{Value, json};
 
@@ -204,8 +204,12 @@ pub(super) fn summary(f: &Findings<'_>) -> String {
             .into();
     }
     let smb = &f.settings.smb;
+    let passwords = match smb.ntlm {
+        Ntlm::On => "",
+        Ntlm::Off => " (no passwords: NTLM is off)",
+    };
     format!(
-        "SMB for {} user{}, signing {}, encryption {}, RDMA transforms {}",
+        "SMB for {} user{}{passwords}, signing {}, encryption {}, RDMA transforms {}",
         f.smb.users.len(),
         if f.smb.users.len() == 1 { "" } else { "s" },
         smb.signing,
@@ -225,6 +229,7 @@ pub(super) fn json(f: &Findings<'_>) -> Value {
         "signing": smb.signing.to_string(),
         "encryption": smb.encryption.to_string(),
         "rdma_transforms": smb.rdma_transforms.to_string(),
+        "ntlm": smb.ntlm.to_string(),
     })
 }
 

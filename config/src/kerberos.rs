@@ -1,0 +1,192 @@
+//! `kerberos`: with which keys clients prove by tickets who they are.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::file::{Draft, Origin, Report, Set, shown};
+use crate::settings::{Ntlm, Source};
+
+/// Bytes of a realm or of a host's name at most.
+const NAME_MAX: usize = 255;
+/// Names of this host at most.
+const NAMES_MAX: usize = 64;
+
+/// Kerberos, where it is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kerberos {
+    /// The file with the keys of this server.
+    pub keytab: PathBuf,
+    /// The realm whose principals of one component are users of their first component, also where krb5.conf says nothing.
+    pub realm: Option<Realm>,
+    /// The names by which clients know this host; empty: its own.
+    pub names: Vec<HostName>,
+}
+
+impl Kerberos {
+    /// With the keys of this file, and the rest as it is when nothing is said.
+    pub fn new(keytab: impl Into<PathBuf>) -> Self {
+        Self { keytab: keytab.into(), realm: None, names: Vec::new() }
+    }
+}
+
+impl fmt::Display for Kerberos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.keytab.display())?;
+        if let Some(realm) = &self.realm {
+            write!(f, " of {realm}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What stands between `@` and the end of a principal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Realm(String);
+
+impl Realm {
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Realm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Realm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if !is_name(text) {
+            return Err(format!("`{}` is no realm; write one like `EXAMPLE.ORG`", shown(text)));
+        }
+        if text.chars().any(|c| c.is_ascii_lowercase()) {
+            return Err(format!(
+                "the realm `{}` has small letters, and realms tell case apart; write `{}`",
+                shown(text),
+                shown(&text.to_uppercase())
+            ));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+/// A name of this host, as clients type it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostName(String);
+
+impl HostName {
+    /// In small letters.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for HostName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if is_name(text) && text.parse::<std::net::IpAddr>().is_err() {
+            return Ok(Self(text.to_lowercase()));
+        }
+        Err(format!(
+            "`{}` is no name of a host; write one that clients type, like `files.example.org`",
+            shown(text)
+        ))
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let part = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+    };
+    text.len() <= NAME_MAX && text.split('.').all(part)
+}
+
+/// What file and options say of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DraftKerberos {
+    /// The group is there.
+    pub(crate) at: Option<Origin>,
+    pub(crate) keytab: Option<Set<PathBuf>>,
+    pub(crate) realm: Option<Set<Realm>>,
+    pub(crate) names: Vec<Set<HostName>>,
+}
+
+/// The keytab is one, no share has it, and without NTLM there is something else.
+pub(crate) fn check(
+    draft: &Draft,
+    proven: fn(&Path) -> Result<(), String>,
+    report: &mut Report,
+) -> Option<Kerberos> {
+    let kerberos = &draft.kerberos;
+    if let Some(ntlm) = draft.ntlm.as_ref().filter(|ntlm| ntlm.value == Ntlm::Off)
+        && kerberos.keytab.is_none()
+    {
+        report.add_help(
+            ntlm.origin,
+            "without NTLM nobody can log on: there is no keytab for Kerberos",
+            "name one by `kerberos: {keytab: FILE}`, or say `ntlm: on`",
+        );
+    }
+    let Some(keytab) = &kerberos.keytab else {
+        if let Some(at) = kerberos.at {
+            report.add_help(
+                at,
+                "Kerberos needs the keys of this server",
+                "add `keytab: /etc/headgate/krb5.keytab`",
+            );
+        }
+        return None;
+    };
+    if let Some(second) = kerberos.names.get(NAMES_MAX) {
+        report.add(second.origin, format!("there are more than {NAMES_MAX} names of this host"));
+    }
+    let path = &keytab.value;
+    let inside = |s: &&crate::file::DraftShare| match &s.share.source {
+        Source::Folder(folder) => crate::rules::real(path).starts_with(crate::rules::real(folder)),
+        Source::Memory => false,
+    };
+    if let Some(share) = draft.shares.iter().find(inside) {
+        let what = format!(
+            "the keytab {} is inside the share `{}`, where clients could read it",
+            path.display(),
+            share.share.name
+        );
+        report.add_help(keytab.origin, what, "keep it outside of every share");
+    } else if let Err(what) = proven(path) {
+        report.add(keytab.origin, what);
+    }
+    Some(Kerberos {
+        keytab: path.clone(),
+        realm: kerberos.realm.as_ref().map(|r| r.value.clone()),
+        names: kerberos.names.iter().map(|n| n.value.clone()).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn realms_and_names_of_hosts() {
+        assert_eq!("LAB.TEST".parse::<Realm>().unwrap().as_str(), "LAB.TEST");
+        let small = "lab.test".parse::<Realm>().unwrap_err();
+        assert!(small.ends_with("write `LAB.TEST`"), "{small}");
+        assert_eq!("Files.lab".parse::<HostName>().unwrap().as_str(), "files.lab");
+        for bad in ["", ".", "A..B", "A B", "A@B", "A/B", &"A".repeat(256)] {
+            assert!(bad.parse::<Realm>().is_err() && bad.parse::<HostName>().is_err(), "{bad}");
+        }
+        assert!("192.0.2.1".parse::<HostName>().is_err());
+    }
+}

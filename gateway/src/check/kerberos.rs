@@ -1,0 +1,151 @@
+//! What `check` finds out about Kerberos: the keys there are, and those that clients will ask for.
+
+use config::{Kerberos, Settings};
+use gss_sys::keytab::Entry;
+use serde_json::{Value, json};
+
+use super::Remarks;
+use crate::keytab;
+
+/// The keys of one principal, of its newest version.
+struct Keys {
+    principal: String,
+    kvno: u32,
+    enctypes: Vec<String>,
+    weak: bool,
+}
+
+/// What the keytab holds.
+pub(super) struct Facts {
+    path: String,
+    keys: Vec<Keys>,
+    /// What clients will ask a KDC for, and whether the keytab has it.
+    asked_for: Vec<(String, bool)>,
+}
+
+/// Looks into the keytab, where one is named.
+pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Option<Facts> {
+    let kerberos = settings.kerberos.as_ref()?;
+    // The configuration is sound, so it could be read a moment ago.
+    let entries = keytab::read(&kerberos.keytab).unwrap_or_else(|why| {
+        remarks.stop(why);
+        Vec::new()
+    });
+    let keys = newest(&entries);
+    for weak in keys.iter().filter(|k| k.weak) {
+        remarks.warn(format!(
+            "the keytab has only keys of broken ciphers for {}: {}; make new ones with AES (`msDS-SupportedEncryptionTypes` 24 for \
+             an account of Active Directory)",
+            weak.principal,
+            weak.enctypes.join(", ")
+        ));
+    }
+    let mut asked_for = Vec::new();
+    for name in names(kerberos) {
+        let service = format!("cifs/{name}");
+        let there = has(&entries, &service);
+        if !there {
+            remarks.warn(missing(&entries, &name));
+        }
+        asked_for.push((service, there));
+    }
+    Some(Facts { path: kerberos.keytab.display().to_string(), keys, asked_for })
+}
+
+/// As clients type it: the names of the configuration, or that of the host, long and short.
+fn names(kerberos: &Kerberos) -> Vec<String> {
+    if !kerberos.names.is_empty() {
+        return kerberos.names.iter().map(ToString::to_string).collect();
+    }
+    let host = crate::smb::host().to_lowercase();
+    let short = host.split('.').next().unwrap_or_default().to_owned();
+    if short == host { vec![host] } else { vec![host, short] }
+}
+
+fn has(entries: &[Entry], service: &str) -> bool {
+    let of = |e: &Entry| e.principal.rsplit_once('@').map(|(name, _)| name.to_lowercase());
+    entries.iter().any(|e| of(e).as_deref() == Some(service))
+}
+
+/// Without `cifs/NAME` a KDC of Windows takes the key of the computer, others none.
+fn missing(entries: &[Entry], name: &str) -> String {
+    let short = name.split('.').next().unwrap_or_default();
+    let machine = entries.iter().any(|e| {
+        e.service().strip_suffix('$').is_some_and(|account| account.eq_ignore_ascii_case(short))
+    });
+    if machine || has(entries, &format!("host/{name}")) {
+        return format!(
+            "the keytab has no key of cifs/{name}: clients of Active Directory get tickets by the key of the computer, those of MIT \
+             and FreeIPA none"
+        );
+    }
+    format!(
+        "the keytab has no key of cifs/{name}: who connects to `{name}` gets no ticket for it, or one that is refused; add it to the \
+         keytab, or name this host as clients type it by `kerberos.names`"
+    )
+}
+
+/// The newest keys of each principal.
+fn newest(entries: &[Entry]) -> Vec<Keys> {
+    let of = |principal: String| {
+        let own = || entries.iter().filter(|e| e.principal == principal);
+        let kvno = own().map(|e| e.kvno).max().unwrap_or_default();
+        let current: Vec<&Entry> = own().filter(|e| e.kvno == kvno).collect();
+        Keys {
+            kvno,
+            weak: current.iter().all(|e| e.is_weak()),
+            enctypes: current.iter().map(|e| e.enctype_name()).collect(),
+            principal,
+        }
+    };
+    keytab::principals(entries).into_iter().map(of).collect()
+}
+
+/// For people.
+pub(super) fn words(facts: &Facts) -> Vec<String> {
+    let mut words = vec![format!("Kerberos by the keys of {}:", facts.path)];
+    for keys in &facts.keys {
+        let enctypes = keys.enctypes.join(", ");
+        words.push(format!("  {} (version {}): {enctypes}", keys.principal, keys.kvno));
+    }
+    let asked: Vec<&str> = facts.asked_for.iter().map(|(service, _)| service.as_str()).collect();
+    words.push(format!("  clients will ask for {}", asked.join(", ")));
+    words
+}
+
+/// For programs.
+pub(super) fn json(facts: Option<&Facts>) -> Value {
+    let Some(facts) = facts else { return Value::Null };
+    let keys = |k: &Keys| json!({"principal": k.principal, "kvno": k.kvno, "enctypes": k.enctypes});
+    let asked = |(service, there): &(String, bool)| json!({"service": service, "key": there});
+    json!({
+        "keytab": facts.path,
+        "keys": facts.keys.iter().map(keys).collect::<Vec<_>>(),
+        "asked_for": facts.asked_for.iter().map(asked).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(principal: &str, kvno: u32, enctype: u16) -> Entry {
+        Entry { principal: principal.into(), kvno, enctype }
+    }
+
+    #[test]
+    fn the_newest_keys_count_and_what_is_missing_is_told_by_its_remedy() {
+        let entries = [
+            entry("cifs/gw.lab@LAB", 2, 23),
+            entry("cifs/gw.lab@LAB", 3, 18),
+            entry("cifs/gw.lab@LAB", 3, 17),
+            entry("GW$@LAB", 1, 23),
+        ];
+        let keys = newest(&entries);
+        assert_eq!((keys[0].kvno, keys[0].enctypes.len(), keys[0].weak), (3, 2, false));
+        assert!(keys[1].weak);
+        assert!(has(&entries, "cifs/gw.lab") && !has(&entries, "cifs/gw"));
+        assert!(missing(&entries, "gw").contains("Active Directory"));
+        assert!(missing(&entries, "files.lab").contains("`kerberos.names`"));
+    }
+}
