@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use config::{Encryption, RdmaTransforms, Settings, Signing};
+use config::{Encryption, Ntlm, RdmaTransforms, Settings, Signing};
 use smbd_core::server::{Core, Server};
-use smbd_core::settings::{Encryption as Sealing, Settings as SmbSettings, ShareSettings};
+use smbd_core::settings::{
+    Encryption as Sealing, Kerberos, Settings as SmbSettings, ShareSettings,
+};
 use vfs::namespace::Namespace;
 
 use crate::boot::Run;
@@ -50,6 +52,11 @@ pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
             Encryption::Required => Sealing::Required,
         },
         rdma_transforms: settings.smb.rdma_transforms == RdmaTransforms::On,
+        ntlm: settings.smb.ntlm == Ntlm::On,
+        kerberos: settings.kerberos.as_ref().map(|k| Kerberos {
+            keytab: k.keytab.clone(),
+            realm: k.realm.as_ref().map(ToString::to_string),
+        }),
         opens_per_session: settings.limits.client_opens,
         shares: settings.by_smb().map(share).collect(),
         ..SmbSettings::default()

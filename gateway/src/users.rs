@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use config::{Identity, Names, Settings, User};
 use smbd_core::auth::NtHash;
 use smbd_core::users::database::{Database, key};
-use smbd_core::users::{Account, Users, rid_of_uid};
+use smbd_core::users::{Account, Ticketed, Users, rid_of_uid};
 use vfs::Cred;
 use vfs::accounts::{self, Directory};
 use zeroize::Zeroizing;
@@ -26,6 +26,8 @@ const DATABASE_BYTES_MAX: u64 = 64 << 20;
 const PASSWORD_BYTES_MAX: u64 = 4096;
 /// Characters of a password at most; Windows has the same limit.
 pub(crate) const PASSWORD_CHARS_MAX: usize = 256;
+/// Users of the host who came by tickets and are remembered; as many sessions may be logged on.
+const TICKETED_MAX: usize = 65_536;
 /// Who guests are, and users of whom the host knows nothing while the gateway runs as root.
 const NOBODY: u32 = 65_534;
 
@@ -230,6 +232,9 @@ pub struct Book {
     seen: Mutex<Stamp>,
     /// Whose names are known beside theirs.
     others: &'static dyn Directory,
+    names: Names,
+    /// Users of the host as they were when they last came by a ticket, by their names.
+    ticketed: Mutex<HashMap<String, Cred>>,
 }
 
 impl Book {
@@ -246,6 +251,8 @@ impl Book {
                 Names::Host => &accounts::Host,
                 Names::Own => &accounts::Nobody,
             },
+            names: settings.names,
+            ticketed: Mutex::default(),
         };
         book.set(book.next(&settings.users)?);
         Ok(book)
@@ -302,6 +309,31 @@ impl Book {
         }
     }
 
+    /// Who the host's user of this name is, under the name by which the host knows it. Blocks.
+    fn of_host(&self, name: &str) -> Result<Option<Ticketed>, String> {
+        if self.names == Names::Own {
+            return Ok(None);
+        }
+        let Some(cred) = accounts::by_name(name).map_err(|e| e.to_string())? else {
+            return Ok(None);
+        };
+        // A directory that does not tell case apart has one user of a name, and so has one folder for it.
+        let known = accounts::name_of(cred.uid).map_err(|e| e.to_string())?;
+        let name = known.filter(|known| key(known) == key(name)).unwrap_or_else(|| name.to_owned());
+        Ok(Some(Ticketed { name, rid: rid_of_uid(cred.uid), cred, named: false }))
+    }
+
+    fn remember(&self, user: &Ticketed) {
+        let mut all = self.ticketed.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= TICKETED_MAX
+            && !all.contains_key(&user.name)
+            && let Some(any) = all.keys().next().cloned()
+        {
+            all.remove(&any);
+        }
+        all.insert(user.name.clone(), user.cred.clone());
+    }
+
     fn load(&self, configured: &[User]) -> Result<Table, String> {
         let database = match &self.database {
             Some(path) => read_database(path)?,
@@ -340,6 +372,24 @@ impl Book {
 impl Users for Book {
     fn find(&self, name: &str) -> Option<Account> {
         self.current().get(&key(name)).map(|(account, _)| account.clone())
+    }
+
+    /// Principals tell case apart, so that of two that differ by it only one is the account.
+    fn by_ticket(&self, name: &str) -> Result<Option<Ticketed>, String> {
+        if let Some(a) = self.find(name).filter(|a| a.name == name) {
+            return Ok(Some(Ticketed { name: a.name, cred: a.cred, rid: a.rid, named: true }));
+        }
+        let found = self.of_host(name)?;
+        if let Some(user) = &found {
+            self.remember(user);
+        }
+        Ok(found)
+    }
+
+    fn cred(&self, name: &str) -> Option<Cred> {
+        let remembered =
+            || self.ticketed.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        self.find(name).map(|a| a.cred).or_else(remembered)
     }
 
     fn by_uid(&self, uid: u32) -> Option<Account> {
@@ -455,6 +505,29 @@ mod tests {
         assert_eq!((host.user(0), host.gid("root")), (Some("root".into()), Some(0)));
         let own = open(Names::Own);
         assert_eq!((own.uid("root"), own.user(0), own.gid("root")), (Some(7), None, None));
+    }
+
+    #[test]
+    fn a_ticket_makes_an_account_or_a_user_of_the_host_and_tells_case_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        change_database(dir.path(), |d| Ok(d.put(entry("alice", "one")))).unwrap();
+        let open = |names| {
+            let settings = Settings { names, ..Settings::default() };
+            Book::open(&settings, Some(dir.path())).unwrap()
+        };
+        let book = open(Names::Host);
+        let alice = book.by_ticket("alice").unwrap().unwrap();
+        assert_eq!((alice.cred.uid, alice.named), (7, true));
+        assert_eq!(book.by_ticket("ALICE").unwrap(), None, "another principal");
+        assert_eq!(book.cred("nobody"), None, "has not come yet");
+        let nobody = book.by_ticket("nobody").unwrap().unwrap();
+        assert_eq!((nobody.named, book.cred("nobody")), (false, Some(nobody.cred)));
+        assert!(book.find("nobody").is_none(), "it has no password");
+        let root = book.by_ticket("root").unwrap().unwrap();
+        assert_eq!((root.cred.uid, root.named), (0, false));
+        assert_eq!(open(Names::Own).by_ticket("nobody").unwrap(), None);
+        change_database(dir.path(), |d| Ok(d.put(entry("root", "one")))).unwrap();
+        assert!(open(Names::Host).by_ticket("root").unwrap().unwrap().named);
     }
 
     #[test]

@@ -59,9 +59,13 @@ fn admit(cx: &mut Cx, command: Command) -> Result<(), Status> {
     let session = cx.session()?.clone();
     match session.standing(cx.server.now()) {
         Standing::Valid => {}
-        // MS-SMB2 section 3.3.5.2.9: what gives something back may still be done.
+        // MS-SMB2 section 3.3.5.2.9: what gives something back may still be done; a LOCK looks at that itself. ECHO gives nothing,
+        // and Windows answers it.
         Standing::Expired
-            if matches!(command, Command::Logoff | Command::Close | Command::Lock) => {}
+            if matches!(
+                command,
+                Command::Logoff | Command::Close | Command::Lock | Command::Echo
+            ) => {}
         Standing::Expired => return Err(Status::NETWORK_SESSION_EXPIRED),
         Standing::InProgress | Standing::Gone => return Err(Status::USER_SESSION_DELETED),
     }

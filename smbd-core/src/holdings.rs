@@ -53,7 +53,10 @@ impl Core {
         let user = session.and_then(|s| s.user()).map(|u| u.name.clone());
         let mut path = file.place().path;
         if file.share.rules.homes {
-            let owner = user.clone().or_else(|| Some(self.users.find(&open.durable.owner())?.name));
+            let owner = user.clone().or_else(|| {
+                let name = open.durable.owner();
+                Some(self.users.find(&name).map_or(name, |account| account.name))
+            });
             path = crate::path::join(&owner.unwrap_or_default(), &path);
         }
         Some(Holding {

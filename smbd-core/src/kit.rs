@@ -150,7 +150,13 @@ impl Kit {
             Terms { dialect, client_guid: [guid; 16], signing: Algorithm::AesCmac, cipher: None };
         let session = self.core.sessions.begin(terms).unwrap();
         let cred = Cred { uid, gid: uid, groups: Arc::new([]) };
-        let user = User { name: user.into(), kind: Kind::User, cred: cred.clone(), rid: 1000 };
+        let user = User {
+            name: user.into(),
+            kind: Kind::User,
+            cred: cred.clone(),
+            rid: 1000,
+            by_ticket: false,
+        };
         session.log_on(user, None);
         let (session_id, share) = (session.id, self.core.namespace.shares()[0].clone());
         let tree = session.add_tree(|id| Tree {

@@ -18,6 +18,7 @@ pub mod extra;
 pub mod facts;
 pub mod holdings;
 pub mod interfaces;
+mod kerberos;
 #[cfg(test)]
 mod kit;
 pub mod lease;

@@ -78,9 +78,16 @@ impl From<&auth::Refusal> for Rule {
                 "log on with the password of the user; `password_file` or `headgate user add` has it"
             }
             Refusal::Anonymous => "log on by a name, or say `guest: true` for a share",
-            Refusal::OldResponse(_) | Refusal::TooOld | Refusal::NoMechanism => {
+            Refusal::OldResponse(_) | Refusal::TooOld => {
                 "let the client log on by NTLM version 2, which needs no domain"
             }
+            Refusal::NoMechanism => {
+                "let the client log on by NTLM version 2, or give the server a keytab for Kerberos (`kerberos: {keytab: FILE}`)"
+            }
+            Refusal::NoPasswords => {
+                "let the client log on by Kerberos, by a name for which the keytab has a key, or say `smb: {ntlm: on}`"
+            }
+            Refusal::Ticket(refused) => refused.why.remedy(),
             _ => "the log line `logon refused` says what was wrong with the messages of the client",
         })
     }

@@ -74,6 +74,9 @@ pub(crate) fn session_stands(core: &Core, session: &Session) -> bool {
     let settings = core.settings();
     let Some(user) = session.user() else { return true };
     let may_log_on = match user.kind {
+        Kind::User if user.by_ticket && settings.kerberos.is_none() => false,
+        Kind::User if !user.by_ticket && !settings.ntlm => false,
+        Kind::User if user.by_ticket => core.users.cred(&user.name).is_some_and(|c| c == user.cred),
         Kind::User => core.users.find(&user.name).is_some_and(|a| a.cred == user.cred),
         Kind::Guest | Kind::Anonymous => settings.has_guests(),
     };
@@ -143,7 +146,7 @@ fn open_stands(core: &Core, open: &Open) -> bool {
         Arc::ptr_eq(&s.backend, &file.share.backend) && s.rules.homes == file.share.rules.homes
     };
     let Some(share) = share.filter(is_same) else { return false };
-    let owner = core.users.find(&open.durable.owner());
-    let entered = owner.and_then(|owner| share.enter_smb(None, &owner.cred).ok());
+    let owner = core.users.cred(&open.durable.owner());
+    let entered = owner.and_then(|owner| share.enter_smb(None, &owner).ok());
     entered.is_some_and(|now| stands(open.granted, &open.cred, &now))
 }

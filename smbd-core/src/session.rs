@@ -46,6 +46,8 @@ pub struct User {
     pub cred: Cred,
     /// Last part of its SID.
     pub rid: u32,
+    /// It came by a ticket of Kerberos.
+    pub by_ticket: bool,
 }
 
 impl User {

@@ -1,7 +1,9 @@
 //! What the configuration says to the SMB server: plain data.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
+use crate::auth::Mechs;
 use crate::limits::{IO_BYTES_MAX, OPENS_PER_SESSION_MAX};
 use crate::wire::negotiate::Dialect;
 
@@ -30,6 +32,15 @@ pub struct ShareSettings {
     pub comment: String,
 }
 
+/// How tickets of Kerberos are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kerberos {
+    /// The file with the server's keys.
+    pub keytab: PathBuf,
+    /// The realm whose principals of one component are the users of that name where krb5.conf does not say who they are.
+    pub realm: Option<String>,
+}
+
 /// Settings of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -43,6 +54,10 @@ pub struct Settings {
     pub encryption: Encryption,
     /// Data that travels by RDMA is signed or encrypted for clients that can do that (`IsRDMATransformSupported`).
     pub rdma_transforms: bool,
+    /// Users may log on by passwords, and guests where a share is for them.
+    pub ntlm: bool,
+    /// Users may log on by tickets.
+    pub kerberos: Option<Kerberos>,
     /// Lowest and highest dialect.
     pub dialects: (Dialect, Dialect),
     /// Bytes of one READ.
@@ -65,6 +80,8 @@ impl Default for Settings {
             signing_required: true,
             encryption: Encryption::default(),
             rdma_transforms: true,
+            ntlm: true,
+            kerberos: None,
             dialects: (Dialect::V202, Dialect::V311),
             read_max: IO_BYTES_MAX,
             write_max: IO_BYTES_MAX,
@@ -81,8 +98,13 @@ impl Settings {
         self.shares.get(name).cloned().unwrap_or_default()
     }
 
-    /// Some share is for guests.
+    /// The mechanisms of a logon.
+    pub(crate) fn mechs(&self) -> Mechs {
+        Mechs { kerberos: self.kerberos.is_some(), ntlm: self.ntlm }
+    }
+
+    /// Some share is for guests, who come by NTLM.
     pub fn has_guests(&self) -> bool {
-        self.shares.values().any(|s| s.guest)
+        self.ntlm && self.shares.values().any(|s| s.guest)
     }
 }

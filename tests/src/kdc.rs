@@ -71,6 +71,7 @@ impl Kdc {
             .args(["-c", script])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
+            .stderr(Stdio::null())
             .spawn();
         self.running = Some(child.expect("a KDC"));
     }

@@ -38,6 +38,7 @@ const THIRD: &[&str] = &[
     "krb5-kdc",
     "krb5-admin-server",
     "krb5-user",
+    "faketime",
     "python3-impacket",
     "python3-cryptography",
     "chromium-headless-shell",

@@ -50,7 +50,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 pub(super) const SILENT_STORAGE: &str = "silent-storage";
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 52] = [
+pub(super) const LIMITS: [&str; 53] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -88,6 +88,7 @@ pub(super) const LIMITS: [&str; 52] = [
     "unfinished-logons",
     "connections-of-session",
     "trees-of-session",
+    "kerberos",
     "name-service",
     crate::client_names::LIMIT,
     "gss-contexts",

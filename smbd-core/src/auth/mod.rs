@@ -1,4 +1,4 @@
-//! Authentication by SPNEGO (RFC 4178, MS-SPNG) and NTLM version 2 (MS-NLMP), both ends, pure.
+//! Authentication by SPNEGO (RFC 4178, MS-SPNG), by NTLM version 2 (MS-NLMP) at both ends and by Kerberos at the server's, pure.
 //!
 //! *Operation.* An [`Acceptor`] is fed with the security buffers of SESSION_SETUP requests and says what to answer; an
 //! [`Initiator`] is the client's end. The clock and random numbers are arguments ([`Fresh`]); passwords come from
@@ -11,11 +11,12 @@ mod client;
 mod der;
 pub mod ntlm;
 pub mod spnego;
+pub mod ticket;
 
 use md4::{Digest, Md4};
 use zeroize::Zeroizing;
 
-pub use spnego::{Acceptor, Initiator, hint};
+pub use spnego::{Acceptor, Initiator, Mechs, hint};
 
 use crate::status::Status;
 
@@ -65,6 +66,8 @@ pub struct Account {
 pub enum Who {
     /// A user with the right password.
     User(Account),
+    /// A user with a ticket.
+    Ticket(Box<ticket::Ticket>),
     /// A name that is not known, let in without a proof because guests are allowed. There is no key that both ends share.
     Guest(Account),
     /// Somebody without a name.
@@ -126,6 +129,8 @@ pub struct Fresh {
 pub enum Step {
     /// Answer STATUS_MORE_PROCESSING_REQUIRED with this token.
     Continue(Vec<u8>),
+    /// Kerberos is to be asked about this token; then goes [`Acceptor::proved`].
+    Prove(Vec<u8>),
     /// Authentication is over.
     Done {
         /// Goes into the final answer; may be empty.
@@ -148,6 +153,10 @@ pub enum Refusal {
     OutOfTurn,
     /// The client offered no mechanism that is known.
     NoMechanism,
+    /// Only passwords were offered, and they are not taken.
+    NoPasswords,
+    /// What came of a ticket.
+    Ticket(Box<ticket::Refused>),
     /// A client without Unicode or without NTLM among its flags.
     TooOld,
     /// An LM or NTLM version 1 response.
@@ -183,6 +192,22 @@ impl Refusal {
         }
     }
 
+    /// The name that was tried: of an account, or of a principal; empty where none was given.
+    pub fn user(&self) -> &str {
+        match self {
+            Self::Ticket(refused) => &refused.principal,
+            _ => self.account().map_or("", |account| &account.user),
+        }
+    }
+
+    /// More than [`Refusal::reason`] says, for the log; may be empty.
+    pub fn detail(&self) -> &str {
+        match self {
+            Self::Ticket(refused) => &refused.detail,
+            _ => "",
+        }
+    }
+
     /// A guess at a password, for those who count them.
     pub fn is_guess(&self) -> bool {
         matches!(self, Self::UnknownUser(_) | Self::WrongPassword(_) | Self::Tampered(_))
@@ -193,7 +218,9 @@ impl Refusal {
         match self {
             Self::Malformed(part) => part,
             Self::OutOfTurn => "a token that does not belong here",
-            Self::NoMechanism => "no mechanism in common; NTLM is the one",
+            Self::NoMechanism => "no mechanism in common",
+            Self::NoPasswords => "passwords are not taken here",
+            Self::Ticket(refused) => refused.why.reason(),
             Self::TooOld => "no character set or no NTLM",
             Self::OldResponse(_) => "an LM or NTLM version 1 response; only version 2 is accepted",
             Self::UnknownUser(_) => "no such user",
@@ -205,5 +232,7 @@ impl Refusal {
     }
 }
 
+#[cfg(test)]
+mod kerberos_tests;
 #[cfg(test)]
 mod tests;

@@ -1,18 +1,25 @@
 //! SPNEGO (RFC 4178, MS-SPNG): which mechanism, and a MIC over the list of them, so that nobody in between can take one away.
 //!
-//! *Operation.* The one mechanism is NTLM. A client that prefers another one, such as Kerberos, and has NTLM on its list is asked
-//! to use that; its optimistic token is not looked at. Clients that send NTLM without SPNEGO are answered in kind.
+//! *Operation.* The mechanisms are Kerberos, where there is a keytab, and NTLM. The first of the client's list that is served is
+//! taken; where that is not the client's own first one, its optimistic token is not looked at and a MIC over the list must come
+//! (RFC 4178 section 5). Clients that send NTLM or Kerberos without SPNEGO are answered in kind. A token of Kerberos is handed out
+//! ([`Step::Prove`]), because the library may wait; [`Acceptor::proved`] goes on with what it said.
 
 use zeroize::Zeroizing;
 
 use super::der::{self, Reader, element};
 use super::ntlm::{self, Direction, Mic, wire::SIGNATURE};
+use super::ticket::{self, Proof};
 use super::{Fresh, Identity, Policy, Refusal, Secrets, SessionKey, Step, Who};
 
 /// 1.3.6.1.5.5.2
 const SPNEGO: [u8; 6] = [0x2b, 6, 1, 5, 5, 2];
 /// 1.3.6.1.4.1.311.2.2.10
 const NTLMSSP: [u8; 10] = [0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 0x0a];
+/// 1.2.840.113554.1.2.2
+const KRB5: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2];
+/// 1.2.840.48018.1.2.2: the same with one number cut to 16 bits, as Windows 2000 had it and all have since (MS-SPNG section 3.1.5.2).
+const MS_KRB5: [u8; 9] = [0x2a, 0x86, 0x48, 0x82, 0xf7, 0x12, 1, 2, 2];
 
 /// `negState`
 const ACCEPT_COMPLETED: u8 = 0;
@@ -23,17 +30,38 @@ const REQUEST_MIC: u8 = 3;
 /// Mechanisms that a client may list; more are not worth the time.
 const MAX_MECHS: usize = 32;
 
-/// The list of mechanisms as it stands in a first token, which the MICs cover.
-fn mech_list() -> Vec<u8> {
-    element(der::SEQUENCE, &element(der::OID, &NTLMSSP))
+/// The mechanisms that are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mechs {
+    /// There is a keytab.
+    pub kerberos: bool,
+    /// Passwords are taken.
+    pub ntlm: bool,
+}
+
+impl Mechs {
+    /// Passwords alone.
+    pub const NTLM: Self = Self { kerberos: false, ntlm: true };
+
+    /// In the order of the offer. Old clients of Windows look for their own number of Kerberos alone.
+    fn offered(self) -> impl Iterator<Item = &'static [u8]> {
+        let all = [(self.kerberos, &MS_KRB5[..]), (self.kerberos, &KRB5), (self.ntlm, &NTLMSSP)];
+        all.into_iter().filter(|(served, _)| *served).map(|(_, mech)| mech)
+    }
+
+    /// As it stands in a first token, which the MICs cover.
+    fn list(self) -> Vec<u8> {
+        let oids: Vec<u8> = self.offered().flat_map(|mech| element(der::OID, mech)).collect();
+        element(der::SEQUENCE, &oids)
+    }
 }
 
 /// `SecurityBuffer` of a NEGOTIATE response: a NegTokenInit2 with the mechanisms and the words that MS-SPNG section 2.2.1 has for
 /// clients that look for a name there.
-pub fn hint() -> Vec<u8> {
+pub fn hint(mechs: Mechs) -> Vec<u8> {
     let words = element(der::GENERAL_STRING, b"not_defined_in_RFC4178@please_ignore");
     let hints = element(der::SEQUENCE, &element(der::context(0), &words));
-    let fields = [element(der::context(0), &mech_list()), element(der::context(3), &hints)];
+    let fields = [element(der::context(0), &mechs.list()), element(der::context(3), &hints)];
     first_token(&fields.concat())
 }
 
@@ -125,24 +153,38 @@ impl<'a> Resp<'a> {
 enum Frame {
     /// Nothing has come yet.
     Unknown,
-    /// NTLM as it is.
+    /// A mechanism's own tokens as they are.
     Raw,
-    /// SPNEGO, with the client's list, and whether NTLM was not what it liked best: then a MIC must come.
+    /// SPNEGO, with the client's list, and whether the mechanism was not what it liked best: then a MIC must come.
     Spnego { list: Vec<u8>, mic_required: bool },
+}
+
+/// How far an exchange of Kerberos is.
+enum Kerberos {
+    /// Its token has not come.
+    Chosen,
+    /// The library was asked. What SPNEGO has told of the mechanism, and the MIC that came with the token.
+    Asked { mech: Option<&'static [u8]>, mic: Option<Vec<u8>> },
+    /// It is proved, and the client's MIC over the list must come.
+    Proved(Proof),
 }
 
 /// The server's end of one authentication.
 pub struct Acceptor {
+    mechs: Mechs,
     ntlm: ntlm::Acceptor,
+    kerberos: Option<Kerberos>,
     frame: Frame,
     target_name: Option<String>,
 }
 
 impl Acceptor {
     /// Waits for a first token. `fresh` is used for this one authentication only.
-    pub fn new(identity: Identity, fresh: Fresh, policy: Policy) -> Self {
+    pub fn new(identity: Identity, fresh: Fresh, policy: Policy, mechs: Mechs) -> Self {
         Self {
+            mechs,
             ntlm: ntlm::Acceptor::new(identity, fresh, policy, None),
+            kerberos: None,
             frame: Frame::Unknown,
             target_name: None,
         }
@@ -160,33 +202,112 @@ impl Acceptor {
 
     /// The next token of the client.
     pub fn step(&mut self, token: &[u8], secrets: &dyn Secrets) -> Step {
-        let result = if matches!(self.frame, Frame::Unknown) {
-            self.first(token)
-        } else {
-            self.further(token, secrets)
+        let result = match (&self.frame, self.kerberos.is_some()) {
+            (Frame::Unknown, _) => self.first(token),
+            (_, true) => self.further_of_kerberos(token),
+            (_, false) => self.further(token, secrets),
         };
         result.unwrap_or_else(Step::Refused)
+    }
+
+    /// What Kerberos said to the token of [`Step::Prove`].
+    pub fn proved(&mut self, outcome: Result<Proof, ticket::Refused>) -> Step {
+        self.go_on_with(outcome).unwrap_or_else(Step::Refused)
     }
 
     fn first(&mut self, token: &[u8]) -> Result<Step, Refusal> {
         if token.starts_with(&SIGNATURE) {
             self.frame = Frame::Raw;
+            self.takes_passwords()?;
             return self.ntlm.negotiate(token).map(Step::Continue);
         }
-        let init = Init::parse(token)?;
-        let preferred = init.mechs.first() == Some(&&NTLMSSP[..]);
-        if !init.mechs.contains(&&NTLMSSP[..]) {
-            return Err(Refusal::NoMechanism);
+        if self.mechs.kerberos && is_of_kerberos(token) {
+            self.frame = Frame::Raw;
+            self.kerberos = Some(Kerberos::Asked { mech: None, mic: None });
+            return Ok(Step::Prove(token.to_vec()));
         }
-        let answer = match init.token {
-            Some(token) if preferred => Some(self.ntlm.negotiate(token)?),
-            _ => None,
+        let init = Init::parse(token)?;
+        let served = |mech: &&[u8]| self.mechs.offered().find(|ours| ours == mech);
+        let Some(mech) = init.mechs.iter().find_map(served) else {
+            let passwords = init.mechs.contains(&&NTLMSSP[..]);
+            return Err(if passwords { Refusal::NoPasswords } else { Refusal::NoMechanism });
         };
+        let preferred = init.mechs.first() == Some(&mech);
         self.frame = Frame::Spnego { list: init.list.to_vec(), mic_required: !preferred };
-        let state = if preferred { ACCEPT_INCOMPLETE } else { REQUEST_MIC };
-        let resp =
-            Resp { state: Some(state), mech: Some(&NTLMSSP), token: answer.as_deref(), mic: None };
-        Ok(Step::Continue(resp.emit()))
+        let optimistic = init.token.filter(|_| preferred);
+        if mech != NTLMSSP {
+            return Ok(self.begin_kerberos(mech, optimistic));
+        }
+        let answer = optimistic.map(|token| self.ntlm.negotiate(token)).transpose()?;
+        Ok(Step::Continue(chosen(mech, preferred, answer.as_deref())))
+    }
+
+    fn takes_passwords(&self) -> Result<(), Refusal> {
+        if self.mechs.ntlm { Ok(()) } else { Err(Refusal::NoPasswords) }
+    }
+
+    fn begin_kerberos(&mut self, mech: &'static [u8], token: Option<&[u8]>) -> Step {
+        let Some(token) = token else {
+            self.kerberos = Some(Kerberos::Chosen);
+            let preferred = matches!(self.frame, Frame::Spnego { mic_required: false, .. });
+            return Step::Continue(chosen(mech, preferred, None));
+        };
+        self.kerberos = Some(Kerberos::Asked { mech: Some(mech), mic: None });
+        Step::Prove(token.to_vec())
+    }
+
+    fn further_of_kerberos(&mut self, token: &[u8]) -> Result<Step, Refusal> {
+        let resp = Resp::parse(token)?;
+        match (self.kerberos.take(), &self.frame) {
+            (Some(Kerberos::Chosen), _) => {
+                let inner = resp.token.ok_or(Refusal::Malformed("responseToken"))?;
+                let mic = resp.mic.map(<[u8]>::to_vec);
+                self.kerberos = Some(Kerberos::Asked { mech: None, mic });
+                Ok(Step::Prove(inner.to_vec()))
+            }
+            (Some(Kerberos::Proved(mut proof)), Frame::Spnego { list, .. }) => {
+                let mic = resp.mic.ok_or(Refusal::Tampered("mechListMIC is missing"))?;
+                if !proof.context.verify(list, mic) {
+                    return Err(Refusal::Tampered("mechListMIC differs"));
+                }
+                let last = Resp { state: Some(ACCEPT_COMPLETED), ..Resp::default() };
+                done_by_ticket(last.emit(), proof)
+            }
+            _ => Err(Refusal::OutOfTurn),
+        }
+    }
+
+    fn go_on_with(&mut self, outcome: Result<Proof, ticket::Refused>) -> Result<Step, Refusal> {
+        let Some(Kerberos::Asked { mech, mic }) = self.kerberos.take() else {
+            return Err(Refusal::OutOfTurn);
+        };
+        let mut proof = outcome.map_err(|refused| Refusal::Ticket(Box::new(refused)))?;
+        self.target_name = Some(proof.principal.service.clone());
+        let Frame::Spnego { list, mic_required } = &self.frame else {
+            let token = std::mem::take(&mut proof.token);
+            return done_by_ticket(token, proof);
+        };
+        if mic.as_ref().is_some_and(|mic| !proof.context.verify(list, mic)) {
+            return Err(Refusal::Tampered("mechListMIC differs"));
+        }
+        let must_come = *mic_required && mic.is_none();
+        let ours = match mic.is_some() || must_come {
+            true => Some(proof.context.sign(list).ok_or(Refusal::Tampered("no MIC can be made"))?),
+            false => None,
+        };
+        let answer = std::mem::take(&mut proof.token);
+        let resp = Resp {
+            state: Some(if must_come { ACCEPT_INCOMPLETE } else { ACCEPT_COMPLETED }),
+            mech,
+            token: (!answer.is_empty()).then_some(&answer),
+            mic: ours.as_deref(),
+        };
+        let token = resp.emit();
+        if must_come {
+            self.kerberos = Some(Kerberos::Proved(proof));
+            return Ok(Step::Continue(token));
+        }
+        done_by_ticket(token, proof)
     }
 
     fn further(&mut self, token: &[u8], secrets: &dyn Secrets) -> Result<Step, Refusal> {
@@ -214,6 +335,34 @@ impl Acceptor {
         };
         Ok(done(last.emit(), accepted.who, accepted.key.map(|(key, _)| key)))
     }
+}
+
+/// The answer to a first token: which mechanism it is, by the number that the client has for it.
+fn chosen(mech: &[u8], preferred: bool, token: Option<&[u8]>) -> Vec<u8> {
+    let state = if preferred { ACCEPT_INCOMPLETE } else { REQUEST_MIC };
+    Resp { state: Some(state), mech: Some(mech), token, mic: None }.emit()
+}
+
+/// A first token of Kerberos without SPNEGO around it (RFC 2743 section 3.1).
+fn is_of_kerberos(token: &[u8]) -> bool {
+    let mech = Reader(token)
+        .expect(der::APPLICATION_0, "InitialContextToken")
+        .and_then(|frame| Reader(frame).expect(der::OID, "thisMech"));
+    mech.is_ok_and(|mech| mech == KRB5)
+}
+
+fn done_by_ticket(token: Vec<u8>, proof: Proof) -> Result<Step, Refusal> {
+    let Proof { principal, key, context, .. } = proof;
+    let Some(ends) = context.ends() else {
+        let refused = ticket::Refused {
+            why: ticket::Why::Other,
+            principal: principal.principal,
+            detail: "when the ticket runs out is not known".into(),
+        };
+        return Err(Refusal::Ticket(Box::new(refused)));
+    };
+    let ticket = ticket::Ticket { principal, ends };
+    Ok(Step::Done { token, who: Who::Ticket(Box::new(ticket)), key: Some(key) })
 }
 
 /// Compares the client's MIC over its list and gives ours. A guest shares no key, so there is nothing to compare.
@@ -255,7 +404,8 @@ impl Initiator {
     /// The first token.
     pub fn first(&self) -> Vec<u8> {
         let token = element(der::OCTETS, &self.ntlm.negotiate());
-        let fields = [element(der::context(0), &mech_list()), element(der::context(2), &token)];
+        let fields =
+            [element(der::context(0), &Mechs::NTLM.list()), element(der::context(2), &token)];
         first_token(&fields.concat())
     }
 
@@ -271,7 +421,7 @@ impl Initiator {
         }
         let challenge = resp.token.ok_or(Refusal::Malformed("responseToken"))?;
         let (answer, key, signer) = self.ntlm.authenticate(challenge)?;
-        let mic = signer.sign(Direction::ClientToServer, &mech_list());
+        let mic = signer.sign(Direction::ClientToServer, &Mechs::NTLM.list());
         let key: SessionKey = Zeroizing::new(key.to_vec());
         self.finishing = Some((key.clone(), signer));
         let resp = Resp { token: Some(&answer), mic: Some(&mic), ..Resp::default() };
@@ -286,7 +436,7 @@ impl Initiator {
             return Err(Refusal::Rejected);
         }
         match resp.mic {
-            Some(mic) if !signer.verify(Direction::ServerToClient, &mech_list(), mic) => {
+            Some(mic) if !signer.verify(Direction::ServerToClient, &Mechs::NTLM.list(), mic) => {
                 Err(Refusal::Tampered("mechListMIC differs"))
             }
             _ => Ok(key),

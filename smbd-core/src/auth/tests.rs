@@ -23,7 +23,7 @@ fn fresh(seed: u8) -> Fresh {
 }
 
 fn acceptor(policy: Policy) -> Acceptor {
-    Acceptor::new(Identity::standalone("gate.example.org"), fresh(1), policy)
+    Acceptor::new(Identity::standalone("gate.example.org"), fresh(1), policy, Mechs::NTLM)
 }
 
 fn credentials(user: &str, password: &str) -> Credentials {
@@ -313,7 +313,7 @@ fn bindings_of_a_channel_are_compared_where_there_are_any() {
 
 #[test]
 fn the_hint_names_ntlm() {
-    let hint = hint();
+    let hint = hint(Mechs::NTLM);
     assert!(hint.windows(NTLM.len()).any(|w| w == NTLM));
     assert!(hint.ends_with(b"not_defined_in_RFC4178@please_ignore"));
     assert_eq!(usize::from(hint[1]) + 2, hint.len());

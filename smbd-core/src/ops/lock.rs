@@ -17,6 +17,7 @@ use crate::cx::{Answer, Cx};
 use crate::dtyp::mask;
 use crate::open::Open;
 use crate::persist;
+use crate::session::Standing;
 use crate::status::Status;
 use crate::wire::lock::{Element, Request, Response, flag};
 use crate::wire::negotiate::Dialect;
@@ -39,7 +40,12 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     }
     open.check(mask::READ_DATA | mask::WRITE_DATA)?;
     open.caching.note_lock();
-    let done = if request.locks[0].flags & flag::UNLOCK != 0 {
+    let unlocks = request.locks[0].flags & flag::UNLOCK != 0;
+    // As Windows does: a session that has run out may unlock, and gets no new lock.
+    if !unlocks && cx.session()?.standing(cx.server.now()) == Standing::Expired {
+        return Err(Status::NETWORK_SESSION_EXPIRED);
+    }
+    let done = if unlocks {
         unlock(cx, &open, node, &request.locks)
     } else {
         lock(cx, &open, node, &request.locks).await

@@ -53,7 +53,7 @@ fn negotiate(cx: &Cx) -> Result<Answer, Status> {
         Chosen::before_311(&cx.server, &request, dialect)
     };
     let negotiated = settle(&cx.server, dialect, &request, chosen);
-    let token = auth::hint();
+    let token = auth::hint(cx.server.settings().mechs());
     let response = response(&cx.server, &negotiated, dialect.number(), &token, contexts);
     let hash = (dialect == Dialect::V311).then_some(Hash::Connection);
     note(cx, &negotiated, &request);
@@ -263,7 +263,7 @@ pub(crate) fn from_smb1(core: &Core, conn: &Conn, message: &[u8]) -> Option<Vec<
         return None;
     };
     let negotiated = settle(core, dialect, &request, Chosen::before_311(core, &request, dialect));
-    let token = auth::hint();
+    let token = auth::hint(core.settings().mechs());
     let body = response(core, &negotiated, number, &token, Vec::new()).emit();
     if number == Dialect::V202.number() {
         // With the wildcard the client chooses by a NEGOTIATE of its own.

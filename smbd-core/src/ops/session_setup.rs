@@ -5,8 +5,10 @@ use std::sync::atomic::Ordering;
 
 use rdma_transport::channel::Facts;
 use rdma_transport::refused::{self, Refused};
+use state::Millis;
 
 use crate::answer::{Hash, Seal};
+use crate::auth::ticket::{self, Why};
 use crate::auth::{
     self, Acceptor, Fresh, Identity, NtHash, Policy, Refusal, SessionKey, Step, Who,
 };
@@ -17,6 +19,7 @@ use crate::crypto::seal::{Cipher, Opener, Sealer};
 use crate::crypto::sign::{Algorithm, Sender, Signer};
 use crate::cx::{Answer, Cx};
 use crate::dispatch::{Loss, end_session, with_pieces};
+use crate::kerberos;
 use crate::limits::{
     AUTH_ROUNDS_MAX, CHANNELS_MAX, LOGONS_PER_CONNECTION_MAX, SESSIONS_MAX,
     SESSIONS_PER_CONNECTION_MAX,
@@ -50,13 +53,19 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         0..=AUTH_ROUNDS_MAX => logon.acceptor.step(request.token, &Passwords(&*cx.server.users)),
         _ => Step::Refused(Refusal::OutOfTurn),
     };
+    let step = match step {
+        Step::Prove(token) => prove(cx, &mut logon, token).await?,
+        step => step,
+    };
     match step {
+        // What Kerberos said leads to no further question.
+        Step::Prove(_) => Err(refused(cx, of(&logon), &Refusal::OutOfTurn).await),
         Step::Continue(token) => Ok(go_on(cx, logon, &token)),
         Step::Done { token, who, key } => {
             let previous = request.previous_session;
             done(cx, n, logon, &request, who, key, &token, previous).await
         }
-        Step::Refused(why) => Err(refused(cx, &logon, &why).await),
+        Step::Refused(why) => Err(refused(cx, of(&logon), &why).await),
     }
 }
 
@@ -68,6 +77,32 @@ async fn slow_down(cx: &Cx) {
         rdma_transport::count::broken_again(crate::violation::LOGON_SLOWED);
         tokio::time::sleep(wait).await;
     }
+}
+
+/// A session that nobody has used yet, and is taken out again unless its logon goes on.
+struct Unproved<'a> {
+    cx: &'a Cx,
+    session: Option<Arc<Session>>,
+}
+
+impl Drop for Unproved<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = &self.session {
+            forget(self.cx, session);
+        }
+    }
+}
+
+/// Asks Kerberos about a token. Meanwhile the connection may end, and with it this.
+async fn prove(cx: &Cx, logon: &mut Logon, token: Vec<u8>) -> Result<Step, Status> {
+    let session = (logon.purpose == Purpose::New).then(|| logon.session.clone());
+    let mut unproved = Unproved { cx, session };
+    // It was there when the first token came, and may be gone by now.
+    let kerberos = cx.server.settings().kerberos.clone().ok_or(Status::LOGON_FAILURE)?;
+    let outcome = kerberos::prove(kerberos, token, cx.server.users.clone()).await;
+    let outcome = outcome.map_err(|_| cx.limited(kerberos::LIMIT, kerberos::TURNS_MAX))?;
+    unproved.session = None;
+    Ok(logon.acceptor.proved(outcome))
 }
 
 /// The NT hashes of the accounts.
@@ -107,7 +142,7 @@ fn begin(cx: &Cx, n: &Negotiated, request: &Request<'_>) -> Result<Logon, Status
     };
     let ticket = place_for_logon(cx, session.id);
     let made = fresh(cx).map(|fresh| {
-        let acceptor = Acceptor::new(identity(cx), fresh, policy(cx));
+        let acceptor = Acceptor::new(identity(cx), fresh, policy(cx), cx.server.settings().mechs());
         let (session, preauth) = (session.clone(), cx.conn.preauth());
         Logon { purpose, session, acceptor, preauth, rounds: 0, ticket }
     });
@@ -247,22 +282,29 @@ fn go_on(cx: &Cx, logon: Logon, token: &[u8]) -> Answer {
     }
 }
 
-async fn refused(cx: &Cx, logon: &Logon, why: &Refusal) -> Status {
-    let user = why.account().map_or("", |a| a.user.as_str());
+/// What a logon is for, and for which session.
+type Of<'a> = (Purpose, &'a Arc<Session>);
+
+fn of(logon: &Logon) -> Of<'_> {
+    (logon.purpose, &logon.session)
+}
+
+async fn refused(cx: &Cx, (purpose, session): Of<'_>, why: &Refusal) -> Status {
+    let (user, detail) = (why.user(), why.detail());
     let mut wrong = 0;
     if why.is_guess() {
         let (from, now) = (cx.conn.info.peer.ip(), cx.server.since_start());
         wrong = locked(&cx.server.guesses).wrong(from, now);
     }
     tracing::info!(
-        peer = %cx.conn.info.peer, user, reason = why.reason(), wrong_in_a_minute = wrong,
-        "logon refused"
+        peer = %cx.conn.info.peer, user, reason = why.reason(), detail, remedy = Rule::from(why).remedy(),
+        wrong_in_a_minute = wrong, "logon refused"
     );
     cx.server.sessions.logons.refused.fetch_add(1, Ordering::Relaxed);
     Rule::from(why).note(&cx.conn, user, "");
     // Who fails to show again who it is loses the session, as with Windows; who fails to bind one changes nothing.
-    if logon.purpose != Purpose::Bind {
-        end_session(&cx.server, &logon.session, Loss::GivenUp).await;
+    if purpose != Purpose::Bind {
+        end_session(&cx.server, session, Loss::GivenUp).await;
     }
     why.status()
 }
@@ -273,16 +315,38 @@ fn user(cx: &Cx, who: &Who) -> Result<User, Status> {
     Ok(match who {
         Who::User(account) => {
             let found = users.find(&account.user).ok_or(Status::LOGON_FAILURE)?;
-            User { name: found.name, kind: Kind::User, cred: found.cred, rid: found.rid }
+            let (cred, rid, by_ticket) = (found.cred, found.rid, false);
+            User { name: found.name, kind: Kind::User, cred, rid, by_ticket }
+        }
+        Who::Ticket(ticket) => {
+            let known = &ticket.principal;
+            let (name, cred, rid) = (known.user.clone(), known.cred.clone(), known.rid);
+            User { name, kind: Kind::User, cred, rid, by_ticket: true }
         }
         // 501 and 7 are the well-known ends of their SIDs (MS-DTYP section 2.4.2.4).
         Who::Guest(_) => {
-            User { name: "Guest".into(), kind: Kind::Guest, cred: users.guest(), rid: 501 }
+            let (cred, rid, by_ticket) = (users.guest(), 501, false);
+            User { name: "Guest".into(), kind: Kind::Guest, cred, rid, by_ticket }
         }
         Who::Anonymous => {
-            User { name: String::new(), kind: Kind::Anonymous, cred: users.guest(), rid: 7 }
+            let (cred, rid, by_ticket) = (users.guest(), 7, false);
+            User { name: String::new(), kind: Kind::Anonymous, cred, rid, by_ticket }
         }
     })
+}
+
+/// `Session.ExpirationTime`: when the ticket runs out, on the server's clock. The library takes one that has run out while the clocks
+/// might differ; by it a session would be useless from the beginning, and its client would come back with the same ticket.
+async fn expires(cx: &Cx, of: Of<'_>, ticket: &ticket::Ticket) -> Result<Millis, Status> {
+    // FILETIME counts from 1601, 100 ns each.
+    let now = (cx.server.filetime() / 10_000).saturating_sub(11_644_473_600_000);
+    let left = ticket.ends.saturating_mul(1000).saturating_sub(now);
+    if left > 0 {
+        return Ok(cx.server.now().saturating_add(left));
+    }
+    let principal = ticket.principal.principal.clone();
+    let why = ticket::Refused { why: Why::Expired, principal, detail: String::new() };
+    Err(refused(cx, of, &Refusal::Ticket(Box::new(why))).await)
 }
 
 /// MS-SMB2 section 3.3.5.5.3, when authentication has succeeded.
@@ -297,12 +361,16 @@ async fn done(
     token: &[u8],
     previous: u64,
 ) -> Result<Answer, Status> {
-    let Logon { purpose, session, preauth, .. } = logon;
     let user = user(cx, &who)?;
     let kind = user.kind;
+    let expires = match &who {
+        Who::Ticket(ticket) => Some(expires(cx, of(&logon), ticket).await?),
+        _ => None,
+    };
+    let Logon { purpose, session, preauth, .. } = logon;
     let finished = match purpose {
-        Purpose::New => new(cx, n, request, &session, user, key, &preauth),
-        Purpose::Again => again(cx, &session, user),
+        Purpose::New => new(cx, n, request, &session, (user, expires), key, &preauth),
+        Purpose::Again => again(cx, &session, user, expires),
         Purpose::Bind => bind(cx, n, &session, &user, key, &preauth),
     };
     if let Err(status) = finished {
@@ -339,7 +407,7 @@ fn new(
     n: &Negotiated,
     request: &Request<'_>,
     session: &Arc<Session>,
-    user: User,
+    (user, expires): (User, Option<Millis>),
     key: Option<SessionKey>,
     preauth: &Preauth,
 ) -> Result<(), Status> {
@@ -367,13 +435,13 @@ fn new(
     if !cx.server.sessions.admit(session) {
         return Err(cx.limited("sessions", SESSIONS_MAX));
     }
-    session.log_on(user, None);
+    session.log_on(user, expires);
     join(cx, session, signer)
 }
 
 /// A session stays its first user's: it goes on with the keys of that user's logon, so another user's messages would be signed by
 /// keys that are not theirs. Who it refuses has changed nothing (MS-SMB2 section 3.3.5.5.3).
-fn again(cx: &Cx, session: &Session, user: User) -> Result<(), Status> {
+fn again(cx: &Cx, session: &Session, user: User, expires: Option<Millis>) -> Result<(), Status> {
     if let Err(status) = check_owner(session, &user) {
         tracing::warn!(
             peer = %cx.conn.info.peer, session = session.id, user = user.name,
@@ -383,7 +451,7 @@ fn again(cx: &Cx, session: &Session, user: User) -> Result<(), Status> {
         Rule::Logon(remedy).note(&cx.conn, &user.name, "");
         return Err(status);
     }
-    session.log_on(user, None);
+    session.log_on(user, expires);
     Ok(())
 }
 

@@ -104,7 +104,7 @@ mod tests {
 
     fn asked_by(core: &Arc<Core>, kind: Kind, uid: u32) -> CoreHost {
         let cred = Cred { uid, gid: uid, groups: Arc::new([]) };
-        let user = Arc::new(User { name: "alice".into(), kind, cred, rid: 1000 });
+        let user = Arc::new(User { name: "alice".into(), kind, cred, rid: 1000, by_ticket: false });
         CoreHost { core: core.clone(), user: Some(user), peer: [192, 0, 2, 1].into() }
     }
 

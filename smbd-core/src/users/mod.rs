@@ -28,10 +28,41 @@ impl std::fmt::Debug for Account {
     }
 }
 
+/// A user who came by a ticket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticketed {
+    /// Its name.
+    pub name: String,
+    /// Who it is to the file system.
+    pub cred: Cred,
+    /// Last part of its SID.
+    pub rid: u32,
+    /// It is an account, and not only a user of this host.
+    pub named: bool,
+}
+
 /// The accounts.
 pub trait Users: Send + Sync + 'static {
     /// The account of this name, whatever the case of its letters.
     fn find(&self, name: &str) -> Option<Account>;
+
+    /// Who this user of the host is, or the account of this name, for a client that has proved by a ticket to be it. May wait.
+    ///
+    /// # Errors
+    /// The name service does not say.
+    fn by_ticket(&self, name: &str) -> Result<Option<Ticketed>, String> {
+        Ok(self.find(name).map(|a| Ticketed {
+            name: a.name,
+            cred: a.cred,
+            rid: a.rid,
+            named: true,
+        }))
+    }
+
+    /// Who the account of this name is now, or was at the last logon by a ticket, if it is no account. Does not wait.
+    fn cred(&self, name: &str) -> Option<Cred> {
+        self.find(name).map(|a| a.cred)
+    }
 
     /// An account that has this uid.
     fn by_uid(&self, _uid: u32) -> Option<Account> {

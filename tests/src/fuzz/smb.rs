@@ -6,8 +6,9 @@ use smb_proto::smb2::{self, HEADER_LEN, Header, context, transform};
 use smb_proto::wire::Fault;
 use smb_proto::{ndr, rpce};
 use smbd_core::auth::ntlm::Credentials;
+use smbd_core::auth::ticket::{Refused, Why};
 use smbd_core::auth::{
-    Acceptor, Account, Fresh, Identity, Initiator, NtHash, Policy, Secrets, Step,
+    Acceptor, Account, Fresh, Identity, Initiator, Mechs, NtHash, Policy, Secrets, Step,
 };
 use smbd_core::dtyp::{SecurityDescriptor, Sid};
 
@@ -271,7 +272,9 @@ pub(super) fn fresh() -> Fresh {
 
 /// Tokens of a client, a 16-bit length in front of each. Whoever has not the password is never let in.
 fn accept(bytes: &[u8]) {
-    let mut acceptor = Acceptor::new(Identity::standalone("gateway"), fresh(), Policy::default());
+    let mechs = Mechs { kerberos: true, ntlm: true };
+    let mut acceptor =
+        Acceptor::new(Identity::standalone("gateway"), fresh(), Policy::default(), mechs);
     let mut rest = bytes;
     while let Some((len, more)) = rest.split_first_chunk() {
         let len = usize::from(u16::from_le_bytes(*len)).min(more.len());
@@ -281,6 +284,10 @@ fn accept(bytes: &[u8]) {
             Step::Continue(_) => {}
             // The seeds hold no proof of the password, and a fuzzer finds none.
             Step::Done { who, .. } => panic!("let in {who:?}"),
+            Step::Prove(_) => {
+                let unproved = acceptor.proved(Err(Refused::unread(Why::Other, "")));
+                assert!(matches!(unproved, Step::Refused(_)), "{unproved:?}");
+            }
             Step::Refused(_) => return,
         }
     }

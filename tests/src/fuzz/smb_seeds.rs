@@ -8,7 +8,9 @@ use smb_proto::smb2::reparse::Reparse;
 use smb_proto::smb2::{self, FileId, fsctl, negotiate};
 use smb_proto::{ndr, rpce};
 use smbd_core::auth::ntlm::Credentials;
-use smbd_core::auth::{Acceptor, Account, Identity, Initiator, NtHash, Policy, Secrets, Step};
+use smbd_core::auth::{
+    Acceptor, Account, Identity, Initiator, Mechs, NtHash, Policy, Secrets, Step,
+};
 use smbd_core::dtyp::SecurityDescriptor;
 use smbd_core::dtyp::{Ace, Acl, Sid};
 
@@ -246,7 +248,8 @@ impl Secrets for Nobody {
 /// The client's two tokens, and the server's challenge between them.
 fn tokens() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     let mut initiator = initiator();
-    let mut acceptor = Acceptor::new(Identity::standalone("gateway"), fresh(), Policy::default());
+    let mut acceptor =
+        Acceptor::new(Identity::standalone("gateway"), fresh(), Policy::default(), Mechs::NTLM);
     let first = initiator.first();
     let Step::Continue(challenge) = acceptor.step(&first, &Nobody) else {
         return Default::default();

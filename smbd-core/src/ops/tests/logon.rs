@@ -83,20 +83,23 @@ async fn lock(client: &Client, file: FileId, flags: u32) -> Status {
     client.ask(Command::Lock, &request.emit()).await.status()
 }
 
-/// MS-SMB2 section 3.3.5.2.9: LOGOFF, CLOSE and LOCK are still done, nothing else.
+/// MS-SMB2 section 3.3.5.2.9: LOGOFF, CLOSE, LOCK where it unlocks, and ECHO are still done, nothing else.
 #[tokio::test]
 async fn a_session_that_has_run_out_only_gives_back() {
     let kit = Kit::new();
     let (client, file) = run_out(&kit).await;
     let others = Command::ALL.into_iter().filter(|c| {
-        use Command::{Cancel, Close, Lock, Logoff, Negotiate, SessionSetup};
-        !matches!(c, Cancel | Close | Lock | Logoff | Negotiate | SessionSetup)
+        use Command::{Cancel, Close, Echo, Lock, Logoff, Negotiate, SessionSetup};
+        !matches!(c, Cancel | Close | Echo | Lock | Logoff | Negotiate | SessionSetup)
     });
     for command in others {
         let told = client.ask(command, &[0; 64]).await.status();
         assert_eq!(told, Status::NETWORK_SESSION_EXPIRED, "{command:?}");
     }
     assert_eq!(lock(&client, file, flag::UNLOCK).await, Status::SUCCESS);
+    let again = lock(&client, file, flag::EXCLUSIVE | flag::FAIL_IMMEDIATELY).await;
+    assert_eq!(again, Status::NETWORK_SESSION_EXPIRED, "nothing new");
+    assert_eq!(client.ask(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
     assert_eq!(client.close(file).await, Status::SUCCESS);
     assert_eq!(client.ask(Command::Logoff, &simple::BODY).await.status(), Status::SUCCESS);
     assert_eq!(kit.core.sessions.count(), 0);

@@ -1,0 +1,376 @@
+//! Samba's smbclient logs on by tickets of a real KDC. Wants krb5-kdc, krb5-admin-server, krb5-user, smbclient and faketime; the tier
+//! `third` installs and runs it.
+#![allow(clippy::unwrap_used, unreachable_pub, missing_docs)] // A test that cannot go on says so.
+
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use gateway::admin::show::fetch;
+use gateway::admin::snapshot::{RefusedStatus, Snapshot};
+
+#[path = "../../tests/src/kdc.rs"]
+#[allow(dead_code)]
+mod kdc;
+
+use kdc::Kdc;
+
+/// No answer is later than this.
+const SOON: Duration = Duration::from_secs(30);
+/// As clients name the gateway; it is found by the address that they are given beside the name.
+const HOST: &str = "gw.lab.test";
+const PASSWORD: &str = "secret";
+
+/// A KDC, a gateway with a keytab of it, and a share that everybody may write.
+struct World {
+    kdc: Kdc,
+    home: tempfile::TempDir,
+    daemon: Option<Daemon>,
+}
+
+struct Daemon {
+    child: Child,
+    smb: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl World {
+    /// The KDC and its files; `nobody` is a user of every host.
+    fn new() -> Self {
+        let (kdc, home) = (Kdc::start(), tempfile::tempdir().unwrap());
+        fs::set_permissions(&home, Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(home.path().join("data")).unwrap();
+        fs::set_permissions(home.path().join("data"), Permissions::from_mode(0o777)).unwrap();
+        fs::write(home.path().join("smb.conf"), "[global]\n").unwrap();
+        let world = Self { kdc, home, daemon: None };
+        world.kdc.service(&format!("cifs/{HOST}"), &world.at("keytab"));
+        world.kdc.user("nobody", PASSWORD);
+        world
+    }
+
+    /// The same, with a gateway that has said that it is ready.
+    fn start() -> Self {
+        let mut world = Self::new();
+        world.serve("", &[]);
+        world
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// Serves with these lines beside the usual ones, by a command that ends in the program's name.
+    fn serve(&mut self, more: &str, under: &[&str]) {
+        self.daemon = None;
+        let text = format!(
+            "bind: 127.0.0.1\nadmin: 127.0.0.1:0\nrdma: off\nnfs: {{port: 0, portmap: off}}\n\
+             kerberos: {{keytab: {}}}\nshares:\n  - name: data\n    path: {}\n{more}\n",
+            self.at("keytab").display(),
+            self.at("data").display()
+        );
+        let smb = if more.contains("smb:") { "" } else { "smb: {port: 0}\n" };
+        fs::write(self.at("gw.yaml"), format!("{text}{smb}")).unwrap();
+        let words: Vec<&str> = [under, &[env!("CARGO_BIN_EXE_headgate")]].concat();
+        let mut child = self
+            .kdc
+            .command(words[0])
+            .args(&words[1..])
+            .args(["serve", "--config", "gw.yaml", "--state", "state"])
+            .current_dir(&self.home)
+            .stdout(Stdio::piped())
+            .stderr(File::create(self.at("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port = |name: &str| -> SocketAddr {
+            let word = line.split_whitespace().find_map(|w| w.strip_prefix(name));
+            let at: SocketAddr =
+                word.unwrap_or_else(|| panic!("`{line}`\n{}", self.log())).parse().unwrap();
+            (Ipv4Addr::LOCALHOST, at.port()).into()
+        };
+        let (smb, admin) = (port("smb="), port("admin="));
+        self.daemon = Some(Daemon { child, smb, admin });
+    }
+
+    fn daemon(&self) -> &Daemon {
+        self.daemon.as_ref().unwrap()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.at("log")).unwrap_or_default()
+    }
+
+    /// Tickets of this user, in a cache of its own.
+    fn tickets(&self, user: &str, more: &[&str]) -> PathBuf {
+        let cache = self.at(&format!("tickets-{}", user.replace('/', "-")));
+        self.kdc.kinit(user, PASSWORD, &cache, more);
+        cache
+    }
+
+    fn smbclient(&self, cache: &Path, options: &[&str]) -> Command {
+        let mut command = self.kdc.command("smbclient");
+        command
+            .arg(format!("//{HOST}/data"))
+            .args(["-I", "127.0.0.1", "-p", &self.daemon().smb.port().to_string()])
+            .args(["-s", &self.at("smb.conf").display().to_string(), "--use-kerberos=required"])
+            .args(options)
+            .env("KRB5CCNAME", format!("FILE:{}", cache.display()))
+            .current_dir(&self.home)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// What smbclient says, whether or not it could.
+    fn said(&self, cache: &Path, options: &[&str], commands: &str) -> String {
+        let done = self.smbclient(cache, options).args(["-c", commands]).output().unwrap();
+        String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
+    }
+
+    /// Writes a file, lists it and reads it back.
+    fn works(&self, cache: &Path, options: &[&str]) {
+        let text = format!("written with {options:?}");
+        fs::write(self.at("sent"), &text).unwrap();
+        let _ = fs::remove_file(self.at("back"));
+        let said = self.said(cache, options, "put sent there; ls; get there back; rm there");
+        let back = fs::read_to_string(self.at("back")).unwrap_or_default();
+        assert_eq!(back, text, "{options:?}: {said}\n{}", self.log());
+    }
+
+    /// Is refused with this status, has one line of the log that says all of this, and a row for `headgate status`.
+    fn is_refused(&self, cache: &Path, user: &str, reason: &str, remedy: &str) {
+        let said = self.said(cache, &[], "ls");
+        assert!(said.contains("NT_STATUS_LOGON_FAILURE"), "{said}\n{}", self.log());
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().filter(|l| l.contains("logon refused")).collect();
+        let [line] = lines[..] else { panic!("{log}") };
+        for part in [&format!("user=\"{user}\""), reason, remedy] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+        let row = self.refused().pop().unwrap();
+        assert_eq!((&*row.rule, &*row.user, row.count), ("logon", user, 1));
+        assert!(row.remedy.contains(remedy), "{row:?}");
+    }
+
+    fn refused(&self) -> Vec<RefusedStatus> {
+        self.status().refused
+    }
+
+    fn status(&self) -> Snapshot {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let text = runtime.block_on(fetch(self.daemon().admin, "/status")).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+#[test]
+fn a_user_of_this_host_reads_and_writes_by_every_dialect_and_cipher() {
+    let world = World::start();
+    let cache = world.tickets("nobody", &[]);
+    for dialect in ["SMB2_02", "SMB2_10", "SMB3_00", "SMB3_02", "SMB3_11"] {
+        world.works(&cache, &["-m", dialect, "--client-protection=sign"]);
+    }
+    world.works(&cache, &["-m", "SMB3_00", "--client-protection=encrypt"]);
+    for cipher in ["AES-128-GCM", "AES-256-GCM", "AES-128-CCM", "AES-256-CCM"] {
+        let cipher = format!("--option=client smb3 encryption algorithms={cipher}");
+        world.works(&cache, &["-m", "SMB3_11", "--client-protection=encrypt", &cipher]);
+    }
+    assert!(!world.log().contains("refused"), "{}", world.log());
+    // Files are of the user, and tickets are not asked for again when the KDC is away.
+    let mut world = world;
+    world.kdc.stop();
+    world.said(&cache, &[], "put smb.conf its");
+    let nobody = fs::metadata(world.at("data/its")).unwrap();
+    assert_eq!(nobody.uid(), 65534);
+    world.works(&cache, &[]);
+}
+
+/// Tickets of RFC 8009, and names of `users` before those of the host.
+#[test]
+fn a_named_user_with_a_newer_encryption_type() {
+    let mut world = World::new();
+    fs::remove_file(world.at("keytab")).unwrap();
+    let (keytab, host) = (world.at("keytab"), format!("cifs/{HOST}"));
+    let new = "-e aes256-cts-hmac-sha384-192:normal";
+    world.kdc.admin(&format!("ktadd -k {} {new} {host}", keytab.display()));
+    world.kdc.user("alice", PASSWORD);
+    fs::write(world.at("password"), "another one").unwrap();
+    fs::set_permissions(world.at("password"), Permissions::from_mode(0o600)).unwrap();
+    let file = world.at("password").display().to_string();
+    let alice = format!("users: [{{name: alice, password_file: {file}, uid: 4711, gid: 4712}}]");
+    world.serve(&alice, &[]);
+    let cache = world.tickets("alice", &[]);
+    world.works(&cache, &["--client-protection=encrypt"]);
+    world.said(&cache, &[], "put smb.conf its");
+    assert_eq!(fs::metadata(world.at("data/its")).unwrap().uid(), 4711);
+    // By her password too, as long as passwords are taken.
+    let by_password = |world: &World| {
+        let mut command = world.smbclient(Path::new("/none"), &["-c", "ls"]);
+        let options = ["--use-kerberos=off", "-U", "alice%another one"];
+        command.args(options).output().unwrap().status.success()
+    };
+    assert!(by_password(&world), "{}", world.log());
+    world.serve(&format!("{alice}\nsmb: {{port: 0, ntlm: off}}"), &[]);
+    assert!(!by_password(&world));
+    world.works(&cache, &[]);
+}
+
+#[test]
+fn keys_that_changed_need_no_restart_and_old_tickets_a_new_one() {
+    let world = World::start();
+    let cache = world.tickets("nobody", &[]);
+    world.works(&cache, &[]);
+    // New keys beside the old ones: tickets of both are good.
+    world.kdc.service(&format!("cifs/{HOST}"), &world.at("keytab"));
+    world.works(&cache, &[]);
+    let new = world.tickets("nobody", &[]);
+    world.works(&new, &[]);
+    // New keys alone.
+    fs::remove_file(world.at("keytab")).unwrap();
+    world.kdc.service(&format!("cifs/{HOST}"), &world.at("keytab"));
+    world.is_refused(&new, "", "the keytab has no key for the ticket", "put the current keys");
+    world.works(&world.tickets("nobody", &[]), &[]);
+}
+
+#[test]
+fn a_keytab_that_is_gone_lets_nobody_in() {
+    let world = World::start();
+    let cache = world.tickets("nobody", &[]);
+    fs::remove_file(world.at("keytab")).unwrap();
+    world.is_refused(&cache, "", "the keytab cannot be used", "`headgate check` says");
+}
+
+#[test]
+fn another_server_s_keys_of_the_same_name_open_nothing() {
+    let world = World::start();
+    let cache = world.tickets("nobody", &[]);
+    world.works(&cache, &[]);
+    world.kdc.admin(&format!("delprinc -force cifs/{HOST}"));
+    fs::remove_file(world.at("keytab")).unwrap();
+    world.kdc.service(&format!("cifs/{HOST}"), &world.at("keytab"));
+    world.is_refused(&cache, "", "made with another key", "put the current keys");
+}
+
+#[test]
+fn clocks_that_differ() {
+    let mut world = World::new();
+    world.serve("", &["faketime", "-f", "+10m"]);
+    let cache = world.tickets("nobody", &[]);
+    world.is_refused(&cache, "", "the clocks of client and server differ", "five minutes");
+}
+
+#[test]
+fn a_principal_who_is_nobody_here_is_no_guest_either() {
+    let mut world = World::new();
+    world.kdc.user("nobody/admin", PASSWORD);
+    world.kdc.user("surely-no-user", PASSWORD);
+    world.serve("  - {name: open, memory: true, guest: true}", &[]);
+    let cache = world.tickets("surely-no-user", &[]);
+    let user = "surely-no-user@LAB.TEST";
+    world.is_refused(&cache, user, "no user here is this principal", "make the user on this host");
+    world.serve("", &[]);
+    let cache = world.tickets("nobody/admin", &[]);
+    let user = "nobody/admin@LAB.TEST";
+    world.is_refused(&cache, user, "no user here is this principal", "make the user on this host");
+}
+
+#[test]
+fn the_superuser_does_not_come_by_a_ticket() {
+    let world = World::start();
+    world.kdc.user("root", PASSWORD);
+    let cache = world.tickets("root", &[]);
+    let reason = "this principal would be the superuser";
+    world.is_refused(&cache, "root@LAB.TEST", reason, "name this one in `users`");
+}
+
+/// The session ends with the ticket, in the middle of what its client does (MS-SMB2 section 3.3.5.2.9).
+#[test]
+fn a_session_ends_with_its_ticket() {
+    let world = World::start();
+    let cache = world.tickets("nobody", &["-l", "8s"]);
+    // It would take the first line for a password.
+    let mut child = world
+        .smbclient(&cache, &["-N"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let (heard, lines) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        for line in output.lines().map_while(Result::ok) {
+            let _ = heard.send(line);
+        }
+    });
+    let began = Instant::now();
+    let mut all = String::new();
+    let mut listed = 0;
+    while !all.contains("NT_STATUS_NETWORK_SESSION_EXPIRED") {
+        assert!(began.elapsed() < SOON, "{all}\n{}", world.log());
+        if writeln!(input, "ls").is_err() {
+            break;
+        }
+        // An answer has several lines, and an error one.
+        while let Ok(line) = lines.recv_timeout(Duration::from_millis(300)) {
+            listed += usize::from(line.contains("blocks available"));
+            all += &line;
+            all.push('\n');
+        }
+    }
+    drop(input);
+    let _ = child.wait();
+    reader.join().unwrap();
+    let expired = all.contains("NT_STATUS_NETWORK_SESSION_EXPIRED");
+    assert!(listed > 0 && expired, "{listed}: {all}{}", world.log());
+    // A new ticket is good for a new session.
+    world.works(&world.tickets("nobody", &[]), &[]);
+}
+
+/// A ticket that has run out is not taken, though the library would for five minutes more.
+#[test]
+fn a_ticket_that_has_run_out_begins_no_session() {
+    let world = World::start();
+    let cache = world.tickets("nobody", &["-l", "20s"]);
+    world.works(&cache, &[]);
+    let mut world = world;
+    world.serve("", &["faketime", "-f", "+60s"]);
+    let reason = "the ticket has run out";
+    world.is_refused(&cache, "nobody@LAB.TEST", reason, "let the client get a new ticket");
+}
+
+/// A configuration without Kerberos ends the sessions that came by it.
+#[test]
+fn tickets_that_are_not_taken_any_more() {
+    let world = World::start();
+    let cache = world.tickets("nobody", &[]);
+    world.works(&cache, &[]);
+    let text = fs::read_to_string(world.at("gw.yaml")).unwrap();
+    let without: String =
+        text.lines().filter(|l| !l.starts_with("kerberos:")).map(|l| format!("{l}\n")).collect();
+    fs::write(world.at("gw.yaml"), without).unwrap();
+    let done = Command::new(env!("CARGO_BIN_EXE_headgate"))
+        .args(["reload", "--state", "state"])
+        .current_dir(&world.home)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(
+        said.contains("kerberos.keytab none"),
+        "{said}{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    assert!(!world.said(&cache, &[], "ls").contains("blocks available"));
+}

@@ -1,0 +1,241 @@
+//! SPNEGO around Kerberos, with a context that signs by a prefix: the library itself is tested with a KDC.
+
+use vfs::Cred;
+use zeroize::Zeroizing;
+
+use super::der::{self, element};
+use super::ticket::{Context, Principal, Proof, Refused, Why};
+use super::*;
+
+const KRB5: &[u8] = b"\x2a\x86\x48\x86\xf7\x12\x01\x02\x02";
+const MS_KRB5: &[u8] = b"\x2a\x86\x48\x82\xf7\x12\x01\x02\x02";
+const NTLM: &[u8] = b"\x2b\x06\x01\x04\x01\x82\x37\x02\x02\x0a";
+const NEGOEX: &[u8] = b"\x2b\x06\x01\x04\x01\x82\x37\x02\x02\x1e";
+const BOTH: Mechs = Mechs { kerberos: true, ntlm: true };
+
+struct Prefix;
+
+impl Context for Prefix {
+    fn sign(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        Some([b"ours:", message].concat())
+    }
+
+    fn verify(&mut self, message: &[u8], mic: &[u8]) -> bool {
+        mic == [b"theirs:", message].concat()
+    }
+
+    fn ends(self: Box<Self>) -> Option<u64> {
+        Some(77)
+    }
+}
+
+struct Nobody;
+
+impl Secrets for Nobody {
+    fn nt_hash(&self, _: &str, _: &str) -> Option<NtHash> {
+        None
+    }
+}
+
+fn proof() -> Proof {
+    Proof {
+        principal: Principal {
+            principal: "alice@LAB".into(),
+            user: "alice".into(),
+            cred: Cred { uid: 5, gid: 5, groups: [].into() },
+            rid: 1010,
+            service: "cifs/gw@LAB".into(),
+        },
+        key: Zeroizing::new(vec![3; 32]),
+        token: b"AP-REP".to_vec(),
+        context: Box::new(Prefix),
+    }
+}
+
+fn acceptor(mechs: Mechs) -> Acceptor {
+    let fresh = Fresh { challenge: [0; 8], key: [0; 16], time: 0 };
+    Acceptor::new(Identity::standalone("gw"), fresh, Policy::default(), mechs)
+}
+
+fn list(mechs: &[&[u8]]) -> Vec<u8> {
+    let oids: Vec<u8> = mechs.iter().flat_map(|m| element(der::OID, m)).collect();
+    element(der::SEQUENCE, &oids)
+}
+
+/// NegTokenInit with this list and token.
+fn first(mechs: &[&[u8]], token: Option<&[u8]>) -> Vec<u8> {
+    let mut fields = element(der::context(0), &list(mechs));
+    if let Some(token) = token {
+        fields.extend(element(der::context(2), &element(der::OCTETS, token)));
+    }
+    let init = element(der::context(0), &element(der::SEQUENCE, &fields));
+    let spnego = element(der::OID, b"\x2b\x06\x01\x05\x05\x02");
+    element(der::APPLICATION_0, &[spnego, init].concat())
+}
+
+/// NegTokenResp of a client.
+fn further(token: Option<&[u8]>, mic: Option<&[u8]>) -> Vec<u8> {
+    let mut fields = Vec::new();
+    for (n, value) in [(2, token), (3, mic)] {
+        if let Some(value) = value {
+            fields.extend(element(der::context(n), &element(der::OCTETS, value)));
+        }
+    }
+    element(der::context(1), &element(der::SEQUENCE, &fields))
+}
+
+/// NegTokenResp of the server: state, mechanism, token, MIC.
+fn answer(state: u8, mech: Option<&[u8]>, token: Option<&[u8]>, mic: Option<&[u8]>) -> Vec<u8> {
+    let mut fields = element(der::context(0), &element(der::ENUMERATED, &[state]));
+    for (n, tag, value) in [(1, der::OID, mech), (2, der::OCTETS, token), (3, der::OCTETS, mic)] {
+        if let Some(value) = value {
+            fields.extend(element(der::context(n), &element(tag, value)));
+        }
+    }
+    element(der::context(1), &element(der::SEQUENCE, &fields))
+}
+
+fn asked(step: Step) -> Vec<u8> {
+    match step {
+        Step::Prove(token) => token,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn finished(step: Step) -> Vec<u8> {
+    match step {
+        Step::Done { token, who: Who::Ticket(ticket), key: Some(key) } => {
+            assert_eq!((ticket.principal.user.as_str(), ticket.ends, key.len()), ("alice", 77, 32));
+            token
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(step: Step) -> Refusal {
+    match step {
+        Step::Refused(why) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// One leg, by the number that the client has for Kerberos (MS-SPNG section 3.1.5.2).
+#[test]
+fn an_optimistic_ticket_takes_one_leg_and_is_answered_by_its_own_number() {
+    for (mechs, named) in [
+        (&[MS_KRB5, KRB5, NTLM][..], MS_KRB5),
+        (&[KRB5, MS_KRB5][..], KRB5),
+        (&[KRB5, NTLM][..], KRB5),
+    ] {
+        let mut server = acceptor(BOTH);
+        assert_eq!(asked(server.step(&first(mechs, Some(b"AP-REQ")), &Nobody)), b"AP-REQ");
+        let last = finished(server.proved(Ok(proof())));
+        assert_eq!(last, answer(0, Some(named), Some(b"AP-REP"), None));
+        assert_eq!(server.target_name(), Some("cifs/gw@LAB"));
+    }
+}
+
+#[test]
+fn without_an_optimistic_token_the_client_is_told_to_send_one() {
+    let mut server = acceptor(BOTH);
+    let Step::Continue(told) = server.step(&first(&[KRB5], None), &Nobody) else { panic!() };
+    assert_eq!(told, answer(1, Some(KRB5), None, None));
+    assert_eq!(asked(server.step(&further(Some(b"AP-REQ"), None), &Nobody)), b"AP-REQ");
+    assert_eq!(finished(server.proved(Ok(proof()))), answer(0, None, Some(b"AP-REP"), None));
+}
+
+/// RFC 4178 section 5: both ends sign the list where the client liked something else better.
+#[test]
+fn a_list_whose_first_is_not_served_must_be_signed_by_both() {
+    let mechs = [NEGOEX, KRB5, NTLM];
+    let begin = || {
+        let mut server = acceptor(BOTH);
+        let step = server.step(&first(&mechs, Some(b"of NEGOEX")), &Nobody);
+        let Step::Continue(told) = step else { panic!("{step:?}") };
+        assert_eq!(told, answer(3, Some(KRB5), None, None), "request-mic");
+        server
+    };
+    let (ours, theirs) =
+        ([b"ours:", &*list(&mechs)].concat(), [b"theirs:", &*list(&mechs)].concat());
+    // Windows and Samba sign when they have the server's answer.
+    let mut server = begin();
+    asked(server.step(&further(Some(b"AP-REQ"), None), &Nobody));
+    let step = server.proved(Ok(proof()));
+    let Step::Continue(told) = step else { panic!("{step:?}") };
+    assert_eq!(told, answer(1, None, Some(b"AP-REP"), Some(&ours)));
+    assert_eq!(
+        finished(server.step(&further(None, Some(&theirs)), &Nobody)),
+        answer(0, None, None, None)
+    );
+    // The MIC may come with the ticket.
+    let mut server = begin();
+    asked(server.step(&further(Some(b"AP-REQ"), Some(&theirs)), &Nobody));
+    assert_eq!(finished(server.proved(Ok(proof()))), answer(0, None, Some(b"AP-REP"), Some(&ours)));
+    // Who took something out of the list cannot sign it.
+    let mut server = begin();
+    asked(server.step(&further(Some(b"AP-REQ"), Some(b"theirs:another")), &Nobody));
+    assert_eq!(refused(server.proved(Ok(proof()))), Refusal::Tampered("mechListMIC differs"));
+    for mic in [None, Some(&b"x"[..])] {
+        let mut server = begin();
+        asked(server.step(&further(Some(b"AP-REQ"), None), &Nobody));
+        assert!(matches!(server.proved(Ok(proof())), Step::Continue(_)));
+        let why = refused(server.step(&further(None, mic), &Nobody));
+        assert!(matches!(why, Refusal::Tampered(_)), "{why:?}");
+    }
+}
+
+#[test]
+fn kerberos_without_spnego_is_answered_in_kind() {
+    let raw =
+        element(der::APPLICATION_0, &[element(der::OID, KRB5), b"\x01\0ticket".to_vec()].concat());
+    let mut server = acceptor(BOTH);
+    assert_eq!(asked(server.step(&raw, &Nobody)), raw);
+    assert_eq!(finished(server.proved(Ok(proof()))), b"AP-REP");
+    assert_eq!(refused(acceptor(Mechs::NTLM).step(&raw, &Nobody)), Refusal::NoMechanism);
+}
+
+#[test]
+fn mechanisms_that_are_not_served_are_not_taken() {
+    let tickets = Mechs { kerberos: true, ntlm: false };
+    let only = |mechs, list: &[&[u8]]| refused(acceptor(mechs).step(&first(list, None), &Nobody));
+    assert_eq!(only(tickets, &[NTLM]), Refusal::NoPasswords);
+    assert_eq!(only(Mechs::NTLM, &[MS_KRB5, KRB5]), Refusal::NoMechanism);
+    assert_eq!(only(BOTH, &[NEGOEX]), Refusal::NoMechanism);
+    let raw = b"NTLMSSP\0\x01\0\0\0";
+    assert_eq!(refused(acceptor(tickets).step(raw, &Nobody)), Refusal::NoPasswords);
+    // A client that prefers passwords is asked for a ticket where they are not taken.
+    let mut server = acceptor(tickets);
+    let Step::Continue(told) = server.step(&first(&[NTLM, KRB5], Some(raw)), &Nobody) else {
+        panic!()
+    };
+    assert_eq!(told, answer(3, Some(KRB5), None, None));
+}
+
+#[test]
+fn a_refused_ticket_ends_it_and_nothing_comes_out_of_turn() {
+    let mut server = acceptor(BOTH);
+    asked(server.step(&first(&[KRB5], Some(b"AP-REQ")), &Nobody));
+    // Another token while the library is asked belongs to nothing.
+    let why = Refused::unread(Why::NoKey, "no key");
+    let told = refused(server.proved(Err(why.clone())));
+    assert_eq!(told, Refusal::Ticket(Box::new(why)));
+    assert!(
+        !told.is_guess() && told.status() == Status::LOGON_FAILURE && told.detail() == "no key"
+    );
+    assert_eq!(refused(server.proved(Ok(proof()))), Refusal::OutOfTurn);
+    let mut server = acceptor(BOTH);
+    asked(server.step(&first(&[KRB5], Some(b"AP-REQ")), &Nobody));
+    assert_eq!(refused(server.step(&further(Some(b"x"), None), &Nobody)), Refusal::OutOfTurn);
+    assert_eq!(refused(server.proved(Ok(proof()))), Refusal::OutOfTurn, "it was given up");
+}
+
+#[test]
+fn the_offer_has_what_is_served_in_order() {
+    let with = |mechs: Mechs| {
+        let hint = hint(mechs);
+        [MS_KRB5, KRB5, NTLM].map(|m| hint.windows(m.len()).position(|w| w == m))
+    };
+    assert!(with(BOTH).is_sorted() && with(BOTH).iter().all(Option::is_some));
+    assert!(matches!(with(Mechs::NTLM), [None, None, Some(_)]));
+    assert!(matches!(with(Mechs { kerberos: true, ntlm: false }), [Some(_), Some(_), None]));
+}

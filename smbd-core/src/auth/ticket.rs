@@ -1,0 +1,145 @@
+//! What Kerberos proves of a client, as SPNEGO and SESSION_SETUP need it. The library itself is in [`crate::kerberos`], because it
+//! may wait; here nothing waits.
+
+use vfs::Cred;
+
+use super::SessionKey;
+
+/// A context that both ends share, for what is left to do with it.
+pub trait Context: Send {
+    /// Signs a message as the server; `None` where the library refuses.
+    fn sign(&mut self, message: &[u8]) -> Option<Vec<u8>>;
+    /// Whether this is the client's signature of the message.
+    fn verify(&mut self, message: &[u8], mic: &[u8]) -> bool;
+    /// When its ticket runs out, in seconds since 1970; `None` where the library refuses. It is the last that is asked of it.
+    fn ends(self: Box<Self>) -> Option<u64>;
+}
+
+/// Whom a ticket is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// As `kinit` writes it: `alice@LAB.TEST`.
+    pub principal: String,
+    /// The user that it is here.
+    pub user: String,
+    /// Who that is to the file system.
+    pub cred: Cred,
+    /// Last part of its SID.
+    pub rid: u32,
+    /// For which service of ours it was: `cifs/server.lab.test@LAB.TEST`.
+    pub service: String,
+}
+
+/// A principal whose ticket is good until then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// Whom it is of.
+    pub principal: Principal,
+    /// When it runs out, in seconds since 1970.
+    pub ends: u64,
+}
+
+/// A client that has proved who it is.
+pub struct Proof {
+    /// Who it is.
+    pub principal: Principal,
+    /// The key that both ends share, of 16 or 32 bytes.
+    pub key: SessionKey,
+    /// Goes to the client, an AP-REP; empty where it did not ask for one.
+    pub token: Vec<u8>,
+    /// Signs and verifies the list of mechanisms.
+    pub context: Box<dyn Context>,
+}
+
+impl std::fmt::Debug for Proof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Proof({:?})", self.principal)
+    }
+}
+
+/// Why a ticket does not let its client in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// MIT's library is missing, or the keytab cannot be used.
+    Keytab,
+    /// The keytab has no key for it.
+    NoKey,
+    /// It was made with another key than that of its name and version.
+    WrongKey,
+    /// The clocks differ.
+    Clock,
+    /// It has run out.
+    Expired,
+    /// The same message has come before.
+    Replay,
+    /// For another service than `cifs` and `host`.
+    Service,
+    /// Its principal is nobody here.
+    NoUser,
+    /// Its principal is the superuser here, and no configuration says that it may be.
+    Superuser,
+    /// This host's name service does not say who it is.
+    NameService,
+    /// The library refuses it for another reason.
+    Other,
+}
+
+/// A ticket that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub why: Why,
+    /// Whom it is of, where that is known; else empty.
+    pub principal: String,
+    /// More about it: the words of the library, the name of the service.
+    pub detail: String,
+}
+
+impl Refused {
+    /// Of a ticket that nobody could read.
+    pub fn unread(why: Why, detail: impl Into<String>) -> Self {
+        Self { why, principal: String::new(), detail: detail.into() }
+    }
+}
+
+impl Why {
+    /// For the log.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Keytab => "the keytab cannot be used",
+            Self::NoKey => "the keytab has no key for the ticket",
+            Self::WrongKey => "the ticket was made with another key than that of the keytab",
+            Self::Clock => "the clocks of client and server differ",
+            Self::Expired => "the ticket has run out",
+            Self::Replay => "the same message of Kerberos has come before",
+            Self::Service => "a ticket for another service",
+            Self::NoUser => "no user here is this principal",
+            Self::Superuser => "this principal would be the superuser",
+            Self::NameService => "this host's name service does not say who the user is",
+            Self::Other => "Kerberos refuses the ticket",
+        }
+    }
+
+    /// What to change where the client is to be let in.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Keytab => "`headgate check` says what is wrong with the keytab",
+            Self::NoKey | Self::WrongKey => {
+                "put the current keys of the name that the client uses (cifs/NAME) into the keytab, and let the client get a new \
+                 ticket (`kdestroy`, `klist purge`)"
+            }
+            Self::Clock => "set the clocks of both: they may differ by five minutes",
+            Self::Expired => "let the client get a new ticket (`kinit`, `klist purge`)",
+            Self::Replay => {
+                "let the client connect again; if it goes on, somebody repeats what others sent"
+            }
+            Self::Service => "let the client ask for a ticket for cifs/NAME or host/NAME",
+            Self::NoUser => {
+                "make the user on this host, name it in `users`, or say `kerberos.realm` or `auth_to_local` in krb5.conf for its realm"
+            }
+            Self::Superuser => "log on as another user, or name this one in `users`",
+            Self::NameService => "look why `getent passwd USER` fails on this host",
+            Self::Other => "the log line `logon refused` says what Kerberos says",
+        }
+    }
+}
