@@ -509,8 +509,8 @@ pub(crate) const KERBEROS: Group = Group {
             "keytab",
             "absolute path of a file",
             "",
-            "The keys of this server, of `cifs/NAME` or `host/NAME` for SMB. Only its owner may read it. It is read at each logon, so \
-             that new keys need no restart.",
+            "The keys of this server, of `cifs/NAME` or `host/NAME` for SMB. Only its owner may read it. It is read at each logon: \
+             new keys need no restart.",
         ),
         key(
             "realm",

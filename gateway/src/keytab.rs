@@ -46,7 +46,7 @@ pub(crate) fn prove(path: &Path) -> Result<(), String> {
     let entries = read(path)?;
     if !entries.iter().any(|e| is_ours(e.service())) {
         return Err(format!(
-            "the keytab {} has keys of {} alone; clients ask for `cifs/NAME` or `host/NAME`, and in a domain of Windows for `NAME$`",
+            "the keytab {} has keys of {} alone; clients ask for `cifs/NAME` or `host/NAME`, in a domain of Windows for `NAME$`",
             path.display(),
             principals(&entries).join(", ")
         ));

@@ -157,6 +157,7 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
     }
     if wanted("kerberos") {
         tally.add(cargo_test(&["--package", "gss-sys", "--test", "kdc"])?);
+        smbtorture::unpack()?;
         tally.add(cargo_test(&["--package", "gateway", "--test", "kerberos"])?);
     }
     if wanted("registry") {

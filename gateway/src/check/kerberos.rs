@@ -75,13 +75,13 @@ fn missing(entries: &[Entry], name: &str) -> String {
     });
     if machine || has(entries, &format!("host/{name}")) {
         return format!(
-            "the keytab has no key of cifs/{name}: clients of Active Directory get tickets by the key of the computer, those of MIT \
-             and FreeIPA none"
+            "the keytab has no key of cifs/{name}: clients of Active Directory get tickets by the key of the computer, those of \
+             MIT and FreeIPA none"
         );
     }
     format!(
-        "the keytab has no key of cifs/{name}: who connects to `{name}` gets no ticket for it, or one that is refused; add it to the \
-         keytab, or name this host as clients type it by `kerberos.names`"
+        "the keytab has no key of cifs/{name}: who connects to `{name}` gets no ticket for it, or one that is refused; add it to \
+         the keytab, or name this host as clients type it by `kerberos.names`"
     )
 }
 

@@ -18,7 +18,8 @@ const SPNEGO: [u8; 6] = [0x2b, 6, 1, 5, 5, 2];
 const NTLMSSP: [u8; 10] = [0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 0x0a];
 /// 1.2.840.113554.1.2.2
 const KRB5: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2];
-/// 1.2.840.48018.1.2.2: the same with one number cut to 16 bits, as Windows 2000 had it and all have since (MS-SPNG section 3.1.5.2).
+/// 1.2.840.48018.1.2.2: the same with one number cut to 16 bits, as Windows 2000 had it and all have since (MS-SPNG section
+/// 3.1.5.2).
 const MS_KRB5: [u8; 9] = [0x2a, 0x86, 0x48, 0x82, 0xf7, 0x12, 1, 2, 2];
 
 /// `negState`

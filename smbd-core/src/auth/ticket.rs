@@ -135,7 +135,8 @@ impl Why {
             }
             Self::Service => "let the client ask for a ticket for cifs/NAME or host/NAME",
             Self::NoUser => {
-                "make the user on this host, name it in `users`, or say `kerberos.realm` or `auth_to_local` in krb5.conf for its realm"
+                "make the user on this host, name it in `users`, or say `kerberos.realm`, or `auth_to_local` in krb5.conf, for its \
+                 realm"
             }
             Self::Superuser => "log on as another user, or name this one in `users`",
             Self::NameService => "look why `getent passwd USER` fails on this host",

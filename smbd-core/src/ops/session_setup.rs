@@ -335,8 +335,8 @@ fn user(cx: &Cx, who: &Who) -> Result<User, Status> {
     })
 }
 
-/// `Session.ExpirationTime`: when the ticket runs out, on the server's clock. The library takes one that has run out while the clocks
-/// might differ; by it a session would be useless from the beginning, and its client would come back with the same ticket.
+/// `Session.ExpirationTime`: when the ticket runs out, on the server's clock. The library takes one that has run out, because the
+/// clocks might differ; by it a session would be useless from the beginning, and its client would come back with the same ticket.
 async fn expires(cx: &Cx, of: Of<'_>, ticket: &ticket::Ticket) -> Result<Millis, Status> {
     // FILETIME counts from 1601, 100 ns each.
     let now = (cx.server.filetime() / 10_000).saturating_sub(11_644_473_600_000);

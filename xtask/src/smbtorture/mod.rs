@@ -52,6 +52,11 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     Ok(suite(&asked)?.report(Some("smbtorture")))
 }
 
+/// Unpacks the suite for others, where it is not there yet.
+pub(crate) fn unpack() -> Result<()> {
+    Root::get().map(drop)
+}
+
 /// The part of the tier `third`.
 pub(crate) fn tier(verbose: bool) -> Result<Tally> {
     suite(&Asked { jobs: AT_ONCE, verbose, ..Asked::default() })
