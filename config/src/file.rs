@@ -402,6 +402,8 @@ fn kerberos(node: &Node, report: &mut Report) -> DraftKerberos {
         keytab: map(group.parse("keytab", report), |p: Absolute| p.0),
         realm: group.parse("realm", report),
         names: group.get("names").map(|n| parse_list::<HostName>(n, report)).unwrap_or_default(),
+        map: group.parse("map", report),
+        rid_base: map(group.parse("rid_base", report), |n: Id| n.0),
     }
 }
 

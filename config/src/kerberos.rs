@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use crate::file::{Draft, Origin, Report, Set, shown};
 use crate::settings::{Ntlm, Source};
+use crate::words::words;
 
 /// Bytes of a realm or of a host's name at most.
 const NAME_MAX: usize = 255;
@@ -21,12 +22,39 @@ pub struct Kerberos {
     pub realm: Option<Realm>,
     /// The names by which clients know this host; empty: its own.
     pub names: Vec<HostName>,
+    /// Who principals are to the file system.
+    pub map: KerberosMap,
+    /// With [`KerberosMap::Rid`]: the number of the user whose RID is 0.
+    pub rid_base: u32,
 }
+
+/// Who principals are to the file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KerberosMap {
+    /// This host's users of their names.
+    #[default]
+    Names,
+    /// Numbers that are made from those of the domain, which the tickets of Active Directory hold.
+    Rid,
+}
+
+words!(KerberosMap, "is no way to find users", "names" => Names, "rid" => Rid);
+
+/// What `rid_base` is when it is not said.
+const RID_BASE: u32 = 100_000;
+/// Below it are users of the system, and beyond it a RID (at most 2^30) does not fit.
+const RID_BASES: std::ops::RangeInclusive<u32> = 1000..=3_000_000_000;
 
 impl Kerberos {
     /// With the keys of this file, and the rest as it is when nothing is said.
     pub fn new(keytab: impl Into<PathBuf>) -> Self {
-        Self { keytab: keytab.into(), realm: None, names: Vec::new() }
+        Self {
+            keytab: keytab.into(),
+            realm: None,
+            names: Vec::new(),
+            map: KerberosMap::default(),
+            rid_base: RID_BASE,
+        }
     }
 }
 
@@ -121,6 +149,8 @@ pub(crate) struct DraftKerberos {
     pub(crate) keytab: Option<Set<PathBuf>>,
     pub(crate) realm: Option<Set<Realm>>,
     pub(crate) names: Vec<Set<HostName>>,
+    pub(crate) map: Option<Set<KerberosMap>>,
+    pub(crate) rid_base: Option<Set<u32>>,
 }
 
 /// The keytab is one, no share has it, and without NTLM there is something else.
@@ -167,7 +197,25 @@ pub(crate) fn check(
     } else if let Err(what) = proven(path) {
         report.add(keytab.origin, what);
     }
+    let map = kerberos.map.as_ref().map(|map| map.value).unwrap_or_default();
+    if let Some(said) = kerberos.map.as_ref().filter(|map| map.value == KerberosMap::Rid)
+        && kerberos.realm.is_none()
+    {
+        report.add_help(
+            said.origin,
+            "numbers are of one domain, and it is not said of which realm",
+            "add `realm: EXAMPLE.ORG`",
+        );
+    }
+    let rid_base = kerberos.rid_base.as_ref().map_or(RID_BASE, |base| base.value);
+    if let Some(base) = kerberos.rid_base.as_ref().filter(|b| !RID_BASES.contains(&b.value)) {
+        let (least, most) = (RID_BASES.start(), RID_BASES.end());
+        let what = format!("numbers of users from {} on are not possible", base.value);
+        report.add_help(base.origin, what, format!("choose one from {least} to {most}"));
+    }
     Some(Kerberos {
+        map,
+        rid_base,
         keytab: path.clone(),
         realm: kerberos.realm.as_ref().map(|r| r.value.clone()),
         names: kerberos.names.iter().map(|n| n.value.clone()).collect(),

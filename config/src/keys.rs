@@ -525,6 +525,21 @@ pub(crate) const KERBEROS: Group = Group {
             "",
             "What `headgate check` looks for in the keytab. Not said: the name of the host.",
         ),
+        key(
+            "map",
+            "`names` or `rid`",
+            "names",
+            "Who principals are to the file system. `names`: the users of their names, of `users` and of this host, which SSSD or \
+             winbind knows for a domain; `rid`: principals of `realm` are numbers made of those that tickets of Active Directory \
+             hold for the user and its groups, and this host need not know them.",
+        ),
+        key(
+            "rid_base",
+            "number of a user",
+            "100000",
+            "With `map: rid`: what is added to the last number of a user's and a group's SID, from 1000 on. All gateways on the \
+             same files need the same.",
+        ),
     ],
 };
 

@@ -36,7 +36,7 @@ pub use append::NewShare;
 pub use client::{Client, Whom};
 pub use export::Export;
 pub use fault::{Fault, Faults, Place};
-pub use kerberos::{HostName, Kerberos, Realm};
+pub use kerberos::{HostName, Kerberos, KerberosMap, Realm};
 pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption, address};
 pub use rights::{Force, List, Masks, Mode};

@@ -140,7 +140,7 @@ smb:
   encryption: required
   rdma_transforms: off
   ntlm: off
-kerberos: {keytab: /etc/gw.keytab, realm: LAB.TEST, names: [gw, GW.lab.test]}
+kerberos: {keytab: /etc/gw.keytab, realm: LAB.TEST, names: [gw, GW.lab.test], map: rid, rid_base: 5000}
 tls: {certificate: /etc/gw/tls.crt, key: /etc/gw/tls.key, ca: /etc/gw/ca.crt}
 users:
   - {name: alice, password_file: /etc/passwd, uid: 1000, gid: 100, groups: [7, 8]}
@@ -204,6 +204,16 @@ fn both_shares() -> Vec<Share> {
     ]
 }
 
+fn kerberos() -> crate::Kerberos {
+    crate::Kerberos {
+        realm: Some("LAB.TEST".parse().unwrap()),
+        names: vec!["gw".parse().unwrap(), "gw.lab.test".parse().unwrap()],
+        map: crate::KerberosMap::Rid,
+        rid_base: 5000,
+        ..crate::Kerberos::new("/etc/gw.keytab")
+    }
+}
+
 #[test]
 fn everything_that_can_be_said() {
     let settings = read(EVERYTHING).unwrap();
@@ -226,11 +236,7 @@ fn everything_that_can_be_said() {
                 rdma_transforms: RdmaTransforms::Off,
                 ntlm: crate::Ntlm::Off,
             },
-            kerberos: Some(crate::Kerberos {
-                realm: Some("LAB.TEST".parse().unwrap()),
-                names: vec!["gw".parse().unwrap(), "gw.lab.test".parse().unwrap()],
-                ..crate::Kerberos::new("/etc/gw.keytab")
-            }),
+            kerberos: Some(kerberos()),
             users: vec![
                 User {
                     name: "alice".into(),

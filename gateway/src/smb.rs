@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use config::{Encryption, Ntlm, RdmaTransforms, Settings, Signing};
+use config::{Encryption, KerberosMap, Ntlm, RdmaTransforms, Settings, Signing};
 use smbd_core::server::{Core, Server};
 use smbd_core::settings::{
-    Encryption as Sealing, Kerberos, Settings as SmbSettings, ShareSettings,
+    Encryption as Sealing, Kerberos, Map, Settings as SmbSettings, ShareSettings,
 };
 use vfs::namespace::Namespace;
 
@@ -56,6 +56,10 @@ pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
         kerberos: settings.kerberos.as_ref().map(|k| Kerberos {
             keytab: k.keytab.clone(),
             realm: k.realm.as_ref().map(ToString::to_string),
+            map: match k.map {
+                KerberosMap::Names => Map::Names,
+                KerberosMap::Rid => Map::Rid { base: k.rid_base },
+            },
         }),
         opens_per_session: settings.limits.client_opens,
         shares: settings.by_smb().map(share).collect(),

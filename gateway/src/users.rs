@@ -323,17 +323,6 @@ impl Book {
         Ok(Some(Ticketed { name, rid: rid_of_uid(cred.uid), cred, named: false }))
     }
 
-    fn remember(&self, user: &Ticketed) {
-        let mut all = self.ticketed.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= TICKETED_MAX
-            && !all.contains_key(&user.name)
-            && let Some(any) = all.keys().next().cloned()
-        {
-            all.remove(&any);
-        }
-        all.insert(user.name.clone(), user.cred.clone());
-    }
-
     fn load(&self, configured: &[User]) -> Result<Table, String> {
         let database = match &self.database {
             Some(path) => read_database(path)?,
@@ -384,6 +373,17 @@ impl Users for Book {
             self.remember(user);
         }
         Ok(found)
+    }
+
+    fn remember(&self, user: &Ticketed) {
+        let mut all = self.ticketed.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= TICKETED_MAX
+            && !all.contains_key(&user.name)
+            && let Some(any) = all.keys().next().cloned()
+        {
+            all.remove(&any);
+        }
+        all.insert(user.name.clone(), user.cred.clone());
     }
 
     fn cred(&self, name: &str) -> Option<Cred> {

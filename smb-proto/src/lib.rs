@@ -40,6 +40,7 @@ pub mod dtyp;
 pub mod fscc;
 pub mod ndr;
 pub mod ntlm;
+pub mod pac;
 pub(crate) mod parse;
 pub mod rpce;
 pub mod smb2;

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gss_sys::{Busy, Cause, Established, Pool, Step};
+use smb_proto::pac::LogonInfo;
+use vfs::Cred;
 
 use crate::auth::ticket::{Context, Principal, Proof, Refused, Why};
-use crate::settings::Kerberos;
-use crate::users::Users;
+use crate::settings::{Kerberos, Map};
+use crate::users::{Ticketed, Users, rid_of_uid};
 
 /// Tickets that are looked at together.
 pub(crate) const TURNS_MAX: usize = 4;
@@ -46,10 +48,11 @@ fn accept(kerberos: &Kerberos, token: &[u8], users: &dyn Users) -> Result<Proof,
     if !is_of_files(&service) {
         return Err(refused(Why::Service, service));
     }
-    let user = established.local_name().or_else(|| by_realm(kerberos, &principal));
-    let Some(user) = user else { return Err(refused(Why::NoUser, String::new())) };
-    let found = users.by_ticket(&user).map_err(|why| refused(Why::NameService, why))?;
-    let Some(found) = found else { return Err(refused(Why::NoUser, format!("no user `{user}`"))) };
+    let found = match kerberos.map {
+        Map::Names => by_name(kerberos, &established, users),
+        Map::Rid { base } => by_rid(kerberos, base, &established, users),
+    };
+    let found = found.map_err(|(why, detail)| refused(why, detail))?;
     if found.cred.uid == 0 && !found.named {
         return Err(refused(Why::Superuser, found.name));
     }
@@ -58,6 +61,54 @@ fn accept(kerberos: &Kerberos, token: &[u8], users: &dyn Users) -> Result<Proof,
     let (name, cred, rid) = (found.name, found.cred, found.rid);
     let principal = Principal { principal, user: name, cred, rid, service };
     Ok(Proof { principal, key, token, context: Box::new(Shared(established)) })
+}
+
+type Unknown = (Why, String);
+
+/// The user of its name.
+fn by_name(
+    kerberos: &Kerberos,
+    established: &Established,
+    users: &dyn Users,
+) -> Result<Ticketed, Unknown> {
+    let user = established.local_name().or_else(|| by_realm(kerberos, established.principal()));
+    let user = user.ok_or((Why::NoUser, String::new()))?;
+    let found = users.by_ticket(&user).map_err(|why| (Why::NameService, why))?;
+    found.ok_or_else(|| (Why::NoUser, format!("no user `{user}`")))
+}
+
+/// The numbers of its PAC, unless there is an account of its name. Other domains have other users of the same numbers, so only
+/// principals of the one realm have any.
+fn by_rid(
+    kerberos: &Kerberos,
+    base: u32,
+    established: &Established,
+    users: &dyn Users,
+) -> Result<Ticketed, Unknown> {
+    if by_realm(kerberos, established.principal()).is_none() {
+        return Err((Why::NoUser, "not of the realm whose numbers are mapped".into()));
+    }
+    let info = established.logon_info().ok_or((Why::Pac, "no PAC".to_owned()))?;
+    let info = LogonInfo::parse(&info).map_err(|fault| (Why::Pac, fault.to_string()))?;
+    // Active Directory does not tell case apart.
+    let name = info.name.to_lowercase();
+    if let Some(a) = users.find(&name) {
+        return Ok(Ticketed { name: a.name, cred: a.cred, rid: a.rid, named: true });
+    }
+    let cred = cred_of(base, &info).ok_or((Why::Pac, "a number that is too large".to_owned()))?;
+    let user = Ticketed { name, rid: rid_of_uid(cred.uid), cred, named: false };
+    users.remember(&user);
+    Ok(user)
+}
+
+/// The user and its groups of the domain; those of other domains have no number. `None` where one does not fit.
+fn cred_of(base: u32, info: &LogonInfo) -> Option<Cred> {
+    // All ones mean to change nothing, to chown(2) and setfsuid(2).
+    let number = |rid: u32| base.checked_add(rid).filter(|n| *n != u32::MAX);
+    let groups: Vec<u32> = info.rids().into_iter().map(number).collect::<Option<_>>()?;
+    let gid = number(info.primary_group)?;
+    let others = groups.into_iter().filter(|group| *group != gid).collect::<Vec<_>>();
+    Some(Cred { uid: number(info.user)?, gid, groups: others.into() })
 }
 
 /// Clients ask for `cifs`, and Active Directory gives tickets for it by the keys of `host` and of the computer itself.
@@ -106,6 +157,8 @@ impl Context for Shared {
 
 #[cfg(test)]
 mod tests {
+    use smb_proto::pac::Sid;
+
     use super::*;
 
     #[test]
@@ -120,13 +173,42 @@ mod tests {
 
     #[test]
     fn only_plain_principals_of_the_realm_are_users_by_it() {
-        let kerberos =
-            |realm: Option<&str>| Kerberos { keytab: "k".into(), realm: realm.map(str::to_owned) };
+        let kerberos = |realm: Option<&str>| Kerberos {
+            keytab: "k".into(),
+            realm: realm.map(str::to_owned),
+            map: Map::Names,
+        };
         let of = |realm, principal| by_realm(&kerberos(realm), principal);
         assert_eq!(of(Some("LAB"), "alice@LAB").as_deref(), Some("alice"));
         for principal in ["alice@lab", "alice@X.LAB", "alice/admin@LAB", "a@b@LAB", "@LAB", "LAB"] {
             assert_eq!(of(Some("LAB"), principal), None, "{principal}");
         }
         assert_eq!(of(None, "alice@LAB"), None);
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_domain_from_the_base_on() {
+        let domain_id = Sid { authority: 5, subs: vec![21, 1, 2, 3] };
+        let other = |subs: &[u32]| Sid { authority: 5, subs: subs.to_vec() };
+        let info = LogonInfo {
+            name: "Alice".into(),
+            domain: "AD".into(),
+            domain_id,
+            user: 1103,
+            primary_group: 513,
+            groups: vec![513, 1104],
+            others: vec![
+                other(&[21, 1, 2, 3, 1200]),
+                other(&[21, 9, 9, 9, 512]),
+                other(&[32, 544]),
+            ],
+        };
+        let cred = cred_of(100_000, &info).unwrap();
+        assert_eq!(
+            (cred.uid, cred.gid, &cred.groups[..]),
+            (101_103, 100_513, &[101_104, 101_200][..])
+        );
+        assert!(cred_of(u32::MAX - 1103, &info).is_none(), "all ones are no user");
+        assert!(cred_of(u32::MAX - 600, &info).is_none());
     }
 }

@@ -39,6 +39,20 @@ pub struct Kerberos {
     pub keytab: PathBuf,
     /// The realm whose principals of one component are the users of that name where krb5.conf does not say who they are.
     pub realm: Option<String>,
+    /// Who principals are to the file system.
+    pub map: Map,
+}
+
+/// Who principals are to the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Map {
+    /// The users of their names.
+    Names,
+    /// The RIDs of their PACs, with this added to each.
+    Rid {
+        /// What RID 0 would be.
+        base: u32,
+    },
 }
 
 /// Settings of the server.

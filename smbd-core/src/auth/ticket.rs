@@ -76,6 +76,8 @@ pub enum Why {
     Service,
     /// Its principal is nobody here.
     NoUser,
+    /// It has no PAC, or one that says nothing of use.
+    Pac,
     /// Its principal is the superuser here, and no configuration says that it may be.
     Superuser,
     /// This host's name service does not say who it is.
@@ -114,6 +116,7 @@ impl Why {
             Self::Replay => "the same message of Kerberos has come before",
             Self::Service => "a ticket for another service",
             Self::NoUser => "no user here is this principal",
+            Self::Pac => "the ticket does not say who the user is in its domain",
             Self::Superuser => "this principal would be the superuser",
             Self::NameService => "this host's name service does not say who the user is",
             Self::Other => "Kerberos refuses the ticket",
@@ -137,6 +140,9 @@ impl Why {
             Self::NoUser => {
                 "make the user on this host, name it in `users`, or say `kerberos.realm`, or `auth_to_local` in krb5.conf, for its \
                  realm"
+            }
+            Self::Pac => {
+                "only tickets of Active Directory have numbers (a PAC): say `kerberos: {map: names}` for other domains"
             }
             Self::Superuser => "log on as another user, or name this one in `users`",
             Self::NameService => "look why `getent passwd USER` fails on this host",

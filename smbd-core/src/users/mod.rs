@@ -59,6 +59,9 @@ pub trait Users: Send + Sync + 'static {
         }))
     }
 
+    /// Keeps who a user is who came by a ticket and is neither an account nor a user of the host.
+    fn remember(&self, _user: &Ticketed) {}
+
     /// Who the account of this name is now, or was at the last logon by a ticket, if it is no account. Does not wait.
     fn cred(&self, name: &str) -> Option<Cred> {
         self.find(name).map(|a| a.cred)

@@ -7,6 +7,7 @@
 mod gss;
 mod nfs4;
 mod nfs_proto;
+mod pac;
 mod rdma;
 mod rpc;
 pub mod seeds;
@@ -27,6 +28,7 @@ use vfs::{Backend, CreateHow, Cred, SetAttr};
 pub use gss::{gss_calls, gss_tokens};
 pub use nfs_proto::{nfs3_values, nfs4_values, side_values};
 pub use nfs4::{nfs40_args, nfs41_args, nfs42_args};
+pub use pac::pac_logon_info;
 pub use rdma::{mpa_ddp_rdmap, rpcrdma_header};
 pub use rpc::{nfs3_args, rpc};
 pub use side::side_calls;
@@ -62,7 +64,7 @@ fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const TARGETS: [(&str, Target); 20] = [
+pub const TARGETS: [(&str, Target); 21] = [
     ("mpa_ddp_rdmap", mpa_ddp_rdmap),
     ("rpcrdma_header", rpcrdma_header),
     ("rpc", rpc),
@@ -73,6 +75,7 @@ pub const TARGETS: [(&str, Target); 20] = [
     ("side_calls", side_calls),
     ("gss_tokens", gss_tokens),
     ("gss_calls", gss_calls),
+    ("pac_logon_info", pac_logon_info),
     ("nfs3_values", nfs3_values),
     ("nfs4_values", nfs4_values),
     ("side_values", side_values),
