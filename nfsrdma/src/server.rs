@@ -175,7 +175,7 @@ impl Server {
             return Some(tls::answer(conn, &head, offer));
         }
         if head.cred.flavor == RPCSEC_GSS && self.core.gss.is_served() {
-            return self.serve_gss(conn, offer, body, pulled).await;
+            return Box::pin(self.serve_gss(conn, offer, body, pulled)).await;
         }
         let (flavor, cred) = match caller(conn, &head) {
             Ok(meant) => meant,
@@ -336,7 +336,7 @@ impl Server {
             }
             (program::NFS, 4) => match number {
                 0 => Ok(Ok(Outcome::Repeatable)),
-                1 => Ok(self.v4.compound(conn, call, args, out).await),
+                1 => Ok(Box::pin(self.v4.compound(conn, call, args, out)).await),
                 _ => Err(AcceptStat::ProcUnavail),
             },
             (program::NFS, _) => Err(AcceptStat::ProgMismatch(3, 4)),
@@ -348,12 +348,15 @@ impl Server {
             }
             (program::MOUNT, 1 | 3) => {
                 let which = (version, number);
-                Ok(mount::serve(&self.core, &self.mounts, (conn, call), which, args, out).await)
+                let done = mount::serve(&self.core, &self.mounts, (conn, call), which, args, out);
+                Ok(Box::pin(done).await)
             }
             (program::MOUNT, _) => {
                 Err(AcceptStat::ProgMismatch(mount::VERSIONS.0, mount::VERSIONS.1))
             }
-            (program::NLM, nlm::VERSION) => Ok(self.nlm.serve(conn, call, number, args, out).await),
+            (program::NLM, nlm::VERSION) => {
+                Ok(Box::pin(self.nlm.serve(conn, call, number, args, out)).await)
+            }
             (program::NLM, _) => Err(AcceptStat::ProgMismatch(nlm::VERSION, nlm::VERSION)),
             (program::NSM, nsm::VERSION) => Ok(nsm::serve(&self.nlm, conn, number, args, out)),
             (program::NSM, _) => Err(AcceptStat::ProgMismatch(nsm::VERSION, nsm::VERSION)),

@@ -74,6 +74,11 @@ enum InPlace {
 }
 
 impl LocalNode {
+    /// The file's descriptor for data, where it is open.
+    fn open_data_fd(&self, write: bool) -> Option<DataFd> {
+        lock(&self.data).as_ref().filter(|data| data.write || !write).cloned()
+    }
+
     /// The file's descriptor for data.
     pub(super) fn data_fd(&self, write: bool) -> VfsResult<DataFd> {
         let mut data = lock(&self.data);
@@ -111,7 +116,7 @@ impl LocalNode {
         }
         // The file has grown since it was looked at last. Now it is known by how much.
         drop(done);
-        self.read_some(cred, at, self.likely(at, count), into).await
+        Box::pin(self.read_some(cred, at, self.likely(at, count), into)).await
     }
 
     async fn read_some(
@@ -122,7 +127,11 @@ impl LocalNode {
         into: &ReadInto,
     ) -> VfsResult<ReadData> {
         self.regular()?;
-        let fd = self.volume.stepped(self.data_fd_soon(false)).await?;
+        // Futures that are handed on are pinned here: each function that took one by value would keep room for it once more.
+        let fd = match self.open_data_fd(false) {
+            Some(fd) => fd,
+            None => self.volume.stepped(pin!(self.data_fd_soon(false))).await?,
+        };
         if i64::try_from(at.saturating_add(count as u64)).is_err() {
             return self.volume.stepped(async { self.read_nothing(cred, at) }).await;
         }
@@ -133,7 +142,8 @@ impl LocalNode {
         // It took its time, and its client takes no answers now: the data waits as reads do that have not begun. Storage has been
         // asked for it; a second time it is kept, however long it takes.
         drop(data);
-        self.read_admitted(&fd, cred, at, count, into).await.map(|(_, data)| data)
+        let again = Box::pin(self.read_admitted(&fd, cred, at, count, into)).await;
+        again.map(|(_, data)| data)
     }
 
     /// Reads once the client takes answers, memory is there and the volume has a turn; also says whether the read kept its turn
@@ -147,8 +157,8 @@ impl LocalNode {
         into: &ReadInto,
     ) -> VfsResult<(bool, ReadData)> {
         let (_step, (mut turn, bufs)) = self.volume.turn_with(|| buffers(count, into)).await?;
-        let read = self.volume.polled(self.read_data(fd, cred, at, count, bufs, into));
-        let data = in_turn(&mut turn, read).await?;
+        let read = pin!(self.read_data(fd, cred, at, count, bufs, into));
+        let data = in_turn(&mut turn, self.volume.polled(read)).await?;
         Ok((turn.is_some(), data))
     }
 
@@ -165,7 +175,8 @@ impl LocalNode {
         let count = count.min(bufs.iter().map(BufMut::capacity).sum());
         if into.pages
             && self.suits_pages(at, count)
-            && let Some(pages) = self.read_pages(fd, at, count).await
+            // Of its own memory, as what waits below: most reads need no room for it.
+            && let Some(pages) = Box::pin(self.read_pages(fd, at, count)).await
         {
             let attr = self.attr()?;
             let eof = self.ended(cred, at, count, pages.len(), &attr)?;
@@ -183,13 +194,11 @@ impl LocalNode {
                 (bufs, some)
             } else {
                 let fd = fd.clone();
-                self.volume
-                    .engine
-                    .run_cached(move || {
-                        let some = read_in_place(&fd, at, &mut bufs, count, flags);
-                        Ok((bufs, some))
-                    })
-                    .await?
+                let read = self.volume.engine.run_cached(move || {
+                    let some = read_in_place(&fd, at, &mut bufs, count, flags);
+                    Ok((bufs, some))
+                });
+                Box::pin(read).await?
             };
             match some {
                 Ok(some) if some == count && self.tells_enough(cred, at, count, into) => {
@@ -214,14 +223,11 @@ impl LocalNode {
             }
         }
         let fd = fd.clone();
-        let (bufs, n) = self
-            .volume
-            .engine
-            .run(move || {
-                let n = read_rest(fd.as_fd(), at, &mut bufs, count, n)?;
-                Ok((bufs, n))
-            })
-            .await?;
+        let read = self.volume.engine.run(move || {
+            let n = read_rest(fd.as_fd(), at, &mut bufs, count, n)?;
+            Ok((bufs, n))
+        });
+        let (bufs, n) = Box::pin(read).await?;
         let attr = self.attr()?;
         self.finish_read(cred, at, count, n, bufs, attr)
     }
@@ -541,7 +547,7 @@ async fn first_buffer(
         if let Some(buffer) = into.pool.try_get(size) {
             return Ok((admitted, buffer));
         }
-        let waited = into.pool.acquire(size, into.account).await;
+        let waited = Box::pin(into.pool.acquire(size, into.account)).await;
         let buffer = waited.map_err(|_| VfsError::Resources)?;
         if !admitted.as_ref().is_some_and(Admitted::is_outdated) {
             return Ok((admitted, buffer));
@@ -746,5 +752,19 @@ mod tests {
         for read in waiting {
             assert_eq!(read.await.unwrap().len(), 4);
         }
+    }
+
+    /// What the C library keeps at hand for each thread; beyond it each READ costs a search for memory.
+    const AT_HAND: usize = 1032;
+
+    #[tokio::test]
+    async fn a_read_takes_no_more_memory_of_its_own_than_is_at_hand() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("f"), b"data").unwrap();
+        let backend = LocalBackend::open(LocalConfig::new(dir.path())).unwrap();
+        let (file, _) = backend.root().lookup(&Cred::root(), b"f").await.unwrap();
+        let into = into(Backpressure::default());
+        let read = file.read(None, 0, 4, &into);
+        assert!(size_of_val(&*read) <= AT_HAND, "{}", size_of_val(&*read));
     }
 }

@@ -238,30 +238,31 @@ pub async fn serve_acl(
     Ok(if op.too_weak.into_inner() { Outcome::TooWeak } else { Outcome::Repeatable })
 }
 
-/// `data` is the bulk data of WRITE and SYMLINK.
+/// `data` is the bulk data of WRITE and SYMLINK. What is called rarely has memory of its own: each call would have room for the
+/// largest of them.
 async fn run(op: &Op<'_>, args: &Args<'_>, data: Vec<Buf>, out: &mut Writer) -> OpResult {
     match args {
         Args::Null => Ok(()),
         Args::Getattr(a) => attrs::getattr(op, a.data, out).await,
-        Args::Setattr(a) => attrs::setattr(op, a, out).await,
+        Args::Setattr(a) => Box::pin(attrs::setattr(op, a, out)).await,
         Args::Access(a) => attrs::access(op, a.object, a.access, out).await,
         Args::Lookup(what) => names::lookup(op, *what, out).await,
-        Args::Readlink(a) => data::readlink(op, a.data, out).await,
+        Args::Readlink(a) => Box::pin(data::readlink(op, a.data, out)).await,
         Args::Read(a) => data::read(op, a, out).await,
         Args::Write(a) => data::write(op, a, data, out).await,
         Args::Commit(a) => data::commit(op, a, out).await,
-        Args::Create(a) => make::create(op, a, out).await,
-        Args::Mkdir(a) => make::mkdir(op, a, out).await,
-        Args::Symlink(a) => make::symlink(op, a, data, out).await,
-        Args::Mknod(a) => make::mknod(op, a, out).await,
-        Args::Remove(object) => names::remove(op, *object, out).await,
-        Args::Rmdir(object) => names::rmdir(op, *object, out).await,
-        Args::Rename(a) => names::rename(op, a.from, a.to, out).await,
-        Args::Link(a) => names::link(op, a.file, a.link, out).await,
-        Args::Readdir(a) => listing::readdir(op, a, out).await,
-        Args::Readdirplus(a) => listing::readdirplus(op, a, out).await,
-        Args::Fsstat(a) => volume::fsstat(op, a.data, out).await,
-        Args::Fsinfo(a) => volume::fsinfo(op, a.data, out).await,
-        Args::Pathconf(a) => volume::pathconf(op, a.data, out).await,
+        Args::Create(a) => Box::pin(make::create(op, a, out)).await,
+        Args::Mkdir(a) => Box::pin(make::mkdir(op, a, out)).await,
+        Args::Symlink(a) => Box::pin(make::symlink(op, a, data, out)).await,
+        Args::Mknod(a) => Box::pin(make::mknod(op, a, out)).await,
+        Args::Remove(object) => Box::pin(names::remove(op, *object, out)).await,
+        Args::Rmdir(object) => Box::pin(names::rmdir(op, *object, out)).await,
+        Args::Rename(a) => Box::pin(names::rename(op, a.from, a.to, out)).await,
+        Args::Link(a) => Box::pin(names::link(op, a.file, a.link, out)).await,
+        Args::Readdir(a) => Box::pin(listing::readdir(op, a, out)).await,
+        Args::Readdirplus(a) => Box::pin(listing::readdirplus(op, a, out)).await,
+        Args::Fsstat(a) => Box::pin(volume::fsstat(op, a.data, out)).await,
+        Args::Fsinfo(a) => Box::pin(volume::fsinfo(op, a.data, out)).await,
+        Args::Pathconf(a) => Box::pin(volume::pathconf(op, a.data, out)).await,
     }
 }
