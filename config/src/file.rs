@@ -14,6 +14,7 @@ use crate::keys::{
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
 use crate::rights::{self, Force, List, Masks, Mode};
+use crate::sec::{Sec, Secs};
 use crate::settings::{
     Admin, Cidr, Domain, Durability, Encryption, Identity, Names, NfsLocks, Ntlm, Portmap,
     PrivilegedPorts, Protocols, Rdma, RdmaCrc, RdmaTransforms, Share, Signing, Source, Squash,
@@ -52,6 +53,8 @@ pub(crate) struct DraftShare {
     pub(crate) export_at: Option<Origin>,
     /// Where `tls` is said, if it is.
     pub(crate) tls_at: Option<Origin>,
+    /// Where `sec` is said, if it is.
+    pub(crate) sec_at: Option<Origin>,
     /// Whom `access` names.
     pub(crate) people: Vec<Set<Who>>,
 }
@@ -460,6 +463,19 @@ fn user(node: &Node, report: &mut Report) -> Option<DraftUser> {
     Some(DraftUser { user, name_at: name.origin, file_at })
 }
 
+/// `sec`, and where it is said.
+fn sec(group: &Group<'_>, report: &mut Report) -> (Secs, Option<Origin>) {
+    let Some(node) = group.get("sec") else { return (Secs::default(), None) };
+    let at = Origin::Node(node.number);
+    let said = parse_list::<Sec>(node, report);
+    if matches!(&node.value, Value::List(list) if list.is_empty()) {
+        let what = "no client of NFS may use this share: the list of flavors is empty";
+        report.add_help(at, what, "name one, as in `sec: krb5p`, or remove `sec` to allow `sys`");
+    }
+    let secs = Secs::of(said.into_iter().map(|sec| sec.value).collect());
+    (secs.unwrap_or_default(), Some(at))
+}
+
 fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let group = Group::read(node, "a share", &SHARE, report)?;
     let here = Origin::Node(group.node.number);
@@ -486,6 +502,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let protocols =
         group.parse::<Protocols>("protocols", report).map_or(Protocols::Both, |p| p.value);
     let squash = group.parse::<Squash>("squash", report).map_or(Squash::default(), |s| s.value);
+    let (sec, sec_at) = sec(&group, report);
     let nfs_locks =
         group.parse::<NfsLocks>("nfs_locks", report).map_or(NfsLocks::default(), |l| l.value);
     let durability =
@@ -518,6 +535,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             protocols,
             read_only,
             squash,
+            sec,
             nfs_locks,
             durability,
             clients,
@@ -537,6 +555,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         source_at,
         export_at,
         tls_at,
+        sec_at,
         people,
     })
 }

@@ -190,6 +190,14 @@ pub(crate) const SHARE: Group = Group {
             "NFS: whose calls are made as the anonymous user (65534): the superuser's, everybody's, nobody's.",
         ),
         key(
+            "sec",
+            "list of `sys`, `krb5`, `krb5i`, `krb5p`",
+            "sys",
+            "NFS: how callers show who they are. `sys`: by numbers that their machine says. The others take a keytab (`kerberos`): \
+             `krb5` proves who calls, `krb5i` also signs what travels, `krb5p` also encrypts it. By RDMA only `sys` and `krb5` \
+             have data placed directly. Who mounts by another flavor is refused.",
+        ),
+        key(
             "nfs_locks",
             "`enforced` or `advisory`",
             "enforced",

@@ -22,6 +22,7 @@ mod options;
 mod overlap;
 mod rights;
 mod rules;
+mod sec;
 mod settings;
 mod suggest;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption, address};
 pub use rights::{Force, List, Masks, Mode};
 pub use rules::{Known, admin_of, load, state_of};
+pub use sec::{Sec, Secs};
 pub use settings::{
     Admin, Cidr, Domain, Durability, Encryption, Identity, Limits, Names, NfsLocks, Ntlm, Portmap,
     PrivilegedPorts, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings, Share, Signing, Smb,

@@ -70,7 +70,8 @@ pub struct Options {
     pub log_format: Option<LogFormat>,
 }
 
-/// One `--share NAME=DIR[,ro][,protocols=nfs|smb|both][,squash=none|root|all][,clients=CLIENT...][,encrypt][,guest][,ca]`.
+/// One `--share NAME=DIR[,ro][,protocols=nfs|smb|both][,squash=none|root|all][,sec=sys:krb5:krb5i:krb5p][,clients=CLIENT...]
+/// [,encrypt][,guest][,ca]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareOption(pub Share);
 
@@ -117,6 +118,7 @@ fn client(part: &str) -> Result<Client, String> {
 fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool, String> {
     match part.split_once('=') {
         Some(("squash", how)) => share.squash = how.parse()?,
+        Some(("sec", flavors)) => share.sec = flavors.parse()?,
         Some(("protocols", which)) => share.protocols = which.parse()?,
         Some(("durability", how)) => share.durability = how.parse()?,
         Some(("tls", how)) => share.tls = how.parse()?,
@@ -135,7 +137,8 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         _ => {
             return Err(format!(
                 "a share has no option `{part}`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
-                 `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, `tls=offered|required|mutual`, and for SMB `encrypt`, \
+                 `sec=sys:krb5:krb5i:krb5p`, `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, `tls=offered|required|mutual`, \
+                 and for SMB `encrypt`, \
                  `guest` and `ca` (a folder with a comma in its name needs the configuration file)"
             ));
         }
@@ -281,7 +284,8 @@ mod tests {
             (
                 "data=/srv,rw",
                 "a share has no option `rw`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
-                 `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, `tls=offered|required|mutual`, and for SMB `encrypt`, \
+                 `sec=sys:krb5:krb5i:krb5p`, `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, `tls=offered|required|mutual`, \
+                 and for SMB `encrypt`, \
                  `guest` and `ca` (a folder with a comma in its name needs the configuration file)",
             ),
             (

@@ -142,6 +142,7 @@ pub(crate) fn settle(
     };
     let mut warnings = overlaps(&draft.shares, real_in_time, line);
     check_memory(draft.memory.as_ref(), known.memory, &mut report, &mut warnings);
+    check_sec(&draft, &mut report);
     let kerberos = kerberos::check(&draft, known.keytab, &mut report);
     let settings = Settings { on_host, kerberos, ..check_values(draft, &mut report) };
     let located = |f: Finding| Fault {
@@ -196,6 +197,7 @@ fn lay_over(draft: &mut Draft, options: Options) {
             source_at: at,
             export_at: None,
             tls_at: None,
+            sec_at: None,
             people: Vec::new(),
         });
     }
@@ -388,6 +390,27 @@ fn check_protocols(s: &DraftShare, report: &mut Report) {
             s.name_at,
             format!("the share `{name}` is served by NFS only, and `{key}` is of SMB"),
             format!("take `{key}` away, or serve it by `both`"),
+        );
+    }
+    if s.sec_at.is_some() && !share.protocols.nfs() {
+        report.add_help(
+            s.sec_at.unwrap_or(s.name_at),
+            format!("the share `{name}` is served by SMB only, and `sec` is of NFS"),
+            "take `sec` away, or serve it by `both`",
+        );
+    }
+}
+
+/// Tickets need a keytab.
+fn check_sec(draft: &Draft, report: &mut Report) {
+    if draft.kerberos.keytab.is_some() {
+        return;
+    }
+    for s in draft.shares.iter().filter(|s| s.share.sec.want_kerberos()) {
+        report.add_help(
+            s.sec_at.unwrap_or(s.name_at),
+            format!("the share `{}` wants Kerberos, and there is no keytab", s.share.name),
+            "say `kerberos: {keytab: FILE}`, or `--keytab FILE`",
         );
     }
 }

@@ -14,6 +14,7 @@ use crate::fault::Fault;
 use crate::kerberos::Kerberos;
 use crate::log::{LogFilter, LogFormat};
 use crate::rights::{Force, List, Masks};
+use crate::sec::Secs;
 use crate::tls::{ShareTls, Tls};
 use crate::words::words;
 
@@ -149,6 +150,8 @@ pub struct Share {
     pub read_only: bool,
     /// Which users become the anonymous one.
     pub squash: Squash,
+    /// By which flavors of RPC clients of NFS use it.
+    pub sec: Secs,
     /// Whom locks of NFS clients bind.
     pub nfs_locks: NfsLocks,
     /// When changes of names and attributes are on stable storage.
@@ -189,6 +192,7 @@ impl Share {
             protocols: Protocols::default(),
             read_only: false,
             squash: Squash::default(),
+            sec: Secs::default(),
             nfs_locks: NfsLocks::default(),
             durability: Durability::default(),
             clients: None,

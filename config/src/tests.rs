@@ -8,6 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::rules::settle;
+use crate::sec::Secs;
 use crate::{
     Access, Client, Durability, Encryption, Faults, Force, Identity, Known, Limits, List, Masks,
     Mode, NfsLocks, OnHost, Options, Portmap, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings,
@@ -115,6 +116,7 @@ shares:
     export: /srv/nfs/scratch
     tls: mutual
     squash: all
+    sec: [krb5p, sys]
     clients: [192.0.2.7, {from: 192.0.2.0/24, read_only: true, squash: root, anonuid: 7, anongid: 8},
       '*.lab', {from: '@hosts', protocols: smb}]
 bind: [192.0.2.1, '::1']
@@ -157,6 +159,7 @@ fn both_shares() -> Vec<Share> {
             protocols: Protocols::Smb,
             read_only: true,
             squash: Squash::None,
+            sec: Secs::default(),
             nfs_locks: NfsLocks::Advisory,
             durability: Durability::Relaxed,
             clients: Some(vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]),
@@ -183,6 +186,7 @@ fn both_shares() -> Vec<Share> {
             export: Some("/srv/nfs/scratch".parse().unwrap()),
             tls: ShareTls::Mutual,
             squash: Squash::All,
+            sec: "krb5p:sys".parse().unwrap(),
             clients: Some(vec![
                 "192.0.2.7/32".parse().unwrap(),
                 Client {

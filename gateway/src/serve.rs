@@ -20,6 +20,7 @@ use nfsrdma::clock::{BEAT, Clock};
 use nfsrdma::context::Core;
 use nfsrdma::fh::Handles;
 use nfsrdma::limits::NEIGHBOURS_REFRESH_SECONDS;
+use nfsrdma::rpc::gss::{Accept, Gss, Kerberos};
 use nfsrdma::server::Server;
 use nfsrdma::source_port::Asked;
 use nfsrdma::v4;
@@ -382,13 +383,20 @@ async fn serve_admin(
     Ok((Some(at), task))
 }
 
+/// Takes tickets of clients of NFS.
+fn tickets(kerberos: &config::Kerberos) -> Arc<dyn Accept> {
+    let realm = kerberos.realm.as_ref().map(config::Realm::as_str);
+    Arc::new(Kerberos::new(&kerberos.keytab, realm))
+}
+
 fn nfs_server(
     settings: &Settings,
     run: &Run,
     namespace: Arc<Namespace>,
     book: Arc<Book>,
 ) -> Result<Arc<Server>, String> {
-    let core = Core::new(namespace, Handles::new(run.handle_key), run.boot, Clock::real());
+    let mut core = Core::new(namespace, Handles::new(run.handle_key), run.boot, Clock::real());
+    core.gss = Gss::new(settings.kerberos.as_ref().map(tickets), run.replay_key);
     // As long as the host's addresses are not known, everybody may be on it.
     core.source_ports.set_own(networks::ALL.to_vec());
     note_networks(&core);

@@ -18,8 +18,8 @@ use vfs::client_names::{ClientNames, HostName, NameKind};
 use vfs::local::{LocalBackend, LocalConfig, SealKey};
 use vfs::mem::MemBackend;
 use vfs::namespace::{
-    ANONYMOUS, Cidr, ClientRule, Enforce, Masks, Protection, Protocols, Rules, Share, Shares,
-    Squash, Whom,
+    ANONYMOUS, Cidr, ClientRule, Enforce, Flavor, Masks, Protection, Protocols, Rules, Share,
+    Shares, Squash, Whom,
 };
 
 use crate::people::{self, Accounts, Rights};
@@ -256,7 +256,17 @@ fn rules(s: &config::Share, rights: Rights) -> Rules {
             config::ShareTls::Required => Protection::Tls,
             config::ShareTls::Mutual => Protection::Mutual,
         },
+        sec: s.sec.iter().map(flavor).collect(),
         ..Rules::default()
+    }
+}
+
+fn flavor(sec: config::Sec) -> Flavor {
+    match sec {
+        config::Sec::Sys => Flavor::Sys,
+        config::Sec::Krb5 => Flavor::Krb5,
+        config::Sec::Krb5i => Flavor::Krb5i,
+        config::Sec::Krb5p => Flavor::Krb5p,
     }
 }
 

@@ -41,13 +41,19 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Option<Facts>
         ));
     }
     let mut asked_for = Vec::new();
-    for name in names(kerberos) {
-        let service = format!("cifs/{name}");
-        let there = has(&entries, &service);
+    let by_nfs = settings.shares.iter().any(|s| s.protocols.nfs() && s.sec.want_kerberos());
+    let services =
+        [("cifs", settings.shares.iter().any(|s| s.protocols.smb()) || !by_nfs), ("nfs", by_nfs)];
+    for (service, name) in names(kerberos).iter().flat_map(|name| {
+        let asked = services.into_iter().filter(|(_, is_asked)| *is_asked);
+        asked.map(move |(service, _)| (service, name))
+    }) {
+        let principal = format!("{service}/{name}");
+        let there = has(&entries, &principal);
         if !there {
-            remarks.warn(missing(&entries, &name));
+            remarks.warn(missing(&entries, service, name));
         }
-        asked_for.push((service, there));
+        asked_for.push((principal, there));
     }
     Some(Facts { path: kerberos.keytab.display().to_string(), keys, asked_for })
 }
@@ -67,21 +73,22 @@ fn has(entries: &[Entry], service: &str) -> bool {
     entries.iter().any(|e| of(e).as_deref() == Some(service))
 }
 
-/// Without `cifs/NAME` a KDC of Windows takes the key of the computer, others none.
-fn missing(entries: &[Entry], name: &str) -> String {
+/// Without `cifs/NAME` or `nfs/NAME` a KDC of Windows takes the key of the computer, others none.
+fn missing(entries: &[Entry], service: &str, name: &str) -> String {
     let short = name.split('.').next().unwrap_or_default();
     let machine = entries.iter().any(|e| {
         e.service().strip_suffix('$').is_some_and(|account| account.eq_ignore_ascii_case(short))
     });
-    if machine || has(entries, &format!("host/{name}")) {
+    // A KDC of Windows makes tickets of all services of a computer with one key; others take `host/` for SMB alone.
+    if machine || service == "cifs" && has(entries, &format!("host/{name}")) {
         return format!(
-            "the keytab has no key of cifs/{name}: clients of Active Directory get tickets by the key of the computer, those of \
-             MIT and FreeIPA none"
+            "the keytab has no key of {service}/{name}: clients of Active Directory get tickets by the key of the computer, those \
+             of MIT and FreeIPA none"
         );
     }
     format!(
-        "the keytab has no key of cifs/{name}: who connects to `{name}` gets no ticket for it, or one that is refused; add it to \
-         the keytab, or name this host as clients type it by `kerberos.names`"
+        "the keytab has no key of {service}/{name}: who connects to `{name}` gets no ticket for it, or one that is refused; add \
+         it to the keytab, or name this host as clients type it by `kerberos.names`"
     )
 }
 
@@ -140,12 +147,17 @@ mod tests {
             entry("cifs/gw.lab@LAB", 3, 18),
             entry("cifs/gw.lab@LAB", 3, 17),
             entry("GW$@LAB", 1, 23),
+            entry("host/old.lab@LAB", 1, 18),
         ];
         let keys = newest(&entries);
         assert_eq!((keys[0].kvno, keys[0].enctypes.len(), keys[0].weak), (3, 2, false));
         assert!(keys[1].weak);
         assert!(has(&entries, "cifs/gw.lab") && !has(&entries, "cifs/gw"));
-        assert!(missing(&entries, "gw").contains("Active Directory"));
-        assert!(missing(&entries, "files.lab").contains("`kerberos.names`"));
+        let told = |service, name| missing(&entries, service, name);
+        assert!(told("cifs", "gw").contains("Active Directory"));
+        assert!(told("nfs", "gw").contains("no key of nfs/gw: clients of Active Directory"));
+        assert!(told("cifs", "files.lab").contains("`kerberos.names`"));
+        assert!(told("cifs", "old.lab").contains("Active Directory"));
+        assert!(told("nfs", "old.lab").contains("`kerberos.names`"), "a host's key is none of NFS");
     }
 }

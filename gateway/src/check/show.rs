@@ -39,6 +39,12 @@ fn mount(f: &Findings<'_>, ip: IpAddr, share: &Share, version: &str, rdma: bool)
             options += ",nolock";
         }
     }
+    // The first that is said is the one that the share means to be used by.
+    if share.sec.want_kerberos()
+        && let Some(sec) = share.sec.iter().next()
+    {
+        options += &format!(",sec={sec}");
+    }
     format!("mount -t nfs -o {options} {}:/{} {MOUNT_POINT}", host(ip), share.nfs_path())
 }
 
@@ -54,7 +60,9 @@ fn access(share: &Share) -> String {
         Protocols::Nfs => ", by NFS only",
         Protocols::Smb => ", by SMB only",
     };
-    format!("{mode}, {squash}{by}")
+    let sec =
+        if share.sec.want_kerberos() { format!(", sec={}", share.sec) } else { String::new() };
+    format!("{mode}, {squash}{by}{sec}")
 }
 
 fn portmap(chosen: &Chosen) -> String {
@@ -363,6 +371,7 @@ pub(super) fn json(f: &Findings<'_>) {
                 "protocols": s.share.protocols.to_string(),
                 "read_only": s.share.read_only,
                 "squash": s.share.squash.to_string(),
+                "sec": s.share.sec.iter().map(|sec| sec.to_string()).collect::<Vec<_>>(),
                 "nfs_locks": s.share.nfs_locks.to_string(),
                 "durability": s.share.durability.to_string(),
                 "tls": s.share.tls.to_string(),
