@@ -137,8 +137,8 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         _ => {
             return Err(format!(
                 "a share has no option `{part}`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
-                 `sec=sys:krb5:krb5i:krb5p`, `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, `tls=offered|required|mutual`, \
-                 and for SMB `encrypt`, \
+                 `sec=sys:krb5:krb5i:krb5p`, `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, \
+                 `tls=offered|required|mutual`, and for SMB `encrypt`, \
                  `guest` and `ca` (a folder with a comma in its name needs the configuration file)"
             ));
         }
@@ -284,8 +284,8 @@ mod tests {
             (
                 "data=/srv,rw",
                 "a share has no option `rw`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
-                 `sec=sys:krb5:krb5i:krb5p`, `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, `tls=offered|required|mutual`, \
-                 and for SMB `encrypt`, \
+                 `sec=sys:krb5:krb5i:krb5p`, `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, \
+                 `tls=offered|required|mutual`, and for SMB `encrypt`, \
                  `guest` and `ca` (a folder with a comma in its name needs the configuration file)",
             ),
             (

@@ -93,7 +93,7 @@ pub fn admin_of(file: &Path) -> Option<Admin> {
     draft(&root, &mut Report::default()).admin.map(|s| s.value)
 }
 
-fn read_text(path: &Path) -> Result<String, String> {
+pub(crate) fn read_text(path: &Path) -> Result<String, String> {
     let cannot = |e: std::io::Error| format!("cannot read the configuration: {e}");
     let mut text = String::new();
     let most = TEXT_MAX as u64 + 1;

@@ -445,6 +445,7 @@ fn check(mut args: CheckArgs) -> Result<(), Failure> {
             "`--client ADDR` tells what a user may do: say `--user NAME`, too".into(),
         ));
     }
+    let file = args.configuration.config.clone();
     let settings = match args.configuration.load() {
         Ok(settings) => settings,
         Err(faults) if args.json => {
@@ -454,7 +455,8 @@ fn check(mut args: CheckArgs) -> Result<(), Failure> {
         Err(faults) => return Err(faults.into()),
     };
     if let Some(name) = asked {
-        let done = crate::check::user::run(&settings, &name, args.client, args.json);
+        let file = file.as_deref();
+        let done = crate::check::user::run((&settings, file), &name, args.client, args.json);
         return done.map_err(Failure::Work);
     }
     if crate::check::run(&settings, args.json) { Ok(()) } else { Err(Failure::Shown) }

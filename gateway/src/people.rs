@@ -151,6 +151,8 @@ pub(crate) struct Reason {
     pub(crate) list: &'static str,
     /// The entry of it.
     pub(crate) who: Who,
+    /// Which one that is, from 0.
+    pub(crate) entry: usize,
 }
 
 /// Which part of the share's `access` decides about this caller; `None` where none names it.
@@ -162,10 +164,11 @@ pub(crate) fn reason(
 ) -> Result<Option<Reason>, String> {
     let Some(access) = &share.access else { return Ok(None) };
     let lists = [("deny", &access.deny), ("write", &access.write), ("read", &access.read)];
-    for (list, who) in lists.into_iter().flat_map(|(list, all)| all.iter().map(move |w| (list, w)))
-    {
-        if people(std::slice::from_ref(who), accounts, found)?.has(cred) {
-            return Ok(Some(Reason { list, who: who.clone() }));
+    for (list, all) in lists {
+        for (entry, who) in all.iter().enumerate() {
+            if people(std::slice::from_ref(who), accounts, found)?.has(cred) {
+                return Ok(Some(Reason { list, who: who.clone(), entry }));
+            }
         }
     }
     Ok(None)

@@ -196,6 +196,17 @@ state: {1}
     assert_eq!(may(&alice, 0, "smb"), is("write", "no rule of the share"));
     assert_eq!(may(&alice, 1, "smb"), is("read", "`access: read: alice`"));
     assert_eq!(may(&alice, 2, "nfs"), is("read", "`read_only` of its range in `clients`"));
+    let said_in = |told: &serde_json::Value, share: usize, by: &str| {
+        let line = told["shares"][share][by]["said_in"].as_str().unwrap().to_owned();
+        line.strip_prefix(file).unwrap().to_owned()
+    };
+    for (share, by, line) in
+        [(0, "smb", ":2"), (1, "smb", ":3"), (2, "nfs", ":4"), (3, "smb", ":5")]
+    {
+        assert_eq!(said_in(&alice, share, by), line, "{share} {by}");
+    }
+    let anywhere = ask(&["--user", "alice"]);
+    assert_eq!(may(&anywhere, 2, "nfs"), is("write", "no rule of the share"));
     let bob = ask(&["--user", "bob", "--client", "192.0.2.1"]);
     assert_eq!(may(&bob, 1, "smb"), is("write", "`access: write: bob`"));
     assert_eq!(may(&bob, 2, "smb"), is("nothing", "`clients` has no entry with the address"));

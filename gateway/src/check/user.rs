@@ -4,13 +4,15 @@
 //! What the files allow is not looked at.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
-use config::Settings;
+use config::Step::{self, Key};
+use config::{Lines, Settings};
 use nfsrdma::clients::Neighbours;
 use serde_json::json;
 use vfs::Cred;
-use vfs::namespace::{By, Entered, Refusal, Share};
+use vfs::namespace::{By, ClientRule, Entered, Refusal, Share};
 
 use crate::people::{self, Accounts, Found, Reason};
 use crate::table::{Table, Tone};
@@ -21,13 +23,17 @@ struct Answer {
     /// `nothing`, `read` or `write`.
     may: &'static str,
     why: String,
+    /// Where the share says so.
+    at: Vec<Step>,
+    /// The same as file and line; `None`: the share is not of a file.
+    line: Option<String>,
     /// As whom it is done; `None`: as the user itself.
     acts_as: Option<(u32, u32)>,
 }
 
 /// Tells it. The error is one line for standard error.
 pub fn run(
-    settings: &Settings,
+    (settings, file): (&Settings, Option<&Path>),
     name: &str,
     client: Option<IpAddr>,
     is_json: bool,
@@ -46,10 +52,14 @@ pub fn run(
     let names = Arc::default();
     let shares = shares::without_files(settings, &account, &names)?;
     client_names::look_up(settings, names, asked.client)?;
+    let lines = file.and_then(Lines::of);
     let mut rows = Vec::new();
     for (share, said) in shares.iter().zip(&settings.shares) {
         let by_nfs = share.protocols.nfs().then(|| asked.by_nfs(share, said)).transpose()?;
         let by_smb = share.protocols.smb().then(|| asked.by_smb(share, said)).transpose()?;
+        let [by_nfs, by_smb] = [by_nfs, by_smb].map(|answer| {
+            answer.map(|a| Answer { line: line_of(file, lines.as_ref(), share, &a.at), ..a })
+        });
         rows.push((share.name.clone(), by_nfs, by_smb));
     }
     if is_json {
@@ -59,9 +69,6 @@ pub fn run(
     }
     Ok(())
 }
-
-/// An address that no range has but those of everybody: where none was asked about.
-const NOWHERE: IpAddr = IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED);
 
 /// Who is asked about.
 struct Asked<'a> {
@@ -75,8 +82,19 @@ struct Asked<'a> {
     found: Found,
 }
 
-fn nothing(why: impl Into<String>) -> Answer {
-    Answer { may: "nothing", why: why.into(), acts_as: None }
+fn nothing(why: impl Into<String>, at: Vec<Step>) -> Answer {
+    Answer { may: "nothing", why: why.into(), at, line: None, acts_as: None }
+}
+
+/// `FILE:LINE`.
+fn line_of(
+    file: Option<&Path>,
+    lines: Option<&Lines>,
+    share: &Share,
+    at: &[Step],
+) -> Option<String> {
+    let line = lines?.of_share(&share.name, at)?;
+    Some(format!("{}:{line}", file?.display()))
 }
 
 fn of_client(why: Refusal) -> &'static str {
@@ -90,42 +108,46 @@ fn of_client(why: Refusal) -> &'static str {
 
 impl Asked<'_> {
     fn by_nfs(&self, share: &Arc<Share>, said: &config::Share) -> Result<Answer, String> {
-        if let Some(ip) = self.client {
-            match share.client(ip, By::Nfs) {
-                Ok(None) if !self.neighbours.contains(ip) => {
-                    let near = "without `clients` it is for this host and the networks that it is attached to";
-                    return Ok(nothing(near));
-                }
-                Ok(_) => {}
-                Err(why) => return Ok(nothing(of_client(why))),
+        let rule = match self.client.map(|ip| (ip, share.client(ip, By::Nfs))) {
+            Some((ip, Ok(None))) if !self.neighbours.contains(ip) => {
+                let near =
+                    "without `clients` it is for this host and the networks that it is attached to";
+                return Ok(nothing(near, vec![]));
             }
-        }
-        let from = self.client.unwrap_or(NOWHERE);
+            Some((_, Err(why))) => return Ok(nothing(of_client(why), vec![Key("clients")])),
+            Some((_, Ok(rule))) => rule,
+            None => None,
+        };
         // A share that squashes believes no other claim.
-        let caller = share.squash_from(from, self.cred.clone());
+        let caller = match self.client {
+            Some(ip) => share.squash_from(ip, self.cred.clone()),
+            None => share.squash(self.cred.clone()),
+        };
         let reason = people::reason(said, self.accounts, &self.found, &caller)?;
-        Ok(self.answer(share, share.enter_nfs(from, &self.cred), &reason))
+        let entered = share.right_nfs(rule, &self.cred).map(|right| share.clone().granted(right));
+        Ok(self.answer(share, rule, entered, reason.as_ref()))
     }
 
     fn by_smb(&self, share: &Arc<Share>, said: &config::Share) -> Result<Answer, String> {
         let caller = match &self.account {
             Some(cred) => cred.clone(),
             None if !said.guest => {
-                return Ok(nothing("it has no account: `headgate user add`"));
+                return Ok(nothing("it has no account: `headgate user add`", vec![]));
             }
             // Who has no password has no key.
             None if said.encrypt => {
-                return Ok(nothing(
-                    "it has no account, and guests cannot encrypt: `encrypt: true`",
-                ));
+                let why = "it has no account, and guests cannot encrypt: `encrypt: true`";
+                return Ok(nothing(why, vec![Key("encrypt")]));
             }
             None => users::guest(),
         };
-        if let Some(Err(why)) = self.client.map(|ip| share.client(ip, By::Smb)) {
-            return Ok(nothing(of_client(why)));
-        }
+        let rule = match self.client.map(|ip| share.client(ip, By::Smb)).transpose() {
+            Ok(rule) => rule.flatten(),
+            Err(why) => return Ok(nothing(of_client(why), vec![Key("clients")])),
+        };
         let reason = people::reason(said, self.accounts, &self.found, &caller)?;
-        let mut answer = self.answer(share, share.enter_smb(self.client, &caller), &reason);
+        let entered = share.enter_smb(self.client, &caller);
+        let mut answer = self.answer(share, rule, entered, reason.as_ref());
         if self.account.is_none() {
             answer.why = format!("as a guest: {}", answer.why);
         }
@@ -135,27 +157,43 @@ impl Asked<'_> {
     fn answer(
         &self,
         share: &Share,
+        rule: Option<&ClientRule>,
         entered: Result<Entered, Refusal>,
-        reason: &Option<Reason>,
+        reason: Option<&Reason>,
     ) -> Answer {
-        let named = || reason.as_ref().map(|r| format!("`access: {}: {}`", r.list, r.who));
+        let named = reason.map(|r| {
+            let at = vec![Key("access"), Key(r.list), Step::Entry(r.entry)];
+            (format!("`access: {}: {}`", r.list, r.who), at)
+        });
         let entered = match entered {
             Ok(entered) => entered,
-            Err(Refusal::Denied) => return nothing(named().unwrap_or_default()),
-            Err(_) => return nothing("`access` does not name it, or not as whom it is squashed"),
+            Err(Refusal::Denied) => {
+                let (why, at) = named.unwrap_or_default();
+                return nothing(why, at);
+            }
+            Err(_) => {
+                let why = "`access` does not name it, or not as whom it is squashed";
+                return nothing(why, vec![Key("access")]);
+            }
         };
-        let range = || Some("`read_only` of its range in `clients`".to_owned());
+        let range = || {
+            let is_it = |one: &ClientRule| rule.is_some_and(|rule| std::ptr::eq(rule, one));
+            let entry = share.clients.iter().flatten().position(is_it).unwrap_or_default();
+            let why = "`read_only` of its range in `clients`".to_owned();
+            (why, vec![Key("clients"), Step::Entry(entry)])
+        };
         let (may, why) = match (entered.share.read_only, share.read_only) {
-            (true, true) => ("read", Some("`read_only: true`".into())),
+            (true, true) => ("read", Some(("`read_only: true`".into(), vec![Key("read_only")]))),
             (true, false) => match reason {
-                Some(reason) if reason.list != "write" => ("read", named()),
-                _ => ("read", range()),
+                Some(reason) if reason.list != "write" => ("read", named),
+                _ => ("read", Some(range())),
             },
-            (false, _) => ("write", named()),
+            (false, _) => ("write", named),
         };
         let is_itself = entered.cred.uid == self.cred.uid && entered.cred.gid == self.cred.gid;
         let acts_as = (!is_itself).then_some((entered.cred.uid, entered.cred.gid));
-        Answer { may, why: why.unwrap_or_else(|| "no rule of the share".into()), acts_as }
+        let (why, at) = why.unwrap_or_else(|| ("no rule of the share".into(), vec![]));
+        Answer { may, why, at, line: None, acts_as }
     }
 }
 
@@ -168,13 +206,23 @@ fn tell(name: &str, cred: &Cred, rows: Vec<Row>) {
         cred.uid,
         cred.gid
     );
-    let mut table = Table::new(&["share", "by", "may", "because", "acts as"], 5, false);
+    let mut table = Table::new(&["share", "by", "may", "because", "acts as", "said in"], 6, false);
     for (share, by_nfs, by_smb) in rows {
         for (by, answer) in [("NFS", by_nfs), ("SMB", by_smb)] {
             let Some(a) = answer else { continue };
             let tone = if a.may == "nothing" { Tone::Bad } else { Tone::Plain };
             let acts_as = a.acts_as.map_or(String::new(), |(uid, gid)| format!("{uid}:{gid}"));
-            table.row(vec![share.clone(), by.into(), a.may.into(), a.why, acts_as], tone);
+            table.row(
+                vec![
+                    share.clone(),
+                    by.into(),
+                    a.may.into(),
+                    a.why,
+                    acts_as,
+                    a.line.unwrap_or_default(),
+                ],
+                tone,
+            );
         }
     }
     say_as_is!("{}", table.render());
@@ -182,7 +230,10 @@ fn tell(name: &str, cred: &Cred, rows: Vec<Row>) {
 
 fn tell_json(name: &str, cred: &Cred, rows: Vec<Row>) {
     let answer = |a: Option<Answer>| {
-        a.map(|a| json!({ "may": a.may, "because": a.why, "acts_as": a.acts_as.map(|(uid, gid)| json!({"uid": uid, "gid": gid})) }))
+        a.map(|a| {
+            let acts_as = a.acts_as.map(|(uid, gid)| json!({"uid": uid, "gid": gid}));
+            json!({"may": a.may, "because": a.why, "said_in": a.line, "acts_as": acts_as})
+        })
     };
     let shares: Vec<_> = rows
         .into_iter()
