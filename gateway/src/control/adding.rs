@@ -1,11 +1,11 @@
 //! One more share in the configuration file, and in force.
 //!
 //! *Operation.* The new text is written beside the file, read as a configuration, and takes the file's place by a rename: after a
-//! crash there is the old one or the new. Then the daemon goes over to it as by a reload. A symbolic link stays one; mode and owner
-//! stay as they are.
+//! crash there is the old one or the new. Then the daemon goes over to it as by a reload. A symbolic link stays one; mode, owner
+//! and SELinux label stay as they are.
 //!
 //! *Errors.* Everything is as it was, the file too: the text cannot take the share, the configuration would be wrong, somebody else
-//! wrote the file meanwhile, the folder cannot be written, or the reload is refused.
+//! wrote the file meanwhile, the file has an access list, the folder cannot be written, or the reload is refused.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -13,6 +13,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use config::{NewShare, Place, Settings};
+use rustix::fs::{XattrFlags, fsetxattr};
+use rustix::io::Errno;
 
 use crate::daemon::Load;
 use crate::reload::Refusal;
@@ -36,6 +38,12 @@ pub(crate) fn write(load: &Load, new: &NewShare) -> Result<Replaced, Refusal> {
     let before = load.of(Some(named)).map_err(Refusal::Faults)?;
     let old = fs::read_to_string(&file).map_err(|e| at(&e))?;
     let text = new.append_to(&old).map_err(|e| at(&e))?;
+    if has_list(&file).map_err(|e| at(&e))? {
+        return Err(at(&format!(
+            "it has an access list ({ACCESS_LIST}), which a new file would not have; add the share by hand, or take the list off \
+             first (`setfacl -b FILE`)"
+        )));
+    }
     let beside = beside(&file, &text).map_err(|e| {
         let why = format!("{e}; a new file cannot be written beside it, so add the share by hand");
         at(&why)
@@ -86,7 +94,35 @@ fn is_one_more(before: &Settings, mut after: Settings, name: &str) -> bool {
     shares == after.shares.len() + 1 && after == *before
 }
 
-/// A new file with this text in the folder of another, with the other's mode and owner, on disk.
+/// The extended attribute of a POSIX access list. The file's group bits are its mask then, and would be rights of the group in a
+/// file that has the mode alone.
+const ACCESS_LIST: &str = "system.posix_acl_access";
+/// That of the SELinux label. A file that is made has the label of its folder, which the gateway may not read.
+const LABEL: &str = "security.selinux";
+/// Bytes of a label at most; the kernel's own are below a page.
+const LABEL_MAX: usize = 4096;
+
+/// The file has more of a list than its mode says.
+fn has_list(file: &Path) -> io::Result<bool> {
+    Ok(attribute(file, ACCESS_LIST)?.is_some())
+}
+
+/// An extended attribute; `None`: the file, or its file system, has none.
+fn attribute(file: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0; LABEL_MAX];
+    match rustix::fs::getxattr(file, name, &mut value[..]) {
+        Ok(length) => {
+            value.truncate(length);
+            Ok(Some(value))
+        }
+        Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
+        // It is there, and longer than any label.
+        Err(Errno::RANGE) if name == ACCESS_LIST => Ok(Some(Vec::new())),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// A new file with this text in the folder of another, with the other's mode, owner and label, on disk.
 fn beside(file: &Path, text: &str) -> io::Result<tempfile::NamedTempFile> {
     let folder = file.parent().unwrap_or(Path::new("/"));
     let now = fs::metadata(file)?;
@@ -97,10 +133,80 @@ fn beside(file: &Path, text: &str) -> io::Result<tempfile::NamedTempFile> {
         chown(new.path(), Some(now.uid()), Some(now.gid()))?;
     }
     fs::set_permissions(new.path(), Permissions::from_mode(now.mode() & 0o7777))?;
+    let label = attribute(file, LABEL)?;
+    if label.is_some() && label != attribute(new.path(), LABEL)? {
+        let label = label.unwrap_or_default();
+        fsetxattr(new.as_file(), LABEL, &label, XattrFlags::empty())?;
+    }
     new.as_file().sync_all()?;
     Ok(new)
 }
 
 fn sync_folder(file: &Path) -> io::Result<()> {
     File::open(file.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::setxattr;
+
+    use super::*;
+
+    /// user::rw-, user:1:r--, group::---, mask::r--, other::--- (linux/posix_acl_xattr.h).
+    fn list() -> Vec<u8> {
+        let entries = [
+            (1_u16, 6_u16, u32::MAX),
+            (2, 4, 1),
+            (4, 0, u32::MAX),
+            (16, 4, u32::MAX),
+            (32, 0, u32::MAX),
+        ];
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (tag, perm, id) in entries {
+            list.extend(tag.to_le_bytes());
+            list.extend(perm.to_le_bytes());
+            list.extend(id.to_le_bytes());
+        }
+        list
+    }
+
+    fn new_share() -> NewShare {
+        NewShare {
+            name: "more".into(),
+            path: "/srv/more".into(),
+            read_only: false,
+            clients: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_file_with_an_access_list_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("headgate.yaml");
+        fs::write(&file, "shares:\n  - {name: data, memory: true}\n").unwrap();
+        assert!(!has_list(&file).unwrap());
+        setxattr(&file, ACCESS_LIST, &list(), XattrFlags::empty()).unwrap();
+        let load = Load::new(Some(file.clone()), |_| Ok(Settings::default()));
+        let Err(Refusal::Failed(why)) = write(&load, &new_share()) else {
+            panic!("it was replaced")
+        };
+        assert!(why.contains(ACCESS_LIST) && why.contains("setfacl -b"), "{why}");
+        assert_eq!(attribute(&file, ACCESS_LIST).unwrap(), Some(list()), "it is as it was");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn a_new_file_has_the_label_of_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("headgate.yaml");
+        fs::write(&file, "a").unwrap();
+        let label = b"system_u:object_r:etc_t:s0\0";
+        match setxattr(&file, LABEL, label, XattrFlags::empty()) {
+            // Only who may (CAP_SYS_ADMIN) puts one on where the kernel has no SELinux of its own.
+            Err(Errno::PERM | Errno::NOTSUP) => return println!("skipped: it takes root"),
+            done => done.unwrap(),
+        }
+        let new = beside(&file, "b").unwrap();
+        assert_eq!(attribute(new.path(), LABEL).unwrap(), Some(label.to_vec()));
+    }
 }
