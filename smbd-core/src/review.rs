@@ -3,7 +3,8 @@
 //! *Operation.* [`review`] asks of every session, tree connect and waiting durable open whether it would be granted again, by the
 //! same rules that grant it to a newcomer. What would not be is ended as if its client had given it up: a session answers
 //! STATUS_USER_SESSION_DELETED from then on, a tree connect STATUS_NETWORK_NAME_DELETED (MS-SMB2 sections 3.3.4.5, 3.3.4.12), and
-//! clients log on or connect again by themselves. Whatever would be granted again keeps all that it holds.
+//! clients log on or connect again by themselves. Whatever would be granted again keeps all that it holds, and so does a tree
+//! connect of which that depends on a name that is not known now ([`Unknown`]).
 //!
 //! A logon or a tree connect that is under way while the configuration changes is judged once more when it is done
 //! ([`session_stands`], [`tree_stands`]), so none slips through between the change and the review. What a share says of listings
@@ -17,12 +18,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use vfs::Cred;
-use vfs::namespace::{Entered, Share};
+use vfs::namespace::{Entered, Refusal, Share};
 
 use crate::dispatch::{Loss, end_session, lose};
 use crate::open::{Open, Target as Opened};
 use crate::ops::close;
-use crate::ops::tree_connect::{FULL_ACCESS, grant, most};
+use crate::ops::tree_connect::{Denial, FULL_ACCESS, grant, most};
 use crate::server::Core;
 use crate::session::{Kind, Session, Standing};
 use crate::settings::Encryption;
@@ -48,7 +49,7 @@ pub(crate) async fn review(core: &Arc<Core>) -> Taken {
     // All trees go before the first open is closed: who waits for a lock in one does not get it because its holder went first.
     let mut trees = Vec::new();
     for session in &all {
-        let falls = |tree: &Arc<Tree>| !tree_stands(core, session, tree);
+        let falls = |tree: &Arc<Tree>| !tree_stands(core, session, tree, Unknown::Keeps);
         for tree in session.trees().into_iter().filter(falls) {
             session.remove_tree(tree.id);
             trees.push((session.id, tree.id));
@@ -95,15 +96,31 @@ fn stands(granted: u32, cred: &Cred, now: &Entered) -> bool {
     is_within(granted, cred, (most(&now.share), &now.cred))
 }
 
+/// What becomes of a tree while it is not known whether a name in `clients` of its share is the client's
+/// ([`Refusal::NameUnknown`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// It stays as it is, if the rest of what the share says still gives it. It was granted while more was known, and that the
+    /// name service is away, or has not been asked yet, is no news about the client.
+    Keeps,
+    /// It ends, as a new one would be refused.
+    Ends,
+}
+
 /// A TREE_CONNECT by any connection of the session would give no less than this one did.
-pub(crate) fn tree_stands(core: &Core, session: &Session, tree: &Tree) -> bool {
+pub(crate) fn tree_stands(core: &Core, session: &Session, tree: &Tree, unknown: Unknown) -> bool {
     let (Target::Files(share), Some(user)) = (&tree.target, session.user()) else { return true };
     let now = core.namespace.share(share.id).filter(|s| s.protocols.smb());
     let Some(now) = now else { return false };
     let settings = core.settings().share(&now.name);
     let stands = |entered: Entered| stands(tree.maximal_access, &tree.cred, &entered);
     // Where encryption is asked for, the tree either does it already or has to be connected anew.
-    let granted = |ip: IpAddr| grant(&now, &settings, &user, ip, true).is_ok_and(stands);
+    let granted = |ip: IpAddr| match grant(&now, &settings, &user, ip, true) {
+        Err(Denial::Rule(Refusal::NameUnknown)) if unknown == Unknown::Keeps => {
+            now.enter_smb(None, &user.cred).is_ok_and(stands)
+        }
+        granted => granted.is_ok_and(stands),
+    };
     let peers = session.addresses();
     Arc::ptr_eq(&now.backend, &share.backend)
         && now.rules.homes == tree.home.is_some()

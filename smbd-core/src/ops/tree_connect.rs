@@ -11,7 +11,7 @@ use vfs::{NodeRef, VfsError};
 use crate::cx::{Answer, Cx};
 use crate::limits::TREES_MAX;
 use crate::refusal::Rule;
-use crate::review::{end_tree, tree_stands};
+use crate::review::{Unknown, end_tree, tree_stands};
 use crate::session::{Kind, User};
 use crate::settings::ShareSettings;
 use crate::status::Status;
@@ -78,7 +78,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     // The configuration may have changed meanwhile, and whoever looked at the other trees has not seen this one.
     let session = cx.session()?;
     if let Some(tree) = answer.tree_id.and_then(|id| session.tree(id))
-        && !tree_stands(&cx.server, session, &tree)
+        && !tree_stands(&cx.server, session, &tree, Unknown::Ends)
     {
         end_tree(&cx.server, session, &tree).await;
         return Err(Status::BAD_NETWORK_NAME);

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdma_transport::channel::Transport;
 use recovery::Store;
+use vfs::client_names::{AGE_MAX, ClientFacts, ClientNames, HostName, NameKind};
 use vfs::mem::MemBackend;
-use vfs::namespace::{Force, Refusal, Rules, Share};
+use vfs::namespace::{ClientRule, Force, Protocols, Refusal, Rules, Share, Whom};
 use vfs::{CreateHow, Cred, SetAttr, VfsError};
 
 use super::listing::{BIG, list};
@@ -305,4 +306,44 @@ async fn a_share_that_is_not_for_a_client_counts_a_refusal_and_no_broken_rule() 
     let of = |counts: Vec<(&'static str, u64)>| counts.iter().any(|(name, _)| *name == rule);
     assert!(of(rdma_transport::refused::counts()));
     assert!(!of(rdma_transport::count::broken_rules()));
+}
+
+/// That the name service has not been asked, or is away, takes nothing from who is there; what it says does, and so does what else
+/// has changed meanwhile.
+#[tokio::test]
+async fn a_name_that_is_not_known_yet_ends_no_tree() {
+    let (kit, known) = (Kit::new(), Arc::new(ClientNames::default()));
+    let c = kit.client_by(0, Dialect::V302, Transport::Tcp);
+    let session = c.core.sessions.get(c.session_id).unwrap();
+    let by_pattern = |share: &mut Share| {
+        let name = HostName { name: "*.lab".into(), kind: NameKind::Pattern, known: known.clone() };
+        let rule = ClientRule {
+            from: Whom::Name(name),
+            protocols: Protocols::Both,
+            read_only: false,
+            squash: None,
+            anonymous: (65_534, 65_534),
+        };
+        share.clients = Some(vec![rule]);
+    };
+    now(&kit, by_pattern);
+    assert_eq!(crate::review::review(&kit.core).await, Taken::default());
+    // A tree that is made anew is refused.
+    let request = tree_connect::Request { flags: 0, path: r"\\gate\data".into() };
+    let refused = c.ask(Command::TreeConnect, &request.emit()).await.status();
+    assert_eq!(refused, Status::ACCESS_DENIED);
+    let [ip] = session.addresses()[..] else { panic!("one connection") };
+    for (name, ended) in [("ws.lab", 0), ("ws.org", 1)] {
+        let facts = ClientFacts { names: vec![name.into()], netgroups: Vec::new() };
+        known.set_client(ip.to_canonical(), facts, Instant::now());
+        assert_eq!(crate::review::review(&kit.core).await.trees, ended, "{name}");
+    }
+    let kit = Kit::new();
+    let _there = kit.client_by(0, Dialect::V302, Transport::Tcp);
+    now(&kit, |share| {
+        by_pattern(share);
+        share.read_only = true;
+    });
+    known.retain(|_| false, Instant::now() + AGE_MAX);
+    assert_eq!(crate::review::review(&kit.core).await.trees, 1, "nobody changes anything now");
 }
