@@ -5,21 +5,23 @@
 //! served, host names at the start and at a reload; [`keep`] asks again what is [`FRESH`] old. What calls look at is a table
 //! ([`vfs::client_names`]).
 //!
-//! *Memory.* That table is bounded. At most [`TURNS`] threads ask for connections and host names, and [`DATAGRAM_TURNS`] for
-//! datagrams, whose senders may be others than they say.
+//! *Memory.* That table is bounded. At most [`TURNS`] threads ask for connections, as many for host names and clients that are
+//! connected already, and [`DATAGRAM_TURNS`] for datagrams, whose senders may be others than they say. Of each host one look-up is
+//! under way in each of these, for which its others wait: one whose zone gives no answer takes one turn.
 //!
 //! *Errors.* Who has no answer within [`PATIENCE`] is not known by name: `client-names` counts it, and the shares refuse what the
 //! name might have taken away.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use config::{Settings, Whom};
 use futures_util::future::join_all;
+use rdma_transport::channel::host_of;
 use rdma_transport::count;
 use smbd_core::server::Server;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -41,7 +43,7 @@ const FRESH: Duration = Duration::from_secs(300);
 const FRESH_NONE: Duration = Duration::from_secs(30);
 /// Between two looks for what is to be asked again.
 const BEAT: Duration = Duration::from_secs(15);
-/// Threads that ask at once.
+/// Threads that ask at once because of connections, and as many for what is asked again.
 const TURNS: usize = 8;
 /// Threads that ask at once because of datagrams.
 const DATAGRAM_TURNS: usize = 2;
@@ -51,13 +53,15 @@ const DATAGRAM_TURNS: usize = 2;
 pub(crate) struct Service {
     pub(crate) addresses: fn(&str) -> io::Result<Vec<IpAddr>>,
     pub(crate) names: fn(IpAddr) -> io::Result<Vec<String>>,
-    pub(crate) in_netgroup: fn(&str, &[&str]) -> bool,
+    pub(crate) in_netgroup: fn(&str, &[&str]) -> Option<bool>,
+    pub(crate) own_domain: fn() -> Option<String>,
 }
 
 const HOST: Service = Service {
     addresses: hosts::addresses,
     names: hosts::names_that_lead_back,
     in_netgroup: hosts::in_netgroup,
+    own_domain: hosts::own_domain,
 };
 
 /// What the shares of a configuration name.
@@ -89,20 +93,60 @@ impl Named {
 }
 
 /// Why somebody is looked up, and so who waits for whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Why {
-    /// A connection, or the configuration.
+    /// A new connection.
     Connection,
     /// A datagram.
     Datagram,
+    /// The configuration, or that an answer about somebody who is connected is old.
+    Kept,
+}
+
+/// What one look-up at a time asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Asked {
+    /// A client, by the address that its host counts by. Datagrams, which anybody may send under its address, do not delay it.
+    Client(IpAddr, Why),
+    Host(Arc<str>),
+}
+
+/// The look-up of one host, and those of it that wait.
+#[derive(Debug)]
+struct Queue {
+    turn: Arc<Semaphore>,
+    /// The address that was looked up last, and when that ended.
+    last: Mutex<Option<(IpAddr, Instant)>>,
+}
+
+impl Queue {
+    fn last(&self) -> Option<(IpAddr, Instant)> {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// No other look-up of this host is under way while this is there.
+struct Alone {
+    queue: Arc<Queue>,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl Alone {
+    /// The look-up of this address has ended, with or without an answer.
+    fn has_ended(&self, ip: IpAddr) {
+        let mut last = self.queue.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some((ip, Instant::now()));
+    }
 }
 
 /// Looks up hosts and clients.
 pub(crate) struct Lookup {
     known: Arc<ClientNames>,
     named: Mutex<Arc<Named>>,
+    under_way: Mutex<HashMap<Asked, Weak<Queue>>>,
     turns: Arc<Semaphore>,
     datagram_turns: Arc<Semaphore>,
+    kept_turns: Arc<Semaphore>,
     service: Service,
 }
 
@@ -116,8 +160,10 @@ impl Lookup {
         Self {
             known,
             named: Mutex::default(),
+            under_way: Mutex::default(),
             turns: Arc::new(Semaphore::new(TURNS)),
             datagram_turns: Arc::new(Semaphore::new(DATAGRAM_TURNS)),
+            kept_turns: Arc::new(Semaphore::new(TURNS)),
             service,
         }
     }
@@ -126,14 +172,18 @@ impl Lookup {
         self.named.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Looks up what these settings name and nothing did before, within a time that has an end; clients who are there are looked up
-    /// again where there are more netgroups. Shares may ask for it from then on.
-    pub(crate) async fn prepare(&self, settings: &Settings) {
-        let (before, next) = (self.named(), Arc::new(Named::of(settings)));
-        if *before == *next {
+    /// Looks up what these settings name and nothing did before, and who is connected and was not asked for that, within a time
+    /// that has an end. Shares may ask for it from then on; what the shares in force name is asked for as well until
+    /// [`Self::settle`].
+    pub(crate) async fn prepare(
+        &self,
+        settings: &Settings,
+        connected: impl FnOnce() -> HashSet<IpAddr>,
+    ) {
+        let (before, next) = (self.named(), Named::of(settings));
+        if *before == next {
             return;
         }
-        // What goes is asked for until the shares that name it have gone.
         let both = Named {
             hosts: before.hosts.union(&next.hosts).cloned().collect(),
             netgroups: before.netgroups.union(&next.netgroups).cloned().collect(),
@@ -141,14 +191,15 @@ impl Lookup {
         };
         *self.named.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(both);
         let hosts: Vec<_> = next.hosts.difference(&before.hosts).cloned().collect();
-        let again = !next.netgroups.is_subset(&before.netgroups);
-        let clients = if again { self.known.clients() } else { Vec::new() };
+        // Who connects from here on is asked for all that.
+        let connected = connected();
+        let clients: Vec<_> = connected.into_iter().filter(|ip| self.is_asked_for(*ip)).collect();
         let all = async {
             for some in hosts.chunks(TURNS) {
                 join_all(some.iter().map(|name| self.host(name.clone()))).await;
             }
             for some in clients.chunks(TURNS) {
-                join_all(some.iter().map(|ip| self.ask_client(*ip, Why::Connection))).await;
+                join_all(some.iter().map(|ip| self.ask_client(*ip, Why::Kept))).await;
             }
         };
         if tokio::time::timeout(START_PATIENCE, all).await.is_err() {
@@ -158,35 +209,53 @@ impl Lookup {
                 "hosts that `clients` names are not looked up yet: see why the name service of this host does not answer"
             );
         }
-        *self.named.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
+    /// These settings are in force, and nothing asks for what others name.
+    pub(crate) fn settle(&self, settings: &Settings) {
+        *self.named.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(Named::of(settings));
     }
 
     /// Looks up a client, unless that was done lately or nothing asks for its name. Afterwards the shares know what there is to
     /// know.
     pub(crate) async fn client(&self, ip: IpAddr, why: Why) {
-        let ip = ip.to_canonical();
-        if self.named().asks_clients() && !is_fresh(self.known.of_client(ip)) {
-            self.ask_client(ip, why).await;
+        if self.is_asked_for(ip) {
+            self.ask_client(ip.to_canonical(), why).await;
         }
+    }
+
+    /// A share asks who this is, and that was not looked up lately, or not for all of them.
+    pub(crate) fn is_asked_for(&self, ip: IpAddr) -> bool {
+        let (named, ip) = (self.named(), ip.to_canonical());
+        named.asks_clients()
+            && !(is_fresh(self.known.of_client(ip))
+                && named.netgroups.iter().all(|group| self.known.has_asked(ip, group)))
     }
 
     /// True: something else is known of it than before.
     async fn ask_client(&self, ip: IpAddr, why: Why) -> bool {
-        let (named, service) = (self.named(), self.service);
-        let ask = move || {
-            let names = (service.names)(ip)?;
-            let text = ip.to_string();
-            // As mountd: the name, the name without its domain, and the address itself.
-            let first = |name: &str| name.split('.').next().map(str::to_owned);
-            let short: Vec<String> = names.iter().filter_map(|name| first(name)).collect();
-            let all = names.iter().chain(&short).map(String::as_str).chain([text.as_str()]);
-            let all: Vec<&str> = all.collect();
-            let is_in = |group: &Arc<str>| (group.clone(), (service.in_netgroup)(group, &all));
-            let netgroups = named.netgroups.iter().map(is_in).collect();
-            Ok(ClientFacts { names, netgroups })
+        let (named, service, began) = (self.named(), self.service, Instant::now());
+        let work = move || facts(service, &named, ip);
+        let answer = async {
+            let alone = self.alone(Asked::Client(host_of(ip), why)).await?;
+            if alone.queue.last().is_some_and(|(last, at)| last == ip && at >= began) {
+                // Another one has asked meanwhile, and what there is to know is known.
+                return Ok(None);
+            }
+            self.ask(why, alone, work).await.map(Some)
         };
-        match self.ask(why, ask).await {
-            Ok(facts) => self.known.set_client(ip, facts, Instant::now()),
+        match in_time(answer).await {
+            Ok(Some((Ok(facts), alone))) => {
+                let is_new = self.known.set_client(ip, facts, Instant::now());
+                alone.has_ended(ip);
+                is_new
+            }
+            Ok(Some((Err(error), alone))) => {
+                alone.has_ended(ip);
+                tracing::info!(%ip, %error, "the name of a client could not be looked up");
+                false
+            }
+            Ok(None) => false,
             Err(error) => {
                 tracing::info!(%ip, %error, "the name of a client could not be looked up");
                 false
@@ -197,7 +266,11 @@ impl Lookup {
     /// True: it has other addresses than before.
     async fn host(&self, name: Arc<str>) -> bool {
         let (addresses, asked) = (self.service.addresses, name.clone());
-        match self.ask(Why::Connection, move || addresses(&asked)).await {
+        let answer = async {
+            let alone = self.alone(Asked::Host(name.clone())).await?;
+            self.ask(Why::Kept, alone, move || addresses(&asked)).await
+        };
+        match in_time(answer).await.and_then(|(found, _)| found) {
             Ok(found) => {
                 if found.is_empty() {
                     tracing::info!(host = &*name, "a host that `clients` names has no address");
@@ -213,25 +286,38 @@ impl Lookup {
         }
     }
 
-    /// Asks by a thread, when it is its turn. A thread that nobody waits for any more keeps its turn: it is still a thread.
+    /// Waits until no other look-up of that is under way.
+    async fn alone(&self, asked: Asked) -> io::Result<Alone> {
+        let queue = {
+            let mut all = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|_, queue| queue.strong_count() > 0);
+            let entry = all.entry(asked).or_default();
+            entry.upgrade().unwrap_or_else(|| {
+                let turn = Arc::new(Semaphore::new(1));
+                let queue = Arc::new(Queue { turn, last: Mutex::default() });
+                *entry = Arc::downgrade(&queue);
+                queue
+            })
+        };
+        let turn = queue.turn.clone().acquire_owned().await.map_err(io::Error::other)?;
+        Ok(Alone { queue, _turn: turn })
+    }
+
+    /// Asks by a thread, when it is its turn. A thread that nobody waits for any more keeps its turn, and the host its only one: it
+    /// is still a thread.
     async fn ask<T: Send + 'static>(
         &self,
         why: Why,
+        alone: Alone,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
-    ) -> io::Result<T> {
+    ) -> io::Result<(io::Result<T>, Alone)> {
         let turns = match why {
             Why::Connection => &self.turns,
             Why::Datagram => &self.datagram_turns,
+            Why::Kept => &self.kept_turns,
         };
-        let answer = async {
-            let turn = turns.clone().acquire_owned().await.map_err(io::Error::other)?;
-            by_thread(turn, work)?.await.map_err(io::Error::other)?
-        };
-        tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| {
-            count::limit_met(LIMIT);
-            let why = format!("no answer within {} s (`{LIMIT}`)", PATIENCE.as_secs());
-            Err(io::Error::new(io::ErrorKind::TimedOut, why))
-        })
+        let turn = turns.clone().acquire_owned().await.map_err(io::Error::other)?;
+        by_thread(turn, move || (work(), alone))?.await.map_err(io::Error::other)
     }
 
     /// Asks again what is old, of clients that are connected; of others it is forgotten. True: somebody is somebody else.
@@ -242,16 +328,15 @@ impl Lookup {
             self.known.of_host(name).map(|(at, addresses)| (at, !addresses.is_empty()))
         };
         let hosts: Vec<_> = named.hosts.iter().filter(|name| !is_fresh(of_host(name))).collect();
-        let asks = |ip: &&IpAddr| named.asks_clients() && !is_fresh(self.known.of_client(**ip));
-        let clients: Vec<_> = connected.iter().filter(asks).collect();
+        let clients: Vec<_> = connected.iter().filter(|ip| self.is_asked_for(**ip)).collect();
         let mut is_new = false;
-        // Some turns are left to those who connect, and nobody waits for a turn.
-        for some in hosts.chunks(TURNS / 2) {
+        // These turns are not those of who connects.
+        for some in hosts.chunks(TURNS) {
             let asked = some.iter().map(|name| self.host((*name).clone()));
             is_new |= join_all(asked).await.into_iter().any(|is_new| is_new);
         }
-        for some in clients.chunks(TURNS / 2) {
-            let asked = some.iter().map(|ip| self.ask_client(**ip, Why::Connection));
+        for some in clients.chunks(TURNS) {
+            let asked = some.iter().map(|ip| self.ask_client(**ip, Why::Kept));
             is_new |= join_all(asked).await.into_iter().any(|is_new| is_new);
         }
         is_new
@@ -290,7 +375,7 @@ pub(crate) fn look_up(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         runtime.block_on(async {
             let lookup = Lookup::new(known);
-            lookup.prepare(&settings).await;
+            lookup.prepare(&settings, HashSet::new).await;
             if let Some(ip) = client {
                 lookup.client(ip, Why::Connection).await;
             }
@@ -309,6 +394,37 @@ pub(crate) fn missing(settings: &Settings) -> Result<Vec<Arc<str>>, String> {
     let is_missing =
         |name: &Arc<str>| known.of_host(name).is_none_or(|(_, addresses)| addresses.is_empty());
     Ok(named.hosts.into_iter().filter(is_missing).collect())
+}
+
+/// What the name service says of a client. Blocks.
+fn facts(service: Service, named: &Named, ip: IpAddr) -> io::Result<ClientFacts> {
+    let names = (service.names)(ip)?;
+    let text = ip.to_string();
+    let own = if named.netgroups.is_empty() { None } else { (service.own_domain)() };
+    // As mountd: the name, the name without its domain, and the address itself. But a host of another domain is not the one that a
+    // netgroup has by the same short name.
+    let short = |name: &String| {
+        let (first, domain) = name.trim_end_matches('.').split_once('.')?;
+        own.as_ref().filter(|own| domain.eq_ignore_ascii_case(own)).map(|_| first.to_owned())
+    };
+    let short: Vec<String> = names.iter().filter_map(short).collect();
+    let all = names.iter().chain(&short).map(String::as_str).chain([text.as_str()]);
+    let all: Vec<&str> = all.collect();
+    let is_in = |group: &Arc<str>| (group.clone(), (service.in_netgroup)(group, &all));
+    let netgroups: Vec<_> = named.netgroups.iter().map(is_in).collect();
+    for (netgroup, _) in netgroups.iter().filter(|(_, is_in)| is_in.is_none()) {
+        tracing::info!(%ip, %netgroup, "the name service does not know this netgroup, or does not answer");
+    }
+    Ok(ClientFacts { names, netgroups })
+}
+
+/// An answer within [`PATIENCE`].
+async fn in_time<T>(answer: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| {
+        count::limit_met(LIMIT);
+        let why = format!("no answer within {} s (`{LIMIT}`)", PATIENCE.as_secs());
+        Err(io::Error::new(io::ErrorKind::TimedOut, why))
+    })
 }
 
 fn is_fresh(told: Option<(Instant, bool)>) -> bool {
@@ -345,7 +461,8 @@ mod tests {
     const KNOWS: Service = Service {
         addresses: |name| Ok(if name == "ws.lab" { vec![WS] } else { vec![] }),
         names: |ip| Ok(if ip == WS { vec!["ws.lab".into()] } else { vec![] }),
-        in_netgroup: |group, host| group == "hosts" && host.contains(&"ws"),
+        in_netgroup: |group, host| Some(group == "hosts" && host.contains(&"ws")),
+        own_domain: || Some("LAB".into()),
     };
 
     fn settings(clients: &[&str]) -> Settings {
@@ -364,7 +481,7 @@ mod tests {
     #[tokio::test]
     async fn hosts_are_known_from_the_start_and_clients_when_they_come() {
         let lookup = Lookup::by(Arc::default(), KNOWS);
-        lookup.prepare(&settings(&["ws.lab", "*.lab", "@hosts"])).await;
+        lookup.prepare(&settings(&["ws.lab", "*.lab", "@hosts"]), HashSet::new).await;
         assert_eq!(has(&lookup, Host, "ws.lab", WS), Some(true));
         assert_eq!(has(&lookup, Host, "ws.lab", OTHER), Some(false));
         assert_eq!(has(&lookup, Pattern, "*.lab", WS), None);
@@ -374,8 +491,103 @@ mod tests {
             assert_eq!(has(&lookup, Netgroup, "hosts", ip), Some(ip == WS));
         }
         // Of a netgroup that comes by a reload it is known of those who are there.
-        lookup.prepare(&settings(&["*.lab", "@others"])).await;
+        lookup.prepare(&settings(&["*.lab", "@others"]), || HashSet::from([WS])).await;
         assert_eq!(has(&lookup, Netgroup, "others", WS), Some(false));
+    }
+
+    #[tokio::test]
+    async fn who_is_connected_is_asked_for_the_first_pattern_of_a_reload() {
+        let lookup = Lookup::by(Arc::default(), KNOWS);
+        lookup.prepare(&settings(&["10.0.0.0/8"]), HashSet::new).await;
+        lookup.client(WS, Why::Connection).await;
+        lookup.prepare(&settings(&["*.lab"]), || HashSet::from([WS, OTHER])).await;
+        assert_eq!(has(&lookup, Pattern, "*.lab", WS), Some(true));
+        assert_eq!(has(&lookup, Pattern, "*.lab", OTHER), Some(false));
+        // A netgroup is asked for, too, of who is known lately without it.
+        lookup.prepare(&settings(&["@hosts"]), || HashSet::from([WS])).await;
+        assert_eq!(has(&lookup, Netgroup, "hosts", WS), Some(true));
+        lookup.settle(&settings(&["*.lab"]));
+        assert!(!lookup.is_asked_for(WS));
+    }
+
+    #[tokio::test]
+    async fn a_short_name_is_that_of_a_host_of_this_domain() {
+        let foreign = Service { names: |_| Ok(vec!["ws.elsewhere".into()]), ..KNOWS };
+        let none = Service { own_domain: || None, ..KNOWS };
+        for (service, is_in) in [(KNOWS, true), (foreign, false), (none, false)] {
+            let lookup = Lookup::by(Arc::default(), service);
+            lookup.prepare(&settings(&["@hosts"]), || HashSet::from([WS])).await;
+            assert_eq!(has(&lookup, Netgroup, "hosts", WS), Some(is_in));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_netgroup_that_cannot_be_asked_is_unknown_and_asked_for_again() {
+        let away = Service { in_netgroup: |_, _| None, ..KNOWS };
+        let lookup = Lookup::by(Arc::default(), away);
+        lookup.prepare(&settings(&["@hosts", "*.lab"]), || HashSet::from([WS])).await;
+        assert_eq!(has(&lookup, Netgroup, "hosts", WS), None);
+        assert_eq!(has(&lookup, Pattern, "*.lab", WS), Some(true));
+        assert_eq!(lookup.known.of_client(WS).map(|(_, is_whole)| is_whole), Some(false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_whose_zone_gives_no_answer_takes_one_turn() {
+        static ASKING: AtomicUsize = AtomicUsize::new(0);
+        let silent = Service {
+            names: |ip| match ip {
+                WS => (KNOWS.names)(ip),
+                _ => {
+                    ASKING.fetch_add(1, Ordering::Relaxed);
+                    loop {
+                        thread::park();
+                    }
+                }
+            },
+            ..KNOWS
+        };
+        let lookup = Lookup::by(Arc::default(), silent);
+        lookup.prepare(&settings(&["*.lab"]), HashSet::new).await;
+        // Twice, as what nobody waits for any more is still a thread.
+        for _ in 0..2 {
+            let of_one = (0..20).map(|n| format!("2001:db8::{n}").parse().unwrap());
+            join_all(of_one.map(|ip| lookup.client(ip, Why::Connection))).await;
+        }
+        assert_eq!(ASKING.load(Ordering::Relaxed), 1);
+        assert_eq!(lookup.turns.available_permits(), TURNS - 1);
+        // Nor does it take any from who is connected, or from others who come.
+        assert!(!lookup.refresh(&HashSet::from([OTHER])).await);
+        assert_eq!(lookup.turns.available_permits(), TURNS - 1);
+        assert_eq!(lookup.kept_turns.available_permits(), TURNS - 1);
+        lookup.ask_client(WS, Why::Connection).await;
+        assert_eq!(has(&lookup, Pattern, "*.lab", WS), Some(true));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn those_of_one_host_wait_for_one_answer() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        static GO_ON: Semaphore = Semaphore::const_new(0);
+        let fails = Service {
+            names: |_| {
+                ASKED.fetch_add(1, Ordering::Relaxed);
+                while GO_ON.try_acquire().is_err() {
+                    thread::yield_now();
+                }
+                Err(io::ErrorKind::TimedOut.into())
+            },
+            ..KNOWS
+        };
+        let lookup = Lookup::by(Arc::default(), fails);
+        lookup.prepare(&settings(&["*.lab"]), HashSet::new).await;
+        let waiting = join_all((0..20).map(|_| lookup.client(WS, Why::Connection)));
+        let let_go = async {
+            while ASKED.load(Ordering::Relaxed) == 0 {
+                tokio::task::yield_now().await;
+            }
+            GO_ON.add_permits(1);
+        };
+        tokio::join!(waiting, let_go);
+        assert_eq!(ASKED.load(Ordering::Relaxed), 1, "an answer that fails is one for all of them");
     }
 
     #[tokio::test]
@@ -389,10 +601,10 @@ mod tests {
             ..KNOWS
         };
         let lookup = Lookup::by(Arc::default(), counts);
-        lookup.prepare(&settings(&["10.0.0.0/8", "ws.lab"])).await;
+        lookup.prepare(&settings(&["10.0.0.0/8", "ws.lab"]), HashSet::new).await;
         lookup.client(WS, Why::Connection).await;
         assert_eq!(ASKED.load(Ordering::Relaxed), 0);
-        lookup.prepare(&settings(&["*.lab"])).await;
+        lookup.prepare(&settings(&["*.lab"]), HashSet::new).await;
         for _ in 0..3 {
             lookup.client(WS, Why::Connection).await;
         }
@@ -412,7 +624,7 @@ mod tests {
             ..KNOWS
         };
         let lookup = Lookup::by(Arc::default(), silent);
-        lookup.prepare(&settings(&["*.lab"])).await;
+        lookup.prepare(&settings(&["*.lab"]), HashSet::new).await;
         let many = (0..20u8).map(|n| IpAddr::from([198, 51, 100, n]));
         let began = tokio::time::Instant::now();
         join_all(many.map(|ip| lookup.client(ip, Why::Connection))).await;
@@ -437,7 +649,7 @@ mod tests {
             ..KNOWS
         };
         let lookup = Lookup::by(Arc::default(), fails);
-        lookup.prepare(&settings(&["*.lab"])).await;
+        lookup.prepare(&settings(&["*.lab"]), HashSet::new).await;
         assert!(lookup.ask_client(WS, Why::Connection).await);
         IS_AWAY.store(1, Ordering::Relaxed);
         assert!(!lookup.ask_client(WS, Why::Connection).await);

@@ -21,10 +21,12 @@ use serde::{Deserialize, Serialize};
 use vfs::namespace::Share;
 
 use crate::admission::Most;
+use crate::client_names::Lookup;
 use crate::descriptors::Descriptors;
 use crate::doors::Service;
 use crate::serve::{Running, payload_limits, payload_share, recv_limits, sweep};
 use crate::shares::ShareSet;
+use crate::shutdown::Connections;
 use crate::tls::Certificate;
 use crate::users::{Book, Next};
 use crate::{logs, smb};
@@ -253,6 +255,8 @@ impl Running {
             shares: self.shares.clone(),
             book: self.servers.book.clone(),
             portmap_asked: self.portmap_asked,
+            lookup: self.shared.lookup.clone(),
+            connections: self.shared.connections.clone(),
         }
     }
 
@@ -261,8 +265,10 @@ impl Running {
         let Sound { settings: new, shares, users, tls, values } = sound;
         let with_smb = smb::is_wanted(&new, !users.is_empty());
         let listening = self.doors.list();
-        let step = self.doors.prepare(&new, with_smb).await.map_err(Refusal::Failed)?;
-        self.shared.lookup.prepare(&new).await;
+        let step = self.doors.prepare(&new, with_smb).await.map_err(|why| {
+            self.shared.lookup.settle(&self.settings);
+            Refusal::Failed(why)
+        })?;
         // From here on nothing fails.
         let difference = self.shares.difference(&shares);
         let (before, after) = (self.servers.book.names(), users.names());
@@ -277,6 +283,7 @@ impl Running {
             ..Changes::default()
         };
         self.put_in_force(&new, &shares, users);
+        self.shared.lookup.settle(&new);
         self.shared.tls.set(tls);
         let moved = self.doors.commit(&new, with_smb, step, &listening).await;
         let shown = |list: Vec<(Service, std::net::SocketAddr)>| {
@@ -339,6 +346,8 @@ pub(crate) struct Reader {
     book: Arc<Book>,
     /// As it was asked for at the start; the settings have what that was made to mean.
     portmap_asked: config::Portmap,
+    lookup: Arc<Lookup>,
+    connections: Arc<Connections>,
 }
 
 /// Settings that can be had, with their shares open.
@@ -352,7 +361,8 @@ pub(crate) struct Sound {
 }
 
 impl Reader {
-    /// Asks the file system for all that these settings want of it. Each share has a few seconds for that.
+    /// Asks the file system for all that these settings want of it, and then the name service. Each share has a few seconds for
+    /// that, and the names of clients as long as [`Lookup::prepare`] waits.
     pub(crate) async fn read(self, mut new: Settings) -> Result<Sound, Refusal> {
         if new.portmap == self.portmap_asked {
             // What it was made to mean at the start holds.
@@ -362,13 +372,16 @@ impl Reader {
         if !fixed.is_empty() {
             return Err(Refusal::Fixed(fixed));
         }
+        let (book, shares) = (self.book, self.shares);
         let read = move || {
-            let users = self.book.next(&new.users)?;
-            let shares = self.shares.next(&new, &|name| users.known(name))?;
+            let users = book.next(&new.users)?;
+            let shares = shares.next(&new, &|name| users.known(name))?;
             let tls = new.tls.as_ref().map(Certificate::load).transpose()?;
             Ok(Sound { settings: new, shares, users, tls, values })
         };
         let done = tokio::task::spawn_blocking(read).await;
-        done.unwrap_or_else(|e| Err(e.to_string())).map_err(Refusal::Failed)
+        let sound = done.unwrap_or_else(|e| Err(e.to_string())).map_err(Refusal::Failed)?;
+        self.lookup.prepare(&sound.settings, || self.connections.peers()).await;
+        Ok(sound)
     }
 }

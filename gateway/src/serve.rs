@@ -10,6 +10,7 @@
 //! *Errors.* What stops the start is one line for the user. A connection that fails ends alone, with one line in the log that
 //! says why.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -276,7 +277,8 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     let none = ShareSet::sealed(SealKey::derived(&run.handle_key));
     let lookup = Arc::new(Lookup::new(none.client_names()));
     let shares = none.next(&settings, &|name| book.known(name))?;
-    lookup.prepare(&settings).await;
+    lookup.prepare(&settings, HashSet::new).await;
+    lookup.settle(&settings);
     let namespace = Arc::new(Namespace::kept_by(Vec::new(), Keeper::with_recall(settings.recall)));
     namespace.set_shares(shares.shares());
     tokio::spawn(sweep(shares.shares().to_vec()));

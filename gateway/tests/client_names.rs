@@ -3,7 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::process::Command;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use client::smb::Options;
 use client::{Credential, Volume};
@@ -27,6 +32,20 @@ async fn may(daemon: &Daemon, share: &str) -> [Option<bool>; 2] {
         Err(_) => None,
     };
     [nfs, smb]
+}
+
+/// Gives the daemon other `clients` of its only share, by its file.
+fn write(daemon: &Daemon, old: &str, new: &str) {
+    let file = daemon.home.path().join("gw.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains(old));
+    fs::write(file, text.replace(old, new)).unwrap();
+}
+
+/// Runs `headgate` with these arguments.
+fn order(home: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
+    command.args(args).args(["--state", "state"]).current_dir(home).output().unwrap()
 }
 
 fn is_root() -> bool {
@@ -69,10 +88,11 @@ async fn clients_are_admitted_by_names_that_lead_back_to_them() {
         assert_eq!(may(&daemon, share).await, wanted, "{share}\n{}", daemon.log());
     }
     let refused = daemon.status().await.refused;
-    for share in ["other", "group"] {
+    // Nobody knows that netgroup, which is told like a name service that is away.
+    for (share, rule) in [("other", "share-clients"), ("group", "share-clients-name")] {
         for user in ["uid 0", "alice"] {
             let is_told = |r: &gateway::admin::snapshot::RefusedStatus| {
-                (&*r.rule, &*r.share, &*r.user) == ("share-clients", share, user)
+                (&*r.rule, &*r.share, &*r.user) == (rule, share, user)
             };
             assert!(refused.iter().any(is_told), "{share} {user}: {refused:#?}");
         }
@@ -89,16 +109,19 @@ async fn an_address_that_no_name_admits_is_closed_before_it_is_heard() {
     assert_eq!((&*stranger.client, stranger.count), ("127.0.0.1", 2));
 }
 
-/// Runs a command where `netgroup: files` holds and this is the file, in a mount namespace of its own.
-fn with_netgroups(folder: &std::path::Path, netgroups: &str) -> Option<Vec<String>> {
+/// Runs a command where this is the line of a database in nsswitch.conf and this a file of /etc, in a mount namespace of its own.
+fn with_etc(folder: &Path, line: &str, file: &str, text: &str) -> Option<Vec<String>> {
     let at = |name: &str| folder.join(name).display().to_string();
     // A whole /etc of its own, so that no file has to be made on the host.
     let etc = folder.join("etc");
     let made = Command::new("cp").args(["-a", "/etc"]).arg(&etc).status().ok()?;
-    fs::write(etc.join("netgroup"), netgroups).ok()?;
+    // It may be a link to a file of the host.
+    let _ = fs::remove_file(etc.join(file));
+    fs::write(etc.join(file), text).ok()?;
     let switch = fs::read_to_string(etc.join("nsswitch.conf")).ok()?;
-    let others = switch.lines().filter(|line| !line.starts_with("netgroup"));
-    let switch = others.chain(["netgroup: files"]).collect::<Vec<_>>().join("\n") + "\n";
+    let database = line.split(':').next()?;
+    let others = switch.lines().filter(|line| !line.starts_with(database));
+    let switch = others.chain([line]).collect::<Vec<_>>().join("\n") + "\n";
     fs::write(etc.join("nsswitch.conf"), switch).ok()?;
     let script = "mount --bind \"$0\" /etc && exec \"$@\"";
     let by = ["unshare", "-m", "sh", "-c", script, &at("etc")].map(str::to_owned).to_vec();
@@ -110,7 +133,8 @@ fn with_netgroups(folder: &std::path::Path, netgroups: &str) -> Option<Vec<Strin
 async fn netgroups_of_the_host_admit_their_members() {
     let folder = tempfile::tempdir().unwrap();
     let groups = "hosts (localhost,,)\nall hosts (other.lab,,)\naddresses (127.0.0.1,,)\nothers (other.lab,,)\n";
-    let Some(by) = with_netgroups(folder.path(), groups).filter(|_| is_root()) else {
+    let by = with_etc(folder.path(), "netgroup: files", "netgroup", groups);
+    let Some(by) = by.filter(|_| is_root()) else {
         println!("skipped: it takes root and a mount namespace");
         return;
     };
@@ -135,4 +159,66 @@ async fn netgroups_of_the_host_admit_their_members() {
     ] {
         assert_eq!(may(&daemon, share).await, [wanted; 2], "{share}\n{}", daemon.log());
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_that_names_the_first_pattern_cuts_nobody_whom_it_names() {
+    let daemon = Daemon::start("shares: [{name: data, memory: true, clients: 127.0.0.0/8}]");
+    let files = daemon.smb("data", "alice", PASSWORD, Options::default()).await.unwrap();
+    write(&daemon, "clients: 127.0.0.0/8", "clients: 'local*'");
+    let told = order(daemon.home.path(), &["reload"]);
+    let text = String::from_utf8(told.stdout).unwrap();
+    assert!(text.contains("shares changed: data") && !text.contains("ended"), "{text}");
+    files.create("f").await.unwrap();
+    write(&daemon, "clients: 'local*'", "clients: '*.example.org'");
+    let told = order(daemon.home.path(), &["reload"]);
+    let text = String::from_utf8(told.stdout).unwrap();
+    assert!(text.contains("SMB tree connects ended: 1"), "{text}");
+    assert!(files.create("g").await.is_err());
+}
+
+/// A DNS server of this address that answers nothing before it is let go, and then that it has failed. The first word it gives is
+/// that it was asked.
+fn silent_dns(at: &str) -> Option<(mpsc::Receiver<()>, mpsc::Sender<()>)> {
+    let socket = UdpSocket::bind((at, 53)).ok()?;
+    let ((tell, told), (go_on, is_let_go)) = (mpsc::channel(), mpsc::channel());
+    thread::spawn(move || {
+        let mut bytes = [0; 512];
+        let (mut length, mut from) = socket.recv_from(&mut bytes).unwrap();
+        tell.send(()).unwrap();
+        // Whoever lets it go drops its end.
+        let _ = is_let_go.recv();
+        loop {
+            // RFC 1035 section 4.1.1: QR, and RCODE 2.
+            bytes[2] |= 0x80;
+            bytes[3] = 2;
+            let _ = socket.send_to(&bytes[..length], from);
+            (length, from) = socket.recv_from(&mut bytes).unwrap();
+        }
+    });
+    Some((told, go_on))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_that_waits_for_names_keeps_no_other_order_waiting() {
+    let (folder, server) = (tempfile::tempdir().unwrap(), "127.0.0.77");
+    let resolver = format!("nameserver {server}\n");
+    let by = with_etc(folder.path(), "hosts: files dns", "resolv.conf", &resolver);
+    let Some((by, (asked, go_on))) = by.filter(|_| is_root()).zip(silent_dns(server)) else {
+        println!("skipped: it takes root, a mount namespace and a port of DNS");
+        return;
+    };
+    let by: Vec<&str> = by.iter().map(String::as_str).collect();
+    let daemon =
+        Daemon::start_by(&by, "shares: [{name: data, memory: true, clients: 127.0.0.0/8}]");
+    write(&daemon, "clients: 127.0.0.0/8", "clients: [127.0.0.0/8, ws.example.org]");
+    let home = daemon.home.path().to_owned();
+    let reload = thread::spawn(move || order(&home, &["reload"]));
+    asked.recv_timeout(Duration::from_secs(60)).unwrap();
+    let told = order(daemon.home.path(), &["log", "debug"]);
+    assert!(told.status.success(), "{told:?}");
+    assert!(!reload.is_finished(), "the order was heard when the reload was over");
+    drop(go_on);
+    let told = reload.join().unwrap();
+    assert!(told.status.success(), "{told:?}\n{}", daemon.log());
 }

@@ -4,7 +4,8 @@
 //! ([`crate::hosts`]). A host name is known by the addresses that it has; a pattern and a netgroup are compared with the names of
 //! a client's address that lead back to it.
 //!
-//! *Memory.* [`CLIENTS_MAX`] clients; the one that was asked for the longest time ago makes room.
+//! *Memory.* [`CLIENTS_MAX`] clients; the one that was asked for the longest time ago makes room, first among those without a name:
+//! senders of datagrams may be invented.
 //!
 //! *Errors.* An answer is believed for [`AGE_MAX`]. What is not known then, or was never answered, is told as unknown (`None`), so
 //! that a share can refuse rather than give what the missing name would have taken away.
@@ -69,11 +70,11 @@ impl std::fmt::Display for HostName {
 pub struct ClientFacts {
     /// Its names that lead back to its address.
     pub names: Vec<String>,
-    /// The netgroups that were asked for, and whether it is in each.
-    pub netgroups: Vec<(Arc<str>, bool)>,
+    /// The netgroups that were asked for, and whether it is in each; `None`: the name service did not say.
+    pub netgroups: Vec<(Arc<str>, Option<bool>)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Answer<T> {
     of: T,
     at: Instant,
@@ -85,10 +86,33 @@ impl<T> Answer<T> {
     }
 }
 
+/// What is known of a client. Each netgroup has an age of its own: one that cannot be asked is believed as it was.
+#[derive(Debug)]
+struct Client {
+    names: Answer<Vec<String>>,
+    /// `None`: it was asked for, without an answer.
+    netgroups: Vec<(Arc<str>, Option<Answer<bool>>)>,
+    /// The last look-up found a name, and every netgroup answered.
+    is_whole: bool,
+}
+
+impl Client {
+    fn netgroup(&self, name: &str) -> Option<&Answer<bool>> {
+        self.netgroups.iter().find(|(group, _)| **group == *name)?.1.as_ref()
+    }
+
+    /// The names and answers, without their ages.
+    fn facts(&self) -> (&[String], Vec<(&str, Option<bool>)>) {
+        let groups =
+            self.netgroups.iter().map(|(name, is_in)| (&**name, is_in.as_ref().map(|a| a.of)));
+        (&self.names.of, groups.collect())
+    }
+}
+
 #[derive(Debug, Default)]
 struct Table {
     hosts: HashMap<Arc<str>, Answer<Vec<IpAddr>>>,
-    clients: HashMap<IpAddr, Answer<ClientFacts>>,
+    clients: HashMap<IpAddr, Client>,
 }
 
 /// What the name service said of hosts and clients.
@@ -109,12 +133,10 @@ impl ClientNames {
         if kind == NameKind::Host {
             return Some(table.hosts.get(name)?.believed(now)?.contains(&ip));
         }
-        let facts = table.clients.get(&ip)?.believed(now)?;
+        let client = table.clients.get(&ip)?;
         match kind {
-            NameKind::Netgroup => {
-                facts.netgroups.iter().find(|(group, _)| **group == *name).map(|(_, is_in)| *is_in)
-            }
-            _ => Some(facts.names.iter().any(|own| is_like(own, name))),
+            NameKind::Netgroup => client.netgroup(name)?.believed(now).copied(),
+            _ => Some(client.names.believed(now)?.iter().any(|own| is_like(own, name))),
         }
     }
 
@@ -123,21 +145,45 @@ impl ClientNames {
         self.write().hosts.insert(name, Answer { of: addresses, at: now });
     }
 
-    /// What is known of a client now. True: it is something else than before.
+    /// What is known of a client now. A netgroup that did not answer stays as it was, for as long as that is believed. True: it is
+    /// something else than before.
     pub fn set_client(&self, ip: IpAddr, facts: ClientFacts, now: Instant) -> bool {
         let mut table = self.write();
-        let is_new = table.clients.get(&ip).is_none_or(|known| known.of != facts);
-        if table.clients.len() >= CLIENTS_MAX && !table.clients.contains_key(&ip) {
-            let oldest = table.clients.iter().min_by_key(|(_, known)| known.at).map(|(ip, _)| *ip);
-            oldest.and_then(|oldest| table.clients.remove(&oldest));
+        let before = table.clients.remove(&ip);
+        let is_whole =
+            !facts.names.is_empty() && facts.netgroups.iter().all(|(_, is_in)| is_in.is_some());
+        let answer = |name: &str, is_in: Option<bool>| match is_in {
+            Some(of) => Some(Answer { of, at: now }),
+            None => before.as_ref()?.netgroup(name).filter(|a| a.believed(now).is_some()).cloned(),
+        };
+        let netgroups = facts.netgroups.into_iter().map(|(name, is_in)| {
+            let answer = answer(&name, is_in);
+            (name, answer)
+        });
+        let netgroups = netgroups.collect();
+        let client = Client { names: Answer { of: facts.names, at: now }, netgroups, is_whole };
+        let is_new = before.is_none_or(|before| before.facts() != client.facts());
+        if table.clients.len() >= CLIENTS_MAX {
+            // Whoever invents addresses must not push out those that have names.
+            let age = |client: &Client| (!client.names.of.is_empty(), client.names.at);
+            let first = table.clients.iter().min_by_key(|(_, known)| age(known));
+            let first = first.map(|(ip, _)| *ip);
+            first.and_then(|first| table.clients.remove(&first));
         }
-        table.clients.insert(ip, Answer { of: facts, at: now });
+        table.clients.insert(ip, client);
         is_new
     }
 
-    /// When the name service told of this client last, and whether it has a name.
+    /// When the name service told of this client last, and whether it told all: a name, and each netgroup.
     pub fn of_client(&self, ip: IpAddr) -> Option<(Instant, bool)> {
-        self.read().clients.get(&ip).map(|known| (known.at, !known.of.names.is_empty()))
+        self.read().clients.get(&ip).map(|known| (known.names.at, known.is_whole))
+    }
+
+    /// This netgroup was asked for when the client was looked up last.
+    pub fn has_asked(&self, ip: IpAddr, netgroup: &str) -> bool {
+        let table = self.read();
+        let known = table.clients.get(&ip);
+        known.is_some_and(|known| known.netgroups.iter().any(|(name, _)| **name == *netgroup))
     }
 
     /// When it told of this host name last, and the addresses.
@@ -154,7 +200,7 @@ impl ClientNames {
     pub fn retain(&self, host: impl Fn(&str) -> bool, now: Instant) {
         let mut table = self.write();
         table.hosts.retain(|name, _| host(name));
-        table.clients.retain(|_, known| known.believed(now).is_some());
+        table.clients.retain(|_, known| known.names.believed(now).is_some());
     }
 }
 
@@ -285,7 +331,7 @@ mod tests {
         }
         let facts = ClientFacts {
             names: vec!["ws.lab".into()],
-            netgroups: vec![("hosts".into(), true), ("others".into(), false)],
+            netgroups: vec![("hosts".into(), Some(true)), ("others".into(), Some(false))],
         };
         known.set_host("ws.lab".into(), vec![ip], began);
         assert!(known.set_client(ip, facts.clone(), began));
@@ -299,6 +345,45 @@ mod tests {
         assert_eq!(named(NameKind::Netgroup, "new").has(ip, began), None, "it was not asked for");
         assert_eq!(named(NameKind::Pattern, "*.org").has(ip, began), Some(false));
         assert_eq!(ws.has([192, 0, 2, 8].into(), began), Some(false));
+    }
+
+    #[test]
+    fn a_netgroup_without_an_answer_is_believed_as_it_was_and_then_unknown() {
+        let (known, began) = (Arc::new(ClientNames::default()), Instant::now());
+        let ip = IpAddr::from([192, 0, 2, 7]);
+        let is_in = |name: &str, now| {
+            HostName { name: name.into(), kind: NameKind::Netgroup, known: known.clone() }
+                .has(ip, now)
+        };
+        let facts = |group: Option<bool>, new: Option<bool>| ClientFacts {
+            names: vec!["ws.lab".into()],
+            netgroups: vec![("group".into(), group), ("new".into(), new)],
+        };
+        known.set_client(ip, facts(Some(true), None), began);
+        assert_eq!((is_in("group", began), is_in("new", began)), (Some(true), None));
+        assert_eq!(known.of_client(ip), Some((began, false)), "it is asked again soon");
+        assert!(known.has_asked(ip, "new") && !known.has_asked(ip, "other"));
+        let later = began + AGE_MAX / 2;
+        assert!(!known.set_client(ip, facts(None, None), later), "nothing else is known");
+        assert_eq!(is_in("group", later), Some(true));
+        assert_eq!(is_in("group", began + AGE_MAX), None, "its age counts from its own answer");
+        assert!(known.set_client(ip, facts(None, Some(false)), began + AGE_MAX));
+        assert_eq!(is_in("group", began + AGE_MAX), None);
+        assert_eq!(is_in("new", began + AGE_MAX), Some(false));
+    }
+
+    #[test]
+    fn who_has_no_name_makes_room_before_who_has_one() {
+        let (known, began) = (ClientNames::default(), Instant::now());
+        let ip = |n: usize| IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());
+        let named = ClientFacts { names: vec!["ws.lab".into()], netgroups: Vec::new() };
+        known.set_client(ip(0), named, began);
+        for n in 1..=CLIENTS_MAX {
+            let later = Duration::from_micros(n as u64);
+            known.set_client(ip(n), ClientFacts::default(), began + later);
+        }
+        assert!(known.of_client(ip(0)).is_some());
+        assert_eq!(known.of_client(ip(1)), None);
     }
 
     #[test]

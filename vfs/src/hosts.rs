@@ -8,6 +8,7 @@ use std::io;
 use std::mem;
 use std::net::IpAddr;
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 use libc::{addrinfo, c_char, c_int, sockaddr, socklen_t};
 
@@ -24,7 +25,15 @@ unsafe extern "C" {
         user: *const c_char,
         domain: *const c_char,
     ) -> c_int;
+    /// setnetgrent(3) of the C library: 1 where the netgroup was found.
+    fn setnetgrent(netgroup: *const c_char) -> c_int;
+    /// endnetgrent(3) of the C library.
+    fn endnetgrent();
 }
+
+/// The functions above share one state of the whole process (attributes(7): `MT-Unsafe race:netgrent`), and whoever calls them
+/// holds this.
+static NETGROUPS: Mutex<()> = Mutex::new(());
 
 /// The addresses of a name; none where nobody has it.
 pub fn addresses(name: &str) -> io::Result<Vec<IpAddr>> {
@@ -112,22 +121,82 @@ fn family(family: c_int) -> libc::sa_family_t {
 pub fn names_that_lead_back(ip: IpAddr) -> io::Result<Vec<String>> {
     let Some(name) = name(ip)? else { return Ok(Vec::new()) };
     // A zone may answer with the text of an address, which would lead back to itself.
-    if name.parse::<IpAddr>().is_ok() || name.is_empty() {
+    if name.is_empty() || is_numeric(&name) {
         return Ok(Vec::new());
     }
     let leads_back = addresses(&name)?.contains(&ip.to_canonical());
     Ok(if leads_back { vec![name] } else { Vec::new() })
 }
 
-/// Some of these, which are names or addresses of one host, is in a netgroup of this host's name service. A netgroup that nobody
-/// has has no member.
-pub fn in_netgroup(group: &str, host: &[&str]) -> bool {
-    let Ok(group) = CString::new(group) else { return false };
-    host.iter().filter_map(|name| CString::new(*name).ok()).any(|name| {
+/// The library takes it as an address, whatever its form: `0xc0000207` and `3221225991` are 192.0.2.7 to inet_aton(3).
+fn is_numeric(name: &str) -> bool {
+    let Ok(name) = CString::new(name) else { return false };
+    // SAFETY: a structure of numbers and pointers, of which zero is a value.
+    let mut hints: addrinfo = unsafe { mem::zeroed() };
+    hints.ai_flags = libc::AI_NUMERICHOST;
+    let mut first: *mut addrinfo = ptr::null_mut();
+    // SAFETY: the name ends with zero, the hints and the place for the answer live.
+    let rc = unsafe { libc::getaddrinfo(name.as_ptr(), ptr::null(), &hints, &raw mut first) };
+    if rc == 0 {
+        // SAFETY: it was filled by the call above and is freed once.
+        unsafe { libc::freeaddrinfo(first) };
+    }
+    rc == 0
+}
+
+/// Some of these, which are names or addresses of one host, is in a netgroup of this host's name service. `None`: nobody knows the
+/// netgroup, or the name service did not say; the library has one answer for both, and for "not in it" the same from innetgr(3).
+pub fn in_netgroup(group: &str, host: &[&str]) -> Option<bool> {
+    let group = CString::new(group).ok()?;
+    let _alone = NETGROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_in = host.iter().filter_map(|name| CString::new(*name).ok()).any(|name| {
         let (any, group) = (ptr::null(), group.as_ptr());
-        // SAFETY: both names end with zero; null stands for any user and domain.
+        // SAFETY: both names end with zero; null stands for any user and domain. No other thread is in these functions.
         (unsafe { innetgr(group, name.as_ptr(), any, any) }) == 1
-    })
+    });
+    // SAFETY: the name ends with zero; no other thread is in these functions.
+    let is_known = is_in || unsafe { setnetgrent(group.as_ptr()) } == 1;
+    // SAFETY: no other thread is in these functions. It frees what the call above has read, and may be called without that.
+    unsafe { endnetgrent() };
+    is_known.then_some(is_in)
+}
+
+/// The domain of this host: what follows the first dot of its name, or else of the name by which the name service has it.
+pub fn own_domain() -> Option<String> {
+    let name = own_name()?;
+    let domain = |name: &str| name.split_once('.').map(|(_, domain)| domain.to_owned());
+    domain(&name).or_else(|| domain(&canonical(&name)?)).filter(|domain| !domain.is_empty())
+}
+
+/// The name of this host; `None` where it is longer than names are.
+fn own_name() -> Option<String> {
+    let mut name = [0_u8; NAME_MAX as usize];
+    // SAFETY: the space for the name lives, with its length.
+    let rc = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) };
+    let name = CStr::from_bytes_until_nul(&name).ok().filter(|_| rc == 0)?;
+    Some(name.to_str().ok()?.to_owned())
+}
+
+/// The full name of a host (getaddrinfo(3), AI_CANONNAME).
+fn canonical(name: &str) -> Option<String> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a structure of numbers and pointers, of which zero is a value.
+    let mut hints: addrinfo = unsafe { mem::zeroed() };
+    hints.ai_flags = libc::AI_CANONNAME;
+    hints.ai_socktype = libc::SOCK_STREAM;
+    let mut first: *mut addrinfo = ptr::null_mut();
+    // SAFETY: the name ends with zero, the hints and the place for the answer live.
+    let rc = unsafe { libc::getaddrinfo(name.as_ptr(), ptr::null(), &hints, &raw mut first) };
+    if rc != 0 {
+        return None;
+    }
+    // SAFETY: the list is the library's own until it is freed.
+    let own = unsafe { first.as_ref() }.map(|one| one.ai_canonname).filter(|own| !own.is_null());
+    // SAFETY: the library's own text, which ends with zero.
+    let own = own.and_then(|own| unsafe { CStr::from_ptr(own) }.to_str().ok().map(str::to_owned));
+    // SAFETY: it was filled by the call above and is freed once.
+    unsafe { libc::freeaddrinfo(first) };
+    own
 }
 
 /// Nobody has that name, or the address has none.
@@ -167,8 +236,30 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_in_a_netgroup_that_is_not_there() {
-        assert!(!in_netgroup("headgate-has-no-such-group", &["localhost", "127.0.0.1"]));
-        assert!(!in_netgroup("nul\0inside", &["localhost"]));
+    fn of_a_netgroup_that_is_not_there_it_is_not_known_who_is_in_it() {
+        assert_eq!(in_netgroup("headgate-has-no-such-group", &["localhost", "127.0.0.1"]), None);
+        assert_eq!(in_netgroup("nul\0inside", &["localhost"]), None);
+    }
+
+    #[test]
+    fn a_name_that_is_a_number_is_an_address_and_leads_anywhere() {
+        for name in
+            ["192.0.2.7", "0xc0000207", "3221225991", "192.0.519", "2001:db8::1", "fe80::1%1"]
+        {
+            assert!(is_numeric(name), "{name}");
+        }
+        for name in ["localhost", "0xc0000207.lab", "ws1", "192.0.2.7.lab", "nul\0inside", "0xg"] {
+            assert!(!is_numeric(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_domain_of_this_host_is_without_its_name() {
+        let name = own_name().unwrap();
+        let domain = own_domain();
+        match name.split_once('.') {
+            Some((_, own)) => assert_eq!(domain.as_deref(), Some(own)),
+            None => assert!(domain.is_none_or(|d| canonical(&name).unwrap().ends_with(&d))),
+        }
     }
 }

@@ -832,7 +832,8 @@ mod tests {
         /// PEER has this name and is in this netgroup.
         fn learn(&self, name: &str, groups: &[(&str, bool)]) {
             self.0.set_host(name.into(), vec![PEER], Instant::now());
-            let netgroups = groups.iter().map(|(name, is_in)| ((*name).into(), *is_in)).collect();
+            let netgroups =
+                groups.iter().map(|(name, is_in)| ((*name).into(), Some(*is_in))).collect();
             let facts = ClientFacts { names: vec![name.into()], netgroups };
             self.0.set_client(PEER, facts, Instant::now());
         }
