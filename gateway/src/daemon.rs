@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::in_time::LOOK_MAX;
 use config::{Faults, Settings};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -131,8 +132,13 @@ async fn put_in_force(running: &mut Running, step: Step, manager: &Manager) {
     }
     manager.tell(vec![NotifyState::Ready]);
     if let Some(replaced) = replaced.filter(|_| done.is_err()) {
-        // A panic of it is in the log.
-        let _ = tokio::task::spawn_blocking(move || replaced.put_back()).await;
+        // Signals and orders wait for this. A panic of it is in the log.
+        let put_back = tokio::task::spawn_blocking(move || replaced.put_back());
+        if tokio::time::timeout(LOOK_MAX, put_back).await.is_err() {
+            tracing::error!(
+                "the folder of the configuration gives no answer: a share that is not in force may stay in the file"
+            );
+        }
     }
     if let Cause::Order(answer) | Cause::Share(_, answer) = cause {
         // Whoever asked may have gone.

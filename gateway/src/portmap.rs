@@ -4,17 +4,20 @@
 //! *Operation.* Datagrams are taken on every address of the host by a socket of its own, because a reply has to come from the
 //! address that was asked. On port 111 the host's rpcbind answers when it was told ([`register`]), or the gateway itself.
 //!
-//! *Memory.* At most [`DATAGRAMS_MAX`] datagrams are in work; what comes beyond is dropped and counted, and comes again.
+//! *Memory.* At most [`DATAGRAMS_MAX`] datagrams are in work, and [`UNKNOWN_MAX`] wait for the name of their sender; what comes
+//! beyond is dropped and counted, and comes again.
 //!
 //! *Errors.* Without an rpcbind, or when another program has its place there, the gateway serves all the same and says what does
 //! not work. An rpcbind that starts later is told then ([`RPCBIND_COMES_MAX`]).
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::in_time::{self, LOOK_MAX};
 use config::{Portmap, Settings};
 use iobuf::Buf;
 use nfsrdma::portmap::register::{self, Registered};
@@ -23,7 +26,7 @@ use nfsrdma::server::{Offer, Server};
 use rdma_transport::channel::{Info, Transport, canonical};
 use rdma_transport::count;
 use tokio::net::UdpSocket;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -38,6 +41,11 @@ use crate::port;
 const DATAGRAMS_MAX: usize = 256;
 /// No rule of a protocol, and counted as one: a datagram beyond them.
 pub(crate) const DATAGRAMS_IN_WORK: &str = "datagrams-in-work";
+/// Datagrams whose senders are looked up by name. Anybody sends under invented addresses, and those must not take the places of
+/// clients that are known.
+const UNKNOWN_MAX: usize = 64;
+/// The limit that a datagram beyond those meets.
+pub(crate) const DATAGRAMS_UNKNOWN: &str = "datagrams-of-unknown";
 /// Bytes of a datagram that is a call: an NLM call with all its strings as long as they may be has less.
 const CALL_MAX: usize = 8800;
 /// Bytes of a datagram that is a reply (RFC 768, less its header and that of IP).
@@ -64,7 +72,10 @@ pub(crate) fn choose(settings: &Settings) -> Chosen {
     if !settings.by_nfs() {
         return chosen(Portmap::Off, "nothing is served by NFS");
     }
-    if std::os::unix::net::UnixStream::connect(register::SOCKET).is_ok() {
+    // A connect to a socket whose backlog is full waits for the one who accepts.
+    let socket = Path::new(register::SOCKET);
+    let answers = in_time::ask(socket, LOOK_MAX, || UnixStream::connect(register::SOCKET).is_ok());
+    if answers == Ok(true) {
         return chosen(Portmap::Register, "this host's rpcbind answers there");
     }
     match tried(settings) {
@@ -316,9 +327,37 @@ fn spawn(
     tasks.spawn(datagrams(Arc::new(socket), shared.clone(), nfs.clone(), offer));
 }
 
+/// Where datagrams stand that are in work.
+#[derive(Clone)]
+struct Places {
+    known: Arc<Semaphore>,
+    unknown: Arc<Semaphore>,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        let places = |n| Arc::new(Semaphore::new(n));
+        Self { known: places(DATAGRAMS_MAX), unknown: places(UNKNOWN_MAX) }
+    }
+}
+
+impl Places {
+    /// One for a datagram of this sender, who has to be looked up by name or need not. `None`: there is no more, which is counted.
+    fn take(&self, is_unknown: bool, peer: SocketAddr) -> Option<OwnedSemaphorePermit> {
+        let places = if is_unknown { &self.unknown } else { &self.known };
+        let place = places.clone().try_acquire_owned().ok();
+        match place {
+            None if is_unknown => count::limit_met(DATAGRAMS_UNKNOWN),
+            None => count::broken(DATAGRAMS_IN_WORK, "dropped", canonical(peer)),
+            Some(_) => {}
+        }
+        place
+    }
+}
+
 /// Answers datagrams for as long as the daemon runs.
 async fn datagrams(socket: Arc<UdpSocket>, shared: Arc<Shared>, nfs: Arc<Server>, offer: Offer) {
-    let places = Arc::new(Semaphore::new(DATAGRAMS_MAX));
+    let places = Places::default();
     let mut bytes = vec![0; CALL_MAX];
     let Ok(local) = socket.local_addr() else { return };
     loop {
@@ -330,17 +369,21 @@ async fn datagrams(socket: Arc<UdpSocket>, shared: Arc<Shared>, nfs: Arc<Server>
                 continue;
             }
         };
-        let Ok(place) = places.clone().try_acquire_owned() else {
-            count::broken(DATAGRAMS_IN_WORK, "dropped", canonical(peer));
-            continue;
-        };
-        let (socket, nfs) = (socket.clone(), nfs.clone());
         let lookup = shared.lookup.clone();
+        let ip = canonical(peer).ip();
+        let (places, is_unknown) = (places.clone(), lookup.is_asked_for(ip));
+        let Some(place) = places.take(is_unknown, peer) else { continue };
+        let (socket, nfs) = (socket.clone(), nfs.clone());
         let info = Info::new(peer, local, Transport::Tcp, shared.payload.clone());
         let body = Buf::from(bytes[..length].to_vec());
         tokio::spawn(async move {
+            let mut place = place;
+            if is_unknown {
+                lookup.client(ip, Why::Datagram).await;
+                let Some(known) = places.take(false, peer) else { return };
+                place = known;
+            }
             let _place = place;
-            lookup.client(canonical(peer).ip(), Why::Datagram).await;
             let Some(reply) = nfs.datagram(Arc::new(info), body, offer).await else { return };
             let whole: Vec<u8> = reply.pieces().flatten().copied().collect();
             if whole.len() <= REPLY_MAX
@@ -366,6 +409,20 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+
+    #[test]
+    fn senders_that_nobody_knows_take_no_place_of_others() {
+        let (places, peer) = (Places::default(), SocketAddr::from(([192, 0, 2, 7], 700)));
+        let met = || {
+            count::limits_met().iter().find(|(l, _)| *l == DATAGRAMS_UNKNOWN).map_or(0, |(_, n)| *n)
+        };
+        let unknown: Vec<_> = (0..1000).filter_map(|_| places.take(true, peer)).collect();
+        assert_eq!((unknown.len(), met()), (UNKNOWN_MAX, 1000 - UNKNOWN_MAX as u64));
+        let known: Vec<_> = (0..1000).filter_map(|_| places.take(false, peer)).collect();
+        assert_eq!(known.len(), DATAGRAMS_MAX);
+        drop(unknown);
+        assert!(places.take(true, peer).is_some());
+    }
 
     fn missing() -> io::Result<u8> {
         Err(io::ErrorKind::NotFound.into())

@@ -50,7 +50,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 pub(super) const SILENT_STORAGE: &str = "silent-storage";
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 53] = [
+pub(super) const LIMITS: [&str; 54] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -91,6 +91,7 @@ pub(super) const LIMITS: [&str; 53] = [
     "kerberos",
     "name-service",
     crate::client_names::LIMIT,
+    crate::portmap::DATAGRAMS_UNKNOWN,
     "gss-contexts",
     "gss-contexts-of-address",
     nfsrdma::rpc::gss::LIMIT,
