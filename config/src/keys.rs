@@ -517,8 +517,8 @@ pub(crate) const KERBEROS: Group = Group {
             "keytab",
             "absolute path of a file",
             "",
-            "The keys of this server, of `cifs/NAME` or `host/NAME` for SMB, `nfs/NAME` for NFS. Only its owner may read it. It is read \
-             at each logon: new keys need no restart.",
+            "The keys of this server, of `cifs/NAME` or `host/NAME` for SMB, `nfs/NAME` for NFS. Only its owner may read it. It is \
+             read at each logon: new keys need no restart.",
         ),
         key(
             "realm",
