@@ -95,7 +95,7 @@ struct At<'a> {
 
 /// Takes the shares of the file.
 pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
-    for (line, words) in logical_lines(text, &['#']) {
+    for (line, words) in logical_lines(text, &['#'], " ") {
         let at = At { file, line };
         let mut parts = split(&words).into_iter();
         let Some(path) = parts.next() else { continue };
@@ -376,8 +376,7 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
             }
             "sec" if value.split(':').all(|s| s == "sys") => continue,
             "sec" => {
-                let why = "there is no Kerberos; AUTH_SYS believes every client";
-                lose(share, format!("`{option}`: {why}"));
+                lose(share, flavors(option, value));
                 continue;
             }
             "xprtsec" => {
@@ -414,6 +413,18 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
     rights
 }
 
+/// Why a list of flavors is not carried over: those with tickets take a keytab, which no file of exports names.
+fn flavors(option: &str, value: &str) -> String {
+    let known = ["sys", "krb5", "krb5i", "krb5p"];
+    match value.split(':').find(|flavor| !known.contains(flavor)) {
+        Some(flavor) => format!("`{option}`: there is no flavor `{flavor}` here"),
+        None => format!(
+            "`{option}`: it demands Kerberos; write `sec: [{}]` for it, and `kerberos: {{keytab: FILE}}`",
+            value.replace(':', ", ")
+        ),
+    }
+}
+
 /// The number of an anonymous user or group. nfs-utils takes negative ones, as `-2`; the kernel refuses -1, which is nobody's.
 fn anonymous(value: &str) -> Option<u32> {
     let number: i64 = value.parse().ok()?;
@@ -428,9 +439,10 @@ fn lose(share: &mut Share, why: String) {
     }
 }
 
-/// Splits at blanks outside of quotes and parentheses, with `\040` for a character by its octal number.
+/// Splits at blanks outside of quotes and parentheses, with `\040` for a byte by its octal number: `\303\244` is `ä`.
 fn split(line: &str) -> Vec<String> {
-    let mut out = vec![String::new()];
+    let mut out: Vec<Vec<u8>> = vec![Vec::new()];
+    let mut push = [0; 4];
     let (mut quoted, mut depth) = (false, 0);
     let mut chars = line.chars().peekable();
     while let Some(c) = chars.next() {
@@ -439,25 +451,26 @@ fn split(line: &str) -> Vec<String> {
             '"' => quoted = !quoted,
             '\\' => {
                 let digits: String = chars.clone().take(3).collect();
+                let is_octal = digits.len() == 3 && digits.bytes().all(|d| d.is_ascii_digit());
                 match u8::from_str_radix(&digits, 8) {
-                    Ok(byte) if digits.len() == 3 => {
-                        out[last].push(char::from(byte));
+                    Ok(byte) if is_octal => {
+                        out[last].push(byte);
                         chars.nth(2);
                     }
-                    _ => out[last].push(c),
+                    _ => out[last].push(b'\\'),
                 }
             }
             '#' if !quoted && out[last].is_empty() => break,
-            c if c.is_whitespace() && !quoted && depth == 0 => out.push(String::new()),
+            c if c.is_whitespace() && !quoted && depth == 0 => out.push(Vec::new()),
             c if c.is_whitespace() && depth > 0 => {}
             c => {
                 depth += i32::from(c == '(') - i32::from(c == ')');
-                out[last].push(c);
+                out[last].extend_from_slice(c.encode_utf8(&mut push).as_bytes());
             }
         }
     }
     out.retain(|w| !w.is_empty());
-    out
+    out.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 #[cfg(test)]
@@ -470,6 +483,8 @@ mod tests {
         assert_eq!(split(r#""/a b" *(ro)"#), ["/a b", "*(ro)"]);
         assert_eq!(split(r"/a\040b *"), ["/a b", "*"]);
         assert_eq!(split(r"/a\b"), [r"/a\b"]);
+        assert_eq!(split(r"/\303\244ä *"), ["/ää", "*"]);
+        assert_eq!(split(r"/a\+12 *"), [r"/a\+12", "*"]);
     }
 
     fn read(text: &str) -> Imported {
@@ -593,7 +608,13 @@ mod tests {
     fn what_is_lost_keeps_a_share_from_being_served() {
         assert!(!read("/srv 10.0.0.1(rw,sec=krb5p)").shares[0].lost.is_empty());
         assert!(read("/srv 10.0.0.1(rw) host(rw)").shares[0].lost.is_empty());
-        assert!(read("/srv -sec=krb5").shares[0].lost[0].contains("Kerberos"));
+        let lost = |list: &str| read(&format!("/srv -{list}")).shares[0].lost.join(" ");
+        let krb5 = lost("sec=sys:krb5p");
+        assert!(
+            krb5.contains("`sec: [sys, krb5p]` for it, and `kerberos: {keytab: FILE}`"),
+            "{krb5}"
+        );
+        assert!(lost("sec=krb5:none").contains("no flavor `none`"));
     }
 
     #[test]
@@ -683,5 +704,15 @@ mod tests {
         let all = read("/srv 10.0.0.7(rw,a\\012shares:\\040[])\n");
         let written = crate::import::write::yaml(&all);
         assert_eq!(written.matches("\nshares:").count(), 1, "{written}");
+        // A comment of YAML ends at each of these, too.
+        for ends in ["\u{85}", "\u{2028}", "\u{2029}"] {
+            let all = read(&format!("/srv/a{ends}smb: 10.0.0.7(mp=/a{ends}b)\n"));
+            let written = crate::import::write::yaml(&all);
+            assert!(!written.contains(ends), "{written}");
+        }
+        let all = read("/srv/a\\342\\200\\250b 10.0.0.7(rw)\n");
+        let written = crate::import::write::yaml(&all);
+        let read: serde_yaml::Value = serde_yaml::from_str(&written).unwrap();
+        assert_eq!(read["shares"][0]["path"].as_str(), Some("/srv/a\u{2028}b"), "{written}");
     }
 }

@@ -244,10 +244,10 @@ fn read(path: &Path) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A file with a line `[section]` is Samba's.
+/// A file with a line `[section]` is Samba's: in the other one lines begin with a folder.
 fn take(all: &mut Imported, file: &str, text: &str) {
-    let section = |l: &str| l.trim_start().starts_with('[') && l.trim_end().ends_with(']');
-    match text.lines().any(section) {
+    let is_section = |(_, line): &(usize, String)| line.starts_with('[');
+    match logical_lines(text, &['#', ';'], "").iter().any(is_section) {
         true => samba::take(all, file, text),
         false => exports::take(all, file, text),
     }
@@ -362,25 +362,31 @@ fn note(all: &mut Imported, file: &str, line: usize, what: &str, meaning: impl I
     all.notes.push(Note { file: file.to_owned(), line, what, meaning: meaning.into() });
 }
 
-/// Lines with what a backslash at the end continues; comments and empty lines are gone. Numbers are those of the first line.
-fn logical_lines(text: &str, comments: &[char]) -> Vec<(usize, String)> {
+/// Lines with what a backslash at the end continues, put together by `joint`; comments and empty lines are gone. Numbers are those
+/// of the first line. Both Samba and nfs-utils read a comment to the end of its own line, whatever that ends with.
+fn logical_lines(text: &str, comments: &[char], joint: &str) -> Vec<(usize, String)> {
     let mut out: Vec<(usize, String)> = Vec::new();
     let mut goes_on = false;
     for (n, raw) in text.lines().enumerate() {
+        if !goes_on && raw.trim_start().starts_with(comments) {
+            continue;
+        }
         let (line, continued) = match raw.trim_end().strip_suffix('\\') {
             Some(line) => (line, true),
             None => (raw.trim_end(), false),
         };
         match out.last_mut().filter(|_| goes_on) {
             Some((_, last)) => {
-                last.push(' ');
+                // Samba keeps one blank of those that the next line begins with, nfs-utils puts one there.
+                let has_blank = line.starts_with(char::is_whitespace) && !last.is_empty();
+                last.push_str(if has_blank { " " } else { joint });
                 last.push_str(line.trim_start());
             }
             None => out.push((n + 1, line.trim_start().to_owned())),
         }
         goes_on = continued;
     }
-    out.retain(|(_, l)| !l.trim().is_empty() && !l.starts_with(comments));
+    out.retain(|(_, l)| !l.trim().is_empty());
     out
 }
 
@@ -462,8 +468,28 @@ mod tests {
 
     #[test]
     fn lines_go_on_after_a_backslash() {
-        let lines = logical_lines("# no\na = b \\\n  c\n\n d\n", &['#']);
+        let lines = logical_lines("# no\na = b \\\n  c\n\n d\n", &['#'], " ");
         assert_eq!(lines, [(2, "a = b  c".to_owned()), (5, "d".to_owned())]);
+        let joined = |joint| logical_lines("a\\\nb\\\n c\n", &['#'], joint)[0].1.clone();
+        assert_eq!((joined(" "), joined("")), ("a b c".to_owned(), "ab c".to_owned()));
+    }
+
+    #[test]
+    fn a_comment_ends_with_its_line() {
+        for joint in ["", " "] {
+            let lines = logical_lines(" # no \\\na = b\\\n# c\n", &['#'], joint);
+            assert_eq!(lines, [(2, format!("a = b{joint}# c"))]);
+        }
+    }
+
+    #[test]
+    fn text_behind_the_header_of_a_section_is_no_part_of_it() {
+        let mut all = Imported::default();
+        take(&mut all, "smb.conf", "[a] ; x\npath=/a\n");
+        assert_eq!((all.shares.len(), all.shares[0].name.as_str()), (1, "a"));
+        let mut all = Imported::default();
+        take(&mut all, "exports", "/srv \\\n[ab].lab(ro)\n");
+        assert_eq!(all.shares[0].protocols, Protocols::Nfs);
     }
 
     #[test]

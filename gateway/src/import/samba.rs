@@ -16,7 +16,7 @@ struct Line<'a> {
 }
 
 /// Other names of keys.
-const SYNONYMS: [(&str, &str); 17] = [
+const SYNONYMS: [(&str, &str); 20] = [
     ("createmode", "createmask"),
     ("directorymode", "directorymask"),
     ("group", "forcegroup"),
@@ -34,6 +34,9 @@ const SYNONYMS: [(&str, &str); 17] = [
     ("onlyguest", "guestonly"),
     ("exec", "preexec"),
     ("vfsobject", "vfsobjects"),
+    ("printok", "printable"),
+    ("root", "rootdirectory"),
+    ("rootdir", "rootdirectory"),
 ];
 
 /// What stands for the user, also as the name of a share that is there for each.
@@ -41,10 +44,15 @@ const USER: [&str; 3] = ["%U", "%u", "%S"];
 /// Where homes are when nothing is said.
 const HOMES: &str = "/home/{user}";
 
-/// A path with the user's folder as it is written here. Other variables stay, and keep the share from being carried over.
-fn of_each(path: &str) -> String {
+/// A path of the section with the user's folder as it is written here. Other variables stay, and keep the share from being carried
+/// over. `%S` is the section's name: of `[homes]` alone that is the user's.
+fn of_each(path: &str, section: &str) -> String {
+    let path = match is_homes(section) {
+        true => path.to_owned(),
+        false => path.replace("%S", section),
+    };
     let last = path.rsplit_once('/').filter(|(_, last)| USER.contains(last));
-    last.map_or(path.to_owned(), |(folder, _)| format!("{folder}/{{user}}"))
+    last.map_or(path.clone(), |(folder, _)| format!("{folder}/{{user}}"))
 }
 
 fn is_homes(section: &str) -> bool {
@@ -72,26 +80,19 @@ const HARMLESS: &[(&str, &str)] = &[
     ("locking", "not carried over: locks are always kept"),
     ("strictlocking", "not needed: byte-range locks are always enforced"),
     ("posixlocking", "not needed: locks of SMB and NFS clients always exclude each other"),
-    ("include", "NOT READ: what that file says is missing here; give it to `headgate import`, too"),
-    ("configfile", "NOT READ: what that file says is missing here; give it to `headgate import`"),
+    ("include", "NOT READ: what that file says is missing here; write it into this one"),
 ];
 
 /// What holds where smb.conf says nothing: `strict locking = auto`, `posix locking = yes`.
 const LOCKING: Locking = Locking { strict: Some(true), posix: Some(true) };
 
 /// Modules whose work is done here without one.
-const BUILT_IN: [&str; 7] = [
-    "acl_tdb",
-    "acl_xattr",
-    "aio_pthread",
-    "io_uring",
-    "posix_eadb",
-    "streams_depot",
-    "streams_xattr",
-];
+const BUILT_IN: [&str; 6] =
+    ["acl_xattr", "aio_pthread", "io_uring", "posix_eadb", "streams_depot", "streams_xattr"];
 
-/// Modules that keep clients from changing what is there.
-const RESTRICTING: [&str; 3] = ["worm", "readonly", "read_only"];
+/// Modules that keep clients from what is there: from changing it, or by rights that are kept where nobody looks for them here.
+const RESTRICTING: [&str; 6] =
+    ["worm", "readonly", "read_only", "acl_tdb", "nfs4acl_xattr", "zfsacl"];
 
 /// Prefixes of keys that are about printing, logging, speed and names of old networks.
 const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
@@ -142,6 +143,8 @@ const RESTRICTS: &[&str] = &[
     "msdfsproxy",
     // A share that takes on what another one, or another file, says.
     "copy",
+    // All paths are below it.
+    "rootdirectory",
 ];
 
 /// Whether a line keeps anybody from anything.
@@ -149,7 +152,9 @@ fn restricts(line: &Line<'_>) -> bool {
     let is_off = line.value.is_empty() || truth(line.value) == Some(false);
     let by_module = line.key == "vfsobjects"
         && modules_of(line).any(|m| RESTRICTING.contains(&m.to_lowercase().as_str()));
-    by_module || RESTRICTS.contains(&line.key.as_str()) && !is_off
+    // The file's mode, which alone counts here, says nothing of its rights then.
+    let by_acls = line.key.ends_with(":ignoresystemacls");
+    by_module || (by_acls || RESTRICTS.contains(&line.key.as_str())) && !is_off
 }
 
 /// Takes the shares and settings of the file.
@@ -158,12 +163,25 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
     let first = all.shares.len();
     // A share is kept when the next section begins: only then its lines are known.
     let mut open: Option<Section> = None;
-    let mut section = "global".to_owned();
-    for (number, line) in logical_lines(text, &['#', ';']) {
-        if let Some(name) = line.trim_end().strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+    let mut section = "global]".to_owned();
+    for (number, line) in logical_lines(text, &['#', ';'], "") {
+        if let Some(header) = line.strip_prefix('[') {
             close(all, open.take());
-            section = name.trim().to_lowercase();
-            open = begin(all, file, number, name.trim());
+            // Samba takes what stands before the first `]`, and refuses a file with none.
+            let (name, is_whole) =
+                header.split_once(']').map_or((header, false), |(n, _)| (n, true));
+            section = format!("{}]", name.trim().to_lowercase());
+            if is_whole {
+                open = begin(all, file, number, name.trim());
+            } else {
+                note(
+                    all,
+                    file,
+                    number,
+                    &line,
+                    "left out: it has no `]`, and Samba refuses the file",
+                );
+            }
             continue;
         }
         let Some((key, value)) = line.split_once('=') else {
@@ -173,7 +191,7 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
         let line = Line { file, number, whole: &line, key: main_name(key), value: value.trim() };
         match (&mut open, section.as_str()) {
             (Some(s), _) => s.line(all, &line),
-            (None, "global") => global(all, &line, &mut of_all),
+            (None, "global]") => global(all, &line, &mut of_all),
             (None, _) => {} // of a section that was left out as a whole
         }
     }
@@ -188,6 +206,7 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
 
 /// What a share is by its own lines and those for all.
 fn settle(share: &mut Share, of_all: &OfAll) {
+    let own = share.said.clients.clone();
     let said = std::mem::take(&mut share.said).or(&of_all.said);
     // smb.conf(5): a share is read-only, and not for guests, unless something else is said.
     let read_only = said.read_only.unwrap_or(true);
@@ -196,6 +215,8 @@ fn settle(share: &mut Share, of_all: &OfAll) {
     (share.clients, share.force) = (said.clients, said.force);
     if said.denies_all == Some(true) && share.clients.is_none() {
         share.lost.push("`hosts deny` names everybody, and `hosts allow` nobody".to_owned());
+    } else {
+        beside_all(share, own, &of_all.said);
     }
     let lists = std::mem::take(&mut share.lists).or(&of_all.lists);
     // Everybody is the guest then, whoever logs on.
@@ -211,6 +232,37 @@ fn settle(share: &mut Share, of_all: &OfAll) {
         Ok((access, read_only)) => (share.access, share.read_only) = (access, read_only),
         Err(why) => share.lost.push(why),
     }
+}
+
+/// Samba asks the lists of `[global]` when a client connects, and then those of the share: a client has to be let in by both.
+fn beside_all(share: &mut Share, own: Option<Vec<Client>>, of_all: &Said) {
+    let lost = match (&of_all.clients, own) {
+        (None, _) if of_all.denies_all == Some(true) => {
+            "`hosts deny` of `[global]` names everybody, and its `hosts allow` nobody"
+        }
+        (Some(all), Some(own)) if are_within(&own, all) => return,
+        (Some(all), Some(own)) if are_within(all, &own) => {
+            share.clients = Some(all.clone());
+            return;
+        }
+        (Some(_), Some(_)) => {
+            "`hosts allow` of `[global]` holds beside its own: write those that are in both"
+        }
+        _ => return,
+    };
+    share.lost.push(lost.to_owned());
+}
+
+/// Each of these is one of those, as far as that is known without a look-up.
+fn are_within(these: &[Client], those: &[Client]) -> bool {
+    let has = |outer: &Whom, inner: &Whom| match (outer, inner) {
+        (Whom::Range(outer), Whom::Range(inner)) => {
+            let by_address = vfs::namespace::Cidr { addr: outer.addr, bits: outer.bits };
+            outer.bits <= inner.bits && by_address.contains(inner.addr)
+        }
+        _ => outer == inner,
+    };
+    these.iter().all(|inner| those.iter().any(|outer| has(&outer.from, &inner.from)))
 }
 
 /// What the section for the whole server says of its shares.
@@ -237,6 +289,8 @@ impl OfAll {
 /// A share while its lines are read.
 struct Section {
     share: Share,
+    /// As Samba calls it.
+    name: String,
     file: String,
     line: usize,
     available: bool,
@@ -259,7 +313,8 @@ fn begin(all: &mut Imported, file: &str, line: usize, name: &str) -> Option<Sect
                 note(all, file, line, &format!("[{name}]"), said);
             }
             let file = file.to_owned();
-            return Some(Section { share, file, line, available: true, printable: false });
+            let name = name.to_owned();
+            return Some(Section { share, name, file, line, available: true, printable: false });
         }
     };
     note(all, file, line, &format!("[{name}]"), said);
@@ -289,14 +344,17 @@ impl Section {
         let share = &mut self.share;
         let yes = truth(line.value);
         match (line.key.as_str(), yes) {
-            ("path", _) => share.path = of_each(line.value.trim_matches('"')),
-            // The user for whom the share is there.
-            ("validusers", _) if is_of_each(share) && USER.contains(&line.value) => {}
+            ("path", _) => share.path = of_each(line.value.trim_matches('"'), &self.name),
+            // The user for whom the share is there. `%S` is that one's name in `[homes]` alone.
+            ("validusers", _)
+                if is_of_each(share)
+                    && USER.contains(&line.value)
+                    && (is_homes(&self.name) || line.value != "%S") => {}
             ("comment", _) => share.comment = line.value.trim_matches('"').to_owned(),
             _ if defaults(all, line, &mut share.said) => {}
             ("available", Some(yes)) => self.available = yes,
             ("printable", Some(yes)) => self.printable = yes,
-            ("include", _) => {
+            ("include", _) if !line.value.is_empty() => {
                 share.lost.push(format!("`{}` was not read", line.whole.trim()));
                 unknown(all, line);
             }
@@ -430,7 +488,8 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
         }
         "security" if line.value.eq_ignore_ascii_case("user") => {}
         "security" | "realm" | "kerberosmethod" => {
-            let said = "not carried over: there is no domain and no Kerberos; users log on by NTLM version 2";
+            let said = "not carried over: there is no domain; users log on by NTLM version 2, by Kerberos with \
+                        `kerberos: {keytab: FILE}`";
             note(all, line.file, line.number, line.whole, said);
         }
         "guestaccount" if line.value == "nobody" => {}
@@ -448,11 +507,30 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
             };
             note(all, line.file, line.number, line.whole, said);
         }
+        "include" | "configfile" | "configbackend" if reads_more(line) => {
+            of_all.lost(
+                all,
+                line,
+                "NOT READ: what that file says is missing here; write it into this one",
+            );
+        }
+        "available" if truth(line.value) == Some(false) => {
+            of_all.lost(all, line, "none was available")
+        }
+        "printable" if truth(line.value) == Some(true) => {
+            of_all.lost(all, line, "there is no printing")
+        }
         _ if defaults(all, line, &mut of_all.said) => {}
         _ if view(line, &mut of_all.view) => {}
         _ if restricts(line) => of_all.lost(all, line, "there is no such restriction here"),
         _ => unknown(all, line),
     }
+}
+
+/// The line has Samba read more than this file.
+fn reads_more(line: &Line<'_>) -> bool {
+    let is_file = line.key == "configbackend" && line.value.eq_ignore_ascii_case("file");
+    !line.value.is_empty() && !is_file
 }
 
 /// Takes what a share says, or `[global]` for all that say nothing else. False where the line is about something else.
@@ -526,10 +604,13 @@ fn modules_of<'a>(line: &Line<'a>) -> impl Iterator<Item = &'a str> {
 /// Modules of Samba's file systems.
 fn modules(all: &mut Imported, line: &Line<'_>) {
     let missing: Vec<&str> = modules_of(line).filter(|m| !BUILT_IN.contains(m)).collect();
-    let said = match missing.is_empty() {
+    let mut said = match missing.is_empty() {
         true => "not needed: streams, attributes and descriptors are kept without modules".into(),
         false => format!("not carried over: nothing here does what {} did", missing.join(", ")),
     };
+    if modules_of(line).any(|m| m.eq_ignore_ascii_case("acl_xattr")) {
+        said += "; the NT ACLs that Samba kept (`security.NTACL`) are NOT READ: the mode and the POSIX ACL of each file hold";
+    }
     note(all, line.file, line.number, line.whole, &said);
 }
 
@@ -639,6 +720,10 @@ mod tests {
             "vfs objects = acl_xattr worm",
             "vfs object = readonly",
             "vfs objects = READ_ONLY:a",
+            "vfs objects = acl_tdb",
+            "vfs objects = streams_xattr nfs4acl_xattr",
+            "vfs objects = zfsacl",
+            "acl_xattr:ignore system acls = yes",
             "guest ok = yes\nguest only = yes\nvalid users = alice",
             "only guest = yes\npublic = yes\nwrite list = bob",
             "hosts deny = ALL",
@@ -649,8 +734,8 @@ mod tests {
             assert!(!all.shares[0].lost.is_empty(), "{line}");
         }
         assert!(read("[a]\npath = /srv\nread only = no\n").shares[0].lost.is_empty());
-        let off =
-            "exec = /bin/greet\npreexec close = no\nguest only = yes\nvfs objects = recycle\n";
+        let off = "exec = /bin/greet\npreexec close = no\nguest only = yes\nvfs objects = recycle\n\
+             acl_xattr:ignore system acls = no\n";
         assert!(read(&format!("[a]\npath = /srv\n{off}")).shares[0].lost.is_empty());
         let off = "guest ok = yes\nguest only = no\n";
         assert!(read(&format!("[a]\npath = /srv\n{off}")).shares[0].lost.is_empty());
@@ -670,9 +755,54 @@ mod tests {
         assert_eq!(all.shares.iter().map(of).collect::<Vec<_>>(), wanted);
         assert!(all.shares.iter().all(|share| share.lost.is_empty()), "{:?}", all.shares);
         let clients = all.shares.iter().map(|share| share.clients.as_ref().unwrap().len());
-        assert_eq!(clients.collect::<Vec<_>>(), [1, 1, 2]);
+        assert_eq!(clients.collect::<Vec<_>>(), [1, 1, 1]);
         let plain = read("[a]\npath=/a\n");
         assert_eq!(of(&plain.shares[0]), (false, true, None));
+    }
+
+    #[test]
+    fn the_hosts_of_all_hold_beside_those_of_a_share() {
+        for (of_all, of_share, wanted) in [
+            ("hosts allow=10.", "hosts allow=10.1.", Some("10.1.0.0/16")),
+            ("hosts allow=10.1. 10.2.", "hosts allow=10.", Some("10.1.0.0/16 10.2.0.0/16")),
+            ("hosts allow=10.\nhosts deny=ALL", "hosts allow=ALL\nhosts deny=", Some("10.0.0.0/8")),
+            ("hosts allow=@a .lab", "hosts allow=.lab", Some("*.lab")),
+            ("hosts allow=10.", "hosts allow=192.168.", None),
+            ("hosts allow=10. 192.168.", "hosts allow=10. 172.16.", None),
+            ("hosts allow=10.", "hosts allow=ws.lab", None),
+            ("hosts deny=ALL", "hosts allow=10.", None),
+            ("hosts deny=ALL", "hosts allow=10.\nhosts deny=", None),
+            ("hosts deny=ALL", "hosts deny=", None),
+        ] {
+            let all = read(&format!("[a]\npath=/a\n{of_share}\n[global]\n{of_all}\n"));
+            let share = &all.shares[0];
+            assert_eq!(share.lost.is_empty(), wanted.is_some(), "{of_all} {of_share}");
+            let shown = share.clients.iter().flatten().map(ToString::to_string);
+            let shown = shown.collect::<Vec<_>>().join(" ");
+            assert!(wanted.is_none_or(|wanted| wanted == shown), "{of_all} {of_share}: {shown}");
+        }
+    }
+
+    #[test]
+    fn a_section_begins_with_whatever_follows_its_name() {
+        let all = read("[a]\npath=/a\nguest ok=yes\n[secret] ; x\npath=/secret\n[b\npath=/b\n");
+        let of = |share: &Share| (share.name.clone(), share.path.clone(), share.guest);
+        let wanted = [("a".into(), "/a".into(), true), ("secret".into(), "/secret".into(), false)];
+        assert_eq!(all.shares.iter().map(of).collect::<Vec<_>>(), wanted);
+        assert_eq!((all.notes.len(), all.notes[0].line), (1, 6));
+    }
+
+    #[test]
+    fn a_share_of_its_own_name_is_no_folder_for_each_user() {
+        let all = read(
+            "[Team]\npath=/srv/%S\n[b]\npath=/%S/x\nprint ok=no\n[c]\npath=/c\nprint ok=yes\n",
+        );
+        let paths: Vec<&str> = all.shares.iter().map(|share| share.path.as_str()).collect();
+        assert_eq!(paths, ["/srv/Team", "/b/x"]);
+        let all =
+            read("[own]\npath=/srv/%U\nvalid users=%S\n[homes]\npath=/srv/%S\nvalid users=%S\n");
+        let lost: Vec<usize> = all.shares.iter().map(|share| share.lost.len()).collect();
+        assert_eq!((lost, all.shares[1].path.as_str()), (vec![1, 0], "/srv/{user}"));
     }
 
     #[test]
@@ -711,6 +841,15 @@ mod tests {
             "vfs objects = worm",
             "root preexec close = yes",
             "hosts deny = 0.0.0.0/0",
+            "include = /etc/samba/more.conf",
+            "config file = /etc/samba/%m.conf",
+            "config backend = registry",
+            "root directory = /srv",
+            "rootdir = /srv",
+            "root = /srv",
+            "available = no",
+            "print ok = yes",
+            "acl_xattr : ignore system acls = yes",
         ] {
             let all = read(&format!("[a]\npath = /a\n[global]\n{line}\n[b]\npath = /b\n"));
             assert!(all.shares.iter().all(|s| s.lost.len() == 1), "{line}");
@@ -766,7 +905,7 @@ mod tests {
         let all = read("[a]\npath = /a\ninclude = /x\nvfs objects = acl_xattr recycle\n");
         assert_eq!(all.shares[0].lost, ["`include = /x` was not read"]);
         assert!(all.notes[0].meaning.starts_with("NOT READ"));
-        assert!(all.notes[1].meaning.ends_with("what recycle did"), "{}", all.notes[1]);
+        assert!(all.notes[1].meaning.contains("what recycle did; the NT ACLs"), "{}", all.notes[1]);
         let all = read("[global]\nmin protocol = SMB3\n[a]\npath=/a\n");
         assert!(all.notes[0].meaning.starts_with("LOST"));
     }

@@ -22,8 +22,7 @@ pub(super) fn yaml(all: &Imported) -> String {
     for share in waiting {
         for why in &share.lost {
             // exports(5) writes any character by its octal number: a line break would end the comment.
-            let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
-            let why = why.replace(breaks, "?");
+            let why = why.replace(ends_lines_of_yaml, "?");
             out +=
                 &format!("  # `{}` was restricted in a way that is lost here: {why}\n", share.name);
         }
@@ -138,6 +137,17 @@ fn quoted(text: &str) -> String {
     let reserved = ["true", "false", "null", "yes", "no", "on", "off", "none"];
     match word && text.chars().all(plain) && !reserved.contains(&text.to_lowercase().as_str()) {
         true => text.to_owned(),
-        false => serde_json::Value::from(text).to_string(),
+        false => {
+            let escaped = |c: char| match ends_lines_of_yaml(c) {
+                true => format!("\\u{:04x}", u32::from(c)),
+                false => c.to_string(),
+            };
+            serde_json::Value::from(text).to_string().chars().map(escaped).collect()
+        }
     }
+}
+
+/// JSON leaves these as they are. In YAML some end a line, and with it a comment; the other controls may not stand there at all.
+fn ends_lines_of_yaml(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
