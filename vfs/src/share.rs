@@ -976,8 +976,8 @@ mod tests {
 
     #[test]
     fn every_refusal_has_its_name_in_the_list() {
-        use Refusal::{Address, Denied, Flavor, NameUnknown, NotNamed};
-        let all = [Address, NameUnknown, NotNamed, Denied, Flavor];
+        use Refusal::{Address, Certificate, Denied, Flavor, NameUnknown, NotNamed, Tls};
+        let all = [Address, NameUnknown, NotNamed, Denied, Flavor, Tls, Certificate];
         assert_eq!(all.map(Refusal::name), *Refusal::NAMES);
     }
 }
