@@ -27,6 +27,10 @@ const LAB: &[&str] = &[
     "procps",
     "bubblewrap",
     "binutils",
+    "openssl",
+    "krb5-kdc",
+    "krb5-admin-server",
+    "krb5-user",
 ];
 
 /// Other people's clients and decoders, and the headers of rdma-core.

@@ -108,7 +108,7 @@ fn nomsg(lists: Lists, payload: &[u8]) -> Result<Message, Violation> {
         return Err(Violation::MessageAfterNoMsg);
     }
     let zero = lists.reads.iter().filter(|r| r.position == 0).map(|r| r.target);
-    let call = chunk(0, zero.collect())?;
+    let call = chunk(0, zero.collect(), limits::RPC_RECORD_MAX)?;
     if call.segments.is_empty() {
         return Err(Violation::CallChunkMissing);
     }
@@ -120,10 +120,10 @@ fn nomsg(lists: Lists, payload: &[u8]) -> Result<Message, Violation> {
     Ok(Message::Call { inline: None, call: Some(call), reads, offer })
 }
 
-fn chunk(at: usize, segments: Vec<RemoteSeg>) -> Result<ReadChunk, Violation> {
+fn chunk(at: usize, segments: Vec<RemoteSeg>, max: usize) -> Result<ReadChunk, Violation> {
     let len: u64 = segments.iter().map(|s| u64::from(s.len)).sum();
     match usize::try_from(len) {
-        Ok(len) if len <= limits::RPC_PAYLOAD_MAX => Ok(ReadChunk { at, len, segments }),
+        Ok(len) if len <= max => Ok(ReadChunk { at, len, segments }),
         _ => Err(Violation::ChunkTooLong(len)),
     }
 }
@@ -152,7 +152,8 @@ fn read_chunks(entries: &[ReadSeg], message: usize) -> Result<Vec<ReadChunk>, Vi
         if at > message {
             return Err(Violation::PositionBeyondMessage(position));
         }
-        let chunk = chunk(at, entry.iter().map(|e| e.target).collect())?;
+        let segments = entry.iter().map(|e| e.target).collect();
+        let chunk = chunk(at, segments, limits::RPC_PAYLOAD_MAX)?;
         moved += (chunk.len as u64).next_multiple_of(4);
         total += chunk.len as u64;
         chunks.push(chunk);

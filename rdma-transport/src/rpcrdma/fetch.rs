@@ -25,7 +25,8 @@ pub(super) struct Fetch {
     call: usize,
     /// Bulk data: where it belongs, and its bytes, in order behind the RPC message.
     reads: Vec<(usize, usize)>,
-    /// One buffer for all of it, or one for the message and one for its bulk data when a single one cannot hold both.
+    /// One buffer for all of it, or one for the message and one for its bulk data when a single one cannot hold both, or two for a
+    /// message that is too long for one.
     /// The two are of different sizes, so that asking for them in turn cannot wait for itself.
     parts: Vec<Part>,
     left: usize,
@@ -43,7 +44,12 @@ impl Fetch {
         let segments = reads.into_iter().flat_map(|r| r.segments);
         let mut parts = Vec::with_capacity(2);
         let part = |len, from| Part { len, from, into: None };
-        if call.len + data <= limits::RPC_PAYLOAD_MAX {
+        if call.len > limits::RPC_PAYLOAD_MAX && data == 0 {
+            // All of a large WRITE that is signed or encrypted inside the message (RFC 8166 section 3.4.1 keeps it there).
+            let (first, rest) = split(call.segments, limits::RPC_PAYLOAD_MAX);
+            parts.push(part(limits::RPC_PAYLOAD_MAX, first));
+            parts.push(part(call.len - limits::RPC_PAYLOAD_MAX, rest));
+        } else if call.len + data <= limits::RPC_PAYLOAD_MAX {
             let all = call.segments.into_iter().chain(segments).collect();
             parts.push(part(call.len + data, all));
         } else if call.len <= limits::RPCRDMA_LONG_CALL_MAX {
@@ -87,7 +93,10 @@ impl Fetch {
         let body = match self.inline {
             Some(body) => body,
             None => {
-                let body = data.split_to(self.call);
+                let body = match self.call.checked_sub(data.len()) {
+                    Some(more) if more > 0 => joined(&data, &all.next().unwrap_or_default()),
+                    _ => data.split_to(self.call),
+                };
                 match xid_and_is_reply(&body) {
                     Some((there, false)) if there == xid => body,
                     Some((_, true)) => return Err(Violation::ReverseChunks),
@@ -107,6 +116,29 @@ impl Fetch {
         let pulled = pulled.collect();
         Ok((body, pulled))
     }
+}
+
+/// Regions of the first `at` bytes, and of those behind them.
+fn split(segments: Vec<RemoteSeg>, at: usize) -> (Vec<RemoteSeg>, Vec<RemoteSeg>) {
+    let mut left = u32::try_from(at).unwrap_or(u32::MAX);
+    let (mut first, mut rest) = (Vec::new(), Vec::new());
+    for seg in segments {
+        let here = seg.len.min(left);
+        left -= here;
+        first.push(RemoteSeg { len: here, ..seg });
+        let offset = seg.offset.saturating_add(here.into());
+        rest.push(RemoteSeg { len: seg.len - here, offset, ..seg });
+    }
+    (first, rest)
+}
+
+/// A message that no single buffer of the pool holds, on the heap.
+fn joined(first: &[u8], rest: &[u8]) -> Buf {
+    let mut all = BufMut::heap(first.len() + rest.len());
+    all.append(first);
+    all.append(rest);
+    iobuf::copied_note(first.len() + rest.len());
+    all.freeze()
 }
 
 /// Bytes of a chunk that are data. A client may or may not include the padding (RFC 8166 section 3.4.5.2); the length word in
@@ -169,6 +201,28 @@ mod tests {
             Fetch::new(None, Some(chunk(0, mib / 2)), vec![chunk(8, mib / 2 + 1)]),
             Err(Violation::ChunkTooLong(_))
         ));
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_for_a_buffer_comes_in_two() {
+        let mib = 1 << 20;
+        let mut f = Fetch::new(None, Some(chunk(0, mib + 308)), vec![]).unwrap();
+        assert_eq!(f.wants().collect::<Vec<_>>(), [mib, 308]);
+        let lengths =
+            |all: Vec<RemoteSeg>| all.iter().map(|s| (s.len as usize, s.offset)).collect();
+        let half = mib / 2 + 154;
+        let (first, rest): (Vec<_>, Vec<_>) = (lengths(f.source(0)), lengths(f.source(1)));
+        assert_eq!(first, [(half, 0), (mib - half, 1000)]);
+        assert_eq!(rest, [(308, 1000 + (mib - half) as u64)]);
+        let mut message: Vec<u8> = (0..mib + 308).map(|n| (n % 251) as u8).collect();
+        message[..8].copy_from_slice(&[0, 0, 0, 9, 0, 0, 0, 0]);
+        // Whichever is there first.
+        assert!(!f.got(1, filled(&message[mib..])));
+        assert!(f.got(0, filled(&message[..mib])));
+        let (body, pulled) = f.finish(9).unwrap();
+        assert!(*body == message[..] && pulled.is_empty());
+        let with_data = Fetch::new(None, Some(chunk(0, mib + 308)), vec![chunk(8, 4)]);
+        assert!(matches!(with_data, Err(Violation::ChunkTooLong(_))));
     }
 
     #[test]

@@ -64,6 +64,18 @@ def handshakes():
     lab.wait_until(hears_the_kernel, "tlshd listens", 20)
 
 
+def tickets():
+    """rpc.gssd(8), and a ticket for root, whom it gives no ticket of the machine (-n)."""
+    os.environ["KRB5_CONFIG"] = "/scratch/krb5/krb5.conf"
+    run("mount", "--bind", "/scratch/krb5/hosts", "/etc/hosts")
+    os.makedirs("/run/rpc_pipefs", exist_ok=True)
+    run("mount", "-t", "rpc_pipefs", "pipes", "/run/rpc_pipefs")
+    run("kinit", "-k", "-t", "/scratch/krb5/root.keytab", "-c", "FILE:/tmp/krb5cc_0", "root")
+    log = open("/tmp/gssd.log", "w")
+    subprocess.Popen(["rpc.gssd", "-f", "-n"], stdout=log, stderr=log)
+    lab.wait_until(lambda: glob.glob("/run/rpc_pipefs/gssd/clntXX/*"), "rpc.gssd has its pipe", 20)
+
+
 def hears_the_kernel():
     """Somebody has joined a group of generic netlink, which is how the kernel asks (/proc/net/netlink: protocol 16, groups)."""
     with open("/proc/net/netlink") as f:

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::container;
 use super::net::{Net, host_address, second_address, tap};
-use super::tls;
+use super::{kerberos, tls};
 use crate::sh::{Result, output, run, target_dir};
 
 const READY_SECONDS_MAX: u64 = 60;
@@ -41,6 +41,9 @@ const USERS: [(&str, &str); 2] = [("user", "pass"), ("user2", "pass2")];
 
 /// Each start has mounts of its own, which end with it: one that is soon full.
 const SMALL: &str = "mount -t tmpfs -o size=16M small \"$0/small\" && ";
+/// The same, in the realm of the scenario.
+const SMALL_AND_REALM: &str =
+    "mount -t tmpfs -o size=16M small \"$0/small\" && export KRB5_CONFIG=\"$0/krb5/krb5.conf\" && ";
 
 /// The first of smbtorture's users to the host.
 pub(crate) const USER_ID: u32 = 1001;
@@ -53,6 +56,20 @@ const BLOCK_MOUNT: &str =
     "mount -t xfs -o loop \"$0/xfs.img\" \"$0/xfs\" && chmod 0777 \"$0/xfs\" && ";
 /// The least that XFS takes.
 const BLOCK_BYTES: u64 = 300 << 20;
+
+/// What the gateway demands of clients of its first share.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Demands {
+    pub(crate) tls: Option<&'static str>,
+    pub(crate) kerberos: bool,
+}
+
+impl Demands {
+    fn of_share(self) -> String {
+        let tls = self.tls.map_or(String::new(), |tls| format!(",tls={tls}"));
+        tls + if self.kerberos { ",sec=krb5:krb5i:krb5p" } else { "" }
+    }
+}
 
 /// How guests come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,13 +125,13 @@ fn make_block_share(dir: &Path) -> Result<()> {
 
 impl<'a> Gateway<'a> {
     /// Starts it on a fresh share and state below `dir`: `dir/share` as `data`, and shares of other kinds.
-    /// It listens on these taps. `tls`: what its first share demands, by the certificates in `dir`.
+    /// It listens on these taps. `demands`: of clients of its first share, by what lies in `dir`.
     pub(crate) fn start(
         net: &'a Net,
         dir: &Path,
         taps: &[usize],
         guests: Guests,
-        tls: Option<&str>,
+        demands: Demands,
     ) -> Result<Gateway<'a>> {
         for (folder, mode) in FOLDERS {
             make_folder(&dir.join(folder), mode)?;
@@ -136,12 +153,15 @@ impl<'a> Gateway<'a> {
         args.extend(["--admin-clients", "10.77.0.0/16"].map(str::to_owned));
         for (share, options) in SHARES {
             let folder = dir.join(if share == "data" { "share" } else { share });
-            let tls = tls.filter(|_| share == "data").map(|tls| format!(",tls={tls}"));
-            let options = options.to_owned() + &tls.unwrap_or_default();
+            let demanded = if share == "data" { demands.of_share() } else { String::new() };
+            let options = options.to_owned() + &demanded;
             args.extend(["--share".into(), format!("{share}={}{options}", folder.display())]);
         }
-        if tls.is_some() {
+        if demands.tls.is_some() {
             args.extend(tls::options(dir));
+        }
+        if demands.kerberos {
+            args.extend(kerberos::options(dir));
         }
         if guests != Guests::Nfs {
             // A Linux client that signs gives up RDMA Write and Read; those that shall sign say so themselves.
@@ -156,7 +176,7 @@ impl<'a> Gateway<'a> {
             }
             args.extend(["--rdma".into(), "off".into()]);
         }
-        Gateway::new(net, dir, SMALL, args)
+        Gateway::new(net, dir, if demands.kerberos { SMALL_AND_REALM } else { SMALL }, args)
     }
 
     /// Starts it as the container image has it: its root file system, its user, its configuration.

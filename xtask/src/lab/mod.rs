@@ -8,6 +8,7 @@ mod container;
 mod counters;
 pub(crate) mod gateway;
 mod guest;
+mod kerberos;
 mod net;
 mod pulse;
 mod run;

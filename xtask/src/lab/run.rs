@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::Lab;
 use super::counters::Counters;
-use super::gateway::{self, Gateway};
+use super::gateway::{self, Demands, Gateway};
 use super::guest::Guest;
+use super::kerberos::{self, Realm};
 use super::net::{FIRST_GUEST, Net, SECOND_GUEST, guest_address, host_address};
 use super::scenarios::{Kind, Scenario, Server};
 use super::third::{Capture, NFS_RDMA, SMB_DIRECT, SMB_TCP};
@@ -83,6 +84,9 @@ impl Place<'_> {
         if scenario.tls().is_some() {
             env.push(("TLSHD", tls::tlshd()?.display().to_string()));
         }
+        if scenario.has_kerberos() {
+            env.push(("SERVER", kerberos::SERVER.into()));
+        }
         env.extend(scenario.trouble.map(|words| ("TROUBLE", words.into())));
         env.extend(scenario.runs.map(|runs| ("RUNS", runs.to_string())));
         if scenario.server == Server::Container {
@@ -102,14 +106,18 @@ impl Place<'_> {
     }
 
     fn one_guest(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
+        let realm = match scenario.has_kerberos() {
+            true => Some(Realm::start(&self.net, dir, &dir.join("scratch/krb5"))?),
+            false => None,
+        };
         let mut gateway = match scenario.server {
             Server::Container => Gateway::in_container(&self.net, dir)?,
             _ => {
-                let tls = scenario.tls();
-                if tls.is_some() {
+                let demands = Demands { tls: scenario.tls(), kerberos: realm.is_some() };
+                if demands.tls.is_some() {
                     tls::certificates(dir, &dir.join("scratch/tls"))?;
                 }
-                Gateway::start(&self.net, dir, &FIRST_GUEST, scenario.guests(), tls)?
+                Gateway::start(&self.net, dir, &FIRST_GUEST, scenario.guests(), demands)?
             }
         };
         let expected = match (scenario.kind, scenario.proto) {
@@ -144,7 +152,8 @@ impl Place<'_> {
 
     fn two_guests(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
         let everybody = [FIRST_GUEST.as_slice(), &SECOND_GUEST].concat();
-        let mut gateway = Gateway::start(&self.net, dir, &everybody, scenario.guests(), None)?;
+        let mut gateway =
+            Gateway::start(&self.net, dir, &everybody, scenario.guests(), Demands::default())?;
         let both = Mutex::new(Tally::default());
         thread::scope(|scope| {
             for (me, taps) in [("a", &FIRST_GUEST[..]), ("b", &SECOND_GUEST[..])] {

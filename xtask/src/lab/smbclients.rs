@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::gateway::{Gateway, Guests, LAB_USER};
+use super::gateway::{Demands, Gateway, Guests, LAB_USER};
 use super::net::{FIRST_GUEST, Net, host_address};
 use super::third::names;
 use crate::sh::{Result, Tally, output};
@@ -28,7 +28,7 @@ struct Visit<'a> {
 
 /// All of them, one after the other.
 pub(super) fn all(net: &Net, dir: &Path) -> Result<Tally> {
-    let mut gateway = Gateway::start(net, dir, &FIRST_GUEST, Guests::Smb, None)?;
+    let mut gateway = Gateway::start(net, dir, &FIRST_GUEST, Guests::Smb, Demands::default())?;
     let visit = Visit {
         net,
         dir: dir.to_owned(),

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::gateway::{Gateway, Guests};
+use super::gateway::{Demands, Gateway, Guests};
 use super::net::{FIRST_GUEST, Net, host_address};
 use crate::sh::{Result, Tally, output};
 
@@ -164,7 +164,7 @@ fn crcs_are_good(file: &str, least: usize) -> Result<()> {
 /// libnfs lists, copies both ways, and compares.
 pub(super) fn libnfs(net: &Net, dir: &Path) -> Result<Tally> {
     let mut tally = Tally::default();
-    let gateway = Gateway::start(net, dir, &FIRST_GUEST, Guests::Nfs, None)?;
+    let gateway = Gateway::start(net, dir, &FIRST_GUEST, Guests::Nfs, Demands::default())?;
     let share = gateway.share();
     let url = |path: &str| {
         format!("nfs://{}/data{path}?version=3&nfsport=2049&mountport=2049", host_address(0))
