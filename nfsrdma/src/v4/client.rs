@@ -126,6 +126,11 @@ pub(super) struct Principal {
 }
 
 impl Principal {
+    /// It proved who it is.
+    pub(super) fn is_proven(&self) -> bool {
+        self.plain.is_none()
+    }
+
     pub(super) fn of(call: &CallContext) -> Self {
         match call.flavor {
             // Several machines are the anonymous user to files; as owners of a client each is itself.

@@ -24,7 +24,7 @@ use vfs::{Cred, DirChange, Kind, NodeRef};
 use wire::{Parsed, Rule, reject};
 
 use super::attrs::{Bitmap, Purpose, ToSet};
-use super::client::Client;
+use super::client::{Client, Principal};
 use super::names::{self, Id, Late, Names, People};
 use super::pseudo::Above;
 use super::session::SlotUse;
@@ -222,10 +222,19 @@ impl<'a> Compound<'a> {
         }
     }
 
+    /// Sessions of a client that proved who it is are that one's alone to end and to bind: their ids travel in clear.
+    pub(super) fn may_manage(&self, client: &Client) -> Result<(), Status> {
+        let is_other = client.principal.is_proven() && client.principal != Principal::of(self.call);
+        if is_other { Err(Status::Access) } else { Ok(()) }
+    }
+
     /// The node of the current file handle for an operation that gives back what its stateid holds: rights to the share that were
-    /// lost meanwhile keep nobody from that.
+    /// lost meanwhile keep nobody from that. A way that protects less than the share wants does: it proves no holder.
     pub fn given_back(&self) -> Result<&Located, Status> {
         match self.current.as_ref().ok_or(Status::NoFileHandle)? {
+            Object::Node(Located { share, closed: Some(why), .. }) if why.is_of_protection() => {
+                Err(self.closed(share, *why))
+            }
             Object::Node(l) => Ok(l),
             Object::Above(_) => Err(Status::RoFs),
         }

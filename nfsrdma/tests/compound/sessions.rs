@@ -130,6 +130,10 @@ async fn create_session_has_an_order_and_a_kept_reply() {
     assert_eq!(make(&kit, 0, create(id + 1, seq, 0, FORE)).await, Err(Status::StaleClientId));
     let first = make(&kit, 0, create(id, seq, 0, FORE)).await.unwrap();
     assert_eq!(make(&kit, 0, create(id, seq, 0, FORE)).await, Ok(first.clone()), "a repetition");
+    for seq in [seq, seq + 1] {
+        let stolen = make(&kit, 5, create(id, seq, 0, FORE)).await;
+        assert_eq!(stolen, Err(Status::ClidInUse), "another's client, by its number");
+    }
     let second = make(&kit, 0, create(id, seq + 1, 0, FORE)).await.unwrap();
     assert_ne!(first, second);
 }

@@ -13,6 +13,7 @@ pub(in crate::v4) async fn bind_conn_to_session(cx: &mut Compound<'_>) -> Result
     let BindConnToSession { sessid: id, dir: direction, .. } = cx.args.value()?;
     let clients = &cx.nfs.clients;
     let session = clients.sessions.get(&id).map(|s| s.clone()).ok_or(Status::BadSession)?;
+    cx.may_manage(&session.client)?;
     if session.is_dead() || !session.client.lease.renew(clients.now()) {
         return Err(Status::BadSession);
     }

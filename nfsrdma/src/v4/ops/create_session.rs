@@ -31,6 +31,11 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     if client.name.as_bytes().first() != Some(&1) {
         return Err(Status::StaleClientId);
     }
+    // Client ids are no secret. A session of a client that is confirmed is its own principal's alone to make: in it all that the
+    // client holds is there to be given back.
+    if client.is_confirmed() && client.principal != Principal::of(cx.call) {
+        return Err(Status::ClidInUse);
+    }
     if let Ok(wish) = asked.fore.agree_fore() {
         cx.nfs.clients.make_room_for_replies(&client, wish).await;
     }

@@ -13,6 +13,7 @@ pub(in crate::v4) async fn destroy_clientid(cx: &mut Compound<'_>) -> Result<(),
         .find(id)
         .filter(|client| client.name.as_bytes().first() == Some(&1))
         .ok_or(Status::StaleClientId)?;
+    cx.may_manage(&client)?;
     let busy = !client.sessions().is_empty() || !client.held().is_empty();
     if busy {
         return Err(Status::ClientIdBusy);

@@ -8,6 +8,7 @@ pub(in crate::v4) async fn destroy_session(cx: &mut Compound<'_>) -> Result<(), 
     let id: SessionId = cx.args.value()?;
     let clients = &cx.nfs.clients;
     let session = clients.sessions.get(&id).map(|s| s.clone()).ok_or(Status::BadSession)?;
+    cx.may_manage(&session.client)?;
     // Its own session may only be ended by the last operation of a COMPOUND.
     let own = cx.slot.as_ref().is_some_and(|s| s.session.id == id);
     if own && cx.index + 1 != cx.count {

@@ -3,7 +3,7 @@
 use nfs_proto::nfs4::ops::Locku;
 use state::Range;
 
-use crate::v4::compound::Compound;
+use crate::v4::compound::{Compound, Object};
 use crate::v4::locks::range_of;
 use crate::v4::opens::Entry;
 use crate::v4::resolve::{Named, resolve};
@@ -27,7 +27,7 @@ pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
 
 fn unlock(cx: &mut Compound<'_>, named: &Named, range: Range) -> Result<(), Status> {
     // Rights to the share that were lost meanwhile keep nobody from giving back.
-    let at = cx.regular(cx.current.as_ref().ok_or(Status::NoFileHandle)?)?;
+    let at = cx.regular(&Object::Node(cx.given_back()?.clone()))?;
     let keeper = cx.nfs.core.namespace.keeper();
     let mut held = named.client.held();
     let Entry::Lock(lock) = named.entry(&mut held, at.node.id(), cx.minor)? else {

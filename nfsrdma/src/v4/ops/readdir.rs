@@ -29,6 +29,9 @@ const BATCH_MAX: usize = 1024;
 const BY_LISTING: Bitmap =
     Bitmap::of(&[attr::TYPE, attr::FILEID, attr::MOUNTED_ON_FILEID, attr::RDATTR_ERROR]);
 
+/// These say nothing of what a name is but that it is there.
+const BY_NAME: Bitmap = Bitmap::of(&[attr::MOUNTED_ON_FILEID, attr::RDATTR_ERROR]);
+
 /// What may still be written.
 struct Budget {
     /// The reply may have this length, the trailer not counted.
@@ -99,7 +102,11 @@ async fn list_above(
             Child::Share(share) => cx.root_of(share),
             Child::Folder(folder) => Object::Above(folder),
         };
-        let facts = Facts::of(cx, &object, &budget.want).await;
+        // Attributes of the root of a share are told by the flavor that it wants, as by GETATTR.
+        let facts = match object.wants_flavor() && !budget.want.is_within(&BY_NAME) {
+            true => Err(Status::WrongSec),
+            false => Facts::of(cx, &object, &budget.want).await,
+        };
         if write_entry(cx, budget, cookie, name.as_bytes(), facts)? == Next::Full {
             return Ok(false);
         }

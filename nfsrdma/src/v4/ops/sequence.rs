@@ -46,7 +46,8 @@ pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status>
     }
     let rest = cx.args.rest();
     let seed = u64::from(cx.call.cred.uid) << 32 | (cx.count as u64) << 1 | u64::from(keep);
-    let mark = fingerprint(&rest[..rest.len().min(TOLD_BY)], seed);
+    // One principal's kept reply is not another's, whatever users both are to files.
+    let mark = fingerprint(&rest[..rest.len().min(TOLD_BY)], seed ^ cx.call.principal);
     let begun = session.slots().begin(slot, sequence, mark);
     match begun {
         Ok(Begin::New) => {
