@@ -24,7 +24,7 @@ use crate::admission::Most;
 use crate::client_names::Lookup;
 use crate::descriptors::Descriptors;
 use crate::doors::Service;
-use crate::serve::{Running, payload_limits, payload_share, recv_limits, sweep};
+use crate::serve::{Running, payload_limits, payload_share, recv_limits, sweep, tickets};
 use crate::shares::ShareSet;
 use crate::shutdown::Connections;
 use crate::tls::Certificate;
@@ -310,6 +310,9 @@ impl Running {
         self.servers.namespace.set_shares(shares.shares());
         self.servers.book.set(users);
         self.servers.smb.set_settings(smb::smb_settings(new, &self.run));
+        if new.kerberos != self.settings.kerberos {
+            self.servers.nfs.core().gss.set(new.kerberos.as_ref().map(tickets));
+        }
         self.shared.admission.set(Most::of(new, Descriptors::raised(new)));
         self.servers.limit(new);
         self.shared.payload.set_limits(payload_limits(new));
@@ -376,7 +379,7 @@ impl Reader {
         let read = move || {
             let users = book.next(&new.users)?;
             let shares = shares.next(&new, &|name| users.known(name))?;
-            let tls = new.tls.as_ref().map(Certificate::load).transpose()?;
+            let tls = new.tls.as_ref().map(Certificate::load_in_time).transpose()?;
             Ok(Sound { settings: new, shares, users, tls, values })
         };
         let done = tokio::task::spawn_blocking(read).await;

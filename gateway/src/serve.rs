@@ -300,7 +300,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
         lookup: lookup.clone(),
         tls: Arc::default(),
     });
-    shared.tls.set(settings.tls.as_ref().map(Certificate::load).transpose()?);
+    shared.tls.set(settings.tls.as_ref().map(Certificate::load_in_time).transpose()?);
     let fronts = (Front::Nfs(nfs.clone()), Front::Smb(smb.clone()));
     let mut doors = Doors::new(shared.clone(), fronts.0, fronts.1, settings.rdma_spin);
     let with_smb = smb::is_wanted(&settings, !book.is_empty());
@@ -386,7 +386,7 @@ async fn serve_admin(
 }
 
 /// Takes tickets of clients of NFS.
-fn tickets(kerberos: &config::Kerberos) -> Arc<dyn Accept> {
+pub(crate) fn tickets(kerberos: &config::Kerberos) -> Arc<dyn Accept> {
     let realm = kerberos.realm.as_ref().map(config::Realm::as_str);
     Arc::new(Kerberos::new(&kerberos.keytab, realm))
 }

@@ -149,7 +149,10 @@ impl Core {
         node: &NodeRef,
     ) -> Result<Entered, Refusal> {
         self.enter_unless(conn, call, share, |share, why| {
-            !why.is_of_client() && !why.is_of_protection() && share.backend.root().id() == node.id()
+            // Of the flavor only what a client mounts is asked for by another (RFC 2623 section 2.3.2); TLS it has from the first call.
+            !why.is_of_client()
+                && !matches!(why, Refusal::Tls | Refusal::Certificate)
+                && share.backend.root().id() == node.id()
         })
     }
 

@@ -222,7 +222,10 @@ impl Server {
             began,
             now,
         };
-        let told_by = (args.rest(), context.principal_id);
+        let what = u64::from(head.program) << 32
+            | u64::from(head.version) << 16
+            | u64::from(head.procedure);
+        let told_by = (args.rest(), context.principal_id ^ what);
         let reply = self.perform(conn, offer, head, &call, args, told_by).await?;
         Some(gss.protect(reply))
     }

@@ -110,15 +110,16 @@ enum Claim {
 /// What this call claims.
 fn claim(head: &CallHead<'_>, flavor: Flavor) -> Claim {
     match (head.program, head.procedure, flavor) {
+        (_, 0, _) => Claim::None,
+        // By name of host and owner, whatever the credential.
+        (program::NLM, number, _) if number <= nlm::procedure::FREE_ALL => Claim::Made,
+        (program::NSM, nsm::procedure::NOTIFY, _) => Claim::Made,
         // A ticket proves who it is, from whatever port.
-        (_, 0, _) | (_, _, Flavor::Gss(_)) => Claim::None,
+        (_, _, Flavor::Gss(_)) => Claim::None,
         // By the names of clients, and by stateids, which can be guessed.
         (program::NFS, _, _) if head.version == 4 => Claim::Made,
         (program::NFS | program::NFSACL, _, Flavor::Sys) => Claim::Made,
         (program::MOUNT, mount::procedure::MNT, Flavor::Sys) => Claim::Mount,
-        // By name of host and owner, whatever the credential.
-        (program::NLM, number, _) if number <= nlm::procedure::FREE_ALL => Claim::Made,
-        (program::NSM, nsm::procedure::NOTIFY, _) => Claim::Made,
         _ => Claim::None,
     }
 }
@@ -176,6 +177,8 @@ fn share(core: &Core, head: &CallHead<'_>, mut args: Reader<'_>) -> Option<Strin
 mod tests {
     use iobuf::{Pool, PoolLimits};
     use nfs_proto::oncrpc::OpaqueAuth;
+
+    use nfs_proto::rpcsec_gss::GssService;
 
     use super::*;
 
@@ -258,12 +261,13 @@ mod tests {
         }
         assert_eq!(claimed(program::MOUNT, mount::procedure::MNT, Sys), Claim::Mount);
         assert_eq!(claimed(program::MOUNT, mount::procedure::EXPORT, Sys), Claim::None);
-        for flavor in [Anonymous, Sys] {
+        for flavor in [Anonymous, Sys, Flavor::Gss(GssService::None)] {
             assert_eq!(claimed(program::NLM, nlm::procedure::UNLOCK, flavor), Claim::Made);
             assert_eq!(claimed(program::NLM, nlm::procedure::FREE_ALL, flavor), Claim::Made);
             assert_eq!(claimed(program::NSM, nsm::procedure::NOTIFY, flavor), Claim::Made);
             assert_eq!(claimed(program::NSM, nsm::procedure::STAT, flavor), Claim::None);
             assert_eq!(claimed(program::PORTMAP, 3, flavor), Claim::None);
         }
+        assert_eq!(claimed(program::NFS, 1, Flavor::Gss(GssService::None)), Claim::None);
     }
 }

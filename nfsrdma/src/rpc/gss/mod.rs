@@ -21,8 +21,8 @@ pub mod table;
 mod window;
 
 use std::hash::Hasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use iobuf::{Buf, BufMut};
@@ -129,7 +129,7 @@ impl Call {
 /// The contexts of all clients.
 #[derive(Default)]
 pub struct Gss {
-    accept: Option<Arc<dyn Accept>>,
+    accept: RwLock<Option<Arc<dyn Accept>>>,
     table: Table,
     names: SipHasher13,
 }
@@ -137,12 +137,22 @@ pub struct Gss {
 impl Gss {
     /// With contexts for those whom `accept` knows; `key` is random.
     pub fn new(accept: Option<Arc<dyn Accept>>, key: [u8; 16]) -> Self {
-        Self { accept, table: Table::default(), names: SipHasher13::new_with_key(&key) }
+        Self {
+            accept: RwLock::new(accept),
+            table: Table::default(),
+            names: SipHasher13::new_with_key(&key),
+        }
     }
 
     /// The flavor is served.
     pub fn is_served(&self) -> bool {
-        self.accept.is_some()
+        self.accept.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// From now on contexts are made for those whom `accept` knows; those that were made before are gone.
+    pub fn set(&self, accept: Option<Arc<dyn Accept>>) {
+        *self.accept.write().unwrap_or_else(PoisonError::into_inner) = accept;
+        self.table.clear();
     }
 
     /// Contexts that are kept.
@@ -205,7 +215,8 @@ impl Gss {
 
     /// Makes a context, or says why not.
     async fn init(&self, conn: &Conn, xid: u32, token: Vec<u8>, now: Duration) -> Reply {
-        let Some(accept) = &self.accept else { return plain(xid, AcceptStat::SystemErr) };
+        let accept = self.accept.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(accept) = accept else { return plain(xid, AcceptStat::SystemErr) };
         let accepted = match accept.accept(token).await {
             Ok(accepted) => accepted,
             Err(NotAccepted::Busy) => {

@@ -122,6 +122,11 @@ impl Table {
         met
     }
 
+    /// Takes all of them out.
+    pub(crate) fn clear(&self) {
+        self.contexts.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Takes one out.
     pub(crate) fn remove(&self, handle: &[u8]) {
         if let Ok(handle) = <&Handle>::try_from(handle) {
