@@ -148,6 +148,14 @@ pub(crate) fn denied_from(core: &Core, session: &Session, ip: IpAddr) -> Option<
     })
 }
 
+/// Ends the tree connects of this session that its user, who has logged on again, would not be granted as they are: a ticket may
+/// name other groups than the one before.
+pub(crate) async fn end_fallen_trees(core: &Arc<Core>, session: &Session) {
+    for tree in session.trees().into_iter().filter(|tree| !tree_stands(core, session, tree)) {
+        end_tree(core, session, &tree).await;
+    }
+}
+
 /// Ends a tree connect.
 pub(crate) async fn end_tree(core: &Arc<Core>, session: &Session, tree: &Tree) {
     session.remove_tree(tree.id);

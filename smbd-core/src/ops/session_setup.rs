@@ -26,7 +26,7 @@ use crate::limits::{
 };
 use crate::logons::Ticket;
 use crate::refusal::Rule;
-use crate::review::{denied_from, session_stands};
+use crate::review::{denied_from, end_fallen_trees, session_stands};
 use crate::session::{Channel, Kind, Secrets, Session, Standing, Terms, User};
 use crate::settings::Encryption;
 use crate::status::Status;
@@ -370,7 +370,13 @@ async fn done(
     let Logon { purpose, session, preauth, .. } = logon;
     let finished = match purpose {
         Purpose::New => new(cx, n, request, &session, (user, expires), key, &preauth),
-        Purpose::Again => again(cx, &session, user, expires),
+        Purpose::Again => {
+            let done = again(cx, &session, user, expires);
+            if done.is_ok() {
+                end_fallen_trees(&cx.server, &session).await;
+            }
+            done
+        }
         Purpose::Bind => bind(cx, n, &session, &user, key, &preauth),
     };
     if let Err(status) = finished {
