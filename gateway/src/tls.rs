@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use config::in_time;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
@@ -61,6 +62,19 @@ impl Certificate {
     pub fn days_left(&self) -> u64 {
         let left = self.ends.duration_since(SystemTime::now()).unwrap_or_default();
         left.as_secs() / (24 * 3600)
+    }
+
+    /// As [`Certificate::load`], where the files may lie on a file system that gives no answer.
+    ///
+    /// # Errors
+    ///
+    /// As there, or that nothing came in time.
+    pub fn load_in_time(files: &config::Tls) -> Result<Self, String> {
+        let (at, files) = (files.certificate.clone(), files.clone());
+        let read = in_time::ask(&at, in_time::LOOK_MAX, move || Self::load(&files));
+        read.unwrap_or_else(|_| {
+            Err(format!("{} cannot be read: its file system gives no answer", at.display()))
+        })
     }
 
     /// Reads the files. Blocks.

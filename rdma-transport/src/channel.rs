@@ -378,8 +378,9 @@ impl Facts {
         (Self::RDMA_TOLD, FactKind::Number, "of these, with RDMA"),
         (
             Self::PROTECTION,
-            FactKind::One(&["encrypted", "signed", "none"]),
-            "SMB: what protects messages; `protection` of the connection is made of it",
+            FactKind::Text,
+            "what protects messages: by SMB `encrypted`, `signed` or `none`, by NFS `TLS 1.3` with the name of the client's certificate; \
+             `protection` of the connection is made of it",
         ),
         (
             Self::RDMA_TRANSFORMS,

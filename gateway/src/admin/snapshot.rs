@@ -156,6 +156,7 @@ impl ConnectionStatus {
         let placed = moved.rdma_write + moved.rdma_read > 0;
         let protection = match info.facts.get(Facts::PROTECTION).as_deref() {
             Some("encrypted") => "seal",
+            Some(tls) if tls.starts_with("TLS") => "seal",
             Some("signed") => "sign",
             _ => "none",
         };

@@ -188,6 +188,7 @@ impl TcpChannel {
                 return Poll::Ready(Err(e));
             }
             if self.is_starting_tls
+                && self.draining.is_none()
                 && let Err(e) = ready!(self.poll_tls(cx))
             {
                 return Poll::Ready(Err(e));
@@ -222,9 +223,18 @@ impl TcpChannel {
                     self.calls = Calls::default();
                 }
                 Poll::Ready(Ok(n)) => self.stall.progress(n),
-                Poll::Ready(Err(e)) => return Poll::Ready(Err(closed(e))),
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(self.failed(&e))),
                 Poll::Pending => return Poll::Pending,
             }
+        }
+    }
+
+    fn failed(&self, e: &io::Error) -> ChannelError {
+        match e.kind() {
+            io::ErrorKind::InvalidData if self.stream.has_tls() => {
+                ChannelError::Violation(TLS_HANDSHAKE, e.to_string())
+            }
+            _ => ChannelError::Closed(e.to_string()),
         }
     }
 
@@ -235,7 +245,11 @@ impl TcpChannel {
             // Whoever answered by STARTTLS saw that it is there.
             let begun = self.info.tls.begin();
             let begun = begun.map_err(|e| ChannelError::Closed(format!("TLS: {e}")))?;
-            self.stream.start_tls(begun.into(), &self.recv.take_held());
+            let Some(came) = self.recv.take_held() else {
+                let what = "a call in clear is still on its way".to_owned();
+                return Poll::Ready(Err(ChannelError::Violation(TLS_HANDSHAKE, what)));
+            };
+            self.stream.start_tls(begun.into(), &came);
         }
         match ready!(self.stream.poll_handshake(cx)) {
             Ok(done) => {
@@ -246,10 +260,7 @@ impl TcpChannel {
                 self.is_starting_tls = false;
                 Poll::Ready(Ok(()))
             }
-            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-                Poll::Ready(Err(ChannelError::Violation(TLS_HANDSHAKE, e.to_string())))
-            }
-            Err(e) => Poll::Ready(Err(closed(e))),
+            Err(e) => Poll::Ready(Err(self.failed(&e))),
         }
     }
 

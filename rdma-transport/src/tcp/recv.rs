@@ -179,9 +179,11 @@ impl Receiver {
         }
     }
 
-    /// Everything that came and was not taken.
-    pub(super) fn take_held(&mut self) -> Buf {
-        std::mem::take(&mut self.held)
+    /// Everything that came and was not taken; `None` where a record has begun in another buffer.
+    pub(super) fn take_held(&mut self) -> Option<Buf> {
+        let has_begun = self.next.as_ref().is_some_and(|b| !b.is_empty());
+        let is_between = matches!(self.state, State::Mark) && !has_begun;
+        is_between.then(|| std::mem::take(&mut self.held))
     }
 
     /// A record has begun and not ended.
