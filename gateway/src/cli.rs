@@ -345,9 +345,14 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Threads for work that may block, and for workers whose place such work has taken.
+const BLOCKING_MAX: usize = 4096;
+
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        // An operation of a share that hangs has taken one in place of its worker: enough for many such shares (made as needed).
+        .max_blocking_threads(BLOCKING_MAX)
         .build()
         .map_err(|e| Failure::Work(format!("cannot start threads: {e}")))
 }

@@ -38,6 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const JOBS_MAX: usize = AT_ONCE + 16;
 /// How often a read that has memory finds that others have taken all turns meanwhile.
 const TRIES: u32 = 3;
+/// How long memory waits for a turn of a volume that many use.
+const HELD_MAX: Duration = Duration::from_millis(200);
 
 /// Of file systems that ask somebody else (statfs(2), linux/magic.h).
 const KINDS: [u64; 17] = [
@@ -177,7 +179,7 @@ impl Volume {
         wanted: impl Fn() -> F,
     ) -> VfsResult<(Option<Turn<'_>>, T)> {
         let Some(turns) = &self.turns else { return Ok((None, wanted().await?)) };
-        for _ in 0..TRIES {
+        for round in 1..=TRIES {
             let turn = turns.next().await?;
             {
                 let mut got = pin!(wanted());
@@ -190,6 +192,12 @@ impl Volume {
             let got = wanted().await?;
             if let Some(turn) = turns.at_once() {
                 return Ok((Some(turn), got));
+            }
+            // Many want both: the last time it waits for a turn with what it has, though not for long.
+            if round == TRIES
+                && let Ok(turn) = tokio::time::timeout(HELD_MAX, turns.next()).await
+            {
+                return Ok((Some(turn?), got));
             }
         }
         Err(refuse())
