@@ -43,7 +43,7 @@ words!(KerberosMap, "is no way to find users", "names" => Names, "rid" => Rid);
 /// What `rid_base` is when it is not said.
 const RID_BASE: u32 = 100_000;
 /// Below it are users of the system, and beyond it a RID (at most 2^30) does not fit.
-const RID_BASES: std::ops::RangeInclusive<u32> = 1000..=3_000_000_000;
+const RID_BASES: std::ops::RangeInclusive<u32> = 1000..=1_000_000_000;
 
 impl Kerberos {
     /// With the keys of this file, and the rest as it is when nothing is said.

@@ -31,6 +31,12 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Entry>, String> {
             mode & 0o7777
         ));
     }
+    let owner = status.uid();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(format!(
+            "{shown} belongs to user {owner}, who can be any user here by its keys; `chown root {shown}`"
+        ));
+    }
     let entries = keytab::read(path).map_err(at)?;
     if entries.is_empty() {
         return Err(format!("the keytab {shown} holds no key"));

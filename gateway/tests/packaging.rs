@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -51,6 +52,11 @@ fn must_be_sound(what: &str, text: &str) {
             format!("{indent}{dash}path: {}", made(path, true))
         } else if let Some(path) = rest.strip_prefix("password_file: ") {
             format!("{indent}{dash}password_file: {}", made(path, false))
+        } else if let Some(path) = rest.strip_prefix("keytab: ") {
+            let place = made(path, false);
+            fs::write(&place, keytab()).unwrap();
+            fs::set_permissions(&place, fs::Permissions::from_mode(0o600)).unwrap();
+            format!("{indent}{dash}keytab: {place}")
         } else if rest.starts_with("access: ") || rest.starts_with("force: ") {
             PEOPLE.iter().fold(line.to_owned(), |l, (name, of_host)| l.replace(name, of_host))
         } else {
@@ -66,6 +72,24 @@ fn must_be_sound(what: &str, text: &str) {
     // Somebody may have the ports here; only wrong configurations end with 2.
     assert_ne!(o.status.code(), Some(2), "{what}: {}", String::from_utf8_lossy(&o.stderr));
     assert!(String::from_utf8_lossy(&o.stdout).contains("The configuration is sound"), "{what}");
+}
+
+/// A keytab with a key for each protocol, of zeros (MIT krb5, "The keytab file format").
+fn keytab() -> Vec<u8> {
+    let mut all = vec![5, 2];
+    for service in ["cifs", "nfs"] {
+        let mut entry = 2u16.to_be_bytes().to_vec();
+        for part in ["EXAMPLE.ORG", service, "gw.example.org"] {
+            entry.extend(u16::try_from(part.len()).unwrap().to_be_bytes());
+            entry.extend(part.as_bytes());
+        }
+        // Type of the name and time, version, AES-256 with its length.
+        entry.extend([0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 18, 0, 32]);
+        entry.extend([0; 32]);
+        all.extend(u32::try_from(entry.len()).unwrap().to_be_bytes());
+        all.extend(entry);
+    }
+    all
 }
 
 #[test]
