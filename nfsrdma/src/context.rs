@@ -149,7 +149,7 @@ impl Core {
         node: &NodeRef,
     ) -> Result<Entered, Refusal> {
         self.enter_unless(conn, call, share, |share, why| {
-            // Of the flavor only what a client mounts is asked for by another (RFC 2623 section 2.3.2); TLS it has from the first call.
+            // What a client mounts by it asks for by any flavor (RFC 2623 section 2.3.2); TLS it has from the first call.
             !why.is_of_client()
                 && !matches!(why, Refusal::Tls | Refusal::Certificate)
                 && share.backend.root().id() == node.id()

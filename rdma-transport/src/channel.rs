@@ -379,7 +379,7 @@ impl Facts {
         (
             Self::PROTECTION,
             FactKind::Text,
-            "what protects messages: by SMB `encrypted`, `signed` or `none`, by NFS `TLS 1.3` with the name of the client's certificate; \
+            "what protects messages: by SMB `encrypted`, `signed` or `none`, by NFS `TLS 1.3` with the name of the certificate; \
              `protection` of the connection is made of it",
         ),
         (

@@ -214,7 +214,7 @@ mod tests {
         let (first, rest): (Vec<_>, Vec<_>) = (lengths(f.source(0)), lengths(f.source(1)));
         assert_eq!(first, [(half, 0), (mib - half, 1000)]);
         assert_eq!(rest, [(308, 1000 + (mib - half) as u64)]);
-        let mut message: Vec<u8> = (0..mib + 308).map(|n| (n % 251) as u8).collect();
+        let mut message: Vec<u8> = (0..=250).cycle().take(mib + 308).collect();
         message[..8].copy_from_slice(&[0, 0, 0, 9, 0, 0, 0, 0]);
         // Whichever is there first.
         assert!(!f.got(1, filled(&message[mib..])));
