@@ -151,7 +151,8 @@ pub(crate) fn denied_from(core: &Core, session: &Session, ip: IpAddr) -> Option<
 /// Ends the tree connects of this session that its user, who has logged on again, would not be granted as they are: a ticket may
 /// name other groups than the one before.
 pub(crate) async fn end_fallen_trees(core: &Arc<Core>, session: &Session) {
-    for tree in session.trees().into_iter().filter(|tree| !tree_stands(core, session, tree)) {
+    let falls = |tree: &Arc<Tree>| !tree_stands(core, session, tree, Unknown::Keeps);
+    for tree in session.trees().into_iter().filter(falls) {
         end_tree(core, session, &tree).await;
     }
 }
