@@ -632,3 +632,40 @@ fn a_share_of_version_4_says_by_which_flavors_it_is_used() {
     let (status, _) = compound(&server, &[&handle]);
     assert_eq!(status, 0);
 }
+
+/// What GETATTR does not tell by another flavor a listing of the folder above does not tell either.
+#[test]
+fn a_listing_above_the_shares_tells_nothing_of_a_root_by_another_flavor() {
+    let server = strict();
+    let readdir = |want: u32| [26, 0, 0, 0, 0, 4096, 4096, 1, want];
+    let (rdattr_error, size) = (1 << 11, 1 << 4);
+    let (status, _) = compound(&server, &[PUTROOTFH, &readdir(size)]);
+    assert_eq!(status, WRONGSEC);
+    let (status, results) = compound(&server, &[PUTROOTFH, &readdir(size | rdattr_error)]);
+    assert_eq!(status, 0);
+    // The one attribute of the entry, and its value.
+    assert!(results.windows(4).any(|w| w == [1, rdattr_error, 4, WRONGSEC]), "{results:x?}");
+    let open = self::server();
+    let (status, results) = compound(&open, &[PUTROOTFH, &readdir(size | rdattr_error)]);
+    assert_eq!(status, 0);
+    assert!(!results.contains(&WRONGSEC));
+}
+
+/// Nobody gives back by a flavor that proves nothing: not by way of the saved file handle either.
+#[test]
+fn nothing_is_given_back_by_another_flavor() {
+    let server = strict();
+    let handle = {
+        let (root, _) = mounted(&server);
+        let mut w = Writer::new();
+        w.opaque(&root);
+        [vec![22], words(w.bytes())].concat()
+    };
+    let stateid = [1, 2, 3, 4];
+    let close = [&[4, 0][..], &stateid].concat();
+    let give_back = [&[8][..], &stateid].concat();
+    for given in [&close[..], &give_back] {
+        let (status, results) = compound(&server, &[&handle, &[32], &[31], given]);
+        assert_eq!((status, results.last()), (WRONGSEC, Some(&WRONGSEC)), "{given:?}");
+    }
+}

@@ -222,6 +222,19 @@ impl<'a> Compound<'a> {
         }
     }
 
+    /// The call came by a way that protects as much as the share of the current file handle wants. To be asked before a stateid is
+    /// looked at, whose error would tell whether it is one.
+    pub(super) fn proves_enough(&self) -> Result<(), Status> {
+        match &self.current {
+            Some(Object::Node(Located { share, closed: Some(why), .. }))
+                if why.is_of_protection() =>
+            {
+                Err(self.closed(share, *why))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Sessions of a client that proved who it is are that one's alone to end and to bind: their ids travel in clear.
     pub(super) fn may_manage(&self, client: &Client) -> Result<(), Status> {
         let is_other = client.principal.is_proven() && client.principal != Principal::of(self.call);
@@ -231,10 +244,8 @@ impl<'a> Compound<'a> {
     /// The node of the current file handle for an operation that gives back what its stateid holds: rights to the share that were
     /// lost meanwhile keep nobody from that. A way that protects less than the share wants does: it proves no holder.
     pub fn given_back(&self) -> Result<&Located, Status> {
+        self.proves_enough()?;
         match self.current.as_ref().ok_or(Status::NoFileHandle)? {
-            Object::Node(Located { share, closed: Some(why), .. }) if why.is_of_protection() => {
-                Err(self.closed(share, *why))
-            }
             Object::Node(l) => Ok(l),
             Object::Above(_) => Err(Status::RoFs),
         }

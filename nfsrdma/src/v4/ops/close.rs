@@ -11,6 +11,7 @@ use nfs_proto::nfs4::ops::Close;
 
 pub(in crate::v4) async fn close(cx: &mut Compound<'_>) -> Result<(), Status> {
     let Close { seqid, open_stateid: stateid } = cx.args.value()?;
+    cx.proves_enough()?;
     let named = resolve(cx, stateid)?;
     let owner = {
         let held = named.client.held();

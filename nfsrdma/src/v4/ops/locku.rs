@@ -14,6 +14,7 @@ use crate::v4::wire::op;
 
 pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
     let Locku { seqid, lock_stateid, offset, length, .. } = cx.args.value()?;
+    cx.proves_enough()?;
     let range = range_of(offset, length);
     let named = resolve(cx, lock_stateid)?;
     match turn::begin(cx, op::LOCKU, &named.client, named.lock_owner()?, seqid).await? {

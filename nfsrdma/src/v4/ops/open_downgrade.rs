@@ -15,6 +15,7 @@ const WANT_MASK: u32 = 0x0003_ff00;
 
 pub(in crate::v4) async fn open_downgrade(cx: &mut Compound<'_>) -> Result<(), Status> {
     let asked: OpenDowngrade = cx.args.value()?;
+    cx.proves_enough()?;
     let (stateid, seqid) = (asked.open_stateid, asked.seqid);
     let (access, deny) = (asked.share_access, asked.share_deny);
     let wishes = if cx.minor > 0 { WANT_MASK } else { 0 };
