@@ -358,6 +358,27 @@ async fn what_is_no_handshake_ends_the_connection_and_no_call_of_it_is_done() {
     assert!(count_of("tls-handshake") >= 2);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handshake_that_does_not_go_on_ends_with_the_time_of_newcomers() {
+    let authority = Authority::new();
+    let dir = tempfile::tempdir().unwrap();
+    let tls = authority.gateway(dir.path());
+    let world = World::with(|settings| {
+        settings.tls = Some(tls);
+        settings.privileged_ports = PrivilegedPorts::Off;
+        settings.limits.introduction = Duration::from_secs(4);
+    })
+    .await;
+    let mut stream = TcpStream::connect(world.running.nfs[0]).await.unwrap();
+    assert_eq!(proposed(&mut stream, |_| ()).await.unwrap(), accepted(STARTTLS));
+    // The head of a record with a ClientHello, and no more (RFC 8446 section 5.1).
+    stream.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.unwrap();
+    // At most close_notify, a warning (RFC 8446 section 6.1).
+    assert!(ended.is_err() || rest.is_empty() || rest == [21, 3, 3, 0, 2, 1, 0], "{rest:?}");
+}
+
 fn count_of(rule: &str) -> u64 {
     let counted = rdma_transport::count::broken_rules();
     counted.into_iter().find(|(name, _)| *name == rule).map_or(0, |(_, n)| n)

@@ -230,14 +230,18 @@ impl Tls {
         socket: &mut TcpStream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<bool>> {
-        ready!(socket.poll_read_ready(cx))?;
-        let mut came = vec![0; limits::TLS_RECORDS_MAX];
-        let mut into = ReadBuf::new(&mut came);
-        ready!(Pin::new(socket).poll_read(cx, &mut into))?;
-        let n = into.filled().len();
-        came.truncate(n);
-        (self.came, self.taken) = (came, 0);
-        Poll::Ready(Ok(n > 0))
+        loop {
+            ready!(socket.poll_read_ready(cx))?;
+            let mut came = Vec::with_capacity(limits::TLS_RECORDS_MAX);
+            match socket.try_read_buf(&mut came) {
+                Ok(n) => {
+                    (self.came, self.taken) = (came, 0);
+                    return Poll::Ready(Ok(n > 0));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
     }
 
     fn poll_send(&mut self, socket: &TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
