@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File, Permissions};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -15,6 +15,8 @@ use client::connect::{self, Local};
 use client::smb::{Options, Smb, User};
 use client::{NoCallbacks, Result};
 use serde_json::{Value, json};
+
+mod common;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "correct horse";
@@ -61,16 +63,7 @@ impl Daemon {
             .stderr(File::create(home.path().join("log")).unwrap())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let log = || fs::read_to_string(home.path().join("log")).unwrap_or_default();
-        let at = |name: &str| -> SocketAddr {
-            let word = line.split_whitespace().find_map(|w| w.strip_prefix(name));
-            let at: SocketAddr =
-                word.unwrap_or_else(|| panic!("no {name} in `{line}`\n{}", log())).parse().unwrap();
-            (Ipv4Addr::LOCALHOST, at.port()).into()
-        };
-        let (nfs, smb, admin) = (at("nfs="), at("smb="), at("admin="));
+        let [nfs, smb, admin] = common::listening(&mut child, home.path());
         Self { child, nfs, smb, admin, home }
     }
 

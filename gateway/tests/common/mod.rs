@@ -6,6 +6,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -17,6 +18,19 @@ use gateway::admin::show::fetch;
 use gateway::admin::snapshot::Snapshot;
 
 pub(crate) const PASSWORD: &str = "correct horse";
+
+/// Where a gateway that was started in this folder listens, by its ready line: NFS, SMB and the admin address.
+pub(crate) fn listening(child: &mut Child, home: &Path) -> [SocketAddr; 3] {
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let log = || fs::read_to_string(home.join("log")).unwrap_or_default();
+    ["nfs=", "smb=", "admin="].map(|name| {
+        let word = line.split_whitespace().find_map(|w| w.strip_prefix(name));
+        let at: SocketAddr =
+            word.unwrap_or_else(|| panic!("no {name} in `{line}`\n{}", log())).parse().unwrap();
+        (Ipv4Addr::LOCALHOST, at.port()).into()
+    })
+}
 
 /// A gateway of this configuration, on all addresses, that is asked by IPv4.
 pub(crate) struct Daemon {
@@ -56,16 +70,7 @@ impl Daemon {
             .stderr(File::create(home.path().join("log")).unwrap())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let log = || fs::read_to_string(home.path().join("log")).unwrap_or_default();
-        let at = |name: &str| -> SocketAddr {
-            let word = line.split_whitespace().find_map(|w| w.strip_prefix(name));
-            let at: SocketAddr =
-                word.unwrap_or_else(|| panic!("no {name} in `{line}`\n{}", log())).parse().unwrap();
-            (Ipv4Addr::LOCALHOST, at.port()).into()
-        };
-        let (nfs, smb, admin) = (at("nfs="), at("smb="), at("admin="));
+        let [nfs, smb, admin] = listening(&mut child, home.path());
         Self { child, nfs, smb, admin, home }
     }
 
