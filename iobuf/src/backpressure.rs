@@ -131,6 +131,16 @@ impl Backpressure {
         was_deaf
     }
 
+    /// The turn of a read of so many bytes, if it would not wait for it.
+    pub fn try_admit(&self, bytes: usize) -> Option<Admitted<'_>> {
+        let mut state = lock(&self.0);
+        if !state.waiting.is_empty() || !state.has_room(bytes) {
+            return None;
+        }
+        state.reading += bytes;
+        Some(Admitted { to: self, bytes })
+    }
+
     /// Waits until a read of so many bytes may take buffers. Dropping the future gives up its turn.
     pub fn admit(&self, bytes: usize) -> Admit<'_> {
         Admit { to: self, bytes, ticket: None }
@@ -266,6 +276,7 @@ mod tests {
         assert!(early.is_some());
         assert!(!to.moved(0, true, now));
         assert!(early.is_some_and(|e| e.is_outdated()));
+        assert!(to.try_admit(1).is_none());
         let (mut one, mut two) = (Read::of(&to, MIB), Read::of(&to, MIB));
         assert!(one.poll().is_none() && two.poll().is_none());
         // Some of it leaves and the rest is still too much.
@@ -276,9 +287,14 @@ mod tests {
         assert!(two.poll().is_none(), "not before who came first");
         let reading = one.poll();
         assert!(reading.is_some() && two.poll().is_none());
+        assert!(to.try_admit(0).is_none(), "not before who waits");
         drop(reading);
         assert_eq!(two.woken(), 2, "when the first was admitted, and when it was done");
         assert!(two.poll().is_some());
+        let alone = to.try_admit(2 * MIB);
+        assert!(alone.is_some() && to.try_admit(1).is_none(), "one is admitted, however large");
+        drop(alone);
+        assert!(to.try_admit(1).is_some());
     }
 
     #[test]

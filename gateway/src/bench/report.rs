@@ -161,6 +161,8 @@ fn ratio_of_cpu(x: &Sample, y: &Sample) -> Option<f64> {
 
 fn sample_json(s: &Sample) -> serde_json::Value {
     let us = |d: Duration| (d.as_secs_f64() * 1e7).round() / 10.0;
+    // A small operation costs a few microseconds: a tenth of one would be a twentieth of that.
+    let cpu = |d: Duration| (d.as_secs_f64() * 1e9).round() / 1e3;
     let Latency { p50, p95, p99, p999, max } = s.latency;
     let unit = if s.kind.is_bulk() { ("MB/s", "GiB") } else { ("op/s", "op") };
     json!({
@@ -170,8 +172,8 @@ fn sample_json(s: &Sample) -> serde_json::Value {
         "rate": (s.rate * 10.0).round() / 10.0,
         "rate_unit": unit.0,
         "cpu_per": unit.1,
-        "client_cpu_us": us(s.client_cpu),
-        "server_cpu_us": s.server_cpu.map(us),
+        "client_cpu_us": cpu(s.client_cpu),
+        "server_cpu_us": s.server_cpu.map(cpu),
         "latency_us": {
             "p50": us(p50), "p95": us(p95), "p99": us(p99), "p99.9": us(p999), "max": us(max),
         },

@@ -41,6 +41,8 @@ use super::sync;
 
 /// Vectors that one system call takes (`IOV_MAX`).
 const VECTORS_MAX: usize = 1024;
+/// Bytes of a read that has one buffer.
+const SMALL_MAX: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];
 
 /// A descriptor for data, shared by the requests that use it.
 #[derive(Clone)]
@@ -100,6 +102,49 @@ impl LocalNode {
     /// The same, also where files that wait for their syncs hold all descriptors.
     pub(super) async fn data_fd_soon(&self, write: bool) -> VfsResult<DataFd> {
         self.volume.retried(|| self.data_fd(write)).await
+    }
+
+    /// A small read for which turn, buffer and data are at hand, as for most: no future is made for it. `None` where it would wait
+    /// for one of them or something is wrong; nothing has happened then, and [`LocalNode::do_read`] does it.
+    pub(super) fn read_at_hand(
+        &self,
+        cred: Option<&Cred>,
+        at: u64,
+        count: usize,
+        into: &ReadInto,
+    ) -> Option<VfsResult<ReadData>> {
+        if self.volume.turns.is_some() || self.regular().is_err() {
+            return None;
+        }
+        let likely = self.likely(at, count);
+        let in_reach = i64::try_from(at.checked_add(likely as u64)?).is_ok();
+        let is_small = likely > 0 && likely <= read_in_place_max().min(SMALL_MAX);
+        if !in_reach || !is_small || into.pages && self.suits_pages(at, likely) {
+            return None;
+        }
+        let flags = self.flags_in_place(&self.volume.no_nowait_read)?;
+        let fd = self.open_data_fd(false)?;
+        let _turn = match &into.backpressure {
+            Some(to) => Some(to.try_admit(likely)?),
+            None => None,
+        };
+        let mut buf = into.pool.try_get(likely)?;
+        let room = &mut [IoSliceMut::new(&mut buf.whole_mut()[..likely])];
+        let some = rustix::io::preadv2(&fd, room, at, flags).ok()?;
+        let (eof, attr) = if some == count && self.tells_enough(cred, at, count, into) {
+            (false, None)
+        } else {
+            let attr = self.attr().ok()?;
+            match self.ended(cred, at, likely, some, &attr) {
+                // Short of the end: only so much is cached, or the file has grown.
+                Ok(eof) if eof || some == count => (eof, Some(attr)),
+                Ok(_) => return None,
+                Err(refused) => return Some(Err(refused)),
+            }
+        };
+        buf.set_filled(some);
+        let data = if some == 0 { Vec::new() } else { vec![buf.freeze()] };
+        Some(Ok(ReadData { data, pages: None, eof, attr }))
     }
 
     pub(super) async fn do_read(

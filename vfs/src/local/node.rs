@@ -519,8 +519,11 @@ impl Node for LocalNode {
         count: usize,
         into: &'a ReadInto,
     ) -> BoxFuture<'a, VfsResult<ReadData>> {
-        // It takes its turns itself: never while it waits for its client or for memory.
-        Box::pin(self.do_read(cred, at, count, into))
+        match self.read_at_hand(cred, at, count, into) {
+            Some(read) => ready(read),
+            // It takes its turns itself: never while it waits for its client or for memory.
+            None => Box::pin(self.do_read(cred, at, count, into)),
+        }
     }
 
     fn write<'a>(
