@@ -3,9 +3,11 @@
 //! *Errors.* [`wire::Fault`]. Nothing here takes memory by a number that a peer sent, only by bytes that are there.
 
 pub mod descriptor;
-pub mod sid;
 pub mod time;
 
 pub use descriptor::{Ace, Acl, SecurityDescriptor};
-pub use sid::Sid;
 pub use time::FileTime;
+pub use wire::Sid;
+
+#[cfg(test)]
+pub(crate) mod test_kit;

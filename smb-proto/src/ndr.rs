@@ -199,7 +199,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::dtyp::sid::tests::any_sid;
+    use crate::dtyp::test_kit::any_sid;
     use crate::smb2::test_kit::named;
 
     proptest! {

@@ -6,10 +6,9 @@
 //!
 //! *Errors.* The field that breaks a rule. Every count is compared with its limit before memory is taken by it.
 
-use std::fmt;
+use wire::{Parser, Rule, le_u8, le_u16, le_u32, le_u64, pad, reject, take, times};
 
-use wire::{Parser, Rule, bytes, le_u8, le_u16, le_u32, le_u64, pad, reject, take, times};
-
+use crate::dtyp::Sid;
 use crate::parse::{Parsed, constant, size, text, whole};
 
 /// Groups of each of the lists at most; a token of Windows holds 1,024 in all.
@@ -21,30 +20,6 @@ const ENABLED: u32 = 4;
 /// `UserFlags`: `ExtraSids` and `ResourceGroupIds` count.
 const EXTRA_SIDS: u32 = 0x20;
 const RESOURCE_GROUPS: u32 = 0x200;
-
-/// A security identifier (MS-DTYP section 2.4.2).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sid {
-    /// `IdentifierAuthority`
-    pub authority: u64,
-    /// `SubAuthority`, at most 15.
-    pub subs: Vec<u32>,
-}
-
-impl Sid {
-    /// The last number, where all before it are those of this domain.
-    pub fn rid_in(&self, domain: &Self) -> Option<u32> {
-        let (rid, subs) = self.subs.split_last()?;
-        (self.authority == domain.authority && subs == domain.subs).then_some(*rid)
-    }
-}
-
-impl fmt::Display for Sid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "S-1-{}", self.authority)?;
-        self.subs.iter().try_for_each(|sub| write!(f, "-{sub}"))
-    }
-}
 
 /// What is used of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,11 +174,12 @@ fn referents<'a>(i: &'a [u8], total: usize, fixed: &Fixed) -> wire::Parsed<'a, R
         others.extend(extra);
     }
     if let Some(domain) = resource_domain.filter(|_| fixed.flags & RESOURCE_GROUPS != 0) {
-        let in_domain = |rid| {
-            let subs = domain.subs.iter().copied().chain([rid]).collect();
-            Sid { authority: domain.authority, subs }
+        let Some(found) =
+            resource_rids.iter().map(|rid| domain.child(*rid)).collect::<Option<Vec<_>>>()
+        else {
+            return Err(reject("ResourceGroupDomainSid", Rule::Value, i));
         };
-        others.extend(resource_rids.into_iter().map(in_domain));
+        others.extend(found);
     }
     let name = names.into_iter().next().unwrap_or_default();
     Ok((i, (name, domain, domain_id, groups, others)))
@@ -286,14 +262,11 @@ fn optional_sid<'a>(
         return Ok((i, None));
     }
     let (i, ()) = aligned(i, total, field)?;
-    let (rest, (told, revision, count)) = (le_u32(field), le_u8(field), le_u8(field)).parse(i)?;
-    if revision != 1 || count > 15 || told != u32::from(count) {
+    let (rest, (told, sid)) = (le_u32(field), Sid::field).parse(i)?;
+    if size(told) != sid.subs().len() {
         return Err(reject(field, Rule::Value, i));
     }
-    let (rest, authority) = bytes::<6>(field)(rest)?;
-    let (rest, subs) = times(count.into(), le_u32(field))(rest)?;
-    let authority = authority.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
-    Ok((rest, Some(Sid { authority, subs })))
+    Ok((rest, Some(sid)))
 }
 
 #[cfg(test)]
@@ -418,8 +391,8 @@ mod tests {
 
     #[test]
     fn rids_are_of_one_domain_alone() {
-        let domain = Sid { authority: 5, subs: DOMAIN.to_vec() };
-        let of = |authority, subs: &[u32]| Sid { authority, subs: subs.to_vec() }.rid_in(&domain);
+        let domain = Sid::new(5, &DOMAIN).unwrap();
+        let of = |authority, subs: &[u32]| Sid::new(authority, subs).unwrap().rid_in(&domain);
         assert_eq!(of(5, &[21, 1, 2, 3, 9]), Some(9));
         for (authority, subs) in [
             (5, &[21, 1, 2, 4, 9][..]),

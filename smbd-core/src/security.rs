@@ -227,16 +227,13 @@ async fn inherit(
         None => {
             let owner = given.as_ref().and_then(|g| g.owner.clone());
             let owner = owner.unwrap_or_else(|| sid_of_uid(attr.uid));
-            let all = |sid: &Sid| {
-                let who = Who::of_sid(acl::kept_sid(sid)?);
-                Ok::<_, Status>(Ace::allow(who, mask::FILE_ALL, 0))
-            };
-            Acl::new(vec![all(&owner)?, all(&Sid::system())?])
+            let all = |sid| Ace::allow(Who::of_sid(sid), mask::FILE_ALL, 0);
+            Acl::new(vec![all(owner), all(Sid::system())])
         }
     };
     let (mut uid, mut gid) = (None, None);
     if let Some(given) = given {
-        let new = acl::of_descriptor(&given)?;
+        let new = acl::of_descriptor(&given);
         if given.has(control::DACL_PRESENT) {
             let kept = control::DACL_PROTECTED | control::DACL_AUTO_INHERITED;
             list.control = control::DACL_PRESENT | given.control & kept;
@@ -390,7 +387,7 @@ pub(crate) async fn set(
         sd.control |= new.control & bits;
         sd.sacl = new.sacl;
     }
-    keep(Some((door, share)), node, &attr, (acl::of_descriptor(&sd)?, None), numbers(&sd)).await
+    keep(Some((door, share)), node, &attr, (acl::of_descriptor(&sd), None), numbers(&sd)).await
 }
 
 /// Keeps a list, of which `most` is left, an owner and a group. Of a new file (no door) nobody is told: that it came says it all.

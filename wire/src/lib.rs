@@ -32,6 +32,7 @@ pub mod emit;
 mod error;
 mod leaf;
 mod remote;
+mod sid;
 pub mod xdr;
 
 pub use error::{Fault, Malformed, Parsed, Rule, decode, reject};
@@ -41,3 +42,4 @@ pub use leaf::{
 };
 pub use nom::Parser;
 pub use remote::RemoteSeg;
+pub use sid::{BadSid, Sid};

@@ -316,7 +316,7 @@ impl<'a> Part<'a> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::sid::tests::any_sid;
+    use super::super::test_kit::any_sid;
     use super::*;
     use crate::smb2::test_kit::named;
     use proptest::prelude::*;

@@ -7,42 +7,29 @@ use super::descriptor::control;
 use super::{Ace, Acl, SecurityDescriptor, Sid};
 use crate::status::Status;
 
-/// An identifier of a message as a list keeps it. Both types have the same limits.
-pub(crate) fn kept_sid(sid: &Sid) -> Result<acl::Sid, Status> {
-    acl::Sid::new(sid.authority(), sid.subs()).ok_or(Status::INVALID_SID)
-}
-
-/// The reverse.
-fn told_sid(sid: &acl::Sid) -> Result<Sid, Status> {
-    Sid::new(sid.authority(), sid.subs()).ok_or(Status::INVALID_SID)
-}
-
 /// The list that a descriptor says. An owner or group that is a user or group of this host is none of the list's: it is the file's.
-pub fn of_descriptor(sd: &SecurityDescriptor) -> Result<acl::Acl, Status> {
-    let ace = |ace: &Ace| {
-        Ok(match ace {
-            Ace::Simple { kind, flags, mask, sid } => acl::Ace::Simple {
-                kind: *kind,
-                flags: *flags,
-                mask: *mask,
-                who: Who::of_sid(kept_sid(sid)?),
-            },
-            Ace::Other { kind, flags, body } => {
-                acl::Ace::Other { kind: *kind, flags: *flags, body: body.clone() }
-            }
-        })
+pub fn of_descriptor(sd: &SecurityDescriptor) -> acl::Acl {
+    let ace = |ace: &Ace| match ace {
+        Ace::Simple { kind, flags, mask, sid } => acl::Ace::Simple {
+            kind: *kind,
+            flags: *flags,
+            mask: *mask,
+            who: Who::of_sid(sid.clone()),
+        },
+        Ace::Other { kind, flags, body } => {
+            acl::Ace::Other { kind: *kind, flags: *flags, body: body.clone() }
+        }
     };
-    let entries = sd.dacl.as_ref().map(|d| d.aces.iter().map(ace).collect::<Result<_, Status>>());
     let foreign_user = |sid: &&Sid| sid.as_unix_user().is_none();
     let foreign_group = |sid: &&Sid| sid.as_unix_group().is_none();
-    Ok(acl::Acl {
+    acl::Acl {
         control: sd.control & !control::SELF_RELATIVE,
         revision: sd.dacl.as_ref().map_or(2, |d| d.revision),
-        entries: entries.transpose()?,
-        owner: sd.owner.as_ref().filter(foreign_user).map(kept_sid).transpose()?,
-        group: sd.group.as_ref().filter(foreign_group).map(kept_sid).transpose()?,
+        entries: sd.dacl.as_ref().map(|d| d.aces.iter().map(ace).collect()),
+        owner: sd.owner.as_ref().filter(foreign_user).cloned(),
+        group: sd.group.as_ref().filter(foreign_group).cloned(),
         audit: sd.sacl.as_ref().map(Acl::emit),
-    })
+    }
 }
 
 /// The descriptor of a file with this list.
@@ -50,45 +37,48 @@ pub fn to_descriptor(list: &acl::Acl, attr: &Attr) -> Result<SecurityDescriptor,
     let owner = Owner::of(attr);
     let dacl = list.entries.as_ref().map(|entries| {
         let mut aces = Vec::with_capacity(entries.len());
-        entries.iter().try_for_each(|ace| put(ace, owner, &mut aces))?;
-        Ok::<_, Status>(Acl { revision: list.revision, aces })
+        entries.iter().for_each(|ace| put(ace, owner, &mut aces));
+        Acl { revision: list.revision, aces }
     });
-    let of = |sid: &Option<acl::Sid>| sid.as_ref().map(told_sid).transpose();
     Ok(SecurityDescriptor {
         control: list.control | control::SELF_RELATIVE,
-        owner: Some(of(&list.owner)?.unwrap_or(Sid::unix_user(attr.uid))),
-        group: Some(of(&list.group)?.unwrap_or(Sid::unix_group(attr.gid))),
-        sacl: list.audit.as_deref().map(Acl::parse).transpose()?,
-        dacl: dacl.transpose()?,
+        owner: Some(list.owner.clone().unwrap_or_else(|| Sid::unix_user(attr.uid))),
+        group: Some(list.group.clone().unwrap_or_else(|| Sid::unix_group(attr.gid))),
+        sacl: list
+            .audit
+            .as_deref()
+            .map(Acl::parse)
+            .transpose()
+            .map_err(|_| Status::INVALID_PARAMETER)?,
+        dacl,
     })
 }
 
 /// One entry, or two where it means the owner here and the creator of what is made further down (MS-DTYP section 2.4.2.4).
-fn put(ace: &acl::Ace, owner: Owner, out: &mut Vec<Ace>) -> Result<(), Status> {
+fn put(ace: &acl::Ace, owner: Owner, out: &mut Vec<Ace>) {
     const PASSES_ON: u8 = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
     let (kind, flags, mask, who) = match ace {
         acl::Ace::Simple { kind, flags, mask, who } => (*kind, *flags, *mask, who),
         acl::Ace::Other { kind, flags, body } => {
             out.push(Ace::Other { kind: *kind, flags: *flags, body: body.clone() });
-            return Ok(());
+            return;
         }
     };
     let creator = match who {
         Who::Owner => Sid::creator_owner(),
         Who::Group => Sid::creator_group(),
         who => {
-            out.push(Ace::Simple { kind, flags, mask, sid: told_sid(&who.to_sid(owner))? });
-            return Ok(());
+            out.push(Ace::Simple { kind, flags, mask, sid: who.to_sid(owner) });
+            return;
         }
     };
     if flags & flag::INHERIT_ONLY == 0 {
         let flags = flags & !flag::PASSING_ON;
-        out.push(Ace::Simple { kind, flags, mask, sid: told_sid(&who.to_sid(owner))? });
+        out.push(Ace::Simple { kind, flags, mask, sid: who.to_sid(owner) });
     }
     if flags & PASSES_ON != 0 {
         out.push(Ace::Simple { kind, flags: flags | flag::INHERIT_ONLY, mask, sid: creator });
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -185,7 +175,7 @@ mod tests {
             let mut at = attr();
             at.uid = want.owner.as_ref().and_then(Sid::as_unix_user).unwrap_or(1000);
             at.gid = want.group.as_ref().and_then(Sid::as_unix_group).unwrap_or(50);
-            let mut got = to_descriptor(&of_descriptor(&sd).unwrap(), &at).unwrap();
+            let mut got = to_descriptor(&of_descriptor(&sd), &at).unwrap();
             if sd.dacl.is_none() {
                 got.dacl = None;
             }

@@ -8,7 +8,7 @@ pub fn pac_logon_info(data: &[u8]) {
     let most = usize::try_from(GROUPS_MAX).unwrap_or(usize::MAX);
     assert!(info.groups.len() <= most && info.others.len() <= 2 * most);
     assert!(info.rids().contains(&info.primary_group));
-    assert!(info.domain_id.subs.len() <= 15);
+    assert!(info.domain_id.subs().len() <= 15);
 }
 
 /// The parts of fixed size, and what the pointers point to: strings, groups, SIDs.

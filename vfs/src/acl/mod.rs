@@ -15,10 +15,9 @@ pub mod mask;
 mod mode;
 pub mod posix;
 mod record;
-pub mod sid;
 
 pub use record::{Kept, NAME};
-pub use sid::Sid;
+pub use wire::Sid;
 
 /// Types of entries that are understood (MS-DTYP section 2.4.4.1, RFC 8881 section 6.2.1.1); others are carried as they came.
 #[allow(missing_docs)] // The names are the specification's.

@@ -1,11 +1,9 @@
-//! Security identifiers (MS-DTYP section 2.4.2).
+//! Security identifiers (MS-DTYP section 2.4.2): in messages of SMB, in tickets, in the lists that are kept with files.
 
 use std::fmt;
 use std::str::FromStr;
 
-use wire::{bytes, known, le_u8, le_u32, times};
-
-use crate::parse::{Parsed, constant, whole};
+use crate::{Fault, Parsed, bytes, decode, known, le_u8, le_u32, times};
 
 /// The part of an identifier that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +126,12 @@ impl Sid {
         Some((Self::fixed(self.authority, rest), *last))
     }
 
+    /// The last number, where all before it are those of this domain.
+    pub fn rid_in(&self, domain: &Self) -> Option<u32> {
+        let (rid, subs) = self.subs.split_last()?;
+        (self.authority == domain.authority && *subs == *domain.subs).then_some(*rid)
+    }
+
     /// The authority: 48 bits.
     pub fn authority(&self) -> u64 {
         self.authority
@@ -143,9 +147,13 @@ impl Sid {
         8 + 4 * self.subs.len()
     }
 
-    /// Reads one from the start of `bytes`, and nothing behind it (MS-DTYP section 2.4.2.2).
-    pub fn parse(bytes: &[u8]) -> Parsed<Self> {
-        whole(bytes, Self::field)
+    /// Reads one from the start of `bytes`; what follows it means nothing (MS-DTYP section 2.4.2.2).
+    ///
+    /// # Errors
+    ///
+    /// The field that breaks a rule, and its offset in `bytes`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Fault> {
+        decode(bytes, Self::field).map(|(_, sid)| sid).map_err(|why| why.at(bytes))
     }
 
     /// Reads one where a message has come to.
@@ -153,8 +161,9 @@ impl Sid {
     /// # Errors
     ///
     /// The field that breaks a rule.
-    pub fn field(i: &[u8]) -> wire::Parsed<'_, Self> {
-        let (i, ()) = constant("Revision", le_u8("Revision"), 1)(i)?;
+    pub fn field(i: &[u8]) -> Parsed<'_, Self> {
+        let one = |revision| (revision == 1).then_some(());
+        let (i, ()) = known("Revision", le_u8("Revision"), one)(i)?;
         let few = |n: u8| Some(usize::from(n)).filter(|n| *n <= Self::SUBS_MAX);
         let (i, count) = known("SubAuthorityCount", le_u8("SubAuthorityCount"), few)(i)?;
         let (i, authority) = bytes::<6>("IdentifierAuthority")(i)?;
@@ -218,12 +227,11 @@ impl FromStr for Sid {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Any identifier.
-    pub(crate) fn any_sid() -> impl Strategy<Value = Sid> {
+    fn any_sid() -> impl Strategy<Value = Sid> {
         (0..1_u64 << 48, proptest::collection::vec(any::<u32>(), 0..=15))
             .prop_map(|(a, s)| Sid::new(a, &s).unwrap())
     }

@@ -1,0 +1,11 @@
+//! What tests of several formats share.
+
+use proptest::prelude::*;
+
+use super::Sid;
+
+/// Any identifier.
+pub(crate) fn any_sid() -> impl Strategy<Value = Sid> {
+    (0..1_u64 << 48, proptest::collection::vec(any::<u32>(), 0..=15))
+        .prop_map(|(a, s)| Sid::new(a, &s).unwrap())
+}
