@@ -15,6 +15,7 @@ pub mod dir;
 pub mod ea;
 pub mod file;
 pub mod notify;
+pub mod pipe;
 pub mod set;
 pub mod stream;
 pub mod volume;

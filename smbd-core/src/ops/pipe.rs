@@ -14,6 +14,11 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use iobuf::Buf;
+use smb_proto::fscc::file::{Basic, Standard};
+use smb_proto::fscc::pipe::{
+    COMPLETE_OPERATION, CONNECTED, FULL_DUPLEX, Information, LocalInformation, MESSAGE, PeekReply,
+    SERVER_END,
+};
 
 use crate::cx::{Answer, Cx};
 use crate::dtyp::mask;
@@ -32,8 +37,6 @@ const NORMAL: u32 = 0x80;
 const QUOTA: u32 = 4096;
 /// Bytes of one WRITE or FSCTL_PIPE_TRANSCEIVE.
 const WRITE_MAX: usize = 1 << 20;
-/// FILE_PIPE_CONNECTED_STATE
-const CONNECTED: u32 = 3;
 
 /// CREATE on `IPC$`.
 pub(crate) fn create(cx: &Cx, request: &Request<'_>) -> Result<Answer, Status> {
@@ -181,52 +184,69 @@ pub(crate) async fn ioctl(
                 taken => taken.map(status),
             }
         }
-        // FSCTL_PIPE_PEEK_REPLY without data (MS-FSCC section 2.3.46).
         code::PIPE_PEEK => {
             let (all, first) = pipe.waiting();
             let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-            let words = [CONNECTED, number(all), u32::from(all > 0), number(first)];
-            let out: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            let out = PeekReply {
+                state: CONNECTED,
+                read_data_available: number(all),
+                messages: u32::from(all > 0),
+                message_length: number(first),
+            }
+            .emit();
             if max < out.len() { Err(Status::BUFFER_TOO_SMALL) } else { Ok((Status::SUCCESS, out)) }
         }
         _ => Err(Status::INVALID_DEVICE_REQUEST),
     }
 }
 
+/// FilePipeInformation
+const PIPE: u8 = 23;
+
 /// QUERY_INFO of a file class (MS-FSCC sections 2.4.37 to 2.4.47): what clients ask of pipes.
 pub(crate) fn query(open: &Open, class: u8, max: usize) -> Result<Vec<u8>, Status> {
     const BASIC: u8 = 4;
     const STANDARD: u8 = 5;
-    const PIPE: u8 = 23;
     const PIPE_LOCAL: u8 = 24;
     let pipe = open.pipe().ok_or(Status::INVALID_DEVICE_REQUEST)?;
     let (all, _) = pipe.waiting();
     let waiting = u32::try_from(all).unwrap_or(u32::MAX);
-    let words: Vec<u32> = match class {
-        BASIC => vec![0, 0, 0, 0, 0, 0, 0, 0, NORMAL, 0],
-        // One link, waiting to be removed, no directory.
-        STANDARD => vec![QUOTA, 0, 0, 0, 1, 1],
-        // Messages; CompletionMode.
-        PIPE => vec![1, u32::from(pipe.fails_at_once())],
-        // NamedPipeType, Configuration (both ways), instances, quotas and what waits, state, server's end.
-        PIPE_LOCAL => vec![1, 2, u32::MAX, 1, QUOTA, waiting, QUOTA, QUOTA, CONNECTED, 1],
+    let out = match class {
+        BASIC => Basic { attributes: NORMAL, ..Basic::default() }.emit(),
+        STANDARD => {
+            let allocation = QUOTA.into();
+            Standard { allocation, links: 1, delete_pending: 1, ..Standard::default() }.emit()
+        }
+        PIPE => {
+            let completion_mode = if pipe.fails_at_once() { COMPLETE_OPERATION } else { 0 };
+            Information { read_mode: MESSAGE, completion_mode }.emit()
+        }
+        PIPE_LOCAL => LocalInformation {
+            pipe_type: MESSAGE,
+            configuration: FULL_DUPLEX,
+            maximum_instances: u32::MAX,
+            current_instances: 1,
+            inbound_quota: QUOTA,
+            read_data_available: waiting,
+            outbound_quota: QUOTA,
+            write_quota_available: QUOTA,
+            state: CONNECTED,
+            end: SERVER_END,
+        }
+        .emit(),
         _ => return Err(Status::INVALID_PARAMETER),
     };
-    let out: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
     if max < out.len() { Err(Status::INFO_LENGTH_MISMATCH) } else { Ok(out) }
 }
 
 /// SET_INFO of FilePipeInformation: whether a read that finds nothing waits. `ReadMode` makes no difference to messages that are
 /// whole (MS-FSCC section 2.4.37).
 pub(crate) fn set(open: &Open, class: u8, buffer: &[u8]) -> Result<(), Status> {
-    const PIPE: u8 = 23;
-    const QUEUE_OPERATION: u32 = 0;
-    const COMPLETE_OPERATION: u32 = 1;
     let pipe = open.pipe().filter(|_| class == PIPE).ok_or(Status::INVALID_PARAMETER)?;
-    let (words, _) = buffer.as_chunks::<4>();
-    let [_read_mode, completion, ..] = words else { return Err(Status::INFO_LENGTH_MISMATCH) };
-    match u32::from_le_bytes(*completion) {
-        QUEUE_OPERATION => pipe.set_fails_at_once(false),
+    let set = Information::parse(buffer).map_err(|_| Status::INFO_LENGTH_MISMATCH)?;
+    match set.completion_mode {
+        // FILE_PIPE_QUEUE_OPERATION
+        0 => pipe.set_fails_at_once(false),
         COMPLETE_OPERATION => pipe.set_fails_at_once(true),
         _ => return Err(Status::INVALID_PARAMETER),
     }
