@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use config::{Identity, user_name};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-use smbd_core::auth::NtHash;
+use smb_auth::NtHash;
 use smbd_core::users::database::Entry;
 use zeroize::Zeroizing;
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use config::{Identity, Names, Settings, User};
-use smbd_core::auth::NtHash;
+use smb_auth::NtHash;
 use smbd_core::users::database::{Database, key};
 use smbd_core::users::{Account, Ticketed, Users, rid_of_uid};
 use vfs::Cred;

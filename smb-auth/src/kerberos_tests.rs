@@ -1,10 +1,10 @@
 //! SPNEGO around Kerberos, with a context that signs by a prefix: the library itself is tested with a KDC.
 
-use vfs::Cred;
+use smb_proto::spnego::mech::SPNEGO;
+use smb_proto::spnego::{Init, InitialContext, Resp, mech_types};
 use zeroize::Zeroizing;
 
-use super::der::{self, element};
-use super::ticket::{Context, Principal, Proof, Refused, Why};
+use super::ticket::{Context, Proof, Refused, Why};
 use super::*;
 
 const KRB5: &[u8] = b"\x2a\x86\x48\x86\xf7\x12\x01\x02\x02";
@@ -37,82 +37,61 @@ impl Secrets for Nobody {
     }
 }
 
-fn proof() -> Proof {
+/// The user is a name.
+fn proof() -> Proof<&'static str> {
     Proof {
-        principal: Principal {
-            principal: "alice@LAB".into(),
-            user: "alice".into(),
-            cred: Cred { uid: 5, gid: 5, groups: [].into() },
-            rid: 1010,
-            service: "cifs/gw@LAB".into(),
-        },
+        principal: "alice@LAB".into(),
+        service: "cifs/gw@LAB".into(),
+        user: "alice",
         key: Zeroizing::new(vec![3; 32]),
         token: b"AP-REP".to_vec(),
         context: Box::new(Prefix),
     }
 }
 
-fn acceptor(mechs: Mechs) -> Acceptor {
+fn acceptor(mechs: Mechs) -> Acceptor<&'static str> {
     let fresh = Fresh { challenge: [0; 8], key: [0; 16], time: 0 };
     Acceptor::new(Identity::standalone("gw"), fresh, Policy::default(), mechs)
 }
 
 fn list(mechs: &[&[u8]]) -> Vec<u8> {
-    let oids: Vec<u8> = mechs.iter().flat_map(|m| element(der::OID, m)).collect();
-    element(der::SEQUENCE, &oids)
+    mech_types(mechs.iter().copied())
 }
 
 /// NegTokenInit with this list and token.
 fn first(mechs: &[&[u8]], token: Option<&[u8]>) -> Vec<u8> {
-    let mut fields = element(der::context(0), &list(mechs));
-    if let Some(token) = token {
-        fields.extend(element(der::context(2), &element(der::OCTETS, token)));
-    }
-    let init = element(der::context(0), &element(der::SEQUENCE, &fields));
-    let spnego = element(der::OID, b"\x2b\x06\x01\x05\x05\x02");
-    element(der::APPLICATION_0, &[spnego, init].concat())
+    let init = Init { list: &list(mechs), mechs: mechs.to_vec(), token }.emit();
+    InitialContext { mech: &SPNEGO, inner: &init }.emit()
 }
 
 /// NegTokenResp of a client.
 fn further(token: Option<&[u8]>, mic: Option<&[u8]>) -> Vec<u8> {
-    let mut fields = Vec::new();
-    for (n, value) in [(2, token), (3, mic)] {
-        if let Some(value) = value {
-            fields.extend(element(der::context(n), &element(der::OCTETS, value)));
-        }
-    }
-    element(der::context(1), &element(der::SEQUENCE, &fields))
+    Resp { token, mic, ..Resp::default() }.emit()
 }
 
 /// NegTokenResp of the server: state, mechanism, token, MIC.
 fn answer(state: u8, mech: Option<&[u8]>, token: Option<&[u8]>, mic: Option<&[u8]>) -> Vec<u8> {
-    let mut fields = element(der::context(0), &element(der::ENUMERATED, &[state]));
-    for (n, tag, value) in [(1, der::OID, mech), (2, der::OCTETS, token), (3, der::OCTETS, mic)] {
-        if let Some(value) = value {
-            fields.extend(element(der::context(n), &element(tag, value)));
-        }
-    }
-    element(der::context(1), &element(der::SEQUENCE, &fields))
+    Resp { state: Some(state), mech, token, mic }.emit()
 }
 
-fn asked(step: Step) -> Vec<u8> {
+fn asked(step: Step<&'static str>) -> Vec<u8> {
     match step {
         Step::Prove(token) => token,
         other => panic!("{other:?}"),
     }
 }
 
-fn finished(step: Step) -> Vec<u8> {
+fn finished(step: Step<&'static str>) -> Vec<u8> {
     match step {
         Step::Done { token, who: Who::Ticket(ticket), key: Some(key) } => {
-            assert_eq!((ticket.principal.user.as_str(), ticket.ends, key.len()), ("alice", 77, 32));
+            assert_eq!((ticket.user, ticket.ends, key.len()), ("alice", 77, 32));
             token
         }
         other => panic!("{other:?}"),
     }
 }
 
-fn refused(step: Step) -> Refusal {
+fn refused(step: Step<&'static str>) -> Refusal {
     match step {
         Step::Refused(why) => why,
         other => panic!("{other:?}"),
@@ -186,8 +165,7 @@ fn a_list_whose_first_is_not_served_must_be_signed_by_both() {
 
 #[test]
 fn kerberos_without_spnego_is_answered_in_kind() {
-    let raw =
-        element(der::APPLICATION_0, &[element(der::OID, KRB5), b"\x01\0ticket".to_vec()].concat());
+    let raw = InitialContext { mech: KRB5, inner: b"\x01\0ticket" }.emit();
     let mut server = acceptor(BOTH);
     assert_eq!(asked(server.step(&raw, &Nobody)), raw);
     assert_eq!(finished(server.proved(Ok(proof()))), b"AP-REP");
@@ -220,7 +198,7 @@ fn a_refused_ticket_ends_it_and_nothing_comes_out_of_turn() {
     let told = refused(server.proved(Err(why.clone())));
     assert_eq!(told, Refusal::Ticket(Box::new(why)));
     assert!(
-        !told.is_guess() && told.status() == Status::LOGON_FAILURE && told.detail() == "no key"
+        !told.is_guess() && told.status() == NtStatus::LOGON_FAILURE && told.detail() == "no key"
     );
     assert_eq!(refused(server.proved(Ok(proof()))), Refusal::OutOfTurn);
     let mut server = acceptor(BOTH);

@@ -2,23 +2,23 @@
 //!
 //! *Operation.* An [`Acceptor`] is fed with the security buffers of SESSION_SETUP requests and says what to answer; an
 //! [`Initiator`] is the client's end. The clock and random numbers are arguments ([`Fresh`]); passwords come from
-//! [`Secrets`], as NT hashes, and only when a name is known.
+//! [`Secrets`], as NT hashes, and only when a name is known. The messages themselves are [`smb_proto::spnego`]'s and
+//! [`smb_proto::ntlm`]'s. What an acceptor knows of a client with a ticket, the type `U`, is its caller's, who asks Kerberos.
 //!
 //! *Errors.* [`Refusal`], which is for our log; a client is told no more than [`Refusal::status`]. Whatever bytes come, nothing
 //! panics.
 
-mod client;
-mod der;
 pub mod ntlm;
 pub mod spnego;
 pub mod ticket;
+mod version;
 
 use md4::{Digest, Md4};
+use smb_proto::NtStatus;
+use smb_proto::wire::{Fault, Rule};
 use zeroize::Zeroizing;
 
 pub use spnego::{Acceptor, Initiator, Mechs, hint};
-
-use crate::status::Status;
 
 /// What is kept of a password: MD4 of its UTF-16 (MS-NLMP section 3.3.1, `NTOWFv1`). Whoever has it can log on with it, so it is
 /// worth as much as the password here, though not where the same password is used elsewhere.
@@ -63,11 +63,11 @@ pub struct Account {
 
 /// Whom a client turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Who<U> {
     /// A user with the right password.
     User(Account),
     /// A user with a ticket.
-    Ticket(Box<ticket::Ticket>),
+    Ticket(Box<ticket::Ticket<U>>),
     /// A name that is not known, let in without a proof because guests are allowed. There is no key that both ends share.
     Guest(Account),
     /// Somebody without a name.
@@ -126,7 +126,7 @@ pub struct Fresh {
 
 /// What an [`Acceptor`] says to a token.
 #[derive(Debug)]
-pub enum Step {
+pub enum Step<U> {
     /// Answer STATUS_MORE_PROCESSING_REQUIRED with this token.
     Continue(Vec<u8>),
     /// Kerberos is to be asked about this token; then goes [`Acceptor::proved`].
@@ -136,7 +136,7 @@ pub enum Step {
         /// Goes into the final answer; may be empty.
         token: Vec<u8>,
         /// Whom it is.
-        who: Who,
+        who: Who<U>,
         /// `Session.SessionKey` comes from this; `None` for a guest, whose messages are never signed.
         key: Option<SessionKey>,
     },
@@ -176,11 +176,11 @@ pub enum Refusal {
 
 impl Refusal {
     /// What the client is told: MS-SMB2 section 3.3.5.5.3 has no more than that.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> NtStatus {
         match self {
-            Self::Malformed(_) | Self::OutOfTurn => Status::INVALID_PARAMETER,
-            Self::Anonymous => Status::ACCESS_DENIED,
-            _ => Status::LOGON_FAILURE,
+            Self::Malformed(_) | Self::OutOfTurn => NtStatus::INVALID_PARAMETER,
+            Self::Anonymous => NtStatus::ACCESS_DENIED,
+            _ => NtStatus::LOGON_FAILURE,
         }
     }
 
@@ -228,6 +228,15 @@ impl Refusal {
             Self::Tampered(part) => part,
             Self::Anonymous => "anonymous sessions are not allowed",
             Self::Rejected => "the server refused",
+        }
+    }
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        match (fault.field, fault.rule) {
+            ("MessageType", Rule::Value) => Self::OutOfTurn,
+            (field, _) => Self::Malformed(field),
         }
     }
 }

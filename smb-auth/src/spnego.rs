@@ -5,31 +5,15 @@
 //! (RFC 4178 section 5). Clients that send NTLM or Kerberos without SPNEGO are answered in kind. A token of Kerberos is handed out
 //! ([`Step::Prove`]), because the library may wait; [`Acceptor::proved`] goes on with what it said.
 
+use smb_proto::spnego::mech::{KRB5, MS_KRB5, NTLMSSP, SPNEGO};
+use smb_proto::spnego::state::{ACCEPT_COMPLETED, ACCEPT_INCOMPLETE, REJECT, REQUEST_MIC};
+use smb_proto::spnego::{Init, InitialContext, Resp, emit_offer, mech_types};
 use zeroize::Zeroizing;
 
-use super::der::{self, Reader, element};
-use super::ntlm::{self, Direction, Mic, wire::SIGNATURE};
-use super::ticket::{self, Proof};
-use super::{Fresh, Identity, Policy, Refusal, Secrets, SessionKey, Step, Who};
-
-/// 1.3.6.1.5.5.2
-const SPNEGO: [u8; 6] = [0x2b, 6, 1, 5, 5, 2];
-/// 1.3.6.1.4.1.311.2.2.10
-const NTLMSSP: [u8; 10] = [0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 0x0a];
-/// 1.2.840.113554.1.2.2
-const KRB5: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2];
-/// 1.2.840.48018.1.2.2: the same with one number cut to 16 bits, as Windows 2000 had it and all have since (MS-SPNG section
-/// 3.1.5.2).
-const MS_KRB5: [u8; 9] = [0x2a, 0x86, 0x48, 0x82, 0xf7, 0x12, 1, 2, 2];
-
-/// `negState`
-const ACCEPT_COMPLETED: u8 = 0;
-const ACCEPT_INCOMPLETE: u8 = 1;
-const REJECT: u8 = 2;
-const REQUEST_MIC: u8 = 3;
-
-/// Mechanisms that a client may list; more are not worth the time.
-const MAX_MECHS: usize = 32;
+use crate::ntlm::{self, Direction, Mic, messages::SIGNATURE};
+use crate::ticket::{self, Proof};
+use crate::version;
+use crate::{Fresh, Identity, Policy, Refusal, Secrets, SessionKey, Step, Who};
 
 /// The mechanisms that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,102 +36,13 @@ impl Mechs {
 
     /// As it stands in a first token, which the MICs cover.
     fn list(self) -> Vec<u8> {
-        let oids: Vec<u8> = self.offered().flat_map(|mech| element(der::OID, mech)).collect();
-        element(der::SEQUENCE, &oids)
+        mech_types(self.offered())
     }
 }
 
-/// `SecurityBuffer` of a NEGOTIATE response: a NegTokenInit2 with the mechanisms and the words that MS-SPNG section 2.2.1 has for
-/// clients that look for a name there.
+/// `SecurityBuffer` of a NEGOTIATE response: what is offered.
 pub fn hint(mechs: Mechs) -> Vec<u8> {
-    let words = element(der::GENERAL_STRING, b"not_defined_in_RFC4178@please_ignore");
-    let hints = element(der::SEQUENCE, &element(der::context(0), &words));
-    let fields = [element(der::context(0), &mechs.list()), element(der::context(3), &hints)];
-    first_token(&fields.concat())
-}
-
-fn first_token(fields: &[u8]) -> Vec<u8> {
-    let init = element(der::context(0), &element(der::SEQUENCE, fields));
-    element(der::APPLICATION_0, &[element(der::OID, &SPNEGO), init].concat())
-}
-
-/// What a first token holds.
-struct Init<'a> {
-    /// The list with its head.
-    list: &'a [u8],
-    mechs: Vec<&'a [u8]>,
-    token: Option<&'a [u8]>,
-}
-
-impl<'a> Init<'a> {
-    fn parse(token: &'a [u8]) -> Result<Self, Refusal> {
-        let mut frame = Reader(Reader(token).expect(der::APPLICATION_0, "InitialContextToken")?);
-        if frame.expect(der::OID, "thisMech")? != SPNEGO {
-            return Err(Refusal::NoMechanism);
-        }
-        let mut init = Reader(frame.expect(der::context(0), "NegTokenInit")?);
-        let mut fields = Reader(init.expect(der::SEQUENCE, "NegTokenInit")?);
-        let mut types = Reader(fields.expect(der::context(0), "mechTypes")?);
-        let list = types.raw(der::SEQUENCE, "mechTypes")?;
-        let mut each = Reader(Reader(list).expect(der::SEQUENCE, "mechTypes")?);
-        let mut mechs = Vec::new();
-        while each.peek().is_some() {
-            if mechs.len() == MAX_MECHS {
-                return Err(Refusal::Malformed("mechTypes"));
-            }
-            mechs.push(each.expect(der::OID, "mechTypes")?);
-        }
-        fields.optional(der::context(1), "reqFlags")?;
-        let token = match fields.optional(der::context(2), "mechToken")? {
-            Some(mut inner) => Some(inner.expect(der::OCTETS, "mechToken")?),
-            None => None,
-        };
-        Ok(Self { list, mechs, token })
-    }
-}
-
-/// What every further token holds.
-#[derive(Default)]
-struct Resp<'a> {
-    state: Option<u8>,
-    mech: Option<&'a [u8]>,
-    token: Option<&'a [u8]>,
-    mic: Option<&'a [u8]>,
-}
-
-impl<'a> Resp<'a> {
-    fn parse(token: &'a [u8]) -> Result<Self, Refusal> {
-        let mut resp = Reader(Reader(token).expect(der::context(1), "NegTokenResp")?);
-        let mut fields = Reader(resp.expect(der::SEQUENCE, "NegTokenResp")?);
-        let mut out = Self::default();
-        if let Some(mut inner) = fields.optional(der::context(0), "negState")? {
-            out.state = inner.expect(der::ENUMERATED, "negState")?.first().copied();
-        }
-        if let Some(mut inner) = fields.optional(der::context(1), "supportedMech")? {
-            out.mech = Some(inner.expect(der::OID, "supportedMech")?);
-        }
-        if let Some(mut inner) = fields.optional(der::context(2), "responseToken")? {
-            out.token = Some(inner.expect(der::OCTETS, "responseToken")?);
-        }
-        if let Some(mut inner) = fields.optional(der::context(3), "mechListMIC")? {
-            out.mic = Some(inner.expect(der::OCTETS, "mechListMIC")?);
-        }
-        Ok(out)
-    }
-
-    fn emit(&self) -> Vec<u8> {
-        let mut fields = Vec::new();
-        let mut put = |n, tag, value: Option<&[u8]>| {
-            if let Some(value) = value {
-                fields.extend(element(der::context(n), &element(tag, value)));
-            }
-        };
-        put(0, der::ENUMERATED, self.state.as_ref().map(std::slice::from_ref));
-        put(1, der::OID, self.mech);
-        put(2, der::OCTETS, self.token);
-        put(3, der::OCTETS, self.mic);
-        element(der::context(1), &element(der::SEQUENCE, &fields))
-    }
+    emit_offer(&mechs.list())
 }
 
 /// How the client wraps its tokens.
@@ -161,25 +56,25 @@ enum Frame {
 }
 
 /// How far an exchange of Kerberos is.
-enum Kerberos {
+enum Kerberos<U> {
     /// Its token has not come.
     Chosen,
     /// The library was asked. What SPNEGO has told of the mechanism, and the MIC that came with the token.
     Asked { mech: Option<&'static [u8]>, mic: Option<Vec<u8>> },
     /// It is proved, and the client's MIC over the list must come.
-    Proved(Proof),
+    Proved(Proof<U>),
 }
 
 /// The server's end of one authentication.
-pub struct Acceptor {
+pub struct Acceptor<U> {
     mechs: Mechs,
     ntlm: ntlm::Acceptor,
-    kerberos: Option<Kerberos>,
+    kerberos: Option<Kerberos<U>>,
     frame: Frame,
     target_name: Option<String>,
 }
 
-impl Acceptor {
+impl<U> Acceptor<U> {
     /// Waits for a first token. `fresh` is used for this one authentication only.
     pub fn new(identity: Identity, fresh: Fresh, policy: Policy, mechs: Mechs) -> Self {
         Self {
@@ -198,11 +93,11 @@ impl Acceptor {
 
     /// What the client seems to be, once it has begun.
     pub fn client(&self) -> Option<String> {
-        self.ntlm.client_version().and_then(super::client::guess)
+        self.ntlm.client_version().and_then(version::guess)
     }
 
     /// The next token of the client.
-    pub fn step(&mut self, token: &[u8], secrets: &dyn Secrets) -> Step {
+    pub fn step(&mut self, token: &[u8], secrets: &dyn Secrets) -> Step<U> {
         let result = match (&self.frame, self.kerberos.is_some()) {
             (Frame::Unknown, _) => self.first(token),
             (_, true) => self.further_of_kerberos(token),
@@ -212,11 +107,11 @@ impl Acceptor {
     }
 
     /// What Kerberos said to the token of [`Step::Prove`].
-    pub fn proved(&mut self, outcome: Result<Proof, ticket::Refused>) -> Step {
+    pub fn proved(&mut self, outcome: Result<Proof<U>, ticket::Refused>) -> Step<U> {
         self.go_on_with(outcome).unwrap_or_else(Step::Refused)
     }
 
-    fn first(&mut self, token: &[u8]) -> Result<Step, Refusal> {
+    fn first(&mut self, token: &[u8]) -> Result<Step<U>, Refusal> {
         if token.starts_with(&SIGNATURE) {
             self.frame = Frame::Raw;
             self.takes_passwords()?;
@@ -227,7 +122,11 @@ impl Acceptor {
             self.kerberos = Some(Kerberos::Asked { mech: None, mic: None });
             return Ok(Step::Prove(token.to_vec()));
         }
-        let init = Init::parse(token)?;
+        let frame = InitialContext::parse(token)?;
+        if frame.mech != SPNEGO {
+            return Err(Refusal::NoMechanism);
+        }
+        let init = Init::parse(frame.inner)?;
         let served = |mech: &&[u8]| self.mechs.offered().find(|ours| ours == mech);
         let Some(mech) = init.mechs.iter().find_map(served) else {
             let passwords = init.mechs.contains(&&NTLMSSP[..]);
@@ -247,7 +146,7 @@ impl Acceptor {
         if self.mechs.ntlm { Ok(()) } else { Err(Refusal::NoPasswords) }
     }
 
-    fn begin_kerberos(&mut self, mech: &'static [u8], token: Option<&[u8]>) -> Step {
+    fn begin_kerberos(&mut self, mech: &'static [u8], token: Option<&[u8]>) -> Step<U> {
         let Some(token) = token else {
             self.kerberos = Some(Kerberos::Chosen);
             let preferred = matches!(self.frame, Frame::Spnego { mic_required: false, .. });
@@ -257,7 +156,7 @@ impl Acceptor {
         Step::Prove(token.to_vec())
     }
 
-    fn further_of_kerberos(&mut self, token: &[u8]) -> Result<Step, Refusal> {
+    fn further_of_kerberos(&mut self, token: &[u8]) -> Result<Step<U>, Refusal> {
         let resp = Resp::parse(token)?;
         match (self.kerberos.take(), &self.frame) {
             (Some(Kerberos::Chosen), _) => {
@@ -278,12 +177,15 @@ impl Acceptor {
         }
     }
 
-    fn go_on_with(&mut self, outcome: Result<Proof, ticket::Refused>) -> Result<Step, Refusal> {
+    fn go_on_with(
+        &mut self,
+        outcome: Result<Proof<U>, ticket::Refused>,
+    ) -> Result<Step<U>, Refusal> {
         let Some(Kerberos::Asked { mech, mic }) = self.kerberos.take() else {
             return Err(Refusal::OutOfTurn);
         };
         let mut proof = outcome.map_err(|refused| Refusal::Ticket(Box::new(refused)))?;
-        self.target_name = Some(proof.principal.service.clone());
+        self.target_name = Some(proof.service.clone());
         let Frame::Spnego { list, mic_required } = &self.frame else {
             let token = std::mem::take(&mut proof.token);
             return done_by_ticket(token, proof);
@@ -311,7 +213,7 @@ impl Acceptor {
         done_by_ticket(token, proof)
     }
 
-    fn further(&mut self, token: &[u8], secrets: &dyn Secrets) -> Result<Step, Refusal> {
+    fn further(&mut self, token: &[u8], secrets: &dyn Secrets) -> Result<Step<U>, Refusal> {
         let Frame::Spnego { list, mic_required } = &self.frame else {
             let accepted = self.ntlm.authenticate(token, secrets)?;
             self.target_name = accepted.target_name;
@@ -346,23 +248,20 @@ fn chosen(mech: &[u8], preferred: bool, token: Option<&[u8]>) -> Vec<u8> {
 
 /// A first token of Kerberos without SPNEGO around it (RFC 2743 section 3.1).
 fn is_of_kerberos(token: &[u8]) -> bool {
-    let mech = Reader(token)
-        .expect(der::APPLICATION_0, "InitialContextToken")
-        .and_then(|frame| Reader(frame).expect(der::OID, "thisMech"));
-    mech.is_ok_and(|mech| mech == KRB5)
+    InitialContext::parse(token).is_ok_and(|frame| frame.mech == KRB5)
 }
 
-fn done_by_ticket(token: Vec<u8>, proof: Proof) -> Result<Step, Refusal> {
-    let Proof { principal, key, context, .. } = proof;
+fn done_by_ticket<U>(token: Vec<u8>, proof: Proof<U>) -> Result<Step<U>, Refusal> {
+    let Proof { principal, user, key, context, .. } = proof;
     let Some(ends) = context.ends() else {
         let refused = ticket::Refused {
             why: ticket::Why::Other,
-            principal: principal.principal,
+            principal,
             detail: "when the ticket runs out is not known".into(),
         };
         return Err(Refusal::Ticket(Box::new(refused)));
     };
-    let ticket = ticket::Ticket { principal, ends };
+    let ticket = ticket::Ticket { principal, user, ends };
     Ok(Step::Done { token, who: Who::Ticket(Box::new(ticket)), key: Some(key) })
 }
 
@@ -386,7 +285,7 @@ fn check_mic(
     }
 }
 
-fn done(token: Vec<u8>, who: Who, key: Option<Zeroizing<[u8; 16]>>) -> Step {
+fn done<U>(token: Vec<u8>, who: Who<U>, key: Option<Zeroizing<[u8; 16]>>) -> Step<U> {
     Step::Done { token, who, key: key.map(|k| Zeroizing::new(k.to_vec())) }
 }
 
@@ -404,10 +303,9 @@ impl Initiator {
 
     /// The first token.
     pub fn first(&self) -> Vec<u8> {
-        let token = element(der::OCTETS, &self.ntlm.negotiate());
-        let fields =
-            [element(der::context(0), &Mechs::NTLM.list()), element(der::context(2), &token)];
-        first_token(&fields.concat())
+        let (list, token) = (Mechs::NTLM.list(), self.ntlm.negotiate());
+        let init = Init { list: &list, mechs: vec![&NTLMSSP], token: Some(&token) };
+        InitialContext { mech: &SPNEGO, inner: &init.emit() }.emit()
     }
 
     /// The second token, to the server's answer with STATUS_MORE_PROCESSING_REQUIRED, and the session key, which is believed only

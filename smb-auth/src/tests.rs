@@ -1,8 +1,10 @@
 //! Whole exchanges between both ends, and what happens when somebody in between or at the other end does not play fair.
 
 use proptest::prelude::*;
+use smb_proto::spnego::mech::{KRB5, NTLMSSP, SPNEGO};
+use smb_proto::spnego::{Init, InitialContext, Resp, mech_types};
 
-use super::ntlm::{Credentials, wire::SIGNATURE};
+use super::ntlm::{Credentials, messages::SIGNATURE};
 use super::*;
 
 struct Users(Vec<(&'static str, &'static str)>);
@@ -22,7 +24,7 @@ fn fresh(seed: u8) -> Fresh {
     Fresh { challenge: [seed; 8], key: [seed; 16], time: 0x01d9_0000_0000_0000 }
 }
 
-fn acceptor(policy: Policy) -> Acceptor {
+fn acceptor(policy: Policy) -> Acceptor<()> {
     Acceptor::new(Identity::standalone("gate.example.org"), fresh(1), policy, Mechs::NTLM)
 }
 
@@ -42,14 +44,14 @@ fn initiator(user: &str, password: &str) -> Initiator {
     Initiator::new(credentials(user, password), fresh(2))
 }
 
-fn continued(step: Step) -> Vec<u8> {
+fn continued(step: Step<()>) -> Vec<u8> {
     match step {
         Step::Continue(token) => token,
         other => panic!("{other:?}"),
     }
 }
 
-fn refused(step: Step) -> Refusal {
+fn refused(step: Step<()>) -> Refusal {
     match step {
         Step::Refused(why) => why,
         other => panic!("{other:?}"),
@@ -62,7 +64,7 @@ fn exchange(
     password: &str,
     policy: Policy,
     change: impl FnOnce(&mut Vec<u8>),
-) -> (Initiator, Step) {
+) -> (Initiator, Step<()>) {
     let (mut client, mut server) = (initiator(user, password), acceptor(policy));
     let challenge = continued(server.step(&client.first(), &users()));
     let (mut answer, _) = client.second(&challenge).unwrap();
@@ -181,36 +183,25 @@ fn ntlm_without_spnego_is_answered_in_kind() {
     assert_eq!(refused(server.step(&answer, &users())), Refusal::OutOfTurn);
 }
 
-/// 1.2.840.113554.1.2.2
-const KERBEROS: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2];
-const NTLM: [u8; 10] = [0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 0x0a];
-
 fn init(mechs: &[&[u8]], token: &[u8]) -> (Vec<u8>, Vec<u8>) {
-    use der::{APPLICATION_0, OCTETS, OID, SEQUENCE, context, element};
-    let list: Vec<u8> = mechs.iter().flat_map(|m| element(OID, m)).collect();
-    let list = element(SEQUENCE, &list);
-    let fields = [element(context(0), &list), element(context(2), &element(OCTETS, token))];
-    let inner = element(context(0), &element(SEQUENCE, &fields.concat()));
-    let spnego = element(OID, &[0x2b, 6, 1, 5, 5, 2]);
-    (element(APPLICATION_0, &[spnego, inner].concat()), list)
+    let list = mech_types(mechs.iter().copied());
+    let init = Init { list: &list, mechs: mechs.to_vec(), token: Some(token) }.emit();
+    (InitialContext { mech: &SPNEGO, inner: &init }.emit(), list)
 }
 
 fn resp(token: &[u8], mic: Option<&[u8]>) -> Vec<u8> {
-    use der::{OCTETS, SEQUENCE, context, element};
-    let mut fields = element(context(2), &element(OCTETS, token));
-    fields.extend(mic.map(|m| element(context(3), &element(OCTETS, m))).unwrap_or_default());
-    element(context(1), &element(SEQUENCE, &fields))
+    Resp { token: Some(token), mic, ..Resp::default() }.emit()
 }
 
 /// A client that would rather have Kerberos is asked for NTLM, and then has to prove that its list arrived as it sent it.
 #[test]
 fn a_client_that_prefers_kerberos_comes_down_to_ntlm() {
-    let (first, list) = init(&[&KERBEROS, &NTLM], b"a ticket");
+    let (first, list) = init(&[&KRB5, &NTLMSSP], b"a ticket");
     for proves in [true, false] {
         let client = ntlm::Initiator::new(credentials("alice", "secret"), fresh(2));
         let mut server = acceptor(Policy::default());
         let answer = continued(server.step(&first, &users()));
-        assert!(answer.windows(NTLM.len()).any(|w| w == NTLM), "NTLM is named");
+        assert!(answer.windows(NTLMSSP.len()).any(|w| w == NTLMSSP), "NTLM is named");
         assert!(answer.windows(3).any(|w| w == [0x0a, 1, 3]), "request-mic");
         let challenge = continued(server.step(&resp(&client.negotiate(), None), &users()));
         let at = challenge.windows(8).position(|w| w == SIGNATURE).unwrap();
@@ -227,18 +218,18 @@ fn a_client_that_prefers_kerberos_comes_down_to_ntlm() {
 
 #[test]
 fn other_mechanisms_alone_are_refused() {
-    let (first, _) = init(&[&KERBEROS], b"a ticket");
+    let (first, _) = init(&[&KRB5], b"a ticket");
     let why = refused(acceptor(Policy::default()).step(&first, &users()));
     assert_eq!(why, Refusal::NoMechanism);
-    assert_eq!(why.status(), Status::LOGON_FAILURE);
+    assert_eq!(why.status(), NtStatus::LOGON_FAILURE);
     // Kerberos without SPNEGO.
-    let bare = der::element(der::APPLICATION_0, &der::element(der::OID, &KERBEROS));
+    let bare = InitialContext { mech: &KRB5, inner: &[] }.emit();
     assert_eq!(refused(acceptor(Policy::default()).step(&bare, &users())), Refusal::NoMechanism);
 }
 
 #[test]
 fn too_many_mechanisms_are_refused() {
-    let many = vec![&KERBEROS[..]; 100];
+    let many = vec![&KRB5[..]; 100];
     let (first, _) = init(&many, b"");
     assert_eq!(
         refused(acceptor(Policy::default()).step(&first, &users())),
@@ -250,7 +241,7 @@ fn too_many_mechanisms_are_refused() {
 fn nobody_is_let_in_only_when_allowed() {
     let (_, step) = exchange("", "", Policy::default(), |_| ());
     let why = refused(step);
-    assert_eq!((why.status(), why.is_guess()), (Status::ACCESS_DENIED, false));
+    assert_eq!((why.status(), why.is_guess()), (NtStatus::ACCESS_DENIED, false));
     let policy = Policy { anonymous: true, guest: false };
     let (mut client, step) = exchange("", "", policy, |_| ());
     let Step::Done { token, who: Who::Anonymous, key: Some(key) } = step else {
@@ -279,7 +270,7 @@ fn old_responses_are_refused_by_name() {
         answer[20..22].copy_from_slice(&nt_len.to_le_bytes());
         let why = refused(server.step(&answer, &users()));
         assert!(matches!(why, Refusal::OldResponse(_)), "{why:?}");
-        assert_eq!(why.status(), Status::LOGON_FAILURE);
+        assert_eq!(why.status(), NtStatus::LOGON_FAILURE);
     }
     // A guest is one by whatever response: there is nothing to prove.
     let client = ntlm::Initiator::new(credentials("mallory", ""), fresh(2));
@@ -307,14 +298,14 @@ fn bindings_of_a_channel_are_compared_where_there_are_any() {
         let mut server = ntlm::Acceptor::new(identity, fresh(1), Policy::default(), Some(ours));
         let challenge = server.negotiate(&client.negotiate()).unwrap();
         let (answer, _, _) = client.authenticate(&challenge).unwrap();
-        assert_eq!(server.authenticate(&answer, &users()).is_ok(), good);
+        assert_eq!(server.authenticate::<()>(&answer, &users()).is_ok(), good);
     }
 }
 
 #[test]
 fn the_hint_names_ntlm() {
     let hint = hint(Mechs::NTLM);
-    assert!(hint.windows(NTLM.len()).any(|w| w == NTLM));
+    assert!(hint.windows(NTLMSSP.len()).any(|w| w == NTLMSSP));
     assert!(hint.ends_with(b"not_defined_in_RFC4178@please_ignore"));
     assert_eq!(usize::from(hint[1]) + 2, hint.len());
 }
@@ -330,9 +321,7 @@ fn machines_have_short_names() {
 
 #[test]
 fn an_initiator_sees_a_refusal_and_a_changed_answer() {
-    use der::{ENUMERATED, SEQUENCE, context, element};
-    let reject =
-        element(context(1), &element(SEQUENCE, &element(context(0), &element(ENUMERATED, &[2]))));
+    let reject = Resp { state: Some(2), ..Resp::default() }.emit();
     assert_eq!(initiator("a", "b").second(&reject).unwrap_err(), Refusal::Rejected);
     let (mut client, step) = exchange("alice", "secret", Policy::default(), |_| ());
     let Step::Done { mut token, .. } = step else { panic!() };

@@ -1,7 +1,5 @@
-//! What Kerberos proves of a client, as SPNEGO and SESSION_SETUP need it. The library itself is in [`crate::kerberos`], because it
-//! may wait; here nothing waits.
-
-use vfs::Cred;
+//! What Kerberos proves of a client, as SPNEGO and SESSION_SETUP need it. Nothing here waits; the library of Kerberos, which may,
+//! is asked by the caller.
 
 use super::SessionKey;
 
@@ -15,34 +13,25 @@ pub trait Context: Send {
     fn ends(self: Box<Self>) -> Option<u64>;
 }
 
-/// Whom a ticket is of.
+/// A ticket that lets its client in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Principal {
-    /// As `kinit` writes it: `alice@LAB.TEST`.
+pub struct Ticket<U> {
+    /// Of which principal, as `kinit` writes it: `alice@LAB.TEST`.
     pub principal: String,
     /// The user that it is here.
-    pub user: String,
-    /// Who that is to the file system.
-    pub cred: Cred,
-    /// Last part of its SID.
-    pub rid: u32,
-    /// For which service of ours it was: `cifs/server.lab.test@LAB.TEST`.
-    pub service: String,
-}
-
-/// A principal whose ticket is good until then.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ticket {
-    /// Whom it is of.
-    pub principal: Principal,
+    pub user: U,
     /// When it runs out, in seconds since 1970.
     pub ends: u64,
 }
 
 /// A client that has proved who it is.
-pub struct Proof {
-    /// Who it is.
-    pub principal: Principal,
+pub struct Proof<U> {
+    /// Its principal, as `kinit` writes it: `alice@LAB.TEST`.
+    pub principal: String,
+    /// For which service of ours its ticket was: `cifs/server.lab.test@LAB.TEST`.
+    pub service: String,
+    /// The user that it is here.
+    pub user: U,
     /// The key that both ends share, of 16 or 32 bytes.
     pub key: SessionKey,
     /// Goes to the client, an AP-REP; empty where it did not ask for one.
@@ -51,7 +40,7 @@ pub struct Proof {
     pub context: Box<dyn Context>,
 }
 
-impl std::fmt::Debug for Proof {
+impl<U> std::fmt::Debug for Proof<U> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Proof({:?})", self.principal)
     }
@@ -120,33 +109,6 @@ impl Why {
             Self::Superuser => "this principal would be the superuser",
             Self::NameService => "this host's name service does not say who the user is",
             Self::Other => "Kerberos refuses the ticket",
-        }
-    }
-
-    /// What to change where the client is to be let in.
-    pub fn remedy(self) -> &'static str {
-        match self {
-            Self::Keytab => "`headgate check` says what is wrong with the keytab",
-            Self::NoKey | Self::WrongKey => {
-                "put the current keys of the name that the client uses (cifs/NAME) into the keytab, and let the client get a new \
-                 ticket (`kdestroy`, `klist purge`)"
-            }
-            Self::Clock => "set the clocks of both: they may differ by five minutes",
-            Self::Expired => "let the client get a new ticket (`kinit`, `klist purge`)",
-            Self::Replay => {
-                "let the client connect again; if it goes on, somebody repeats what others sent"
-            }
-            Self::Service => "let the client ask for a ticket for cifs/NAME or host/NAME",
-            Self::NoUser => {
-                "make the user on this host, name it in `users`, or say `kerberos.realm`, or `auth_to_local` in krb5.conf, for its \
-                 realm"
-            }
-            Self::Pac => {
-                "only tickets of Active Directory have numbers (a PAC): say `kerberos: {map: names}` for other domains"
-            }
-            Self::Superuser => "log on as another user, or name this one in `users`",
-            Self::NameService => "look why `getent passwd USER` fails on this host",
-            Self::Other => "the log line `logon refused` says what Kerberos says",
         }
     }
 }

@@ -33,7 +33,7 @@ const WINDOWS: [(u16, &str); 24] = [
 const LINUX_BUILDS_MAX: u16 = 999;
 
 /// In words, from the `VERSION` structure; `None` when it says nothing.
-pub(super) fn guess([major, minor, low, high, ..]: [u8; 8]) -> Option<String> {
+pub(crate) fn guess([major, minor, low, high, ..]: [u8; 8]) -> Option<String> {
     let build = u16::from_le_bytes([low, high]);
     match (major, minor, build) {
         (0, 0, 0) => None,

@@ -1,83 +1,76 @@
 //! As much of DER (ITU-T X.690) as SPNEGO needs: definite lengths, single-byte tags.
 
-use super::Refusal;
+use wire::{Malformed, Parser, Rule, le_u8, reject, take};
 
-pub(super) const OCTETS: u8 = 0x04;
-pub(super) const OID: u8 = 0x06;
-pub(super) const ENUMERATED: u8 = 0x0a;
-pub(super) const GENERAL_STRING: u8 = 0x1b;
-pub(super) const SEQUENCE: u8 = 0x30;
+pub(crate) const OCTETS: u8 = 0x04;
+pub(crate) const OID: u8 = 0x06;
+pub(crate) const ENUMERATED: u8 = 0x0a;
+pub(crate) const GENERAL_STRING: u8 = 0x1b;
+pub(crate) const SEQUENCE: u8 = 0x30;
 /// `[APPLICATION 0]` of RFC 2743: the frame of a first token.
-pub(super) const APPLICATION_0: u8 = 0x60;
+pub(crate) const APPLICATION_0: u8 = 0x60;
 
 /// `[n]`, constructed.
-pub(super) const fn context(n: u8) -> u8 {
+pub(crate) const fn context(n: u8) -> u8 {
     0xa0 | n
 }
 
-/// Reads elements one after the other.
-#[derive(Clone, Copy)]
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
-
-impl<'a> Reader<'a> {
-    /// The tag of the next element.
-    pub(super) fn peek(&self) -> Option<u8> {
-        self.0.first().copied()
-    }
-
-    /// The next element: its contents, and itself with its head.
-    fn element(&mut self) -> Option<(u8, &'a [u8], &'a [u8])> {
-        let whole = self.0;
-        let (&tag, rest) = whole.split_first()?;
-        let (&first, rest) = rest.split_first()?;
-        let (len, rest) = if first < 0x80 {
-            (usize::from(first), rest)
-        } else {
-            let n = usize::from(first & 0x7f);
-            if n == 0 || n > 4 {
-                return None;
+/// The contents of an element of this tag.
+pub(crate) fn contents<'a>(
+    tag: u8,
+    field: &'static str,
+) -> impl Fn(&'a [u8]) -> wire::Parsed<'a, &'a [u8]> + Copy {
+    /// Bytes of the longest length that is read: 4 GiB.
+    const DIGITS_MAX: u8 = 4;
+    move |i| {
+        let (rest, (found, first)) = (le_u8(field), le_u8(field)).parse(i)?;
+        let digits = first & 0x7f;
+        let (rest, len) = match first {
+            _ if found != tag => return Err(reject(field, Rule::Value, i)),
+            0..0x80 => (rest, usize::from(digits)),
+            // 0x80 is the indefinite form, which DER has not.
+            0x80 => return Err(reject(field, Rule::Value, i)),
+            _ if digits > DIGITS_MAX => {
+                let max = usize::from(DIGITS_MAX);
+                return Err(reject(field, Rule::OverLimit { max }, i));
             }
-            let (digits, rest) = rest.split_at_checked(n)?;
-            let len = digits.iter().fold(0_u32, |sum, d| sum << 8 | u32::from(*d));
-            (usize::try_from(len).ok()?, rest)
+            _ => {
+                let (rest, digits) = take(digits.into(), field)(rest)?;
+                (rest, digits.iter().fold(0, |len, digit| len << 8 | usize::from(*digit)))
+            }
         };
-        let (contents, after) = rest.split_at_checked(len)?;
-        self.0 = after;
-        Some((tag, contents, &whole[..whole.len() - after.len()]))
+        take(len, field)(rest)
     }
+}
 
-    /// The contents of the next element, which must have this tag; `part` names it when it has not.
-    pub(super) fn expect(&mut self, tag: u8, part: &'static str) -> Result<&'a [u8], Refusal> {
-        match self.element() {
-            Some((found, contents, _)) if found == tag => Ok(contents),
-            _ => Err(Refusal::Malformed(part)),
-        }
+/// What `each` reads of the contents of an element of this tag. What follows in there means nothing: later versions may add to it.
+pub(crate) fn inside<'a, T>(
+    tag: u8,
+    field: &'static str,
+    mut each: impl Parser<&'a [u8], Output = T, Error = Malformed<'a>>,
+) -> impl FnMut(&'a [u8]) -> wire::Parsed<'a, T> {
+    move |i| {
+        let (rest, contents) = contents(tag, field)(i)?;
+        let (_, value) = each.parse(contents)?;
+        Ok((rest, value))
     }
+}
 
-    /// The next element with its head.
-    pub(super) fn raw(&mut self, tag: u8, part: &'static str) -> Result<&'a [u8], Refusal> {
-        match self.element() {
-            Some((found, _, raw)) if found == tag => Ok(raw),
-            _ => Err(Refusal::Malformed(part)),
-        }
-    }
-
-    /// The contents of the next element when it has this tag.
-    pub(super) fn optional(
-        &mut self,
-        tag: u8,
-        part: &'static str,
-    ) -> Result<Option<Self>, Refusal> {
-        if self.peek() == Some(tag) {
-            self.expect(tag, part).map(|c| Some(Self(c)))
-        } else {
-            Ok(None)
-        }
+/// The same where the next element has this tag; nothing where it has another, or where there is none.
+pub(crate) fn optional<'a, T>(
+    tag: u8,
+    field: &'static str,
+    each: impl Parser<&'a [u8], Output = T, Error = Malformed<'a>>,
+) -> impl FnMut(&'a [u8]) -> wire::Parsed<'a, Option<T>> {
+    let mut there = inside(tag, field, each);
+    move |i| match i.first() {
+        Some(found) if *found == tag => there(i).map(|(rest, value)| (rest, Some(value))),
+        _ => Ok((i, None)),
     }
 }
 
 /// An element.
-pub(super) fn element(tag: u8, contents: &[u8]) -> Vec<u8> {
+pub(crate) fn element(tag: u8, contents: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     let len = contents.len();
     if len < 0x80 {
@@ -98,31 +91,43 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::parse::whole;
+
+    fn said(bytes: &[u8]) -> String {
+        whole(bytes, contents(OCTETS, "x")).unwrap_err().to_string()
+    }
 
     #[test]
     fn lengths_have_one_form() {
         assert_eq!(element(OCTETS, &[7]), [4, 1, 7]);
         assert_eq!(element(OCTETS, &[0; 0x80])[..3], [4, 0x81, 0x80]);
         assert_eq!(element(OCTETS, &[0; 0x1234])[..4], [4, 0x82, 0x12, 0x34]);
-        assert!(Reader(&[4, 0x80, 0, 0]).expect(OCTETS, "x").is_err(), "indefinite");
-        assert!(Reader(&[4, 0x85, 0, 0, 0, 0, 0]).expect(OCTETS, "x").is_err());
-        assert!(Reader(&[4, 0x84, 0xff, 0xff, 0xff, 0xff]).expect(OCTETS, "x").is_err());
-        assert!(Reader(&[4, 2, 0]).expect(OCTETS, "x").is_err());
-        assert!(Reader(&[]).expect(OCTETS, "x").is_err());
+        assert_eq!(said(&[4, 0x80, 0, 0]), "x invalid at 0", "indefinite");
+        assert_eq!(said(&[4, 0x85, 0, 0, 0, 0, 0]), "x over its limit of 4 at 0");
+        assert_eq!(said(&[4, 0x84, 0xff, 0xff, 0xff, 0xff]), "x truncated at 6");
+        assert_eq!(said(&[4, 0x84, 0xff, 0xff]), "x truncated at 2");
+        assert_eq!(said(&[4, 2, 0]), "x truncated at 2");
+        assert_eq!(said(&[6, 1, 0]), "x invalid at 0", "another tag");
+        assert_eq!(said(&[4]), "x truncated at 1");
+        assert_eq!(said(&[]), "x truncated at 0");
+    }
+
+    #[test]
+    fn what_need_not_be_there_is_passed_over() {
+        let mut one = optional(context(1), "x", contents(OCTETS, "y"));
+        assert_eq!(one(&[0xa1, 3, 4, 1, 7, 9]), Ok((&[9][..], Some(&[7][..]))));
+        assert_eq!(one(&[0xa2, 0]), Ok((&[0xa2, 0][..], None)));
+        assert_eq!(one(&[]), Ok((&[][..], None)));
+        assert!(one(&[0xa1, 2, 6, 0]).is_err(), "not what belongs in it");
     }
 
     proptest! {
         #[test]
         fn what_is_written_is_read(tag: u8, fill: u8, len in 0_usize..70_000) {
-            let contents = vec![fill; len];
-            let mut whole = element(tag, &contents);
-            whole.push(9);
-            let mut reader = Reader(&whole);
-            prop_assert_eq!(reader.peek(), Some(tag));
-            let mut again = reader;
-            prop_assert_eq!(reader.expect(tag, "x").unwrap(), &contents[..]);
-            prop_assert_eq!(again.raw(tag, "x").unwrap(), &whole[..whole.len() - 1]);
-            prop_assert_eq!(reader.0, &[9]);
+            let inner = vec![fill; len];
+            let mut bytes = element(tag, &inner);
+            bytes.push(9);
+            prop_assert_eq!(contents(tag, "x")(&bytes), Ok((&[9][..], &inner[..])));
         }
     }
 }

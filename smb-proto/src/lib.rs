@@ -2,7 +2,8 @@
 //!
 //! [`smb2`] has one module for each command, with its request and its response, both directions; [`fscc`] has what stands in the
 //! buffers of QUERY_INFO, SET_INFO, QUERY_DIRECTORY and CHANGE_NOTIFY; [`dtyp`] security identifiers, descriptors and times;
-//! [`rpce`] and [`ndr`] the remote procedure calls of named pipes. Nothing here knows sockets, files, keys, a clock or a runtime.
+//! [`rpce`] and [`ndr`] the remote procedure calls of named pipes; [`spnego`], [`ntlm`] and [`pac`] the tokens of a logon. Nothing
+//! here knows sockets, files, keys, a clock or a runtime.
 //!
 //! A CREATE as a client sends it, which asks for the largest access that it could get:
 //!
@@ -36,6 +37,7 @@
 //! assert_eq!(fault.to_string(), "CreateContexts out of bounds at 112");
 //! ```
 
+pub(crate) mod der;
 pub mod dtyp;
 pub mod fscc;
 pub mod ndr;
@@ -44,6 +46,7 @@ pub mod pac;
 pub(crate) mod parse;
 pub mod rpce;
 pub mod smb2;
+pub mod spnego;
 pub mod status;
 
 pub use status::NtStatus;

@@ -18,6 +18,7 @@ use crate::compound::Slot;
 use crate::crypto::preauth::Preauth;
 use crate::crypto::seal::Cipher;
 use crate::crypto::sign::Algorithm;
+use crate::kerberos::User;
 use crate::limits::{ASYNC_MAX, CREDITS_MAX};
 use crate::logons::Ticket;
 use crate::session::{Channel, Session};
@@ -72,7 +73,7 @@ pub(crate) enum Purpose {
 pub(crate) struct Logon {
     pub(crate) purpose: Purpose,
     pub(crate) session: Arc<Session>,
-    pub(crate) acceptor: Acceptor,
+    pub(crate) acceptor: Acceptor<User>,
     pub(crate) preauth: Preauth,
     pub(crate) rounds: u32,
     pub(crate) ticket: Ticket,

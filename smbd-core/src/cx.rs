@@ -484,10 +484,26 @@ impl Cx {
         &'a self,
         parser: impl FnOnce(&'a [u8]) -> Result<T, Fault>,
     ) -> Result<T, Status> {
-        parser(&self.message).map_err(|fault| {
-            Violation::Format.note(&self.conn, &fault.to_string());
-            Status::INVALID_PARAMETER
-        })
+        self.parse_part(&self.message, parser)
+    }
+
+    /// A part of the body, such as the buffer of SET_INFO, by its parser.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::parse`]; the offset counts from the start of the part.
+    pub(crate) fn parse_part<'a, T>(
+        &self,
+        part: &'a [u8],
+        parser: impl FnOnce(&'a [u8]) -> Result<T, Fault>,
+    ) -> Result<T, Status> {
+        parser(part).map_err(|fault| self.malformed(fault))
+    }
+
+    /// Counts a fault of the format, and logs it. Gives STATUS_INVALID_PARAMETER.
+    pub(crate) fn malformed(&self, fault: Fault) -> Status {
+        Violation::Format.note(&self.conn, &fault.to_string());
+        Status::INVALID_PARAMETER
     }
 }
 
@@ -499,11 +515,5 @@ impl Drop for Cx {
         if let Some(pending) = self.pending.get() {
             self.conn.end_wait(pending);
         }
-    }
-}
-
-impl From<Fault> for Status {
-    fn from(_: Fault) -> Self {
-        Self::INVALID_PARAMETER
     }
 }

@@ -13,7 +13,7 @@ use gss_sys::{Busy, Cause, Established, Pool, Step};
 use smb_proto::pac::LogonInfo;
 use vfs::Cred;
 
-use crate::auth::ticket::{Context, Principal, Proof, Refused, Why};
+use crate::auth::ticket::{Context, Proof, Refused, Why};
 use crate::settings::{Kerberos, Map};
 use crate::users::{Ticketed, Users, rid_of_uid};
 
@@ -26,16 +26,25 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 
 static TURNS: Pool = Pool::new(TURNS_MAX, WAIT_MAX);
 
+/// The user of this host that a principal is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) cred: Cred,
+    /// Last part of its SID.
+    pub(crate) rid: u32,
+}
+
 /// Asks about the token of a client.
 pub(crate) async fn prove(
     kerberos: Kerberos,
     token: Vec<u8>,
     users: Arc<dyn Users>,
-) -> Result<Result<Proof, Refused>, Busy> {
+) -> Result<Result<Proof<User>, Refused>, Busy> {
     TURNS.run(move || accept(&kerberos, &token, &*users)).await
 }
 
-fn accept(kerberos: &Kerberos, token: &[u8], users: &dyn Users) -> Result<Proof, Refused> {
+fn accept(kerberos: &Kerberos, token: &[u8], users: &dyn Users) -> Result<Proof<User>, Refused> {
     let step = gss_sys::Acceptor::new(&kerberos.keytab).and_then(|mut a| a.step(token));
     let (token, established) = match step.map_err(of_library)? {
         Step::Done { token, established } => (token, *established),
@@ -58,9 +67,8 @@ fn accept(kerberos: &Kerberos, token: &[u8], users: &dyn Users) -> Result<Proof,
     }
     let of_it = |e: gss_sys::Error| refused(Why::Other, e.text);
     let key = established.session_key().map_err(of_it)?;
-    let (name, cred, rid) = (found.name, found.cred, found.rid);
-    let principal = Principal { principal, user: name, cred, rid, service };
-    Ok(Proof { principal, key, token, context: Box::new(Shared(established)) })
+    let user = User { name: found.name, cred: found.cred, rid: found.rid };
+    Ok(Proof { principal, service, user, key, token, context: Box::new(Shared(established)) })
 }
 
 type Unknown = (Why, String);
@@ -157,7 +165,7 @@ impl Context for Shared {
 
 #[cfg(test)]
 mod tests {
-    use smb_proto::pac::Sid;
+    use smb_proto::dtyp::Sid;
 
     use super::*;
 
@@ -188,8 +196,8 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_domain_from_the_base_on() {
-        let domain_id = Sid { authority: 5, subs: vec![21, 1, 2, 3] };
-        let other = |subs: &[u32]| Sid { authority: 5, subs: subs.to_vec() };
+        let domain_id = Sid::new(5, &[21, 1, 2, 3]).unwrap();
+        let other = |subs: &[u32]| Sid::new(5, subs).unwrap();
         let info = LogonInfo {
             name: "Alice".into(),
             domain: "AD".into(),

@@ -6,7 +6,6 @@
 //! [`cx::Cx`].
 
 mod answer;
-pub mod auth;
 mod compound;
 pub mod conn;
 pub mod cx;
@@ -49,6 +48,7 @@ pub mod users;
 pub mod violation;
 mod whereabouts;
 
+use smb_auth as auth;
 use smb_crypto as crypto;
 use smb_proto::fscc;
 use smb_proto::smb2 as wire;

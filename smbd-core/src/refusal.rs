@@ -3,6 +3,7 @@
 use rdma_transport::refused::{self, Refused};
 
 use crate::auth;
+use crate::auth::ticket::Why;
 use crate::conn::Conn;
 
 /// A refusal that is no fault of the client's protocol.
@@ -87,9 +88,36 @@ impl From<&auth::Refusal> for Rule {
             Refusal::NoPasswords => {
                 "let the client log on by Kerberos, by a name for which the keytab has a key, or say `smb: {ntlm: on}`"
             }
-            Refusal::Ticket(refused) => refused.why.remedy(),
+            Refusal::Ticket(refused) => of_ticket(refused.why),
             _ => "the log line `logon refused` says what was wrong with the messages of the client",
         })
+    }
+}
+
+/// Where a ticket does not let its client in.
+fn of_ticket(why: Why) -> &'static str {
+    match why {
+        Why::Keytab => "`headgate check` says what is wrong with the keytab",
+        Why::NoKey | Why::WrongKey => {
+            "put the current keys of the name that the client uses (cifs/NAME) into the keytab, and let the client get a new \
+             ticket (`kdestroy`, `klist purge`)"
+        }
+        Why::Clock => "set the clocks of both: they may differ by five minutes",
+        Why::Expired => "let the client get a new ticket (`kinit`, `klist purge`)",
+        Why::Replay => {
+            "let the client connect again; if it goes on, somebody repeats what others sent"
+        }
+        Why::Service => "let the client ask for a ticket for cifs/NAME or host/NAME",
+        Why::NoUser => {
+            "make the user on this host, name it in `users`, or say `kerberos.realm`, or `auth_to_local` in krb5.conf, for its \
+             realm"
+        }
+        Why::Pac => {
+            "only tickets of Active Directory have numbers (a PAC): say `kerberos: {map: names}` for other domains"
+        }
+        Why::Superuser => "log on as another user, or name this one in `users`",
+        Why::NameService => "look why `getent passwd USER` fails on this host",
+        Why::Other => "the log line `logon refused` says what Kerberos says",
     }
 }
 

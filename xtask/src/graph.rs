@@ -7,16 +7,17 @@ use serde_json::Value;
 use crate::sh::{Result, Tally, output};
 
 /// The only edges allowed. Leaves know none of ours; a request walks the graph down once and up once.
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("wire", &[]),
     ("nfs-proto", &["wire"]),
     ("smb-proto", &["wire"]),
     ("smb-crypto", &["smb-proto"]),
+    ("smb-auth", &["smb-proto"]),
     ("iobuf", &[]),
     ("state", &[]),
     ("recovery", &[]),
     ("config", &[]),
-    ("vfs", &["iobuf", "state"]),
+    ("vfs", &["wire", "iobuf", "state"]),
     ("rdma-sys", &[]),
     ("gss-sys", &[]),
     ("rdma-transport", &["wire", "iobuf", "rdma-sys"]),
@@ -40,6 +41,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
         &[
             "smb-proto",
             "smb-crypto",
+            "smb-auth",
             "iobuf",
             "state",
             "recovery",
@@ -50,12 +52,13 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ),
     (
         "client",
-        &["wire", "nfs-proto", "smb-proto", "smb-crypto", "iobuf", "rdma-transport", "smbd-core"],
+        &["wire", "nfs-proto", "smb-proto", "smb-crypto", "iobuf", "rdma-transport", "smb-auth"],
     ),
     (
         "gateway",
         &[
             "smb-proto",
+            "smb-auth",
             "iobuf",
             "state",
             "recovery",
@@ -75,6 +78,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "nfs-proto",
             "smb-proto",
             "smb-crypto",
+            "smb-auth",
             "iobuf",
             "state",
             "recovery",
@@ -92,12 +96,13 @@ const ALLOWED: [(&str, &[&str]); 19] = [
 ];
 
 /// Crates whose core must build without a runtime.
-const WITHOUT_TOKIO: [&str; 9] = [
+const WITHOUT_TOKIO: [&str; 10] = [
     "gss-krb5",
     "wire",
     "nfs-proto",
     "smb-proto",
     "smb-crypto",
+    "smb-auth",
     "iobuf",
     "state",
     "config",

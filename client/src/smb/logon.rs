@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use smb_auth::ntlm::Credentials;
+use smb_auth::spnego::Initiator;
+use smb_auth::{Account, Fresh, NtHash};
 use smb_crypto::kdf::{Context, Keys, session_key};
 use smb_crypto::preauth::Preauth;
 use smb_crypto::seal::Cipher;
@@ -12,9 +15,6 @@ use smb_proto::smb2::negotiate::{self, Dialect};
 use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
 use smb_proto::smb2::rdma::Protection;
 use smb_proto::smb2::{Command, session_setup};
-use smbd_core::auth::ntlm::Credentials;
-use smbd_core::auth::spnego::Initiator;
-use smbd_core::auth::{Account, Fresh, NtHash};
 
 use super::files::malformed;
 use super::link::{Answer, Ask, Link, Request};
@@ -197,7 +197,7 @@ pub(super) async fn run(
         };
         request.emit()
     };
-    let refused = |r: smbd_core::auth::Refusal| Error::Protocol(format!("logon: {}", r.reason()));
+    let refused = |r: smb_auth::Refusal| Error::Protocol(format!("logon: {}", r.reason()));
     let signer = || bound.map(|b| b.secure.of_session().clone());
     let session = bound.map_or(0, |b| b.session);
     let body = setup(&initiator.first());

@@ -5,9 +5,9 @@ use zeroize::Zeroizing;
 
 use super::flags;
 use super::keys::{Key, Mic, hmac_md5, ntowf_v2, rc4};
-use super::wire::{self, Authenticate, Challenge, ClientChallenge, av};
-use crate::auth::{Account, Fresh, Identity, NtHash, Policy, Refusal, Secrets, Who};
-use crate::wire::utf16;
+use super::messages::{self, Authenticate, Challenge, ClientChallenge, av};
+use crate::{Account, Fresh, Identity, NtHash, Policy, Refusal, Secrets, Who};
+use smb_proto::smb2::utf16;
 
 /// A client's first message and our challenge, as they were sent: the MIC covers them.
 struct Sent {
@@ -26,8 +26,8 @@ pub struct Acceptor {
 }
 
 /// What a finished exchange gives.
-pub(crate) struct Accepted {
-    pub(crate) who: Who,
+pub(crate) struct Accepted<U> {
+    pub(crate) who: Who<U>,
     /// `ExportedSessionKey` with what signs for SPNEGO; `None` for a guest.
     pub(crate) key: Option<(Key, Mic)>,
     /// The service that the client thinks it talks to, such as `cifs/server`.
@@ -53,12 +53,12 @@ impl Acceptor {
 
     /// What the client says it is, between its two messages.
     pub(crate) fn client_version(&self) -> Option<[u8; 8]> {
-        self.sent.as_ref().and_then(|sent| wire::version(&sent.negotiate))
+        self.sent.as_ref().and_then(|sent| messages::version(&sent.negotiate))
     }
 
     /// Answers a NEGOTIATE_MESSAGE with a CHALLENGE_MESSAGE.
     pub(crate) fn negotiate(&mut self, message: &[u8]) -> Result<Vec<u8>, Refusal> {
-        let asked = wire::parse_negotiate(message)?;
+        let asked = messages::parse_negotiate(message)?;
         if asked & (flags::UNICODE | flags::OEM) == 0 || asked & flags::NTLM == 0 {
             return Err(Refusal::TooOld);
         }
@@ -72,7 +72,7 @@ impl Acceptor {
             flags: granted,
             challenge: self.fresh.challenge,
             target_name: self.identity.computer.clone(),
-            target_info: wire::target_info(&self.identity, self.fresh.time),
+            target_info: messages::target_info(&self.identity, self.fresh.time),
         }
         .emit();
         self.sent = Some(Sent {
@@ -84,11 +84,11 @@ impl Acceptor {
     }
 
     /// Judges an AUTHENTICATE_MESSAGE. A challenge is good for one answer.
-    pub(crate) fn authenticate(
+    pub(crate) fn authenticate<U>(
         &mut self,
         message: &[u8],
         secrets: &dyn Secrets,
-    ) -> Result<Accepted, Refusal> {
+    ) -> Result<Accepted<U>, Refusal> {
         let sent = self.sent.take().ok_or(Refusal::OutOfTurn)?;
         let auth = Authenticate::parse(message, sent.flags)?;
         if auth.user.is_empty() && auth.nt.is_empty() && auth.lm.len() <= 1 {
@@ -132,7 +132,7 @@ impl Acceptor {
     }
 
     /// Section 3.2.5.1.2: a session without a name has a key of zeros.
-    fn anonymous(&self, auth: &Authenticate<'_>) -> Result<Accepted, Refusal> {
+    fn anonymous<U>(&self, auth: &Authenticate<'_>) -> Result<Accepted<U>, Refusal> {
         if !self.policy.anonymous {
             return Err(Refusal::Anonymous);
         }
@@ -166,9 +166,9 @@ fn exported(base: &Key, auth: &Authenticate<'_>, granted: u32) -> Result<Key, Re
 }
 
 fn verify_mic(key: &Key, sent: &Sent, message: &[u8]) -> Result<(), Refusal> {
-    let end = wire::MIC_AT + 16;
+    let end = messages::MIC_AT + 16;
     let (Some(before), Some(mic), Some(after)) =
-        (message.get(..wire::MIC_AT), message.get(wire::MIC_AT..end), message.get(end..))
+        (message.get(..messages::MIC_AT), message.get(messages::MIC_AT..end), message.get(end..))
     else {
         return Err(Refusal::Malformed("MIC"));
     };

@@ -4,9 +4,9 @@ use zeroize::Zeroizing;
 
 use super::flags;
 use super::keys::{Key, Mic, hmac_md5, ntowf_v2, rc4};
-use super::wire::{self, Authenticate, Challenge, ClientChallenge, av};
-use crate::auth::{Account, Fresh, NtHash, Refusal};
-use crate::wire::put_utf16;
+use super::messages::{self, Authenticate, Challenge, ClientChallenge, av};
+use crate::{Account, Fresh, NtHash, Refusal};
+use smb_proto::smb2::put_utf16;
 
 /// Who logs on, and where. An empty user is anonymous.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ const ASKED: u32 = flags::GRANTED | flags::TARGET_INFO;
 impl Initiator {
     /// Ready to speak first.
     pub fn new(credentials: Credentials, fresh: Fresh) -> Self {
-        Self { credentials, fresh, negotiate: wire::emit_negotiate(ASKED) }
+        Self { credentials, fresh, negotiate: messages::emit_negotiate(ASKED) }
     }
 
     /// The NEGOTIATE_MESSAGE.
@@ -50,7 +50,7 @@ impl Initiator {
             return Ok(self.anonymous(granted));
         }
         let Account { user, domain, workstation } = &self.credentials.account;
-        let theirs = wire::pairs(&challenge.target_info)?;
+        let theirs = messages::pairs(&challenge.target_info)?;
         let stamp = theirs.iter().find(|(id, _)| *id == av::TIMESTAMP).map(|(_, v)| *v);
         let time =
             stamp.and_then(|v| v.first_chunk()).map_or(self.fresh.time, |v| u64::from_le_bytes(*v));
@@ -72,7 +72,7 @@ impl Initiator {
         }
         .emit();
         let mic = hmac_md5(&key, &[&self.negotiate, message, &out]);
-        out[wire::MIC_AT..wire::MIC_AT + 16].copy_from_slice(&mic[..]);
+        out[messages::MIC_AT..messages::MIC_AT + 16].copy_from_slice(&mic[..]);
         let signer = Mic::new(&key, granted);
         Ok((out, key, signer))
     }
@@ -109,15 +109,15 @@ impl Initiator {
         let mut out = Vec::new();
         for (id, value) in theirs {
             if ![av::FLAGS, av::CHANNEL_BINDINGS, av::TARGET_NAME].contains(id) {
-                wire::put_pair(&mut out, *id, value);
+                messages::put_pair(&mut out, *id, value);
             }
         }
-        wire::put_pair(&mut out, av::FLAGS, &av::HAS_MIC.to_le_bytes());
-        wire::put_pair(&mut out, av::CHANNEL_BINDINGS, &[0; 16]);
+        messages::put_pair(&mut out, av::FLAGS, &av::HAS_MIC.to_le_bytes());
+        messages::put_pair(&mut out, av::CHANNEL_BINDINGS, &[0; 16]);
         let mut name = Vec::new();
         put_utf16(&mut name, &self.credentials.target_name);
-        wire::put_pair(&mut out, av::TARGET_NAME, &name);
-        wire::put_pair(&mut out, av::EOL, &[]);
+        messages::put_pair(&mut out, av::TARGET_NAME, &name);
+        messages::put_pair(&mut out, av::EOL, &[]);
         out
     }
 }

@@ -7,7 +7,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::flags;
-use crate::auth::NtHash;
+use crate::NtHash;
 
 pub(super) type Key = Zeroizing<[u8; 16]>;
 

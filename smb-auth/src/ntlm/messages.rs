@@ -5,19 +5,9 @@ pub(crate) use smb_proto::ntlm::SIGNATURE;
 pub(super) use smb_proto::ntlm::{
     Authenticate, Challenge, ClientChallenge, MIC_AT, av, pairs, put_pair,
 };
-use smb_proto::wire::{Fault, Rule};
+use smb_proto::smb2::put_utf16;
 
-use crate::auth::{Identity, Refusal};
-use crate::wire::put_utf16;
-
-impl From<Fault> for Refusal {
-    fn from(fault: Fault) -> Self {
-        match (fault.field, fault.rule) {
-            ("MessageType", Rule::Value) => Self::OutOfTurn,
-            (field, _) => Self::Malformed(field),
-        }
-    }
-}
+use crate::{Identity, Refusal};
 
 /// `NegotiateFlags` of a NEGOTIATE_MESSAGE.
 pub(super) fn parse_negotiate(message: &[u8]) -> Result<u32, Refusal> {

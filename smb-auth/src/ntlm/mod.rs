@@ -3,7 +3,7 @@
 mod acceptor;
 mod initiator;
 mod keys;
-pub(crate) mod wire;
+pub(crate) mod messages;
 
 pub use acceptor::Acceptor;
 pub use initiator::{Credentials, Initiator};

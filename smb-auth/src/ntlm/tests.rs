@@ -3,10 +3,10 @@
 use zeroize::Zeroizing;
 
 use super::keys::{hmac_md5, ntowf_v2, rc4, seal_key, sign_key, upcase};
-use super::wire::{Authenticate, Challenge, ClientChallenge, emit_negotiate, pairs, put_pair};
+use super::messages::{Authenticate, Challenge, ClientChallenge, emit_negotiate, pairs, put_pair};
 use super::*;
-use crate::auth::{Fresh, Identity, NtHash, Policy, Refusal, Secrets, Who};
-use crate::wire::put_utf16;
+use crate::{Fresh, Identity, NtHash, Policy, Refusal, Secrets, Who};
+use smb_proto::smb2::put_utf16;
 
 fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
@@ -97,7 +97,7 @@ impl Secrets for OneUser {
 }
 
 /// Logs on as a client that knows no Unicode.
-fn logged_on_in_oem(user: &[u8]) -> Result<Who, Refusal> {
+fn logged_on_in_oem(user: &[u8]) -> Result<Who<()>, Refusal> {
     let fresh = Fresh { challenge: [7; 8], key: [0; 16], time: 0 };
     let mut server = Acceptor::new(Identity::standalone("gate"), fresh, Policy::default(), None);
     let flags = flags::OEM | flags::NTLM | flags::EXTENDED_SESSIONSECURITY;

@@ -90,7 +90,7 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
     }
     match class {
         Class::Stream => return of_streams(&cx.door(open), file, limit(r)).await,
-        Class::FullEa => return of_full_ea(open, file, r).await,
+        Class::FullEa => return of_full_ea(cx, open, file, r).await,
         _ => {}
     }
     let pending = cx.server.opens.is_delete_pending(open);
@@ -147,7 +147,12 @@ async fn of_streams(
 }
 
 /// Extended attributes: those that were asked for by name, or all, or one after the other (MS-FSA section 2.1.5.12.12).
-async fn of_full_ea(open: &Open, file: &File, r: &Request) -> Result<(Status, Vec<u8>), Status> {
+async fn of_full_ea(
+    cx: &Cx,
+    open: &Open,
+    file: &File,
+    r: &Request,
+) -> Result<(Status, Vec<u8>), Status> {
     let mut all = facts::extended(&file.base(), open).await?;
     let list = if r.input.is_empty() {
         if all.is_empty() {
@@ -162,7 +167,7 @@ async fn of_full_ea(open: &Open, file: &File, r: &Request) -> Result<(Status, Ve
         }
         all.split_off(from)
     } else {
-        let names = ea::parse_names(&r.input)?;
+        let names = cx.parse_part(&r.input, ea::parse_names)?;
         if names.iter().any(|n| !ea::is_name(n)) {
             return Err(Status::INVALID_EA_NAME);
         }

@@ -19,7 +19,7 @@ use crate::crypto::seal::{Cipher, Opener, Sealer};
 use crate::crypto::sign::{Algorithm, Sender, Signer};
 use crate::cx::{Answer, Cx};
 use crate::dispatch::{Loss, end_session, with_pieces};
-use crate::kerberos;
+use crate::kerberos::{self, User as Ticketed};
 use crate::limits::{
     AUTH_ROUNDS_MAX, CHANNELS_MAX, LOGONS_PER_CONNECTION_MAX, SESSIONS_MAX,
     SESSIONS_PER_CONNECTION_MAX,
@@ -37,7 +37,7 @@ use crate::wire::negotiate::{Dialect, SIGNING_REQUIRED};
 use crate::wire::session_setup::{BINDING, ENCRYPT_DATA, IS_GUEST, IS_NULL, Request, Response};
 
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
-    let request = Request::parse(&cx.message)?;
+    let request = cx.parse(Request::parse)?;
     let n = cx.conn.negotiated().ok_or(Status::INVALID_PARAMETER)?;
     if cx.server.settings().encryption == Encryption::Required && n.cipher.is_none() {
         Rule::Encryption.note(&cx.conn, "", "");
@@ -94,7 +94,7 @@ impl Drop for Unproved<'_> {
 }
 
 /// Asks Kerberos about a token. Meanwhile the connection may end, and with it this.
-async fn prove(cx: &Cx, logon: &mut Logon, token: Vec<u8>) -> Result<Step, Status> {
+async fn prove(cx: &Cx, logon: &mut Logon, token: Vec<u8>) -> Result<Step<Ticketed>, Status> {
     let session = (logon.purpose == Purpose::New).then(|| logon.session.clone());
     let mut unproved = Unproved { cx, session };
     // It was there when the first token came, and may be gone by now.
@@ -306,11 +306,11 @@ async fn refused(cx: &Cx, (purpose, session): Of<'_>, why: &Refusal) -> Status {
     if purpose != Purpose::Bind {
         end_session(&cx.server, session, Loss::GivenUp).await;
     }
-    why.status()
+    why.status().into()
 }
 
 /// Whom the client turned out to be, to this server.
-fn user(cx: &Cx, who: &Who) -> Result<User, Status> {
+fn user(cx: &Cx, who: &Who<Ticketed>) -> Result<User, Status> {
     let users = &cx.server.users;
     Ok(match who {
         Who::User(account) => {
@@ -319,8 +319,7 @@ fn user(cx: &Cx, who: &Who) -> Result<User, Status> {
             User { name: found.name, kind: Kind::User, cred, rid, by_ticket }
         }
         Who::Ticket(ticket) => {
-            let known = &ticket.principal;
-            let (name, cred, rid) = (known.user.clone(), known.cred.clone(), known.rid);
+            let Ticketed { name, cred, rid } = ticket.user.clone();
             User { name, kind: Kind::User, cred, rid, by_ticket: true }
         }
         // 501 and 7 are the well-known ends of their SIDs (MS-DTYP section 2.4.2.4).
@@ -337,14 +336,14 @@ fn user(cx: &Cx, who: &Who) -> Result<User, Status> {
 
 /// `Session.ExpirationTime`: when the ticket runs out, on the server's clock. The library takes one that has run out, because the
 /// clocks might differ; by it a session would be useless from the beginning, and its client would come back with the same ticket.
-async fn expires(cx: &Cx, of: Of<'_>, ticket: &ticket::Ticket) -> Result<Millis, Status> {
+async fn expires(cx: &Cx, of: Of<'_>, ticket: &ticket::Ticket<Ticketed>) -> Result<Millis, Status> {
     // FILETIME counts from 1601, 100 ns each.
     let now = (cx.server.filetime() / 10_000).saturating_sub(11_644_473_600_000);
     let left = ticket.ends.saturating_mul(1000).saturating_sub(now);
     if left > 0 {
         return Ok(cx.server.now().saturating_add(left));
     }
-    let principal = ticket.principal.principal.clone();
+    let principal = ticket.principal.clone();
     let why = ticket::Refused { why: Why::Expired, principal, detail: String::new() };
     Err(refused(cx, of, &Refusal::Ticket(Box::new(why))).await)
 }
@@ -356,7 +355,7 @@ async fn done(
     n: &Negotiated,
     logon: Logon,
     request: &Request<'_>,
-    who: Who,
+    who: Who<Ticketed>,
     key: Option<SessionKey>,
     token: &[u8],
     previous: u64,

@@ -67,7 +67,7 @@ async fn of_security(cx: &Cx, open: &Open, r: &Request) -> Result<(), Status> {
     if open.granted & needs != needs {
         return Err(Status::ACCESS_DENIED);
     }
-    let sd = SecurityDescriptor::parse(&r.buffer)?;
+    let sd = cx.parse_part(&r.buffer, SecurityDescriptor::parse)?;
     let file = open.file()?;
     let door = cx.door(open);
     security::set(cx.tree()?, &door, &file.share, &file.base(), r.additional, sd).await

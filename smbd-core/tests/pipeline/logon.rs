@@ -237,17 +237,17 @@ async fn a_logon_that_changes_its_mind_leaves_nothing_behind() {
     let mut peer = Peer::connect(&server);
     peer.negotiate(&LAST.get()).await;
     // The first round of a logon, by the client's own first token.
-    let token = smbd_core::auth::Initiator::new(
-        smbd_core::auth::ntlm::Credentials {
-            account: smbd_core::auth::Account {
+    let token = smb_auth::Initiator::new(
+        smb_auth::ntlm::Credentials {
+            account: smb_auth::Account {
                 user: "alice".into(),
                 domain: String::new(),
                 workstation: String::new(),
             },
-            hash: smbd_core::auth::NtHash::of("pw"),
+            hash: smb_auth::NtHash::of("pw"),
             target_name: String::new(),
         },
-        smbd_core::auth::Fresh { challenge: [1; 8], key: [2; 16], time: 1 << 56 },
+        smb_auth::Fresh { challenge: [1; 8], key: [2; 16], time: 1 << 56 },
     )
     .first();
     let body = |flags| session_setup::Request { flags, token: &token, ..Default::default() }.emit();
@@ -386,8 +386,8 @@ async fn guests_come_where_a_share_is_for_them() {
     peer.negotiate(&LAST.get()).await;
     let body = |token: &[u8]| session_setup::Request { token, ..Default::default() }.emit();
     let initiator = || {
-        use smbd_core::auth::ntlm::Credentials;
-        use smbd_core::auth::{Account, Fresh, Initiator, NtHash};
+        use smb_auth::ntlm::Credentials;
+        use smb_auth::{Account, Fresh, Initiator, NtHash};
         let account =
             Account { user: "stranger".into(), domain: "".into(), workstation: "".into() };
         let credentials =

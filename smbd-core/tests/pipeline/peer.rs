@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use iobuf::{Buf, Pool, PoolLimits};
 use rdma_transport::channel::{Command as Asked, Handle, Info, Pulled, Reply, Service, Transport};
+use smb_auth::ntlm::Credentials;
+use smb_auth::{self as auth, Fresh, Initiator, NtHash};
 use smb_crypto::kdf::{self, Context, Keys};
 use smb_crypto::preauth::Preauth;
 use smb_crypto::seal::{Cipher, Opener, Sealer};
@@ -14,8 +16,6 @@ use smb_proto::smb2::negotiate::{self, Dialect};
 use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
 use smb_proto::smb2::transform::{self, Transform};
 use smb_proto::smb2::{Command, FileId, Flags, HEADER_LEN, Header, session_setup, tree_connect};
-use smbd_core::auth::ntlm::Credentials;
-use smbd_core::auth::{self, Fresh, Initiator, NtHash};
 use smbd_core::server::{Connection, Core, Server};
 use smbd_core::settings::Settings;
 use smbd_core::status::Status;

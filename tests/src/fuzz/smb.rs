@@ -1,15 +1,15 @@
 //! The formats of SMB: messages, and what stands within them.
 
+use smb_auth::ntlm::Credentials;
+use smb_auth::ticket::{Refused, Why};
+use smb_auth::{
+    Acceptor, Account, Fresh, Identity, Initiator, Mechs, NtHash, Policy, Secrets, Step,
+};
 use smb_proto::fscc::{dir, ea, notify, set, stream};
 use smb_proto::smb2::reparse::Reparse;
 use smb_proto::smb2::{self, HEADER_LEN, Header, context, transform};
 use smb_proto::wire::Fault;
 use smb_proto::{ndr, rpce};
-use smbd_core::auth::ntlm::Credentials;
-use smbd_core::auth::ticket::{Refused, Why};
-use smbd_core::auth::{
-    Acceptor, Account, Fresh, Identity, Initiator, Mechs, NtHash, Policy, Secrets, Step,
-};
 use smbd_core::dtyp::{SecurityDescriptor, Sid};
 
 /// What was read is written and read again, the same. Whether it was read at all.
@@ -273,7 +273,7 @@ pub(super) fn fresh() -> Fresh {
 /// Tokens of a client, a 16-bit length in front of each. Whoever has not the password is never let in.
 fn accept(bytes: &[u8]) {
     let mechs = Mechs { kerberos: true, ntlm: true };
-    let mut acceptor =
+    let mut acceptor: Acceptor<()> =
         Acceptor::new(Identity::standalone("gateway"), fresh(), Policy::default(), mechs);
     let mut rest = bytes;
     while let Some((len, more)) = rest.split_first_chunk() {

@@ -1,5 +1,7 @@
 //! Messages and values of SMB to begin from: a good one of each kind.
 
+use smb_auth::ntlm::Credentials;
+use smb_auth::{Acceptor, Account, Identity, Initiator, Mechs, NtHash, Policy, Secrets, Step};
 use smb_proto::fscc::ea::FullEa;
 use smb_proto::smb2::create::Context;
 use smb_proto::smb2::negotiate_context::NegotiateContext;
@@ -7,10 +9,6 @@ use smb_proto::smb2::rdma::{Channel, Protection, Transform};
 use smb_proto::smb2::reparse::Reparse;
 use smb_proto::smb2::{self, FileId, fsctl, negotiate};
 use smb_proto::{ndr, rpce};
-use smbd_core::auth::ntlm::Credentials;
-use smbd_core::auth::{
-    Acceptor, Account, Identity, Initiator, Mechs, NtHash, Policy, Secrets, Step,
-};
 use smbd_core::dtyp::SecurityDescriptor;
 use smbd_core::dtyp::{Ace, Acl, Sid};
 
@@ -248,7 +246,7 @@ impl Secrets for Nobody {
 /// The client's two tokens, and the server's challenge between them.
 fn tokens() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     let mut initiator = initiator();
-    let mut acceptor =
+    let mut acceptor: Acceptor<()> =
         Acceptor::new(Identity::standalone("gateway"), fresh(), Policy::default(), Mechs::NTLM);
     let first = initiator.first();
     let Step::Continue(challenge) = acceptor.step(&first, &Nobody) else {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use iobuf::{Buf, Pool, PoolLimits};
 use rdma_transport::channel::{Handle, Info, Pulled, Service, Transport};
+use smb_auth::ntlm::Credentials;
+use smb_auth::{self as auth, Initiator, NtHash};
 use smb_proto::smb2::header::Flags;
 use smb_proto::smb2::{HEADER_LEN, Header};
 use smb_proto::smb2::{negotiate, session_setup, tree_connect};
-use smbd_core::auth::ntlm::Credentials;
-use smbd_core::auth::{self, Initiator, NtHash};
 use smbd_core::server::{Connection, Core, Server};
 use smbd_core::settings::Settings;
 use smbd_core::users::{self, Users};

@@ -251,7 +251,7 @@ async fn finish(
     for stream in vfs::streams::list(w.share, &node).await? {
         door.stream_remove(w.share, &node, &stream.name).await?;
     }
-    super::new::extended_attributes(&door, w, &node, &open.cred).await?;
+    super::new::extended_attributes(cx, &door, w, (&node, &open.cred)).await?;
     if now != dos || w.asked.ea.is_some() {
         attr = node.getattr().await?;
     }

@@ -87,7 +87,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let Some(share) = tree.share_now(&cx.server.namespace) else {
         return crate::ops::pipe::create(cx, &request);
     };
-    let asked = Asked::parse(&request.contexts)?;
+    let asked = Asked::parse(&request.contexts).map_err(|fault| cx.malformed(fault))?;
     durable::check(&asked)?;
     // An open that is taken up again is as it was, whatever else the request says.
     if let Some(open) = durable::reconnect(cx, &request, &asked).await? {

@@ -44,7 +44,7 @@ pub(super) async fn make(cx: &Cx, w: &Wanted<'_>, at: &Walked) -> Result<Opened,
     }
     lease::check_new(cx, w.request.oplock_level, w.asked.lease.as_ref())?;
     let name = vfs::names::to_disk(last)?;
-    let given = w.asked.sd.map(SecurityDescriptor::parse).transpose()?;
+    let given = w.asked.sd.map(|sd| cx.parse_part(sd, SecurityDescriptor::parse)).transpose()?;
     let granted = granted(w)?;
     let dir_attr = match at.dir_attr {
         Some(seen) => seen,
@@ -173,7 +173,7 @@ async fn dress(cx: &Cx, w: &Wanted<'_>, listed: bool, made: &Made) -> Result<(At
     }
     let maker = Grant::of_maker(made, mask::WRITE_EA);
     let door = cx.server.namespace.by_smb(None).granted(maker.as_ref().filter(|_| listed), None);
-    extended_attributes(&door, w, node, &w.tree.cred).await?;
+    extended_attributes(cx, &door, w, (node, &w.tree.cred)).await?;
     reserve(w).await?;
     door.make_durable(w.share, &[node]).await?;
     if dos.attributes.is_some() || w.asked.ea.is_some() {
@@ -184,13 +184,13 @@ async fn dress(cx: &Cx, w: &Wanted<'_>, listed: bool, made: &Made) -> Result<(At
 
 /// Sets the extended attributes that the request brought.
 pub(super) async fn extended_attributes(
+    cx: &Cx,
     door: &Door<'_>,
     w: &Wanted<'_>,
-    node: &NodeRef,
-    cred: &Cred,
+    (node, cred): (&NodeRef, &Cred),
 ) -> Result<(), Status> {
     let Some(list) = w.asked.ea else { return Ok(()) };
-    for ea in FullEa::parse_list(list)? {
+    for ea in cx.parse_part(list, FullEa::parse_list)? {
         if !ea::is_name(&ea.name) {
             return Err(Status::INVALID_EA_NAME);
         }

@@ -34,7 +34,7 @@ pub(super) fn resume_key(a: &Asked<'_>) -> Result<Answer, Status> {
 
 pub(super) async fn chunks(a: &Asked<'_>) -> Result<Answer, Status> {
     a.room(Copied::LEN, Status::INVALID_PARAMETER)?;
-    let asked = CopyChunks::parse(a.input(), CHUNKS_MAX)?;
+    let asked = a.parse(|input| CopyChunks::parse(input, CHUNKS_MAX))?;
     let source = source(a, asked.key)?;
     a.file()?;
     if !within_limits(&asked) {

@@ -16,7 +16,7 @@ const CLUSTER: u64 = 4096;
 
 pub(super) async fn extents(a: &Asked<'_>) -> Result<Answer, Status> {
     let target = a.file()?;
-    let d = DuplicateExtents::parse(a.input())?;
+    let d = a.parse(DuplicateExtents::parse)?;
     if !target.share.backend.capabilities().reflink {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }

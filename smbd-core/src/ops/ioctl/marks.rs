@@ -24,7 +24,7 @@ pub(super) fn get_compression(a: &Asked<'_>) -> Result<Answer, Status> {
 /// FSCTL_SET_COMPRESSION: only to what is so already.
 pub(super) fn set_compression(a: &Asked<'_>) -> Result<Answer, Status> {
     a.file()?;
-    let format = compression_state(a.input())?;
+    let format = a.parse(compression_state)?;
     a.open.check(mask::WRITE_DATA)?;
     if format != COMPRESSION_NONE {
         return Err(Status::NOT_SUPPORTED);

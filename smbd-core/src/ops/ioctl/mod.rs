@@ -10,6 +10,7 @@ mod reparse;
 
 use std::sync::Arc;
 
+use smb_proto::wire::Fault;
 use vfs::namespace::Door;
 
 use crate::cx::{Answer, Cx};
@@ -111,7 +112,7 @@ fn resilient(a: &Asked<'_>) -> Result<Answer, Status> {
     if a.cx.conn.dialect() == Dialect::V202 {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
-    let Resiliency { timeout_ms } = Resiliency::parse(a.input())?;
+    let Resiliency { timeout_ms } = a.parse(Resiliency::parse)?;
     if timeout_ms > crate::durable::TIMEOUT_MAX_MS {
         return Err(Status::INVALID_PARAMETER);
     }
@@ -143,6 +144,11 @@ impl Asked<'_> {
 
     fn input(&self) -> &[u8] {
         self.request.input
+    }
+
+    /// The input, by its parser ([`Cx::parse_part`]).
+    fn parse<T>(&self, parser: impl FnOnce(&[u8]) -> Result<T, Fault>) -> Result<T, Status> {
+        self.cx.parse_part(self.input(), parser)
     }
 
     /// The door, held open by the one who has the file open.

@@ -46,7 +46,7 @@ fn default_attributes(file: &File) -> u32 {
 pub(super) async fn set_zero_data(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.data()?;
     bytes::check(&a.open, Change::ZeroData { at: 0, len: 0 })?;
-    let asked = Span::parse(a.input())?;
+    let asked = a.parse(Span::parse)?;
     if asked.at > asked.other {
         return Err(Status::INVALID_PARAMETER);
     }
@@ -92,7 +92,7 @@ async fn zero(right: &Changing<'_>, count: u64, sparse: bool) -> Result<(), Stat
 pub(super) async fn query_allocated(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.data()?;
     a.open.check(mask::READ_DATA)?;
-    let asked = Span::parse(a.input())?;
+    let asked = a.parse(Span::parse)?;
     let end = asked.at.checked_add(asked.other).filter(|e| i64::try_from(*e).is_ok());
     let end = end.ok_or(Status::INVALID_PARAMETER)?;
     let attr = file.node().getattr().await?;
@@ -136,7 +136,7 @@ async fn allocated(file: &File, at: u64) -> Result<(u64, u64), Status> {
 pub(super) async fn trim(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.data()?;
     bytes::check(&a.open, Change::Trim { at: 0, len: 0 })?;
-    let asked = Trim::parse(a.input())?;
+    let asked = a.parse(Trim::parse)?;
     let size = file.node().getattr().await?.size;
     let mut done = 0_u32;
     for range in &asked.ranges {

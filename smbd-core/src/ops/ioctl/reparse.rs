@@ -124,7 +124,7 @@ pub(super) async fn set(a: &Asked<'_>) -> Result<Answer, Status> {
 pub(super) async fn delete(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.file()?;
     a.open.check(mask::WRITE_DATA | mask::WRITE_ATTRIBUTES)?;
-    let tag = Reparse::tag(a.input())?;
+    let tag = a.parse(Reparse::tag)?;
     match file.node().kind() {
         Kind::File | Kind::Dir => return Err(Status::NOT_A_REPARSE_POINT),
         Kind::Symlink if tag != TAG_SYMLINK && tag != TAG_NFS => {

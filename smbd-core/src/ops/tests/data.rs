@@ -8,12 +8,14 @@ use vfs::local::{LocalBackend, LocalConfig};
 use crate::dtyp::mask;
 use crate::kit::{Answered, Client, Kit};
 use crate::open::FileId;
+use crate::ops::tests::info::put;
 use crate::status::Status;
 use crate::violation::Violation;
 use crate::wire::create::option;
 use crate::wire::negotiate::Dialect;
+use crate::wire::query_info::{info_type, security_information as part};
 use crate::wire::rdma::Channel;
-use crate::wire::{Command, close, flush, read, write};
+use crate::wire::{Command, close, flush, read, session_setup, write};
 
 pub(super) const RDMA: Transport = Transport::Rdma("test");
 
@@ -67,6 +69,7 @@ async fn a_body_that_breaks_its_format_breaks_a_rule() {
         (Command::Flush, flush::Request { file: f }.emit()),
         (Command::Read, reading(f, 0, 1).emit()),
         (Command::Close, close::Request { flags: 0, file: f }.emit()),
+        (Command::SessionSetup, session_setup::Request::default().emit()),
     ];
     for (command, body) in good {
         let before = noted();
@@ -75,6 +78,10 @@ async fn a_body_that_breaks_its_format_breaks_a_rule() {
         // Other tests break rules at the same time.
         assert!(noted() > before, "{command:?}");
     }
+    // A whole message, whose buffer is cut.
+    let before = noted();
+    let short = put(&c, f, info_type::SECURITY, 0, part::DACL, &[1, 0, 4]).await;
+    assert_eq!((short, noted() > before), (Status::INVALID_PARAMETER, true));
     let reported = c.conn.reported.load(Ordering::Relaxed);
     assert_eq!(reported, 1 << Violation::Format as u32);
 }
