@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::load::functions;
+use crate::load::GSSAPI_KRB5;
 
 /// `gss_ctx_id_t`, `gss_cred_id_t` and `gss_name_t`.
 pub(crate) type Handle = *mut c_void;
@@ -108,49 +108,59 @@ pub(crate) const INITIATE: c_int = 1;
 pub(crate) const GSS_CODE: c_int = 1;
 pub(crate) const MECH_CODE: c_int = 2;
 
-functions! {
-    fn gss_acquire_cred_from(
+// Where one does not exist, [`UNAVAILABLE`].
+dylib::functions! {
+    in GSSAPI_KRB5, missing: UNAVAILABLE;
+    pub(crate) fn gss_acquire_cred_from(
         minor: *mut u32, desired_name: Handle, time_req: u32, desired_mechs: *const gss_OID_set_desc, usage: c_int,
         store: *const gss_key_value_set_desc, cred: *mut Handle, actual_mechs: *mut *mut gss_OID_set_desc, time_rec: *mut u32,
-    );
-    fn gss_accept_sec_context(
+    ) -> u32;
+    pub(crate) fn gss_accept_sec_context(
         minor: *mut u32, context: *mut Handle, cred: Handle, input: *const gss_buffer_desc, bindings: *const c_void,
         source: *mut Handle, mech: *mut *const gss_OID_desc, output: *mut gss_buffer_desc, flags: *mut u32, time_rec: *mut u32,
         delegated: *mut Handle,
-    );
-    fn gss_init_sec_context(
+    ) -> u32;
+    pub(crate) fn gss_init_sec_context(
         minor: *mut u32, cred: Handle, context: *mut Handle, target: Handle, mech: *const gss_OID_desc, req_flags: u32,
         time_req: u32, bindings: *const c_void, input: *const gss_buffer_desc, actual_mech: *mut *const gss_OID_desc,
         output: *mut gss_buffer_desc, flags: *mut u32, time_rec: *mut u32,
-    );
-    fn gss_import_name(minor: *mut u32, input: *const gss_buffer_desc, name_type: *const gss_OID_desc, name: *mut Handle);
-    fn gss_delete_sec_context(minor: *mut u32, context: *mut Handle, output: *mut gss_buffer_desc);
-    fn gss_release_cred(minor: *mut u32, cred: *mut Handle);
-    fn gss_release_name(minor: *mut u32, name: *mut Handle);
-    fn gss_release_buffer(minor: *mut u32, buffer: *mut gss_buffer_desc);
-    fn gss_release_buffer_set(minor: *mut u32, set: *mut *mut gss_buffer_set_desc);
-    fn gss_display_name(minor: *mut u32, name: Handle, output: *mut gss_buffer_desc, name_type: *mut *const gss_OID_desc);
-    fn gss_display_status(
+    ) -> u32;
+    pub(crate) fn gss_import_name(
+        minor: *mut u32, input: *const gss_buffer_desc, name_type: *const gss_OID_desc, name: *mut Handle,
+    ) -> u32;
+    pub(crate) fn gss_delete_sec_context(minor: *mut u32, context: *mut Handle, output: *mut gss_buffer_desc) -> u32;
+    pub(crate) fn gss_release_cred(minor: *mut u32, cred: *mut Handle) -> u32;
+    pub(crate) fn gss_release_name(minor: *mut u32, name: *mut Handle) -> u32;
+    pub(crate) fn gss_release_buffer(minor: *mut u32, buffer: *mut gss_buffer_desc) -> u32;
+    pub(crate) fn gss_release_buffer_set(minor: *mut u32, set: *mut *mut gss_buffer_set_desc) -> u32;
+    pub(crate) fn gss_display_name(
+        minor: *mut u32, name: Handle, output: *mut gss_buffer_desc, name_type: *mut *const gss_OID_desc,
+    ) -> u32;
+    pub(crate) fn gss_display_status(
         minor: *mut u32, value: u32, kind: c_int, mech: *const gss_OID_desc, more: *mut u32, text: *mut gss_buffer_desc,
-    );
-    fn gss_localname(minor: *mut u32, name: Handle, mech: *const gss_OID_desc, output: *mut gss_buffer_desc);
-    fn gss_inquire_context(
+    ) -> u32;
+    pub(crate) fn gss_localname(minor: *mut u32, name: Handle, mech: *const gss_OID_desc, output: *mut gss_buffer_desc) -> u32;
+    pub(crate) fn gss_inquire_context(
         minor: *mut u32, context: Handle, source: *mut Handle, target: *mut Handle, lifetime: *mut u32,
         mech: *mut *const gss_OID_desc, flags: *mut u32, local: *mut c_int, open: *mut c_int,
-    );
-    fn gss_inquire_sec_context_by_oid(
+    ) -> u32;
+    pub(crate) fn gss_inquire_sec_context_by_oid(
         minor: *mut u32, context: Handle, object: *const gss_OID_desc, set: *mut *mut gss_buffer_set_desc,
-    );
-    fn gss_get_name_attribute(
+    ) -> u32;
+    pub(crate) fn gss_get_name_attribute(
         minor: *mut u32, name: Handle, attribute: *const gss_buffer_desc, authenticated: *mut c_int, complete: *mut c_int,
         value: *mut gss_buffer_desc, display: *mut gss_buffer_desc, more: *mut c_int,
-    );
-    fn gss_get_mic(minor: *mut u32, context: Handle, qop: u32, message: *const gss_buffer_desc, mic: *mut gss_buffer_desc);
-    fn gss_verify_mic(
+    ) -> u32;
+    pub(crate) fn gss_get_mic(
+        minor: *mut u32, context: Handle, qop: u32, message: *const gss_buffer_desc, mic: *mut gss_buffer_desc,
+    ) -> u32;
+    pub(crate) fn gss_verify_mic(
         minor: *mut u32, context: Handle, message: *const gss_buffer_desc, mic: *const gss_buffer_desc, qop: *mut u32,
-    );
-    fn gss_krb5_export_lucid_sec_context(minor: *mut u32, context: *mut Handle, version: u32, lucid: *mut *mut c_void);
-    fn gss_krb5_free_lucid_sec_context(minor: *mut u32, lucid: *mut c_void);
+    ) -> u32;
+    pub(crate) fn gss_krb5_export_lucid_sec_context(
+        minor: *mut u32, context: *mut Handle, version: u32, lucid: *mut *mut c_void,
+    ) -> u32;
+    pub(crate) fn gss_krb5_free_lucid_sec_context(minor: *mut u32, lucid: *mut c_void) -> u32;
 }
 
 impl gss_buffer_desc {

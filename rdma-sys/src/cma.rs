@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::load::functions;
+use crate::load::{RDMACM, missing};
 use crate::verbs::*;
 
 enumeration!(rdma_cm_event_type: std::ffi::c_uint {
@@ -139,48 +139,48 @@ pub struct rdma_cm_event {
     pub param: param_t,
 }
 
-functions! { RDMACM:
-    fn rdma_create_event_channel() -> *mut rdma_event_channel;
-    fn rdma_destroy_event_channel(channel: *mut rdma_event_channel);
-    fn rdma_create_id(
+dylib::functions! { in RDMACM, missing: missing();
+    pub fn rdma_create_event_channel() -> *mut rdma_event_channel;
+    pub fn rdma_destroy_event_channel(channel: *mut rdma_event_channel);
+    pub fn rdma_create_id(
         channel: *mut rdma_event_channel,
         id: *mut *mut rdma_cm_id,
         context: *mut c_void,
         ps: rdma_port_space::Type,
     ) -> c_int;
-    fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int;
-    fn rdma_set_option(
+    pub fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int;
+    pub fn rdma_set_option(
         id: *mut rdma_cm_id,
         level: c_int,
         optname: c_int,
         optval: *mut c_void,
         optlen: usize,
     ) -> c_int;
-    fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int;
-    fn rdma_resolve_addr(
+    pub fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int;
+    pub fn rdma_resolve_addr(
         id: *mut rdma_cm_id,
         src_addr: *mut libc::sockaddr,
         dst_addr: *mut libc::sockaddr,
         timeout_ms: c_int,
     ) -> c_int;
-    fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int;
-    fn rdma_create_qp(
+    pub fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int;
+    pub fn rdma_create_qp(
         id: *mut rdma_cm_id,
         pd: *mut ibv_pd,
         qp_init_attr: *mut ibv_qp_init_attr,
     ) -> c_int;
-    fn rdma_destroy_qp(id: *mut rdma_cm_id);
-    fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int;
-    fn rdma_accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int;
-    fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, private_data_len: u8) -> c_int;
-    fn rdma_connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int;
-    fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int;
-    fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type::Type) -> c_int;
-    fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int;
-    fn rdma_get_cm_event(
+    pub fn rdma_destroy_qp(id: *mut rdma_cm_id);
+    pub fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int;
+    pub fn rdma_accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int;
+    pub fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, private_data_len: u8) -> c_int;
+    pub fn rdma_connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int;
+    pub fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int;
+    pub fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type::Type) -> c_int;
+    pub fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int;
+    pub fn rdma_get_cm_event(
         channel: *mut rdma_event_channel,
         event: *mut *mut rdma_cm_event,
     ) -> c_int;
-    fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int;
-    fn rdma_event_str(event: rdma_cm_event_type::Type) -> *const c_char;
+    pub fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int;
+    pub fn rdma_event_str(event: rdma_cm_event_type::Type) -> *const c_char;
 }

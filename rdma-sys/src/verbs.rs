@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::load::functions;
+use crate::load::{IBVERBS, missing};
 
 /// An enumeration of C as constants in a module, with its type: what a library answers may be newer than this list.
 macro_rules! enumeration {
@@ -556,41 +556,41 @@ pub struct ibv_context {
     pub abi_compat: *mut c_void,
 }
 
-functions! { IBVERBS:
-    fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
-    fn ibv_free_device_list(list: *mut *mut ibv_device);
-    fn ibv_query_device(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> c_int;
-    fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
-    fn ibv_ack_async_event(event: *mut ibv_async_event);
-    fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
-    fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
-    fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr;
-    fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int;
-    fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
-    fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
-    fn ibv_create_cq(
+dylib::functions! { in IBVERBS, missing: missing();
+    pub fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
+    pub fn ibv_free_device_list(list: *mut *mut ibv_device);
+    pub fn ibv_query_device(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> c_int;
+    pub fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
+    pub fn ibv_ack_async_event(event: *mut ibv_async_event);
+    pub fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
+    pub fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
+    pub fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr;
+    pub fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int;
+    pub fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
+    pub fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
+    pub fn ibv_create_cq(
         context: *mut ibv_context,
         cqe: c_int,
         cq_context: *mut c_void,
         channel: *mut ibv_comp_channel,
         comp_vector: c_int,
     ) -> *mut ibv_cq;
-    fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
-    fn ibv_get_cq_event(
+    pub fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
+    pub fn ibv_get_cq_event(
         channel: *mut ibv_comp_channel,
         cq: *mut *mut ibv_cq,
         cq_context: *mut *mut c_void,
     ) -> c_int;
-    fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint);
-    fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int;
-    fn ibv_query_qp(
+    pub fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint);
+    pub fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int;
+    pub fn ibv_query_qp(
         qp: *mut ibv_qp,
         attr: *mut ibv_qp_attr,
         attr_mask: c_int,
         init_attr: *mut ibv_qp_init_attr,
     ) -> c_int;
-    fn ibv_wc_status_str(status: ibv_wc_status::Type) -> *const c_char;
-    fn ibv_event_type_str(event: ibv_event_type::Type) -> *const c_char;
+    pub fn ibv_wc_status_str(status: ibv_wc_status::Type) -> *const c_char;
+    pub fn ibv_event_type_str(event: ibv_event_type::Type) -> *const c_char;
 }
 
 /// What the table of a context lacks is not supported by its device.
