@@ -129,7 +129,8 @@ impl Symbol {
 }
 
 /// Declares functions of a [`Library`] as the C header has them. The expression behind `missing` is the result of one that does
-/// not exist. Who calls one keeps what its manual page asks for; that the declaration is the header's is for the binding crate to see to.
+/// not exist. A caller keeps what the function's manual page asks for; the binding crate sees to it that the declaration is the
+/// header's.
 #[macro_export]
 macro_rules! functions {
     (in $library:path, missing: $missing:expr; $(

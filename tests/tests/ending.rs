@@ -14,7 +14,7 @@ use gateway::control::ending::{Client, Disconnected, What};
 use gateway::control::files::HeldFile;
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, buf};
-use nfsrdma::v4::Status as Nfs4Status;
+use nfs_proto::nfs4::Nfsstat4;
 use smb_proto::NtStatus;
 use smb_proto::smb2::create::{Disposition, oplock, option};
 use smbd_core::dtyp::mask;
@@ -79,9 +79,9 @@ async fn disconnect(world: &World, client: &str) -> Disconnected {
     world.running.disconnect(&client.parse::<Client>().unwrap()).await
 }
 
-fn refused<T>(done: Result<T, Error>) -> Nfs4Status {
+fn refused<T>(done: Result<T, Error>) -> Nfsstat4 {
     match done {
-        Err(Error::Nfs4(_, status)) => Nfs4Status::from_u32(status).unwrap(),
+        Err(Error::Nfs4(_, status)) => Nfsstat4::from_u32(status).unwrap(),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it was done"),
     }
@@ -119,7 +119,7 @@ async fn locks_of_both_versions_are_listed_and_taken_one_by_one() {
     assert_eq!(close(&world, What::Id(lock.id)).await, locks);
     first.lock(&fh, ALL, true).await.unwrap();
     let unlocked = nfs.unlock(&file.fh, stateid, EXCLUSIVE, ALL).await;
-    assert_eq!(refused(unlocked), Nfs4Status::AdminRevoked);
+    assert_eq!(refused(unlocked), Nfsstat4::AdminRevoked);
     nfs.read(&file.fh, file.stateid, 0, 7).await.unwrap();
     nfs.close(&file).await.unwrap();
     world.running.stop().await;
@@ -143,7 +143,7 @@ async fn all_that_is_held_of_a_file_is_closed_and_each_client_is_told() {
     assert_eq!(close(&world, What::File("/data/f".into())).await, before);
     assert_eq!(held(&world, |_| true).await, []);
     let read = nfs.read(&file.fh, file.stateid, 0, 7).await;
-    assert_eq!(refused(read), Nfs4Status::AdminRevoked);
+    assert_eq!(refused(read), Nfsstat4::AdminRevoked);
     let read = smb.read(&by_smb, 0, 7).await;
     assert!(matches!(read, Err(Error::Smb(_, NtStatus::FILE_CLOSED))), "{read:?}");
     assert_eq!(std::fs::read(world.folder().join("f")).unwrap(), b"CONTENT");
@@ -241,7 +241,7 @@ async fn a_client_goes_with_all_that_it_holds_and_may_come_back_with_nothing() {
     // With the same name and the same verifier: it is another client, and has nothing.
     let (again, _recalls) = nfs4(&world, b"four").await;
     let read = again.read(&file.fh, file.stateid, 0, 7).await;
-    assert_eq!(refused(read), Nfs4Status::BadStateId);
+    assert_eq!(refused(read), Nfsstat4::BadStateId);
     world.running.stop().await;
 }
 
@@ -288,7 +288,7 @@ async fn a_client_of_nfs_goes_by_its_name_alone() {
     let lost = disconnect(&world, "one").await;
     assert_eq!(lost, Disconnected { nfs4_clients: 1, ..Disconnected::default() });
     let read = one.read(&of_one.fh, of_one.stateid, 0, 7).await;
-    assert_eq!(refused(read), Nfs4Status::BadSession);
+    assert_eq!(refused(read), Nfsstat4::BadSession);
     other.read(&of_other.fh, of_other.stateid, 0, 7).await.unwrap();
     world.running.stop().await;
 }

@@ -154,3 +154,15 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn statuses_have_the_numbers_of_the_specifications() {
+    assert_eq!(Nfsstat4::Stale as u32, 70);
+    assert_eq!(Nfsstat4::OpIllegal as u32, 10044);
+    assert_eq!(Nfsstat4::DelegRevoked as u32, 10087);
+    assert_eq!(Nfsstat4::Xattr2Big as u32, 10096);
+    // 19 was used by NFSv3 only, 10073 is unused.
+    assert_eq!(Nfsstat4::from_u32(19), None);
+    assert_eq!(Nfsstat4::from_u32(10073), None);
+    assert!(Nfsstat4::ALL.iter().all(|s| Nfsstat4::from_u32(*s as u32) == Some(*s)));
+}

@@ -1,6 +1,7 @@
 //! READ, WRITE and COMMIT.
 
 use iobuf::Buf;
+use nfs_proto::nfs4::Nfsstat4;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
 use rdma_transport::channel::Pulled;
@@ -87,7 +88,7 @@ async fn a_made_up_stateid_opens_nothing() {
     r.ok(&[op::PUTFH]);
     r.left -= 1;
     assert_eq!(r.u32(), op::READ);
-    let status = Status::from_u32(r.u32()).unwrap();
+    let status = Nfsstat4::from_u32(r.u32()).map(Status).unwrap();
     assert!(matches!(status, Status::BadStateId | Status::StaleStateId), "{status:?}");
     r.end(status);
 }

@@ -1,5 +1,6 @@
 //! Long random histories of several clients: whatever they did, nothing is left of it when they are gone.
 
+use nfs_proto::nfs4::Nfsstat4;
 use nfsrdma::v4::Options;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
@@ -61,14 +62,14 @@ fn newest(stateid: Stateid) -> Stateid {
     Stateid { seqid: 0, ..stateid }
 }
 
-fn check(step: &Step, status: Status, allowed: &[Status]) {
-    assert!(status == Status::Ok || allowed.contains(&status), "{step:?}: {status:?}");
+fn check(step: &Step, status: Status, allowed: &[Nfsstat4]) {
+    assert!(status == Status::Ok || allowed.contains(&status.0), "{step:?}: {status:?}");
 }
 
 /// Does one step; what a client is told is never wrong in kind.
 async fn act(c: &Client<'_>, belief: &mut Belief, step: &Step) {
-    let may = |status, allowed: &[Status]| check(step, status, allowed);
-    use Status::{BadStateId, Inval, LocksHeld, NoEnt, OpenMode, ShareDenied};
+    let may = |status, allowed: &[Nfsstat4]| check(step, status, allowed);
+    use Nfsstat4::{BadStateId, Inval, LocksHeld, NoEnt, OpenMode, ShareDenied};
     match step {
         Step::Open { file, owner, access, deny } => {
             let name = [b'f', b'0' + file];
@@ -122,8 +123,8 @@ async fn act(c: &Client<'_>, belief: &mut Belief, step: &Step) {
 
 /// A step that takes a lock or gives it back.
 async fn act_on_locks(c: &Client<'_>, belief: &mut Belief, step: &Step) {
-    use Status::{BadStateId, Denied, OpenMode};
-    let may = |status, allowed: &[Status]| check(step, status, allowed);
+    use Nfsstat4::{BadStateId, Denied, OpenMode};
+    let may = |status, allowed: &[Nfsstat4]| check(step, status, allowed);
     match step {
         Step::Lock { open, owner, write, at, length } => {
             let Some(o) = pick(&belief.opens, *open) else { return };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use iobuf::{Buf, Pool, PoolLimits};
+use nfs_proto::nfs4::Nfsstat4;
 use nfsrdma::clock::Clock;
 use nfsrdma::context::{Boot, CallContext, Conn, Core};
 use nfsrdma::fh::Handles;
@@ -315,7 +316,7 @@ impl Results {
         let payloads = reply.payloads.len();
         let body = reply.pieces().flatten().copied().collect();
         let mut all = Self { status: Status::Ok, tag: vec![], left: 0, payloads, body, at: 0 };
-        all.status = Status::from_u32(all.u32()).unwrap();
+        all.status = Nfsstat4::from_u32(all.u32()).map(Status).unwrap();
         all.tag = all.opaque();
         all.left = all.u32();
         all
@@ -372,7 +373,7 @@ impl Results {
         assert!(self.left > 0, "no further result");
         self.left -= 1;
         let (found, code) = (self.u32(), self.u32());
-        let code = Status::from_u32(code).unwrap();
+        let code = Nfsstat4::from_u32(code).map(Status).unwrap();
         assert_eq!((op::name(found), code), (op::name(opcode), status));
         self
     }

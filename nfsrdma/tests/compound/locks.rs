@@ -1,5 +1,6 @@
 //! Byte-range locks (RFC 8881 sections 18.10 to 18.12, 18.38, 18.48).
 
+use nfs_proto::nfs4::Nfsstat4;
 use nfsrdma::v4::holdings::Held;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
@@ -131,7 +132,8 @@ async fn stateids_are_tested_and_freed() {
         })
         .await;
     r.expect(op::TEST_STATEID, Status::Ok);
-    let said: Vec<_> = (0..r.u32()).map(|_| Status::from_u32(r.u32()).unwrap()).collect();
+    let said: Vec<_> =
+        (0..r.u32()).map(|_| Nfsstat4::from_u32(r.u32()).map(Status).unwrap()).collect();
     let bad = Status::BadStateId;
     assert_eq!(said, [Status::Ok, Status::Ok, bad, bad, bad]);
     let free = |id: Stateid| c.run(move |a| a.op(op::FREE_STATEID, |w| w.value(&id)));

@@ -4,12 +4,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use iobuf::{Buf, Pool, PoolLimits};
+use nfs_proto::nfs4::Nfsstat4;
 use nfsrdma::clock::Clock;
 use nfsrdma::context::{Boot, Core};
 use nfsrdma::fh::Handles;
 use nfsrdma::rpc::program;
 use nfsrdma::server::{Server, Session};
-use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::op;
 use rdma_transport::channel::{Handle, Info, Service, Transport};
 use rdma_transport::xdr::{Reader, Writer};
@@ -49,12 +49,12 @@ fn compound(minor: u32, data: &[u8]) {
     body.extend_from_slice(ops);
     let Some(reply) = client.compound(&body) else { return };
     let mut r = Reader::new(&reply, &[]);
-    let status = r.u32().ok().and_then(Status::from_u32);
+    let status = r.u32().ok().and_then(Nfsstat4::from_u32);
     assert!(status.is_some(), "a status that there is not");
     assert_eq!(r.opaque(0), Ok(&b""[..]));
     let results = r.u32().map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     assert!(results <= count + 1, "{results} results of {count} operations");
-    assert!(status != Some(Status::Ok) || results >= count, "operations were left out");
+    assert!(status != Some(Nfsstat4::Ok) || results >= count, "operations were left out");
 }
 
 /// SEQUENCE on the first slot, not to be kept.

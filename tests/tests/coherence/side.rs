@@ -104,7 +104,7 @@ pub(crate) async fn patiently<T, F: Future<Output = Result<T>>>(
 pub(crate) fn refusal(e: &Error) -> String {
     match e {
         Error::Smb(_, status) => format!("STATUS_{status:?}"),
-        Error::Nfs4(_, status) => match nfsrdma::v4::status::Status::from_u32(*status) {
+        Error::Nfs4(_, status) => match nfs_proto::nfs4::Nfsstat4::from_u32(*status) {
             Some(name) => format!("NFS4ERR_{}", format!("{name:?}").to_uppercase()),
             None => format!("nfsstat4 {status}"),
         },
