@@ -344,7 +344,7 @@ impl Server {
             },
             (program::NFS, _) => Err(AcceptStat::ProgMismatch(3, 4)),
             (program::NFSACL, v3::acl::VERSION) => {
-                Ok(v3::serve_acl(&self.core, conn, call, number, args, out).await)
+                Ok(Box::pin(v3::serve_acl(&self.core, conn, call, number, args, out)).await)
             }
             (program::NFSACL, _) => {
                 Err(AcceptStat::ProgMismatch(v3::acl::VERSION, v3::acl::VERSION))
