@@ -24,6 +24,7 @@ use state::{ClientId, Grace, Lease, Millis, Standing, Terms};
 
 use super::holdings::shown;
 use super::limits;
+use super::machine::Bound;
 use super::names::Domain;
 use super::opens::{Held, StatesMax};
 use super::recovery::Recovery;
@@ -140,6 +141,29 @@ impl Principal {
     }
 }
 
+/// What EXCHANGE_ID says of a client.
+#[derive(Clone, Copy)]
+pub(super) struct Introduction<'a> {
+    pub(super) name: &'a Name,
+    /// Another one is another run of the client.
+    pub(super) verifier: [u8; 8],
+    pub(super) principal: Principal,
+    /// The call proves that nobody changed it on its way.
+    pub(super) is_protected: bool,
+    /// What is to be bound to the principal.
+    pub(super) bound: Option<Bound>,
+    /// Where it calls from.
+    pub(super) at: IpAddr,
+}
+
+impl Introduction<'_> {
+    /// It comes from the principal of this client, protected as the client's state is.
+    fn is_by(&self, client: &Client) -> bool {
+        let is_protected = self.is_protected || client.bound.is_none();
+        self.principal == client.principal && is_protected
+    }
+}
+
 /// How a client names itself. The families of 4.0 and of sessions are apart: one host may use both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Name(Box<[u8]>);
@@ -181,6 +205,8 @@ pub struct Client {
     pub(super) name: Name,
     pub(super) verifier: [u8; 8],
     pub(super) principal: Principal,
+    /// What only its machine's credential may do to it.
+    pub(super) bound: Option<Bound>,
     pub(super) lease: Arc<Lease>,
     pub(super) confirmed: AtomicBool,
     /// RECLAIM_COMPLETE was received.
@@ -370,13 +396,8 @@ impl Clients {
     }
 
     /// A new client; `None` when there are as many as may be. Under the registry's lock, so that there are never more.
-    fn fresh(
-        &self,
-        name: &Name,
-        verifier: [u8; 8],
-        principal: Principal,
-        at: IpAddr,
-    ) -> Option<Arc<Client>> {
+    fn fresh(&self, new: &Introduction<'_>) -> Option<Arc<Client>> {
+        let Introduction { name, verifier, principal, bound, at, .. } = *new;
         let place = self.room.take(at)?;
         let id =
             stateid::client_id(self.core.boot.instance, self.next.fetch_add(1, Ordering::Relaxed));
@@ -387,6 +408,7 @@ impl Clients {
             name: name.clone(),
             verifier,
             principal,
+            bound,
             lease: Arc::new(Lease::new(id, terms, self.now())),
             confirmed: false.into(),
             reclaimed: false.into(),
@@ -418,22 +440,19 @@ impl Clients {
     /// whether it is confirmed.
     pub(super) async fn exchange(
         &self,
-        name: &Name,
-        verifier: [u8; 8],
-        principal: Principal,
+        new: Introduction<'_>,
         update: bool,
-        at: IpAddr,
     ) -> Result<(Arc<Client>, bool), Status> {
         self.tidy(self.now());
         if update {
-            return self.update(name, verifier, principal);
+            return self.update(&new);
         }
-        self.give_way(name, principal).await?;
+        self.give_way(&new).await?;
         for _ in 0..ROOM_ROUNDS_MAX {
-            if let Some(done) = self.try_exchange(name, verifier, principal, at) {
+            if let Some(done) = self.try_exchange(&new) {
                 return done;
             }
-            self.make_room(at).await.map_err(|full| match full {
+            self.make_room(new.at).await.map_err(|full| match full {
                 // Others' leases end soon; the client asks again.
                 Full::All => Status::Delay,
                 // NFS4ERR_RESOURCE is gone from this version, and whoever asked again would find the same.
@@ -443,36 +462,28 @@ impl Clients {
         Err(Status::Delay)
     }
 
-    fn update(
-        &self,
-        name: &Name,
-        verifier: [u8; 8],
-        principal: Principal,
-    ) -> Result<(Arc<Client>, bool), Status> {
-        let old = self.registry().get(name).and_then(|k| k.confirmed.clone());
+    fn update(&self, new: &Introduction<'_>) -> Result<(Arc<Client>, bool), Status> {
+        let old = self.registry().get(new.name).and_then(|k| k.confirmed.clone());
         match old.filter(|c| c.lease.standing(self.now()) != Standing::Ended) {
             // 7
             None => Err(Status::NoEnt),
+            // As Linux' server, before the list begins.
+            Some(c) if c.bound.is_some() && !new.is_by(&c) => Err(Status::WrongCred),
             // 8
-            Some(c) if c.verifier != verifier => Err(Status::NotSame),
+            Some(c) if c.verifier != new.verifier => Err(Status::NotSame),
             // 9
-            Some(c) if c.principal != principal => Err(Status::Perm),
+            Some(c) if c.principal != new.principal => Err(Status::Perm),
             // 6
             Some(c) => Ok((c, true)),
         }
     }
 
     /// The cases of EXCHANGE_ID that are no update; `None` when there is no room for one more client.
-    fn try_exchange(
-        &self,
-        name: &Name,
-        verifier: [u8; 8],
-        principal: Principal,
-        at: IpAddr,
-    ) -> Option<Result<(Arc<Client>, bool), Status>> {
+    fn try_exchange(&self, new: &Introduction<'_>) -> Option<Result<(Arc<Client>, bool), Status>> {
+        let Introduction { name, verifier, principal, .. } = *new;
         let mut registry = self.registry();
         if let Some(c) = registry.get(name).and_then(|k| k.confirmed.clone()) {
-            if c.principal != principal {
+            if !new.is_by(&c) {
                 // It became known since it was asked to give way.
                 return Some(Err(Status::ClidInUse));
             }
@@ -485,7 +496,7 @@ impl Clients {
             }
         }
         // 1, 4 and 5: what is confirmed stays until the new one is.
-        let client = self.fresh(name, verifier, principal, at)?;
+        let client = self.fresh(new)?;
         let known = registry.entry(name.clone()).or_default();
         let replaced =
             known.pending.replace(Pending { client: client.clone(), confirm: [0; 8], principal });
@@ -493,11 +504,12 @@ impl Clients {
         Some(Ok((client, false)))
     }
 
-    /// 3: a client that holds something is not thrown out by a stranger with its name; one that holds nothing goes at once.
-    async fn give_way(&self, name: &Name, principal: Principal) -> Result<(), Status> {
-        let old = self.registry().get(name).and_then(|k| k.confirmed.clone());
-        let Some(old) = old.filter(|c| c.principal != principal) else { return Ok(()) };
-        let holds = !old.held().is_empty() || !old.sessions().is_empty();
+    /// 3: a client that holds something is not thrown out by a stranger with its name; one that holds nothing goes at once, but
+    /// for one that is bound to its machine's credential (RFC 8881 section 18.35.3).
+    async fn give_way(&self, new: &Introduction<'_>) -> Result<(), Status> {
+        let old = self.registry().get(new.name).and_then(|k| k.confirmed.clone());
+        let Some(old) = old.filter(|c| !new.is_by(c)) else { return Ok(()) };
+        let holds = !old.held().is_empty() || !old.sessions().is_empty() || old.bound.is_some();
         if holds && old.lease.is_live(self.now()) {
             return Err(Status::ClidInUse);
         }
@@ -550,7 +562,10 @@ impl Clients {
         let client = match old {
             // The same client with a new callback: its number and what it holds stay.
             Some(c) if is_same(&c) => c,
-            _ => self.fresh(name, verifier, principal, at)?,
+            _ => {
+                let (bound, is_protected) = (None, false);
+                self.fresh(&Introduction { name, verifier, principal, is_protected, bound, at })?
+            }
         };
         let id = client.id;
         let known = registry.entry(name.clone()).or_default();
@@ -675,6 +690,7 @@ impl Clients {
     pub(super) fn connection_closed(&self, conn: u64) {
         for session in &self.sessions {
             session.back().unbind(conn);
+            session.unbind_fore(conn);
         }
     }
 

@@ -98,6 +98,8 @@ pub struct Compound<'a> {
     pub out: Writer,
     /// Number of the operation that is being performed.
     pub index: usize,
+    /// Its opcode.
+    pub(super) opcode: u32,
     /// Operations in the request.
     pub count: usize,
     /// The current file handle.
@@ -227,7 +229,7 @@ impl<'a> Compound<'a> {
     pub(super) fn proves_enough(&self) -> Result<(), Status> {
         match &self.current {
             Some(Object::Node(Located { share, closed: Some(why), .. }))
-                if why.is_of_protection() =>
+                if why.is_of_protection() && !self.is_for_user(self.opcode, *why) =>
             {
                 Err(self.closed(share, *why))
             }
@@ -235,8 +237,26 @@ impl<'a> Compound<'a> {
         }
     }
 
+    /// The client's machine does this in place of a user (RFC 8881 section 18.35.3, `spo_must_allow`): its flavor is its own,
+    /// whatever the share wants of users.
+    fn is_for_user(&self, opcode: u32, why: Refusal) -> bool {
+        why == Refusal::Flavor && self.client.as_ref().is_some_and(|c| c.allows(opcode, self.call))
+    }
+
+    /// The current file handle names what another flavor alone may use, and the next operation, whose opcode `args` begin with, is
+    /// one that the client's machine may send all the same.
+    pub(super) fn is_for_user_next(&self, args: &mut Reader<'_>) -> bool {
+        let Some(Object::Node(Located { closed: Some(why), .. })) = &self.current else {
+            return false;
+        };
+        args.value::<u32>().is_ok_and(|opcode| self.is_for_user(opcode, *why))
+    }
+
     /// Sessions of a client that proved who it is are that one's alone to end and to bind: their ids travel in clear.
     pub(super) fn may_manage(&self, client: &Client) -> Result<(), Status> {
+        if client.is_bound_to_other(self.call) {
+            return Err(Status::WrongCred);
+        }
         let is_other = client.principal.is_proven() && client.principal != Principal::of(self.call);
         if is_other { Err(Status::Access) } else { Ok(()) }
     }
@@ -418,6 +438,7 @@ impl<'a> Compound<'a> {
             self.out.value(&Nfsstat4::BadXdr);
             return Status::BadXdr;
         };
+        self.opcode = opcode;
         let start = self.out.len();
         let shown = if dispatch::is_known(opcode, self.minor) { opcode } else { op::ILLEGAL };
         self.out.value(&shown);
@@ -563,6 +584,7 @@ pub(super) async fn run(
         args: args.clone(),
         out: std::mem::take(out),
         index: 0,
+        opcode: op::ILLEGAL,
         count,
         current: None,
         found_at: None,

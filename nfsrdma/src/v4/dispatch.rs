@@ -77,6 +77,9 @@ pub(super) async fn perform(cx: &mut Compound<'_>, opcode: u32) -> Result<(), St
             | op::SETCLIENTID_CONFIRM => return Err(Status::NotSupp),
             _ => {}
         }
+        if cx.client.as_ref().is_some_and(|client| client.enforces(opcode, cx.call)) {
+            return Err(Status::WrongCred);
+        }
     }
     match opcode {
         op::ACCESS => ops::access::access(cx).await,

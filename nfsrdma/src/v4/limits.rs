@@ -37,6 +37,8 @@ pub const STORE_SECONDS_MAX: u64 = 10;
 pub const SESSIONS_PER_CLIENT_MAX: usize = 64;
 /// Connections bound to the backchannel of one session.
 pub const BACK_CONNS_MAX: usize = 16;
+/// Connections bound to the fore channel of one session, where binding is enforced.
+pub const FORE_CONNS_MAX: usize = 64;
 /// Slots of a session.
 pub const SLOTS_MAX: u32 = 128;
 /// Bytes of a reply that is kept in a slot.

@@ -23,6 +23,7 @@ pub mod holdings;
 pub mod io_right;
 pub mod limits;
 mod locks;
+mod machine;
 mod names;
 mod opens;
 mod ops;

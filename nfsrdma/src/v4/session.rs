@@ -1,5 +1,6 @@
 //! Sessions (RFC 8881 section 2.10): the slots of the fore channel, and the connections of the backchannel.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -181,6 +182,8 @@ pub(super) struct Session {
     _pinned: Pinned,
     slots: Mutex<Slots>,
     back: Mutex<Back>,
+    /// Connections that may carry calls, where the client is bound to its machine's credential; others may whoever they are.
+    fore_conns: Mutex<VecDeque<u64>>,
     dead: AtomicBool,
 }
 
@@ -203,6 +206,7 @@ impl Session {
             _pinned: pinned,
             slots,
             back: Mutex::new(back),
+            fore_conns: Mutex::default(),
             dead: false.into(),
         }
     }
@@ -213,6 +217,35 @@ impl Session {
 
     pub(super) fn back(&self) -> MutexGuard<'_, Back> {
         self.back.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fore_conns(&self) -> MutexGuard<'_, VecDeque<u64>> {
+        self.fore_conns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection carries calls from now on. Beyond the limit the one that was bound first goes, and is bound again.
+    pub(super) fn bind_fore(&self, conn: u64) {
+        if self.client.bound.is_none() {
+            return;
+        }
+        let mut conns = self.fore_conns();
+        conns.retain(|&id| id != conn);
+        if conns.len() >= limits::FORE_CONNS_MAX {
+            conns.pop_front();
+        }
+        conns.push_back(conn);
+    }
+
+    /// Forgets a connection that has ended.
+    pub(super) fn unbind_fore(&self, conn: u64) {
+        if self.client.bound.is_some() {
+            self.fore_conns().retain(|&id| id != conn);
+        }
+    }
+
+    /// The connection may carry calls (RFC 8881 section 2.10.3.1): any may, where binding is not enforced.
+    pub(super) fn takes_calls_of(&self, conn: u64) -> bool {
+        self.client.bound.is_none() || self.fore_conns().contains(&conn)
     }
 
     /// It was destroyed; requests that are being executed end as they may.

@@ -70,6 +70,11 @@ impl Slots {
         self.slots.get_mut(usize::try_from(slot).ok()?)
     }
 
+    /// A request under this number would be new.
+    pub(super) fn is_next(&mut self, slot: u32, sequence: u32) -> bool {
+        self.slot(slot).is_some_and(|slot| sequence == slot.sequence.wrapping_add(1))
+    }
+
     /// A request has come on a slot.
     pub(super) fn begin(
         &mut self,

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use iobuf::{Buf, Pool, PoolLimits};
 use nfs_proto::nfs4::Nfsstat4;
+use nfs_proto::rpcsec_gss::GssService;
 use nfsrdma::clock::Clock;
 use nfsrdma::context::{Boot, CallContext, Conn, Core};
 use nfsrdma::fh::Handles;
@@ -27,6 +28,27 @@ pub struct Kit {
     pub conn: Arc<Conn>,
     pub cred: Cred,
     volumes: Vec<Arc<MemBackend>>,
+}
+
+/// Whose call it is.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub flavor: Flavor,
+    /// Of Kerberos.
+    pub principal: u64,
+    pub cred: Cred,
+}
+
+impl Caller {
+    /// By AUTH_SYS.
+    pub fn sys(cred: &Cred) -> Self {
+        Self { flavor: Flavor::Sys, principal: 0, cred: cred.clone() }
+    }
+
+    /// By Kerberos.
+    pub fn krb5(principal: u64, service: GssService, cred: Cred) -> Self {
+        Self { flavor: Flavor::Gss(service), principal, cred }
+    }
 }
 
 /// A connection whose other end is called back through this handle.
@@ -137,6 +159,16 @@ impl Kit {
         minor: u32,
         build: impl FnOnce(Args) -> Args,
     ) -> Results {
+        self.run_by(conn, &Caller::sys(cred), minor, build).await
+    }
+
+    pub async fn run_by(
+        &self,
+        conn: &Arc<Conn>,
+        caller: &Caller,
+        minor: u32,
+        build: impl FnOnce(Args) -> Args,
+    ) -> Results {
         let args = build(Args::default());
         let mut w = Writer::new();
         w.opaque(b"tag");
@@ -144,29 +176,29 @@ impl Kit {
         w.count(args.count);
         w.fixed(args.w.bytes());
         let body = w.into_reply().head;
-        let results = self.raw_on(conn, cred, body, &[]).await.expect("a readable COMPOUND");
+        let results = self.raw_on(conn, caller, body, &[]).await.expect("a readable COMPOUND");
         assert_eq!(results.tag, b"tag");
         results
     }
 
     /// Runs bytes as they are; `None` when the COMPOUND's head cannot be read.
     pub async fn raw(&self, body: Vec<u8>, pulled: &[Pulled]) -> Option<Results> {
-        self.raw_on(&self.conn, &self.cred, body, pulled).await
+        self.raw_on(&self.conn, &Caller::sys(&self.cred), body, pulled).await
     }
 
     async fn raw_on(
         &self,
         conn: &Arc<Conn>,
-        cred: &Cred,
+        caller: &Caller,
         body: Vec<u8>,
         pulled: &[Pulled],
     ) -> Option<Results> {
         let body = Buf::from(body);
         let call = CallContext {
             xid: 1,
-            flavor: Flavor::Sys,
-            principal: 0,
-            cred: cred.clone(),
+            flavor: caller.flavor,
+            principal: caller.principal,
+            cred: caller.cred.clone(),
             began: Instant::now(),
             now: self.nfs.core.clock.now(),
         };

@@ -12,6 +12,7 @@ mod histories;
 mod kit;
 mod leases;
 mod locks;
+mod machine;
 mod minor0;
 mod names;
 mod opens;

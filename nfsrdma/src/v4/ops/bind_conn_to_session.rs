@@ -22,12 +22,20 @@ pub(in crate::v4) async fn bind_conn_to_session(cx: &mut Compound<'_>) -> Result
     let bound = match direction {
         // RFC 8881 section 18.34.3: a connection is not taken out of a channel.
         ChannelDir4::Fore if session.back().has(cx.conn.id) => return Err(Status::Inval),
-        ChannelDir4::Fore => FORE,
+        ChannelDir4::Fore => {
+            session.bind_fore(cx.conn.id);
+            FORE
+        }
         ChannelDir4::Back | ChannelDir4::BackOrBoth | ChannelDir4::ForeOrBoth => {
             let mut back = session.back();
             back.wanted = true;
             back.bind(cx.conn);
-            if direction == ChannelDir4::Back { BACK } else { BOTH }
+            if direction == ChannelDir4::Back {
+                BACK
+            } else {
+                session.bind_fore(cx.conn.id);
+                BOTH
+            }
         }
     };
     // A connection is of one transport for its whole life: no step-up to RDMA.

@@ -31,6 +31,9 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     if client.name.as_bytes().first() != Some(&1) {
         return Err(Status::StaleClientId);
     }
+    if client.is_bound_to_other(cx.call) {
+        return Err(Status::WrongCred);
+    }
     // Client ids are no secret. A session of a client that is confirmed is its own principal's alone to make: in it all that the
     // client holds is there to be given back.
     if client.is_confirmed() && client.principal != Principal::of(cx.call) {
@@ -138,6 +141,7 @@ fn make(
     })?;
     let fore = (fore, pinned);
     let session = Arc::new(Session::new(id, client.clone(), cx.minor, fore, back_attrs, back));
+    session.bind_fore(cx.conn.id);
     sessions.push(session.clone());
     clients.sessions.insert(id, session.clone());
     Ok(session)

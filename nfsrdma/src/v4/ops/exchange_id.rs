@@ -3,8 +3,9 @@
 use nfs_proto::nfs4::ops::{ExchangeId, Exchanged, StateProtect4, StateProtected4};
 use rdma_transport::channel::Facts;
 
-use crate::v4::client::{Name, Principal};
+use crate::v4::client::{Introduction, Name, Principal};
 use crate::v4::compound::Compound;
+use crate::v4::machine::Bound;
 use crate::v4::status::Status;
 
 /// Characters of what a client says of itself that are shown.
@@ -28,24 +29,31 @@ pub(in crate::v4) async fn exchange_id(cx: &mut Compound<'_>) -> Result<(), Stat
     if flags & !known != 0 {
         return Err(Status::Inval);
     }
-    match asked.state_protect {
-        StateProtect4::None => {}
-        // Machine credentials need RPCSEC_GSS with integrity, which no caller here can have.
-        StateProtect4::MachCred(_) => return Err(Status::Inval),
+    let is_protected = cx.call.flavor.is_protected();
+    let bound = match asked.state_protect {
+        StateProtect4::None => None,
+        // RFC 8881 section 18.35.3: the call itself proves the credential, and that nobody changed it.
+        StateProtect4::MachCred(_) if !is_protected => return Err(Status::Inval),
+        StateProtect4::MachCred(ops) => Some(Bound::agree(&ops)),
         StateProtect4::Ssv(_) => return Err(Status::EncrAlgUnsupp),
-    }
+    };
     let clients = &cx.nfs.clients;
     let update = flags & UPD_CONFIRMED_REC_A != 0;
     let (name, principal) = (Name::new(true, owner), Principal::of(cx.call));
-    let at = cx.conn.info.peer.ip();
-    let (client, confirmed) = clients.exchange(&name, verifier, principal, update, at).await?;
+    let (name, at) = (&name, cx.conn.info.peer.ip());
+    let new = Introduction { name, verifier, principal, is_protected, bound, at };
+    let (client, confirmed) = clients.exchange(new, update).await?;
     client.note_at(at);
     let order = client.create_order();
     cx.out.value(&Exchanged {
         clientid: client.id.0,
         sequenceid: order.next,
         flags: USE_NON_PNFS | if confirmed { CONFIRMED_R } else { 0 },
-        state_protect: StateProtected4::None,
+        // Of a client that is known, what was agreed at first.
+        state_protect: match &client.bound {
+            Some(bound) => StateProtected4::MachCred(bound.on_wire()),
+            None => StateProtected4::None,
+        },
         // One server with one state, whatever the address.
         so_minor_id: 0,
         so_major_id: &clients.recovery.scope,

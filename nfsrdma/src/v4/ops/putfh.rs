@@ -1,6 +1,7 @@
 //! PUTFH (RFC 8881 section 18.19).
 
 use crate::fh::Named;
+use crate::v4::attrs::Bitmap;
 use crate::v4::compound::{Compound, Object};
 use crate::v4::pseudo::Above;
 use crate::v4::status::Status;
@@ -27,6 +28,17 @@ fn leaves_flavor_to_next(cx: &Compound<'_>) -> bool {
     )
 }
 
+/// The client's machine gives back what a user held, whatever flavor the share wants of users. Linux asks for attributes just
+/// before.
+fn gives_back_for_user(cx: &Compound<'_>) -> bool {
+    let mut args = cx.args.clone();
+    if matches!(args.clone().value(), Ok(op::GETATTR)) {
+        let read = args.value::<u32>().and_then(|_| args.value::<Bitmap>());
+        return read.is_ok() && cx.is_for_user_next(&mut args);
+    }
+    cx.is_for_user_next(&mut args)
+}
+
 pub(in crate::v4) async fn putfh(cx: &mut Compound<'_>) -> Result<(), Status> {
     let NfsFh4 { object: wire } = cx.args.value()?;
     let core = &cx.nfs.core;
@@ -37,12 +49,12 @@ pub(in crate::v4) async fn putfh(cx: &mut Compound<'_>) -> Result<(), Status> {
             cx.enter(share, node)
         }
     };
-    if object.wants_flavor() && !leaves_flavor_to_next(cx) {
-        cx.set_current(object);
+    let wants_flavor = object.wants_flavor();
+    cx.set_current(object);
+    if wants_flavor && !leaves_flavor_to_next(cx) && !gives_back_for_user(cx) {
         cx.object()?;
         return Err(Status::WrongSec);
     }
-    cx.set_current(object);
     cx.found_at = Some(cx.index);
     Ok(())
 }

@@ -48,7 +48,15 @@ pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status>
     let seed = u64::from(cx.call.cred.uid) << 32 | (cx.count as u64) << 1 | u64::from(keep);
     // One principal's kept reply is not another's, whatever users both are to files.
     let mark = fingerprint(&rest[..rest.len().min(TOLD_BY)], seed ^ cx.call.principal);
-    let begun = session.slots().begin(slot, sequence, mark);
+    let begun = {
+        let mut slots = session.slots();
+        // A kept reply is told by any connection, as by Linux' server: a client whose connection broke would else take what was
+        // done for refused. Nothing is begun on one that is not bound.
+        if slots.is_next(slot, sequence) && !session.takes_calls_of(cx.conn.id) {
+            return Err(Status::ConnNotBoundToSession);
+        }
+        slots.begin(slot, sequence, mark)
+    };
     match begun {
         Ok(Begin::New) => {
             // A COMPOUND of SEQUENCE alone is small, so its reply is kept without being asked.

@@ -1,0 +1,398 @@
+//! State that is bound to a machine's credential: SP4_MACH_CRED (RFC 8881 sections 2.10.8.3, 18.35.3).
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use nfs_proto::rpcsec_gss::GssService;
+use nfsrdma::context::Conn;
+use nfsrdma::v4::attrs::Bitmap;
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::{Stateid, op};
+use rdma_transport::channel::Handle;
+use rdma_transport::xdr::Writer;
+use vfs::Cred;
+use vfs::namespace::{ANONYMOUS, Flavor as OfShare};
+
+use crate::client::{
+    BACK_CHAN, FORE, Opened, R, close, conn_of, create, read, read_open, unchecked,
+};
+use crate::kit::{Args, Caller, Kit, Results};
+
+const UPDATE: u32 = 0x4000_0000;
+const MACHINE: u64 = 0xa;
+const OTHER: u64 = 0xb;
+/// What Linux 6.12 asks for.
+const ENFORCE: [u32; 5] = [
+    op::BIND_CONN_TO_SESSION,
+    op::EXCHANGE_ID,
+    op::CREATE_SESSION,
+    op::DESTROY_SESSION,
+    op::DESTROY_CLIENTID,
+];
+const ALLOW: [u32; 11] = [
+    op::CLOSE,
+    op::OPEN_DOWNGRADE,
+    op::LOCKU,
+    op::DELEGRETURN,
+    op::COMMIT,
+    op::SECINFO,
+    op::SECINFO_NO_NAME,
+    op::LAYOUTRETURN,
+    op::TEST_STATEID,
+    op::FREE_STATEID,
+    op::WRITE,
+];
+/// CDFC4_FORE, and CDFC4_BACK_OR_BOTH.
+const DIRECTIONS_FORE: u32 = 1;
+const DIRECTIONS_BOTH: u32 = 7;
+
+/// A machine, which is nobody to files.
+fn by(principal: u64, service: GssService) -> Caller {
+    let cred = Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: Arc::new([]) };
+    Caller::krb5(principal, service, cred)
+}
+
+fn machine() -> Caller {
+    by(MACHINE, GssService::Integrity)
+}
+
+/// Who is not the machine, or does not protect the call as the machine did.
+fn others() -> [Caller; 3] {
+    [by(OTHER, GssService::Privacy), by(MACHINE, GssService::None), Caller::sys(&Cred::root())]
+}
+
+fn exchange(
+    verifier: u64,
+    flags: u32,
+    how: u32,
+    (enforce, allow): (&[u32], &[u32]),
+) -> impl FnOnce(&mut Writer) {
+    move |w| {
+        w.u64(verifier);
+        w.opaque(b"x");
+        w.u32(flags);
+        w.u32(how);
+        if how == 1 {
+            w.value(&Bitmap::of(enforce));
+            w.value(&Bitmap::of(allow));
+        }
+        w.count(0);
+    }
+}
+
+/// As Linux introduces itself.
+fn as_linux(verifier: u64, flags: u32) -> impl FnOnce(&mut Writer) {
+    exchange(verifier, flags, 1, (&ENFORCE, &ALLOW))
+}
+
+/// What EXCHANGE_ID gave.
+#[derive(Debug, PartialEq, Eq)]
+struct Introduced {
+    id: u64,
+    sequence: u32,
+    enforce: Vec<u32>,
+    allow: Vec<u32>,
+}
+
+async fn introduce(
+    kit: &Kit,
+    caller: &Caller,
+    args: impl FnOnce(&mut Writer),
+) -> Result<Introduced, Status> {
+    let mut r = kit.run_by(&kit.conn, caller, 1, |c| c.op(op::EXCHANGE_ID, args)).await;
+    r.expect(op::EXCHANGE_ID, r.status);
+    if r.status != Status::Ok {
+        return Err(r.status);
+    }
+    let (id, sequence, _flags) = (r.u64(), r.u32(), r.u32());
+    let (enforce, allow) = match r.u32() {
+        0 => (Vec::new(), Vec::new()),
+        1 => (r.bitmap(), r.bitmap()),
+        how => panic!("protected by {how}"),
+    };
+    Ok(Introduced { id, sequence, enforce, allow })
+}
+
+/// A session of the client whose number and sequence these are.
+struct Session<'k> {
+    kit: &'k Kit,
+    id: Vec<u8>,
+    conn: Arc<Conn>,
+    sequence: Cell<u32>,
+}
+
+impl<'k> Session<'k> {
+    async fn make(
+        kit: &'k Kit,
+        caller: &Caller,
+        (id, sequence): (u64, u32),
+    ) -> Result<Session<'k>, Status> {
+        let conn = conn_of(Handle::detached());
+        let args = create(id, sequence, BACK_CHAN, FORE);
+        let mut r = kit.run_by(&conn, caller, 1, |c| c.op(op::CREATE_SESSION, args)).await;
+        r.expect(op::CREATE_SESSION, r.status);
+        if r.status != Status::Ok {
+            return Err(r.status);
+        }
+        Ok(Session { kit, id: r.fixed(16), conn, sequence: 0.into() })
+    }
+
+    /// That of a client like Linux'.
+    async fn bound(kit: &'k Kit) -> Session<'k> {
+        let client = introduce(kit, &machine(), as_linux(1, 0)).await.unwrap();
+        let session = Self::make(kit, &machine(), (client.id, client.sequence)).await.unwrap();
+        let complete = |a: Args| a.op(op::RECLAIM_COMPLETE, |w| w.bool(false));
+        assert_eq!(session.run(&machine(), complete).await.status, Status::Ok);
+        session
+    }
+
+    async fn send(
+        &self,
+        conn: &Arc<Conn>,
+        caller: &Caller,
+        sequence: u32,
+        build: impl FnOnce(Args) -> Args,
+    ) -> Results {
+        let head = |w: &mut Writer| {
+            w.fixed(&self.id);
+            w.u32(sequence);
+            w.u32(0);
+            w.u32(0);
+            w.bool(true);
+        };
+        self.kit.run_by(conn, caller, 1, |c| build(c.op(op::SEQUENCE, head))).await
+    }
+
+    /// The next request on its own connection; its SEQUENCE is read.
+    async fn run(&self, caller: &Caller, build: impl FnOnce(Args) -> Args) -> Results {
+        self.sequence.set(self.sequence.get() + 1);
+        let mut r = self.send(&self.conn, caller, self.sequence.get(), build).await;
+        r.expect(op::SEQUENCE, Status::Ok).fixed(16 + 5 * 4);
+        r
+    }
+
+    async fn alone(&self, caller: &Caller, opcode: u32, args: impl FnOnce(&mut Writer)) -> Status {
+        self.kit.run_by(&self.conn, caller, 1, |c| c.op(opcode, args)).await.status
+    }
+
+    async fn bind(&self, conn: &Arc<Conn>, caller: &Caller, direction: u32) -> Status {
+        let args = |w: &mut Writer| {
+            w.fixed(&self.id);
+            w.u32(direction);
+            w.bool(false);
+        };
+        self.kit.run_by(conn, caller, 1, |c| c.op(op::BIND_CONN_TO_SESSION, args)).await.status
+    }
+
+    async fn destroy(&self, caller: &Caller) -> Status {
+        self.alone(caller, op::DESTROY_SESSION, |w| w.fixed(&self.id)).await
+    }
+
+    /// A user opens a file of the share `data`.
+    async fn open(&self, user: &Caller, name: &[u8]) -> Opened {
+        let args = unchecked(0, b"o", name, R, &[]);
+        let mut r = self.run(user, |a| a.data().op(op::OPEN, args).getfh()).await;
+        r.ok(&[op::PUTROOTFH, op::LOOKUP]);
+        let mut opened = read_open(&mut r);
+        opened.fh = r.expect(op::GETFH, Status::Ok).opaque();
+        opened
+    }
+}
+
+#[tokio::test]
+async fn a_machine_that_protects_its_call_gets_what_it_asks_for() {
+    let kit = Kit::new();
+    let known = introduce(&kit, &machine(), as_linux(1, 0)).await.unwrap();
+    assert_eq!((known.enforce.clone(), known.sequence), (sorted(&ENFORCE), 1));
+    let allowed = [
+        op::CLOSE,
+        op::DELEGRETURN,
+        op::LOCKU,
+        op::OPEN_DOWNGRADE,
+        op::TEST_STATEID,
+        op::FREE_STATEID,
+    ];
+    assert_eq!(known.allow, sorted(&allowed));
+    Session::make(&kit, &machine(), (known.id, known.sequence)).await.unwrap();
+    // Of a client that is known the answer is what was agreed, whatever is asked for now.
+    let none = exchange(1, 0, 0, (&[], &[]));
+    let again = introduce(&kit, &machine(), none).await.unwrap();
+    assert_eq!((again.id, again.enforce, again.allow), (known.id, known.enforce, known.allow));
+}
+
+fn sorted(opcodes: &[u32]) -> Vec<u32> {
+    let mut sorted = opcodes.to_vec();
+    sorted.sort_unstable();
+    sorted
+}
+
+#[tokio::test]
+async fn a_call_that_proves_nothing_of_itself_binds_nothing() {
+    let kit = Kit::new();
+    for caller in [by(MACHINE, GssService::None), Caller::sys(&Cred::root())] {
+        let refused = introduce(&kit, &caller, as_linux(1, 0)).await;
+        assert_eq!(refused, Err(Status::Inval), "{caller:?}");
+    }
+    let none = exchange(1, 0, 0, (&[], &[]));
+    let unbound = introduce(&kit, &machine(), none).await.unwrap();
+    assert_eq!((unbound.enforce, unbound.allow), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn a_client_is_its_machines_alone_to_confirm_to_bind_and_to_end() {
+    let kit = Kit::new();
+    let new = introduce(&kit, &machine(), as_linux(1, 0)).await.unwrap();
+    for caller in &others() {
+        let stolen = Session::make(&kit, caller, (new.id, new.sequence)).await.err();
+        assert_eq!(stolen, Some(Status::WrongCred), "before it is confirmed: {caller:?}");
+    }
+    let session = Session::make(&kit, &machine(), (new.id, new.sequence)).await.unwrap();
+    let id = |w: &mut Writer| w.u64(new.id);
+    for caller in &others() {
+        let stolen = Session::make(&kit, caller, (new.id, new.sequence + 1)).await.err();
+        assert_eq!(stolen, Some(Status::WrongCred), "{caller:?}");
+        let conn = conn_of(Handle::detached());
+        assert_eq!(session.bind(&conn, caller, DIRECTIONS_BOTH).await, Status::WrongCred);
+        assert_eq!(session.destroy(caller).await, Status::WrongCred, "{caller:?}");
+        assert_eq!(session.alone(caller, op::DESTROY_CLIENTID, id).await, Status::WrongCred);
+        let renewed = introduce(&kit, caller, as_linux(1, UPDATE)).await;
+        // The way of the call is looked at before what it says.
+        let is_protected = caller.principal == OTHER;
+        let refused = if is_protected { Status::WrongCred } else { Status::Inval };
+        assert_eq!(renewed, Err(refused), "{caller:?}");
+        let plain = exchange(1, UPDATE, 0, (&[], &[]));
+        assert_eq!(introduce(&kit, caller, plain).await, Err(Status::WrongCred), "{caller:?}");
+        for verifier in [1, 2] {
+            let plain = exchange(verifier, 0, 0, (&[], &[]));
+            assert_eq!(introduce(&kit, caller, plain).await, Err(Status::ClidInUse), "{caller:?}");
+        }
+    }
+    assert_eq!(session.run(&machine(), |a| a.root()).await.status, Status::Ok, "nothing was lost");
+    let private = by(MACHINE, GssService::Privacy);
+    assert_eq!(introduce(&kit, &private, as_linux(1, UPDATE)).await.unwrap().id, new.id);
+    assert_eq!(session.destroy(&private).await, Status::Ok);
+    // It holds nothing now, and its name is its own for as long as its lease lasts.
+    let plain = || exchange(2, 0, 0, (&[], &[]));
+    for caller in &others() {
+        assert_eq!(introduce(&kit, caller, plain()).await, Err(Status::ClidInUse), "{caller:?}");
+    }
+    kit.at_ms(90_001);
+    assert!(introduce(&kit, &others()[0], plain()).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_a_client_asks_to_be_enforced_inside_a_session_is() {
+    let kit = Kit::new();
+    let asked = [op::BACKCHANNEL_CTL, op::DELEGPURGE];
+    let new = introduce(&kit, &machine(), exchange(1, 0, 1, (&asked, &[]))).await.unwrap();
+    assert_eq!(new.enforce, sorted(&[&asked[..], &ENFORCE].concat()));
+    let session = Session::make(&kit, &machine(), (new.id, new.sequence)).await.unwrap();
+    let control = |w: &mut Writer| {
+        w.u32(1);
+        w.u32(1);
+        w.u32(0);
+    };
+    for caller in &others() {
+        let mut r = session.run(caller, |a| a.op(op::BACKCHANNEL_CTL, control)).await;
+        r.expect(op::BACKCHANNEL_CTL, Status::WrongCred);
+    }
+    session
+        .run(&machine(), |a| a.op(op::BACKCHANNEL_CTL, control))
+        .await
+        .ok(&[op::BACKCHANNEL_CTL]);
+    // Linux does not ask for it.
+    let kit = Kit::new();
+    let session = Session::bound(&kit).await;
+    let user = by(OTHER, GssService::None);
+    session.run(&user, |a| a.op(op::BACKCHANNEL_CTL, control)).await.ok(&[op::BACKCHANNEL_CTL]);
+}
+
+#[tokio::test]
+async fn a_connection_carries_calls_once_it_was_bound() {
+    let kit = Kit::new();
+    let session = Session::bound(&kit).await;
+    let user = by(OTHER, GssService::None);
+    let last = session.run(&user, |a| a.root().getfh()).await;
+    assert_eq!(last.status, Status::Ok);
+    let (number, other) = (session.sequence.get(), conn_of(Handle::detached()));
+    let next = number + 1;
+    let refused = session.send(&other, &user, next, |a| a.root()).await;
+    assert_eq!(refused.status, Status::ConnNotBoundToSession);
+    let kept = session.send(&other, &user, number, |a| a.root().getfh()).await;
+    assert_eq!(kept.body, last.body, "what was done is told");
+    assert_eq!(session.bind(&other, &machine(), DIRECTIONS_FORE).await, Status::Ok);
+    let taken = session.send(&other, &user, next, |a| a.root()).await;
+    assert_eq!(taken.status, Status::Ok, "under the number that was refused");
+    kit.nfs.connection_closed(&other);
+    let refused = session.send(&other, &user, next + 1, |a| a.root()).await;
+    assert_eq!(refused.status, Status::ConnNotBoundToSession, "its binding ended with it");
+    assert_eq!(session.bind(&other, &machine(), DIRECTIONS_BOTH).await, Status::Ok);
+    assert_eq!(session.send(&other, &user, next + 1, |a| a.root()).await.status, Status::Ok);
+}
+
+#[tokio::test]
+async fn the_connection_that_was_bound_first_gives_way() {
+    let kit = Kit::new();
+    let session = Session::bound(&kit).await;
+    let conns: Vec<_> = (0..64).map(|_| conn_of(Handle::detached())).collect();
+    for conn in &conns {
+        assert_eq!(session.bind(conn, &machine(), DIRECTIONS_FORE).await, Status::Ok);
+    }
+    let next = session.sequence.get() + 1;
+    let first = session.send(&session.conn, &machine(), next, |a| a.root()).await;
+    assert_eq!(first.status, Status::ConnNotBoundToSession);
+    let second = session.send(&conns[0], &machine(), next, |a| a.root()).await;
+    assert_eq!(second.status, Status::Ok);
+}
+
+/// Linux sends CLOSE, DELEGRETURN and the like by its machine's credential once it may, whatever the mount's flavor is, and its
+/// machine's is krb5i.
+#[tokio::test]
+async fn a_machine_gives_back_what_a_user_held_whatever_flavor_the_share_wants() {
+    let kit = Kit::new();
+    kit.reload("data", |share| share.rules.sec = [OfShare::Krb5p].into_iter().collect());
+    let session = Session::bound(&kit).await;
+    let user = Caller::krb5(OTHER, GssService::Privacy, Cred::root());
+    let opened = session.open(&user, b"f").await;
+    let given = |a: Args| a.putfh(&opened.fh).op(op::CLOSE, close(0, opened.stateid));
+    let with_attributes =
+        |a: Args| a.putfh(&opened.fh).getattr(&[4]).op(op::CLOSE, close(0, opened.stateid));
+
+    // The same by others of the machine's users, or by the machine less protected, is by the wrong flavor.
+    for caller in [by(7, GssService::Integrity), by(MACHINE, GssService::None)] {
+        assert_eq!(session.run(&caller, given).await.status, Status::WrongSec, "{caller:?}");
+        assert_eq!(session.run(&caller, with_attributes).await.status, Status::WrongSec);
+    }
+    // The machine gets no more than that.
+    let looked = |a: Args| a.putfh(&opened.fh).op(op::READ, read(opened.stateid));
+    assert_eq!(session.run(&machine(), looked).await.status, Status::WrongSec);
+    let asked = |a: Args| a.putfh(&opened.fh).getattr(&[4]);
+    assert_eq!(session.run(&machine(), asked).await.status, Status::WrongSec);
+    assert_eq!(session.run(&machine(), |a| a.data()).await.status, Status::WrongSec);
+    let mut r = session.run(&machine(), with_attributes).await;
+    r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Access);
+
+    let unknown = Stateid { seqid: 1, other: [7; 12] };
+    let returned = |a: Args| a.putfh(&opened.fh).op(op::DELEGRETURN, |w| w.value(&unknown));
+    assert_eq!(session.run(&machine(), returned).await.status, Status::BadStateId);
+    let mut r = session.run(&machine(), given).await;
+    r.ok(&[op::PUTFH]).expect(op::CLOSE, Status::Ok);
+    assert_eq!(session.run(&user, given).await.status, Status::BadStateId, "it is closed");
+}
+
+/// A client that bound nothing has nothing of the kind.
+#[tokio::test]
+async fn a_machine_that_bound_nothing_gives_nothing_back_by_another_flavor() {
+    let kit = Kit::new();
+    kit.reload("data", |share| share.rules.sec = [OfShare::Krb5p].into_iter().collect());
+    let new = introduce(&kit, &machine(), exchange(1, 0, 0, (&[], &[]))).await.unwrap();
+    let session = Session::make(&kit, &machine(), (new.id, new.sequence)).await.unwrap();
+    session.run(&machine(), |a| a.op(op::RECLAIM_COMPLETE, |w| w.bool(false))).await;
+    let user = Caller::krb5(OTHER, GssService::Privacy, Cred::root());
+    let opened = session.open(&user, b"f").await;
+    let given = |a: Args| a.putfh(&opened.fh).op(op::CLOSE, close(0, opened.stateid));
+    assert_eq!(session.run(&machine(), given).await.status, Status::WrongSec);
+    let other = conn_of(Handle::detached());
+    let next = session.sequence.get() + 1;
+    assert_eq!(session.send(&other, &user, next, |a| a.root()).await.status, Status::Ok);
+}
