@@ -65,14 +65,15 @@ def handshakes():
 
 
 def tickets():
-    """rpc.gssd(8), and a ticket for root, whom it gives no ticket of the machine (-n)."""
-    os.environ["KRB5_CONFIG"] = "/scratch/krb5/krb5.conf"
+    """rpc.gssd(8), and a ticket for root, whom it gives no ticket of the machine (-n). Where the kernel asks, it asks programs that
+    know the usual places only: cifs.upcall(8)."""
+    run("mount", "--bind", "/scratch/krb5/krb5.conf", "/etc/krb5.conf")
     run("mount", "--bind", "/scratch/krb5/hosts", "/etc/hosts")
     os.makedirs("/run/rpc_pipefs", exist_ok=True)
     run("mount", "-t", "rpc_pipefs", "pipes", "/run/rpc_pipefs")
     run("kinit", "-k", "-t", "/scratch/krb5/root.keytab", "-c", "FILE:/tmp/krb5cc_0", "root")
     log = open("/tmp/gssd.log", "w")
-    subprocess.Popen(["rpc.gssd", "-f", "-n"], stdout=log, stderr=log)
+    subprocess.Popen(["rpc.gssd", "-f", "-n", "-k", "/scratch/krb5/machine.keytab"], stdout=log, stderr=log)
     lab.wait_until(lambda: glob.glob("/run/rpc_pipefs/gssd/clntXX/*"), "rpc.gssd has its pipe", 20)
 
 

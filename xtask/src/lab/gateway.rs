@@ -45,6 +45,9 @@ const SMALL: &str = "mount -t tmpfs -o size=16M small \"$0/small\" && ";
 const SMALL_AND_REALM: &str =
     "mount -t tmpfs -o size=16M small \"$0/small\" && export KRB5_CONFIG=\"$0/krb5/krb5.conf\" && ";
 
+/// User and group `games`, who has a ticket in the realm of a scenario: the same numbers on every Debian.
+const GAMES: (u32, u32) = (5, 60);
+
 /// The first of smbtorture's users to the host.
 pub(crate) const USER_ID: u32 = 1001;
 /// smbtorture's share that is continuously available.
@@ -135,6 +138,13 @@ impl<'a> Gateway<'a> {
     ) -> Result<Gateway<'a>> {
         for (folder, mode) in FOLDERS {
             make_folder(&dir.join(folder), mode)?;
+        }
+        if demands.kerberos {
+            make_folder(&dir.join("share/everybody"), 0o777)?;
+            let own = dir.join("share/everybody/of-games");
+            make_folder(&own, 0o700)?;
+            std::os::unix::fs::chown(&own, Some(GAMES.0), Some(GAMES.1))
+                .map_err(|e| format!("{}: {e}", own.display()))?;
         }
         fs::write(dir.join("ro/readme"), "to be read\n").map_err(|e| format!("readme: {e}"))?;
         let share = dir.join("share").display().to_string();

@@ -1,11 +1,12 @@
 //! A realm for one scenario: a KDC of MIT krb5 on the host's side of the taps, keys for the gateway, and for the guest what its
-//! `rpc.gssd` needs: root of the guest has a ticket as `root`, who is root on the gateway's host as well.
+//! `rpc.gssd` needs: a key of the machine, by which Linux binds its state of NFS 4.1, and for root a ticket as `root`, who is root on
+//! the gateway's host as well. Other users, of whom each Debian has an account, get their tickets by a password.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use super::net::{Net, host_address};
+use super::net::{Net, guest_address, host_address};
 use crate::sh::{Result, output};
 
 /// What the guest mounts: a ticket is for a name.
@@ -16,19 +17,28 @@ const REALM: &str = "LAB.TEST";
 const MAKE: &str = r#"
 set -e
 kdb5_util create -r LAB.TEST -s -P master
-kadmin.local -q "addprinc -randkey nfs/gw.lab.test"
-kadmin.local -q "addprinc -randkey root"
-kadmin.local -q "ktadd -k $1/gateway.keytab nfs/gw.lab.test"
+for name in nfs/gw.lab.test cifs/gw.lab.test host/guest.lab.test root; do kadmin.local -q "addprinc -randkey $name"; done
+for name in games man bin sys mail; do kadmin.local -q "addprinc -pw secret $name"; done
+kadmin.local -q "ktadd -k $1/gateway.keytab nfs/gw.lab.test cifs/gw.lab.test"
 kadmin.local -q "ktadd -k $2/root.keytab root"
+kadmin.local -q "ktadd -k $2/machine.keytab host/guest.lab.test"
 "#;
+/// New keys for the gateway, beside those in its file.
+const ROTATE: &str =
+    r#"kadmin.local -q "ktadd -k $1/gateway.keytab nfs/gw.lab.test cifs/gw.lab.test""#;
 
 /// The KDC; ends with this value.
 #[derive(Debug)]
-pub(super) struct Realm(Child);
+pub(super) struct Realm<'a> {
+    net: &'a Net,
+    own: PathBuf,
+    guest: PathBuf,
+    running: Option<Child>,
+}
 
-impl Realm {
+impl Realm<'_> {
     /// Starts it, with all it makes in `dir/krb5` and in `guest`, which is `/scratch/krb5` there.
-    pub(super) fn start(net: &Net, dir: &Path, guest: &Path) -> Result<Realm> {
+    pub(super) fn start<'a>(net: &'a Net, dir: &Path, guest: &Path) -> Result<Realm<'a>> {
         let own = dir.join("krb5");
         for folder in [&own, guest] {
             fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -43,36 +53,78 @@ impl Realm {
         );
         write(&guest.join("krb5.conf"), conf.clone())?;
         write(&own.join("krb5.conf"), conf)?;
-        write(&guest.join("hosts"), format!("127.0.0.1 localhost\n{kdc} {SERVER}\n"))?;
+        let own_name = format!("{0} guest.lab.test guest-{0}", guest_address(0));
+        write(&guest.join("hosts"), format!("127.0.0.1 localhost\n{kdc} {SERVER}\n{own_name}\n"))?;
         let profile = format!(
             "[kdcdefaults]\n kdc_listen = {kdc}:88\n kdc_tcp_listen = {kdc}:88\n[realms]\n {REALM} = {{\n  \
              database_name = {at}/principal\n  key_stash_file = {at}/stash\n }}\n[logging]\n kdc = FILE:{at}/kdc.log\n"
         );
         write(&own.join("kdc.conf"), profile)?;
-        let environment =
-            [format!("KRB5_CONFIG={at}/krb5.conf"), format!("KRB5_KDC_PROFILE={at}/kdc.conf")];
-        let guest = guest.display().to_string();
-        let made = ["sh", "-c", MAKE, "sh", &at.to_string(), &guest];
-        output(
-            &[
-                &["env", &environment[0], &environment[1], "PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
-                &made[..],
-            ]
-            .concat(),
-        )?;
-        let mut command = net.command("env");
-        command.args(environment).args(["/usr/sbin/krb5kdc", "-n"]);
+        let guest = guest.to_owned();
+        let mut realm = Realm { net, own, guest, running: None };
+        realm.sh(MAKE)?;
+        realm.run()?;
+        Ok(realm)
+    }
+
+    fn environment(&self) -> [String; 3] {
+        let at = self.own.display();
+        [
+            format!("KRB5_CONFIG={at}/krb5.conf"),
+            format!("KRB5_KDC_PROFILE={at}/kdc.conf"),
+            "PATH=/usr/sbin:/usr/bin:/sbin:/bin".into(),
+        ]
+    }
+
+    /// Runs a script that works on its database.
+    fn sh(&self, script: &str) -> Result<()> {
+        let (environment, own, guest) = (self.environment(), &self.own, &self.guest);
+        let (own, guest) = (own.display().to_string(), guest.display().to_string());
+        let words = ["sh", "-c", script, "sh", &own, &guest];
+        let environment = environment.each_ref().map(String::as_str);
+        output(&[&["env"], &environment[..], &words].concat()).map(drop)
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let mut command = self.net.command("env");
+        command.args(self.environment()).args(["/usr/sbin/krb5kdc", "-n"]);
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        child.map(Realm).map_err(|e| format!("krb5kdc: {e}"))
+        self.running = Some(child.map_err(|e| format!("krb5kdc: {e}"))?);
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        if let Some(mut child) = self.running.take() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Does what a guest asks of the realm, and tells it by a file; `None`: it asks for something else.
+    pub(super) fn obey(&mut self, words: &str) -> Option<Result<()>> {
+        let done = match words {
+            "kdc stop" => {
+                self.stop();
+                Ok(())
+            }
+            "kdc start" => self.run(),
+            "kdc rotate" => self.sh(ROTATE),
+            _ => return None,
+        };
+        let file = self.guest.join(format!("done {words}"));
+        Some(
+            done.and_then(|()| {
+                fs::write(&file, "").map_err(|e| format!("{}: {e}", file.display()))
+            }),
+        )
     }
 }
 
-impl Drop for Realm {
+impl Drop for Realm<'_> {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.stop();
     }
 }
 

@@ -106,7 +106,7 @@ impl Place<'_> {
     }
 
     fn one_guest(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
-        let realm = match scenario.has_kerberos() {
+        let mut realm = match scenario.has_kerberos() {
             true => Some(Realm::start(&self.net, dir, &dir.join("scratch/krb5"))?),
             false => None,
         };
@@ -137,7 +137,10 @@ impl Place<'_> {
                     .map_err(|e| format!("{}: {e}", from.display()))?;
             }
         }
-        let mut tally = guest.run(scenario.name, |words| gateway.obey(words))?;
+        let mut tally = guest.run(scenario.name, |words| {
+            let done = realm.as_mut().and_then(|realm| realm.obey(words));
+            done.unwrap_or_else(|| gateway.obey(words))
+        })?;
         if let Some(capture) = capture {
             capture.judge(scenario.name, &mut tally)?;
         }

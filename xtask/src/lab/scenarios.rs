@@ -151,7 +151,7 @@ impl Scenario {
 
     /// It is mounted by Kerberos.
     pub(super) fn has_kerberos(&self) -> bool {
-        self.kind == Kind::Nfs && self.options.contains("sec=krb5")
+        self.options.contains("sec=krb5")
     }
 
     /// What the share that is mounted demands of its clients.
@@ -193,11 +193,14 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         .options("xprtsec=tls"),
     Scenario::new("tls-v3", "3", "tcp").jobs("sizes,semantics").options("xprtsec=tls"),
     Scenario::new("mtls-v4.1", "4.1", "tcp").jobs("sizes").options("xprtsec=mtls"),
-    // As root alone: other users of the guest have no tickets.
+    // As root alone but for `tickets`: other users of the guest have none.
     Scenario::new("krb5-v4.2-rdma", "4.2", "rdma").jobs("sizes").options("sec=krb5"),
     Scenario::new("krb5p-v4.2-rdma", "4.2", "rdma").jobs("sizes").options("sec=krb5p"),
-    Scenario::new("krb5i-v3-tcp", "3", "tcp").jobs("sizes").options("sec=krb5i"),
-    Scenario::new("krb5p-v4.1-tcp", "4.1", "tcp").jobs("sizes,tree").options("sec=krb5p"),
+    Scenario::new("krb5i-v3-tcp", "3", "tcp").jobs("sizes,tickets").options("sec=krb5i"),
+    Scenario::new("krb5p-v4.1-tcp", "4.1", "tcp").jobs("sizes,tree,tickets").options("sec=krb5p"),
+    Scenario::cifs("krb5-cifs", "3.1.1", "tcp")
+        .jobs("sizes,tickets")
+        .options("sec=krb5,multiuser,cruid=0"),
     Scenario::new("claims-v3-rdma", "3", "rdma").jobs("claims"),
     Scenario::new("claims-v4.0-rdma", "4.0", "rdma").jobs("claims"),
     Scenario::new("claims-v4.1-tcp", "4.1", "tcp").jobs("claims"),
