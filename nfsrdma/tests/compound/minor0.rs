@@ -1,15 +1,16 @@
 //! Clients, owners and their order in minor version 0 (RFC 7530 sections 9.1.7, 16.16 to 16.19, 16.33, 16.34, 16.37).
 
+use nfs_proto::rpcsec_gss::GssService;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
 use rdma_transport::xdr::Writer;
 use vfs::Cred;
-use vfs::namespace::ShareAccess;
+use vfs::namespace::{Flavor, ShareAccess};
 
 use crate::client::{
     Opened, RW, close, first_lock, open_head, read, read_open, read_stateid, write,
 };
-use crate::kit::{Kit, Results, fattr};
+use crate::kit::{Caller, Kit, Results, fattr};
 
 fn introduction(name: &[u8], verifier: u64) -> impl FnOnce(&mut Writer) {
     move |w| {
@@ -101,6 +102,31 @@ pub async fn on(
     let status = r.status;
     r.expect(opcode, status);
     (status, r)
+}
+
+/// Callbacks of this version would come by the flavor of SETCLIENTID (RFC 7530 section 3.3.3), so by a ticket of this server where
+/// that is RPCSEC_GSS: no client of it gets what would have to be called back.
+#[tokio::test]
+async fn no_delegation_is_given_whatever_way_the_client_could_be_called() {
+    let kit = Kit::new();
+    kit.reload("data", |share| share.rules.sec = Flavor::ALL.into_iter().collect());
+    for (name, service) in [(b"a", GssService::None), (b"b", GssService::Privacy)] {
+        let caller = Caller::krb5(7, service, Cred::root());
+        let args = introduction(name, 1);
+        let mut r = kit.run_by(&kit.conn, &caller, 0, |c| c.op(op::SETCLIENTID, args)).await;
+        r.expect(op::SETCLIENTID, Status::Ok);
+        let (id, verifier) = (r.u64(), r.fixed(8));
+        let args = |w: &mut Writer| {
+            w.u64(id);
+            w.fixed(&verifier);
+        };
+        let r = kit.run_by(&kit.conn, &caller, 0, |c| c.op(op::SETCLIENTID_CONFIRM, args)).await;
+        assert_eq!(r.status, Status::Ok);
+        let args = open_args(1, id, b"o", name, RW);
+        let mut r = kit.run_by(&kit.conn, &caller, 0, |c| c.data().op(op::OPEN, args)).await;
+        r.ok(&[op::PUTROOTFH, op::LOOKUP]);
+        assert_eq!(read_open(&mut r).delegation, (0, None), "{service:?}");
+    }
 }
 
 /// A confirmed open of an owner whose next number is 3.

@@ -322,6 +322,40 @@ async fn connections_are_bound_to_the_backchannel_and_lost() {
     assert_eq!(c.flags.get(), PATH_DOWN | PATH_DOWN_SESSION);
 }
 
+/// A client that takes callbacks by RPCSEC_GSS alone.
+#[tokio::test]
+async fn callbacks_by_kerberos_are_not_promised() {
+    let kit = Kit::new();
+    let (id, seq, _) = introduce(&kit, 0, exchange(b"x", 1, 0)).await.unwrap();
+    let args = |w: &mut Writer| {
+        w.u64(id);
+        w.u32(seq);
+        w.u32(BACK_CHAN);
+        for channel in [FORE, [4096, 4096, 0, 2, 4]] {
+            w.u32(0);
+            channel.iter().for_each(|n| w.u32(*n));
+            w.u32(0);
+        }
+        w.u32(0x4000_0000);
+        // One of RPCSEC_GSS: its service and two handles.
+        for n in [1, 6, 3, 0, 0] {
+            w.u32(n);
+        }
+    };
+    let (handle, _asked) = Handle::played();
+    let conn = conn_of(handle);
+    let mut r = kit.run_on(&conn, &Cred::root(), 1, |c| c.op(op::CREATE_SESSION, args)).await;
+    let session = r.expect(op::CREATE_SESSION, Status::Ok).fixed(16);
+    assert_eq!((r.u32(), r.u32()), (seq, 0), "no backchannel");
+    let (sequence, flags) = (0.into(), 0.into());
+    let cred = Cred::root();
+    let c = Client { kit: &kit, minor: 1, id, session, conn, cred, sequence, flags };
+    c.run(|a| a.op(op::RECLAIM_COMPLETE, |w| w.bool(false))).await.ok(&[op::RECLAIM_COMPLETE]);
+    assert_eq!(c.flags.get(), 0, "nothing is broken that was not promised");
+    let opened = c.open(b"o", b"f", R).await.unwrap();
+    assert_eq!(opened.delegation, (0, None));
+}
+
 #[tokio::test]
 async fn reclaim_complete_is_said_once_and_before_anything_new() {
     let kit = Kit::new();

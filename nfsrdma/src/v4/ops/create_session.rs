@@ -87,7 +87,8 @@ fn in_turn(cx: &Compound<'_>, client: &Arc<Client>, asked: Asked) -> Result<Arc<
     cx.nfs.clients.confirm_by_session(client, Principal::of(cx.call))?;
     client.note_at(cx.conn.info.peer.ip());
 
-    let wanted = flags & CONN_BACK_CHAN != 0;
+    // Callbacks by RPCSEC_GSS would need a ticket of this server. A client that takes no others is told that it has no backchannel.
+    let wanted = flags & CONN_BACK_CHAN != 0 && cred.is_some();
     let count = usize::try_from(back_attrs.slots).unwrap_or(0);
     let mut back = Back {
         wanted,
@@ -106,7 +107,7 @@ fn in_turn(cx: &Compound<'_>, client: &Arc<Client>, asked: Asked) -> Result<Arc<
         sessionid: session.id,
         sequence,
         // Sessions live in memory only, and RDMA needs no step-up here: neither PERSIST nor CONN_RDMA.
-        flags: flags & CONN_BACK_CHAN,
+        flags: if wanted { CONN_BACK_CHAN } else { 0 },
         fore_chan_attrs: session.fore.on_wire(),
         back_chan_attrs: session.back_attrs.on_wire(),
     });
