@@ -1,9 +1,13 @@
 //! Calls of the library beside the runtime's own threads: so many at once, the others wait for a turn, and nobody waits for ever.
+//! One address has no more than half of the turns, so that one that sends tickets without end, or slow ones, leaves some to others.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// There was no turn, or no answer, in time: the library waits for a disk or for a name service.
@@ -22,26 +26,71 @@ impl std::error::Error for Busy {}
 #[derive(Debug)]
 pub struct Pool {
     turns: Semaphore,
+    of_address: usize,
+    /// Addresses that wait or have a turn: how many calls of each, and its own turns.
+    addresses: Mutex<BTreeMap<IpAddr, (usize, Arc<Semaphore>)>>,
     wait: Duration,
 }
 
+/// A call of an address that waits or has a turn.
+struct Caller {
+    pool: &'static Pool,
+    from: IpAddr,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let mut addresses = self.pool.addresses();
+        if let Some((calls, _)) = addresses.get_mut(&self.from) {
+            *calls -= 1;
+            if *calls == 0 {
+                addresses.remove(&self.from);
+            }
+        }
+    }
+}
+
 impl Pool {
-    /// At most `threads` calls at once. A caller waits `wait` for its turn and as long again for the answer.
+    /// At most `threads` calls at once, half of them, or one, for one address. A caller waits `wait` for its turn and as long again
+    /// for the answer.
     pub const fn new(threads: usize, wait: Duration) -> Self {
-        Self { turns: Semaphore::const_new(threads), wait }
+        let of_address = if threads < 4 { 1 } else { threads / 2 };
+        let addresses = Mutex::new(BTreeMap::new());
+        Self { turns: Semaphore::const_new(threads), of_address, addresses, wait }
     }
 
-    /// Runs this when it is its turn, by a thread that may wait. What goes on too long keeps its turn until it ends, so that a
-    /// library that hangs takes no more threads than there are turns.
+    fn addresses(&self) -> MutexGuard<'_, BTreeMap<IpAddr, (usize, Arc<Semaphore>)>> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A call of this address, and the turns that it may have.
+    fn caller(&'static self, from: IpAddr) -> (Caller, Arc<Semaphore>) {
+        let mut addresses = self.addresses();
+        let new = || (0, Arc::new(Semaphore::new(self.of_address)));
+        let (calls, turns) = addresses.entry(from).or_insert_with(new);
+        *calls += 1;
+        (Caller { pool: self, from }, turns.clone())
+    }
+
+    /// When it is the turn of a call of this address; the turn ends with the value.
+    async fn turn(&'static self, from: IpAddr) -> Result<impl Sized + Send + use<>, Busy> {
+        let (caller, own) = self.caller(from);
+        let own: OwnedSemaphorePermit = own.acquire_owned().await.map_err(|_| Busy)?;
+        let turn = self.turns.acquire().await.map_err(|_| Busy)?;
+        Ok((turn, own, caller))
+    }
+
+    /// Runs this when it is its turn, by a thread that may wait. `from`: whose it is, an address or what stands for its network.
+    /// What goes on too long keeps its turn until it ends, so that a library that hangs takes no more threads than there are turns.
     ///
     /// # Errors
     /// [`Busy`], which the caller counts; also where the call panics.
     pub async fn run<T: Send + 'static>(
         &'static self,
+        from: IpAddr,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Busy> {
-        let turn = timeout(self.wait, self.turns.acquire()).await;
-        let turn = turn.map_err(|_| Busy)?.map_err(|_| Busy)?;
+        let turn = timeout(self.wait, self.turn(from)).await.map_err(|_| Busy)??;
         let working = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             work()
@@ -52,20 +101,52 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::sync::mpsc;
 
     use super::*;
+
+    const A: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    const B: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
     #[tokio::test]
     async fn what_hangs_keeps_its_turn_and_nobody_waits_for_ever() {
         static POOL: Pool = Pool::new(1, Duration::from_millis(50));
         let (go, stop) = mpsc::channel::<()>();
-        let hung = POOL.run(move || stop.recv().is_ok()).await;
+        let hung = POOL.run(A, move || stop.recv().is_ok()).await;
         assert_eq!(hung, Err(Busy));
-        assert_eq!(POOL.run(|| 1).await, Err(Busy), "the thread is still at work");
+        assert_eq!(POOL.run(B, || 1).await, Err(Busy), "the thread is still at work");
         drop(go);
         let turn = POOL.turns.acquire().await.unwrap();
         drop(turn);
-        assert_eq!(POOL.run(|| 2).await, Ok(2));
+        assert_eq!(POOL.run(A, || 2).await, Ok(2));
+        assert!(POOL.addresses().is_empty(), "nothing is kept of who called");
+    }
+
+    /// The library hangs for all that one address sends.
+    #[tokio::test]
+    async fn an_address_leaves_turns_to_others() {
+        static POOL: Pool = Pool::new(4, Duration::from_secs(60));
+        let (go, stop) = mpsc::channel::<()>();
+        let stop = Arc::new(Mutex::new(stop));
+        let (started, mut has_started) = tokio::sync::mpsc::unbounded_channel();
+        let mut flood = tokio::task::JoinSet::new();
+        for _ in 0..20 {
+            let (stop, started) = (stop.clone(), started.clone());
+            flood.spawn(POOL.run(A, move || {
+                let _ = started.send(());
+                stop.lock().unwrap_or_else(PoisonError::into_inner).recv().is_ok()
+            }));
+        }
+        for _ in 0..2 {
+            has_started.recv().await.unwrap();
+        }
+        assert_eq!(POOL.run(B, || 1).await, Ok(1));
+        assert!(has_started.try_recv().is_err(), "two of the one address");
+        drop(go);
+        while let Some(done) = flood.join_next().await {
+            assert_eq!(done.unwrap(), Ok(false));
+        }
+        assert!(POOL.addresses().is_empty());
     }
 }

@@ -4,6 +4,7 @@
 mod common;
 
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +40,11 @@ fn keys(enctype: Enctype, role: Role) -> Context {
 }
 
 impl Accept for Keys {
-    fn accept(&self, token: Vec<u8>) -> BoxFuture<'static, Result<Accepted, NotAccepted>> {
+    fn accept(
+        &self,
+        token: Vec<u8>,
+        _from: IpAddr,
+    ) -> BoxFuture<'static, Result<Accepted, NotAccepted>> {
         let accepted = match token[..] {
             [enctype, user] => Ok(Accepted {
                 token: b"an answer".to_vec(),

@@ -6,10 +6,12 @@
 //! *Errors.* [`Refused`] with what can be done about it, for the log. [`Busy`] where there was no turn or no answer in time, which
 //! the caller counts as the limit [`LIMIT`].
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use gss_sys::{Busy, Cause, Established, Pool, Step};
+use rdma_transport::channel::host_of;
 use smb_proto::pac::LogonInfo;
 use vfs::Cred;
 
@@ -35,13 +37,14 @@ pub(crate) struct User {
     pub(crate) rid: u32,
 }
 
-/// Asks about the token of a client.
+/// Asks about the token of a client at this address.
 pub(crate) async fn prove(
+    from: IpAddr,
     kerberos: Kerberos,
     token: Vec<u8>,
     users: Arc<dyn Users>,
 ) -> Result<Result<Proof<User>, Refused>, Busy> {
-    TURNS.run(move || accept(&kerberos, &token, &*users)).await
+    TURNS.run(host_of(from), move || accept(&kerberos, &token, &*users)).await
 }
 
 fn accept(kerberos: &Kerberos, token: &[u8], users: &dyn Users) -> Result<Proof<User>, Refused> {

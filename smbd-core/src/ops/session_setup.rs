@@ -99,7 +99,8 @@ async fn prove(cx: &Cx, logon: &mut Logon, token: Vec<u8>) -> Result<Step<Ticket
     let mut unproved = Unproved { cx, session };
     // It was there when the first token came, and may be gone by now.
     let kerberos = cx.server.settings().kerberos.clone().ok_or(Status::LOGON_FAILURE)?;
-    let outcome = kerberos::prove(kerberos, token, cx.server.users.clone()).await;
+    let from = cx.conn.info.peer.ip();
+    let outcome = kerberos::prove(from, kerberos, token, cx.server.users.clone()).await;
     let outcome = outcome.map_err(|_| cx.limited(kerberos::LIMIT, kerberos::TURNS_MAX))?;
     unproved.session = None;
     Ok(logon.acceptor.proved(outcome))

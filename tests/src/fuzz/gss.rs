@@ -1,6 +1,7 @@
 //! Tokens of Kerberos contexts, by somebody without the key and by somebody with it; and calls by RPCSEC_GSS whose header is good.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,7 +86,11 @@ fn session_of(kind: u8) -> Rc<Session> {
 struct Everybody(u8);
 
 impl Accept for Everybody {
-    fn accept(&self, token: Vec<u8>) -> BoxFuture<'static, Result<Accepted, NotAccepted>> {
+    fn accept(
+        &self,
+        token: Vec<u8>,
+        _from: IpAddr,
+    ) -> BoxFuture<'static, Result<Accepted, NotAccepted>> {
         let keys = ends(self.0).map(|[_, acceptor]| acceptor);
         let accepted = keys.map(|keys| Accepted {
             token,

@@ -1,11 +1,12 @@
 //! Tokens of Kerberos, as MIT's library takes them, and who a principal is on this host.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gss_krb5::{Enctype, Role};
 use gss_sys::{Acceptor, Cause, Error, Established, Pool, Step};
-use rdma_transport::channel::BoxFuture;
+use rdma_transport::channel::{BoxFuture, host_of};
 use vfs::{Cred, accounts};
 
 use super::{Accept, Accepted, NotAccepted};
@@ -104,10 +105,14 @@ impl Kerberos {
 }
 
 impl Accept for Kerberos {
-    fn accept(&self, token: Vec<u8>) -> BoxFuture<'static, Result<Accepted, NotAccepted>> {
+    fn accept(
+        &self,
+        token: Vec<u8>,
+        from: IpAddr,
+    ) -> BoxFuture<'static, Result<Accepted, NotAccepted>> {
         let this = self.clone();
         Box::pin(async move {
-            let done = POOL.run(move || this.take(&token)).await;
+            let done = POOL.run(host_of(from), move || this.take(&token)).await;
             done.map_err(|_| NotAccepted::Busy)?
         })
     }

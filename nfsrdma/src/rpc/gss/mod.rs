@@ -21,6 +21,7 @@ pub mod table;
 mod window;
 
 use std::hash::Hasher;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -53,8 +54,12 @@ const DEFECTIVE_TOKEN: u32 = 9 << 16;
 
 /// Says who a token's sender is.
 pub trait Accept: Send + Sync + 'static {
-    /// Takes the first token of a context. May wait, within a limit of its own.
-    fn accept(&self, token: Vec<u8>) -> BoxFuture<'static, Result<Accepted, NotAccepted>>;
+    /// Takes the first token of a context of a client at this address. May wait, within a limit of its own.
+    fn accept(
+        &self,
+        token: Vec<u8>,
+        from: IpAddr,
+    ) -> BoxFuture<'static, Result<Accepted, NotAccepted>>;
 }
 
 /// A sender that has proved who it is.
@@ -217,7 +222,7 @@ impl Gss {
     async fn init(&self, conn: &Conn, xid: u32, token: Vec<u8>, now: Duration) -> Reply {
         let accept = self.accept.read().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(accept) = accept else { return plain(xid, AcceptStat::SystemErr) };
-        let accepted = match accept.accept(token).await {
+        let accepted = match accept.accept(token, conn.peer_ip()).await {
             Ok(accepted) => accepted,
             Err(NotAccepted::Busy) => {
                 count::limited(LIMIT, kerberos::WAIT_S, conn.info.peer);
