@@ -3,11 +3,48 @@
 //! *Operation.* Who listens gives each connection the configuration of that moment; the protocol asks [`Tls::is_offered`] when its
 //! client proposes TLS, and [`Tls::peer`] as who the client proved itself.
 //!
-//! *Errors.* A handshake that fails ends its connection as a broken rule.
+//! *Errors.* A handshake that fails ends its connection as a broken rule. Where a certificate is why, that is a refusal as well,
+//! with what to change.
 
+use std::io;
 use std::sync::{Arc, OnceLock};
 
-use rustls::{Connection, ServerConfig, ServerConnection};
+use rustls::{AlertDescription, CertificateError, Connection, ServerConfig, ServerConnection};
+
+/// The rule by which a client is refused whose certificate proves nothing, or that takes this server's for none.
+pub const CERTIFICATE: &str = "tls-certificate";
+
+/// What to change where a certificate is why a handshake failed; `None`: it failed for another reason.
+pub(crate) fn remedy(error: &io::Error) -> Option<&'static str> {
+    use CertificateError as Of;
+    match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::InvalidCertificate(why) => Some(match why {
+            Of::UnknownIssuer | Of::BadSignature => {
+                "have an authority in `tls.ca` sign the client's certificate: none of them has"
+            }
+            Of::Expired | Of::ExpiredContext { .. } => {
+                "renew the client's certificate: it has run out"
+            }
+            Of::NotValidYet | Of::NotValidYetContext { .. } => {
+                "set the clocks of client and server: the client's certificate is not valid yet"
+            }
+            Of::InvalidPurpose | Of::InvalidPurposeContext { .. } => {
+                "make the client's certificate for clients (extended key usage clientAuth)"
+            }
+            _ => "look at the client's certificate: it cannot be used",
+        }),
+        rustls::Error::AlertReceived(
+            AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateExpired
+            | AlertDescription::UnsupportedCertificate,
+        ) => Some(
+            "have the client trust who signed `tls.certificate`, and mount by a name in it: it refused the gateway's",
+        ),
+        _ => None,
+    }
+}
 
 /// TLS of one connection.
 #[derive(Debug, Default)]

@@ -18,12 +18,16 @@ use headgate_tests::world::{World, pattern, read_all, write_all};
 use nfs_proto::oncrpc::{
     AUTH_TLS, AcceptStat, AuthStat, CallHead, OpaqueAuth, ReplyBody, ReplyHead, STARTTLS, program,
 };
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, date_time_ymd,
+};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 /// Sizes around every threshold of records and buffers.
@@ -40,7 +44,13 @@ struct Authority {
 
 impl Authority {
     fn new() -> Self {
+        Self::of("lab")
+    }
+
+    /// One of this name.
+    fn of(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         Self { issuer }
@@ -48,8 +58,18 @@ impl Authority {
 
     /// A certificate of this name, and its key.
     fn issue(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
+        self.issue_with(name, |_| ())
+    }
+
+    /// The same, changed before it is signed.
+    fn issue_with(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> (rcgen::Certificate, KeyPair) {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        change(&mut params);
         (params.signed_by(&key, &self.issuer).unwrap(), key)
     }
 
@@ -71,6 +91,11 @@ impl Authority {
 
     /// What a client knows of it; with a certificate of this name where there is one.
     fn client(&self, name: Option<&str>) -> Arc<ClientConfig> {
+        self.client_with(name.map(|name| self.issue(name)))
+    }
+
+    /// With this certificate, whoever signed it.
+    fn client_with(&self, own: Option<(rcgen::Certificate, KeyPair)>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -78,10 +103,9 @@ impl Authority {
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots);
-        let config = match name {
+        let config = match own {
             None => builder.with_no_client_auth(),
-            Some(name) => {
-                let (certificate, key) = self.issue(name);
+            Some((certificate, key)) => {
                 let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
                 let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
                 builder.with_client_auth_cert(chain, key).unwrap()
@@ -268,30 +292,82 @@ async fn a_share_has_no_clients_that_are_less_protected_than_it_demands() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_that_no_trusted_authority_signed_is_refused() {
-    let authority = Authority::new();
+async fn a_certificate_that_proves_nothing_is_refused_with_its_reason() {
+    let (authority, stranger) = (Authority::new(), Authority::of("a stranger"));
     let (world, _dir) = gateway(&authority, ShareTls::Mutual).await;
-    // It trusts the gateway and shows what a stranger signed.
-    let stranger = Authority::new();
-    let (certificate, key) = stranger.issue("alice.test");
-    let mut roots = RootCertStore::empty();
-    roots.add(authority.issuer.der().clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_client_auth_cert(
-            vec![certificate.der().clone()],
-            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
-        )
-        .unwrap();
-    let ended = async {
-        let mut stream = dial(world.running.nfs[0], Arc::new(config)).await?;
-        // The client's handshake is done before the server has looked at its certificate.
-        stream.read_u8().await
+    let expired = |params: &mut CertificateParams| params.not_after = date_time_ymd(2020, 1, 1);
+    let early = |params: &mut CertificateParams| params.not_before = date_time_ymd(4000, 1, 1);
+    let of_server = |params: &mut CertificateParams| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     };
-    assert!(tokio::time::timeout(PATIENCE, ended).await.unwrap().is_err());
+    for (config, remedy) in [
+        // It trusts the gateway and shows what a stranger signed.
+        (authority.client_with(Some(stranger.issue("alice.test"))), "sign the client's"),
+        (authority.client_with(Some(authority.issue_with("alice.test", expired))), "run out"),
+        (authority.client_with(Some(authority.issue_with("alice.test", early))), "not valid yet"),
+        (authority.client_with(Some(authority.issue_with("alice.test", of_server))), "for clients"),
+        // It does not trust the gateway.
+        (stranger.client(None), "trust who signed `tls.certificate`"),
+    ] {
+        let ended = async {
+            let mut stream = dial(world.running.nfs[0], config).await?;
+            // The client's handshake is done before the server has looked at its certificate.
+            stream.read_u8().await
+        };
+        assert!(timeout(PATIENCE, ended).await.unwrap().is_err(), "{remedy}");
+        // The server may hear of it later than the client.
+        let told = async {
+            let is_told = || {
+                let rows = rdma_transport::refused::list();
+                let mut of_rule =
+                    rows.iter().filter(|row| row.refused.rule == rdma_transport::tls::CERTIFICATE);
+                of_rule.any(|row| row.refused.remedy.contains(remedy))
+            };
+            while !is_told() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        assert!(timeout(PATIENCE, told).await.is_ok(), "no reason: {remedy}");
+    }
+    // Whoever shows none has its handshake, and not the share.
+    let anonymous = Relay::to(world.running.nfs[0], authority.client(None)).await;
+    assert!(anonymous.client(&world, "mem", Version::V42).await.is_ok());
+}
+
+/// One address begins as many handshakes as it may and ends none; another is served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handshakes_without_end_keep_no_other_address_out() {
+    let authority = Authority::new();
+    let dir = tempfile::tempdir().unwrap();
+    let tls = authority.gateway(dir.path());
+    let world = World::with(|settings| {
+        settings.tls = Some(tls);
+        settings.shares[0].tls = ShareTls::Required;
+        settings.privileged_ports = PrivilegedPorts::Off;
+        settings.connections = 64;
+    })
+    .await;
+    let server = world.running.nfs[0];
+    let mut held = Vec::new();
+    for n in 0..200 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 9], 0).into()).unwrap();
+        // The later ones may be closed as they come, or make earlier ones go.
+        let Ok(mut stream) = socket.connect(server).await else { continue };
+        let Ok(Ok(answer)) = timeout(PATIENCE, proposed(&mut stream, |_| ())).await else {
+            continue;
+        };
+        assert_eq!(answer, accepted(STARTTLS), "{n}");
+        // Half of a ClientHello.
+        if stream.write_all(&[22, 3, 1, 2, 0, 1, 0]).await.is_ok() {
+            held.push(stream);
+        }
+    }
+    assert!(held.len() >= 8, "{} handshakes", held.len());
+    let relay = Relay::to(server, authority.client(None)).await;
+    let volume = timeout(PATIENCE, relay.client(&world, "data", Version::V42)).await.unwrap();
+    write_all(&volume.unwrap(), "beside", b"served").await.unwrap();
+    assert_eq!(std::fs::read(world.folder().join("beside")).unwrap(), b"served");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

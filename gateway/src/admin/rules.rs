@@ -35,7 +35,12 @@ pub(super) fn families() -> Vec<Family> {
 pub(super) fn refusals() -> Vec<&'static str> {
     // A credential of a flavor that is not served; one that cannot be read breaks the rule of that name.
     let credential = nfsrdma::violation::Violation::Credential.name();
-    let of_calls = [nfsrdma::source_port::RULE, nfsrdma::rpc::gss::RULE, credential];
+    let of_calls = [
+        nfsrdma::source_port::RULE,
+        nfsrdma::rpc::gss::RULE,
+        rdma_transport::tls::CERTIFICATE,
+        credential,
+    ];
     let smb = smbd_core::refusal::Rule::NAMES;
     let page = &super::actions::RULES;
     [vfs::namespace::Refusal::NAMES, &[refused::SHARE_NAME], smb, &of_calls, page].concat()

@@ -31,7 +31,9 @@ use crate::channel::{
     Channel, ChannelError, Command, Facts, Handle, Info, Locate, Reply, ReplyTo, Request, Traffic,
 };
 use crate::limits;
+use crate::refused::{self, Refused};
 use crate::stall::{Stall, Stalled};
+use crate::tls;
 use crate::untaken::Untaken;
 
 /// The rule that a peer breaks whose TLS handshake or records are none.
@@ -260,7 +262,13 @@ impl TcpChannel {
                 self.is_starting_tls = false;
                 Poll::Ready(Ok(()))
             }
-            Err(e) => Poll::Ready(Err(self.failed(&e))),
+            Err(e) => {
+                if let Some(remedy) = tls::remedy(&e) {
+                    let (user, share, rule) = (String::new(), String::new(), tls::CERTIFICATE);
+                    refused::note(Refused { peer: self.info.peer.ip(), user, share, rule, remedy });
+                }
+                Poll::Ready(Err(self.failed(&e)))
+            }
         }
     }
 
