@@ -54,6 +54,7 @@ fn no_target_falls_over_its_seeds_or_their_neighbours() {
                 "smb2_connection",
                 "smb2_session",
                 "smb_direct",
+                "tls_handshake",
             ];
             for _ in 0..if whole.contains(&name) { CHANGES / 20 } else { CHANGES } {
                 let data = change(&seed, &mut numbers);

@@ -17,6 +17,8 @@ mod smb_direct;
 mod smb_pipe;
 mod smb_seeds;
 mod smb_session;
+mod spnego;
+mod tls;
 mod wire;
 
 use tokio::runtime::Runtime;
@@ -36,6 +38,8 @@ pub use smb::{smb2_message, smb2_values};
 pub use smb_direct::smb_direct;
 pub use smb_pipe::smb_pipe;
 pub use smb_session::{smb2_connection, smb2_session};
+pub use spnego::spnego_tickets;
+pub use tls::tls_handshake;
 pub use wire::wire_leaves;
 
 /// A share `d` in memory, of so many bytes, for everybody; its folder, and its only file, `f`.
@@ -64,7 +68,7 @@ fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const TARGETS: [(&str, Target); 21] = [
+pub const TARGETS: [(&str, Target); 23] = [
     ("mpa_ddp_rdmap", mpa_ddp_rdmap),
     ("rpcrdma_header", rpcrdma_header),
     ("rpc", rpc),
@@ -85,5 +89,7 @@ pub const TARGETS: [(&str, Target); 21] = [
     ("smb_pipe", smb_pipe),
     ("smb2_connection", smb2_connection),
     ("smb2_session", smb2_session),
+    ("spnego_tickets", spnego_tickets),
+    ("tls_handshake", tls_handshake),
     ("wire_leaves", wire_leaves),
 ];

@@ -1,6 +1,8 @@
 //! Messages to begin from: one good one of each kind, written word by word from the specifications.
 
-use super::{gss, nfs_proto, pac, side, smb_direct, smb_pipe, smb_seeds, smb_session, wire};
+use super::{
+    gss, nfs_proto, pac, side, smb_direct, smb_pipe, smb_seeds, smb_session, spnego, tls, wire,
+};
 use crate::raw::{self, MPA_REQUEST, fpdu, tagged, untagged, words};
 
 /// Seeds of a target, by its name.
@@ -26,6 +28,8 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "smb_pipe" => smb_pipe::seeds(),
         "smb2_connection" => smb_session::connection_seeds(),
         "smb2_session" => smb_session::session_seeds(),
+        "spnego_tickets" => spnego::seeds(),
+        "tls_handshake" => tls::seeds(),
         "wire_leaves" => wire::seeds(),
         _ => vec![vec![]],
     }
