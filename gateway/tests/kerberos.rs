@@ -1,4 +1,5 @@
-//! Samba's smbclient and smbtorture log on by tickets of a real KDC. Wants krb5-kdc, krb5-admin-server, krb5-user, smbclient,
+//! Samba's smbclient and smbtorture log on by tickets of a real KDC, and contexts of NFS are made by them. Wants krb5-kdc,
+//! krb5-admin-server, krb5-user, smbclient,
 //! faketime and the suite that `cargo xtask smbtorture` unpacks; the tier `third` has them and runs it.
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)] // A test that cannot go on says so.
 
@@ -16,6 +17,8 @@ use gateway::admin::snapshot::{RefusedStatus, Snapshot};
 #[path = "../../tests/src/kdc.rs"]
 #[allow(dead_code)]
 mod kdc;
+#[path = "kerberos/nfs.rs"]
+mod nfs;
 
 use kdc::Kdc;
 
@@ -35,6 +38,7 @@ struct World {
 struct Daemon {
     child: Child,
     smb: SocketAddr,
+    nfs: SocketAddr,
     admin: SocketAddr,
 }
 
@@ -100,8 +104,8 @@ impl World {
                 word.unwrap_or_else(|| panic!("`{line}`\n{}", self.log())).parse().unwrap();
             (Ipv4Addr::LOCALHOST, at.port()).into()
         };
-        let (smb, admin) = (port("smb="), port("admin="));
-        self.daemon = Some(Daemon { child, smb, admin });
+        let (smb, nfs, admin) = (port("smb="), port("nfs="), port("admin="));
+        self.daemon = Some(Daemon { child, smb, nfs, admin });
     }
 
     fn daemon(&self) -> &Daemon {

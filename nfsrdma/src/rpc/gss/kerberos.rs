@@ -29,6 +29,8 @@ const FAILURE: u32 = 13 << 16;
 /// The service of NFS (RFC 2623 section 3.1): tickets for others of the keytab are not for this server.
 const SERVICE: &str = "nfs/";
 
+const RUN_OUT: &str = "the client's ticket has run out; `kinit` gets a new one";
+
 /// Takes tickets by the keys of a keytab.
 #[derive(Clone, Debug)]
 pub struct Kerberos {
@@ -84,6 +86,11 @@ impl Kerberos {
         })?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let lifetime = Duration::from_secs(lucid.end_time.into()).saturating_sub(now);
+        // The library takes it for as long as clocks may differ, and every call by the context would be refused.
+        if lifetime.is_zero() {
+            let (major, token, remedy) = (EXPIRED, Vec::new(), RUN_OUT);
+            return Err(NotAccepted::Refused { major, token, principal, remedy });
+        }
         Ok(Accepted { token, keys, sequence: lucid.send_seq, principal, cred, lifetime })
     }
 
@@ -137,7 +144,7 @@ fn refused(error: Error, principal: String) -> NotAccepted {
             (FAILURE, "make the keytab anew: its key is not the one that the KDC has")
         }
         Cause::Clock => (FAILURE, "set the clocks of client and server: they differ by minutes"),
-        Cause::Expired => (EXPIRED, "the client's ticket has run out; `kinit` gets a new one"),
+        Cause::Expired => (EXPIRED, RUN_OUT),
         Cause::Replay => {
             (FAILURE, "nothing, unless it comes often: the same ticket was sent twice")
         }
