@@ -146,6 +146,11 @@ impl Running {
         in_time
     }
 
+    /// What is served. A program around this one may serve shares of backends of its own, until the configuration is loaded again.
+    pub fn namespace(&self) -> &Arc<Namespace> {
+        &self.servers.namespace
+    }
+
     /// For a person on a terminal: each share, and what a client types.
     pub(crate) fn greeting(&self) -> String {
         greeting::lines(&self.settings, &smb::host(), !self.smb.is_empty())

@@ -1,5 +1,10 @@
 //! The contract between the gateway and a place where files live.
 //!
+//! A further backend writes what has no body here, sixteen methods of [`Node`] and four of [`Backend`], as
+//! `vfs/examples/backend.rs` does. What has one is a layer above those: permission by lists and mode bits ([`Judge`]), lists and
+//! attributes of Windows in side data; or it answers [`VfsError::NotSupported`], which every protocol can tell its clients. A
+//! backend overrides what it can do better, or at all.
+//!
 //! *Operation.* A [`Backend`] gives its root and finds nodes by handle; a [`Node`] does the rest. Operations with two nodes
 //! take the other as `&dyn Node` and answer [`VfsError::CrossDevice`] if it is not of the same backend. An operation that
 //! can be answered at once (cached attributes and data) returns a future that is ready at its first poll; what may block
@@ -17,11 +22,12 @@ use std::sync::Arc;
 use iobuf::{Account, Backpressure, Buf, Pool};
 
 use crate::acl::posix::{Change, Lists, Posix};
-use crate::acl::{Acl, Owner};
+use crate::acl::{self, Acl, Kept, Owner};
 use crate::authority::Acting;
 use crate::dos::{self, Dos};
 use crate::durability::Losses;
 use crate::error::{VfsError, VfsResult};
+use crate::judge::{Judge, regular};
 use crate::outside;
 use crate::types::*;
 
@@ -72,8 +78,11 @@ pub trait Backend: Send + Sync + 'static {
         true
     }
     /// The gateway's own folder on the volume: in no listing, and found under no name. With `make` it is made when it is not
-    /// there yet.
-    fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>>;
+    /// there yet. `None` where the volume has none.
+    fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>> {
+        let _ = make;
+        ready(Ok(None))
+    }
 }
 
 /// Where the buffers for a read come from.
@@ -132,11 +141,26 @@ pub trait Node: Send + Sync + 'static {
         cred: &'a Cred,
         wanted: Access,
         attr: &'a Attr,
-    ) -> BoxFuture<'a, VfsResult<Access>>;
+    ) -> BoxFuture<'a, VfsResult<Access>> {
+        Box::pin(async move { Ok(Judge::of(self, attr, cred).await?.access(wanted)) })
+    }
 
     /// What the operation would refuse this caller for want of rights, with the same error, and without doing anything. What a
     /// volume finds out only by doing it is allowed here.
-    fn may<'a>(&'a self, cred: &'a Cred, intent: Intent<'a>) -> BoxFuture<'a, VfsResult<()>>;
+    fn may<'a>(&'a self, cred: &'a Cred, intent: Intent<'a>) -> BoxFuture<'a, VfsResult<()>> {
+        Box::pin(async move {
+            let attr = self.getattr().await?;
+            let judge = Judge::of(self, &attr, cred).await?;
+            match intent {
+                Intent::Read => judge.data(false),
+                Intent::Write => judge.data(true),
+                Intent::Set { set, open_write } => judge.set(set, open_write),
+                Intent::SetXattr => judge.set_xattr(),
+                Intent::Link => Ok(()),
+                Intent::Add(kind) => judge.add(&Acting::caller(cred), kind),
+            }
+        })
+    }
 
     /// Finds a name in this directory; `..` is answered here too (the root's parent is the root itself).
     fn lookup<'a>(
@@ -152,7 +176,10 @@ pub trait Node: Send + Sync + 'static {
         entries_max: usize,
     ) -> BoxFuture<'a, VfsResult<(Vec<DirEntry>, bool)>>;
     /// The target of a symbolic link.
-    fn readlink<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<u8>>>;
+    fn readlink<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<u8>>> {
+        let _ = cred;
+        ready(Err(VfsError::Invalid))
+    }
 
     /// Makes or opens a regular file. Attributes in `set` apply to a new file; `size: Some(0)` also to a found one.
     fn create<'a>(
@@ -161,14 +188,18 @@ pub trait Node: Send + Sync + 'static {
         name: &'a [u8],
         how: CreateHow,
         set: SetAttr,
-    ) -> BoxFuture<'a, VfsResult<Made>>;
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        self.create_by(Acting::caller(cred), name, how, set)
+    }
     /// Makes a directory.
     fn mkdir<'a>(
         &'a self,
         cred: &'a Cred,
         name: &'a [u8],
         set: SetAttr,
-    ) -> BoxFuture<'a, VfsResult<Made>>;
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        self.mkdir_by(Acting::caller(cred), name, set)
+    }
     /// Makes a symbolic link.
     fn symlink<'a>(
         &'a self,
@@ -176,7 +207,10 @@ pub trait Node: Send + Sync + 'static {
         name: &'a [u8],
         target: &'a [u8],
         set: SetAttr,
-    ) -> BoxFuture<'a, VfsResult<Made>>;
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        let _ = (cred, name, target, set);
+        ready(Err(VfsError::NotSupported))
+    }
     /// Makes a device, pipe or socket.
     fn mknod<'a>(
         &'a self,
@@ -184,11 +218,18 @@ pub trait Node: Send + Sync + 'static {
         name: &'a [u8],
         what: Special,
         set: SetAttr,
-    ) -> BoxFuture<'a, VfsResult<Made>>;
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        let _ = (cred, name, what, set);
+        ready(Err(VfsError::NotSupported))
+    }
     /// Removes a name that is not a directory's.
-    fn unlink<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>>;
+    fn unlink<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
+        self.remove_by(Acting::caller(cred), name, false)
+    }
     /// Removes an empty directory.
-    fn rmdir<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>>;
+    fn rmdir<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
+        self.remove_by(Acting::caller(cred), name, true)
+    }
     /// Moves `from` in this directory to `to` in `to_dir`. What is there is replaced, or without `replace` in the way
     /// ([`VfsError::Exists`], decided in the same step as the move). Gives both directories.
     fn rename<'a>(
@@ -198,7 +239,9 @@ pub trait Node: Send + Sync + 'static {
         to_dir: &'a dyn Node,
         to: &'a [u8],
         replace: bool,
-    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>>;
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
+        self.rename_by(Acting::caller(cred), from, to_dir, to, replace)
+    }
     /// What `here` in this directory and `there` in `other` name change places, in one step. [`VfsError::NotSupported`] where the
     /// volume cannot do that.
     fn exchange<'a>(
@@ -207,16 +250,20 @@ pub trait Node: Send + Sync + 'static {
         here: &'a [u8],
         other: &'a dyn Node,
         there: &'a [u8],
-    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>>;
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
+        self.exchange_by(Acting::caller(cred), here, other, there)
+    }
     /// Gives this node a further name in `dir`, which must be free. Gives the node's attributes and the directory.
     fn link<'a>(
         &'a self,
         cred: &'a Cred,
         dir: &'a dyn Node,
         name: &'a [u8],
-    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>>;
+    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
+        self.link_by(Acting::caller(cred), dir, name)
+    }
 
-    /// As [`Node::create`], where a list has granted the caller more.
+    /// [`Node::create`] by a caller to whom a list may have granted more.
     fn create_by<'a>(
         &'a self,
         by: Acting<'a>,
@@ -224,21 +271,21 @@ pub trait Node: Send + Sync + 'static {
         how: CreateHow,
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>>;
-    /// As [`Node::mkdir`], where a list has granted the caller more.
+    /// [`Node::mkdir`] by a caller to whom a list may have granted more.
     fn mkdir_by<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>>;
-    /// As [`Node::unlink`], or with `dir` [`Node::rmdir`], where a list has granted the caller more.
+    /// [`Node::unlink`], or with `dir` [`Node::rmdir`], by a caller to whom a list may have granted more.
     fn remove_by<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
         dir: bool,
     ) -> BoxFuture<'a, VfsResult<DirChange>>;
-    /// As [`Node::rename`], where a list has granted the caller more.
+    /// [`Node::rename`] by a caller to whom a list may have granted more.
     fn rename_by<'a>(
         &'a self,
         by: Acting<'a>,
@@ -247,21 +294,27 @@ pub trait Node: Send + Sync + 'static {
         to: &'a [u8],
         replace: bool,
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>>;
-    /// As [`Node::exchange`], where a list has granted the caller more.
+    /// [`Node::exchange`] by a caller to whom a list may have granted more.
     fn exchange_by<'a>(
         &'a self,
         by: Acting<'a>,
         here: &'a [u8],
         other: &'a dyn Node,
         there: &'a [u8],
-    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>>;
-    /// As [`Node::link`], where a list has granted the caller more.
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
+        let _ = (by, here, other, there);
+        ready(Err(VfsError::NotSupported))
+    }
+    /// [`Node::link`] by a caller to whom a list may have granted more.
     fn link_by<'a>(
         &'a self,
         by: Acting<'a>,
         dir: &'a dyn Node,
         name: &'a [u8],
-    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>>;
+    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
+        let _ = (by, dir, name);
+        ready(Err(VfsError::NotSupported))
+    }
 
     /// Checks once that the caller may read (and write) this file, for an open that later reads and writes rely on.
     fn open<'a>(
@@ -269,8 +322,15 @@ pub trait Node: Send + Sync + 'static {
         cred: &'a Cred,
         read: bool,
         write: bool,
-    ) -> BoxFuture<'a, VfsResult<Attr>>;
-    /// Reads up to `count` bytes. `cred: None` when an open has been checked already.
+    ) -> BoxFuture<'a, VfsResult<Attr>> {
+        Box::pin(async move {
+            let attr = self.getattr().await?;
+            Judge::of(self, &attr, cred).await?.open(read, write)?;
+            Ok(attr)
+        })
+    }
+    /// Reads `count` bytes, fewer at the end of the file, or where the pool has no more memory for it. `cred: None` when an open
+    /// has been checked already.
     fn read<'a>(
         &'a self,
         cred: Option<&'a Cred>,
@@ -305,7 +365,10 @@ pub trait Node: Send + Sync + 'static {
         at: AppendAt,
         data: Vec<Buf>,
         stable: Stable,
-    ) -> BoxFuture<'a, VfsResult<Appended>>;
+    ) -> BoxFuture<'a, VfsResult<Appended>> {
+        let _ = (opener, at, data, stable);
+        ready(Err(VfsError::NotSupported))
+    }
     /// How often the storage failed to keep something of this file that it had taken. Who has written without a commit keeps
     /// the count from before its first write: another count later means that data may be gone.
     fn losses(&self) -> u64 {
@@ -323,12 +386,31 @@ pub trait Node: Send + Sync + 'static {
         ready(Ok(()))
     }
     /// Makes written data and attributes durable.
-    fn commit(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<Attr>>;
+    fn commit(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<Attr>> {
+        let _ = (at, count);
+        Box::pin(async move {
+            self.sync().await?;
+            self.getattr().await
+        })
+    }
 
     /// Next data or hole from `at`; [`VfsError::NoMoreData`] when `at` is beyond the end.
-    fn seek(&self, at: u64, what: Seek) -> BoxFuture<'_, VfsResult<u64>>;
+    fn seek(&self, at: u64, what: Seek) -> BoxFuture<'_, VfsResult<u64>> {
+        Box::pin(async move {
+            let attr = self.getattr().await?;
+            regular(attr.kind)?;
+            match what {
+                _ if at >= attr.size => Err(VfsError::NoMoreData),
+                Seek::Data => Ok(at),
+                Seek::Hole => Ok(attr.size),
+            }
+        })
+    }
     /// Reserves storage; extends the file when the range goes beyond it.
-    fn allocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>>;
+    fn allocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
+        let _ = (at, count);
+        ready(Err(VfsError::NotSupported))
+    }
     /// As [`Node::allocate`], with storage taken as the caller whose open it is.
     fn allocate_by<'a>(
         &'a self,
@@ -340,7 +422,10 @@ pub trait Node: Send + Sync + 'static {
         self.allocate(at, count)
     }
     /// Makes a hole; the size stays.
-    fn deallocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>>;
+    fn deallocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
+        let _ = (at, count);
+        ready(Err(VfsError::NotSupported))
+    }
     /// Copies `count` bytes (0: to the end) of `from` into this file by the volume's own means; may copy less.
     fn copy_range<'a>(
         &'a self,
@@ -348,7 +433,10 @@ pub trait Node: Send + Sync + 'static {
         from_at: u64,
         at: u64,
         count: u64,
-    ) -> BoxFuture<'a, VfsResult<u64>>;
+    ) -> BoxFuture<'a, VfsResult<u64>> {
+        let _ = (from, from_at, at, count);
+        ready(Err(VfsError::NotSupported))
+    }
     /// As [`Node::copy_range`], with storage taken as the caller whose open it is.
     fn copy_range_by<'a>(
         &'a self,
@@ -368,11 +456,20 @@ pub trait Node: Send + Sync + 'static {
         from_at: u64,
         at: u64,
         count: u64,
-    ) -> BoxFuture<'a, VfsResult<()>>;
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        let _ = (from, from_at, at, count);
+        ready(Err(VfsError::NotSupported))
+    }
 
     /// The value of an extended attribute of the `user.` space, named without that prefix (RFC 8276 section 8.2).
-    fn xattr_get<'a>(&'a self, cred: &'a Cred, name: &'a [u8])
-    -> BoxFuture<'a, VfsResult<Vec<u8>>>;
+    fn xattr_get<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<Vec<u8>>> {
+        let _ = (cred, name);
+        ready(Err(VfsError::NotSupported))
+    }
     /// Sets one; gives the attributes before and after.
     fn xattr_set<'a>(
         &'a self,
@@ -380,19 +477,31 @@ pub trait Node: Send + Sync + 'static {
         name: &'a [u8],
         value: &'a [u8],
         how: XattrHow,
-    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>>;
+    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
+        let _ = (cred, name, value, how);
+        ready(Err(VfsError::NotSupported))
+    }
     /// Removes one; gives the attributes before and after.
     fn xattr_remove<'a>(
         &'a self,
         cred: &'a Cred,
         name: &'a [u8],
-    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>>;
+    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
+        let _ = (cred, name);
+        ready(Err(VfsError::NotSupported))
+    }
     /// The names, without the prefix.
-    fn xattr_list<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Vec<u8>>>>;
+    fn xattr_list<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Vec<u8>>>> {
+        let _ = cred;
+        ready(Err(VfsError::NotSupported))
+    }
 
     /// A value that is kept with the node and that no client sees as an extended attribute, by any protocol. `None`: there
     /// is none. Nobody is asked for permission: that is the caller's part.
-    fn side_get<'a>(&'a self, name: &'a str) -> BoxFuture<'a, VfsResult<Option<Vec<u8>>>>;
+    fn side_get<'a>(&'a self, name: &'a str) -> BoxFuture<'a, VfsResult<Option<Vec<u8>>>> {
+        let _ = name;
+        ready(Ok(None))
+    }
     /// Keeps a value, or with `None` drops it. The change attribute moves. [`VfsError::Invalid`] for a name that
     /// [`check_side_name`] refuses, [`VfsError::XattrTooBig`] above [`SIDE_MAX`](crate::engine::limits::SIDE_MAX) bytes,
     /// [`VfsError::NoSpace`] where the file system holds less for one file (ext4: about 4,000 bytes in all),
@@ -401,15 +510,46 @@ pub trait Node: Send + Sync + 'static {
         &'a self,
         name: &'a str,
         value: Option<&'a [u8]>,
-    ) -> BoxFuture<'a, VfsResult<()>>;
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        let _ = (name, value);
+        ready(Err(VfsError::NotSupported))
+    }
     /// The access control list that is kept with the node, as mode bits leave it; `None` where none is, or the host was given one
     /// of its own since. By it the node judges every caller. `attr` was just seen.
-    fn acl<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Option<Arc<Acl>>>>;
+    fn acl<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Option<Arc<Acl>>>> {
+        Box::pin(async move {
+            let record = self.side_get(acl::NAME).await?;
+            let kept = record.and_then(|record| Kept::decode(&record));
+            let is_dir = attr.kind == Kind::Dir;
+            let now = |kept: Kept| kept.now(Owner::of(attr), attr.mode, is_dir).into_owned();
+            Ok(kept.map(|kept| Arc::new(now(kept))))
+        })
+    }
     /// As clients are shown it: the one that is kept, the host's own, or what mode bits say.
-    fn acl_shown<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Arc<Acl>>>;
+    fn acl_shown<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Arc<Acl>>> {
+        Box::pin(async move {
+            let of_mode = || Arc::new(Acl::of_mode(attr.mode, attr.kind == Kind::Dir));
+            Ok(self.acl(attr).await?.unwrap_or_else(of_mode))
+        })
+    }
     /// Keeps a list, and sets the nine mode bits that stand for it where nobody knows of lists. It replaces a list of the host's
     /// own. Nobody is asked for permission. Errors as [`Node::side_set`].
-    fn acl_set<'a>(&'a self, acl: &'a Acl, mode: u32) -> BoxFuture<'a, VfsResult<()>>;
+    fn acl_set<'a>(&'a self, acl: &'a Acl, mode: u32) -> BoxFuture<'a, VfsResult<()>> {
+        Box::pin(async move {
+            let attr = self.getattr().await?;
+            let mode = mode & 0o777;
+            let kept = Kept { mode, owner: Owner::of(&attr), acl: acl.clone() }.encode();
+            // What both lists allow, then the list, then what it allows: wherever this ends, the bits open to nobody whom neither
+            // the old list nor the new one lets in.
+            let narrow = attr.mode & (0o7000 | mode);
+            set_mode(self, narrow).await?;
+            if let Err(why) = self.side_set(acl::NAME, Some(&kept)).await {
+                set_mode(self, attr.mode).await?;
+                return Err(why);
+            }
+            set_mode(self, attr.mode & 0o7000 | mode).await
+        })
+    }
     /// The lists that programs of a POSIX host would be shown: its own, what the one that is kept gives each, or mode bits. What
     /// a kept list passes on is not among them: clients would give it themselves to what they make.
     fn posix<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Lists>> {
@@ -437,7 +577,10 @@ pub trait Node: Send + Sync + 'static {
     }
     /// How much the extended attributes of the node are, those that clients see. `attr` was just seen, as for [`Node::dos`]. Nobody
     /// is asked for permission.
-    fn xattr_sizes<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<XattrSizes>>;
+    fn xattr_sizes<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<XattrSizes>> {
+        let _ = attr;
+        ready(Ok(XattrSizes::default()))
+    }
     /// Keeps it.
     fn dos_set<'a>(&'a self, dos: Dos) -> BoxFuture<'a, VfsResult<()>> {
         Box::pin(async move {
@@ -456,6 +599,12 @@ pub trait Node: Send + Sync + 'static {
         let _ = listener;
         None
     }
+}
+
+/// As the process, whom no list keeps from it.
+async fn set_mode<N: Node + ?Sized>(node: &N, mode: u32) -> VfsResult<()> {
+    let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+    node.setattr(&Cred::root(), set, false).await.map(drop)
 }
 
 /// A name of side data: 1 to 64 characters of `a-z`, `0-9`, `.` and `-`.

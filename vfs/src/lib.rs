@@ -16,6 +16,7 @@ pub mod engine;
 pub mod error;
 mod homes;
 pub mod hosts;
+pub mod judge;
 pub mod keeper;
 pub mod local;
 pub mod mem;

@@ -1,11 +1,22 @@
-//! `rdma-transport` on the registry's `rdma-sys` in the place of the workspace's own, which keeps the names and types of the two
-//! the same. The registry's makes its bindings from the installed headers, with libclang 14.
+//! What joins this workspace to the registry: the crates that could be published there, and `rdma-transport` on the registry's
+//! `rdma-sys` in the place of the workspace's own, which keeps the names and types of the two the same. The registry's makes its
+//! bindings from the installed headers, with libclang 14.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::sh::{Result, command, target_dir, workspace};
+use crate::sh::{Result, command, output, target_dir, workspace};
+
+/// Crates that others' programs can use by themselves; each is packed, and built from its package.
+pub(crate) const PUBLISHABLE: [&str; 3] = ["wire", "nfs-proto", "smb-proto"];
+
+/// Whether the registry would take them, without sending anything.
+pub(crate) fn would_publish() -> Result<()> {
+    let mut publish = vec!["cargo", "publish", "--dry-run", "--quiet", "--allow-dirty"];
+    publish.extend(PUBLISHABLE.iter().flat_map(|name| ["--package", name]));
+    output(&publish).map(drop)
+}
 
 const LIBCLANG: &str = "/usr/lib/llvm-14/lib";
 

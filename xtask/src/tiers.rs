@@ -161,6 +161,7 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
         tally.add(cargo_test(&["--package", "gateway", "--test", "kerberos"])?);
     }
     if wanted("registry") {
+        tally.count("the format crates can be published", registry::would_publish());
         let built = registry::builds_with_the_registrys_rdma_sys();
         tally.count("rdma-transport on the registry's rdma-sys", built);
     }

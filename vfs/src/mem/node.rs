@@ -346,25 +346,6 @@ impl Node for MemNode {
         })
     }
 
-    fn create<'a>(
-        &'a self,
-        cred: &'a Cred,
-        name: &'a [u8],
-        how: CreateHow,
-        set: SetAttr,
-    ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_create(&Acting::caller(cred), name, how, set))
-    }
-
-    fn mkdir<'a>(
-        &'a self,
-        cred: &'a Cred,
-        name: &'a [u8],
-        set: SetAttr,
-    ) -> BoxFuture<'a, VfsResult<Made>> {
-        ready(self.do_mkdir(&Acting::caller(cred), name, set))
-    }
-
     fn symlink<'a>(
         &'a self,
         cred: &'a Cred,
@@ -383,44 +364,6 @@ impl Node for MemNode {
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
         ready(self.do_mknod(&Acting::caller(cred), name, what, set))
-    }
-
-    fn unlink<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
-        ready(self.do_remove(&Acting::caller(cred), name, false))
-    }
-
-    fn rmdir<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
-        ready(self.do_remove(&Acting::caller(cred), name, true))
-    }
-
-    fn rename<'a>(
-        &'a self,
-        cred: &'a Cred,
-        from: &'a [u8],
-        to_dir: &'a dyn Node,
-        to: &'a [u8],
-        replace: bool,
-    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        ready(self.do_rename(&Acting::caller(cred), from, to_dir, to, replace))
-    }
-
-    fn exchange<'a>(
-        &'a self,
-        cred: &'a Cred,
-        here: &'a [u8],
-        other: &'a dyn Node,
-        there: &'a [u8],
-    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        ready(self.do_exchange(&Acting::caller(cred), here, other, there))
-    }
-
-    fn link<'a>(
-        &'a self,
-        cred: &'a Cred,
-        dir: &'a dyn Node,
-        name: &'a [u8],
-    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
-        ready(self.do_link(&Acting::caller(cred), dir, name))
     }
 
     fn create_by<'a>(
