@@ -3,7 +3,8 @@
 
 use wire::{Fault, Malformed, Parser, Rule, decode, known, le_u16, le_u32, reject, take};
 
-use crate::smb2::HEADER_LEN;
+/// Bytes of the header before every body (MS-SMB2 section 2.2.1).
+pub const HEADER_LEN: usize = 64;
 
 /// What a parser of something whole gives: the value, or the field that breaks a rule and its offset.
 pub type Parsed<T> = Result<T, Fault>;

@@ -40,7 +40,4 @@ pub mod write;
 pub use file_id::FileId;
 pub use header::{Command, Flags, Header};
 
-pub use crate::parse::{Parsed, put_utf16, utf16};
-
-/// Bytes of the header before every body (MS-SMB2 section 2.2.1).
-pub const HEADER_LEN: usize = 64;
+pub use crate::parse::{HEADER_LEN, Parsed, put_utf16, utf16};

@@ -1,6 +1,12 @@
-//! Which crate may depend on which: an edge that is not in this table is a mistake.
+//! Which crate may depend on which: an edge that is not in this table is a mistake. So is a dependency that no file uses, a circle
+//! of files in a crate that has none, and a message that is read by hand.
+
+mod by_hand;
+mod circles;
+mod unused;
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -119,6 +125,12 @@ pub(crate) fn check() -> Result<Tally> {
         let path = format!("{name}/Cargo.toml");
         let manifest = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
         tally.count(&path, edges(name, allowed, &manifest));
+        tally.count(&format!("{path}, what is used"), unused::check(name, &manifest));
+        tally.count(&format!("{name}, what is read by hand"), by_hand::check(name));
+    }
+    for (name, known) in circles::CLEARED {
+        let source = Path::new(name).join("src");
+        tally.count(&format!("circles of {name}"), circles::check(&source, known));
     }
     let missing = member_names(&members).find(|m| !ALLOWED.iter().any(|(name, _)| name == m));
     let unknown =
@@ -193,6 +205,21 @@ mod tests {
         let manifest = "[dependencies]\niobuf.workspace = true\nnfsrdma = { path = \"x\" }\n";
         assert!(edges("vfs", &["iobuf", "state"], manifest).is_err());
         assert_eq!(edges("client", &["wire", "nfs-proto", "iobuf", "nfsrdma"], manifest), Ok(()));
+    }
+
+    /// The crates below `client`, whatever they are, are no server: another's program takes it without one.
+    #[test]
+    fn a_client_knows_no_server() {
+        let mut below = vec!["client"];
+        let mut seen = Vec::new();
+        while let Some(name) = below.pop() {
+            seen.push(name);
+            let (_, knows) = ALLOWED.iter().find(|(other, _)| *other == name).unwrap();
+            below.extend(knows.iter().filter(|other| !seen.contains(*other)));
+        }
+        for server in ["nfsrdma", "smbd-core", "gateway", "vfs", "state", "recovery"] {
+            assert!(!seen.contains(&server), "{server}");
+        }
     }
 
     #[test]

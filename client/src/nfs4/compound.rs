@@ -1,7 +1,7 @@
 //! A COMPOUND and its results (RFC 8881 section 16.2), operation by operation.
 
 use iobuf::Buf;
-use nfs_proto::nfs4::attrs::{Bitmap4, Fattr4};
+use nfs_proto::nfs4::attrs::{Bitmap4, Fattr4, Value};
 use nfs_proto::nfs4::ops::{
     Close, Commit, Component4, Create, Createhow4, Createtype4, NfsFh4, Open, OpenClaim4,
     Openflag4, Read, ReadDone, Readdir, Rename, Res, Sequence, Sequenced, Setattr, Write,
@@ -16,7 +16,7 @@ use nfs_proto::xdr::{Bulk, Xdr, decode, encode};
 use rdma_transport::caller::{Answer, BulkResult};
 use rdma_transport::xdr::{Reader, Writer};
 
-use super::attrs::{Fattr, WANTED};
+use super::attrs::{Fattr, WANTED, values};
 use super::{Fh, OpenHow};
 use crate::error::{Error, Result};
 use crate::rpc::{Credential, ResultPlace, Rpc, results, within};
@@ -346,10 +346,13 @@ impl<'a> Results<'a> {
         super::Attr::of(&self.next::<Fattr4<'_>>(op::GETATTR)?)
     }
 
-    /// GETATTR of `space_avail` alone: its eight bytes, or none.
+    /// GETATTR of `space_avail` alone, which a server need not know.
     pub(super) fn space_avail(&mut self) -> Result<Option<u64>> {
         let found = self.next::<Fattr4<'_>>(op::GETATTR)?;
-        Ok(found.attr_vals.first_chunk().map(|bytes| u64::from_be_bytes(*bytes)))
+        Ok(values(&found)?.into_iter().find_map(|value| match value {
+            Value::SpaceAvail(bytes) => Some(bytes),
+            _ => None,
+        }))
     }
 
     /// The data of the result before, of which no more than `max` bytes were asked for.

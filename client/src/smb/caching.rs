@@ -11,7 +11,8 @@ use smb_proto::smb2::{
 use tokio::sync::mpsc;
 
 use super::Smb;
-use super::files::{SmbFile, malformed};
+use super::files::SmbFile;
+use super::link::malformed;
 use crate::error::Result;
 
 pub use smb_proto::smb2::oplock_break::Response as Break;

@@ -8,6 +8,7 @@ use smb_proto::NtStatus;
 use smb_proto::fscc::chained;
 use smb_proto::fscc::dir::Level;
 use smb_proto::fscc::file::Standard;
+use smb_proto::fscc::volume::FullSize;
 use smb_proto::smb2::create::{self, Disposition, access, option, share};
 use smb_proto::smb2::file_id::FileId;
 use smb_proto::smb2::negotiate::Dialect;
@@ -17,10 +18,8 @@ use smb_proto::smb2::{
     set_info, simple, tree_connect, utf16, write,
 };
 
-use smb_proto::wire::Fault;
-
 use super::Smb;
-use super::link::{Answer, Ask, HEAD_MAX};
+use super::link::{Answer, Ask, HEAD_MAX, malformed};
 use crate::error::{Error, Result};
 
 /// FileNamesInformation, FileStandardInformation, FileDispositionInformation, FileNormalizedNameInformation (MS-FSCC section 2.4).
@@ -45,10 +44,6 @@ pub struct SmbFile {
 pub struct Entry {
     /// The name.
     pub name: String,
-}
-
-pub(super) fn malformed(fault: Fault) -> Error {
-    Error::Protocol(format!("the answer: {fault}"))
 }
 
 /// Credits that a request or an answer of so many bytes costs (MS-SMB2 section 3.1.5.2).
@@ -298,13 +293,9 @@ impl Smb {
         let root = self.open("", mask, Disposition::Open, option::DIRECTORY_FILE).await?;
         let told = self.queried(&root, query_info::info_type::FILESYSTEM, FULL_SIZE, 32).await;
         self.close(root).await?;
-        let told = told?;
-        let word = |at: usize| told.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));
-        let units = told.get(8..).and_then(|b| b.first_chunk()).map(|b| u64::from_le_bytes(*b));
-        let bytes = units.zip(word(24)).zip(word(28)).map(|((units, sectors), size)| {
-            units.saturating_mul(u64::from(sectors)).saturating_mul(u64::from(size))
-        });
-        bytes.ok_or_else(|| Error::Protocol("FileFsFullSizeInformation is cut short".into()))
+        let told = FullSize::parse(&told?).map_err(malformed)?;
+        let unit = u64::from(told.sectors_per_unit).saturating_mul(told.bytes_per_sector.into());
+        Ok(told.caller_available.saturating_mul(unit))
     }
 
     async fn file_info(&self, file: &SmbFile, class: u8, output_len: u32) -> Result<Vec<u8>> {

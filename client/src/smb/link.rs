@@ -25,10 +25,10 @@ use rdma_transport::verbs::Region;
 use smb_crypto::sign::Signer;
 use smb_proto::smb2::rdma::Channel;
 use smb_proto::smb2::{Command, Flags, HEADER_LEN, Header, oplock_break, read, transform, write};
+use smb_proto::wire::Fault;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Answers;
-use super::files::malformed;
 use super::secure::{self, Secure};
 use crate::error::{Error, Result};
 use crate::rpc::Quiet;
@@ -42,6 +42,11 @@ const CREDITS_GOAL: u32 = 512;
 const STATUS_PENDING: u32 = 0x0000_0103;
 /// Breaks that wait for someone to look at them.
 const BREAKS_MAX: usize = 256;
+
+/// What a message that breaks its format makes of an answer.
+pub(super) fn malformed(fault: Fault) -> Error {
+    Error::Protocol(format!("the answer: {fault}"))
+}
 
 /// What a request says.
 pub(super) enum Ask {

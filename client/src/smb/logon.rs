@@ -16,8 +16,7 @@ use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
 use smb_proto::smb2::rdma::Protection;
 use smb_proto::smb2::{Command, session_setup};
 
-use super::files::malformed;
-use super::link::{Answer, Ask, Link, Request};
+use super::link::{Answer, Ask, Link, Request, malformed};
 use super::secure::{Secure, Uses};
 use super::{Agreed, Options, User};
 use crate::error::{Error, Result};
@@ -229,12 +228,7 @@ pub(super) async fn run(
     let signing = keys.as_ref().map_or_else(|| session_key(&key), |k| k.signing.clone());
     let is_anonymous = answer.flags & (session_setup::IS_GUEST | session_setup::IS_NULL) != 0;
     if chosen.dialect == Dialect::V311 && !is_anonymous {
-        // Without this check whoever stands between could have changed what was negotiated.
-        let signer = Signer::new(chosen.algorithm, &signing)
-            .map_err(|_| Error::Protocol("no signing key".into()))?;
-        signer
-            .verify(Sender::Server, &[&last.message])
-            .map_err(|_| Error::Protocol("the negotiation was tampered with".into()))?;
+        verify_negotiation(chosen.algorithm, &signing, &last.message)?;
     }
     let sealing = keys.as_ref().zip(chosen.cipher);
     let sign = sign && !is_anonymous;
@@ -255,4 +249,12 @@ pub(super) async fn run(
         sealed: seal,
     };
     Ok(Logon { session, agreed })
+}
+
+/// Without this check of the last answer's signature a middleman could have changed what was negotiated.
+fn verify_negotiation(algorithm: Algorithm, key: &[u8; 16], message: &[u8]) -> Result<()> {
+    let signer =
+        Signer::new(algorithm, key).map_err(|_| Error::Protocol("no signing key".into()))?;
+    let verified = signer.verify(Sender::Server, &[message]);
+    verified.map_err(|_| Error::Protocol("the negotiation was tampered with".into()))
 }

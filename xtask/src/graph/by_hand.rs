@@ -1,0 +1,109 @@
+//! What a peer sends is read by the parsers of the format crates, whose faults name field, rule and offset. A number that another
+//! file puts together from bytes is one of ours, of the kernel's, or stands in a frame whose length was checked before.
+
+use std::fs;
+use std::path::Path;
+
+use crate::sh::Result;
+
+/// Where formats are.
+const FORMATS: [&str; 3] = ["wire", "nfs-proto", "smb-proto"];
+
+/// Which files put numbers together besides, and from what.
+const KNOWN: [(&str, &str); 35] = [
+    ("gateway/src/boot.rs", "a record of the store"),
+    ("gateway/src/networks.rs", "a mask of the host's"),
+    ("gss-krb5/src/enctype.rs", "the n-fold of a constant"),
+    ("gss-krb5/src/token.rs", "a token's header of 16 bytes"),
+    ("gss-sys/src/keytab.rs", "a keytab, a file of the host"),
+    ("nfsrdma/src/fh.rs", "file handles, which this server made"),
+    ("nfsrdma/src/rpc/gss/protect.rs", "the head of a reply, which this server made"),
+    ("nfsrdma/src/v4/recovery.rs", "random bytes"),
+    ("nfsrdma/src/v4/slots.rs", "words of a hash"),
+    ("nfsrdma/src/v4/stateid.rs", "stateids, which this server made"),
+    ("rdma-transport/src/caller.rs", "the xid of a call that this client made"),
+    (
+        "rdma-transport/src/calls.rs",
+        "xid and direction, ahead of the parser, to whom the message belongs",
+    ),
+    ("rdma-transport/src/iwarp/", "fields of fixed place in a frame whose length was checked"),
+    ("rdma-transport/src/rpcrdma/caller.rs", "the xid of a reply, ahead of the parser"),
+    (
+        "rdma-transport/src/rpcrdma/fetch.rs",
+        "a length in the read data of a peer, compared with the chunk",
+    ),
+    ("rdma-transport/src/tcp/direct.rs", "the four bytes in front of a message"),
+    ("rdma-transport/src/tcp/record.rs", "a record mark"),
+    ("rdma-transport/src/xdr.rs", "a word that this writer wrote"),
+    ("recovery/src/header.rs", "the header of the store"),
+    ("smb-auth/src/ntlm/initiator.rs", "a time stamp whose length was checked"),
+    ("smb-auth/src/version.rs", "the eight bytes of a version"),
+    ("smb-crypto/src/sign.rs", "the command in a header of 64 bytes"),
+    ("smbd-core/src/answer.rs", "the header that this server wrote"),
+    ("smbd-core/src/cx.rs", "a field of the header that has another meaning by dialect"),
+    ("smbd-core/src/open.rs", "random bytes"),
+    ("smbd-core/src/persist/record.rs", "a record of the store"),
+    ("smbd-core/src/pipe/host.rs", "a number that is made of the host's name"),
+    ("vfs/examples/", "a handle of the example"),
+    ("vfs/src/acl/", "records and lists that are kept with files"),
+    ("vfs/src/ceph/", "handles and records of a volume"),
+    ("vfs/src/dos.rs", "a record that is kept with a file"),
+    ("vfs/src/hosts.rs", "an address for the kernel"),
+    ("vfs/src/local/", "handles, and what the kernel tells"),
+    ("vfs/src/mem/", "handles"),
+    ("xtask/", "no program of the product"),
+];
+
+/// The calls that do so.
+const CALLS: [&str; 3] = ["from_le_bytes", "from_be_bytes", "from_ne_bytes"];
+
+/// Refuses a file of this crate that reads numbers from bytes and is not known to.
+pub(super) fn check(folder: &str) -> Result<()> {
+    if FORMATS.contains(&folder) || folder == "tests" {
+        return Ok(());
+    }
+    let mut unknown = Vec::new();
+    let mut left = vec![Path::new(folder).join("src")];
+    while let Some(path) = left.pop() {
+        let told = |e| format!("{}: {e}", path.display());
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        if stem == "tests" || stem.ends_with("_tests") || stem.ends_with("kit") {
+            continue;
+        }
+        if path.is_dir() {
+            for entry in fs::read_dir(&path).map_err(told)? {
+                left.push(entry.map_err(told)?.path());
+            }
+        } else if path.extension().is_some_and(|ext| ext == "rs") {
+            let name = path.to_string_lossy().into_owned();
+            let text = fs::read_to_string(&path).map_err(told)?;
+            if reads(&text) && !KNOWN.iter().any(|(known, _)| name.starts_with(known)) {
+                unknown.push(name);
+            }
+        }
+    }
+    if unknown.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("reads numbers from bytes: {}", unknown.join(", ")))
+    }
+}
+
+/// Whether code that is no test does.
+fn reads(text: &str) -> bool {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let lines = code.lines().map(|line| line.split("//").next().unwrap_or_default());
+    lines.into_iter().any(|line| CALLS.iter().any(|call| line.contains(call)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_from_bytes_is_found_but_in_tests_and_comments() {
+        assert!(reads("let n = u32::from_be_bytes(*first);\n"));
+        assert!(!reads("// u32::from_be_bytes\nlet n = n.to_be_bytes();\n"));
+        assert!(!reads("#[cfg(test)]\nmod tests {\n    let n = u16::from_le_bytes([1, 2]);\n}\n"));
+    }
+}

@@ -1,0 +1,225 @@
+//! Files of a crate that know each other in a circle cannot be read, tested or moved one by one.
+//!
+//! *Operation.* A file knows another by the paths in it that begin with `crate`, `super` or `self`; tests and comments do not
+//! count. What a file takes from one below it by `mod` and `pub use` is no such path: that is how a room shows what is in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use crate::sh::Result;
+
+/// The crates whose files are in no circle, but for those beside them.
+pub(super) const CLEARED: [(&str, &[&[&str]]); 14] = [
+    ("wire", &[]),
+    // Operations carry attributes, and attributes names and handles of operations, as in the specification.
+    ("nfs-proto", &[&["nfs4::attrs", "nfs4::ops"]]),
+    ("smb-proto", &[]),
+    ("smb-crypto", &[]),
+    ("smb-auth", &[]),
+    ("dylib", &[]),
+    ("rdma-sys", &[]),
+    ("gss-sys", &[]),
+    ("gss-krb5", &[&["cts", "token"]]),
+    ("iobuf", &[&["all", "pool", "share", "turns"]]),
+    ("state", &[&["expiry", "holder"]]),
+    ("recovery", &[&["error", "file", "header", "health", "store", "writer"]]),
+    ("rdma-transport", &[&["ibverbs::dial", "ibverbs::listen"]]),
+    ("client", &[]),
+];
+
+type Module = Vec<String>;
+
+/// Refuses a circle that is not known.
+pub(super) fn check(source: &Path, known: &[&[&str]]) -> Result<()> {
+    let modules = read(source)?;
+    let mut unknown: Vec<String> = Vec::new();
+    for circle in circles(&modules) {
+        let is_known = known.iter().any(|k| circle.iter().all(|module| k.contains(&&module[..])));
+        if !is_known {
+            unknown.push(circle.into_iter().collect::<Vec<_>>().join(", "));
+        }
+    }
+    if unknown.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("a circle of {}", unknown.join("; and of ")))
+    }
+}
+
+/// The text of each module, by its path; the root of the crate has none.
+fn read(source: &Path) -> Result<BTreeMap<Module, String>> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![(source.to_owned(), Module::new())];
+    while let Some((folder, at)) = left.pop() {
+        let told = |e| format!("{}: {e}", folder.display());
+        for entry in fs::read_dir(&folder).map_err(told)? {
+            let path = entry.map_err(told)?.path();
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            let below = || at.iter().cloned().chain([stem.to_owned()]).collect::<Module>();
+            if stem == "tests" || stem.ends_with("_tests") || stem.ends_with("kit") {
+                continue;
+            }
+            if path.is_dir() {
+                left.push((path.clone(), below()));
+            } else if path.extension().is_some_and(|ext| ext == "rs") {
+                let text = fs::read_to_string(&path).map_err(told)?;
+                let is_folder = matches!(stem, "mod" | "lib" | "main");
+                found.insert(if is_folder { at.clone() } else { below() }, code(&text));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Without comments, and without the tests at the end.
+fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The sets of modules that reach each other.
+fn circles(modules: &BTreeMap<Module, String>) -> BTreeSet<BTreeSet<String>> {
+    let known: BTreeMap<&Module, BTreeSet<Module>> =
+        modules.iter().map(|(module, text)| (module, knows(module, text, modules))).collect();
+    let reached = |from: &Module| {
+        let (mut seen, mut left) = (BTreeSet::new(), vec![from.clone()]);
+        while let Some(module) = left.pop() {
+            for next in known.get(&module).into_iter().flatten() {
+                if seen.insert(next.clone()) {
+                    left.push(next.clone());
+                }
+            }
+        }
+        seen
+    };
+    let all: BTreeMap<&Module, BTreeSet<Module>> =
+        modules.keys().map(|module| (module, reached(module))).collect();
+    let circle = |module: &Module| {
+        let back = |other: &&Module| all.get(other).is_some_and(|them| them.contains(module));
+        let own = all.get(module).into_iter().flatten();
+        own.filter(back).map(|other| other.join("::")).collect::<BTreeSet<String>>()
+    };
+    modules.keys().map(circle).filter(|circle| circle.len() > 1).collect()
+}
+
+/// The modules that the paths in a text lead to.
+fn knows(module: &Module, text: &str, modules: &BTreeMap<Module, String>) -> BTreeSet<Module> {
+    let mut found = BTreeSet::new();
+    for path in paths(text) {
+        let mut parts = path.iter().map(String::as_str).peekable();
+        let mut full = match parts.peek() {
+            Some(&"crate") => parts.next().map(|_| Module::new()).unwrap_or_default(),
+            Some(&"self") => parts.next().map(|_| module.clone()).unwrap_or_default(),
+            _ => module.clone(),
+        };
+        while parts.next_if(|part| *part == "super").is_some() {
+            full.pop();
+        }
+        full.extend(parts.map(str::to_owned));
+        while !full.is_empty() && !modules.contains_key(&full) {
+            full.pop();
+        }
+        if !full.is_empty() && full != *module {
+            found.insert(full);
+        }
+    }
+    found
+}
+
+/// All paths of a text that begin with `crate`, `super` or `self`, those of a group in braces one by one.
+fn paths(text: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for start in ["crate::", "super::", "self::"] {
+        for (at, _) in text.match_indices(start) {
+            let before = text[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+                continue;
+            }
+            tree(&text[at..], &mut Vec::new(), &mut found);
+        }
+    }
+    found
+}
+
+/// Reads a path, and the group behind it, from the start of a text; gives what follows.
+fn tree<'a>(text: &'a str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> &'a str {
+    let depth = prefix.len();
+    let mut rest = text;
+    loop {
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        prefix.push(rest[..end].to_owned());
+        rest = &rest[end..];
+        match rest.strip_prefix("::") {
+            Some(after) if after.starts_with('{') => {
+                rest = group(after, prefix, found);
+                break;
+            }
+            Some(after) if after.starts_with(|c: char| c.is_alphanumeric() || c == '_') => {
+                rest = after
+            }
+            _ => {
+                found.push(prefix.clone());
+                break;
+            }
+        }
+    }
+    prefix.truncate(depth);
+    rest
+}
+
+fn group<'a>(text: &'a str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> &'a str {
+    let mut rest = text.get(1..).unwrap_or_default();
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
+        if rest.is_empty() || rest.starts_with('}') {
+            return rest.get(1..).unwrap_or_default();
+        }
+        let after = tree(rest, prefix, found);
+        // `as Name`, `*`, or what this does not understand: on to the next one.
+        let end = after.find([',', '}']).unwrap_or(after.len());
+        rest = &after[end..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crate_of(files: &[(&str, &str)]) -> BTreeMap<Module, String> {
+        let module = |path: &str| -> Module {
+            path.split("::").filter(|p| !p.is_empty()).map(str::to_owned).collect()
+        };
+        files.iter().map(|(path, text)| (module(path), code(text))).collect()
+    }
+
+    #[test]
+    fn paths_of_groups_are_found_one_by_one() {
+        let text = "use crate::{a::{B, C as D}, e};\nlet x = super::f::g(1);\nuse recrate::no;";
+        let mut found: Vec<String> = paths(text).iter().map(|path| path.join("::")).collect();
+        found.sort();
+        assert_eq!(found, ["crate::a::B", "crate::a::C", "crate::e", "super::f::g"]);
+    }
+
+    #[test]
+    fn a_circle_is_found_and_a_line_is_none() {
+        let line = crate_of(&[("", "pub mod a;"), ("a", "use crate::b::X;"), ("b", "")]);
+        assert!(circles(&line).is_empty());
+        let three = crate_of(&[
+            ("a", "use crate::b::{X, Y};"),
+            ("b", "use super::c;"),
+            ("c", "fn f() { crate::a::g() }"),
+            ("d", "use crate::a::g;"),
+        ]);
+        let found = circles(&three);
+        assert_eq!(found.len(), 1);
+        assert!(found.iter().flatten().eq(["a", "b", "c"]));
+        // Comments and tests know what they like.
+        let told = crate_of(&[
+            ("a", "use crate::b::X;"),
+            ("b", "// crate::a::Y\n#[cfg(test)]\nmod tests {\n    use crate::a::Y;\n}"),
+        ]);
+        assert!(circles(&told).is_empty());
+    }
+}
