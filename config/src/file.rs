@@ -478,22 +478,7 @@ fn sec(group: &Group<'_>, report: &mut Report) -> (Secs, Option<Origin>) {
 
 fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let group = Group::read(node, "a share", &SHARE, report)?;
-    let here = Origin::Node(group.node.number);
-    let name = match group.get("name") {
-        Some(_) => group.parse::<Text>("name", report).and_then(|text| {
-            share_name(&text.value.0)
-                .map(|value| Set { value, origin: text.origin })
-                .map_err(|what| report.add(text.origin, what))
-                .ok()
-        }),
-        None => {
-            if group.all_known {
-                let help = "add `name: NAME`; clients see `/NAME`";
-                report.add_help(here, "this share has no name", help);
-            }
-            None
-        }
-    };
+    let name = name(&group, report);
     let source = source(&group, report);
     let mut flag = |key| group.parse::<Flag>(key, report).is_some_and(|f| f.value.0);
     let (read_only, encrypt, guest) = (flag("read_only"), flag("encrypt"), flag("guest"));
@@ -511,17 +496,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let tls_at = tls.as_ref().map(|t| t.origin);
     let export = group.parse::<Export>("export", report);
     let export_at = export.as_ref().map(|e| e.origin);
-    let clients = group.get("clients").map(|n| clients(n, report));
-    if clients.as_ref().is_some_and(Vec::is_empty)
-        && let Some(Node { number, value: Value::List(list) }) = group.get("clients")
-        && list.is_empty()
-    {
-        report.add_help(
-            Origin::Node(*number),
-            "nobody may use this share: the list of clients is empty",
-            "name clients, or remove `clients` to allow directly attached networks",
-        );
-    }
+    let clients = group.get("clients").map(|n| clients_of_share(n, report));
     let (access, mut people) = access(&group, report);
     let (force, masks) = (force(&group, &mut people, report), masks(&group, report));
     let list = group.parse::<List>("list", report).map_or(List::default(), |l| l.value);
@@ -558,6 +533,33 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         sec_at,
         people,
     })
+}
+
+/// The name of a share; `None` where there is none, or one that no share has.
+fn name(share: &Group<'_>, report: &mut Report) -> Option<Set<String>> {
+    if share.get("name").is_none() && share.all_known {
+        let help = "add `name: NAME`; clients see `/NAME`";
+        report.add_help(Origin::Node(share.node.number), "this share has no name", help);
+    }
+    let text = share.get("name").and_then(|_| share.parse::<Text>("name", report))?;
+    let named = share_name(&text.value.0).map_err(|what| report.add(text.origin, what));
+    named.ok().map(|value| Set { value, origin: text.origin })
+}
+
+/// Who may use a share, which is somebody.
+fn clients_of_share(node: &Node, report: &mut Report) -> Vec<Client> {
+    let found = clients(node, report);
+    if found.is_empty()
+        && let Node { number, value: Value::List(list) } = node
+        && list.is_empty()
+    {
+        report.add_help(
+            Origin::Node(*number),
+            "nobody may use this share: the list of clients is empty",
+            "name clients, or remove `clients` to allow directly attached networks",
+        );
+    }
+    found
 }
 
 /// As whom everything is done.

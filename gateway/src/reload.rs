@@ -138,40 +138,44 @@ impl fmt::Display for Changes {
 
 /// What differs between two configurations beside shares, users and listeners.
 fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
-    // Every key is named, so that a new one is not forgotten here. Those with a `_` change by their own parts, or, like the
-    // grace period, count at the next start only.
+    // Every key is named, so that a new one is not forgotten in those two. Others change by their own parts.
     let Settings {
         shares: _,
         bind: _,
         rdma: _,
         rdma_crc: _,
-        rdma_spin,
+        rdma_spin: _,
         nfs_port: _,
         nfs_rdma_port: _,
-        portmap,
-        domain,
-        names,
+        portmap: _,
+        domain: _,
+        names: _,
         on_host: _,
-        smb,
-        tls,
-        kerberos,
+        smb: _,
+        tls: _,
+        kerberos: _,
         users: _,
-        state,
-        recall,
-        lease,
-        grace,
-        courtesy,
-        memory,
-        connections,
-        limits,
-        admin,
-        admin_clients,
-        privileged_ports,
-        drain,
-        log,
-        log_format,
+        state: _,
+        recall: _,
+        lease: _,
+        grace: _,
+        courtesy: _,
+        memory: _,
+        connections: _,
+        limits: _,
+        admin: _,
+        admin_clients: _,
+        privileged_ports: _,
+        drain: _,
+        log: _,
+        log_format: _,
         warnings: _,
     } = new;
+    (changed(old, new), fixed(old, new))
+}
+
+/// What counts from now on, or, like the grace period, from the next start.
+fn changed(old: &Settings, new: &Settings) -> Vec<String> {
     let mut changed = Vec::new();
     let mut value = |key: &str, old: &dyn fmt::Display, new: &dyn fmt::Display| {
         let (old, new) = (old.to_string(), new.to_string());
@@ -179,66 +183,75 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
             changed.push(format!("{key} {new} (was {old})"));
         }
     };
-    value("connections", &old.connections, connections);
+    value("connections", &old.connections, &new.connections);
     let address = |s: &config::Limits| {
         s.client_connections.map_or("three quarters".to_owned(), |n| n.to_string())
     };
-    value("limits.client_connections", &address(&old.limits), &address(limits));
+    value("limits.client_connections", &address(&old.limits), &address(&new.limits));
     let of_one = |s: &config::Limits| {
         s.client_memory.map_or("three quarters".to_owned(), |n| config::Size(n).to_string())
     };
-    value("limits.client_memory", &of_one(&old.limits), &of_one(limits));
-    value("limits.client_opens", &old.limits.client_opens, &limits.client_opens);
-    value("limits.nfs_clients", &old.limits.nfs_clients, &limits.nfs_clients);
+    value("limits.client_memory", &of_one(&old.limits), &of_one(&new.limits));
+    value("limits.client_opens", &old.limits.client_opens, &new.limits.client_opens);
+    value("limits.nfs_clients", &old.limits.nfs_clients, &new.limits.nfs_clients);
     let time = |s: &config::Limits| config::Span(s.introduction);
-    value("limits.introduction", &time(&old.limits), &time(limits));
-    value("memory", &config::Size(old.memory), &config::Size(*memory));
-    value("privileged_ports", &old.privileged_ports, privileged_ports);
-    value("drain", &config::Span(old.drain), &config::Span(*drain));
-    value("log.level", &old.log, log);
-    value("nfs.grace at the next start", &config::Span(old.grace), &config::Span(*grace));
-    value("smb.signing", &old.smb.signing, &smb.signing);
-    value("smb.encryption", &old.smb.encryption, &smb.encryption);
-    value("smb.ntlm", &old.smb.ntlm, &smb.ntlm);
+    value("limits.introduction", &time(&old.limits), &time(&new.limits));
+    value("memory", &config::Size(old.memory), &config::Size(new.memory));
+    value("privileged_ports", &old.privileged_ports, &new.privileged_ports);
+    value("drain", &config::Span(old.drain), &config::Span(new.drain));
+    value("log.level", &old.log, &new.log);
+    value("nfs.grace at the next start", &config::Span(old.grace), &config::Span(new.grace));
+    value("smb.signing", &old.smb.signing, &new.smb.signing);
+    value("smb.encryption", &old.smb.encryption, &new.smb.encryption);
+    value("smb.ntlm", &old.smb.ntlm, &new.smb.ntlm);
     let keys = |kerberos: &Option<config::Kerberos>| {
         kerberos.as_ref().map_or("none".to_owned(), ToString::to_string)
     };
-    value("kerberos.keytab", &keys(&old.kerberos), &keys(kerberos));
-    value("smb.rdma_transforms", &old.smb.rdma_transforms, &smb.rdma_transforms);
+    value("kerberos.keytab", &keys(&old.kerberos), &keys(&new.kerberos));
+    value("smb.rdma_transforms", &old.smb.rdma_transforms, &new.smb.rdma_transforms);
     let files = |tls: &Option<config::Tls>| match tls {
         Some(tls) => tls.certificate.display().to_string(),
         None => "off".to_owned(),
     };
-    value("tls", &files(&old.tls), &files(tls));
+    value("tls", &files(&old.tls), &files(&new.tls));
+    changed
+}
+
+/// What stays as it is until the next start, though it was asked to be another.
+fn fixed(old: &Settings, new: &Settings) -> Vec<Fixed> {
     let mut fixed = Vec::new();
     let mut fix = |key, now: String, asked: String| {
         if now != asked {
             fixed.push(Fixed { key, now, asked });
         }
     };
-    fix("state", old.state.display().to_string(), state.display().to_string());
-    fix("nfs.lease", config::Span(old.lease).to_string(), config::Span(*lease).to_string());
+    fix("state", old.state.display().to_string(), new.state.display().to_string());
+    fix("nfs.lease", config::Span(old.lease).to_string(), config::Span(new.lease).to_string());
     fix(
         "nfs.courtesy",
         config::Span(old.courtesy).to_string(),
-        config::Span(*courtesy).to_string(),
+        config::Span(new.courtesy).to_string(),
     );
-    fix("recall", config::Span(old.recall).to_string(), config::Span(*recall).to_string());
-    fix("rdma_spin", config::Spin(old.rdma_spin).to_string(), config::Spin(*rdma_spin).to_string());
+    fix("recall", config::Span(old.recall).to_string(), config::Span(new.recall).to_string());
+    fix(
+        "rdma_spin",
+        config::Spin(old.rdma_spin).to_string(),
+        config::Spin(new.rdma_spin).to_string(),
+    );
     let domain_of = |domain: &Option<config::Domain>| {
         domain.as_ref().map_or("none".to_owned(), |d| format!("`{d}`"))
     };
-    fix("nfs.domain", domain_of(&old.domain), domain_of(domain));
-    fix("names", old.names.to_string(), names.to_string());
-    fix("nfs.portmap", old.portmap.to_string(), portmap.to_string());
-    fix("admin", old.admin.to_string(), admin.to_string());
+    fix("nfs.domain", domain_of(&old.domain), domain_of(&new.domain));
+    fix("names", old.names.to_string(), new.names.to_string());
+    fix("nfs.portmap", old.portmap.to_string(), new.portmap.to_string());
+    fix("admin", old.admin.to_string(), new.admin.to_string());
     let ranges = |list: &[config::Cidr]| match list {
         [] => "nobody".to_owned(),
         some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     };
-    fix("admin_clients", ranges(&old.admin_clients), ranges(admin_clients));
-    fix("log.format", old.log_format.to_string(), log_format.to_string());
-    (changed, fixed)
+    fix("admin_clients", ranges(&old.admin_clients), ranges(&new.admin_clients));
+    fix("log.format", old.log_format.to_string(), new.log_format.to_string());
+    fixed
 }
 
 impl Running {

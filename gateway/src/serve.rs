@@ -46,7 +46,7 @@ use crate::control::ending::{self, Client, Disconnected, What};
 use crate::control::files::{self, HeldFiles};
 use crate::control::{Order, Orders};
 use crate::descriptors::Descriptors;
-use crate::doors::{Doors, Served, Service};
+use crate::doors::{Doors, Served, Service, Step};
 use crate::shares::ShareSet;
 use crate::shutdown::Connections;
 use crate::stuck::Stuck;
@@ -290,33 +290,12 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     let nfs = nfs_server(&settings, &run, namespace.clone(), book.clone())?;
     let smb = smb::server(&settings, &run, namespace.clone(), book.clone());
     // Before anybody can take what they hold.
-    let handles = smb.restore().await.map_err(|e| e.to_string())?;
-    if handles > 0 {
-        tracing::info!(handles, "persistent handles wait for their clients");
-    }
-    let payload = payload(&settings);
-    let shared = Arc::new(Shared {
-        payload: payload.clone(),
-        recvs: Pool::new(recv_limits(settings.connections)),
-        connections: Arc::new(Connections::default()),
-        admission: Admission::new(Most::of(&settings, descriptors), payload),
-        attempts: Arc::default(),
-        meters: Arc::default(),
-        lookup: lookup.clone(),
-        tls: Arc::default(),
-    });
-    shared.tls.set(settings.tls.as_ref().map(Certificate::load_in_time).transpose()?);
+    restore(&smb).await?;
+    let shared = shared(&settings, Most::of(&settings, descriptors), lookup.clone())?;
     let fronts = (Front::Nfs(nfs.clone()), Front::Smb(smb.clone()));
     let mut doors = Doors::new(shared.clone(), fronts.0, fronts.1, settings.rdma_spin);
     let with_smb = smb::is_wanted(&settings, !book.is_empty());
-    let step = match doors.prepare(&settings, with_smb).await {
-        // Somebody else took port 111 since it was tried.
-        Err(_) if (portmap_asked, settings.portmap) == (Portmap::Auto, Portmap::Own) => {
-            settings.portmap = Portmap::Register;
-            doors.prepare(&settings, with_smb).await?
-        }
-        prepared => prepared?,
-    };
+    let step = prepare(&mut doors, &mut settings, portmap_asked, with_smb).await?;
     let spaces = Arc::new(Spaces::default());
     let stuck = Stuck::start();
     stuck.watch(shares.folders());
@@ -342,14 +321,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     let servers = Arc::new(Servers { namespace, nfs, smb, book, users_changed: Notify::new() });
     servers.limit(&settings);
     let mapper = portmap::start(&settings, &shared, &servers.nfs, doors.served()).await?;
-    let mut tasks = JoinSet::new();
-    // They reclaim as soon as they are told, so what they call is there already.
-    tasks.spawn(servers.nfs.nlm().clone().notify_all());
-    let minded = servers.namespace.clone();
-    tasks.spawn(async move { minded.keeper().mind_outside().await });
-    tasks.spawn(spaces.keep(servers.namespace.clone()));
-    tasks.spawn(keep_time(servers.nfs.clone()));
-    tasks.spawn(client_names::keep(lookup, shared.connections.clone(), servers.smb.clone()));
+    let mut tasks = background(&servers, &shared, lookup, spaces);
     tasks.spawn(housekeeping(servers.clone(), shared.clone(), doors.served().clone()));
     let mut running = Running {
         nfs: Vec::new(),
@@ -375,6 +347,67 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     };
     running.note_addresses();
     Ok(running)
+}
+
+/// Takes up what persistent handles held.
+async fn restore(smb: &smbd_core::server::Server) -> Result<(), String> {
+    let handles = smb.restore().await.map_err(|e| e.to_string())?;
+    if handles > 0 {
+        tracing::info!(handles, "persistent handles wait for their clients");
+    }
+    Ok(())
+}
+
+/// Listens at what the settings say. Where another program took port 111 since it was tried, it is asked to tell of us instead, and
+/// the settings say so.
+async fn prepare(
+    doors: &mut Doors,
+    settings: &mut Settings,
+    asked: Portmap,
+    with_smb: bool,
+) -> Result<Step, String> {
+    match doors.prepare(settings, with_smb).await {
+        Err(_) if (asked, settings.portmap) == (Portmap::Auto, Portmap::Own) => {
+            settings.portmap = Portmap::Register;
+            doors.prepare(settings, with_smb).await
+        }
+        prepared => prepared,
+    }
+}
+
+/// What every connection needs.
+fn shared(settings: &Settings, most: Most, lookup: Arc<Lookup>) -> Result<Arc<Shared>, String> {
+    let payload = payload(settings);
+    let shared = Shared {
+        payload: payload.clone(),
+        recvs: Pool::new(recv_limits(settings.connections)),
+        connections: Arc::new(Connections::default()),
+        admission: Admission::new(most, payload),
+        attempts: Arc::default(),
+        meters: Arc::default(),
+        lookup,
+        tls: Arc::default(),
+    };
+    shared.tls.set(settings.tls.as_ref().map(Certificate::load_in_time).transpose()?);
+    Ok(Arc::new(shared))
+}
+
+/// Starts what goes on for as long as the gateway serves.
+fn background(
+    servers: &Arc<Servers>,
+    shared: &Shared,
+    lookup: Arc<Lookup>,
+    spaces: Arc<Spaces>,
+) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    // They reclaim as soon as they are told, so what they call is there already.
+    tasks.spawn(servers.nfs.nlm().clone().notify_all());
+    let minded = servers.namespace.clone();
+    tasks.spawn(async move { minded.keeper().mind_outside().await });
+    tasks.spawn(spaces.keep(servers.namespace.clone()));
+    tasks.spawn(keep_time(servers.nfs.clone()));
+    tasks.spawn(client_names::keep(lookup, shared.connections.clone(), servers.smb.clone()));
+    tasks
 }
 
 async fn serve_admin(

@@ -228,6 +228,11 @@ state: {1}
     assert_eq!(may(&near, 3, "smb"), is("read", "`access: read: alice`"));
     assert_eq!(may(&denied, 3, "smb"), is("write", "as a guest: `access: write: 65534`"));
     assert_eq!(denied["shares"][3]["smb"]["acts_as"]["uid"], 65_534);
+    check_tells_people(file);
+}
+
+/// The same in words, and what there is nothing to tell of.
+fn check_tells_people(file: &str) {
     let o = headgate(&["check", "--config", file, "--user", "alice"]);
     let text = String::from_utf8(o.stdout).unwrap();
     assert!(

@@ -280,7 +280,13 @@ fn a_reader_that_goes_away_ends_no_command_in_a_panic() {
         let status = child.wait().unwrap();
         assert!(status.code().is_some_and(|code| code != 101), "{run:?}: {status}");
     }
-    // A daemon whose log nobody reads serves on.
+}
+
+#[test]
+fn a_daemon_whose_log_nobody_reads_serves_on() {
+    let there = tempfile::tempdir().unwrap();
+    let state = there.path().join("state");
+    let state = state.to_str().unwrap();
     let mut child = headgate(&[
         "serve",
         "--share",

@@ -10,7 +10,7 @@ const LINE_MAX: usize = 132;
 const FILE_LINES_MAX: usize = 1000;
 /// Above this a function is pointed out; above the second number it is refused.
 const FUNCTION_LINES_NOTED: usize = 70;
-const FUNCTION_LINES_MAX: usize = 110;
+const FUNCTION_LINES_MAX: usize = 80;
 
 /// Written in two pieces, so that this file does not hold them.
 const WORDS: [(&str, &str); 6] = [

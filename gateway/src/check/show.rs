@@ -166,21 +166,9 @@ fn rdma_words(f: &Findings<'_>, place: &Place) -> Vec<String> {
 /// For people.
 pub(super) fn text(f: &Findings<'_>) {
     let colour = std::io::stdout().is_terminal();
-    let (bold, warn, off) = if colour { ("\x1b[1m", "\x1b[33m", "\x1b[0m") } else { ("", "", "") };
-    let stops = &f.remarks.stops;
-    match f.remarks.warnings.len() {
-        _ if !stops.is_empty() => {
-            say!(
-                "\n  The configuration is sound, but {warn}`headgate serve` would not start here{off}:"
-            );
-            for stop in stops {
-                say!("    {stop}");
-            }
-        }
-        0 => say!("\n  The configuration is sound."),
-        1 => say!("\n  The configuration is sound; there is one warning, below."),
-        n => say!("\n  The configuration is sound; there are {n} warnings, below."),
-    }
+    let marks = if colour { ("\x1b[1m", "\x1b[33m", "\x1b[0m") } else { ("", "", "") };
+    let (_, warn, off) = marks;
+    verdict(f, marks);
     say!();
     let mut table = Table::new(&["share", "files", "access", "clients", "file system"], 5, colour);
     for s in &f.shares {
@@ -201,27 +189,62 @@ pub(super) fn text(f: &Findings<'_>) {
         );
     }
     for place in &f.places {
-        say!("  {bold}{}{off}  {}", place.ip, device(place));
-        for line in rdma_words(f, place) {
+        at_place(f, place, marks);
+    }
+    of_server(f);
+    for warning in &f.remarks.warnings {
+        say!("  {warn}warning:{off} {warning}");
+    }
+    say!();
+}
+
+/// What the terminal is told to write in bold, to write as a warning, and to go back from either.
+type Marks = (&'static str, &'static str, &'static str);
+
+/// Whether it would serve.
+fn verdict(f: &Findings<'_>, (_, warn, off): Marks) {
+    let stops = &f.remarks.stops;
+    match f.remarks.warnings.len() {
+        _ if !stops.is_empty() => {
+            say!(
+                "\n  The configuration is sound, but {warn}`headgate serve` would not start here{off}:"
+            );
+            for stop in stops {
+                say!("    {stop}");
+            }
+        }
+        0 => say!("\n  The configuration is sound."),
+        1 => say!("\n  The configuration is sound; there is one warning, below."),
+        n => say!("\n  The configuration is sound; there are {n} warnings, below."),
+    }
+}
+
+/// What clients type to mount the shares at an address, and what is said of the address.
+fn at_place(f: &Findings<'_>, place: &Place, (bold, _, off): Marks) {
+    say!("  {bold}{}{off}  {}", place.ip, device(place));
+    for line in rdma_words(f, place) {
+        say!("    {line}");
+    }
+    let rdma = place.offer.rdma();
+    if let Some(first) = by_nfs(f).next() {
+        let rdma = rdma && first.tls == ShareTls::Offered;
+        for (version, over) in commands(rdma) {
+            say!("      {}", mount(f, place.ip, first, version, over));
+        }
+    }
+    if let Some(first) = f.settings.by_smb().next().filter(|_| f.smb.served) {
+        for line in smb::words(f, place, first) {
             say!("    {line}");
         }
-        let rdma = place.offer.rdma();
-        if let Some(first) = by_nfs(f).next() {
-            let rdma = rdma && first.tls == ShareTls::Offered;
-            for (version, over) in commands(rdma) {
-                say!("      {}", mount(f, place.ip, first, version, over));
-            }
+        for line in smb::mounts(f, place, first) {
+            say!("      {line}");
         }
-        if let Some(first) = f.settings.by_smb().next().filter(|_| f.smb.served) {
-            for line in smb::words(f, place, first) {
-                say!("    {line}");
-            }
-            for line in smb::mounts(f, place, first) {
-                say!("      {line}");
-            }
-        }
-        say!();
     }
+    say!();
+}
+
+/// What it runs as, and what of this host it takes.
+fn of_server(f: &Findings<'_>) {
     let who = match f.rights.acts_as_caller() {
         true => "each call acts as the user who made it",
         false => "every call acts as this user, whoever made it",
@@ -259,10 +282,6 @@ pub(super) fn text(f: &Findings<'_>) {
         "  up to {} connections; {files} files may be open, each connection is one",
         f.rights.connections(f.settings)
     );
-    for warning in &f.remarks.warnings {
-        say!("  {warn}warning:{off} {warning}");
-    }
-    say!();
 }
 
 /// Whose word needs a privileged port.
@@ -360,61 +379,8 @@ pub(super) fn faults(faults: &config::Faults) -> Value {
 
 /// For programs.
 pub(super) fn json(f: &Findings<'_>) {
-    let shares: Vec<Value> = f
-        .shares
-        .iter()
-        .map(|s| {
-            json!({
-                "name": s.share.name,
-                "files": s.share.files(),
-                "export": s.share.protocols.nfs().then(|| format!("/{}", s.share.nfs_path())),
-                "protocols": s.share.protocols.to_string(),
-                "read_only": s.share.read_only,
-                "squash": s.share.squash.to_string(),
-                "sec": s.share.sec.iter().map(|sec| sec.to_string()).collect::<Vec<_>>(),
-                "nfs_locks": s.share.nfs_locks.to_string(),
-                "durability": s.share.durability.to_string(),
-                "tls": s.share.tls.to_string(),
-                "clients": s.share.clients.as_ref().map(|c| c.iter().map(ToString::to_string).collect::<Vec<_>>()),
-                "xattr": s.xattr,
-                "reflink": s.reflink,
-                "handles": match s.handles {
-                    Handles::Kernel => "kernel",
-                    Handles::Search => "search",
-                    Handles::None => "none",
-                },
-                "lists_sealed": s.lists_sealed,
-                "file_system": s.kind,
-                "case_kept_apart": s.case,
-            })
-        })
-        .collect();
-    let places: Vec<Value> = f
-        .places
-        .iter()
-        .map(|p| {
-            let mounts: Vec<String> = by_nfs(f)
-                .flat_map(|s| {
-                    commands(p.offer.rdma())
-                        .into_iter()
-                        .filter(|(_, over)| !over || s.tls == ShareTls::Offered)
-                        .map(|(version, over)| mount(f, p.ip, s, version, over))
-                })
-                .collect();
-            json!({
-                "address": p.ip.to_string(),
-                "device": p.device,
-                "mtu": p.facts.mtu,
-                "speed_mbit": p.facts.speed,
-                "rdma_providers": providers(p),
-                "rdma_device": p.offer.device().map(device_json),
-                "rdma_device_why_not": p.offer.verbs.as_ref().err(),
-                "rdma": rdma_words(f, p),
-                "mount": mounts,
-                "smb": smb::place_json(f, p),
-            })
-        })
-        .collect();
+    let shares: Vec<Value> = f.shares.iter().map(share_json).collect();
+    let places: Vec<Value> = f.places.iter().map(|place| place_json(f, place)).collect();
     let all = json!({
         "sound": true,
         "faults": [],
@@ -441,6 +407,55 @@ pub(super) fn json(f: &Findings<'_>) {
         "warnings": f.remarks.warnings,
     });
     say!("{all}");
+}
+
+fn share_json(s: &ShareFacts<'_>) -> Value {
+    json!({
+        "name": s.share.name,
+        "files": s.share.files(),
+        "export": s.share.protocols.nfs().then(|| format!("/{}", s.share.nfs_path())),
+        "protocols": s.share.protocols.to_string(),
+        "read_only": s.share.read_only,
+        "squash": s.share.squash.to_string(),
+        "sec": s.share.sec.iter().map(|sec| sec.to_string()).collect::<Vec<_>>(),
+        "nfs_locks": s.share.nfs_locks.to_string(),
+        "durability": s.share.durability.to_string(),
+        "tls": s.share.tls.to_string(),
+        "clients": s.share.clients.as_ref().map(|c| c.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        "xattr": s.xattr,
+        "reflink": s.reflink,
+        "handles": match s.handles {
+            Handles::Kernel => "kernel",
+            Handles::Search => "search",
+            Handles::None => "none",
+        },
+        "lists_sealed": s.lists_sealed,
+        "file_system": s.kind,
+        "case_kept_apart": s.case,
+    })
+}
+
+fn place_json(f: &Findings<'_>, p: &Place) -> Value {
+    let mounts: Vec<String> = by_nfs(f)
+        .flat_map(|s| {
+            commands(p.offer.rdma())
+                .into_iter()
+                .filter(|(_, over)| !over || s.tls == ShareTls::Offered)
+                .map(|(version, over)| mount(f, p.ip, s, version, over))
+        })
+        .collect();
+    json!({
+        "address": p.ip.to_string(),
+        "device": p.device,
+        "mtu": p.facts.mtu,
+        "speed_mbit": p.facts.speed,
+        "rdma_providers": providers(p),
+        "rdma_device": p.offer.device().map(device_json),
+        "rdma_device_why_not": p.offer.verbs.as_ref().err(),
+        "rdma": rdma_words(f, p),
+        "mount": mounts,
+        "smb": smb::place_json(f, p),
+    })
 }
 
 #[cfg(test)]

@@ -460,18 +460,7 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
                 Some(port) => all.smb_port = Some(port),
             }
         }
-        "interfaces" => {
-            let words = line.value.split([' ', ',']).filter(|w| !w.is_empty() && *w != "lo");
-            let addresses: Option<Vec<_>> =
-                words.map(|w| w.split('/').next().unwrap_or(w).parse().ok()).collect();
-            match addresses {
-                Some(list) => all.bind = list,
-                None => {
-                    let said = "not carried over: name addresses by `bind`; interfaces are found, with their speed and RDMA";
-                    note(all, line.file, line.number, line.whole, said);
-                }
-            }
-        }
+        "interfaces" => interfaces(all, line),
         "bindinterfacesonly" => {}
         "strictlocking" | "posixlocking" => locking(all, line, &mut of_all.locking),
         "hostsallow" => match hosts(all, line) {
@@ -524,6 +513,20 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
         _ if view(line, &mut of_all.view) => {}
         _ if restricts(line) => of_all.lost(all, line, "there is no such restriction here"),
         _ => unknown(all, line),
+    }
+}
+
+/// Addresses to listen at.
+fn interfaces(all: &mut Imported, line: &Line<'_>) {
+    let words = line.value.split([' ', ',']).filter(|w| !w.is_empty() && *w != "lo");
+    let addresses: Option<Vec<_>> =
+        words.map(|w| w.split('/').next().unwrap_or(w).parse().ok()).collect();
+    match addresses {
+        Some(list) => all.bind = list,
+        None => {
+            let said = "not carried over: name addresses by `bind`; interfaces are found, with their speed and RDMA";
+            note(all, line.file, line.number, line.whole, said);
+        }
     }
 }
 

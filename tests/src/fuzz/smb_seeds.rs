@@ -114,7 +114,6 @@ fn write() -> smb2::write::Request {
 
 /// Number of a command, and a body of its request.
 pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
-    let direct = |segs: usize| vec![RemoteSeg { handle: 7, len: 4096, offset: 0x1000 }; segs];
     let path = smb2::tree_connect::Request { flags: 0, path: "\\\\gateway\\d".into() };
     let setup = |token| smb2::session_setup::Request {
         flags: 0,
@@ -150,30 +149,6 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
     let rename = [&le_words(&[1, 0, 0, 0, 6])[..], &wide("new")].concat();
     let change =
         smb2::change_notify::Request { flags: 1, output_len: 4096, file: FILE, filter: 0xfff };
-    let by_rdma = smb2::read::Request {
-        channel: Some(Channel::RdmaV1Invalidate),
-        descriptors: direct(3),
-        ..read()
-    };
-    let from_rdma = smb2::write::Request {
-        channel: Some(Channel::RdmaV1),
-        remaining: 8192,
-        length: 0,
-        data_offset: 0,
-        descriptors: direct(2),
-        ..write()
-    };
-    let transform = Transform {
-        channel: Channel::RdmaV1,
-        protection: Protection::Signing,
-        signature: vec![7; 16],
-        nonce: vec![8; 12],
-    };
-    let signed = smb2::write::Request {
-        channel: Some(Channel::RdmaTransform),
-        transform: Some(transform),
-        ..from_rdma.clone()
-    };
     let element = smb2::lock::Element { offset: 4096, length: 10, flags: 0x12 };
     let lock = smb2::lock::Request {
         sequence_number: 1,
@@ -191,7 +166,7 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
     };
     let oplock = smb2::oplock_break::Oplock { level: 1, file: FILE };
     let lease = smb2::oplock_break::Lease { key: [7; 16], state: 1 };
-    vec![
+    let mut all = vec![
         (0, negotiate_311().emit()),
         (1, setup(&first_token()).emit()),
         (3, path.emit()),
@@ -199,10 +174,7 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
         (6, smb2::close::Request { flags: 1, file: FILE }.emit()),
         (7, smb2::flush::Request { file: FILE }.emit()),
         (8, read().emit()),
-        (8, by_rdma.emit()),
         (9, [write().emit(), b"hello".to_vec()].concat()),
-        (9, from_rdma.emit()),
-        (9, signed.emit()),
         (13, smb2::simple::BODY.to_vec()),
         (14, list(37).emit()),
         (14, list(100).emit()),
@@ -217,7 +189,39 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
         (11, control.emit()),
         (18, oplock.emit()),
         (18, lease.emit()),
-    ]
+    ];
+    all.extend(by_rdma());
+    all
+}
+
+/// The same of READ and WRITE whose data go by RDMA.
+fn by_rdma() -> [(u8, Vec<u8>); 3] {
+    let direct = |segs: usize| vec![RemoteSeg { handle: 7, len: 4096, offset: 0x1000 }; segs];
+    let read = smb2::read::Request {
+        channel: Some(Channel::RdmaV1Invalidate),
+        descriptors: direct(3),
+        ..read()
+    };
+    let write = smb2::write::Request {
+        channel: Some(Channel::RdmaV1),
+        remaining: 8192,
+        length: 0,
+        data_offset: 0,
+        descriptors: direct(2),
+        ..write()
+    };
+    let transform = Transform {
+        channel: Channel::RdmaV1,
+        protection: Protection::Signing,
+        signature: vec![7; 16],
+        nonce: vec![8; 12],
+    };
+    let signed = smb2::write::Request {
+        channel: Some(Channel::RdmaTransform),
+        transform: Some(transform),
+        ..write.clone()
+    };
+    [(8, read.emit()), (9, write.emit()), (9, signed.emit())]
 }
 
 /// Requests by their commands' numbers.

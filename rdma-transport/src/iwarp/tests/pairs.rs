@@ -340,6 +340,19 @@ async fn payload_is_not_copied() {
     assert!(copied < 16 * size as u64 / 2, "copied {copied}");
 }
 
+/// What an end has after a round of [`a_random_mix`]: what it read of the other's source, and what was sent to it.
+fn all_as_sent(got: &[Completion], round: usize, reads: &[(usize, usize)], source: &[u8]) {
+    assert!(got.iter().all(|c| c.result.is_ok()), "{got:?}");
+    let of = |kind| got.iter().filter(move |c| c.kind == kind);
+    for (c, (from, n)) in of(WorkKind::Read).zip(reads) {
+        same(c.buf.as_ref().unwrap().filled(), &source[*from..from + n]);
+    }
+    for (k, c) in of(WorkKind::Recv).enumerate() {
+        let filled = c.buf.as_ref().unwrap().filled();
+        same(filled, &pattern(k + round, filled.len()));
+    }
+}
+
 /// Every kind of work in random order and size from both ends, checked byte by byte.
 #[tokio::test]
 async fn a_random_mix() {
@@ -408,16 +421,7 @@ async fn a_random_mix() {
             b.post(for_b).unwrap();
             let (at_a, at_b) = both(&mut a, expect[0], &mut b, expect[1]).await;
             for (end, got) in [(0, at_a), (1, at_b)] {
-                assert!(got.iter().all(|c| c.result.is_ok()), "{got:?}");
-                let of = |kind| got.iter().filter(move |c| c.kind == kind);
-                for (c, (from, n)) in of(WorkKind::Read).zip(&reads[end]) {
-                    let want = &sources[1 - end][*from..from + n];
-                    same(c.buf.as_ref().unwrap().filled(), want);
-                }
-                for (k, c) in of(WorkKind::Recv).enumerate() {
-                    let filled = c.buf.as_ref().unwrap().filled();
-                    same(filled, &pattern(k + round, filled.len()));
-                }
+                all_as_sent(&got, round, &reads[end], &sources[1 - end]);
             }
         }
         same(&writable(a.release(wa.handle)).whole_mut()[..at[1]], &written[0][..at[1]]);
