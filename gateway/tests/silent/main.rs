@@ -15,6 +15,8 @@ use work::{ALL, Client};
 const CALLS: usize = 100;
 /// Calls of one kind that hang: more than there are threads for them, and fewer than the share has turns.
 const HUNG: usize = 40;
+/// Clients that read one file: more than there are workers.
+const READERS: usize = 8;
 /// That many of them are in the kernel then: one for each thread that the share has for them.
 const THREADS: usize = 16;
 
@@ -105,6 +107,36 @@ async fn a_start_and_a_check_end_where_a_share_is_silent() {
     ] {
         let output = headgate(home.path(), args).await;
         assert!(!output.status.success() && names_the_share(&output), "{args:?}: {output:?}");
+    }
+}
+
+/// Reads of one file wait for its one descriptor: whoever opens it must not hold what the others look at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_of_a_file_whose_open_hangs_keep_nobody_else_waiting() {
+    let Some(fuse) = Fuse::mount() else {
+        println!("skipped: this user may not mount a file system of FUSE");
+        return;
+    };
+    let daemon = Daemon::start(&fuse);
+    let mut clients = Vec::new();
+    for _ in 0..READERS {
+        let (nfs, root) = daemon.mount("silent").await;
+        let (file, _) = nfs.lookup(&root, b"f1").await.unwrap();
+        clients.push((nfs, file));
+    }
+    fuse.fall(Silence::Open);
+    let reads: Vec<_> = clients
+        .into_iter()
+        .map(|(nfs, file)| tokio::spawn(async move { nfs.read(&file, 0, 4096).await }))
+        .collect();
+    // Once all but the first were blocked by it, and the workers with them.
+    daemon::until("all reads open the file", || fuse.heard() >= READERS).await;
+    let ok = Client::connect(&daemon, "ok").await;
+    within("others are served", ok.make_and_use("f")).await;
+    within("the administrator is served", daemon.look()).await;
+    fuse.fall(Silence::None);
+    for read in reads {
+        within("a read ends", read).await.unwrap().unwrap();
     }
 }
 

@@ -81,17 +81,20 @@ impl LocalNode {
         lock(&self.data).as_ref().filter(|data| data.write || !write).cloned()
     }
 
-    /// The file's descriptor for data.
+    /// The file's descriptor for data. It is opened with no lock held: an open that hangs keeps none waiting who has a descriptor,
+    /// or only looks whether there is one.
     pub(super) fn data_fd(&self, write: bool) -> VfsResult<DataFd> {
-        let mut data = lock(&self.data);
-        if let Some(d) = &*data
-            && (d.write || !write)
-        {
-            return Ok(d.clone());
+        if let Some(open) = self.open_data_fd(write) {
+            return Ok(open);
         }
         let flags = if write { OFlags::RDWR } else { OFlags::RDONLY };
         let fd = self.volume.cache.with_room(|| self.volume.reopen(self.fd(), flags))?;
         let opened = DataFd::new(fd, write);
+        let mut data = lock(&self.data);
+        // Another has been as quick: all share one, which tells them what the device lost.
+        if let Some(first) = data.as_ref().filter(|first| first.write || !write) {
+            return Ok(first.clone());
+        }
         let old = data.replace(opened.clone());
         drop(data);
         drop(old);
