@@ -139,16 +139,21 @@ impl Report {
 }
 
 /// The keys of one group, each at most once and each known.
-struct Group<'a> {
-    node: &'a Node,
+pub(crate) struct Group<'a> {
+    pub(crate) node: &'a Node,
     /// Every key was known; otherwise a part that is missing is probably misspelt.
-    all_known: bool,
+    pub(crate) all_known: bool,
     pairs: Vec<(&'static str, &'a Node)>,
 }
 
 impl<'a> Group<'a> {
     /// `what`: the group's name in messages, with its article.
-    fn read(node: &'a Node, what: &str, known: &keys::Group, report: &mut Report) -> Option<Self> {
+    pub(crate) fn read(
+        node: &'a Node,
+        what: &str,
+        known: &keys::Group,
+        report: &mut Report,
+    ) -> Option<Self> {
         let known = known.names();
         let at = Origin::Node(node.number);
         let Value::Map(map) = &node.value else {
@@ -188,11 +193,15 @@ impl<'a> Group<'a> {
         Some(Self { node, all_known, pairs })
     }
 
-    fn get(&self, key: &str) -> Option<&'a Node> {
+    pub(crate) fn get(&self, key: &str) -> Option<&'a Node> {
         self.pairs.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)
     }
 
-    fn parse<T: FromStr<Err = String>>(&self, key: &str, report: &mut Report) -> Option<Set<T>> {
+    pub(crate) fn parse<T: FromStr<Err = String>>(
+        &self,
+        key: &str,
+        report: &mut Report,
+    ) -> Option<Set<T>> {
         parse(self.get(key)?, report)
     }
 }
@@ -227,14 +236,17 @@ fn parse<T: FromStr<Err = String>>(node: &Node, report: &mut Report) -> Option<S
 }
 
 /// A list, or one value that stands for a list of one.
-fn parse_list<T: FromStr<Err = String>>(node: &Node, report: &mut Report) -> Vec<Set<T>> {
+pub(crate) fn parse_list<T: FromStr<Err = String>>(
+    node: &Node,
+    report: &mut Report,
+) -> Vec<Set<T>> {
     match &node.value {
         Value::List(list) => list.iter().filter_map(|n| parse(n, report)).collect(),
         _ => parse(node, report).into_iter().collect(),
     }
 }
 
-struct Text(String);
+pub(crate) struct Text(pub(crate) String);
 impl FromStr for Text {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -298,7 +310,7 @@ impl FromStr for Served {
     }
 }
 
-struct Absolute(PathBuf);
+pub(crate) struct Absolute(pub(crate) PathBuf);
 impl FromStr for Absolute {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -411,7 +423,7 @@ fn kerberos(node: &Node, report: &mut Report) -> DraftKerberos {
 }
 
 /// A list of groups. Its key alone is a list of none, as where all that stands below it is a comment.
-fn groups<T>(
+pub(crate) fn groups<T>(
     top: &Group<'_>,
     key: &str,
     one: &str,

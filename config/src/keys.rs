@@ -551,6 +551,105 @@ pub(crate) const KERBEROS: Group = Group {
     ],
 };
 
+pub(crate) const CLUSTER_FILE: Group = Group {
+    name: "The file of a cluster",
+    is_list: false,
+    about: "A file for `headgate cluster`, beside those that its services have. It holds nothing else. See [cluster](cluster.md).",
+    keys: &[key("cluster", "group", "", "Which node serves what. See [cluster](#cluster).")],
+};
+
+pub(crate) const CLUSTER: Group = Group {
+    name: "cluster",
+    is_list: false,
+    about: "Several nodes, each of which runs `headgate cluster run` with this file, and an etcd that says which of them serves \
+            what. It needs `etcd` and `services`.",
+    keys: &[
+        key(
+            "etcd",
+            "endpoint like `https://10.0.0.5:2379`, or list of them",
+            "",
+            "The members of etcd, version 3.4 or later.",
+        ),
+        key("name", "word", "headgate", "Of the cluster: what its keys in etcd begin with."),
+        key(
+            "node",
+            "word",
+            "",
+            "Name of this node, which no other has. Not said: the name of the host.",
+        ),
+        key(
+            "ttl",
+            "time, from `2s` to `1m`",
+            "5s",
+            "How long etcd keeps an owner that does not renew. Another serves a second or two later.",
+        ),
+        key(
+            "ca",
+            "absolute path",
+            "",
+            "Authorities in PEM that sign the certificates of etcd. Needed for `https`.",
+        ),
+        key(
+            "certificate",
+            "absolute path",
+            "",
+            "The certificate of this node in PEM, where etcd asks clients for one.",
+        ),
+        key("key", "absolute path", "", "Its private key in PEM."),
+        key("user", "word", "", "The user of etcd, where it asks for one."),
+        key(
+            "password_file",
+            "absolute path of a file",
+            "",
+            "Its first line is that user's password.",
+        ),
+        key("services", "list of groups", "", "What is served. See [services](#services)."),
+    ],
+};
+
+pub(crate) const SERVICE: Group = Group {
+    name: "services",
+    is_list: true,
+    about: "What moves between nodes as one: a configuration with its shares, users and records, and addresses. It needs `name`, \
+            `config` and, unless all its shares are of CephFS, `fence`.",
+    keys: &[
+        key("name", "word", "", "Its name in the cluster."),
+        key(
+            "config",
+            "absolute path of a file",
+            "",
+            "The configuration of its gateway, the same on each node. Its `state` lies on storage that moves with the service.",
+        ),
+        key(
+            "addresses",
+            "address with network and device, like `192.0.2.10/24@eth0`, or list of them",
+            "",
+            "What clients mount. They are on the node that serves, and on no other.",
+        ),
+        key("nodes", "word, or list of them", "", "Which nodes may serve it. Not said: all."),
+        key(
+            "fence",
+            "word, or list of a program and its arguments",
+            "",
+            "Keeps the node before from the storage, for ever: a power switch, a reservation. It is told in its environment \
+             `HEADGATE_FENCED_NODE`, `HEADGATE_SERVICE` and `HEADGATE_EPOCH`; exit code 0 says that it is done. Without that, \
+             nobody serves.",
+        ),
+        key(
+            "attach",
+            "word, or list of a program and its arguments",
+            "",
+            "Makes the storage usable on this node, like `[mount, /srv/files]`, before the gateway starts.",
+        ),
+        key(
+            "detach",
+            "word, or list of a program and its arguments",
+            "",
+            "Undoes `attach` when the service leaves.",
+        ),
+    ],
+};
+
 pub(crate) const LIMITS: Group = Group {
     name: "limits",
     is_list: false,
@@ -614,8 +713,24 @@ pub(crate) const LOG: Group = Group {
 };
 
 /// All of them, the top first.
-pub const GROUPS: [Group; 13] =
-    [TOP, SHARE, CLIENT, ACCESS, FORCE, MASKS, USER, NFS, SMB, TLS, KERBEROS, LIMITS, LOG];
+pub const GROUPS: [Group; 16] = [
+    TOP,
+    SHARE,
+    CLIENT,
+    ACCESS,
+    FORCE,
+    MASKS,
+    USER,
+    NFS,
+    SMB,
+    TLS,
+    KERBEROS,
+    LIMITS,
+    LOG,
+    CLUSTER_FILE,
+    CLUSTER,
+    SERVICE,
+];
 
 /// The page of the documentation, as Markdown.
 pub fn reference() -> String {

@@ -11,6 +11,7 @@
 mod access;
 mod append;
 mod client;
+mod cluster;
 mod export;
 mod fault;
 mod file;
@@ -36,6 +37,7 @@ mod words;
 pub use access::{Access, Member, OnHost, Who};
 pub use append::NewShare;
 pub use client::{Client, Whom};
+pub use cluster::{Cluster, Endpoint, Moving, Service, load_cluster};
 pub use export::Export;
 pub use fault::{Fault, Faults, Place};
 pub use kerberos::{HostName, Kerberos, KerberosMap, Realm};

@@ -68,17 +68,19 @@ pub struct Known {
 /// Reads the file, if there is one, lays the options over it, checks the whole.
 pub fn load(file: Option<&Path>, options: Options, known: Known) -> Result<Settings, Faults> {
     let text = match file {
-        Some(path) => {
-            let of_file = |what| {
-                let file = path.to_owned();
-                let place = Place::File { file, line: 0, column: 0, text: String::new() };
-                Faults(vec![Fault { place, what, help: None }])
-            };
-            read_text(path).map_err(of_file)?
-        }
+        Some(path) => text_of(path)?,
         None => String::new(),
     };
     settle(file.unwrap_or(Path::new("")), &text, options, known)
+}
+
+/// The text of a file.
+pub(crate) fn text_of(path: &Path) -> Result<String, Faults> {
+    read_text(path).map_err(|what| {
+        let file = path.to_owned();
+        let place = Place::File { file, line: 0, column: 0, text: String::new() };
+        Faults(vec![Fault { place, what, help: None }])
+    })
 }
 
 /// The state folder that a file names, whatever else is in it: for commands that look for the daemon that runs by it.
@@ -111,15 +113,9 @@ pub(crate) fn settle(
     options: Options,
     known: Known,
 ) -> Result<Settings, Faults> {
-    let root = tree::read(text).map_err(|s| {
-        let what = format!("this is not YAML: {}", s.message);
-        let line = text.lines().nth(s.line.saturating_sub(1)).unwrap_or_default();
-        let indent = line.chars().take_while(|c| c.is_whitespace());
-        let help = indent.into_iter().any(|c| c == '\t');
-        let help = help.then(|| "indent by spaces: YAML takes no tabs there".to_owned());
-        Faults(vec![Fault { place: place(file, text, s.line, s.column), what, help }])
-    })?;
+    let root = root(file, text)?;
     let mut report = Report::default();
+    crate::cluster::refuse_elsewhere(&root, &mut report);
     let mut draft = draft(&root, &mut report);
     // A share that could not be read is a fault already; "no shares" would only add noise.
     let complete = report.0.is_empty();
@@ -145,30 +141,53 @@ pub(crate) fn settle(
     check_sec(&draft, &mut report);
     let kerberos = kerberos::check(&draft, known.keytab, &mut report);
     let settings = Settings { on_host, kerberos, ..check_values(draft, &mut report) };
-    let located = |f: Finding| Fault {
-        place: match f.at {
-            Origin::Node(number) => {
-                let (line, column) = tree::locate(text, number);
-                place(file, text, line, column)
-            }
-            Origin::Option(name) => Place::Option(name),
-            Origin::Nowhere => Place::Nowhere,
-        },
-        what: f.what,
-        help: f.help,
-    };
     if report.0.is_empty() {
-        let warnings = warnings.into_iter().take(FAULTS_MAX).map(located).collect();
+        let warnings =
+            warnings.into_iter().take(FAULTS_MAX).map(|f| located(file, text, f)).collect();
         return Ok(Settings { warnings, ..settings });
     }
-    let mut faults: Vec<Fault> = report.0.into_iter().take(FAULTS_MAX).map(located).collect();
-    // From the top of the file to its end, then the options.
+    Err(faults(file, text, report))
+}
+
+/// The nodes of a text.
+pub(crate) fn root(file: &Path, text: &str) -> Result<tree::Node, Faults> {
+    tree::read(text).map_err(|s| {
+        let what = format!("this is not YAML: {}", s.message);
+        let line = text.lines().nth(s.line.saturating_sub(1)).unwrap_or_default();
+        let indent = line.chars().take_while(|c| c.is_whitespace());
+        let help = indent.into_iter().any(|c| c == '\t');
+        let help = help.then(|| "indent by spaces: YAML takes no tabs there".to_owned());
+        Faults(vec![Fault { place: place(file, text, s.line, s.column), what, help }])
+    })
+}
+
+/// A finding with its place in the text.
+fn located(file: &Path, text: &str, f: Finding) -> Fault {
+    Fault { place: place_of(file, text, f.at), what: f.what, help: f.help }
+}
+
+/// Where that stands in the text.
+pub(crate) fn place_of(file: &Path, text: &str, at: Origin) -> Place {
+    match at {
+        Origin::Node(number) => {
+            let (line, column) = tree::locate(text, number);
+            place(file, text, line, column)
+        }
+        Origin::Option(name) => Place::Option(name),
+        Origin::Nowhere => Place::Nowhere,
+    }
+}
+
+/// What was found, from the top of the file to its end, then the options.
+pub(crate) fn faults(file: &Path, text: &str, report: Report) -> Faults {
+    let findings = report.0.into_iter().take(FAULTS_MAX);
+    let mut faults: Vec<Fault> = findings.map(|f| located(file, text, f)).collect();
     faults.sort_by_key(|f| match &f.place {
         Place::File { line, column, .. } => (0, *line, *column),
         Place::Option(_) => (1, 0, 0),
         Place::Nowhere => (2, 0, 0),
     });
-    Err(Faults(faults))
+    Faults(faults)
 }
 
 fn place(file: &Path, text: &str, line: usize, column: usize) -> Place {

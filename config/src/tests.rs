@@ -966,7 +966,9 @@ fn told_defaults_are_the_real_ones() {
     let bare = "shares:\n  - name: a\n    memory: true\n";
     let mut said = bare.to_owned();
     for group in crate::keys::GROUPS.iter().filter(|g| {
-        !g.is_list && !["access", "force", "masks", "tls", "kerberos"].contains(&g.name)
+        !g.is_list
+            && !["access", "force", "masks", "tls", "kerberos", "cluster"].contains(&g.name)
+            && !g.name.contains(' ')
     }) {
         if !group.name.is_empty() {
             said += &format!("{}:\n", group.name);

@@ -18,6 +18,8 @@ use recovery::{Change, Kind, Store};
 
 /// Key of the number of the last run, a big-endian 32-bit integer, among [`Kind::Server`].
 const BOOTS: &[u8] = b"boots";
+/// Key of the epoch of a cluster's service, a big-endian 64-bit integer, there too.
+const EPOCH: &[u8] = b"epoch";
 /// The mode of the state folder.
 const OWNER_ONLY: u32 = 0o700;
 /// Bytes of the secret: a key for handles, and the server's name for SMB clients, which is no secret but lives as long.
@@ -123,6 +125,9 @@ fn on_folder(folder: &Path, lock: File) -> Result<Run, String> {
     let path = folder.join("secret");
     let secret = secret(&path).map_err(|e| unusable(&path, e))?;
     let store = Store::open(folder).map_err(|e| e.to_string())?;
+    if let Some(epoch) = crate::cluster::member::epoch() {
+        begin_epoch(&store, epoch, folder)?;
+    }
     let count = count(&store).map_err(|e| e.to_string())?;
     let (handle_key, server_guid) = halves(secret);
     Ok(Run {
@@ -186,6 +191,23 @@ fn count(store: &Store) -> Result<u32, recovery::Error> {
     let this = last.unwrap_or(Boot::now().instance).wrapping_add(1).max(1);
     store.commit_blocking(vec![Change::put(Kind::Server, BOOTS, &this.to_be_bytes())])?;
     Ok(this)
+}
+
+/// Records that a service of a cluster is in this epoch. What a later owner has written is not for this one.
+fn begin_epoch(store: &Store, epoch: u64, folder: &Path) -> Result<(), String> {
+    let read = store.read(Kind::Server).map_err(|e| e.to_string())?;
+    let known = read.into_iter().find(|(key, _)| **key == *EPOCH);
+    let last =
+        known.and_then(|(_, n)| Some(u64::from_be_bytes((*n).try_into().ok()?))).unwrap_or(0);
+    if last > epoch {
+        return Err(format!(
+            "the records in {} are of epoch {last}, and this node was elected in epoch {epoch}: another has served since, or \
+             they are of another cluster",
+            folder.display()
+        ));
+    }
+    let change = Change::put(Kind::Server, EPOCH, &epoch.to_be_bytes());
+    store.commit_blocking(vec![change]).map_err(|e| e.to_string())
 }
 
 /// Writes a file so that after a crash there is the old one or the new one.

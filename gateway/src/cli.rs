@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use crate::admin::show::Asked;
 use crate::bench::BenchArgs;
+use crate::cluster::ClusterArgs;
 use crate::control::client::{self as control, Refused};
 use crate::control::ending::{Client, What};
 use crate::daemon::Load;
@@ -67,6 +68,8 @@ enum Command {
     Bench(Box<BenchArgs>),
     /// Write a configuration from Samba's smb.conf or from /etc/exports, and say what of them has no counterpart
     Import(ImportArgs),
+    /// Several machines that serve in each other's place: what this one runs, who serves what, and moving it
+    Cluster(ClusterArgs),
     /// Write man pages and shell completions below DIR
     #[command(hide = true)]
     Generate {
@@ -271,18 +274,22 @@ impl Configuration {
             log: self.log,
             log_format: self.log_format,
         };
-        let known = Known {
-            share_id: vfs::namespace::Share::id_of,
-            password: |file| read_password(file).map(drop),
-            keytab: keytab::prove,
-            users: |state| {
-                let database = read_database(&database_path(state)).ok()?;
-                Some(database.entries().map(|e| e.name.clone()).collect())
-            },
-            host: people::of_host,
-            memory: crate::memory::most,
-        };
-        config::load(self.config.as_deref(), options, known)
+        config::load(self.config.as_deref(), options, known())
+    }
+}
+
+/// What the rules of the configuration ask the rest of the program.
+fn known() -> Known {
+    Known {
+        share_id: vfs::namespace::Share::id_of,
+        password: |file| read_password(file).map(drop),
+        keytab: keytab::prove,
+        users: |state| {
+            let database = read_database(&database_path(state)).ok()?;
+            Some(database.entries().map(|e| e.name.clone()).collect())
+        },
+        host: people::of_host,
+        memory: crate::memory::most,
     }
 }
 
@@ -326,6 +333,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo(&args),
         Command::Bench(args) => crate::bench::run(*args).map_err(Failure::Work),
         Command::Import(args) => crate::import::run(&args).map_err(Failure::Work),
+        Command::Cluster(args) => cluster(&args),
         Command::Generate { dir } => {
             crate::generate::run(Cli::command(), &dir).map_err(Failure::Work)
         }
@@ -362,6 +370,7 @@ fn serve(mut configuration: Configuration) -> Result<(), Failure> {
     let load = Load::new(configuration.config.clone(), move |file| {
         Configuration { config: file.map(Path::to_owned), ..configuration.clone() }.load()
     });
+    crate::cluster::member::join().map_err(Failure::Work)?;
     let settings = load.now()?;
     // Before there are other threads that serve. Where no share lets anybody act as root, nobody may make devices: the process
     // need not be able to.
@@ -436,6 +445,17 @@ fn demo(args: &DemoArgs) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::Shown),
     }
+}
+
+fn cluster(args: &ClusterArgs) -> Result<(), Failure> {
+    let cluster = config::load_cluster(&args.file())?;
+    let services = match args.runs() {
+        true => crate::cluster::programs(&cluster, |file| {
+            config::load(Some(file), Options::default(), known())
+        })?,
+        false => Vec::new(),
+    };
+    runtime()?.block_on(crate::cluster::run(args, cluster, services)).map_err(Failure::Work)
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {

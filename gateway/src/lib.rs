@@ -12,6 +12,7 @@ pub mod boot;
 pub mod check;
 pub mod cli;
 mod client_names;
+pub mod cluster;
 pub mod control;
 pub mod cpu;
 pub mod daemon;

@@ -34,6 +34,7 @@ pub fn listen_tcp(at: SocketAddr, settings: &Settings) -> io::Result<TcpListener
         let socket = if at.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         // A gateway that was killed comes back at once.
         socket.set_reuseaddr(true)?;
+        rdma_transport::tcp::before_bind(&socket, at)?;
         socket.bind(at)?;
         socket.listen(BACKLOG)
     };

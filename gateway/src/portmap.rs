@@ -313,6 +313,7 @@ fn bind(at: SocketAddr) -> io::Result<UdpSocket> {
     // One for all addresses and one for each may stand side by side.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
+    rdma_transport::tcp::before_bind(&socket, at)?;
     socket.bind(&at.into())?;
     UdpSocket::from_std(socket.into())
 }

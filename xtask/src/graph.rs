@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::sh::{Result, Tally, output};
 
 /// The only edges allowed. Leaves know none of ours; a request walks the graph down once and up once.
-const ALLOWED: [(&str, &[&str]); 21] = [
+const ALLOWED: [(&str, &[&str]); 22] = [
     ("wire", &[]),
     ("nfs-proto", &["wire"]),
     ("smb-proto", &["wire"]),
@@ -23,6 +23,7 @@ const ALLOWED: [(&str, &[&str]); 21] = [
     ("state", &[]),
     ("recovery", &[]),
     ("config", &[]),
+    ("cluster", &[]),
     ("vfs", &["wire", "iobuf", "state"]),
     ("dylib", &[]),
     ("rdma-sys", &["dylib"]),
@@ -75,6 +76,7 @@ const ALLOWED: [(&str, &[&str]); 21] = [
             "nfsrdma",
             "smbd-core",
             "config",
+            "cluster",
             "client",
         ],
     ),

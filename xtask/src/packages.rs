@@ -43,6 +43,8 @@ const THIRD: &[&str] = &[
     "krb5-admin-server",
     "krb5-user",
     "faketime",
+    "etcd-server",
+    "iproute2",
     "python3-impacket",
     "python3-cryptography",
     "chromium-headless-shell",

@@ -160,6 +160,10 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
         smbtorture::unpack()?;
         tally.add(cargo_test(&["--package", "gateway", "--test", "kerberos"])?);
     }
+    if wanted("cluster") {
+        tally.add(cargo_test(&["--package", "cluster", "--test", "takeover"])?);
+        tally.add(cargo_test(&["--package", "gateway", "--test", "cluster"])?);
+    }
     if wanted("registry") {
         tally.count("the format crates can be published", registry::would_publish());
         let built = registry::builds_with_the_registrys_rdma_sys();

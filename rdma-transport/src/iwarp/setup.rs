@@ -145,6 +145,7 @@ impl Provider for Iwarp {
         Box::pin(async move {
             let socket = if at.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
             socket.set_reuseaddr(true)?;
+            crate::tcp::before_bind(&socket, at)?;
             socket.bind(at)?;
             let listener = socket.listen(IWARP_BACKLOG)?;
             let local = listener.local_addr()?;

@@ -15,3 +15,28 @@ pub use caller::TcpCaller;
 pub use channel::{TLS_HANDSHAKE, TcpChannel};
 pub use framing::{Framing, Violation};
 pub use messages::TcpMessages;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static ADDRESSES_COME_LATER: AtomicBool = AtomicBool::new(false);
+
+/// From here on sockets listen on addresses that this machine does not have yet: a cluster moves them here when all is ready.
+/// Elsewhere such an address is a mistake, which must be told.
+pub fn listen_before_addresses_come() {
+    ADDRESSES_COME_LATER.store(true, Ordering::Relaxed);
+}
+
+/// What a listening socket needs before it is bound to an address.
+pub fn before_bind(socket: &impl AsFd, at: SocketAddr) -> io::Result<()> {
+    if !ADDRESSES_COME_LATER.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let socket = socket2::SockRef::from(socket);
+    match at {
+        SocketAddr::V4(_) => socket.set_freebind_v4(true),
+        SocketAddr::V6(_) => socket.set_freebind_v6(true),
+    }
+}

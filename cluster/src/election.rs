@@ -1,0 +1,184 @@
+//! Who owns a service: the keys of it in etcd, and what stands in them.
+//!
+//! *Operation.* The owner is whoever made the key `owner`, which ends with its lease. The revision at which it was made is the
+//! epoch. `last` outlives it: which node owned the service last, and whether it let go of it with all that it had. Where it did
+//! not, the next owner fences it. `wanted` names the node that an administrator chose.
+//!
+//! *Errors.* A request whose answer was lost may have made the key: it is recognized by its lease.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::etcd::{Error, Etcd};
+use crate::hold::{Hold, now};
+
+/// The keys of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// Who owns it.
+    pub owner: String,
+    /// Who owned it last.
+    pub last: String,
+    /// Who is to own it.
+    pub wanted: String,
+}
+
+impl Keys {
+    /// Of this service in this cluster.
+    pub fn new(cluster: &str, service: &str) -> Self {
+        let key = |what| format!("/{cluster}/services/{service}/{what}");
+        Self { owner: key("owner"), last: key("last"), wanted: key("wanted") }
+    }
+}
+
+/// The key that says that a node is to own nothing.
+pub fn drained(cluster: &str, node: &str) -> String {
+    format!("/{cluster}/nodes/{node}/drained")
+}
+
+/// Who owned a service, as the key `last` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Last {
+    /// Name of the node.
+    pub node: String,
+    /// Names its machine, where two nodes have one name.
+    pub machine: String,
+    /// In which epoch.
+    pub epoch: u64,
+    /// It has ended its gateway and let go of the storage.
+    pub ended: bool,
+}
+
+impl Last {
+    /// As it stands in etcd.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let Self { node, machine, epoch, ended } = self;
+        json!({"node": node, "machine": machine, "epoch": epoch, "ended": ended})
+            .to_string()
+            .into_bytes()
+    }
+
+    /// What stands in etcd. `None` where it is something else.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let said: Value = serde_json::from_slice(bytes).ok()?;
+        Some(Self {
+            node: said["node"].as_str()?.into(),
+            machine: said["machine"].as_str()?.into(),
+            epoch: said["epoch"].as_u64()?,
+            ended: said["ended"].as_bool()?,
+        })
+    }
+}
+
+/// What must be done about the owner before.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing: there was none, it has let go, or it was a gateway of this machine, which ended with its parent.
+    Gone,
+    /// It may still write.
+    Fence(Last),
+    /// A node of another machine has this node's name.
+    SameName(Last),
+}
+
+impl Before {
+    /// For `node` on `machine`, elected after this one.
+    pub fn of(last: Option<Last>, node: &str, machine: &str) -> Self {
+        match last {
+            None => Self::Gone,
+            Some(last) if last.ended => Self::Gone,
+            Some(last) if last.node != node => Self::Fence(last),
+            Some(last) if last.machine != machine => Self::SameName(last),
+            Some(_) => Self::Gone,
+        }
+    }
+}
+
+/// An election that was won.
+#[derive(Debug)]
+pub struct Won {
+    /// Its number.
+    pub epoch: u64,
+    /// The lease with which it ends.
+    pub lease: u64,
+    /// For how long this is known.
+    pub hold: Hold,
+}
+
+/// How a candidature ended.
+#[derive(Debug)]
+pub enum Stood {
+    /// This node owns the service.
+    Won(Won),
+    /// Another does, since this revision.
+    Other {
+        /// Its name.
+        node: String,
+        /// Revision at which it was elected.
+        since: u64,
+    },
+}
+
+/// Stands for election once.
+pub async fn stand(etcd: &Etcd, keys: &Keys, node: &str, ttl: Duration) -> Result<Stood, Error> {
+    // The lease counts from here; it cannot begin sooner in etcd.
+    let hold = Hold::new(ttl, now());
+    let lease = etcd.grant(ttl).await?;
+    let value = json!({ "node": node }).to_string();
+    let made = match etcd.create(&keys.owner, value.as_bytes(), lease).await {
+        Ok(made) => made,
+        Err(e) => {
+            let _ = etcd.revoke(lease).await;
+            return Err(e);
+        }
+    };
+    match made {
+        Ok(epoch) => Ok(Stood::Won(Won { epoch, lease, hold })),
+        // The answer to a first try was lost.
+        Err(other) if other.lease == lease => {
+            Ok(Stood::Won(Won { epoch: other.created, lease, hold }))
+        }
+        Err(other) => {
+            // Left alone, leases of candidates would pile up.
+            let _ = etcd.revoke(lease).await;
+            let said: Value = serde_json::from_slice(&other.value).unwrap_or_default();
+            let node = said["node"].as_str().unwrap_or("?").to_owned();
+            Ok(Stood::Other { node, since: other.created })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last(node: &str, machine: &str, ended: bool) -> Last {
+        Last { node: node.into(), machine: machine.into(), epoch: 7, ended }
+    }
+
+    #[test]
+    fn whoever_did_not_let_go_is_fenced() {
+        let before = |last| Before::of(last, "gw1", "m1");
+        assert_eq!(before(None), Before::Gone);
+        for (node, machine) in [("gw1", "m1"), ("gw1", "m2"), ("gw2", "m2")] {
+            assert_eq!(before(Some(last(node, machine, true))), Before::Gone);
+        }
+        assert_eq!(before(Some(last("gw1", "m1", false))), Before::Gone);
+        let other = last("gw2", "m2", false);
+        assert_eq!(before(Some(other.clone())), Before::Fence(other));
+        let twin = last("gw1", "m2", false);
+        assert_eq!(before(Some(twin.clone())), Before::SameName(twin));
+    }
+
+    #[test]
+    fn what_stands_in_last_is_read_as_it_was_written() {
+        let one = last("gw1", "m1", true);
+        assert_eq!(Last::parse(&one.to_bytes()), Some(one));
+        for other in
+            [&b"gw1"[..], b"{}", b"{\"node\":\"a\",\"machine\":\"b\",\"epoch\":-1,\"ended\":true}"]
+        {
+            assert_eq!(Last::parse(other), None);
+        }
+    }
+}

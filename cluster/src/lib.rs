@@ -1,0 +1,123 @@
+//! Which node serves what: one owner of each service, elected in etcd.
+//!
+//! *Operation.* A service is a gateway of its own: addresses, shares, users and records, all in one configuration file. Each node
+//! runs [`Runner`]; for every service that it may own it stands for election ([`election`]), and whoever is elected fences the
+//! owner before it, attaches the storage, starts the gateway, and takes the addresses, in this order ([`service`]). The number
+//! of the election is the epoch of the service: it only grows, and the gateway refuses records of a newer one.
+//! etcd decides who *should* serve. What keeps a former owner from writing is the fence, which needs no clock.
+//!
+//! *Time.* An owner's lease in etcd ends no sooner than its TTL after the last renewal was received. The owner counts from when it
+//! *sent* that renewal and stops a second earlier ([`Hold`]), by a clock that goes on while the machine sleeps.
+//!
+//! *Memory.* A few kilobytes for each service, whatever etcd answers ([`etcd`] has a limit).
+//!
+//! *Errors.* Whatever cannot be done is told in the log with the service and what to do, and tried again: a node that cannot
+//! fence, or cannot take an address, lets go of the service and stands again after a pause, behind others.
+
+mod announce;
+pub mod election;
+pub mod etcd;
+mod hold;
+mod node;
+pub mod service;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use hold::Hold;
+
+/// What this node knows of the cluster.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Name of the cluster: the first part of all its keys in etcd.
+    pub name: String,
+    /// Name of this node, that no other has.
+    pub node: String,
+    /// How long etcd keeps an owner that does not renew.
+    pub ttl: Duration,
+    /// The services that some node is to serve.
+    pub services: Vec<Service>,
+}
+
+/// A service: what moves between nodes as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its name in the cluster.
+    pub name: String,
+    /// The gateway that serves it: program and arguments. It prints a line that begins with `headgate ready` when it listens.
+    pub command: Vec<String>,
+    /// Addresses that move with it.
+    pub addresses: Vec<Address>,
+    /// Nodes that may own it; empty: all.
+    pub nodes: Vec<String>,
+    /// Keeps the owner before from the storage, for ever: program and arguments. `None` where the storage does it itself.
+    pub fence: Option<Vec<String>>,
+    /// Makes the storage of the service usable here, and lets go of it; `None` where it always is.
+    pub attach: Option<Vec<String>>,
+    /// Undoes `attach`.
+    pub detach: Option<Vec<String>>,
+}
+
+/// An address with the device that carries it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// Bits of its network.
+    pub prefix: u8,
+    /// The network device.
+    pub device: String,
+}
+
+/// What programs are told in their environment: the gateway, `fence`, `attach` and `detach`.
+pub mod environment {
+    /// The service that a gateway serves. It ends with the process that started it.
+    pub const SERVICE: &str = "HEADGATE_SERVICE";
+    /// The epoch of the service, a decimal number.
+    pub const EPOCH: &str = "HEADGATE_EPOCH";
+    /// For a fence: the node to keep from the storage.
+    pub const FENCED_NODE: &str = "HEADGATE_FENCED_NODE";
+    /// For a fence: the epoch in which that node owned the service.
+    pub const FENCED_EPOCH: &str = "HEADGATE_FENCED_EPOCH";
+    /// This node.
+    pub const NODE: &str = "HEADGATE_NODE";
+    /// The process that started a gateway.
+    pub const PARENT: &str = "HEADGATE_PARENT";
+    /// The cluster.
+    pub const CLUSTER: &str = "HEADGATE_CLUSTER";
+}
+
+/// The services of this node.
+#[derive(Debug)]
+pub struct Runner {
+    plan: Arc<Plan>,
+    etcd: Arc<etcd::Etcd>,
+}
+
+impl Runner {
+    /// Of this plan, by this etcd.
+    pub fn new(plan: Plan, etcd: etcd::Etcd) -> Self {
+        Self { plan: Arc::new(plan), etcd: Arc::new(etcd) }
+    }
+
+    /// Stands for all services of this node until `stop` says true; then hands each over. All have ended when it returns.
+    pub async fn run(self, stop: tokio::sync::watch::Receiver<bool>) {
+        let mut tasks = tokio::task::JoinSet::new();
+        for service in &self.plan.services {
+            if !service.nodes.is_empty() && !service.nodes.contains(&self.plan.node) {
+                continue;
+            }
+            let keys = election::Keys::new(&self.plan.name, &service.name);
+            let run = service::Run {
+                plan: self.plan.clone(),
+                etcd: self.etcd.clone(),
+                service: service.clone(),
+                keys,
+                stop: stop.clone(),
+            };
+            tasks.spawn(run.forever());
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+}

@@ -1,0 +1,155 @@
+//! What a node does for a service: programs, addresses.
+
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::announce::announce;
+use crate::{Address, environment};
+
+/// How long a fence, an attachment or a change of addresses may take.
+const COMMAND_MAX: Duration = Duration::from_secs(30);
+/// How long a gateway may take until it listens.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// The line that says so.
+const READY: &str = "headgate ready";
+
+/// What programs are told in their environment.
+#[derive(Clone, Debug)]
+pub(crate) struct Told(pub(crate) Vec<(&'static str, String)>);
+
+fn command(words: &[String], told: &Told) -> io::Result<Command> {
+    let (program, args) =
+        words.split_first().ok_or_else(|| io::Error::other("no program is named"))?;
+    let mut command = Command::new(program);
+    command.args(args).envs(told.0.iter().map(|(k, v)| (*k, v))).stdin(Stdio::null());
+    command.kill_on_drop(true);
+    Ok(command)
+}
+
+/// Runs a program to its end, which must be a good one.
+pub(crate) async fn run(words: &[String], told: &Told) -> Result<(), String> {
+    let shown = words.join(" ");
+    let output = command(words, told).map_err(|e| e.to_string())?.output();
+    let output = match timeout(COMMAND_MAX, output).await {
+        Ok(Ok(output)) => output,
+        Ok(Err(e)) => return Err(format!("`{shown}`: {e}")),
+        Err(_) => return Err(format!("`{shown}` took longer than {COMMAND_MAX:?}")),
+    };
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim().lines().next_back().unwrap_or("").to_owned();
+    Err(format!("`{shown}` ended with {}: {said}", output.status))
+}
+
+/// A gateway that listens.
+#[derive(Debug)]
+pub(crate) struct Gateway(Child);
+
+impl Gateway {
+    /// Starts it and waits until it listens.
+    pub(crate) async fn start(words: &[String], told: &Told) -> Result<Self, String> {
+        let shown = words.join(" ");
+        let mut command = command(words, told).map_err(|e| e.to_string())?;
+        let mut child =
+            command.stdout(Stdio::piped()).spawn().map_err(|e| format!("`{shown}`: {e}"))?;
+        let Some(out) = child.stdout.take() else { return Err("no standard output".into()) };
+        let mut lines = BufReader::new(out).lines();
+        let ready = async {
+            while let Ok(Some(line)) = lines.next_line().await {
+                tracing::info!("{line}");
+                if line.starts_with(READY) {
+                    return true;
+                }
+            }
+            false
+        };
+        let why = match timeout(READY_MAX, ready).await {
+            Ok(true) => None,
+            Ok(false) => Some("ended before it was ready".to_owned()),
+            Err(_) => Some(format!("was not ready in {READY_MAX:?}")),
+        };
+        if let Some(why) = why {
+            let mut gateway = Self(child);
+            gateway.kill().await?;
+            return Err(format!("`{shown}` {why}; its log says more"));
+        }
+        // What it prints later goes on to the log; a full pipe would stop it.
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                tracing::info!("{line}");
+            }
+        });
+        Ok(Self(child))
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&mut self) -> io::Result<ExitStatus> {
+        self.0.wait().await
+    }
+
+    /// Ends it at once. It is gone when this returns, or the kernel does not let go of it.
+    pub(crate) async fn kill(&mut self) -> Result<(), String> {
+        let _ = self.0.start_kill();
+        match timeout(COMMAND_MAX, self.0.wait()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(e)) => Err(format!("its gateway cannot be waited for: {e}")),
+            Err(_) => Err(format!("its gateway does not end within {COMMAND_MAX:?} after SIGKILL")),
+        }
+    }
+}
+
+/// Takes or lets go of an address.
+async fn ip(verb: &str, address: &Address, extra: &[&str]) -> Result<(), String> {
+    let Address { ip, prefix, device } = address;
+    let mut words: Vec<String> = ["ip", "address", verb].map(str::to_owned).into();
+    words.extend([format!("{ip}/{prefix}"), "dev".into(), device.clone()]);
+    words.extend(extra.iter().map(|word| (*word).to_owned()));
+    run(&words, &Told(Vec::new())).await
+}
+
+/// Takes the addresses and tells the neighbours.
+pub(crate) async fn take(addresses: &[Address]) -> Result<(), String> {
+    for address in addresses {
+        // Nobody else has it: the fence, or the lease, has seen to that. A test for duplicates would take a second.
+        let extra: &[&str] = if address.ip.is_ipv6() { &["nodad"] } else { &[] };
+        ip("replace", address, extra).await?;
+    }
+    for address in addresses {
+        if let Err(why) = announce(address.ip, &address.device) {
+            tracing::warn!(address = %address.ip, "neighbours were not told of the address: {why}");
+        }
+    }
+    Ok(())
+}
+
+/// Lets go of the addresses, as far as they are here.
+pub(crate) async fn release(addresses: &[Address]) -> Result<(), String> {
+    let mut failed = Ok(());
+    for address in addresses {
+        if let Err(why) = ip("delete", address, &[]).await
+            && !why.contains("Cannot assign")
+            && !why.contains("not found")
+        {
+            failed = Err(why);
+        }
+    }
+    failed
+}
+
+/// What programs are told of a service.
+pub(crate) fn told(cluster: &str, node: &str, service: &str, epoch: u64) -> Told {
+    Told(vec![
+        (environment::CLUSTER, cluster.to_owned()),
+        (environment::NODE, node.to_owned()),
+        (environment::SERVICE, service.to_owned()),
+        (environment::EPOCH, epoch.to_string()),
+        (environment::PARENT, std::process::id().to_string()),
+    ])
+}

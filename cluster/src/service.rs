@@ -1,0 +1,329 @@
+//! A service on this node, from candidature to candidature.
+//!
+//! *Operation.* Elected, in this order: fence, record, attach, gateway, addresses. Letting go, in this order: addresses, gateway,
+//! storage, record, lease: addresses leave first, so that clients meet silence and then the next owner, and no reset that would
+//! make them wait. A gateway that ends by itself is started again here, a few times.
+//!
+//! *Time.* The lease is renewed all the while; when its time is over ([`Hold`]), addresses and gateway go at once, whatever
+//! step is under way.
+//!
+//! *Errors.* See [the crate](crate).
+
+use std::fs;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::election::{self, Before, Keys, Last, Stood, Won};
+use crate::etcd::{Error, Etcd};
+use crate::hold::{Hold, now};
+use crate::node::{self, Gateway};
+use crate::{Plan, Service, environment};
+
+/// A gateway that ended by itself is started again so often in an epoch.
+const RESTARTS_MAX: u32 = 3;
+/// How much sooner than its gateway an address leaves, at most. Less than the margin of a [`Hold`].
+const LEAVE_MAX: Duration = Duration::from_millis(300);
+
+/// A service for which this node stands.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) etcd: Arc<Etcd>,
+    pub(crate) service: Service,
+    pub(crate) keys: Keys,
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+/// What an owner has.
+#[derive(Debug, Default)]
+struct Held {
+    gateway: Option<Gateway>,
+    is_attached: bool,
+    /// The key `last` names this owner: whoever was before has let go or is fenced.
+    is_last: bool,
+}
+
+/// Why an owner lets go.
+#[derive(Debug)]
+enum End {
+    /// It is told to: another node may have it at once.
+    HandOver,
+    /// It cannot serve it.
+    Failed(String),
+    /// Its time is over, or etcd names another.
+    Lost,
+}
+
+impl Run {
+    /// Stands, serves, lets go, and again, until it is told to stop.
+    pub(crate) async fn forever(mut self) {
+        let service = self.service.name.clone();
+        // A run before this one may have been killed. Its gateways ended with it, its addresses stayed.
+        if let Err(why) = node::release(&self.service.addresses).await {
+            tracing::warn!(service, "an address of the service may still be here: {why}");
+        }
+        while !*self.stop.borrow() {
+            let pause = match self.once().await {
+                Ok(pause) => pause,
+                Err(e) => {
+                    tracing::warn!(service, "cannot stand for the service: {e}");
+                    self.plan.ttl / 2
+                }
+            };
+            let _ = timeout(pause, self.stop.wait_for(|stop| *stop)).await;
+        }
+    }
+
+    /// One candidature, and what follows; for how long to stand back then.
+    async fn once(&mut self) -> Result<Duration, Error> {
+        let Plan { ttl, .. } = *self.plan;
+        if self.is_elsewhere().await? {
+            return Ok(ttl / 5);
+        }
+        let won = match election::stand(&self.etcd, &self.keys, &self.plan.node, ttl).await? {
+            Stood::Won(won) => won,
+            Stood::Other { since, .. } => {
+                let mut stop = self.stop.clone();
+                tokio::select! {
+                    waited = self.etcd.wait(&self.keys.owner, since, 10 * ttl) => waited?,
+                    _ = stop.wait_for(|stop| *stop) => {}
+                }
+                return Ok(Duration::ZERO);
+            }
+        };
+        let (service, epoch) = (&self.service.name, won.epoch);
+        tracing::info!(service, epoch, "elected");
+        match self.own(won).await {
+            End::HandOver => {
+                tracing::info!(service, epoch, "handed over");
+                // Whoever is to have it stands first.
+                Ok(ttl)
+            }
+            End::Failed(why) => {
+                tracing::error!(service, epoch, "given up, and left to other nodes: {why}");
+                Ok(2 * ttl)
+            }
+            End::Lost => {
+                tracing::error!(service, epoch, "lost: the lease in etcd was not renewed in time");
+                Ok(ttl)
+            }
+        }
+    }
+
+    /// This node is drained, or another is chosen and lives.
+    async fn is_elsewhere(&self) -> Result<bool, Error> {
+        if self.etcd.get(&election::drained(&self.plan.name, &self.plan.node)).await?.is_some() {
+            return Ok(true);
+        }
+        let wanted = self.etcd.get(&self.keys.wanted).await?;
+        let is_other = wanted.is_some_and(|wanted| wanted.value != self.plan.node.as_bytes());
+        if !is_other || self.etcd.get(&self.keys.owner).await?.is_some() {
+            return Ok(false);
+        }
+        // Its own chance, and then nobody waits for a node that does not come.
+        sleep(self.plan.ttl).await;
+        Ok(self.etcd.get(&self.keys.owner).await?.is_some())
+    }
+
+    /// Serves until it must let go, and lets go.
+    async fn own(&self, won: Won) -> End {
+        let Won { epoch, lease, hold } = won;
+        let hold = Arc::new(Mutex::new(hold));
+        let mut held = Held::default();
+        let end = tokio::select! {
+            end = self.serve(epoch, &mut held) => end,
+            () = self.renew(lease, &hold) => End::Lost,
+        };
+        let is_last = held.is_last;
+        let has_let_go = self.let_go(epoch, held).await;
+        if let Err(why) = &has_let_go {
+            let service = &self.service.name;
+            tracing::error!(
+                service,
+                epoch,
+                "has not let go of all: {why}; the next owner will fence this node"
+            );
+        }
+        if !matches!(end, End::Lost) {
+            // The record says no more than is true: while this lease lives, nobody else has written there.
+            let ended = self.last(epoch, true).to_bytes();
+            if has_let_go.is_ok() && is_last {
+                let _ = self.etcd.put_while(&self.keys.owner, epoch, &self.keys.last, &ended).await;
+            }
+            let _ = self.etcd.revoke(lease).await;
+        }
+        end
+    }
+
+    /// Renews the lease until that does not help any more.
+    async fn renew(&self, lease: u64, hold: &Mutex<Hold>) {
+        let hold = || hold.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pause = self.plan.ttl / 3;
+        loop {
+            let left = hold().left(now());
+            if left.is_zero() {
+                return;
+            }
+            sleep(pause.min(left)).await;
+            let (sent, left) = (now(), hold().left(now()));
+            match timeout(left, self.etcd.keep_alive(lease)).await {
+                Ok(Ok(true)) => {
+                    hold().renewed(sent);
+                    pause = self.plan.ttl / 3;
+                }
+                // etcd has ended it: another may be elected already.
+                Ok(Ok(false)) => return,
+                Ok(Err(e)) => {
+                    tracing::warn!(service = self.service.name, "the lease was not renewed: {e}");
+                    pause = self.plan.ttl / 20;
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// All steps to a service that is there, and waiting for its end.
+    async fn serve(&self, epoch: u64, held: &mut Held) -> End {
+        if let Err(why) = self.prepare(epoch, held).await {
+            return End::Failed(why);
+        }
+        let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
+        for _ in 0..=RESTARTS_MAX {
+            match Gateway::start(&self.service.command, &told).await {
+                Ok(started) => held.gateway = Some(started),
+                Err(why) => return End::Failed(why),
+            }
+            if let Err(why) = node::take(&self.service.addresses).await {
+                return End::Failed(why);
+            }
+            tracing::info!(service = self.service.name, epoch, "serves");
+            let ended = async {
+                match &mut held.gateway {
+                    Some(gateway) => gateway.ended().await,
+                    None => Ok(std::process::ExitStatus::default()),
+                }
+            };
+            tokio::select! {
+                ended = ended => {
+                    let ended = ended.map_or_else(|e| e.to_string(), |status| status.to_string());
+                    tracing::error!(service = self.service.name, epoch, "the gateway ended: {ended}");
+                }
+                () = self.told_to_leave() => return End::HandOver,
+            }
+            // Clients wait for less where nobody answers than where there is an address and no server.
+            if let Err(why) = node::release(&self.service.addresses).await {
+                return End::Failed(why);
+            }
+        }
+        End::Failed("the gateway ends again and again".into())
+    }
+
+    /// Fences who was before, says so, and attaches the storage.
+    async fn prepare(&self, epoch: u64, held: &mut Held) -> Result<(), String> {
+        let last = self.etcd.get(&self.keys.last).await.map_err(|e| e.to_string())?;
+        let last = match last {
+            None => None,
+            Some(entry) => Some(Last::parse(&entry.value).ok_or_else(|| {
+                format!("the key {} in etcd is not of this program, or of a newer one", entry.key)
+            })?),
+        };
+        match Before::of(last, &self.plan.node, &machine()) {
+            Before::Gone => {}
+            Before::SameName(last) => {
+                return Err(format!(
+                    "two nodes are named {}: another machine owned the service in epoch {}; \
+                     give each node a name of its own",
+                    last.node, last.epoch
+                ));
+            }
+            Before::Fence(last) => self.fence(&last, epoch).await?,
+        }
+        let mine = self.last(epoch, false).to_bytes();
+        let put = self.etcd.put_while(&self.keys.owner, epoch, &self.keys.last, &mine).await;
+        if !put.map_err(|e| e.to_string())? {
+            return Err("etcd names another owner meanwhile".into());
+        }
+        held.is_last = true;
+        if let Some(attach) = &self.service.attach {
+            let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
+            // Even what failed may have been done in part.
+            held.is_attached = true;
+            node::run(attach, &told).await?;
+        }
+        Ok(())
+    }
+
+    async fn fence(&self, last: &Last, epoch: u64) -> Result<(), String> {
+        let Some(fence) = &self.service.fence else {
+            tracing::info!(
+                service = self.service.name,
+                node = last.node,
+                "its storage fences the owner before"
+            );
+            return Ok(());
+        };
+        let mut told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
+        told.0.push((environment::FENCED_NODE, last.node.clone()));
+        told.0.push((environment::FENCED_EPOCH, last.epoch.to_string()));
+        let began = now();
+        node::run(fence, &told)
+            .await
+            .map_err(|why| format!("{} cannot be fenced, and may still write: {why}", last.node))?;
+        let took = now().saturating_sub(began);
+        tracing::info!(service = self.service.name, node = last.node, ?took, "fenced");
+        Ok(())
+    }
+
+    /// Returns when the service is to leave this node.
+    async fn told_to_leave(&self) {
+        let mut stop = self.stop.clone();
+        let asked = async {
+            loop {
+                sleep(self.plan.ttl / 10).await;
+                let drained =
+                    self.etcd.get(&election::drained(&self.plan.name, &self.plan.node)).await;
+                let wanted = self.etcd.get(&self.keys.wanted).await;
+                let is_other = |value: &[u8]| value != self.plan.node.as_bytes();
+                if matches!(drained, Ok(Some(_)))
+                    || matches!(wanted, Ok(Some(wanted)) if is_other(&wanted.value))
+                {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = asked => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+    }
+
+    /// Addresses first, then the gateway, then the storage. A gateway does not wait for addresses that do not go.
+    async fn let_go(&self, epoch: u64, held: Held) -> Result<(), String> {
+        let left = timeout(LEAVE_MAX, node::release(&self.service.addresses)).await;
+        if let Some(mut gateway) = held.gateway {
+            gateway.kill().await?;
+        }
+        if !matches!(left, Ok(Ok(()))) {
+            node::release(&self.service.addresses).await?;
+        }
+        match &self.service.detach {
+            Some(detach) if held.is_attached => {
+                let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
+                node::run(detach, &told).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn last(&self, epoch: u64, ended: bool) -> Last {
+        Last { node: self.plan.node.clone(), machine: machine(), epoch, ended }
+    }
+}
+
+/// What tells this machine from others.
+fn machine() -> String {
+    fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
+}

@@ -1,0 +1,291 @@
+//! `headgate cluster`: this machine among others.
+//!
+//! *Operation.* [`cluster`] decides who serves; here its plan is made from the configuration, and its keys are shown and set. A
+//! service is a gateway of its own, this program with the service's file.
+//!
+//! *Errors.* A service whose file is wrong, or whose storage nobody could fence, is told at the start, and nothing is run.
+
+pub(crate) mod member;
+mod tls;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::{Path, PathBuf};
+
+use ::cluster::election::{Keys, Last, drained};
+use ::cluster::etcd::{self, Entry, Etcd};
+use ::cluster::{Address, Plan, Runner, Service};
+use clap::{Args, Subcommand};
+use config::{Cluster, Fault, Faults, Settings, Source};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::place::{self, USUAL_FILE};
+use crate::table::{Table, Tone};
+use crate::users::read_password;
+
+/// How long a member of etcd has for an answer, of a TTL.
+const PATIENCE_PART: u32 = 5;
+
+/// Several machines that serve in each other's place
+#[derive(Debug, Args)]
+pub struct ClusterArgs {
+    #[command(subcommand)]
+    command: Command,
+    /// File of the cluster; default: /etc/headgate/headgate.yaml
+    #[arg(long, value_name = "FILE", env = "HEADGATE_CONFIG", global = true)]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Stand for every service that this node may serve, and serve those for which it is elected, until told to stop
+    Run,
+    /// Which node serves what
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have a service served by another node, and there whenever that node can; without NODE by any
+    Move {
+        /// Name of the service
+        service: String,
+        /// Name of the node
+        node: Option<String>,
+    },
+    /// Have a node serve nothing: others take its services over
+    Drain {
+        /// Name of the node; default: this one
+        node: Option<String>,
+    },
+    /// Let a drained node serve again
+    Undrain {
+        /// Name of the node; default: this one
+        node: Option<String>,
+    },
+}
+
+impl ClusterArgs {
+    /// The file.
+    pub(crate) fn file(&self) -> PathBuf {
+        let usual = Path::new(USUAL_FILE);
+        place::file_or(self.config.as_deref(), usual).unwrap_or_else(|| usual.to_owned())
+    }
+
+    /// Services are to be run.
+    pub(crate) fn runs(&self) -> bool {
+        matches!(self.command, Command::Run)
+    }
+}
+
+/// The gateways of the services. `load` reads the file of one.
+pub(crate) fn programs(
+    cluster: &Cluster,
+    load: impl Fn(&Path) -> Result<Settings, Faults>,
+) -> Result<Vec<Service>, Faults> {
+    cluster.services.iter().map(|service| program(service, &load(&service.config)?)).collect()
+}
+
+fn program(service: &config::Service, settings: &Settings) -> Result<Service, Faults> {
+    let words = |words: &[String]| (!words.is_empty()).then(|| words.to_vec());
+    let needs_fence = settings.shares.iter().find(|share| !fences_itself(&share.source));
+    if let Some(share) = needs_fence.filter(|_| service.fence.is_empty()) {
+        let what =
+            format!("nothing keeps a former owner from the folder of the share `{}`", share.name);
+        let help = "a node that seems to have failed may still write: name a program as `fence`, or serve CephFS";
+        return Err(fault(service, what, help));
+    }
+    if settings.state == Settings::default().state {
+        let what = format!("{} names no `state`", service.config.display());
+        return Err(fault(
+            service,
+            what,
+            "records move with the service: name a folder on its storage",
+        ));
+    }
+    let this = env::current_exe().map_or_else(|_| "headgate".into(), |p| p.display().to_string());
+    let mut command =
+        vec![this, "serve".into(), "--config".into(), service.config.display().to_string()];
+    for address in &service.addresses {
+        command.extend(["--bind".into(), address.ip.to_string()]);
+    }
+    let of = |a: &config::Moving| Address { ip: a.ip, prefix: a.prefix, device: a.device.clone() };
+    Ok(Service {
+        name: service.name.clone(),
+        command,
+        addresses: service.addresses.iter().map(of).collect(),
+        nodes: service.nodes.clone(),
+        fence: words(&service.fence),
+        attach: words(&service.attach),
+        detach: words(&service.detach),
+    })
+}
+
+fn fault(service: &config::Service, what: String, help: &str) -> Faults {
+    Faults(vec![Fault { place: service.place.clone(), what, help: Some(help.into()) }])
+}
+
+/// The storage keeps a former owner away by itself, or there is nothing that two could write to.
+fn fences_itself(source: &Source) -> bool {
+    matches!(source, Source::Memory)
+}
+
+fn client(cluster: &Cluster) -> Result<Etcd, String> {
+    let endpoints = cluster.etcd.iter().map(|at| etcd::Endpoint {
+        tls: at.tls,
+        host: at.host.clone(),
+        port: at.port,
+    });
+    let mut client = Etcd::new(endpoints.collect(), cluster.ttl / PATIENCE_PART);
+    if let Some(ca) = &cluster.ca {
+        client = client.with_tls(tls::client(ca, cluster.certificate.as_ref())?);
+    }
+    if let Some((name, file)) = &cluster.user {
+        let password = read_password(file)?;
+        client = client.with_user(name.clone(), password.to_string());
+    }
+    Ok(client)
+}
+
+fn own_name(cluster: &Cluster) -> String {
+    let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    cluster.node.clone().unwrap_or_else(host)
+}
+
+/// Does what the command line says.
+pub(crate) async fn run(
+    args: &ClusterArgs,
+    cluster: Cluster,
+    services: Vec<Service>,
+) -> Result<(), String> {
+    let etcd = client(&cluster)?;
+    let done = |done: Result<(), etcd::Error>| done.map_err(|e| e.to_string());
+    let node = |node: &Option<String>| node.clone().unwrap_or_else(|| own_name(&cluster));
+    match &args.command {
+        Command::Run => serve(&cluster, services, etcd).await,
+        Command::Status { json } => status(&cluster, &etcd, *json).await,
+        Command::Move { service, node } => {
+            let known = cluster.services.iter().find(|s| s.name == *service);
+            let Some(known) = known else {
+                return Err(format!("there is no service `{service}`; {}", names(&cluster)));
+            };
+            let key = Keys::new(&cluster.name, service).wanted;
+            let Some(node) = node else { return done(etcd.delete(&key).await) };
+            if !known.nodes.is_empty() && !known.nodes.contains(node) {
+                let nodes = known.nodes.join(", ");
+                return Err(format!("`{service}` is served by {nodes} alone"));
+            }
+            done(etcd.put(&key, node.as_bytes()).await)
+        }
+        Command::Drain { node: of } => {
+            done(etcd.put(&drained(&cluster.name, &node(of)), b"").await)
+        }
+        Command::Undrain { node: of } => {
+            done(etcd.delete(&drained(&cluster.name, &node(of))).await)
+        }
+    }
+}
+
+fn names(cluster: &Cluster) -> String {
+    let names: Vec<_> = cluster.services.iter().map(|s| s.name.as_str()).collect();
+    format!("the services are {}", names.join(", "))
+}
+
+async fn serve(cluster: &Cluster, services: Vec<Service>, etcd: Etcd) -> Result<(), String> {
+    let settings = Settings::default();
+    crate::logs::start(&settings.log, settings.log_format);
+    let on = |kind| signal(kind).map_err(|e| format!("cannot wait for signals: {e}"));
+    let (mut term, mut int) = (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
+    let (name, node, ttl) = (cluster.name.clone(), own_name(cluster), cluster.ttl);
+    tracing::info!(cluster = name, node, services = services.len(), "stands for its services");
+    let (stop, stopped) = watch::channel(false);
+    let running = Runner::new(Plan { name, node, ttl, services }, etcd).run(stopped);
+    tokio::pin!(running);
+    tokio::select! {
+        () = &mut running => return Err("this node may serve no service: see their `nodes`".into()),
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    let _ = stop.send(true);
+    running.await;
+    Ok(())
+}
+
+/// What etcd says of a service.
+#[derive(Debug, Default)]
+struct Seen {
+    owner: Option<(String, u64)>,
+    last: Option<Last>,
+    wanted: Option<String>,
+}
+
+async fn status(cluster: &Cluster, etcd: &Etcd, as_json: bool) -> Result<(), String> {
+    let entries = etcd.below(&format!("/{}/", cluster.name)).await.map_err(|e| e.to_string())?;
+    let (seen, drained) = read(cluster, &entries);
+    if as_json {
+        let services: Vec<_> = seen
+            .iter()
+            .map(|(name, s)| {
+                json!({
+                    "service": name,
+                    "node": s.owner.as_ref().map(|(node, _)| node),
+                    "epoch": s.owner.as_ref().map(|(_, epoch)| epoch),
+                    "chosen": s.wanted,
+                    "last_node": s.last.as_ref().map(|last| &last.node),
+                    "fence_due": s.last.as_ref().is_some_and(|last| !last.ended && s.owner.is_none()),
+                })
+            })
+            .collect();
+        say!("{}", json!({"services": services, "drained": drained}));
+        return Ok(());
+    }
+    let mut table = Table::new(&["service", "node", "epoch", "chosen", "last"], 9, false);
+    for (name, s) in &seen {
+        let (node, epoch) =
+            s.owner.clone().map_or(("-".into(), "-".into()), |(n, e)| (n, e.to_string()));
+        let last = s.last.as_ref().map_or("-".into(), |last| {
+            let how = if last.ended { "let go" } else { "has it, or is to be fenced" };
+            format!("{} in epoch {}, {how}", last.node, last.epoch)
+        });
+        let chosen = s.wanted.clone().unwrap_or_else(|| "any".into());
+        let tone = if s.owner.is_some() { Tone::Plain } else { Tone::Bad };
+        table.row(vec![name.clone(), node, epoch, chosen, last], tone);
+    }
+    say_as_is!("{}", table.render());
+    if !drained.is_empty() {
+        say!("\n  drained: {}", drained.join(", "));
+    }
+    Ok(())
+}
+
+/// Services, those of the configuration first known, and drained nodes.
+fn read(cluster: &Cluster, entries: &[Entry]) -> (BTreeMap<String, Seen>, Vec<String>) {
+    let mut seen: BTreeMap<String, Seen> =
+        cluster.services.iter().map(|s| (s.name.clone(), Seen::default())).collect();
+    let mut drained = Vec::new();
+    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    for entry in entries {
+        let words: Vec<&str> = entry.key.split('/').collect();
+        match words[..] {
+            ["", _, "services", name, what] => {
+                let seen = seen.entry(name.to_owned()).or_default();
+                match what {
+                    "owner" => {
+                        let said: serde_json::Value =
+                            serde_json::from_slice(&entry.value).unwrap_or_default();
+                        let node = said["node"].as_str().unwrap_or("?").to_owned();
+                        seen.owner = Some((node, entry.created));
+                    }
+                    "last" => seen.last = Last::parse(&entry.value),
+                    "wanted" => seen.wanted = Some(text(&entry.value)),
+                    _ => {}
+                }
+            }
+            ["", _, "nodes", node, "drained"] => drained.push(node.to_owned()),
+            _ => {}
+        }
+    }
+    (seen, drained)
+}
