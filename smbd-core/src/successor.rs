@@ -35,7 +35,7 @@ impl<'a> Successor<'a> {
     pub(crate) fn new(core: &'a Arc<Core>, old: NodeRef, new: NodeRef) -> Result<Self, Status> {
         let table = core.namespace.keeper().state();
         let all = core.opens.of_node(old.id());
-        if all.iter().any(|o| !table.exact_of(old.id(), o.party.holder).is_empty()) {
+        if all.iter().any(|o| !table.smb_locks_of(old.id(), o.party.holder).is_empty()) {
             return Err(Status::FILE_LOCK_CONFLICT);
         }
         let mut leases: Vec<Arc<Lease>> = Vec::new();

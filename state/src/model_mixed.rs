@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use crate::access::{Rights, Share};
 use crate::caching::{CacheRequest, Caching, Kind, Operation};
-use crate::exact::Extent;
 use crate::expiry::Lease;
 use crate::holder::{ClientId, Millis, NodeId, Party, Who};
 use crate::node::{Limits, LockVerdict, Verdict};
 use crate::range::{Enforce, LockKind, Range};
 use crate::recall::{Break, Deadlines, Stage};
+use crate::smb_lock::SmbLockRange;
 use crate::table::Table;
 
 const FILES: usize = 2;
@@ -91,8 +91,8 @@ fn node(file: usize) -> NodeId {
     NodeId(1 + file as u64)
 }
 
-fn everything() -> Extent {
-    Extent::new(0, u64::MAX).unwrap()
+fn everything() -> SmbLockRange {
+    SmbLockRange::new(0, u64::MAX).unwrap()
 }
 
 impl World {
@@ -336,7 +336,7 @@ impl World {
     fn lock(&mut self, c: usize, f: usize, kind: LockKind) {
         let party = self.clients[c].parties[f].0.clone();
         let verdict = match self.clients[c].speaks {
-            Speaks::Smb(_) => self.table.lock_exact(node(f), &party, everything(), kind, self.now),
+            Speaks::Smb(_) => self.table.lock_smb(node(f), &party, everything(), kind, self.now),
             _ => {
                 let advice = Enforce::Smb;
                 self.table.lock(node(f), &party, Range::ALL, kind, advice, self.now)

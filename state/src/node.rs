@@ -2,13 +2,13 @@
 
 use crate::access::{Rights, Share};
 use crate::caching::{CacheRequest, Caching, Operation};
-use crate::exact::{Exact, ExactSet, Extent};
 use crate::expiry::Standing;
 use crate::grants::{Acknowledged, Grants, Held, Locked};
 use crate::holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
 use crate::pending::{Name, PendingDeletes};
 use crate::range::{Enforce, Lock, LockKind, Range, RangeSet};
 use crate::recall::{Break, Deadlines, Stage};
+use crate::smb_lock::{SmbLock, SmbLockRange, SmbLocks};
 use crate::turns::Waiter;
 
 /// Most holders of each sort that one node may have.
@@ -121,7 +121,7 @@ pub(crate) struct Record {
     /// Locks of NFS.
     locks: RangeSet<Party>,
     /// Locks of SMB.
-    exact: ExactSet<Party>,
+    smb_locks: SmbLocks<Party>,
     /// A mandatory lock is or was among `locks`; forgotten when none is left.
     mandatory: bool,
     grants: Grants,
@@ -166,7 +166,7 @@ impl Record {
     pub(crate) fn is_empty(&self) -> bool {
         self.opens.is_empty()
             && self.locks.is_empty()
-            && self.exact.is_empty()
+            && self.smb_locks.is_empty()
             && self.grants.is_empty()
             && self.pending.is_empty()
     }
@@ -174,7 +174,7 @@ impl Record {
     /// Something in here can stand in the way of a read, write or change of names.
     pub(crate) fn is_restrictive(&self) -> bool {
         !self.grants.is_empty()
-            || !self.exact.is_empty()
+            || !self.smb_locks.is_empty()
             || self.opens.iter().any(|o| !o.share.deny.is_none())
             || !self.locks.is_empty()
                 && (self.mandatory || self.opens.iter().any(|o| o.party.client().is_key()))
@@ -321,8 +321,8 @@ impl Record {
         found: &mut Obstacles,
     ) {
         let through = who.and_then(|w| w.holder);
-        let me = self.exact.iter().map(|l| &l.owner).find(|p| Some(p.holder) == through);
-        for l in self.exact.blocks_io(me, range, write) {
+        let me = self.smb_locks.iter().map(|l| &l.owner).find(|p| Some(p.holder) == through);
+        for l in self.smb_locks.blocks_io(me, range, write) {
             found.deny(&l.owner, now);
         }
         // What is advice among clients of NFS may bind those of SMB.
@@ -388,7 +388,7 @@ impl Record {
         // Who may write by itself may lock by itself (RFC 8881 section 10.4), so nobody else has a lock already.
         let locked = || {
             let others = |p: &Party| p.client() != party.client();
-            self.locks.iter().any(|l| others(&l.owner)) || !self.exact.is_empty()
+            self.locks.iter().any(|l| others(&l.owner)) || !self.smb_locks.is_empty()
         };
         let max = limits.grants_per_node;
         opens_agree && !(exclusive && locked()) && self.grants.delegate(party, rights, max)
@@ -411,8 +411,8 @@ impl Record {
         limits: &Limits,
     ) -> Held {
         let alone = self.opens(Some(party.client())) == 0;
-        let exact = self.exact.iter().map(|l| l.extent.offset);
-        let first = exact.chain(self.locks.iter().map(|l| l.range.first)).min();
+        let smb_locks = self.smb_locks.iter().map(|l| l.lock_range.offset);
+        let first = smb_locks.chain(self.locks.iter().map(|l| l.range.first)).min();
         let locked = match first {
             None => Locked::Nothing,
             Some(first) if first >= want.allocated => Locked::Nowhere,
@@ -465,34 +465,34 @@ impl Record {
     }
 
     /// Gives a lock of SMB, or says what stands in the way.
-    pub(crate) fn lock_exact(
+    pub(crate) fn lock_smb(
         &mut self,
         party: &Party,
-        extent: Extent,
+        lock_range: SmbLockRange,
         kind: LockKind,
         now: Millis,
         limits: &Limits,
     ) -> LockVerdict {
-        let exact = self.exact.conflicts(Some(party), extent, kind).map(as_lock);
+        let smb_locks = self.smb_locks.conflicts(Some(party), lock_range, kind).map(as_lock);
         let ranges = self.locks.iter().filter(|l| {
-            extent.overlaps(Extent::of(l.range))
+            lock_range.overlaps(SmbLockRange::of(l.range))
                 && (kind == LockKind::Exclusive || l.kind == LockKind::Exclusive)
         });
-        let verdict = judge(exact.chain(ranges.cloned()), now);
+        let verdict = judge(smb_locks.chain(ranges.cloned()), now);
         if verdict != LockVerdict::Go {
             return verdict;
         }
-        if self.exact.len() >= limits.locks_per_node {
+        if self.smb_locks.len() >= limits.locks_per_node {
             return LockVerdict::Full("locks_per_node");
         }
         let client = party.client();
-        if self.exact.len() >= limits.locks_per_client
-            && self.exact.iter().filter(|l| l.owner.client() == client).count()
+        if self.smb_locks.len() >= limits.locks_per_client
+            && self.smb_locks.iter().filter(|l| l.owner.client() == client).count()
                 >= limits.locks_per_client
         {
             return LockVerdict::Full("locks_per_client");
         }
-        self.exact.set(party, extent, kind);
+        self.smb_locks.set(party, lock_range, kind);
         LockVerdict::Go
     }
 
@@ -502,20 +502,20 @@ impl Record {
             && self.locks.iter().filter(|l| l.owner.client() == client).count() >= many
     }
 
-    /// Takes a lock of SMB away. False when no lock of exactly this extent is held.
-    pub(crate) fn unlock_exact(&mut self, party: &Party, extent: Extent) -> bool {
-        self.exact.clear(party, extent)
+    /// Takes a lock of SMB away. False when no lock of exactly this range is held.
+    pub(crate) fn unlock_smb(&mut self, party: &Party, lock_range: SmbLockRange) -> bool {
+        self.smb_locks.clear(party, lock_range)
     }
 
     /// How many byte ranges are locked.
     pub(crate) fn locks(&self) -> usize {
-        self.locks.len() + self.exact.len()
+        self.locks.len() + self.smb_locks.len()
     }
 
     /// The locks of SMB that a holder has.
-    pub(crate) fn exact_of(&self, holder: HolderId) -> Vec<(Extent, LockKind)> {
-        let mine = self.exact.iter().filter(|l| l.owner.holder == holder);
-        mine.map(|l| (l.extent, l.kind)).collect()
+    pub(crate) fn smb_locks_of(&self, holder: HolderId) -> Vec<(SmbLockRange, LockKind)> {
+        let mine = self.smb_locks.iter().filter(|l| l.owner.holder == holder);
+        mine.map(|l| (l.lock_range, l.kind)).collect()
     }
 
     /// What would stand in the way of a lock.
@@ -531,7 +531,7 @@ impl Record {
                 && l.range.overlaps(range)
                 && (kind == LockKind::Exclusive || l.kind == LockKind::Exclusive)
         });
-        judge(others.cloned().chain(self.exact.conflicts_range(range, kind).map(as_lock)), now)
+        judge(others.cloned().chain(self.smb_locks.conflicts_range(range, kind).map(as_lock)), now)
     }
 
     /// Takes a lock away. False when the hole would make more locks than may be.
@@ -551,14 +551,14 @@ impl Record {
 
     pub(crate) fn holds_lock(&self, holder: HolderId) -> bool {
         self.locks.iter().any(|l| l.owner.holder == holder)
-            || self.exact.iter().any(|l| l.owner.holder == holder)
+            || self.smb_locks.iter().any(|l| l.owner.holder == holder)
     }
 
     /// Takes away everything this holder has here.
     pub(crate) fn release(&mut self, holder: HolderId) {
         self.opens.retain(|o| o.party.holder != holder);
         self.locks.release(|p| p.holder == holder);
-        self.exact.release(|p| p.holder == holder);
+        self.smb_locks.release(|p| p.holder == holder);
         self.grants.release(holder);
     }
 
@@ -584,10 +584,10 @@ impl Record {
 }
 
 /// A lock of SMB as NFS reports it.
-fn as_lock(l: &Exact<Party>) -> Lock<Party> {
+fn as_lock(l: &SmbLock<Party>) -> Lock<Party> {
     Lock {
         owner: l.owner.clone(),
-        range: l.extent.range(),
+        range: l.lock_range.range(),
         kind: l.kind,
         enforce: Enforce::Mandatory,
     }

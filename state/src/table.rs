@@ -17,13 +17,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::access::Share;
 use crate::caching::{CacheRequest, Caching, Kind, Operation};
-use crate::exact::Extent;
 use crate::grants::{Acknowledged, Held};
 use crate::holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
 use crate::node::{Limits, LockVerdict, Opening, Record, Verdict};
 use crate::pending::Name;
 use crate::range::{Enforce, LockKind, Range};
 use crate::recall::{Break, Deadlines};
+use crate::smb_lock::SmbLockRange;
 use crate::turns::{self, Turns, Waiter};
 
 const SHARDS: usize = 64;
@@ -455,25 +455,25 @@ impl Table {
     }
 
     /// Gives a lock of SMB, or says what stands in the way.
-    pub fn lock_exact(
+    pub fn lock_smb(
         &self,
         node: NodeId,
         party: &Party,
-        extent: Extent,
+        lock_range: SmbLockRange,
         kind: LockKind,
         now: Millis,
     ) -> LockVerdict {
-        self.change(node, |r| r.lock_exact(party, extent, kind, now, &self.limits))
+        self.change(node, |r| r.lock_smb(party, lock_range, kind, now, &self.limits))
     }
 
-    /// Takes a lock of SMB away. False when no lock of exactly this extent is held.
-    pub fn unlock_exact(&self, node: NodeId, party: &Party, extent: Extent) -> bool {
-        self.change(node, |r| r.unlock_exact(party, extent))
+    /// Takes a lock of SMB away. False when no lock of exactly this range is held.
+    pub fn unlock_smb(&self, node: NodeId, party: &Party, lock_range: SmbLockRange) -> bool {
+        self.change(node, |r| r.unlock_smb(party, lock_range))
     }
 
     /// The locks of SMB that a holder has.
-    pub fn exact_of(&self, node: NodeId, holder: HolderId) -> Vec<(Extent, LockKind)> {
-        self.shard(node).get(&node).map_or_else(Vec::new, |r| r.exact_of(holder))
+    pub fn smb_locks_of(&self, node: NodeId, holder: HolderId) -> Vec<(SmbLockRange, LockKind)> {
+        self.shard(node).get(&node).map_or_else(Vec::new, |r| r.smb_locks_of(holder))
     }
 
     /// How many byte ranges of this node are locked.
@@ -684,15 +684,15 @@ mod tests {
         let key = t.key();
         let party = || Party { holder: t.holder(), lease: Arc::new(Lease::held(key)) };
         let (open, lease) = (party(), party());
-        let bytes = Extent::new(0, 10).unwrap();
+        let bytes = SmbLockRange::new(0, 10).unwrap();
         let ask = |want| t.cache(N, &lease, CacheRequest::new(Kind::Lease, want), 0).rights;
         assert!(t.open(N, &open, READ, 0).is_go());
         assert_eq!(ask(Caching::READ_HANDLE), Caching::READ_HANDLE);
-        assert_eq!(t.lock_exact(N, &open, bytes, LockKind::Exclusive, 0), LockVerdict::Go);
+        assert_eq!(t.lock_smb(N, &open, bytes, LockKind::Exclusive, 0), LockVerdict::Go);
         assert_eq!(ask(Caching::ALL), Caching::READ_HANDLE);
         t.acknowledge(N, lease.holder, Caching::NONE, 0);
         assert_eq!(ask(Caching::ALL), Caching::NONE);
-        assert!(t.unlock_exact(N, &open, bytes));
+        assert!(t.unlock_smb(N, &open, bytes));
         assert_eq!(ask(Caching::ALL), Caching::ALL);
     }
 
@@ -707,13 +707,13 @@ mod tests {
             t.acknowledge(N, lease.holder, Caching::NONE, 0);
             held
         };
-        let bytes = Extent::new(10, 1).unwrap();
-        assert_eq!(t.lock_exact(N, &open, bytes, LockKind::Exclusive, 0), LockVerdict::Go);
+        let bytes = SmbLockRange::new(10, 1).unwrap();
+        assert_eq!(t.lock_smb(N, &open, bytes, LockKind::Exclusive, 0), LockVerdict::Go);
         assert_eq!(
             [ask(0), ask(10), ask(11)],
             [Caching::READ_HANDLE, Caching::READ_HANDLE, Caching::NONE]
         );
-        assert!(t.unlock_exact(N, &open, bytes));
+        assert!(t.unlock_smb(N, &open, bytes));
         assert_eq!(ask(11), Caching::ALL);
     }
 
@@ -754,7 +754,8 @@ mod tests {
         assert!(!grant(&a), "another has locked it");
         t.release(N, b.holder);
         assert!(
-            t.lock_exact(N, &b, Extent::new(0, 9).unwrap(), LockKind::Shared, 0) == LockVerdict::Go
+            t.lock_smb(N, &b, SmbLockRange::new(0, 9).unwrap(), LockKind::Shared, 0)
+                == LockVerdict::Go
         );
         assert!(!grant(&a), "another has locked it, by SMB");
         t.release(N, b.holder);
@@ -902,7 +903,7 @@ mod tests {
         assert_eq!(lock(&greedy[1], 3), LockVerdict::Full("locks_per_client"));
         assert_eq!(lock(&other, 3), LockVerdict::Go);
         let exact = |party: &Party, n: u64| {
-            t.lock_exact(N, party, Extent::new(100 + n, 1).unwrap(), LockKind::Shared, 0)
+            t.lock_smb(N, party, SmbLockRange::new(100 + n, 1).unwrap(), LockKind::Shared, 0)
         };
         for n in 0..4 {
             assert_eq!(exact(&greedy[0], n), LockVerdict::Go);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use state::{
-    CacheRequest, Caching, Extent, Kind, Lease, LockKind, NodeId, Operation, Party, Range, Rights,
-    Share, Who,
+    CacheRequest, Caching, Kind, Lease, LockKind, NodeId, Operation, Party, Range, Rights, Share,
+    SmbLockRange, Who,
 };
 use vfs::keeper::Keeper;
 
@@ -70,7 +70,7 @@ fn main() {
     show("and cached by a lease of its reader", cost(&keeper, who(&cached)));
     (0..15).for_each(|_| drop(open_cached(&keeper, FILE)));
     show("and by 15 others", cost(&keeper, who(&cached)));
-    let bytes = Extent::new(1 << 20, 100).unwrap();
-    keeper.state().lock_exact(FILE, &cached, bytes, LockKind::Exclusive, 0);
+    let bytes = SmbLockRange::new(1 << 20, 100).unwrap();
+    keeper.state().lock_smb(FILE, &cached, bytes, LockKind::Exclusive, 0);
     show("and with other bytes of it locked", cost(&keeper, who(&cached)));
 }

@@ -14,8 +14,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use state::{
-    Break, Caching, ClientId, Deadlines, Extent, HolderId, Limits, LockKind, LockVerdict, Millis,
-    Name, NodeId, Opening, Operation, Party, Range, Stage, Table, Verdict, Who,
+    Break, Caching, ClientId, Deadlines, HolderId, Limits, LockKind, LockVerdict, Millis, Name,
+    NodeId, Opening, Operation, Party, Range, SmbLockRange, Stage, Table, Verdict, Who,
 };
 use tokio::sync::Notify;
 
@@ -421,7 +421,7 @@ impl Keeper {
         &self,
         node: NodeId,
         party: &Party,
-        extent: Extent,
+        lock_range: SmbLockRange,
         kind: LockKind,
         patience: Option<&dyn Patience>,
     ) -> VfsResult<()> {
@@ -430,7 +430,7 @@ impl Keeper {
         loop {
             let mut returned = std::pin::pin!(self.returned.notified());
             returned.as_mut().enable();
-            match self.state.lock_exact(node, party, extent, kind, self.now()) {
+            match self.state.lock_smb(node, party, lock_range, kind, self.now()) {
                 LockVerdict::Go => return Ok(()),
                 LockVerdict::Full(_) => return Err(VfsError::Resources),
                 LockVerdict::Lapsed(clients) if rounds < ROUNDS_MAX => {
@@ -458,9 +458,9 @@ impl Keeper {
         }
     }
 
-    /// Takes a lock of an SMB open away. False when no lock of exactly this extent is held.
-    pub fn unlock(&self, node: NodeId, party: &Party, extent: Extent) -> bool {
-        let held = self.state.unlock_exact(node, party, extent);
+    /// Takes a lock of an SMB open away. False when no lock of exactly this range is held.
+    pub fn unlock(&self, node: NodeId, party: &Party, lock_range: SmbLockRange) -> bool {
+        let held = self.state.unlock_smb(node, party, lock_range);
         self.returned.notify_waiters();
         held
     }

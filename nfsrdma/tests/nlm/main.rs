@@ -28,7 +28,7 @@ use nfsrdma::v4;
 use rdma_transport::channel::{Handle, Info, Service, Transport};
 use rdma_transport::xdr::{Reader, Writer};
 use recovery::Store;
-use state::{Enforce, Extent, Lease, LockKind, LockVerdict, Party, Range, Rights, Terms};
+use state::{Enforce, Lease, LockKind, LockVerdict, Party, Range, Rights, SmbLockRange, Terms};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use vfs::namespace::Namespace;
@@ -261,8 +261,8 @@ fn locks_of_nfs4_and_smb_are_in_the_way_and_the_other_way_round() {
     let range = |first, last| Range { first, last };
     let lock4 = |r| table.lock(node, &v4, r, LockKind::Exclusive, Enforce::Advisory, 0);
     let lock_smb = |offset, length| {
-        let extent = Extent::new(offset, length).unwrap();
-        table.lock_exact(node, &smb, extent, LockKind::Exclusive, 0)
+        let extent = SmbLockRange::new(offset, length).unwrap();
+        table.lock_smb(node, &smb, extent, LockKind::Exclusive, 0)
     };
     assert_eq!(lock4(range(0, 9)), LockVerdict::Go);
     assert_eq!(lock_smb(100, 10), LockVerdict::Go);
@@ -769,7 +769,7 @@ async fn a_release_by_another_protocol_is_noticed() {
     let keeper = core.namespace.keeper();
     let (_, node) = core.handles.resolve(&core.namespace, &live.fh).await.unwrap();
     let smb = party(keeper.state(), keeper.state().key());
-    let extent = Extent::new(5, 1).unwrap();
+    let extent = SmbLockRange::new(5, 1).unwrap();
     keeper.lock(node.id(), &smb, extent, LockKind::Exclusive, None).await.unwrap();
     assert_eq!(live.lock(A, true).await, BLOCKED);
     assert!(keeper.unlock(node.id(), &smb, extent));

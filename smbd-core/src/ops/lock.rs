@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use state::{Extent, LockKind, Operation, Range};
+use state::{LockKind, Operation, Range, SmbLockRange};
 use vfs::backend::BoxFuture;
 use vfs::keeper::Patience;
 use vfs::{NodeId, VfsError, VfsResult};
@@ -70,8 +70,8 @@ fn verifies(cx: &Cx, open: &Open) -> bool {
     open.durable.is_durable() || cx.conn.dialect().is_3() && cx.conn.has_multichannel()
 }
 
-fn extent(l: &Element) -> Result<Extent, Status> {
-    Extent::new(l.offset, l.length).ok_or(Status::INVALID_LOCK_RANGE)
+fn lock_range(l: &Element) -> Result<SmbLockRange, Status> {
+    SmbLockRange::new(l.offset, l.length).ok_or(Status::INVALID_LOCK_RANGE)
 }
 
 /// MS-SMB2 section 3.3.5.14.1.
@@ -81,7 +81,7 @@ fn unlock(cx: &Cx, open: &Open, node: NodeId, locks: &[Element]) -> Result<(), S
         if l.flags != flag::UNLOCK {
             return Err(Status::INVALID_PARAMETER);
         }
-        if !keeper.unlock(node, &open.party, extent(l)?) {
+        if !keeper.unlock(node, &open.party, lock_range(l)?) {
             return Err(Status::RANGE_NOT_LOCKED);
         }
         open.locks.fetch_sub(1, Ordering::Relaxed);
@@ -97,9 +97,9 @@ async fn lock(cx: &Cx, open: &Arc<Open>, node: NodeId, locks: &[Element]) -> Res
     }
     let keeper = cx.server.namespace.keeper();
     let mut held = Vec::with_capacity(locks.len());
-    let undo = |held: Vec<Extent>| {
-        for extent in held {
-            keeper.unlock(node, &open.party, extent);
+    let undo = |held: Vec<SmbLockRange>| {
+        for lock_range in held {
+            keeper.unlock(node, &open.party, lock_range);
             open.locks.fetch_sub(1, Ordering::Relaxed);
         }
     };
@@ -110,12 +110,14 @@ async fn lock(cx: &Cx, open: &Arc<Open>, node: NodeId, locks: &[Element]) -> Res
             flag::EXCLUSIVE => LockKind::Exclusive,
             _ => return Err(Status::INVALID_PARAMETER),
         };
-        let done = match extent(l) {
-            Ok(extent) => one(cx, open, node, extent, kind, at_once(l)).await.map(|()| extent),
+        let done = match lock_range(l) {
+            Ok(lock_range) => {
+                one(cx, open, node, lock_range, kind, at_once(l)).await.map(|()| lock_range)
+            }
             Err(status) => Err(status),
         };
         match done {
-            Ok(extent) => held.push(extent),
+            Ok(lock_range) => held.push(lock_range),
             Err(status) => {
                 undo(held);
                 return Err(status);
@@ -129,7 +131,7 @@ async fn one(
     cx: &Cx,
     open: &Arc<Open>,
     node: NodeId,
-    extent: Extent,
+    lock_range: SmbLockRange,
     kind: LockKind,
     at_once: bool,
 ) -> Result<(), Status> {
@@ -144,7 +146,7 @@ async fn one(
     // It may take for ever, of which no client is told in the middle of a chain.
     let may_wait = !at_once && cx.may_go_async();
     let patience: Option<&dyn Patience> = if may_wait { Some(&wait) } else { None };
-    let got = cx.or_cancelled(keeper.lock(node, &open.party, extent, kind, patience)).await;
+    let got = cx.or_cancelled(keeper.lock(node, &open.party, lock_range, kind, patience)).await;
     let locked = match got {
         Ok(locked) => locked,
         // MS-SMB2 section 3.3.5.16 gives STATUS_CANCELLED to the one that was cancelled; one whose session or tree has ended

@@ -84,7 +84,7 @@ pub(crate) async fn forget(core: &Core, open: &Open) {
 fn snapshot(core: &Core, open: &Open, next: Option<&NodeRef>) -> Result<Record, Status> {
     let file = open.file()?;
     let place = file.place();
-    let locks = core.namespace.keeper().state().exact_of(file.node().id(), open.party.holder);
+    let locks = core.namespace.keeper().state().smb_locks_of(file.node().id(), open.party.holder);
     if locks.len() > LOCKS_MAX {
         return Err(Status::INSUFFICIENT_RESOURCES);
     }

@@ -1,6 +1,6 @@
 //! A persistent handle as bytes: all that it takes to open it again in another run of the server. Pure.
 
-use state::{Caching, Extent, LockKind};
+use state::{Caching, LockKind, SmbLockRange};
 
 use crate::open::{FileId, LOCK_SEQUENCES};
 
@@ -50,7 +50,7 @@ pub(super) struct Record {
     pub(super) app_version: Option<(u64, u64)>,
     // What it holds.
     pub(super) caches: Option<Caches>,
-    pub(super) locks: Vec<(Extent, LockKind)>,
+    pub(super) locks: Vec<(SmbLockRange, LockKind)>,
     pub(super) sequences: [Option<u8>; LOCK_SEQUENCES],
     /// The node that is about to take the place of `base` under its name, or already has.
     pub(super) next: Option<Vec<u8>>,
@@ -226,9 +226,9 @@ impl Record {
         });
         out.option(self.caches.as_ref(), put_caches);
         out.count(self.locks.len());
-        for (extent, kind) in &self.locks {
-            out.u64(extent.offset);
-            out.u64(extent.length);
+        for (lock_range, kind) in &self.locks {
+            out.u64(lock_range.offset);
+            out.u64(lock_range.length);
             out.bool(*kind == LockKind::Exclusive);
         }
         for number in &self.sequences {
@@ -281,12 +281,12 @@ impl Record {
     }
 }
 
-fn locks(r: &mut In<'_>) -> Option<Vec<(Extent, LockKind)>> {
+fn locks(r: &mut In<'_>) -> Option<Vec<(SmbLockRange, LockKind)>> {
     const LOCK_LEN: usize = 17;
     (0..r.count(LOCK_LEN)?)
         .map(|_| {
-            let extent = Extent::new(r.u64()?, r.u64()?)?;
-            Some((extent, if r.bool()? { LockKind::Exclusive } else { LockKind::Shared }))
+            let lock_range = SmbLockRange::new(r.u64()?, r.u64()?)?;
+            Some((lock_range, if r.bool()? { LockKind::Exclusive } else { LockKind::Shared }))
         })
         .collect()
 }
@@ -340,8 +340,8 @@ mod tests {
                 parent: Some([8; 16]),
             }),
             locks: vec![
-                (Extent { offset: 0, length: 10 }, LockKind::Exclusive),
-                (Extent { offset: 20, length: 0 }, LockKind::Shared),
+                (SmbLockRange { offset: 0, length: 10 }, LockKind::Exclusive),
+                (SmbLockRange { offset: 20, length: 0 }, LockKind::Shared),
             ],
             sequences,
             next: Some(vec![7; 40]),

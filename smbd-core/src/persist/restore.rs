@@ -209,13 +209,13 @@ fn cache(core: &Arc<Core>, open: &Arc<Open>, record: &Record) {
 
 fn lock(core: &Core, open: &Open, record: &Record) {
     let Ok(node) = open.node() else { return };
-    for (extent, kind) in &record.locks {
+    for (lock_range, kind) in &record.locks {
         let state = core.namespace.keeper().state();
-        let got = state.lock_exact(node.id(), &open.party, *extent, *kind, core.now());
+        let got = state.lock_smb(node.id(), &open.party, *lock_range, *kind, core.now());
         if got == state::LockVerdict::Go {
             open.locks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         } else {
-            tracing::error!(path = record.path, ?extent, "a lock did not come back: {got:?}");
+            tracing::error!(path = record.path, ?lock_range, "a lock did not come back: {got:?}");
         }
     }
 }

@@ -6,14 +6,14 @@ use crate::range::{LockKind, Range};
 
 /// Where such a lock is. Unlike a [`Range`] it may be empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Extent {
+pub struct SmbLockRange {
     /// First byte.
     pub offset: u64,
     /// Bytes; may be 0.
     pub length: u64,
 }
 
-impl Extent {
+impl SmbLockRange {
     /// `None` when it would end beyond 64 bits (MS-FSA section 2.1.5.8: STATUS_INVALID_LOCK_RANGE). The byte of the highest number
     /// counts as within.
     pub fn new(offset: u64, length: u64) -> Option<Self> {
@@ -47,26 +47,26 @@ impl Extent {
 
 /// A lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exact<O> {
+pub struct SmbLock<O> {
     /// Who holds it.
     pub owner: O,
     /// Where.
-    pub extent: Extent,
+    pub lock_range: SmbLockRange,
     /// How.
     pub kind: LockKind,
 }
 
 /// The locks of a file, in the order in which they were given.
 #[derive(Clone, Debug)]
-pub struct ExactSet<O>(Vec<Exact<O>>);
+pub struct SmbLocks<O>(Vec<SmbLock<O>>);
 
-impl<O> Default for ExactSet<O> {
+impl<O> Default for SmbLocks<O> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<O: Clone + Eq> ExactSet<O> {
+impl<O: Clone + Eq> SmbLocks<O> {
     /// Locks that are held.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -78,7 +78,7 @@ impl<O: Clone + Eq> ExactSet<O> {
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Exact<O>> {
+    pub fn iter(&self) -> impl Iterator<Item = &SmbLock<O>> {
         self.0.iter()
     }
 
@@ -87,19 +87,23 @@ impl<O: Clone + Eq> ExactSet<O> {
     pub fn conflicts<'a>(
         &'a self,
         owner: Option<&'a O>,
-        extent: Extent,
+        lock_range: SmbLockRange,
         kind: LockKind,
-    ) -> impl Iterator<Item = &'a Exact<O>> {
+    ) -> impl Iterator<Item = &'a SmbLock<O>> {
         self.0.iter().filter(move |l| {
-            l.extent.overlaps(extent)
+            l.lock_range.overlaps(lock_range)
                 && (kind == LockKind::Exclusive
                     || l.kind == LockKind::Exclusive && Some(&l.owner) != owner)
         })
     }
 
     /// As [`Self::conflicts`] for a protocol whose locks are ranges; such a lock is never of the same owner.
-    pub fn conflicts_range(&self, range: Range, kind: LockKind) -> impl Iterator<Item = &Exact<O>> {
-        self.conflicts(None, Extent::of(range), kind)
+    pub fn conflicts_range(
+        &self,
+        range: Range,
+        kind: LockKind,
+    ) -> impl Iterator<Item = &SmbLock<O>> {
+        self.conflicts(None, SmbLockRange::of(range), kind)
     }
 
     /// Locks that forbid this access to somebody (MS-FSA section 2.1.4.10): others' exclusive ones, and for a write every shared
@@ -109,25 +113,25 @@ impl<O: Clone + Eq> ExactSet<O> {
         owner: Option<&'a O>,
         range: Range,
         write: bool,
-    ) -> impl Iterator<Item = &'a Exact<O>> {
-        let extent = Extent::of(range);
+    ) -> impl Iterator<Item = &'a SmbLock<O>> {
+        let lock_range = SmbLockRange::of(range);
         self.0.iter().filter(move |l| {
             let forbids = match l.kind {
                 LockKind::Exclusive => Some(&l.owner) != owner,
                 LockKind::Shared => write,
             };
-            forbids && l.extent.overlaps(extent)
+            forbids && l.lock_range.overlaps(lock_range)
         })
     }
 
     /// Gives a lock. The caller has looked for conflicts.
-    pub fn set(&mut self, owner: &O, extent: Extent, kind: LockKind) {
-        self.0.push(Exact { owner: owner.clone(), extent, kind });
+    pub fn set(&mut self, owner: &O, lock_range: SmbLockRange, kind: LockKind) {
+        self.0.push(SmbLock { owner: owner.clone(), lock_range, kind });
     }
 
-    /// Takes away one lock of exactly this extent, an exclusive one before shared ones that stand on it. False when there is none.
-    pub fn clear(&mut self, owner: &O, extent: Extent) -> bool {
-        let mine = |l: &Exact<O>| l.owner == *owner && l.extent == extent;
+    /// Takes away one lock of exactly this range, an exclusive one before shared ones that stand on it. False when there is none.
+    pub fn clear(&mut self, owner: &O, lock_range: SmbLockRange) -> bool {
+        let mine = |l: &SmbLock<O>| l.owner == *owner && l.lock_range == lock_range;
         let exclusive = self.0.iter().position(|l| mine(l) && l.kind == LockKind::Exclusive);
         let at = exclusive.or_else(|| self.0.iter().position(mine));
         at.map(|at| self.0.remove(at)).is_some()
@@ -145,21 +149,21 @@ mod tests {
 
     use LockKind::{Exclusive as X, Shared as S};
 
-    fn e(offset: u64, length: u64) -> Extent {
-        Extent::new(offset, length).unwrap()
+    fn e(offset: u64, length: u64) -> SmbLockRange {
+        SmbLockRange::new(offset, length).unwrap()
     }
 
-    fn free(s: &ExactSet<char>, owner: char, extent: Extent, kind: LockKind) -> bool {
-        s.conflicts(Some(&owner), extent, kind).next().is_none()
+    fn free(s: &SmbLocks<char>, owner: char, lock_range: SmbLockRange, kind: LockKind) -> bool {
+        s.conflicts(Some(&owner), lock_range, kind).next().is_none()
     }
 
     #[test]
     fn an_extent_ends_within_64_bits() {
-        assert!(Extent::new(u64::MAX, 1).is_some());
-        assert!(Extent::new(u64::MAX, 2).is_none());
-        assert!(Extent::new(u64::MAX, 0).is_some());
-        assert!(Extent::new(1, u64::MAX).is_some());
-        assert!(Extent::new(2, u64::MAX).is_none());
+        assert!(SmbLockRange::new(u64::MAX, 1).is_some());
+        assert!(SmbLockRange::new(u64::MAX, 2).is_none());
+        assert!(SmbLockRange::new(u64::MAX, 0).is_some());
+        assert!(SmbLockRange::new(1, u64::MAX).is_some());
+        assert!(SmbLockRange::new(2, u64::MAX).is_none());
     }
 
     #[test]
@@ -173,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_shared_lock_stands_on_ones_own_exclusive_lock_and_not_the_other_way() {
-        let mut s = ExactSet::default();
+        let mut s = SmbLocks::default();
         s.set(&'a', e(0, 10), X);
         assert!(free(&s, 'a', e(0, 10), S));
         assert!(!free(&s, 'a', e(0, 10), X), "not even one's own");
@@ -189,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_shared_lock_forbids_writing_to_its_owner_too() {
-        let mut s = ExactSet::default();
+        let mut s = SmbLocks::default();
         s.set(&'a', e(0, 10), S);
         s.set(&'a', e(20, 10), X);
         let may = |who, first, last, write| {
