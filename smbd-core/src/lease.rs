@@ -38,10 +38,10 @@ use crate::conn::Conn;
 use crate::cx::Cx;
 use crate::notice::{Following, HEARD_MAX, To, send, ways};
 use crate::open::Open;
+use crate::path_tracking;
 use crate::server::Core;
 use crate::status::Status;
 use crate::underway::{Guard, UnderWay};
-use crate::whereabouts;
 use crate::wire::context::{Lease as Context, LeaseV2, lease_flag};
 use crate::wire::create::oplock;
 use crate::wire::negotiate::Dialect;
@@ -700,7 +700,7 @@ impl Recall for Link {
         Box::pin(async move {
             let Some(core) = core else { return Ok(Vec::new()) };
             let cached = |o: &Open| rights(&core, o).has(Caching::HANDLE);
-            whereabouts::below(&core.opens, share, &dir, cached).await
+            path_tracking::below(&core.opens, share, &dir, cached).await
         })
     }
 }

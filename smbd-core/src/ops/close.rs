@@ -18,10 +18,10 @@ use crate::cx::{Answer, Cx};
 use crate::facts;
 use crate::lease;
 use crate::open::{File, Open};
+use crate::path_tracking;
 use crate::security;
 use crate::server::Core;
 use crate::status::Status;
-use crate::whereabouts;
 use crate::wire::close::{Basics, POSTQUERY_ATTRIB, Request, Response};
 
 /// Answers CLOSE.
@@ -129,7 +129,7 @@ async fn remove_name(
     if let Some(stream) = file.stream() {
         return door.stream_remove(&file.share, &file.base(), &stream).await.map(drop);
     }
-    let place = whereabouts::look(&core.opens, file).await?;
+    let place = path_tracking::look(&core.opens, file).await?;
     // The user need not be allowed to look names up where it may delete them.
     let folder = security::may_take_from(&open.cred, &place.dir).await?;
     let door = door.granted(open.to_delete.as_ref(), folder.as_ref());

@@ -15,9 +15,9 @@ use crate::fscc::file::{self, Class, fit};
 use crate::fscc::stream::Stream;
 use crate::fscc::{Chain, volume};
 use crate::open::{File, Open};
+use crate::path_tracking;
 use crate::security;
 use crate::status::Status;
-use crate::whereabouts;
 use crate::wire::error;
 use crate::wire::negotiate::Dialect;
 use crate::wire::query_info::{Request, Response, flag, info_type};
@@ -112,7 +112,7 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
 /// The path of an open as clients are told it: from the share's root, `\` in front, and the stream.
 async fn path(cx: &Cx, file: &File) -> String {
     let home = cx.tree().ok().and_then(|tree| tree.home.clone());
-    let path = whereabouts::path(&cx.server.opens, file, home.as_ref()).await;
+    let path = path_tracking::path(&cx.server.opens, file, home.as_ref()).await;
     match file.stream() {
         Some(stream) => format!("\\{path}:{stream}"),
         None => format!("\\{path}"),

@@ -20,9 +20,9 @@ use crate::fscc::attribute;
 use crate::fscc::set::{NewName, rename as flag};
 use crate::open::{File, Open, Place};
 use crate::path::{Path, join};
+use crate::path_tracking;
 use crate::security;
 use crate::status::Status;
-use crate::whereabouts;
 
 /// Asks those who cache a file for whom its name matters, and waits for them.
 pub(super) async fn before_names(cx: &Cx, open: &Open, node: &NodeRef) -> Result<(), Status> {
@@ -163,7 +163,7 @@ pub(super) async fn rename(
         // A stream stays with its file.
         return Err(Status::INVALID_PARAMETER);
     }
-    let old = whereabouts::look(&cx.server.opens, file).await?;
+    let old = path_tracking::look(&cx.server.opens, file).await?;
     if old.name.is_empty() || cx.server.opens.is_delete_pending(open) {
         return Err(Status::ACCESS_DENIED);
     }
@@ -256,7 +256,7 @@ async fn nothing_open_below(cx: &Cx, open: &Open, file: &File) -> Result<(), Sta
     let (share, dir) = (file.share.id, file.base());
     let keeper = cx.server.namespace.keeper();
     keeper.before_moved(share, &dir, Some(open.party.who()), Some(cx)).await?;
-    let below = whereabouts::below(&cx.server.opens, share, &dir, |_| !open.posix).await?;
+    let below = path_tracking::below(&cx.server.opens, share, &dir, |_| !open.posix).await?;
     if below.is_empty() { Ok(()) } else { Err(Status::ACCESS_DENIED) }
 }
 

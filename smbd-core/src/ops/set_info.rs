@@ -18,9 +18,9 @@ use crate::fscc::{attribute, volume};
 use crate::lease;
 use crate::open::{File, Open};
 use crate::ops::bytes::Change;
+use crate::path_tracking;
 use crate::security;
 use crate::status::Status;
-use crate::whereabouts;
 use crate::wire::query_info::info_type;
 use crate::wire::set_info::{Request, Response};
 
@@ -353,7 +353,7 @@ async fn set_disposition(
     }
     if !file.is_stream() {
         // Another has renamed it, and which of its further names was meant is not known: to say yes would be no delete.
-        match whereabouts::look(opens, file).await {
+        match path_tracking::look(opens, file).await {
             Err(VfsError::NotFound) if attr.nlink > 1 && attr.kind != Kind::Dir => {
                 return Err(Status::OBJECT_NAME_NOT_FOUND);
             }

@@ -12,9 +12,9 @@ use crate::durable;
 use crate::fscc::attribute;
 use crate::lease;
 use crate::open::{File, Open};
+use crate::path_tracking;
 use crate::security::{self, Granted};
 use crate::status::Status;
-use crate::whereabouts;
 use crate::wire::create::{Disposition, option, share};
 
 /// Opens it. `None` where the name is to be looked up again: a handle that waited for its client was closed, and may have taken the
@@ -32,7 +32,7 @@ pub(super) async fn open(
     let Found { node, attr, name } = found;
     let is_root = name.is_empty();
     let file = File::new(node.clone(), node.clone(), None, w.share.clone(), at.place(&name));
-    whereabouts::look_for_doomed(&cx.server.opens, &file).await;
+    path_tracking::look_for_doomed(&cx.server.opens, &file).await;
     if cx.server.opens.is_doomed(&file) {
         return Err(Status::DELETE_PENDING);
     }

@@ -14,9 +14,9 @@ use crate::cx::Cx;
 use crate::durable;
 use crate::open::File;
 use crate::ops::stream_notice;
+use crate::path_tracking;
 use crate::security::Granted;
 use crate::status::Status;
-use crate::whereabouts;
 use crate::wire::create::{Disposition, action, option};
 
 /// Opens or makes the stream `name` of what was found. `None` as of [`super::existing::open`].
@@ -85,7 +85,7 @@ async fn enter(
     let place = at.place(&name);
     let file =
         File::new(stream.node.clone(), base, Some(stream.name.clone()), w.share.clone(), place);
-    whereabouts::look_for_doomed(&cx.server.opens, &file).await;
+    path_tracking::look_for_doomed(&cx.server.opens, &file).await;
     if cx.server.opens.is_doomed(&file) {
         return Err(Status::DELETE_PENDING);
     }

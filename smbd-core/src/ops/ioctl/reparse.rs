@@ -2,7 +2,7 @@
 //! 2.1.5.10.3).
 //!
 //! *Operation.* On Linux a link is a node of its own kind, so that a file becomes a link by giving its name to a new node, in one
-//! step, and all its opens with it ([`Successor`]). The server itself never follows a link. A link's target counts from its
+//! step, and all its opens with it ([`NodeReplacement`]). The server itself never follows a link. A link's target counts from its
 //! directory; one from elsewhere than that ("absolute") means something to the client only, so clients of Windows cannot make it.
 
 use vfs::names::{to_client, to_disk};
@@ -11,12 +11,12 @@ use vfs::{Kind, NodeRef, Special, VfsError, streams};
 
 use crate::cx::Answer;
 use crate::dtyp::mask;
+use crate::node_replacement::NodeReplacement;
 use crate::open::File;
 use crate::ops::set_info::is_empty;
+use crate::path_tracking;
 use crate::security;
 use crate::status::Status;
-use crate::successor::Successor;
-use crate::whereabouts;
 use crate::wire::reparse::{Reparse, TAG_NFS, TAG_SYMLINK};
 
 use super::Asked;
@@ -162,7 +162,7 @@ async fn may_go(a: &Asked<'_>, file: &File, old: &NodeRef) -> Result<(), Status>
 
 /// Puts another node under the name of an open one, and under all its opens.
 async fn replace(a: &Asked<'_>, file: &File, new: New<'_>) -> Result<(), Status> {
-    let place = whereabouts::look(&a.cx.server.opens, file).await?;
+    let place = path_tracking::look(&a.cx.server.opens, file).await?;
     let tree = a.cx.tree()?;
     let share = &tree.share_now(&a.cx.server.namespace).ok_or(Status::INVALID_DEVICE_REQUEST)?;
     let cred = &a.open.cred;
@@ -176,19 +176,19 @@ async fn replace(a: &Asked<'_>, file: &File, new: New<'_>) -> Result<(), Status>
     let door = a.door().granted(a.open.by_list.as_ref(), folder.as_ref());
     let staged = door.stage(share, dir, cred, &old, new).await?;
     let announced = async {
-        let mut successor = Successor::new(&a.cx.server, old.clone(), staged.node.clone())?;
-        successor.announce().await?;
-        Ok(successor)
+        let mut replacement = NodeReplacement::new(&a.cx.server, old.clone(), staged.node.clone())?;
+        replacement.announce().await?;
+        Ok(replacement)
     };
-    let successor = match announced.await {
-        Ok(successor) => successor,
+    let replacement = match announced.await {
+        Ok(replacement) => replacement,
         Err(e) => {
             staged.give_up().await;
             return Err(e);
         }
     };
     door.put_in_place(share, staged, cred, (dir, name), &old).await?;
-    successor.succeeds().await
+    replacement.succeeds().await
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ use vfs::{Backend, Cred, Special};
 use super::ioctl::{done, put};
 use crate::dtyp::mask;
 use crate::kit::{Client, Kit};
+use crate::node_replacement::NodeReplacement;
 use crate::open::FileId;
 use crate::status::Status;
-use crate::successor::Successor;
 use crate::wire::context::{
     Asked, DHANDLE_FLAG_PERSISTENT, DurableV2, Lease, LeaseV2, ReconnectV2, Told, name,
 };
@@ -566,14 +566,14 @@ async fn a_kill_while_a_file_becomes_another_node_loses_no_handle() {
         let (old, _) = root.lookup(&cred, b"f").await.unwrap();
         let made = New::Special(Special::Fifo);
         let staged = door.stage(&share, &root, &cred, &old, made).await.unwrap();
-        let mut successor = Successor::new(core, old.clone(), staged.node.clone()).unwrap();
-        successor.announce().await.unwrap();
+        let mut replacement = NodeReplacement::new(core, old.clone(), staged.node.clone()).unwrap();
+        replacement.announce().await.unwrap();
         if placed {
             door.put_in_place(&share, staged, &cred, (&root, b"f"), &old).await.unwrap();
         } else {
             staged.give_up().await;
         }
-        drop((successor, c, share, old));
+        drop((replacement, c, share, old));
         let (world, count) = world.restart().await;
         assert_eq!(count, 1, "in its place: {placed}");
         let c = world.machine(1);

@@ -18,7 +18,7 @@ use crate::server::Core;
 use crate::status::Status;
 
 /// Who holds something of the old node, and of the new one as well.
-pub(crate) struct Successor<'a> {
+pub(crate) struct NodeReplacement<'a> {
     core: &'a Arc<Core>,
     old: NodeRef,
     new: NodeRef,
@@ -30,7 +30,7 @@ pub(crate) struct Successor<'a> {
     placed: bool,
 }
 
-impl<'a> Successor<'a> {
+impl<'a> NodeReplacement<'a> {
     /// The new node, which nobody can find yet, is held as the old one is.
     pub(crate) fn new(core: &'a Arc<Core>, old: NodeRef, new: NodeRef) -> Result<Self, Status> {
         let table = core.namespace.keeper().state();
@@ -94,7 +94,7 @@ impl<'a> Successor<'a> {
     }
 }
 
-impl Drop for Successor<'_> {
+impl Drop for NodeReplacement<'_> {
     fn drop(&mut self) {
         self.announced.iter().for_each(|open| open.durable.saving().next = None);
         if !self.placed {
