@@ -16,9 +16,9 @@ use crate::conn::Conn;
 use crate::crypto::Failed;
 use crate::crypto::sign::{Sender, Signer};
 use crate::cx::Bulk;
+use crate::in_flight::Guard;
 use crate::session::{Channel, Session};
 use crate::status::Status;
-use crate::underway::Guard;
 use crate::wire::transform::{self, Transform};
 use crate::wire::{Flags, HEADER_LEN, Header};
 

@@ -33,10 +33,10 @@ use crate::answer::{Message, Out, Seal};
 use crate::conn::{Conn, locked};
 use crate::crypto::Failed;
 use crate::cx::{Answer, Cx};
+use crate::in_flight::{Guard, InFlight};
 use crate::limits::{ASYNC_MAX, CHAIN_MAX, CREDIT_BYTES, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX};
 use crate::server::Core;
 use crate::status::Status;
-use crate::underway::{Guard, UnderWay};
 use crate::violation::{Fatal, Violation};
 use crate::wire::file_id::FileId;
 use crate::wire::header::PROTOCOL_ID;
@@ -72,7 +72,7 @@ struct Shared {
     /// Those of them that were given up, each with the session of the CANCEL.
     given_up: Vec<(u64, u64)>,
     /// The last notice that goes behind the answer.
-    notice: Arc<UnderWay>,
+    notice: Arc<InFlight>,
 }
 
 impl Slot {
@@ -189,9 +189,9 @@ impl<F: Future> Future for Work<F> {
 /// A notice that goes behind the answer to the command that caused it.
 pub(crate) struct Behind {
     /// Settled when the answer has left.
-    pub(crate) answer: Arc<UnderWay>,
+    pub(crate) answer: Arc<InFlight>,
     /// Settled when the notice that was caused before it has its place.
-    pub(crate) before: Arc<UnderWay>,
+    pub(crate) before: Arc<InFlight>,
     /// The notice has none yet.
     pub(crate) placing: Guard,
 }
@@ -200,7 +200,7 @@ pub(crate) struct Behind {
 pub(crate) fn behind_answer(conn: &Conn) -> Option<Behind> {
     NOW.with_borrow(|now| {
         let (slot, _) = now.as_ref().filter(|(_, id)| *id == conn.id)?;
-        let (answer, own) = (Arc::new(UnderWay::default()), Arc::new(UnderWay::default()));
+        let (answer, own) = (Arc::new(InFlight::default()), Arc::new(InFlight::default()));
         let placing = own.begin();
         let mut shared = slot.lock();
         shared.out.until_left.push(answer.begin());

@@ -18,12 +18,12 @@ use crate::compound::Slot;
 use crate::crypto::preauth::Preauth;
 use crate::crypto::seal::Cipher;
 use crate::crypto::sign::Algorithm;
+use crate::in_flight::InFlight;
 use crate::kerberos::User;
 use crate::limits::{ASYNC_MAX, CREDITS_MAX};
 use crate::logons::Ticket;
 use crate::session::{Channel, Session};
 use crate::status::Status;
-use crate::underway::UnderWay;
 use crate::wire::negotiate::Dialect;
 use crate::wire::rdma::Protection;
 
@@ -227,7 +227,7 @@ pub struct Conn {
     pub(crate) apart: Arc<Semaphore>,
     pub(crate) reported: AtomicU32,
     /// Break notices that have no place yet among the messages to be sent.
-    pub(crate) notices: Arc<UnderWay>,
+    pub(crate) notices: Arc<InFlight>,
 }
 
 pub(crate) fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {

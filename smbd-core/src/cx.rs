@@ -18,6 +18,7 @@ use vfs::{BoxFuture, VfsError, VfsResult};
 use crate::answer::{Hash, Seal};
 use crate::compound::Slot;
 use crate::conn::{Conn, Pending};
+use crate::in_flight::Guard;
 use crate::limits::{
     LOCKS_OF_FILE_PER_ADDRESS_MAX, LOCKS_OF_FILE_PER_SESSION_MAX, OPENS_OF_FILE_PER_ADDRESS_MAX,
     OPENS_OF_FILE_PER_SESSION_MAX, SILENT_WAITS_MAX, STORAGE_SILENT_MAX, STORAGE_USUAL_MAX,
@@ -28,7 +29,6 @@ use crate::server::Core;
 use crate::session::{Channel, Session};
 use crate::status::Status;
 use crate::tree::Tree;
-use crate::underway::Guard;
 use crate::violation::Violation;
 use crate::wire::file_id::FileId;
 use crate::wire::{Command, Flags, HEADER_LEN, Header};

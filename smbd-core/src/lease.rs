@@ -36,12 +36,12 @@ use vfs::namespace::Namespace;
 use crate::compound;
 use crate::conn::Conn;
 use crate::cx::Cx;
+use crate::in_flight::{Guard, InFlight};
 use crate::notice::{Following, HEARD_MAX, To, send, ways};
 use crate::open::Open;
 use crate::path_tracking;
 use crate::server::Core;
 use crate::status::Status;
-use crate::underway::{Guard, UnderWay};
 use crate::wire::context::{Lease as Context, LeaseV2, lease_flag};
 use crate::wire::create::oplock;
 use crate::wire::negotiate::Dialect;
@@ -115,7 +115,7 @@ pub struct Lease {
     version_2: bool,
     inner: Mutex<Inner>,
     /// Answers that tell of it, or to acknowledgements of its breaks, that have not left.
-    answers: Arc<UnderWay>,
+    answers: Arc<InFlight>,
 }
 
 #[derive(Default)]
@@ -267,9 +267,9 @@ pub struct OpenCaching {
     changed: AtomicBool,
     /// Its client has sent a LOCK through it.
     locks: AtomicBool,
-    writes: Arc<UnderWay>,
+    writes: Arc<InFlight>,
     /// The same as [`Lease::answers`] for its oplock.
-    answers: Arc<UnderWay>,
+    answers: Arc<InFlight>,
 }
 
 impl OpenCaching {
@@ -726,7 +726,7 @@ fn opens_of(core: &Core, holder: HolderId) -> Vec<Arc<Open>> {
 }
 
 /// The answers to the holder that its notices must not overtake.
-fn answers_of(core: &Core, holder: HolderId) -> Option<Arc<UnderWay>> {
+fn answers_of(core: &Core, holder: HolderId) -> Option<Arc<InFlight>> {
     let owner = core.leases.owners.get(&holder)?;
     Some(match owner.value() {
         Owner::Lease(lease) => lease.answers.clone(),
@@ -736,7 +736,7 @@ fn answers_of(core: &Core, holder: HolderId) -> Option<Arc<UnderWay>> {
 
 /// The notice of a break, whom it is for, and the answers that must come before. The steps of one break have one epoch, that of the
 /// `first`.
-fn notice(core: &Core, what: &Break, first: bool) -> Option<(To, Vec<u8>, Arc<UnderWay>)> {
+fn notice(core: &Core, what: &Break, first: bool) -> Option<(To, Vec<u8>, Arc<InFlight>)> {
     // No owner: just closed, which gives back more than was asked for.
     let owner = core.leases.owners.get(&what.holder)?;
     Some(match owner.value() {
@@ -820,7 +820,7 @@ fn own_change(what: &Break, to: &To, conn: &Conn) -> Option<compound::Behind> {
 
 /// Waits until these answers have left. Windows is not confused by the other order, and a connection that takes no answers takes no
 /// notice either.
-async fn left(answers: &UnderWay) {
+async fn left(answers: &InFlight) {
     if tokio::time::timeout(ANSWERS_MAX, answers.settled()).await.is_err() {
         count::limit_met(ANSWERS_TAKE_LONG);
     }

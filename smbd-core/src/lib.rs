@@ -16,6 +16,7 @@ pub mod expel;
 pub mod extra;
 pub mod facts;
 pub mod holdings;
+mod in_flight;
 pub mod interfaces;
 mod kerberos;
 #[cfg(test)]
@@ -44,7 +45,6 @@ pub mod session;
 pub mod settings;
 pub mod status;
 pub mod tree;
-mod underway;
 pub mod users;
 pub mod violation;
 

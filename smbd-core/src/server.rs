@@ -20,7 +20,7 @@ use crate::review::Taken;
 use crate::session::Sessions;
 use crate::settings::{Settings, ShareSettings};
 use crate::users::Users;
-use crate::users::guesses::Guesses;
+use crate::users::logon_throttle::LogonThrottle;
 use crate::violation::Violation;
 
 /// What all connections share.
@@ -45,7 +45,7 @@ pub struct Core {
     /// What must survive a restart; without it nothing does, and no handle is persistent.
     pub(crate) store: Option<Store>,
     /// Wrong passwords, by address.
-    pub(crate) guesses: Mutex<Guesses>,
+    pub(crate) logon_throttle: Mutex<LogonThrottle>,
     begun: (Instant, SystemTime),
 }
 
@@ -63,7 +63,7 @@ impl Core {
             creates: Creates::default(),
             interfaces: Interfaces::default(),
             store: None,
-            guesses: Mutex::default(),
+            logon_throttle: Mutex::default(),
             begun: (Instant::now(), SystemTime::now()),
         }
     }

@@ -72,7 +72,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
 /// An address that has guessed passwords too often waits, whether this one is right or wrong. Nothing is held meanwhile.
 async fn slow_down(cx: &Cx) {
     let from = cx.conn.info.peer.ip();
-    let wait = locked(&cx.server.guesses).delay(from, cx.server.since_start());
+    let wait = locked(&cx.server.logon_throttle).delay(from, cx.server.since_start());
     if let Some(wait) = wait {
         rdma_transport::count::broken_again(crate::violation::LOGON_SLOWED);
         tokio::time::sleep(wait).await;
@@ -295,7 +295,7 @@ async fn refused(cx: &Cx, (purpose, session): Of<'_>, why: &Refusal) -> Status {
     let mut wrong = 0;
     if why.is_guess() {
         let (from, now) = (cx.conn.info.peer.ip(), cx.server.since_start());
-        wrong = locked(&cx.server.guesses).wrong(from, now);
+        wrong = locked(&cx.server.logon_throttle).wrong(from, now);
     }
     tracing::info!(
         peer = %cx.conn.info.peer, user, reason = why.reason(), detail, remedy = Rule::from(why).remedy(),

@@ -1,7 +1,7 @@
 //! Who may log on: asked of whoever keeps the accounts.
 
 pub mod database;
-pub mod guesses;
+pub mod logon_throttle;
 
 use vfs::Cred;
 use vfs::accounts::{Directory, Host};

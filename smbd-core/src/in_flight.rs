@@ -7,13 +7,13 @@ use tokio::sync::Notify;
 
 /// Counts what has begun and not ended.
 #[derive(Default)]
-pub(crate) struct UnderWay {
+pub(crate) struct InFlight {
     now: AtomicUsize,
     begun: AtomicU64,
     over: Notify,
 }
 
-impl UnderWay {
+impl InFlight {
     /// One begins; it is over when the value is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> Guard {
         self.now.fetch_add(1, Ordering::AcqRel);
@@ -46,8 +46,8 @@ impl UnderWay {
     }
 }
 
-/// See [`UnderWay::begin`].
-pub(crate) struct Guard(Arc<UnderWay>);
+/// See [`InFlight::begin`].
+pub(crate) struct Guard(Arc<InFlight>);
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -63,7 +63,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_wait_ends_with_the_last_of_them() {
-        let all = Arc::new(UnderWay::default());
+        let all = Arc::new(InFlight::default());
         all.settled().await;
         let (one, two) = (all.begin(), all.begin());
         let waits = tokio::spawn({

@@ -20,9 +20,9 @@ struct Guesser {
 
 /// Who guessed how often.
 #[derive(Default)]
-pub struct Guesses(HashMap<IpAddr, Guesser>);
+pub struct LogonThrottle(HashMap<IpAddr, Guesser>);
 
-impl Guesses {
+impl LogonThrottle {
     /// A wrong password from here, `now` on any clock that only goes forward. Gives how many there were in this minute.
     pub fn wrong(&mut self, from: IpAddr, now: Duration) -> u32 {
         let from = host_of(from);
@@ -67,53 +67,53 @@ mod tests {
 
     #[test]
     fn ten_in_a_minute_slow_an_address_and_no_other() {
-        let mut guesses = Guesses::default();
+        let mut throttle = LogonThrottle::default();
         let (here, there): (IpAddr, IpAddr) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         for n in 1..=9 {
-            assert_eq!(guesses.wrong(here, at(n)), u32::try_from(n).unwrap());
+            assert_eq!(throttle.wrong(here, at(n)), u32::try_from(n).unwrap());
         }
-        assert_eq!(guesses.delay(here, at(9)), None);
-        guesses.wrong(here, at(10));
-        assert_eq!(guesses.delay(here, at(10)), Some(GUESS_DELAY));
-        assert_eq!(guesses.delay(there, at(10)), None);
-        assert_eq!(guesses.delay(here, at(70)), None, "a quiet minute");
+        assert_eq!(throttle.delay(here, at(9)), None);
+        throttle.wrong(here, at(10));
+        assert_eq!(throttle.delay(here, at(10)), Some(GUESS_DELAY));
+        assert_eq!(throttle.delay(there, at(10)), None);
+        assert_eq!(throttle.delay(here, at(70)), None, "a quiet minute");
     }
 
     #[test]
     fn a_slow_guesser_is_not_slowed_and_a_persistent_one_stays_so() {
-        let mut guesses = Guesses::default();
+        let mut throttle = LogonThrottle::default();
         let here = IpAddr::from([192, 0, 2, 1]);
         for n in 0..100 {
-            guesses.wrong(here, at(n * 7));
-            assert_eq!(guesses.delay(here, at(n * 7)), None);
+            throttle.wrong(here, at(n * 7));
+            assert_eq!(throttle.delay(here, at(n * 7)), None);
         }
         for n in 1000..1200 {
-            guesses.wrong(here, at(n));
-            assert_eq!(guesses.delay(here, at(n)).is_some(), n >= 1009, "{n}");
+            throttle.wrong(here, at(n));
+            assert_eq!(throttle.delay(here, at(n)).is_some(), n >= 1009, "{n}");
         }
     }
 
     #[test]
     fn a_network_of_version_6_is_one_guesser() {
-        let mut guesses = Guesses::default();
+        let mut throttle = LogonThrottle::default();
         for n in 0..10_u16 {
-            guesses.wrong(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, n]), at(1));
+            throttle.wrong(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, n]), at(1));
         }
-        assert!(guesses.delay("2001:db8:0:1::ffff".parse().unwrap(), at(1)).is_some());
-        assert!(guesses.delay("2001:db8:0:2::1".parse().unwrap(), at(1)).is_none());
+        assert!(throttle.delay("2001:db8:0:1::ffff".parse().unwrap(), at(1)).is_some());
+        assert!(throttle.delay("2001:db8:0:2::1".parse().unwrap(), at(1)).is_none());
         for n in 0..10 {
             let mapped: IpAddr = format!("::ffff:192.0.2.{n}").parse().unwrap();
-            assert_eq!(guesses.wrong(mapped, at(1)), 1, "mapped addresses are of version 4");
+            assert_eq!(throttle.wrong(mapped, at(1)), 1, "mapped addresses are of version 4");
         }
     }
 
     #[test]
     fn the_table_is_bounded() {
-        let mut guesses = Guesses::default();
+        let mut throttle = LogonThrottle::default();
         for n in 0..u32::try_from(GUESSERS_MAX).unwrap() + 100 {
-            guesses.wrong(IpAddr::V4(n.into()), Duration::from_millis(n.into()));
+            throttle.wrong(IpAddr::V4(n.into()), Duration::from_millis(n.into()));
         }
-        assert_eq!(guesses.0.len(), GUESSERS_MAX);
-        assert_eq!(guesses.wrong(IpAddr::V4(0.into()), at(9)), 1, "the oldest was forgotten");
+        assert_eq!(throttle.0.len(), GUESSERS_MAX);
+        assert_eq!(throttle.wrong(IpAddr::V4(0.into()), at(9)), 1, "the oldest was forgotten");
     }
 }
