@@ -25,6 +25,7 @@ pub mod limits;
 mod locks;
 mod machine;
 mod names;
+mod open_owner_seqid;
 mod opens;
 mod ops;
 mod owner;
@@ -37,7 +38,6 @@ mod session;
 mod slots;
 mod stateid;
 pub mod status;
-mod turn;
 mod watch;
 pub mod wire;
 

@@ -18,7 +18,7 @@ use vfs::{NodeId, NodeRef};
 
 use super::client::Client;
 use super::limits;
-use super::owner::Order;
+use super::owner::OpenOwnerSeqid;
 use super::stateid::{self, compose};
 use super::status::Status;
 use super::wire::Stateid;
@@ -116,7 +116,7 @@ impl Entry {
 /// An open owner.
 #[derive(Default)]
 pub(super) struct OpenOwner {
-    pub(super) order: Order,
+    pub(super) order: OpenOwnerSeqid,
     /// Minor version 0: OPEN_CONFIRM was received.
     pub(super) confirmed: bool,
     pub(super) opens: HashMap<NodeId, u32>,
@@ -126,7 +126,7 @@ pub(super) struct OpenOwner {
 /// A lock owner. On each file its locks have one holder, whichever open they came through.
 #[derive(Default)]
 pub(super) struct LockOwner {
-    pub(super) order: Order,
+    pub(super) order: OpenOwnerSeqid,
     pub(super) states: HashMap<NodeId, u32>,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Kept {
 
 /// The order of the requests of one owner. Clients of minor version 1 and up have slots instead and never touch it.
 #[derive(Default)]
-pub(super) struct Order {
+pub(super) struct OpenOwnerSeqid {
     last: Option<u32>,
     busy: bool,
     kept: Option<Kept>,
@@ -31,13 +31,13 @@ pub(super) struct Order {
 
 /// What a request of an owner is.
 pub(super) enum Turn {
-    /// The next one: do it, then [`Order::finish`].
+    /// The next one: do it, then [`OpenOwnerSeqid::finish`].
     Next,
     /// A repetition of the last one.
     Again(Kept),
 }
 
-impl Order {
+impl OpenOwnerSeqid {
     /// A request has come. An owner that is not known yet may begin anywhere. Another operation under the last number is no
     /// repetition.
     pub(super) fn begin(&mut self, seqid: u32, opcode: u32) -> Result<Turn, Status> {
@@ -120,13 +120,13 @@ mod tests {
         Kept { opcode: 1, status, body: Arc::from([n]), current: None }
     }
 
-    fn next(o: &mut Order, seqid: u32) -> bool {
+    fn next(o: &mut OpenOwnerSeqid, seqid: u32) -> bool {
         matches!(o.begin(seqid, 1), Ok(Turn::Next))
     }
 
     #[test]
     fn requests_come_in_order_and_the_last_may_be_repeated() {
-        let mut o = Order::default();
+        let mut o = OpenOwnerSeqid::default();
         assert!(next(&mut o, 40), "a new owner begins anywhere");
         assert_eq!(o.begin(40, 1).err(), Some(Status::Delay));
         assert_eq!(o.begin(41, 1).err(), Some(Status::BadSeqId));
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn some_errors_are_not_counted() {
-        let mut o = Order::default();
+        let mut o = OpenOwnerSeqid::default();
         assert!(next(&mut o, 1));
         o.finish(kept(Status::Ok, 1));
         assert!(next(&mut o, 2));

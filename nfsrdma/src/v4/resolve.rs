@@ -7,10 +7,10 @@ use vfs::NodeId;
 
 use super::client::Client;
 use super::compound::Compound;
+use super::open_owner_seqid::Owner;
 use super::opens::{Entry, Held};
 use super::stateid::{self, check_seqid};
 use super::status::Status;
-use super::turn::Owner;
 use super::wire::Stateid;
 
 /// A stateid whose client is known.

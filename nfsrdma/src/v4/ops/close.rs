@@ -1,11 +1,11 @@
 //! CLOSE (RFC 8881 section 18.2, RFC 7530 section 16.2). Locks that came through the open go with it.
 
 use crate::v4::compound::Compound;
+use crate::v4::open_owner_seqid::{self, Begun, Owner};
 use crate::v4::opens::Entry;
 use crate::v4::resolve::{Named, resolve};
 use crate::v4::stateid::{self, compose};
 use crate::v4::status::Status;
-use crate::v4::turn::{self, Begun, Owner};
 use crate::v4::wire::{Stateid, op};
 use nfs_proto::nfs4::ops::Close;
 
@@ -21,7 +21,7 @@ pub(in crate::v4) async fn close(cx: &mut Compound<'_>) -> Result<(), Status> {
             _ => return Err(Status::BadStateId),
         }
     };
-    match turn::begin(cx, op::CLOSE, &named.client, Owner::Open(owner), seqid).await? {
+    match open_owner_seqid::begin(cx, op::CLOSE, &named.client, Owner::Open(owner), seqid).await? {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
             let done = close_now(cx, &named);

@@ -11,11 +11,11 @@ use crate::v4::client::Client;
 use crate::v4::compound::{Compound, Located};
 use crate::v4::io_right::is_confirmed;
 use crate::v4::locks::{check_grace, kind_of, lock_state, range_of, write_denied};
+use crate::v4::open_owner_seqid::{self, Begun, Owner};
 use crate::v4::opens::Entry;
 use crate::v4::resolve::{Named, resolve};
 use crate::v4::stateid::{self, compose};
 use crate::v4::status::Status;
-use crate::v4::turn::{self, Begun, Owner};
 use crate::v4::wire::op;
 
 /// Times that lapsed clients are cleared out of the way of one request.
@@ -38,7 +38,7 @@ pub(in crate::v4) async fn lock(cx: &mut Compound<'_>) -> Result<(), Status> {
                 held.open(named.number).map(|o| o.owner.clone()).ok_or(Status::BadStateId)?
             };
             let (owner, seqid) = (Owner::Open(owner), opening.open_seqid);
-            match turn::begin(cx, op::LOCK, &named.client, owner, seqid).await? {
+            match open_owner_seqid::begin(cx, op::LOCK, &named.client, owner, seqid).await? {
                 Begun::Done(done) => done,
                 Begun::Do(ticket) => {
                     let done = first_lock(cx, &named, &opening, &wanted).await;
@@ -48,7 +48,15 @@ pub(in crate::v4) async fn lock(cx: &mut Compound<'_>) -> Result<(), Status> {
         }
         Locker4::Exist(ExistLockOwner4 { lock_stateid, lock_seqid }) => {
             let named = resolve(cx, lock_stateid)?;
-            match turn::begin(cx, op::LOCK, &named.client, named.lock_owner()?, lock_seqid).await? {
+            match open_owner_seqid::begin(
+                cx,
+                op::LOCK,
+                &named.client,
+                named.lock_owner()?,
+                lock_seqid,
+            )
+            .await?
+            {
                 Begun::Done(done) => done,
                 Begun::Do(ticket) => {
                     let done = next_lock(cx, &named, &wanted).await;

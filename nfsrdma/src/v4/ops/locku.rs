@@ -5,11 +5,11 @@ use state::Range;
 
 use crate::v4::compound::{Compound, Object};
 use crate::v4::locks::range_of;
+use crate::v4::open_owner_seqid::{self, Begun};
 use crate::v4::opens::Entry;
 use crate::v4::resolve::{Named, resolve};
 use crate::v4::stateid::{self, compose};
 use crate::v4::status::Status;
-use crate::v4::turn::{self, Begun};
 use crate::v4::wire::op;
 
 pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
@@ -17,7 +17,7 @@ pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
     cx.proves_enough()?;
     let range = range_of(offset, length);
     let named = resolve(cx, lock_stateid)?;
-    match turn::begin(cx, op::LOCKU, &named.client, named.lock_owner()?, seqid).await? {
+    match open_owner_seqid::begin(cx, op::LOCKU, &named.client, named.lock_owner()?, seqid).await? {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
             let done = range.and_then(|range| unlock(cx, &named, range));

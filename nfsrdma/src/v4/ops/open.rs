@@ -25,9 +25,9 @@ use crate::v4::compound::{Compound, Located, Object, change_info, component};
 use crate::v4::deleg::{Given, Granted, delegate};
 use crate::v4::limits::{NAME_MAX, OWNERS_PER_CLIENT_MAX};
 use crate::v4::locks::check_grace;
+use crate::v4::open_owner_seqid::{self, Begun, Owner};
 use crate::v4::stateid;
 use crate::v4::status::Status;
-use crate::v4::turn::{self, Begun, Owner};
 use crate::v4::wire::{Stateid, attr, op};
 
 const CONFIRM: u32 = 2;
@@ -109,7 +109,7 @@ pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
         let made = held.open_owner(owner).map(|(name, _)| name);
         made.ok_or_else(|| cx.limited("owners-of-client", OWNERS_PER_CLIENT_MAX))?
     };
-    match turn::begin(cx, op::OPEN, &client, Owner::Open(name), seqid).await? {
+    match open_owner_seqid::begin(cx, op::OPEN, &client, Owner::Open(name), seqid).await? {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
             let done = match args {

@@ -1,11 +1,11 @@
 //! OPEN_CONFIRM (RFC 7530 section 16.18).
 
 use crate::v4::compound::Compound;
+use crate::v4::open_owner_seqid::{self, Begun, Owner};
 use crate::v4::opens::Entry;
 use crate::v4::resolve::{Named, resolve};
 use crate::v4::stateid::{self, compose};
 use crate::v4::status::Status;
-use crate::v4::turn::{self, Begun, Owner};
 use crate::v4::wire::op;
 use nfs_proto::nfs4::ops::OpenConfirm;
 
@@ -16,7 +16,9 @@ pub(in crate::v4) async fn open_confirm(cx: &mut Compound<'_>) -> Result<(), Sta
         let held = named.client.held();
         held.open(named.number).map(|o| o.owner.clone()).ok_or(Status::BadStateId)?
     };
-    match turn::begin(cx, op::OPEN_CONFIRM, &named.client, Owner::Open(owner), seqid).await? {
+    match open_owner_seqid::begin(cx, op::OPEN_CONFIRM, &named.client, Owner::Open(owner), seqid)
+        .await?
+    {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
             let done = confirm(cx, &named);

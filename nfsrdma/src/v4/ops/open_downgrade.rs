@@ -4,10 +4,10 @@ use nfs_proto::nfs4::ops::OpenDowngrade;
 use state::{Rights, Share};
 
 use crate::v4::compound::Compound;
+use crate::v4::open_owner_seqid::{self, Begun, Owner};
 use crate::v4::opens::Entry;
 use crate::v4::resolve::{Named, resolve};
 use crate::v4::status::Status;
-use crate::v4::turn::{self, Begun, Owner};
 use crate::v4::wire::op;
 
 /// Wishes about delegations may stand beside the access; they mean nothing here.
@@ -28,7 +28,9 @@ pub(in crate::v4) async fn open_downgrade(cx: &mut Compound<'_>) -> Result<(), S
         let held = named.client.held();
         held.open(named.number).map(|o| o.owner.clone()).ok_or(Status::BadStateId)?
     };
-    match turn::begin(cx, op::OPEN_DOWNGRADE, &named.client, Owner::Open(owner), seqid).await? {
+    match open_owner_seqid::begin(cx, op::OPEN_DOWNGRADE, &named.client, Owner::Open(owner), seqid)
+        .await?
+    {
         Begun::Done(done) => done,
         Begun::Do(ticket) => {
             let done = to.ok_or(Status::Inval).and_then(|to| downgrade(cx, &named, to));

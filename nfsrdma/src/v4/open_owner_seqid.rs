@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::client::Client;
 use super::compound::{Compound, Object};
 use super::opens::{Held, OwnerName};
-use super::owner::{Kept, Order, Turn};
+use super::owner::{Kept, OpenOwnerSeqid, Turn};
 use super::status::Status;
 use super::wire::op;
 use vfs::Handle;
@@ -21,7 +21,7 @@ pub(super) enum Owner {
 }
 
 impl Owner {
-    fn order<'h>(&self, held: &'h mut Held) -> Option<&'h mut Order> {
+    fn order<'h>(&self, held: &'h mut Held) -> Option<&'h mut OpenOwnerSeqid> {
         match self {
             Self::Open(name) => held.open_owners.get_mut(name).map(|o| &mut o.order),
             Self::Lock(name) => held.lock_owners.get_mut(name).map(|o| &mut o.order),
