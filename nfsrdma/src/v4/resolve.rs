@@ -14,14 +14,14 @@ use super::status::Status;
 use super::wire::Stateid;
 
 /// A stateid whose client is known.
-pub(super) struct Named {
+pub(super) struct ResolvedStateid {
     pub(super) client: Arc<Client>,
     pub(super) number: u32,
     pub(super) seqid: u32,
 }
 
 /// Finds the client of a stateid that names an open, a lock or a delegation.
-pub(super) fn resolve(cx: &Compound<'_>, sent: Stateid) -> Result<Named, Status> {
+pub(super) fn resolve(cx: &Compound<'_>, sent: Stateid) -> Result<ResolvedStateid, Status> {
     let named = resolve_any(cx, sent)?;
     let client = &named.client;
     let revoked = client.admin_revoked.load(Ordering::Acquire) > 0
@@ -30,7 +30,7 @@ pub(super) fn resolve(cx: &Compound<'_>, sent: Stateid) -> Result<Named, Status>
 }
 
 /// As [`resolve`], whether or not it was taken from the client by an administrator.
-pub(super) fn resolve_any(cx: &Compound<'_>, sent: Stateid) -> Result<Named, Status> {
+pub(super) fn resolve_any(cx: &Compound<'_>, sent: Stateid) -> Result<ResolvedStateid, Status> {
     let stateid = cx.stateid(sent)?;
     if stateid::is_special(stateid) {
         return Err(Status::BadStateId);
@@ -48,10 +48,10 @@ pub(super) fn resolve_any(cx: &Compound<'_>, sent: Stateid) -> Result<Named, Sta
             other => other,
         })?,
     };
-    Ok(Named { client, number, seqid: stateid.seqid })
+    Ok(ResolvedStateid { client, number, seqid: stateid.seqid })
 }
 
-impl Named {
+impl ResolvedStateid {
     /// Whose locks the stateid names.
     pub(super) fn lock_owner(&self) -> Result<Owner, Status> {
         match self.client.held().get(self.number) {

@@ -1,7 +1,7 @@
 //! ALLOCATE and DEALLOCATE (RFC 7862 sections 15.1 and 15.4).
 
 use crate::v4::compound::{Compound, Located};
-use crate::v4::io_right::{IoAccess, IoRight, check_io};
+use crate::v4::stateid_access::{IoAccess, StateidAccess, check_io};
 use crate::v4::status::Status;
 use nfs_proto::nfs4::ops::Allocate;
 
@@ -27,7 +27,7 @@ pub(in crate::v4) async fn deallocate(cx: &mut Compound<'_>) -> Result<(), Statu
     Ok(door.deallocate(&at.share, &at.node, offset, length).await?)
 }
 
-async fn args(cx: &mut Compound<'_>) -> Result<(Located, IoRight, u64, u64), Status> {
+async fn args(cx: &mut Compound<'_>) -> Result<(Located, StateidAccess, u64, u64), Status> {
     let Allocate { stateid, offset, length } = cx.args.value()?;
     let at = cx.file()?;
     if length == 0 {
@@ -39,7 +39,7 @@ async fn args(cx: &mut Compound<'_>) -> Result<(Located, IoRight, u64, u64), Sta
 }
 
 /// The volume checks no permission for these operations: without an open that did, it is asked here.
-pub(super) async fn may_write(at: &Located, right: &IoRight) -> Result<(), Status> {
+pub(super) async fn may_write(at: &Located, right: &StateidAccess) -> Result<(), Status> {
     if !right.open_checked {
         at.node.open(&at.cred, false, true).await?;
     }
@@ -47,7 +47,7 @@ pub(super) async fn may_write(at: &Located, right: &IoRight) -> Result<(), Statu
 }
 
 /// As [`may_write`], for reading.
-pub(super) async fn may_read(at: &Located, right: &IoRight) -> Result<(), Status> {
+pub(super) async fn may_read(at: &Located, right: &StateidAccess) -> Result<(), Status> {
     if !right.open_checked {
         at.node.open(&at.cred, true, false).await?;
     }
@@ -55,6 +55,6 @@ pub(super) async fn may_read(at: &Located, right: &IoRight) -> Result<(), Status
 }
 
 /// The same for what only looks at where data is: whoever has it open may, be it for writing only.
-pub(super) async fn may_look(at: &Located, right: &IoRight) -> Result<(), Status> {
+pub(super) async fn may_look(at: &Located, right: &StateidAccess) -> Result<(), Status> {
     if right.is_opener { Ok(()) } else { may_read(at, right).await }
 }

@@ -3,7 +3,7 @@
 use crate::v4::compound::Compound;
 use crate::v4::open_owner_seqid::{self, Begun, Owner};
 use crate::v4::opens::Entry;
-use crate::v4::resolve::{Named, resolve};
+use crate::v4::resolve::{ResolvedStateid, resolve};
 use crate::v4::stateid::{self, compose};
 use crate::v4::status::Status;
 use crate::v4::wire::{Stateid, op};
@@ -30,7 +30,7 @@ pub(in crate::v4) async fn close(cx: &mut Compound<'_>) -> Result<(), Status> {
     }
 }
 
-fn close_now(cx: &mut Compound<'_>, named: &Named) -> Result<(), Status> {
+fn close_now(cx: &mut Compound<'_>, named: &ResolvedStateid) -> Result<(), Status> {
     let node = cx.given_back()?.node.id();
     let keeper = cx.nfs.core.namespace.keeper();
     let last = {

@@ -5,8 +5,8 @@ use nfs_proto::nfs4::StableHow4;
 use nfs_proto::nfs4::ops::{Copied, Copy4, CopyRequirements4, WriteResponse4};
 
 use crate::v4::compound::{Compound, Located};
-use crate::v4::io_right::{IoAccess, IoRight, check_io};
 use crate::v4::limits::COPY_MAX;
+use crate::v4::stateid_access::{IoAccess, StateidAccess, check_io};
 use crate::v4::status::Status;
 use crate::v4::wire::Stateid;
 
@@ -16,7 +16,7 @@ use super::allocate::{may_read, may_write};
 pub(super) struct Pair {
     pub(super) from: Located,
     pub(super) to: Located,
-    pub(super) to_right: IoRight,
+    pub(super) to_right: StateidAccess,
     pub(super) from_at: u64,
     pub(super) to_at: u64,
     pub(super) count: u64,

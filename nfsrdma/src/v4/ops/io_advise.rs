@@ -4,7 +4,7 @@
 use super::allocate::may_look;
 use crate::v4::attrs::Bitmap;
 use crate::v4::compound::Compound;
-use crate::v4::io_right::{IoAccess, check_io};
+use crate::v4::stateid_access::{IoAccess, check_io};
 use crate::v4::status::Status;
 use nfs_proto::nfs4::ops::IoAdvise;
 

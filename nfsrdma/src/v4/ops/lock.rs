@@ -9,12 +9,12 @@ use vfs::NodeId;
 
 use crate::v4::client::Client;
 use crate::v4::compound::{Compound, Located};
-use crate::v4::io_right::is_confirmed;
 use crate::v4::locks::{check_grace, kind_of, lock_state, range_of, write_denied};
 use crate::v4::open_owner_seqid::{self, Begun, Owner};
 use crate::v4::opens::Entry;
-use crate::v4::resolve::{Named, resolve};
+use crate::v4::resolve::{ResolvedStateid, resolve};
 use crate::v4::stateid::{self, compose};
+use crate::v4::stateid_access::is_confirmed;
 use crate::v4::status::Status;
 use crate::v4::wire::op;
 
@@ -70,7 +70,7 @@ pub(in crate::v4) async fn lock(cx: &mut Compound<'_>) -> Result<(), Status> {
 /// The owner's first lock on a file, through an open.
 async fn first_lock(
     cx: &mut Compound<'_>,
-    named: &Named,
+    named: &ResolvedStateid,
     opening: &OpenToLockOwner4<'_>,
     wanted: &Wanted,
 ) -> Result<(), Status> {
@@ -115,7 +115,11 @@ async fn first_lock(
     done
 }
 
-async fn next_lock(cx: &mut Compound<'_>, named: &Named, wanted: &Wanted) -> Result<(), Status> {
+async fn next_lock(
+    cx: &mut Compound<'_>,
+    named: &ResolvedStateid,
+    wanted: &Wanted,
+) -> Result<(), Status> {
     let at = cx.file()?;
     let range = wanted.range?;
     let opener = {

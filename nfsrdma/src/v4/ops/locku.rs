@@ -7,7 +7,7 @@ use crate::v4::compound::{Compound, Object};
 use crate::v4::locks::range_of;
 use crate::v4::open_owner_seqid::{self, Begun};
 use crate::v4::opens::Entry;
-use crate::v4::resolve::{Named, resolve};
+use crate::v4::resolve::{ResolvedStateid, resolve};
 use crate::v4::stateid::{self, compose};
 use crate::v4::status::Status;
 use crate::v4::wire::op;
@@ -26,7 +26,7 @@ pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
     }
 }
 
-fn unlock(cx: &mut Compound<'_>, named: &Named, range: Range) -> Result<(), Status> {
+fn unlock(cx: &mut Compound<'_>, named: &ResolvedStateid, range: Range) -> Result<(), Status> {
     // Rights to the share that were lost meanwhile keep nobody from giving back.
     let at = cx.regular(&Object::Node(cx.given_back()?.clone()))?;
     let keeper = cx.nfs.core.namespace.keeper();

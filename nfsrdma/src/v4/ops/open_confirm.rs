@@ -3,7 +3,7 @@
 use crate::v4::compound::Compound;
 use crate::v4::open_owner_seqid::{self, Begun, Owner};
 use crate::v4::opens::Entry;
-use crate::v4::resolve::{Named, resolve};
+use crate::v4::resolve::{ResolvedStateid, resolve};
 use crate::v4::stateid::{self, compose};
 use crate::v4::status::Status;
 use crate::v4::wire::op;
@@ -27,7 +27,7 @@ pub(in crate::v4) async fn open_confirm(cx: &mut Compound<'_>) -> Result<(), Sta
     }
 }
 
-fn confirm(cx: &mut Compound<'_>, named: &Named) -> Result<(), Status> {
+fn confirm(cx: &mut Compound<'_>, named: &ResolvedStateid) -> Result<(), Status> {
     let node = cx.node()?.node.id();
     let mut held = named.client.held();
     let Entry::Open(open) = named.entry(&mut held, node, cx.minor)? else {

@@ -6,7 +6,7 @@ use state::{Rights, Share};
 use crate::v4::compound::Compound;
 use crate::v4::open_owner_seqid::{self, Begun, Owner};
 use crate::v4::opens::Entry;
-use crate::v4::resolve::{Named, resolve};
+use crate::v4::resolve::{ResolvedStateid, resolve};
 use crate::v4::status::Status;
 use crate::v4::wire::op;
 
@@ -39,7 +39,7 @@ pub(in crate::v4) async fn open_downgrade(cx: &mut Compound<'_>) -> Result<(), S
     }
 }
 
-fn downgrade(cx: &mut Compound<'_>, named: &Named, to: Share) -> Result<(), Status> {
+fn downgrade(cx: &mut Compound<'_>, named: &ResolvedStateid, to: Share) -> Result<(), Status> {
     let node = cx.given_back()?.node.id();
     let keeper = cx.nfs.core.namespace.keeper();
     let mut held = named.client.held();

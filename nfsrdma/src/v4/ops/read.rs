@@ -2,8 +2,8 @@
 //! (RFC 8267 section 3.1).
 
 use crate::v4::compound::Compound;
-use crate::v4::io_right::{IoAccess, check_io, file_of};
 use crate::v4::limits::IO_MAX;
+use crate::v4::stateid_access::{IoAccess, check_io, file_of};
 use crate::v4::status::Status;
 use nfs_proto::nfs4::ops::{Read, ReadDone};
 use nfs_proto::xdr::Bulk;

@@ -6,8 +6,8 @@ use vfs::{Seek, VfsError};
 
 use super::allocate::may_read;
 use crate::v4::compound::{Compound, Located};
-use crate::v4::io_right::{IoAccess, check_io};
 use crate::v4::limits::IO_MAX;
+use crate::v4::stateid_access::{IoAccess, check_io};
 use crate::v4::status::Status;
 use crate::v4::wire::NFS4_CONTENT_DATA;
 

@@ -5,7 +5,7 @@ use vfs::{Seek, VfsError};
 
 use super::allocate::may_look;
 use crate::v4::compound::Compound;
-use crate::v4::io_right::{IoAccess, check_io};
+use crate::v4::stateid_access::{IoAccess, check_io};
 use crate::v4::status::Status;
 use crate::v4::wire::{NFS4_CONTENT_DATA, NFS4_CONTENT_HOLE};
 

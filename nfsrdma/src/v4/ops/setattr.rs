@@ -9,7 +9,7 @@ use vfs::{DelegatedTimes, Kind, SetAttr};
 use crate::v4::attrs::{Purpose, ToSet, supported};
 use crate::v4::compound::Compound;
 use crate::v4::deleg::check_keeps_times;
-use crate::v4::io_right::{IoAccess, check_io};
+use crate::v4::stateid_access::{IoAccess, check_io};
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> {

@@ -6,8 +6,8 @@ use nfs_proto::nfs4::ops::{Write, Written};
 use vfs::Stable;
 
 use crate::v4::compound::Compound;
-use crate::v4::io_right::{IoAccess, check_io, file_of};
 use crate::v4::limits::IO_MAX;
+use crate::v4::stateid_access::{IoAccess, check_io, file_of};
 use crate::v4::status::Status;
 use rdma_transport::xdr::at_most;
 

@@ -20,7 +20,7 @@ pub enum IoAccess {
 
 /// The answer: the operation may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IoRight {
+pub struct StateidAccess {
     /// Who acts: for [`vfs::namespace::Namespace::by`].
     pub who: Option<Who>,
     /// OPEN checked the permission already; the node is not asked again.
@@ -29,7 +29,7 @@ pub struct IoRight {
     pub is_opener: bool,
 }
 
-impl IoRight {
+impl StateidAccess {
     /// The credential for `read` and `write` of [`vfs::namespace::Door`]: none when an OPEN was checked.
     pub fn cred<'a>(&self, at: &'a Located) -> Option<&'a Cred> {
         if self.open_checked { None } else { Some(&at.cred) }
@@ -57,7 +57,7 @@ pub async fn check_io(
     at: &Located,
     stateid: Stateid,
     access: IoAccess,
-) -> Result<IoRight, Status> {
+) -> Result<StateidAccess, Status> {
     if is_nobodys(stateid) {
         // RFC 8881 section 8.4.2.1: what others will reclaim may be in the way. Who reads past locks takes nothing from anybody.
         if cx.nfs.clients.in_grace()
@@ -71,7 +71,7 @@ pub async fn check_io(
             // No open has taken caches yet, and some look at size and holes before they pass the door.
             cx.nfs.core.namespace.by(who).before_look(&at.node, &at.cred).await?;
         }
-        return Ok(IoRight { who, open_checked: false, is_opener: false });
+        return Ok(StateidAccess { who, open_checked: false, is_opener: false });
     }
     let named = resolve(cx, stateid)?;
     let mut held = named.client.held();
@@ -99,7 +99,7 @@ pub async fn check_io(
     // Whoever came by another's stateid has only the permissions of its own.
     let is_opener = at.cred.uid == uid;
     let right =
-        |right| Ok(IoRight { who, open_checked: is_opener && checked.has(right), is_opener });
+        |right| Ok(StateidAccess { who, open_checked: is_opener && checked.has(right), is_opener });
     match access {
         // RFC 8881 section 18.22.4: clients that write parts of pages must read the rest. What OPEN did not ask is asked now.
         IoAccess::Read => right(Rights::READ),
