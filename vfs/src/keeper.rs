@@ -91,7 +91,10 @@ pub trait Recall: Send + Sync {
         let _nothing_pending = (node, from, to);
     }
     /// Asks the holder of a write delegation what it has of the file in its cache; `None` when it does not say.
-    fn kept_back(&self, holder: (ClientId, HolderId)) -> BoxFuture<'_, Option<KeptBack>> {
+    fn delegated_attrs(
+        &self,
+        holder: (ClientId, HolderId),
+    ) -> BoxFuture<'_, Option<DelegatedAttrs>> {
         let _unknown = holder;
         Box::pin(std::future::ready(None))
     }
@@ -99,7 +102,7 @@ pub trait Recall: Send + Sync {
 
 /// What the holder of a write delegation says of its file (RFC 8881 section 20.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeptBack {
+pub struct DelegatedAttrs {
     /// Bytes, with what is not written yet.
     pub size: u64,
     /// There is something that is not written yet.
@@ -257,16 +260,16 @@ impl Keeper {
 
     /// What another keeps back of a node under a write delegation, or nothing when nobody does. Who does not say it in time has to
     /// give the delegation back, and is waited for like any holder.
-    pub async fn kept_back(
+    pub async fn delegated_attrs(
         &self,
         node: NodeId,
         who: Option<Who>,
         patience: Option<&dyn Patience>,
-    ) -> VfsResult<Option<KeptBack>> {
+    ) -> VfsResult<Option<DelegatedAttrs>> {
         let client = who.map(|w| w.client);
         let Some(holder) = self.state.keeps_back(node, client) else { return Ok(None) };
         self.counters.asked.fetch_add(1, Ordering::Relaxed);
-        let said = async { self.front(holder.0)?.kept_back(holder).await };
+        let said = async { self.front(holder.0)?.delegated_attrs(holder).await };
         match tokio::time::timeout(Duration::from_millis(WAIT_MS), said).await {
             Ok(Some(kept)) => Ok(Some(kept)),
             Ok(None) | Err(_) => {
@@ -739,7 +742,7 @@ mod tests {
         told: Mutex<Vec<Break>>,
         revoked: Mutex<Vec<Break>>,
         released: Mutex<Vec<ClientId>>,
-        says: Mutex<Option<((ClientId, HolderId), KeptBack)>>,
+        says: Mutex<Option<((ClientId, HolderId), DelegatedAttrs)>>,
         keeper: OnceLock<Arc<Keeper>>,
         now: Arc<AtomicU64>,
     }
@@ -754,7 +757,10 @@ mod tests {
             self.keeper.get().unwrap().acknowledge(what.node, what.holder, Caching::NONE);
         }
 
-        fn kept_back(&self, holder: (ClientId, HolderId)) -> BoxFuture<'_, Option<KeptBack>> {
+        fn delegated_attrs(
+            &self,
+            holder: (ClientId, HolderId),
+        ) -> BoxFuture<'_, Option<DelegatedAttrs>> {
             let said = self.says.lock().unwrap().take().filter(|s| s.0 == holder).map(|s| s.1);
             Box::pin(std::future::ready(said))
         }
@@ -838,15 +844,19 @@ mod tests {
         let a = party(1);
         assert!(k.state().delegate(N, &a, Caching::ALL, 0));
         let times = DelegatedTimes::default();
-        let kept = KeptBack { size: 7, modified: true, times };
+        let kept = DelegatedAttrs { size: 7, modified: true, times };
         *f.says.lock().unwrap() = Some(((ClientId(1), a.holder), kept));
-        assert_eq!(block_on(k.kept_back(N, Some(a.who()), None)), Ok(None), "not asked itself");
-        assert_eq!(block_on(k.kept_back(N, None, None)), Ok(Some(kept)));
+        assert_eq!(
+            block_on(k.delegated_attrs(N, Some(a.who()), None)),
+            Ok(None),
+            "not asked itself"
+        );
+        assert_eq!(block_on(k.delegated_attrs(N, None, None)), Ok(Some(kept)));
         assert!(f.told.lock().unwrap().is_empty(), "it keeps its delegation");
-        assert_eq!(block_on(k.kept_back(N, None, None)), Err(VfsError::Delay));
+        assert_eq!(block_on(k.delegated_attrs(N, None, None)), Err(VfsError::Delay));
         assert_eq!(f.told.lock().unwrap().len(), 1, "it says nothing: recalled");
         k.acknowledge(N, a.holder, Caching::NONE);
-        assert_eq!(block_on(k.kept_back(N, None, None)), Ok(None));
+        assert_eq!(block_on(k.delegated_attrs(N, None, None)), Ok(None));
         assert_eq!(k.counters.asked.load(Ordering::Relaxed), 2);
     }
 

@@ -330,7 +330,7 @@ impl<'a> Door<'a> {
     /// 10.4.3). Then the file gets the times that the client keeps, or those of now, so that whoever has seen this sees a change at
     /// the next look as well.
     pub async fn getattr(&self, node: &NodeRef) -> VfsResult<Attr> {
-        let kept = self.keeper.kept_back(node.id(), self.who, self.patience).await?;
+        let kept = self.keeper.delegated_attrs(node.id(), self.who, self.patience).await?;
         let attr = node.getattr().await?;
         let Some(kept) = kept else { return Ok(attr) };
         let times = kept.times.until(Time::now());

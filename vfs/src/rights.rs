@@ -32,7 +32,7 @@ pub enum ListOfNew {
 }
 
 /// What something new gets.
-pub(crate) struct Heritage {
+pub(crate) struct InheritedAcl {
     /// What the directory passes on, to something of one kind or the other.
     passed: Option<Arc<Acl>>,
     list: ListOfNew,
@@ -46,17 +46,17 @@ fn closed(mode: u32, kind: Kind) -> u32 {
 }
 
 /// Looks at the list of a directory in which something is about to be made.
-pub(crate) async fn heritage(dir: &NodeRef, list: ListOfNew) -> VfsResult<Heritage> {
+pub(crate) async fn heritage(dir: &NodeRef, list: ListOfNew) -> VfsResult<InheritedAcl> {
     let attr = dir.getattr().await?;
     let acl = dir.acl(&attr).await?;
     // Whether a file or a directory is asked about makes no difference to whether there is anything.
     let owner = Owner::of(&attr);
     let passes =
         |acl: &Arc<Acl>| acl.inherited(true, owner).or(acl.inherited(false, owner)).is_some();
-    Ok(Heritage { passed: acl.filter(passes), list })
+    Ok(InheritedAcl { passed: acl.filter(passes), list })
 }
 
-impl Heritage {
+impl InheritedAcl {
     /// What something of this kind inherits.
     fn of(&self, kind: Kind, owner: Owner) -> Option<Acl> {
         let is_dir = match kind {
@@ -93,7 +93,7 @@ impl Heritage {
         Ok(())
     }
 
-    /// As [`Heritage::give`], for a file that is to stand in the directory.
+    /// As [`InheritedAcl::give`], for a file that is to stand in the directory.
     pub(crate) async fn give_to(&self, node: &NodeRef, attr: &Attr, mode: u32) -> VfsResult<()> {
         let (set, owner) = (SetAttr { mode: Some(mode), ..SetAttr::default() }, Owner::of(attr));
         node.setattr(&Cred::root(), set, false).await?;
@@ -122,7 +122,7 @@ impl Door<'_> {
     /// Gives something new its list. What cannot have it is not made.
     pub(crate) async fn give_list(
         &self,
-        heritage: &Heritage,
+        heritage: &InheritedAcl,
         (dir, cred, name): (&NodeRef, &Cred, &[u8]),
         made: &mut Made,
         new: &NewMode,

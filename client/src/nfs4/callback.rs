@@ -36,7 +36,7 @@ pub struct Recall {
 
 /// What the holder of a write delegation says of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeptBack {
+pub struct DelegatedAttrs {
     /// The change attribute that it was given, or another when it has something to write.
     pub change: u64,
     /// Bytes.
@@ -48,7 +48,7 @@ pub struct KeptBack {
 }
 
 /// Answers CB_GETATTR; of a file that is not here it knows nothing.
-pub type Keeps = Arc<Mutex<HashMap<Fh, KeptBack>>>;
+pub type Keeps = Arc<Mutex<HashMap<Fh, DelegatedAttrs>>>;
 
 /// Answers callbacks, and hands recalls to whoever holds the other end.
 #[derive(Debug)]
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn attributes_that_are_kept_are_told_and_others_left_out() {
         let (recalls, _receiver) = Recalls::new();
-        let kept = KeptBack { change: 8, size: 9, access: (1, 2), modify: (3, 4) };
+        let kept = DelegatedAttrs { change: 8, size: 9, access: (1, 2), modify: (3, 4) };
         recalls.keeps().lock().unwrap().insert(Fh::new(&[0, 0, 0, 5]), kept);
         // Of one file CHANGE, SIZE and MODE; of another, which is not here.
         let asked = |fh| [&SEQUENCE[..], &[op::GETATTR, 4, fh, 2, 0b1_1000, 2]].concat();

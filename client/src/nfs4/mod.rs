@@ -9,7 +9,7 @@ mod session;
 
 pub use acl::Ace;
 pub use attrs::{Attr, Fattr};
-pub use callback::{Keeps, KeptBack, Recall, Recalls};
+pub use callback::{DelegatedAttrs, Keeps, Recall, Recalls};
 pub use compound::{Compound, Results};
 pub use files::{Delegation, DirEntry, OpenFile, OpenHow, Written};
 pub use nfs_proto::nfs4::attrs::Value;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use state::{Break, Caching, ClientId, HolderId, Party, Rights};
 use vfs::Kind;
 use vfs::backend::BoxFuture;
-use vfs::keeper::{KeptBack, Recall};
+use vfs::keeper::{DelegatedAttrs, Recall};
 
 use super::callback::{self, Failed};
 use super::client::{Client, Clients};
@@ -70,7 +70,10 @@ impl Recall for Link {
         })
     }
 
-    fn kept_back(&self, holder: (ClientId, HolderId)) -> BoxFuture<'_, Option<KeptBack>> {
+    fn delegated_attrs(
+        &self,
+        holder: (ClientId, HolderId),
+    ) -> BoxFuture<'_, Option<DelegatedAttrs>> {
         let clients = self.0.upgrade();
         // In a task of its own: who waits for it may give up, but a callback is not broken off.
         let asked = clients.map(|c| tokio::spawn(async move { c.ask_kept_back(holder).await }));
@@ -274,7 +277,7 @@ impl Clients {
     }
 
     /// Asks the holder of a write delegation what it keeps back.
-    async fn ask_kept_back(&self, holder: (ClientId, HolderId)) -> Option<KeptBack> {
+    async fn ask_kept_back(&self, holder: (ClientId, HolderId)) -> Option<DelegatedAttrs> {
         let client = self.find(holder.0)?;
         let (fh, given, times) = {
             let held = client.held();
@@ -289,7 +292,7 @@ impl Clients {
         match said {
             Ok(now) => {
                 let (modified, times) = (now.change != given, now.times);
-                Some(KeptBack { size: now.size, modified, times })
+                Some(DelegatedAttrs { size: now.size, modified, times })
             }
             Err(why) => {
                 tracing::debug!(?why, client = client.id.0, "CB_GETATTR failed");

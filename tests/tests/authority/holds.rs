@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use client::connect::Local;
 use client::nfs4::{
-    Fh, Keeps, KeptBack, Minor, Nfs4, OpenHow, Recall, Recalls, StableHow4, Stateid,
+    DelegatedAttrs, Fh, Keeps, Minor, Nfs4, OpenHow, Recall, Recalls, StableHow4, Stateid,
 };
 use client::smb::{Break, Caching, OpenHow as SmbHow, Options, Smb, SmbFile};
 use headgate_tests::world::{World, buf};
@@ -92,7 +92,7 @@ impl Owner {
                 let given = file.delegation.filter(|d| d.write).unwrap();
                 let attr = nfs.getattr(&file.fh).await.unwrap();
                 // It has written nothing.
-                let kept = KeptBack {
+                let kept = DelegatedAttrs {
                     change: attr.change,
                     size: OLD.len() as u64,
                     access: (1, 0),

@@ -226,7 +226,7 @@ pub(crate) async fn run(
         faults.push(format!("the first did not get it: {}", taken.outcome));
     }
     if hold.caches & W != 0 {
-        hold.kept_back = Some(FIRST.to_vec());
+        hold.delegated_attrs = Some(FIRST.to_vec());
     }
     if matches!(first, Kind::ReadDelegation | Kind::WriteDelegation)
         && let Some(file) = hold.v4.take()
@@ -293,7 +293,7 @@ async fn judge(
     if hold.caches & W != 0 && !second.is_local() && came.good {
         faults.push("the first may write into its cache beside another".to_owned());
     }
-    let cached = hold.kept_back.is_some() && second.is_local();
+    let cached = hold.delegated_attrs.is_some() && second.is_local();
     let read = !came.hold.seen.is_empty();
     if read && !second.writes() && !cached && came.hold.seen != now {
         faults.push("the second read what was not there".to_owned());
@@ -336,7 +336,7 @@ async fn end(
             faults.push(format!("the {who} could not leave: {e}"));
         }
     }
-    if hold.kept_back.is_some() {
+    if hold.delegated_attrs.is_some() {
         faults.push("what the first wrote was never asked for".to_owned());
     }
     let now = std::fs::read(path).unwrap();

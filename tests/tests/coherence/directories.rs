@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use client::connect::{self, Local};
 use client::nfs3::{CreateHow, SetAttr};
-use client::nfs4::{Fh, KeptBack, Minor, Nfs4, OpenHow, Recalls, Stateid};
+use client::nfs4::{DelegatedAttrs, Fh, Minor, Nfs4, OpenHow, Recalls, Stateid};
 use client::{Credential, Error};
 use headgate_tests::world::World;
 use headgate_tests::world::smb::{alice, with_alice};
@@ -112,7 +112,7 @@ async fn times_that_a_client_keeps_are_seen_by_all_and_stay_when_it_leaves() {
     assert!(given.write && given.times && !file.is_open());
     let change = nfs.getattr(&file.fh).await.unwrap().change;
     let (access, modify) = ((1_000_000_000, 1), (1_000_000_001, 2));
-    let kept = KeptBack { change: change + 1, size: 7, access, modify };
+    let kept = DelegatedAttrs { change: change + 1, size: 7, access, modify };
     keeps.lock().unwrap().insert(file.fh.clone(), kept);
     // Another client by each protocol, with 7 bytes of which the server has 5.
     let (fh3, _) = b.nfs3.lookup(&b.root3, b"f").await.unwrap();

@@ -67,7 +67,7 @@ pub(crate) struct Hold {
     /// What it read last.
     pub(crate) seen: Vec<u8>,
     /// What it has written and not sent.
-    pub(crate) kept_back: Option<Vec<u8>>,
+    pub(crate) delegated_attrs: Option<Vec<u8>>,
 }
 
 /// What came of taking a kind.
@@ -293,7 +293,7 @@ impl Side {
 
     /// Sends what was kept back.
     pub(crate) async fn flush(&self, hold: &mut Hold) -> Result<()> {
-        let Some(data) = hold.kept_back.take() else { return Ok(()) };
+        let Some(data) = hold.delegated_attrs.take() else { return Ok(()) };
         if let Some(file) = &hold.smb {
             self.smb.write(file, 0, vec![buf(&data)]).await?;
         }
