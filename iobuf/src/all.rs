@@ -13,20 +13,20 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
+use crate::client_quota::Permit;
 use crate::pool::{Account, Acquire, Pool, TooLarge, lock};
-use crate::share::Room;
 use crate::{BufMut, CLASS_SIZES};
 
 const LARGEST: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];
 
 /// Those who need several buffers, in order; the first one gathers.
 #[derive(Default)]
-pub(crate) struct Line {
+pub(crate) struct WaitQueue {
     next: u64,
     waiting: VecDeque<(u64, Waker)>,
 }
 
-impl Line {
+impl WaitQueue {
     fn join(&mut self, waker: &Waker) -> u64 {
         self.next += 1;
         self.waiting.push_back((self.next, waker.clone()));
@@ -62,7 +62,7 @@ pub struct AcquireAll {
     one: Option<Acquire>,
     ticket: Option<u64>,
     /// In the share of its client, for all buffers of the size that most of them have.
-    room: Room,
+    room: Permit,
     class: usize,
 }
 

@@ -8,8 +8,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::chunks::Chunk;
+use crate::client_quota::ClientQuota;
 use crate::pool::Place;
-use crate::share::Share;
 use crate::slab::Slab;
 
 /// Where the memory of a buffer goes when its last owner is gone.
@@ -80,7 +80,7 @@ impl BufMut {
     }
 
     /// A pooled buffer counts for this client, which has room for it.
-    pub(crate) fn count_for(&mut self, share: Option<Arc<Share>>) {
+    pub(crate) fn count_for(&mut self, share: Option<Arc<ClientQuota>>) {
         if let Home::Pool(place) = &mut self.block.home {
             place.count_for(share);
         }

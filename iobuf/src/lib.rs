@@ -19,12 +19,12 @@ mod all;
 mod backpressure;
 mod buf;
 mod chunks;
+mod client_quota;
+mod fair_queue;
 mod note;
 mod pages;
 mod pool;
-mod share;
 mod slab;
-mod turns;
 
 pub use all::AcquireAll;
 pub use backpressure::{Admit, Admitted, Backpressure};

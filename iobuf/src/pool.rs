@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
-use crate::all::{AcquireAll, Line};
-use crate::share::{Room, Share};
+use crate::all::{AcquireAll, WaitQueue};
+use crate::client_quota::{ClientQuota, Permit};
+use crate::fair_queue::FairQueue;
 use crate::slab::{SLAB, Slab};
-use crate::turns::Turns;
 use crate::{BufMut, CLASS_SIZES};
 
 const CLASSES: usize = CLASS_SIZES.len();
@@ -38,7 +38,7 @@ pub(crate) struct Place {
     pool: Arc<PoolInner>,
     class: usize,
     /// The client that it counts for.
-    share: Option<Arc<Share>>,
+    share: Option<Arc<ClientQuota>>,
 }
 
 impl Place {
@@ -50,7 +50,7 @@ impl Place {
     }
 
     /// From now on it counts for this client, which has room for it.
-    pub(crate) fn count_for(&mut self, share: Option<Arc<Share>>) {
+    pub(crate) fn count_for(&mut self, share: Option<Arc<ClientQuota>>) {
         self.share = share;
     }
 }
@@ -112,12 +112,12 @@ pub struct ClassStats {
 #[derive(Clone)]
 pub struct Pool {
     inner: Arc<PoolInner>,
-    share: Option<Arc<Share>>,
+    share: Option<Arc<ClientQuota>>,
 }
 
 pub(crate) struct PoolInner {
     classes: [Mutex<Class>; CLASSES],
-    line: Mutex<Line>,
+    line: Mutex<WaitQueue>,
     /// What one client may have of each class.
     share_max: [AtomicUsize; CLASSES],
     /// Requests that wait now for room in the share of their client.
@@ -132,7 +132,7 @@ struct Class {
     in_use: usize,
     waits: u64,
     waiting: usize,
-    turns: Turns<Arc<Mutex<Waiter>>>,
+    turns: FairQueue<Arc<Mutex<Waiter>>>,
 }
 
 // SAFETY: the pointers are owned memory; the mutex around the class gives one thread at a time access to them.
@@ -261,7 +261,7 @@ impl Pool {
                 in_use: 0,
                 waits: 0,
                 waiting: 0,
-                turns: Turns::new(),
+                turns: FairQueue::new(),
             })
         });
         let inner = PoolInner {
@@ -275,7 +275,7 @@ impl Pool {
 
     /// A handle of one client: what is taken by it and by its clones counts together, and is bounded by [`Pool::set_share`].
     pub fn of_one_client(&self) -> Self {
-        Self { inner: self.inner.clone(), share: Some(Arc::new(Share::new())) }
+        Self { inner: self.inner.clone(), share: Some(Arc::new(ClientQuota::new())) }
     }
 
     /// A handle that counts for nobody.
@@ -313,8 +313,8 @@ impl Pool {
         self.share.as_ref().and_then(|share| share.last_stalled())
     }
 
-    pub(crate) fn room(&self, class: usize, count: usize) -> Room {
-        Room::new(self.inner.clone(), self.share.clone(), class, count)
+    pub(crate) fn room(&self, class: usize, count: usize) -> Permit {
+        Permit::new(self.inner.clone(), self.share.clone(), class, count)
     }
 
     /// Changes the limits while the pool is in use. What a lowered limit does not allow is taken back as it is given up; its
@@ -334,7 +334,7 @@ impl Pool {
         CLASS_SIZES.iter().position(|&s| s >= bytes).ok_or(TooLarge { wanted: bytes })
     }
 
-    fn buffer(&self, class: usize, base: NonNull<u8>, share: Option<Arc<Share>>) -> BufMut {
+    fn buffer(&self, class: usize, base: NonNull<u8>, share: Option<Arc<ClientQuota>>) -> BufMut {
         BufMut::pooled(base, CLASS_SIZES[class], Place { pool: self.inner.clone(), class, share })
     }
 
@@ -379,7 +379,7 @@ impl Pool {
         lock(&self.inner.classes[CLASSES - 1]).limit
     }
 
-    pub(crate) fn line(&self) -> &Mutex<Line> {
+    pub(crate) fn line(&self) -> &Mutex<WaitQueue> {
         &self.inner.line
     }
 
@@ -407,7 +407,7 @@ impl fmt::Debug for Pool {
 /// Waits for a buffer; see [`Pool::acquire`].
 pub struct Acquire {
     pool: Pool,
-    room: Room,
+    room: Permit,
     class: Result<usize, TooLarge>,
     account: Account,
     waiter: Option<Arc<Mutex<Waiter>>>,

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use crate::pool::Account;
 
 /// One queue per account, in the order in which accounts get their turn.
-pub(crate) struct Turns<T>(VecDeque<(Account, VecDeque<T>)>);
+pub(crate) struct FairQueue<T>(VecDeque<(Account, VecDeque<T>)>);
 
-impl<T> Turns<T> {
+impl<T> FairQueue<T> {
     pub(crate) const fn new() -> Self {
         Self(VecDeque::new())
     }

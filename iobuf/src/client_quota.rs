@@ -15,11 +15,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use crate::CLASS_SIZES;
+use crate::fair_queue::FairQueue;
 use crate::pool::{Account, PoolInner, lock};
-use crate::turns::Turns;
 
 /// What one client has of each size.
-pub(crate) struct Share {
+pub(crate) struct ClientQuota {
     parts: [Mutex<Part>; CLASS_SIZES.len()],
     /// Requests that wait for room now.
     waiting: AtomicUsize,
@@ -31,7 +31,7 @@ pub(crate) struct Share {
 
 struct Part {
     used: usize,
-    waiting: Turns<Arc<Mutex<Waiter>>>,
+    waiting: FairQueue<Arc<Mutex<Waiter>>>,
 }
 
 enum Waiter {
@@ -48,9 +48,9 @@ impl Part {
     }
 }
 
-impl Share {
+impl ClientQuota {
     pub(crate) fn new() -> Self {
-        let part = |_| Mutex::new(Part { used: 0, waiting: Turns::new() });
+        let part = |_| Mutex::new(Part { used: 0, waiting: FairQueue::new() });
         let parts = std::array::from_fn(part);
         Self {
             parts,
@@ -124,10 +124,10 @@ impl Share {
 }
 
 /// Room for buffers of one size: waited for, held until they are there, and given back if they are not wanted any more.
-pub(crate) struct Room {
+pub(crate) struct Permit {
     pool: Arc<PoolInner>,
     /// `None`: nothing is counted.
-    share: Option<Arc<Share>>,
+    share: Option<Arc<ClientQuota>>,
     class: usize,
     count: usize,
     state: State,
@@ -141,10 +141,10 @@ enum State {
     Gone,
 }
 
-impl Room {
+impl Permit {
     pub(crate) fn new(
         pool: Arc<PoolInner>,
-        share: Option<Arc<Share>>,
+        share: Option<Arc<ClientQuota>>,
         class: usize,
         count: usize,
     ) -> Self {
@@ -184,13 +184,13 @@ impl Room {
     }
 
     /// The buffers are there and give the room back themselves, each with the share that is returned.
-    pub(crate) fn pass_on(&mut self) -> Option<Arc<Share>> {
+    pub(crate) fn pass_on(&mut self) -> Option<Arc<ClientQuota>> {
         self.state = State::Gone;
         self.share.clone()
     }
 }
 
-impl Drop for Room {
+impl Drop for Permit {
     fn drop(&mut self) {
         let Some(share) = &self.share else { return };
         let is_held = match std::mem::replace(&mut self.state, State::Gone) {
