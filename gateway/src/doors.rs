@@ -22,7 +22,7 @@ use crate::admin::snapshot::Protocol;
 use crate::listen::{Named, addresses, listen_tcp};
 use crate::port;
 use crate::portmap::PORT_OPTION;
-use crate::rdma::doors::{self as rdma, Heard};
+use crate::rdma::doors::{self as rdma, BoundAddresses};
 
 /// What is served at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,7 +101,7 @@ impl Service {
 #[derive(Debug, Default)]
 pub struct Served {
     tcp: RwLock<BTreeMap<Service, Vec<SocketAddr>>>,
-    rdma: Heard,
+    rdma: BoundAddresses,
 }
 
 impl Served {
@@ -235,15 +235,15 @@ pub struct Doors {
     open: Vec<Door>,
     /// What they were opened by.
     settings: Settings,
-    rdma: rdma::Follower,
+    rdma: rdma::ListenerReconciler,
     served: Arc<Served>,
 }
 
 impl Doors {
     /// None yet. `spin`: see [`Settings::rdma_spin`].
     pub fn new(shared: Arc<Shared>, nfs: Front, smb: Front, spin: Option<Duration>) -> Self {
-        let rdma = rdma::Follower::new(&shared, spin);
-        let served = Arc::new(Served { rdma: rdma.heard(), ..Served::default() });
+        let rdma = rdma::ListenerReconciler::new(&shared, spin);
+        let served = Arc::new(Served { rdma: rdma.bound(), ..Served::default() });
         let settings = Settings::default();
         Self { shared, nfs, smb, open: Vec::new(), settings, rdma, served }
     }

@@ -1,7 +1,7 @@
 //! The listeners of RDMA: opened by the plan, and opened and closed anew as devices and addresses come and go.
 //!
 //! *Operation.* A task looks at the host every [`LOOK_EVERY`] and makes what listens equal to what is wanted ([`Doors::follow`]).
-//! [`Follower::change`] tells it what the configuration wants, at the start and at each reload. Connections that were accepted are
+//! [`ListenerReconciler::change`] tells it what the configuration wants, at the start and at each reload. Connections that were accepted are
 //! not touched by that: they end with their device.
 //!
 //! *Errors.* At the start and at a reload, what the configuration names and cannot be had is one line for the user. A device
@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::host::{Host, Watcher};
-use super::plan::{self, By, Offer, Refused, Spot};
+use super::plan::{self, By, ListenEndpoint, Offer, Refused};
 use crate::accept::{self, Front, Shared, Way};
 use crate::listen::{Named, listen_rdma};
 use crate::port;
@@ -77,9 +77,9 @@ fn usable_since(at_start: &Result<(), String>, now: Result<(), String>) -> Resul
 
 /// Where something listens now; shared with those who tell clients.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Heard(Arc<RwLock<Vec<(&'static str, SocketAddr)>>>);
+pub(crate) struct BoundAddresses(Arc<RwLock<Vec<(&'static str, SocketAddr)>>>);
 
-impl Heard {
+impl BoundAddresses {
     /// The addresses of one protocol's port, each once.
     pub(crate) fn at(&self, what: &str) -> Vec<SocketAddr> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +106,7 @@ pub(crate) struct Doors {
     /// What was said of each address last, and what of listeners, so that it is said once.
     told: BTreeMap<IpAddr, String>,
     complaints: BTreeSet<String>,
-    heard: Heard,
+    bound: BoundAddresses,
 }
 
 /// One protocol's port.
@@ -116,7 +116,7 @@ struct Door {
     /// With the port that was given where any will do.
     named: Named,
     front: Front,
-    open: BTreeMap<Spot, Open>,
+    open: BTreeMap<ListenEndpoint, Open>,
     /// It came with the change that is being made.
     is_new: bool,
 }
@@ -127,8 +127,8 @@ impl Door {
     }
 
     /// Closes the listeners for which this holds.
-    async fn close(&mut self, which: impl Fn(&Spot, &Open) -> bool) {
-        let gone: Vec<Spot> =
+    async fn close(&mut self, which: impl Fn(&ListenEndpoint, &Open) -> bool) {
+        let gone: Vec<ListenEndpoint> =
             self.open.iter().filter(|(s, o)| which(s, o)).map(|(s, _)| *s).collect();
         for spot in gone {
             if let Some(mut open) = self.open.remove(&spot) {
@@ -156,27 +156,27 @@ impl Drop for Open {
 type Change = (Settings, Vec<(Named, Front)>, oneshot::Sender<Result<(), String>>);
 
 /// The task that follows host and configuration, for those who tell it what to do.
-pub(crate) struct Follower {
+pub(crate) struct ListenerReconciler {
     changes: mpsc::Sender<Change>,
     task: JoinHandle<()>,
-    heard: Heard,
+    bound: BoundAddresses,
 }
 
-impl Follower {
+impl ListenerReconciler {
     /// Nothing is wanted yet. `spin`: see [`Settings::rdma_spin`].
     pub(crate) fn new(shared: &Arc<Shared>, spin: Option<Duration>) -> Self {
         let settings = Settings { rdma: Rdma::Off, ..Settings::default() };
         let watcher = Watcher::default();
         let look = Arc::new(move |settings: &Settings| watcher.look(settings));
         let doors = Doors::new(&settings, shared, Vec::new(), hardware(spin), look);
-        let heard = doors.heard.clone();
+        let bound = doors.bound.clone();
         let (changes, asked) = mpsc::channel(1);
-        Self { changes, task: tokio::spawn(doors.follow(asked)), heard }
+        Self { changes, task: tokio::spawn(doors.follow(asked)), bound }
     }
 
     /// Where they listen.
-    pub(crate) fn heard(&self) -> Heard {
-        self.heard.clone()
+    pub(crate) fn bound(&self) -> BoundAddresses {
+        self.bound.clone()
     }
 
     /// Opens what these settings want and closes the rest. The error is one line for standard error, and everything is as it was.
@@ -198,7 +198,7 @@ impl Follower {
     }
 }
 
-impl Drop for Follower {
+impl Drop for ListenerReconciler {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -230,7 +230,7 @@ impl Doors {
             refused_at: Instant::now(),
             told: BTreeMap::new(),
             complaints: BTreeSet::new(),
-            heard: Heard::default(),
+            bound: BoundAddresses::default(),
         }
     }
 
@@ -356,8 +356,8 @@ impl Doors {
     }
 
     fn tell_where(&self) {
-        let heard = self.doors.iter().flat_map(|d| d.open.values().map(|o| (d.named.0, o.at)));
-        *self.heard.0.write().unwrap_or_else(PoisonError::into_inner) = heard.collect();
+        let bound = self.doors.iter().flat_map(|d| d.open.values().map(|o| (d.named.0, o.at)));
+        *self.bound.0.write().unwrap_or_else(PoisonError::into_inner) = bound.collect();
     }
 
     /// Those of the failures that are a device's.
@@ -416,14 +416,20 @@ impl Doors {
         }
     }
 
-    async fn close_others(&mut self, wanted: &BTreeSet<Spot>) {
+    async fn close_others(&mut self, wanted: &BTreeSet<ListenEndpoint>) {
         for door in &mut self.doors {
-            let over = |spot: &Spot, open: &Open| !wanted.contains(spot) || open.task.is_finished();
+            let over = |spot: &ListenEndpoint, open: &Open| {
+                !wanted.contains(spot) || open.task.is_finished()
+            };
             door.close(over).await;
         }
     }
 
-    async fn open_missing(&mut self, wanted: &BTreeSet<Spot>, offers: &[Offer]) -> Vec<Failed> {
+    async fn open_missing(
+        &mut self,
+        wanted: &BTreeSet<ListenEndpoint>,
+        offers: &[Offer],
+    ) -> Vec<Failed> {
         let mut failed = Vec::new();
         for door in &mut self.doors {
             for spot in wanted {
@@ -455,14 +461,14 @@ impl Doors {
 }
 
 /// The device of a listener, in words.
-fn device(spot: &Spot, offers: &[Offer]) -> Option<String> {
+fn device(spot: &ListenEndpoint, offers: &[Offer]) -> Option<String> {
     let offer = offers.iter().find(|o| spot.by == By::Verbs && o.ip == spot.ip)?;
     offer.device().map(ToString::to_string)
 }
 
 /// A listener that could not be opened.
 struct Failed {
-    spot: Spot,
+    spot: ListenEndpoint,
     named: Named,
     error: io::Error,
 }

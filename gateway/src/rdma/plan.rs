@@ -152,7 +152,7 @@ pub(crate) enum By {
 
 /// A listener that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Spot {
+pub(crate) struct ListenEndpoint {
     /// Who listens.
     pub(crate) by: By,
     /// Where.
@@ -163,15 +163,15 @@ pub(crate) struct Spot {
 
 /// The listeners that these offers want. iWARP in user space listens on all addresses at once where it may, so that it needs to
 /// follow nothing; and alone on each where a card has the port of some.
-pub(crate) fn spots(mode: Rdma, bind: &[IpAddr], offers: &[Offer]) -> BTreeSet<Spot> {
+pub(crate) fn spots(mode: Rdma, bind: &[IpAddr], offers: &[Offer]) -> BTreeSet<ListenEndpoint> {
     let any = [IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
     let bind = if bind.is_empty() { &any[..] } else { bind };
-    let mut spots: BTreeSet<Spot> = offers
+    let mut spots: BTreeSet<ListenEndpoint> = offers
         .iter()
         .filter_map(|o| Some((o.ip, o.device()?.incarnation)))
-        .map(|(ip, incarnation)| Spot { by: By::Verbs, ip, incarnation })
+        .map(|(ip, incarnation)| ListenEndpoint { by: By::Verbs, ip, incarnation })
         .collect();
-    let iwarp = |ip| Spot { by: By::Iwarp, ip, incarnation: 0 };
+    let iwarp = |ip| ListenEndpoint { by: By::Iwarp, ip, incarnation: 0 };
     if !matches!(mode, Rdma::Auto | Rdma::Iwarp) {
         return spots;
     }

@@ -56,7 +56,8 @@ fn ips(list: &[&str]) -> Vec<IpAddr> {
 fn listens(mode: Rdma, bind: &[&str], host: &Host) -> Vec<String> {
     let bind = ips(bind);
     let offers = offers(mode, &bind, host, &Refused::new());
-    let words = |s: Spot| format!("{}:{}", if s.by == By::Verbs { "v" } else { "i" }, s.ip);
+    let words =
+        |s: ListenEndpoint| format!("{}:{}", if s.by == By::Verbs { "v" } else { "i" }, s.ip);
     spots(mode, &bind, &offers).into_iter().map(words).collect()
 }
 
