@@ -455,7 +455,7 @@ fn nfs_server(
 
 /// Tells what this host is attached to, and which addresses are its own; where that cannot be read, it stays as it was.
 fn note_networks(core: &Core) {
-    core.neighbours.set(networks::attached());
+    core.local_subnets.set(networks::attached());
     if let Ok(own) = networks::own() {
         core.source_ports.set_own(own);
     }

@@ -7,11 +7,11 @@ use vfs::namespace::Cidr;
 
 /// The directly attached networks, as last told.
 #[derive(Debug, Default)]
-pub struct Neighbours {
+pub struct LocalSubnets {
     networks: RwLock<Vec<Cidr>>,
 }
 
-impl Neighbours {
+impl LocalSubnets {
     /// These networks.
     pub fn new(networks: Vec<Cidr>) -> Self {
         Self { networks: RwLock::new(networks) }
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn loopback_and_attached_networks_are_neighbours() {
-        let n = Neighbours::default();
+        let n = LocalSubnets::default();
         let ip = |s: &str| s.parse::<IpAddr>().unwrap();
         assert!(n.contains(ip("127.0.0.1")) && n.contains(ip("::1")));
         assert!(!n.contains(ip("10.77.0.2")));

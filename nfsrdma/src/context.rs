@@ -11,7 +11,7 @@ use vfs::backend::ReadInto;
 use vfs::namespace::{By, ClientRule, Entered, Granted, Namespace, Protection, Refusal, Share};
 use vfs::{Cred, NodeRef};
 
-use crate::clients::Neighbours;
+use crate::clients::LocalSubnets;
 use crate::clock::Clock;
 use crate::fh::Handles;
 use crate::nlm::Reservations;
@@ -51,7 +51,7 @@ pub struct Core {
     /// Time.
     pub clock: Clock,
     /// Who counts as a neighbour, for shares that do not say who may come.
-    pub neighbours: Neighbours,
+    pub local_subnets: LocalSubnets,
     /// Whose word needs a port below 1024.
     pub source_ports: SourcePorts,
     /// Share reservations of clients of version 3.
@@ -68,7 +68,7 @@ impl Core {
             handles,
             boot,
             clock,
-            neighbours: Neighbours::default(),
+            local_subnets: LocalSubnets::default(),
             source_ports: SourcePorts::default(),
             reservations: Reservations::default(),
             gss: Gss::default(),
@@ -258,8 +258,9 @@ impl Core {
         share: &'s Share,
     ) -> Result<Option<&'s ClientRule>, Refusal> {
         let ip = peer.to_canonical();
-        let is_near =
-            || local.is_none_or(|local| ip == local.to_canonical()) || self.neighbours.contains(ip);
+        let is_near = || {
+            local.is_none_or(|local| ip == local.to_canonical()) || self.local_subnets.contains(ip)
+        };
         if !share.protocols.nfs() {
             return Err(Refusal::Address);
         }

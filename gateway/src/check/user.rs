@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use config::Step::{self, Key};
 use config::{Lines, Settings};
-use nfsrdma::clients::Neighbours;
+use nfsrdma::clients::LocalSubnets;
 use serde_json::json;
 use vfs::Cred;
 use vfs::namespace::{By, ClientRule, Entered, Refusal, Share};
@@ -44,7 +44,7 @@ pub fn run(
     let asked = Asked {
         accounts: &account,
         found: people::on_host(settings, &account)?,
-        neighbours: Neighbours::new(networks::attached()),
+        local_subnets: LocalSubnets::new(networks::attached()),
         client: client.map(|ip| ip.to_canonical()),
         account: account(name).map(|(cred, _)| cred),
         cred,
@@ -77,7 +77,7 @@ struct Asked<'a> {
     /// Who it is to SMB, if it may log on.
     account: Option<Cred>,
     client: Option<IpAddr>,
-    neighbours: Neighbours,
+    local_subnets: LocalSubnets,
     accounts: Accounts<'a>,
     found: Found,
 }
@@ -109,7 +109,7 @@ fn of_client(why: Refusal) -> &'static str {
 impl Asked<'_> {
     fn by_nfs(&self, share: &Arc<Share>, said: &config::Share) -> Result<Answer, String> {
         let rule = match self.client.map(|ip| (ip, share.client(ip, By::Nfs))) {
-            Some((ip, Ok(None))) if !self.neighbours.contains(ip) => {
+            Some((ip, Ok(None))) if !self.local_subnets.contains(ip) => {
                 let near =
                     "without `clients` it is for this host and the networks that it is attached to";
                 return Ok(nothing(near, vec![]));
