@@ -14,7 +14,7 @@ pub mod dtyp;
 pub mod durable;
 pub mod expel;
 pub mod extra;
-pub mod facts;
+pub mod file_info;
 pub mod holdings;
 mod in_flight;
 pub mod interfaces;

@@ -15,7 +15,7 @@ use tokio::time::{Duration, Instant};
 use vfs::{Kind, VfsError};
 
 use crate::cx::{Answer, Cx};
-use crate::facts;
+use crate::file_info;
 use crate::lease;
 use crate::open::{File, Open};
 use crate::path_tracking;
@@ -43,7 +43,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
 }
 
 async fn basics(cx: &Cx, open: &Open, file: &File) -> Option<Basics> {
-    let facts = facts::of_file(&cx.door(open), file).await.ok()?;
+    let facts = file_info::of_file(&cx.door(open), file).await.ok()?;
     let n = facts.network_open();
     Some(Basics {
         times: [n.creation.0, n.last_access.0, n.last_write.0, n.change.0],

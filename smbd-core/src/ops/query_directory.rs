@@ -16,7 +16,7 @@ use vfs::{VfsError, names};
 use crate::cx::{Answer, Cx};
 use crate::dtyp::mask;
 use crate::extra::{Scan, Stage};
-use crate::facts;
+use crate::file_info;
 use crate::fscc::Chain;
 use crate::fscc::dir::{Level, level};
 use crate::fscc::file::Facts;
@@ -233,9 +233,9 @@ impl Listing<'_> {
             Err(VfsError::NotFound | VfsError::Stale) => return Ok(true),
             Err(e) => return Err(e.into()),
         };
-        let mut facts = facts::of(attr, &dos, name);
+        let mut facts = file_info::of(attr, &dos, name);
         if self.level.tells_ea_size() {
-            facts.ea_size = facts::extended_len(node, attr).await?;
+            facts.ea_size = file_info::extended_len(node, attr).await?;
         }
         Ok(self.put(shown, &facts))
     }

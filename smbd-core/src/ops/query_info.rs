@@ -9,7 +9,7 @@ use vfs::streams;
 use crate::cx::{Answer, Cx};
 use crate::dtyp::time::file_time;
 use crate::dtyp::{FileTime, mask};
-use crate::facts;
+use crate::file_info;
 use crate::fscc::ea::{self, FullEa};
 use crate::fscc::file::{self, Class, fit};
 use crate::fscc::stream::Stream;
@@ -94,16 +94,17 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
         _ => {}
     }
     let pending = cx.server.opens.is_delete_pending(open);
-    let mut facts = facts::of_open(open, facts::of_file(&cx.door(open), file).await?, pending);
+    let mut facts =
+        file_info::of_open(open, file_info::of_file(&cx.door(open), file).await?, pending);
     if class.has_name() {
         facts.name = path(cx, file).await;
     }
     if class == Class::AlternateName {
-        facts.short_name = facts::short_name(&file.place().name);
+        facts.short_name = file_info::short_name(&file.place().name);
     }
     if matches!(class, Class::All | Class::Ea) {
         let attr = file.base().getattr().await?;
-        facts.ea_size = facts::extended_len(&file.base(), &attr).await?;
+        facts.ea_size = file_info::extended_len(&file.base(), &attr).await?;
     }
     let (status, bytes) = fit(file::query(class, &facts)?, class.fixed_len(), limit(r))?;
     Ok((status.into(), bytes))
@@ -129,7 +130,7 @@ async fn of_streams(
     let dos = file.base().dos(&attr).await?;
     let mut list = Vec::new();
     if attr.kind == vfs::Kind::File {
-        let (size, allocation) = (attr.size, facts::allocation(&attr, &dos));
+        let (size, allocation) = (attr.size, file_info::allocation(&attr, &dos));
         list.push(Stream { name: "::$DATA".into(), size, allocation });
     }
     let named = match streams::list(&file.share, &file.base()).await {
@@ -140,7 +141,7 @@ async fn of_streams(
     list.extend(named.iter().map(|s| Stream {
         name: format!(":{}:$DATA", s.name),
         size: s.attr.size,
-        allocation: facts::allocation(&s.attr, &dos),
+        allocation: file_info::allocation(&s.attr, &dos),
     }));
     let (buffer, whole) = Stream::emit_list(&list, limit);
     Ok((if whole { Status::SUCCESS } else { Status::BUFFER_OVERFLOW }, buffer))
@@ -153,7 +154,7 @@ async fn of_full_ea(
     file: &File,
     r: &Request,
 ) -> Result<(Status, Vec<u8>), Status> {
-    let mut all = facts::extended(&file.base(), open).await?;
+    let mut all = file_info::extended(&file.base(), open).await?;
     let list = if r.input.is_empty() {
         if all.is_empty() {
             return Err(Status::NO_EAS_ON_FILE);

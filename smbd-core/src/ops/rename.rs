@@ -15,7 +15,7 @@ use vfs::{Cred, Kind, VfsError, VfsResult};
 
 use crate::cx::Cx;
 use crate::dtyp::mask;
-use crate::facts;
+use crate::file_info;
 use crate::fscc::attribute;
 use crate::fscc::set::{NewName, rename as flag};
 use crate::open::{File, Open, Place};
@@ -130,7 +130,8 @@ async fn may_replace(
         (_, false, false) => {}
     }
     let dos = found.node.dos(&found.attr).await?;
-    let read_only = facts::attributes(&found.attr, &dos, &found.name) & attribute::READONLY != 0;
+    let read_only =
+        file_info::attributes(&found.attr, &dos, &found.name) & attribute::READONLY != 0;
     if read_only && flags & flag::IGNORE_READONLY_ATTRIBUTE == 0 {
         return Err(Status::ACCESS_DENIED);
     }

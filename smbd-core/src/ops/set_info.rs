@@ -10,7 +10,7 @@ use vfs::{Dos, Kind, VfsError, VfsResult};
 
 use crate::cx::{Answer, Cx};
 use crate::dtyp::{FileTime, SecurityDescriptor, mask, time};
-use crate::facts;
+use crate::file_info;
 use crate::fscc::ea::{self, FullEa};
 use crate::fscc::file::Basic;
 use crate::fscc::set::{Set, disposition};
@@ -295,7 +295,7 @@ async fn set_allocation(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(
     if len.saturating_sub(attr.used) > room {
         return Err(Status::DISK_FULL);
     }
-    open.extra.reserve(facts::in_units(len));
+    open.extra.reserve(file_info::in_units(len));
     if let Some(right) = keeps {
         right.begin().await?;
         // The file has changed though its data has not. Not through the door: it tells whoever watches of no write. Holders that
@@ -339,7 +339,7 @@ async fn set_disposition(
     }
     let attr = file.base().getattr().await?;
     let dos = file.base().dos(&attr).await?;
-    let read_only = facts::attributes(&attr, &dos, &place.name) & attribute::READONLY != 0;
+    let read_only = file_info::attributes(&attr, &dos, &place.name) & attribute::READONLY != 0;
     let ignored = flags & disposition::IGNORE_READONLY_ATTRIBUTE != 0
         && open.check(mask::WRITE_ATTRIBUTES).is_ok();
     if attr.sealed || read_only && !ignored {

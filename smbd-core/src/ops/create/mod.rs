@@ -24,7 +24,7 @@ use crate::dtyp::mask;
 use crate::dtyp::time::file_time;
 use crate::durable::{self, Begun, Ticket};
 use crate::extra::Extra;
-use crate::facts;
+use crate::file_info;
 use crate::lease;
 use crate::open::{File, Open, Target};
 use crate::path::Path;
@@ -270,7 +270,7 @@ async fn answer(
         told.posix = Some(posix(&attr));
     }
     let name = open.file()?.place().name;
-    let mut basics = facts::basics(&attr, &dos, &name);
+    let mut basics = file_info::basics(&attr, &dos, &name);
     basics.allocation_size = basics.allocation_size.max(open.extra.reserved());
     let response = Response {
         oplock_level: level,
@@ -290,8 +290,8 @@ fn posix(attr: &Attr) -> PosixTold {
     security::sid_of_gid(attr.gid).put(&mut sids);
     PosixTold {
         nlink: attr.nlink,
-        reparse_tag: facts::reparse_tag(attr.kind),
-        mode: facts::posix_mode(attr),
+        reparse_tag: file_info::reparse_tag(attr.kind),
+        mode: file_info::posix_mode(attr),
         sids,
     }
 }
