@@ -180,10 +180,10 @@ pub(crate) fn of_open(open: &Open, mut facts: Facts, delete_pending: bool) -> Fa
     if facts.standard.directory == 0 {
         facts.posix.links = facts.standard.links;
     }
-    facts.standard.allocation = facts.standard.allocation.max(open.extra.reserved());
+    facts.standard.allocation = facts.standard.allocation.max(open.open_state.reserved());
     facts.access = open.granted;
-    facts.position = open.extra.position();
-    facts.mode = open.extra.mode();
+    facts.position = open.open_state.position();
+    facts.mode = open.open_state.mode();
     facts
 }
 

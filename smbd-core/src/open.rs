@@ -23,9 +23,9 @@ use vfs::{Cred, NodeId};
 
 use crate::dtyp::mask;
 use crate::durable::OpenDurable;
-use crate::extra::Extra;
 use crate::lease::OpenCaching;
 use crate::limits::OPENS_MAX;
+use crate::open_state::OpenState;
 use crate::pipe::Pipe;
 use crate::sequence::Sequence;
 use crate::status::Status;
@@ -158,7 +158,7 @@ pub struct Open {
     /// `CreateOptions` of the request.
     pub options: u32,
     /// What it remembers between commands about information.
-    pub extra: Extra,
+    pub open_state: OpenState,
     /// What it caches, and under whose key.
     pub caching: OpenCaching,
     /// What becomes of it when its connection is lost.
@@ -205,7 +205,7 @@ impl Open {
             to_delete,
             shared: share::READ | share::WRITE | share::DELETE,
             options: 0,
-            extra: Extra::default(),
+            open_state: OpenState::default(),
             caching: OpenCaching::default(),
             durable: OpenDurable::default(),
             lock_sequences: LockSequences::default(),
@@ -396,7 +396,7 @@ impl Record {
     /// The name of this open is to be removed; whoever watches it as a directory is told.
     fn doom(&mut self, open: &Arc<Open>) {
         self.doomed.push(open.clone());
-        self.opens.iter().for_each(|o| o.extra.end_watch(Status::DELETE_PENDING));
+        self.opens.iter().for_each(|o| o.open_state.end_watch(Status::DELETE_PENDING));
     }
 
     /// Names that are marked, or that an open takes with it when it closes. Streams have none that others open.
@@ -530,7 +530,7 @@ impl Opens {
     pub fn remove(&self, open: &Arc<Open>) -> Option<Vec<Arc<Open>>> {
         self.all.remove(&open.id.volatile)?;
         open.closed.store(true, Ordering::Release);
-        open.extra.end_watch(Status::NOTIFY_CLEANUP);
+        open.open_state.end_watch(Status::NOTIFY_CLEANUP);
         if let Some(pipe) = open.pipe() {
             pipe.close();
         }

@@ -165,7 +165,7 @@ impl<'a> Changing<'a> {
     async fn unflushed<T>(&self, change: impl Future<Output = T>) -> T {
         let losses = self.file.node().losses();
         let done = change.await;
-        self.open.extra.note_unflushed(losses);
+        self.open.open_state.note_unflushed(losses);
         done
     }
 

@@ -69,7 +69,7 @@ fn ended(why: Status) -> Result<Answer, Status> {
 
 /// The watch of this open; made by its first request, whose filter counts for all (MS-FSA section 2.1.5.11).
 async fn watching(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<Arc<Watching>, Status> {
-    if let Some(watching) = open.extra.watching() {
+    if let Some(watching) = open.open_state.watching() {
         return match watching.why() {
             Some(Status::NOTIFY_CLEANUP) => Err(Status::FILE_CLOSED),
             _ => Ok(watching),
@@ -80,7 +80,7 @@ async fn watching(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<Arc<Watching
     let hub = cx.server.namespace.watches();
     let watch = hub.watch(share.id, dir, r.filter, recursive).await?;
     let between = usize::try_from(r.output_len).unwrap_or(usize::MAX);
-    let mut slot = open.extra.watching.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slot = open.open_state.watching.lock().unwrap_or_else(PoisonError::into_inner);
     let watching = slot.get_or_insert_with(|| Arc::new(Watching::new(watch, between))).clone();
     if open.is_closed() {
         return Err(Status::FILE_CLOSED);

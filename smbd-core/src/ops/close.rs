@@ -33,7 +33,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         Ok(file) if r.flags & POSTQUERY_ATTRIB != 0 => basics(cx, &open, file).await,
         _ => None,
     };
-    let lost = open.file().is_ok_and(|file| open.extra.take_lost(file.node().losses()));
+    let lost = open.file().is_ok_and(|file| open.open_state.take_lost(file.node().losses()));
     end(&cx.server, &open).await;
     if lost {
         return Err(VfsError::Io.into());

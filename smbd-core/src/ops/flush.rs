@@ -21,7 +21,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     // Of a directory these bits are the rights to add files and directories (MS-FSA section 2.1.5.7).
     open.check(mask::WRITE_DATA | mask::APPEND_DATA)?;
     if !open.is_dir() {
-        let flushing = open.extra.begin_flush();
+        let flushing = open.open_state.begin_flush();
         let done = cx.by_storage(node.commit(0, 0)).await?;
         if done.as_ref().err() == Some(&VfsError::Delay) {
             // Nothing was synced.

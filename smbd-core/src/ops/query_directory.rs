@@ -15,12 +15,12 @@ use vfs::{VfsError, names};
 
 use crate::cx::{Answer, Cx};
 use crate::dtyp::mask;
-use crate::extra::{Scan, Stage};
 use crate::file_info;
 use crate::fscc::Chain;
 use crate::fscc::dir::{Level, level};
 use crate::fscc::file::Facts;
 use crate::open::{File, Open};
+use crate::open_state::{Scan, Stage};
 use crate::pattern::{Pattern, has_wildcards, is_wildcard};
 use crate::status::Status;
 use crate::wire::query_directory::{Request, Response, flag};
@@ -47,7 +47,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     if limit < level.fixed_len() {
         return Err(Status::INFO_LENGTH_MISMATCH);
     }
-    let mut kept = open.extra.scan.lock().await;
+    let mut kept = open.open_state.scan.lock().await;
     let scan = begin(&mut kept, &r)?;
     let first = !scan.answered;
     let file = open.file()?;

@@ -74,7 +74,7 @@ async fn read(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<Answer, St
     if len == 0 && r.length > 0 || len < r.minimum_count {
         return Err(Status::END_OF_FILE);
     }
-    open.extra.set_position(r.offset + u64::from(len));
+    open.open_state.set_position(r.offset + u64::from(len));
     cx.moved(len);
     answer(cx, got.data, got.pages, len, remote)
 }

@@ -86,7 +86,7 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(), Status> {
         Set::Disposition { flags, ex } => set_disposition(cx, open, file, flags, ex).await,
         Set::Position(at) => {
             open.check(mask::READ_DATA | mask::WRITE_DATA)?;
-            open.extra.set_position(at);
+            open.open_state.set_position(at);
             Ok(())
         }
         Set::FullEa(list) => set_eas(cx, open, file, &list).await,
@@ -123,7 +123,7 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
     let (written, changed) = (time(b.last_write)?, time(b.change)?);
     let _order = match b.last_write {
         FileTime::OMIT => None,
-        _ => Some(open.extra.timed.lock().await),
+        _ => Some(open.open_state.timed.lock().await),
     };
     let door = cx.door(open);
     if accessed.is_some() || written.is_some() {
@@ -137,7 +137,7 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
     if written.is_some() {
         // What was written before is older than the time that is set now, whoever closes when.
         let all = cx.server.opens.of_node(file.base().id());
-        all.iter().for_each(|other| other.extra.forget_written());
+        all.iter().for_each(|other| other.open_state.forget_written());
     }
     let attr = file.base().getattr().await?;
     let old = file.base().dos(&attr).await?;
@@ -145,8 +145,8 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
     let change =
         if is(b.change, FileTime::FREEZE) { Some(old.change_time(attr.ctime)) } else { changed };
     let write = if is(b.last_write, FileTime::FREEZE) { Some(attr.mtime) } else { written };
-    open.extra.hold(write, change);
-    open.extra.thaw(is(b.last_write, FileTime::THAW), is(b.change, FileTime::THAW));
+    open.open_state.hold(write, change);
+    open.open_state.thaw(is(b.last_write, FileTime::THAW), is(b.change, FileTime::THAW));
     let mut dos = old;
     if b.attributes != 0 {
         // The root of a share is neither hidden nor a system's.
@@ -156,7 +156,7 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
         dos.attributes = Some(b.attributes & attribute::SETTABLE & !fixed | kept);
     }
     dos.created = created.or(dos.created);
-    if let Some(shown) = change.or(open.extra.held().and_then(|h| h.change)) {
+    if let Some(shown) = change.or(open.open_state.held().and_then(|h| h.change)) {
         dos.changed = Some(change_record(cx, shown));
     }
     if dos != old {
@@ -167,14 +167,14 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
     }
     if !is_dir {
         let all = cx.server.opens.of_node(file.base().id());
-        all.iter().for_each(|other| other.extra.note_attributes(dos.attributes));
+        all.iter().for_each(|other| other.open_state.note_attributes(dos.attributes));
     }
     Ok(())
 }
 
 /// A file that was changed is to be archived again (MS-FSA section 2.1.4.17).
 pub(crate) async fn archive(cx: &Cx, open: &Open) -> Result<(), Status> {
-    if !open.extra.is_unarchived() {
+    if !open.open_state.is_unarchived() {
         return Ok(());
     }
     let file = open.file()?;
@@ -182,7 +182,7 @@ pub(crate) async fn archive(cx: &Cx, open: &Open) -> Result<(), Status> {
     let mut dos = file.base().dos(&attr).await?;
     dos.attributes = dos.attributes.map(|a| a | Dos::ARCHIVE);
     cx.door(open).dos_set(&file.share, &file.base(), dos).await?;
-    open.extra.note_attributes(dos.attributes);
+    open.open_state.note_attributes(dos.attributes);
     Ok(())
 }
 
@@ -201,27 +201,27 @@ pub(crate) async fn turn(open: &Open) -> Option<MutexGuard<'_, ()>> {
     if !holds_write_time(open) {
         return None;
     }
-    Some(open.extra.timed.lock().await)
+    Some(open.open_state.timed.lock().await)
 }
 
 /// Before an open changes bytes: one that holds the last-write time, in its [`turn`], holds the one that it finds, since another
 /// may have written meanwhile.
 pub(crate) async fn before_write(open: &Open, file: &File, in_turn: bool) -> VfsResult<()> {
-    open.extra.note_written();
+    open.open_state.note_written();
     if in_turn && holds_write_time(open) {
         let attr = file.base().getattr().await?;
-        open.extra.hold(Some(attr.mtime), None);
+        open.open_state.hold(Some(attr.mtime), None);
     }
     Ok(())
 }
 
 fn holds_write_time(open: &Open) -> bool {
-    open.extra.held().is_some_and(|held| held.write.is_some())
+    open.open_state.held().is_some_and(|held| held.write.is_some())
 }
 
 /// Gives the times back that this open holds, after it has changed the file.
 pub(crate) async fn give_times_back(cx: &Cx, open: &Open) -> Result<(), Status> {
-    let Some(held) = open.extra.held() else { return Ok(()) };
+    let Some(held) = open.open_state.held() else { return Ok(()) };
     let file = open.file()?;
     let door = cx.door(open);
     if let Some(mtime) = held.write {
@@ -241,8 +241,8 @@ pub(crate) async fn give_times_back(cx: &Cx, open: &Open) -> Result<(), Status> 
 /// A file of which a stream was written gets the time of that: to the host a stream is a file of its own. Errors: those of storage.
 pub(crate) async fn at_close(cx: &Cx, open: &Open) -> VfsResult<()> {
     let Ok(file) = open.file() else { return Ok(()) };
-    let written = file.is_stream() && open.extra.has_written();
-    if !written || open.extra.held().is_some_and(|h| h.write.is_some()) {
+    let written = file.is_stream() && open.open_state.has_written();
+    if !written || open.open_state.held().is_some_and(|h| h.write.is_some()) {
         return Ok(());
     }
     let door = cx.server.namespace.by_smb(Some(open.party.who()));
@@ -265,11 +265,11 @@ fn set_mode(open: &Open, mode: u32) -> Result<(), Status> {
     let is_synchronous = |mode: u32| mode & SYNCHRONOUS != 0;
     if mode & !SETTABLE != 0
         || mode & SYNCHRONOUS == SYNCHRONOUS
-        || is_synchronous(mode) != is_synchronous(open.extra.mode())
+        || is_synchronous(mode) != is_synchronous(open.open_state.mode())
     {
         return Err(Status::INVALID_PARAMETER);
     }
-    open.extra.set_mode(open.extra.mode() & !SETTABLE | mode);
+    open.open_state.set_mode(open.open_state.mode() & !SETTABLE | mode);
     Ok(())
 }
 
@@ -295,7 +295,7 @@ async fn set_allocation(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(
     if len.saturating_sub(attr.used) > room {
         return Err(Status::DISK_FULL);
     }
-    open.extra.reserve(file_info::in_units(len));
+    open.open_state.reserve(file_info::in_units(len));
     if let Some(right) = keeps {
         right.begin().await?;
         // The file has changed though its data has not. Not through the door: it tells whoever watches of no write. Holders that

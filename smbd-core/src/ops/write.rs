@@ -72,7 +72,7 @@ async fn write(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<u32, Stat
     }
     let (at, count) = right.write(0, data, stable(cx, r, &open)).await?;
     cx.moved(u32::try_from(count).unwrap_or(len));
-    open.extra.set_position(at.saturating_add(u64::from(len)));
+    open.open_state.set_position(at.saturating_add(u64::from(len)));
     right.done().await?;
     if count < usize::try_from(len).unwrap_or(usize::MAX) {
         return Err(Status::DISK_FULL);

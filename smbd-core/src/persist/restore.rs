@@ -12,9 +12,9 @@ use vfs::{Cred, Handle, NodeRef, VfsError, streams};
 
 use super::record::{Caches, Record};
 use crate::durable::{self, Facts};
-use crate::extra::Extra;
 use crate::lease::{self, OpenCaching};
 use crate::open::{File, LockSequences, Open, Place, Target};
+use crate::open_state::OpenState;
 use crate::review::review;
 use crate::server::Core;
 use recovery::{Change, Kind};
@@ -139,9 +139,9 @@ async fn reopen(core: &Arc<Core>, record: &Record) -> Result<Arc<Open>, Lost> {
     open.shared = record.shared;
     open.options = record.options;
     open.posix = record.posix;
-    open.extra = Extra::new(record.options);
+    open.open_state = OpenState::new(record.options);
     // What it wrote before the restart may not be on storage yet.
-    open.extra.note_unflushed(losses);
+    open.open_state.note_unflushed(losses);
     open.lock_sequences = LockSequences::of(record.sequences);
     if record.delete_on_close {
         open.set_delete_on_close();

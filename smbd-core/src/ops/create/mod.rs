@@ -23,10 +23,10 @@ use crate::cx::{Answer, Cx};
 use crate::dtyp::mask;
 use crate::dtyp::time::file_time;
 use crate::durable::{self, Begun, Ticket};
-use crate::extra::Extra;
 use crate::file_info;
 use crate::lease;
 use crate::open::{File, Open, Target};
+use crate::open_state::OpenState;
 use crate::path::Path;
 use crate::persist;
 use crate::security::{self, Granted};
@@ -189,7 +189,7 @@ fn entry(cx: &Cx, w: &Wanted<'_>, file: File, granted: Granted) -> Result<Open, 
     open.shared = w.request.share;
     open.options = w.request.options;
     open.posix = w.posix;
-    open.extra = Extra::new(w.request.options);
+    open.open_state = OpenState::new(w.request.options);
     if w.has(option::DELETE_ON_CLOSE) {
         open.set_delete_on_close();
     }
@@ -221,13 +221,13 @@ async fn answer(
 ) -> Result<Answer, Status> {
     let Opened { open, attr, dos, mut action } = opened;
     if attr.kind == Kind::File {
-        open.extra.note_attributes(dos.attributes);
+        open.open_state.note_attributes(dos.attributes);
     }
     let mut told = Told::default();
     let level = match how {
         How::New(ticket) => {
             if action != action::OPENED && attr.kind == Kind::File {
-                open.extra.reserve(asked.allocation_size.unwrap_or(0));
+                open.open_state.reserve(asked.allocation_size.unwrap_or(0));
             }
             lease::given_back(cx, &open).await;
             let (level, lease) = (request.oplock_level, asked.lease.as_ref());
@@ -271,7 +271,7 @@ async fn answer(
     }
     let name = open.file()?.place().name;
     let mut basics = file_info::basics(&attr, &dos, &name);
-    basics.allocation_size = basics.allocation_size.max(open.extra.reserved());
+    basics.allocation_size = basics.allocation_size.max(open.open_state.reserved());
     let response = Response {
         oplock_level: level,
         flags: 0,

@@ -167,7 +167,7 @@ async fn every_change_leaves_the_time_that_its_handle_holds_as_it_finds_it() {
         assert_eq!(set(&c, other, Set::EndOfFile(0)).await, Status::SUCCESS);
         put(&c, other, 0, &[b'o'; SIZE]).await;
         let found = time().await;
-        let turn = open.extra.timed.lock().await;
+        let turn = open.open_state.timed.lock().await;
         let mut change = pin!(by(&c, way, file, source));
         for _ in 0..20 {
             let done = std::future::poll_fn(|task| Poll::Ready(change.as_mut().poll(task)));
@@ -187,7 +187,7 @@ async fn a_write_is_in_its_turn_before_its_data_is_fetched() {
     let file = c.open("f").await;
     hold_time(&c, file).await;
     let open = c.core.opens.get(file).unwrap();
-    let turn = open.extra.timed.lock().await;
+    let turn = open.open_state.timed.lock().await;
     let remote = crate::wire::write::Request {
         data_offset: 0,
         channel: Some(Channel::RdmaV1),

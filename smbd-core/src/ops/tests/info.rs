@@ -301,7 +301,7 @@ async fn writes_of_an_open_that_holds_the_time_go_one_after_the_other() {
     drop(first);
     assert!(second.await.is_some());
     before_write(&open, open.file().unwrap(), true).await.unwrap();
-    assert_eq!(open.extra.held().unwrap().write, crate::dtyp::time::time(held));
+    assert_eq!(open.open_state.held().unwrap().write, crate::dtyp::time::time(held));
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ const NONE_UNFLUSHED: u64 = u64::MAX;
 
 /// What an open remembers.
 #[derive(Default)]
-pub struct Extra {
+pub struct OpenState {
     position: AtomicU64,
     reserved: AtomicU64,
     mode: AtomicU32,
@@ -97,7 +97,7 @@ impl Drop for Flushing<'_> {
     }
 }
 
-impl Extra {
+impl OpenState {
     /// It has written what only a FLUSH makes durable. `losses`: [`vfs::Node::losses`] from before the write.
     pub(crate) fn note_unflushed(&self, losses: u64) {
         if self.unflushed.0.load(Ordering::Acquire) == NONE_UNFLUSHED {
