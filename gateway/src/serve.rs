@@ -402,8 +402,8 @@ fn background(
     let mut tasks = JoinSet::new();
     // They reclaim as soon as they are told, so what they call is there already.
     tasks.spawn(servers.nfs.nlm().clone().notify_all());
-    let minded = servers.namespace.clone();
-    tasks.spawn(async move { minded.keeper().mind_outside().await });
+    let watched = servers.namespace.clone();
+    tasks.spawn(async move { watched.keeper().follow_external_changes().await });
     tasks.spawn(spaces.keep(servers.namespace.clone()));
     tasks.spawn(keep_time(servers.nfs.clone()));
     tasks.spawn(client_names::keep(lookup, shared.connections.clone(), servers.smb.clone()));

@@ -477,7 +477,7 @@ pub(crate) fn request(
         cx.until_answered(lease.answers.begin());
         let told = request_lease(cx, open, &lease, context, allocated);
         if told.state != 0 {
-            keeper.mind(file);
+            keeper.watch_external(file);
         }
         return (oplock::LEASE, Some(told));
     }
@@ -492,7 +492,7 @@ pub(crate) fn request(
     if held.rights.is_none() {
         cx.server.leases.owners.remove(&open.party.holder);
     } else {
-        keeper.mind(file);
+        keeper.watch_external(file);
     }
     (to_level(held.rights), None)
 }

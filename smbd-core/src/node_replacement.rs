@@ -86,7 +86,7 @@ impl<'a> NodeReplacement<'a> {
         }
         self.holders().for_each(|holder| keeper.close(old, holder));
         if keeper.state().is_cached(new) {
-            keeper.mind(&self.new);
+            keeper.watch_external(&self.new);
         }
         // What is written from here on names the new node alone.
         self.announced.drain(..).for_each(|open| open.durable.saving().next = None);

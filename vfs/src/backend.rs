@@ -27,8 +27,8 @@ use crate::authority::Acting;
 use crate::dos::{self, Dos};
 use crate::durability::Losses;
 use crate::error::{VfsError, VfsResult};
+use crate::external_change;
 use crate::judge::{Judge, regular};
-use crate::outside;
 use crate::types::*;
 
 /// A boxed future that may be sent to another thread.
@@ -595,7 +595,10 @@ pub trait Node: Send + Sync + 'static {
 
     /// Tells of changes by others than this process, as long as what this gives lives; `None` where nobody can know, or nobody
     /// else has the files.
-    fn watch_outside(&self, listener: outside::Listener) -> Option<outside::Watched> {
+    fn watch_external(
+        &self,
+        listener: external_change::Listener,
+    ) -> Option<external_change::Watched> {
         let _ = listener;
         None
     }

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use crate::backend::{BoxFuture, NodeRef};
 use crate::error::{VfsError, VfsResult};
-use crate::minded::Minded;
+use crate::external_watch::ExternalWatch;
 use crate::types::DelegatedTimes;
 
 /// A request waits this long for rights to come back before its client is told to try again. A healthy client on the same
@@ -137,7 +137,7 @@ pub struct Keeper {
     clients: OnceLock<Arc<dyn Recall>>,
     keys: OnceLock<Arc<dyn Recall>>,
     clock: OnceLock<Clock>,
-    minded: Minded,
+    external_watch: ExternalWatch,
     returned: Notify,
     waiting: AtomicUsize,
     patient: AtomicUsize,
@@ -190,7 +190,7 @@ impl Keeper {
             clients: OnceLock::new(),
             keys: OnceLock::new(),
             clock: OnceLock::new(),
-            minded: Minded::default(),
+            external_watch: ExternalWatch::default(),
             returned: Notify::new(),
             waiting: AtomicUsize::new(0),
             patient: AtomicUsize::new(0),
@@ -557,37 +557,37 @@ impl Keeper {
 
     /// Somebody caches this node now: from here on changes by other processes of this host are looked for.
     /// False when the kernel does not tell of them.
-    pub fn mind(&self, node: &NodeRef) -> bool {
-        self.minded.mind(node)
+    pub fn watch_external(&self, node: &NodeRef) -> bool {
+        self.external_watch.add(node)
     }
 
     /// Nobody's changes are looked for.
-    pub(crate) fn minds_nothing(&self) -> bool {
-        self.minded.is_empty()
+    pub(crate) fn has_no_external_watch(&self) -> bool {
+        self.external_watch.is_empty()
     }
 
     /// This node lost its last name: nothing of it is held on to.
-    pub(crate) fn forget_minded(&self, node: NodeId) {
-        self.minded.forget(node);
+    pub(crate) fn end_external_watch(&self, node: NodeId) {
+        self.external_watch.forget(node);
     }
 
     /// Tells those who cache what other processes change, for ever. The front ends need it once.
-    pub async fn mind_outside(&self) {
+    pub async fn follow_external_changes(&self) {
         let mut tidy = tokio::time::interval(TIDY);
         loop {
             tokio::select! {
-                changed = self.minded.changes() => {
+                changed = self.external_watch.changes() => {
                     for (node, ops) in changed {
-                        ops.into_iter().for_each(|op| self.changed_outside(node, op));
+                        ops.into_iter().for_each(|op| self.changed_externally(node, op));
                     }
                 }
-                _ = tidy.tick() => self.minded.tidy(|node| self.state.is_cached(node)),
+                _ = tidy.tick() => self.external_watch.tidy(|node| self.state.is_cached(node)),
             }
         }
     }
 
     /// A node was changed in this way by somebody who did not come through this door: whoever caches it is told, and nobody waits.
-    pub fn changed_outside(&self, node: NodeId, op: Operation) {
+    pub fn changed_externally(&self, node: NodeId, op: Operation) {
         let breaks = self.state.changed(node, op, self.now());
         self.pursue(&breaks);
     }

@@ -318,8 +318,8 @@ impl<'a> Door<'a> {
     }
 
     /// The watched node whose last name this is.
-    async fn minded(&self, dir: &NodeRef, name: &[u8]) -> Option<NodeId> {
-        if self.keeper.minds_nothing() {
+    async fn externally_watched(&self, dir: &NodeRef, name: &[u8]) -> Option<NodeId> {
+        if self.keeper.has_no_external_watch() {
             return None;
         }
         let (node, attr) = dir.lookup(&Cred::root(), name).await.ok()?;
@@ -616,9 +616,9 @@ impl<'a> Door<'a> {
         self.before_name(dir, cred, name).await?;
         let _announced = self.before_taken(dir, cred, name).await?;
         let victim = self.with_streams(share, dir, name).await;
-        let minded = self.minded(dir, name).await;
+        let watched = self.externally_watched(dir, name).await;
         let change = dir.remove_by(self.acting(cred, REMOVES), name, false).await?;
-        minded.into_iter().for_each(|node| self.keeper.forget_minded(node));
+        watched.into_iter().for_each(|node| self.keeper.end_external_watch(node));
         self.lost_a_name(share, victim).await;
         self.gone(share, dir, name, &change, what::FILE_NAME).await;
         self.make_durable(share, &[dir]).await?;
@@ -638,7 +638,7 @@ impl<'a> Door<'a> {
         old: &NodeRef,
         change: &DirChange,
     ) {
-        self.keeper.forget_minded(old.id());
+        self.keeper.end_external_watch(old.id());
         self.names.made(dir.id(), name, change);
         self.listing_changed(dir);
         // To those who watch it is the same file.
@@ -679,7 +679,7 @@ impl<'a> Door<'a> {
         let _from = self.before_taken(from_dir, cred, from).await?;
         let _to = self.before_arriving((from_dir, from), to_dir, cred).await?;
         let victim = if replace { self.with_streams(share, to_dir, to).await } else { None };
-        let minded = if replace { self.minded(to_dir, to).await } else { None };
+        let watched = if replace { self.externally_watched(to_dir, to).await } else { None };
         let doomed = self.doomed(from_dir, from).await;
         let by = self.acting(cred, REMOVES | ADDS);
         let done = from_dir.rename_by(by, from, to_dir.as_ref(), to, replace).await?;
@@ -687,7 +687,7 @@ impl<'a> Door<'a> {
             return Ok(done);
         }
         doomed.into_iter().for_each(|n| self.keeper.renamed(n, (from_dir, from), (to_dir, to)));
-        minded.into_iter().for_each(|node| self.keeper.forget_minded(node));
+        watched.into_iter().for_each(|node| self.keeper.end_external_watch(node));
         self.lost_a_name(share, victim).await;
         self.names.gone(from_dir.id(), from, &done.0);
         self.names.made(to_dir.id(), to, &done.1);

@@ -3,7 +3,7 @@
 //! *Operation.* The door posts every change of a name or a file, by whatever protocol it came; when nobody watches the share, that
 //! costs one load. A [`Watch`] belongs to one open directory and collects what matches its filter, alone or with all that is
 //! below. Directories are compared by their paths from the share's root; a watched directory that is renamed through the door
-//! takes its watch along. What other processes of the host change is told by [`crate::outside`]; of a watch with all that is
+//! takes its watch along. What other processes of the host change is told by [`crate::external_change`]; of a watch with all that is
 //! below it, for the first [`COVERED_MAX`] directories.
 //!
 //! *Memory.* [`EVENTS_MAX`] events for each watch; what comes then makes it overflow, which tells the watcher to list the directory
@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
-use crate::outside::{Change, Listener, Watched};
+use crate::external_change::{Change, Listener, Watched};
 use crate::types::{Cred, Kind};
 
 /// Events that wait for one watcher.
@@ -365,7 +365,7 @@ impl Watch {
         let mut todo = VecDeque::from([(self.dir.clone(), Vec::new())]);
         while let Some((dir, path)) = todo.pop_front() {
             let listener = self.listener(path.clone());
-            let Some(watched) = dir.watch_outside(listener) else { break };
+            let Some(watched) = dir.watch_external(listener) else { break };
             covered.push(watched);
             if recursive && covered.len() + todo.len() < COVERED_MAX {
                 directories(&dir, &path, &mut todo).await;

@@ -205,7 +205,7 @@ async fn recall(servers: &Servers, held: &[Holding]) {
         caching(h).is_some_and(|c| c.rights.has(Caching::WRITE) || h.file.protocol == "nfs")
     };
     for one in held.iter().filter(keeps) {
-        keeper.changed_outside(one.node.id(), Operation::Write);
+        keeper.changed_externally(one.node.id(), Operation::Write);
     }
     let is_out = |h: &Holding| {
         caching(h).is_some_and(|c| c.rights.has(Caching::WRITE) || c.breaking_to.is_some())

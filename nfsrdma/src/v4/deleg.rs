@@ -190,10 +190,10 @@ fn delegate_anew(
         held.remove_delegation(number);
         return None;
     }
-    let minded = keeper.mind(&at.node);
+    let watched = keeper.watch_external(&at.node);
     clients.delegations.fetch_add(1, Ordering::Relaxed);
     // Who may write changes the file itself, and so does who is alone in changing a directory, where the kernel tells of others.
-    if !(write || minded && at.node.kind() == Kind::Dir) {
+    if !(write || watched && at.node.kind() == Kind::Dir) {
         clients.watched.add(client.id, number);
     }
     clients.counters.delegated.fetch_add(1, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use super::side::ProcPath;
 use super::sys::{last_error, name_to_handle};
 use crate::error::{VfsError, VfsResult};
-use crate::outside::Change;
+use crate::external_change::Change;
 use crate::watch::Action;
 
 const CHANGES: u64 = libc::FAN_MODIFY | libc::FAN_ATTRIB;

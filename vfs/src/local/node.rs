@@ -22,7 +22,7 @@ use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
 use crate::dos::Dos;
 use crate::engine::threads::Turns;
 use crate::error::{VfsError, VfsResult};
-use crate::outside;
+use crate::external_change;
 use crate::types::*;
 
 use super::Volume;
@@ -644,7 +644,10 @@ impl Node for LocalNode {
         self.volume.at_once(move || self.do_path())
     }
 
-    fn watch_outside(&self, listener: outside::Listener) -> Option<outside::Watched> {
-        outside::watch(self.fd(), self.kind == Kind::Dir, listener)
+    fn watch_external(
+        &self,
+        listener: external_change::Listener,
+    ) -> Option<external_change::Watched> {
+        external_change::watch(self.fd(), self.kind == Kind::Dir, listener)
     }
 }

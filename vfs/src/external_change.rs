@@ -74,7 +74,7 @@ fn start() -> Option<Arc<Hub>> {
     };
     let hub = Arc::new(Hub { group, marks: Mutex::default() });
     let reader = hub.clone();
-    let thread = std::thread::Builder::new().name("outside".into());
+    let thread = std::thread::Builder::new().name("external".into());
     thread.spawn(move || reader.run()).ok().map(|_| hub)
 }
 

@@ -1,7 +1,7 @@
 //! Cached files and directories, watched for changes by others.
 //!
-//! *Operation.* Whoever grants caching says so by [`Minded::mind`]; what others change from then on waits in a list that
-//! [`crate::keeper::Keeper::mind_outside`] empties.
+//! *Operation.* Whoever grants caching says so by [`ExternalWatch::add`]; what others change from then on waits in a list that
+//! [`crate::keeper::Keeper::follow_external_changes`] empties.
 //!
 //! *Memory.* One watch for each node that somebody caches; one entry for each node that changed. Nodes that nobody caches any
 //! more are let go when somebody looks, those without a name at once.
@@ -15,7 +15,7 @@ use state::{NodeId, Operation};
 use tokio::sync::Notify;
 
 use crate::backend::NodeRef;
-use crate::outside::{Change, Watched};
+use crate::external_change::{Change, Watched};
 
 #[derive(Default)]
 struct Queue {
@@ -30,14 +30,14 @@ fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The watched nodes.
 #[derive(Default)]
-pub(crate) struct Minded {
+pub(crate) struct ExternalWatch {
     nodes: Mutex<HashMap<NodeId, Watched>>,
     queue: Arc<Queue>,
 }
 
-impl Minded {
+impl ExternalWatch {
     /// Watches a node that somebody caches from now on.
-    pub(crate) fn mind(&self, node: &NodeRef) -> bool {
+    pub(crate) fn add(&self, node: &NodeRef) -> bool {
         let id = node.id();
         let mut nodes = locked(&self.nodes);
         if nodes.contains_key(&id) {
@@ -45,7 +45,7 @@ impl Minded {
         }
         let queue = self.queue.clone();
         let listener = move |change: &Change| queue.push(id, change);
-        let watched = node.watch_outside(Arc::new(listener));
+        let watched = node.watch_external(Arc::new(listener));
         watched.map(|watched| nodes.insert(id, watched)).is_some()
     }
 
@@ -128,12 +128,12 @@ mod tests {
         let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
         let made = top.create(&root, b"f", CreateHow::Guarded, set).await.unwrap();
         made.node.link(&root, top.as_ref(), b"g").await.unwrap();
-        keeper.mind(&made.node);
-        assert!(!keeper.minds_nothing());
+        keeper.watch_external(&made.node);
+        assert!(!keeper.has_no_external_watch());
         let door = namespace.by(None);
         door.unlink(&share, &top, &root, b"g").await.unwrap();
-        assert!(!keeper.minds_nothing(), "it has a name still");
+        assert!(!keeper.has_no_external_watch(), "it has a name still");
         door.unlink(&share, &top, &root, b"f").await.unwrap();
-        assert!(keeper.minds_nothing());
+        assert!(keeper.has_no_external_watch());
     }
 }
