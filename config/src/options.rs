@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(by("a=mem:,protocols=smb"), Ok(Protocols::Smb));
         assert_eq!(by("a=mem:,protocols=nfs,ro"), Ok(Protocols::Nfs));
         assert_eq!(by("a=mem:"), by("a=mem:,protocols=both"));
-        let why = "`cifs` says not by what a share is served; write `nfs`, `smb` or `both`";
+        let why = "`cifs` is no protocol; write `nfs`, `smb` or `both`";
         assert_eq!(by("a=mem:,protocols=cifs").unwrap_err(), why);
     }
 

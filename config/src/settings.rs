@@ -445,7 +445,7 @@ impl Protocols {
     }
 }
 
-words!(Protocols, "says not by what a share is served", "nfs" => Nfs, "smb" => Smb, "both" => Both);
+words!(Protocols, "is no protocol", "nfs" => Nfs, "smb" => Smb, "both" => Both);
 
 /// Which users a share maps to the anonymous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
-//! The keeper of the door: asks `state`, has rights taken back that are in the way, and waits a little for them.
+//! Conflicts of an operation with what clients hold: asks `state`, breaks conflicting rights, and waits a limited time for them.
 //!
-//! *Operation.* [`Keeper::before`] is one load when nobody restricts the node. Otherwise the verdict is obeyed: those who must
-//! give something back are told through [`Recall`], clients whose lease has lapsed are released, and the request waits for
-//! at most [`WAIT_MS`] before its caller is told to come back.
+//! *Operation.* [`Keeper::before`] is one load when no client restricts the node. Otherwise it carries the verdict out: holders
+//! that must give something back are told through [`Recall`], clients whose lease has lapsed are released, and the request waits
+//! for at most [`WAIT_MS`] before its caller is told to come back.
 //!
 //! *Memory.* At most [`WAITING_MAX`] requests wait at once; more are told at once to come back.
 //!
@@ -36,13 +36,13 @@ pub const PATIENT_MAX: usize = 4096;
 const ACKNOWLEDGE_MS: u64 = 35_000;
 /// Steps of one break, each with its own time for the holder.
 const STEPS_MAX: u64 = 3;
-/// Whoever waits may keep trying for this much longer than the last step takes; then the rights have been revoked.
+/// A request keeps trying for this much longer than the last step takes; then the rights have been revoked.
 const GRACE_MS: u64 = 10_000;
 /// No caching is granted for a node this soon after it was broken there.
 const COOL_MS: u64 = 30_000;
-/// How often watches of what nobody caches any more are ended.
+/// How often watches of nodes that no client caches any more are ended.
 const TIDY: Duration = Duration::from_secs(5);
-/// How often those who wait for the end of the grace period look whether it has come.
+/// How often a request that waits for the end of the grace period checks for it.
 const GRACE_LOOK: Duration = Duration::from_millis(50);
 /// Verdicts asked for in one request before it is told to try again, so that a crowd of lapsed clients cannot hold it.
 const ROUNDS_MAX: usize = 16;
@@ -73,7 +73,7 @@ pub trait Recall: Send + Sync {
     /// The client's lease has lapsed and others want what it holds: releases all of its state, durably. A client that has come
     /// back meanwhile is left alone.
     fn release(&self, client: ClientId) -> BoxFuture<'_, ()>;
-    /// Its clients may still reclaim what they held before a restart, which nobody else may take meanwhile.
+    /// Its clients may still reclaim what they held before a restart; no other client may take it meanwhile.
     fn in_grace(&self) -> bool {
         false
     }
@@ -113,7 +113,7 @@ pub struct DelegatedAttrs {
 
 type Clock = Box<dyn Fn() -> Millis + Send + Sync>;
 
-/// How often somebody had to wait, and how it ended.
+/// How often requests had to wait, and how that ended.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Breaks that were started.
@@ -126,7 +126,7 @@ pub struct Counters {
     pub delays: AtomicU64,
     /// Accesses and opens refused by a share mode or lock.
     pub denials: AtomicU64,
-    /// Holders of write delegations who were asked for size and times.
+    /// Holders of write delegations that were asked for size and times.
     pub asked: AtomicU64,
 }
 
@@ -142,7 +142,7 @@ pub struct Keeper {
     waiting: AtomicUsize,
     patient: AtomicUsize,
     start: Instant,
-    /// How often somebody had to wait.
+    /// How often requests had to wait.
     pub counters: Counters,
 }
 
@@ -233,7 +233,7 @@ impl Keeper {
         [&self.clients, &self.keys].iter().any(|f| f.get().is_some_and(|f| f.grace_is_stuck()))
     }
 
-    /// Before something is taken that may be another's to reclaim: waits until nobody may any more. [`VfsError::Delay`] for a
+    /// Before something is taken that another client may reclaim: waits for the end of the grace period. [`VfsError::Delay`] for a
     /// caller without patience, [`VfsError::Resources`] where that time does not end by itself.
     pub async fn after_grace(&self, patience: Option<&dyn Patience>) -> VfsResult<()> {
         if !self.in_grace() {
@@ -258,8 +258,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// What another keeps back of a node under a write delegation, or nothing when nobody does. Who does not say it in time has to
-    /// give the delegation back, and is waited for like any holder.
+    /// Attributes of a node that the holder of a write delegation keeps; `None` without such a holder. A holder that does not
+    /// answer in time must return the delegation, and is waited for like any holder.
     pub async fn delegated_attrs(
         &self,
         node: NodeId,
@@ -280,8 +280,8 @@ impl Keeper {
         }
     }
 
-    /// Before the locks of others are looked at: who may write by itself may have locked by itself, and gives back its write
-    /// delegation with the locks that it has (RFC 8881 section 10.4.2).
+    /// Before other clients' locks are read: the holder of a write delegation may have locked locally, so it returns the
+    /// delegation, with its locks (RFC 8881 section 10.4.2).
     pub async fn locks_known(&self, node: NodeId, who: Option<Who>) -> VfsResult<()> {
         match self.state.keeps_back(node, who.map(|w| w.client)) {
             Some(_) => self.before(node, who, Operation::Attributes, Range::ALL).await,
@@ -312,7 +312,7 @@ impl Keeper {
         self.before_patiently(node, who, op, range, None).await
     }
 
-    /// Nobody has to give anything back for this access, which goes on.
+    /// No conflict: the access goes on.
     pub(crate) fn passes(
         &self,
         node: NodeId,
@@ -320,7 +320,7 @@ impl Keeper {
         op: Operation,
         range: Range,
     ) -> bool {
-        // Whoever is in nobody's way need not know what time it is.
+        // Fast path: no conflict, so skip the clock read.
         let passes = !self.state.is_used() || self.state.is_free(node, who, op, range);
         if passes {
             self.had_turn(node, who.map(|w| w.client), &[op]);
@@ -347,8 +347,8 @@ impl Keeper {
         done.map_err(|why| why.error(denied))
     }
 
-    /// Before a directory gets another name: whoever finds a file below it by a handle that it caches would go on finding it under
-    /// the old one. All are asked before the first is waited for.
+    /// Before a directory gets another name: a client that caches the handle of a file below would go on using the old path. All
+    /// holders are told before the first is waited for.
     pub async fn before_moved(
         &self,
         share: u32,
@@ -410,7 +410,7 @@ impl Keeper {
         }
     }
 
-    /// One load while nobody was sent away.
+    /// One load while no client was told to come back.
     fn had_turn(&self, node: NodeId, client: Option<ClientId>, ops: &[Operation]) {
         if self.state.has_turns(node) {
             let now = self.now();
@@ -491,12 +491,12 @@ impl Keeper {
         self.returned.notify_waiters();
     }
 
-    /// Something was released by other ways than an acknowledgement: whoever waits asks again.
+    /// Something was released other than by an acknowledgement: requests that wait ask again.
     pub fn released(&self) {
         self.returned.notify_waiters();
     }
 
-    /// Ready when something is released after this was enabled. For whoever asks `state` itself.
+    /// Ready when something is released after this was enabled. For callers that ask `state` themselves.
     pub fn returned(&self) -> tokio::sync::futures::Notified<'_> {
         self.returned.notified()
     }
@@ -539,7 +539,7 @@ impl Keeper {
         Err(VfsError::InUse)
     }
 
-    /// A name of a node for which a delete is pending was changed: whoever is to remove it is told.
+    /// A name of a node with a pending delete was changed: tells the protocol that will remove it.
     pub(crate) fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
         if let Some(front) = self.keys.get() {
             front.renamed(node, from, to);
@@ -555,23 +555,23 @@ impl Keeper {
         }
     }
 
-    /// Somebody caches this node now: from here on changes by other processes of this host are looked for.
-    /// False when the kernel does not tell of them.
+    /// A client caches this node now: watches it for changes by other processes of this host. False when the kernel does not
+    /// report them.
     pub fn watch_external(&self, node: &NodeRef) -> bool {
         self.external_watch.add(node)
     }
 
-    /// Nobody's changes are looked for.
+    /// No node is watched.
     pub(crate) fn has_no_external_watch(&self) -> bool {
         self.external_watch.is_empty()
     }
 
-    /// This node lost its last name: nothing of it is held on to.
+    /// This node lost its last name: ends its watch.
     pub(crate) fn end_external_watch(&self, node: NodeId) {
         self.external_watch.forget(node);
     }
 
-    /// Tells those who cache what other processes change, for ever. The front ends need it once.
+    /// Tells clients that cache a node of changes by other processes, for ever. Run once for all protocols.
     pub async fn follow_external_changes(&self) {
         let mut tidy = tokio::time::interval(TIDY);
         loop {
@@ -586,13 +586,13 @@ impl Keeper {
         }
     }
 
-    /// A node was changed in this way by somebody who did not come through this door: whoever caches it is told, and nobody waits.
+    /// A node was changed other than through [`Door`](crate::namespace::Door): breaks what clients cache of it, and does not wait.
     pub fn changed_externally(&self, node: NodeId, op: Operation) {
         let breaks = self.state.changed(node, op, self.now());
         self.pursue(&breaks);
     }
 
-    /// What `who` has done to a node takes caching that nobody waits for: a change in a directory that somebody caches.
+    /// Breaks caching after the fact, without waiting: `who` changed a directory that other clients cache.
     pub fn tell(&self, node: NodeId, who: Option<Who>, op: Operation) {
         if !self.state.is_used() || self.state.is_free(node, who, op, Range::ALL) {
             return;
@@ -611,7 +611,7 @@ impl Keeper {
         let mut began = None;
         let mut place = None;
         let mut rounds = 0;
-        // Who is let through at once, as nearly everybody is, need not be told when something comes back.
+        // Subscribe to wake-ups only after the first conflict.
         let mut listening = false;
         while rounds < ROUNDS_MAX || patience.is_some() {
             rounds += 1;
@@ -653,7 +653,7 @@ impl Keeper {
                     if left.is_zero() {
                         break;
                     }
-                    // Who has waited long enough asks once more: the time of the one who holds out may be over as well.
+                    // When the wait is over, ask once more: the holder's time may be over as well.
                     let wait = tokio::time::timeout(left, returned);
                     let ended = async {
                         match patience {
@@ -685,7 +685,7 @@ impl Keeper {
         }
     }
 
-    /// Tells those who must be told. True when something was taken by force, so that asking again makes sense at once.
+    /// Sends the breaks. True when something was revoked, so that asking again makes sense at once.
     fn pursue(&self, breaks: &[Break]) -> bool {
         let mut forced = false;
         for b in breaks {
@@ -706,7 +706,7 @@ impl Keeper {
         forced
     }
 
-    /// A place among those who wait; `None` when it is time to give up.
+    /// A place among the waiting requests; `None` when all are taken.
     fn place(&self, patient: bool) -> Option<Place<'_>> {
         let (count, max) = match patient {
             true => (&self.patient, PATIENT_MAX),
@@ -717,7 +717,7 @@ impl Keeper {
     }
 }
 
-/// A place among those who wait, given back also when the request is dropped.
+/// A place among the waiting requests, given back also when the request is dropped.
 struct Place<'a>(&'a AtomicUsize);
 
 impl Drop for Place<'_> {

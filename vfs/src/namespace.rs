@@ -84,7 +84,7 @@ impl Namespace {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// How often the shares were replaced: who lists them knows by it that the list is another one.
+    /// How often the shares were replaced: a listing that spans calls detects by it that the list is another one.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -99,12 +99,12 @@ impl Namespace {
         &self.names
     }
 
-    /// Who is told of changes.
+    /// The subscribers to changes.
     pub fn watches(&self) -> &Arc<Hub> {
         &self.watches
     }
 
-    /// The same door for somebody who is known to `state`: its own caching and opens are not in its way.
+    /// Acts for `who`, whose own opens and cached rights never conflict.
     pub fn by(&self, who: Option<Who>) -> Door<'_> {
         Door {
             keeper: &self.keeper,
@@ -127,7 +127,7 @@ impl Namespace {
         Door { smb: true, ..self.by(who) }
     }
 
-    /// Reads for nobody known. `cred: None` when an open of the caller has been checked already.
+    /// Reads without a known requester. `cred: None` when an open of the caller has been checked already.
     pub async fn read(
         &self,
         node: &NodeRef,
@@ -139,7 +139,7 @@ impl Namespace {
         self.by(None).read(node, cred, at, count, into).await
     }
 
-    /// Writes for nobody known.
+    /// Writes without a known requester.
     pub async fn write(
         &self,
         share: &Share,
@@ -152,7 +152,7 @@ impl Namespace {
         self.by(None).write(share, node, cred, at, data, stable).await
     }
 
-    /// Changes attributes for nobody known.
+    /// Changes attributes without a known requester.
     pub async fn setattr(
         &self,
         share: &Share,
@@ -164,7 +164,7 @@ impl Namespace {
         self.by(None).setattr(share, node, cred, set, open_write).await
     }
 
-    /// Makes or opens a regular file for nobody known.
+    /// Makes or opens a regular file without a known requester.
     pub async fn create(
         &self,
         share: &Share,
@@ -177,7 +177,7 @@ impl Namespace {
         self.by(None).create(share, dir, cred, name, how, set).await
     }
 
-    /// Removes a name that is not a directory's, for nobody known.
+    /// Removes a name that is not a directory's, without a known requester.
     pub async fn unlink(
         &self,
         share: &Share,
@@ -188,7 +188,7 @@ impl Namespace {
         self.by(None).unlink(share, dir, cred, name).await
     }
 
-    /// Moves a name, for nobody known.
+    /// Moves a name, without a known requester.
     pub async fn rename(
         &self,
         share: &Share,
@@ -201,7 +201,7 @@ impl Namespace {
         self.by(None).rename(share, from_dir, cred, from, to_dir, to).await
     }
 
-    /// Gives a node a further name, for nobody known.
+    /// Gives a node a further name, without a known requester.
     pub async fn link(
         &self,
         share: &Share,
@@ -223,7 +223,7 @@ fn writable(share: &Share) -> VfsResult<()> {
     if share.read_only { Err(VfsError::ReadOnly) } else { Ok(()) }
 }
 
-/// The door, held open by somebody: every operation asks `state` first and then does what it says.
+/// Operations on files for one requester: each asks `state` for conflicts first, then acts on the backend.
 #[derive(Clone, Copy)]
 pub struct Door<'a> {
     pub(crate) keeper: &'a Keeper,
@@ -232,7 +232,7 @@ pub struct Door<'a> {
     pub(crate) who: Option<Who>,
     pub(crate) parent: Option<ClientId>,
     pub(crate) patience: Option<&'a dyn Patience>,
-    /// What lists have granted whoever acts.
+    /// What access control lists granted the requester.
     pub(crate) grants: [Option<&'a Grant>; 3],
     /// Whose open it is that data is written by.
     pub(crate) opener: Option<&'a Cred>,
@@ -242,7 +242,7 @@ pub struct Door<'a> {
     pub(crate) smb: bool,
     /// Which list what it makes gets.
     pub(crate) list: ListOfNew,
-    /// Who gives it one that is not inherited.
+    /// Gives it one that is not inherited.
     pub(crate) giver: Option<&'a dyn GiveList>,
 }
 
@@ -276,14 +276,14 @@ impl<'a> Door<'a> {
         self.before(node, Operation::Attributes, Range::ALL).await
     }
 
-    /// What a listing of a directory shows has changed. Told when it has, so that who lists it again sees it.
+    /// What a listing of a directory shows has changed. Sent after the change, so that a client that lists again sees it.
     fn listing_changed(&self, dir: &NodeRef) {
         let who = self.parent.map(|client| Who { client, holder: None });
         self.keeper.tell(dir.id(), who.or(self.who), Operation::Contents);
     }
 
-    /// Before the file that stands under a name is removed or replaced. The look-up is paid only while somebody can be in the way,
-    /// who gives nothing back, and loses nothing, for a caller that may not do it.
+    /// Before the file of a name is removed or replaced: breaks conflicting rights. The look-up is paid only while clients hold
+    /// anything; a caller without the right to remove breaks nothing.
     async fn before_name(&self, dir: &NodeRef, cred: &Cred, name: &[u8]) -> VfsResult<()> {
         let state = self.keeper.state();
         if !state.is_used() {
@@ -327,8 +327,8 @@ impl<'a> Door<'a> {
     }
 
     /// Attributes as everybody is to see them: what a client keeps back under a write delegation counts (RFC 8881 section
-    /// 10.4.3). Then the file gets the times that the client keeps, or those of now, so that whoever has seen this sees a change at
-    /// the next look as well.
+    /// 10.4.3). Then the file gets the times that the client keeps, or the current ones, so that a client that has seen this sees a
+    /// change at its next look as well.
     pub async fn getattr(&self, node: &NodeRef) -> VfsResult<Attr> {
         let kept = self.keeper.delegated_attrs(node.id(), self.who, self.patience).await?;
         let attr = node.getattr().await?;
@@ -347,7 +347,7 @@ impl<'a> Door<'a> {
         Ok(Attr { size: if kept.modified { kept.size } else { attr.size }, ..attr })
     }
 
-    /// Sets the times that the holder of the file's write delegation has kept for it: nobody else has anything to give back.
+    /// Sets the times that the holder of the file's write delegation has kept for it: no other client can conflict.
     pub async fn set_delegated_times(
         &self,
         share: &Share,
@@ -369,7 +369,7 @@ impl<'a> Door<'a> {
         Ok(())
     }
 
-    /// Size and times of this node are its server's to tell: nobody else may know better.
+    /// Size and times of this node are the server's own: no client keeps newer ones.
     pub fn is_known(&self, node: &NodeRef) -> bool {
         self.keeper.state().keeps_back(node.id(), self.who.map(|w| w.client)).is_none()
     }
@@ -383,7 +383,7 @@ impl<'a> Door<'a> {
         count: usize,
         into: &ReadInto,
     ) -> VfsResult<ReadData> {
-        // Nothing at all is in nobody's way.
+        // Zero bytes conflict with nothing.
         if count > 0 {
             let by = (cred, Intent::Read);
             self.before_judged(node, by, Operation::Read, range(at, count as u64)).await?;
@@ -641,7 +641,7 @@ impl<'a> Door<'a> {
         self.keeper.end_external_watch(old.id());
         self.names.made(dir.id(), name, change);
         self.listing_changed(dir);
-        // To those who watch it is the same file.
+        // Subscribers see the same file.
         self.watches.post(share.id, dir, name, Action::Modified, what::ATTRIBUTES).await;
     }
 
@@ -776,7 +776,7 @@ impl<'a> Door<'a> {
         self.copy_range_from(share, node, (from, self), from_at, at, count).await
     }
 
-    /// As [`Door::copy_range`], of a file that is held open by somebody else.
+    /// As [`Door::copy_range`], of a file that another client holds open.
     pub async fn copy_range_from(
         &self,
         share: &Share,
@@ -812,8 +812,8 @@ impl<'a> Door<'a> {
         self.clone_range_unlocked(share, node, (from, self), from_at, at, count).await
     }
 
-    /// As [`Door::clone_range`], of a file that is held open by somebody else, and past the locks of both: Windows asks nobody
-    /// who has locked a range (MS-FSA section 2.1.5.10.4).
+    /// As [`Door::clone_range`], of a file that another client holds open, and past the locks of both: Windows checks no
+    /// locks here (MS-FSA section 2.1.5.10.4).
     pub async fn clone_range_unlocked(
         &self,
         share: &Share,
@@ -834,7 +834,7 @@ impl<'a> Door<'a> {
         Ok(())
     }
 
-    /// Keeps side data. `kind`: what those who watch are told that changed ([`what`]).
+    /// Keeps side data. `kind`: what subscribers are told that changed ([`what`]).
     pub async fn side_set(
         &self,
         share: &Share,
@@ -904,7 +904,7 @@ const ADDS: u32 = mask::WRITE_DATA | mask::APPEND_DATA;
 /// Where no lock is: asks for what is cached alone.
 const BEYOND: Range = Range { first: u64::MAX, last: u64::MAX };
 
-/// What a change of attributes means to those who watch.
+/// What a change of attributes means to subscribers.
 fn kinds(set: &SetAttr) -> u32 {
     let when = |set: bool, kinds| if set { kinds } else { 0 };
     when(set.mode.is_some(), what::ATTRIBUTES | what::SECURITY)

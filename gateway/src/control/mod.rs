@@ -123,9 +123,14 @@ impl axum::serve::Listener for Own {
             match stream.peer_cred() {
                 Ok(peer) if peer.uid() == self.uid || peer.uid() == 0 => return (stream, address),
                 Ok(peer) => {
-                    tracing::warn!(uid = peer.uid(), "an order of somebody else is not heard")
+                    tracing::warn!(
+                        uid = peer.uid(),
+                        "control request rejected: not from this user or root"
+                    )
                 }
-                Err(error) => tracing::warn!(%error, "an order of nobody known is not heard"),
+                Err(error) => {
+                    tracing::warn!(%error, "control request rejected: peer credentials unavailable")
+                }
             }
         }
     }

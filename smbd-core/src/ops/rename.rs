@@ -1,7 +1,7 @@
 //! New names: FileRenameInformation and FileLinkInformation (MS-FSA sections 2.1.5.15.11 and 2.1.5.15.7).
 //!
-//! *Operation.* The new name is a path from the root of the share. Who caches what loses its name, or whose name goes, is asked
-//! first. Every open of the old name then knows the new one.
+//! *Operation.* The new name is a path from the root of the share. Breaks caching on the renamed and the replaced file first.
+//! Every open of the old name then has the new one.
 
 use std::sync::Arc;
 
