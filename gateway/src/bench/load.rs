@@ -424,8 +424,10 @@ pub(super) async fn round(
         measured(under, pid, plan, progress).await.map_err(|e| e.to_string())
     };
     let done = tokio::select! {
-        done = measured => done,
+        // Polled first, which installs the handlers: a signal before that would leave the files.
+        biased;
         () = crate::interrupt::signalled() => Err("interrupted".into()),
+        done = measured => done,
     };
     match done {
         Err(why) if is_made.get() => {

@@ -57,8 +57,10 @@ pub fn run(args: &DemoArgs) -> Result<bool, String> {
     let done = has_room(folder.path(), size).and_then(|()| {
         runtime.block_on(async {
             tokio::select! {
-                done = demo(folder.path(), size, args.json) => done,
+                // Polled first, which installs the handlers: a signal before that would leave the folder.
+                biased;
                 () = crate::interrupt::signalled() => Err("interrupted; what was made is removed".into()),
+                done = demo(folder.path(), size, args.json) => done,
             }
         })
     });
