@@ -49,7 +49,8 @@ usage: cargo xtask COMMAND
   soak [--minutes N] [--seed N]
                  clients of every protocol work, go and are cut off for 30 minutes; then descriptors, memory and whatever is
                  kept for clients must be back where they were
-  bench [ARG]... figures beside other servers, written to docs/benchmarks.md; `bench durability`: the price of stable names
+  bench [ARG]... figures beside other servers, written to docs/benchmarks.md; `bench durability`: the price of stable names;
+                 `bench nfs-protected`: Kerberos and TLS beside the kernel's server
 ";
 
 fn main() -> ExitCode {

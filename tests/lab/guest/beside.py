@@ -69,8 +69,9 @@ def mount_peer():
         how = lab.cifs_options(port=port)
         lab.run("mount", "-t", "cifs", "-o", how, f"//{servers.ADDRESS}/data", PEER)
         return
-    how = lab.options(port=servers.PEER_PORT, mountport=servers.PEER_MOUNT_PORT)
-    lab.run("mount", "-t", "nfs", "-o", how, f"{servers.ADDRESS}:{servers.PEER_FOLDER}", PEER)
+    port = servers.PEER_PORT if lab.PROTO == "rdma" else "2049"
+    how = lab.options(port=port, mountport=servers.PEER_MOUNT_PORT)
+    lab.run("mount", "-t", "nfs", "-o", how, f"{lab.SERVER_NAME}:{servers.PEER_FOLDER}", PEER)
 
 
 def job(top):

@@ -26,6 +26,8 @@ PROTO = ENV.get("PROTO", "tcp")
 TOP = "/mnt/share"
 LABEL = ENV.get("LABEL", f"v{VERS}-{PROTO}")
 SERVER = ENV.get("SERVER", "10.77.0.1")
+# What is mounted: a ticket is for a name.
+SERVER_NAME = ENV.get("SERVER_NAME", SERVER)
 V4 = VERS.startswith("4") and not CIFS
 # Version 3 has locks by programs of their own, which find each other by port 111: the gateway's answers there.
 HAS_PORTMAP = ENV.get("BACKEND", "host") == "host"
@@ -149,7 +151,7 @@ def cifs_options(vers=VERS, proto=PROTO, extra=ENV.get("OPTIONS", ""), user=USER
     return f"{text},{extra}" if extra else text
 
 
-def mount_command(at, path="/data", server=SERVER, cifs=CIFS, **how):
+def mount_command(at, path="/data", server=SERVER_NAME, cifs=CIFS, **how):
     """What mounts a share, by the protocol of this run unless told otherwise."""
     if cifs:
         return ("mount", "-t", "cifs", "-o", cifs_options(**how), f"//{server}{path}", at)

@@ -65,6 +65,10 @@ def main():
     netdev = servers.netdev()
     if lab.PROTO == "rdma":
         servers.add_device(netdev)
+    if os.path.exists("/scratch/krb5"):
+        servers.realm()
+    if "TLSHD" in ENV:
+        servers.handshakes()
     local = servers.start()
     if "multichannel" in ENV["JOBS"]:
         importlib.import_module("multichannel").second_network()
@@ -74,8 +78,6 @@ def main():
             socket.create_connection((lab.SERVER, 445), 10).close()
     if lab.V3_LOCKS:
         servers.lock_services()
-    if "TLSHD" in ENV:
-        servers.handshakes()
     if os.path.exists("/scratch/krb5"):
         servers.tickets()
     far = "ROUTER" in ENV and servers.is_here()  # The jobs are those of another guest, which waits for this one.

@@ -5,6 +5,7 @@ import contextlib
 import glob
 import json
 import os
+import socket
 import subprocess
 import time
 from concurrent import futures
@@ -64,11 +65,32 @@ def handshakes():
     lab.wait_until(hears_the_kernel, "tlshd listens", 20)
 
 
+def realm():
+    """Where programs look for the realm of this guest. The KDC, where the servers are here."""
+    run("mount", "--bind", "/scratch/krb5/krb5.conf", "/etc/krb5.conf")
+    run("mount", "--bind", "/scratch/krb5/hosts", "/etc/hosts")
+    if not is_here():
+        return
+    run("cp", "-r", "/scratch/krb5", "/tmp/krb5")
+    lines = lab.pread_all("/tmp/krb5/kdc.conf").decode().splitlines()
+    files = {"database_name": "principal", "key_stash_file": "stash"}
+    lines = [f"  {key} = /tmp/krb5/{files[key]}" if (key := line.split("=")[0].strip()) in files else line for line in lines]
+    write("/tmp/krb5/kdc.conf", "\n".join(line for line in lines if "FILE:" not in line) + "\n")
+    os.environ["KRB5_KDC_PROFILE"] = "/tmp/krb5/kdc.conf"
+    log = open("/tmp/kdc.log", "w")
+    subprocess.Popen(["/usr/sbin/krb5kdc", "-n"], stdout=log, stderr=log)
+    lab.wait_until(listens_as_kdc, "the KDC listens", 20)
+
+
+def listens_as_kdc():
+    with contextlib.suppress(OSError):
+        socket.create_connection((ADDRESS, 88), 5).close()
+        return True
+
+
 def tickets():
     """rpc.gssd(8), and a ticket for root, whom it gives no ticket of the machine (-n). Where the kernel asks, it asks programs that
     know the usual places only: cifs.upcall(8)."""
-    run("mount", "--bind", "/scratch/krb5/krb5.conf", "/etc/krb5.conf")
-    run("mount", "--bind", "/scratch/krb5/hosts", "/etc/hosts")
     os.makedirs("/run/rpc_pipefs", exist_ok=True)
     run("mount", "-t", "rpc_pipefs", "pipes", "/run/rpc_pipefs")
     run("kinit", "-k", "-t", "/scratch/krb5/root.keytab", "-c", "FILE:/tmp/krb5cc_0", "root")
@@ -165,9 +187,24 @@ def both():
         serve(data, "--bind", ADDRESS, "--smb-port", "1445", "--smb-direct-port", "6445", *smb_user())
         ENV.update(PORT="6445")
         return
+    # Either server may hold the root of the realm for nobody.
+    for folder in (FOLDER, PEER_FOLDER):
+        os.chmod(folder, 0o777)
+    more, sec = [], ENV.get("OPTIONS", "").removeprefix("sec=")
+    if sec.startswith("krb5"):
+        more = ["--keytab", "/scratch/krb5/gateway.keytab"]
+        data = [f"{data[0]},sec={sec}"]
+    elif "xprtsec" in sec:
+        files = {"--tls-cert": "gateway.crt", "--tls-key": "gateway.key", "--tls-ca": "ca.crt"}
+        more = [word for option, file in files.items() for word in (option, f"/scratch/tls/{file}")]
     kernel_server()
-    run("exportfs", "-o", f"rw,no_root_squash,{EXPORT},fsid=7", f"*:{PEER_FOLDER}")
-    serve(data, "--bind", ADDRESS, "--nfs-port", "2149", "--nfs-rdma-port", "20149", "--portmap", "off")
+    if sec.startswith("krb5"):
+        os.environ["KRB5_KTNAME"] = "/scratch/krb5/gateway.keytab"
+        log = open("/tmp/svcgssd.log", "w")
+        subprocess.Popen(["rpc.svcgssd", "-f"], stdout=log, stderr=log)
+    flavor = f",sec={sec}" if sec.startswith("krb5") else ""
+    run("exportfs", "-o", f"rw,no_root_squash,{EXPORT},fsid=7{flavor}", f"*:{PEER_FOLDER}")
+    serve(data, "--bind", ADDRESS, "--nfs-port", "2149", "--nfs-rdma-port", "20149", "--portmap", "off", *more)
     ENV.update(PORT="20149" if lab.PROTO == "rdma" else "2149", MOUNTPORT="2149")
 
 

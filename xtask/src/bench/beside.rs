@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::DEVICES_PART;
+use super::{DEVICES_PART, NFS_PROTECTED_PART};
 use crate::lab::{Beside, Measured};
 use crate::sh::Result;
 
@@ -44,6 +44,39 @@ pub(super) fn by_device() -> Result<String> {
             one.version,
             rows(&one)
         );
+    }
+    Ok(text)
+}
+
+/// The part about what protects NFS on its way.
+pub(super) fn protected() -> Result<String> {
+    let mut text = format!(
+        "{NFS_PROTECTED_PART}\nWritten by `cargo xtask bench nfs-protected`. NFS 4.2 over TCP by the kernel's client, beside the \
+         kernel's own server, each by\n`sec=sys`, `krb5`, `krb5i`, `krb5p` and `xprtsec=tls`. A guest of the lab has no AES \
+         instructions in its kernel, which is where the\nclient and the kernel's server encrypt: compare each server with itself \
+         by `sys`, not one with the other.\n{HOW}"
+    );
+    let measured = crate::lab::beside_the_kernel(Measured::Protected)?;
+    let rate = |figure: &str, n: usize| {
+        figure.split(" | ").nth(n).and_then(|text| text.parse::<f64>().ok()).unwrap_or(f64::NAN)
+    };
+    let plain = measured.first().map(|one| one.figures.clone()).unwrap_or_default();
+    for one in &measured {
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "\n## NFS 4.2 over TCP, `{}`, beside knfsd\n\n{HEAD}{}",
+            one.options,
+            rows(one)
+        );
+        text.push_str(
+            "\n| load | headgate, of its `sys` | the kernel, of its `sys` |\n|---|---:|---:|\n",
+        );
+        for (figure, base) in one.figures.iter().zip(&plain) {
+            let load = figure.split(" | ").next().unwrap_or_default();
+            let of = |n| rate(figure, n) / rate(base, n);
+            let _ = writeln!(text, "| {load} | {:.2} | {:.2} |", of(1), of(2));
+        }
     }
     Ok(text)
 }

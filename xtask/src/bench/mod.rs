@@ -35,15 +35,20 @@ const DOCUMENT: &str = "docs/benchmarks.md";
 const SMB_PART: &str = "# SMB\n";
 const PROTECTED_PART: &str = "# SMB, signed and encrypted\n";
 const DEVICES_PART: &str = "# RDMA devices\n";
+const NFS_PROTECTED_PART: &str = "# NFS by Kerberos and by TLS\n";
 const DURABILITY_PART: &str = "# Durability\n";
 
-/// `cargo xtask bench [smb|protected|devices|durability] [--rounds N] [--size SIZE]`.
+/// `cargo xtask bench [smb|protected|nfs-protected|devices|durability] [--rounds N] [--size SIZE]`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     if args.first().is_some_and(|a| a == INSIDE) {
         return inside(&args[1..]).map(|()| Outcome::Passed);
     }
     let is_durability = args.first().is_some_and(|a| a == "durability");
     packages::install(&[if is_durability { "disks" } else { "bench" }])?;
+    if args.first().is_some_and(|a| a == "nfs-protected") {
+        // The realm and the certificates of guests.
+        packages::install(&["lab"])?;
+    }
     if args.first().is_some_and(|a| a == "smb") {
         smb::unpack_samba()?;
     }
@@ -51,7 +56,7 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     if is_durability {
         durability::build()?;
     }
-    if args.first().is_some_and(|a| a == "devices") {
+    if args.first().is_some_and(|a| a == "devices" || a == "nfs-protected") {
         // Guests have networks of their own, and what they need is fetched.
         return inside(args).map(|()| Outcome::Passed);
     }
@@ -186,6 +191,9 @@ fn inside(args: &[String]) -> Result<()> {
             (Some(PROTECTED_PART), protected::inside(rest)?)
         }
         Some((what, _)) if what == "devices" => (Some(DEVICES_PART), beside::by_device()?),
+        Some((what, _)) if what == "nfs-protected" => {
+            (Some(NFS_PROTECTED_PART), beside::protected()?)
+        }
         Some((what, _)) if what == "durability" => (Some(DURABILITY_PART), durability::inside()?),
         _ => (None, nfs_part(args)?),
     };
@@ -197,7 +205,7 @@ fn inside(args: &[String]) -> Result<()> {
 fn with_part(document: &str, start: Option<&str>, text: &str) -> String {
     let at = |line: &str| document.find(&format!("\n{line}")).map(|at| at + 1);
     let begins = start.map_or(Some(0), at).unwrap_or(document.len());
-    let parts = [SMB_PART, PROTECTED_PART, DEVICES_PART, DURABILITY_PART];
+    let parts = [SMB_PART, PROTECTED_PART, DEVICES_PART, NFS_PROTECTED_PART, DURABILITY_PART];
     let later = parts.into_iter().filter_map(at).filter(|at| *at > begins).min();
     let parts = [&document[..begins], text, &document[later.unwrap_or(document.len())..]];
     let parts: Vec<&str> = parts.into_iter().map(str::trim_end).filter(|p| !p.is_empty()).collect();

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use super::net::{Net, guest_address, host_address};
+use super::net::{Net, guest_address};
 use crate::sh::{Result, output};
 
 /// What the guest mounts: a ticket is for a name.
@@ -37,13 +37,19 @@ pub(super) struct Realm<'a> {
 }
 
 impl Realm<'_> {
-    /// Starts it, with all it makes in `dir/krb5` and in `guest`, which is `/scratch/krb5` there.
-    pub(super) fn start<'a>(net: &'a Net, dir: &Path, guest: &Path) -> Result<Realm<'a>> {
+    /// Starts it, with all it makes in `dir/krb5` and in `guest`, which is `/scratch/krb5` there. Guests find the KDC and the
+    /// gateway at this address.
+    pub(super) fn start<'a>(
+        net: &'a Net,
+        dir: &Path,
+        guest: &Path,
+        kdc: String,
+    ) -> Result<Realm<'a>> {
         let own = dir.join("krb5");
         for folder in [&own, guest] {
             fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         }
-        let (at, kdc) = (own.display(), host_address(0));
+        let at = own.display();
         let write = |path: &Path, text: String| {
             fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
         };

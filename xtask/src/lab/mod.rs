@@ -29,7 +29,9 @@ use std::time::Instant;
 pub(crate) use gateway::Gateway;
 pub(crate) use net::Net;
 use run::Place;
-use scenarios::{BESIDE, BESIDE_BY_DEVICE, BESIDE_ON_EXT4, CAPTURED, Kind, SCENARIOS, Scenario};
+use scenarios::{
+    BESIDE, BESIDE_BY_DEVICE, BESIDE_ON_EXT4, BESIDE_PROTECTED, CAPTURED, Kind, SCENARIOS, Scenario,
+};
 
 use crate::packages;
 use crate::sh::{Outcome, Result, Tally, output, target_dir};
@@ -58,7 +60,8 @@ struct Lab {
 
 /// `cargo xtask lab`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
-    let beside = || BESIDE.iter().chain(BESIDE_BY_DEVICE).chain(BESIDE_ON_EXT4);
+    let of_devices = || BESIDE_BY_DEVICE.iter().chain(BESIDE_ON_EXT4);
+    let beside = || BESIDE.iter().chain(of_devices()).chain(BESIDE_PROTECTED);
     let all = || SCENARIOS.iter().chain(CAPTURED).chain(beside());
     let verbose = args.iter().any(|a| a == "-v");
     let given = |option| args.iter().find_map(|a| a.strip_prefix(option)).map(str::to_owned);
@@ -136,6 +139,7 @@ pub(crate) fn transforms() -> Result<Tally> {
 /// each second of the guest's processor.
 pub(crate) struct Beside {
     pub(crate) version: &'static str,
+    pub(crate) options: &'static str,
     pub(crate) device: &'static str,
     pub(crate) is_smb: bool,
     pub(crate) figures: Vec<String>,
@@ -150,6 +154,8 @@ pub(crate) enum Measured {
     ByDevice,
     /// Changes of names on ext4, by TCP.
     Changes,
+    /// Data by TCP: by Kerberos and by TLS.
+    Protected,
 }
 
 /// Measures the gateway beside the kernel's server.
@@ -161,13 +167,14 @@ pub(crate) fn beside_the_kernel(what: Measured) -> Result<Vec<Beside>> {
             return Err(why.clone());
         }
         let figures = lab.figures.lock().map_err(|e| e.to_string())?.clone();
-        let Scenario { vers: version, device, kind, .. } = *scenario;
-        Ok(Beside { version, device, is_smb: kind == Kind::Cifs, figures })
+        let Scenario { vers: version, options, device, kind, .. } = *scenario;
+        Ok(Beside { version, options, device, is_smb: kind == Kind::Cifs, figures })
     };
     let scenarios = match what {
         Measured::ByIwarp => BESIDE,
         Measured::ByDevice => BESIDE_BY_DEVICE,
         Measured::Changes => BESIDE_ON_EXT4,
+        Measured::Protected => BESIDE_PROTECTED,
     };
     on_one_processor(|| scenarios.iter().map(measure).collect())?
 }

@@ -11,6 +11,8 @@ const PREFIX: &str = "headgate-";
 const TAPS: usize = 3;
 pub(crate) const FIRST_GUEST: [usize; 2] = [0, 1];
 pub(crate) const SECOND_GUEST: [usize; 1] = [2];
+/// The address of servers in a guest.
+pub(crate) const INSIDE: &str = "10.88.0.1";
 
 /// A network namespace; goes when this value goes.
 #[derive(Debug)]

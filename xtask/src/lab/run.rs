@@ -11,7 +11,7 @@ use super::counters::Counters;
 use super::gateway::{self, Demands, Gateway};
 use super::guest::Guest;
 use super::kerberos::{self, Realm};
-use super::net::{FIRST_GUEST, Net, SECOND_GUEST, guest_address, host_address};
+use super::net::{FIRST_GUEST, INSIDE, Net, SECOND_GUEST, guest_address, host_address};
 use super::scenarios::{Kind, Scenario, Server};
 use super::third::{Capture, NFS_RDMA, SMB_DIRECT, SMB_TCP};
 use super::tls;
@@ -85,7 +85,7 @@ impl Place<'_> {
             env.push(("TLSHD", tls::tlshd()?.display().to_string()));
         }
         if scenario.has_kerberos() {
-            env.push(("SERVER", kerberos::SERVER.into()));
+            env.push(("SERVER_NAME", kerberos::SERVER.into()));
         }
         env.extend(scenario.trouble.map(|words| ("TROUBLE", words.into())));
         env.extend(scenario.runs.map(|runs| ("RUNS", runs.to_string())));
@@ -107,7 +107,7 @@ impl Place<'_> {
 
     fn one_guest(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
         let mut realm = match scenario.has_kerberos() {
-            true => Some(Realm::start(&self.net, dir, &dir.join("scratch/krb5"))?),
+            true => Some(Realm::start(&self.net, dir, &dir.join("scratch/krb5"), host_address(0))?),
             false => None,
         };
         let mut gateway = match scenario.server {
@@ -244,7 +244,20 @@ impl Place<'_> {
         guest.memory = "2G";
         guest.env.push(("BACKEND", backend.into()));
         guest.env.push(("FS", fs_kind.into()));
-        guest.env.push(("SERVER", "10.88.0.1".into()));
+        guest.env.push(("SERVER", INSIDE.into()));
+        if scenario.has_kerberos() {
+            // The KDC is in the guest, too, which has no other network: it ends here, and its files go there.
+            drop(Realm::start(
+                &self.net,
+                &guest.scratch,
+                &guest.scratch.join("krb5"),
+                INSIDE.into(),
+            )?);
+        }
+        if scenario.tls().is_some() {
+            let tls = guest.scratch.join("tls");
+            tls::certificates(&tls, &tls)?;
+        }
         if backend != "knfsd" {
             fs::copy(gateway::program(), guest.scratch.join("headgate"))
                 .map_err(|e| format!("headgate: {e}"))?;

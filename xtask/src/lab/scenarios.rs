@@ -315,6 +315,15 @@ pub(super) const BESIDE: &[Scenario] = &[
 pub(super) const BESIDE_ON_EXT4: &[Scenario] =
     &[Scenario::new("beside-changes", "3", "tcp").jobs("changes").on(Server::Both("ext4"))];
 
+/// What protection costs either server, by TCP: the first is without any.
+pub(super) const BESIDE_PROTECTED: &[Scenario] = &[
+    Scenario::new("beside-sys", "4.2", "tcp").beside("siw", "iwarp").options("sec=sys"),
+    Scenario::new("beside-krb5", "4.2", "tcp").beside("siw", "iwarp").options("sec=krb5"),
+    Scenario::new("beside-krb5i", "4.2", "tcp").beside("siw", "iwarp").options("sec=krb5i"),
+    Scenario::new("beside-krb5p", "4.2", "tcp").beside("siw", "iwarp").options("sec=krb5p"),
+    Scenario::new("beside-tls", "4.2", "tcp").beside("siw", "iwarp").options("xprtsec=tls"),
+];
+
 /// The same over an RDMA device on both sides.
 pub(super) const BESIDE_BY_DEVICE: &[Scenario] = &[
     Scenario::new("beside-rxe", "4.2", "rdma").beside("rxe", "verbs"),

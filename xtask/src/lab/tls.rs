@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use super::net::host_address;
+use super::net::{INSIDE, host_address};
 use crate::sh::{Result, output};
 use crate::trixie;
 
@@ -76,11 +76,15 @@ pub(super) fn certificates(dir: &Path, guest: &Path) -> Result<()> {
             &file,
         ])
     };
-    signed(dir, "gateway", &format!("IP:{}", host_address(0)))?;
+    signed(dir, "gateway", &format!("IP:{},IP:{INSIDE}", host_address(0)))?;
     signed(guest, "client", "DNS:guest.lab")?;
-    fs::copy(&ca, guest.join("ca.crt")).map_err(failed)?;
+    if dir != guest {
+        fs::copy(&ca, guest.join("ca.crt")).map_err(failed)?;
+    }
+    // The second is for the kernel's own server, where it stands beside the gateway.
     let conf = "[authenticate.client]\nx509.truststore = /scratch/tls/ca.crt\nx509.certificate = /scratch/tls/client.crt\n\
-                x509.private_key = /scratch/tls/client.key\n";
+                x509.private_key = /scratch/tls/client.key\n[authenticate.server]\nx509.truststore = /scratch/tls/ca.crt\n\
+                x509.certificate = /scratch/tls/gateway.crt\nx509.private_key = /scratch/tls/gateway.key\n";
     fs::write(guest.join("tlshd.conf"), conf).map_err(failed)
 }
 
