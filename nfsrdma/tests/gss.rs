@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::nfs3::share;
-use common::{MOUNT, NFS, call, flat, session, words};
+use common::{MOUNT, NFS, call, flat, session, session_from, words};
 use gss_krb5::{Context, Enctype, Role};
 use iobuf::{Buf, BufMut};
 use nfs_proto::oncrpc::{AcceptStat, AuthStat, OpaqueAuth, ReplyBody, ReplyHead};
@@ -20,10 +20,11 @@ use nfs_proto::xdr;
 use nfsrdma::clock::Clock;
 use nfsrdma::context::{Boot, Core};
 use nfsrdma::fh::Handles;
+use nfsrdma::rpc::gss::table::CONTEXTS_OF_ADDRESS_MAX;
 use nfsrdma::rpc::gss::{Accept, Accepted, Gss, NotAccepted};
 use nfsrdma::server::{Server, Session};
 use nfsrdma::v3::procedure as p;
-use rdma_transport::channel::{BoxFuture, Pulled, Reply};
+use rdma_transport::channel::{BoxFuture, Pulled, Reply, Transport};
 use rdma_transport::xdr::{Reader, Writer};
 use vfs::Cred;
 use vfs::namespace::{Flavor, Namespace, Share};
@@ -108,7 +109,11 @@ struct Sent {
 
 impl Client {
     fn new(server: &Arc<Server>, enctype: Enctype, user: u8, service: GssService) -> Self {
-        let session = session(server);
+        Self::on(session(server), enctype, user, service)
+    }
+
+    /// By this connection.
+    fn on(session: Session, enctype: Enctype, user: u8, service: GssService) -> Self {
         let keys = keys(enctype, Role::Initiator);
         let mut client = Self { session, keys, handle: vec![], service, number: Cell::new(0) };
         let reply = client.init(&[enctype as u8, user], 0);
@@ -410,6 +415,24 @@ fn a_token_beside_the_stream_is_opened_where_it_lies() {
         let Answer::Done(results) = send(p::READ, args.bytes(), sizes, false) else { panic!() };
         assert_eq!(results[4 + 4 + 84 + 12..][..data.len()], data);
     }
+}
+
+/// One address makes contexts without end: its own give way, and that of another stays.
+#[test]
+fn contexts_without_end_of_one_address_leave_another_its_own() {
+    let server = server();
+    let [enctype, ..] = Enctype::ALL;
+    let client = Client::new(&server, enctype, 7, GssService::Integrity);
+    let flood = session_from(&server, "192.0.2.66:700", Transport::Tcp);
+    let flood = Client::on(flood, enctype, 9, GssService::Integrity);
+    let null = |client: &Client| client.send(&client.sent(NFS, 0), &[]);
+    assert_eq!(null(&flood), Answer::Done(vec![]));
+    for _ in 0..CONTEXTS_OF_ADDRESS_MAX {
+        flood.init(&[enctype as u8, 9], 0);
+    }
+    assert_eq!(server.core().gss.contexts(), CONTEXTS_OF_ADDRESS_MAX + 1);
+    assert_eq!(null(&flood), Answer::Auth(AuthStat::RpcsecGssCredproblem), "its first one");
+    assert_eq!(null(&client), Answer::Done(vec![]));
 }
 
 #[test]
