@@ -1,12 +1,15 @@
 //! Sessions: how they begin, are shown again, use further connections, and end.
 
+use std::sync::Arc;
+
 use smb_proto::smb2::negotiate::Dialect;
 use smb_proto::smb2::session_setup::{self, BINDING};
 use smb_proto::smb2::{Command, simple};
 use smbd_core::settings::Encryption;
 use smbd_core::status::Status;
+use vfs::Cred;
 
-use crate::peer::{Offer, Peer, answers, create, file, server};
+use crate::peer::{Offer, Peer, Two, answers, create, file, server, server_of};
 
 const LAST: Newest = Newest;
 /// The newest of everything.
@@ -154,6 +157,25 @@ async fn a_user_shows_again_who_it_is() {
     assert_eq!(peer.ask(Command::Close, &close).await.status(), Status::SUCCESS, "all is there");
     assert_eq!(peer.log_on("alice", "wrong").await, Status::LOGON_FAILURE);
     assert_eq!(server.core().sessions.count(), 0, "who cannot loses it");
+}
+
+/// A ticket may name other groups than the one before, and a tree acts as who connected it.
+#[tokio::test]
+async fn a_tree_ends_that_a_new_logon_would_not_be_granted_as_it_is() {
+    let users = Arc::new(Two(Cred::root().into()));
+    let server = server_of(users.clone(), |_| {});
+    let mut peer = Peer::ready(&server, &LAST.get()).await;
+    file(&peer.ask(Command::Create, &create("a", 0)).await);
+    *users.0.lock().unwrap() = Cred { groups: Arc::new([7]), ..Cred::root() };
+    assert_eq!(peer.log_on("alice", "pw").await, Status::SUCCESS);
+    assert_eq!(server.core().opens.count(), 0, "what was open in it");
+    let gone = peer.ask(Command::Create, &create("b", 0)).await;
+    assert_eq!(gone.status(), Status::NETWORK_NAME_DELETED);
+    assert_eq!(peer.connect_tree("data").await, Status::SUCCESS);
+    file(&peer.ask(Command::Create, &create("b", 0)).await);
+    // As the same it loses nothing.
+    assert_eq!(peer.log_on("alice", "pw").await, Status::SUCCESS);
+    assert_eq!(server.core().opens.count(), 1);
 }
 
 /// MS-SMB2 section 3.3.5.5.3: the keys of a session are those of its first user, and so is the session.

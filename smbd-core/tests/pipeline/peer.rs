@@ -1,7 +1,7 @@
 //! A client that does everything by hand, so that it can do everything wrong.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use iobuf::{Buf, Pool, PoolLimits};
 use rdma_transport::channel::{Command as Asked, Handle, Info, Pulled, Reply, Service, Transport};
@@ -25,7 +25,8 @@ use vfs::Cred;
 use vfs::mem::MemBackend;
 use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 
-struct Two;
+/// `alice` and `bob`, who are these to files: a later logon may find them in other groups.
+pub(crate) struct Two(pub(crate) Mutex<Cred>);
 
 impl Users for Two {
     fn find(&self, name: &str) -> Option<Account> {
@@ -34,7 +35,7 @@ impl Users for Two {
         Some(Account {
             name,
             nt_hash: NtHash::of("pw").0,
-            cred: Cred::root(),
+            cred: self.0.lock().unwrap().clone(),
             rid: u32::try_from(rid).unwrap(),
         })
     }
@@ -46,6 +47,11 @@ impl Users for Two {
 
 /// A server of `data`, in memory, and of `secret`, which encrypts.
 pub(crate) fn server(change: impl FnOnce(&mut Settings)) -> Server {
+    server_of(Arc::new(Two(Cred::root().into())), change)
+}
+
+/// The same for these users.
+pub(crate) fn server_of(users: Arc<dyn Users>, change: impl FnOnce(&mut Settings)) -> Server {
     let share = |name: &str| Share {
         name: name.into(),
         id: Share::id_of(name),
@@ -61,7 +67,7 @@ pub(crate) fn server(change: impl FnOnce(&mut Settings)) -> Server {
     let mut settings = Settings::default();
     settings.shares.entry("secret".into()).or_default().encrypt = true;
     change(&mut settings);
-    Server::new(Core::new(Arc::new(namespace), settings, Arc::new(Two)))
+    Server::new(Core::new(Arc::new(namespace), settings, users))
 }
 
 /// What a connection offers.
