@@ -252,6 +252,13 @@ impl<'a> Compound<'a> {
         args.value::<u32>().is_ok_and(|opcode| self.is_for_user(opcode, *why))
     }
 
+    /// The share of the current file handle may be used by a flavor that protects no more than that of the call.
+    pub(super) fn protects_as_much(&self) -> bool {
+        let Some(Object::Node(at)) = &self.current else { return false };
+        let own = self.call.flavor.of_share() as u8;
+        at.share.rules.sec.iter().any(|flavor| flavor as u8 <= own)
+    }
+
     /// Sessions of a client that proved who it is are that one's alone to end and to bind: their ids travel in clear.
     pub(super) fn may_manage(&self, client: &Client) -> Result<(), Status> {
         if client.is_bound_to_other(self.call) {

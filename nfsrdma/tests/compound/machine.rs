@@ -184,6 +184,11 @@ impl<'k> Session<'k> {
         self.kit.run_by(conn, caller, 1, |c| c.op(op::BIND_CONN_TO_SESSION, args)).await.status
     }
 
+    /// The number of its client, which its own begins with.
+    fn client(&self) -> u64 {
+        u64::from_be_bytes(self.id[..8].try_into().unwrap())
+    }
+
     async fn destroy(&self, caller: &Caller) -> Status {
         self.alone(caller, op::DESTROY_SESSION, |w| w.fixed(&self.id)).await
     }
@@ -378,6 +383,32 @@ async fn a_machine_gives_back_what_a_user_held_whatever_flavor_the_share_wants()
     let mut r = session.run(&machine(), given).await;
     r.ok(&[op::PUTFH]).expect(op::CLOSE, Status::Ok);
     assert_eq!(session.run(&user, given).await.status, Status::BadStateId, "it is closed");
+}
+
+/// On a share whose users are protected less than the machine is: Linux closes with one call, not with two.
+#[tokio::test]
+async fn a_machine_that_is_protected_more_is_told_attributes_beside() {
+    let kit = Kit::new();
+    for (sec, user) in [
+        (OfShare::Sys, Caller::sys(&Cred::root())),
+        (OfShare::Krb5, Caller::krb5(OTHER, GssService::None, Cred::root())),
+    ] {
+        kit.reload("data", |share| share.rules.sec = [sec].into_iter().collect());
+        let session = Session::bound(&kit).await;
+        let opened = session.open(&user, b"f").await;
+        let given =
+            |a: Args| a.putfh(&opened.fh).getattr(&[4]).op(op::CLOSE, close(0, opened.stateid));
+        let mut r = session.run(&machine(), given).await;
+        r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
+        assert_eq!((r.bitmap(), r.opaque()), (vec![4], vec![0; 8]), "the size");
+        r.expect(op::CLOSE, Status::Ok);
+        // Nothing else for that.
+        let asked = |a: Args| a.putfh(&opened.fh).getattr(&[4]);
+        assert_eq!(session.run(&machine(), asked).await.status, Status::WrongSec, "{sec:?}");
+        assert_eq!(session.destroy(&machine()).await, Status::Ok);
+        let gone = |w: &mut Writer| w.u64(session.client());
+        assert_eq!(session.alone(&machine(), op::DESTROY_CLIENTID, gone).await, Status::Ok);
+    }
 }
 
 /// A client that bound nothing has nothing of the kind.

@@ -9,11 +9,13 @@ pub(in crate::v4) async fn getattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     if is_write_only(&want) {
         return Err(Status::Inval);
     }
-    // What the share wants protected more is not told, and a client that only wants to give back asks again without attributes.
-    if cx.is_for_user_next(&mut cx.args.clone()) {
-        return Err(Status::Access);
-    }
-    let facts = Facts::of(cx, cx.mounted()?, &want).await?;
+    // A client that only wants to give back asks again without attributes where the share wants them protected more.
+    let object = match cx.is_for_user_next(&mut cx.args.clone()) {
+        true if !cx.protects_as_much() => return Err(Status::Access),
+        true => cx.current.as_ref().ok_or(Status::NoFileHandle)?,
+        false => cx.mounted()?,
+    };
+    let facts = Facts::of(cx, object, &want).await?;
     cx.found_again(facts.nlink()).await?;
     facts.encode(&want, cx.out.head());
     Ok(())
