@@ -31,6 +31,8 @@ pub struct Local {
     pub rdma: Option<Arc<dyn Provider>>,
     /// NFS over TCP comes from a port below 1024 where this process may, as `mount` does it: most servers refuse others.
     pub reserved_port: bool,
+    /// Connections over TCP come from this address of the host; `None`: as the host's routes have it.
+    pub from: Option<IpAddr>,
 }
 
 impl Local {
@@ -41,6 +43,7 @@ impl Local {
             recvs: Pool::new(PoolLimits { buffers_max: [4096, 1024, 1] }),
             rdma: Some(Arc::new(Iwarp::new(IwarpConfig { crc, ..IwarpConfig::default() }))),
             reserved_port: true,
+            from: None,
         }
     }
 
@@ -74,16 +77,32 @@ pub async fn tcp(to: SocketAddr, local: &Local, callbacks: Arc<dyn Callbacks>) -
 /// Ports below 1024 that have the fewest names of services.
 const RESERVED: std::ops::RangeInclusive<u16> = 665..=1023;
 
+/// A socket for a connection to there, and the address that it comes from.
+fn socket(to: SocketAddr, local: &Local) -> io::Result<(TcpSocket, IpAddr)> {
+    let (socket, any) = match to {
+        SocketAddr::V4(_) => (TcpSocket::new_v4()?, IpAddr::from([0; 4])),
+        SocketAddr::V6(_) => (TcpSocket::new_v6()?, IpAddr::from([0u16; 8])),
+    };
+    Ok((socket, local.from.unwrap_or(any)))
+}
+
+/// A stream from any port.
+pub(crate) async fn plain(to: SocketAddr, local: &Local) -> io::Result<TcpStream> {
+    if local.from.is_none() {
+        return TcpStream::connect(to).await;
+    }
+    let (socket, from) = socket(to, local)?;
+    socket.bind(SocketAddr::new(from, 0))?;
+    socket.connect(to).await
+}
+
 async fn stream(to: SocketAddr, local: &Local) -> io::Result<TcpStream> {
     let ports = RESERVED.rev().filter(|_| local.reserved_port);
     for port in ports {
-        let (socket, any) = match to {
-            SocketAddr::V4(_) => (TcpSocket::new_v4()?, IpAddr::from([0; 4])),
-            SocketAddr::V6(_) => (TcpSocket::new_v6()?, IpAddr::from([0u16; 8])),
-        };
+        let (socket, from) = socket(to, local)?;
         // What an earlier connection from there to elsewhere has left does not matter.
         socket.set_reuseaddr(true)?;
-        match socket.bind(SocketAddr::new(any, port)) {
+        match socket.bind(SocketAddr::new(from, port)) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => break,
             Err(_) => continue,
@@ -96,7 +115,7 @@ async fn stream(to: SocketAddr, local: &Local) -> io::Result<TcpStream> {
             done => return done,
         }
     }
-    TcpStream::connect(to).await
+    plain(to, local).await
 }
 
 fn info(peer: SocketAddr, from: SocketAddr, transport: Transport, local: &Local) -> Arc<Info> {

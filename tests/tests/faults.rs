@@ -196,8 +196,13 @@ async fn run(seed: u64) -> usize {
     let (ended, mut all_ended) = tokio::sync::mpsc::channel(1);
     let mut tasks = JoinSet::new();
     tasks.spawn(accept(listener, side.clone(), ended));
-    let local =
-        Local { pool: pool(), recvs: pool(), rdma: Some(Arc::new(Loopback)), reserved_port: false };
+    let local = Local {
+        pool: pool(),
+        recvs: pool(),
+        rdma: Some(Arc::new(Loopback)),
+        reserved_port: false,
+        from: None,
+    };
     let losses = write_all(seed, to, &local).await;
     side.calm.store(true, Ordering::Relaxed);
     compare(seed, to, &local).await;

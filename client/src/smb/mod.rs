@@ -29,13 +29,12 @@ use smb_crypto::sign::Algorithm;
 use smb_proto::NtStatus;
 use smb_proto::smb2::negotiate::Dialect;
 use smb_proto::smb2::{Command, HEADER_LEN, Header, read, transform};
-use tokio::net::TcpStream;
 
 pub use caching::{Break, Caching, OpenHow};
 pub use channels::Channels;
 pub use files::{Entry, SmbFile};
 
-use crate::connect::{CONNECT_SECONDS_MAX, Local};
+use crate::connect::{self, CONNECT_SECONDS_MAX, Local};
 use crate::error::{Error, Result};
 use link::{Answer, Ask, Link, Request};
 use logon::Bound;
@@ -157,7 +156,7 @@ async fn in_time<T>(what: impl Future<Output = std::io::Result<T>>, to: SocketAd
 
 async fn dial(to: SocketAddr, rdma: bool, local: &Local) -> Result<Link> {
     if !rdma {
-        let stream = in_time(TcpStream::connect(to), to).await?;
+        let stream = in_time(connect::plain(to, local), to).await?;
         let from = stream.local_addr().map_err(|e| Error::Connect(e.to_string()))?;
         let info = Arc::new(Info::new(to, from, Transport::Tcp, local.pool.clone()));
         let messages = TcpMessages::new(stream, info, local.recvs.clone(), Arc::new(Answers))

@@ -10,6 +10,8 @@ use crate::{Caller, Op, Seen};
 const BEGIN: &str = "<!-- Written by tests/tests/authority: do not edit below. -->\n";
 /// Name of the section of stateids.
 const STATEIDS: &str = "by what another holds, NFS 4";
+/// Name of the section of modes.
+const MODES: &str = "modes of what is new";
 /// Longest line of a page.
 const LINE_MAX: usize = 132;
 
@@ -75,6 +77,24 @@ fn section(shape: &Shape, table: &[Seen]) -> String {
     out
 }
 
+/// The section of modes: what the host showed after each protocol had made something as the superuser.
+fn modes(table: &[Seen]) -> String {
+    let mut out = format!(
+        "\n### {MODES}\n\nNFS asks for 0644, for a folder 0755, and for a pipe 0600; SMB asks for no mode.\n\n\
+         | in a folder with | a new | NFS 3 | NFS 4 | SMB |\n|---|---|---|---|---|\n"
+    );
+    for shape in crate::shape::OF_NEW {
+        for (op, what) in [(Op::Create, "file"), (Op::Mkdir, "folder"), (Op::Fifo, "pipe")] {
+            let of = |s: &&Seen| s.shape == shape && s.op == op && s.caller == Caller::Root;
+            let seen = table.iter().find(of).unwrap();
+            let cells =
+                seen.modes.map(|mode| mode.map_or("-".into(), |mode| format!("{mode:04o}")));
+            let _ = writeln!(out, "| {shape} | {what} | {} |", cells.join(" | "));
+        }
+    }
+    out
+}
+
 /// The section of stateids.
 fn stateids(asked: &[Asked]) -> String {
     let heads: Vec<&str> = Comer::ALL.into_iter().map(|(_, name)| name).collect();
@@ -105,9 +125,11 @@ pub(crate) fn compare(table: &[Seen], asked: &[Asked]) {
         now += &if seen { section(&shape, table) } else { kept.clone() };
         old += &kept;
     }
-    let kept = known.split("\n### ").find(|s| s.starts_with(STATEIDS));
-    old += &kept.map_or(String::new(), |s| format!("\n### {}\n", s.trim_end()));
-    now += &stateids(asked);
+    for (name, its) in [(MODES, modes(table)), (STATEIDS, stateids(asked))] {
+        let kept = known.split("\n### ").find(|s| s.starts_with(name));
+        old += &kept.map_or(String::new(), |s| format!("\n### {}\n", s.trim_end()));
+        now += &its;
+    }
     let cells: usize = table.iter().map(|seen| seen.ways.iter().flatten().count()).sum();
     println!("{cells} cells were asked");
     if std::env::var_os("HEADGATE_UPDATE").is_some() {

@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, Timespec, Timesta
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use crate::{Caller, Cell, FOREIGN, MORE, NEW, OLD, Op, TIME};
+use crate::{Acting, Caller, Cell, FOREIGN, MORE, NEW, OLD, Op, TIME};
 
 /// What the kernel has a call for.
 pub(crate) fn has(op: Op) -> bool {
@@ -80,14 +80,14 @@ fn call(cell: &Cell, op: Op, caller: Caller) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether the call is allowed.
-pub(crate) fn may(cell: &Cell, op: Op, caller: Caller) -> bool {
+/// Whether the call that the caller asks for is allowed as whom it acts.
+pub(crate) fn may(cell: &Cell, op: Op, caller: Caller, acting: Acting) -> bool {
     let become_caller = || {
-        let groups: Vec<_> = caller.groups().iter().map(|g| Gid::from_raw(*g)).collect();
+        let groups: Vec<_> = acting.groups().into_iter().map(Gid::from_raw).collect();
         set_thread_groups(&groups).unwrap();
-        let gid = Gid::from_raw(caller.gid());
+        let gid = Gid::from_raw(acting.gid());
         set_thread_res_gid(gid, gid, gid).unwrap();
-        let uid = Uid::from_raw(caller.uid());
+        let uid = Uid::from_raw(acting.uid());
         set_thread_res_uid(uid, uid, uid).unwrap();
     };
     let asked = || {

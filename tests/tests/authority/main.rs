@@ -26,9 +26,10 @@ use std::time::Duration;
 
 use client::Credential;
 use client::smb::User;
-use config::{Access, Durability, Identity, Share, Squash};
+use config::{Access, Client, Durability, Identity, Share, Squash, Whom};
 use headgate_tests::world::World;
 use headgate_tests::world::smb::{alice, with_alice};
+pub(crate) use model::Acting;
 pub(crate) use ops::Op;
 use rustix::fs::IFlags;
 use shape::{By, Shape};
@@ -100,14 +101,7 @@ impl Caller {
 
     /// The share that it asks for: all are of the same folder.
     fn share(self, by: By) -> &'static str {
-        match (self == Self::Squashed, by) {
-            (false, By::Open) => "data",
-            (false, By::ReadOnly) => "sealed",
-            (false, By::Named) => "named",
-            (true, By::Open) => "squashed",
-            (true, By::ReadOnly) => "squashed-sealed",
-            (true, By::Named) => "squashed-named",
-        }
+        by.names()[usize::from(self == Self::Squashed)]
     }
 }
 
@@ -135,11 +129,12 @@ pub(crate) struct Cell {
 }
 
 impl Drop for Cell {
-    /// So that the folder can be removed.
+    /// While nothing of it is on the disk yet: tens of thousands of them take minutes to remove.
     fn drop(&mut self) {
         if self.sealed {
             shape::seal(&self.path.join("d/f"), IFlags::empty()).unwrap_or_default();
         }
+        std::fs::remove_dir_all(&self.path).unwrap_or_default();
     }
 }
 
@@ -171,13 +166,25 @@ impl Cell {
         Self { path, name, sealed }
     }
 
+    /// The mode of what an operation has made, where it has one.
+    fn mode_of_new(&self, op: Op) -> Option<u32> {
+        let made = std::fs::symlink_metadata(self.path.join("d/n")).ok()?;
+        op.has_mode().then(|| made.mode() & 0o7777)
+    }
+
     /// What is on the host shows that it was done; of what leaves nothing to see, that it was not undone.
-    pub(crate) fn shows(&self, op: Op, caller: Caller) -> bool {
+    pub(crate) fn shows(&self, op: Op, caller: Caller, acting: Acting) -> bool {
         let meta = |at: &str| std::fs::symlink_metadata(self.path.join(at)).ok();
         let f = meta("d/f");
         let text = |at: &str| std::fs::read(self.path.join(at)).unwrap_or_default();
         let made = |kind: fn(std::fs::FileType) -> bool| {
-            meta("d/n").is_some_and(|m| kind(m.file_type()) && m.uid() == caller.uid())
+            // What is in a folder with set-group-id is of the folder's group.
+            let gid = match meta("d").filter(|d| d.mode() & 0o2000 != 0) {
+                Some(dir) => dir.gid(),
+                None => acting.gid(),
+            };
+            let is_its = |m: &std::fs::Metadata| (m.uid(), m.gid()) == (acting.uid(), gid);
+            meta("d/n").is_some_and(|m| kind(m.file_type()) && is_its(&m))
         };
         use std::os::unix::fs::FileTypeExt;
         match op {
@@ -219,14 +226,40 @@ pub(crate) fn user(caller: Caller) -> User {
     }
 }
 
-/// As [`By::Named`] says.
-fn named() -> Access {
+/// What a share says of those who use it.
+fn rules(share: &mut Share, by: By) {
     let who = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
     let group = format!("@{}", Caller::Owner.uid());
-    Access {
-        read: who(&[&group, "other"]),
-        write: who(&["owner", "listed"]),
-        deny: who(&["member"]),
+    let here = || Client::from(Whom::Range("127.0.0.1".parse().unwrap()));
+    let of_group = || Some(group.parse().unwrap());
+    match by {
+        By::Open => {}
+        By::ReadOnly => share.read_only = true,
+        By::Named => {
+            share.access = Some(Access {
+                read: who(&[&group, "other"]),
+                write: who(&["owner", "listed"]),
+                deny: who(&["member"]),
+            });
+        }
+        By::Denied => {
+            share.access = Some(Access { deny: who(&["listed", &group]), ..Access::default() });
+        }
+        By::ClientReads | By::ClientWrites => {
+            let all = "127.0.0.0/8".parse().unwrap();
+            share.clients = Some(vec![all, Client { read_only: true, ..here() }]);
+        }
+        By::ClientIsListed => {
+            let id = Some(Caller::Listed.uid());
+            let squash = Some(Squash::All);
+            share.clients = Some(vec![Client { squash, anonuid: id, anongid: id, ..here() }]);
+        }
+        By::ForcedUser => share.force.user = Some("listed".parse().unwrap()),
+        By::ForcedGroup => share.force.group = of_group(),
+        By::Masked => {
+            let [file, folder] = shape::MASKS.map(|bits| Some(config::Mode(bits)));
+            share.masks = config::Masks { file, folder };
+        }
     }
 }
 
@@ -240,12 +273,12 @@ pub(crate) async fn world() -> (World, tempfile::TempDir) {
         settings.shares.clear();
         for caller in [Caller::Root, Caller::Squashed] {
             let squash = if caller == Caller::Squashed { Squash::Root } else { Squash::None };
-            for by in By::ALL {
-                let read_only = by == By::ReadOnly;
-                let access = (by == By::Named).then(named);
+            for by in By::ALL.into_iter().filter(|by| *by != By::ClientWrites) {
                 let share = Share::new(caller.share(by), of.clone());
-                let share = Share { squash, read_only, access, guest: true, ..share };
-                settings.shares.push(Share { durability: Durability::Relaxed, ..share });
+                let mut share = Share { squash, guest: true, ..share };
+                share.durability = Durability::Relaxed;
+                rules(&mut share, by);
+                settings.shares.push(share);
             }
         }
         for caller in Caller::ALL {
@@ -281,6 +314,8 @@ pub(crate) struct Seen {
     pub(crate) op: Op,
     pub(crate) caller: Caller,
     pub(crate) ways: [Option<bool>; 3],
+    /// The modes of what was made.
+    pub(crate) modes: [Option<u32>; 3],
 }
 
 /// A caller's clients of one share.
@@ -292,9 +327,10 @@ pub(crate) struct Clients {
 
 impl Clients {
     pub(crate) async fn connect(world: &World, caller: Caller, by: By) -> Self {
-        let share = caller.share(by);
-        let nfs = nfs::Nfs::connect(world, caller, share).await;
-        Self { nfs, smb: smb::connect(world, caller, share).await }
+        Self {
+            nfs: nfs::Nfs::connect(world, caller, by).await,
+            smb: smb::connect(world, caller, by).await,
+        }
     }
 
     /// Whether it is allowed; `None` where this way has no such operation.
@@ -314,7 +350,7 @@ struct Asker {
     setter: nfs::Nfs,
     maker: nfs::Nfs,
     /// By [`By::ALL`].
-    clients: [Clients; 3],
+    clients: Vec<Clients>,
     /// Cells that were made.
     cells: usize,
     faults: Vec<String>,
@@ -322,16 +358,16 @@ struct Asker {
 
 impl Asker {
     async fn connect(world: &World, caller: Caller) -> Self {
+        let mut clients = Vec::new();
+        for by in By::ALL {
+            clients.push(Clients::connect(world, caller, by).await);
+        }
         Self {
             caller,
             top: world.folder(),
-            setter: nfs::Nfs::connect(world, Caller::Root, "data").await,
-            maker: nfs::Nfs::connect(world, Caller::Owner, "data").await,
-            clients: [
-                Clients::connect(world, caller, By::Open).await,
-                Clients::connect(world, caller, By::ReadOnly).await,
-                Clients::connect(world, caller, By::Named).await,
-            ],
+            setter: nfs::Nfs::connect(world, Caller::Root, By::Open).await,
+            maker: nfs::Nfs::connect(world, Caller::Owner, By::Open).await,
+            clients,
             cells: 0,
             faults: Vec::new(),
         }
@@ -342,9 +378,17 @@ impl Asker {
         Cell::new(&self.top, &format!("{:?}-{}", self.caller, self.cells), self.caller, shape)
     }
 
-    /// What this way answers, which must be what the host shows, the model says, and the kernel where it was asked.
-    async fn ask(&mut self, shape: &Shape, op: Op, way: Way, kernel: Option<bool>) -> Option<bool> {
+    /// What this way answers, which must be what the host shows, the model says, and the kernel where it was asked; and the mode
+    /// of what it made.
+    async fn ask(
+        &mut self,
+        shape: &Shape,
+        op: Op,
+        way: Way,
+        kernel: Option<bool>,
+    ) -> Option<(bool, Option<u32>)> {
         let (cell, caller) = (self.cell(shape), self.caller);
+        let acting = Acting::of(shape, caller, way);
         self.setter.prepare(&cell, shape).await;
         if shape.inherits {
             self.maker.make(&cell).await;
@@ -352,7 +396,7 @@ impl Asker {
         let clients = &self.clients[shape.by as usize];
         let done = clients.ask(&cell, op, caller, way).await?;
         let of = format!("{}, {op:?} by {caller:?}, {way:?}: {done}", shape.name);
-        if !op.is_hidden() && !shape.is_so(op, caller) && done != cell.shows(op, caller) {
+        if !op.is_hidden() && !shape.is_so(op, caller) && done != cell.shows(op, caller, acting) {
             self.faults.push(format!("{of}, and the host shows the contrary"));
         }
         if done != model::may(shape, op, caller, way) {
@@ -361,7 +405,15 @@ impl Asker {
         if kernel.is_some_and(|k| k != done) && !model::is_of_protocol(shape, op, caller, way) {
             self.faults.push(format!("{of}, by the kernel the contrary"));
         }
-        Some(done)
+        let mode = cell.mode_of_new(op);
+        let wanted = model::mode_of_new(shape, op, way).filter(|_| done);
+        if let Some(wanted) = wanted
+            && mode != Some(wanted)
+        {
+            let mode = mode.unwrap_or_default();
+            self.faults.push(format!("{of}, mode {mode:04o}, by the model {wanted:04o}"));
+        }
+        Some((done, mode))
     }
 
     async fn ask_all(mut self, shapes: Arc<[Shape]>) -> (Vec<Seen>, Vec<String>) {
@@ -369,12 +421,15 @@ impl Asker {
         for shape in shapes.iter() {
             for (op, _) in Op::ALL {
                 let asks = shape.is_kernels() && kernel::has(op);
-                let kernel = asks.then(|| kernel::may(&self.cell(shape), op, self.caller));
-                let mut ways = [None; 3];
-                for (seen, way) in ways.iter_mut().zip([Way::V3, Way::V4, Way::Smb]) {
-                    *seen = self.ask(shape, op, way, kernel).await;
+                // By whatever protocol, it is the same user there.
+                let acting = Acting::of(shape, self.caller, Way::V3);
+                let kernel = asks.then(|| kernel::may(&self.cell(shape), op, self.caller, acting));
+                let (mut ways, mut modes) = ([None; 3], [None; 3]);
+                for (n, way) in [Way::V3, Way::V4, Way::Smb].into_iter().enumerate() {
+                    let seen = self.ask(shape, op, way, kernel).await;
+                    (ways[n], modes[n]) = (seen.map(|s| s.0), seen.and_then(|s| s.1));
                 }
-                table.push(Seen { shape: shape.name, op, caller: self.caller, ways });
+                table.push(Seen { shape: shape.name, op, caller: self.caller, ways, modes });
             }
         }
         (table, self.faults)

@@ -3,7 +3,7 @@
 
 use smbd_core::dtyp::mask;
 
-use crate::shape::{By, Entry, Shape, Who};
+use crate::shape::{By, Entry, MASKS, Shape, Who};
 use crate::{Caller, Op, Way};
 
 const R: u32 = 4;
@@ -19,38 +19,77 @@ struct Object<'a> {
 
 impl Object<'_> {
     /// What the list gives.
-    fn listed(&self, caller: Caller) -> Option<u32> {
+    fn listed(&self, acting: Acting) -> Option<u32> {
         let list = self.list?;
         let meant = |who: &Who| match who {
-            Who::Owner => caller == Caller::Owner,
+            Who::Owner => acting.caller == Caller::Owner,
             Who::Everyone => true,
-            Who::Listed => caller == Caller::Listed,
+            Who::Listed => acting.caller == Caller::Listed,
         };
         Some(list.iter().filter(|(who, _)| meant(who)).fold(0, |all, (_, mask)| all | mask))
     }
 
-    fn bits(&self, caller: Caller) -> u32 {
-        match (caller, self.acl) {
+    fn bits(&self, acting: Acting) -> u32 {
+        match (acting.caller, self.acl) {
             (Caller::Owner, _) => self.mode >> 6 & 7,
             (Caller::Listed, Some(acl)) => acl.into(),
-            (caller, _) if caller.is_in(Caller::Owner.uid()) => self.mode >> 3 & 7,
+            _ if acting.is_in(Caller::Owner.uid()) => self.mode >> 3 & 7,
             _ => self.mode & 7,
         }
     }
 
-    fn can(&self, caller: Caller, rights: u32, bits: u32) -> bool {
-        if caller == Caller::Root {
+    fn can(&self, acting: Acting, rights: u32, bits: u32) -> bool {
+        if acting.caller == Caller::Root {
             return true;
         }
-        match self.listed(caller) {
+        match self.listed(acting) {
             Some(has) => has & rights == rights,
-            None => self.bits(caller) & bits == bits,
+            None => self.bits(acting) & bits == bits,
         }
     }
 
     /// By its list alone.
-    fn grants(&self, caller: Caller, right: u32) -> bool {
-        self.listed(caller).is_some_and(|has| has & right != 0)
+    fn grants(&self, acting: Acting, right: u32) -> bool {
+        self.listed(acting).is_some_and(|has| has & right != 0)
+    }
+}
+
+/// As whom a caller acts in a share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Acting {
+    caller: Caller,
+    /// A group before all that it is in.
+    first: Option<u32>,
+}
+
+impl Acting {
+    pub(crate) fn of(shape: &Shape, caller: Caller, way: Way) -> Self {
+        let listed = match shape.by {
+            By::ForcedUser => true,
+            // A share squashes clients of NFS: who comes by SMB has logged on.
+            By::ClientIsListed => way != Way::Smb,
+            _ => false,
+        };
+        let first = (shape.by == By::ForcedGroup).then(|| Caller::Owner.uid());
+        Self { caller: if listed { Caller::Listed } else { caller }, first }
+    }
+
+    pub(crate) fn uid(self) -> u32 {
+        self.caller.uid()
+    }
+
+    pub(crate) fn gid(self) -> u32 {
+        self.first.unwrap_or(self.caller.gid())
+    }
+
+    /// Beside its first.
+    pub(crate) fn groups(self) -> Vec<u32> {
+        let own = self.first.map(|_| self.caller.gid());
+        own.into_iter().chain(self.caller.groups().iter().copied()).collect()
+    }
+
+    fn is_in(self, gid: u32) -> bool {
+        self.first == Some(gid) || self.caller.is_in(gid)
     }
 }
 
@@ -61,12 +100,14 @@ pub(crate) fn may(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
 
 /// The share lets the caller in, for such an operation.
 fn shares(shape: &Shape, op: Op, caller: Caller) -> bool {
-    match caller {
-        _ if shape.by != By::Named => true,
-        Caller::Owner | Caller::Listed => true,
-        Caller::Group | Caller::Other => op == Op::Read,
+    match (shape.by, caller) {
+        (By::Named, Caller::Owner | Caller::Listed) => true,
+        (By::Named, Caller::Group | Caller::Other) => op == Op::Read,
         // Denied, although in the group that may read; and whom nobody names, root among them.
-        Caller::Member | Caller::Root | Caller::Squashed | Caller::Guest => false,
+        (By::Named, Caller::Member | Caller::Root | Caller::Squashed | Caller::Guest) => false,
+        (By::Denied, Caller::Listed) => false,
+        (By::Denied, _) => !caller.is_in(Caller::Owner.uid()),
+        _ => true,
     }
 }
 
@@ -84,7 +125,8 @@ fn is_forbidden(shape: &Shape, op: Op) -> bool {
         Op::Fifo,
         Op::Device,
     ];
-    op != Op::Read && (shape.by == By::ReadOnly || !shape.sealed.is_empty() && !makes.contains(&op))
+    let only_reads = matches!(shape.by, By::ReadOnly | By::ClientReads);
+    op != Op::Read && (only_reads || !shape.sealed.is_empty() && !makes.contains(&op))
 }
 
 fn is_permitted(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
@@ -98,23 +140,24 @@ fn is_permitted(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
         list: shape.file_list.as_ref(),
         acl: shape.acl.map(|(_, file)| file),
     };
-    let (root, owner) = (caller == Caller::Root, caller == Caller::Owner);
+    let acting = Acting::of(shape, caller, way);
+    let (root, owner) = (acting.caller == Caller::Root, acting.caller == Caller::Owner);
     // By SMB whoever may list or change a folder by its list passes through it, as users of Windows pass through any.
     let uses = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
-    let passes = way == Way::Smb && d.grants(caller, uses);
-    let finds = passes || d.can(caller, mask::EXECUTE, X);
-    let adds = |right| finds && d.can(caller, right, W | X);
+    let passes = way == Way::Smb && d.grants(acting, uses);
+    let finds = passes || d.can(acting, mask::EXECUTE, X);
+    let adds = |right| finds && d.can(acting, right, W | X);
     let sticky = shape.dir & 0o1000 != 0 && !root && !owner;
-    let takes = finds && d.can(caller, mask::DELETE_CHILD, W | X) && !sticky
-        || finds && f.grants(caller, mask::DELETE);
-    let writes = finds && f.can(caller, mask::WRITE_DATA, W);
-    let sets = |right| root || owner || f.grants(caller, right);
+    let takes = finds && d.can(acting, mask::DELETE_CHILD, W | X) && !sticky
+        || finds && f.grants(acting, mask::DELETE);
+    let writes = finds && f.can(acting, mask::WRITE_DATA, W);
+    let sets = |right| root || owner || f.grants(acting, right);
     match op {
-        Op::Read => finds && (f.can(caller, mask::READ_DATA, R) || runs(&f, caller, way)),
+        Op::Read => finds && (f.can(acting, mask::READ_DATA, R) || runs(&f, acting, way)),
         Op::Write | Op::Truncate | Op::Overwrite | Op::Allocation | Op::Allocate => writes,
         Op::ZeroData | Op::Trim | Op::Copy | Op::SetSparse => writes,
         // NFS has one WRITE, which needs the right to write anywhere.
-        Op::Append if way == Way::Smb => finds && f.can(caller, mask::APPEND_DATA, W),
+        Op::Append if way == Way::Smb => finds && f.can(acting, mask::APPEND_DATA, W),
         Op::Append => writes,
         Op::Supersede => writes && takes,
         Op::Create | Op::Symlink | Op::Fifo => adds(mask::WRITE_DATA),
@@ -126,23 +169,23 @@ fn is_permitted(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
         Op::ReplacePosix | Op::LinkReplaceEx => takes && adds(mask::WRITE_DATA),
         Op::Link => {
             let special = shape.file & 0o4000 != 0;
-            let uses = f.can(caller, mask::READ_DATA | mask::WRITE_DATA, R | W) && !special;
+            let uses = f.can(acting, mask::READ_DATA | mask::WRITE_DATA, R | W) && !special;
             finds && (root || owner || uses)
         }
         Op::Chmod | Op::SetList => finds && sets(mask::WRITE_DAC),
         Op::SetGroup => finds && sets(mask::WRITE_OWNER),
         Op::SetForeignGroup | Op::GiveAway => root,
         Op::SetTimes => finds && sets(mask::WRITE_ATTRIBUTES),
-        Op::SetAttributes => finds && f.can(caller, mask::WRITE_ATTRIBUTES, W),
+        Op::SetAttributes => finds && f.can(acting, mask::WRITE_ATTRIBUTES, W),
         // SMB finds names in any case, so those that are there are listed.
-        Op::SetEa if way == Way::Smb => finds && f.can(caller, mask::WRITE_EA, R | W),
-        Op::SetEa => finds && f.can(caller, mask::WRITE_EA, W),
+        Op::SetEa if way == Way::Smb => finds && f.can(acting, mask::WRITE_EA, R | W),
+        Op::SetEa => finds && f.can(acting, mask::WRITE_EA, W),
     }
 }
 
 /// A client of NFS runs a program by reading it (RFC 8881 section 6.2.1.3.1).
-fn runs(f: &Object<'_>, caller: Caller, way: Way) -> bool {
-    way != Way::Smb && f.can(caller, mask::EXECUTE, X)
+fn runs(f: &Object<'_>, acting: Acting, way: Way) -> bool {
+    way != Way::Smb && f.can(acting, mask::EXECUTE, X)
 }
 
 /// Where a protocol is not the kernel: what may be run may be read by NFS, and nothing is added to a file that is append-only.
@@ -150,5 +193,31 @@ pub(crate) fn is_of_protocol(shape: &Shape, op: Op, caller: Caller, way: Way) ->
     let f = Object { mode: shape.file, list: None, acl: None };
     let appends = op == Op::Append && !shape.sealed.is_empty();
     let lists = op == Op::SetEa && way == Way::Smb;
-    op == Op::Read && runs(&f, caller, way) || appends || lists
+    op == Op::Read && runs(&f, Acting::of(shape, caller, way), way) || appends || lists
+}
+
+/// The mode of what a client makes: what it asks for by NFS, where it says no umask; 0644 and 0755 by SMB, which asks for none.
+/// `None`: it makes nothing that has a mode, or a list says it.
+pub(crate) fn mode_of_new(shape: &Shape, op: Op, way: Way) -> Option<u32> {
+    if shape.dir_list.is_some() {
+        return None;
+    }
+    let (is_folder, masks) = (op == Op::Mkdir, shape.by == By::Masked);
+    let [file, folder] = MASKS;
+    // Files with an effective set-group-id are the folder's: a folder in it has the bit as well (inode(7)).
+    let of_parent = if is_folder { shape.dir & 0o2000 } else { 0 };
+    let asked = match op {
+        Op::Mkdir => 0o755,
+        Op::Create | Op::OpenIf | Op::OverwriteIf | Op::SupersedeNew => 0o644,
+        Op::Fifo | Op::Device => 0o600,
+        _ => return None,
+    };
+    Some(match (masks, is_folder, way) {
+        (false, ..) => asked | of_parent,
+        // All that may be had, but no program.
+        (true, false, Way::Smb) => file & 0o666,
+        (true, true, Way::Smb) => folder,
+        (true, false, _) => asked & file,
+        (true, true, _) => asked & folder | folder & 0o3000,
+    })
 }

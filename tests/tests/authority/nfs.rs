@@ -14,7 +14,7 @@ use nfs_proto::nfs4::attrs::Settime4;
 use nfs_proto::nfs4::ops::{Allocate, Component4, Copy4, Createtype4, Setxattr};
 use nfs_proto::nfs4::{Nfstime4, Specdata4};
 
-use crate::shape::{self, Shape};
+use crate::shape::{self, By, Shape};
 use crate::{Caller, Cell, FOREIGN, MORE, NEW, OLD, Op, TIME};
 
 const EPERM: u32 = 1;
@@ -41,8 +41,9 @@ fn allowed(what: Result<()>, of: &str) -> bool {
 }
 
 impl Nfs {
-    pub(crate) async fn connect(world: &World, caller: Caller, share: &'static str) -> Self {
-        let (at, local) = (world.running.nfs[0], Local::default());
+    pub(crate) async fn connect(world: &World, caller: Caller, by: By) -> Self {
+        let (at, share) = (world.running.nfs[0], caller.share(by));
+        let local = Local { from: Some(by.address()), ..Local::default() };
         let cred = caller.credential();
         let rpc = || client::connect::tcp(at, &local, Arc::new(NoCallbacks));
         static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -103,6 +103,12 @@ impl Op {
         (Self::SetList, "set a list"),
     ];
 
+    /// It makes something that has a mode.
+    pub(crate) fn has_mode(self) -> bool {
+        let makes = [Self::Create, Self::OpenIf, Self::OverwriteIf, Self::SupersedeNew];
+        makes.contains(&self) || matches!(self, Self::Mkdir | Self::Fifo | Self::Device)
+    }
+
     /// It leaves nothing to see on the host: what was done is what was answered.
     pub(crate) fn is_hidden(self) -> bool {
         matches!(

@@ -4,7 +4,7 @@
 use smbd_core::dtyp::mask;
 
 use crate::shape::{By, OWNERS, Shape, Who};
-use crate::{Caller, Cell, Clients, Op, Way, is_root, kernel, model, nfs, world};
+use crate::{Acting, Caller, Cell, Clients, Op, Way, is_root, kernel, model, nfs, world};
 
 const SEEDS: u64 = 300;
 
@@ -72,7 +72,7 @@ async fn modes_and_lists_at_random() {
     let seeds = std::env::var("HEADGATE_AUTHORITY_SEEDS").map_or(SEEDS, |n| n.parse().unwrap());
     let (world, _dir) = world().await;
     let top = world.folder();
-    let setter = nfs::Nfs::connect(&world, Caller::Root, "data").await;
+    let setter = nfs::Nfs::connect(&world, Caller::Root, By::Open).await;
     let mut clients = Vec::new();
     for caller in Caller::ALL {
         clients.push(Clients::connect(&world, caller, By::Open).await);
@@ -81,6 +81,7 @@ async fn modes_and_lists_at_random() {
     for seed in 0..seeds {
         let case = Case::of(seed);
         let Case { shape, caller, op, way } = &case;
+        let acting = Acting::of(shape, *caller, *way);
         if case.is_of_nfs() {
             continue;
         }
@@ -94,12 +95,12 @@ async fn modes_and_lists_at_random() {
             && !model::is_of_protocol(shape, *op, *caller, *way)
         {
             let cell = Cell::new(&top, &format!("kernel-{seed}"), *caller, shape);
-            want = kernel::may(&cell, *op, *caller);
+            want = kernel::may(&cell, *op, *caller, acting);
             by_kernel += 1;
         }
         asked += 1;
         let hidden = op.is_hidden() || shape.is_so(*op, *caller);
-        if done != want || done && !hidden && !cell.shows(*op, *caller) {
+        if done != want || done && !hidden && !cell.shows(*op, *caller, acting) {
             let lists = (&shape.dir_list, &shape.file_list);
             let (dir, file) = (shape.dir, shape.file);
             faults.push(format!(

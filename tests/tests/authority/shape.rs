@@ -1,6 +1,7 @@
 //! What permits: mode bits, a POSIX ACL, a list.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use client::nfs4::Ace;
@@ -53,11 +54,61 @@ pub(crate) enum By {
     ReadOnly,
     /// It names who may use it: the owner and the listed write, the file's group and the other read, the member is denied.
     Named,
+    /// It names who may not: the listed by its name, and the file's group.
+    Denied,
+    /// It may not be changed from the address that clients come from.
+    ClientReads,
+    /// The same share, from another address.
+    ClientWrites,
+    /// Whoever comes by NFS from there is the listed.
+    ClientIsListed,
+    /// Everything is done as the listed.
+    ForcedUser,
+    /// Everything is done with the file's group as the first.
+    ForcedGroup,
+    /// It limits the modes of what is new.
+    Masked,
 }
 
 impl By {
-    pub(crate) const ALL: [Self; 3] = [Self::Open, Self::ReadOnly, Self::Named];
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Open,
+        Self::ReadOnly,
+        Self::Named,
+        Self::Denied,
+        Self::ClientReads,
+        Self::ClientWrites,
+        Self::ClientIsListed,
+        Self::ForcedUser,
+        Self::ForcedGroup,
+        Self::Masked,
+    ];
+
+    /// The name of the share, and of the one that makes a client's root nobody. One share is used from two addresses.
+    pub(crate) fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::Open => ["data", "squashed"],
+            Self::ReadOnly => ["sealed", "squashed-sealed"],
+            Self::Named => ["named", "squashed-named"],
+            Self::Denied => ["denied", "squashed-denied"],
+            Self::ClientReads | Self::ClientWrites => ["clients", "squashed-clients"],
+            Self::ClientIsListed => ["anonymous", "squashed-anonymous"],
+            Self::ForcedUser => ["forced", "squashed-forced"],
+            Self::ForcedGroup => ["forced-group", "squashed-forced-group"],
+            Self::Masked => ["masked", "squashed-masked"],
+        }
+    }
+
+    /// From where clients come.
+    pub(crate) fn address(self) -> IpAddr {
+        if self == Self::ClientWrites { ELSEWHERE.into() } else { Ipv4Addr::LOCALHOST.into() }
+    }
 }
+
+/// Another address of this host than the one that clients have by its routes.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
+/// Most that something new gets of its mode by [`By::Masked`]: a file, a folder.
+pub(crate) const MASKS: [u32; 2] = [0o660, 0o2770];
 
 /// Marks a file of the host; nothing takes the marks away.
 pub(crate) fn seal(file: &Path, marks: IFlags) -> io::Result<()> {
@@ -97,9 +148,10 @@ impl Shape {
         done.is_ok()
     }
 
-    /// The kernel knows all that permits.
+    /// The kernel knows all that permits, once it is known as whom the caller acts.
     pub(crate) fn is_kernels(&self) -> bool {
-        self.dir_list.is_none() && self.file_list.is_none() && self.by == By::Open
+        let shares = [By::Open, By::ClientWrites, By::ForcedUser, By::ForcedGroup, By::Masked];
+        self.dir_list.is_none() && self.file_list.is_none() && shares.contains(&self.by)
     }
 
     /// The file looks from the start as this operation would leave it.
@@ -151,16 +203,30 @@ pub(crate) fn aces(list: &[Entry], flags: u32) -> Vec<Ace> {
     list.iter().map(ace).collect()
 }
 
+/// The shape whose share limits modes.
+pub(crate) const MASKED: &str =
+    "modes 0775 and 0664, by a share with `masks: {file: 0660, folder: 2770}`";
+
+/// Folders in which it is told what modes new things have.
+pub(crate) const OF_NEW: [&str; 3] = [PLAIN, SET_GROUP_ID, MASKED];
+const PLAIN: &str = "modes 0755 and 0644";
+const SET_GROUP_ID: &str = "set-group-id folder 2775, set-user-id file 4755";
+
 pub(crate) fn all() -> Vec<Shape> {
+    [by_files(), by_share()].concat()
+}
+
+/// What the files themselves permit.
+fn by_files() -> Vec<Shape> {
     let listed = |mask| (Who::Listed, mask);
     let add = mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
     let plain = |name| Shape::modes(name, 0o755, 0o644);
     vec![
-        Shape::modes("modes 0755 and 0644", 0o755, 0o644),
+        Shape::modes(PLAIN, 0o755, 0o644),
         Shape::modes("modes 0770 and 0660", 0o770, 0o660),
         Shape::modes("modes 0777 and 0604", 0o777, 0o604),
         Shape::modes("sticky 1777, file 0666", 0o1777, 0o666),
-        Shape::modes("set-group-id folder 2775, set-user-id file 4755", 0o2775, 0o4755),
+        Shape::modes(SET_GROUP_ID, 0o2775, 0o4755),
         Shape {
             acl: Some((7, 6)),
             ..Shape::modes("POSIX ACL for the listed: rwx, rw-", 0o750, 0o640)
@@ -206,17 +272,51 @@ pub(crate) fn all() -> Vec<Shape> {
             sealed: IFlags::IMMUTABLE,
             ..Shape::modes("modes 0777 and 0666, immutable by `chattr +i`", 0o777, 0o666)
         },
+    ]
+}
+
+/// What a share says, whatever the files permit.
+fn by_share() -> Vec<Shape> {
+    let open = |by, name| Shape { by, ..Shape::modes(name, 0o777, 0o666) };
+    let for_listed = |by, name| Shape { acl: Some((7, 6)), by, ..Shape::modes(name, 0o750, 0o640) };
+    vec![
+        open(By::ReadOnly, "modes 0777 and 0666, by a share that is read-only"),
+        open(
+            By::Named,
+            "modes 0777 and 0666, by a share with `access: {write: [owner, listed], read: [\"@group\", other], deny: member}`",
+        ),
+        open(
+            By::Denied,
+            "modes 0777 and 0666, by a share with `access: {deny: [listed, \"@group\"]}`",
+        ),
+        open(
+            By::ClientReads,
+            "modes 0777 and 0666, by a share with `clients: {from: ..., read_only: true}`",
+        ),
         Shape {
-            by: By::ReadOnly,
-            ..Shape::modes("modes 0777 and 0666, by a share that is read-only", 0o777, 0o666)
-        },
-        Shape {
-            by: By::Named,
+            by: By::ClientWrites,
             ..Shape::modes(
-                "modes 0777 and 0666, by a share with `access: {write: [owner, listed], read: [\"@group\", other], deny: member}`",
-                0o777,
-                0o666,
+                "modes 0755 and 0644, by the same share from another address",
+                0o755,
+                0o644,
             )
         },
+        for_listed(
+            By::ForcedUser,
+            "POSIX ACL for the listed: rwx, rw-, by a share with `force: {user: listed}`",
+        ),
+        for_listed(
+            By::ClientIsListed,
+            "the same, by a share with `clients: {from: ..., squash: all, anonuid: listed}`",
+        ),
+        Shape {
+            by: By::ForcedGroup,
+            ..Shape::modes(
+                "modes 0770 and 0660, by a share with `force: {group: \"@group\"}`",
+                0o770,
+                0o660,
+            )
+        },
+        Shape { by: By::Masked, ..Shape::modes(MASKED, 0o775, 0o664) },
     ]
 }

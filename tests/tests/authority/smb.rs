@@ -14,12 +14,13 @@ use smb_proto::smb2::query_info::security_information as part;
 use smbd_core::dtyp::descriptor::control;
 use smbd_core::dtyp::{Ace, Acl, FileTime, SecurityDescriptor, Sid, mask};
 
+use crate::shape::By;
 use crate::{Caller, Cell, FOREIGN, NEW, OLD, Op, TIME, user};
 
 /// `None` when the share does not let the caller in.
-pub(crate) async fn connect(world: &World, caller: Caller, share: &'static str) -> Option<Smb> {
-    let (at, share) = (world.running.smb[0], ("127.0.0.1", share));
-    let local = Local::default();
+pub(crate) async fn connect(world: &World, caller: Caller, by: By) -> Option<Smb> {
+    let (at, share) = (world.running.smb[0], ("127.0.0.1", caller.share(by)));
+    let local = Local { from: Some(by.address()), ..Local::default() };
     match Smb::connect(at, false, share, &user(caller), Options::default(), &local).await {
         Ok(smb) => Some(smb),
         Err(Error::Smb(_, NtStatus::ACCESS_DENIED)) => None,
