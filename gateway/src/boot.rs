@@ -40,7 +40,21 @@ pub struct Run {
     pub folder: Option<PathBuf>,
     /// What must survive a restart; `None` when nothing does.
     pub store: Option<Store>,
-    _lock: Option<File>,
+    _lock: Option<Lock>,
+}
+
+/// The lock of a state folder (flock(2)), which keeps a second gateway away.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    /// The lock is that of the open file, which a child that was forked and has not yet executed its program has open, too: to
+    /// close it here alone would keep the folder locked for as long as that takes.
+    fn drop(&mut self) {
+        if let Err(e) = self.0.unlock() {
+            tracing::debug!(error = %e, "the state folder is unlocked by closing its lock");
+        }
+    }
 }
 
 /// Takes the state folder of these settings.
@@ -137,7 +151,7 @@ fn on_folder(folder: &Path, lock: File) -> Result<Run, String> {
         server_guid,
         folder: Some(folder.to_owned()),
         store: Some(store),
-        _lock: Some(lock),
+        _lock: Some(Lock(lock)),
     })
 }
 
@@ -242,6 +256,17 @@ mod tests {
         drop(first);
         let second = take(&settings(&state)).unwrap();
         assert_eq!((second.handle_key, second.boot.instance), (key, instance + 1));
+    }
+
+    /// As a child has them between fork(2) and execve(2), whatever is closed on exec.
+    #[test]
+    fn a_run_that_ends_leaves_its_folder_also_where_another_has_its_files_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = take(&settings(folder.path())).unwrap();
+        let inherited: Vec<File> = first._lock.iter().map(|l| l.0.try_clone().unwrap()).collect();
+        assert_eq!(inherited.len(), 1);
+        drop(first);
+        take(&settings(folder.path())).unwrap();
     }
 
     #[test]
