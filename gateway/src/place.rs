@@ -38,6 +38,12 @@ impl Place {
         self.state.clone().or_else(of_file).unwrap_or(Settings::default().state)
     }
 
+    /// The state folder was named, so that one daemon is meant, and no other that this host may have.
+    pub(crate) fn names_state(&self) -> bool {
+        let of_file = || file(self.config.as_deref()).as_deref().and_then(config::state_of);
+        self.state.is_some() || of_file().is_some()
+    }
+
     /// What the file says of the admin address.
     pub(crate) fn admin(&self) -> Admin {
         file(self.config.as_deref()).as_deref().and_then(config::admin_of).unwrap_or_default()
@@ -54,9 +60,11 @@ mod tests {
         std::fs::write(file.path(), "state: /srv/state\nno-such-key: 1\nadmin: off\n").unwrap();
         let of_file = Place { state: None, config: Some(file.path().into()) };
         assert_eq!((of_file.state(), of_file.admin()), ("/srv/state".into(), Admin::Off));
+        assert!(of_file.names_state());
         let said = Place { state: Some("/x".into()), ..of_file };
         assert_eq!(said.state(), PathBuf::from("/x"));
         let gone = Place { state: None, config: Some("/no/such/file".into()) };
         assert_eq!((gone.state(), gone.admin()), (Settings::default().state, Admin::Usual));
+        assert!(!gone.names_state());
     }
 }

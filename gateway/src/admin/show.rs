@@ -31,7 +31,7 @@ const REFUSED_SHOWN: usize = 20;
 #[derive(Debug, Args)]
 pub struct Asked {
     /// Ask by HTTP where the daemon answers; default: its control socket, else the admin address of its file, else
-    /// 127.0.0.1:9464
+    /// 127.0.0.1:9464 unless a state folder was named that no daemon uses
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<SocketAddr>,
     #[command(flatten)]
@@ -54,9 +54,11 @@ impl Asked {
     }
 
     /// By the control socket where it may be used, unless an address was given. All addresses of this host are asked at loopback.
-    /// An older daemon does not say there what it is doing, so that the way is known with the first answer.
+    /// An older daemon does not say there what it is doing, so that the way is known with the first answer. At the usual address
+    /// another daemon may answer: that is not asked about a state folder of which it is known that no daemon uses it.
     async fn ask(&self) -> Result<(Way, Option<String>), String> {
-        let at = match self.admin.map_or_else(|| self.place.admin(), Admin::At) {
+        let admin = self.admin.map_or_else(|| self.place.admin(), Admin::At);
+        let at = match admin {
             Admin::At(at) => Some(at),
             Admin::Usual => Some(Admin::USUAL),
             Admin::Off => None,
@@ -68,10 +70,14 @@ impl Asked {
         });
         let state = self.place.state();
         if self.admin.is_none() {
-            let way = Way::Control(state);
+            let way = Way::Control(state.clone());
+            let is_other = admin == Admin::Usual && self.place.names_state();
             match (way.text().await, at) {
                 (Ok(text), _) => return Ok((way, Some(text))),
                 (Err(nobody), None) => return Err(nobody),
+                (Err(nobody), _) if is_other && control::is_deserted(&state).await => {
+                    return Err(nobody);
+                }
                 (Err(_), Some(_)) => {}
             }
         }
@@ -370,11 +376,26 @@ mod tests {
         assert_eq!(of_file("admin: 192.0.2.1:1\nno-such-key: 1\n").await, at("192.0.2.1:1"));
         assert_eq!(of_file("admin: 0.0.0.0:1\n").await, at("127.0.0.1:1"));
         assert_eq!(of_file("admin: '[::]:1'\n").await, at("[::1]:1"));
-        assert_eq!(of_file("drain: 1s\n").await, at("127.0.0.1:9464"));
-        let nobody = of_file("admin: off\n").await.unwrap_err();
-        assert!(nobody.starts_with("no daemon listens at "), "{nobody}");
+        // At the usual address there may be another daemon than that of the folder.
+        for text in ["admin: off\n", "drain: 1s\n"] {
+            let nobody = of_file(text).await.unwrap_err();
+            assert!(nobody.starts_with("no daemon listens at "), "{text} {nobody}");
+        }
         let said = asked("192.0.2.9:2".parse().ok(), "admin: off\n");
         assert_eq!(said.way().await, at("192.0.2.9:2"));
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_does_not_tell_by_its_socket_is_asked_at_the_usual_address() {
+        let state = tempfile::tempdir().unwrap();
+        let socket = crate::control::path(state.path());
+        let daemon = tokio::net::UnixListener::bind(socket).unwrap();
+        // As one that knows no such order, and one to which this user may not speak.
+        tokio::spawn(async move { while daemon.accept().await.is_ok() {} });
+        let config = Some(state.path().join("none"));
+        let place = Place { state: Some(state.path().into()), config };
+        let asked = Asked { admin: None, place };
+        assert_eq!(asked.way().await, Ok(Way::Admin(Admin::USUAL)));
     }
 
     #[test]

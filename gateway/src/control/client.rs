@@ -1,5 +1,6 @@
 //! `headgate status`, `reload`, `drain`, `log`, `files`, `close`, `disconnect` and `admin-token`: one order to the running daemon.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -61,6 +62,12 @@ fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Refused> {
         let what = "error: the daemon does not answer like a headgate of this version";
         Refused::Failed(format!("{what}: {e}"))
     })
+}
+
+/// Nobody listens on the control socket of this state folder; false also where this user may not know.
+pub async fn is_deserted(state: &Path) -> bool {
+    let none = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
+    UnixStream::connect(super::path(state)).await.is_err_and(|e| none.contains(&e.kind()))
 }
 
 /// What the daemon is doing, as JSON. The error is a text for people.
