@@ -2,6 +2,7 @@
 """The share's folder, seen from the server's side.
 
 share.py populate DIR               makes the files that clients read but did not write
+share.py pattern FILE NAME SIZE      makes a file of so many bytes, those of this name
 share.py compare DIR MANIFEST...    compares the folder with what clients say they left there (JSON, see guest/lab.py)
 
 `compare` prints one line per manifest, `ok NAME` or `not ok NAME: difference`, and exits 1 if there was a difference.
@@ -81,5 +82,9 @@ def compare(folder, manifests):
 
 
 if __name__ == "__main__":
-    what, folder = sys.argv[1], sys.argv[2]
-    sys.exit(populate(folder) if what == "populate" else compare(folder, sys.argv[3:]))
+    what, path = sys.argv[1], sys.argv[2]
+    if what == "pattern":
+        with open(path, "wb") as out:
+            out.write(pattern(sys.argv[3], int(sys.argv[4])))
+        sys.exit()
+    sys.exit(populate(path) if what == "populate" else compare(path, sys.argv[3:]))

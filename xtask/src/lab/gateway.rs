@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::container;
 use super::net::{Net, host_address, second_address, tap};
-use super::{kerberos, tls};
+use super::{kerberos, rights, tls};
 use crate::sh::{Result, output, run, target_dir};
 
 const READY_SECONDS_MAX: u64 = 60;
@@ -65,6 +65,8 @@ const BLOCK_BYTES: u64 = 300 << 20;
 pub(crate) struct Demands {
     pub(crate) tls: Option<&'static str>,
     pub(crate) kerberos: bool,
+    /// Beside it stand shares that say who may do what.
+    pub(crate) rights: bool,
 }
 
 impl Demands {
@@ -172,6 +174,9 @@ impl<'a> Gateway<'a> {
         }
         if demands.kerberos {
             args.extend(kerberos::options(dir));
+        }
+        if demands.rights {
+            args.extend(rights::shares(dir)?);
         }
         if guests != Guests::Nfs {
             // A Linux client that signs gives up RDMA Write and Read; those that shall sign say so themselves.

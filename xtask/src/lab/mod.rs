@@ -11,6 +11,7 @@ mod guest;
 mod kerberos;
 mod net;
 mod pulse;
+mod rights;
 mod run;
 mod scenarios;
 mod smbclients;

@@ -113,7 +113,8 @@ impl Place<'_> {
         let mut gateway = match scenario.server {
             Server::Container => Gateway::in_container(&self.net, dir)?,
             _ => {
-                let demands = Demands { tls: scenario.tls(), kerberos: realm.is_some() };
+                let rights = scenario.jobs == "rights";
+                let demands = Demands { tls: scenario.tls(), kerberos: realm.is_some(), rights };
                 if demands.tls.is_some() {
                     tls::certificates(dir, &dir.join("scratch/tls"))?;
                 }

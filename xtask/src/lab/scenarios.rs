@@ -281,6 +281,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         .options("multichannel,max_channels=4"),
     Scenario::cifs("mixed-rdma", "3.1.1", "rdma").jobs("mixed,threeways,stress"),
     Scenario::cifs("mixed-tcp", "3.1.1", "tcp").jobs("mixed,threeways,stress"),
+    // The users' own mounts, by both protocols, come from the job.
+    Scenario::cifs("mixed-rights", "3.1.1", "tcp").jobs("rights"),
     Scenario::cifs("counting", "3.1.1", "rdma").options("cache=none,actimeo=0").jobs("counting"),
     Scenario::cifs("ending-rdma", "3.1.1", "rdma").jobs("ending"),
     Scenario::new("container-v4.1-rdma", "4.1", "rdma")
