@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use client::Credential;
-use client::smb::Options;
+use client::connect::Local;
+use client::smb::{Options, Smb, User};
 use common::{Daemon, PASSWORD};
 use gateway::admin::show::fetch;
 use gateway::admin::snapshot::{RefusedStatus, Snapshot};
@@ -61,6 +63,43 @@ fn by_gss(at: SocketAddr) {
     assert_eq!([word(1), word(2), word(3), word(4), word(5)], [7, 1, 1, 1, 5]);
 }
 
+/// A way to the server that takes the signature off every message behind the logon (MS-SMB2 section 2.2.1.2).
+fn without_signatures(to: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        const SESSION_SETUP: u8 = 1;
+        const SIGNED: u8 = 8;
+        let (mut client, mut server) = (listener.accept().unwrap().0, dial(to));
+        let (mut answers, mut back) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut answers, &mut back);
+            let _ = back.shutdown(Shutdown::Both);
+        });
+        let mut length = [0; 4];
+        while client.read_exact(&mut length).is_ok() {
+            let mut message = vec![0; usize::try_from(u32::from_be_bytes(length)).unwrap()];
+            client.read_exact(&mut message).unwrap();
+            if message[12] > SESSION_SETUP {
+                message[16] &= !SIGNED;
+                message[48..64].fill(0);
+            }
+            // The server may have ended it.
+            let _ = server.write_all(&[&length[..], &message].concat());
+        }
+    });
+    at
+}
+
+/// Signatures are asked for, and none comes.
+async fn unsigned(daemon: &Daemon) {
+    let at = without_signatures(daemon.smb);
+    let user = User { name: "alice".into(), domain: String::new(), password: PASSWORD.into() };
+    let options = Options { dialect: Dialect::V210, ..Options::default() };
+    let (share, local) = (("127.0.0.1", "data"), Local::default());
+    assert!(Smb::connect(at, false, share, &user, options, &local).await.is_err());
+}
+
 fn row<'a>(s: &'a Snapshot, rule: &str, user: &str, share: &str) -> &'a RefusedStatus {
     let found = s.refused.iter().find(|r| (&*r.rule, &*r.user, &*r.share) == (rule, user, share));
     found.unwrap_or_else(|| panic!("{rule} {user} {share}: {:#?}", s.refused))
@@ -99,6 +138,14 @@ async fn provoke(daemon: &Daemon) {
     assert!(daemon.smb("data", "alice", "wrong", usual()).await.is_err());
     assert!(daemon.smb("data", "mallory\u{1b}[2J", "any", usual()).await.is_err());
     only_smb1(daemon.smb);
+    unsigned(daemon).await;
+    let nfs = daemon.volume("data").await.unwrap();
+    let mut opened = 0;
+    // An open may have three states beside it.
+    while nfs.create(&format!("n{opened}")).await.is_ok() {
+        opened += 1;
+    }
+    assert!((2..=8).contains(&opened), "{opened}");
     let files = alice("data", usual()).await.unwrap();
     for name in ["a", "b"] {
         files.create(name).await.unwrap();
@@ -148,7 +195,9 @@ async fn whoever_is_refused_is_in_status_in_the_log_and_counted() {
         ("smb-dialect", "", "", "SMB 2"),
         ("logon", "alice", "", "password"),
         ("logon", "mallory\u{fffd}[2J", "", "`headgate user add`"),
+        ("smb-signing", "alice", "", "`smb.signing: offered`"),
         ("opens-of-session", "", "", "`limits.client_opens`"),
+        ("opens-of-client", "", "", "`limits.client_opens`"),
         ("connections", "", "", "`connections`"),
     ];
     let (metrics, log) = (fetch(daemon.admin, "/metrics").await.unwrap(), daemon.log());
@@ -236,4 +285,57 @@ async fn an_address_that_no_share_admits_and_a_guest_are_among_the_refused() {
     assert!(daemon.smb("data", "visitor", "", Options::default()).await.is_err());
     let seen = daemon.status().await;
     assert!(row(&seen, "share-guest", "Guest", "data").remedy.contains("`guest: true`"));
+}
+
+/// Rules that the tests of this file provoke.
+const HERE: [&str; 11] = [
+    "share-clients",
+    "share-access",
+    "share-access-deny",
+    "share-name",
+    "share-guest",
+    "logon",
+    "smb-encryption",
+    "smb-signing",
+    "smb-dialect",
+    "rpc-source-port",
+    "rpc-credential",
+];
+
+/// Rules that want a name service, a KDC, certificates or a browser, and the test that provokes each with a gateway or its server.
+const ELSEWHERE: [(&str, &str); 9] = [
+    ("share-sec", "nfsrdma/tests/gss.rs"),
+    ("share-clients-name", "gateway/tests/client_names.rs"),
+    ("share-tls", "tests/tests/tls.rs"),
+    ("share-tls-certificate", "tests/tests/tls.rs"),
+    ("rpc-kerberos", "nfsrdma/tests/gss.rs"),
+    ("admin-away", "gateway/tests/actions.rs"),
+    ("admin-origin", "gateway/tests/actions.rs"),
+    ("admin-token", "gateway/tests/actions.rs"),
+    ("admin-session", "gateway/tests/actions.rs"),
+];
+
+/// The metrics name every rule from the start: one that is new has to be provoked somewhere, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_rule_by_which_clients_are_refused_is_provoked_by_a_test() {
+    let daemon = Daemon::start("shares: [{name: data, memory: true}]");
+    let metrics = fetch(daemon.admin, "/metrics").await.unwrap();
+    let of = |line: &str| {
+        let rest = line.strip_prefix("headgate_refusals_total{rule=\"")?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    let known: BTreeSet<String> = metrics.lines().filter_map(of).collect();
+    let elsewhere = ELSEWHERE.iter().map(|(rule, _)| *rule);
+    let provoked: BTreeSet<String> = HERE.into_iter().chain(elsewhere).map(str::to_owned).collect();
+    assert_eq!(known, provoked);
+    let own = include_str!("refused.rs");
+    for rule in HERE {
+        // In this list, and where it is looked for.
+        assert!(own.matches(&format!("\"{rule}\"")).count() > 1, "nothing here provokes {rule}");
+    }
+    let workspace = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    for (rule, file) in ELSEWHERE {
+        let test = std::fs::read_to_string(format!("{workspace}/{file}")).unwrap();
+        assert!(test.contains(&format!("\"{rule}\"")), "{file} does not provoke {rule}");
+    }
 }

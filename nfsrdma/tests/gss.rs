@@ -493,6 +493,11 @@ fn calls_that_manage_contexts_are_of_procedure_0() {
     assert_eq!(after, Answer::Auth(AuthStat::RpcsecGssCredproblem));
 }
 
+/// What was refused by this rule is counted.
+fn is_counted(rule: &str) -> bool {
+    rdma_transport::refused::counts().iter().any(|(counted, n)| *counted == rule && *n > 0)
+}
+
 #[test]
 fn a_refused_token_gets_no_handle_and_the_error_of_its_mechanism() {
     let server = server();
@@ -506,6 +511,7 @@ fn a_refused_token_gets_no_handle_and_the_error_of_its_mechanism() {
         (13 << 16, &[][..], &b"an error"[..])
     );
     assert_eq!(server.core().gss.contexts(), 1);
+    assert!(is_counted("rpc-kerberos"));
 }
 
 #[test]
@@ -600,6 +606,7 @@ fn a_share_of_version_3_is_used_by_its_flavors_alone() {
     let too_weak = [1, 1, AuthStat::TooWeak as u32];
     assert_eq!(by_sys(p::LOOKUP, &|w| w.opaque(b"x")), too_weak);
     assert_eq!(by_sys(p::READDIR, &|w| (0..5).for_each(|_| w.u32(0))), too_weak);
+    assert!(is_counted("share-sec"));
     assert_eq!(by_sys(p::FSINFO, &|_| ())[..5], [0, 0, 0, 0, 0]);
     let by = |service| {
         let client = Client::new(&server, Enctype::Aes256Sha1, 7, service);
