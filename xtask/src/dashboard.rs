@@ -13,9 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::lab;
 use crate::page::{Daemon, wait};
-use crate::sh::{Result, Tally, command, output, run, target_dir};
+use crate::sh::{Result, Tally, output, target_dir};
+use crate::{lab, packages};
 
 /// What a query may wait for: the first two readings under load.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -87,26 +87,10 @@ fn load(target: &str) -> Result<()> {
     output(&[&[program.as_str()], &args[..]].concat()).map(drop)
 }
 
-/// The programs of the package, as the distribution has it.
+/// The folder with the programs of the package.
 fn unpack(dir: &Path) -> Result<PathBuf> {
-    let programs = dir.join("usr/bin");
-    if programs.join("promtool").exists() {
-        return Ok(programs);
-    }
-    let download = || -> Result<()> {
-        let mut download = command(&["apt-get", "download", "-qq", "prometheus"]);
-        let done = download.current_dir(dir).output().map_err(|e| format!("apt-get: {e}"))?;
-        let said = || format!("apt-get download: {}", String::from_utf8_lossy(&done.stderr));
-        if done.status.success() { Ok(()) } else { Err(said()) }
-    };
-    // It is not found where the lists of packages are old or were thrown away.
-    download().or_else(|_| run(&["apt-get", "update", "-qq"]).and_then(|()| download()))?;
-    let listing = fs::read_dir(dir).map_err(|e| e.to_string())?;
-    let mut files = listing.flatten().map(|e| e.path());
-    let package = files.find(|p| p.extension().is_some_and(|e| e == "deb"));
-    let package = package.ok_or("apt-get download left no package")?;
-    output(&["dpkg-deb", "-x", &package.display().to_string(), &dir.display().to_string()])?;
-    Ok(programs)
+    let promtool = packages::unpack("prometheus", dir, "usr/bin/promtool")?;
+    Ok(promtool.parent().unwrap_or(dir).to_owned())
 }
 
 pub(crate) fn dashboard() -> Result<Value> {

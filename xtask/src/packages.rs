@@ -1,6 +1,7 @@
 //! The Debian packages that the tests use, installed where they are missing.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use crate::sh::{Result, command, output, run};
 
@@ -39,6 +40,7 @@ const THIRD: &[&str] = &[
     "tshark",
     "tcpdump",
     "smbclient",
+    "samba-common-bin",
     "krb5-kdc",
     "krb5-admin-server",
     "krb5-user",
@@ -141,6 +143,33 @@ pub(crate) fn install(tiers: &[&str]) -> Result<()> {
         return Ok(());
     }
     Err(format!("apt-get install: {}", String::from_utf8_lossy(&done.stderr)))
+}
+
+/// Unpacks what a package holds below a folder, which is made, and gives this program of it. It is not installed: its service is
+/// nobody's wish here.
+pub(crate) fn unpack(package: &str, dir: &Path, program: &str) -> Result<PathBuf> {
+    let program = dir.join(program);
+    if program.exists() {
+        return Ok(program);
+    }
+    fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let download = || -> Result<()> {
+        let mut download = command(&["apt-get", "download", "-qq", package]);
+        let done = download.current_dir(dir).output().map_err(|e| format!("apt-get: {e}"))?;
+        let said = || format!("apt-get download: {}", String::from_utf8_lossy(&done.stderr));
+        if done.status.success() { Ok(()) } else { Err(said()) }
+    };
+    // It is not found where the lists of packages are old or were thrown away.
+    download().or_else(|_| run(&["apt-get", "update", "-qq"]).and_then(|()| download()))?;
+    let listing = fs::read_dir(dir).map_err(|e| e.to_string())?;
+    let mut files = listing.flatten().map(|e| e.path());
+    let file = files.find(|p| p.extension().is_some_and(|e| e == "deb"));
+    let file = file.ok_or("apt-get download left no package")?;
+    output(&["dpkg-deb", "-x", &file.display().to_string(), &dir.display().to_string()])?;
+    match program.exists() {
+        true => Ok(program),
+        false => Err(format!("the package {package} has no {}", program.display())),
+    }
 }
 
 fn is_installed(package: &str) -> bool {

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Instant;
 
-use crate::sh::{Outcome, Result, Tally, command, output};
+use crate::sh::{Outcome, Result, Tally, command, output, target_dir};
 use crate::{dashboard, fuzz, graph, lab, packages, page, registry, smbtorture, tidy};
 
 const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
@@ -164,6 +164,9 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
         tally.add(cargo_test(&["--package", "cluster", "--test", "takeover"])?);
         tally.add(cargo_test(&["--package", "gateway", "--test", "cluster"])?);
     }
+    if wanted("import") {
+        tally.add(import_beside_samba()?);
+    }
     if wanted("registry") {
         tally.count("the format crates can be published", registry::would_publish());
         let built = registry::builds_with_the_registrys_rdma_sys();
@@ -179,6 +182,14 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
         tally.add(Tally::of("smbtorture", || smbtorture::tier(asked.verbose)));
     }
     Ok(tally)
+}
+
+/// What Samba lets its users do by files of other people, and the gateway by what it imports of them. smbclient has brought the
+/// libraries of smbd.
+fn import_beside_samba() -> Result<Tally> {
+    let smbd = packages::unpack("samba", &target_dir().join("samba"), "usr/sbin/smbd")?;
+    let named = format!("HEADGATE_SMBD={}", smbd.display());
+    cargo_test_by(&["env", &named], &["--package", "gateway", "--test", "import_corpus"])
 }
 
 /// The loader must find the program complete where libibverbs and librdmacm are not installed.
@@ -213,7 +224,12 @@ fn quietly(words: &[&str]) -> Result<()> {
 
 /// Runs `cargo test` and counts by its own summary lines; what did not compile is one failure.
 fn cargo_test(selection: &[&str]) -> Result<Tally> {
-    let words = [&["cargo", "test", "--no-fail-fast"], selection].concat();
+    cargo_test_by(&[], selection)
+}
+
+/// The same, by a command that runs the one behind its own arguments.
+fn cargo_test_by(by: &[&str], selection: &[&str]) -> Result<Tally> {
+    let words = [by, &["cargo", "test", "--no-fail-fast"], selection].concat();
     let (mut tally, out, err) = tests_of(&words)?;
     let few = (1..=UNSTEADY_MAX).contains(&tally.failures.len());
     if few && !is_certain(&out) {
