@@ -95,9 +95,9 @@ struct At<'a> {
 
 /// Takes the shares of the file.
 pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
-    for (line, words) in logical_lines(text, &['#'], " ") {
+    for (line, words) in logical_lines(text, &['#'], " ", |line| split(line).1) {
         let at = At { file, line };
-        let mut parts = split(&words).into_iter();
+        let mut parts = split(&words).0.into_iter();
         let Some(path) = parts.next() else { continue };
         if !path.starts_with('/') {
             note(all, file, line, &words, "not carried over: it does not begin with a folder");
@@ -439,11 +439,12 @@ fn lose(share: &mut Share, why: String) {
     }
 }
 
-/// Splits at blanks outside of quotes and parentheses, with `\040` for a byte by its octal number: `\303\244` is `ä`.
-fn split(line: &str) -> Vec<String> {
+/// Splits at blanks outside of quotes and parentheses, with `\040` for a byte by its octal number: `\303\244` is `ä`. And whether
+/// there is a comment at the end.
+fn split(line: &str) -> (Vec<String>, bool) {
     let mut out: Vec<Vec<u8>> = vec![Vec::new()];
     let mut push = [0; 4];
-    let (mut quoted, mut depth) = (false, 0);
+    let (mut quoted, mut depth, mut in_comment) = (false, 0, false);
     let mut chars = line.chars().peekable();
     while let Some(c) = chars.next() {
         let last = out.len() - 1;
@@ -460,7 +461,10 @@ fn split(line: &str) -> Vec<String> {
                     _ => out[last].push(b'\\'),
                 }
             }
-            '#' if !quoted && out[last].is_empty() => break,
+            '#' if !quoted && out[last].is_empty() => {
+                in_comment = true;
+                break;
+            }
             c if c.is_whitespace() && !quoted && depth == 0 => out.push(Vec::new()),
             c if c.is_whitespace() && depth > 0 => {}
             c => {
@@ -470,7 +474,8 @@ fn split(line: &str) -> Vec<String> {
         }
     }
     out.retain(|w| !w.is_empty());
-    out.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+    let words = out.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    (words, in_comment)
 }
 
 #[cfg(test)]
@@ -479,12 +484,12 @@ mod tests {
 
     #[test]
     fn words_of_a_line() {
-        assert_eq!(split("/a  b(rw, sync) # x"), ["/a", "b(rw,sync)"]);
-        assert_eq!(split(r#""/a b" *(ro)"#), ["/a b", "*(ro)"]);
-        assert_eq!(split(r"/a\040b *"), ["/a b", "*"]);
-        assert_eq!(split(r"/a\b"), [r"/a\b"]);
-        assert_eq!(split(r"/\303\244ä *"), ["/ää", "*"]);
-        assert_eq!(split(r"/a\+12 *"), [r"/a\+12", "*"]);
+        assert_eq!(split("/a  b(rw, sync) # x").0, ["/a", "b(rw,sync)"]);
+        assert_eq!(split(r#""/a b" *(ro)"#).0, ["/a b", "*(ro)"]);
+        assert_eq!(split(r"/a\040b *").0, ["/a b", "*"]);
+        assert_eq!(split(r"/a\b").0, [r"/a\b"]);
+        assert_eq!(split(r"/\303\244ä *").0, ["/ää", "*"]);
+        assert_eq!(split(r"/a\+12 *").0, [r"/a\+12", "*"]);
     }
 
     fn read(text: &str) -> Imported {
@@ -697,6 +702,15 @@ mod tests {
         let all = read("/srv 10.0.0.7(rw,anonuid=-2,anongid=0)\n");
         let client = all.shares[0].clients.as_ref().unwrap()[0].clone();
         assert_eq!((client.anonuid, client.anongid), (Some(4_294_967_294), Some(0)));
+    }
+
+    #[test]
+    fn a_comment_behind_a_client_ends_with_its_line_too() {
+        let all = read(
+            "/a 10.0.0.1(ro) # no \\\n/b 10.0.0.2(ro) \\\n# no \\\n/c 10.0.0.3(ro)\n/d 10.0.0.4(ro)\n",
+        );
+        let paths: Vec<_> = all.shares.iter().map(|s| s.path.clone()).collect();
+        assert_eq!(paths, ["/a", "/b", "/c", "/d"]);
     }
 
     #[test]

@@ -247,7 +247,7 @@ fn read(path: &Path) -> Result<String, String> {
 /// A file with a line `[section]` is Samba's: in the other one lines begin with a folder.
 fn take(all: &mut Imported, file: &str, text: &str) {
     let is_section = |(_, line): &(usize, String)| line.starts_with('[');
-    match logical_lines(text, &['#', ';'], "").iter().any(is_section) {
+    match logical_lines(text, &['#', ';'], "", |_| false).iter().any(is_section) {
         true => samba::take(all, file, text),
         false => exports::take(all, file, text),
     }
@@ -363,8 +363,14 @@ fn note(all: &mut Imported, file: &str, line: usize, what: &str, meaning: impl I
 }
 
 /// Lines with what a backslash at the end continues, put together by `joint`; comments and empty lines are gone. Numbers are those
-/// of the first line. Both Samba and nfs-utils read a comment to the end of its own line, whatever that ends with.
-fn logical_lines(text: &str, comments: &[char], joint: &str) -> Vec<(usize, String)> {
+/// of the first line. Both Samba and nfs-utils read a comment to the end of its own line, whatever that ends with; `in_comment`
+/// says whether a line, as far as it is known, ends in one.
+fn logical_lines(
+    text: &str,
+    comments: &[char],
+    joint: &str,
+    in_comment: fn(&str) -> bool,
+) -> Vec<(usize, String)> {
     let mut out: Vec<(usize, String)> = Vec::new();
     let mut goes_on = false;
     for (n, raw) in text.lines().enumerate() {
@@ -384,7 +390,7 @@ fn logical_lines(text: &str, comments: &[char], joint: &str) -> Vec<(usize, Stri
             }
             None => out.push((n + 1, line.trim_start().to_owned())),
         }
-        goes_on = continued;
+        goes_on = continued && !out.last().is_some_and(|(_, last)| in_comment(last));
     }
     out.retain(|(_, l)| !l.trim().is_empty());
     out
@@ -468,16 +474,16 @@ mod tests {
 
     #[test]
     fn lines_go_on_after_a_backslash() {
-        let lines = logical_lines("# no\na = b \\\n  c\n\n d\n", &['#'], " ");
+        let lines = logical_lines("# no\na = b \\\n  c\n\n d\n", &['#'], " ", |_| false);
         assert_eq!(lines, [(2, "a = b  c".to_owned()), (5, "d".to_owned())]);
-        let joined = |joint| logical_lines("a\\\nb\\\n c\n", &['#'], joint)[0].1.clone();
+        let joined = |joint| logical_lines("a\\\nb\\\n c\n", &['#'], joint, |_| false)[0].1.clone();
         assert_eq!((joined(" "), joined("")), ("a b c".to_owned(), "ab c".to_owned()));
     }
 
     #[test]
     fn a_comment_ends_with_its_line() {
         for joint in ["", " "] {
-            let lines = logical_lines(" # no \\\na = b\\\n# c\n", &['#'], joint);
+            let lines = logical_lines(" # no \\\na = b\\\n# c\n", &['#'], joint, |_| false);
             assert_eq!(lines, [(2, format!("a = b{joint}# c"))]);
         }
     }

@@ -164,7 +164,7 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
     // A share is kept when the next section begins: only then its lines are known.
     let mut open: Option<Section> = None;
     let mut section = "global]".to_owned();
-    for (number, line) in logical_lines(text, &['#', ';'], "") {
+    for (number, line) in logical_lines(text, &['#', ';'], "", |_| false) {
         if let Some(header) = line.strip_prefix('[') {
             close(all, open.take());
             // Samba takes what stands before the first `]`, and refuses a file with none.

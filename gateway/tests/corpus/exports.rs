@@ -193,3 +193,46 @@ fn exports_give_each_client_what_they_gave() {
     assert!(asked > 500, "{asked}");
     assert!(wrong.is_empty(), "{} of {asked}\n{}", wrong.len(), wrong.join("\n"));
 }
+
+/// Each way in which a comment and a line that goes on can meet.
+const COMMENTS: &str = r#"# a comment that goes on \
+/srv/a 10.0.0.1(ro)
+/srv/b 10.0.0.2(ro) # behind a client \
+/srv/c 10.0.0.3(ro)
+/srv/d 10.0.0.4(ro) \
+# 10.0.0.9(rw)
+/srv/e \
+  10.0.0.5(ro) \
+  # behind a line that went on \
+/srv/f 10.0.0.6(ro)
+ # indented \
+"/srv/g" 10.0.0.7(ro)
+/srv/h 10.0.0.8(ro)
+"#;
+
+/// What `exportfs` makes of a file: its table in a /var/lib/nfs of its own has a line for each client of a folder.
+const EXPORTFS: &str = "mount -t tmpfs none /var/lib/nfs && rm -rf /etc/exports.d && exportfs -a >&2; cat /var/lib/nfs/etab";
+
+/// nfs-utils itself says where a comment ends.
+#[test]
+fn comments_end_where_exportfs_ends_them() {
+    let has_it = std::path::Path::new("/usr/sbin/exportfs").exists();
+    let Some(world) = World::new().filter(|_| has_it) else {
+        println!("skipped: it takes root, mount namespaces and nfs-kernel-server");
+        return;
+    };
+    let file = world.at("comments.exports");
+    fs::write(&file, COMMENTS).unwrap();
+    let yaml = imported(&file);
+    let paths = folders(&yaml);
+    (b'a'..=b'h').for_each(|c| world.make(&format!("/srv/{}", char::from(c))));
+    world.edit("exports", |_| COMMENTS.to_owned());
+    let told = world.command("sh").args(["-c", EXPORTFS]).output().unwrap();
+    let table = String::from_utf8(told.stdout).unwrap();
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    let mut exported: Vec<&str> = table.lines().map(|l| l.split('\t').next().unwrap()).collect();
+    exported.sort_unstable();
+    exported.dedup();
+    assert!(exported.len() >= 6, "{table}{said}");
+    assert_eq!(paths, exported, "{yaml}{said}");
+}

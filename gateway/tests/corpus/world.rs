@@ -96,7 +96,7 @@ impl World {
         self.path().join(name)
     }
 
-    fn edit(&self, name: &str, change: impl FnOnce(String) -> String) {
+    pub(super) fn edit(&self, name: &str, change: impl FnOnce(String) -> String) {
         let file = self.at("etc").join(name);
         let text = fs::read_to_string(&file).unwrap_or_default();
         fs::write(file, change(text)).unwrap();
