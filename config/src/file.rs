@@ -397,13 +397,24 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     if let Some(node) = top.get("kerberos") {
         draft.kerberos = kerberos(node, report);
     }
-    if let Some(node) = top.get("tls")
-        && let Some(tls) = Group::read(node, "`tls`", &TLS, report)
-    {
-        let mut path = |key| map(tls.parse(key, report), |p: Absolute| p.0);
-        draft.tls = DraftTls { certificate: path("certificate"), key: path("key"), ca: path("ca") };
+    if let Some(node) = top.get("tls") {
+        draft.tls = tls(node, report);
     }
     draft
+}
+
+fn tls(node: &Node, report: &mut Report) -> DraftTls {
+    let Some(group) = Group::read(node, "`tls`", &TLS, report) else {
+        return DraftTls::default();
+    };
+    let mut path = |key| map(group.parse(key, report), |p: Absolute| p.0);
+    DraftTls {
+        certificate: path("certificate"),
+        key: path("key"),
+        ca: path("ca"),
+        admin_ca: path("admin_ca"),
+        admin_token: path("admin_token"),
+    }
 }
 
 fn kerberos(node: &Node, report: &mut Report) -> DraftKerberos {

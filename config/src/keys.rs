@@ -144,7 +144,7 @@ pub(crate) const TOP: Group = Group {
         key("log", "group", "", "What is logged. See [log](#log)."),
         key("nfs", "group", "", "How NFS is served. See [nfs](#nfs)."),
         key("smb", "group", "", "How SMB is served. See [smb](#smb)."),
-        key("tls", "group", "", "TLS for NFS over TCP. See [tls](#tls)."),
+        key("tls", "group", "", "TLS for NFS over TCP and for the admin address. See [tls](#tls)."),
         key("kerberos", "group", "", "Who may log on by tickets. See [kerberos](#kerberos)."),
     ],
 };
@@ -320,8 +320,8 @@ pub(crate) const CLIENT: Group = Group {
 pub(crate) const TLS: Group = Group {
     name: "tls",
     is_list: false,
-    about: "TLS 1.3 for NFS over TCP (RFC 9289), for clients that ask for it by `xprtsec=tls` or `xprtsec=mtls`. The files are \
-            read at the start and at each reload. See [security](security.md#tls).",
+    about: "TLS 1.3 for NFS over TCP (RFC 9289), for clients that ask for it by `xprtsec=tls` or `xprtsec=mtls`, and for the admin \
+            address. The files are read at the start and at each reload. See [TLS](tls.md).",
     keys: &[
         key(
             "certificate",
@@ -341,6 +341,20 @@ pub(crate) const TLS: Group = Group {
             "",
             "Authorities in PEM that sign certificates of clients. Not said: clients are asked for none, and `mutual` is not \
              to be had.",
+        ),
+        key(
+            "admin_ca",
+            "absolute path",
+            "",
+            "Authorities in PEM that sign certificates of those who may read metrics and status from other hosts. With it or \
+             `admin_token` the admin address answers other hosts by TLS (`https`) alone.",
+        ),
+        key(
+            "admin_token",
+            "absolute path",
+            "",
+            "A file whose first line, of 16 characters or more, such a reader may give instead (`Authorization: Bearer ...`). \
+             Readable by the gateway's user alone.",
         ),
     ],
 };

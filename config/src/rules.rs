@@ -708,7 +708,8 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         report.add_help(drain.origin, what, format!("choose at most {}", Span(DRAIN_MAX)));
     }
     let admin = settled(draft.admin, Admin::default());
-    check_admin(&admin, draft.admin_clients_said, report);
+    let is_proved = tls.as_ref().is_some_and(crate::Tls::is_for_admin);
+    check_admin(&admin, draft.admin_clients_said || is_proved, report);
     let state = settled(draft.state, default.state);
     check_state(&state, &draft.shares, report);
     Settings {
@@ -885,15 +886,16 @@ fn check_courtesy(courtesy: Option<Set<Span>>, report: &mut Report) -> Duration 
 }
 
 /// Where others than this host can ask, it is said who of them may read more than that the gateway is there.
-fn check_admin(admin: &Set<Admin>, clients_said: bool, report: &mut Report) {
+fn check_admin(admin: &Set<Admin>, is_said: bool, report: &mut Report) {
     let Admin::At(at) = admin.value else { return };
-    if at.ip().to_canonical().is_loopback() || clients_said {
+    if at.ip().to_canonical().is_loopback() || is_said {
         return;
     }
     report.add_help(
         admin.origin,
         format!("others than this host can reach {at}, and it is not said who of them may read metrics and status"),
-        "add `admin_clients: RANGE`, or `admin_clients: []` for nobody: then others can ask for /healthz and /readyz alone",
+        "add `admin_clients: RANGE`, or `admin_clients: []` for nobody: then others can ask for /healthz and /readyz alone; or \
+         have them prove it by TLS, with `tls.admin_token` or `tls.admin_ca`",
     );
 }
 

@@ -143,7 +143,8 @@ smb:
   rdma_transforms: off
   ntlm: off
 kerberos: {keytab: /etc/gw.keytab, realm: LAB.TEST, names: [gw, GW.lab.test], map: rid, rid_base: 5000}
-tls: {certificate: /etc/gw/tls.crt, key: /etc/gw/tls.key, ca: /etc/gw/ca.crt}
+tls: {certificate: /etc/gw/tls.crt, key: /etc/gw/tls.key, ca: /etc/gw/ca.crt, admin_ca: /etc/gw/admin.crt,
+  admin_token: /etc/gw/token}
 users:
   - {name: alice, password_file: /etc/passwd, uid: 1000, gid: 100, groups: [7, 8]}
   - name: bob
@@ -257,6 +258,8 @@ fn everything_that_can_be_said() {
                 certificate: "/etc/gw/tls.crt".into(),
                 key: "/etc/gw/tls.key".into(),
                 ca: Some("/etc/gw/ca.crt".into()),
+                admin_ca: Some("/etc/gw/admin.crt".into()),
+                admin_token: Some("/etc/gw/token".into()),
             }),
             state: "/var/lib/gw".into(),
             lease: Duration::from_secs(30),

@@ -14,6 +14,17 @@ pub struct Tls {
     pub key: PathBuf,
     /// Authorities that sign the certificates of clients; `None`: clients are not asked for any.
     pub ca: Option<PathBuf>,
+    /// Authorities that sign the certificates of administrators of other hosts.
+    pub admin_ca: Option<PathBuf>,
+    /// The file whose first line such an administrator gives as a bearer token.
+    pub admin_token: Option<PathBuf>,
+}
+
+impl Tls {
+    /// Whoever asks at the admin address from another host proves that it may, and is answered by TLS.
+    pub fn is_for_admin(&self) -> bool {
+        self.admin_ca.is_some() || self.admin_token.is_some()
+    }
 }
 
 /// How the NFS clients of a share must be protected.
@@ -40,18 +51,21 @@ pub(crate) struct DraftTls {
     pub(crate) certificate: Option<Set<PathBuf>>,
     pub(crate) key: Option<Set<PathBuf>>,
     pub(crate) ca: Option<Set<PathBuf>>,
+    pub(crate) admin_ca: Option<Set<PathBuf>>,
+    pub(crate) admin_token: Option<Set<PathBuf>>,
 }
 
 /// What TLS is to be, where the files that belong together are all named and every share can have what it demands.
 pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Tls> {
-    let DraftTls { certificate, key, ca } = &draft.tls;
+    let DraftTls { certificate, key, ca, admin_ca, admin_token } = &draft.tls;
     if let Some(set) = certificate.as_ref().filter(|_| key.is_none()) {
         report.add(set.origin, "the certificate has no key: name its file as `tls.key`");
     }
     if let Some(set) = key.as_ref().filter(|_| certificate.is_none()) {
         report.add(set.origin, "the key has no certificate: name its file as `tls.certificate`");
     }
-    if let Some(set) = ca.as_ref().filter(|_| certificate.is_none() && key.is_none()) {
+    let others = [ca, admin_ca, admin_token].into_iter().find_map(Option::as_ref);
+    if let Some(set) = others.filter(|_| certificate.is_none() && key.is_none()) {
         let help = "name `tls.certificate` and `tls.key`, too";
         report.add_help(
             set.origin,
@@ -64,6 +78,8 @@ pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Tls> {
             certificate: certificate.value.clone(),
             key: key.value.clone(),
             ca: ca.as_ref().map(|ca| ca.value.clone()),
+            admin_ca: admin_ca.as_ref().map(|ca| ca.value.clone()),
+            admin_token: admin_token.as_ref().map(|token| token.value.clone()),
         }),
         _ => None,
     };

@@ -316,7 +316,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     });
     let ((orders, received), logins) = (Orders::new(), Arc::<Logins>::default());
     let actions = Actions::new(orders.clone(), logins.clone(), book.clone(), run.folder.clone());
-    let (admin, admin_task) = serve_admin(&settings, source.clone(), actions).await?;
+    let (admin, admin_task) = serve_admin(&settings, &shared, source.clone(), actions).await?;
     doors.commit(&settings, with_smb, step, &[]).await;
     let servers = Arc::new(Servers { namespace, nfs, smb, book, users_changed: Notify::new() });
     servers.limit(&settings);
@@ -412,6 +412,7 @@ fn background(
 
 async fn serve_admin(
     settings: &Settings,
+    shared: &Shared,
     source: SharedSource,
     actions: Actions,
 ) -> Result<(Option<SocketAddr>, JoinSet<()>), String> {
@@ -419,7 +420,8 @@ async fn serve_admin(
     let Some(listener) = admin::listen(settings.admin).await? else { return Ok((None, task)) };
     let at = listener.local_addr().map_err(|e| e.to_string())?;
     let access = admin::access::Access::new(&settings.admin_clients);
-    task.spawn(admin::serve(listener, source, access, actions));
+    let tls = shared.tls.clone();
+    task.spawn(admin::serve(listener, source, (access, tls), actions));
     Ok((Some(at), task))
 }
 

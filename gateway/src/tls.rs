@@ -1,4 +1,4 @@
-//! The certificate of the gateway, for NFS over TLS (RFC 9289).
+//! The certificate of the gateway, for NFS over TLS (RFC 9289) and for the admin address.
 //!
 //! *Operation.* [`Certificate::load`] reads the files at the start and at each reload; [`Tls`] hands the one in force to each new
 //! connection. Connections that have TLS keep what they began with.
@@ -11,14 +11,20 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use config::in_time;
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::server::{NoServerSessionStorage, WantsServerCert, WebPkiClientVerifier};
+use rustls::{ConfigBuilder, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
+use crate::admin::logins::Secret;
+
 /// What RPC over TLS is called in ALPN (RFC 9289 section 8.2). Clients need not say it.
 const ALPN: &[u8] = b"sunrpc";
+/// What the admin address speaks (RFC 7301 section 6).
+const HTTP: &[u8] = b"http/1.1";
+/// Characters of a token at least.
+const TOKEN_CHARS_MIN: usize = 16;
 /// A certificate that ends sooner is told of by `check` and `status`.
 pub const EXPIRES_SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -26,12 +32,21 @@ pub const EXPIRES_SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 #[derive(Clone, Debug)]
 pub struct Certificate {
     server: Arc<ServerConfig>,
+    admin: Option<AdminTls>,
     /// The servers that clients may type to reach it.
     pub names: Vec<String>,
     /// Valid from then on.
     pub begins: SystemTime,
     /// Valid until then.
     pub ends: SystemTime,
+}
+
+/// How readers of other hosts come to the admin address.
+#[derive(Clone, Debug)]
+pub(crate) struct AdminTls {
+    pub(crate) server: Arc<ServerConfig>,
+    /// What one without a certificate has to say.
+    pub(crate) token: Option<Arc<Secret>>,
 }
 
 /// What is in force.
@@ -48,6 +63,12 @@ impl Tls {
     pub fn server(&self) -> Option<Arc<ServerConfig>> {
         let now = self.0.read().unwrap_or_else(PoisonError::into_inner);
         now.as_ref().map(|certificate| certificate.server.clone())
+    }
+
+    /// How readers of other hosts come to the admin address; `None`: as those of this host.
+    pub(crate) fn admin(&self) -> Option<AdminTls> {
+        let now = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        now.as_ref().and_then(|certificate| certificate.admin.clone())
     }
 
     /// When the certificate ends.
@@ -86,35 +107,62 @@ impl Certificate {
         let chain = certificates(&files.certificate)?;
         let key = key(&files.key)?;
         let (names, begins, ends) = said(&files.certificate, &chain)?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|e| format!("TLS: {e}"))?;
-        let builder = match &files.ca {
-            None => builder.with_no_client_auth(),
-            Some(ca) => {
-                let mut roots = RootCertStore::empty();
-                for root in certificates(ca)? {
-                    roots.add(root).map_err(|e| format!("{}: {e}", ca.display()))?;
-                }
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                        .allow_unauthenticated()
-                        .build()
-                        .map_err(|e| format!("{}: {e}", ca.display()))?;
-                builder.with_client_cert_verifier(verifier)
-            }
+        let serve = |ca: Option<&Path>, protocol| {
+            let key = key.clone_key();
+            let wrong = |e| {
+                let (certificate, key) = (files.certificate.display(), files.key.display());
+                format!("{certificate} and {key} are no certificate and its key: {e}")
+            };
+            let mut server =
+                verified_by(ca)?.with_single_cert(chain.clone(), key).map_err(wrong)?;
+            server.alpn_protocols = vec![<[u8]>::to_vec(protocol)];
+            // A mount keeps its connection; nobody comes back with a ticket.
+            server.send_tls13_tickets = 0;
+            server.session_storage = Arc::new(NoServerSessionStorage {});
+            Ok::<_, String>(Arc::new(server))
         };
-        let mut server = builder.with_single_cert(chain, key).map_err(|e| {
-            let (certificate, key) = (files.certificate.display(), files.key.display());
-            format!("{certificate} and {key} are no certificate and its key: {e}")
-        })?;
-        server.alpn_protocols = vec![ALPN.to_vec()];
-        // A mount keeps its connection; nobody comes back with a ticket.
-        server.send_tls13_tickets = 0;
-        server.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(Self { server: Arc::new(server), names, begins, ends })
+        let admin = match files.is_for_admin() {
+            false => None,
+            true => Some(AdminTls {
+                server: serve(files.admin_ca.as_deref(), HTTP)?,
+                token: files.admin_token.as_deref().map(token).transpose()?,
+            }),
+        };
+        Ok(Self { server: serve(files.ca.as_deref(), ALPN)?, admin, names, begins, ends })
     }
+}
+
+/// A server that verifies the certificates of clients, where they show one, by these authorities.
+fn verified_by(ca: Option<&Path>) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, String> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| format!("TLS: {e}"))?;
+    let Some(ca) = ca else { return Ok(builder.with_no_client_auth()) };
+    let mut roots = RootCertStore::empty();
+    for root in certificates(ca)? {
+        roots.add(root).map_err(|e| format!("{}: {e}", ca.display()))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .allow_unauthenticated()
+        .build()
+        .map_err(|e| format!("{}: {e}", ca.display()))?;
+    Ok(builder.with_client_cert_verifier(verifier))
+}
+
+/// The first line of a file that is the gateway's user's alone.
+fn token(path: &Path) -> Result<Arc<Secret>, String> {
+    check_secret("token", path)?;
+    let at = path.display();
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{at}: {e}"))?;
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() < TOKEN_CHARS_MIN || !line.chars().all(|c| c.is_ascii_graphic()) {
+        return Err(format!(
+            "the first line of {at} is no token: it has {TOKEN_CHARS_MIN} characters or more, without spaces, as \
+             `openssl rand -hex 32` makes one"
+        ));
+    }
+    Ok(Arc::new(Secret::of(line)))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -129,16 +177,21 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 
 /// The private key, which is the gateway's user's alone.
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    check_secret("key", path)?;
+    PrivateKeyDer::from_pem_file(path)
+        .map_err(|e| format!("{} cannot be read as a private key: {e}", path.display()))
+}
+
+/// Nobody else can read it.
+fn check_secret(what: &str, path: &Path) -> Result<(), String> {
     let at = path.display();
     let mode = std::fs::metadata(path).map_err(|e| format!("{at}: {e}"))?.permissions().mode();
-    if mode & 0o077 != 0 {
-        let mode = mode & 0o777;
-        return Err(format!(
-            "the key {at} can be read by others (mode {mode:04o}): `chmod 600 {at}`"
-        ));
+    match mode & 0o777 {
+        mode if mode & 0o077 != 0 => Err(format!(
+            "the {what} {at} can be read by others (mode {mode:04o}): `chmod 600 {at}`"
+        )),
+        _ => Ok(()),
     }
-    PrivateKeyDer::from_pem_file(path)
-        .map_err(|e| format!("{at} cannot be read as a private key: {e}"))
 }
 
 type Said = (Vec<String>, SystemTime, SystemTime);

@@ -303,7 +303,9 @@ const HERE: [&str; 11] = [
 ];
 
 /// Rules that want a name service, a KDC, certificates or a browser, and the test that provokes each with a gateway or its server.
-const ELSEWHERE: [(&str, &str); 9] = [
+const ELSEWHERE: [(&str, &str); 11] = [
+    ("tls-certificate", "tests/tests/tls.rs"),
+    ("admin-proof", "tests/tests/admin_tls.rs"),
     ("share-sec", "nfsrdma/tests/gss.rs"),
     ("share-clients-name", "gateway/tests/client_names.rs"),
     ("share-tls", "tests/tests/tls.rs"),

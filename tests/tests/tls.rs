@@ -86,6 +86,8 @@ impl Authority {
             certificate: file("tls.crt", certificate.pem()),
             key: file("tls.key", key.serialize_pem()),
             ca: Some(file("ca.crt", self.issuer.pem())),
+            admin_ca: None,
+            admin_token: None,
         }
     }
 
@@ -319,8 +321,7 @@ async fn a_certificate_that_proves_nothing_is_refused_with_its_reason() {
         let told = async {
             let is_told = || {
                 let rows = rdma_transport::refused::list();
-                let mut of_rule =
-                    rows.iter().filter(|row| row.refused.rule == rdma_transport::tls::CERTIFICATE);
+                let mut of_rule = rows.iter().filter(|row| row.refused.rule == "tls-certificate");
                 of_rule.any(|row| row.refused.remedy.contains(remedy))
             };
             while !is_told() {

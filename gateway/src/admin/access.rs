@@ -4,6 +4,10 @@
 //! name loopback too, for all users of this host. `/healthz`, `/livez` and `/readyz` tell everybody that the gateway is there, as
 //! the probes of an orchestrator need it, or why it is not ready, and nothing more.
 //!
+//! Where `tls` names authorities or a token for it, whoever comes from elsewhere comes by TLS, from any address where
+//! `admin_clients` names none, and has a certificate of these authorities or gives the token (RFC 6750 section 2.1). Between
+//! loopback addresses it stays HTTP: nobody else sees what passes.
+//!
 //! The user at the other end of a loopback connection is the owner of its socket ([`local_user`]).
 //!
 //! A page of another site in a browser on this host must not read it either: a name that resolves to a loopback address makes a
@@ -21,9 +25,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use config::Cidr;
 use rdma_transport::channel::canonical;
+use rdma_transport::refused;
 use tokio::sync::OnceCell;
 use vfs::namespace::Cidr as Range;
 
+use super::logins::Secret;
 use crate::local_user;
 
 /// The two ends of a connection to the admin address.
@@ -33,12 +39,44 @@ pub struct Peer {
     local: SocketAddr,
     /// The user at the other end, once that was asked.
     user: Arc<OnceCell<u32>>,
+    /// What it came by, where it came by TLS.
+    tls: Option<ByTls>,
 }
+
+/// How a reader of another host came.
+#[derive(Clone, Debug)]
+pub(super) struct ByTls {
+    /// It has shown a certificate that was verified.
+    pub(super) has_certificate: bool,
+    /// What it may say instead.
+    pub(super) token: Option<Arc<Secret>>,
+}
+
+impl ByTls {
+    /// It has proved that it may read.
+    fn is_proved(&self, authorization: Option<&str>) -> bool {
+        let given = authorization.and_then(|text| {
+            let (scheme, token) = text.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+        });
+        let is_known = |token: &Arc<Secret>| given.is_some_and(|given| token.is(given));
+        self.has_certificate || self.token.as_ref().is_some_and(is_known)
+    }
+}
+
+/// By what readers of other hosts are refused who prove nothing.
+pub(super) const RULE: &str = "admin-proof";
+const REMEDY: &str = "give the token of `tls.admin_token` (`Authorization: Bearer ...`), or a certificate of `tls.admin_ca`";
 
 impl Peer {
     /// A connection from `from` to `local`.
     pub(super) fn new(from: SocketAddr, local: SocketAddr) -> Self {
-        Self { from: canonical(from), local, user: Arc::default() }
+        Self { from: canonical(from), local, user: Arc::default(), tls: None }
+    }
+
+    /// The same, by TLS.
+    pub(super) fn by_tls(self, tls: ByTls) -> Self {
+        Self { tls: Some(tls), ..self }
     }
 
     /// The client's address.
@@ -66,6 +104,8 @@ enum Refused {
     Host,
     /// The user on this host is another.
     User,
+    /// Neither a token nor a certificate.
+    Proof,
 }
 
 impl Refused {
@@ -76,6 +116,9 @@ impl Refused {
             Self::User => {
                 "only root and the user that the gateway runs as may see that; `admin_clients: 127.0.0.1` lets every user of \
                  this host\n"
+            }
+            Self::Proof => {
+                "this takes the token of `tls.admin_token`, or a certificate of `tls.admin_ca`\n"
             }
         }
     }
@@ -96,9 +139,21 @@ impl Access {
         Self { ranges, own: rustix::process::geteuid().as_raw() }
     }
 
-    async fn admit(&self, peer: &Peer, host: Option<&str>) -> Result<(), Refused> {
+    async fn admit(
+        &self,
+        peer: &Peer,
+        host: Option<&str>,
+        authorization: Option<&str>,
+    ) -> Result<(), Refused> {
         let from = peer.from.ip().to_canonical();
         let is_named = self.ranges.iter().any(|range| range.contains(from));
+        if let Some(tls) = &peer.tls {
+            return match is_named || self.ranges.is_empty() {
+                false => Err(Refused::Address),
+                true if tls.is_proved(authorization) => Ok(()),
+                true => Err(Refused::Proof),
+            };
+        }
         if !from.is_loopback() {
             return is_named.then_some(()).ok_or(Refused::Address);
         }
@@ -134,9 +189,23 @@ pub(super) async fn check(
     request: Request,
     next: Next,
 ) -> Response {
-    let host = request.headers().get(header::HOST).map(|h| h.to_str().unwrap_or(""));
-    match access.admit(&peer, host).await {
+    let headers = request.headers();
+    let said = |name| headers.get(name).map(|value| value.to_str().unwrap_or(""));
+    let (host, authorization) = (said(header::HOST), said(header::AUTHORIZATION));
+    match access.admit(&peer, host, authorization).await {
         Ok(()) => next.run(request).await,
+        Err(Refused::Proof) => {
+            let (user, share) = (String::new(), String::new());
+            refused::note(refused::Refused {
+                peer: peer.from(),
+                user,
+                share,
+                rule: RULE,
+                remedy: REMEDY,
+            });
+            let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+            (StatusCode::UNAUTHORIZED, challenge, Refused::Proof.told()).into_response()
+        }
         Err(why) => {
             let path = request.uri().path();
             tracing::info!(peer = %peer.from, path, ?why, "request to the admin address refused");
@@ -161,7 +230,7 @@ mod tests {
         let from = SocketAddr::new(from.parse().unwrap(), 40_000);
         let peer = Peer::new(from, HERE.parse().unwrap());
         peer.user.set(user).unwrap();
-        access.admit(&peer, host).await
+        access.admit(&peer, host, None).await
     }
 
     #[tokio::test]
@@ -187,6 +256,38 @@ mod tests {
             admits(&all_users, "127.0.0.1", 1000, Some("evil.example")).await,
             Err(Refused::Host)
         );
+    }
+
+    #[tokio::test]
+    async fn who_comes_by_tls_proves_that_it_may_read() {
+        let token = Some(Arc::new(Secret::of("0123456789abcdef")));
+        let admits = async |ranges: &[&str], has_certificate: bool, said: Option<&str>| {
+            let ranges: Vec<Cidr> = ranges.iter().map(|r| r.parse().unwrap()).collect();
+            let from = SocketAddr::new([192, 0, 2, 9].into(), 40_000);
+            let peer = Peer::new(from, "192.0.2.1:9464".parse().unwrap());
+            let peer = peer.by_tls(ByTls { has_certificate, token: token.clone() });
+            Access::new(&ranges).admit(&peer, Some("gw.example:9464"), said).await
+        };
+        let right = Some("Bearer 0123456789abcdef");
+        assert_eq!(admits(&[], false, right).await, Ok(()));
+        assert_eq!(admits(&[], false, Some("bearer  0123456789abcdef ")).await, Ok(()));
+        assert_eq!(admits(&[], true, None).await, Ok(()));
+        for wrong in [
+            None,
+            Some(""),
+            Some("Bearer"),
+            Some("Bearer "),
+            Some("Bearer 0123456789abcde"),
+            Some("Bearer 0123456789abcdef0"),
+            Some("Basic 0123456789abcdef"),
+            Some("0123456789abcdef"),
+        ] {
+            assert_eq!(admits(&[], false, wrong).await, Err(Refused::Proof), "{wrong:?}");
+        }
+        // Addresses that are named hold beside it.
+        assert_eq!(admits(&["192.0.2.0/24"], false, right).await, Ok(()));
+        assert_eq!(admits(&["192.0.2.0/24"], false, None).await, Err(Refused::Proof));
+        assert_eq!(admits(&["198.51.100.0/24"], true, right).await, Err(Refused::Address));
     }
 
     #[tokio::test]

@@ -4,6 +4,8 @@
 //! connection is told to finish after [`LIFE_SECONDS`] and closed [`FINISH_SECONDS`] later, so a client that does not read its
 //! answer holds nothing for longer.
 //!
+//! From other hosts it is TLS where `tls` names who may read ([`crate::tls::AdminTls`]); a handshake has the time of a header.
+//!
 //! *Memory.* At most [`CONNECTIONS_MAX`] connections, [`CONNECTIONS_OF_ADDRESS_MAX`] from one address (IPv6: from one /64). At the
 //! limit, the oldest connection that has no request in work gives way to a new one: half requests cannot keep a probe out.
 //!
@@ -25,10 +27,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rdma_transport::channel::host_of;
 use rdma_transport::count;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
 
-use super::access::Peer;
+use super::access::{ByTls, Peer};
+use crate::tls::{AdminTls, Tls};
 
 /// Connections to the admin address at once.
 pub const CONNECTIONS_MAX: usize = 64;
@@ -123,13 +128,13 @@ impl Drop for InWork {
 }
 
 /// Accepts for as long as the task runs.
-pub(super) async fn serve(listener: TcpListener, routes: Router) {
+pub(super) async fn serve(listener: TcpListener, routes: Router, tls: Arc<Tls>) {
     let table = Arc::new(Table::default());
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
                 if let Some(place) = table.admit(from.ip()) {
-                    tokio::spawn(connection(stream, from, routes.clone(), place));
+                    tokio::spawn(connection(stream, from, routes.clone(), place, tls.admin()));
                 }
             }
             Err(error) => {
@@ -140,9 +145,43 @@ pub(super) async fn serve(listener: TcpListener, routes: Router) {
     }
 }
 
-async fn connection(stream: TcpStream, from: SocketAddr, routes: Router, place: Place) {
+async fn connection(
+    stream: TcpStream,
+    from: SocketAddr,
+    routes: Router,
+    place: Place,
+    tls: Option<AdminTls>,
+) {
     let Ok(local) = stream.local_addr() else { return };
     let peer = Peer::new(from, local);
+    let Some(tls) = tls.filter(|_| !peer.is_here()) else {
+        return converse(stream, peer, routes, place).await;
+    };
+    let handshake = TlsAcceptor::from(tls.server).accept(stream);
+    let handshake = tokio::time::timeout(Duration::from_secs(HEADER_SECONDS), handshake);
+    let stream = tokio::select! {
+        () = place.entry.give_way.notified() => return,
+        done = handshake => match done {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::info!(peer = %from, %error, "no TLS at the admin address, which other hosts ask by `https`");
+                return;
+            }
+            Err(_) => return count::limit_met(HEADER),
+        },
+    };
+    let has_certificate = stream.get_ref().1.peer_certificates().is_some();
+    let peer = peer.by_tls(ByTls { has_certificate, token: tls.token });
+    converse(stream, peer, routes, place).await;
+}
+
+/// Answers requests until the connection ends.
+async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    peer: Peer,
+    routes: Router,
+    place: Place,
+) {
     let routes = TowerToHyperService::new(routes.layer(axum::Extension(ConnectInfo(peer))));
     let entry = place.entry.clone();
     let service = service_fn(move |request| {

@@ -32,6 +32,12 @@ const SECRET_LEN: usize = 32;
 #[derive(Clone)]
 pub(crate) struct Secret(String);
 
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
 impl Secret {
     fn new() -> Result<Self, String> {
         let mut bytes = [0; SECRET_LEN];
@@ -45,11 +51,17 @@ impl Secret {
         Ok(Self(text))
     }
 
+    /// One that somebody else has made.
+    pub(crate) fn of(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    fn is(&self, text: &str) -> bool {
+    /// It is this text.
+    pub(crate) fn is(&self, text: &str) -> bool {
         let pairs = self.0.bytes().zip(text.bytes());
         self.0.len() == text.len() && pairs.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
     }

@@ -48,6 +48,8 @@ use actions::Actions;
 use history::History;
 use snapshot::SharedSource;
 
+use crate::tls::Tls;
+
 /// Requests answered at once; more are told to come back.
 pub const REQUESTS_MAX: usize = 16;
 
@@ -75,7 +77,12 @@ pub async fn listen(admin: Admin) -> Result<Option<TcpListener>, String> {
 }
 
 /// Answers until the task is ended, and keeps the history.
-pub async fn serve(listener: TcpListener, source: SharedSource, access: Access, actions: Actions) {
+pub async fn serve(
+    listener: TcpListener,
+    source: SharedSource,
+    (access, tls): (Access, Arc<Tls>),
+    actions: Actions,
+) {
     let history = Arc::new(History::default());
     let past = history.clone();
     let guarded = Router::new()
@@ -95,7 +102,7 @@ pub async fn serve(listener: TcpListener, source: SharedSource, access: Access, 
         .with_state(source.clone())
         .merge(guarded);
     tokio::select! {
-        () = listener::serve(listener, routes) => {}
+        () = listener::serve(listener, routes, tls) => {}
         () = history::keep(source, history) => {}
     }
 }

@@ -43,7 +43,8 @@ pub(super) fn refusals() -> Vec<&'static str> {
     ];
     let smb = smbd_core::refusal::Rule::NAMES;
     let page = &super::actions::RULES;
-    [vfs::namespace::Refusal::NAMES, &[refused::SHARE_NAME], smb, &of_calls, page].concat()
+    let names = [refused::SHARE_NAME, super::access::RULE];
+    [vfs::namespace::Refusal::NAMES, &names, smb, &of_calls, page].concat()
 }
 
 /// What a rule is of.
