@@ -193,6 +193,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         .options("xprtsec=tls"),
     Scenario::new("tls-v3", "3", "tcp").jobs("sizes,semantics").options("xprtsec=tls"),
     Scenario::new("mtls-v4.1", "4.1", "tcp").jobs("sizes").options("xprtsec=mtls"),
+    Scenario::new("mtls-faults", "4.2", "tcp").jobs("tlsfaults").options("xprtsec=mtls"),
     // As root alone but for `tickets`: other users of the guest have none.
     Scenario::new("krb5-v4.2-rdma", "4.2", "rdma").jobs("sizes").options("sec=krb5"),
     Scenario::new("krb5p-v4.2-rdma", "4.2", "rdma").jobs("sizes").options("sec=krb5p"),

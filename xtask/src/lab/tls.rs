@@ -57,15 +57,18 @@ pub(super) fn certificates(dir: &Path, guest: &Path) -> Result<()> {
     ];
     let made = |words: &[&str]| output(&[&NEW[..], words].concat()).map(drop);
     made(&["/CN=lab", "-keyout", &ca_key, "-out", &ca])?;
-    let signed = |dir: &Path, name: &str, subject: &str| {
+    // Another authority, which nobody knows.
+    let (other, other_key) = (at(guest, "other.crt"), at(guest, "other.key"));
+    made(&["/CN=other", "-keyout", &other_key, "-out", &other])?;
+    let signed = |(ca, ca_key): (&str, &str), dir: &Path, name: &str, subject: &str| {
         let (key, file) = (at(dir, &format!("{name}.key")), at(dir, &format!("{name}.crt")));
         let name = format!("subjectAltName={subject}");
         made(&[
             "/CN=lab",
             "-CA",
-            &ca,
+            ca,
             "-CAkey",
-            &ca_key,
+            ca_key,
             "-addext",
             &name,
             "-addext",
@@ -76,8 +79,10 @@ pub(super) fn certificates(dir: &Path, guest: &Path) -> Result<()> {
             &file,
         ])
     };
-    signed(dir, "gateway", &format!("IP:{},IP:{INSIDE}", host_address(0)))?;
-    signed(guest, "client", "DNS:guest.lab")?;
+    let own = (&*ca, &*ca_key);
+    signed(own, dir, "gateway", &format!("IP:{},IP:{INSIDE}", host_address(0)))?;
+    signed(own, guest, "client", "DNS:guest.lab")?;
+    signed((&other, &other_key), guest, "stranger", "DNS:guest.lab")?;
     if dir != guest {
         fs::copy(&ca, guest.join("ca.crt")).map_err(failed)?;
     }
