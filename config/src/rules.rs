@@ -471,7 +471,10 @@ fn check_users(users: &[DraftUser], known: Known, report: &mut Report) {
             );
         }
         let Some(path) = &u.user.password_file else { continue };
-        match fs::metadata(path) {
+        let its = path.clone();
+        let looked = in_time::ask(path, LOOK_MAX, move || fs::metadata(its))
+            .unwrap_or_else(|_| Err(std::io::Error::other("its file system gives no answer")));
+        match looked {
             Ok(m) if m.is_dir() => {
                 report.add(u.file_at, format!("{} is a folder, not a password file", path.display()));
             }
@@ -903,7 +906,7 @@ fn check_admin(admin: &Set<Admin>, is_said: bool, report: &mut Report) {
 fn check_state(state: &Set<PathBuf>, shares: &[DraftShare], report: &mut Report) {
     for s in shares {
         if let Source::Folder(path) = &s.share.source
-            && real(&state.value).starts_with(real_in_time(path))
+            && real_in_time(&state.value).starts_with(real_in_time(path))
         {
             let at = if state.origin == Origin::Nowhere { s.source_at } else { state.origin };
             report.add_help(

@@ -4,15 +4,17 @@
 //! The folder is made for its owner alone (0700). One that an earlier run made wider is narrowed; one that belongs to another
 //! user, or holds other things, stays as it is, with a line in the log.
 //!
-//! *Errors.* A state folder that was asked for and cannot be used stops the start. The default one, where an ordinary user
-//! cannot make it, is done without: handles then end with the process, which is said in the log.
+//! *Errors.* A state folder that was asked for and cannot be used, or gives no answer, stops the start. The default one, where an
+//! ordinary user cannot make it, is done without: handles then end with the process, which is said in the log.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use config::Settings;
+use config::in_time::{self, LOOK_MAX, Silent};
 use nfsrdma::context::Boot;
 use recovery::{Change, Kind, Store};
 
@@ -20,6 +22,8 @@ use recovery::{Change, Kind, Store};
 const BOOTS: &[u8] = b"boots";
 /// Key of the epoch of a cluster's service, a big-endian 64-bit integer, there too.
 const EPOCH: &[u8] = b"epoch";
+/// How long the state folder may take to be opened: a store is repaired where the gateway did not end by itself.
+const OPEN_MAX: Duration = Duration::from_secs(60);
 /// The mode of the state folder.
 const OWNER_ONLY: u32 = 0o700;
 /// Bytes of the secret: a key for handles, and the server's name for SMB clients, which is no secret but lives as long.
@@ -57,7 +61,31 @@ impl Drop for Lock {
     }
 }
 
-/// Takes the state folder of these settings.
+/// As [`take`], where the folder may lie on a file system that gives no answer. Blocks for some seconds, or as long as the store of
+/// an earlier run takes to be opened, at most [`OPEN_MAX`].
+///
+/// # Errors
+///
+/// As there, or that nothing came in time.
+pub fn take_in_time(settings: &Settings) -> Result<Run, String> {
+    let folder = &settings.state;
+    let silent = |_: Silent| {
+        format!(
+            "state folder {}: its file system gives no answer; mend the mount, or give --state DIR",
+            folder.display()
+        )
+    };
+    let its = folder.clone();
+    in_time::ask(folder, LOOK_MAX, move || fs::metadata(its).is_ok()).map_err(silent)?;
+    let its = settings.clone();
+    in_time::ask(folder, OPEN_MAX, move || take(&its)).map_err(silent)?
+}
+
+/// Takes the state folder of these settings. Blocks.
+///
+/// # Errors
+///
+/// One line for the user: the folder is another gateway's, or cannot be used.
 pub fn take(settings: &Settings) -> Result<Run, String> {
     let folder = &settings.state;
     let refused = |e: &io::Error| {

@@ -21,7 +21,7 @@ use crate::people;
 use crate::place::{self, Place};
 use crate::top::TopArgs;
 use crate::user::UserArgs;
-use crate::users::{database_path, read_database, read_password};
+use crate::users::{self, database_path, read_database_in_time, read_password_in_time};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use config::{
     Admin, Encryption, Faults, Identity, Known, LogFilter, LogFormat, Options, Port, Portmap,
@@ -282,10 +282,10 @@ impl Configuration {
 fn known() -> Known {
     Known {
         share_id: vfs::namespace::Share::id_of,
-        password: |file| read_password(file).map(drop),
-        keytab: keytab::prove,
+        password: |file| read_password_in_time(file).map(drop),
+        keytab: |file| users::in_time(file, keytab::prove),
         users: |state| {
-            let database = read_database(&database_path(state)).ok()?;
+            let database = read_database_in_time(&database_path(state)).ok()?;
             Some(database.entries().map(|e| e.name.clone()).collect())
         },
         host: people::of_host,

@@ -26,6 +26,7 @@ use nfsrdma::server::Server;
 use nfsrdma::source_port::Asked;
 use nfsrdma::v4;
 use rdma_transport::limits::{RPCRDMA_CREDITS, RPCRDMA_CREDITS_REVERSE};
+use smbd_core::persist::NotRestored;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -47,7 +48,7 @@ use crate::control::files::{self, HeldFiles};
 use crate::control::{Order, Orders};
 use crate::descriptors::Descriptors;
 use crate::doors::{Doors, Served, Service, Step};
-use crate::shares::ShareSet;
+use crate::shares::{OPEN_MAX, SILENT, ShareSet};
 use crate::shutdown::Connections;
 use crate::stuck::Stuck;
 use crate::tls::Certificate;
@@ -267,6 +268,18 @@ pub(crate) async fn sweep(shares: Vec<Arc<Share>>) {
     }
 }
 
+/// Opens the persistent handles of an earlier run again, before anybody can take what they hold.
+async fn restore_handles(smb: &smbd_core::server::Server) -> Result<(), String> {
+    let handles = smb.restore(OPEN_MAX).await.map_err(|why| match why {
+        NotRestored::Store(e) => e.to_string(),
+        NotRestored::Silent(share) => format!("share {share}: {SILENT}"),
+    })?;
+    if handles > 0 {
+        tracing::info!(handles, "persistent handles wait for their clients");
+    }
+    Ok(())
+}
+
 /// Starts to serve. The error is one line for standard error.
 pub async fn start(mut settings: Settings) -> Result<Running, String> {
     let portmap_asked = settings.portmap;
@@ -277,7 +290,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     }
     // Before the shares are opened, which take of them.
     let descriptors = Descriptors::raised(&settings);
-    let run = Arc::new(boot::take(&settings)?);
+    let run = Arc::new(boot::take_in_time(&settings)?);
     let book = Arc::new(Book::open(&settings, run.folder.as_deref())?);
     let none = ShareSet::sealed(SealKey::derived(&run.handle_key));
     let lookup = Arc::new(Lookup::new(none.client_names()));
@@ -289,8 +302,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     tokio::spawn(sweep(shares.shares().to_vec()));
     let nfs = nfs_server(&settings, &run, namespace.clone(), book.clone())?;
     let smb = smb::server(&settings, &run, namespace.clone(), book.clone());
-    // Before anybody can take what they hold.
-    restore(&smb).await?;
+    restore_handles(&smb).await?;
     let shared = shared(&settings, Most::of(&settings, descriptors), lookup.clone())?;
     let fronts = (Front::Nfs(nfs.clone()), Front::Smb(smb.clone()));
     let mut doors = Doors::new(shared.clone(), fronts.0, fronts.1, settings.rdma_spin);
@@ -347,15 +359,6 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     };
     running.note_addresses();
     Ok(running)
-}
-
-/// Takes up what persistent handles held.
-async fn restore(smb: &smbd_core::server::Server) -> Result<(), String> {
-    let handles = smb.restore().await.map_err(|e| e.to_string())?;
-    if handles > 0 {
-        tracing::info!(handles, "persistent handles wait for their clients");
-    }
-    Ok(())
 }
 
 /// Listens at what the settings say. Where another program took port 111 since it was tried, it is asked to tell of us instead, and

@@ -26,7 +26,10 @@ use crate::people::{self, Accounts, Rights};
 use crate::rdma::doors;
 
 /// How long it may take to open a share: it makes and removes some files, to see what the file system can do.
-const OPEN_MAX: Duration = Duration::from_secs(10);
+pub(crate) const OPEN_MAX: Duration = Duration::from_secs(10);
+/// What is said of a share whose file system takes longer.
+pub(crate) const SILENT: &str =
+    "its file system gives no answer; mend the mount, or take the share out of the configuration";
 
 /// A share and where its files are.
 #[derive(Clone)]
@@ -88,7 +91,7 @@ impl ShareSet {
                     return Ok(one.clone());
                 }
                 Some(one) => (one.share.backend.clone(), one.path.clone()),
-                None => backend(s, self.1.clone())?,
+                None => backend(s, self.1.clone(), settings.memory)?,
             };
             let share = Arc::new(share(s, rules, backend, &self.2));
             Ok(Opened { configured: s.clone(), folder, path, share })
@@ -191,10 +194,7 @@ pub(crate) fn open_in_time<T: Send + 'static>(
     let opened = in_time::ask(&path, OPEN_MAX, move || LocalBackend::open(config).map(then));
     match opened {
         Ok(opened) => opened.map_err(|e| format!("{}: {e}", path.display())),
-        Err(Silent) => Err(format!(
-            "{}: its file system gives no answer; mend the mount, or take the share out of the configuration",
-            path.display()
-        )),
+        Err(Silent) => Err(format!("{}: {SILENT}", path.display())),
     }
 }
 
@@ -202,6 +202,7 @@ pub(crate) fn open_in_time<T: Send + 'static>(
 fn backend(
     s: &config::Share,
     seal: Option<SealKey>,
+    memory: u64,
 ) -> Result<(Arc<dyn Backend>, Option<PathBuf>), String> {
     Ok(match &s.source {
         Source::Memory => {
@@ -210,7 +211,10 @@ fn backend(
         }
         Source::Folder(path) => {
             let callers_apart = doors::usable_at_start().is_ok();
-            let config = LocalConfig { callers_apart, seal, ..LocalConfig::new(path.clone()) };
+            // A share that hangs leaves the others at least the rest.
+            let payload_max = usize::try_from(memory / 4).unwrap_or(usize::MAX);
+            let config = LocalConfig::new(path.clone());
+            let config = LocalConfig { callers_apart, seal, payload_max, ..config };
             let its = path.clone();
             let found = open_in_time(config, |backend| (backend, std::fs::canonicalize(its).ok()));
             let (backend, path) = found.map_err(|e| format!("share {}: {e}", s.name))?;

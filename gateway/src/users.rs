@@ -11,8 +11,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use config::in_time::{self, LOOK_MAX};
 use config::{Identity, Names, Settings, User};
 use smb_auth::NtHash;
 use smbd_core::users::database::{Database, key};
@@ -88,6 +90,29 @@ pub(crate) fn change_database<T>(
     Ok(result)
 }
 
+/// What is read from a file of users, of a password or of keys: its file system may give no answer.
+pub(crate) fn in_time<T: Send + 'static>(
+    path: &Path,
+    read: impl FnOnce(&Path) -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let its = path.to_owned();
+    let read = in_time::ask(path, LOOK_MAX, move || read(&its));
+    read.unwrap_or_else(|_| Err(format!("{}: its file system gives no answer", path.display())))
+}
+
+/// As [`read_database`], for some seconds at most.
+pub(crate) fn read_database_in_time(path: &Path) -> Result<Database, String> {
+    in_time(path, read_database)
+}
+
+/// As [`read_password`], for some seconds at most; and whether others can read it is told.
+pub(crate) fn read_password_in_time(path: &Path) -> Result<Zeroizing<String>, String> {
+    in_time(path, |path| {
+        warn_if_open(path);
+        read_password(path)
+    })
+}
+
 /// The first line of a password file.
 pub(crate) fn read_password(path: &Path) -> Result<Zeroizing<String>, String> {
     let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
@@ -140,7 +165,7 @@ pub(crate) type Accounts = HashMap<String, (Cred, bool)>;
 
 /// Who may log on, who it is to the file system and whether that is known.
 pub(crate) fn accounts(settings: &Settings) -> Result<Accounts, String> {
-    let database = read_database(&database_path(&settings.state)).unwrap_or_default();
+    let database = read_database_in_time(&database_path(&settings.state)).unwrap_or_default();
     let of_database = database
         .entries()
         .map(|e| (e.name.clone(), Identity { uid: e.uid, gid: e.gid, groups: e.groups.clone() }));
@@ -230,6 +255,8 @@ pub struct Book {
     configured: Mutex<Vec<User>>,
     database: Option<PathBuf>,
     seen: Mutex<Stamp>,
+    /// The file system of the database gave no answer when it was asked last.
+    is_silent: AtomicBool,
     /// Whose names are known beside theirs.
     others: &'static dyn Directory,
     names: Names,
@@ -247,6 +274,7 @@ impl Book {
             configured: Mutex::default(),
             database,
             seen: Mutex::new(seen),
+            is_silent: AtomicBool::new(false),
             others: match settings.names {
                 Names::Host => &accounts::Host,
                 Names::Own => &accounts::Nobody,
@@ -284,10 +312,20 @@ impl Book {
         self.current().get(&key(name)).map(|(a, known)| (a.cred.clone(), *known))
     }
 
-    /// Reads the database again if it has changed; true when that gave other users. Blocks.
+    /// Reads the database again if it has changed; true when that gave other users. Blocks, for some seconds at most.
     pub fn refresh(&self) -> bool {
         let Some(path) = &self.database else { return false };
-        let now = stamp(path);
+        let looked = in_time(path, |path| Ok(stamp(path)));
+        let is_silent = looked.is_err();
+        if is_silent != self.is_silent.swap(is_silent, Ordering::Relaxed) {
+            match &looked {
+                Err(error) => tracing::error!(%error, "SMB users stay as they were"),
+                Ok(_) => {
+                    tracing::info!(file = %path.display(), "the file of SMB users can be read again")
+                }
+            }
+        }
+        let Ok(now) = looked else { return false };
         {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             if *seen == now {
@@ -325,7 +363,7 @@ impl Book {
 
     fn load(&self, configured: &[User]) -> Result<Table, String> {
         let database = match &self.database {
-            Some(path) => read_database(path)?,
+            Some(path) => read_database_in_time(path)?,
             None => Database::default(),
         };
         let mut table = Table::new();
@@ -336,10 +374,7 @@ impl Book {
         // The configuration stands before the database.
         for user in configured {
             let hash = match (&user.password_file, database.get(&user.name)) {
-                (Some(path), _) => {
-                    warn_if_open(path);
-                    NtHash::of(&read_password(path)?)
-                }
+                (Some(path), _) => NtHash::of(&read_password_in_time(path)?),
                 (None, Some(entry)) => entry.hash.clone(),
                 (None, None) => {
                     return Err(format!(

@@ -16,6 +16,7 @@ use crate::interfaces::Interfaces;
 use crate::lease::Leases;
 use crate::logons::Logons;
 use crate::open::Opens;
+use crate::persist::NotRestored;
 use crate::review::Taken;
 use crate::session::Sessions;
 use crate::settings::{Settings, ShareSettings};
@@ -131,9 +132,13 @@ impl Server {
     }
 
     /// Opens again what was persistent when the server ended, for clients that come back; gives how many. To be called once, before
-    /// anybody is served.
-    pub async fn restore(&self) -> Result<usize, recovery::Error> {
-        crate::persist::restore(&self.core).await
+    /// anybody is served. One handle may take as long as `limit`.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be used, or the file system of a share gives no answer.
+    pub async fn restore(&self, limit: Duration) -> Result<usize, NotRestored> {
+        crate::persist::restore(&self.core, limit).await
     }
 
     /// What all connections share.

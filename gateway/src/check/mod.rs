@@ -206,7 +206,7 @@ pub fn wrong(faults: &config::Faults) {
 fn certificate(settings: &Settings, remarks: &mut Remarks) -> Option<Certificate> {
     let files = settings.tls.as_ref()?;
     let at = files.certificate.display();
-    let certificate = match Certificate::load(files) {
+    let certificate = match Certificate::load_in_time(files) {
         Ok(certificate) => certificate,
         Err(why) => {
             remarks.stop(why);

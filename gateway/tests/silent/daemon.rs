@@ -51,6 +51,13 @@ pub async fn headgate(home: &Path, args: &[&str]) -> Output {
     .await
 }
 
+/// Begins to serve from a folder; what it says of errors can be read.
+pub fn begun(home: &Path) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
+    command.args(["serve", "--config", "gw.yaml", "--state", "state"]).current_dir(home);
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
 /// A folder with a configuration of these shares, and one of a local disk, `ok`.
 pub fn home(shares: &[(&str, &Path)]) -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
@@ -168,6 +175,15 @@ impl Daemon {
         let seen = snapshot(admin).await.unwrap();
         assert!(seen.ready && seen.shares.iter().any(|share| share.name == "ok"));
         assert!(headgate(self.home(), &["status", "--state", "state"]).await.status.success());
+    }
+}
+
+impl Daemon {
+    /// Ends it as a crash does, and gives its folder.
+    pub fn kill(mut self) -> tempfile::TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::mem::replace(&mut self.home, tempfile::tempdir().unwrap())
     }
 }
 

@@ -19,6 +19,8 @@ pub enum Silence {
     Data,
     /// What opens a file.
     Open,
+    /// Everything about files; not about the folder that they are in.
+    Files,
     All,
 }
 
@@ -36,6 +38,7 @@ struct State {
     unanswered: Mutex<Vec<Vec<u8>>>,
 }
 
+const LOOKUP: u32 = 1;
 const FORGET: u32 = 2;
 const SETATTR: u32 = 4;
 const OPEN: u32 = 14;
@@ -48,6 +51,9 @@ const FALLOCATE: u32 = 43;
 const COPY_FILE_RANGE: u32 = 47;
 const SYNCFS: u32 = 50;
 const DATA: [u32; 7] = [SETATTR, READ, WRITE, FSYNC, FALLOCATE, COPY_FILE_RANGE, SYNCFS];
+
+/// The inode of the folder.
+const ROOT: u64 = 1;
 
 const NO_SYSTEM_CALL: i32 = -38;
 const NO_ENTRY: i32 = -2;
@@ -78,8 +84,8 @@ fn attributes(inode: u64, size: u64) -> Vec<u8> {
 fn answer(request: &[u8]) -> Result<Vec<u8>, i32> {
     let inode = long(request, 16);
     match word(request, 4) {
-        // LOOKUP: valid for no time at all.
-        1 => {
+        // Valid for no time at all.
+        LOOKUP => {
             let name = request[40..].split(|b| *b == 0).next().unwrap_or_default();
             let number = std::str::from_utf8(name).ok().and_then(|n| n.strip_prefix('f'));
             let number: u64 = number.and_then(|n| n.parse().ok()).ok_or(NO_ENTRY)?;
@@ -136,11 +142,13 @@ fn respond(mut device: &File, request: &[u8]) {
 }
 
 impl State {
-    fn is_silent(&self, operation: u32) -> bool {
+    fn is_silent(&self, request: &[u8]) -> bool {
+        let operation = word(request, 4);
         match self.silence.load(Ordering::Acquire) {
             0 => false,
             1 => DATA.contains(&operation),
             2 => operation == OPEN,
+            3 => long(request, 16) != ROOT || operation == LOOKUP && request[40] == b'f',
             _ => true,
         }
     }
@@ -154,7 +162,7 @@ impl State {
                 continue;
             }
             let mut unanswered = self.unanswered.lock().unwrap();
-            if self.is_silent(operation) {
+            if self.is_silent(request) {
                 unanswered.push(request.to_vec());
                 self.heard.fetch_add(1, Ordering::AcqRel);
                 continue;

@@ -5,6 +5,7 @@ mod daemon;
 mod fuse;
 mod work;
 
+use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 
 use daemon::{Daemon, configure, headgate, home, within};
@@ -82,6 +83,102 @@ async fn transfers_that_hang_keep_no_thread_from_other_shares() {
             }
         };
         within(&format!("{what}: what waited ends"), all).await;
+    }
+}
+
+/// Transfers that hang keep a part of the memory alone: others have the rest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transfers_that_hang_leave_memory_to_other_shares() {
+    let Some(fuse) = Fuse::mount() else {
+        println!("skipped: this user may not mount a file system of FUSE");
+        return;
+    };
+    let home = home(&[("silent", fuse.path())]);
+    let file = home.path().join("gw.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    // All clients are of one address, which may have all of it.
+    let little = format!("{text}memory: 32MiB\nlimits: {{client_memory: 32MiB}}\n");
+    std::fs::write(&file, little).unwrap();
+    let daemon = Daemon::at_home(home);
+    let silent = Arc::new(Client::connect(&daemon, "silent").await);
+    let ok = Client::connect(&daemon, "ok").await;
+    let files = silent.open_all(HUNG).await;
+    fuse.fall(Silence::Data);
+    for file in files {
+        let silent = silent.clone();
+        tokio::spawn(async move { silent.write_much(&file).await });
+    }
+    daemon::until("the file system is asked", || fuse.heard() > 0).await;
+    within("others have memory", ok.make_and_use("f")).await;
+    within("the administrator is served", daemon.look()).await;
+    fuse.fall(Silence::None);
+}
+
+/// A start ends where the files of persistent handles give no answer.
+#[tokio::test]
+async fn a_start_ends_where_persistent_handles_are_on_a_silent_share() {
+    let Some(fuse) = Fuse::mount() else {
+        println!("skipped: this user may not mount a file system of FUSE");
+        return;
+    };
+    let home = home(&[("silent", fuse.path())]);
+    let file = home.path().join("gw.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let path = format!("{}, squash: none", fuse.path().display());
+    let lasting = text.replace(&path, &format!("{path}, continuous_availability: true"));
+    assert_ne!(lasting, text);
+    std::fs::write(&file, lasting).unwrap();
+    let daemon = Daemon::at_home(home);
+    Client::connect(&daemon, "silent").await.hold("f0").await;
+    let home = daemon.kill();
+    fuse.fall(Silence::Files);
+    let mut serve = daemon::begun(home.path());
+    let said = serve.stderr.take().unwrap();
+    let line = tokio::task::spawn_blocking(move || {
+        BufReader::new(said).lines().map(Result::unwrap).find(|l| l.starts_with("error: "))
+    });
+    let line = within("it is told", line).await.unwrap().expect("an error");
+    assert!(line.contains("share silent: its file system gives no answer"), "{line}");
+    // The kernel keeps what asked until it is answered.
+    fuse.fall(Silence::None);
+    let status = within("it ends", tokio::task::spawn_blocking(move || serve.wait())).await;
+    assert_eq!(status.unwrap().unwrap().code(), Some(1));
+}
+
+/// So does one whose state folder or password file gives none.
+#[tokio::test]
+async fn a_start_ends_where_its_own_files_are_silent() {
+    let Some(fuse) = Fuse::mount() else {
+        println!("skipped: this user may not mount a file system of FUSE");
+        return;
+    };
+    fuse.fall(Silence::All);
+    let home = home(&[]);
+    let state = fuse.path().join("state");
+    let by_state = ["serve", "--config", "gw.yaml", "--state", state.to_str().unwrap()];
+    let output = headgate(home.path(), &by_state).await;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{text}");
+    assert!(text.contains("state folder") && text.contains("gives no answer"), "{text}");
+
+    let file = home.path().join("gw.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let password = fuse.path().join("password");
+    let moved = text.replace(
+        &format!("password_file: {}/password", home.path().display()),
+        &format!("password_file: {}", password.display()),
+    );
+    assert_ne!(moved, text);
+    std::fs::write(&file, moved).unwrap();
+    for args in [
+        &["serve", "--config", "gw.yaml", "--state", "state"][..],
+        &["check", "--config", "gw.yaml"],
+    ] {
+        let output = headgate(home.path(), args).await;
+        let text = [&output.stdout[..], &output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        assert!(!output.status.success(), "{args:?}: {text}");
+        assert!(text.contains("password: its file system gives no answer"), "{args:?}: {text}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use client::nfs3::{CreateHow, Fh, Nfs3, SetAttr, Stable};
 use client::nfs4::{Nfs4, Results, Stateid, op, ops::Copy4};
-use client::smb::{Smb, SmbFile};
+use client::smb::{Caching, Smb, SmbFile};
 use client::{Error, Result};
 use iobuf::Buf;
 use smb_proto::smb2::create::{Disposition, access, option};
@@ -12,6 +12,8 @@ use crate::daemon::Daemon;
 
 /// More than is read or written in place.
 const BYTES: u32 = 128 << 10;
+/// The most that one call of NFS moves.
+const MUCH: usize = 1 << 20;
 /// Bytes of a file that takes long to cut.
 const LONG: u64 = 80 << 20;
 
@@ -82,6 +84,17 @@ impl Client {
         let options = option::NON_DIRECTORY_FILE;
         let smb = self.smb.open(name, mask, Disposition::Open, options).await?;
         Ok(File { nfs, nfs_4, smb })
+    }
+
+    /// A handle that outlives the gateway, of a file that is there.
+    pub async fn hold(&self, name: &str) {
+        self.smb.open_persistent(name, [7; 16], Caching::None).await.unwrap();
+    }
+
+    /// Writes as much as one call takes, at the beginning of a file that is open.
+    pub async fn write_much(&self, file: &File) -> Result<()> {
+        let data = vec![Buf::from(vec![7; MUCH])];
+        self.nfs.write(&file.nfs, 0, data, Stable::Unstable).await.map(drop)
     }
 
     /// Files that are there, by the names `f0` and so on.

@@ -20,6 +20,7 @@ use crate::lease::Lease;
 use crate::open::Open;
 use crate::server::Core;
 use crate::status::Status;
+pub use restore::NotRestored;
 pub(crate) use restore::restore;
 
 use record::{Caches, Record};

@@ -4,6 +4,7 @@
 //! now. Last, those end whose users would not be granted them again. Nobody else is there yet.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use state::{CacheRequest, Kind as Sort, Share as Sharing, Verdict};
 use vfs::authority::Grant;
@@ -22,9 +23,38 @@ use recovery::{Change, Kind};
 /// Why a record is given up, in words.
 type Lost = &'static str;
 
+/// Why persistent handles were not opened again.
+#[derive(Debug)]
+pub enum NotRestored {
+    /// The store cannot be read or written.
+    Store(recovery::Error),
+    /// The file system of this share gives no answer. Its handles stay in the store.
+    Silent(String),
+}
+
+impl From<recovery::Error> for NotRestored {
+    fn from(why: recovery::Error) -> Self {
+        Self::Store(why)
+    }
+}
+
+/// As [`reopen`], which may never come back from a file system that gives no answer: its task is then left behind.
+async fn reopen_in_time(
+    core: &Arc<Core>,
+    record: &Arc<Record>,
+    limit: Duration,
+) -> Result<Result<Arc<Open>, Lost>, NotRestored> {
+    let (core, its) = (core.clone(), record.clone());
+    let work = tokio::spawn(async move { reopen(&core, &its).await });
+    match tokio::time::timeout(limit, work).await {
+        Ok(done) => Ok(done.unwrap_or(Err("it could not be opened"))),
+        Err(_) => Err(NotRestored::Silent(record.share.clone())),
+    }
+}
+
 /// Opens all that the store has and that their users would be granted again; gives how many. To be called once, before anybody
-/// is served.
-pub(crate) async fn restore(core: &Arc<Core>) -> Result<usize, recovery::Error> {
+/// is served. `limit` is how long one handle may take.
+pub(crate) async fn restore(core: &Arc<Core>, limit: Duration) -> Result<usize, NotRestored> {
     let Some(store) = &core.store else { return Ok(0) };
     let reader = store.clone();
     let records = tokio::task::spawn_blocking(move || reader.read(Kind::SmbOpen)).await;
@@ -36,7 +66,8 @@ pub(crate) async fn restore(core: &Arc<Core>) -> Result<usize, recovery::Error> 
             gone.push(Change::Remove(Kind::SmbOpen, key));
             continue;
         };
-        match reopen(core, &record).await {
+        let record = Arc::new(record);
+        match reopen_in_time(core, &record, limit).await? {
             Ok(open) => opens.push((open, record)),
             Err(why) => {
                 tracing::warn!(

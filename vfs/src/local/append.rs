@@ -23,12 +23,15 @@ use crate::types::*;
 use super::cache::Fd;
 use super::data::{DataFd, vectors};
 use super::node::{LocalNode, lock};
+use super::silent::Room;
 use super::stat;
 
 /// What is to be added.
 struct Addition {
     at: AppendAt,
     data: Vec<Buf>,
+    /// What `data` takes of the volume's payload.
+    _room: Option<Room>,
     count: usize,
     stable: Stable,
     /// For the place behind the last byte, and to make durable what was added, wherever: opened before that, it reports it.
@@ -43,7 +46,7 @@ impl LocalNode {
         &self,
         opener: Option<&Cred>,
         at: AppendAt,
-        data: Vec<Buf>,
+        (data, room): (Vec<Buf>, Option<Room>),
         stable: Stable,
     ) -> VfsResult<Appended> {
         self.volume.writable()?;
@@ -55,7 +58,7 @@ impl LocalNode {
         let shared = self.data_fd_soon(true).await?;
         let open = || self.volume.reopen(self.fd(), OFlags::WRONLY | OFlags::APPEND);
         let end = self.volume.retried(|| self.volume.cache.with_room(open)).await.map(Fd::new)?;
-        let addition = Addition { at, data, count, stable, end, shared };
+        let addition = Addition { at, data, _room: room, count, stable, end, shared };
         let me = self.strong()?;
         let owner = opener.filter(|cred| self.volume.identity.differs(cred));
         let add = self.later_as(owner, move || me.add(&addition));

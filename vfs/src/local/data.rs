@@ -37,6 +37,7 @@ use crate::types::*;
 
 use super::cache::Fd;
 use super::node::{LocalNode, lock};
+use super::silent::{Room, Turn};
 use super::sync;
 
 /// Vectors that one system call takes (`IOV_MAX`).
@@ -204,8 +205,10 @@ impl LocalNode {
         count: usize,
         into: &ReadInto,
     ) -> VfsResult<(bool, ReadData)> {
-        let (_step, (mut turn, bufs)) = self.volume.turn_with(|| buffers(count, into)).await?;
-        let read = pin!(self.read_data(fd, cred, at, count, bufs, into));
+        let (step, (mut turn, bufs)) =
+            self.volume.turn_with(count, || buffers(count, into)).await?;
+        let room = step.as_ref().and_then(Turn::room);
+        let read = pin!(self.read_data(fd, cred, at, count, (bufs, room), into));
         let data = in_turn(&mut turn, self.volume.polled(read)).await?;
         Ok((turn.is_some(), data))
     }
@@ -217,7 +220,7 @@ impl LocalNode {
         cred: Option<&Cred>,
         at: u64,
         count: usize,
-        mut bufs: Vec<BufMut>,
+        (mut bufs, room): (Vec<BufMut>, Option<Room>),
         into: &ReadInto,
     ) -> VfsResult<ReadData> {
         let count = count.min(bufs.iter().map(BufMut::capacity).sum());
@@ -241,8 +244,9 @@ impl LocalNode {
                 let some = read_in_place(fd, at, &mut bufs, count, flags);
                 (bufs, some)
             } else {
-                let fd = fd.clone();
+                let (fd, room) = (fd.clone(), room.clone());
                 let read = self.volume.engine.run_cached(move || {
+                    let _room = room;
                     let some = read_in_place(&fd, at, &mut bufs, count, flags);
                     Ok((bufs, some))
                 });
@@ -272,6 +276,7 @@ impl LocalNode {
         }
         let fd = fd.clone();
         let read = self.volume.engine.run(move || {
+            let _room = room;
             let n = read_rest(fd.as_fd(), at, &mut bufs, count, n)?;
             Ok((bufs, n))
         });
@@ -370,7 +375,7 @@ impl LocalNode {
         &self,
         (cred, opener): (Option<&Cred>, Option<&Cred>),
         at: u64,
-        data: Vec<Buf>,
+        (data, room): (Vec<Buf>, Option<Room>),
         stable: Stable,
     ) -> VfsResult<Written> {
         self.volume.writable()?;
@@ -411,7 +416,10 @@ impl LocalNode {
             }
         }
         let me = self.strong()?;
-        let write = move || me.write_rest(&fd, at, &data, (done, count), stable);
+        let write = move || {
+            let _room = room;
+            me.write_rest(&fd, at, &data, (done, count), stable)
+        };
         let rest = self.later_as(owner, write);
         let n = match waits {
             false => self.volume.engine.run_in_turn(&self.writes, rest).await,

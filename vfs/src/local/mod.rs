@@ -109,6 +109,8 @@ pub struct LocalConfig {
     pub calls: Option<Arc<dyn SyncCalls>>,
     /// Seals access control lists where the process may not use `trusted.` attributes. `None`: with a key of this run alone.
     pub seal: Option<SealKey>,
+    /// Bytes of payload that transfers of a volume may hold at once which can fall silent (FUSE, NFS and the like).
+    pub payload_max: usize,
 }
 
 impl LocalConfig {
@@ -122,6 +124,7 @@ impl LocalConfig {
             recheck: Duration::from_secs(1),
             calls: None,
             seal: None,
+            payload_max: usize::MAX,
         }
     }
 }
@@ -240,7 +243,7 @@ impl LocalBackend {
             no_pages: AtomicBool::new(false),
             in_memory: found.in_memory && config.calls.is_none(),
             engine: silent::engine(found.magic),
-            turns: silent::turns(found.magic),
+            turns: silent::turns(found.magic, config.payload_max),
             calls: config.calls.unwrap_or_else(|| Arc::new(Kernel)),
             syncs: Arc::default(),
             pressed: Mutex::default(),

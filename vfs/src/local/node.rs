@@ -93,6 +93,10 @@ pub(super) struct LocalNode {
     pub(super) slot: AtomicUsize,
 }
 
+fn bytes(data: &[Buf]) -> usize {
+    data.iter().map(Buf::len).sum()
+}
+
 pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     // What these locks guard is whole at every step.
     m.lock().unwrap_or_else(PoisonError::into_inner)
@@ -476,7 +480,9 @@ impl Node for LocalNode {
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>> {
-        self.volume.steps(self.do_write((cred, None), at, data, stable))
+        self.volume.steps_with(bytes(&data), move |room| {
+            self.do_write((cred, None), at, (data, room), stable)
+        })
     }
 
     fn write_by<'a>(
@@ -486,7 +492,9 @@ impl Node for LocalNode {
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>> {
-        self.volume.steps(self.do_write((None, Some(opener)), at, data, stable))
+        self.volume.steps_with(bytes(&data), move |room| {
+            self.do_write((None, Some(opener)), at, (data, room), stable)
+        })
     }
 
     fn append<'a>(
@@ -496,7 +504,8 @@ impl Node for LocalNode {
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Appended>> {
-        self.volume.steps(self.do_append(opener, at, data, stable))
+        self.volume
+            .steps_with(bytes(&data), move |room| self.do_append(opener, at, (data, room), stable))
     }
 
     fn losses(&self) -> u64 {

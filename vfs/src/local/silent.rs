@@ -7,7 +7,9 @@
 //!
 //! What runs on threads (transfers, long work, syncs) has threads of the volume's own: [`Engine::of_one`].
 //!
-//! *Memory.* A thread for each operation that waits, [`AT_ONCE`] for a volume at most, and payload of [`JOBS_MAX`] jobs.
+//! *Memory.* A thread for each operation that waits, [`AT_ONCE`] for a volume at most, and payload up to the volume's part
+//! ([`LocalConfig::payload_max`](super::LocalConfig)): of operations, and of the [`JOBS_MAX`] jobs on threads, which keep it also
+//! when their clients have gone.
 //!
 //! *Errors.* [`VfsError::Delay`] for an operation that had no turn in [`PATIENCE`]: those before it get no answer. While that
 //! lasts, for each that comes.
@@ -19,8 +21,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use iobuf::CLASS_SIZES;
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::backend::{BoxFuture, ready};
 use crate::engine::threads::Engine;
@@ -69,9 +72,18 @@ pub fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
+/// Bytes of payload that are counted as one.
+const UNIT: usize = 4 << 10;
+
+/// Payload that an operation may hold: taken for as long as somebody has a clone, its client's request or a job on a thread.
+pub(super) type Room = Arc<OwnedSemaphorePermit>;
+
 /// The turns of a volume.
 pub(super) struct Turns {
     free: Semaphore,
+    /// Payload that may be held besides, in [`UNIT`]s, and all there is of it.
+    room: Arc<Semaphore>,
+    room_max: u32,
     /// All were taken for [`PATIENCE`], and no operation has ended since. Nobody waits for the next: the payload of a crowd that
     /// waits would be missed by other shares.
     stuck: AtomicBool,
@@ -80,7 +92,15 @@ pub(super) struct Turns {
 /// One of them.
 pub(super) struct Turn<'a> {
     of: &'a Turns,
+    room: Option<Room>,
     _permit: SemaphorePermit<'a>,
+}
+
+impl Turn<'_> {
+    /// For a job that holds the operation's payload on a thread.
+    pub(super) fn room(&self) -> Option<Room> {
+        self.room.clone()
+    }
 }
 
 impl Drop for Turn<'_> {
@@ -89,10 +109,22 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Turns of a volume of this kind, where it may fall silent.
-pub(super) fn turns(kind: u64) -> Option<Turns> {
-    let all = || Turns { free: Semaphore::new(AT_ONCE), stuck: AtomicBool::new(false) };
+/// Turns of a volume of this kind, where it may fall silent, with so many bytes of payload.
+pub(super) fn turns(kind: u64, payload_max: usize) -> Option<Turns> {
+    let room_max = u32::try_from(payload_max / UNIT).unwrap_or(u32::MAX).max(1);
+    let all = || Turns {
+        free: Semaphore::new(AT_ONCE),
+        room: Arc::new(Semaphore::new(room_max as usize)),
+        room_max,
+        stuck: AtomicBool::new(false),
+    };
     KINDS.contains(&kind).then(all)
+}
+
+/// Bytes of the buffers that hold so many (see `iobuf::CLASS_SIZES`).
+fn held(bytes: usize) -> usize {
+    let [small, middle, large] = CLASS_SIZES;
+    [small, middle].into_iter().find(|size| bytes <= *size).unwrap_or(bytes.next_multiple_of(large))
 }
 
 /// Threads for a volume of this kind: its own, where it may fall silent.
@@ -109,21 +141,43 @@ fn refuse() -> VfsError {
 }
 
 impl Turns {
-    async fn next(&self) -> VfsResult<Turn<'_>> {
-        if let Some(turn) = self.at_once() {
+    /// For an operation with so many bytes of payload.
+    async fn next(&self, bytes: usize) -> VfsResult<Turn<'_>> {
+        if let Some(turn) = self.at_once(bytes) {
             return Ok(turn);
         }
         if !self.stuck.load(Ordering::Relaxed) {
-            match tokio::time::timeout(PATIENCE, self.free.acquire()).await {
-                Ok(Ok(permit)) => return Ok(Turn { of: self, _permit: permit }),
+            match tokio::time::timeout(PATIENCE, self.both(bytes)).await {
+                Ok(Ok(turn)) => return Ok(turn),
                 _ => self.stuck.store(true, Ordering::Relaxed),
             }
         }
         Err(refuse())
     }
 
-    fn at_once(&self) -> Option<Turn<'_>> {
-        self.free.try_acquire().ok().map(|permit| Turn { of: self, _permit: permit })
+    async fn both(&self, bytes: usize) -> Result<Turn<'_>, AcquireError> {
+        let room = match self.units(bytes) {
+            0 => None,
+            units => Some(Arc::new(self.room.clone().acquire_many_owned(units).await?)),
+        };
+        Ok(Turn { of: self, room, _permit: self.free.acquire().await? })
+    }
+
+    fn at_once(&self, bytes: usize) -> Option<Turn<'_>> {
+        let permit = self.free.try_acquire().ok()?;
+        let room = match self.units(bytes) {
+            0 => None,
+            units => Some(Arc::new(self.room.clone().try_acquire_many_owned(units).ok()?)),
+        };
+        Some(Turn { of: self, room, _permit: permit })
+    }
+
+    /// One operation has room by itself, whatever its size.
+    fn units(&self, bytes: usize) -> u32 {
+        match bytes {
+            0 => 0,
+            _ => u32::try_from(held(bytes) / UNIT).unwrap_or(u32::MAX).min(self.room_max),
+        }
     }
 }
 
@@ -145,10 +199,23 @@ impl Volume {
         }
     }
 
-    /// The same, as a part of another operation.
+    /// The same for an operation that holds so many bytes of payload.
+    pub(super) fn steps_with<'a, T: Send + 'a, F: Future<Output = VfsResult<T>> + Send + 'a>(
+        &'a self,
+        bytes: usize,
+        f: impl FnOnce(Option<Room>) -> F + Send + 'a,
+    ) -> BoxFuture<'a, VfsResult<T>> {
+        let Some(turns) = &self.turns else { return Box::pin(f(None)) };
+        Box::pin(async move {
+            let turn = turns.next(bytes).await?;
+            self.polled(f(turn.room())).await
+        })
+    }
+
+    /// An operation without payload, as a part of another.
     pub(super) async fn stepped<T>(&self, f: impl Future<Output = VfsResult<T>>) -> VfsResult<T> {
         let Some(turns) = &self.turns else { return f.await };
-        let _turn = turns.next().await?;
+        let _turn = turns.next(0).await?;
         self.polled(f).await
     }
 
@@ -174,13 +241,15 @@ impl Volume {
 
     /// A turn of the volume together with what depends on other clients, such as memory. Waits for neither while it has the other:
     /// a client that takes no answers keeps nobody from the volume, and a volume that hangs keeps no memory from others.
+    /// The turn has room for so many bytes.
     pub(super) async fn turn_with<T, F: Future<Output = VfsResult<T>>>(
         &self,
+        bytes: usize,
         wanted: impl Fn() -> F,
     ) -> VfsResult<(Option<Turn<'_>>, T)> {
         let Some(turns) = &self.turns else { return Ok((None, wanted().await?)) };
         for round in 1..=TRIES {
-            let turn = turns.next().await?;
+            let turn = turns.next(bytes).await?;
             {
                 let mut got = pin!(wanted());
                 let at_once = poll_fn(|cx| Poll::Ready(got.as_mut().poll(cx))).await;
@@ -190,12 +259,12 @@ impl Volume {
             }
             drop(turn);
             let got = wanted().await?;
-            if let Some(turn) = turns.at_once() {
+            if let Some(turn) = turns.at_once(bytes) {
                 return Ok((Some(turn), got));
             }
             // Many want both: the last time it waits for a turn with what it has, though not for long.
             if round == TRIES
-                && let Ok(turn) = tokio::time::timeout(HELD_MAX, turns.next()).await
+                && let Ok(turn) = tokio::time::timeout(HELD_MAX, turns.next(bytes)).await
             {
                 return Ok((Some(turn?), got));
             }

@@ -59,7 +59,7 @@ impl World {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let kit = Kit::on(volume.clone(), Some(Store::open(folder.path()).unwrap()));
-        let count = crate::persist::restore(&kit.core).await.unwrap();
+        let count = crate::persist::restore(&kit.core, Duration::from_secs(60)).await.unwrap();
         (Self { folder, volume, kit }, count)
     }
 
@@ -611,6 +611,10 @@ async fn a_handle_does_not_come_back_when_the_share_has_another_folder() {
             tokio::task::yield_now().await;
         }
         let kit = start(next);
-        assert_eq!(crate::persist::restore(&kit.core).await.unwrap(), wanted, "{next}");
+        assert_eq!(
+            crate::persist::restore(&kit.core, Duration::from_secs(60)).await.unwrap(),
+            wanted,
+            "{next}"
+        );
     }
 }

@@ -140,7 +140,10 @@ async fn a_start_gives_up_persistent_handles_that_would_not_be_granted() {
     }
     let kit = Kit::on(volume, Some(Store::open(folder.path()).unwrap()));
     now(&kit, |share| share.read_only = true);
-    assert_eq!(crate::persist::restore(&kit.core).await.unwrap(), 0);
+    assert_eq!(
+        crate::persist::restore(&kit.core, std::time::Duration::from_secs(60)).await.unwrap(),
+        0
+    );
     let other = kit.machine(2, 0, Dialect::V311, Transport::Tcp);
     let opened = other.create("f", |r| {
         r.access = mask::READ_DATA;
