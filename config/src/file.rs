@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::access::{Access, Who};
+use crate::audit::{AuditTo, Audited, DraftAudit};
 use crate::client::{Client, Whom};
 use crate::export::Export;
 use crate::kerberos::{DraftKerberos, HostName};
 use crate::keys::{
-    self, ACCESS, CLIENT, FORCE, KERBEROS, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TLS, TOP, USER,
+    self, ACCESS, AUDIT, CLIENT, FORCE, KERBEROS, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TLS, TOP,
+    USER,
 };
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
@@ -55,6 +57,8 @@ pub(crate) struct DraftShare {
     pub(crate) tls_at: Option<Origin>,
     /// Where `sec` is said, if it is.
     pub(crate) sec_at: Option<Origin>,
+    /// Where `audit` is said, if it is.
+    pub(crate) audit_at: Option<Origin>,
     /// Whom `access` names.
     pub(crate) people: Vec<Set<Who>>,
 }
@@ -86,6 +90,7 @@ pub(crate) struct Draft {
     pub(crate) tls: DraftTls,
     pub(crate) ntlm: Option<Set<Ntlm>>,
     pub(crate) kerberos: DraftKerberos,
+    pub(crate) audit: DraftAudit,
     pub(crate) state: Option<Set<PathBuf>>,
     pub(crate) lease: Option<Set<Span>>,
     pub(crate) grace: Option<Set<Span>>,
@@ -400,6 +405,9 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     if let Some(node) = top.get("tls") {
         draft.tls = tls(node, report);
     }
+    if let Some(node) = top.get("audit") {
+        draft.audit = audit(node, report);
+    }
     draft
 }
 
@@ -415,6 +423,30 @@ fn tls(node: &Node, report: &mut Report) -> DraftTls {
         admin_ca: path("admin_ca"),
         admin_token: path("admin_token"),
     }
+}
+
+fn audit(node: &Node, report: &mut Report) -> DraftAudit {
+    let Some(group) = Group::read(node, "`audit`", &AUDIT, report) else {
+        return DraftAudit::default();
+    };
+    let said = group.get("to").is_some() || !group.all_known;
+    DraftAudit {
+        at: (!said).then_some(Origin::Node(node.number)),
+        to: group.parse::<AuditTo>("to", report),
+        required: map(group.parse("required", report), |f: Flag| f.0),
+    }
+}
+
+/// Which operations of a share are recorded, each once, and where that is said.
+fn audited(group: &Group<'_>, report: &mut Report) -> (Vec<Audited>, Option<Origin>) {
+    let Some(node) = group.get("audit") else { return (Vec::new(), None) };
+    let mut audited = Vec::new();
+    for said in parse_list::<Audited>(node, report) {
+        if !audited.contains(&said.value) {
+            audited.push(said.value);
+        }
+    }
+    (audited, Some(Origin::Node(node.number)))
 }
 
 fn kerberos(node: &Node, report: &mut Report) -> DraftKerberos {
@@ -511,6 +543,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         group.parse::<Protocols>("protocols", report).map_or(Protocols::Both, |p| p.value);
     let squash = group.parse::<Squash>("squash", report).map_or(Squash::default(), |s| s.value);
     let (sec, sec_at) = sec(&group, report);
+    let (audit, audit_at) = audited(&group, report);
     let nfs_locks =
         group.parse::<NfsLocks>("nfs_locks", report).map_or(NfsLocks::default(), |l| l.value);
     let durability =
@@ -540,6 +573,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             hidden,
             export: export.map(|e| e.value),
             access,
+            audit,
             force,
             masks,
             list,
@@ -554,6 +588,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         export_at,
         tls_at,
         sec_at,
+        audit_at,
         people,
     })
 }

@@ -146,6 +146,12 @@ pub(crate) const TOP: Group = Group {
         key("smb", "group", "", "How SMB is served. See [smb](#smb)."),
         key("tls", "group", "", "TLS for NFS over TCP and for the admin address. See [tls](#tls)."),
         key("kerberos", "group", "", "Who may log on by tickets. See [kerberos](#kerberos)."),
+        key(
+            "audit",
+            "group",
+            "",
+            "Where it is recorded who did what. Not said: nowhere. See [audit](#audit).",
+        ),
     ],
 };
 
@@ -237,6 +243,13 @@ pub(crate) const SHARE: Group = Group {
              elsewhere. NFSv4 shows the folders on the way. No share lies below another's path.",
         ),
         key("access", "group", "", "Which users may do what. See [access](#access)."),
+        key(
+            "audit",
+            "list of `changes`, `reads`, `writes`",
+            "",
+            "Which operations on its files are recorded, by NFS and by SMB: what changes names and permissions; opens to read; \
+             opens to write. Needs the group [audit](#audit).",
+        ),
         key("force", "group", "", "As whom they act. See [force](#force)."),
         key("masks", "group", "", "Most that something new gets of its mode. See [masks](#masks)."),
         key(
@@ -664,6 +677,29 @@ pub(crate) const SERVICE: Group = Group {
     ],
 };
 
+pub(crate) const AUDIT: Group = Group {
+    name: "audit",
+    is_list: false,
+    about: "The audit trail: logons, refusals, mounts, what administrators did, and what shares ask for by their own `audit`, as \
+            lines of JSON. It needs `to`. See [audit](audit.md).",
+    keys: &[
+        key(
+            "to",
+            "absolute path of a file, or `journald`",
+            "",
+            "Where it goes. The file is made for the gateway's user alone, is only ever appended to, and is opened anew at each \
+             reload, so that it can be renamed before.",
+        ),
+        key(
+            "required",
+            "`true` or `false`",
+            "false",
+            "What must be recorded and cannot be is refused: logons, mounts, and operations on shares with `audit`. `/readyz` says \
+             so. `false`: service goes on, and what finds no room in memory meanwhile is counted and lost.",
+        ),
+    ],
+};
+
 pub(crate) const LIMITS: Group = Group {
     name: "limits",
     is_list: false,
@@ -727,7 +763,7 @@ pub(crate) const LOG: Group = Group {
 };
 
 /// All of them, the top first.
-pub const GROUPS: [Group; 16] = [
+pub const GROUPS: [Group; 17] = [
     TOP,
     SHARE,
     CLIENT,
@@ -739,6 +775,7 @@ pub const GROUPS: [Group; 16] = [
     SMB,
     TLS,
     KERBEROS,
+    AUDIT,
     LIMITS,
     LOG,
     CLUSTER_FILE,

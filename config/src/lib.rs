@@ -10,6 +10,7 @@
 
 mod access;
 mod append;
+mod audit;
 mod client;
 mod cluster;
 mod export;
@@ -36,6 +37,7 @@ mod words;
 
 pub use access::{Access, Member, OnHost, Who};
 pub use append::NewShare;
+pub use audit::{Audit, AuditTo, Audited};
 pub use client::{Client, Whom};
 pub use cluster::{Cluster, Endpoint, Moving, Service, load_cluster};
 pub use export::Export;

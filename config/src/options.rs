@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::audit::AuditTo;
 use crate::client::{Client, Whom};
 use crate::file::shown;
 use crate::log::{LogFilter, LogFormat};
@@ -44,6 +45,8 @@ pub struct Options {
     pub tls: [Option<PathBuf>; 3],
     /// `--keytab`
     pub keytab: Option<PathBuf>,
+    /// `--audit`
+    pub audit: Option<AuditTo>,
     /// `--state`
     pub state: Option<PathBuf>,
     /// `--lease`

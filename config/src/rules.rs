@@ -140,7 +140,8 @@ pub(crate) fn settle(
     check_memory(draft.memory.as_ref(), known.memory, &mut report, &mut warnings);
     check_sec(&draft, &mut report);
     let kerberos = kerberos::check(&draft, known.keytab, &mut report);
-    let settings = Settings { on_host, kerberos, ..check_values(draft, &mut report) };
+    let audit = crate::audit::check(&draft, &mut report);
+    let settings = Settings { on_host, kerberos, audit, ..check_values(draft, &mut report) };
     if report.0.is_empty() {
         let warnings =
             warnings.into_iter().take(FAULTS_MAX).map(|f| located(file, text, f)).collect();
@@ -217,6 +218,7 @@ fn lay_over(draft: &mut Draft, options: Options) {
             export_at: None,
             tls_at: None,
             sec_at: None,
+            audit_at: None,
             people: Vec::new(),
         });
     }
@@ -238,6 +240,10 @@ fn lay_over(draft: &mut Draft, options: Options) {
     let [certificate, key, ca] = options.tls.map(|file| file.map(|p| from_here(&p)));
     draft.tls.lay_over([(certificate, "--tls-cert"), (key, "--tls-key"), (ca, "--tls-ca")]);
     over(&mut draft.kerberos.keytab, options.keytab.map(|p| from_here(&p)), "--keytab");
+    over(&mut draft.audit.to, options.audit, "--audit");
+    if draft.audit.to.is_some() {
+        draft.audit.at = None;
+    }
     over(&mut draft.state, options.state.map(|p| from_here(&p)), "--state");
     over(&mut draft.lease, options.lease, "--lease");
     over(&mut draft.grace, options.grace, "--grace");
@@ -727,6 +733,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         smb,
         tls,
         kerberos: None,
+        audit: None,
         users: draft.users.into_iter().map(|u| u.user).collect(),
         state: state.value,
         lease,

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::access::{Access, OnHost, Who};
+use crate::audit::{Audit, Audited};
 use crate::client::Client;
 use crate::export::Export;
 use crate::fault::Fault;
@@ -42,6 +43,8 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// With which keys clients prove by tickets who they are; `None`: by passwords alone.
     pub kerberos: Option<Kerberos>,
+    /// Where it is recorded who did what; `None`: nowhere.
+    pub audit: Option<Audit>,
     /// SMB users that the configuration names, beside those of the database in the state folder.
     pub users: Vec<User>,
     /// Where what must survive a restart is kept.
@@ -98,6 +101,7 @@ impl Default for Settings {
             smb: Smb::default(),
             tls: None,
             kerberos: None,
+            audit: None,
             users: Vec::new(),
             state: PathBuf::from("/var/lib/headgate"),
             lease: Duration::from_secs(15),
@@ -164,6 +168,8 @@ pub struct Share {
     pub export: Option<Export>,
     /// Which users may do what; `None`: all of them everything.
     pub access: Option<Access>,
+    /// Which operations on its files are recorded.
+    pub audit: Vec<Audited>,
     /// As whom they act then.
     pub force: Force,
     /// Most that something new gets of its mode.
@@ -199,6 +205,7 @@ impl Share {
             hidden: false,
             export: None,
             access: None,
+            audit: Vec::new(),
             force: Force::default(),
             masks: Masks::default(),
             list: List::default(),

@@ -1,5 +1,6 @@
 //! Every kind of fault, and the whole of what the user reads.
 
+mod audit;
 mod sound;
 
 use std::path::Path;
@@ -100,6 +101,7 @@ shares:
     read_only: true
     squash: none
     nfs_locks: advisory
+    audit: writes
     durability: relaxed
     clients: [10.0.0.0/8, 'fd00::/8']
     hidden: true
@@ -143,6 +145,7 @@ smb:
   rdma_transforms: off
   ntlm: off
 kerberos: {keytab: /etc/gw.keytab, realm: LAB.TEST, names: [gw, GW.lab.test], map: rid, rid_base: 5000}
+audit: {to: journald, required: true}
 tls: {certificate: /etc/gw/tls.crt, key: /etc/gw/tls.key, ca: /etc/gw/ca.crt, admin_ca: /etc/gw/admin.crt,
   admin_token: /etc/gw/token}
 users:
@@ -166,6 +169,7 @@ fn both_shares() -> Vec<Share> {
             clients: Some(vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]),
             hidden: true,
             export: None,
+            audit: vec![crate::Audited::Writes],
             force: Force {
                 user: Some(Who::User("alice".into())),
                 group: Some(Who::Group("7".into())),
@@ -242,6 +246,7 @@ fn everything_that_can_be_said() {
                 ntlm: crate::Ntlm::Off,
             },
             kerberos: Some(kerberos()),
+            audit: Some(crate::Audit { to: crate::AuditTo::Journal, required: true }),
             users: vec![
                 User {
                     name: "alice".into(),
@@ -504,7 +509,7 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
   | ^
   = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `rdma_spin`, `state`, `recall`, `memory`, `connections`, \
          `admin`, `admin_clients`, `privileged_ports`, `drain`, `names`, \
-         `limits`, `log`, `nfs`, `smb`, `tls`, `kerberos`"
+         `limits`, `log`, `nfs`, `smb`, `tls`, `kerberos`, `audit`"
     );
 }
 
@@ -970,7 +975,8 @@ fn told_defaults_are_the_real_ones() {
     let mut said = bare.to_owned();
     for group in crate::keys::GROUPS.iter().filter(|g| {
         !g.is_list
-            && !["access", "force", "masks", "tls", "kerberos", "cluster"].contains(&g.name)
+            && !["access", "force", "masks", "tls", "kerberos", "audit", "cluster"]
+                .contains(&g.name)
             && !g.name.contains(' ')
     }) {
         if !group.name.is_empty() {

@@ -24,8 +24,9 @@ use crate::user::UserArgs;
 use crate::users::{self, database_path, read_database_in_time, read_password_in_time};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use config::{
-    Admin, Encryption, Faults, Identity, Known, LogFilter, LogFormat, Options, Port, Portmap,
-    PrivilegedPorts, Rdma, RdmaCrc, Settings, ShareOption, Signing, Size, Span, UserOption,
+    Admin, AuditTo, Encryption, Faults, Identity, Known, LogFilter, LogFormat, Options, Port,
+    Portmap, PrivilegedPorts, Rdma, RdmaCrc, Settings, ShareOption, Signing, Size, Span,
+    UserOption,
 };
 
 /// Serves folders to Linux by NFS and to Windows by SMB, over TCP and over RDMA, with no RDMA device of its own.
@@ -189,6 +190,9 @@ struct Configuration {
     /// Kerberos: the keys of this server, of cifs/NAME or host/NAME. Only its owner may read it
     #[arg(long, value_name = "FILE")]
     keytab: Option<PathBuf>,
+    /// Record who did what at the end of this file, or in the journal by `journald`; `audit` of a share says what of its files
+    #[arg(long, value_name = "FILE", value_parser = audit_to)]
+    audit: Option<AuditTo>,
     /// What must survive a restart is kept here; default: /var/lib/headgate
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -229,6 +233,17 @@ struct Configuration {
     log_format: Option<LogFormat>,
 }
 
+/// A path of the command line means one from where the command is typed.
+fn audit_to(text: &str) -> Result<AuditTo, String> {
+    match text.parse() {
+        Ok(to) => Ok(to),
+        Err(_) if !text.is_empty() => {
+            std::path::absolute(text).map(AuditTo::File).map_err(|e| e.to_string())
+        }
+        Err(why) => Err(why),
+    }
+}
+
 impl Configuration {
     /// Where nothing says what is served, the usual file does, if it is there.
     fn or_file(&mut self, usual: &Path) {
@@ -261,6 +276,7 @@ impl Configuration {
             smb_encryption: self.smb_encryption,
             tls: [self.tls_cert, self.tls_key, self.tls_ca],
             keytab: self.keytab,
+            audit: self.audit,
             state: self.state,
             lease: self.lease,
             grace: self.grace,

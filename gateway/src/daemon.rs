@@ -21,11 +21,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::admin;
-use crate::control::{Control, Desk, Drained, Order};
+use crate::control::{By, Control, Desk, Drained, Order};
 use crate::logs;
 use crate::manager::Manager;
 use crate::reloads::{Cause, Reloads, Step};
 use crate::serve::{self, Running};
+use crate::trail;
 
 type Read = dyn Fn(Option<&Path>) -> Result<Settings, Faults> + Send + Sync;
 
@@ -57,6 +58,9 @@ impl Load {
     }
 }
 
+/// Who gave an order by a signal is not told.
+const BY_SIGNAL: By = By { way: "signal", uid: None, pid: None };
+
 /// Serves until it is told to end.
 pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
     logs::start(&settings.log, settings.log_format);
@@ -77,8 +81,14 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
     let mut reloads = Reloads::default();
     let asked = loop {
         tokio::select! {
-            () = either(&mut ends) => break None,
-            _ = hangup.recv() => reloads.ask(Cause::Signal),
+            () = either(&mut ends) => {
+                trail::act("drain", BY_SIGNAL, "", &Ok::<_, String>(()));
+                break None;
+            }
+            _ = hangup.recv() => {
+                trail::act("reload", BY_SIGNAL, "", &Ok::<_, String>(()));
+                reloads.ask(Cause::Signal);
+            }
             // The first user has come, or the last has gone: SMB may have to be served, or not.
             () = running.users_changed() => reloads.ask(Cause::Users),
             step = reloads.next(&running, &load, &manager) => {
@@ -104,6 +114,7 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
         () = end(&mut running, asked, &manager) => {}
         () = either(&mut ends) => tracing::warn!("a second signal: requests in work are given up"),
     }
+    trail::stop();
     manager.last().await;
     Ok(())
 }
@@ -120,12 +131,18 @@ async fn put_in_force(running: &mut Running, step: Step, manager: &Manager) {
         Err(refusal) => Err(refusal),
     };
     if let Cause::Users = cause {
+        // Who came and went is told by whoever read it.
         if let Err(refusal) = done {
             tracing::error!("the new users cannot be served: {}", one_line(&refusal));
         }
         return;
     }
     admin::reloads::note(done.is_ok());
+    trail::configuration(&done);
+    if done.is_err() {
+        // Its file may have been renamed, whatever else was to change.
+        audit::reopen();
+    }
     match &done {
         Ok(changes) => tracing::info!("{}", one_line(changes)),
         Err(refusal) => tracing::error!("the configuration stays as it was: {}", one_line(refusal)),

@@ -48,5 +48,6 @@ pub mod stuck;
 pub mod table;
 pub mod tls;
 pub mod top;
+mod trail;
 pub mod user;
 pub mod users;

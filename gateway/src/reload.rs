@@ -29,7 +29,7 @@ use crate::shares::ShareSet;
 use crate::shutdown::Connections;
 use crate::tls::Certificate;
 use crate::users::{Book, Next};
-use crate::{logs, smb};
+use crate::{logs, smb, trail};
 
 /// Why the running configuration stays.
 #[derive(Debug)]
@@ -110,17 +110,7 @@ impl fmt::Display for Changes {
             return f.write_str("the configuration is in force; nothing was different");
         }
         f.write_str("the configuration is in force")?;
-        let lists = [
-            ("shares added", &self.shares_added),
-            ("shares removed", &self.shares_removed),
-            ("shares changed", &self.shares_changed),
-            ("users added", &self.users_added),
-            ("users removed", &self.users_removed),
-            ("now listening", &self.opened),
-            ("no longer listening", &self.closed),
-            ("changed", &self.values),
-        ];
-        for (what, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+        for (what, list) in self.lists().into_iter().filter(|(_, list)| !list.is_empty()) {
             write!(f, "\n  {what}: {}", list.join(", "))?;
         }
         let numbers = [
@@ -133,6 +123,27 @@ impl fmt::Display for Changes {
             write!(f, "\n  {what} ended: {number}")?;
         }
         Ok(())
+    }
+}
+
+impl Changes {
+    /// What it changed, without what became of clients, one line for each kind.
+    pub(crate) fn of_configuration(&self) -> Vec<String> {
+        let lists = self.lists().into_iter().filter(|(_, list)| !list.is_empty());
+        lists.map(|(what, list)| format!("{what}: {}", list.join(", "))).collect()
+    }
+
+    fn lists(&self) -> [(&'static str, &Vec<String>); 8] {
+        [
+            ("shares added", &self.shares_added),
+            ("shares removed", &self.shares_removed),
+            ("shares changed", &self.shares_changed),
+            ("users added", &self.users_added),
+            ("users removed", &self.users_removed),
+            ("now listening", &self.opened),
+            ("no longer listening", &self.closed),
+            ("changed", &self.values),
+        ]
     }
 }
 
@@ -154,6 +165,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         smb: _,
         tls: _,
         kerberos: _,
+        audit: _,
         users: _,
         state: _,
         recall: _,
@@ -214,6 +226,10 @@ fn changed(old: &Settings, new: &Settings) -> Vec<String> {
         None => "off".to_owned(),
     };
     value("tls", &files(&old.tls), &files(&new.tls));
+    let trail = |audit: &Option<config::Audit>| {
+        audit.as_ref().map_or("none".to_owned(), ToString::to_string)
+    };
+    value("audit", &trail(&old.audit), &trail(&new.audit));
     changed
 }
 
@@ -304,6 +320,7 @@ impl Running {
         };
         (changes.opened, changes.closed) = (shown(moved.opened), shown(moved.closed));
         let gone = self.shares.gone_from_nfs(&shares);
+        trail::follow(self.settings.audit.as_ref(), new.audit.as_ref(), &self.servers.book);
         self.settings = new;
         self.shares = shares;
         self.note_addresses();
@@ -392,6 +409,7 @@ impl Reader {
         let read = move || {
             let users = book.next(&new.users)?;
             let shares = shares.next(&new, &|name| users.known(name))?;
+            trail::prove_required(new.audit.as_ref())?;
             let tls = new.tls.as_ref().map(Certificate::load_in_time).transpose()?;
             Ok(Sound { settings: new, shares, users, tls, values })
         };

@@ -53,7 +53,7 @@ use crate::shutdown::Connections;
 use crate::stuck::Stuck;
 use crate::tls::Certificate;
 use crate::users::Book;
-use crate::{greeting, interfaces, logs, networks, portmap, smb};
+use crate::{greeting, interfaces, logs, networks, portmap, smb, trail};
 
 /// Silent NFSv4 clients may keep this part of the descriptors for files open.
 const COURTESY_FILES: usize = 8;
@@ -291,7 +291,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     // Before the shares are opened, which take of them.
     let descriptors = Descriptors::raised(&settings);
     let run = Arc::new(boot::take_in_time(&settings)?);
-    let book = Arc::new(Book::open(&settings, run.folder.as_deref())?);
+    let book = users(&settings, &run)?;
     let none = ShareSet::sealed(SealKey::derived(&run.handle_key));
     let lookup = Arc::new(Lookup::new(none.client_names()));
     let shares = none.next(&settings, &|name| book.known(name))?;
@@ -411,6 +411,13 @@ fn background(
     tasks.spawn(keep_time(servers.nfs.clone()));
     tasks.spawn(client_names::keep(lookup, shared.connections.clone(), servers.smb.clone()));
     tasks
+}
+
+/// Who may log on; from here on it is recorded what is done, where that is asked for.
+fn users(settings: &Settings, run: &Run) -> Result<Arc<Book>, String> {
+    let book = Arc::new(Book::open(settings, run.folder.as_deref())?);
+    trail::start(settings.audit.as_ref(), &book)?;
+    Ok(book)
 }
 
 async fn serve_admin(

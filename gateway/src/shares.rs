@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use audit::Files;
 use config::in_time::{self, LOOK_MAX, Silent};
 use config::{Settings, Source};
 use vfs::Backend;
@@ -261,7 +262,16 @@ fn rules(s: &config::Share, rights: Rights) -> Rules {
             config::ShareTls::Mutual => Protection::Mutual,
         },
         sec: s.sec.iter().map(flavor).collect(),
+        audit: s.audit.iter().fold(Files::NONE, |all, one| all.and(audited(*one))),
         ..Rules::default()
+    }
+}
+
+fn audited(what: config::Audited) -> Files {
+    match what {
+        config::Audited::Changes => Files::CHANGES,
+        config::Audited::Reads => Files::READS,
+        config::Audited::Writes => Files::WRITES,
     }
 }
 

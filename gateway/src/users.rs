@@ -23,6 +23,8 @@ use vfs::Cred;
 use vfs::accounts::{self, Directory};
 use zeroize::Zeroizing;
 
+use crate::trail;
+
 /// Bytes of the database and of a password file at most.
 const DATABASE_BYTES_MAX: u64 = 64 << 20;
 const PASSWORD_BYTES_MAX: u64 = 4096;
@@ -205,6 +207,28 @@ fn names(table: &Table) -> BTreeSet<String> {
     table.values().map(|(a, _)| a.name.clone()).collect()
 }
 
+/// Who came, went, or has another password or is another user of the host, one line for each kind.
+fn differences(old: &Table, new: &Table) -> Vec<String> {
+    let missing_in = |a: &Table, b: &Table| -> BTreeSet<String> {
+        a.iter()
+            .filter(|(key, _)| !b.contains_key(*key))
+            .map(|(_, (a, _))| a.name.clone())
+            .collect()
+    };
+    let is_same = |a: &Account, b: &Account| a.nt_hash == b.nt_hash && a.cred == b.cred;
+    let changed = new
+        .iter()
+        .filter(|(key, (now, _))| old.get(*key).is_some_and(|(before, _)| !is_same(before, now)));
+    let changed = changed.map(|(_, (now, _))| now.name.clone()).collect();
+    let kinds = [
+        ("users added", missing_in(new, old)),
+        ("users removed", missing_in(old, new)),
+        ("users changed", changed),
+    ];
+    let told = kinds.into_iter().filter(|(_, names)| !names.is_empty());
+    told.map(|(what, names)| format!("{what}: {}", Vec::from_iter(names).join(", "))).collect()
+}
+
 fn account(name: &str, hash: NtHash, identity: &Identity) -> Result<(Account, bool), String> {
     let (cred, known) = resolve(name, identity)?;
     if !known {
@@ -336,7 +360,11 @@ impl Book {
         let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match self.next(&configured) {
             Ok(next) => {
+                let changes = differences(&self.current(), &next.table);
                 self.set(next);
+                if !changes.is_empty() {
+                    trail::users(changes);
+                }
                 tracing::info!(users = self.current().len(), "SMB users read again");
                 true
             }

@@ -414,6 +414,30 @@ pub struct CallContext {
     pub now: Duration,
 }
 
+impl CallContext {
+    /// Who calls, for the audit trail: by the number that it is before a share squashes it, which is looked up there.
+    pub(crate) fn party(&self) -> audit::Party {
+        audit::Party::numbered(self.cred.uid)
+    }
+
+    /// The root of a share, or a folder in it, is given to the client.
+    pub(crate) fn mounted(
+        &self,
+        conn: &Conn,
+        share: &Share,
+        version: &'static str,
+        path: &[u8],
+    ) -> audit::Event {
+        audit::Event::Mount {
+            peer: conn.peer_ip(),
+            party: self.party(),
+            share: share.name.clone(),
+            version,
+            path: String::from_utf8_lossy(path).into_owned(),
+        }
+    }
+}
+
 /// How a procedure ended, when its arguments could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

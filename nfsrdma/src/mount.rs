@@ -74,18 +74,45 @@ pub async fn serve(
             }
         }
         procedure::DUMP => dump(core, conn, mounts, out),
-        procedure::UMNT => mounts.remove(who, Some(args.value::<Dirpath<'_>>()?.dirpath)),
-        procedure::UMNTALL => mounts.remove(who, None),
+        procedure::UMNT => {
+            let path = args.value::<Dirpath<'_>>()?.dirpath;
+            mounts.remove(who, Some(path));
+            unmounted(conn, call, path);
+        }
+        procedure::UMNTALL => {
+            mounts.remove(who, None);
+            unmounted(conn, call, b"");
+        }
         procedure::EXPORT => export(core, conn, out),
         _ => return Ok(Outcome::NoProcedure),
     }
     Ok(Outcome::Repeatable)
 }
 
+/// For the audit trail. Anybody can send a datagram in another's name: none is told of.
+fn unmounted(conn: &Conn, call: &CallContext, path: &[u8]) {
+    if !conn.is_datagram() {
+        audit::record(|| audit::Event::Unmount {
+            peer: conn.peer_ip(),
+            party: call.party(),
+            path: String::from_utf8_lossy(path).into_owned(),
+        });
+    }
+}
+
 /// True when the path was given out.
 async fn mnt(core: &Core, conn: &Conn, call: &CallContext, path: &[u8], out: &mut Writer) -> bool {
-    match find(core, conn, call, path).await {
+    // What must be recorded and cannot be is not done.
+    let permit = audit::permit();
+    let found = match &permit {
+        Ok(_) => find(core, conn, call, path).await,
+        Err(_) => Err(Nfsstat3::Serverfault.into()),
+    };
+    match found {
         Ok((share, node)) => {
+            if let Ok(permit) = permit {
+                permit.record(|| call.mounted(conn, &share, "3", path));
+            }
             let fh = core.handles.of_node(&share, &node.handle());
             let (fhandle, auth_flavors) = (fh.as_bytes(), flavors(share.rules.sec));
             out.value(&Mountres3::Ok(Mountres3Ok { fhandle, auth_flavors }));

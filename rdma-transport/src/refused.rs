@@ -75,14 +75,44 @@ pub fn count(rule: &'static str) {
     *COUNTS.lock().unwrap_or_else(PoisonError::into_inner).entry(rule).or_default() += 1;
 }
 
-/// Counts it by its rule, keeps it, and tells the log of it unless that was told within the last minute.
+/// Counts it by its rule, keeps it, and tells the log and the audit trail of it unless that was told within the last minute.
 pub fn note(one: Refused) {
     count(one.rule);
     let one = one.shown();
-    if table().add(&one, Instant::now(), SystemTime::now()) {
-        let Refused { peer, user, share, rule, remedy } = one;
-        tracing::warn!(%peer, user, share, rule, "refused; to let this client in, {remedy}");
+    if keep(&one) {
+        tell(&one);
     }
+}
+
+/// As [`note`], of a logon that was refused for this reason: the audit trail has each of them.
+pub fn note_logon(one: Refused, reason: &'static str) {
+    count(one.rule);
+    let one = one.shown();
+    let (peer, user) = (one.peer, one.user.clone());
+    audit::record(|| audit::Event::LogonRefused { peer, user, reason });
+    if table().add(&one, Instant::now(), SystemTime::now()) {
+        tell(&one);
+    }
+}
+
+fn tell(one: &Refused) {
+    let Refused { peer, user, share, rule, remedy } = one;
+    tracing::warn!(%peer, user, share, rule, "refused; to let this client in, {remedy}");
+}
+
+/// True: it is news for the log, and the audit trail has it.
+fn keep(one: &Refused) -> bool {
+    let is_news = table().add(one, Instant::now(), SystemTime::now());
+    if is_news {
+        let Refused { peer, user, share, rule, .. } = one;
+        audit::record(|| audit::Event::Refused {
+            peer: *peer,
+            user: user.clone(),
+            share: share.clone(),
+            rule,
+        });
+    }
+    is_news
 }
 
 /// Notes that a client named a share which its protocol does not serve.
@@ -92,7 +122,7 @@ pub fn unknown_share(peer: IpAddr, user: String, name: &str) {
 
 /// Keeps it, for a caller that counts and logs by itself. True: it is to be logged, because it was not within the last minute.
 pub fn record(one: Refused) -> bool {
-    table().add(&one.shown(), Instant::now(), SystemTime::now())
+    keep(&one.shown())
 }
 
 /// What is kept, the newest first.

@@ -110,6 +110,7 @@ macro_rules! nt_statuses {
             INVALID_SECURITY_DESCR = 0xc000_0079,
             INVALID_OWNER = 0xc000_005a,
             NONE_MAPPED = 0xc000_0073,
+            AUDIT_FAILED = 0xc000_0244,
             NO_SUCH_DOMAIN = 0xc000_00df,
             FILE_FORCED_CLOSED = 0xc000_00b6,
             BAD_IMPERSONATION_LEVEL = 0xc000_00a5,

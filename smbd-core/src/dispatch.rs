@@ -186,10 +186,23 @@ pub(crate) enum Loss {
     Connection,
 }
 
-/// Ends a session: its trees, its opens, what waits in it.
-pub(crate) async fn end_session(core: &Arc<Core>, session: &Arc<Session>, loss: Loss) {
+/// Ends a session: its trees, its opens, what waits in it. `reason`: for the audit trail, which is told of those whose users had
+/// logged on.
+pub(crate) async fn end_session(
+    core: &Arc<Core>,
+    session: &Arc<Session>,
+    loss: Loss,
+    reason: &'static str,
+) {
     if !session.end() {
         return;
+    }
+    if session.user().is_some() {
+        audit::record(|| audit::Event::Logoff {
+            party: session.party(),
+            session: session.id,
+            reason,
+        });
     }
     core.sessions.remove(session.id);
     for channel in session.channels() {
@@ -217,11 +230,11 @@ pub(crate) async fn end_of_connection(core: &Arc<Core>, conn: &Arc<Conn>) {
     conn.end_waits(Status::CANCELLED, |p| !p.survives);
     for channel in conn.take_channels() {
         if channel.session.remove_channel(conn) {
-            end_session(core, &channel.session, Loss::Connection).await;
+            end_session(core, &channel.session, Loss::Connection, "connection").await;
         }
     }
     for session in conn.take_logons() {
-        end_session(core, &session, Loss::Connection).await;
+        end_session(core, &session, Loss::Connection, "connection").await;
     }
     conn.end_waits(Status::CANCELLED, |p| core.sessions.get(p.session_id).is_none());
 }

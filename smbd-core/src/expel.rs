@@ -63,7 +63,7 @@ impl Core {
     pub async fn expel(self: &Arc<Self>, leaving: Leaving) -> Expelled {
         let theirs = |s: &Session| leaving.sessions.contains(&s.id) || is_at(s, leaving.at);
         for session in self.sessions.all(theirs) {
-            end_session(self, &session, Loss::GivenUp).await;
+            end_session(self, &session, Loss::GivenUp, "administrator").await;
         }
         for open in self.opens.all(|o| leaving.is_waited_for_by(o)) {
             close::end(self, &open).await;

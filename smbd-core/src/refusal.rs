@@ -57,13 +57,22 @@ impl Rule {
 
     /// Counts it, keeps it for `headgate status` and tells the log of it once a minute. `share` is empty where it was none.
     pub(crate) fn note(self, conn: &Conn, user: &str, share: &str) {
-        refused::note(Refused {
+        refused::note(self.refused(conn, user, share));
+    }
+
+    /// As [`Rule::note`], of a logon that was refused for this reason.
+    pub(crate) fn note_logon(self, conn: &Conn, user: &str, reason: &'static str) {
+        refused::note_logon(self.refused(conn, user, ""), reason);
+    }
+
+    fn refused(self, conn: &Conn, user: &str, share: &str) -> Refused {
+        Refused {
             peer: conn.info.peer.ip(),
             user: user.to_owned(),
             share: share.to_owned(),
             rule: self.name(),
             remedy: self.remedy(),
-        });
+        }
     }
 }
 

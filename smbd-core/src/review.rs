@@ -52,11 +52,12 @@ pub(crate) async fn review(core: &Arc<Core>) -> Taken {
         let falls = |tree: &Arc<Tree>| !tree_stands(core, session, tree, Unknown::Keeps);
         for tree in session.trees().into_iter().filter(falls) {
             session.remove_tree(tree.id);
+            tree.ended(session, "configuration");
             trees.push((session.id, tree.id));
         }
     }
     for session in gone {
-        end_session(core, &session, Loss::GivenUp).await;
+        end_session(core, &session, Loss::GivenUp, "configuration").await;
         taken.sessions += 1;
     }
     for (session, tree) in trees {
@@ -159,7 +160,9 @@ pub(crate) async fn end_fallen_trees(core: &Arc<Core>, session: &Session) {
 
 /// Ends a tree connect.
 pub(crate) async fn end_tree(core: &Arc<Core>, session: &Session, tree: &Tree) {
-    session.remove_tree(tree.id);
+    if session.remove_tree(tree.id).is_some() {
+        tree.ended(session, "configuration");
+    }
     lose(core, session.id, Some(tree.id), Loss::GivenUp).await;
 }
 

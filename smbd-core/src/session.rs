@@ -55,6 +55,11 @@ impl User {
     pub fn is_same(&self, other: &Self) -> bool {
         self.kind == other.kind && self.rid == other.rid && self.name == other.name
     }
+
+    /// As the audit trail names it.
+    pub(crate) fn party(&self) -> audit::Party {
+        audit::Party::named(self.name.clone(), self.cred.uid)
+    }
 }
 
 /// The user of a session, as a name that costs no copy.
@@ -181,6 +186,11 @@ impl Session {
     /// Name of its user, by which what it holds is told from what others hold; empty before the logon.
     pub(crate) fn owner(&self) -> Owner {
         Owner(self.user())
+    }
+
+    /// Its user, for the audit trail.
+    pub(crate) fn party(&self) -> audit::Party {
+        self.user().map_or_else(audit::Party::default, |user| user.party())
     }
 
     /// Its messages must be signed.

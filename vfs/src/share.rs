@@ -184,6 +184,8 @@ pub struct Rules {
     pub homes: bool,
     /// NFS: how its clients must be protected.
     pub tls: Protection,
+    /// Which operations on its files are in the audit trail.
+    pub audit: audit::Files,
     /// The same share for those who may only read.
     pub reader: Reader,
 }

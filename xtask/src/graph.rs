@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::sh::{Result, Tally, output};
 
 /// The only edges allowed. Leaves know none of ours; a request walks the graph down once and up once.
-const ALLOWED: [(&str, &[&str]); 22] = [
+const ALLOWED: [(&str, &[&str]); 23] = [
     ("wire", &[]),
     ("nfs-proto", &["wire"]),
     ("smb-proto", &["wire"]),
@@ -22,13 +22,14 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ("iobuf", &[]),
     ("state", &[]),
     ("recovery", &[]),
+    ("audit", &[]),
     ("config", &[]),
     ("cluster", &[]),
-    ("vfs", &["wire", "iobuf", "state"]),
+    ("vfs", &["wire", "iobuf", "audit", "state"]),
     ("dylib", &[]),
     ("rdma-sys", &["dylib"]),
     ("gss-sys", &["dylib"]),
-    ("rdma-transport", &["wire", "iobuf", "rdma-sys"]),
+    ("rdma-transport", &["wire", "iobuf", "audit", "rdma-sys"]),
     ("gss-krb5", &[]),
     (
         "nfsrdma",
@@ -38,6 +39,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
             "iobuf",
             "state",
             "recovery",
+            "audit",
             "vfs",
             "gss-sys",
             "gss-krb5",
@@ -53,6 +55,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
             "iobuf",
             "state",
             "recovery",
+            "audit",
             "vfs",
             "gss-sys",
             "rdma-transport",
@@ -70,6 +73,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
             "iobuf",
             "state",
             "recovery",
+            "audit",
             "vfs",
             "gss-sys",
             "rdma-transport",
@@ -91,6 +95,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
             "iobuf",
             "state",
             "recovery",
+            "audit",
             "vfs",
             "rdma-transport",
             "gss-krb5",
@@ -105,7 +110,8 @@ const ALLOWED: [(&str, &[&str]); 22] = [
 ];
 
 /// Crates whose core must build without a runtime.
-const WITHOUT_TOKIO: [&str; 11] = [
+const WITHOUT_TOKIO: [&str; 12] = [
+    "audit",
     "gss-krb5",
     "wire",
     "nfs-proto",

@@ -42,6 +42,7 @@ use crate::control::ending::Disconnected;
 use crate::control::files::HeldFiles;
 use crate::control::{By, NotDone, Orders};
 use crate::reload::Changes;
+use crate::trail;
 use crate::user::{self, Done};
 use crate::users::{Book, first_line};
 
@@ -58,6 +59,9 @@ const SESSION: &str = "x-headgate-session";
 
 /// What an action is refused by: the rules in `headgate_refusals_total`.
 pub(super) const RULES: [&str; 4] = ["admin-away", "admin-origin", "admin-token", "admin-session"];
+
+/// How these orders come, for the log.
+const WAY: &str = "status page";
 
 /// Why an action is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,7 +251,7 @@ async fn with_session(
 ) -> Response {
     match actions.holder(&peer, request.headers()).await {
         Some(uid) => {
-            let by = By { way: "status page", uid, pid: None };
+            let by = By { way: WAY, uid: Some(uid), pid: None };
             request.extensions_mut().insert(by);
             next.run(request).await
         }
@@ -287,6 +291,8 @@ async fn login(
         return Ok(deny(Denied::Token, peer.from(), Some(uid)));
     };
     tracing::warn!(uid, "an administrator has logged in at the status page");
+    let by = By { way: WAY, uid: Some(uid), pid: None };
+    trail::act("page-login", by, "", &Ok::<_, String>(()));
     let seconds = SESSION_LIFE.as_secs();
     let cookie = format!(
         "{}={}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict",
@@ -351,7 +357,7 @@ struct NewUser {
 
 async fn add_user(
     State(actions): State<Actions>,
-    Extension(By { way, uid, .. }): Extension<By>,
+    Extension(by): Extension<By>,
     bytes: Bytes,
 ) -> Result<Json<Done>, Failed> {
     let new: NewUser = body(&bytes)?;
@@ -372,13 +378,16 @@ async fn add_user(
     let work = tokio::task::spawn_blocking(move || {
         // As long as the thread works, however long it is waited for.
         let _room = room;
-        user::put(&state, &added, &password, identity)
+        let done = user::put(&state, &added, &password, identity);
+        trail::act("add-user", by, &added, &done);
+        done
     });
     let done = in_time(async {
         let done = work.await.unwrap_or_else(|e| Err(e.to_string()));
         done.map_err(|e| NotDone::Failed(format!("error: {e}")))
     });
     let done = done.await?;
+    let By { way, uid, .. } = by;
     tracing::warn!(
         by = way,
         uid,

@@ -15,8 +15,8 @@ use vfs::namespace::Namespace;
 
 use super::process::ProcessStatus;
 use super::snapshot::{
-    LossStatus, Nfs4Status, PoolStatus, SmbStatus, Snapshot, Source, StateStatus, StoreStatus,
-    SyncStatus,
+    AuditStatus, LossStatus, Nfs4Status, PoolStatus, SmbStatus, Snapshot, Source, StateStatus,
+    StoreStatus, SyncStatus,
 };
 use super::usage::{self, Spaces};
 use super::{operations, reloads, rules};
@@ -193,6 +193,7 @@ impl Source for Daemon {
             version: env!("CARGO_PKG_VERSION").into(),
             ready: self.connections.is_serving(),
             store: self.store_trouble().map(StoreStatus::from),
+            audit: audit::standing().map(AuditStatus::from),
             tls_certificate_ends: self.tls.ends().map(seconds),
             uptime_seconds: self.connections.uptime_seconds(),
             shares: usage::shares(&self.namespace, (&self.spaces, &self.stuck), &sessions),
@@ -224,7 +225,20 @@ impl Source for Daemon {
         if !self.connections.is_serving() {
             return Some("stopping".into());
         }
-        self.store_trouble().map(|trouble| trouble.to_string())
+        self.store_trouble().map(|trouble| trouble.to_string()).or_else(|| {
+            let trail = audit::standing().filter(|trail| trail.required)?;
+            let (sink, why) = (&trail.sink, trail.broken.as_ref()?);
+            Some(format!(
+                "the audit trail cannot be written to {sink}: {why}; what must be recorded is refused until it can"
+            ))
+        })
+    }
+}
+
+impl From<audit::Standing> for AuditStatus {
+    fn from(trail: audit::Standing) -> Self {
+        let audit::Standing { sink, written, lost, waiting, broken, required } = trail;
+        Self { to: sink, required, written, lost, waiting: waiting as u64, broken }
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 pub(super) const SILENT_STORAGE: &str = "silent-storage";
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 54] = [
+pub(super) const LIMITS: [&str; 55] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -111,6 +111,7 @@ pub(super) const LIMITS: [&str; 54] = [
     "admin-tokens",
     "admin-sessions",
     "admin-action",
+    audit::LIMIT,
 ];
 
 #[cfg(test)]

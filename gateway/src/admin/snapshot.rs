@@ -304,6 +304,23 @@ pub struct StoreStatus {
     pub what: String,
 }
 
+/// The audit trail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditStatus {
+    /// Where it goes.
+    pub to: String,
+    /// What must be recorded and cannot be is refused.
+    pub required: bool,
+    /// Records that were written.
+    pub written: u64,
+    /// Records that found no room.
+    pub lost: u64,
+    /// Records that wait to be written.
+    pub waiting: u64,
+    /// Why it cannot be written now.
+    pub broken: Option<String>,
+}
+
 /// The same refusals of one client: of a logon, a share, or what a limit allows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedStatus {
@@ -351,6 +368,9 @@ pub struct Snapshot {
     /// What keeps the state folder from being written.
     #[serde(default)]
     pub store: Option<StoreStatus>,
+    /// The audit trail, where there is one.
+    #[serde(default)]
+    pub audit: Option<AuditStatus>,
     /// When the certificate of NFS over TLS ends, in seconds since 1970; `None`: there is none.
     #[serde(default)]
     pub tls_certificate_ends: Option<u64>,

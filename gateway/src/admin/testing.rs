@@ -4,8 +4,8 @@ use super::operations::OperationStatus;
 use super::process::ProcessStatus;
 use super::reloads::ReloadStatus;
 use super::snapshot::{
-    ConnectionStatus, LossStatus, Moved, Nfs4Status, PoolStatus, Protocol, RefusedStatus,
-    SmbStatus, Snapshot, StateStatus, StoreStatus, SyncStatus,
+    AuditStatus, ConnectionStatus, LossStatus, Moved, Nfs4Status, PoolStatus, Protocol,
+    RefusedStatus, SmbStatus, Snapshot, StateStatus, StoreStatus, SyncStatus,
 };
 use super::usage::{ShareStatus, Space, UserStatus};
 use super::why::WhyNot;
@@ -55,6 +55,11 @@ pub(crate) fn refused() -> RefusedStatus {
     }
 }
 
+fn audit_trail() -> AuditStatus {
+    let to = "/var/log/headgate/audit.jsonl".into();
+    AuditStatus { to, required: false, written: 70, lost: 2, waiting: 1, broken: None }
+}
+
 /// A daemon with one of everything.
 pub(crate) fn snapshot() -> Snapshot {
     let moved = Moved { requests: 7, rdma_write: 4 << 20, ..Moved::default() };
@@ -62,6 +67,7 @@ pub(crate) fn snapshot() -> Snapshot {
         version: "1.2.3".into(),
         ready: true,
         store: None,
+        audit: Some(audit_trail()),
         tls_certificate_ends: Some(1_800_000_000),
         uptime_seconds: 7300,
         shares: vec![ShareStatus {

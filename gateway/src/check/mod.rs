@@ -31,7 +31,7 @@ use crate::rdma;
 use crate::rdma::plan::{self, Offer, Refused};
 use crate::shares::open_in_time;
 use crate::tls::{Certificate, EXPIRES_SOON};
-use crate::{client_names, port, portmap};
+use crate::{client_names, port, portmap, trail};
 use netdev::Device;
 
 /// A volume in memory of this size is asked what it can do; nothing of it is used.
@@ -152,6 +152,13 @@ pub fn run(settings: &Settings, json: bool) -> bool {
             ));
         }),
         Err(why) => remarks.warn(why),
+    }
+    match settings.audit.as_ref().map(|audit| (audit.required, trail::prove(audit))) {
+        Some((true, Err(why))) => remarks.stop(why),
+        Some((false, Err(why))) => {
+            remarks.warn(format!("{why}; records are lost until it can"));
+        }
+        _ => {}
     }
     let smb = smb::facts(settings, &mut remarks);
     let kerberos = kerberos::facts(settings, &mut remarks);

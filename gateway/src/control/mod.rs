@@ -41,6 +41,7 @@ use tokio::task::JoinHandle;
 use crate::admin::logins::{Logins, TOKEN_LIFE};
 use crate::admin::snapshot::SharedSource;
 use crate::reload::Changes;
+use crate::trail;
 use ending::{Client, Disconnected, What};
 use files::HeldFiles;
 pub(crate) use orders::{By, NotDone, Orders};
@@ -172,7 +173,7 @@ impl Connected<IncomingStream<'_, Own>> for Caller {
         // Who cannot be named was not let in.
         Self(stream.io().peer_cred().map_or_else(
             |_| By { way, ..By::default() },
-            |peer| By { way, uid: peer.uid(), pid: peer.pid() },
+            |peer| By { way, uid: Some(peer.uid()), pid: peer.pid() },
         ))
     }
 }
@@ -188,12 +189,18 @@ pub struct AdminToken {
     pub page: SocketAddr,
 }
 
-async fn reload(State(orders): State<Orders>) -> Result<Json<Changes>, NotDone> {
-    orders.reload().await.map(Json)
+async fn reload(
+    State(orders): State<Orders>,
+    ConnectInfo(Caller(by)): ConnectInfo<Caller>,
+) -> Result<Json<Changes>, NotDone> {
+    orders.reload(by).await.map(Json)
 }
 
-async fn drain(State(orders): State<Orders>) -> Result<Json<Drained>, NotDone> {
-    orders.drain().await.map(Json)
+async fn drain(
+    State(orders): State<Orders>,
+    ConnectInfo(Caller(by)): ConnectInfo<Caller>,
+) -> Result<Json<Drained>, NotDone> {
+    orders.drain(by).await.map(Json)
 }
 
 async fn files(State(orders): State<Orders>) -> Result<Json<HeldFiles>, NotDone> {
@@ -218,21 +225,27 @@ async fn disconnect(
     orders.disconnect(client, by).await.map(Json)
 }
 
-async fn log(State(orders): State<Orders>, body: Bytes) -> Result<StatusCode, NotDone> {
+async fn log(
+    State(orders): State<Orders>,
+    ConnectInfo(Caller(by)): ConnectInfo<Caller>,
+    body: Bytes,
+) -> Result<StatusCode, NotDone> {
     let filter: LogFilter = String::from_utf8_lossy(&body).parse().map_err(NotDone::wrong)?;
-    orders.log(filter).await.map(|()| StatusCode::NO_CONTENT)
+    orders.log(filter, by).await.map(|()| StatusCode::NO_CONTENT)
 }
 
 async fn admin_token(
     State(desk): State<Desk>,
-    ConnectInfo(Caller(By { uid, pid, .. })): ConnectInfo<Caller>,
+    ConnectInfo(Caller(by)): ConnectInfo<Caller>,
 ) -> Result<Json<AdminToken>, NotDone> {
+    let By { uid, pid, .. } = by;
     let Some(page) = desk.page else {
         let why =
             "error: there is no status page: `admin` is off, or its address was taken at the start";
         return Err(NotDone::Failed(why.into()));
     };
     let token = desk.logins.token(Instant::now());
+    trail::act("admin-token", by, "", &token.as_ref().map(drop));
     let token = token.map_err(|why| NotDone::Failed(format!("error: {why}")))?.as_str().to_owned();
     tracing::warn!(uid, pid, "a token for actions on the status page is given out");
     Ok(Json(AdminToken { token, seconds: TOKEN_LIFE.as_secs(), page }))

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::ending::{Client, Disconnected, What};
 use super::files::{HeldFile, HeldFiles};
 use crate::reload::{Changes, Refusal};
+use crate::trail;
 
 /// How a drain went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,8 +49,8 @@ pub enum Order {
 pub(crate) struct By {
     /// How it came.
     pub(crate) way: &'static str,
-    /// User of this host.
-    pub(crate) uid: u32,
+    /// User of this host, where the way tells.
+    pub(crate) uid: Option<u32>,
     /// Process, where the way tells.
     pub(crate) pid: Option<i32>,
 }
@@ -65,6 +66,17 @@ pub(crate) enum NotDone {
     Failed(String),
     /// There is nothing of that name.
     Nothing(String),
+}
+
+/// One line.
+impl std::fmt::Display for NotDone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = match self {
+            Self::Ending => "the daemon is about to end",
+            Self::Wrong(text) | Self::Failed(text) | Self::Nothing(text) => text,
+        };
+        f.write_str(text.lines().next().unwrap_or_default())
+    }
 }
 
 impl From<Refusal> for NotDone {
@@ -117,16 +129,23 @@ impl Orders {
         wait.await.map_err(|_| NotDone::Ending)
     }
 
-    pub(crate) async fn reload(&self) -> Result<Changes, NotDone> {
-        Ok(self.ask(Order::Reload).await??)
+    pub(crate) async fn reload(&self, by: By) -> Result<Changes, NotDone> {
+        let done = async { Ok(self.ask(Order::Reload).await??) }.await;
+        trail::act("reload", by, "", &done);
+        done
     }
 
-    pub(crate) async fn drain(&self) -> Result<Drained, NotDone> {
+    /// Recorded before it is done: the trail ends with it.
+    pub(crate) async fn drain(&self, by: By) -> Result<Drained, NotDone> {
+        trail::act("drain", by, "", &Ok::<_, NotDone>(()));
         self.ask(Order::Drain).await
     }
 
-    pub(crate) async fn log(&self, filter: LogFilter) -> Result<(), NotDone> {
-        self.ask(|answer| Order::Log(filter, answer)).await
+    pub(crate) async fn log(&self, filter: LogFilter, by: By) -> Result<(), NotDone> {
+        let on = filter.to_string();
+        let done = self.ask(|answer| Order::Log(filter, answer)).await;
+        trail::act("log", by, &on, &done);
+        done
     }
 
     pub(crate) async fn files(&self) -> Result<HeldFiles, NotDone> {
@@ -134,6 +153,13 @@ impl Orders {
     }
 
     pub(crate) async fn close(&self, what: What, by: By) -> Result<HeldFiles, NotDone> {
+        let on = what.to_string();
+        let done = self.close_as(what, by).await;
+        trail::act("close", by, &on, &done);
+        done
+    }
+
+    async fn close_as(&self, what: What, by: By) -> Result<HeldFiles, NotDone> {
         let closed = self.ask(|answer| Order::Close(what.clone(), answer)).await?;
         if closed.files.is_empty() {
             return Err(NotDone::Nothing(format!(
@@ -151,6 +177,13 @@ impl Orders {
     }
 
     pub(crate) async fn disconnect(&self, client: Client, by: By) -> Result<Disconnected, NotDone> {
+        let on = client.to_string();
+        let done = self.disconnect_as(client, by).await;
+        trail::act("disconnect", by, &on, &done);
+        done
+    }
+
+    async fn disconnect_as(&self, client: Client, by: By) -> Result<Disconnected, NotDone> {
         let gone = self.ask(|answer| Order::Disconnect(client.clone(), answer)).await?;
         if gone == Disconnected::default() {
             return Err(NotDone::Nothing(format!(
@@ -166,6 +199,13 @@ impl Orders {
     }
 
     pub(crate) async fn add_share(&self, new: NewShare, by: By) -> Result<Changes, NotDone> {
+        let on = new.name.clone();
+        let done = self.add_share_as(new, by).await;
+        trail::act("add-share", by, &on, &done);
+        done
+    }
+
+    async fn add_share_as(&self, new: NewShare, by: By) -> Result<Changes, NotDone> {
         let changes = self.ask(|answer| Order::AddShare(new.clone(), answer)).await??;
         let By { way, uid, pid } = by;
         let NewShare { name, path, .. } = &new;

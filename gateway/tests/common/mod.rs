@@ -74,6 +74,10 @@ impl Daemon {
         Self { child, nfs, smb, admin, home }
     }
 
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id().try_into().unwrap()
+    }
+
     pub(crate) async fn status(&self) -> Snapshot {
         serde_json::from_str(&fetch(self.admin, "/status").await.unwrap()).unwrap()
     }

@@ -258,14 +258,33 @@ impl TcpChannel {
                 if let Some(done) = done {
                     let protection = self.info.tls.agreed(done);
                     self.info.facts.note(Facts::PROTECTION, protection);
+                    audit::record(|| {
+                        let agreed = self.info.tls.peer();
+                        let name = agreed.and_then(|peer| peer.name.clone()).unwrap_or_default();
+                        audit::Event::Tls { peer: self.info.peer.ip(), name }
+                    });
                 }
                 self.is_starting_tls = false;
                 Poll::Ready(Ok(()))
             }
             Err(e) => {
-                if let Some(remedy) = tls::remedy(&e) {
-                    let (user, share, rule) = (String::new(), String::new(), tls::CERTIFICATE);
-                    refused::note(Refused { peer: self.info.peer.ip(), user, share, rule, remedy });
+                match tls::remedy(&e) {
+                    Some(remedy) => {
+                        let (user, share, rule) = (String::new(), String::new(), tls::CERTIFICATE);
+                        refused::note(Refused {
+                            peer: self.info.peer.ip(),
+                            user,
+                            share,
+                            rule,
+                            remedy,
+                        });
+                    }
+                    None => audit::record(|| audit::Event::Refused {
+                        peer: self.info.peer.ip(),
+                        user: String::new(),
+                        share: String::new(),
+                        rule: TLS_HANDSHAKE,
+                    }),
                 }
                 Poll::Ready(Err(self.failed(&e)))
             }

@@ -7,6 +7,6 @@ use crate::wire::simple;
 
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     cx.parse(simple::parse)?;
-    end_session(&cx.server, cx.session()?, Loss::Connection).await;
+    end_session(&cx.server, cx.session()?, Loss::Connection, "logoff").await;
     Ok(Answer::ok(simple::BODY.to_vec()))
 }

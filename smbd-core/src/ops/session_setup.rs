@@ -302,10 +302,10 @@ async fn refused(cx: &Cx, (purpose, session): Of<'_>, why: &Refusal) -> Status {
         wrong_in_a_minute = wrong, "logon refused"
     );
     cx.server.sessions.logons.refused.fetch_add(1, Ordering::Relaxed);
-    Rule::from(why).note(&cx.conn, user, "");
+    Rule::from(why).note_logon(&cx.conn, user, why.reason());
     // Who fails to show again who it is loses the session, as with Windows; who fails to bind one changes nothing.
     if purpose != Purpose::Bind {
-        end_session(&cx.server, session, Loss::GivenUp).await;
+        end_session(&cx.server, session, Loss::GivenUp, "refused").await;
     }
     why.status().into()
 }
@@ -368,7 +368,10 @@ async fn done(
         _ => None,
     };
     let Logon { purpose, session, preauth, .. } = logon;
+    // What must be recorded and cannot be is not done.
+    let permit = audit::permit();
     let finished = match purpose {
+        _ if permit.is_err() => Err(Status::AUDIT_FAILED),
         Purpose::New => new(cx, n, request, &session, (user, expires), key, &preauth),
         Purpose::Again => {
             let done = again(cx, &session, user, expires);
@@ -381,20 +384,23 @@ async fn done(
     };
     if let Err(status) = finished {
         if purpose == Purpose::New {
-            end_session(&cx.server, &session, Loss::GivenUp).await;
+            end_session(&cx.server, &session, Loss::GivenUp, "refused").await;
         }
         return Err(status);
     }
     // The configuration may have changed meanwhile, and whoever looked at the others has not seen this one.
     let stands = session_stands(&cx.server, &session);
     if !stands || purpose == Purpose::New && changes_dialect(cx, &session) {
-        end_session(&cx.server, &session, Loss::GivenUp).await;
+        end_session(&cx.server, &session, Loss::GivenUp, "configuration").await;
         return Err(Status::USER_SESSION_DELETED);
     }
     if purpose == Purpose::New && previous != 0 && previous != session.id {
         end_previous(cx, &session, previous).await;
     }
     cx.server.sessions.logons.granted(kind);
+    if let Ok(permit) = permit {
+        permit.record(|| logged_on(cx, &session, purpose));
+    }
     let flags = match kind {
         Kind::User => 0,
         Kind::Guest => IS_GUEST,
@@ -454,7 +460,7 @@ fn again(cx: &Cx, session: &Session, user: User, expires: Option<Millis>) -> Res
             "logon refused: the session belongs to another user"
         );
         let remedy = "log off first: a session stays that of the user who logged on to it";
-        Rule::Logon(remedy).note(&cx.conn, &user.name, "");
+        Rule::Logon(remedy).note_logon(&cx.conn, &user.name, "the session belongs to another user");
         return Err(status);
     }
     session.log_on(user, expires);
@@ -518,12 +524,40 @@ fn note(cx: &Cx, session: &Session) {
     let info = &cx.conn.info;
     let user = session.user().map_or_else(String::new, |u| u.name.clone());
     info.facts.note("user", user);
-    let protection = match (session.encrypts(), session.signing_required()) {
+    info.facts.note(Facts::PROTECTION, protection(session));
+}
+
+fn protection(session: &Session) -> &'static str {
+    match (session.encrypts(), session.signing_required()) {
         (true, _) => "encrypted",
         (false, true) => "signed",
         (false, false) => "none",
-    };
-    info.facts.note(Facts::PROTECTION, protection);
+    }
+}
+
+/// For the audit trail.
+fn logged_on(cx: &Cx, session: &Session, purpose: Purpose) -> audit::Event {
+    let info = &cx.conn.info;
+    let how = session.user().map_or(audit::Way::Anonymous, |user| match user.kind {
+        Kind::User if user.by_ticket => audit::Way::Ticket,
+        Kind::User => audit::Way::Password,
+        Kind::Guest => audit::Way::Guest,
+        Kind::Anonymous => audit::Way::Anonymous,
+    });
+    audit::Event::Logon(audit::Logon {
+        peer: info.peer.ip(),
+        party: session.party(),
+        session: session.id,
+        how,
+        purpose: match purpose {
+            Purpose::New => "new",
+            Purpose::Again => "again",
+            Purpose::Bind => "connection",
+        },
+        dialect: session.dialect().name(),
+        transport: if info.transport.is_rdma() { "rdma" } else { "tcp" },
+        protection: protection(session),
+    })
 }
 
 fn context(dialect: Dialect, preauth: &Preauth) -> Context<'_> {
@@ -579,6 +613,6 @@ async fn end_previous(cx: &Cx, session: &Session, previous: u64) {
     let Some(old) = cx.server.sessions.get(previous) else { return };
     let name = |s: &Session| s.user().map(|u| (u.name.clone(), u.kind));
     if name(&old) == name(session) {
-        end_session(&cx.server, &old, Loss::Connection).await;
+        end_session(&cx.server, &old, Loss::Connection, "replaced").await;
     }
 }

@@ -64,6 +64,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         true => Some(home(cx, &granted, &user).await?),
         false => None,
     };
+    let is_read_only = granted.share.read_only;
     let tree = |id, session_id| Tree {
         id,
         session_id,
@@ -74,6 +75,8 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         cred: granted.cred,
         settings,
     };
+    // What must be recorded and cannot be is not done.
+    let permit = audit::permit().map_err(|_| Status::AUDIT_FAILED)?;
     let answer = connect(cx, tree)?;
     // The configuration may have changed meanwhile, and whoever looked at the other trees has not seen this one.
     let session = cx.session()?;
@@ -83,6 +86,13 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         end_tree(&cx.server, session, &tree).await;
         return Err(Status::BAD_NETWORK_NAME);
     }
+    permit.record(|| audit::Event::Share {
+        peer,
+        party: user.party(),
+        share: share.name.clone(),
+        session: session.id,
+        access: if is_read_only { "read" } else { "write" },
+    });
     Ok(answer)
 }
 

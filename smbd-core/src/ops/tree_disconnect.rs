@@ -8,7 +8,8 @@ use crate::wire::simple;
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     cx.parse(simple::parse)?;
     let (session, id) = (cx.session()?, cx.tree()?.id);
-    session.remove_tree(id).ok_or(Status::NETWORK_NAME_DELETED)?;
+    let tree = session.remove_tree(id).ok_or(Status::NETWORK_NAME_DELETED)?;
+    tree.ended(session, "disconnect");
     lose(&cx.server, session.id, Some(id), Loss::GivenUp).await;
     Ok(Answer::ok(simple::BODY.to_vec()))
 }

@@ -222,6 +222,8 @@ impl Gss {
     async fn init(&self, conn: &Conn, xid: u32, token: Vec<u8>, now: Duration) -> Reply {
         let accept = self.accept.read().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(accept) = accept else { return plain(xid, AcceptStat::SystemErr) };
+        // What must be recorded and cannot be is not done.
+        let Ok(permit) = audit::permit() else { return plain(xid, AcceptStat::SystemErr) };
         let accepted = match accept.accept(token, conn.peer_ip()).await {
             Ok(accepted) => accepted,
             Err(NotAccepted::Busy) => {
@@ -259,6 +261,11 @@ impl Gss {
             ),
             Met::All => count::limited("gss-contexts", table::CONTEXTS_MAX, conn.info.peer),
         }
+        permit.record(|| audit::Event::Context {
+            peer: conn.peer_ip(),
+            party: audit::Party::named(principal, context.cred.uid),
+            seconds: lifetime.as_secs(),
+        });
         // RFC 2203 section 5.2.3.1: the verifier of a complete context is a MIC of the window.
         let mic = protect::verifier(&context, WINDOW);
         let verf = OpaqueAuth { flavor: RPCSEC_GSS, body: &mic };

@@ -3,7 +3,7 @@
 use nfs_proto::nfs4::ops::Component4;
 use vfs::Kind;
 
-use crate::v4::compound::{Compound, Object, component};
+use crate::v4::compound::{Compound, Located, Object, component};
 use crate::v4::pseudo::Child;
 use crate::v4::status::Status;
 
@@ -13,10 +13,17 @@ const SHARE_NAME_MAX: usize = 255;
 pub(in crate::v4) async fn lookup(cx: &mut Compound<'_>) -> Result<(), Status> {
     let Component4 { name } = cx.args.value()?;
     cx.object()?;
+    let enters = matches!(cx.object()?, Object::Above(_));
+    // What must be recorded and cannot be is not done.
+    let permit =
+        if enters { audit::permit().map_err(|_| Status::ServerFault)? } else { Default::default() };
     let found = child(cx, component(name)?).await?;
     if found.wants_flavor() {
         // RFC 8881 section 2.6.3.1.1.5: the client asks SECINFO of this name.
         return Err(Status::WrongSec);
+    }
+    if let Object::Node(Located { share, closed: None, .. }) = &found {
+        permit.record(|| cx.call.mounted(cx.conn, share, "4", share.nfs_path().as_bytes()));
     }
     cx.set_current(found);
     Ok(())

@@ -162,7 +162,7 @@ async fn reads_that_wait_end_with_their_pipe_tree_session_and_connection() {
                 let done = c.ask(Command::TreeDisconnect, &[4, 0, 0, 0]).await;
                 assert_eq!(done.status(), Status::SUCCESS);
             }
-            "session" => end_session(&c.core, &session(&c), Loss::GivenUp).await,
+            "session" => end_session(&c.core, &session(&c), Loss::GivenUp, "logoff").await,
             _ => crate::dispatch::end_of_connection(&c.core, &c.conn).await,
         }
         let mut told = [c.pushed().await, c.pushed().await];

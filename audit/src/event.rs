@@ -1,0 +1,586 @@
+//! What is recorded. Names and fields are stable: programs read them. [`EVENTS`] says what each means, and the documentation is
+//! made from it; no field holds a secret.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+/// A field of an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// What it holds.
+    pub about: &'static str,
+    /// It is left out where there is nothing to say.
+    pub may_miss: bool,
+}
+
+/// An event, as the documentation tells of it.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// Its name: the field `event`.
+    pub name: &'static str,
+    /// What has happened.
+    pub about: &'static str,
+    /// Its own fields, beside [`COMMON`].
+    pub fields: &'static [Field],
+}
+
+const fn field(name: &'static str, about: &'static str) -> Field {
+    Field { name, about, may_miss: false }
+}
+
+const fn maybe(name: &'static str, about: &'static str) -> Field {
+    Field { name, about, may_miss: true }
+}
+
+const PEER: Field = field("peer", "address of the client");
+const USER: Field = field("user", "name of the user; empty where none is known");
+const UID: Field = maybe("uid", "number of the user on this host, where the protocol tells it");
+const SHARE: Field = field("share", "name of the share; empty where it is none in particular");
+const SESSION: Field = field("session", "number of the session");
+const PROTOCOL: Field = field("protocol", "`smb` or `nfs`");
+const PATH: Field = field("path", "name in the share, without a slash before it");
+const RESULT: Field =
+    field("result", "`ok`, or why not: `denied`, `not found` and the like, as the error is called");
+
+/// Fields that every record has, before its own.
+pub const COMMON: &[Field] = &[
+    field("time", "when, in UTC, like `2026-11-26T05:50:12.123456Z`"),
+    field(
+        "seq",
+        "number of the record since the gateway started; where one is missing, a record was lost",
+    ),
+    field("event", "what, by a name of this page"),
+];
+
+/// Every event there is.
+pub const EVENTS: &[About] = &[
+    About {
+        name: "start",
+        about: "The gateway has started, or begun to keep this trail.",
+        fields: &[field("version", "of the gateway"), field("pid", "number of its process")],
+    },
+    About { name: "stop", about: "The gateway is about to end.", fields: &[] },
+    About {
+        name: "records-lost",
+        about: "Records before this one found no room: the trail could not be written, or clients were refused more than \
+                1200 times in a minute.",
+        fields: &[field("count", "how many")],
+    },
+    About {
+        name: "logon",
+        about: "SMB: a user has logged on, has shown again who it is, or uses its session by one more connection.",
+        fields: &[
+            PEER,
+            USER,
+            UID,
+            SESSION,
+            field("how", "`password`, `ticket`, `guest` or `anonymous`"),
+            field("purpose", "`new`, `again` or `connection`"),
+            field("dialect", "of SMB, like `3.1.1`"),
+            field("transport", "`tcp` or `rdma`"),
+            field("protection", "what its messages must have: `encrypted`, `signed` or `none`"),
+        ],
+    },
+    About {
+        name: "logon-refused",
+        about: "SMB: nobody was logged on.",
+        fields: &[
+            PEER,
+            field(
+                "user",
+                "the name that was tried, cut at 80 characters; empty where none was given",
+            ),
+            field("reason", "why, like `wrong password` or `no such user`"),
+        ],
+    },
+    About {
+        name: "logoff",
+        about: "SMB: a session has ended.",
+        fields: &[
+            USER,
+            UID,
+            SESSION,
+            field(
+                "reason",
+                "`logoff`, `connection` (its last connection ended), `replaced` (its client came back with another), \
+                 `refused` (its user could not show again who it is), `configuration`, `administrator`",
+            ),
+        ],
+    },
+    About {
+        name: "share",
+        about: "SMB: a session is connected to a share.",
+        fields: &[PEER, USER, UID, SHARE, SESSION, field("access", "`read` or `write`")],
+    },
+    About {
+        name: "share-end",
+        about: "SMB: a session that goes on is no longer connected to a share.",
+        fields: &[USER, UID, SHARE, SESSION, field("reason", "`disconnect` or `configuration`")],
+    },
+    About {
+        name: "mount",
+        about: "NFS: a client was given the root of a share, by MOUNT or, with version 4, by its name in the root.",
+        fields: &[
+            PEER,
+            USER,
+            UID,
+            SHARE,
+            field("version", "of NFS, `3` or `4`"),
+            field("path", "what the client named"),
+        ],
+    },
+    About {
+        name: "unmount",
+        about: "NFS 3: a client says that it has unmounted. Version 4 has no such call.",
+        fields: &[PEER, USER, UID, field("path", "what the client named; empty: all")],
+    },
+    About {
+        name: "context",
+        about: "NFS: a user has shown by a ticket of Kerberos who it is (RPCSEC_GSS).",
+        fields: &[
+            PEER,
+            field("user", "the principal"),
+            UID,
+            field("seconds", "for how long the ticket lasts"),
+        ],
+    },
+    About {
+        name: "tls",
+        about: "NFS: a connection has TLS.",
+        fields: &[PEER, field("name", "name in the client's certificate; empty where it has none")],
+    },
+    About {
+        name: "refused",
+        about: "A client was refused by a rule of the configuration or by a limit; the same refusals of one client at most once a \
+                minute. Refused logons are `logon-refused`, each of them.",
+        fields: &[
+            PEER,
+            USER,
+            SHARE,
+            field(
+                "rule",
+                "by which, as in `headgate status` ([limits](limits.md), [metrics](metrics.md#refusals))",
+            ),
+        ],
+    },
+    About {
+        name: "administrator",
+        about: "An administrator has done something, or has tried to.",
+        fields: &[
+            field(
+                "act",
+                "`reload`, `drain`, `log`, `close`, `disconnect`, `add-share`, `add-user`, `admin-token`, `page-login`",
+            ),
+            field("by", "`control socket`, `status page` or `signal`"),
+            UID,
+            maybe("pid", "number of the process, where it is known"),
+            field("on", "what it was done to; empty where that is the gateway"),
+            field("result", "`ok`, or the first line of the error"),
+        ],
+    },
+    About {
+        name: "configuration",
+        about: "Another configuration is in force, or was refused; or users came and went in the database of users.",
+        fields: &[
+            field(
+                "changes",
+                "list of what changed, like `share added: team` or `smb.signing required (was offered)`",
+            ),
+            field("result", "`ok`, or the first line of the error"),
+        ],
+    },
+    About {
+        name: "create",
+        about: "A file, folder, link or device was made, or a file got one more name. Share with `audit: changes`.",
+        fields: &[
+            PEER,
+            PROTOCOL,
+            USER,
+            UID,
+            SHARE,
+            PATH,
+            field("kind", "`file`, `folder`, `link`, `name` or `special`"),
+            RESULT,
+        ],
+    },
+    About {
+        name: "delete",
+        about: "A name was removed, by SMB when the last handle was closed. Share with `audit: changes`.",
+        fields: &[PEER, PROTOCOL, USER, UID, SHARE, PATH, RESULT],
+    },
+    About {
+        name: "rename",
+        about: "A name was moved; what stood under the new name is gone. Share with `audit: changes`.",
+        fields: &[
+            PEER,
+            PROTOCOL,
+            USER,
+            UID,
+            SHARE,
+            PATH,
+            field("to", "the new name in the share"),
+            RESULT,
+        ],
+    },
+    About {
+        name: "permissions",
+        about: "The list of a file or folder, its mode, owner or group was set. Share with `audit: changes`.",
+        fields: &[
+            PEER,
+            PROTOCOL,
+            USER,
+            UID,
+            SHARE,
+            PATH,
+            field("what", "`list`, `mode`, or `owner` with or without a mode"),
+            RESULT,
+        ],
+    },
+    About {
+        name: "open",
+        about: "A file was opened to be read or written, once for each open. Share with `audit: reads` or `audit: writes`. \
+                NFS 3 has no opens: there, the first write of a user to a file within ten minutes is told.",
+        fields: &[
+            PEER,
+            PROTOCOL,
+            USER,
+            UID,
+            SHARE,
+            PATH,
+            field("access", "`read`, `write` or `read and write`"),
+            RESULT,
+        ],
+    },
+];
+
+/// A user. Where only the number is known, the name is looked up when the record is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Party {
+    /// Its name.
+    pub user: String,
+    /// Its number on this host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+}
+
+impl Party {
+    /// By name and number.
+    pub fn named(user: impl Into<String>, uid: u32) -> Self {
+        Self { user: user.into(), uid: Some(uid) }
+    }
+
+    /// By number alone.
+    pub fn numbered(uid: u32) -> Self {
+        Self { user: String::new(), uid: Some(uid) }
+    }
+}
+
+/// How a user came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// By a password.
+    Password,
+    /// By a ticket.
+    Ticket,
+    /// As a guest.
+    Guest,
+    /// Without a name.
+    Anonymous,
+}
+
+/// A logon by SMB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)] // The table says what they are.
+pub struct Logon {
+    pub peer: IpAddr,
+    #[serde(flatten)]
+    pub party: Party,
+    pub session: u64,
+    pub how: Way,
+    pub purpose: &'static str,
+    pub dialect: &'static str,
+    pub transport: &'static str,
+    pub protection: &'static str,
+}
+
+/// Which operations on files a share has recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Files(pub u8);
+
+impl Files {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// What changes names and permissions.
+    pub const CHANGES: Self = Self(1);
+    /// Opens to read.
+    pub const READS: Self = Self(2);
+    /// Opens to write.
+    pub const WRITES: Self = Self(4);
+
+    /// Some of these are recorded.
+    pub fn has(self, some: Self) -> bool {
+        self.0 & some.0 != 0
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn and(self, more: Self) -> Self {
+        Self(self.0 | more.0)
+    }
+}
+
+/// An operation on a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)] // The table says what they are.
+pub struct FileEvent {
+    pub peer: IpAddr,
+    pub protocol: &'static str,
+    #[serde(flatten)]
+    pub party: Party,
+    pub share: String,
+    pub path: String,
+    pub result: &'static str,
+}
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+#[allow(missing_docs)] // `EVENTS` says what they are, and a test compares the two.
+pub enum Event {
+    Start {
+        version: &'static str,
+        pid: u32,
+    },
+    Stop,
+    RecordsLost {
+        count: u64,
+    },
+    Logon(Logon),
+    LogonRefused {
+        peer: IpAddr,
+        user: String,
+        reason: &'static str,
+    },
+    Logoff {
+        #[serde(flatten)]
+        party: Party,
+        session: u64,
+        reason: &'static str,
+    },
+    Share {
+        peer: IpAddr,
+        #[serde(flatten)]
+        party: Party,
+        share: String,
+        session: u64,
+        access: &'static str,
+    },
+    ShareEnd {
+        #[serde(flatten)]
+        party: Party,
+        share: String,
+        session: u64,
+        reason: &'static str,
+    },
+    Mount {
+        peer: IpAddr,
+        #[serde(flatten)]
+        party: Party,
+        share: String,
+        version: &'static str,
+        path: String,
+    },
+    Unmount {
+        peer: IpAddr,
+        #[serde(flatten)]
+        party: Party,
+        path: String,
+    },
+    Context {
+        peer: IpAddr,
+        #[serde(flatten)]
+        party: Party,
+        seconds: u64,
+    },
+    Tls {
+        peer: IpAddr,
+        name: String,
+    },
+    Refused {
+        peer: IpAddr,
+        user: String,
+        share: String,
+        rule: &'static str,
+    },
+    Administrator {
+        act: &'static str,
+        by: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        uid: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pid: Option<i32>,
+        on: String,
+        result: String,
+    },
+    Configuration {
+        changes: Vec<String>,
+        result: String,
+    },
+    Create {
+        #[serde(flatten)]
+        of: FileEvent,
+        kind: &'static str,
+    },
+    Delete {
+        #[serde(flatten)]
+        of: FileEvent,
+    },
+    Rename {
+        #[serde(flatten)]
+        of: FileEvent,
+        to: String,
+    },
+    Permissions {
+        #[serde(flatten)]
+        of: FileEvent,
+        what: &'static str,
+    },
+    Open {
+        #[serde(flatten)]
+        of: FileEvent,
+        access: &'static str,
+    },
+}
+
+impl Event {
+    /// A client has caused it that need not have proved who it is.
+    pub(crate) fn is_of_stranger(&self) -> bool {
+        matches!(
+            self,
+            Self::LogonRefused { .. }
+                | Self::Refused { .. }
+                | Self::Tls { .. }
+                | Self::Unmount { .. }
+        )
+    }
+
+    /// The user whose name may have to be looked up.
+    pub(crate) fn party(&mut self) -> Option<&mut Party> {
+        match self {
+            Self::Logon(logon) => Some(&mut logon.party),
+            Self::Logoff { party, .. }
+            | Self::Share { party, .. }
+            | Self::ShareEnd { party, .. }
+            | Self::Mount { party, .. }
+            | Self::Unmount { party, .. }
+            | Self::Context { party, .. } => Some(party),
+            Self::Create { of, .. }
+            | Self::Delete { of }
+            | Self::Rename { of, .. }
+            | Self::Permissions { of, .. }
+            | Self::Open { of, .. } => Some(&mut of.party),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+    fn of() -> FileEvent {
+        let (share, path) = ("team".into(), "a/b".into());
+        FileEvent {
+            peer: PEER,
+            protocol: "nfs",
+            party: Party::numbered(7),
+            share,
+            path,
+            result: "ok",
+        }
+    }
+
+    /// One of each.
+    fn samples() -> Vec<Event> {
+        let party = || Party::named("alice", 7);
+        let text = String::new;
+        vec![
+            Event::Start { version: "1", pid: 7 },
+            Event::Stop,
+            Event::RecordsLost { count: 3 },
+            Event::Logon(Logon {
+                peer: PEER,
+                party: party(),
+                session: 1,
+                how: Way::Password,
+                purpose: "new",
+                dialect: "3.1.1",
+                transport: "tcp",
+                protection: "signed",
+            }),
+            Event::LogonRefused { peer: PEER, user: text(), reason: "wrong password" },
+            Event::Logoff { party: party(), session: 1, reason: "logoff" },
+            Event::Share { peer: PEER, party: party(), share: text(), session: 1, access: "write" },
+            Event::ShareEnd { party: party(), share: text(), session: 1, reason: "disconnect" },
+            Event::Mount { peer: PEER, party: party(), share: text(), version: "3", path: text() },
+            Event::Unmount { peer: PEER, party: party(), path: text() },
+            Event::Context { peer: PEER, party: party(), seconds: 9 },
+            Event::Tls { peer: PEER, name: text() },
+            Event::Refused { peer: PEER, user: text(), share: text(), rule: "clients" },
+            Event::Administrator {
+                act: "reload",
+                by: "signal",
+                uid: Some(0),
+                pid: Some(1),
+                on: text(),
+                result: text(),
+            },
+            Event::Configuration { changes: vec![], result: text() },
+            Event::Create { of: of(), kind: "file" },
+            Event::Delete { of: of() },
+            Event::Rename { of: of(), to: text() },
+            Event::Permissions { of: of(), what: "mode" },
+            Event::Open { of: of(), access: "read" },
+        ]
+    }
+
+    #[test]
+    fn the_table_has_every_event_with_all_its_fields_and_no_other() {
+        let mut told = Vec::new();
+        for event in samples() {
+            let Value::Object(record) = serde_json::to_value(&event).unwrap() else { panic!() };
+            let name = record["event"].as_str().unwrap().to_owned();
+            let about = EVENTS.iter().find(|a| a.name == name).unwrap_or_else(|| panic!("{name}"));
+            let own: BTreeSet<&str> =
+                record.keys().map(String::as_str).filter(|k| *k != "event").collect();
+            let table: BTreeSet<&str> = about.fields.iter().map(|f| f.name).collect();
+            assert_eq!(own, table, "{name}");
+            told.push(name);
+        }
+        let all: Vec<&str> = EVENTS.iter().map(|a| a.name).collect();
+        assert_eq!(told, all);
+    }
+
+    #[test]
+    fn what_may_miss_is_left_out() {
+        let nobody = Event::Mount {
+            peer: PEER,
+            party: Party::default(),
+            share: String::new(),
+            version: "3",
+            path: String::new(),
+        };
+        let record = serde_json::to_value(&nobody).unwrap();
+        assert!(record.get("uid").is_none() && record["user"] == "");
+    }
+}

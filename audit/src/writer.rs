@@ -1,0 +1,585 @@
+//! The trail: a queue and the thread that empties it.
+//!
+//! *Operation.* The thread takes what waits, makes lines of it and writes them. While the sink takes nothing it tries again every
+//! second, opening it anew, and goes on in the middle of a line where it stopped; in another file a line begins anew.
+//!
+//! *Memory.* See the crate: [`QUEUE_MAX`] records; one of them is a line in the thread's hands.
+//!
+//! *Errors.* The log is told when the sink breaks and when it is written again.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::Serialize;
+
+use crate::event::{Event, Party};
+use crate::sink::Open;
+use crate::{
+    Host, NotRecorded, Options, QUEUE_MAX, QUEUE_OF_STRANGERS_MAX, STRANGERS_PER_MINUTE, Standing,
+};
+
+/// How long a sink that takes nothing is left alone.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long a trail that ends may take to write what it has.
+const END: Duration = Duration::from_secs(2);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// As it is written.
+#[derive(Serialize)]
+struct Record<'a> {
+    time: String,
+    seq: u64,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+struct Waiting {
+    at: SystemTime,
+    seq: u64,
+    event: Event,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// Records in the thread's hands.
+    in_work: usize,
+    /// Permits that were given.
+    permits: usize,
+    /// Of strangers among those that wait.
+    of_strangers: usize,
+    /// Records of strangers since then.
+    minute: Option<(Instant, u32)>,
+    /// Number of the next record.
+    seq: u64,
+    written: u64,
+    lost: u64,
+    /// Lost since that was told in the trail.
+    untold: u64,
+    broken: Option<String>,
+    reopen: bool,
+    ending: bool,
+    ended: bool,
+}
+
+impl Queue {
+    fn taken(&self) -> usize {
+        self.waiting.len() + self.in_work + self.permits
+    }
+
+    /// A stranger has one record more in this minute.
+    fn admits_stranger(&mut self, now: Instant) -> bool {
+        let (_, count) = match &mut self.minute {
+            Some(of) if now.duration_since(of.0) < MINUTE => of,
+            of => of.insert((now, 0)),
+        };
+        *count = count.saturating_add(1);
+        *count <= STRANGERS_PER_MINUTE && self.of_strangers < QUEUE_OF_STRANGERS_MAX
+    }
+
+    /// A record takes its number whether it finds room or not: who reads the trail sees by a gap that one is missing.
+    fn number(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    fn lose(&mut self) {
+        self.number();
+        self.lost += 1;
+        self.untold += 1;
+    }
+
+    /// Records how many were lost before the record that comes next.
+    fn tell_lost(&mut self) {
+        let count = std::mem::take(&mut self.untold);
+        self.push(Event::RecordsLost { count });
+    }
+
+    fn push(&mut self, event: Event) {
+        if self.untold > 0 {
+            self.tell_lost();
+        }
+        let seq = self.number();
+        self.of_strangers += usize::from(event.is_of_stranger());
+        self.waiting.push_back(Waiting { at: SystemTime::now(), seq, event });
+    }
+}
+
+/// One trail.
+pub(crate) struct Trail {
+    queue: Mutex<Queue>,
+    /// There is something to do for the thread.
+    work: Condvar,
+    /// The thread has done something.
+    done: Condvar,
+    options: Options,
+    host: Arc<dyn Host>,
+}
+
+impl std::fmt::Debug for Trail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Trail({})", self.options.sink)
+    }
+}
+
+impl Trail {
+    /// Begins one. Where no thread can be had, nothing is ever written: the trail is broken.
+    pub(crate) fn start(options: Options, host: Arc<dyn Host>) -> Arc<Self> {
+        let (queue, work, done) = (Mutex::default(), Condvar::new(), Condvar::new());
+        let trail = Arc::new(Self { queue, work, done, options, host });
+        let own = trail.clone();
+        let thread = thread::Builder::new().name("audit".into()).spawn(move || own.run());
+        if let Err(e) = thread {
+            tracing::error!(error = %e, "no thread for the audit trail");
+            let mut queue = trail.lock();
+            (queue.broken, queue.ended) = (Some(e.to_string()), true);
+        }
+        trail
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records an event. What finds no room is lost.
+    pub(crate) fn add(&self, event: Event) {
+        let mut queue = self.lock();
+        let has_room = queue.taken() < QUEUE_MAX
+            && (!event.is_of_stranger() || queue.admits_stranger(Instant::now()));
+        if !has_room {
+            queue.lose();
+            drop(queue);
+            return self.host.limit_met(1);
+        }
+        queue.push(event);
+        drop(queue);
+        self.work.notify_one();
+    }
+
+    /// Keeps room for one record, where none may be lost.
+    pub(crate) fn permit(&self) -> Result<(), NotRecorded> {
+        if !self.options.required {
+            return Ok(());
+        }
+        let mut queue = self.lock();
+        if queue.broken.is_none() && queue.taken() < QUEUE_MAX {
+            queue.permits += 1;
+            return Ok(());
+        }
+        drop(queue);
+        self.host.limit_met(1);
+        Err(NotRecorded)
+    }
+
+    /// A permit is not used.
+    pub(crate) fn give_back(&self) {
+        if self.options.required {
+            let mut queue = self.lock();
+            queue.permits = queue.permits.saturating_sub(1);
+        }
+    }
+
+    /// Records an event for which room is kept.
+    pub(crate) fn add_permitted(&self, event: Event) {
+        if !self.options.required {
+            return self.add(event);
+        }
+        let mut queue = self.lock();
+        queue.permits = queue.permits.saturating_sub(1);
+        queue.push(event);
+        drop(queue);
+        self.work.notify_one();
+    }
+
+    pub(crate) fn reopen(&self) {
+        self.lock().reopen = true;
+        self.work.notify_one();
+    }
+
+    /// Waits until nothing is left to write.
+    pub(crate) fn flush(&self, until: Instant) -> bool {
+        let mut queue = self.lock();
+        loop {
+            if queue.waiting.is_empty() && queue.in_work == 0 && queue.untold == 0 {
+                return true;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || queue.ended {
+                return false;
+            }
+            let waited = self.done.wait_timeout(queue, left);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Writes what is left, as far as that can be done in a moment, and ends the thread.
+    pub(crate) fn end(&self) {
+        if !self.flush(Instant::now() + END) {
+            let queue = self.lock();
+            let left = queue.waiting.len() + queue.in_work;
+            tracing::error!(sink = %self.options.sink, left, "records of the audit trail are lost: they cannot be written");
+        }
+        self.lock().ending = true;
+        self.work.notify_one();
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        let queue = self.lock();
+        Standing {
+            sink: self.options.sink.to_string(),
+            written: queue.written,
+            lost: queue.lost,
+            waiting: queue.waiting.len() + queue.in_work,
+            broken: queue.broken.clone(),
+            required: self.options.required,
+        }
+    }
+}
+
+/// The thread's side.
+impl Trail {
+    fn run(&self) {
+        let mut out = Out { open: None, path_changed: false };
+        while let Some(mut next) = self.next(&mut out) {
+            if let Some(party) = next.event.party() {
+                self.name(party);
+            }
+            let line = line(&next);
+            let is_written = self.write(&mut out, &line);
+            let mut queue = self.lock();
+            queue.in_work = 0;
+            if is_written {
+                queue.written += 1;
+            }
+            let is_idle = queue.waiting.is_empty();
+            drop(queue);
+            if is_idle {
+                self.done.notify_all();
+            }
+        }
+        self.lock().ended = true;
+        self.done.notify_all();
+    }
+
+    /// Waits for a record; `None` when the trail has ended. Opens the sink meanwhile, so that one that cannot be written is known
+    /// before there is something to write.
+    fn next(&self, out: &mut Out) -> Option<Waiting> {
+        let mut queue = self.lock();
+        loop {
+            if std::mem::take(&mut queue.reopen) {
+                out.open = None;
+            }
+            if queue.ending {
+                return None;
+            }
+            if out.open.is_none() {
+                drop(queue);
+                self.open(out);
+                queue = self.lock();
+            }
+            if queue.waiting.is_empty() && queue.untold > 0 {
+                queue.tell_lost();
+            }
+            if let Some(next) = queue.waiting.pop_front() {
+                queue.of_strangers -= usize::from(next.event.is_of_stranger());
+                queue.in_work = 1;
+                return Some(next);
+            }
+            if queue.reopen || queue.ending {
+                continue;
+            }
+            // A sink that could not be opened is tried again although there is nothing to write.
+            queue = match out.open.is_none() {
+                true => {
+                    let waited = self.work.wait_timeout(queue, RETRY);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                false => self.work.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// Who has only a number gets its name; where it has none, the number is its name.
+    fn name(&self, party: &mut Party) {
+        if let Some(uid) = party.uid.filter(|_| party.user.is_empty()) {
+            party.user = self.host.user(uid).unwrap_or_else(|| uid.to_string());
+        }
+    }
+
+    /// Writes a line to its end, however long the sink takes for that. False: the trail ended before.
+    fn write(&self, out: &mut Out, line: &[u8]) -> bool {
+        let mut done = 0;
+        loop {
+            if std::mem::take(&mut self.lock().reopen) {
+                out.open = None;
+            }
+            if out.open.is_none() {
+                self.open(out);
+            }
+            if std::mem::take(&mut out.path_changed) {
+                done = 0;
+            }
+            if let Some(open) = &mut out.open {
+                match open.write(&line[done..], done == 0) {
+                    Ok(n) => done += n,
+                    Err(e) => {
+                        self.broken(Some(e.to_string()));
+                        // Where a line was begun it goes on in the same file.
+                        out.open = out.open.take().filter(|_| done > 0);
+                    }
+                }
+            }
+            if done == line.len() {
+                self.broken(None);
+                return true;
+            }
+            let queue = self.lock();
+            if queue.broken.is_none() {
+                continue;
+            }
+            if queue.ending {
+                return false;
+            }
+            drop(self.work.wait_timeout_while(queue, RETRY, |q| !q.reopen && !q.ending));
+        }
+    }
+
+    fn open(&self, out: &mut Out) {
+        match self.options.sink.open() {
+            Ok(open) => {
+                (out.open, out.path_changed) = (Some(open), true);
+                // What is written next says whether it can be written: a full disk opens as well.
+                if self.lock().waiting.is_empty() && self.lock().in_work == 0 {
+                    self.broken(None);
+                }
+            }
+            Err(e) => self.broken(Some(e.to_string())),
+        }
+    }
+
+    fn broken(&self, why: Option<String>) {
+        let mut queue = self.lock();
+        if queue.broken == why {
+            return;
+        }
+        let (sink, required) = (&self.options.sink, self.options.required);
+        match &why {
+            Some(error) => {
+                let consequence = match required {
+                    true => "what must be recorded is refused",
+                    false => "records wait, and are lost when too many do",
+                };
+                tracing::error!(%sink, error, "the audit trail cannot be written: {consequence}");
+            }
+            None => {
+                tracing::warn!(%sink, lost = queue.lost, "the audit trail is written again");
+            }
+        }
+        queue.broken = why;
+    }
+}
+
+/// The thread's sink.
+struct Out {
+    open: Option<Open>,
+    /// It was opened since a line was begun.
+    path_changed: bool,
+}
+
+fn line(waiting: &Waiting) -> Vec<u8> {
+    let time = crate::time::rfc3339(waiting.at);
+    let record = Record { time, seq: waiting.seq, event: &waiting.event };
+    // Strings and numbers: there is nothing that JSON has no form for.
+    let mut line = serde_json::to_vec(&record).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::net::UnixDatagram;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::Sink;
+    use crate::event::FileEvent;
+
+    const SOON: Duration = Duration::from_secs(30);
+
+    #[derive(Default)]
+    struct Known(AtomicU64);
+
+    impl Host for Known {
+        fn user(&self, uid: u32) -> Option<String> {
+            (uid == 7).then(|| "alice".into())
+        }
+
+        fn limit_met(&self, times: u64) {
+            self.0.fetch_add(times, Ordering::Relaxed);
+        }
+    }
+
+    fn to(sink: Sink, required: bool) -> (Arc<Trail>, Arc<Known>) {
+        let host = Arc::new(Known::default());
+        (Trail::start(Options { sink, required }, host.clone()), host)
+    }
+
+    fn flushed(trail: &Trail) {
+        assert!(trail.flush(Instant::now() + SOON), "{:?}", trail.standing());
+    }
+
+    fn removed(uid: u32) -> Event {
+        let (peer, share, path) = ([192, 0, 2, 1].into(), "team".into(), "f".into());
+        let party = Party::numbered(uid);
+        Event::Delete { of: FileEvent { peer, protocol: "nfs", party, share, path, result: "ok" } }
+    }
+
+    fn records(path: &Path) -> Vec<Value> {
+        let text = fs::read_to_string(path).unwrap();
+        text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    }
+
+    #[test]
+    fn records_are_lines_in_their_order_with_names_of_users() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.jsonl");
+        let (trail, _) = to(Sink::File(path.clone()), false);
+        trail.add(removed(7));
+        trail.add(removed(8));
+        flushed(&trail);
+        let all = records(&path);
+        let keys: Vec<&str> = all[0].as_object().unwrap().keys().map(String::as_str).collect();
+        assert!(["time", "seq", "event", "user"].iter().all(|k| keys.contains(k)), "{keys:?}");
+        assert_eq!((&all[0]["user"], &all[1]["user"]), (&"alice".into(), &"8".into()));
+        assert_eq!((&all[0]["seq"], &all[1]["seq"]), (&1.into(), &2.into()));
+        trail.end();
+        assert_eq!(trail.standing().written, 2);
+    }
+
+    #[test]
+    fn after_a_rename_the_file_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, old) = (dir.path().join("a.jsonl"), dir.path().join("a.jsonl.1"));
+        let (trail, _) = to(Sink::File(path.clone()), false);
+        trail.add(removed(7));
+        flushed(&trail);
+        fs::rename(&path, &old).unwrap();
+        trail.reopen();
+        trail.add(removed(7));
+        flushed(&trail);
+        assert_eq!((records(&old).len(), records(&path).len()), (1, 1));
+        trail.end();
+    }
+
+    /// A journal that takes nothing after its first record until it is read.
+    fn stuck(dir: &Path) -> (UnixDatagram, Sink) {
+        let at = dir.join("journal");
+        (UnixDatagram::bind(&at).unwrap(), Sink::Journal(at))
+    }
+
+    #[test]
+    fn what_finds_no_room_is_lost_counted_and_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("no/a.jsonl");
+        let (trail, host) = to(Sink::File(path.clone()), false);
+        for _ in 0..QUEUE_MAX + 5 {
+            trail.add(removed(7));
+            trail.permit().unwrap();
+        }
+        assert_eq!((trail.standing().lost, host.0.load(Ordering::Relaxed)), (5, 5));
+        fs::create_dir(dir.path().join("no")).unwrap();
+        flushed(&trail);
+        let all = records(&path);
+        assert_eq!(all.len(), QUEUE_MAX + 1);
+        let last = all.last().unwrap();
+        assert_eq!((&last["event"], &last["count"]), (&"records-lost".into(), &5.into()));
+        assert!(trail.standing().broken.is_none());
+        trail.end();
+    }
+
+    #[test]
+    fn a_required_trail_that_is_broken_gives_no_permits_and_loses_none_that_it_gave() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("no/a.jsonl");
+        let (trail, host) = to(Sink::File(path.clone()), true);
+        let broken = |is: bool| {
+            let until = Instant::now() + SOON;
+            while trail.standing().broken.is_some() != is {
+                assert!(Instant::now() < until);
+                thread::yield_now();
+            }
+        };
+        broken(true);
+        assert_eq!(trail.permit(), Err(NotRecorded));
+        assert_eq!(host.0.load(Ordering::Relaxed), 1);
+        fs::create_dir(dir.path().join("no")).unwrap();
+        broken(false);
+        for _ in 0..QUEUE_MAX {
+            trail.permit().unwrap();
+        }
+        assert_eq!(trail.permit(), Err(NotRecorded), "all room is given");
+        trail.add(removed(7));
+        trail.add_permitted(removed(7));
+        trail.give_back();
+        flushed(&trail);
+        trail.permit().unwrap();
+        let told: Vec<Value> = records(&path);
+        assert_eq!(told.iter().filter(|r| r["event"] == "delete").count(), 1, "{told:?}");
+        assert_eq!(trail.standing().lost, 1, "what had no permit found no room");
+        trail.end();
+    }
+
+    #[test]
+    fn strangers_have_a_quarter_of_the_room_and_so_many_records_in_a_minute() {
+        let dir = tempfile::tempdir().unwrap();
+        let (trail, _) = to(Sink::File(dir.path().join("no/a.jsonl")), false);
+        let refused = || Event::LogonRefused {
+            peer: [192, 0, 2, 1].into(),
+            user: String::new(),
+            reason: "no such user",
+        };
+        let most = u64::from(STRANGERS_PER_MINUTE).min(QUEUE_OF_STRANGERS_MAX as u64);
+        for _ in 0..most + 3 {
+            trail.add(refused());
+        }
+        assert_eq!(trail.standing().lost, 3);
+        trail.add(removed(7));
+        assert_eq!(trail.standing().lost, 3, "others have room");
+        let mut queue = Queue::default();
+        let now = Instant::now();
+        assert!((0..STRANGERS_PER_MINUTE).all(|_| queue.admits_stranger(now)));
+        assert!(!queue.admits_stranger(now) && queue.admits_stranger(now + MINUTE));
+        trail.end();
+    }
+
+    #[test]
+    fn a_journal_that_comes_back_gets_what_waited() {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, sink) = stuck(dir.path());
+        let (trail, _) = to(sink, false);
+        trail.add(removed(7));
+        let mut entry = [0; 4096];
+        let len = journal.recv(&mut entry).unwrap();
+        assert!(std::str::from_utf8(&entry[..len]).unwrap().contains("\"event\":\"delete\""));
+        flushed(&trail);
+        drop(journal);
+        fs::remove_file(dir.path().join("journal")).unwrap();
+        trail.add(removed(8));
+        let until = Instant::now() + SOON;
+        while trail.standing().broken.is_none() {
+            assert!(Instant::now() < until);
+            thread::yield_now();
+        }
+        let (journal, _) = stuck(dir.path());
+        journal.recv(&mut entry).unwrap();
+        flushed(&trail);
+        assert_eq!(trail.standing().lost, 0);
+        trail.end();
+    }
+}

@@ -1,0 +1,323 @@
+//! The audit trail, by clients of both protocols.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use client::Credential;
+use client::smb::Options;
+use common::{Daemon, PASSWORD};
+use gateway::admin::show::fetch;
+use gateway::admin::snapshot::AuditStatus;
+use serde_json::Value;
+
+mod common;
+
+/// No record is later than this.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A gateway with a trail.
+struct World {
+    daemon: Daemon,
+    folder: tempfile::TempDir,
+    /// Where the daemon has the folder, if that is another one than ours.
+    inside: Option<PathBuf>,
+}
+
+impl World {
+    /// `audit` stands beside `to`.
+    fn start(audit: &str, configuration: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("audit.jsonl");
+        let audit = format!("audit: {{to: {}{audit}}}", at.display());
+        let daemon = Daemon::start(&format!("{audit}\n{configuration}"));
+        Self { daemon, folder, inside: None }
+    }
+
+    /// On a file system of its own, of 128 KiB. `None` where this user gets no mount namespace.
+    fn small(audit: &str, configuration: &str) -> Option<Self> {
+        let probe = Command::new("unshare").args(["--mount", "true"]).output().unwrap();
+        if !probe.status.success() {
+            println!("skipped: no mount namespace for this user");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().to_str().unwrap().to_owned();
+        let mount = "mount -t tmpfs -o size=128K,mode=0700 small \"$0\" && exec \"$@\"";
+        let by = ["unshare", "--mount", "sh", "-c", mount, &at];
+        let audit = format!("audit: {{to: {at}/audit.jsonl{audit}}}");
+        let daemon = Daemon::start_by(&by, &format!("{audit}\n{configuration}"));
+        let inside = format!("/proc/{}/root{at}", daemon.pid());
+        Some(Self { daemon, folder, inside: Some(inside.into()) })
+    }
+
+    fn path(&self) -> PathBuf {
+        let folder = self.inside.as_deref().unwrap_or(self.folder.path());
+        folder.join("audit.jsonl")
+    }
+
+    /// Fills the file system; the file that did.
+    fn fill(&self) -> PathBuf {
+        let path = self.path().with_extension("filler");
+        let mut file = fs::File::create(&path).unwrap();
+        while file.write_all(&[1; 4096]).is_ok() {}
+        path
+    }
+
+    fn headgate(&self, words: &[&str]) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
+        command.args(words).args(["--state", "state"]).current_dir(&self.daemon.home);
+        assert!(command.output().unwrap().status.success(), "{words:?}");
+    }
+
+    /// Waits for a record of which this holds.
+    fn wait(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        wait(&self.path(), what, is)
+    }
+
+    /// Waits for an event with these fields.
+    fn event(&self, event: &str, fields: &[(&str, &str)]) -> Value {
+        self.wait(&format!("{event} {fields:?}"), |r| {
+            r["event"] == event && fields.iter().all(|(key, value)| is(&r[*key], value))
+        })
+    }
+}
+
+fn is(found: &Value, value: &str) -> bool {
+    match found {
+        Value::String(text) => text == value,
+        other => format!("{other}") == value,
+    }
+}
+
+/// Each whole line; the last one may be half written.
+fn records(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{l}: {e}"))).collect()
+}
+
+fn wait(path: &Path, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    let until = Instant::now() + SOON;
+    loop {
+        let all = records(path);
+        if let Some(found) = all.iter().find(|r| is(r)) {
+            return found.clone();
+        }
+        assert!(Instant::now() < until, "no {what} in {all:#?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+const SHARES: &str = "shares: [{name: team, memory: true, squash: none}, \
+    {name: closed, memory: true, clients: [192.0.2.0/24]}]\nprivileged_ports: off";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logons_mounts_and_refusals_are_recorded_by_both_protocols() {
+    let world = World::start("", SHARES);
+    let started = world.event("start", &[]);
+    assert_eq!(started["seq"], 1);
+    let files = world.daemon.smb("team", "ALICE", PASSWORD, Options::default()).await.unwrap();
+    let logon = world.event("logon", &[("user", "alice"), ("how", "password"), ("purpose", "new")]);
+    assert_eq!(
+        (&logon["peer"], &logon["uid"], &logon["dialect"], &logon["protection"]),
+        (&"127.0.0.1".into(), &0.into(), &"3.1.1".into(), &"signed".into())
+    );
+    let session = logon["session"].to_string();
+    world.event("share", &[("share", "team"), ("user", "alice"), ("access", "write")]);
+    drop(files);
+    world.event("logoff", &[("session", &session), ("user", "alice")]);
+
+    let refused = [("alice", "wrong", "wrong password"), ("mallory", "any", "no such user")];
+    for (user, password, reason) in refused {
+        assert!(world.daemon.smb("team", user, password, Options::default()).await.is_err());
+        world.event("logon-refused", &[("user", user), ("reason", reason)]);
+    }
+    assert!(world.daemon.smb("closed", "alice", PASSWORD, Options::default()).await.is_err());
+    let rule = ("rule", "share-clients");
+    world.event("refused", &[("user", "alice"), ("share", "closed"), rule]);
+
+    world.daemon.mount("/team", Credential::sys(0, 0, &[])).await.unwrap();
+    world.event("mount", &[("version", "3"), ("share", "team"), ("user", "alice"), ("uid", "0")]);
+    world.daemon.mount("/closed", Credential::sys(7, 7, &[])).await.unwrap_err();
+    world.event("refused", &[("user", "uid 7"), ("share", "closed"), rule]);
+    world.daemon.volume("team").await.unwrap();
+    world.event("mount", &[("version", "4"), ("share", "team"), ("user", "alice")]);
+
+    let text = fs::read_to_string(world.path()).unwrap();
+    assert!(!text.contains(PASSWORD) && !text.contains("wrong\""), "{text}");
+    let numbers: Vec<u64> =
+        records(&world.path()).iter().map(|r| r["seq"].as_u64().unwrap()).collect();
+    assert!(numbers.iter().zip(1..).all(|(seq, n)| *seq == n), "{numbers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn administrators_and_configurations_are_recorded_and_the_file_rotates() {
+    let world = World::start("", SHARES);
+    world.event("start", &[]);
+    world.headgate(&["log", "debug"]);
+    let by = ("by", "control socket");
+    world.event("administrator", &[("act", "log"), by, ("on", "debug"), ("result", "ok")]);
+    world.headgate(&["admin-token"]);
+    world.event("administrator", &[("act", "admin-token"), by]);
+
+    let (old, file) = (world.folder.path().join("old"), world.daemon.home.path().join("gw.yaml"));
+    fs::rename(world.path(), &old).unwrap();
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("closed", "shut")).unwrap();
+    world.headgate(&["reload"]);
+    let changed = world.event("configuration", &[("result", "ok")]);
+    assert_eq!(
+        changed["changes"],
+        serde_json::json!(["shares added: shut", "shares removed: closed"])
+    );
+    assert!(records(&old).iter().all(|r| r["event"] != "configuration"));
+    assert_eq!(records(&old).len() as u64 + 1, records(&world.path())[0]["seq"].as_u64().unwrap());
+
+    fs::write(&file, "shares: [{nam: data}]").unwrap();
+    let mut reload = Command::new(env!("CARGO_BIN_EXE_headgate"));
+    reload.args(["reload", "--state", "state"]).current_dir(&world.daemon.home);
+    assert!(!reload.output().unwrap().status.success());
+    let refused = world
+        .wait("a refused configuration", |r| r["event"] == "configuration" && r["result"] != "ok");
+    assert!(refused["result"].as_str().unwrap().contains("has no key `nam`"), "{refused}");
+    world.wait("a refused reload", |r| r["act"] == "reload" && r["result"] != "ok");
+
+    let password = world.daemon.home.path().join("password");
+    world.headgate(&[
+        "user",
+        "add",
+        "bob",
+        "--uid",
+        "7",
+        "--password-file",
+        password.to_str().unwrap(),
+    ]);
+    let users = |what: &str| {
+        let expected = serde_json::json!([what]);
+        world.wait(what, |r| r["changes"] == expected);
+    };
+    users("users added: bob");
+    world.headgate(&["user", "remove", "bob"]);
+    users("users removed: bob");
+    world.headgate(&["drain"]);
+    world.event("administrator", &[("act", "drain"), by]);
+    world.event("stop", &[]);
+}
+
+/// Logs on until the trail is found to be broken.
+async fn break_it(world: &World) -> AuditStatus {
+    let until = Instant::now() + SOON;
+    loop {
+        // A record may still fit behind those that are there.
+        drop(world.daemon.smb("team", "alice", PASSWORD, Options::default()).await);
+        let told = world.daemon.status().await.audit.unwrap();
+        if told.broken.is_some() {
+            return told;
+        }
+        assert!(Instant::now() < until, "{told:?}\n{}", world.daemon.log());
+    }
+}
+
+/// No record is missing up to this one.
+fn assert_whole(world: &World) {
+    let numbers: Vec<u64> =
+        records(&world.path()).iter().map(|r| r["seq"].as_u64().unwrap()).collect();
+    assert!(numbers.iter().zip(1..).all(|(seq, n)| *seq == n), "{numbers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_stops_nothing_and_is_told() {
+    let Some(world) = World::small("", SHARES) else { return };
+    world.event("start", &[]);
+    let filler = world.fill();
+    let told = break_it(&world).await;
+    assert!(told.broken.unwrap().contains("No space left") && !told.required);
+    for _ in 0..3 {
+        world.daemon.smb("team", "alice", PASSWORD, Options::default()).await.unwrap();
+    }
+    world.daemon.mount("/team", Credential::sys(0, 0, &[])).await.unwrap();
+    assert_eq!(fetch(world.daemon.admin, "/readyz").await.unwrap().trim(), "ready");
+    let metrics = fetch(world.daemon.admin, "/metrics").await.unwrap();
+    assert!(metrics.contains("headgate_audit_writable 0\n"), "{metrics}");
+    assert!(world.daemon.log().contains("the audit trail cannot be written"));
+    fs::remove_file(filler).unwrap();
+    world.event("mount", &[]);
+    assert!(world.daemon.log().contains("the audit trail is written again"));
+    assert_whole(&world);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_refuses_what_must_be_recorded_where_the_trail_is_required() {
+    let Some(world) = World::small(", required: true", SHARES) else { return };
+    world.event("start", &[]);
+    // It was opened while there was room, and uses its files meanwhile.
+    let files = world.daemon.smb("team", "alice", PASSWORD, Options::default()).await.unwrap();
+    let filler = world.fill();
+    assert!(break_it(&world).await.required);
+    let smb = world.daemon.smb("team", "alice", PASSWORD, Options::default()).await;
+    assert!(format!("{:?}", smb.err().unwrap()).contains("AUDIT_FAILED"));
+    let mounted = world.daemon.mount("/team", Credential::sys(0, 0, &[])).await.unwrap_err();
+    assert!(format!("{mounted:?}").contains("10006"), "MNT3ERR_SERVERFAULT: {mounted:?}");
+    assert!(world.daemon.volume("team").await.is_err());
+    let ready = fetch(world.daemon.admin, "/readyz").await.unwrap_err();
+    assert!(ready.contains("503") && ready.contains("No space left"), "{ready}");
+    let met = "headgate_limits_met_total{limit=\"audit-queue\"} ";
+    let metrics = fetch(world.daemon.admin, "/metrics").await.unwrap();
+    assert!(metrics.contains(met) && !metrics.contains(&format!("{met}0")), "{metrics}");
+    files.create("made meanwhile").await.unwrap();
+    // Administrators are not refused.
+    world.headgate(&["log", "info"]);
+    fs::remove_file(filler).unwrap();
+    world.event("administrator", &[("act", "log")]);
+    let until = Instant::now() + SOON;
+    while fetch(world.daemon.admin, "/readyz").await.is_err() {
+        assert!(Instant::now() < until);
+    }
+    world.daemon.mount("/team", Credential::sys(0, 0, &[])).await.unwrap();
+    world.event("mount", &[]);
+    assert_whole(&world);
+}
+
+#[test]
+fn a_trail_that_is_required_and_cannot_be_had_stops_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("audit.jsonl");
+    std::os::unix::fs::symlink("no/such/file", &at).unwrap();
+    let serve = |more: &str, command: &str| {
+        let file = folder.path().join("gw.yaml");
+        let audit = format!("audit: {{to: {}{more}}}", at.display());
+        fs::write(&file, format!("shares: [{{name: data, memory: true}}]\nadmin: off\n{audit}\n"))
+            .unwrap();
+        // One that serves would not end by itself.
+        let mut run = Command::new("timeout");
+        run.args(["60", env!("CARGO_BIN_EXE_headgate"), command])
+            .arg("--config")
+            .arg(file)
+            .arg("--state")
+            .arg(folder.path().join("state"));
+        let done = run
+            .args(["--nfs-port", "0", "--nfs-rdma-port", "0", "--portmap", "off"])
+            .output()
+            .unwrap();
+        (
+            done.status.code(),
+            String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned(),
+        )
+    };
+    let (code, text) = serve(", required: true", "serve");
+    assert!(code == Some(1) && text.contains("the audit trail cannot be written to"), "{text}");
+    let (code, text) = serve(", required: true", "check");
+    assert!(code == Some(1) && text.contains("the audit trail cannot be written to"), "{text}");
+    let (code, text) = serve("", "check");
+    assert!(code == Some(0) && text.contains("records are lost until it can"), "{text}");
+    let (code, text) = serve(", requird: true", "check");
+    assert!(
+        code == Some(2) && text.contains(":3:") && text.contains("did you mean `required`"),
+        "{text}"
+    );
+}
