@@ -3,8 +3,8 @@
 //! *Operation.* The door posts every change of a name or a file, by whatever protocol it came; when nobody watches the share, that
 //! costs one load. A [`Watch`] belongs to one open directory and collects what matches its filter, alone or with all that is
 //! below. Directories are compared by their paths from the share's root; a watched directory that is renamed through the door
-//! takes its watch along. What other processes of the host change is told by [`crate::external_change`]; of a watch with all that is
-//! below it, for the first [`COVERED_MAX`] directories.
+//! takes its watch along. What other processes of the host change is told by [`crate::external_change`]; of a watch with all that
+//! is below it, for the first [`COVERED_MAX`] directories.
 //!
 //! *Memory.* [`EVENTS_MAX`] events for each watch; what comes then makes it overflow, which tells the watcher to list the directory
 //! anew. [`WATCHES_MAX`] watches in all.

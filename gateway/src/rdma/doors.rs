@@ -1,8 +1,8 @@
 //! The listeners of RDMA: opened by the plan, and opened and closed anew as devices and addresses come and go.
 //!
 //! *Operation.* A task looks at the host every [`LOOK_EVERY`] and makes what listens equal to what is wanted ([`Doors::follow`]).
-//! [`ListenerReconciler::change`] tells it what the configuration wants, at the start and at each reload. Connections that were accepted are
-//! not touched by that: they end with their device.
+//! [`ListenerReconciler::change`] tells it what the configuration wants, at the start and at each reload. Connections that were
+//! accepted are not touched by that: they end with their device.
 //!
 //! *Errors.* At the start and at a reload, what the configuration names and cannot be had is one line for the user. A device
 //! that refuses under `rdma: auto` is left alone for [`REFUSED_FOR`], with one line in the log, and its address is served by
