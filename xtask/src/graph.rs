@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::sh::{Result, Tally, output};
 
 /// The only edges allowed. Leaves know none of ours; a request walks the graph down once and up once.
-const ALLOWED: [(&str, &[&str]); 23] = [
+const ALLOWED: [(&str, &[&str]); 24] = [
     ("wire", &[]),
     ("nfs-proto", &["wire"]),
     ("smb-proto", &["wire"]),
@@ -25,7 +25,8 @@ const ALLOWED: [(&str, &[&str]); 23] = [
     ("audit", &[]),
     ("config", &[]),
     ("cluster", &[]),
-    ("vfs", &["wire", "iobuf", "audit", "state"]),
+    ("ceph-sys", &["dylib"]),
+    ("vfs", &["wire", "iobuf", "audit", "state", "ceph-sys"]),
     ("dylib", &[]),
     ("rdma-sys", &["dylib"]),
     ("gss-sys", &["dylib"]),

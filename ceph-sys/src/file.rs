@@ -1,0 +1,117 @@
+//! An open file.
+
+use std::ffi::c_int;
+use std::io::{IoSlice, IoSliceMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::Errno;
+use crate::ffi;
+use crate::inode::Inode;
+
+/// Vectors of one call (`IOV_MAX`).
+const VECTORS_MAX: usize = 1024;
+
+/// An open file. Closed when it is dropped.
+pub struct File {
+    inode: Arc<Inode>,
+    raw: NonNull<ffi::Fh>,
+}
+
+// SAFETY: the library takes its own lock in each call, from whatever thread.
+unsafe impl Send for File {}
+// SAFETY: as above; reads and writes name their offset.
+unsafe impl Sync for File {}
+
+/// A way of [`File::fallocate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Makes a hole; the size stays.
+    PunchHole,
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: opened by the library, and closed once.
+        unsafe { (self.inode.api().ceph_ll_close)(self.inode.mnt(), self.raw.as_ptr()) };
+    }
+}
+
+impl File {
+    pub(crate) fn adopt(inode: &Arc<Inode>, fh: *mut ffi::Fh) -> Result<Self, Errno> {
+        let raw = NonNull::new(fh).ok_or(Errno(libc::EIO))?;
+        Ok(Self { inode: inode.clone(), raw })
+    }
+
+    /// Reads as many bytes as the file has there and the slices take; zero at its end.
+    pub fn read(&self, at: u64, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        let at = offset(at)?;
+        let count = counted(into.len());
+        // SAFETY: an open file of a live mount. `IoSliceMut` has the layout of `iovec`; each is writable for its length.
+        let answer = unsafe {
+            (self.inode.api().ceph_ll_readv)(
+                self.inode.mnt(),
+                self.raw.as_ptr(),
+                into.as_mut_ptr().cast::<libc::iovec>(),
+                count,
+                at,
+            )
+        };
+        Errno::check(answer).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
+    }
+
+    /// Writes; may write less.
+    pub fn write(&self, at: u64, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        let at = offset(at)?;
+        let count = counted(from.len());
+        // SAFETY: an open file of a live mount. `IoSlice` has the layout of `iovec`; the library only reads.
+        let answer = unsafe {
+            (self.inode.api().ceph_ll_writev)(
+                self.inode.mnt(),
+                self.raw.as_ptr(),
+                from.as_ptr().cast::<libc::iovec>(),
+                count,
+                at,
+            )
+        };
+        Errno::check(answer).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
+    }
+
+    /// Makes durable what was written, and all attributes where not `data_only`.
+    pub fn fsync(&self, data_only: bool) -> Result<(), Errno> {
+        let api = self.inode.api();
+        // SAFETY: an open file of a live mount.
+        let answer = unsafe {
+            (api.ceph_ll_fsync)(self.inode.mnt(), self.raw.as_ptr(), c_int::from(data_only))
+        };
+        Errno::check(answer).map(drop)
+    }
+
+    /// Changes the storage of a part of the file.
+    pub fn fallocate(&self, how: Fallocate, at: u64, count: u64) -> Result<(), Errno> {
+        let mode = match how {
+            Fallocate::PunchHole => libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+        };
+        let (at, count) = (offset(at)?, offset(count)?);
+        // SAFETY: an open file of a live mount.
+        let answer = unsafe {
+            (self.inode.api().ceph_ll_fallocate)(
+                self.inode.mnt(),
+                self.raw.as_ptr(),
+                mode,
+                at,
+                count,
+            )
+        };
+        Errno::check(answer).map(drop)
+    }
+}
+
+fn offset(at: u64) -> Result<i64, Errno> {
+    i64::try_from(at).map_err(|_| Errno(libc::EINVAL))
+}
+
+fn counted(vectors: usize) -> c_int {
+    // Invariant: far below what the type holds.
+    c_int::try_from(vectors.min(VECTORS_MAX)).unwrap_or(c_int::MAX)
+}

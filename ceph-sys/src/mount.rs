@@ -1,0 +1,294 @@
+//! One client of a file system, and the users it acts for.
+
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::ffi::{self, Api, CEPH_RECLAIM_RESET};
+use crate::inode::Inode;
+use crate::{Errno, load};
+
+/// How to mount.
+#[derive(Clone, Debug, Default)]
+pub struct Options<'a> {
+    /// The user, without `client.`; `None`: `admin`.
+    pub id: Option<&'a str>,
+    /// The configuration; `None`: the usual places (`CEPH_CONF`, /etc/ceph/ceph.conf).
+    pub conf: Option<&'a Path>,
+    /// Settings that stand before those of the configuration.
+    pub settings: &'a [(&'a str, &'a str)],
+    /// The file system.
+    pub fs: &'a str,
+    /// The folder in it that becomes the root, absolute.
+    pub root: &'a str,
+    /// What stays the same from one run to the next. The session of an earlier run, and of anybody else who says this name, is
+    /// ended by the MDS before this one begins.
+    pub uuid: Option<&'a str>,
+}
+
+/// A part of mounting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The library itself.
+    Load,
+    /// Reading the configuration, or a setting.
+    Configure,
+    /// Reaching and convincing the monitors.
+    Monitors,
+    /// Ending the session of the run before.
+    Reset,
+    /// The file system and the folder in it.
+    Mount,
+}
+
+/// Why there is no mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountError {
+    /// What failed.
+    pub step: Step,
+    /// The library's answer.
+    pub errno: Errno,
+    /// In words.
+    pub why: String,
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for MountError {}
+
+/// Mounts of this process, and who waits for the end of the last.
+static MOUNTED: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+fn mounted() -> MutexGuard<'static, usize> {
+    // A number is whole at every step.
+    MOUNTED.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until every mount has ended, for a process that is to end. A session that is left behind keeps what it was allowed to
+/// cache from others until the cluster takes it for dead. False where some are still there after this time.
+pub fn wait_unmounted(limit: Duration) -> bool {
+    let waited = MOUNTED.1.wait_timeout_while(mounted(), limit, |count| *count > 0);
+    *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+}
+
+/// A mounted file system.
+pub struct Mount {
+    pub(crate) api: &'static Api,
+    pub(crate) raw: NonNull<ffi::ceph_mount_info>,
+}
+
+// SAFETY: the library takes its own lock in each call on a mount, from whatever thread.
+unsafe impl Send for Mount {}
+// SAFETY: as above.
+unsafe impl Sync for Mount {}
+
+/// An inode's number and the snapshot it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Vino {
+    /// Number of the inode.
+    pub ino: u64,
+    /// Number of the snapshot, [`ffi::CEPH_NOSNAP`] for what is in none.
+    pub snap: u64,
+}
+
+/// A mount that is not there yet: given back where a step fails.
+struct Unmounted {
+    api: &'static Api,
+    raw: NonNull<ffi::ceph_mount_info>,
+}
+
+impl Drop for Unmounted {
+    fn drop(&mut self) {
+        // SAFETY: made by `ceph_create` and never mounted.
+        unsafe { (self.api.ceph_release)(self.raw.as_ptr()) };
+    }
+}
+
+fn c_string(text: impl Into<Vec<u8>>, step: Step) -> Result<CString, MountError> {
+    CString::new(text).map_err(|_| MountError {
+        step,
+        errno: Errno(libc::EINVAL),
+        why: "a name with a zero byte".into(),
+    })
+}
+
+fn failed(step: Step, what: &str) -> impl FnOnce(Errno) -> MountError {
+    let what = what.to_owned();
+    move |errno| MountError { step, errno, why: format!("{what}: {errno}") }
+}
+
+impl Mount {
+    /// Mounts. Blocks for as long as the library's `client_mount_timeout`.
+    pub fn open(options: &Options<'_>) -> Result<Arc<Self>, MountError> {
+        let api = load::api().map_err(|why| MountError {
+            step: Step::Load,
+            errno: Errno(libc::ENOSYS),
+            why: why.to_owned(),
+        })?;
+        let id = c_string(options.id.unwrap_or("admin"), Step::Configure)?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: a place for a pointer and a C string.
+        let made = Errno::check(unsafe { (api.ceph_create)(&raw mut raw, id.as_ptr()) });
+        let raw = made.ok().and_then(|_| NonNull::new(raw)).ok_or_else(|| MountError {
+            step: Step::Configure,
+            errno: Errno(libc::ENOMEM),
+            why: "the library makes no mount".into(),
+        })?;
+        let mount = Unmounted { api, raw };
+        mount.configure(options)?;
+        // SAFETY: a mount that was made and configured.
+        let ready = Errno::check(unsafe { (api.ceph_init)(raw.as_ptr()) });
+        ready.map_err(failed(Step::Monitors, "the monitors"))?;
+        let fs = c_string(options.fs, Step::Mount)?;
+        // SAFETY: an initialised mount and a C string.
+        let chosen =
+            Errno::check(unsafe { (api.ceph_select_filesystem)(raw.as_ptr(), fs.as_ptr()) });
+        chosen.map_err(failed(Step::Mount, "the file system"))?;
+        if let Some(uuid) = options.uuid {
+            mount.reset(&c_string(uuid, Step::Reset)?)?;
+        }
+        let root = c_string(options.root, Step::Mount)?;
+        // SAFETY: an initialised mount and a C string.
+        let done = Errno::check(unsafe { (api.ceph_mount)(raw.as_ptr(), root.as_ptr()) });
+        done.map_err(failed(Step::Mount, "mount"))?;
+        std::mem::forget(mount);
+        // Modes are taken as they are given; the library's own mask is 002.
+        // SAFETY: a mounted mount.
+        unsafe { (api.ceph_umask)(raw.as_ptr(), 0) };
+        *mounted() += 1;
+        Ok(Arc::new(Self { api, raw }))
+    }
+
+    /// The number of the file system in its cluster.
+    pub fn fscid(&self) -> Result<u64, Errno> {
+        // SAFETY: a live mount.
+        Errno::check(unsafe { (self.api.ceph_get_fs_cid)(self.raw.as_ptr()) })
+    }
+
+    /// The number by which the cluster knows this client: the one in a blocklist and in `ceph tell mds.* session ls`.
+    pub fn client_id(&self) -> u64 {
+        // SAFETY: a live mount.
+        unsafe { (self.api.ceph_get_instance_id)(self.raw.as_ptr()) }
+    }
+
+    /// The folder that was mounted.
+    pub fn root(self: &Arc<Self>) -> Result<Inode, Errno> {
+        let mut found = std::ptr::null_mut();
+        // SAFETY: a live mount and a place for a pointer.
+        let answer = unsafe { (self.api.ceph_ll_lookup_root)(self.raw.as_ptr(), &raw mut found) };
+        Inode::adopt(self, answer, found)
+    }
+
+    /// An inode by its number.
+    pub fn find(self: &Arc<Self>, vino: Vino) -> Result<Inode, Errno> {
+        let raw = ffi::vinodeno_t {
+            ino: ffi::inodeno_t { val: vino.ino },
+            snapid: ffi::snapid_t { val: vino.snap },
+        };
+        let mut found = std::ptr::null_mut();
+        // SAFETY: a live mount and a place for a pointer.
+        let answer =
+            unsafe { (self.api.ceph_ll_lookup_vino)(self.raw.as_ptr(), raw, &raw mut found) };
+        Inode::adopt(self, answer, found)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // SAFETY: mounted, and no inode, file or folder of it is left: each holds the mount.
+        unsafe {
+            (self.api.ceph_unmount)(self.raw.as_ptr());
+            (self.api.ceph_release)(self.raw.as_ptr());
+        }
+        *mounted() -= 1;
+        MOUNTED.1.notify_all();
+    }
+}
+
+impl Unmounted {
+    fn configure(&self, options: &Options<'_>) -> Result<(), MountError> {
+        use std::os::unix::ffi::OsStrExt;
+        let conf = match options.conf {
+            Some(path) => Some(c_string(path.as_os_str().as_bytes(), Step::Configure)?),
+            None => None,
+        };
+        let path = conf.as_ref().map_or(std::ptr::null(), |c| c.as_ptr());
+        // SAFETY: a mount that was made, and a C string or null.
+        let read = Errno::check(unsafe { (self.api.ceph_conf_read_file)(self.raw.as_ptr(), path) });
+        let named = options.conf.map_or("ceph.conf".into(), |p| p.display().to_string());
+        read.map_err(failed(Step::Configure, &named))?;
+        for (option, value) in options.settings {
+            let (name, value) =
+                (c_string(*option, Step::Configure)?, c_string(*value, Step::Configure)?);
+            // SAFETY: a mount that was made, and two C strings.
+            let set = Errno::check(unsafe {
+                (self.api.ceph_conf_set)(self.raw.as_ptr(), name.as_ptr(), value.as_ptr())
+            });
+            set.map_err(failed(Step::Configure, option))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the session of whoever said this name before, and takes the name.
+    fn reset(&self, uuid: &CStr) -> Result<(), MountError> {
+        // SAFETY: an initialised mount and a C string.
+        let done = Errno::check(unsafe {
+            (self.api.ceph_start_reclaim)(self.raw.as_ptr(), uuid.as_ptr(), CEPH_RECLAIM_RESET)
+        });
+        match done {
+            // There is none: the first run, or the session ended in order.
+            Ok(_) | Err(Errno(libc::ENOENT)) => {}
+            Err(e) => return Err(failed(Step::Reset, "the session of the run before")(e)),
+        }
+        // SAFETY: an initialised mount that is not mounted yet, and a C string.
+        unsafe {
+            (self.api.ceph_finish_reclaim)(self.raw.as_ptr());
+            (self.api.ceph_set_uuid)(self.raw.as_ptr(), uuid.as_ptr());
+        }
+        Ok(())
+    }
+}
+
+/// A user with groups, for whom calls are made.
+pub struct Perm {
+    api: &'static Api,
+    raw: NonNull<ffi::UserPerm>,
+    /// The library refers to them.
+    _groups: Box<[libc::gid_t]>,
+}
+
+// SAFETY: the library only reads it.
+unsafe impl Send for Perm {}
+// SAFETY: as above.
+unsafe impl Sync for Perm {}
+
+impl Perm {
+    /// Of this user, whose first group is `gid`. Error: ENOMEM.
+    pub fn new(mount: &Mount, uid: u32, gid: u32, groups: &[u32]) -> Result<Self, Errno> {
+        let mut groups: Box<[libc::gid_t]> = groups.into();
+        let count = libc::c_int::try_from(groups.len()).map_err(|_| Errno(libc::EINVAL))?;
+        let api = mount.api;
+        // SAFETY: the list has `count` numbers and lives as long as this.
+        let raw = unsafe { (api.ceph_userperm_new)(uid, gid, count, groups.as_mut_ptr()) };
+        let raw = NonNull::new(raw).ok_or(Errno(libc::ENOMEM))?;
+        Ok(Self { api, raw, _groups: groups })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const ffi::UserPerm {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for Perm {
+    fn drop(&mut self) {
+        // SAFETY: made by `ceph_userperm_new`, and nobody else has it.
+        unsafe { (self.api.ceph_userperm_destroy)(self.raw.as_ptr()) };
+    }
+}
