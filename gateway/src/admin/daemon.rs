@@ -186,7 +186,7 @@ impl Source for Daemon {
             moved.insert(way, bytes);
         }
         let sessions = self.smb.core().sessions.all(|_| true);
-        let silent = (rules::SILENT_STORAGE, vfs::local::refused_turns());
+        let silent = (rules::SILENT_STORAGE, vfs::engine::far::refused());
         let met = count::limits_met().into_iter().chain(Some(silent).filter(|(_, n)| *n > 0));
         let broken = count::broken_rules().into_iter();
         Snapshot {

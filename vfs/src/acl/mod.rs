@@ -15,6 +15,7 @@ pub mod mask;
 mod mode;
 pub mod posix;
 mod record;
+pub(crate) mod steps;
 
 pub use record::{Kept, NAME};
 pub use wire::Sid;

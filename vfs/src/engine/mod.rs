@@ -1,4 +1,6 @@
 //! How bytes get from a file to a buffer: in place when they are at hand, else on threads of our own.
 
+pub mod far;
 pub mod limits;
 pub mod threads;
+pub(crate) mod transfer;

@@ -17,14 +17,15 @@ use std::os::fd::AsFd;
 use iobuf::Buf;
 use rustix::fs::{OFlags, SeekFrom};
 
+use crate::engine::transfer::vectors;
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
 use super::cache::Fd;
-use super::data::{DataFd, vectors};
+use super::data::DataFd;
 use super::node::{LocalNode, lock};
-use super::silent::Room;
 use super::stat;
+use crate::engine::far::Room;
 
 /// What is to be added.
 struct Addition {

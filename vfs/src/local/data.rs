@@ -16,32 +16,27 @@
 //!
 //! *Errors.* A write that comes to the volume's limit half-way answers with what was taken.
 
-use std::future::poll_fn;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 
-use iobuf::{Admitted, Buf, BufMut, CLASS_SIZES, PAGES_MAX, PagesMut};
+use iobuf::{Buf, BufMut, CLASS_SIZES, PAGES_MAX, PagesMut};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::backend::ReadInto;
-use crate::engine::limits::{
-    PAGED_ALIGN, PAGED_MIN, TURN_MAX, read_in_place_max, write_in_place_max,
-};
+use crate::engine::limits::{PAGED_ALIGN, PAGED_MIN, read_in_place_max, write_in_place_max};
+use crate::engine::transfer::{VECTORS_MAX, buffers, in_turn, vectors, vectors_mut, views};
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
 use super::cache::Fd;
 use super::node::{LocalNode, lock};
-use super::silent::{Room, Turn};
 use super::sync;
+use crate::engine::far::{Room, Turn};
 
-/// Vectors that one system call takes (`IOV_MAX`).
-const VECTORS_MAX: usize = 1024;
 /// Bytes of a read that has one buffer.
 const SMALL_MAX: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];
 
@@ -571,109 +566,6 @@ pub(super) fn sheds_set_id(mode: u32) -> bool {
     mode & 0o4000 != 0 || mode & 0o2010 == 0o2010
 }
 
-/// Waits for the data of a read, which gives up its turn after [`TURN_MAX`]: storage that takes long, or for ever, keeps back what
-/// it was asked for, and no read of another device.
-async fn in_turn<T>(turn: &mut Option<Admitted<'_>>, read: impl Future<Output = T>) -> T {
-    let mut read = pin!(read);
-    // Most of it is in memory, and needs no timer.
-    let at_once = poll_fn(|task| Poll::Ready(read.as_mut().poll(task))).await;
-    if let Poll::Ready(data) = at_once {
-        return data;
-    }
-    if turn.is_some() {
-        if let Ok(data) = tokio::time::timeout(TURN_MAX, read.as_mut()).await {
-            return data;
-        }
-        *turn = None;
-    }
-    read.await
-}
-
-/// The first buffer of a read, once its turn has come.
-async fn first_buffer(
-    count: usize,
-    size: usize,
-    into: &ReadInto,
-) -> VfsResult<(Option<Admitted<'_>>, BufMut)> {
-    loop {
-        let admitted = match &into.backpressure {
-            Some(to) => Some(to.admit(count).await),
-            None => None,
-        };
-        if let Some(buffer) = into.pool.try_get(size) {
-            return Ok((admitted, buffer));
-        }
-        let waited = Box::pin(into.pool.acquire(size, into.account)).await;
-        let buffer = waited.map_err(|_| VfsError::Resources)?;
-        if !admitted.as_ref().is_some_and(Admitted::is_outdated) {
-            return Ok((admitted, buffer));
-        }
-        // It would lie with a peer that takes nothing while others wait for it.
-    }
-}
-
-/// Buffers for `count` bytes, or for as many as can be had without waiting for more than one.
-async fn buffers(count: usize, into: &ReadInto) -> VfsResult<(Option<Admitted<'_>>, Vec<BufMut>)> {
-    let largest = CLASS_SIZES[CLASS_SIZES.len() - 1];
-    let size = |left: usize| left.min(largest);
-    let (admitted, first) = first_buffer(count, size(count), into).await?;
-    let mut left = count.saturating_sub(first.capacity());
-    let mut bufs = Vec::with_capacity(count.div_ceil(largest).max(1));
-    bufs.push(first);
-    while left > 0 && bufs.len() < VECTORS_MAX {
-        let Some(b) = into.pool.try_get(size(left)) else { break };
-        left = left.saturating_sub(b.capacity());
-        bufs.push(b);
-    }
-    Ok((admitted, bufs))
-}
-
-/// The first `n` bytes of the buffers.
-fn views(bufs: Vec<BufMut>, n: usize) -> Vec<Buf> {
-    let mut left = n;
-    let mut data = Vec::with_capacity(bufs.len());
-    for mut buf in bufs {
-        let here = left.min(buf.capacity());
-        if here == 0 {
-            break;
-        }
-        buf.set_filled(here);
-        left -= here;
-        data.push(buf.freeze());
-    }
-    data
-}
-
-/// The bytes `from..count` of the buffers.
-fn vectors_mut(bufs: &mut [BufMut], from: usize, count: usize) -> Vec<IoSliceMut<'_>> {
-    let (mut skip, mut left) = (from, count - from);
-    let mut out = Vec::with_capacity(bufs.len());
-    for b in bufs {
-        let whole = b.whole_mut();
-        let start = skip.min(whole.len());
-        skip -= start;
-        let end = whole.len().min(start.saturating_add(left));
-        left -= end - start;
-        if end > start {
-            out.push(IoSliceMut::new(&mut whole[start..end]));
-        }
-    }
-    out
-}
-
-/// The data behind its first `skip` bytes, as much as one call takes.
-pub(super) fn vectors(data: &[Buf], mut skip: usize) -> Vec<IoSlice<'_>> {
-    let mut out = Vec::with_capacity(data.len().min(VECTORS_MAX));
-    for b in data {
-        let start = skip.min(b.len());
-        skip -= start;
-        if b.len() > start && out.len() < VECTORS_MAX {
-            out.push(IoSlice::new(&b.as_slice()[start..]));
-        }
-    }
-    out
-}
-
 /// Reads what can be had without waiting.
 fn read_in_place(
     fd: &DataFd,
@@ -709,8 +601,9 @@ fn read_rest(
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::sync::mpsc;
-
+    use std::task::Poll;
     use std::time::Instant;
 
     use iobuf::{Account, Backpressure, Pool, PoolLimits};
@@ -719,6 +612,7 @@ mod tests {
     use super::super::{LocalBackend, LocalConfig};
     use super::*;
     use crate::backend::{Backend, BoxFuture, NodeRef};
+    use crate::engine::limits::TURN_MAX;
     use crate::engine::threads::Engine;
 
     const MIB: usize = 1 << 20;

@@ -72,6 +72,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::backend::{Backend, BoxFuture, NodeRef, ready};
 use crate::durability::Losses;
+use crate::engine::far::Turns;
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
 use crate::types::{Attr, Capabilities, FsStat, Handle, Kind};
@@ -84,7 +85,6 @@ use handle::{Form, Parsed};
 use node::LocalNode;
 use probe::Found;
 pub use seal::{SealKey, refused as refused_lists};
-pub use silent::refused as refused_turns;
 use stat::Stat;
 pub use sync::SyncCalls;
 use sync::{Kernel, Ledger, SyncQueue};
@@ -158,7 +158,7 @@ struct Volume {
     /// Files are in memory: reads and writes never wait for a device.
     in_memory: bool,
     /// Of operations, where the file system may fall silent.
-    turns: Option<silent::Turns>,
+    turns: Option<Turns>,
     /// Threads for what waits: its own where the file system may fall silent.
     engine: Arc<Engine>,
     /// What makes it durable, who waits for all of it, and what it failed to keep.

@@ -52,6 +52,12 @@ impl SealKey {
         Self(Key::new(HMAC_SHA256, tag.as_ref()))
     }
 
+    /// A name that only this key gives to `what`, the same in every run: 32 hexadecimal digits.
+    pub fn name_of(&self, what: &str) -> String {
+        let tag = sign(&self.0, &[b"headgate session name 1\0", what.as_bytes()].concat());
+        tag.as_ref()[..16].iter().map(|b| format!("{b:02x}")).collect()
+    }
+
     /// For one run.
     pub(super) fn random() -> VfsResult<Self> {
         let mut secret = [0; LEN];

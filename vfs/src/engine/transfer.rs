@@ -1,0 +1,130 @@
+//! Buffers of a read or write, and their parts as vectors for one call.
+//!
+//! *Memory.* All buffers of a read are taken before it starts and it never waits while it holds one: where the pool can give
+//! only the first, the read is shorter. A read has its turn among those of its connection ([`iobuf::Backpressure`]) for as long as
+//! a copy takes; one that waits longer for storage goes on without it.
+//!
+//! *Errors.* [`VfsError::Resources`] where the pool has ended.
+
+use std::future::poll_fn;
+use std::io::{IoSlice, IoSliceMut};
+use std::pin::pin;
+use std::task::Poll;
+
+use iobuf::{Admitted, Buf, BufMut, CLASS_SIZES};
+
+use crate::backend::ReadInto;
+use crate::engine::limits::TURN_MAX;
+use crate::error::{VfsError, VfsResult};
+
+/// Vectors that one system call takes (`IOV_MAX`).
+pub(crate) const VECTORS_MAX: usize = 1024;
+
+/// Waits for the data of a read, which gives up its turn after [`TURN_MAX`]: storage that takes long, or for ever, keeps back what
+/// it was asked for, and no read of another device.
+pub(crate) async fn in_turn<T>(
+    turn: &mut Option<Admitted<'_>>,
+    read: impl Future<Output = T>,
+) -> T {
+    let mut read = pin!(read);
+    // Most of it is in memory, and needs no timer.
+    let at_once = poll_fn(|task| Poll::Ready(read.as_mut().poll(task))).await;
+    if let Poll::Ready(data) = at_once {
+        return data;
+    }
+    if turn.is_some() {
+        if let Ok(data) = tokio::time::timeout(TURN_MAX, read.as_mut()).await {
+            return data;
+        }
+        *turn = None;
+    }
+    read.await
+}
+
+/// The first buffer of a read, once its turn has come.
+async fn first_buffer(
+    count: usize,
+    size: usize,
+    into: &ReadInto,
+) -> VfsResult<(Option<Admitted<'_>>, BufMut)> {
+    loop {
+        let admitted = match &into.backpressure {
+            Some(to) => Some(to.admit(count).await),
+            None => None,
+        };
+        if let Some(buffer) = into.pool.try_get(size) {
+            return Ok((admitted, buffer));
+        }
+        let waited = Box::pin(into.pool.acquire(size, into.account)).await;
+        let buffer = waited.map_err(|_| VfsError::Resources)?;
+        if !admitted.as_ref().is_some_and(Admitted::is_outdated) {
+            return Ok((admitted, buffer));
+        }
+        // It would lie with a peer that takes nothing while others wait for it.
+    }
+}
+
+/// Buffers for `count` bytes, or for as many as can be had without waiting for more than one.
+pub(crate) async fn buffers(
+    count: usize,
+    into: &ReadInto,
+) -> VfsResult<(Option<Admitted<'_>>, Vec<BufMut>)> {
+    let largest = CLASS_SIZES[CLASS_SIZES.len() - 1];
+    let size = |left: usize| left.min(largest);
+    let (admitted, first) = first_buffer(count, size(count), into).await?;
+    let mut left = count.saturating_sub(first.capacity());
+    let mut bufs = Vec::with_capacity(count.div_ceil(largest).max(1));
+    bufs.push(first);
+    while left > 0 && bufs.len() < VECTORS_MAX {
+        let Some(b) = into.pool.try_get(size(left)) else { break };
+        left = left.saturating_sub(b.capacity());
+        bufs.push(b);
+    }
+    Ok((admitted, bufs))
+}
+
+/// The first `n` bytes of the buffers.
+pub(crate) fn views(bufs: Vec<BufMut>, n: usize) -> Vec<Buf> {
+    let mut left = n;
+    let mut data = Vec::with_capacity(bufs.len());
+    for mut buf in bufs {
+        let here = left.min(buf.capacity());
+        if here == 0 {
+            break;
+        }
+        buf.set_filled(here);
+        left -= here;
+        data.push(buf.freeze());
+    }
+    data
+}
+
+/// The bytes `from..count` of the buffers.
+pub(crate) fn vectors_mut(bufs: &mut [BufMut], from: usize, count: usize) -> Vec<IoSliceMut<'_>> {
+    let (mut skip, mut left) = (from, count - from);
+    let mut out = Vec::with_capacity(bufs.len());
+    for b in bufs {
+        let whole = b.whole_mut();
+        let start = skip.min(whole.len());
+        skip -= start;
+        let end = whole.len().min(start.saturating_add(left));
+        left -= end - start;
+        if end > start {
+            out.push(IoSliceMut::new(&mut whole[start..end]));
+        }
+    }
+    out
+}
+
+/// The data behind its first `skip` bytes, as much as one call takes.
+pub(crate) fn vectors(data: &[Buf], mut skip: usize) -> Vec<IoSlice<'_>> {
+    let mut out = Vec::with_capacity(data.len().min(VECTORS_MAX));
+    for b in data {
+        let start = skip.min(b.len());
+        skip -= start;
+        if b.len() > start && out.len() < VECTORS_MAX {
+            out.push(IoSlice::new(&b.as_slice()[start..]));
+        }
+    }
+    out
+}
