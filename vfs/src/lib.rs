@@ -8,6 +8,7 @@ pub mod acl;
 mod append;
 pub mod authority;
 pub mod backend;
+pub mod ceph;
 mod cidr;
 pub mod client_names;
 pub mod dos;

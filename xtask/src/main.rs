@@ -2,6 +2,7 @@
 
 mod bench;
 mod browser;
+mod ceph;
 mod cleanroot;
 mod dashboard;
 mod deb;

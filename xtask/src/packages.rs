@@ -34,7 +34,7 @@ const LAB: &[&str] = &[
     "krb5-user",
 ];
 
-/// Other people's clients and decoders, and the headers of rdma-core.
+/// Other people's clients and decoders, the headers of rdma-core, and a cluster of Ceph.
 const THIRD: &[&str] = &[
     "libnfs-utils",
     "tshark",
@@ -54,6 +54,12 @@ const THIRD: &[&str] = &[
     "libibverbs-dev",
     "librdmacm-dev",
     "pkg-config",
+    "ceph-mon",
+    "ceph-osd",
+    "ceph-mds",
+    "ceph-mgr",
+    "ceph-common",
+    "libcephfs-dev",
 ];
 
 /// What the registry's `rdma-sys` makes its bindings with; only Debian 12 has it.

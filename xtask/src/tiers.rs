@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::sh::{Outcome, Result, Tally, command, output, target_dir};
-use crate::{dashboard, fuzz, graph, lab, packages, page, registry, smbtorture, tidy};
+use crate::{ceph, dashboard, fuzz, graph, lab, packages, page, registry, smbtorture, tidy};
 
 const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
 /// In-process end-to-end and fault tests: they have a tier of their own.
@@ -164,6 +164,9 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
         tally.add(cargo_test(&["--package", "cluster", "--test", "takeover"])?);
         tally.add(cargo_test(&["--package", "gateway", "--test", "cluster"])?);
     }
+    if wanted("ceph") {
+        tally.add(ceph::tier()?);
+    }
     if wanted("import") {
         tally.add(import_beside_samba()?);
     }
@@ -223,7 +226,7 @@ fn quietly(words: &[&str]) -> Result<()> {
 }
 
 /// Runs `cargo test` and counts by its own summary lines; what did not compile is one failure.
-fn cargo_test(selection: &[&str]) -> Result<Tally> {
+pub(crate) fn cargo_test(selection: &[&str]) -> Result<Tally> {
     cargo_test_by(&[], selection)
 }
 

@@ -28,6 +28,7 @@ fn expected(e: VfsError) -> bool {
             | VfsError::Invalid
             | VfsError::Stale
             | VfsError::WrongType
+            | VfsError::Delay
     )
 }
 

@@ -1,0 +1,293 @@
+//! Data: reading, writing, making durable.
+//!
+//! *Operation.* One open file for each inode serves all callers; permission is checked before. Transfers run on threads of the
+//! volume, one copy for each byte. The library hands what is written to the OSDs before it returns.
+//!
+//! *Memory.* Jobs own their buffers, so dropping a request is safe. A read takes its buffers as everywhere
+//! ([`crate::engine::transfer`]).
+//!
+//! *Errors.* A write that comes to the volume's limit half-way answers with what was taken.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ceph_sys::{Fallocate, File};
+use iobuf::{Buf, BufMut, CLASS_SIZES};
+use tokio::sync::oneshot;
+
+use crate::backend::{BoxFuture, ReadInto, ready};
+use crate::durability;
+use crate::engine::transfer::{buffers, in_turn, vectors, vectors_mut, views};
+use crate::error::{VfsError, VfsResult};
+use crate::types::*;
+
+use super::attrs::sheds_set_id;
+use super::node::{CephNode, lock};
+
+/// An inode that is open for data.
+pub(super) struct Open(Arc<File>);
+
+impl Open {
+    pub(super) fn new(file: File) -> Self {
+        Self(Arc::new(file))
+    }
+}
+
+impl CephNode {
+    /// The inode, open for data by the superuser.
+    pub(super) fn file(&self) -> VfsResult<Arc<File>> {
+        let mut open = lock(&self.open);
+        if let Some(Open(file)) = &*open {
+            return Ok(file.clone());
+        }
+        let flags = if self.changeable().is_ok() { libc::O_RDWR } else { libc::O_RDONLY };
+        let opened = self.inode().open(flags, &self.volume.process);
+        let file = Arc::new(self.volume.done(opened)?);
+        *open = Some(Open(file.clone()));
+        Ok(file)
+    }
+
+    /// How many of `count` bytes the file has at `at`, as far as is known, so that a large read of a small file takes a small
+    /// buffer.
+    fn likely(&self, at: u64, count: usize) -> usize {
+        let left = self.size.load(Ordering::Relaxed).saturating_sub(at);
+        count.min(usize::try_from(left).unwrap_or(count)).max(count.min(CLASS_SIZES[0]))
+    }
+
+    pub(super) async fn do_read(
+        &self,
+        cred: Option<&Cred>,
+        at: u64,
+        count: usize,
+        into: &ReadInto,
+    ) -> VfsResult<ReadData> {
+        self.regular()?;
+        let likely = self.likely(at, count);
+        let done = self.read_admitted(cred, at, likely, into).await?;
+        if done.eof || likely == count || done.len() < likely {
+            return Ok(done);
+        }
+        // The file has grown since it was looked at last. Now it is known by how much.
+        drop(done);
+        Box::pin(self.read_admitted(cred, at, self.likely(at, count), into)).await
+    }
+
+    /// Reads once the client takes answers, memory is there and the volume has a turn.
+    async fn read_admitted(
+        &self,
+        cred: Option<&Cred>,
+        at: u64,
+        count: usize,
+        into: &ReadInto,
+    ) -> VfsResult<ReadData> {
+        let mut again = false;
+        loop {
+            let wanted = || buffers(count, into);
+            let (step, (mut turn, bufs)) = self.volume.turns.next_with(wanted).await?;
+            let job = self.read_job(at, count, bufs)?;
+            let read = pin!(self.volume.engine.run(job));
+            let (bufs, n, attr) = in_turn(&mut turn, read).await?;
+            drop(step);
+            let is_blocked = into.backpressure.as_ref().is_some_and(|to| to.is_blocked());
+            if turn.is_some() || !is_blocked || again {
+                // What was read is dropped if it was not allowed.
+                if let Some(cred) = cred {
+                    let asked = self.volume.at_once(|| self.may_use_data(cred, &attr, false));
+                    asked.await?;
+                }
+                let eof = n == 0 && count > 0 || at.saturating_add(n as u64) >= attr.size;
+                return Ok(ReadData { data: views(bufs, n), pages: None, eof, attr: Some(attr) });
+            }
+            // It took its time, and its client takes no answers now: the data waits as reads do that have not begun. A second time
+            // it is kept, however long it takes.
+            again = true;
+        }
+    }
+
+    /// Reads into these buffers; then looks at the attributes.
+    #[allow(clippy::type_complexity)] // The job's answer.
+    fn read_job(
+        &self,
+        at: u64,
+        count: usize,
+        mut bufs: Vec<BufMut>,
+    ) -> VfsResult<impl FnOnce() -> VfsResult<(Vec<BufMut>, usize, Attr)> + Send + 'static> {
+        let me = self.strong()?;
+        let count = count.min(bufs.iter().map(BufMut::capacity).sum());
+        Ok(move || {
+            // The library takes no offset beyond 63 bits; no file has data there.
+            let has_data = i64::try_from(at.saturating_add(count as u64)).is_ok();
+            let file = me.file()?;
+            let mut n = 0;
+            while has_data && n < count {
+                let mut vectors = vectors_mut(&mut bufs, n, count);
+                match me.volume.done(file.read(at + n as u64, &mut vectors)) {
+                    Ok(0) => break,
+                    Ok(more) => n += more,
+                    Err(e) if n == 0 => return Err(e),
+                    // What was read is good; the error comes again with the next read.
+                    Err(_) => break,
+                }
+            }
+            Ok((bufs, n, me.attr()?))
+        })
+    }
+
+    pub(super) async fn do_write(
+        &self,
+        cred: Option<&Cred>,
+        at: u64,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> VfsResult<Written> {
+        self.changeable()?;
+        self.regular()?;
+        let count: usize = data.iter().map(Buf::len).sum();
+        let before = match cred {
+            Some(cred) => {
+                let attr = self.attr()?;
+                self.may_use_data(cred, &attr, true)?;
+                Some(attr)
+            }
+            None => None,
+        };
+        if i64::try_from(at.saturating_add(count as u64)).is_err() {
+            return Err(VfsError::TooBig);
+        }
+        let me = self.strong()?;
+        let write = move || me.write_all(at, &data, count, stable);
+        let n = match stable {
+            Stable::File => self.volume.engine.run_long(write).await?,
+            _ => self.volume.engine.run(write).await?,
+        };
+        self.finish_write(cred, before, (n, count), stable)
+    }
+
+    /// Writes; with [`Stable::File`] the attributes are durable as well.
+    fn write_all(&self, at: u64, data: &[Buf], count: usize, stable: Stable) -> VfsResult<usize> {
+        let file = self.file()?;
+        let (mut n, mut done) = (0, Ok(()));
+        while n < count && done.is_ok() {
+            match self.volume.done(file.write(at + n as u64, &vectors(data, n))) {
+                Ok(0) => break,
+                Ok(more) => n += more,
+                Err(e) => done = Err(e),
+            }
+        }
+        match done {
+            Err(e) if n == 0 => return Err(e),
+            _ => {}
+        }
+        if stable == Stable::File && n > 0 {
+            self.volume.done(file.fsync(false))?;
+        }
+        Ok(n)
+    }
+
+    fn finish_write(
+        &self,
+        cred: Option<&Cred>,
+        before: Option<Attr>,
+        (n, count): (usize, usize),
+        stable: Stable,
+    ) -> VfsResult<Written> {
+        let mut after = self.attr()?;
+        // The open file is the superuser's.
+        if cred.is_none_or(|c| c.uid != 0) && n > 0 && sheds_set_id(after.mode) {
+            self.shed_by_writing(after.mode)?;
+            after = self.attr()?;
+        }
+        if n == 0 && count > 0 {
+            return Err(VfsError::NoSpace);
+        }
+        Ok(Written { count: n, stable: stable.max(Stable::Data), before, after, verifier: 0 })
+    }
+
+    /// Additions by this gateway go one after the other.
+    pub(super) async fn do_append(
+        &self,
+        opener: Option<&Cred>,
+        at: AppendAt,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> VfsResult<Appended> {
+        self.changeable()?;
+        self.regular()?;
+        let count: usize = data.iter().map(Buf::len).sum();
+        let me = self.strong()?;
+        let add = move || {
+            let _turn = lock(&me.appends);
+            let size = me.attr()?.size;
+            let start = match at {
+                AppendAt::End => size,
+                AppendAt::Offset(at) if at < size => return Err(VfsError::Access),
+                AppendAt::Exactly(at) if at != size => return Err(VfsError::Delay),
+                AppendAt::Offset(at) | AppendAt::Exactly(at) => at,
+            };
+            if i64::try_from(start.saturating_add(count as u64)).is_err() {
+                return Err(VfsError::TooBig);
+            }
+            Ok((start, me.write_all(start, &data, count, stable)?))
+        };
+        let (at, n) = self.volume.engine.run_long(add).await?;
+        let written = self.finish_write(opener, None, (n, count), stable)?;
+        Ok(Appended { at, written })
+    }
+
+    /// See [`crate::backend::Node::sync`].
+    pub(super) fn start_sync(&self) -> BoxFuture<'_, VfsResult<()>> {
+        let (tell, told) = oneshot::channel();
+        let me = match self.strong() {
+            Ok(me) => me,
+            Err(e) => return ready(Err(e)),
+        };
+        let counters = durability::counters();
+        let job = move || {
+            counters.syncs.fetch_add(1, Ordering::Relaxed);
+            counters.waited.fetch_add(1, Ordering::Relaxed);
+            let done = me.volume.done(me.inode().sync());
+            if done.is_err() {
+                counters.failed.fetch_add(1, Ordering::Relaxed);
+            }
+            // It may have gone.
+            let _ = tell.send(done);
+        };
+        match self.volume.engine.submit_sync(job) {
+            Err(e) => ready(Err(e)),
+            // Dropped unseen where no thread could be had.
+            Ok(()) => Box::pin(async move { told.await.unwrap_or(Err(VfsError::Delay)) }),
+        }
+    }
+
+    pub(super) async fn do_commit(&self) -> VfsResult<Attr> {
+        self.regular()?;
+        self.start_sync().await?;
+        self.attr()
+    }
+
+    /// The library knows no holes: a file is data up to its end.
+    pub(super) fn do_seek(&self, at: u64, what: Seek) -> VfsResult<u64> {
+        self.regular()?;
+        let size = self.attr()?.size;
+        match what {
+            _ if at >= size => Err(VfsError::NoMoreData),
+            Seek::Data => Ok(at),
+            Seek::Hole => Ok(size),
+        }
+    }
+
+    pub(super) async fn do_deallocate(&self, at: u64, count: u64) -> VfsResult<()> {
+        self.changeable()?;
+        self.regular()?;
+        if count == 0 {
+            return Err(VfsError::Invalid);
+        }
+        if i64::try_from(at.saturating_add(count)).is_err() {
+            return Err(VfsError::TooBig);
+        }
+        let me = self.strong()?;
+        let punch = move || me.volume.done(me.file()?.fallocate(Fallocate::PunchHole, at, count));
+        self.volume.engine.run_long(punch).await
+    }
+}

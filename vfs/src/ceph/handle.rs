@@ -1,0 +1,101 @@
+//! Handles: a tag, the number of the inode, and that of its snapshot.
+//!
+//! *Operation.* The tag is of the cluster, the file system and the folder that is served, so that a share that is given another
+//! folder finds nothing by handles of the old one. What is written on the volume itself has a tag without the folder.
+//!
+//! *Errors.* [`VfsError::BadHandle`] for what has another length, [`VfsError::Stale`] for another tag.
+
+use ceph_sys::Vino;
+
+use crate::error::{VfsError, VfsResult};
+use crate::types::Handle;
+
+/// Bytes of a tag.
+const TAG: usize = 4;
+/// Bytes of a handle.
+const LEN: usize = TAG + 16;
+
+/// A short number of many bytes (FNV-1a): equal for equal ones, and nothing more is asked of it.
+pub(super) fn fold(parts: &[&[u8]]) -> u64 {
+    let bytes = parts.iter().flat_map(|part| part.iter());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn short(number: u64) -> [u8; TAG] {
+    let [a, b, c, d, e, f, g, h] = number.to_be_bytes();
+    [a ^ e, b ^ f, c ^ g, d ^ h]
+}
+
+/// What handles of a volume begin with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tag {
+    /// Of the folder.
+    folder: [u8; TAG],
+    /// Of the file system.
+    volume: [u8; TAG],
+}
+
+impl Tag {
+    pub(super) fn new(fsid: u64, root: Vino) -> Self {
+        let fs = fsid.to_be_bytes();
+        let folder = fold(&[&fs, &root.ino.to_be_bytes(), &root.snap.to_be_bytes()]);
+        Self { folder: short(folder), volume: short(fsid) }
+    }
+
+    /// The handle of an inode.
+    pub(super) fn make(&self, vino: Vino) -> VfsResult<Handle> {
+        let [ino, snap] = [vino.ino.to_be_bytes(), vino.snap.to_be_bytes()];
+        Handle::new(&[&self.folder[..], &ino, &snap].concat()).ok_or(VfsError::BadHandle)
+    }
+
+    /// The inode of a handle.
+    pub(super) fn parse(&self, handle: &Handle) -> VfsResult<Vino> {
+        let bytes: &[u8; LEN] = handle.as_bytes().try_into().map_err(|_| VfsError::BadHandle)?;
+        if bytes[..TAG] != self.folder {
+            return Err(VfsError::Stale);
+        }
+        let number = |at: usize| {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_be_bytes(eight)
+        };
+        Ok(Vino { ino: number(TAG), snap: number(TAG + 8) })
+    }
+
+    /// As it is written on the volume.
+    pub(super) fn stored(&self, handle: &Handle) -> Handle {
+        retag(handle, self.folder, self.volume)
+    }
+
+    /// The way back.
+    pub(super) fn served(&self, stored: &Handle) -> Handle {
+        retag(stored, self.volume, self.folder)
+    }
+}
+
+fn retag(handle: &Handle, from: [u8; TAG], to: [u8; TAG]) -> Handle {
+    match handle.as_bytes().split_first_chunk::<TAG>() {
+        Some((tag, rest)) if *tag == from => {
+            Handle::new(&[&to[..], rest].concat()).unwrap_or_else(|| handle.clone())
+        }
+        _ => handle.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_of_one_folder() {
+        let file = Vino { ino: 0x100_0000_0001, snap: ceph_sys::ffi::CEPH_NOSNAP };
+        let of = |ino| Tag::new(7, Vino { ino, ..file });
+        let (one, other) = (of(1), of(2));
+        let handle = one.make(file).unwrap();
+        assert_eq!(one.parse(&handle), Ok(file));
+        assert_eq!(other.parse(&handle), Err(VfsError::Stale));
+        assert_eq!(other.parse(&other.served(&one.stored(&handle))), Ok(file));
+        let short = Handle::new(&handle.as_bytes()[1..]).unwrap();
+        assert_eq!(one.parse(&short), Err(VfsError::BadHandle));
+    }
+}

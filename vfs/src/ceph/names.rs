@@ -1,0 +1,624 @@
+//! Names: finding, making, moving and removing them.
+//!
+//! *Operation.* A name is one component looked up in an inode that is held. What makes or removes names runs as the caller, or as
+//! the superuser where a list permits it ([`super::decide`]); then what was made is given to the caller by its inode, which no
+//! other client can exchange.
+//!
+//! *Errors.* The library's. A directory that is gone is [`VfsError::Stale`].
+
+use std::sync::Arc;
+
+use ceph_sys::{Errno, Name, Perm, Vino};
+
+use crate::authority::Acting;
+use crate::backend::{Made, Node, check_name};
+use crate::error::{VfsError, VfsResult};
+use crate::perm::{self, Need};
+use crate::types::*;
+
+use super::HIDDEN;
+use super::attrs::{Stat, vino_of};
+use super::data::Open;
+use super::decide::Judge;
+use super::node::{CephNode, lock};
+
+/// Longest name, in bytes.
+const NAME_MAX: u32 = 255;
+
+/// How often a name may vanish between two calls before the caller is told to try again.
+const RACES_MAX: usize = 8;
+
+/// The bits of a mode with which what is run acts as another.
+const SET_ID: u32 = 0o6000;
+
+/// The verifier of an exclusive create as times, as the kernel's server keeps it.
+fn verifier_times(v: [u8; 8]) -> (Time, Time) {
+    let [a, b, c, d, e, f, g, h] = v;
+    let part = |x| Time { sec: i64::from(u32::from_be_bytes(x) & 0x7fff_ffff), nsec: 0 };
+    (part([a, b, c, d]), part([e, f, g, h]))
+}
+
+/// Something that was just made: its record, and its attributes.
+type New = (Arc<CephNode>, Stat);
+
+impl CephNode {
+    /// This is a directory below the share that others may look names up in.
+    pub(super) fn names(&self) -> VfsResult<()> {
+        match self.kind {
+            Kind::Dir => self.inside(),
+            Kind::Symlink => Err(VfsError::Symlink),
+            _ => Err(VfsError::NotDir),
+        }
+    }
+
+    /// A name that is to be made or removed in this directory.
+    fn change_name(&self, name: &[u8]) -> VfsResult<Name> {
+        self.changeable()?;
+        self.names()?;
+        check_name(name, NAME_MAX)?;
+        if self.hides(name) {
+            return Err(VfsError::Access);
+        }
+        self.volume.done(Name::new(name))
+    }
+
+    /// The name of the gateway's own folder here.
+    pub(super) fn hides(&self, name: &[u8]) -> bool {
+        name == HIDDEN && self.is_root()
+    }
+
+    /// "No such name" in a directory that is gone itself is "stale".
+    fn or_stale(&self, e: VfsError) -> VfsError {
+        if e == VfsError::NotFound && self.attr().is_err() { VfsError::Stale } else { e }
+    }
+
+    pub(super) fn do_lookup(&self, cred: &Cred, name: &[u8]) -> VfsResult<(Arc<CephNode>, Attr)> {
+        self.names()?;
+        if name == b".." {
+            return self.parent(cred);
+        }
+        check_name(name, NAME_MAX)?;
+        if self.hides(name) {
+            return Err(VfsError::NotFound);
+        }
+        self.lookup_as(cred, name).map_err(|e| self.or_stale(e))
+    }
+
+    /// A call of the library that names something in this directory.
+    pub(super) fn by_name<T>(&self, call: impl FnOnce() -> Result<T, Errno>) -> VfsResult<T> {
+        let _apart = self.volume.renames.name(self.vino);
+        self.volume.done(call())
+    }
+
+    /// What has this name, for a caller who may look it up.
+    fn lookup_as(&self, cred: &Cred, name: &[u8]) -> VfsResult<(Arc<CephNode>, Attr)> {
+        if cred.uid == 0 {
+            return self.find(name);
+        }
+        let attr = self.attr()?;
+        if let Some(allowed) = self.by_list(cred, &attr)? {
+            perm::enough(allowed, perm::EXECUTE)?;
+            return self.find(name);
+        }
+        self.found(name, &self.volume.perm(cred)?)
+    }
+
+    /// What has this name, as the superuser finds it.
+    pub(super) fn find(&self, name: &[u8]) -> VfsResult<(Arc<CephNode>, Attr)> {
+        self.found(name, &self.volume.process)
+    }
+
+    fn found(&self, name: &[u8], perm: &Perm) -> VfsResult<(Arc<CephNode>, Attr)> {
+        let its = self.volume.done(Name::new(name))?;
+        let (inode, stat) = self.by_name(|| self.inode().lookup(&its, perm))?;
+        let node = self.volume.adopt(inode, &stat)?;
+        node.is_at(self, name);
+        let attr = node.take(&stat)?;
+        Ok((node, attr))
+    }
+
+    /// The directory above; the root's is the root.
+    fn parent(&self, cred: &Cred) -> VfsResult<(Arc<CephNode>, Attr)> {
+        self.permitted_now(cred, perm::EXECUTE)?;
+        if self.is_root() {
+            return Ok((self.strong()?, self.attr()?));
+        }
+        let (inode, stat) = self.above()?;
+        let node = self.volume.adopt(inode, &stat)?;
+        // This directory may have been moved out since it was last looked at.
+        node.inside_now()?;
+        let attr = node.take(&stat)?;
+        Ok((node, attr))
+    }
+
+    pub(super) fn do_readlink(&self) -> VfsResult<Vec<u8>> {
+        if self.kind != Kind::Symlink {
+            return Err(VfsError::Invalid);
+        }
+        // Links can be read by everybody: their mode means nothing on Linux.
+        self.volume.done(self.inode().readlink(&self.volume.process))
+    }
+
+    pub(super) fn do_create(
+        &self,
+        by: &Acting<'_>,
+        name: &[u8],
+        how: CreateHow,
+        mut set: SetAttr,
+    ) -> VfsResult<Made> {
+        let its = self.change_name(name)?;
+        let before = self.attr()?;
+        if let CreateHow::Exclusive(verifier) = how {
+            let (a, m) = verifier_times(verifier);
+            set.atime = Some(SetTime::At(a));
+            set.mtime = Some(SetTime::At(m));
+        }
+        let mode = set.mode.take().unwrap_or(0o600) & 0o7777;
+        let make = |perm: &Perm, mode: u32| {
+            let (inode, file, stat) = self.by_name(|| self.inode().create(&its, mode, perm))?;
+            let node = CephNode::new(self.volume.clone(), inode, &stat)?;
+            let node = self.volume.records.enter(node, self.volume.now());
+            *lock(&node.open) = Some(Open::new(file));
+            Ok((node, stat))
+        };
+        for _ in 0..RACES_MAX {
+            match self.making(by, perm::ADD_FILE, name, (&before, mode), &make) {
+                Ok(new) => return self.made(by.cred, name, new, &set, before),
+                Err(VfsError::Exists) if how != CreateHow::Guarded => {}
+                Err(e) => return Err(self.or_stale(e)),
+            }
+            match self.existing(by.cred, name, how, &set, before) {
+                Err(VfsError::NotFound) => {}
+                other => return other,
+            }
+        }
+        Err(VfsError::Delay)
+    }
+
+    /// The name was there: opens what has it, if the way of creating allows that.
+    fn existing(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        how: CreateHow,
+        set: &SetAttr,
+        before: Attr,
+    ) -> VfsResult<Made> {
+        let (node, mut attr) = self.lookup_as(cred, name)?;
+        let created = match how {
+            CreateHow::Guarded => return Err(VfsError::Exists),
+            CreateHow::Exclusive(verifier) => {
+                let (a, m) = verifier_times(verifier);
+                let same = (attr.atime.sec, attr.mtime.sec) == (a.sec, m.sec);
+                // A repetition opens the file without asking its rights again: only the one who made it repeats.
+                let maker = cred.uid == attr.uid || cred.uid == 0;
+                if !same || !maker || attr.kind != Kind::File || attr.size != 0 {
+                    return Err(VfsError::Exists);
+                }
+                true
+            }
+            CreateHow::Unchecked => {
+                if set.size == Some(0) && attr.kind == Kind::File && attr.size != 0 {
+                    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+                    attr = node.do_setattr(cred, &cut, false)?.1;
+                }
+                false
+            }
+        };
+        let dir = DirChange { before, after: self.attr()?, atomic: false };
+        Ok(Made { node, attr, dir, created })
+    }
+
+    /// Makes what shall stand under `name` in this directory, with the attributes it had and this mode, as the caller. By a list it
+    /// is made as the superuser, without set-id bits, and given to the caller.
+    fn making(
+        &self,
+        by: &Acting<'_>,
+        need: Need,
+        name: &[u8],
+        (attr, mode): (&Attr, u32),
+        make: &dyn Fn(&Perm, u32) -> VfsResult<New>,
+    ) -> VfsResult<New> {
+        match self.decide(by, need, attr) {
+            Ok(Judge::Library) => make(&self.volume.perm(by.cred)?, mode),
+            Ok(Judge::List(power)) => {
+                let maker = self.volume.process_in(by.cred.gid)?;
+                let (node, stat) = power.run(|_| make(&maker, mode & !SET_ID))?;
+                if by.cred.uid == 0 && mode & SET_ID == 0 {
+                    return Ok((node, stat));
+                }
+                let own = SetAttr { uid: Some(by.cred.uid), ..SetAttr::default() };
+                let given = node.set(&own, &self.volume.process).and_then(|()| {
+                    match mode & SET_ID != 0 && node.kind != Kind::Dir {
+                        true => node.chmod(u32::from(stat.stx_mode) & 0o7777 | mode & SET_ID),
+                        false => Ok(()),
+                    }
+                });
+                given.inspect_err(|_| self.unmake(name, node.vino, node.kind))?;
+                let stat = self.volume.done(node.inode().getattr(&self.volume.process))?;
+                Ok((node, stat))
+            }
+            Err(VfsError::Access) if self.permitted(by.cred, perm::EXECUTE, attr).is_ok() => {
+                match self.seen(name) {
+                    Ok(_) => Err(VfsError::Exists),
+                    Err(VfsError::NotFound) => Err(VfsError::Access),
+                    Err(e) => Err(e),
+                }
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Finishes what was just made: further attributes, the directory afterwards.
+    fn made(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        (node, stat): New,
+        set: &SetAttr,
+        before: Attr,
+    ) -> VfsResult<Made> {
+        node.is_at(self, name);
+        let mut set = SetAttr { umask: 0, ..*set };
+        if let Some(asked) = set.mode.take() {
+            // No more than is missing: a default list of the folder may have kept permissions out.
+            let now = u32::from(stat.stx_mode) & 0o7777;
+            let missing = asked & SET_ID & !now;
+            set.mode = (missing != 0).then_some(now | missing);
+        }
+        if cred.uid != 0 {
+            // Like the kernel's server: an ordinary user's file is his own, whatever owner the client names.
+            set.uid = None;
+            set.gid = set.gid.filter(|g| cred.in_group(*g));
+        }
+        set.size = set.size.filter(|size| *size != 0);
+        let attr = node.take(&stat)?;
+        let attr = if set == SetAttr::default() {
+            attr
+        } else {
+            let applied = node.apply(cred, &set, &attr);
+            // Where that fails nothing was made, as far as anybody was told.
+            applied.inspect_err(|_| self.unmake(name, node.vino, node.kind))?;
+            node.attr()?
+        };
+        let dir = DirChange { before, after: self.attr()?, atomic: false };
+        Ok(Made { node, attr, dir, created: true })
+    }
+
+    /// Makes something of this kind that is no regular file with `make`, and finishes it.
+    fn make(
+        &self,
+        by: &Acting<'_>,
+        name: &[u8],
+        (need, mode): (Need, u32),
+        set: &SetAttr,
+        make: impl Fn(&Name, &Perm, u32) -> Result<(ceph_sys::Inode, Stat), Errno>,
+    ) -> VfsResult<Made> {
+        let its = self.change_name(name)?;
+        let before = self.attr()?;
+        let make = |perm: &Perm, mode: u32| {
+            let (inode, stat) = self.by_name(|| make(&its, perm, mode))?;
+            Ok((self.volume.adopt(inode, &stat)?, stat))
+        };
+        let new = self.making(by, need, name, (&before, mode), &make);
+        self.made(by.cred, name, new.map_err(|e| self.or_stale(e))?, set, before)
+    }
+
+    pub(super) fn do_mkdir(
+        &self,
+        by: &Acting<'_>,
+        name: &[u8],
+        mut set: SetAttr,
+    ) -> VfsResult<Made> {
+        set.size = None;
+        let mode = set.mode.take().unwrap_or(0o700) & 0o7777;
+        set.mode = (mode & SET_ID != 0).then_some(mode);
+        self.make(by, name, (perm::ADD_DIR, mode & 0o1777), &set, |its, perm, mode| {
+            self.inode().mkdir(its, mode, perm)
+        })
+    }
+
+    pub(super) fn do_symlink(
+        &self,
+        by: &Acting<'_>,
+        name: &[u8],
+        target: &[u8],
+        mut set: SetAttr,
+    ) -> VfsResult<Made> {
+        if target.is_empty() || target.contains(&0) {
+            return Err(VfsError::Invalid);
+        }
+        (set.size, set.mode) = (None, None);
+        let target = self.volume.done(Name::new(target))?;
+        self.make(by, name, (perm::ADD_FILE, 0), &set, |its, perm, _| {
+            self.inode().symlink(its, &target, perm)
+        })
+    }
+
+    pub(super) fn do_mknod(
+        &self,
+        by: &Acting<'_>,
+        name: &[u8],
+        what: Special,
+        mut set: SetAttr,
+    ) -> VfsResult<Made> {
+        set.size = None;
+        let mode = set.mode.take().unwrap_or(0o600) & 0o7777;
+        what.check()?;
+        let (file, dev) = match what {
+            Special::Block(a, b) => (libc::S_IFBLK, libc::makedev(a, b)),
+            Special::Char(a, b) => (libc::S_IFCHR, libc::makedev(a, b)),
+            Special::Fifo => (libc::S_IFIFO, 0),
+            Special::Socket => (libc::S_IFSOCK, 0),
+        };
+        if matches!(what, Special::Block(..) | Special::Char(..)) && by.cred.uid != 0 {
+            // The kernel's rule, whatever a list says.
+            self.allows_names(by, perm::ADD_FILE, &self.attr()?)?;
+            return Err(VfsError::Perm);
+        }
+        self.make(by, name, (perm::ADD_FILE, mode), &set, |its, perm, mode| {
+            self.inode().mknod(its, file | mode, dev, perm)
+        })
+    }
+
+    /// The call that removes a name.
+    pub(super) fn take_name(&self, name: &[u8], dir: bool, perm: &Perm) -> VfsResult<()> {
+        let name = self.volume.done(Name::new(name))?;
+        self.by_name(|| match dir {
+            true => self.inode().rmdir(&name, perm),
+            false => self.inode().unlink(&name, perm),
+        })
+    }
+
+    pub(super) fn do_remove(
+        &self,
+        by: &Acting<'_>,
+        name: &[u8],
+        dir: bool,
+    ) -> VfsResult<DirChange> {
+        self.change_name(name)?;
+        let before = self.attr()?;
+        let victim = self.known(name);
+        let remove = |perm: &Perm| self.take_name(name, dir, perm);
+        let first = match self.decide(by, perm::REMOVE, &before) {
+            Ok(Judge::Library) => remove(&self.volume.perm(by.cred)?),
+            Ok(Judge::List(power)) => match self.is_sticky_for(by.cred, name, &before) {
+                Ok(true) => Err(VfsError::Perm),
+                Ok(false) => power.run(remove),
+                Err(e) => Err(e),
+            },
+            Err(e) => Err(e),
+        };
+        let done = match first {
+            // Its own list may let the caller remove it all the same.
+            Err(e @ (VfsError::Access | VfsError::Perm)) => {
+                match self.may_delete_itself(by, name, &before) {
+                    Ok(power) => power.run(remove),
+                    Err(_) => Err(e),
+                }
+            }
+            other => other,
+        };
+        done.map_err(|e| self.or_stale(e))?;
+        lost_a_name(victim);
+        Ok(DirChange { before, after: self.attr()?, atomic: false })
+    }
+
+    /// The record of what has this name now, if there is one.
+    fn known(&self, name: &[u8]) -> Option<Arc<CephNode>> {
+        let (vino, _) = self.seen(name).ok()?;
+        self.volume.records.find(vino, self.volume.now())
+    }
+
+    pub(super) fn do_rename(
+        &self,
+        by: &Acting<'_>,
+        from: &[u8],
+        to_dir: &dyn Node,
+        to: &[u8],
+        replace: bool,
+    ) -> VfsResult<(DirChange, DirChange)> {
+        let target = self.same_backend(to_dir)?;
+        let (old, new) = (self.change_name(from)?, target.change_name(to)?);
+        let (before, to_before) = (self.attr()?, target.attr()?);
+        let there = match target.seen(to) {
+            Err(VfsError::NotFound) => None,
+            other => Some(other?.0),
+        };
+        let moved = match self.seen(from) {
+            Err(VfsError::NotFound) => {
+                // Whoever may not look names up is not told that there is none.
+                self.permitted(by.cred, perm::EXECUTE, &before)?;
+                return Err(self.or_stale(VfsError::NotFound));
+            }
+            other => other?.0,
+        };
+        // Two names of one file both stay (POSIX rename); so do the directories.
+        let stays = there == Some(moved);
+        let replaces = there.is_some() && !stays;
+        if there.is_some() && !replace {
+            return Err(VfsError::Exists);
+        }
+        let victim = there.and_then(|vino| self.volume.records.find(vino, self.volume.now()));
+        let rename = |perm: &Perm| {
+            let _apart = self.volume.renames.rename(self.vino, target.vino);
+            // Looked at just before: see `Renames`.
+            let look = |dir: &Self, name| {
+                let found = dir.inode().lookup(name, &self.volume.process);
+                self.volume.done(found.map(|(_, stat)| vino_of(&stat)))
+            };
+            let moved = look(self, &old)?;
+            match look(target, &new) {
+                // Two names of one file both stay (POSIX rename). The library would take both for gone.
+                Ok(there) if there == moved => return Ok(()),
+                Err(VfsError::NotFound) | Ok(_) => {}
+                Err(e) => return Err(e),
+            }
+            self.volume.done(self.inode().rename(&old, target.inode(), &new, perm))
+        };
+        let names = [(self, from, &before), (target, to, &to_before)];
+        let listed = by.is_helped()
+            || self.by_list(by.cred, &before)?.is_some()
+            || target.vino != self.vino && target.by_list(by.cred, &to_before)?.is_some();
+        let by_lists = || {
+            let (leaves, comes) = self.may_move(by, names, replaces)?;
+            leaves.run_both(comes, rename)
+        };
+        let done = if listed {
+            by_lists()
+        } else {
+            self.may_change_parent(by, names).and_then(|()| rename(&self.volume.perm(by.cred)?))
+        };
+        let done = match done {
+            // The file's own list may let the caller take it away all the same.
+            Err(e @ (VfsError::Access | VfsError::Perm)) if !listed && by.cred.uid != 0 => {
+                by_lists().map_err(|_| e)
+            }
+            other => other,
+        };
+        done.map_err(|e| self.or_stale(target.or_stale(e)))?;
+        if stays {
+            let same = |a| DirChange { before: a, after: a, atomic: true };
+            return Ok((same(before), same(to_before)));
+        }
+        lost_a_name(victim);
+        if let Some(moved) = target.known(to) {
+            moved.is_at(target, to);
+        }
+        let change = DirChange { before, after: self.attr()?, atomic: false };
+        let to_change = DirChange { before: to_before, after: target.attr()?, atomic: false };
+        Ok((change, to_change))
+    }
+
+    /// A directory that gets another one above it must be writable for the caller, as its `..` changes (rename(2)): the library
+    /// does not ask that.
+    fn may_change_parent(
+        &self,
+        by: &Acting<'_>,
+        [(_, from, _), (target, ..)]: [(&CephNode, &[u8], &Attr); 2],
+    ) -> VfsResult<()> {
+        if by.cred.uid == 0 || self.vino == target.vino {
+            return Ok(());
+        }
+        let (node, attr) = self.find(from)?;
+        match node.kind {
+            Kind::Dir => node.permitted(by.cred, perm::CHANGE_PARENT, &attr),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a rename needs where a list is kept: to take the name away here, to add it there, and to take away what it replaces.
+    fn may_move<'a>(
+        &'a self,
+        by: &Acting<'_>,
+        names: [(&'a CephNode, &'a [u8], &Attr); 2],
+        replaces: bool,
+    ) -> VfsResult<(super::decide::Override<'a>, super::decide::Override<'a>)> {
+        let [(_, from, before), (target, to, to_before)] = names;
+        let (moved, its) = self.seen(from)?;
+        let leaves = self.may_take(by, from, before)?.of_exactly(from, moved);
+        let comes = target.allows_names(by, perm::adding(its.kind), to_before)?;
+        self.may_change_parent(by, names)?;
+        if !replaces {
+            return Ok((leaves, comes));
+        }
+        let (there, _): (Vino, _) = target.seen(to)?;
+        Ok((leaves, target.may_take(by, to, to_before)?.of_exactly(to, there)))
+    }
+
+    pub(super) fn do_link(
+        &self,
+        by: &Acting<'_>,
+        dir: &dyn Node,
+        name: &[u8],
+    ) -> VfsResult<(Attr, DirChange)> {
+        let target = self.same_backend(dir)?;
+        let its_name = target.change_name(name)?;
+        if self.kind == Kind::Dir {
+            return Err(VfsError::IsDir);
+        }
+        let before = target.attr()?;
+        let link =
+            |perm: &Perm| target.by_name(|| self.inode().link(target.inode(), &its_name, perm));
+        let its = self.attr()?;
+        let is_listed = self.by_list(by.cred, &its)?.is_some();
+        let made = match target.decide(by, perm::ADD_FILE, &before) {
+            Ok(Judge::Library) if is_listed => {
+                // The library does not know by what the caller may read and write it.
+                self.may_be_linked(by.cred, &its)?;
+                let power = target.allows_names(by, perm::ADD_FILE, &before);
+                power.and_then(|power| power.run(link))
+            }
+            Ok(Judge::List(power)) => {
+                self.may_be_linked(by.cred, &its)?;
+                power.run(link)
+            }
+            Ok(Judge::Library) => link(&self.volume.perm(by.cred)?),
+            Err(VfsError::Access) if target.permitted(by.cred, perm::EXECUTE, &before).is_ok() => {
+                match target.seen(name) {
+                    Ok(_) => Err(VfsError::Exists),
+                    Err(VfsError::NotFound) => Err(VfsError::Access),
+                    Err(e) => Err(e),
+                }
+            }
+            Err(e) => Err(e),
+        };
+        made.map_err(|e| {
+            let gone = e == VfsError::NotFound && self.attr().is_ok_and(|a| a.nlink == 0);
+            if gone { VfsError::Stale } else { target.or_stale(e) }
+        })?;
+        self.is_at(target, name);
+        Ok((self.attr()?, DirChange { before, after: target.attr()?, atomic: false }))
+    }
+
+    /// Finds the gateway's own folder in this one. One that another made, or can enter, is refused: he could read and change what
+    /// clients keep there.
+    pub(super) fn open_hidden(&self, make: bool) -> VfsResult<Option<Arc<CephNode>>> {
+        if make {
+            self.changeable()?;
+            let name = self.volume.done(Name::new(HIDDEN))?;
+            match self.by_name(|| self.inode().mkdir(&name, 0o700, &self.volume.process)) {
+                Ok(_) | Err(VfsError::Exists) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let (node, attr) = match self.find(HIDDEN) {
+            Err(VfsError::NotFound) => return Ok(None),
+            other => other?,
+        };
+        if attr.kind != Kind::Dir || attr.uid != 0 || attr.mode & 0o077 != 0 {
+            self.volume.is_open_to_others();
+            return Err(VfsError::NotSupported);
+        }
+        Ok(Some(node))
+    }
+
+    /// See [`super::CephBackend::prove`].
+    pub(super) fn prove(&self) -> VfsResult<()> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|_| VfsError::Resources)?;
+        let name = format!(".headgate-check-{:016x}", u64::from_be_bytes(random));
+        let root = Cred::root();
+        let made = self.do_create(
+            &Acting::caller(&root),
+            name.as_bytes(),
+            CreateHow::Guarded,
+            SetAttr { mode: Some(0o600), ..SetAttr::default() },
+        )?;
+        let node = self.same_backend(&*made.node)?;
+        let file = node.file()?;
+        let wrote = self.volume.done(file.write(0, &[std::io::IoSlice::new(b"headgate")]));
+        let kept = node.do_side_set("probe", Some(b"1"));
+        drop(file);
+        let removed = self.take_name(name.as_bytes(), false, &self.volume.process);
+        wrote.and(kept).and(removed)
+    }
+}
+
+/// A file lost a name; if that was the last, its record is let go.
+fn lost_a_name(node: Option<Arc<CephNode>>) {
+    if let Some(node) = node {
+        // Looking at a file without a name makes the list forget it; a directory answers `Stale` then.
+        let _ = node.attr();
+    }
+}

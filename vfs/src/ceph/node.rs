@@ -1,0 +1,541 @@
+//! The record of one inode, and the way from the trait to the operations.
+//!
+//! *Operation.* Each operation is in the file that bears its name ([`super::attrs`], [`super::names`], [`super::dir`],
+//! [`super::data`], [`super::xattr`], [`super::acl`]), and takes a turn of the volume.
+//!
+//! *Memory.* A record holds its inode as long as it lives, and opens it for data or for listing when that is needed; the sweep
+//! closes those again.
+//!
+//! *Errors.* A directory that has no name any more is [`VfsError::Stale`]; a file without one works while it is referred to.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use ceph_sys::{Inode, Vino};
+use iobuf::Buf;
+
+use crate::acl::Acl;
+use crate::acl::posix::{self, Lists};
+use crate::authority::Acting;
+use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
+use crate::dos::Dos;
+use crate::error::{VfsError, VfsResult};
+use crate::types::*;
+
+use super::Volume;
+use super::attrs::{self, Stat};
+use super::data::Open;
+use super::dir::Listing;
+use super::paths::Home;
+use super::xattr::Beside;
+
+/// A file of a CephFS.
+pub(super) struct CephNode {
+    pub(super) volume: Arc<Volume>,
+    pub(super) me: Weak<CephNode>,
+    id: NodeId,
+    pub(super) kind: Kind,
+    pub(super) vino: Vino,
+    handle: Handle,
+    inode: Arc<Inode>,
+    /// Open for data.
+    pub(super) open: Mutex<Option<Open>>,
+    pub(super) listing: Mutex<Option<Listing>>,
+    /// Held by whoever adds data to the file.
+    pub(super) appends: Mutex<()>,
+    /// Bytes in the file when it was last looked at: a hint for the size of buffers.
+    pub(super) size: AtomicU64,
+    /// When it was last found below the share, on the volume's clock; 0 is never.
+    pub(super) inside_at: AtomicU64,
+    /// It has lost its last name.
+    nameless: AtomicBool,
+    /// What is kept with it, and the change attribute for which that holds.
+    pub(super) beside: Mutex<Option<(u64, Arc<Beside>)>>,
+    /// Where it was last found.
+    pub(super) home: Mutex<Option<Home>>,
+    /// When it was last used, and whether the list of records keeps it.
+    pub(super) used: AtomicU64,
+    pub(super) is_kept: AtomicBool,
+}
+
+pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these locks guard is whole at every step.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl CephNode {
+    pub(super) fn new(volume: Arc<Volume>, inode: Arc<Inode>, stat: &Stat) -> VfsResult<Arc<Self>> {
+        let vino = attrs::vino_of(stat);
+        let handle = volume.tag.make(vino)?;
+        let kind = attrs::kind_of(stat)?;
+        Ok(Arc::new_cyclic(|me| Self {
+            volume,
+            me: me.clone(),
+            id: next_node_id(),
+            kind,
+            vino,
+            handle,
+            inode,
+            open: Mutex::default(),
+            listing: Mutex::default(),
+            appends: Mutex::default(),
+            size: AtomicU64::new(stat.stx_size),
+            inside_at: AtomicU64::new(0),
+            nameless: AtomicBool::new(false),
+            beside: Mutex::default(),
+            home: Mutex::default(),
+            used: AtomicU64::new(0),
+            is_kept: AtomicBool::new(false),
+        }))
+    }
+
+    pub(super) fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+
+    pub(super) fn strong(&self) -> VfsResult<Arc<Self>> {
+        // Somebody calls a method, so somebody has a reference.
+        self.me.upgrade().ok_or(VfsError::Stale)
+    }
+
+    pub(super) fn is_root(&self) -> bool {
+        self.vino == self.volume.root
+    }
+
+    pub(super) fn is_nameless(&self) -> bool {
+        self.nameless.load(Ordering::Relaxed)
+    }
+
+    /// For a record found by a handle: the file still has a name, or somebody else holds it open.
+    pub(super) fn has_a_name(&self) -> VfsResult<bool> {
+        // One reference is the caller's, one the list's.
+        let known = 1 + usize::from(self.is_kept.load(Ordering::Relaxed));
+        if self.me.strong_count() > known {
+            return Ok(true);
+        }
+        match self.attr() {
+            Ok(attr) => Ok(attr.nlink > 0),
+            Err(VfsError::Stale | VfsError::NotFound) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The attributes now.
+    pub(super) fn attr(&self) -> VfsResult<Attr> {
+        let stat = self.volume.done(self.inode.getattr(&self.volume.process));
+        let attr = self.take(&stat.map_err(|e| match e {
+            VfsError::NotFound => VfsError::Stale,
+            e => e,
+        })?)?;
+        if attr.nlink == 0 && self.kind == Kind::Dir {
+            return Err(VfsError::Stale);
+        }
+        Ok(attr)
+    }
+
+    /// Makes attributes that were just seen of this inode presentable.
+    pub(super) fn take(&self, stat: &Stat) -> VfsResult<Attr> {
+        let attr = self.volume.present(stat)?;
+        self.size.store(attr.size, Ordering::Relaxed);
+        if attr.nlink == 0 && !self.nameless.swap(true, Ordering::Relaxed) {
+            self.volume.records.forget(self);
+        }
+        Ok(attr)
+    }
+
+    /// Takes out what can be opened again.
+    pub(super) fn take_open(&self) -> (Option<Open>, Option<Listing>) {
+        let open = self.open.try_lock().ok().and_then(|mut open| open.take());
+        let listing = self.listing.try_lock().ok().and_then(|mut l| l.take());
+        (open, listing)
+    }
+
+    /// The other node of a two-node operation.
+    pub(super) fn same_backend<'a>(&self, other: &'a dyn Node) -> VfsResult<&'a Self> {
+        other
+            .as_any()
+            .downcast_ref::<Self>()
+            .filter(|o| Arc::ptr_eq(&o.volume, &self.volume))
+            .ok_or(VfsError::CrossDevice)
+    }
+
+    /// [`VfsError::IsDir`] and so on for what is not a regular file.
+    pub(super) fn regular(&self) -> VfsResult<()> {
+        match self.kind {
+            Kind::File => Ok(()),
+            Kind::Dir => Err(VfsError::IsDir),
+            Kind::Symlink => Err(VfsError::Symlink),
+            _ => Err(VfsError::WrongType),
+        }
+    }
+}
+
+impl Drop for CephNode {
+    fn drop(&mut self) {
+        self.volume.records.gone(self.vino);
+    }
+}
+
+impl Node for CephNode {
+    fn id(&self) -> NodeId {
+        self.id
+    }
+
+    fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn is_beside(&self, other: &dyn Node) -> bool {
+        self.same_backend(other).is_ok()
+    }
+
+    fn as_any(&self) -> &(dyn Any + Send + Sync) {
+        self
+    }
+
+    fn getattr(&self) -> BoxFuture<'_, VfsResult<Attr>> {
+        self.volume.at_once(move || self.attr())
+    }
+
+    fn setattr<'a>(
+        &'a self,
+        cred: &'a Cred,
+        set: SetAttr,
+        open_write: bool,
+    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
+        self.volume.at_once(move || self.do_setattr(cred, &set, open_write))
+    }
+
+    fn access<'a>(
+        &'a self,
+        cred: &'a Cred,
+        wanted: Access,
+        attr: &'a Attr,
+    ) -> BoxFuture<'a, VfsResult<Access>> {
+        self.volume.at_once(move || self.do_access(cred, wanted, attr))
+    }
+
+    fn may<'a>(&'a self, cred: &'a Cred, intent: Intent<'a>) -> BoxFuture<'a, VfsResult<()>> {
+        self.volume.at_once(move || self.do_may(cred, intent))
+    }
+
+    fn lookup<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(NodeRef, Attr)>> {
+        let find = move || self.do_lookup(cred, name).map(|(n, a)| (n as NodeRef, a));
+        self.volume.at_once(find)
+    }
+
+    fn readdir<'a>(
+        &'a self,
+        cred: &'a Cred,
+        cookie: u64,
+        entries_max: usize,
+    ) -> BoxFuture<'a, VfsResult<(Vec<DirEntry>, bool)>> {
+        self.volume.at_once(move || self.do_readdir(cred, cookie, entries_max))
+    }
+
+    fn readlink<'a>(&'a self, _cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<u8>>> {
+        self.volume.at_once(move || self.do_readlink())
+    }
+
+    fn create<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        how: CreateHow,
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        self.create_by(Acting::caller(cred), name, how, set)
+    }
+
+    fn mkdir<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        self.mkdir_by(Acting::caller(cred), name, set)
+    }
+
+    fn symlink<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        target: &'a [u8],
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        let by = Acting::caller(cred);
+        self.volume.at_once(move || self.do_symlink(&by, name, target, set))
+    }
+
+    fn mknod<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        what: Special,
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        let by = Acting::caller(cred);
+        self.volume.at_once(move || self.do_mknod(&by, name, what, set))
+    }
+
+    fn unlink<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
+        self.remove_by(Acting::caller(cred), name, false)
+    }
+
+    fn rmdir<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
+        self.remove_by(Acting::caller(cred), name, true)
+    }
+
+    fn rename<'a>(
+        &'a self,
+        cred: &'a Cred,
+        from: &'a [u8],
+        to_dir: &'a dyn Node,
+        to: &'a [u8],
+        replace: bool,
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
+        self.rename_by(Acting::caller(cred), from, to_dir, to, replace)
+    }
+
+    fn exchange<'a>(
+        &'a self,
+        cred: &'a Cred,
+        here: &'a [u8],
+        other: &'a dyn Node,
+        there: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
+        self.exchange_by(Acting::caller(cred), here, other, there)
+    }
+
+    fn link<'a>(
+        &'a self,
+        cred: &'a Cred,
+        dir: &'a dyn Node,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
+        self.link_by(Acting::caller(cred), dir, name)
+    }
+
+    fn create_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        name: &'a [u8],
+        how: CreateHow,
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        self.volume.at_once(move || self.do_create(&by, name, how, set))
+    }
+
+    fn mkdir_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        name: &'a [u8],
+        set: SetAttr,
+    ) -> BoxFuture<'a, VfsResult<Made>> {
+        self.volume.at_once(move || self.do_mkdir(&by, name, set))
+    }
+
+    fn remove_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        name: &'a [u8],
+        dir: bool,
+    ) -> BoxFuture<'a, VfsResult<DirChange>> {
+        self.volume.at_once(move || self.do_remove(&by, name, dir))
+    }
+
+    fn rename_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        from: &'a [u8],
+        to_dir: &'a dyn Node,
+        to: &'a [u8],
+        replace: bool,
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
+        self.volume.at_once(move || self.do_rename(&by, from, to_dir, to, replace))
+    }
+
+    fn exchange_by<'a>(
+        &'a self,
+        _by: Acting<'a>,
+        _here: &'a [u8],
+        other: &'a dyn Node,
+        _there: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
+        ready(self.same_backend(other).and(Err(VfsError::NotSupported)))
+    }
+
+    fn link_by<'a>(
+        &'a self,
+        by: Acting<'a>,
+        dir: &'a dyn Node,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
+        self.volume.at_once(move || self.do_link(&by, dir, name))
+    }
+
+    fn open<'a>(
+        &'a self,
+        cred: &'a Cred,
+        read: bool,
+        write: bool,
+    ) -> BoxFuture<'a, VfsResult<Attr>> {
+        self.volume.at_once(move || self.do_open(cred, read, write))
+    }
+
+    fn read<'a>(
+        &'a self,
+        cred: Option<&'a Cred>,
+        at: u64,
+        count: usize,
+        into: &'a ReadInto,
+    ) -> BoxFuture<'a, VfsResult<ReadData>> {
+        // It takes its turn itself: never while it waits for its client or for memory.
+        Box::pin(self.do_read(cred, at, count, into))
+    }
+
+    fn write<'a>(
+        &'a self,
+        cred: Option<&'a Cred>,
+        at: u64,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> BoxFuture<'a, VfsResult<Written>> {
+        Box::pin(self.volume.turns.stepped(self.do_write(cred, at, data, stable)))
+    }
+
+    fn append<'a>(
+        &'a self,
+        opener: Option<&'a Cred>,
+        at: AppendAt,
+        data: Vec<Buf>,
+        stable: Stable,
+    ) -> BoxFuture<'a, VfsResult<Appended>> {
+        Box::pin(self.volume.turns.stepped(self.do_append(opener, at, data, stable)))
+    }
+
+    fn sync(&self) -> BoxFuture<'_, VfsResult<()>> {
+        self.start_sync()
+    }
+
+    fn commit(&self, _at: u64, _count: u64) -> BoxFuture<'_, VfsResult<Attr>> {
+        Box::pin(self.volume.turns.stepped(self.do_commit()))
+    }
+
+    fn seek(&self, at: u64, what: Seek) -> BoxFuture<'_, VfsResult<u64>> {
+        self.volume.at_once(move || self.do_seek(at, what))
+    }
+
+    fn allocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
+        let _ = (at, count);
+        // The library would extend the file and reserve nothing.
+        ready(self.volume.writable().and(self.regular()).and(Err(VfsError::NotSupported)))
+    }
+
+    fn deallocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
+        Box::pin(self.volume.turns.stepped(self.do_deallocate(at, count)))
+    }
+
+    fn copy_range<'a>(
+        &'a self,
+        from: &'a dyn Node,
+        _from_at: u64,
+        _at: u64,
+        _count: u64,
+    ) -> BoxFuture<'a, VfsResult<u64>> {
+        ready(self.same_backend(from).and(Err(VfsError::NotSupported)))
+    }
+
+    fn clone_range<'a>(
+        &'a self,
+        from: &'a dyn Node,
+        _from_at: u64,
+        _at: u64,
+        _count: u64,
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        ready(self.same_backend(from).and(Err(VfsError::NotSupported)))
+    }
+
+    fn xattr_get<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<Vec<u8>>> {
+        self.volume.at_once(move || self.do_xattr_get(cred, name))
+    }
+
+    fn xattr_set<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+        value: &'a [u8],
+        how: XattrHow,
+    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
+        self.volume.at_once(move || self.do_xattr_set(cred, name, value, how))
+    }
+
+    fn xattr_remove<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
+        self.volume.at_once(move || self.do_xattr_remove(cred, name))
+    }
+
+    fn xattr_list<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Vec<u8>>>> {
+        self.volume.at_once(move || self.do_xattr_list(cred))
+    }
+
+    fn side_get<'a>(&'a self, name: &'a str) -> BoxFuture<'a, VfsResult<Option<Vec<u8>>>> {
+        self.volume.at_once(move || self.do_side_get(name))
+    }
+
+    fn side_set<'a>(
+        &'a self,
+        name: &'a str,
+        value: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        self.volume.at_once(move || self.do_side_set(name, value))
+    }
+
+    fn acl<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Option<Arc<Acl>>>> {
+        self.volume.at_once(move || self.do_acl(attr))
+    }
+
+    fn acl_shown<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Arc<Acl>>> {
+        self.volume.at_once(move || self.do_acl_shown(attr))
+    }
+
+    fn acl_set<'a>(&'a self, acl: &'a Acl, mode: u32) -> BoxFuture<'a, VfsResult<()>> {
+        self.volume.at_once(move || self.do_acl_set(acl, mode))
+    }
+
+    fn posix<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Lists>> {
+        self.volume.at_once(move || self.do_posix(attr))
+    }
+
+    fn posix_set<'a>(&'a self, change: &'a posix::Change) -> BoxFuture<'a, VfsResult<()>> {
+        self.volume.at_once(move || self.do_posix_set(change))
+    }
+
+    fn dos<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Dos>> {
+        self.volume.at_once(move || self.beside(attr).map(|b| b.dos))
+    }
+
+    fn xattr_sizes<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<XattrSizes>> {
+        self.volume.at_once(move || self.beside(attr).map(|b| b.sizes))
+    }
+
+    fn path(&self) -> BoxFuture<'_, VfsResult<Vec<u8>>> {
+        self.volume.at_once(move || self.do_path())
+    }
+}

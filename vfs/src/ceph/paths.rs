@@ -1,0 +1,146 @@
+//! Where a node is.
+//!
+//! *Operation.* The library tells the directory above a directory, and no names. So a record remembers where its node was last
+//! found, and asks whether it still is there; a directory that was found by its handle alone is looked for among the names above
+//! it. A directory is below the share when one of those above it is the share's own; that is asked again now and then.
+//!
+//! *Errors.* [`VfsError::Stale`] for a file that was found by its handle alone: nobody knows its name.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ceph_sys::{Inode, Name, Vino};
+
+use crate::engine::limits::DEPTH_MAX;
+use crate::error::{VfsError, VfsResult};
+use crate::types::*;
+
+use super::attrs::{Stat, vino_of};
+use super::node::{CephNode, lock};
+use super::{HIDDEN, ROOT_INO};
+
+/// For how many milliseconds a directory that was found below the share is taken to be there still.
+const RECHECK_MS: u64 = 1000;
+
+/// A directory and a name in it.
+#[derive(Clone, Debug)]
+pub(super) struct Home {
+    dir: Vino,
+    name: Box<[u8]>,
+}
+
+/// A directory that is held, and a name in it.
+type Found = (Arc<CephNode>, Box<[u8]>);
+
+impl CephNode {
+    /// It was found under this name.
+    pub(super) fn is_at(&self, dir: &CephNode, name: &[u8]) {
+        // The way into snapshots has a name that leads to no other place.
+        *lock(&self.home) = Some(Home { dir: dir.vino, name: name.into() });
+    }
+
+    /// The directory above this one.
+    pub(super) fn above(&self) -> VfsResult<(Inode, Stat)> {
+        let dots = self.volume.done(Name::new(b".."))?;
+        self.volume.done(self.inode().lookup(&dots, &self.volume.process))
+    }
+
+    /// [`VfsError::Stale`] for a directory that is not below the share any more.
+    pub(super) fn inside(&self) -> VfsResult<()> {
+        if self.is_root() || self.volume.is_whole {
+            return Ok(());
+        }
+        let (now, last) = (self.volume.now(), self.inside_at.load(Ordering::Relaxed));
+        if last != 0 && now.saturating_sub(last) < RECHECK_MS {
+            return Ok(());
+        }
+        self.inside_now()?;
+        self.inside_at.store(now, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The same, asked now.
+    pub(super) fn inside_now(&self) -> VfsResult<()> {
+        if self.is_root() || self.volume.is_whole {
+            return Ok(());
+        }
+        let dots = self.volume.done(Name::new(b".."))?;
+        let (mut at, mut stat) = self.above()?;
+        for _ in 0..DEPTH_MAX {
+            let vino = vino_of(&stat);
+            if vino == self.volume.root {
+                return Ok(());
+            }
+            if vino.ino == ROOT_INO {
+                return Err(VfsError::Stale);
+            }
+            let above = at.lookup(&dots, &self.volume.process);
+            (at, stat) = self.volume.done(above)?;
+        }
+        Err(VfsError::NameTooLong)
+    }
+
+    pub(super) fn do_path(&self) -> VfsResult<Vec<u8>> {
+        let mut names: Vec<Box<[u8]>> = Vec::new();
+        let mut at = self.strong()?;
+        while !at.is_root() {
+            if names.len() >= DEPTH_MAX {
+                return Err(VfsError::NameTooLong);
+            }
+            let known = lock(&at.home).clone();
+            let here = match known {
+                Some(home) => at.still_at(home)?,
+                None => None,
+            };
+            let (above, name) = match here {
+                Some(found) => found,
+                None => at.sought()?,
+            };
+            names.push(name);
+            at = above;
+        }
+        if names.last().is_some_and(|top| **top == *HIDDEN) {
+            return Err(VfsError::Stale);
+        }
+        names.reverse();
+        Ok(names.join(&b'/'))
+    }
+
+    /// The directory and the name, if the node still has it.
+    fn still_at(&self, home: Home) -> VfsResult<Option<Found>> {
+        let above = match self.volume.records.find(home.dir, self.volume.now()) {
+            Some(node) => node,
+            None => match self.volume.open_handle(&self.volume.tag.make(home.dir)?) {
+                Ok(node) => node,
+                Err(VfsError::Stale) => return Ok(None),
+                Err(e) => return Err(e),
+            },
+        };
+        match above.seen(&home.name) {
+            Ok((vino, _)) if vino == self.vino => Ok(Some((above, home.name))),
+            Ok(_) | Err(VfsError::NotFound | VfsError::Stale) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Looks for this directory among the names above it.
+    fn sought(&self) -> VfsResult<Found> {
+        if self.kind != Kind::Dir {
+            return Err(VfsError::Stale);
+        }
+        let (inode, stat) = self.above()?;
+        if self.volume.is_whole && vino_of(&stat) == self.vino {
+            return Err(VfsError::Stale);
+        }
+        let above = self.volume.adopt(inode, &stat)?;
+        let mut list = self.volume.done(above.inode().opendir(&self.volume.process))?;
+        while let Some(entry) = self.volume.done(list.read())? {
+            let dots = *entry.name == *b"." || *entry.name == *b"..";
+            if entry.ino == self.vino.ino && !dots {
+                self.is_at(&above, &entry.name);
+                return Ok((above, entry.name));
+            }
+        }
+        Err(VfsError::Stale)
+    }
+}

@@ -1,0 +1,219 @@
+//! Extended attributes: those of clients, and side data.
+//!
+//! *Operation.* Clients see the `user.` space. Side data is kept as `trusted.headgate.*`, which the library gives to the superuser
+//! of the cluster alone. What is kept with a node is known until its change attribute moves.
+//!
+//! *Errors.* [`VfsError::NoXattr`] for a name that is not there; [`VfsError::NotSupported`] where the node cannot have any. The
+//! MDS holds 64 KiB for one node in all: [`VfsError::NoSpace`].
+
+use std::sync::Arc;
+
+use ceph_sys::{Inode, Name, Perm};
+
+use crate::acl::posix;
+use crate::acl::{self, Acl, Kept, Owner};
+use crate::backend::check_side_name;
+use crate::dos::{self, Dos};
+use crate::engine::limits::{SIDE_MAX, XATTR_MAX};
+use crate::error::{VfsError, VfsResult};
+use crate::perm::{self, Need};
+use crate::types::*;
+
+use super::acl::{ACCESS, DEFAULT};
+use super::node::{CephNode, lock};
+
+const PREFIX: &[u8] = b"user.";
+/// Where side data is.
+const SIDE: &str = "trusted.headgate.";
+/// The kernel's limit for a name with its prefix (`XATTR_NAME_MAX`).
+const NAME_MAX: usize = 255;
+/// Samba's record of DOS attributes.
+const SAMBA: &[u8] = b"user.DOSATTRIB";
+
+/// What is kept with a node.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
+    /// The list of NFSv4, as owner and mode leave it.
+    pub(super) acl: Option<Arc<Acl>>,
+    /// The POSIX list as one of NFSv4.
+    pub(super) of_host: Option<Acl>,
+    /// The POSIX lists themselves.
+    pub(super) access: Option<Vec<u8>>,
+    pub(super) default: Option<Vec<u8>>,
+    pub(super) dos: Dos,
+    pub(super) sizes: XattrSizes,
+}
+
+/// What names the cluster; empty where the library does not tell.
+pub(super) fn cluster_of(inode: &Inode, process: &Perm) -> Vec<u8> {
+    let asked = Name::new(b"ceph.cluster_fsid").and_then(|name| inode.getxattr(&name, process));
+    asked.unwrap_or_default()
+}
+
+fn full(name: &[u8]) -> VfsResult<Vec<u8>> {
+    if name.is_empty() || name.contains(&0) {
+        return Err(VfsError::Invalid);
+    }
+    if PREFIX.len() + name.len() > NAME_MAX {
+        return Err(VfsError::NameTooLong);
+    }
+    Ok([PREFIX, name].concat())
+}
+
+/// The names of a list that clients see, without the prefix.
+fn seen_by_clients(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|b| *b == 0).filter_map(|n| n.strip_prefix(PREFIX)).filter(|n| !n.is_empty())
+}
+
+impl CephNode {
+    pub(super) fn has_xattrs(&self) -> bool {
+        matches!(self.kind, Kind::File | Kind::Dir)
+    }
+
+    /// The value of an attribute by its whole name, as the superuser.
+    pub(super) fn value(&self, name: &[u8]) -> VfsResult<Option<Vec<u8>>> {
+        let name = self.volume.done(Name::new(name))?;
+        match self.volume.done(self.inode().getxattr(&name, &self.volume.process)) {
+            Err(VfsError::NoXattr | VfsError::NotSupported) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Sets an attribute by its whole name, or with `None` removes it, as the superuser.
+    pub(super) fn set_value(&self, name: &[u8], value: Option<&[u8]>) -> VfsResult<()> {
+        let name = self.volume.done(Name::new(name))?;
+        let done = match value {
+            Some(value) => self.inode().setxattr(&name, value, 0, &self.volume.process),
+            None => self.inode().removexattr(&name, &self.volume.process),
+        };
+        *lock(&self.beside) = None;
+        match self.volume.done(done) {
+            Err(VfsError::NoXattr | VfsError::NotSupported) if value.is_none() => Ok(()),
+            other => other,
+        }
+    }
+
+    /// What is kept with the node; `attr` was just seen. One list of names says which of it there is.
+    pub(super) fn beside(&self, attr: &Attr) -> VfsResult<Arc<Beside>> {
+        if let Some((change, known)) = &*lock(&self.beside)
+            && *change == attr.change
+        {
+            return Ok(known.clone());
+        }
+        let names = match self.volume.done(self.inode().listxattr(&self.volume.process)) {
+            Err(VfsError::NotSupported) => Vec::new(),
+            other => other?,
+        };
+        let has = |name: &[u8]| names.split(|b| *b == 0).any(|n| n == name);
+        let ask = |name: &[u8]| if has(name) { self.value(name) } else { Ok(None) };
+        let side = |name: &str| ask(format!("{SIDE}{name}").as_bytes());
+        let is_dir = self.kind == Kind::Dir;
+        let (access, default) = (ask(ACCESS)?, ask(DEFAULT)?);
+        let list = access.as_deref();
+        let of_host = list.and_then(|list| posix::list(attr.mode, Some(list), None, is_dir));
+        let kept = side(acl::NAME)?.and_then(|record| Kept::decode(&record));
+        // One that the cluster was given later is newer.
+        let kept = kept.filter(|_| of_host.is_none());
+        let now = |kept: Kept| kept.now(Owner::of(attr), attr.mode, is_dir).into_owned();
+        let dos = match side(dos::NAME)? {
+            Some(record) => Dos::decode(&record),
+            None => ask(SAMBA)?.map_or(Dos::default(), |record| Dos::decode_samba(&record)),
+        };
+        let mut sizes = XattrSizes::default();
+        if self.has_xattrs() {
+            for name in seen_by_clients(&names) {
+                // One that went meanwhile is none.
+                if let Some(value) = self.value(&[PREFIX, name].concat())? {
+                    sizes.add(name.len(), value.len());
+                }
+            }
+        }
+        let acl = kept.map(|kept| Arc::new(now(kept)));
+        let found = Arc::new(Beside { acl, of_host, access, default, dos, sizes });
+        *lock(&self.beside) = Some((attr.change, found.clone()));
+        Ok(found)
+    }
+
+    /// Runs `f` for the caller, or as the superuser where a list permits it.
+    fn with_xattrs<T>(
+        &self,
+        cred: &Cred,
+        need: Need,
+        f: impl FnOnce(&Perm) -> Result<T, ceph_sys::Errno>,
+    ) -> VfsResult<T> {
+        if !self.has_xattrs() {
+            return Err(VfsError::NotSupported);
+        }
+        match self.by_list(cred, &self.attr()?)? {
+            Some(allowed) => {
+                perm::enough(allowed, need)?;
+                self.volume.done(f(&self.volume.process))
+            }
+            None => {
+                self.permitted_now(cred, need)?;
+                let caller = self.volume.perm(cred)?;
+                self.volume.done(f(&caller))
+            }
+        }
+    }
+
+    pub(super) fn do_xattr_get(&self, cred: &Cred, name: &[u8]) -> VfsResult<Vec<u8>> {
+        let name = self.volume.done(Name::new(&full(name)?))?;
+        self.with_xattrs(cred, perm::READ_XATTR, |perm| self.inode().getxattr(&name, perm))
+    }
+
+    pub(super) fn do_xattr_set(
+        &self,
+        cred: &Cred,
+        name: &[u8],
+        value: &[u8],
+        how: XattrHow,
+    ) -> VfsResult<(Attr, Attr)> {
+        self.changeable()?;
+        let name = self.volume.done(Name::new(&full(name)?))?;
+        if value.len() > XATTR_MAX {
+            return Err(VfsError::XattrTooBig);
+        }
+        let flags = match how {
+            XattrHow::Either => 0,
+            XattrHow::Create => libc::XATTR_CREATE,
+            XattrHow::Replace => libc::XATTR_REPLACE,
+        };
+        let before = self.attr()?;
+        self.with_xattrs(cred, perm::WRITE_XATTR, |perm| {
+            self.inode().setxattr(&name, value, flags, perm)
+        })?;
+        Ok((before, self.attr()?))
+    }
+
+    pub(super) fn do_xattr_remove(&self, cred: &Cred, name: &[u8]) -> VfsResult<(Attr, Attr)> {
+        self.changeable()?;
+        let name = self.volume.done(Name::new(&full(name)?))?;
+        let before = self.attr()?;
+        self.with_xattrs(cred, perm::WRITE_XATTR, |perm| self.inode().removexattr(&name, perm))?;
+        Ok((before, self.attr()?))
+    }
+
+    pub(super) fn do_xattr_list(&self, cred: &Cred) -> VfsResult<Vec<Vec<u8>>> {
+        if !self.has_xattrs() {
+            return Ok(Vec::new());
+        }
+        // The library lists names to everybody; a client needs the right to read (RFC 8276 section 8.4.3).
+        let list = self.with_xattrs(cred, perm::READ_XATTR, |perm| self.inode().listxattr(perm))?;
+        Ok(seen_by_clients(&list).map(<[u8]>::to_vec).collect())
+    }
+
+    pub(super) fn do_side_get(&self, name: &str) -> VfsResult<Option<Vec<u8>>> {
+        check_side_name(name)?;
+        self.value(format!("{SIDE}{name}").as_bytes())
+    }
+
+    pub(super) fn do_side_set(&self, name: &str, value: Option<&[u8]>) -> VfsResult<()> {
+        self.changeable()?;
+        check_side_name(name)?;
+        if value.is_some_and(|v| v.len() > SIDE_MAX) {
+            return Err(VfsError::XattrTooBig);
+        }
+        self.set_value(format!("{SIDE}{name}").as_bytes(), value)
+    }
+}

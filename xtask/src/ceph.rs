@@ -1,0 +1,19 @@
+//! Tests that want a cluster of Ceph.
+//!
+//! *Operation.* `tests/ceph/cluster` starts one of a single node, of ordinary processes, and ends it whatever the tests say.
+
+use crate::sh::{Result, Tally, run};
+use crate::tiers::cargo_test;
+
+const CLUSTER: &str = "tests/ceph/cluster";
+
+/// Everything that is tested on a cluster.
+pub(crate) fn tier() -> Result<Tally> {
+    let mut tally = Tally::default();
+    tally.add(cargo_test(&["--package", "ceph-sys", "--test", "layout"])?);
+    run(&[CLUSTER, "up"])?;
+    let tested = cargo_test(&["--package", "vfs", "--test", "ceph"]);
+    run(&[CLUSTER, "down"])?;
+    tally.add(tested?);
+    Ok(tally)
+}
