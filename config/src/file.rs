@@ -6,12 +6,13 @@ use std::str::FromStr;
 
 use crate::access::{Access, Who};
 use crate::audit::{AuditTo, Audited, DraftAudit};
+use crate::ceph::{self, Ceph};
 use crate::client::{Client, Whom};
 use crate::export::Export;
 use crate::kerberos::{DraftKerberos, HostName};
 use crate::keys::{
-    self, ACCESS, AUDIT, CLIENT, FORCE, KERBEROS, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TLS, TOP,
-    USER,
+    self, ACCESS, AUDIT, CEPH, CLIENT, FORCE, KERBEROS, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TLS,
+    TOP, USER,
 };
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
@@ -733,6 +734,52 @@ fn access(share: &Group<'_>, report: &mut Report) -> (Option<Access>, Vec<Set<Wh
     (Some(access), named)
 }
 
+struct FileSystem(String);
+impl FromStr for FileSystem {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        ceph::file_system(text).map(Self)
+    }
+}
+
+struct CephFolder(String);
+impl FromStr for CephFolder {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        ceph::folder(text).map(Self)
+    }
+}
+
+struct CephUser(String);
+impl FromStr for CephUser {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        ceph::user(text).map(Self)
+    }
+}
+
+/// A folder of CephFS.
+fn ceph(node: &Node, report: &mut Report) -> Option<Ceph> {
+    let group = Group::read(node, "`ceph`", &CEPH, report)?;
+    if group.get("filesystem").is_none() && group.all_known {
+        let help = "add `filesystem: NAME`, as `ceph fs ls` names it";
+        report.add_help(Origin::Node(node.number), "it is not said which file system", help);
+    }
+    let fs = group.parse::<FileSystem>("filesystem", report);
+    let path = match group.get("path") {
+        Some(_) => group.parse::<CephFolder>("path", report)?.value.0,
+        None => "/".into(),
+    };
+    let faults = report.0.len();
+    let user = group.parse::<CephUser>("user", report).map(|u| u.value.0);
+    let mut file = |key| group.parse::<Absolute>(key, report).map(|p| p.value.0);
+    let (config, keyring) = (file("config"), file("keyring"));
+    if report.0.len() > faults {
+        return None;
+    }
+    Some(Ceph { user, config, keyring, ..Ceph::new(fs?.value.0, path) })
+}
+
 /// Where the files are, and whether each user has a folder there.
 fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>> {
     let memory = match group.get("memory") {
@@ -740,6 +787,15 @@ fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>>
         None => None,
     };
     let in_memory = memory.filter(|f| f.value.0);
+    if let Some(node) = group.get("ceph") {
+        let at = Origin::Node(node.number);
+        if group.get("path").is_some() || in_memory.is_some() {
+            let help = "remove `ceph`, or `path` and `memory`; the folder in CephFS is `ceph.path`";
+            report.add_help(at, "this share is in CephFS, and elsewhere too", help);
+            return None;
+        }
+        return ceph(node, report).map(|c| Set { value: (Source::Ceph(c), false), origin: at });
+    }
     match (group.get("path"), in_memory) {
         (Some(_), None) => map(group.parse("path", report), |p: Served| p.0),
         (None, Some(flag)) => Some(Set { value: (Source::Memory, false), origin: flag.origin }),
@@ -753,7 +809,7 @@ fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>>
         }
         (None, None) => {
             if group.all_known {
-                let help = "add `path: /FOLDER`, or `memory: true` for a share in memory";
+                let help = "add `path: /FOLDER`, `ceph: {filesystem: NAME}` for one in CephFS, or `memory: true`";
                 report.add_help(Origin::Node(group.node.number), "this share has no folder", help);
             }
             None

@@ -158,7 +158,7 @@ pub(crate) const TOP: Group = Group {
 pub(crate) const SHARE: Group = Group {
     name: "shares",
     is_list: true,
-    about: "A folder that is served under a name. It needs `name`, and either `path` or `memory`.",
+    about: "A folder that is served under a name. It needs `name`, and one of `path`, `ceph` and `memory`.",
     keys: &[
         key(
             "name",
@@ -176,6 +176,7 @@ pub(crate) const SHARE: Group = Group {
              as its last part, as in `/home/{user}`, each user of SMB sees the folder of its name alone, which is made when \
              the user comes first; NFS clients see the folder above. See [homes](permissions.md#homes).",
         ),
+        key("ceph", "group", "", "A folder of CephFS, in place of `path`. See [ceph](#ceph)."),
         key("memory", "`true` or `false`", "false", "A volume in memory, gone at exit."),
         key(
             "protocols",
@@ -418,6 +419,24 @@ pub(crate) const MASKS: Group = Group {
             "octal mode, like `2770`",
             "",
             "Of a folder. Set-group-id (2000) and sticky (1000) are set where they are in the number.",
+        ),
+    ],
+};
+
+pub(crate) const CEPH: Group = Group {
+    name: "ceph",
+    is_list: false,
+    about: "A folder of CephFS, reached by the cluster's own library (`libcephfs2`). It needs `filesystem`. See [CephFS](ceph.md).",
+    keys: &[
+        key("filesystem", "name", "", "The file system, as `ceph fs ls` names it."),
+        key("path", "absolute path", "/", "The folder in it."),
+        key("user", "name, without `client.`", "admin", "As whom the cluster knows the gateway."),
+        key("config", "absolute path", "/etc/ceph/ceph.conf", "Where the monitors are."),
+        key(
+            "keyring",
+            "absolute path",
+            "",
+            "The user's key; if nothing is said, where `config` says.",
         ),
     ],
 };
@@ -763,13 +782,14 @@ pub(crate) const LOG: Group = Group {
 };
 
 /// All of them, the top first.
-pub const GROUPS: [Group; 17] = [
+pub const GROUPS: [Group; 18] = [
     TOP,
     SHARE,
     CLIENT,
     ACCESS,
     FORCE,
     MASKS,
+    CEPH,
     USER,
     NFS,
     SMB,

@@ -11,6 +11,7 @@
 mod access;
 mod append;
 mod audit;
+mod ceph;
 mod client;
 mod cluster;
 mod export;
@@ -38,6 +39,7 @@ mod words;
 pub use access::{Access, Member, OnHost, Who};
 pub use append::NewShare;
 pub use audit::{Audit, AuditTo, Audited};
+pub use ceph::Ceph;
 pub use client::{Client, Whom};
 pub use cluster::{Cluster, Endpoint, Moving, Service, load_cluster};
 pub use export::Export;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::audit::AuditTo;
+use crate::ceph;
 use crate::client::{Client, Whom};
 use crate::file::shown;
 use crate::log::{LogFilter, LogFormat};
@@ -94,6 +95,9 @@ impl FromStr for ShareOption {
                 ));
             }
             Some("mem:") => (Source::Memory, false),
+            Some(text) if text.starts_with(ceph::PREFIX) => {
+                (Source::Ceph(text[ceph::PREFIX.len()..].parse()?), false)
+            }
             Some(dir) => Source::of_path(PathBuf::from(dir))?,
         };
         let mut share = Share { homes, ..Share::new(name, source) };
@@ -125,6 +129,10 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         Some(("protocols", which)) => share.protocols = which.parse()?,
         Some(("durability", how)) => share.durability = how.parse()?,
         Some(("tls", how)) => share.tls = how.parse()?,
+        Some(("id", user)) => match &mut share.source {
+            Source::Ceph(its) => its.user = Some(ceph::user(user)?),
+            _ => return Err("`id` names a user of Ceph, and this share is not in CephFS".into()),
+        },
         Some(("clients", whom)) => {
             share.clients.get_or_insert_default().push(whom.parse()?);
             return Ok(true);
@@ -141,7 +149,7 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
             return Err(format!(
                 "a share has no option `{part}`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
                  `sec=sys:krb5:krb5i:krb5p`, `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, \
-                 `tls=offered|required|mutual`, and for SMB `encrypt`, \
+                 `tls=offered|required|mutual`, for CephFS `id=USER`, and for SMB `encrypt`, \
                  `guest` and `ca` (a folder with a comma in its name needs the configuration file)"
             ));
         }
@@ -277,6 +285,20 @@ mod tests {
     }
 
     #[test]
+    fn a_share_in_cephfs() {
+        let share = parse("x=ceph:fs/projects,id=client.gate,ro").unwrap();
+        let Source::Ceph(ceph) = share.source else { panic!("in CephFS") };
+        assert_eq!(
+            (&*ceph.fs, &*ceph.path, ceph.user.as_deref()),
+            ("fs", "/projects", Some("gate"))
+        );
+        assert!(share.read_only);
+        let why = "`id` names a user of Ceph, and this share is not in CephFS";
+        assert_eq!(parse("x=/srv,id=gate").unwrap_err(), why);
+        assert!(parse("x=ceph:").unwrap_err().contains("not the name of a file system"));
+    }
+
+    #[test]
     fn faults_say_what_to_write() {
         for (text, message) in [
             ("data", "write NAME=DIR, like `data=/srv/data`, or `NAME=mem:` for a share in memory"),
@@ -288,7 +310,7 @@ mod tests {
                 "data=/srv,rw",
                 "a share has no option `rw`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
                  `sec=sys:krb5:krb5i:krb5p`, `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, \
-                 `tls=offered|required|mutual`, and for SMB `encrypt`, \
+                 `tls=offered|required|mutual`, for CephFS `id=USER`, and for SMB `encrypt`, \
                  `guest` and `ca` (a folder with a comma in its name needs the configuration file)",
             ),
             (

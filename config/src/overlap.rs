@@ -12,6 +12,15 @@ use crate::settings::Source;
 const HELP: &str = "a lock, an open or a cached file of one share is not known to the other, so that clients of both \
                     can spoil each other's data; serve each folder by one share";
 
+fn of_folders(path: &Path, before: &Path) -> Option<&'static str> {
+    match (path.starts_with(before), before.starts_with(path)) {
+        (true, true) => Some("is also that of"),
+        (true, false) => Some("lies inside that of"),
+        (false, true) => Some("lies around that of"),
+        (false, false) => None,
+    }
+}
+
 /// Every share whose folder is that of an earlier one, or lies in it or around it; `line` knows where something is said.
 pub(crate) fn overlaps(
     shares: &[DraftShare],
@@ -20,20 +29,18 @@ pub(crate) fn overlaps(
 ) -> Vec<Finding> {
     let folder = |s: &DraftShare| match &s.share.source {
         Source::Folder(path) => Some(real(path)),
-        Source::Memory => None,
+        Source::Memory | Source::Ceph(_) => None,
     };
     let folders: Vec<Option<PathBuf>> = shares.iter().map(folder).collect();
     let mut found = Vec::new();
     for (n, s) in shares.iter().enumerate() {
-        let Some(path) = &folders[n] else { continue };
         for (other, before) in shares[..n].iter().zip(&folders) {
-            let Some(before) = before else { continue };
-            let how = match (path.starts_with(before), before.starts_with(path)) {
-                (true, true) => "is also that of",
-                (true, false) => "lies inside that of",
-                (false, true) => "lies around that of",
-                (false, false) => continue,
+            let how = match (&s.share.source, &other.share.source, &folders[n], before) {
+                (Source::Ceph(its), Source::Ceph(before), ..) => its.overlap(before),
+                (_, _, Some(path), Some(before)) => of_folders(path, before),
+                _ => None,
             };
+            let Some(how) = how else { continue };
             let at = line(other.source_at).map(|n| format!(", line {n}")).unwrap_or_default();
             found.push(Finding {
                 at: s.source_at,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::access::{Access, OnHost, Who};
 use crate::audit::{Audit, Audited};
+use crate::ceph::Ceph;
 use crate::client::Client;
 use crate::export::Export;
 use crate::fault::Fault;
@@ -401,6 +402,8 @@ pub enum Source {
     Folder(PathBuf),
     /// In memory, gone at exit.
     Memory,
+    /// In a folder of CephFS.
+    Ceph(Ceph),
 }
 
 /// What stands for the name of the user at the end of a path.
@@ -424,6 +427,7 @@ impl fmt::Display for Source {
         match self {
             Self::Folder(path) => write!(f, "{}", path.display()),
             Self::Memory => f.write_str("mem:"),
+            Self::Ceph(ceph) => ceph.fmt(f),
         }
     }
 }

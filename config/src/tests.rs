@@ -1,6 +1,7 @@
 //! Every kind of fault, and the whole of what the user reads.
 
 mod audit;
+mod ceph;
 mod sound;
 
 use std::path::Path;
@@ -626,7 +627,7 @@ error: gw.yaml:3:5: this share has no folder
   |
 3 |   - name: x
   |     ^
-  = add `path: /FOLDER`, or `memory: true` for a share in memory
+  = add `path: /FOLDER`, `ceph: {filesystem: NAME}` for one in CephFS, or `memory: true`
 error: gw.yaml:4:35: this share has a `path`, and is in memory too
   |
 4 |   - {name: y, path: /usr, memory: true}
@@ -975,7 +976,7 @@ fn told_defaults_are_the_real_ones() {
     let mut said = bare.to_owned();
     for group in crate::keys::GROUPS.iter().filter(|g| {
         !g.is_list
-            && !["access", "force", "masks", "tls", "kerberos", "audit", "cluster"]
+            && !["access", "force", "masks", "ceph", "tls", "kerberos", "audit", "cluster"]
                 .contains(&g.name)
             && !g.name.contains(' ')
     }) {

@@ -7,6 +7,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::admin::show::Asked;
 use crate::bench::BenchArgs;
@@ -142,7 +143,8 @@ struct Configuration {
     /// Configuration file (YAML); default, where no --share is given: /etc/headgate/headgate.yaml
     #[arg(long, value_name = "FILE", env = "HEADGATE_CONFIG")]
     config: Option<PathBuf>,
-    /// Serve DIR as /NAME; `mem:` for DIR is a volume in memory. Repeatable. Options: ro, protocols=nfs|smb|both,
+    /// Serve DIR as /NAME; `mem:` for DIR is a volume in memory, `ceph:FS/PATH` a folder of CephFS (with id=USER of the cluster).
+    /// Repeatable. Options: ro, protocols=nfs|smb|both,
     /// squash=root|all|none, clients=CLIENT[,CLIENT...] (ranges, hosts, patterns, @netgroups), durability=strict|relaxed,
     /// tls=offered|required|mutual; for SMB: encrypt, guest, ca (continuously available: persistent handles survive a restart)
     #[arg(long = "share", value_name = "NAME=DIR[,OPTION...]")]
@@ -372,6 +374,9 @@ pub fn main() -> ExitCode {
 /// Threads for work that may block, and for workers whose place such work has taken.
 const BLOCKING_MAX: usize = 4096;
 
+/// How long the end of the process waits for clusters whose folders it served.
+const UNMOUNT_MAX: Duration = Duration::from_secs(3);
+
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -398,6 +403,8 @@ fn serve(mut configuration: Configuration) -> Result<(), Failure> {
     let ended = runtime.block_on(crate::daemon::run(settings, load)).map_err(Failure::Work);
     // What still works on a file does not keep the process: everybody who waited for it has been told.
     runtime.shutdown_background();
+    // A cluster keeps what a client had that does not say good-bye. One that does not answer is left without a word.
+    vfs::ceph::wait_unmounted(UNMOUNT_MAX);
     ended
 }
 

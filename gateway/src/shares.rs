@@ -15,6 +15,7 @@ use audit::Files;
 use config::in_time::{self, LOOK_MAX, Silent};
 use config::{Settings, Source};
 use vfs::Backend;
+use vfs::ceph::{CephBackend, CephConfig, MountError, Step};
 use vfs::client_names::{ClientNames, HostName, NameKind};
 use vfs::local::{LocalBackend, LocalConfig, SealKey};
 use vfs::mem::MemBackend;
@@ -199,6 +200,59 @@ pub(crate) fn open_in_time<T: Send + 'static>(
     }
 }
 
+/// Mounts a share's folder of CephFS, and does with it what else blocks. The error says what is wrong, without the name of the
+/// share.
+pub(crate) fn open_ceph<T: Send + 'static>(
+    ceph: &config::Ceph,
+    uuid: Option<String>,
+    then: impl FnOnce(Arc<CephBackend>) -> T + Send + 'static,
+) -> Result<T, String> {
+    let config = CephConfig {
+        fs: ceph.fs.clone(),
+        root: ceph.path.clone(),
+        id: ceph.user.clone(),
+        conf: ceph.config.clone(),
+        keyring: ceph.keyring.clone(),
+        uuid,
+        read_only: false,
+    };
+    let path = PathBuf::from(ceph.to_string());
+    match in_time::ask(&path, OPEN_MAX, move || CephBackend::open(&config).map(then)) {
+        Ok(opened) => opened.map_err(|e| format!("{ceph}: {}", why_not(ceph, &e))),
+        Err(Silent) => Err(format!(
+            "{ceph}: the cluster gives no answer; mend it, or take the share out of the configuration"
+        )),
+    }
+}
+
+/// What to do where there is no mount.
+fn why_not(ceph: &config::Ceph, e: &MountError) -> String {
+    use std::io::ErrorKind::{NotFound, PermissionDenied, TimedOut};
+    let user = ceph.user.as_deref().unwrap_or("admin");
+    let fs = &ceph.fs;
+    let kind = std::io::Error::from_raw_os_error(e.errno.0).kind();
+    let help = match (e.step, kind) {
+        (Step::Load, _) => "install the cluster's library (Debian: libcephfs2)".to_owned(),
+        (Step::Configure, NotFound) => "say `ceph.config` where it lies elsewhere".to_owned(),
+        (Step::Configure, _) => return e.to_string(),
+        (Step::Monitors, TimedOut) => "no monitor of the cluster answers".to_owned(),
+        (Step::Monitors, NotFound) => format!(
+            "there is no key of client.{user}: say `ceph.keyring`, with what `ceph auth get client.{user}` says in it"
+        ),
+        (Step::Monitors, _) => format!("the key of client.{user} is not that of the cluster"),
+        (Step::Reset, _) => "the MDS does not end it: is one active (`ceph fs status`)?".to_owned(),
+        (Step::Mount, NotFound) => {
+            format!("`{fs}` or the folder in it is not there (`ceph fs ls`)")
+        }
+        (Step::Mount, PermissionDenied) => format!(
+            "client.{user} may not mount it: `ceph fs authorize {fs} client.{user} {} rw`",
+            ceph.path
+        ),
+        (Step::Mount, _) => format!("is an MDS active (`ceph fs status {fs}`)?"),
+    };
+    format!("{e}; {help}")
+}
+
 /// Whether a share may be changed is asked at the door, so that it can become so or cease to be while it is served.
 fn backend(
     s: &config::Share,
@@ -209,6 +263,12 @@ fn backend(
         Source::Memory => {
             let volume = MemBackend::new(memory_volume_max());
             (volume.map_err(|e| format!("share {}: {e}", s.name))?, None)
+        }
+        Source::Ceph(ceph) => {
+            // A gateway on the same state folder that is left from before can write no more.
+            let uuid = seal.map(|key| key.name_of(&format!("{}\0{ceph}", s.name)));
+            let opened = open_ceph(ceph, uuid, |backend| backend);
+            (opened.map_err(|e| format!("share {}: {e}", s.name))?, None)
         }
         Source::Folder(path) => {
             let callers_apart = doors::usable_at_start().is_ok();

@@ -18,18 +18,20 @@ pub mod user;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use config::{Portmap, PrivilegedPorts, Rdma, Settings, Share, Source};
 use nfsrdma::source_port::FIRST_UNPRIVILEGED;
 use vfs::Backend;
+use vfs::ceph::CephBackend;
 use vfs::local::LocalConfig;
 use vfs::mem::MemBackend;
 
 use crate::portmap::Chosen;
 use crate::rdma;
 use crate::rdma::plan::{self, Offer, Refused};
-use crate::shares::open_in_time;
+use crate::shares::{open_ceph, open_in_time};
 use crate::tls::{Certificate, EXPIRES_SOON};
 use crate::{client_names, port, portmap, trail};
 use netdev::Device;
@@ -114,6 +116,8 @@ enum Handles {
     Kernel,
     /// By searching for its number.
     Search,
+    /// By its number in the cluster.
+    Cluster,
     /// Not at all: the files are gone too.
     None,
 }
@@ -263,7 +267,41 @@ fn share_facts<'a>(
                 ShareFacts::unknown(share)
             }
         },
+        Source::Ceph(ceph) => ceph_facts(share, ceph, remarks),
         Source::Folder(path) => folder_facts(share, path, mounts, remarks),
+    }
+}
+
+/// A folder of CephFS is mounted, beside a gateway that may serve it, and what the gateway does there as the superuser is tried.
+fn ceph_facts<'a>(share: &'a Share, ceph: &config::Ceph, remarks: &mut Remarks) -> ShareFacts<'a> {
+    let read_only = share.read_only;
+    let look = move |backend: Arc<CephBackend>| {
+        let proven = if read_only { Ok(()) } else { backend.prove() };
+        (backend.capabilities(), proven)
+    };
+    match open_ceph(ceph, None, look) {
+        Ok((caps, proven)) => {
+            if let Err(e) = proven {
+                let user = ceph.user.as_deref().unwrap_or("admin");
+                remarks.stop(format!(
+                    "share `{}`: client.{user} may not make, mark and remove a file in {ceph} as the superuser ({e}): `ceph fs \
+                     authorize {} client.{user} {} rw`, without `root_squash`; or say `read_only: true`",
+                    share.name, ceph.fs, ceph.path
+                ));
+            }
+            ShareFacts {
+                xattr: caps.xattr,
+                reflink: caps.reflink,
+                handles: Handles::Cluster,
+                case: Some(true),
+                kind: Some("cephfs".into()),
+                ..ShareFacts::unknown(share)
+            }
+        }
+        Err(why) => {
+            remarks.stop(format!("share `{}` cannot be opened: {why}", share.name));
+            ShareFacts::unknown(share)
+        }
     }
 }
 

@@ -86,6 +86,7 @@ fn features(s: &ShareFacts<'_>) -> String {
     let handles = match s.handles {
         Handles::Kernel => "kernel handles",
         Handles::Search => "handles by search",
+        Handles::Cluster => "handles of the cluster",
         Handles::None => "gone at exit",
     };
     let mut parts: Vec<String> = s.kind.iter().cloned().collect();
@@ -427,6 +428,7 @@ fn share_json(s: &ShareFacts<'_>) -> Value {
         "handles": match s.handles {
             Handles::Kernel => "kernel",
             Handles::Search => "search",
+            Handles::Cluster => "cluster",
             Handles::None => "none",
         },
         "lists_sealed": s.lists_sealed,

@@ -1,0 +1,46 @@
+//! Shares in CephFS.
+
+use super::*;
+
+#[test]
+fn a_share_in_cephfs() {
+    let settings = read(
+        "shares:\n  - name: a\n    ceph: {filesystem: fs, path: /p/, user: client.gate, config: /c.conf, keyring: /k}\n  \
+         - {name: b, ceph: {filesystem: fs}}\n",
+    );
+    let settings = settings.unwrap_or_else(|faults| panic!("{faults}"));
+    let ceph = |path: &str| crate::Ceph::new("fs".into(), path.into());
+    let whole = crate::Ceph {
+        user: Some("gate".into()),
+        config: Some("/c.conf".into()),
+        keyring: Some("/k".into()),
+        ..ceph("/p")
+    };
+    assert_eq!(settings.shares[0].source, Source::Ceph(whole));
+    assert_eq!(settings.shares[1].source, Source::Ceph(ceph("/")));
+    assert_eq!(
+        told(
+            "shares:\n  - {name: a, ceph: {path: p}}\n  - {name: b, ceph: {filesystem: 'f s'}}\n  \
+             - {name: c, path: /usr, ceph: {filesystem: fs}}\n"
+        ),
+        "\
+error: gw.yaml:2:21: it is not said which file system
+  |
+2 |   - {name: a, ceph: {path: p}}
+  |                     ^
+  = add `filesystem: NAME`, as `ceph fs ls` names it
+error: gw.yaml:2:28: `p` is not an absolute path; begin it with `/`
+  |
+2 |   - {name: a, ceph: {path: p}}
+  |                            ^
+error: gw.yaml:3:34: `f s` is not the name of a file system of Ceph (`ceph fs ls` names them)
+  |
+3 |   - {name: b, ceph: {filesystem: 'f s'}}
+  |                                  ^
+error: gw.yaml:4:33: this share is in CephFS, and elsewhere too
+  |
+4 |   - {name: c, path: /usr, ceph: {filesystem: fs}}
+  |                                 ^
+  = remove `ceph`, or `path` and `memory`; the folder in CephFS is `ceph.path`"
+    );
+}
