@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use iobuf::Buf;
 use suite::*;
 use vfs::ceph::{CephBackend, CephConfig};
 use vfs::*;
@@ -21,11 +22,15 @@ fn block_on<T>(f: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f)
 }
 
-fn config(root: &str) -> CephConfig {
+fn conf() -> PathBuf {
     let conf = std::env::var_os("CEPH_CONF");
     let conf = conf.map_or("/var/tmp/headgate-ceph/ceph.conf".into(), PathBuf::from);
     assert!(conf.exists(), "no cluster: tests/ceph/cluster up");
-    CephConfig { fs: "fs".into(), root: root.into(), conf: Some(conf), ..CephConfig::default() }
+    conf
+}
+
+fn config(root: &str) -> CephConfig {
+    CephConfig { fs: "fs".into(), root: root.into(), conf: Some(conf()), ..CephConfig::default() }
 }
 
 fn open(root: &str) -> Arc<CephBackend> {
@@ -41,12 +46,14 @@ fn whole() -> Arc<CephBackend> {
 fn folder() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("t{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    block_on(async {
+    let path = format!("/{name}");
+    // A thread of its own: tests call this in their runtime, too.
+    let make = move || {
         let top = whole().root();
-        let made = top.mkdir(&root(), name.as_bytes(), mode(0o777)).await.unwrap();
-        made.node.setattr(&root(), mode(0o777), false).await.unwrap();
-    });
-    format!("/{name}")
+        block_on(top.mkdir(&root(), name.as_bytes(), mode(0o777))).map(drop).unwrap();
+    };
+    std::thread::spawn(make).join().unwrap();
+    path
 }
 
 fn bench() -> Bench {
@@ -134,4 +141,192 @@ on_ceph!(
 #[test]
 fn two_backends_do_not_mix() {
     block_on(suite::names::two_backends_do_not_mix(bench(), bench()));
+}
+
+/// What is not the same as elsewhere, and told.
+#[test]
+fn what_cephfs_cannot_is_refused() {
+    block_on(async {
+        let b = bench();
+        let f = b.file("f").await;
+        b.write(&f, 1 << 20, b"data").await;
+        assert_eq!(f.seek(0, Seek::Data).await, Ok(0));
+        assert_eq!(f.seek(0, Seek::Hole).await, Ok((1 << 20) + 4));
+        refused(f.allocate(0, 4096), VfsError::NotSupported).await;
+        f.deallocate((1 << 20) + 1, 2).await.unwrap();
+        assert_eq!(b.read(&f, 1 << 20, 10).await, (b"d\0\0a".to_vec(), true));
+        let g = b.file("g").await;
+        refused(g.copy_range(f.as_ref(), 0, 0, 0), VfsError::NotSupported).await;
+        refused(g.clone_range(f.as_ref(), 0, 0, 0), VfsError::NotSupported).await;
+        refused(b.root.exchange(&root(), b"f", b.root.as_ref(), b"g"), VfsError::NotSupported)
+            .await;
+    });
+}
+
+/// The MDS says that the first is gone before the second is there.
+#[test]
+fn a_second_run_cuts_the_first_off() {
+    block_on(async {
+        let mut config = config(&folder());
+        config.uuid = Some(format!("test-{}", std::process::id()));
+        let first = Bench::new(CephBackend::open(&config).unwrap());
+        let f = first.file("f").await;
+        first.write(&f, 0, b"first").await;
+        let handle = f.handle();
+        let second = Bench::new(CephBackend::open(&config).unwrap());
+        let again = second.backend.resolve(&handle).await.unwrap();
+        assert_eq!(second.contents(&again).await, b"first");
+        let lost = f.write(None, 0, vec![Buf::from(b"LOST!".to_vec())], Stable::File).await;
+        assert_eq!(lost.err(), Some(VfsError::Io));
+        refused(first.root.mkdir(&root(), b"d", mode(0o755)), VfsError::Io).await;
+        second.write(&again, 0, b"again").await;
+        assert_eq!(second.contents(&again).await, b"again");
+    });
+}
+
+#[test]
+fn handles_survive_a_restart_and_are_of_one_folder() {
+    block_on(async {
+        let path = folder();
+        let b = Bench::new(open(&path));
+        let d = b.dir("d").await;
+        let f = d.create(&root(), b"f", CreateHow::Guarded, mode(0o644)).await.unwrap().node;
+        b.write(&f, 0, b"data").await;
+        let (f, d) = (f.handle(), d.handle());
+        drop(b);
+        let b = Bench::new(open(&path));
+        let found = b.backend.resolve(&f).await.unwrap();
+        assert_eq!(b.contents(&found).await, b"data");
+        let folder_again = b.backend.resolve(&d).await.unwrap();
+        assert_eq!(folder_again.path().await.unwrap(), b"d");
+        let below = Bench::new(open(&format!("{path}/d")));
+        refused(below.backend.resolve(&f), VfsError::Stale).await;
+        // By the name that is written on the volume it is found in either.
+        let stored = b.backend.stored(&f);
+        let its = below.backend.resolve(&below.backend.served(&stored)).await.unwrap();
+        assert_eq!(below.contents(&its).await, b"data");
+        b.root.lookup(&root(), b"d").await.unwrap().0.unlink(&root(), b"f").await.unwrap();
+        drop(found);
+        refused(b.backend.resolve(&f), VfsError::Stale).await;
+    });
+}
+
+#[test]
+fn nothing_above_the_folder_is_reached() {
+    block_on(async {
+        let path = folder();
+        let above = Bench::new(open(&path));
+        let share = above.dir("share").await;
+        let d = share.mkdir(&root(), b"d", mode(0o755)).await.unwrap().node;
+        d.mkdir(&root(), b"e", mode(0o755)).await.unwrap();
+        let b = Bench::new(open(&format!("{path}/share")));
+        let (up, _) = b.root.lookup(&root(), b"..").await.unwrap();
+        assert_eq!(up.id(), b.root.id());
+        let (d, _) = b.root.lookup(&root(), b"d").await.unwrap();
+        let (e, _) = d.lookup(&root(), b"e").await.unwrap();
+        assert_eq!(e.lookup(&root(), b"..").await.unwrap().0.id(), d.id());
+        share.rename(&root(), b"d", above.root.as_ref(), b"moved", true).await.unwrap();
+        // Another client of the cluster did that.
+        let began = std::time::Instant::now();
+        let is_late = || began.elapsed() > std::time::Duration::from_secs(20);
+        while d.lookup(&root(), b"..").await.is_ok() {
+            assert!(!is_late());
+        }
+        refused(d.lookup(&root(), b".."), VfsError::Stale).await;
+        // Others are looked at again after a while.
+        let handle = e.handle();
+        drop(e);
+        while b.backend.resolve(&handle).await.is_ok() {
+            assert!(!is_late());
+        }
+        refused(b.backend.resolve(&handle), VfsError::Stale).await;
+    });
+}
+
+#[test]
+fn snapshots_are_read_and_not_written() {
+    block_on(async {
+        let path = folder();
+        let b = Bench::new(open(&path));
+        let d = b.dir("d").await;
+        let f = d.create(&root(), b"f", CreateHow::Guarded, mode(0o644)).await.unwrap().node;
+        b.write(&f, 0, b"before").await;
+        let (snapshots, _) = b.root.lookup(&root(), b".snap").await.unwrap();
+        // By the gateway nobody makes one.
+        refused(snapshots.mkdir(&root(), b"mine", mode(0o755)), VfsError::ReadOnly).await;
+        let admin = ceph_sys::Mount::open(&ceph_sys::Options {
+            conf: Some(&conf()),
+            fs: "fs",
+            root: &path,
+            ..ceph_sys::Options::default()
+        })
+        .unwrap();
+        let perm = ceph_sys::Perm::new(&admin, 0, 0, &[]).unwrap();
+        let name = |name: &str| ceph_sys::Name::new(name.as_bytes()).unwrap();
+        let (its, _) = admin.root().unwrap().lookup(&name(".snap"), &perm).unwrap();
+        its.mkdir(&name("monday"), 0o755, &perm).unwrap();
+        // Whoever has seen it writes behind it.
+        assert_eq!(b.names(&snapshots, 10).await, ["monday"]);
+        b.write(&f, 0, b"after!").await;
+        let (monday, _) = snapshots.lookup(&root(), b"monday").await.unwrap();
+        let (old_d, _) = monday.lookup(&root(), b"d").await.unwrap();
+        let (old, attr) = old_d.lookup(&root(), b"f").await.unwrap();
+        assert_eq!(b.contents(&old).await, b"before");
+        assert_eq!(b.contents(&f).await, b"after!");
+        let now = f.getattr().await.unwrap();
+        assert_eq!(attr.fileid, now.fileid);
+        assert_ne!(attr.fsid, now.fsid, "one number twice on one volume");
+        let data = vec![Buf::from(b"x".to_vec())];
+        refused(old.write(Some(&root()), 0, data, Stable::Unstable), VfsError::ReadOnly).await;
+        refused(old_d.unlink(&root(), b"f"), VfsError::ReadOnly).await;
+        // The way up leads to the share's own folder and no further.
+        assert_eq!(old_d.lookup(&root(), b"..").await.unwrap().0.id(), monday.id());
+        assert_eq!(monday.lookup(&root(), b"..").await.unwrap().0.id(), b.root.id());
+        assert_eq!(snapshots.lookup(&root(), b"..").await.unwrap().0.id(), b.root.id());
+        let handle = old.handle();
+        drop((old, old_d, monday, snapshots));
+        let b = Bench::new(open(&path));
+        let old = b.backend.resolve(&handle).await.unwrap();
+        assert_eq!(b.contents(&old).await, b"before");
+        its.rmdir(&name("monday"), &perm).unwrap();
+    });
+}
+
+/// POSIX lists are judged here as the library judges them.
+#[test]
+fn posix_lists_decide() {
+    use vfs::acl::posix::{Change, Posix, tag};
+    block_on(async {
+        let b = bench();
+        let (bob, eve) = (user(1002), user(1003));
+        let f = b.root.create(&root(), b"f", CreateHow::Guarded, mode(0o600)).await.unwrap().node;
+        let d = b.root.mkdir(&root(), b"d", mode(0o700)).await.unwrap().node;
+        d.create(&root(), b"in", CreateHow::Guarded, mode(0o600)).await.unwrap();
+        let list = |bits| {
+            let none = u32::MAX;
+            Posix::new([
+                (tag::USER_OBJ, 7, none),
+                (tag::USER, bits, 1002),
+                (tag::GROUP_OBJ, 0, none),
+                (tag::MASK, 7, none),
+                (tag::OTHER, 0, none),
+            ])
+        };
+        for (node, bits) in [(&f, 4), (&d, 5)] {
+            let change = Change { access: list(bits), default: None };
+            node.posix_set(&change).await.unwrap();
+            let attr = node.getattr().await.unwrap();
+            assert_eq!(node.posix(&attr).await.unwrap().access, list(bits).unwrap());
+        }
+        f.read(Some(&bob), 0, 1, &b.into).await.unwrap();
+        refused(f.read(Some(&eve), 0, 1, &b.into), VfsError::Access).await;
+        let data = || vec![Buf::from(b"x".to_vec())];
+        refused(f.write(Some(&bob), 0, data(), Stable::Unstable), VfsError::Access).await;
+        d.lookup(&bob, b"in").await.unwrap();
+        refused(d.lookup(&eve, b"in"), VfsError::Access).await;
+        refused(d.unlink(&bob, b"in"), VfsError::Access).await;
+        let attr = f.getattr().await.unwrap();
+        let all = Access(Access::READ | Access::MODIFY);
+        assert_eq!(f.access(&bob, all, &attr).await, Ok(Access(Access::READ)));
+    });
 }

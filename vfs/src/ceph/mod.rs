@@ -323,9 +323,20 @@ impl Volume {
 
     /// Finds what a handle names.
     fn open_handle(self: &Arc<Self>, handle: &Handle) -> VfsResult<Arc<CephNode>> {
-        let vino = self.tag.parse(handle)?;
+        let node = self.hold(self.tag.parse(handle)?)?;
+        if !node.has_a_name()? {
+            return Err(VfsError::Stale);
+        }
+        if node.kind == Kind::Dir {
+            node.inside()?;
+        }
+        Ok(node)
+    }
+
+    /// The record of an inode by its number, wherever it is. [`VfsError::Stale`] where there is none.
+    fn hold(self: &Arc<Self>, vino: Vino) -> VfsResult<Arc<CephNode>> {
         if let Some(node) = self.records.find(vino, self.now()) {
-            return if node.has_a_name()? { Ok(node) } else { Err(VfsError::Stale) };
+            return Ok(node);
         }
         let mount = self.mount.as_ref().ok_or(VfsError::Io)?;
         let stale = |e| match e {
@@ -334,14 +345,10 @@ impl Volume {
         };
         let inode = self.done(mount.find(vino)).map_err(stale)?;
         let stat = self.done(inode.getattr(&self.process)).map_err(stale)?;
-        if stat.stx_nlink == 0 || attrs::vino_of(&stat) != vino {
+        if attrs::vino_of(&stat) != vino {
             return Err(VfsError::Stale);
         }
-        let node = self.adopt(inode, &stat)?;
-        if node.kind == Kind::Dir {
-            node.inside()?;
-        }
-        Ok(node)
+        self.adopt(inode, &stat)
     }
 
     /// An operation that is done when it returns, in its turn.

@@ -123,11 +123,10 @@ impl CephNode {
         if self.is_root() {
             return Ok((self.strong()?, self.attr()?));
         }
-        let (inode, stat) = self.above()?;
-        let node = self.volume.adopt(inode, &stat)?;
+        let node = self.above()?;
         // This directory may have been moved out since it was last looked at.
         node.inside_now()?;
-        let attr = node.take(&stat)?;
+        let attr = node.attr()?;
         Ok((node, attr))
     }
 

@@ -246,25 +246,6 @@ impl Node for CephNode {
         self.volume.at_once(move || self.do_readlink())
     }
 
-    fn create<'a>(
-        &'a self,
-        cred: &'a Cred,
-        name: &'a [u8],
-        how: CreateHow,
-        set: SetAttr,
-    ) -> BoxFuture<'a, VfsResult<Made>> {
-        self.create_by(Acting::caller(cred), name, how, set)
-    }
-
-    fn mkdir<'a>(
-        &'a self,
-        cred: &'a Cred,
-        name: &'a [u8],
-        set: SetAttr,
-    ) -> BoxFuture<'a, VfsResult<Made>> {
-        self.mkdir_by(Acting::caller(cred), name, set)
-    }
-
     fn symlink<'a>(
         &'a self,
         cred: &'a Cred,
@@ -285,44 +266,6 @@ impl Node for CephNode {
     ) -> BoxFuture<'a, VfsResult<Made>> {
         let by = Acting::caller(cred);
         self.volume.at_once(move || self.do_mknod(&by, name, what, set))
-    }
-
-    fn unlink<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
-        self.remove_by(Acting::caller(cred), name, false)
-    }
-
-    fn rmdir<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
-        self.remove_by(Acting::caller(cred), name, true)
-    }
-
-    fn rename<'a>(
-        &'a self,
-        cred: &'a Cred,
-        from: &'a [u8],
-        to_dir: &'a dyn Node,
-        to: &'a [u8],
-        replace: bool,
-    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        self.rename_by(Acting::caller(cred), from, to_dir, to, replace)
-    }
-
-    fn exchange<'a>(
-        &'a self,
-        cred: &'a Cred,
-        here: &'a [u8],
-        other: &'a dyn Node,
-        there: &'a [u8],
-    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        self.exchange_by(Acting::caller(cred), here, other, there)
-    }
-
-    fn link<'a>(
-        &'a self,
-        cred: &'a Cred,
-        dir: &'a dyn Node,
-        name: &'a [u8],
-    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
-        self.link_by(Acting::caller(cred), dir, name)
     }
 
     fn create_by<'a>(

@@ -9,18 +9,21 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ceph_sys::{Inode, Name, Vino};
+use ceph_sys::ffi::CEPH_NOSNAP;
+use ceph_sys::{Name, Vino};
 
 use crate::engine::limits::DEPTH_MAX;
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
-use super::attrs::{Stat, vino_of};
 use super::node::{CephNode, lock};
 use super::{HIDDEN, ROOT_INO};
 
 /// For how many milliseconds a directory that was found below the share is taken to be there still.
 const RECHECK_MS: u64 = 1000;
+
+/// In place of the number of a snapshot: the directory that leads to all of them (`CEPH_SNAPDIR`).
+const SNAPDIR: u64 = u64::MAX;
 
 /// A directory and a name in it.
 #[derive(Clone, Debug)]
@@ -39,10 +42,31 @@ impl CephNode {
         *lock(&self.home) = Some(Home { dir: dir.vino, name: name.into() });
     }
 
-    /// The directory above this one.
-    pub(super) fn above(&self) -> VfsResult<(Inode, Stat)> {
+    /// The directory above this one. Above a directory that leads to snapshots, and above the share's own as a snapshot has it,
+    /// is what they are of.
+    ///
+    /// The library remembers where it saw a directory last, also when another client has moved it since. A look at the name there
+    /// makes it forget that.
+    pub(super) fn above(&self) -> VfsResult<Arc<CephNode>> {
+        let is_top = self.vino.ino == self.volume.root.ino;
+        if self.vino.snap == SNAPDIR || is_top && self.vino.snap != self.volume.root.snap {
+            return self.volume.hold(Vino { ino: self.vino.ino, snap: CEPH_NOSNAP });
+        }
+        let home = lock(&self.home).clone();
+        if let Some(home) = home.clone()
+            && let Some((above, _)) = self.still_at(home)?
+        {
+            return Ok(above);
+        }
         let dots = self.volume.done(Name::new(b".."))?;
-        self.volume.done(self.inode().lookup(&dots, &self.volume.process))
+        let found = self.inode().lookup(&dots, &self.volume.process);
+        let (inode, stat) = self.volume.done(found)?;
+        let above = self.volume.adopt(inode, &stat)?;
+        match home {
+            // It was just seen that this one is not there.
+            Some(home) if home.dir == above.vino => Err(VfsError::Stale),
+            _ => Ok(above),
+        }
     }
 
     /// [`VfsError::Stale`] for a directory that is not below the share any more.
@@ -61,21 +85,19 @@ impl CephNode {
 
     /// The same, asked now.
     pub(super) fn inside_now(&self) -> VfsResult<()> {
-        if self.is_root() || self.volume.is_whole {
+        if self.vino.ino == self.volume.root.ino || self.volume.is_whole {
             return Ok(());
         }
-        let dots = self.volume.done(Name::new(b".."))?;
-        let (mut at, mut stat) = self.above()?;
+        let mut at = self.above()?;
         for _ in 0..DEPTH_MAX {
-            let vino = vino_of(&stat);
-            if vino == self.volume.root {
+            // In a snapshot it is the share's own folder as it was.
+            if at.vino.ino == self.volume.root.ino {
                 return Ok(());
             }
-            if vino.ino == ROOT_INO {
+            if at.vino.ino == ROOT_INO {
                 return Err(VfsError::Stale);
             }
-            let above = at.lookup(&dots, &self.volume.process);
-            (at, stat) = self.volume.done(above)?;
+            at = at.above()?;
         }
         Err(VfsError::NameTooLong)
     }
@@ -108,13 +130,10 @@ impl CephNode {
 
     /// The directory and the name, if the node still has it.
     fn still_at(&self, home: Home) -> VfsResult<Option<Found>> {
-        let above = match self.volume.records.find(home.dir, self.volume.now()) {
-            Some(node) => node,
-            None => match self.volume.open_handle(&self.volume.tag.make(home.dir)?) {
-                Ok(node) => node,
-                Err(VfsError::Stale) => return Ok(None),
-                Err(e) => return Err(e),
-            },
+        let above = match self.volume.hold(home.dir) {
+            Ok(node) => node,
+            Err(VfsError::Stale) => return Ok(None),
+            Err(e) => return Err(e),
         };
         match above.seen(&home.name) {
             Ok((vino, _)) if vino == self.vino => Ok(Some((above, home.name))),
@@ -128,11 +147,7 @@ impl CephNode {
         if self.kind != Kind::Dir {
             return Err(VfsError::Stale);
         }
-        let (inode, stat) = self.above()?;
-        if self.volume.is_whole && vino_of(&stat) == self.vino {
-            return Err(VfsError::Stale);
-        }
-        let above = self.volume.adopt(inode, &stat)?;
+        let above = self.above()?;
         let mut list = self.volume.done(above.inode().opendir(&self.volume.process))?;
         while let Some(entry) = self.volume.done(list.read())? {
             let dots = *entry.name == *b"." || *entry.name == *b"..";
