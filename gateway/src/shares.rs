@@ -204,17 +204,16 @@ pub(crate) fn open_in_time<T: Send + 'static>(
 /// share.
 pub(crate) fn open_ceph<T: Send + 'static>(
     ceph: &config::Ceph,
-    uuid: Option<String>,
+    (uuid, payload_max): (Option<String>, usize),
     then: impl FnOnce(Arc<CephBackend>) -> T + Send + 'static,
 ) -> Result<T, String> {
     let config = CephConfig {
-        fs: ceph.fs.clone(),
-        root: ceph.path.clone(),
         id: ceph.user.clone(),
         conf: ceph.config.clone(),
         keyring: ceph.keyring.clone(),
         uuid,
-        read_only: false,
+        payload_max,
+        ..CephConfig::new(&ceph.fs, &ceph.path)
     };
     let path = PathBuf::from(ceph.to_string());
     match in_time::ask(&path, OPEN_MAX, move || CephBackend::open(&config).map(then)) {
@@ -259,6 +258,8 @@ fn backend(
     seal: Option<SealKey>,
     memory: u64,
 ) -> Result<(Arc<dyn Backend>, Option<PathBuf>), String> {
+    // A share that hangs leaves the others at least the rest.
+    let payload_max = usize::try_from(memory / 4).unwrap_or(usize::MAX);
     Ok(match &s.source {
         Source::Memory => {
             let volume = MemBackend::new(memory_volume_max());
@@ -267,13 +268,11 @@ fn backend(
         Source::Ceph(ceph) => {
             // A gateway on the same state folder that is left from before can write no more.
             let uuid = seal.map(|key| key.name_of(&format!("{}\0{ceph}", s.name)));
-            let opened = open_ceph(ceph, uuid, |backend| backend);
+            let opened = open_ceph(ceph, (uuid, payload_max), |backend| backend);
             (opened.map_err(|e| format!("share {}: {e}", s.name))?, None)
         }
         Source::Folder(path) => {
             let callers_apart = doors::usable_at_start().is_ok();
-            // A share that hangs leaves the others at least the rest.
-            let payload_max = usize::try_from(memory / 4).unwrap_or(usize::MAX);
             let config = LocalConfig::new(path.clone());
             let config = LocalConfig { callers_apart, seal, payload_max, ..config };
             let its = path.clone();

@@ -30,7 +30,7 @@ fn conf() -> PathBuf {
 }
 
 fn config(root: &str) -> CephConfig {
-    CephConfig { fs: "fs".into(), root: root.into(), conf: Some(conf()), ..CephConfig::default() }
+    CephConfig { conf: Some(conf()), ..CephConfig::new("fs", root) }
 }
 
 fn open(root: &str) -> Arc<CephBackend> {

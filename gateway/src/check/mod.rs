@@ -279,7 +279,7 @@ fn ceph_facts<'a>(share: &'a Share, ceph: &config::Ceph, remarks: &mut Remarks) 
         let proven = if read_only { Ok(()) } else { backend.prove() };
         (backend.capabilities(), proven)
     };
-    match open_ceph(ceph, None, look) {
+    match open_ceph(ceph, (None, usize::MAX), look) {
         Ok((caps, proven)) => {
             if let Err(e) = proven {
                 let user = ceph.user.as_deref().unwrap_or("admin");

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::backend::{BoxFuture, ReadInto, ready};
 use crate::durability;
+use crate::engine::far::Room;
 use crate::engine::transfer::{buffers, in_turn, vectors, vectors_mut, views};
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
@@ -84,8 +85,8 @@ impl CephNode {
         let mut again = false;
         loop {
             let wanted = || buffers(count, into);
-            let (step, (mut turn, bufs)) = self.volume.turns.next_with(wanted).await?;
-            let job = self.read_job(at, count, bufs)?;
+            let (step, (mut turn, bufs)) = self.volume.turns.next_with(count, wanted).await?;
+            let job = self.read_job(step.room(), at, count, bufs)?;
             let read = pin!(self.volume.engine.run(job));
             let (bufs, n, attr) = in_turn(&mut turn, read).await?;
             drop(step);
@@ -109,6 +110,7 @@ impl CephNode {
     #[allow(clippy::type_complexity)] // The job's answer.
     fn read_job(
         &self,
+        room: Option<Room>,
         at: u64,
         count: usize,
         mut bufs: Vec<BufMut>,
@@ -116,6 +118,7 @@ impl CephNode {
         let me = self.strong()?;
         let count = count.min(bufs.iter().map(BufMut::capacity).sum());
         Ok(move || {
+            let _room = room;
             // The library takes no offset beyond 63 bits; no file has data there.
             let has_data = i64::try_from(at.saturating_add(count as u64)).is_ok();
             let file = me.file()?;
@@ -136,6 +139,7 @@ impl CephNode {
 
     pub(super) async fn do_write(
         &self,
+        room: Option<Room>,
         cred: Option<&Cred>,
         at: u64,
         data: Vec<Buf>,
@@ -156,7 +160,10 @@ impl CephNode {
             return Err(VfsError::TooBig);
         }
         let me = self.strong()?;
-        let write = move || me.write_all(at, &data, count, stable);
+        let write = move || {
+            let _room = room;
+            me.write_all(at, &data, count, stable)
+        };
         let n = match stable {
             Stable::File => self.volume.engine.run_long(write).await?,
             _ => self.volume.engine.run(write).await?,
@@ -207,6 +214,7 @@ impl CephNode {
     /// Additions by this gateway go one after the other.
     pub(super) async fn do_append(
         &self,
+        room: Option<Room>,
         opener: Option<&Cred>,
         at: AppendAt,
         data: Vec<Buf>,
@@ -217,7 +225,7 @@ impl CephNode {
         let count: usize = data.iter().map(Buf::len).sum();
         let me = self.strong()?;
         let add = move || {
-            let _turn = lock(&me.appends);
+            let (_room, _turn) = (room, lock(&me.appends));
             let size = me.attr()?.size;
             let start = match at {
                 AppendAt::End => size,

@@ -54,7 +54,7 @@ use node::{CephNode, lock};
 use records::Records;
 
 /// How a folder of CephFS is served.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct CephConfig {
     /// The file system.
     pub fs: String,
@@ -70,6 +70,24 @@ pub struct CephConfig {
     pub uuid: Option<String>,
     /// Nothing may be changed.
     pub read_only: bool,
+    /// Bytes of payload that transfers hold at most, together and also those whose clients have gone.
+    pub payload_max: usize,
+}
+
+impl CephConfig {
+    /// With the usual settings.
+    pub fn new(fs: impl Into<String>, root: impl Into<String>) -> Self {
+        Self {
+            fs: fs.into(),
+            root: root.into(),
+            id: None,
+            conf: None,
+            keyring: None,
+            uuid: None,
+            read_only: false,
+            payload_max: usize::MAX,
+        }
+    }
 }
 
 /// What the library is told. It keeps back no written data, knows POSIX lists, compares rights itself, gives up on monitors that
@@ -198,7 +216,7 @@ impl CephBackend {
             fsid,
             read_only: config.read_only,
             name: format!("ceph:{}{}", config.fs, config.root),
-            turns: Turns::default(),
+            turns: Turns::new(config.payload_max),
             engine: far::engine(),
             records: Records::default(),
             renames: Renames::default(),

@@ -353,7 +353,9 @@ impl Node for CephNode {
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>> {
-        Box::pin(self.volume.turns.stepped(self.do_write(cred, at, data, stable)))
+        let bytes = data.iter().map(Buf::len).sum();
+        let write = move |room| self.do_write(room, cred, at, data, stable);
+        Box::pin(self.volume.turns.stepped_with(bytes, write))
     }
 
     fn append<'a>(
@@ -363,7 +365,9 @@ impl Node for CephNode {
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Appended>> {
-        Box::pin(self.volume.turns.stepped(self.do_append(opener, at, data, stable)))
+        let bytes = data.iter().map(Buf::len).sum();
+        let append = move |room| self.do_append(room, opener, at, data, stable);
+        Box::pin(self.volume.turns.stepped_with(bytes, append))
     }
 
     fn sync(&self) -> BoxFuture<'_, VfsResult<()>> {
