@@ -156,6 +156,22 @@ impl Core {
         })
     }
 
+    /// As [`Core::enter_to_mount`], for FSSTAT, which is not among the calls of a mount (RFC 2623 section 2.3.2): by a flavor that
+    /// the share does not have, the space of the share is not told. A root whom `access` does not name sees it, as of other mounts.
+    pub fn enter_to_measure(
+        &self,
+        conn: &Conn,
+        call: &CallContext,
+        share: Arc<Share>,
+        node: &NodeRef,
+    ) -> Result<Entered, Refusal> {
+        if share.rules.sec.has(call.flavor.of_share()) {
+            self.enter_to_mount(conn, call, share, node)
+        } else {
+            self.enter(conn, call, share)
+        }
+    }
+
     /// As [`Core::enter`]; who is refused for a reason that `mounts` lets pass sees the share from outside.
     fn enter_unless(
         &self,

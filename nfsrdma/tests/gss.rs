@@ -590,7 +590,7 @@ fn mounted(server: &Arc<Server>) -> (Vec<u8>, Vec<u32>) {
     (handle, flavors)
 }
 
-/// RFC 2623 sections 2.3.2 and 2.5: MOUNT and the attributes of the root by any flavor, everything else by those of the share.
+/// RFC 2623 sections 2.3.2 and 2.5: MOUNT and what a mount asks of the root by any flavor, everything else by those of the share.
 #[test]
 fn a_share_of_version_3_is_used_by_its_flavors_alone() {
     let server = strict();
@@ -608,6 +608,9 @@ fn a_share_of_version_3_is_used_by_its_flavors_alone() {
     assert_eq!(by_sys(p::READDIR, &|w| (0..5).for_each(|_| w.u32(0))), too_weak);
     assert!(is_counted("share-sec"));
     assert_eq!(by_sys(p::FSINFO, &|_| ())[..5], [0, 0, 0, 0, 0]);
+    assert_eq!(by_sys(p::GETATTR, &|_| ())[3], 0);
+    assert_eq!(by_sys(p::PATHCONF, &|_| ())[3], 0);
+    assert_eq!(by_sys(p::FSSTAT, &|_| ()), too_weak, "no call of a mount");
     let by = |service| {
         let client = Client::new(&server, Enctype::Aes256Sha1, 7, service);
         let mut args = Writer::new();

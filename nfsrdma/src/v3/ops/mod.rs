@@ -80,6 +80,13 @@ impl<'a> Op<'a> {
         Ok(self.found(entered.map_err(|why| self.refused(why))?, node))
     }
 
+    /// As [`Op::target`], for the space of a share.
+    async fn target_of_space(&self, wire: &[u8]) -> Result<Target, Failed> {
+        let (share, node) = self.resolve(wire).await?;
+        let entered = self.core.enter_to_measure(self.conn, self.call, share, &node);
+        Ok(self.found(entered.map_err(|why| self.refused(why))?, node))
+    }
+
     fn refused(&self, why: Refusal) -> Nfsstat3 {
         self.too_weak.fetch_or(why.is_of_protection(), Ordering::Relaxed);
         Nfsstat3::Acces

@@ -8,7 +8,7 @@ use crate::limits::{LISTING_PREFERRED, TRANSFER_MAX};
 use rdma_transport::xdr::Writer;
 
 pub(super) async fn fsstat(op: &Op<'_>, root: &[u8], out: &mut Writer) -> OpResult {
-    let t = op.target_of_mount(root).await?;
+    let t = op.target_of_space(root).await?;
     match t.share.backend.statfs().await {
         Ok(s) => {
             let ok = Fsstat3resok {
