@@ -1,7 +1,8 @@
 //! The server's end (RFC 2743 section 2.2.2, RFC 4121).
 
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::ffi::{
     self, ACCEPT, CONTINUE_NEEDED, Context, Cred, ERROR_MASK, KRB5, Name, Output, SESSION_KEY,
     gss_OID_set_desc, gss_buffer_desc, gss_key_value_element_desc, gss_key_value_set_desc,
 };
-use crate::names;
+use crate::{keytab, names};
 
 /// A client's token has at most so many bytes; a ticket with a PAC of a thousand groups has 64 KiB.
 const TOKEN_MAX: usize = 256 << 10;
@@ -25,6 +26,8 @@ pub struct Acceptor {
     cred: Cred,
     context: Context,
     rounds: u32,
+    /// The library reads it at each token, by the name of this descriptor.
+    _keytab: File,
 }
 
 /// What a token led to.
@@ -41,20 +44,26 @@ pub enum Step {
 }
 
 impl Acceptor {
-    /// Takes tickets for every key of this keytab, which is read now and again at each token: a changed one needs no restart.
+    /// Takes tickets for every key of this keytab, which is opened now: a changed one needs no restart. What is no regular file is
+    /// refused before the library opens it, which would wait for the other end of a pipe without a limit.
     ///
     /// # Errors
-    /// [`Cause::NoLibrary`]; [`Cause::Keytab`] when it cannot be read or is empty.
-    pub fn new(keytab: &Path) -> Result<Self, Error> {
-        let path = CString::new([b"FILE:", keytab.as_os_str().as_bytes()].concat())
-            .map_err(|_| Error::new(Cause::Keytab, "a path with a zero byte"))?;
-        let element = gss_key_value_element_desc { key: c"keytab".as_ptr(), value: path.as_ptr() };
+    /// [`Cause::NoLibrary`]; [`Cause::Keytab`], with the path, when it cannot be read or is empty.
+    pub fn new(path: &Path) -> Result<Self, Error> {
+        let unusable = |why: &dyn std::fmt::Display| {
+            Error::new(Cause::Keytab, format!("keytab {}: {why}", path.display()))
+        };
+        let file = keytab::open(path).map_err(|e| unusable(&e))?;
+        // What is checked is what the library opens, whatever is put in its place meanwhile.
+        let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let name = CString::new(format!("FILE:{opened}")).map_err(|e| unusable(&e))?;
+        let element = gss_key_value_element_desc { key: c"keytab".as_ptr(), value: name.as_ptr() };
         let store = gss_key_value_set_desc { count: 1, elements: &element };
         let cred = acquire(ACCEPT, &store).map_err(|e| match e.cause {
             Cause::NoLibrary => e,
-            _ => Error { cause: Cause::Keytab, ..e },
+            _ => unusable(&e.text.replace(&opened, &path.display().to_string())),
         })?;
-        Ok(Self { cred, context: Context::none(), rounds: 0 })
+        Ok(Self { cred, context: Context::none(), rounds: 0, _keytab: file })
     }
 
     /// The next token of the client, without SPNEGO around it. May read files: see [`crate::Pool`].
@@ -344,5 +353,32 @@ impl Lucid {
             initiator_key: key(&context.cfx_kd.ctx_key)?,
             acceptor_key,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Opening a pipe waits for a writer, and nobody writes to this one.
+    #[test]
+    fn a_pipe_in_place_of_a_keytab_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("krb5.keytab");
+        let made = std::process::Command::new("mkfifo").arg(&at).status().unwrap();
+        assert!(made.success());
+        let (answer, answered) = mpsc::channel();
+        let path = at.clone();
+        std::thread::spawn(move || {
+            let refused = Acceptor::new(&path).err().map(|e| (e.cause, e.text));
+            let read = keytab::read(&path).map_err(|e| e.kind());
+            answer.send((refused, read))
+        });
+        let (refused, read) = answered.recv_timeout(Duration::from_secs(30)).unwrap();
+        let why = format!("keytab {}: not a regular file", at.display());
+        assert_eq!(refused, Some((Cause::Keytab, why)));
+        assert_eq!(read, Err(std::io::ErrorKind::InvalidInput));
     }
 }

@@ -1,10 +1,11 @@
-//! What a keytab holds, without the keys: MIT's file format, versions 1 and 2 of it being 0x0501 and 0x0502. Pure; the one
-//! function that opens a file is [`read`].
+//! What a keytab holds, without the keys: MIT's file format, versions 1 and 2 of it being 0x0501 and 0x0502. Pure, but for
+//! [`open`] and [`read`].
 //!
 //! *Errors.* A file that is not a keytab, or is cut. Every length is compared with what is left before it is believed.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Bytes of a keytab at most; an entry has about a hundred.
@@ -56,13 +57,26 @@ impl Entry {
     }
 }
 
-/// Reads a file. Blocks.
+/// Opens a regular file. A pipe or a device under its name is refused without a wait for its other end.
 ///
 /// # Errors
-/// Those of the file, and `InvalidData` for what is no keytab.
+/// Those of the file, and `InvalidInput` for what is no regular file.
+pub fn open(path: &Path) -> io::Result<File> {
+    let file =
+        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+}
+
+/// Reads a regular file. Blocks for the disk alone.
+///
+/// # Errors
+/// Those of [`open`] and of reading, and `InvalidData` for what is no keytab.
 pub fn read(path: &Path) -> io::Result<Vec<Entry>> {
     let mut bytes = zeroize::Zeroizing::new(Vec::new());
-    File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).is_ok_and(|n| n > BYTES_MAX) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than a keytab can be"));
     }

@@ -137,9 +137,11 @@ fn keys_that_are_not_there_or_are_others() {
 fn keytabs_that_are_none() {
     let missing = Acceptor::new(&at("no.keytab")).err().unwrap();
     assert_eq!(missing.cause, Cause::Keytab, "{missing}");
+    assert!(missing.text.contains("no.keytab"), "{missing}");
     std::fs::write(at("broken.keytab"), b"nothing of the kind").unwrap();
     let broken = Acceptor::new(&at("broken.keytab")).err().unwrap();
     assert_eq!(broken.cause, Cause::Keytab, "{broken}");
+    assert!(broken.text.contains("broken.keytab"), "{broken}");
     let entries = keytab::read(&at("cifs.keytab")).unwrap();
     assert!(entries.iter().any(|e| e.principal == "cifs/localhost@LAB.TEST" && !e.is_weak()));
 }
