@@ -46,6 +46,7 @@ pub mod shutdown;
 pub mod smb;
 pub mod stuck;
 pub mod table;
+mod tickets;
 pub mod tls;
 pub mod top;
 mod trail;

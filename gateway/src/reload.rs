@@ -24,9 +24,10 @@ use crate::admission::Most;
 use crate::client_names::Lookup;
 use crate::descriptors::Descriptors;
 use crate::doors::Service;
-use crate::serve::{Running, payload_limits, payload_share, recv_limits, sweep, tickets};
+use crate::serve::{Running, payload_limits, payload_share, recv_limits, sweep};
 use crate::shares::ShareSet;
 use crate::shutdown::Connections;
+use crate::tickets::tickets;
 use crate::tls::Certificate;
 use crate::users::{Book, Next};
 use crate::{logs, smb, trail};
@@ -338,10 +339,14 @@ impl Running {
     fn put_in_force(&self, new: &Settings, shares: &ShareSet, users: Next) {
         let added: Vec<Arc<Share>> = shares.gone(&self.shares);
         self.servers.namespace.set_shares(shares.shares());
-        self.servers.book.set(users);
+        let others = self.servers.book.set(users);
         self.servers.smb.set_settings(smb::smb_settings(new, &self.run));
         if new.kerberos != self.settings.kerberos {
-            self.servers.nfs.core().gss.set(new.kerberos.as_ref().map(tickets));
+            let book = &self.servers.book;
+            let accept = new.kerberos.as_ref().map(|k| tickets(k, book.clone()));
+            self.servers.nfs.core().gss.set(accept);
+        } else if others {
+            self.servers.nfs.core().gss.forget();
         }
         self.shared.admission.set(Most::of(new, Descriptors::raised(new)));
         self.servers.limit(new);

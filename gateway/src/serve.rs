@@ -21,7 +21,7 @@ use nfsrdma::clock::{BEAT, Clock};
 use nfsrdma::context::Core;
 use nfsrdma::fh::Handles;
 use nfsrdma::limits::NEIGHBOURS_REFRESH_SECONDS;
-use nfsrdma::rpc::gss::{Accept, Gss, Kerberos};
+use nfsrdma::rpc::gss::Gss;
 use nfsrdma::server::Server;
 use nfsrdma::source_port::Asked;
 use nfsrdma::v4;
@@ -51,6 +51,7 @@ use crate::doors::{Doors, Served, Service, Step};
 use crate::shares::{OPEN_MAX, SILENT, ShareSet};
 use crate::shutdown::Connections;
 use crate::stuck::Stuck;
+use crate::tickets::tickets;
 use crate::tls::Certificate;
 use crate::users::Book;
 use crate::{greeting, interfaces, logs, networks, portmap, smb, trail};
@@ -435,12 +436,6 @@ async fn serve_admin(
     Ok((Some(at), task))
 }
 
-/// Takes tickets of clients of NFS.
-pub(crate) fn tickets(kerberos: &config::Kerberos) -> Arc<dyn Accept> {
-    let realm = kerberos.realm.as_ref().map(config::Realm::as_str);
-    Arc::new(Kerberos::new(&kerberos.keytab, realm))
-}
-
 fn nfs_server(
     settings: &Settings,
     run: &Run,
@@ -448,7 +443,9 @@ fn nfs_server(
     book: Arc<Book>,
 ) -> Result<Arc<Server>, String> {
     let mut core = Core::new(namespace, Handles::new(run.handle_key), run.boot, Clock::real());
-    core.gss = Gss::new(settings.kerberos.as_ref().map(tickets), run.replay_key);
+    let kerberos = settings.kerberos.as_ref();
+    let accept = kerberos.map(|kerberos| tickets(kerberos, book.clone()));
+    core.gss = Gss::new(accept, run.replay_key);
     // As long as the host's addresses are not known, everybody may be on it.
     core.source_ports.set_own(networks::ALL.to_vec());
     note_networks(&core);
@@ -536,6 +533,7 @@ async fn housekeeping(servers: Arc<Servers>, shared: Arc<Shared>, served: Arc<Se
         let reader = book.clone();
         // What cannot be read is said in the log.
         if tokio::task::spawn_blocking(move || reader.refresh()).await.unwrap_or(false) {
+            nfs.core().gss.forget();
             let taken = smb.review().await;
             tracing::info!(sessions = taken.sessions, "sessions of users who changed have ended");
             users_changed.notify_one();

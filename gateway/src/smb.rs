@@ -53,17 +53,22 @@ pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
         },
         rdma_transforms: settings.smb.rdma_transforms == RdmaTransforms::On,
         ntlm: settings.smb.ntlm == Ntlm::On,
-        kerberos: settings.kerberos.as_ref().map(|k| Kerberos {
-            keytab: k.keytab.clone(),
-            realm: k.realm.as_ref().map(ToString::to_string),
-            map: match k.map {
-                KerberosMap::Names => Map::Names,
-                KerberosMap::Rid => Map::Rid { base: k.rid_base },
-            },
-        }),
+        kerberos: settings.kerberos.as_ref().map(kerberos),
         opens_per_session: settings.limits.client_opens,
         shares: settings.by_smb().map(share).collect(),
         ..SmbSettings::default()
+    }
+}
+
+/// How tickets are taken, and whose they are: by NFS too.
+pub(crate) fn kerberos(kerberos: &config::Kerberos) -> Kerberos {
+    Kerberos {
+        keytab: kerberos.keytab.clone(),
+        realm: kerberos.realm.as_ref().map(ToString::to_string),
+        map: match kerberos.map {
+            KerberosMap::Names => Map::Names,
+            KerberosMap::Rid => Map::Rid { base: kerberos.rid_base },
+        },
     }
 }
 

@@ -203,6 +203,14 @@ fn warn_if_open(password: &Path) {
 /// An account, and whether the host or the configuration says who it is.
 type Table = HashMap<String, (Account, bool)>;
 
+/// Their passwords may differ.
+fn are_same(a: &Table, b: &Table) -> bool {
+    let is_in_b = |(name, (a, _)): (&String, &(Account, bool))| {
+        b.get(name).is_some_and(|(b, _)| a.name == b.name && a.cred == b.cred)
+    };
+    a.len() == b.len() && a.iter().all(is_in_b)
+}
+
 fn names(table: &Table) -> BTreeSet<String> {
     table.values().map(|(a, _)| a.name.clone()).collect()
 }
@@ -315,10 +323,13 @@ impl Book {
         Ok(Next { table: self.load(configured)?, configured: configured.to_owned() })
     }
 
-    /// These are the users from now on.
-    pub fn set(&self, next: Next) {
+    /// These are the users from now on; true when somebody came or went, or is another to the file system.
+    pub fn set(&self, next: Next) -> bool {
         *self.configured.lock().unwrap_or_else(PoisonError::into_inner) = next.configured;
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next.table);
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let others = !are_same(&table, &next.table);
+        *table = Arc::new(next.table);
+        others
     }
 
     /// Their names.

@@ -19,6 +19,8 @@ use gateway::admin::snapshot::{RefusedStatus, Snapshot};
 mod kdc;
 #[path = "kerberos/nfs.rs"]
 mod nfs;
+#[path = "kerberos/people.rs"]
+mod people;
 
 use kdc::Kdc;
 
@@ -79,12 +81,13 @@ impl World {
         self.daemon = None;
         let text = format!(
             "bind: 127.0.0.1\nadmin: 127.0.0.1:0\nrdma: off\nnfs: {{port: 0, portmap: off}}\n\
-             kerberos: {{keytab: {}}}\nshares:\n  - name: data\n    path: {}\n{more}\n",
-            self.at("keytab").display(),
+             shares:\n  - name: data\n    path: {}\n{more}\n",
             self.at("data").display()
         );
         let smb = if more.contains("smb:") { "" } else { "smb: {port: 0}\n" };
-        fs::write(self.at("gw.yaml"), format!("{text}{smb}")).unwrap();
+        let keytab = format!("kerberos: {{keytab: {}}}\n", self.at("keytab").display());
+        let kerberos = if more.contains("kerberos:") { "" } else { &keytab };
+        fs::write(self.at("gw.yaml"), format!("{text}{smb}{kerberos}")).unwrap();
         let words: Vec<&str> = [under, &[env!("CARGO_BIN_EXE_headgate")]].concat();
         let mut child = self
             .kdc
@@ -165,6 +168,14 @@ impl World {
         let row = self.refused().pop().unwrap();
         assert_eq!((&*row.rule, &*row.user, row.count), ("logon", user, 1));
         assert!(row.remedy.contains(remedy), "{row:?}");
+    }
+
+    /// What it says.
+    fn reload(&self) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
+        command.args(["reload", "--state", "state"]).current_dir(&self.home);
+        let done = command.output().unwrap();
+        String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
     }
 
     fn refused(&self) -> Vec<RefusedStatus> {
@@ -365,17 +376,8 @@ fn tickets_that_are_not_taken_any_more() {
     let without: String =
         text.lines().filter(|l| !l.starts_with("kerberos:")).map(|l| format!("{l}\n")).collect();
     fs::write(world.at("gw.yaml"), without).unwrap();
-    let done = Command::new(env!("CARGO_BIN_EXE_headgate"))
-        .args(["reload", "--state", "state"])
-        .current_dir(&world.home)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&done.stdout).into_owned();
-    assert!(
-        said.contains("kerberos.keytab none"),
-        "{said}{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
+    let said = world.reload();
+    assert!(said.contains("kerberos.keytab none"), "{said}");
     assert!(!world.said(&cache, &[], "ls").contains("blocks available"));
 }
 

@@ -5,7 +5,7 @@ mod common;
 
 use std::cell::Cell;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use common::nfs3::share;
@@ -496,6 +496,38 @@ fn calls_that_manage_contexts_are_of_procedure_0() {
 /// What was refused by this rule is counted.
 fn is_counted(rule: &str) -> bool {
     rdma_transport::refused::counts().iter().any(|(counted, n)| *counted == rule && *n > 0)
+}
+
+/// Says who it is by [`Keys`], and meanwhile users become others.
+struct Changing(Weak<Server>);
+
+impl Accept for Changing {
+    fn accept(
+        &self,
+        token: Vec<u8>,
+        from: IpAddr,
+    ) -> BoxFuture<'static, Result<Accepted, NotAccepted>> {
+        if let Some(server) = self.0.upgrade() {
+            server.core().gss.forget();
+        }
+        Keys.accept(token, from)
+    }
+}
+
+#[test]
+fn contexts_of_users_who_became_others_are_gone_also_those_that_are_being_made() {
+    let server = server();
+    let problem = Answer::Auth(AuthStat::RpcsecGssCredproblem);
+    let null = |client: &Client| client.send(&client.sent(NFS, p::NULL), &[]);
+    let client = Client::new(&server, Enctype::Aes256Sha1, 7, GssService::None);
+    assert_eq!(null(&client), Answer::Done(vec![]));
+    server.core().gss.forget();
+    assert_eq!(null(&client), problem);
+    let again = Client::new(&server, Enctype::Aes256Sha1, 7, GssService::None);
+    assert_eq!(null(&again), Answer::Done(vec![]));
+    server.core().gss.set(Some(Arc::new(Changing(Arc::downgrade(&server)))));
+    let late = Client::new(&server, Enctype::Aes256Sha1, 7, GssService::None);
+    assert_eq!(null(&late), problem);
 }
 
 #[test]

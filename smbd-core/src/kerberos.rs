@@ -60,21 +60,36 @@ fn accept(kerberos: &Kerberos, token: &[u8], users: &dyn Users) -> Result<Proof<
     if !is_of_files(&service) {
         return Err(refused(Why::Service, service));
     }
-    let found = match kerberos.map {
-        Map::Names => by_name(kerberos, &established, users),
-        Map::Rid { base } => by_rid(kerberos, base, &established, users),
-    };
+    let found = user_of(kerberos, &established, users);
     let found = found.map_err(|(why, detail)| refused(why, detail))?;
-    if found.cred.uid == 0 && !found.named {
-        return Err(refused(Why::Superuser, found.name));
-    }
     let of_it = |e: gss_sys::Error| refused(Why::Other, e.text);
     let key = established.session_key().map_err(of_it)?;
     let user = User { name: found.name, cred: found.cred, rid: found.rid };
     Ok(Proof { principal, service, user, key, token, context: Box::new(Shared(established)) })
 }
 
-type Unknown = (Why, String);
+/// Why a principal is no user here, and more about it for the log.
+pub type Unknown = (Why, String);
+
+/// The user that a client is who has proved which principal it is: one and the same by each protocol, so that its files are its own
+/// by all of them. The superuser is one by an account alone. May wait for the name service.
+///
+/// # Errors
+/// [`Why::NoUser`], [`Why::Pac`] or [`Why::Superuser`]: it is nobody here. [`Why::NameService`]: that is not known now.
+pub fn user_of(
+    kerberos: &Kerberos,
+    established: &Established,
+    users: &dyn Users,
+) -> Result<Ticketed, Unknown> {
+    let found = match kerberos.map {
+        Map::Names => by_name(kerberos, established, users),
+        Map::Rid { base } => by_rid(kerberos, base, established, users),
+    }?;
+    if found.cred.uid == 0 && !found.named {
+        return Err((Why::Superuser, found.name));
+    }
+    Ok(found)
+}
 
 /// The user of its name.
 fn by_name(

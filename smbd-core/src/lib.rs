@@ -48,6 +48,7 @@ pub mod tree;
 pub mod users;
 pub mod violation;
 
+pub use kerberos::{Unknown, user_of};
 use smb_auth as auth;
 use smb_crypto as crypto;
 use smb_proto::fscc;

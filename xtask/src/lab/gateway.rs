@@ -174,6 +174,8 @@ impl<'a> Gateway<'a> {
         }
         if demands.kerberos {
             args.extend(kerberos::options(dir));
+            // The guest's root mounts and works by a ticket, which is the superuser's for an account alone.
+            args.extend(user(dir, LAB_USER)?);
         }
         if demands.rights {
             args.extend(rights::shares(dir)?);
@@ -181,7 +183,9 @@ impl<'a> Gateway<'a> {
         if guests != Guests::Nfs {
             // A Linux client that signs gives up RDMA Write and Read; those that shall sign say so themselves.
             args.extend(["--smb-signing".into(), "offered".into()]);
-            args.extend(user(dir, LAB_USER)?);
+            if !demands.kerberos {
+                args.extend(user(dir, LAB_USER)?);
+            }
         }
         if guests == Guests::SmbChannels {
             // This client makes one connection to an address whose device has one queue, and none by TCP to one with RDMA.

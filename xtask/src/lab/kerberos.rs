@@ -1,6 +1,6 @@
 //! A realm for one scenario: a KDC of MIT krb5 on the host's side of the taps, keys for the gateway, and for the guest what its
-//! `rpc.gssd` needs: a key of the machine, by which Linux binds its state of NFS 4.1, and for root a ticket as `root`, who is root
-//! on the gateway's host as well. Other users, of whom each Debian has an account, get their tickets by a password.
+//! `rpc.gssd` needs: a key of the machine, by which Linux binds its state of NFS 4.1, and for root a ticket as `root`, whom the
+//! gateway has for a user. Other users, of whom each Debian has an account, get their tickets by a password.
 
 use std::fs;
 use std::path::{Path, PathBuf};

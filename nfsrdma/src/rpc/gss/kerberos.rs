@@ -1,13 +1,14 @@
-//! Tokens of Kerberos, as MIT's library takes them, and who a principal is on this host.
+//! Tokens of Kerberos, as MIT's library takes them. Who a principal is here, [`Principals`] says for every protocol.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gss_krb5::{Enctype, Role};
 use gss_sys::{Acceptor, Cause, Error, Established, Pool, Step};
 use rdma_transport::channel::{BoxFuture, host_of};
-use vfs::{Cred, accounts};
+use vfs::Cred;
 
 use super::{Accept, Accepted, NotAccepted};
 use crate::rpc::auth::nobody;
@@ -31,23 +32,45 @@ const SERVICE: &str = "nfs/";
 
 const RUN_OUT: &str = "the client's ticket has run out; `kinit` gets a new one";
 
+/// Says as whom a client acts on files who has proved which principal it is.
+pub trait Principals: Send + Sync + 'static {
+    /// The user that it is here. May wait for the name service.
+    ///
+    /// # Errors
+    /// It is none, or that is not known.
+    fn cred(&self, who: &Established) -> Result<Cred, NoUser>;
+}
+
+/// Why a principal is no user. The words are for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoUser {
+    /// Here is no such user, or it may not come by a ticket: to files it is the anonymous user.
+    Anonymous(String),
+    /// The name service does not say who it is.
+    NotKnown(String),
+}
+
 /// Takes tickets by the keys of a keytab.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Kerberos {
     keytab: PathBuf,
-    realm: Option<String>,
+    principals: Arc<dyn Principals>,
 }
 
 impl Kerberos {
-    /// By this keytab, which is read at each token. Principals of one component of this realm are users of that name, also where
-    /// krb5.conf does not say so.
-    pub fn new(keytab: &Path, realm: Option<&str>) -> Self {
-        Self { keytab: keytab.to_owned(), realm: realm.map(str::to_owned) }
+    /// By this keytab, which is read at each token.
+    pub fn new(keytab: &Path, principals: Arc<dyn Principals>) -> Self {
+        Self { keytab: keytab.to_owned(), principals }
     }
 
     /// May wait for files and for the name service.
     fn take(&self, token: &[u8]) -> Result<Accepted, NotAccepted> {
-        let refuse = |error: Error| refused(error, String::new());
+        let refuse = |error: Error| {
+            if error.cause == Cause::Keytab {
+                tracing::warn!(%error, "tickets of NFS are refused for want of a keytab");
+            }
+            refused(error, String::new())
+        };
         match Acceptor::new(&self.keytab).map_err(refuse)?.step(token).map_err(refuse)? {
             Step::Done { token, established } => self.established(token, *established),
             // Only DCE_STYLE takes more than one token, and nobody does NFS with it.
@@ -71,7 +94,8 @@ impl Kerberos {
                 "the ticket is for another service: mount by the name that `nfs/NAME` of the keytab has",
             ));
         }
-        let cred = self.cred_of(&principal, who.local_name()).map_err(|_| {
+        let cred = self.cred_of(&who).map_err(|why| {
+            tracing::warn!(%principal, why, "the name service does not say who a principal is");
             no("the name service did not say who the user is; look whether its directory server answers")
         })?;
         let lucid = who.lucid().map_err(|error| refused(error, principal.clone()))?;
@@ -94,20 +118,21 @@ impl Kerberos {
         Ok(Accepted { token, keys, sequence: lucid.send_seq, principal, cred, lifetime })
     }
 
-    /// As whom a principal acts on files. Machines, and users whom this host does not know, are nobody; as owners of what they
-    /// hold they are themselves.
-    fn cred_of(&self, principal: &str, local: Option<String>) -> std::io::Result<Cred> {
+    /// As whom a principal acts on files. Machines, and principals who are no user here, are nobody; as owners of what they hold
+    /// they are themselves.
+    fn cred_of(&self, who: &Established) -> Result<Cred, String> {
+        let principal = who.principal();
         if is_machine(principal) {
             return Ok(nobody());
         }
-        let Some(name) = local.or_else(|| self.by_realm(principal)) else { return Ok(nobody()) };
-        Ok(accounts::by_name(&name)?.unwrap_or_else(nobody))
-    }
-
-    fn by_realm(&self, principal: &str) -> Option<String> {
-        let (name, realm) = principal.rsplit_once('@')?;
-        let is_user = !name.is_empty() && !name.contains(['/', '@', '\\']);
-        (is_user && Some(realm) == self.realm.as_deref()).then(|| name.to_owned())
+        match self.principals.cred(who) {
+            Ok(cred) => Ok(cred),
+            Err(NoUser::Anonymous(why)) => {
+                tracing::info!(%principal, why, "to files a principal is the anonymous user");
+                Ok(nobody())
+            }
+            Err(NoUser::NotKnown(why)) => Err(why),
+        }
     }
 }
 
@@ -119,8 +144,13 @@ impl Accept for Kerberos {
     ) -> BoxFuture<'static, Result<Accepted, NotAccepted>> {
         let this = self.clone();
         Box::pin(async move {
+            let keytab = this.keytab.clone();
             let done = POOL.run(host_of(from), move || this.take(&token)).await;
-            done.map_err(|_| NotAccepted::Busy)?
+            done.unwrap_or_else(|busy| {
+                let keytab = keytab.display();
+                tracing::warn!(%keytab, %from, why = %busy, "a ticket of NFS is not looked at");
+                Err(NotAccepted::Busy)
+            })
         })
     }
 }
@@ -160,23 +190,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_are_nobody_and_users_are_found_by_name() {
-        let kerberos = Kerberos::new(Path::new("/dev/null"), Some("LAB.TEST"));
-        let uid = |principal: &str, local: Option<&str>| {
-            kerberos.cred_of(principal, local.map(str::to_owned)).unwrap().uid
-        };
-        let anonymous = nobody().uid;
+    fn machines_are_told_from_users() {
         for machine in
             ["host/a.lab.test@LAB.TEST", "nfs/a@LAB.TEST", "root/a@LAB.TEST", "A$@LAB.TEST"]
         {
-            assert!(is_machine(machine));
-            assert_eq!(uid(machine, Some("root")), anonymous, "{machine}");
+            assert!(is_machine(machine), "{machine}");
         }
-        assert_eq!(uid("somebody@OTHER.TEST", Some("root")), 0, "as krb5.conf says");
-        assert_eq!(uid("root@LAB.TEST", None), 0, "by the realm of the configuration");
-        assert_eq!(uid("root@OTHER.TEST", None), anonymous);
-        assert_eq!(uid("root/admin@LAB.TEST", None), anonymous);
-        assert_eq!(uid("a\\root@LAB.TEST", None), anonymous);
-        assert_eq!(uid("nobody-has-this-name@LAB.TEST", None), anonymous);
+        for user in ["root@LAB.TEST", "alice@LAB.TEST", "root@OTHER.TEST", "alice/admin@LAB.TEST"] {
+            assert!(!is_machine(user), "{user}");
+        }
     }
 }

@@ -43,7 +43,7 @@ use vfs::Cred;
 use crate::context::Conn;
 use crate::violation::Violation;
 
-pub use kerberos::{Kerberos, LIMIT};
+pub use kerberos::{Kerberos, LIMIT, NoUser, Principals};
 use table::{Context, HANDLE, Met, Table};
 use window::{WINDOW, Window};
 
@@ -136,6 +136,8 @@ impl Call {
 pub struct Gss {
     accept: RwLock<Option<Arc<dyn Accept>>>,
     table: Table,
+    /// Grows when contexts are forgotten.
+    generation: AtomicU64,
     names: SipHasher13,
 }
 
@@ -145,6 +147,7 @@ impl Gss {
         Self {
             accept: RwLock::new(accept),
             table: Table::default(),
+            generation: AtomicU64::new(0),
             names: SipHasher13::new_with_key(&key),
         }
     }
@@ -157,6 +160,13 @@ impl Gss {
     /// From now on contexts are made for those whom `accept` knows; those that were made before are gone.
     pub fn set(&self, accept: Option<Arc<dyn Accept>>) {
         *self.accept.write().unwrap_or_else(PoisonError::into_inner) = accept;
+        self.forget();
+    }
+
+    /// Users may be others than before: all contexts are gone, also those that are being made, and clients make new ones by the
+    /// tickets that they have (RFC 2203 section 5.3.3.3).
+    pub fn forget(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
         self.table.clear();
     }
 
@@ -220,6 +230,7 @@ impl Gss {
 
     /// Makes a context, or says why not.
     async fn init(&self, conn: &Conn, xid: u32, token: Vec<u8>, now: Duration) -> Reply {
+        let generation = self.generation.load(Ordering::Acquire);
         let accept = self.accept.read().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(accept) = accept else { return plain(xid, AcceptStat::SystemErr) };
         // What must be recorded and cannot be is not done.
@@ -266,6 +277,10 @@ impl Gss {
             party: audit::Party::named(principal, context.cred.uid),
             seconds: lifetime.as_secs(),
         });
+        // It may be of a user as it was. Its client finds that it is gone, and makes another.
+        if self.generation.load(Ordering::Acquire) != generation {
+            self.table.remove(&handle);
+        }
         // RFC 2203 section 5.2.3.1: the verifier of a complete context is a MIC of the window.
         let mic = protect::verifier(&context, WINDOW);
         let verf = OpaqueAuth { flavor: RPCSEC_GSS, body: &mic };

@@ -1,0 +1,37 @@
+//! Tickets of Kerberos by NFS: taken by the keytab of SMB, and their users are those of SMB.
+
+use std::sync::Arc;
+
+use gss_sys::Established;
+use nfsrdma::rpc::gss::{Accept, Kerberos, NoUser, Principals};
+use smb_auth::ticket::Why;
+use smbd_core::settings;
+use vfs::Cred;
+
+use crate::smb;
+use crate::users::Book;
+
+/// Takes tickets of clients of NFS.
+pub(crate) fn tickets(kerberos: &config::Kerberos, book: Arc<Book>) -> Arc<dyn Accept> {
+    let users = Ours { kerberos: smb::kerberos(kerberos), book };
+    Arc::new(Kerberos::new(&kerberos.keytab, Arc::new(users)))
+}
+
+/// The users of SMB.
+struct Ours {
+    kerberos: settings::Kerberos,
+    book: Arc<Book>,
+}
+
+impl Principals for Ours {
+    fn cred(&self, who: &Established) -> Result<Cred, NoUser> {
+        let found = smbd_core::user_of(&self.kerberos, who, &*self.book);
+        found.map(|user| user.cred).map_err(|(why, detail)| {
+            let words = format!("{}: {detail}", why.reason());
+            match why {
+                Why::NameService => NoUser::NotKnown(words),
+                _ => NoUser::Anonymous(words),
+            }
+        })
+    }
+}
