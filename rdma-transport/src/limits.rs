@@ -175,6 +175,9 @@ pub fn remedy(limit: &str) -> &'static str {
         }
         "nfs-clients" | "nfs-clients-of-address" => "raise `limits.nfs_clients`",
         "nfs-kept-replies" => "raise `memory`",
+        "kerberos" | "kerberos-nfs" => {
+            "see why the disk of the keytab or the name service of the gateway's host does not answer"
+        }
         "name-service" | "client-names" => {
             "see why the name service of the gateway's host does not answer"
         }

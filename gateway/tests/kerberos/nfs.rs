@@ -1,9 +1,11 @@
 //! The same keytab by NFS (RFC 2203): contexts are made by tickets of the KDC, or it is said why not. Mounts are in the lab.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use gss_sys::Initiator;
 use nfs_proto::oncrpc::{CallHead, OpaqueAuth, ReplyHead, program};
@@ -15,7 +17,7 @@ use nfs_proto::xdr::{self, Xdr};
 use super::{HOST, SOON, World, kdc};
 
 /// The library finds its realm by the environment of the process, so each token is made by one of its own.
-const CACHE: &str = "TICKETS_OF_A_TOKEN";
+pub(super) const CACHE: &str = "TICKETS_OF_A_TOKEN";
 const SERVICE: &str = "SERVICE_OF_A_TOKEN";
 
 /// What [`token`] runs; by itself it makes none.
@@ -42,8 +44,8 @@ fn token(world: &World, cache: &Path, service: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(byte).collect()
 }
 
-/// Asks for a context; the major status, and whether there is one.
-fn context(world: &World, token: &[u8]) -> (u32, bool) {
+/// The call that asks for a context.
+pub(super) fn init(token: &[u8]) -> Vec<u8> {
     let service = GssService::Privacy;
     let cred =
         GssCred { vers: VERSION_1, gss_proc: GssProc::Init, seq_num: 0, service, handle: &[] };
@@ -53,22 +55,46 @@ fn context(world: &World, token: &[u8]) -> (u32, bool) {
     let head = CallHead { xid: 7, program: program::NFS, version: 4, procedure: 0, cred, verf };
     head.emit(&mut call);
     GssInitArg { gss_token: token }.emit(&mut call);
-    let mut stream = TcpStream::connect(world.daemon().nfs).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
-    let mark = 0x8000_0000 | u32::try_from(call.len()).unwrap();
-    stream.write_all(&[&mark.to_be_bytes()[..], &call].concat()).unwrap();
-    let mut mark = [0; 4];
-    stream.read_exact(&mut mark).unwrap();
-    let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
-    stream.read_exact(&mut reply).unwrap();
+    call
+}
+
+/// Asks for a context; the major status, and whether there is one.
+fn context(world: &World, token: &[u8]) -> (u32, bool) {
+    let reply = exchange(&mut connect(world.daemon().nfs), &init(token));
     let (results, _) = wire::decode(&reply, ReplyHead::parse).unwrap();
     let (_, made) = xdr::decode::<GssInitRes<'_>>(results).unwrap();
     (made.gss_major, !made.handle.is_empty())
 }
 
+pub(super) fn connect(at: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+/// A message of a stream (RFC 5531 section 11).
+fn record(call: &[u8]) -> Vec<u8> {
+    let mark = 0x8000_0000 | u32::try_from(call.len()).unwrap();
+    [&mark.to_be_bytes()[..], call].concat()
+}
+
+fn answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark)?;
+    let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+    stream.read_exact(&mut reply)?;
+    Ok(reply)
+}
+
+/// The answer to a call.
+pub(super) fn exchange(stream: &mut TcpStream, call: &[u8]) -> Vec<u8> {
+    stream.write_all(&record(call)).unwrap();
+    answer(stream).unwrap()
+}
+
 impl World {
     /// With a key of `nfs`, and a share that wants tickets.
-    fn of_nfs() -> Self {
+    pub(super) fn of_nfs() -> Self {
         let world = Self::new();
         world.kdc.service(&format!("nfs/{HOST}"), &world.at("keytab"));
         world
@@ -140,4 +166,85 @@ fn tickets_of_other_services_and_those_that_ran_out_make_no_context() {
     world.is_not_mounted(&of_files, &user, "the ticket is for another service");
     world.serve("    sec: [krb5]", &["faketime", "-f", "+60s"]);
     world.is_not_mounted(&good, &user, "`kinit` gets a new one");
+}
+
+/// A pipe where the keytab was: nobody writes to it, and whoever opens it waits for ever.
+#[test]
+fn a_keytab_that_blocks_takes_no_turn_from_the_one_that_comes_back() {
+    let mut world = World::of_nfs();
+    world.serve("    sec: [krb5]", &[]);
+    let cache = world.tickets("nobody", &[]);
+    // More than there are turns.
+    let tokens: Vec<Vec<u8>> = (0..6).map(|_| token(&world, &cache, "nfs")).collect();
+    let (keytab, aside) = (world.at("keytab"), world.at("aside"));
+    std::fs::rename(&keytab, &aside).unwrap();
+    assert!(Command::new("mkfifo").arg(&keytab).status().unwrap().success());
+    world.is_refused(&cache, "", "the keytab cannot be used", "`headgate check` says");
+    for token in &tokens[..5] {
+        world.is_not_mounted(token, "", "look at the keytab");
+    }
+    let log = world.log();
+    let named = format!("keytab {}: not a regular file", keytab.display());
+    let lines = log.lines().filter(|line| line.contains(&named));
+    assert_eq!(lines.count(), 6, "{log}");
+    std::fs::rename(&aside, &keytab).unwrap();
+    assert_eq!(context(&world, &tokens[5]), (0, true), "{}", world.log());
+    world.works(&cache, &[]);
+}
+
+/// Connections of the flood, and tokens of each.
+const FLOOD: (usize, usize) = (64, 64);
+
+/// One address sends tokens without a pause; the next one is served before what that one has sent.
+#[test]
+fn a_flood_of_one_address_keeps_no_other_from_a_context() {
+    let mut world = World::of_nfs();
+    world.serve("    sec: [krb5]\n    clients: [127.0.0.0/8]", &[]);
+    let cache = world.tickets("nobody", &[]);
+    let token = token(&world, &cache, "nfs");
+    // Of the mechanism, and nothing in it.
+    let garbage =
+        [&b"\x60\x10\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02\x01\x00"[..], b"xxx"].concat();
+    let call = record(&init(&garbage));
+    let answered = AtomicUsize::new(0);
+    let streams: Vec<TcpStream> = (0..FLOOD.0).map(|_| flooding(&world)).collect();
+    let meanwhile = std::thread::scope(|scope| {
+        for stream in &streams {
+            let (call, answered) = (&call, &answered);
+            scope.spawn(move || {
+                let _ = (&*stream).write_all(&call.repeat(FLOOD.1));
+            });
+            scope.spawn(move || {
+                let mut stream = stream.try_clone().unwrap();
+                while answer(&mut stream).is_ok() {
+                    answered.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        let began = std::time::Instant::now();
+        while answered.load(Ordering::SeqCst) < 2 * FLOOD.0 {
+            assert!(began.elapsed() < SOON, "no answers");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let before = answered.load(Ordering::SeqCst);
+        let made = context(&world, &token);
+        let meanwhile = answered.load(Ordering::SeqCst) - before;
+        for stream in &streams {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        assert_eq!(made, (0, true), "{}", world.log());
+        meanwhile
+    });
+    println!("{meanwhile} tokens of the flood meanwhile");
+    assert!(meanwhile < FLOOD.0 * FLOOD.1 / 8, "{meanwhile} tokens came before");
+    assert!(!world.log().contains("kerberos-nfs"), "{}", world.log());
+}
+
+/// A connection from an address that is not the victim's.
+fn flooding(world: &World) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+    socket.connect(&world.daemon().nfs.into()).unwrap();
+    socket.set_read_timeout(Some(SOON)).unwrap();
+    socket.into()
 }
