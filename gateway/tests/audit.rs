@@ -8,11 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use client::Credential;
+use client::connect::Local;
+use client::nfs3::{CreateHow, SetAttr, Stable};
+use client::nfs4::Stateid;
 use client::smb::Options;
+use client::target::Target;
+use client::{Credential, Volume};
 use common::{Daemon, PASSWORD};
 use gateway::admin::show::fetch;
 use gateway::admin::snapshot::AuditStatus;
+use iobuf::Buf;
 use serde_json::Value;
 
 mod common;
@@ -320,4 +325,205 @@ fn a_trail_that_is_required_and_cannot_be_had_stops_the_start() {
         code == Some(2) && text.contains(":3:") && text.contains("did you mean `required`"),
         "{text}"
     );
+}
+
+/// Every operation on the files of `team` is recorded; only changes on `quiet`.
+const AUDITED: &str = "shares: [{name: team, memory: true, squash: none, audit: [changes, reads, writes]}, \
+    {name: plain, memory: true, squash: none}]\nprivileged_ports: off";
+
+fn file<'a>(protocol: &'a str, path: &'a str) -> [(&'a str, &'a str); 6] {
+    [
+        ("protocol", protocol),
+        ("path", path),
+        ("share", "team"),
+        ("user", "alice"),
+        ("result", "ok"),
+        ("peer", "127.0.0.1"),
+    ]
+}
+
+fn and<'a>(of: [(&'a str, &'a str); 6], more: (&'a str, &'a str)) -> Vec<(&'a str, &'a str)> {
+    of.into_iter().chain([more]).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_done_to_files_by_nfs_is_recorded() {
+    let world = World::start("", AUDITED);
+    let volume = |version: &str| {
+        let at = format!(
+            "nfs://{0}/team?version={version}&mountport={1}",
+            world.daemon.nfs,
+            world.daemon.nfs.port()
+        );
+        let target: Target = at.parse().unwrap();
+        async move {
+            Volume::open(&target, &Local::default(), Credential::sys(0, 0, &[])).await.unwrap()
+        }
+    };
+    let Volume::V3(nfs, root) = volume("3").await else { panic!() };
+    let (dir, _) = nfs.mkdir(&root, b"d", 0o755).await.unwrap();
+    world.event("create", &and(file("nfs", "d"), ("kind", "folder")));
+    let (f, _) = nfs.create(&dir, b"f", CreateHow::Guarded(SetAttr::default())).await.unwrap();
+    world.event("create", &and(file("nfs", "d/f"), ("kind", "file")));
+    for at in [0, 1] {
+        nfs.write(&f, at, vec![Buf::from(b"x".to_vec())], Stable::File).await.unwrap();
+    }
+    world.event("open", &and(file("nfs", "d/f"), ("access", "write")));
+    nfs.symlink(&dir, b"l", b"f").await.unwrap();
+    world.event("create", &and(file("nfs", "d/l"), ("kind", "link")));
+    nfs.link(&f, &dir, b"n").await.unwrap();
+    world.event("create", &and(file("nfs", "d/n"), ("kind", "name")));
+    nfs.rename(&dir, b"n", &root, b"o").await.unwrap();
+    world.event("rename", &and(file("nfs", "d/n"), ("to", "o")));
+    nfs.setattr(&f, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).await.unwrap();
+    world.event("permissions", &[("what", "mode"), ("share", "team"), ("user", "alice")]);
+    nfs.remove(&dir, b"l").await.unwrap();
+    world.event("delete", &file("nfs", "d/l"));
+    nfs.rmdir(&root, b"d").await.unwrap_err();
+    world.event("delete", &[("path", "d"), ("result", "not empty")]);
+
+    let volume = volume("4.2").await;
+    let f = volume.create("v4").await.unwrap();
+    world.event("create", &and(file("nfs", "v4"), ("kind", "file")));
+    let opened = and(file("nfs", "v4"), ("access", "read and write"));
+    let seq = world.event("open", &opened)["seq"].as_u64().unwrap();
+    for at in 0..20 {
+        volume.write(&f, at, vec![Buf::from(b"x".to_vec())]).await.unwrap();
+        volume.read(&f, at, 1).await.unwrap();
+    }
+    volume.remove("v4").await.unwrap();
+    let removed = world.event("delete", &file("nfs", "v4"));
+    let between = |r: &&Value| {
+        (seq + 1..removed["seq"].as_u64().unwrap()).contains(&r["seq"].as_u64().unwrap())
+    };
+    assert!(
+        !records(&world.path()).iter().any(|r| between(&r) && r["event"] == "open"),
+        "one record an open"
+    );
+    let writes = records(&world.path()).iter().filter(|r| r["access"] == "write").count();
+    assert_eq!(writes, 1, "of two writes by version 3");
+    assert_whole(&world);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_done_to_files_by_smb_is_recorded() {
+    let world = World::start("", AUDITED);
+    let connect =
+        |share: &'static str| world.daemon.smb(share, "alice", PASSWORD, Options::default());
+    let files = connect("team").await.unwrap();
+    let f = files.create("f").await.unwrap();
+    world.event("create", &and(file("smb", "f"), ("kind", "file")));
+    let opened = world.event("open", &file("smb", "f"));
+    assert!(opened["access"].as_str().unwrap().contains("write"));
+    files.write(&f, 0, vec![Buf::from(b"x".to_vec())]).await.unwrap();
+    // Its own list, as it is.
+    const DACL: u32 = 4;
+    let sd = files.security(&f, DACL).await.unwrap();
+    files.set_security(&f, DACL, sd).await.unwrap();
+    world.event("permissions", &and(file("smb", "f"), ("what", "list")));
+    files.close(f).await.unwrap();
+    let f = files.find("f").await.unwrap();
+    files.delete_on_close(&f).await.unwrap();
+    // The connection ends in place of a CLOSE.
+    drop(files);
+    world.event("delete", &file("smb", "f"));
+
+    let plain = connect("plain").await.unwrap();
+    plain.create("unseen").await.unwrap();
+    drop(plain);
+    let mut by_samba = Command::new("smbclient");
+    let port = world.daemon.smb.port().to_string();
+    by_samba.args(["//127.0.0.1/team", "-p", &port, "-U", &format!("alice%{PASSWORD}")]);
+    by_samba.args([
+        "-c",
+        "mkdir e; put Cargo.toml e/a; rename e/a e/b; get e/b /dev/null; del e/b; rmdir e",
+    ]);
+    match by_samba.output() {
+        Err(_) => println!("skipped: no smbclient"),
+        Ok(done) => {
+            assert!(done.status.success(), "{done:?}");
+            world.event("create", &and(file("smb", "e"), ("kind", "folder")));
+            world.event("create", &and(file("smb", "e/a"), ("kind", "file")));
+            world.event("rename", &and(file("smb", "e/a"), ("to", "e/b")));
+            world.event("open", &and(file("smb", "e/b"), ("access", "read")));
+            world.event("delete", &file("smb", "e/b"));
+            world.event("delete", &file("smb", "e"));
+        }
+    }
+    assert!(records(&world.path()).iter().all(|r| r["share"] != "plain" || r["event"] == "share"));
+    assert_whole(&world);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_denied_a_file_is_recorded_by_both_protocols() {
+    let world = World::start("", AUDITED);
+    let root = world.daemon.volume("team").await.unwrap();
+    let secret = root.create("secret").await.unwrap();
+    root.close(secret).await.unwrap();
+    let Volume::V4(nfs, top) = &root else { panic!() };
+    let (fh, _) = nfs.lookup(top, b"secret").await.unwrap();
+    nfs.setattr(&fh, Stateid::default(), Some(0o600), None).await.unwrap();
+    let password = world.daemon.home.path().join("password");
+    let password = password.to_str().unwrap();
+    world.headgate(&[
+        "user",
+        "add",
+        "bob",
+        "--uid",
+        "7",
+        "--gid",
+        "7",
+        "--password-file",
+        password,
+    ]);
+    let added = serde_json::json!(["users added: bob"]);
+    world.wait("bob", |r| r["changes"] == added);
+
+    let files = world.daemon.smb("team", "bob", PASSWORD, Options::default()).await.unwrap();
+    assert!(files.find("secret").await.is_err());
+    let denied = |protocol| {
+        let of = [("protocol", protocol), ("path", "secret"), ("user", "bob"), ("uid", "7")];
+        world.event("open", &[&of[..], &[("result", "denied")]].concat());
+    };
+    denied("smb");
+    let at = format!("nfs://{}/team?version=4.1", world.daemon.nfs);
+    let bob = Credential::sys(7, 7, &[]);
+    let volume = Volume::open(&at.parse().unwrap(), &Local::default(), bob).await.unwrap();
+    assert!(volume.find("secret").await.is_err());
+    denied("nfs");
+    volume.remove("secret").await.unwrap_err();
+    world.event("delete", &[("path", "secret"), ("user", "bob"), ("result", "denied")]);
+    assert!(volume.create("new").await.is_err());
+    world.event("create", &[("path", "new"), ("user", "bob"), ("result", "denied")]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_are_not_changed_unseen_where_the_trail_is_required() {
+    let Some(world) = World::small(", required: true", AUDITED) else { return };
+    world.event("start", &[]);
+    let volume = world.daemon.volume("team").await.unwrap();
+    let open = volume.create("open").await.unwrap();
+    let files = world.daemon.smb("team", "alice", PASSWORD, Options::default()).await.unwrap();
+    let plain = world.daemon.volume("plain").await.unwrap();
+    let filler = world.fill();
+    break_it(&world).await;
+    let told = |done: client::Result<()>| format!("{:?}", done.unwrap_err());
+    let nfs = told(volume.create("by-nfs").await.map(drop));
+    assert!(nfs.contains("10006"), "NFS4ERR_SERVERFAULT: {nfs}");
+    let smb = told(files.create("by-smb").await.map(drop));
+    assert!(smb.contains("AUDIT_FAILED"), "{smb}");
+    assert!(volume.remove("open").await.is_err());
+    // What was opened before goes on, and so does a share of which nothing is recorded.
+    volume.write(&open, 0, vec![Buf::from(b"x".to_vec())]).await.unwrap();
+    plain.create("f").await.unwrap();
+    fs::remove_file(filler).unwrap();
+    let until = Instant::now() + SOON;
+    while fetch(world.daemon.admin, "/readyz").await.is_err() {
+        assert!(Instant::now() < until);
+    }
+    let names = volume.list().await.unwrap();
+    assert_eq!(names, [b"open".to_vec()], "what was refused was not done");
+    files.create("by-smb").await.unwrap();
+    world.event("create", &file("smb", "by-smb"));
+    assert_whole(&world);
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rdma_transport::channel::{Handle, Info};
 use rdma_transport::refused::{self, Refused};
+use vfs::audited::{Acting, Actor};
 use vfs::backend::ReadInto;
 use vfs::namespace::{By, ClientRule, Entered, Granted, Namespace, Protection, Refusal, Share};
 use vfs::{Cred, NodeRef};
@@ -18,6 +19,7 @@ use crate::nlm::Reservations;
 use crate::rpc::Flavor;
 use crate::rpc::gss::Gss;
 use crate::source_port::SourcePorts;
+use crate::unopened::Writers;
 
 /// What makes one run of the server different from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,8 @@ pub struct Core {
     pub source_ports: SourcePorts,
     /// Share reservations of clients of version 3.
     pub reservations: Reservations,
+    /// Who writes without an open, for the audit trail.
+    pub(crate) writers: Writers,
     /// Contexts of callers by Kerberos; none can be made where it is not configured.
     pub gss: Gss,
 }
@@ -71,6 +75,7 @@ impl Core {
             local_subnets: LocalSubnets::default(),
             source_ports: SourcePorts::default(),
             reservations: Reservations::default(),
+            writers: Writers::default(),
             gss: Gss::default(),
         }
     }
@@ -422,12 +427,21 @@ pub struct CallContext {
     pub flavor: Flavor,
     /// Equal for calls of one principal of Kerberos; 0 for others.
     pub principal: u64,
+    /// The caller's address.
+    pub peer: IpAddr,
     /// Who it is. No share has squashed it yet: [`Share::squash`] does.
     pub cred: Cred,
     /// When the call was taken up, by the machine's clock: looked at once, for what is counted and what expires.
     pub began: Instant,
     /// The same, by the server's clock.
     pub now: Duration,
+}
+
+/// For the audit trail.
+impl Actor for CallContext {
+    fn acting(&self) -> Acting {
+        Acting { peer: self.peer, protocol: "nfs", party: self.party() }
+    }
 }
 
 impl CallContext {

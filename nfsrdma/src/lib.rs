@@ -18,6 +18,7 @@ pub mod server;
 pub mod source_port;
 pub mod status;
 mod tls;
+mod unopened;
 pub mod v3;
 pub mod v4;
 pub mod violation;

@@ -191,7 +191,8 @@ impl Server {
         // Data that came with the call was waited for, so that what was done before it is long past.
         let began = if pulled.is_empty() { turn::began() } else { Instant::now() };
         let now = self.core.clock.at(began);
-        let call = CallContext { xid: head.xid, flavor, principal: 0, cred, began, now };
+        let peer = conn.peer_ip();
+        let call = CallContext { xid: head.xid, flavor, principal: 0, peer, cred, began, now };
         self.perform(conn, offer, &head, &call, args, (&body, 0)).await
     }
 
@@ -218,6 +219,7 @@ impl Server {
             xid: head.xid,
             flavor: Flavor::Gss(gss.service),
             principal: context.principal_id,
+            peer: conn.peer_ip(),
             cred: context.cred.clone(),
             began,
             now,

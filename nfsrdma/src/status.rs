@@ -52,6 +52,7 @@ impl From<VfsError> for Failed {
             // fashion. The client should wait and then try the request with a new RPC transaction ID."
             VfsError::Delay | VfsError::Resources | VfsError::Cancelled => Nfsstat3::Jukebox,
             VfsError::Io => Nfsstat3::Io,
+            VfsError::NotRecorded => Nfsstat3::Serverfault,
         })
     }
 }

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
+use audit::Party;
 use iobuf::{Buf, Pages};
 use rdma_transport::channel::{Place, Pulled};
 use rdma_transport::count;
 use smb_proto::wire::Fault;
 
+use vfs::audited::Acting;
 use vfs::backend::ReadInto;
 use vfs::keeper::Patience;
 use vfs::namespace::Door;
@@ -273,7 +275,7 @@ impl Cx {
         // READ and WRITE change no listing before the close.
         let data = matches!(self.header.command(), Some(Command::Read | Command::Write));
         let parent = if data { None } else { crate::lease::parent(&self.server, open) };
-        let door = door.patiently(self).from_parent(parent);
+        let door = door.patiently(self).from_parent(parent).audited(self);
         door.granted(open.by_list.as_ref(), None).opened_by(&open.cred)
     }
 
@@ -449,6 +451,14 @@ impl Cx {
 /// The first poll of something that mostly need not wait.
 async fn at_once<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     std::future::poll_fn(|task| Poll::Ready(work.as_mut().poll(task))).await
+}
+
+/// For the audit trail.
+impl vfs::audited::Actor for Cx {
+    fn acting(&self) -> Acting {
+        let party = self.channel.as_ref().map_or_else(Party::default, |c| c.session.party());
+        Acting { peer: self.conn.info.peer.ip(), protocol: "smb", party }
+    }
 }
 
 impl Patience for Cx {

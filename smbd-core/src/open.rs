@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use dashmap::DashMap;
 use rdma_transport::channel::host_of;
 use state::{Name, Opening, Party, Rights};
+use vfs::audited::Acting;
 use vfs::authority::{Actor, Grant};
 use vfs::backend::NodeRef;
 use vfs::namespace::{Namespace, Share};
@@ -168,11 +169,24 @@ pub struct Open {
     pub(crate) sequence: Sequence,
     /// Opened with the POSIX extensions: names that its client sends are of that kind.
     pub posix: bool,
+    /// Who opened it, for the audit trail, where its share has one.
+    pub(crate) opener: Option<Box<Acting>>,
     /// Byte ranges that are locked by it.
     pub(crate) locks: AtomicUsize,
     delete_on_close: AtomicBool,
     goes_at_once: AtomicBool,
     closed: AtomicBool,
+}
+
+/// For what is done when it closes, after its connection or the gateway that made it.
+impl vfs::audited::Actor for Open {
+    fn acting(&self) -> Acting {
+        self.opener.as_deref().cloned().unwrap_or_else(|| Acting {
+            peer: self.durable.at().unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into()),
+            protocol: "smb",
+            party: audit::Party::named(self.durable.owner(), self.cred.uid),
+        })
+    }
 }
 
 impl Open {
@@ -211,6 +225,7 @@ impl Open {
             lock_sequences: LockSequences::default(),
             sequence: Sequence::default(),
             posix: false,
+            opener: None,
             locks: AtomicUsize::new(0),
             delete_on_close: AtomicBool::new(false),
             goes_at_once: AtomicBool::new(false),

@@ -73,6 +73,7 @@ impl From<VfsError> for Status {
             VfsError::Cancelled => Self::CANCELLED,
             VfsError::Locked => Self::FILE_LOCK_CONFLICT,
             VfsError::Io => Self::UNEXPECTED_IO_ERROR,
+            VfsError::NotRecorded => Self::AUDIT_FAILED,
             VfsError::Resources => Self::INSUFFICIENT_RESOURCES,
         }
     }

@@ -70,6 +70,8 @@ pub enum VfsError {
     Cancelled,
     /// The device failed (EIO), or an error that has no name here.
     Io,
+    /// The audit trail is required and cannot be written: nothing was done.
+    NotRecorded,
     /// Memory, descriptors or another resource of this server ran out.
     Resources,
 }

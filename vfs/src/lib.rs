@@ -6,6 +6,7 @@
 pub mod accounts;
 pub mod acl;
 mod append;
+pub mod audited;
 pub mod authority;
 pub mod backend;
 pub mod ceph;

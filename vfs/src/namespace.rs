@@ -9,6 +9,7 @@ pub use state::Enforce;
 use state::{ClientId, Operation, Range, Who};
 
 use crate::acl::mask;
+use crate::audited::Actor;
 use crate::authority::Grant;
 use crate::backend::{Made, NodeRef, ReadInto};
 pub use crate::cidr::Cidr;
@@ -119,6 +120,7 @@ impl Namespace {
             smb: false,
             list: ListOfNew::default(),
             giver: None,
+            actor: None,
         }
     }
 
@@ -244,6 +246,8 @@ pub struct Door<'a> {
     pub(crate) list: ListOfNew,
     /// Gives it one that is not inherited.
     pub(crate) giver: Option<&'a dyn GiveList>,
+    /// Whose acts the audit trail is told of.
+    pub(crate) actor: Option<&'a dyn Actor>,
 }
 
 impl<'a> Door<'a> {
@@ -418,7 +422,7 @@ impl<'a> Door<'a> {
     }
 
     /// Changes attributes.
-    pub async fn setattr(
+    pub(crate) async fn do_setattr(
         &self,
         share: &Share,
         node: &NodeRef,
@@ -463,7 +467,7 @@ impl<'a> Door<'a> {
     }
 
     /// Makes or opens a regular file. A file that is found and would be cut is asked about like a write.
-    pub async fn create(
+    pub(crate) async fn do_create(
         &self,
         share: &Share,
         dir: &NodeRef,
@@ -516,7 +520,7 @@ impl<'a> Door<'a> {
     }
 
     /// Makes a directory.
-    pub async fn mkdir(
+    pub(crate) async fn do_mkdir(
         &self,
         share: &Share,
         dir: &NodeRef,
@@ -538,7 +542,7 @@ impl<'a> Door<'a> {
     }
 
     /// Makes a symbolic link.
-    pub async fn symlink(
+    pub(crate) async fn do_symlink(
         &self,
         share: &Share,
         dir: &NodeRef,
@@ -557,7 +561,7 @@ impl<'a> Door<'a> {
     }
 
     /// Makes a device, pipe or socket.
-    pub async fn mknod(
+    pub(crate) async fn do_mknod(
         &self,
         share: &Share,
         dir: &NodeRef,
@@ -580,7 +584,7 @@ impl<'a> Door<'a> {
     }
 
     /// Removes an empty directory.
-    pub async fn rmdir(
+    pub(crate) async fn do_rmdir(
         &self,
         share: &Share,
         dir: &NodeRef,
@@ -605,7 +609,7 @@ impl<'a> Door<'a> {
     }
 
     /// Removes a name that is not a directory's.
-    pub async fn unlink(
+    pub(crate) async fn do_unlink(
         &self,
         share: &Share,
         dir: &NodeRef,
@@ -660,7 +664,7 @@ impl<'a> Door<'a> {
 
     /// Moves a name; without `replace` the new name must be free.
     #[allow(clippy::too_many_arguments)] // Two names in two directories, by whom and how.
-    pub async fn rename_with(
+    pub(crate) async fn do_rename(
         &self,
         share: &Share,
         from_dir: &NodeRef,
@@ -703,7 +707,7 @@ impl<'a> Door<'a> {
     }
 
     /// Gives a node a further name.
-    pub async fn link(
+    pub(crate) async fn do_link(
         &self,
         share: &Share,
         node: &NodeRef,

@@ -143,7 +143,7 @@ impl Door<'_> {
     }
 
     /// Keeps a list with a node, and with it the mode bits that stand for it. The caller's right to do so was checked.
-    pub async fn acl_set(
+    pub(crate) async fn do_acl_set(
         &self,
         share: &Share,
         node: &NodeRef,
@@ -158,7 +158,7 @@ impl Door<'_> {
     }
 
     /// As [`Door::acl_set`], for a caller who must have the right to: the one to change the mode.
-    pub async fn acl_change(
+    pub(crate) async fn do_acl_change(
         &self,
         share: &Share,
         node: &NodeRef,
@@ -166,11 +166,11 @@ impl Door<'_> {
         acl: &Acl,
     ) -> VfsResult<()> {
         let attr = self.may_set_list(share, node, cred).await?;
-        self.acl_set(share, node, acl, acl.mode(Owner::of(&attr))).await
+        self.do_acl_set(share, node, acl, acl.mode(Owner::of(&attr))).await
     }
 
     /// Gives a node lists of the host's own, for a caller who must have the right to.
-    pub async fn posix_change(
+    pub(crate) async fn do_posix_change(
         &self,
         share: &Share,
         node: &NodeRef,
@@ -188,7 +188,7 @@ impl Door<'_> {
     async fn may_set_list(&self, share: &Share, node: &NodeRef, cred: &Cred) -> VfsResult<Attr> {
         let attr = node.getattr().await?;
         let set = SetAttr { mode: Some(attr.mode), ..SetAttr::default() };
-        self.setattr(share, node, cred, set, false).await?;
+        self.do_setattr(share, node, cred, set, false).await?;
         Ok(attr)
     }
 }

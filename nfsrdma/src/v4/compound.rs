@@ -318,7 +318,7 @@ impl<'a> Compound<'a> {
 
     /// The door to the files for the one who acts on names and attributes.
     pub fn door(&self) -> Door<'a> {
-        self.nfs.core.namespace.by(self.who())
+        self.nfs.core.namespace.by(self.who()).audited(self.call)
     }
 
     /// Makes this the current file handle; the current stateid belongs to the one before and is gone.

@@ -86,6 +86,7 @@ impl From<VfsError> for Status {
             // RFC 8881 section 15.1.4.3: for an operation on names that an open by another protocol forbids.
             VfsError::InUse => Self::FileOpen,
             VfsError::Io => Self::Io,
+            VfsError::NotRecorded => Self::ServerFault,
         }
     }
 }

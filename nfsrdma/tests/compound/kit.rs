@@ -198,6 +198,7 @@ impl Kit {
             xid: 1,
             flavor: caller.flavor,
             principal: caller.principal,
+            peer: conn.info.peer.ip(),
             cred: caller.cred.clone(),
             began: Instant::now(),
             now: self.nfs.core.clock.now(),

@@ -125,7 +125,7 @@ async fn remove_name(
     parent: Option<ClientId>,
 ) -> Result<(), VfsError> {
     let who = Who { client: open.party.client(), holder: None };
-    let door = core.namespace.by_smb(Some(who)).from_parent(parent);
+    let door = core.namespace.by_smb(Some(who)).from_parent(parent).audited(open);
     if let Some(stream) = file.stream() {
         return door.stream_remove(&file.share, &file.base(), &stream).await.map(drop);
     }

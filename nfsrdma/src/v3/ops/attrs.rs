@@ -40,7 +40,7 @@ async fn change(
     {
         return Err(Nfsstat3::NotSync.into());
     }
-    let door = op.door(t, Rights::WRITE);
+    let door = op.door(t, Rights::WRITE).audited(op.call);
     match door.setattr(&t.share, &t.node, &t.cred, new, false).await {
         // A program that holds the file open may cut it whatever its mode says now (RFC 1813 section 4.4).
         Err(VfsError::Access) if new.size.is_some() && t.is_owner().await => {

@@ -146,6 +146,11 @@ impl<'a> Op<'a> {
         self.core.namespace.by(self.core.reservations.who(peer, t.node.id(), access))
     }
 
+    /// The door for names and lists: what is done is recorded where the share asks for that.
+    fn door_of_names(&self) -> Door<'_> {
+        self.core.namespace.by(None).audited(self.call)
+    }
+
     /// The handle of a node.
     fn fh(&self, share: &Share, node: &NodeRef) -> Fh {
         self.core.handles.of_node(share, &node.handle())

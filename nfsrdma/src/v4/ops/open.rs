@@ -16,7 +16,8 @@ use nfs_proto::nfs4::ops::{
 };
 use nfs_proto::nfs4::{ChangeInfo4, StateOwner4};
 use state::{ClientId, Rights, Share, Who};
-use vfs::{Attr, CreateHow, DirChange, SetAttr};
+use vfs::audited::{Actor, Opening, opening};
+use vfs::{Attr, CreateHow, DirChange, SetAttr, VfsError};
 
 use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, supported};
 use crate::exclusive::of_client;
@@ -129,6 +130,45 @@ async fn open_in_turn(
 ) -> Result<(), Status> {
     check_claim(cx, client, &args)?;
     cx.nfs.clients.enter(client).await?;
+    let (reads, writes) =
+        (args.share.access.has(Rights::READ), args.share.access.has(Rights::WRITE));
+    let share = match cx.object() {
+        Ok(Object::Node(at)) if at.share.rules.audit != audit::Files::NONE => {
+            Some(at.share.clone())
+        }
+        _ => None,
+    };
+    let begun = share.as_deref().map(|share| opening(share, (reads, writes), || cx.call.acting()));
+    let record = begun.transpose()?.filter(Opening::is_on);
+    let denied = match (&record, &args.claim) {
+        (Some(_), OpenClaim4::Null(name)) => Some(path_of(cx, name).await),
+        (Some(_), _) => Some(Vec::new()),
+        (None, _) => None,
+    };
+    let done = open_unrecorded(cx, client, owner, args).await;
+    let Some(record) = record else { return done };
+    match (&done, &cx.current) {
+        (Ok(()), Some(Object::Node(at))) => record.opened(&at.node, (reads, writes)).await,
+        (Err(Status::Access | Status::Perm), _) => {
+            record.failed(denied.unwrap_or_default(), VfsError::Access);
+        }
+        _ => {}
+    }
+    done
+}
+
+/// Where a name stands in the current directory.
+async fn path_of(cx: &Compound<'_>, name: &[u8]) -> Vec<u8> {
+    let Ok(Object::Node(dir)) = cx.object() else { return name.to_vec() };
+    vfs::audited::place(&dir.node, name).await
+}
+
+async fn open_unrecorded(
+    cx: &mut Compound<'_>,
+    client: &Arc<Client>,
+    owner: &[u8],
+    args: Args<'_>,
+) -> Result<(), Status> {
     let mut found = find(cx, client, &args).await?;
     if !found.fresh {
         let (read, write) = (
@@ -362,7 +402,7 @@ async fn by_name(
         set.size = None;
     }
     let who = Some(Who { client: client.id, holder: None });
-    let door = cx.nfs.core.namespace.by(who);
+    let door = cx.nfs.core.namespace.by(who).audited(cx.call);
     let door = door.with_list(to_set.list_of_new(), to_set);
     let made = door.create(&dir.share, &dir.node, &dir.cred, name, how, set).await?;
     let exclusive = matches!(how, CreateHow::Exclusive(_));

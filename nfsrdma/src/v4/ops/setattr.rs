@@ -28,7 +28,7 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
         Some(_) => to_set.with_mode(at.node.getattr().await?.mode),
         None => to_set.set,
     };
-    let door = cx.nfs.core.namespace.by(who);
+    let door = cx.nfs.core.namespace.by(who).audited(cx.call);
     let kept = to_set.delegated != DelegatedTimes::default();
     if kept {
         check_keeps_times(cx, &at, stateid)?;

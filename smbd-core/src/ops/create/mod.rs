@@ -16,6 +16,7 @@ mod walk;
 
 use std::sync::Arc;
 
+use vfs::audited::{Actor, opening};
 use vfs::namespace::Share;
 use vfs::{Attr, Dos, Kind};
 
@@ -121,7 +122,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
             return answer(cx, (&request, &wanted.asked), opened, How::Replayed).await;
         }
     };
-    match open(cx, &wanted).await {
+    match open_recorded(cx, &wanted).await {
         Ok(opened) => answer(cx, (&request, &wanted.asked), opened, How::New(ticket)).await,
         Err(Ended::Failed(status)) => Err(status),
         Err(Ended::Stopped(at)) => {
@@ -129,6 +130,37 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
             Ok(Answer::with_status(Status::STOPPED_ON_SYMLINK, body))
         }
     }
+}
+
+/// Which way an access mask opens a file: to read, to write.
+fn reads_and_writes(access: u32) -> (bool, bool) {
+    let of = |bits: u32| access & bits != 0;
+    (of(mask::READ_DATA | mask::EXECUTE), of(mask::WRITE_DATA | mask::APPEND_DATA))
+}
+
+/// Opens it, with a record where the share asks for that.
+async fn open_recorded(cx: &Cx, w: &Wanted<'_>) -> Result<Opened, Ended> {
+    let asked = mask::map_generic(w.request.access) | implied(w.disposition);
+    let how = match asked & mask::MAXIMUM_ALLOWED {
+        0 => reads_and_writes(asked),
+        _ => (true, true),
+    };
+    let record = opening(w.share, how, || cx.acting()).map_err(Status::from)?;
+    let done = open(cx, w).await;
+    match &done {
+        Ok(Opened { open, .. }) => {
+            let (reads, writes) = reads_and_writes(open.granted);
+            let how = (reads, writes || w.disposition.cuts() && how.1);
+            if let Ok(node) = open.node() {
+                record.opened(&node, how).await;
+            }
+        }
+        Err(Ended::Failed(Status::ACCESS_DENIED)) => {
+            record.failed(w.path.names.join("/").into_bytes(), vfs::VfsError::Access);
+        }
+        Err(_) => {}
+    }
+    done
 }
 
 /// What the server changes of a request before it is looked at (MS-SMB2 section 3.3.5.9, "Open Execution").
@@ -190,6 +222,9 @@ fn entry(cx: &Cx, w: &Wanted<'_>, file: File, granted: Granted) -> Result<Open, 
     open.options = w.request.options;
     open.posix = w.posix;
     open.open_state = OpenState::new(w.request.options);
+    if w.share.rules.audit != audit::Files::NONE && audit::is_on() {
+        open.opener = Some(Box::new(cx.acting()));
+    }
     if w.has(option::DELETE_ON_CLOSE) {
         open.set_delete_on_close();
     }

@@ -137,7 +137,7 @@ async fn node(
     let refused = OnceLock::new();
     let giver = security::ListOf { tree: w.tree, is_listed, mode, given, refused };
     let parent = lease::parent_of_new(cx, w.request.oplock_level, w.asked.lease.as_ref(), &at.dir);
-    let door = cx.server.namespace.by_smb(None).from_parent(parent);
+    let door = cx.server.namespace.by_smb(None).from_parent(parent).audited(cx);
     let door = door.with_deletes().granted(None, folder).with_list(list, &giver);
     let cred = &w.tree.cred;
     let set = SetAttr { mode: Some(mode), umask, ..SetAttr::default() };
