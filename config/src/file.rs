@@ -329,6 +329,34 @@ impl FromStr for Absolute {
     }
 }
 
+/// A file that holds a key or a password: by its path, or as a credential of systemd (systemd.exec(5), `LoadCredential=`).
+struct Secret(PathBuf);
+impl FromStr for Secret {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(name) = text.strip_prefix(CREDENTIAL) else {
+            return text.parse::<Absolute>().map(|path| Self(path.0));
+        };
+        if name.is_empty() || name.contains('/') || name == "." || name == ".." {
+            return Err(format!(
+                "`{}` is no name of a credential; write one like `{CREDENTIAL}tls-key`",
+                shown(name)
+            ));
+        }
+        match std::env::var_os("CREDENTIALS_DIRECTORY") {
+            Some(folder) => Ok(Self(PathBuf::from(folder).join(name))),
+            None => Err(format!(
+                "the credential `{0}` is systemd's to give, and this process has none ($CREDENTIALS_DIRECTORY); say \
+                 `LoadCredential={0}:/PATH` in the unit, or write an absolute path",
+                shown(name)
+            )),
+        }
+    }
+}
+
+/// What stands before the name of a credential.
+const CREDENTIAL: &str = "credential:";
+
 fn map<T, U>(set: Option<Set<T>>, f: impl FnOnce(T) -> U) -> Option<Set<U>> {
     set.map(|s| Set { value: f(s.value), origin: s.origin })
 }
@@ -416,7 +444,7 @@ fn tls(node: &Node, report: &mut Report) -> DraftTls {
     let Some(group) = Group::read(node, "`tls`", &TLS, report) else {
         return DraftTls::default();
     };
-    let mut path = |key| map(group.parse(key, report), |p: Absolute| p.0);
+    let mut path = |key| map(group.parse(key, report), |p: Secret| p.0);
     DraftTls {
         certificate: path("certificate"),
         key: path("key"),
@@ -458,7 +486,7 @@ fn kerberos(node: &Node, report: &mut Report) -> DraftKerberos {
     let said = group.get("keytab").is_some() || !group.all_known;
     DraftKerberos {
         at: (!said).then_some(Origin::Node(node.number)),
-        keytab: map(group.parse("keytab", report), |p: Absolute| p.0),
+        keytab: map(group.parse("keytab", report), |p: Secret| p.0),
         realm: group.parse("realm", report),
         names: group.get("names").map(|n| parse_list::<HostName>(n, report)).unwrap_or_default(),
         map: group.parse("map", report),
@@ -504,7 +532,7 @@ fn user(node: &Node, report: &mut Report) -> Option<DraftUser> {
             return None;
         }
     };
-    let file: Option<Set<Absolute>> = group.parse("password_file", report);
+    let file: Option<Set<Secret>> = group.parse("password_file", report);
     let file_at = file.as_ref().map_or(Origin::Nowhere, |f| f.origin);
     let mut id = |key| group.parse::<Id>(key, report).map(|n| n.value.0);
     let (uid, gid) = (id("uid"), id("gid"));

@@ -339,33 +339,33 @@ pub(crate) const TLS: Group = Group {
     keys: &[
         key(
             "certificate",
-            "absolute path",
+            "absolute path, or `credential:NAME`",
             "",
             "The certificate of this gateway in PEM, with the intermediate ones behind it. It names what clients type as server.",
         ),
         key(
             "key",
-            "absolute path",
+            "absolute path, or `credential:NAME`",
             "",
             "Its private key in PEM, readable by the gateway's user alone.",
         ),
         key(
             "ca",
-            "absolute path",
+            "absolute path, or `credential:NAME`",
             "",
             "Authorities in PEM that sign certificates of clients. Not said: clients are asked for none, and `mutual` is not \
              to be had.",
         ),
         key(
             "admin_ca",
-            "absolute path",
+            "absolute path, or `credential:NAME`",
             "",
             "Authorities in PEM that sign certificates of those who may read metrics and status from other hosts. With it or \
              `admin_token` the admin address answers other hosts by TLS (`https`) alone.",
         ),
         key(
             "admin_token",
-            "absolute path",
+            "absolute path, or `credential:NAME`",
             "",
             "A file whose first line, of 16 characters or more, such a reader may give instead (`Authorization: Bearer ...`). \
              Readable by the gateway's user alone.",
@@ -449,7 +449,7 @@ pub(crate) const USER: Group = Group {
         key("name", "word", "", "As clients type it; the case of its letters does not matter."),
         key(
             "password_file",
-            "absolute path of a file",
+            "absolute path of a file, or `credential:NAME`",
             "",
             "Its first line is the password. Not said: the password is the one of `headgate user add NAME`.",
         ),
@@ -561,7 +561,7 @@ pub(crate) const KERBEROS: Group = Group {
     keys: &[
         key(
             "keytab",
-            "absolute path of a file",
+            "absolute path of a file, or `credential:NAME`",
             "",
             "The keys of this server, of `cifs/NAME` or `host/NAME` for SMB, `nfs/NAME` for NFS. Only its owner may read it. It is \
              read at each logon: new keys need no restart.",
@@ -837,7 +837,8 @@ addresses given there are added to it. `headgate check --config FILE` tells ever
 * An unknown key is an error, with the nearest known key as a suggestion. So is a key that is set twice.
 * Sizes are bytes, or have a unit: `KiB`, `MiB`, `GiB`. Times have a unit: `s`, `m`, `h`.
 * A list of one may be written as a single value.
-* Paths are absolute.
+* Paths are absolute. A key or a password may be a credential that systemd gives: `credential:NAME`
+  ([security](security.md#credentials)).
 ";
 
 #[cfg(test)]

@@ -80,19 +80,6 @@ fn limits(connections: usize, mib: u64, client_opens: usize, seconds: u64) -> Li
     }
 }
 
-#[test]
-fn what_smb_alone_can_do_needs_smb() {
-    let told = told("shares: [{name: a, memory: true, protocols: nfs, guest: true}]\n");
-    assert!(
-        told.contains("gw.yaml:1:17: the share `a` is served by NFS only, and `guest` is of SMB"),
-        "{told}"
-    );
-    assert!(told.contains("= take `guest` away, or serve it by `both`"), "{told}");
-    let told =
-        read("shares: [{name: a, memory: true, protocols: [nfs, smb]}]\n").unwrap_err().to_string();
-    assert!(told.contains("here belongs a single value"), "{told}");
-}
-
 /// Every key, each with a value that is not its default.
 const EVERYTHING: &str = "\
 shares:

@@ -52,3 +52,4 @@ pub mod top;
 mod trail;
 pub mod user;
 pub mod users;
+mod weak;

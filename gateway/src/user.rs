@@ -2,22 +2,25 @@
 //!
 //! *Operation.* The database is a file in the state folder; a running gateway notices changes within seconds. A password is
 //! asked for without echo, or read from a file or from standard input; it is never an argument, because those are seen by
-//! everybody on the host. What is kept is its NT hash, as NTLM needs it: no password, but enough to log on here.
+//! everybody on the host. What is kept is its NT hash, as NTLM needs it, and its keys of Kerberos, as a KDC would: no password, but
+//! enough to log on here. A weak one ([`weak`]) is refused, unless that is asked for.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use config::{Identity, user_name};
+use gss_krb5::Enctype;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use smb_auth::NtHash;
-use smbd_core::users::database::Entry;
+use smbd_core::users::database::{Entry, Keys};
 use zeroize::Zeroizing;
 
 use crate::place::Place;
 use crate::users::{
     change_database, database_path, first_line, read_database, read_password, resolve,
 };
+use crate::weak;
 
 /// Who may log on by SMB
 #[derive(Debug, Args)]
@@ -54,6 +57,9 @@ struct AddArgs {
     /// Read the password from the first line of FILE; `-` is standard input. Default: ask for it
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    /// Take a password that is short, common or like the user's name
+    #[arg(long)]
+    weak: bool,
     /// User id to the file system; default: that of the host's user of this name
     #[arg(long, value_name = "NUMBER")]
     uid: Option<u32>,
@@ -84,6 +90,13 @@ fn add(state: &Path, args: AddArgs) -> Result<(), String> {
         None if io::stdin().is_terminal() => ask(&args.name)?,
         None => first_line(io::stdin().lock())?,
     };
+    if !args.weak {
+        check_strength(
+            &args.name,
+            &password,
+            "choose a longer one, a few words do; or say `--weak`",
+        )?;
+    }
     let identity = Identity { uid: args.uid, gid: args.gid, groups: args.groups };
     let done = put(state, &args.name, &password, identity)?;
     say!("{}", done.what);
@@ -91,6 +104,24 @@ fn add(state: &Path, args: AddArgs) -> Result<(), String> {
         complain!("warning: {warning}; give another by --uid NUMBER");
     }
     Ok(())
+}
+
+/// Refuses a weak password, with what to do instead.
+pub(crate) fn check_strength(name: &str, password: &str, remedy: &str) -> Result<(), String> {
+    weak::why(name, password).map_or(Ok(()), |why| Err(format!("the password {why}; {remedy}")))
+}
+
+/// The keys of Kerberos of a password: of all encryption types that are served, with a salt of its own. Takes a moment.
+fn keys(password: &str) -> Result<Keys, String> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|e| format!("the system has no random numbers: {e}"))?;
+    let salt: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let key = |enctype: Enctype| {
+        let key = enctype.key_of_password(password, salt.as_bytes(), enctype.rounds());
+        key.map(|key| (enctype as u16, key)).map_err(|_| "no key can be made of this password")
+    };
+    let keys = Enctype::ALL.into_iter().map(key).collect::<Result<_, _>>()?;
+    Ok(Keys { salt, keys })
 }
 
 /// What became of a user who was given a password.
@@ -111,7 +142,8 @@ pub(crate) fn put(
 ) -> Result<Done, String> {
     let (cred, known) = resolve(name, &identity)?;
     let Identity { uid, gid, groups } = identity;
-    let entry = Entry { name: name.to_owned(), hash: NtHash::of(password), uid, gid, groups };
+    let (hash, keys) = (NtHash::of(password), Some(keys(password)?));
+    let entry = Entry { name: name.to_owned(), hash, uid, gid, groups, keys };
     let replaced = change_database(state, |d| Ok(d.put(entry)))?;
     let done = if replaced { "changed" } else { "added" };
     let warning = (!known)

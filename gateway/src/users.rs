@@ -511,6 +511,7 @@ mod tests {
 
     fn entry(name: &str, password: &str) -> Entry {
         Entry {
+            keys: None,
             name: name.into(),
             hash: NtHash::of(password),
             uid: Some(7),

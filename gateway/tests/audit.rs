@@ -19,6 +19,7 @@ use gateway::admin::show::fetch;
 use gateway::admin::snapshot::AuditStatus;
 use iobuf::Buf;
 use serde_json::Value;
+use smb_proto::smb2::create::{Disposition, access};
 
 mod common;
 
@@ -418,11 +419,12 @@ async fn what_is_done_to_files_by_smb_is_recorded() {
     files.write(&f, 0, vec![Buf::from(b"x".to_vec())]).await.unwrap();
     // Its own list, as it is.
     const DACL: u32 = 4;
-    let sd = files.security(&f, DACL).await.unwrap();
-    files.set_security(&f, DACL, sd).await.unwrap();
+    let rights = access::READ_CONTROL | access::WRITE_DAC | access::READ_ATTRIBUTES;
+    let by_rights = files.open("f", rights, Disposition::Open, 0).await.unwrap();
+    let sd = files.security(&by_rights, DACL).await.unwrap();
+    files.set_security(&by_rights, DACL, sd).await.unwrap();
     world.event("permissions", &and(file("smb", "f"), ("what", "list")));
-    files.close(f).await.unwrap();
-    let f = files.find("f").await.unwrap();
+    files.close(by_rights).await.unwrap();
     files.delete_on_close(&f).await.unwrap();
     // The connection ends in place of a CLOSE.
     drop(files);
@@ -462,7 +464,8 @@ async fn who_is_denied_a_file_is_recorded_by_both_protocols() {
     root.close(secret).await.unwrap();
     let Volume::V4(nfs, top) = &root else { panic!() };
     let (fh, _) = nfs.lookup(top, b"secret").await.unwrap();
-    nfs.setattr(&fh, Stateid::default(), Some(0o600), None).await.unwrap();
+    nfs.setattr(&fh, Stateid::ANONYMOUS, Some(0o600), None).await.unwrap();
+    nfs.setattr(top, Stateid::ANONYMOUS, Some(0o755), None).await.unwrap();
     let password = world.daemon.home.path().join("password");
     let password = password.to_str().unwrap();
     world.headgate(&[

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on says so.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
 fn headgate(args: &[&str]) -> Output {
@@ -486,7 +488,7 @@ fn users_are_added_listed_and_removed() {
     let state = folder.path().join("state");
     let state = state.to_str().unwrap();
     let file = folder.path().join("password");
-    std::fs::write(&file, "secret\n").unwrap();
+    std::fs::write(&file, "three plain words\n").unwrap();
     let file = file.to_str().unwrap();
     let user = |args: &[&str]| headgate(&[&["user", "--state", state], args].concat());
     let o = user(&["add", "alice", "--password-file", file, "--uid", "1234", "--groups", "7,8"]);
@@ -574,4 +576,78 @@ fn devices_that_are_demanded_and_not_there_are_said_by_check_and_stop_serve() {
     let o = headgate(&[&["serve"][..], &args].concat());
     assert_eq!(o.status.code(), Some(1));
     assert!(stderr(&o).contains("`--rdma verbs` is not possible: 127.0.0.1"), "{}", stderr(&o));
+}
+
+#[test]
+fn a_weak_password_is_refused_unless_it_is_asked_for_and_keys_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, file) = (folder.path().join("state"), folder.path().join("password"));
+    let add = |name: &str, password: &str, more: &[&str]| {
+        fs::write(&file, password).unwrap();
+        let mut args = vec!["user", "--state", state.to_str().unwrap(), "add", name, "--uid", "7"];
+        args.extend(["--password-file", file.to_str().unwrap()]);
+        args.extend(more);
+        headgate(&args)
+    };
+    fs::create_dir(&state).unwrap();
+    let database = state.join("smb-users");
+    let old = "old:a4f49c406510bdcab6824ee7c30fd852:7:-:-";
+    fs::write(&database, format!("headgate smb users 1\n{old}\n")).unwrap();
+    fs::set_permissions(&database, fs::Permissions::from_mode(0o600)).unwrap();
+    for (password, why) in [("secret", "has 6 characters"), ("Password1234", "`password`")] {
+        let o = add("alice", password, &[]);
+        assert_eq!(o.status.code(), Some(1), "{}", stderr(&o));
+        assert!(stderr(&o).contains(why) && stderr(&o).contains("`--weak`"), "{}", stderr(&o));
+        assert!(!stderr(&o).contains("Password1234"));
+    }
+    assert!(fs::read_to_string(&database).unwrap().starts_with("headgate smb users 1\n"));
+    assert!(add("weak", "secret", &["--weak"]).status.success());
+    assert!(add("alice", "three plain words", &[]).status.success());
+    let text = fs::read_to_string(&database).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((lines[0], lines.len()), ("headgate smb users 2", 4), "{text}");
+    assert!(lines.contains(&format!("{old}:-:-").as_str()), "as version 1 had it: {text}");
+    let parts = |name: &str| -> Vec<String> {
+        let line = lines.iter().find(|l| l.starts_with(&format!("{name}:"))).unwrap();
+        line.split(':').map(str::to_owned).collect()
+    };
+    let (alice, weak) = (parts("alice"), parts("weak"));
+    assert_eq!((alice.len(), alice[5].len()), (7, 32), "{text}");
+    let types: Vec<&str> = alice[6].split(',').map(|k| k.split_once('=').unwrap().0).collect();
+    assert_eq!(types, ["17", "18", "19", "20"]);
+    assert!(alice[5] != weak[5], "each has a salt of its own");
+    assert!(!text.contains("plain") && !text.contains("secret"));
+}
+
+#[test]
+fn a_credential_of_systemd_stands_for_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gw.yaml");
+    let check = |credential: &str, given: bool| {
+        let user = format!("{{name: alice, uid: 0, password_file: \"credential:{credential}\"}}");
+        let text = format!("shares: [{{name: a, memory: true}}]\nadmin: off\nusers:\n  - {user}\n");
+        fs::write(&file, text).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
+        command.args(["check", "--config", file.to_str().unwrap(), "--portmap", "off"]);
+        command.args(["--nfs-port", "0", "--nfs-rdma-port", "0", "--smb-port", "0"]);
+        command.args(["--state", folder.path().join("state").to_str().unwrap()]);
+        command.env_remove("CREDENTIALS_DIRECTORY");
+        if given {
+            command.env("CREDENTIALS_DIRECTORY", folder.path());
+        }
+        command.output().unwrap()
+    };
+    fs::write(folder.path().join("alice"), "three plain words\n").unwrap();
+    let o = check("alice", true);
+    assert!(o.status.code() != Some(2), "{}", stderr(&o));
+    for (credential, given, why) in [
+        ("alice", false, "`LoadCredential=alice:/PATH`"),
+        ("nobody", true, "there is no password file"),
+        ("../alice", true, "is no name of a credential"),
+        ("", true, "is no name of a credential"),
+    ] {
+        let o = check(credential, given);
+        assert_eq!(o.status.code(), Some(2), "{credential}");
+        assert!(stderr(&o).contains(":4:") && stderr(&o).contains(why), "{}", stderr(&o));
+    }
 }

@@ -314,7 +314,7 @@ fn status_and_top_go_by_the_control_socket() {
     let password = daemon.dir.path().join("password");
     std::fs::write(&password, "secret").unwrap();
     let password = password.to_str().unwrap();
-    let add = by_environment(&["user", "add", "root", "--password-file", password]);
+    let add = by_environment(&["user", "add", "root", "--weak", "--password-file", password]);
     assert!(add.status.success(), "{}", err(&add));
     assert!(out(&daemon.order(&["user", "list"])).contains("root"));
 

@@ -159,7 +159,12 @@ pub(crate) fn derived(
 }
 
 /// KDF-HMAC-SHA2 (RFC 8009 section 3), to `len` bytes, at most those of the hash.
-fn kdf_hmac_sha2(enctype: Enctype, key: &[u8], label: &[u8], len: usize) -> Zeroizing<Vec<u8>> {
+pub(crate) fn kdf_hmac_sha2(
+    enctype: Enctype,
+    key: &[u8],
+    label: &[u8],
+    len: usize,
+) -> Zeroizing<Vec<u8>> {
     let mut mac = hmac::Context::with_key(&hmac::Key::new(enctype.hash(), key));
     mac.update(&1u32.to_be_bytes());
     mac.update(label);
@@ -170,7 +175,11 @@ fn kdf_hmac_sha2(enctype: Enctype, key: &[u8], label: &[u8], len: usize) -> Zero
 }
 
 /// DK (RFC 3961 section 5.1): the folded constant is encrypted, its ciphertext again, until there are bytes enough.
-fn dk(enctype: Enctype, key: &[u8], constant: &[u8]) -> Result<Zeroizing<Vec<u8>>, Failed> {
+pub(crate) fn dk(
+    enctype: Enctype,
+    key: &[u8],
+    constant: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, Failed> {
     let cipher = EncryptingKey::cbc(UnboundCipherKey::new(enctype.aes(), key)?)?;
     let mut block: [u8; BLOCK] = n_fold(constant);
     let mut out = Zeroizing::new(Vec::with_capacity(enctype.key_len()));

@@ -13,6 +13,7 @@
 
 mod cts;
 mod enctype;
+mod password;
 mod pieces;
 mod token;
 

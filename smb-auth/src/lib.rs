@@ -165,6 +165,8 @@ pub enum Refusal {
     UnknownUser(Account),
     /// NTProofStr differs.
     WrongPassword(Account),
+    /// The account is guessed at from many addresses, and this one got no turn: whatever its password was.
+    NoTurn(Account),
     /// Somebody changed the messages on their way: the MIC of the exchange, or that of the list of mechanisms, differs or is
     /// missing where it must be.
     Tampered(&'static str),
@@ -187,7 +189,10 @@ impl Refusal {
     /// The account that was tried, if a name was given.
     pub fn account(&self) -> Option<&Account> {
         match self {
-            Self::OldResponse(a) | Self::UnknownUser(a) | Self::WrongPassword(a) => Some(a),
+            Self::OldResponse(a)
+            | Self::UnknownUser(a)
+            | Self::WrongPassword(a)
+            | Self::NoTurn(a) => Some(a),
             _ => None,
         }
     }
@@ -225,6 +230,7 @@ impl Refusal {
             Self::OldResponse(_) => "an LM or NTLM version 1 response; only version 2 is accepted",
             Self::UnknownUser(_) => "no such user",
             Self::WrongPassword(_) => "wrong password",
+            Self::NoTurn(_) => "too many wrong passwords for this account, from other addresses",
             Self::Tampered(part) => part,
             Self::Anonymous => "anonymous sessions are not allowed",
             Self::Rejected => "the server refused",

@@ -67,3 +67,17 @@ pub const GUESS_WINDOW: Duration = Duration::from_secs(60);
 pub const GUESS_DELAY: Duration = Duration::from_secs(2);
 /// Addresses that are watched for wrong passwords.
 pub const GUESSERS_MAX: usize = 4096;
+/// Wrong passwords for one account in [`ACCOUNT_WINDOW`], from all addresses, that are answered at once.
+pub const ACCOUNT_GUESSES_FREE: u32 = 20;
+/// The ten minutes in which they are counted.
+pub const ACCOUNT_WINDOW: Duration = Duration::from_secs(600);
+/// Then an account has one answer in this time for addresses that it was not used from.
+pub const ACCOUNT_TURN: Duration = Duration::from_secs(2);
+/// Who would wait longer for an answer is refused.
+pub const ACCOUNT_WAIT_MAX: Duration = Duration::from_secs(20);
+/// Names for which wrong passwords are counted.
+pub const ACCOUNTS_MAX: usize = 4096;
+/// Pairs of an account and an address that it was used from.
+pub const KNOWN_MAX: usize = 16_384;
+/// Of these, pairs of one account.
+pub const KNOWN_OF_ACCOUNT_MAX: usize = 64;

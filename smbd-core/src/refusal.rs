@@ -87,6 +87,9 @@ impl From<&auth::Refusal> for Rule {
             Refusal::WrongPassword(_) => {
                 "log on with the password of the user; `password_file` or `headgate user add` has it"
             }
+            Refusal::NoTurn(_) => {
+                "log on from an address by which this user was here before, or when nobody guesses its password any more"
+            }
             Refusal::Anonymous => "log on by a name, or say `guest: true` for a share",
             Refusal::OldResponse(_) | Refusal::TooOld => {
                 "let the client log on by NTLM version 2, which needs no domain"

@@ -21,6 +21,7 @@ use crate::review::Taken;
 use crate::session::Sessions;
 use crate::settings::{Settings, ShareSettings};
 use crate::users::Users;
+use crate::users::accounts::Accounts;
 use crate::users::logon_throttle::LogonThrottle;
 use crate::violation::Violation;
 
@@ -47,6 +48,7 @@ pub struct Core {
     pub(crate) store: Option<Store>,
     /// Wrong passwords, by address.
     pub(crate) logon_throttle: Mutex<LogonThrottle>,
+    pub(crate) accounts: Mutex<Accounts>,
     begun: (Instant, SystemTime),
 }
 
@@ -65,6 +67,7 @@ impl Core {
             interfaces: Interfaces::default(),
             store: None,
             logon_throttle: Mutex::default(),
+            accounts: Mutex::default(),
             begun: (Instant::now(), SystemTime::now()),
         }
     }

@@ -77,6 +77,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
             "audit",
             "vfs",
             "gss-sys",
+            "gss-krb5",
             "rdma-transport",
             "nfsrdma",
             "smbd-core",

@@ -73,3 +73,16 @@ fn an_address_of_ipv4_is_one_in_whatever_clothes() {
     );
     assert_eq!("::/0".parse::<Cidr>().unwrap().to_string(), "::/0", "all of IPv6 stays that");
 }
+
+#[test]
+fn what_smb_alone_can_do_needs_smb() {
+    let told = told("shares: [{name: a, memory: true, protocols: nfs, guest: true}]\n");
+    assert!(
+        told.contains("gw.yaml:1:17: the share `a` is served by NFS only, and `guest` is of SMB"),
+        "{told}"
+    );
+    assert!(told.contains("= take `guest` away, or serve it by `both`"), "{told}");
+    let told =
+        read("shares: [{name: a, memory: true, protocols: [nfs, smb]}]\n").unwrap_err().to_string();
+    assert!(told.contains("here belongs a single value"), "{told}");
+}

@@ -367,6 +367,12 @@ async fn add_user(
         return Err(wrong("a password is one line"));
     }
     let password = first_line(password.as_bytes()).map_err(wrong)?;
+    user::check_strength(
+        &name,
+        &password,
+        "choose a longer one; `headgate user add --weak` takes it",
+    )
+    .map_err(wrong)?;
     let Some(state) = actions.state.clone() else {
         return Err(wrong(
             "there is no state folder, and the database of users would be in it; give --state DIR",

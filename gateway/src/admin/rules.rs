@@ -56,7 +56,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 pub(super) const SILENT_STORAGE: &str = "silent-storage";
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 55] = [
+pub(super) const LIMITS: [&str; 56] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -92,6 +92,7 @@ pub(super) const LIMITS: [&str; 55] = [
     "unfinished-logons-of-connection",
     "unfinished-logons-of-address",
     "unfinished-logons",
+    smbd_core::users::accounts::LIMIT,
     "connections-of-session",
     "trees-of-session",
     "kerberos",

@@ -31,6 +31,7 @@ use crate::session::{Channel, Kind, Secrets, Session, Standing, Terms, User};
 use crate::settings::Encryption;
 use crate::status::Status;
 use crate::users::Users;
+use crate::users::accounts::{self, Turn};
 use crate::violation::Violation;
 use crate::wire::Flags;
 use crate::wire::negotiate::{Dialect, SIGNING_REQUIRED};
@@ -57,6 +58,8 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         Step::Prove(token) => prove(cx, &mut logon, token).await?,
         step => step,
     };
+    let made = (logon.purpose == Purpose::New).then(|| logon.session.clone());
+    let step = in_turn(cx, made, step).await;
     match step {
         // What Kerberos said leads to no further question.
         Step::Prove(_) => Err(refused(cx, of(&logon), &Refusal::OutOfTurn).await),
@@ -76,6 +79,33 @@ async fn slow_down(cx: &Cx) {
     if let Some(wait) = wait {
         rdma_transport::count::broken_again(crate::violation::LOGON_SLOWED);
         tokio::time::sleep(wait).await;
+    }
+}
+
+/// Of an account at which many guess, answers are given in turns, whether they are right or wrong. `made`: the session that ends
+/// where nobody waits for the answer any more.
+async fn in_turn(cx: &Cx, made: Option<Arc<Session>>, step: Step<Ticketed>) -> Step<Ticketed> {
+    let account = match &step {
+        Step::Done { who: Who::User(account), .. } => account,
+        Step::Refused(Refusal::UnknownUser(account) | Refusal::WrongPassword(account)) => account,
+        _ => return step,
+    };
+    let (from, now) = (cx.conn.info.peer.ip(), cx.server.since_start());
+    let turn = locked(&cx.server.accounts).turn(&account.user, from, now);
+    match turn {
+        Turn::Free => step,
+        Turn::Wait(wait) => {
+            rdma_transport::count::broken_again(crate::violation::LOGON_SLOWED);
+            // Meanwhile the connection may end, and with it this.
+            let mut unproved = Unproved { cx, session: made };
+            tokio::time::sleep(wait).await;
+            unproved.session = None;
+            step
+        }
+        Turn::None => {
+            rdma_transport::count::limit_met(accounts::LIMIT);
+            Step::Refused(Refusal::NoTurn(account.clone()))
+        }
     }
 }
 
@@ -296,6 +326,9 @@ async fn refused(cx: &Cx, (purpose, session): Of<'_>, why: &Refusal) -> Status {
     if why.is_guess() {
         let (from, now) = (cx.conn.info.peer.ip(), cx.server.since_start());
         wrong = locked(&cx.server.logon_throttle).wrong(from, now);
+        if let Some(account) = why.account() {
+            locked(&cx.server.accounts).wrong(&account.user, now);
+        }
     }
     tracing::info!(
         peer = %cx.conn.info.peer, user, reason = why.reason(), detail, remedy = Rule::from(why).remedy(),
@@ -398,6 +431,10 @@ async fn done(
         end_previous(cx, &session, previous).await;
     }
     cx.server.sessions.logons.granted(kind);
+    if let Who::User(account) = &who {
+        let (from, now) = (cx.conn.info.peer.ip(), cx.server.since_start());
+        locked(&cx.server.accounts).right(&account.user, from, now);
+    }
     if let Ok(permit) = permit {
         permit.record(|| logged_on(cx, &session, purpose));
     }

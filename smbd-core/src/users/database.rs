@@ -1,7 +1,10 @@
 //! The user database as a text: one line for each user. Pure; reading and writing the file is the daemon's.
 //!
-//! A line holds the name, the NT hash in hexadecimal, and uid, gid and groups or `-` where the host's user of the same name
-//! decides. An NT hash is no password, but whoever has it can log on here with it, and a short password can be guessed from it in
+//! A line holds the name, the NT hash in hexadecimal, uid, gid and groups or `-` where the host's user of the same name decides,
+//! and the salt and the keys of Kerberos that were made of the same password ([`Keys`]), or `-` where there are none: so of users
+//! whose lines are of version 1 of this text, which is read as well and has neither. Only a password that is given anew makes keys.
+//!
+//! An NT hash is no password, but whoever has it can log on here with it, and a short password can be guessed from it in
 //! minutes: the file is worth what the passwords are worth, and only its owner may read it.
 
 use std::collections::BTreeMap;
@@ -12,10 +15,32 @@ use zeroize::Zeroizing;
 use crate::auth::NtHash;
 
 /// The first line.
-const HEAD: &str = "headgate smb users 1";
+const HEAD: &str = "headgate smb users 2";
+/// The first line of what was written before there were keys.
+const HEAD_1: &str = "headgate smb users 1";
+/// Bytes of a salt.
+const SALT_MAX: usize = 256;
+/// Keys of one user.
+const KEYS_MAX: usize = 8;
 
 /// Users at most.
 pub const USERS_MAX: usize = 100_000;
+
+/// Keys of Kerberos that were made of a password: what a KDC needs for its user (RFC 3961 section 3, string-to-key).
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// What the password was salted with: a KDC tells its clients (ETYPE-INFO2, RFC 4120 section 5.2.7.5).
+    pub salt: String,
+    /// Each by the number of its encryption type, made with the rounds that this type has where nothing is said.
+    pub keys: Vec<(u16, Zeroizing<Vec<u8>>)>,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let types: Vec<u16> = self.keys.iter().map(|(enctype, _)| *enctype).collect();
+        write!(f, "Keys(of {types:?})")
+    }
+}
 
 /// One user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +55,8 @@ pub struct Entry {
     pub gid: Option<u32>,
     /// Further groups, when they are not the host's.
     pub groups: Option<Vec<u32>>,
+    /// Of the same password; `None`: it was given before keys were kept.
+    pub keys: Option<Keys>,
 }
 
 /// All users, by their names without regard to case.
@@ -45,9 +72,20 @@ impl Database {
     /// Reads the text; the error names the line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.lines().enumerate();
-        if lines.next().map(|(_, l)| l) != Some(HEAD) {
-            return Err(format!("line 1: this is no user database; it would begin with `{HEAD}`"));
-        }
+        let entry: fn(&str) -> Option<Entry> = match lines.next().map(|(_, l)| l) {
+            Some(HEAD) => entry,
+            Some(HEAD_1) => entry_1,
+            Some(newer) if newer.starts_with("headgate smb users ") => {
+                return Err(format!(
+                    "line 1: `{newer}` was written by a newer headgate; this one knows `{HEAD}`"
+                ));
+            }
+            _ => {
+                return Err(format!(
+                    "line 1: this is no user database; it would begin with `{HEAD}`"
+                ));
+            }
+        };
         let mut users = BTreeMap::new();
         for (n, line) in lines.filter(|(_, l)| !l.is_empty()) {
             let entry = entry(line).ok_or_else(|| format!("line {}: not a user", n + 1))?;
@@ -71,11 +109,21 @@ impl Database {
             });
             out.push_str(&e.name);
             out.push(':');
-            for byte in e.hash.0.iter() {
-                // Writing to a string does not fail.
-                let _ = write!(out, "{byte:02x}");
+            put_hex(&mut out, &e.hash.0[..]);
+            // Writing to a string does not fail.
+            let _ = write!(out, ":{}:{}:{groups}:", number(e.uid), number(e.gid));
+            match &e.keys {
+                None => out.push_str("-:-"),
+                Some(Keys { salt, keys }) => {
+                    let _ = write!(out, "{salt}:");
+                    for (n, (enctype, key)) in keys.iter().enumerate() {
+                        let comma = if n > 0 { "," } else { "" };
+                        let _ = write!(out, "{comma}{enctype}=");
+                        put_hex(&mut out, key);
+                    }
+                }
             }
-            let _ = writeln!(out, ":{}:{}:{groups}", number(e.uid), number(e.gid));
+            out.push('\n');
         }
         out
     }
@@ -101,16 +149,49 @@ impl Database {
     }
 }
 
-fn entry(line: &str) -> Option<Entry> {
-    let parts: Vec<&str> = line.split(':').collect();
-    let [name, hash, uid, gid, groups] = parts[..] else { return None };
-    if name.is_empty() || hash.len() != 32 || !hash.is_ascii() {
+fn put_hex(out: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing to a string does not fail.
+        let _ = write!(out, "{byte:02x}");
+    }
+}
+
+fn hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;
     }
-    let mut bytes = Zeroizing::new([0; 16]);
-    for (byte, digits) in bytes.iter_mut().zip(hash.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    let byte = |digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+    text.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>().map(Zeroizing::new)
+}
+
+/// A line of version 1: without keys.
+fn entry_1(line: &str) -> Option<Entry> {
+    entry(&Zeroizing::new(format!("{line}:-:-")))
+}
+
+fn keys(salt: &str, keys: &str) -> Option<Option<Keys>> {
+    match (salt, keys) {
+        ("-", "-") => return Some(None),
+        ("" | "-", _) | (_, "" | "-") => return None,
+        _ => {}
     }
+    let one = |text: &str| {
+        let (enctype, key) = text.split_once('=')?;
+        let key = hex(key).filter(|key| matches!(key.len(), 16 | 32))?;
+        Some((enctype.parse().ok()?, key))
+    };
+    let keys: Vec<_> = keys.split(',').map(one).collect::<Option<_>>()?;
+    let fits = salt.len() <= SALT_MAX && keys.len() <= KEYS_MAX;
+    fits.then(|| Some(Keys { salt: salt.to_owned(), keys }))
+}
+
+fn entry(line: &str) -> Option<Entry> {
+    let parts: Vec<&str> = line.split(':').collect();
+    let [name, hash, uid, gid, groups, salt, of_kerberos] = parts[..] else { return None };
+    if name.is_empty() {
+        return None;
+    }
+    let bytes = Zeroizing::new(<[u8; 16]>::try_from(&hex(hash)?[..]).ok()?);
     let number = |text: &str| match text {
         "-" => Some(None),
         text => text.parse().ok().map(Some),
@@ -126,6 +207,7 @@ fn entry(line: &str) -> Option<Entry> {
         uid: number(uid)?,
         gid: number(gid)?,
         groups,
+        keys: keys(salt, of_kerberos)?,
     })
 }
 
@@ -142,19 +224,31 @@ mod tests {
             uid: Some(1000),
             gid: None,
             groups: Some(vec![7, 8]),
+            keys: Some(Keys {
+                salt: "pepper".into(),
+                keys: vec![(17, vec![0xab; 16].into()), (18, vec![0xcd; 32].into())],
+            }),
         }
+    }
+
+    fn bob() -> Entry {
+        let (uid, groups, keys) = (None, Some(vec![]), None);
+        Entry { name: "bob".into(), uid, groups, keys, ..alice() }
     }
 
     #[test]
     fn a_database_as_it_stands() {
         let mut all = Database::default();
         assert!(!all.put(alice()));
-        assert!(!all.put(Entry { name: "bob".into(), uid: None, groups: Some(vec![]), ..alice() }));
-        let text = "headgate smb users 1\n\
-                    Alice:a4f49c406510bdcab6824ee7c30fd852:1000:-:7,8\n\
-                    bob:a4f49c406510bdcab6824ee7c30fd852:-:-:\n";
-        assert_eq!(*all.emit(), text);
-        assert!(!text.contains("Password"));
+        assert!(!all.put(bob()));
+        let (short, long) = ("ab".repeat(16), "cd".repeat(32));
+        let text = &format!(
+            "headgate smb users 2\n\
+             Alice:a4f49c406510bdcab6824ee7c30fd852:1000:-:7,8:pepper:17={short},18={long}\n\
+             bob:a4f49c406510bdcab6824ee7c30fd852:-:-::-:-\n"
+        );
+        assert_eq!(*all.emit(), *text);
+        assert!(!text.contains("Password") && !format!("{:?}", alice()).contains("abab"));
         let mut again = Database::parse(text).unwrap();
         assert_eq!(again, all);
         assert_eq!(again.get("ALICE"), Some(&alice()));
@@ -164,10 +258,42 @@ mod tests {
     }
 
     #[test]
+    fn version_1_is_read_and_written_as_version_2() {
+        let line = "Alice:a4f49c406510bdcab6824ee7c30fd852:1000:-:7,8";
+        let all = Database::parse(&format!("headgate smb users 1\n{line}\n")).unwrap();
+        assert_eq!(all.get("alice"), Some(&Entry { keys: None, ..alice() }));
+        assert_eq!(*all.emit(), format!("headgate smb users 2\n{line}:-:-\n"));
+        assert!(Database::parse(&format!("headgate smb users 1\n{line}:-:-\n")).is_err());
+        let newer = Database::parse("headgate smb users 3\n").unwrap_err();
+        assert!(newer.contains("a newer headgate"), "{newer}");
+    }
+
+    #[test]
+    fn keys_that_are_none_are_named() {
+        let line = "headgate smb users 2\na:a4f49c406510bdcab6824ee7c30fd852:-:-:-";
+        let (key, other) = ("ab".repeat(16), "ab".repeat(15));
+        for wrong in [
+            "salt:-",
+            "-:17=00",
+            ":-",
+            "salt:",
+            &format!("salt:17={other}"),
+            &format!("salt:{key}"),
+            &format!("salt:x={key}"),
+            &format!("salt:17=+{}", &key[1..]),
+            &format!("salt:17={key},"),
+        ] {
+            let why = Database::parse(&format!("{line}:{wrong}\n")).unwrap_err();
+            assert!(why.starts_with("line 2"), "{wrong}: {why}");
+        }
+        assert!(Database::parse(&format!("{line}:salt:17={key}\n")).is_ok());
+    }
+
+    #[test]
     fn a_damaged_line_is_named() {
         for (text, line) in [
             ("", "line 1"),
-            ("headgate smb users 2\n", "line 1"),
+            ("headgate smb groups 2\n", "line 1"),
             ("headgate smb users 1\n\nalice\n", "line 3"),
             ("headgate smb users 1\na:a4f49c406510bdcab6824ee7c30fd85:-:-:-\n", "line 2"),
             ("headgate smb users 1\na:a4f49c406510bdcab6824ee7c30fd85é:-:-:-\n", "line 2"),
@@ -187,6 +313,7 @@ mod tests {
         #[test]
         fn any_text(text in "\\PC{0,80}") {
             let _ = Database::parse(&format!("{HEAD}\n{text}"));
+            let _ = Database::parse(&format!("{HEAD_1}\n{text}"));
             let _ = Database::parse(&text);
         }
     }

@@ -1,5 +1,6 @@
 //! Who may log on: asked of whoever keeps the accounts.
 
+pub mod accounts;
 pub mod database;
 pub mod logon_throttle;
 

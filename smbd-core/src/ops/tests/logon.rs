@@ -7,10 +7,11 @@ use rdma_transport::channel::Transport;
 use crate::auth::ntlm::Credentials;
 use crate::auth::{Account, Fresh, Initiator, NtHash};
 use crate::kit::{Answered, Client, Kit};
-use crate::limits::{GUESS_DELAY, GUESSES_FREE};
+use crate::limits::{ACCOUNT_GUESSES_FREE, ACCOUNT_TURN, GUESS_DELAY, GUESSES_FREE};
 use crate::open::FileId;
 use crate::session::User;
 use crate::status::Status;
+use crate::users::accounts::{self, Turn};
 use crate::wire::lock::{Element, flag};
 use crate::wire::negotiate::Dialect;
 use crate::wire::session_setup::{Request, Response};
@@ -196,4 +197,43 @@ async fn a_client_that_does_not_sign_is_among_the_refused() {
     let rows = rdma_transport::refused::list();
     let row = rows.iter().find(|r| r.refused.user == "unsigned").unwrap();
     assert_eq!((row.refused.rule, row.count), ("smb-signing", 2));
+}
+
+/// Wrong passwords from all over the world.
+fn attack(kit: &Kit, name: &str) {
+    let now = kit.core.since_start();
+    (0..ACCOUNT_GUESSES_FREE).for_each(|_| kit.core.accounts.lock().unwrap().wrong(name, now));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_that_many_guess_answers_in_turns_and_who_was_here_before_at_once() {
+    let kit = Kit::new();
+    let mut client = kit.client();
+    attack(&kit, "user");
+    for waited in [ACCOUNT_TURN, Duration::ZERO] {
+        (client.session_id, client.tree_id) = (0, 0);
+        let begun = tokio::time::Instant::now();
+        assert_eq!(log_on(&mut client, "user", "pw").await, Status::SUCCESS);
+        assert_eq!(begun.elapsed(), waited);
+    }
+    attack(&kit, "mallory");
+    let begun = tokio::time::Instant::now();
+    assert_eq!(guess(&mut client).await, Status::LOGON_FAILURE);
+    assert_eq!(begun.elapsed(), ACCOUNT_TURN, "who does not exist waits alike");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gets_no_turn_is_refused_with_the_right_password() {
+    let kit = Kit::new();
+    let mut client = kit.client();
+    attack(&kit, "user");
+    let (elsewhere, now) = ([192, 0, 2, 77].into(), kit.core.since_start());
+    let turn = || kit.core.accounts.lock().unwrap().turn("user", elsewhere, now);
+    while turn() != Turn::None {}
+    (client.session_id, client.tree_id) = (0, 0);
+    let sessions = kit.core.sessions.count();
+    assert_eq!(log_on(&mut client, "user", "pw").await, Status::LOGON_FAILURE);
+    assert_eq!(kit.core.sessions.count(), sessions);
+    let met = rdma_transport::count::limits_met();
+    assert!(met.iter().any(|(limit, n)| *limit == accounts::LIMIT && *n > 0));
 }

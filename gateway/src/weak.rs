@@ -1,0 +1,198 @@
+//! Which passwords are refused, unless they are asked for: those that a list of common passwords, or a machine that tries what is
+//! short, finds. What is kept of a password for NTLM can be tried ten thousand million times a second by whoever has the file.
+//!
+//! *Operation.* Pure. The rule is plain, so that a person can follow it: length, the user's own name, few or neighbouring
+//! characters, a common word with something around it. No list is complete; length is what counts.
+
+/// Characters of a password.
+pub(crate) const LENGTH_MIN: usize = 12;
+/// Different characters.
+const DIFFERENT_MIN: usize = 5;
+/// Characters that stand around a common word or the user's name before the whole is no longer that.
+const AROUND_MIN: usize = 8;
+
+/// Words of which the most common passwords are made, without what is put around them.
+const COMMON: [&str; 60] = [
+    "password",
+    "passwort",
+    "passphrase",
+    "motdepasse",
+    "contrasena",
+    "senha",
+    "welcome",
+    "willkommen",
+    "bienvenue",
+    "letmein",
+    "changeme",
+    "changeit",
+    "secret",
+    "geheim",
+    "admin",
+    "administrator",
+    "root",
+    "superuser",
+    "user",
+    "guest",
+    "default",
+    "login",
+    "master",
+    "server",
+    "samba",
+    "windows",
+    "headgate",
+    "storage",
+    "backup",
+    "company",
+    "summer",
+    "winter",
+    "spring",
+    "autumn",
+    "january",
+    "february",
+    "september",
+    "october",
+    "november",
+    "december",
+    "monday",
+    "sunday",
+    "football",
+    "baseball",
+    "dragon",
+    "monkey",
+    "shadow",
+    "sunshine",
+    "princess",
+    "superman",
+    "batman",
+    "starwars",
+    "iloveyou",
+    "trustno",
+    "whatever",
+    "michael",
+    "computer",
+    "internet",
+    "abcdef",
+    "test",
+];
+
+/// What stands side by side: on keyboards, in the alphabet, among the digits.
+const ROWS: [&str; 9] = [
+    "1234567890",
+    "abcdefghijklmnopqrstuvwxyz",
+    "qwertyuiop",
+    "asdfghjkl",
+    "zxcvbnm",
+    "qwertzuiop",
+    "yxcvbnm",
+    "azertyuiop",
+    "qsdfghjklm",
+];
+
+/// Why this password is weak, in words that go on from "the password"; `None`: it is not, as far as this rule goes.
+pub(crate) fn why(name: &str, password: &str) -> Option<String> {
+    let length = password.chars().count();
+    if length < LENGTH_MIN {
+        return Some(format!("has {length} characters, and {LENGTH_MIN} are asked for"));
+    }
+    let plain: String = password.to_lowercase().chars().map(letter).collect();
+    let different: std::collections::BTreeSet<char> = plain.chars().collect();
+    if different.len() < DIFFERENT_MIN {
+        return Some(format!("has only {} different characters", different.len()));
+    }
+    let name = name.to_lowercase();
+    let own: String = name.chars().map(letter).collect();
+    if own.chars().count() >= 3 && leaves_little(&plain, &own) {
+        return Some("is little more than the user's name".into());
+    }
+    if let Some(word) = COMMON.iter().find(|word| leaves_little(&plain, word)) {
+        return Some(format!("is little more than the word `{word}`"));
+    }
+    let rows = neighbours(&password.to_lowercase());
+    (rows + AROUND_MIN > length).then(|| "is little more than a row of keys".into())
+}
+
+/// Digits and signs as the letters that they stand for.
+fn letter(c: char) -> char {
+    match c {
+        '0' => 'o',
+        '1' | '!' | '|' => 'i',
+        '3' => 'e',
+        '4' | '@' => 'a',
+        '5' | '$' => 's',
+        '7' => 't',
+        c => c,
+    }
+}
+
+/// Without every copy of the word, fewer characters are left than make a password.
+fn leaves_little(plain: &str, word: &str) -> bool {
+    plain.contains(word) && plain.replace(word, "").chars().count() < AROUND_MIN
+}
+
+/// Characters that stand in runs of four or more from some row, forward or back, or of one character.
+fn neighbours(password: &str) -> usize {
+    const RUN: usize = 4;
+    let chars: Vec<char> = password.chars().collect();
+    let follows = |a: char, b: char| {
+        a == b
+            || ROWS.iter().any(|row| {
+                let of = |c| row.chars().position(|r| r == c);
+                // The last of a row is followed by its first, as in 8901.
+                matches!((of(a), of(b)), (Some(x), Some(y)) if (x + 1) % row.len() == y || (y + 1) % row.len() == x)
+            })
+    };
+    let (mut in_runs, mut run) = (0, 1);
+    for n in 1..=chars.len() {
+        if n < chars.len() && follows(chars[n - 1], chars[n]) {
+            run += 1;
+            continue;
+        }
+        in_runs += if run >= RUN { run } else { 0 };
+        run = 1;
+    }
+    in_runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_found_first_is_refused_and_told_why() {
+        for (password, part) in [
+            ("", "has 0 characters"),
+            ("Tr0ub4dor&3", "has 11 characters"),
+            ("aaaaaaaaaaaaaaaa", "1 different"),
+            ("abababababcc", "3 different"),
+            ("Alice-2026-x", "the user's name"),
+            ("alicealicealice", "only"),
+            ("P@ssw0rd1234", "`password`"),
+            ("passwordpassword1", "`password`"),
+            ("Welcome2026!!", "`welcome`"),
+            ("Summer2026!!!", "`summer`"),
+            ("123456789012", "a row of keys"),
+            ("qwertyuiop123", "a row of keys"),
+            ("zyxwvutsrqponm", "a row of keys"),
+            ("1q2w3e1234567890", "a row of keys"),
+        ] {
+            let why = why("alice", password);
+            let is_told = why.as_ref().is_some_and(|w| w.contains(part) || part == "only");
+            assert!(is_told, "{password}: {why:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_long_and_of_no_list_is_taken() {
+        for password in [
+            "correct horse",
+            "correct horse battery staple",
+            "u8!Kd0_wq-Zr",
+            "my password is not short",
+            "Übermütige Wörter",
+            "alice likes cold porridge",
+        ] {
+            assert_eq!(why("alice", password), None, "{password}");
+        }
+        assert_eq!(why("a", "a trumpet lies here"), None, "a short name is in everything");
+    }
+}
