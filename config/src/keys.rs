@@ -657,7 +657,7 @@ pub(crate) const SERVICE: Group = Group {
     name: "services",
     is_list: true,
     about: "What moves between nodes as one: a configuration with its shares, users and records, and addresses. It needs `name`, \
-            `config` and, unless all its shares are of CephFS, `fence`.",
+            `config`, `addresses` and `fence`.",
     keys: &[
         key("name", "word", "", "Its name in the cluster."),
         key(

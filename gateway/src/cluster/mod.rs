@@ -16,7 +16,7 @@ use ::cluster::election::{Keys, Last, drained};
 use ::cluster::etcd::{self, Entry, Etcd};
 use ::cluster::{Address, Plan, Runner, Service};
 use clap::{Args, Subcommand};
-use config::{Cluster, Fault, Faults, Settings, Source};
+use config::{Cluster, Fault, Faults, Settings};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -90,12 +90,10 @@ pub(crate) fn programs(
 
 fn program(service: &config::Service, settings: &Settings) -> Result<Service, Faults> {
     let words = |words: &[String]| (!words.is_empty()).then(|| words.to_vec());
-    let needs_fence = settings.shares.iter().find(|share| !fences_itself(&share.source));
-    if let Some(share) = needs_fence.filter(|_| service.fence.is_empty()) {
-        let what =
-            format!("nothing keeps a former owner from the folder of the share `{}`", share.name);
-        let help = "a node that seems to have failed may still write: name a program as `fence`, or serve CephFS";
-        return Err(fault(service, what, help));
+    if service.fence.is_empty() {
+        let what = "nothing keeps a former owner from the folders and the records of this service";
+        let help = "a node that seems to have failed may still write: name a program as `fence`";
+        return Err(fault(service, what.into(), help));
     }
     if settings.state == Settings::default().state {
         let what = format!("{} names no `state`", service.config.display());
@@ -125,11 +123,6 @@ fn program(service: &config::Service, settings: &Settings) -> Result<Service, Fa
 
 fn fault(service: &config::Service, what: String, help: &str) -> Faults {
     Faults(vec![Fault { place: service.place.clone(), what, help: Some(help.into()) }])
-}
-
-/// The storage keeps a former owner away by itself, or there is nothing that two could write to.
-fn fences_itself(source: &Source) -> bool {
-    matches!(source, Source::Memory)
 }
 
 fn client(cluster: &Cluster) -> Result<Etcd, String> {
