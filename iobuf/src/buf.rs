@@ -18,6 +18,8 @@ enum Home {
     Pool(Place),
     /// To the allocator: the buffer was made by [`BufMut::heap`]; the length is what was allocated.
     Heap,
+    /// The same, and what is dropped with it.
+    Kept { _with: Box<dyn Any + Send + Sync> },
 }
 
 /// The memory itself. Only one `BufMut` or one `Arc<Block>` (behind `Buf`s) refers to it at a time.
@@ -37,7 +39,7 @@ impl Block {
     fn slab(&self) -> Option<Slab> {
         match self.home {
             Home::Pool(_) => Some(Slab::around(self.base)),
-            Home::Heap => None,
+            Home::Heap | Home::Kept { .. } => None,
         }
     }
 }
@@ -46,8 +48,8 @@ impl Drop for Block {
     fn drop(&mut self) {
         match &self.home {
             Home::Pool(place) => place.give_back(self.base),
-            Home::Heap => {
-                // SAFETY: `BufMut::heap` made this from a boxed slice of exactly `capacity` bytes.
+            Home::Heap | Home::Kept { .. } => {
+                // SAFETY: `BufMut::on_heap` made this from a boxed slice of exactly `capacity` bytes.
                 drop(unsafe {
                     Box::from_raw(std::ptr::slice_from_raw_parts_mut(
                         self.base.as_ptr(),
@@ -68,10 +70,22 @@ pub struct BufMut {
 impl BufMut {
     /// A buffer on the ordinary heap, zeroed, outside any pool: for tests and for rare sizes.
     pub fn heap(capacity: usize) -> Self {
-        let raw = Box::into_raw(vec![0u8; capacity].into_boxed_slice());
+        Self::on_heap(vec![0u8; capacity], Home::Heap)
+    }
+
+    /// These bytes, all of them data. `with` is dropped when their last view is gone: what they were paid with.
+    pub fn kept(bytes: Vec<u8>, with: Box<dyn Any + Send + Sync>) -> Self {
+        let mut own = Self::on_heap(bytes, Home::Kept { _with: with });
+        own.filled = own.block.capacity;
+        own
+    }
+
+    fn on_heap(bytes: Vec<u8>, home: Home) -> Self {
+        let capacity = bytes.len();
+        let raw = Box::into_raw(bytes.into_boxed_slice());
         // SAFETY: `into_raw` of a box is never null.
         let base = unsafe { NonNull::new_unchecked(raw.cast::<u8>()) };
-        Self { block: Block { base, capacity, home: Home::Heap }, filled: 0 }
+        Self { block: Block { base, capacity, home }, filled: 0 }
     }
 
     /// `base` points to `capacity` initialised bytes that belong to the pool of `place` and to nobody else.

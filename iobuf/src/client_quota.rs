@@ -27,6 +27,8 @@ pub(crate) struct ClientQuota {
     waits: AtomicU64,
     /// When a connection of this client was last ended because it did not take its answers.
     stalled: Mutex<Option<Instant>>,
+    /// Bytes on the heap; changed under the lock of the pool's heap.
+    heap: AtomicUsize,
 }
 
 struct Part {
@@ -57,6 +59,7 @@ impl ClientQuota {
             waiting: AtomicUsize::new(0),
             waits: AtomicU64::new(0),
             stalled: Mutex::new(None),
+            heap: AtomicUsize::new(0),
         }
     }
 
@@ -70,6 +73,23 @@ impl ClientQuota {
 
     pub(crate) fn last_stalled(&self) -> Option<Instant> {
         *lock(&self.stalled)
+    }
+
+    pub(crate) fn heap(&self) -> usize {
+        self.heap.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_heap(&self, bytes: usize) {
+        self.heap.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn take_heap(&self, bytes: usize) {
+        self.heap.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// One more waits for room on the heap.
+    pub(crate) fn note_heap_wait(&self) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
     }
 
     /// One more waits.

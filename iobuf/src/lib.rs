@@ -3,7 +3,8 @@
 //! *Operation.* A [`Pool`] hands out [`BufMut`]s of three sizes. Whoever fills one (a file engine, a socket, an RDMA
 //! Read) owns it alone; [`BufMut::freeze`] turns it into a [`Buf`], a shared read-only view that can be sliced and
 //! cloned. The last view gives the memory back to the pool. [`Pages`] are data that is no memory of ours: parts of files on
-//! their way to a socket. [`Chunks`] are for data that stays.
+//! their way to a socket. [`Chunks`] are for data that stays. What has to lie on the heap is counted beside the buffers
+//! ([`Pool::pay`]).
 //!
 //! *Memory.* Slabs of 2 MiB are taken from the system as they are needed, up to the limit of each size, and are kept
 //! until the pool goes. Free lists are last-in first-out, so that a light load stays in cache. Only bytes that were
@@ -21,6 +22,7 @@ mod buf;
 mod chunks;
 mod client_quota;
 mod fair_queue;
+mod heap;
 mod note;
 mod pages;
 mod pool;
@@ -30,6 +32,7 @@ pub use all::AcquireAll;
 pub use backpressure::{Admit, Admitted, Backpressure};
 pub use buf::{Buf, BufMut};
 pub use chunks::{CHUNK, Chunk, Chunks, WARM_MAX};
+pub use heap::{HeapStats, Paid, Pay};
 pub use note::{copied, copied_bytes, copied_note};
 pub use pages::{PAGES_MAX, PIPES_MAX, Pages, PagesMut, paged_bytes};
 pub use pool::{Account, Acquire, ClassStats, Pool, PoolLimits, TooLarge};

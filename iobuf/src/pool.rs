@@ -13,6 +13,7 @@ use std::time::Instant;
 use crate::all::{AcquireAll, WaitQueue};
 use crate::client_quota::{ClientQuota, Permit};
 use crate::fair_queue::FairQueue;
+use crate::heap::Heap;
 use crate::slab::{SLAB, Slab};
 use crate::{BufMut, CLASS_SIZES};
 
@@ -30,6 +31,12 @@ impl PoolLimits {
     pub fn of_bytes(bytes: usize) -> Self {
         let share = [bytes / 4, bytes / 4, bytes / 2];
         Self { buffers_max: std::array::from_fn(|i| (share[i] / CLASS_SIZES[i]).max(1)) }
+    }
+
+    fn bytes(&self) -> usize {
+        let of_class =
+            self.buffers_max.iter().zip(CLASS_SIZES).map(|(n, size)| n.saturating_mul(size));
+        of_class.fold(0, usize::saturating_add)
     }
 }
 
@@ -122,6 +129,7 @@ pub(crate) struct PoolInner {
     share_max: [AtomicUsize; CLASSES],
     /// Requests that wait now for room in the share of their client.
     pub(crate) held_back: [AtomicUsize; CLASSES],
+    pub(crate) heap: Heap,
 }
 
 struct Class {
@@ -250,7 +258,7 @@ impl PoolInner {
 }
 
 impl Pool {
-    /// A pool that takes memory as it is needed, up to `limits`.
+    /// A pool that takes memory as it is needed, up to `limits`, and an eighth as much on the heap ([`Pool::set_heap`]).
     pub fn new(limits: PoolLimits) -> Self {
         let classes = std::array::from_fn(|i| {
             Mutex::new(Class {
@@ -269,6 +277,7 @@ impl Pool {
             line: Mutex::default(),
             share_max: std::array::from_fn(|_| AtomicUsize::new(usize::MAX)),
             held_back: Default::default(),
+            heap: Heap::new(limits.bytes() / 8),
         };
         Self { inner: Arc::new(inner), share: None }
     }
@@ -298,7 +307,9 @@ impl Pool {
     /// Somebody waits for what this handle's client holds: for memory, or the client itself for room in its share.
     pub fn is_waited_for(&self) -> bool {
         let is_short = self.inner.classes.iter().any(|class| lock(class).waiting > 0);
-        is_short || self.share.as_ref().is_some_and(|share| share.is_waited_for())
+        is_short
+            || self.share.as_ref().is_some_and(|share| share.is_waited_for())
+            || self.inner.heap.is_waited_for(self.share.as_ref())
     }
 
     /// A connection of this handle's client was ended because it took none of its answers while others waited for their memory.
@@ -311,6 +322,14 @@ impl Pool {
     /// When that was so last; it is forgotten with the client's last connection.
     pub fn last_stalled(&self) -> Option<Instant> {
         self.share.as_ref().and_then(|share| share.last_stalled())
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<PoolInner> {
+        &self.inner
+    }
+
+    pub(crate) fn share(&self) -> Option<&Arc<ClientQuota>> {
+        self.share.as_ref()
     }
 
     pub(crate) fn room(&self, class: usize, count: usize) -> Permit {
