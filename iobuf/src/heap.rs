@@ -6,8 +6,8 @@
 //! part stands in nobody's way.
 //!
 //! *Memory.* This bound is beside the pool's buffers. Whoever waits here holds no buffer of the pool, and whoever has paid may wait
-//! for one, so that the two cannot wait for each other. [`Pool::pay_now`] does not wait: it is for bytes whose buffers go as soon as
-//! they are copied. What it takes too much keeps others from their next messages ([`Pool::is_overdrawn`]).
+//! for one, so that the two cannot wait for each other. [`Pool::pay_now`] does not wait: it is for bytes whose buffers go as
+//! soon as they are copied. What it takes too much keeps others from their next messages ([`Pool::is_overdrawn`]).
 //!
 //! *Errors.* None: who wants more than the bound gets it when nobody else has anything.
 

@@ -70,8 +70,10 @@ pub const STALL_BYTES_PRESSED: usize = 1 << 10;
 pub const STALL_PRESSED: &str = "no-progress-while-others-wait";
 /// Bytes that a peer must move in [`STALL_SECONDS_MAX`], so that nobody holds memory by a trickle.
 pub const STALL_BYTES_MIN: usize = 16 << 10;
-/// Bytes of a record that may be put together on the heap before memory of the pool is set aside for it.
-pub const ASSEMBLY_FREE_MAX: usize = 64 << 10;
+/// Bytes of a message that is put together on the heap and counts for nobody: so much for each request in work, at most.
+pub const HEAP_FREE_MAX: usize = 1 << 10;
+/// The name of the bound on those that are longer, in all; a connection that meets it is read no further meanwhile.
+pub const LARGE_MESSAGES: &str = "large-messages";
 
 /// Callbacks of one connection that wait for their answers.
 pub const CALLS_WAITING_MAX: usize = 64;
@@ -174,7 +176,7 @@ pub fn remedy(limit: &str) -> &'static str {
             "close files on the client, or raise `limits.client_opens`"
         }
         "nfs-clients" | "nfs-clients-of-address" => "raise `limits.nfs_clients`",
-        "nfs-kept-replies" => "raise `memory`",
+        "nfs-kept-replies" | LARGE_MESSAGES => "raise `memory`",
         "kerberos" | "kerberos-nfs" => {
             "see why the disk of the keytab or the name service of the gateway's host does not answer"
         }

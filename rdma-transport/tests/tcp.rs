@@ -391,21 +391,115 @@ fn a_slow_reader_holds_a_bounded_part_of_the_pool() {
     });
 }
 
-/// What is put together on the heap is bounded by the pool.
+/// Answers when it is told to, and holds the call until then.
+#[derive(Clone)]
+struct Holds {
+    held: Arc<std::sync::atomic::AtomicUsize>,
+    go: Arc<tokio::sync::Semaphore>,
+}
+
+impl Holds {
+    fn new() -> Self {
+        Self { held: Arc::default(), go: Arc::new(tokio::sync::Semaphore::new(0)) }
+    }
+
+    fn held(&self) -> usize {
+        self.held.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+impl rdma_transport::channel::Service for Holds {
+    fn call(
+        &self,
+        body: iobuf::Buf,
+        _pulled: Vec<rdma_transport::channel::Pulled>,
+    ) -> rdma_transport::channel::BoxFuture<'static, Option<rdma_transport::channel::Reply>> {
+        let Self { held, go } = self.clone();
+        held.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Box::pin(async move {
+            go.acquire().await.unwrap().forget();
+            held.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+            Some(rdma_transport::channel::Reply::of(body[..8].to_vec()))
+        })
+    }
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let limit = tokio::time::Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(tokio::time::Instant::now() < limit, "never: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What is put together on the heap counts until the request that holds it has ended, whatever pieces it came in. What is beyond
+/// the bound stays with the client; nothing is lost.
 #[test]
-fn a_large_record_without_bulk_pays_with_a_buffer() {
+fn calls_on_the_heap_are_bounded_for_as_long_as_they_are_held() {
+    run(async {
+        const CALLS: usize = 40;
+        const MOST: usize = 1_500_000;
+        // One of 60,000 bytes that is whole in a receive buffer is a part of it.
+        for (bytes, cuts) in
+            [(300_000, &[128][..]), (300_000, &[]), (60_000, &[200]), (2000, &[100])]
+        {
+            let payload = pool(8);
+            payload.set_heap(MOST, MOST);
+            let (client, channel) = pair(pool(8), payload.clone()).await;
+            let service = Holds::new();
+            let server = tokio::spawn(serve(Box::new(channel), Arc::new(service.clone())));
+            let m = Message::new(1, bytes, 0, 0);
+            let (wire, bytes) = (fragments(&m.emit(), cuts), m.emit().len());
+            let (mut read, mut write) = client.into_split();
+            let writer = tokio::spawn(async move {
+                for _ in 0..CALLS {
+                    write.write_all(&wire).await.unwrap();
+                }
+                write
+            });
+            // Those of unknown length pay for the longest there is until they are whole.
+            let most = match cuts {
+                [] => MOST / bytes,
+                _ => MOST.saturating_sub(limits::RPC_RECORD_MAX) / bytes + 1,
+            };
+            let expected = most.min(CALLS);
+            until("as many as may be", || service.held() == expected).await;
+            let is_short = expected < CALLS;
+            until("the rest waits", || (payload.heap_stats().waiting == 1) == is_short).await;
+            let all = payload.heap_stats();
+            assert_eq!(service.held(), expected, "{bytes} {cuts:?}");
+            assert!(
+                all.in_use <= MOST && all.in_use >= expected * bytes,
+                "{bytes} {cuts:?}: {all:?}"
+            );
+            service.go.add_permits(CALLS);
+            for _ in 0..CALLS {
+                let n = (read.read_u32().await.unwrap() & 0x7fff_ffff) as usize;
+                let mut body = vec![0; n];
+                read.read_exact(&mut body).await.unwrap();
+                assert_eq!(body, m.emit()[..8]);
+            }
+            drop((writer.await.unwrap(), read));
+            server.await.unwrap();
+            assert_eq!(payload.heap_stats().in_use, 0);
+        }
+    });
+}
+
+/// A call on the heap that needs a buffer for its answer gets it, also where other calls wait to be put on the heap.
+#[test]
+fn who_waits_for_the_heap_holds_no_payload() {
     run(async {
         let payload = Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
+        payload.set_heap(1000, 1000);
         let (mut client, channel) = pair(pool(8), payload.clone()).await;
         tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
-        let taken = payload.try_get(1 << 20).unwrap();
+        let held = payload.pay_now(1);
         let m = Message::new(1, 300_000, 0, 0);
-        let wire = fragments(&m.emit(), &[128]);
-        client.write_all(&wire).await.unwrap();
-        while payload.stats()[2].waiting == 0 {
-            tokio::task::yield_now().await;
-        }
-        drop(taken);
+        client.write_all(&fragments(&m.emit(), &[128])).await.unwrap();
+        until("it waits", || payload.heap_stats().waiting == 1).await;
+        let buffer = payload.try_get(1 << 20).expect("it is free");
+        drop((held, buffer));
         assert!(read_record(&mut client).await == m.reply());
         nobody_holds(&payload);
     });

@@ -15,9 +15,9 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use iobuf::{Acquire, BufMut, Pool};
+use iobuf::{Acquire, BufMut, Pay, Pool};
 use tokio::sync::mpsc;
 
 use super::check::Violation;
@@ -52,6 +52,8 @@ struct Slot {
 struct Buffers {
     /// Waits for the one that was missing: its number, and the wait.
     wait: Option<(usize, Acquire)>,
+    /// What was taken too much from the heap has to come back first.
+    debt: Option<Pay>,
 }
 
 /// RPC over one RDMA connection.
@@ -268,7 +270,7 @@ impl RdmaChannel {
     fn hand_up(&mut self, index: usize) {
         let Some(Some(slot)) = self.slots.get_mut(index) else { return };
         let (Some(fetch), prefix) = (slot.fetch.take(), slot.prefix) else { return };
-        match fetch.finish(prefix.xid) {
+        match fetch.finish(prefix.xid, &self.info.pool) {
             Ok((body, pulled)) => {
                 let reply_to = ReplyTo(index as u64);
                 self.ready.push_back(Request { body, pulled, reply_to });
@@ -387,6 +389,10 @@ impl RdmaChannel {
 impl Buffers {
     /// The buffers of a call, all at once. While it waits for one it holds none.
     fn poll(&mut self, fetch: &Fetch, info: &Info, cx: &mut Context<'_>) -> Poll<Vec<BufMut>> {
+        if self.wait.is_none() && (self.debt.is_some() || info.pool.is_overdrawn()) {
+            ready!(Pin::new(self.debt.get_or_insert_with(|| info.pool.pay(0))).poll(cx));
+            self.debt = None;
+        }
         loop {
             let mut in_hand = None;
             if let Some((part, wait)) = &mut self.wait {

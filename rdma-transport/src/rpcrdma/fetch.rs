@@ -1,6 +1,6 @@
 //! A call whose parts are fetched by RDMA Read: what memory it needs, and how the parts become a request. Pure.
 
-use iobuf::{Buf, BufMut};
+use iobuf::{Buf, BufMut, Pool};
 
 use super::check::Violation;
 use super::chunks::ReadChunk;
@@ -86,15 +86,15 @@ impl Fetch {
         self.left == 0
     }
 
-    /// The RPC message and its bulk data.
-    pub(super) fn finish(self, xid: u32) -> Result<(Buf, Vec<Pulled>), Violation> {
+    /// The RPC message and its bulk data. `pool` counts a message that has to lie on the heap.
+    pub(super) fn finish(self, xid: u32, pool: &Pool) -> Result<(Buf, Vec<Pulled>), Violation> {
         let mut all = self.parts.into_iter().filter_map(|p| p.into);
         let mut data = all.next().unwrap_or_default();
         let body = match self.inline {
             Some(body) => body,
             None => {
                 let body = match self.call.checked_sub(data.len()) {
-                    Some(more) if more > 0 => joined(&data, &all.next().unwrap_or_default()),
+                    Some(more) if more > 0 => joined(pool, &data, &all.next().unwrap_or_default()),
                     _ => data.split_to(self.call),
                 };
                 match xid_and_is_reply(&body) {
@@ -132,13 +132,12 @@ fn split(segments: Vec<RemoteSeg>, at: usize) -> (Vec<RemoteSeg>, Vec<RemoteSeg>
     (first, rest)
 }
 
-/// A message that no single buffer of the pool holds, on the heap.
-fn joined(first: &[u8], rest: &[u8]) -> Buf {
-    let mut all = BufMut::heap(first.len() + rest.len());
-    all.append(first);
-    all.append(rest);
-    iobuf::copied_note(first.len() + rest.len());
-    all.freeze()
+/// A message that no single buffer of the pool holds, on the heap. Its buffers go back, since its request may need some for its
+/// answer: it is counted without a wait, and what is too much keeps the next calls from theirs.
+fn joined(pool: &Pool, first: &[u8], rest: &[u8]) -> Buf {
+    let bytes = [first, rest].concat();
+    iobuf::copied_note(bytes.len());
+    pool.pay_now(bytes.len()).hold(bytes).freeze()
 }
 
 /// Bytes of a chunk that are data. A client may or may not include the padding (RFC 8166 section 3.4.5.2); the length word in
@@ -155,6 +154,10 @@ fn without_padding(body: &[u8], at: usize, len: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn pool() -> Pool {
+        Pool::new(iobuf::PoolLimits { buffers_max: [1; 3] })
+    }
 
     fn chunk(at: usize, len: usize) -> ReadChunk {
         let half = u32::try_from(len / 2).unwrap();
@@ -186,7 +189,7 @@ mod tests {
         assert_eq!(f.source(0).len(), 6);
         let message = [0, 0, 0, 9, 0, 0, 0, 0, 7, 7, 7, 7];
         assert!(f.got(0, filled(&[&message[..], b"abcdefg"].concat())));
-        let (body, pulled) = f.finish(9).unwrap();
+        let (body, pulled) = f.finish(9, &pool()).unwrap();
         assert_eq!(&*body, message);
         let pulled: Vec<_> = pulled.iter().map(|p| (p.at, p.data[0].to_vec())).collect();
         assert_eq!(pulled, [(8, b"abcd".to_vec()), (12, b"efg".to_vec())]);
@@ -219,8 +222,12 @@ mod tests {
         // Whichever is there first.
         assert!(!f.got(1, filled(&message[mib..])));
         assert!(f.got(0, filled(&message[..mib])));
-        let (body, pulled) = f.finish(9).unwrap();
+        let pool = pool();
+        let (body, pulled) = f.finish(9, &pool).unwrap();
         assert!(*body == message[..] && pulled.is_empty());
+        assert_eq!(pool.heap_stats().in_use, mib + 308);
+        drop(body);
+        assert_eq!(pool.heap_stats().in_use, 0);
         let with_data = Fetch::new(None, Some(chunk(0, mib + 308)), vec![chunk(8, 4)]);
         assert!(matches!(with_data, Err(Violation::ChunkTooLong(_))));
     }
@@ -233,7 +240,7 @@ mod tests {
         ] {
             let mut f = Fetch::new(None, Some(chunk(0, 8)), vec![]).unwrap();
             f.got(0, filled(&message));
-            assert_eq!(f.finish(9).unwrap_err(), rule);
+            assert_eq!(f.finish(9, &pool()).unwrap_err(), rule);
         }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use iobuf::{Acquire, Buf, BufMut, Pool};
+use iobuf::{Acquire, Buf, BufMut, Pay, Pool};
 use tokio::time::{Instant, Sleep};
 
 use super::credits::Credits;
@@ -79,6 +79,8 @@ pub(super) struct Port {
     inbox: VecDeque<(Step, Buf)>,
     assembly: Option<BufMut>,
     wait: Option<Acquire>,
+    /// What was taken too much from the heap has to come back first.
+    debt: Option<Pay>,
     /// Whole messages that nobody has taken.
     ready: VecDeque<Buf>,
     /// RDMA Reads that have completed.
@@ -114,6 +116,7 @@ impl Port {
             inbox: VecDeque::new(),
             assembly: None,
             wait: None,
+            debt: None,
             ready: VecDeque::new(),
             reads: Vec::new(),
             completions: Vec::new(),
@@ -283,6 +286,11 @@ impl Port {
         while let Some((step, _)) = self.inbox.front() {
             if let Step::First(total) = *step {
                 let (pool, account) = (&self.info.pool, self.info.account);
+                if self.wait.is_none() && (self.debt.is_some() || pool.is_overdrawn()) {
+                    let debt = self.debt.get_or_insert_with(|| pool.pay(0));
+                    let Poll::Ready(_) = Pin::new(debt).poll(cx) else { return };
+                    self.debt = None;
+                }
                 let wait = self.wait.get_or_insert_with(|| pool.acquire(total, account));
                 let Poll::Ready(buffer) = Pin::new(wait).poll(cx) else { return };
                 self.wait = None;

@@ -109,6 +109,9 @@ impl Caller for TcpCaller {
                 Ok(None) => {}
                 Err(v) => return Poll::Ready(Err(ChannelError::Violation(v.name(), v.detail()))),
             }
+            if std::task::ready!(self.recv.poll_pay(cx)) {
+                continue;
+            }
             let read = match self.recv.poll_fill(&mut self.stream, cx) {
                 Poll::Ready(read) => read,
                 Poll::Pending => return Poll::Pending,

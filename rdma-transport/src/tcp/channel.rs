@@ -218,6 +218,9 @@ impl TcpChannel {
                 // There is room again for those who push.
                 continue;
             }
+            if ready!(self.recv.poll_pay(cx)) {
+                continue;
+            }
             match self.recv.poll_fill(&mut self.stream, cx) {
                 Poll::Ready(Ok(0)) => {
                     self.draining = Some(self.end_of_stream());

@@ -94,10 +94,10 @@ impl Framing {
         }
     }
 
-    /// Memory of the pool that is set aside while a message of this length, or of unknown length, is put together on the heap.
+    /// Bytes that are paid for before a message of this length, or of unknown length, is put together on the heap.
     pub(super) fn price(self, total: Option<usize>) -> usize {
         match self {
-            Self::Record => limits::RPC_PAYLOAD_MAX,
+            Self::Record => total.unwrap_or(limits::RPC_RECORD_MAX),
             Self::Direct => total.unwrap_or(limits::SMB_MESSAGE_MAX),
         }
     }

@@ -75,6 +75,9 @@ impl Messages for TcpMessages {
                 Ok(None) => {}
                 Err(v) => return Poll::Ready(Err(ChannelError::Violation(v.name(), v.detail()))),
             }
+            if std::task::ready!(self.recv.poll_pay(cx)) {
+                continue;
+            }
             match std::task::ready!(self.recv.poll_fill(&mut self.stream, cx)) {
                 Ok(0) => return Poll::Ready(Err(ChannelError::Closed("by the server".into()))),
                 Ok(_) => {}

@@ -6,7 +6,9 @@
 //!
 //! *Memory.* Receive buffers come from their own pool when the socket is readable, and go back when nothing is left in
 //! them: a silent connection holds none. A payload buffer is waited for while nothing else of this connection is read,
-//! which is the backpressure; whoever holds one needs none of this connection's to finish.
+//! which is the backpressure; whoever holds one needs none of this connection's to finish. What is put together on the heap is
+//! paid for ([`Pool::pay`]) before more than [`limits::HEAP_FREE_MAX`] bytes of it are there, and counts until the request that holds
+//! it has ended.
 //!
 //! *Errors.* A broken rule ends the connection.
 
@@ -15,13 +17,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use iobuf::{Acquire, AcquireAll, Buf, BufMut, Pool};
+use iobuf::{Acquire, AcquireAll, Buf, BufMut, Paid, Pay, Pool};
 
 use super::framing::{Framing, Next, Violation};
 use super::record::{Fragments, MARK_LEN, Mark};
 use super::stream::Stream;
 use crate::channel::{Info, Locate, Pulled, Traffic};
-use crate::limits;
+use crate::{count, limits};
 
 /// One whole message.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ struct Bulk {
     rest: usize,
     into: Vec<BufMut>,
     wait: Option<AcquireAll>,
+    /// What was taken too much from the heap has to come back first.
+    debt: Option<Pay>,
     /// Padding and what follows it, and how much of that has come.
     tail: Vec<u8>,
     tail_have: usize,
@@ -88,9 +92,8 @@ struct Assembly {
     last: bool,
     /// Bytes of the record, if they are known.
     total: Option<usize>,
-    /// Buffers of the pool that are not used but taken, so that records on the heap are bounded as payload is.
-    paid: Vec<BufMut>,
-    wait: Option<AcquireAll>,
+    paid: Option<Paid>,
+    wait: Option<Pay>,
 }
 
 impl Assembly {
@@ -106,7 +109,30 @@ impl Assembly {
         Ok(())
     }
 
-    /// Takes what belongs to the record; `true` when it is whole.
+    /// It is to be paid before more is taken.
+    fn is_due(&self) -> bool {
+        let bytes = self.total.unwrap_or(self.bytes.len() + 1);
+        self.paid.is_none()
+            && self.left.is_some_and(|left| left > 0)
+            && bytes > limits::HEAP_FREE_MAX
+    }
+
+    /// Bytes that may be taken now.
+    fn room(&self) -> usize {
+        match self.paid {
+            Some(_) => usize::MAX,
+            None => limits::HEAP_FREE_MAX.saturating_sub(self.bytes.len()),
+        }
+    }
+
+    fn into_body(self) -> Buf {
+        match self.paid {
+            Some(paid) => paid.hold(self.bytes).freeze(),
+            None => Buf::from(self.bytes),
+        }
+    }
+
+    /// Takes what belongs to the record; `true` when it is whole. Not all that is there where it is to be paid for first.
     fn take(&mut self, held: &mut Buf) -> Result<bool, Violation> {
         loop {
             let Some(left) = self.left else {
@@ -122,7 +148,7 @@ impl Assembly {
                 }
                 continue;
             };
-            let part = held.split_to(left);
+            let part = held.split_to(left.min(self.room()));
             self.bytes.extend_from_slice(&part);
             iobuf::copied_note(part.len());
             if part.len() < left {
@@ -200,7 +226,7 @@ impl Receiver {
                 State::Mark => self.at_mark(locate)?,
                 State::Assembly(a) => match a.take(&mut self.held)? {
                     true => {
-                        let body = Buf::from(std::mem::take(&mut a.bytes));
+                        let body = std::mem::take(&mut **a).into_body();
                         Step::Record(Record { body, pulled: Vec::new() })
                     }
                     false => Step::More,
@@ -256,7 +282,8 @@ impl Receiver {
             .checked_add(len)
             .and_then(|end| end.checked_add(pad))
             .and_then(|end| total.checked_sub(end));
-        let behind = behind.filter(|n| *n <= limits::RECORD_TAIL_MAX);
+        // Head and tail lie on the heap together, and count for nobody.
+        let behind = behind.filter(|n| *n == 0 || at.saturating_add(*n) <= limits::RECORD_TAIL_MAX);
         let Some(behind) = behind.filter(|_| len <= self.framing.bulk_max()) else {
             return Ok(self.assemble(Assembly::whole(total)));
         };
@@ -276,6 +303,7 @@ impl Receiver {
             first,
             into: Vec::new(),
             wait: None,
+            debt: None,
             tail,
             tail_have: came.len(),
             pad,
@@ -312,7 +340,6 @@ impl Receiver {
         stream: &mut Stream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_pay(cx))?;
         ready!(stream.poll_read_ready(cx))?;
         let mut next = match self.next.take() {
             Some(next) => next,
@@ -339,18 +366,28 @@ impl Receiver {
         }
     }
 
-    /// Sets memory of the pool aside for a large record that is put together on the heap.
-    fn poll_pay(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let State::Assembly(a) = &mut self.state
-            && a.paid.is_empty()
-            && a.bytes.len() > limits::ASSEMBLY_FREE_MAX
-        {
-            let (info, price) = (&self.info, self.framing.price(a.total));
-            let wait = a.wait.get_or_insert_with(|| info.pool.acquire_all(price, info.account));
-            a.paid = ready!(Pin::new(wait).poll(cx)).map_err(io::Error::other)?;
-            a.wait = None;
+    /// Waits until a record on the heap is paid for. `true` when it has been, so that more of what came can be taken. To be called
+    /// when [`Receiver::next_record`] has none, before [`Receiver::poll_fill`].
+    pub(super) fn poll_pay(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let State::Assembly(a) = &mut self.state else { return Poll::Ready(false) };
+        if !a.is_due() {
+            return Poll::Ready(false);
         }
-        Poll::Ready(Ok(()))
+        let (pool, price) = (&self.info.pool, self.framing.price(a.total));
+        let is_new = a.wait.is_none();
+        let wait = a.wait.get_or_insert_with(|| pool.pay(price));
+        let Poll::Ready(paid) = Pin::new(wait).poll(cx) else {
+            if is_new {
+                count::limit_met(limits::LARGE_MESSAGES);
+            }
+            return Poll::Pending;
+        };
+        a.wait = None;
+        a.paid = Some(paid);
+        if let Some(total) = a.total {
+            a.bytes.reserve_exact(total.saturating_sub(a.bytes.len()));
+        }
+        Poll::Ready(true)
     }
 
     /// A receive buffer: a large one for a busy stream if there is one, else a small one, which may have to be waited for.
@@ -376,6 +413,10 @@ impl Receiver {
         let State::Bulk(bulk) = &mut self.state else { return Poll::Ready(Ok(0)) };
         if bulk.rest > 0 && bulk.into.is_empty() {
             let (info, rest) = (&self.info, bulk.rest);
+            if bulk.wait.is_none() && (bulk.debt.is_some() || info.pool.is_overdrawn()) {
+                ready!(Pin::new(bulk.debt.get_or_insert_with(|| info.pool.pay(0))).poll(cx));
+                bulk.debt = None;
+            }
             let wait = bulk.wait.get_or_insert_with(|| info.pool.acquire_all(rest, info.account));
             bulk.into = ready!(Pin::new(wait).poll(cx)).map_err(io::Error::other)?;
             bulk.wait = None;
