@@ -7,6 +7,7 @@ use iobuf::Buf;
 use crate::conn::Conn;
 use crate::crypto::sign::Sender;
 use crate::cx::{Answer, Cx};
+use crate::limits::MESSAGE_OVERHEAD_MAX;
 use crate::ops;
 use crate::refusal::Rule;
 use crate::server::Core;
@@ -14,7 +15,10 @@ use crate::session::{Kind, Session, Standing};
 use crate::status::Status;
 use crate::violation::{Fatal, Violation};
 use crate::wire::negotiate::Dialect;
-use crate::wire::{Command, Flags};
+use crate::wire::{Command, Flags, HEADER_LEN};
+
+/// Bytes of a command without any part of variable length, with its header and whatever padding a client puts behind it.
+const SLACK: usize = 4096;
 
 /// Answers a command of a chain. `failed`: the CREATE that was to give its file did not. The outer error ends the connection.
 pub(crate) async fn message(
@@ -36,6 +40,10 @@ pub(crate) async fn message(
     if let Err(status) = admit(cx, command) {
         return Ok(Err(status));
     }
+    if cx.message.len() > bytes_max(command, &cx.message) {
+        Violation::Format.note(&cx.conn, "a message that is longer than its command can be");
+        return Ok(Err(Status::INVALID_PARAMETER));
+    }
     if let Some(status) = failed
         && command != Command::Create
     {
@@ -45,6 +53,28 @@ pub(crate) async fn message(
         tree_connect_is_protected(cx)?;
     }
     Ok(self::command(cx, command).await)
+}
+
+/// Bytes of a command with its header. Nothing keeps what stands behind one: it may wait for long.
+fn bytes_max(command: Command, message: &[u8]) -> usize {
+    let word =
+        |at| message.get(at..).and_then(|i| i.first_chunk()).map_or(0, |w| u16::from_le_bytes(*w));
+    match command {
+        // Their data, in a chain with others or in clear.
+        Command::Write | Command::Ioctl | Command::SetInfo => usize::MAX,
+        // Names, contexts, tokens: two parts of 64 KiB at most.
+        Command::Negotiate
+        | Command::SessionSetup
+        | Command::TreeConnect
+        | Command::Create
+        | Command::QueryInfo
+        | Command::QueryDirectory => MESSAGE_OVERHEAD_MAX,
+        // MS-SMB2 section 2.2.26: LockCount elements of 24 bytes.
+        Command::Lock => SLACK + usize::from(word(HEADER_LEN + 2)) * 24,
+        // MS-SMB2 section 2.2.19: ReadChannelInfoLength.
+        Command::Read => SLACK + usize::from(word(HEADER_LEN + 46)),
+        _ => SLACK,
+    }
 }
 
 /// Signature, session and tree.

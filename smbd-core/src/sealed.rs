@@ -30,7 +30,7 @@ pub(crate) fn open(
     let session = channel.session.clone();
     let opener = session.secrets.get().and_then(|s| s.opener.as_ref()).ok_or("no keys")?;
     let aad = &body[transform::AAD];
-    let mut pieces = ciphertext(&body, pulled)?;
+    let mut pieces = ciphertext(conn, &body, pulled)?;
     let total: usize = pieces.iter().map(BufMut::len).sum();
     if usize::try_from(header.original_len) != Ok(total) {
         return Err("OriginalMessageSize".into());
@@ -42,7 +42,7 @@ pub(crate) fn open(
             .map_err(|_| "it does not open")?;
     }
     let mut pieces: Vec<Buf> = pieces.into_iter().map(BufMut::freeze).collect();
-    let (message, pulled) = join(&mut pieces, total);
+    let (message, pulled) = join(conn, &mut pieces, total);
     let inner = Header::parse(&message).map_err(|fault| fault.to_string())?;
     if inner.session_id != header.session_id {
         return Err("a message of another session".into());
@@ -51,12 +51,11 @@ pub(crate) fn open(
 }
 
 /// The ciphertext, writable.
-fn ciphertext(body: &Buf, pulled: Vec<Pulled>) -> Result<Vec<BufMut>, &'static str> {
+fn ciphertext(conn: &Conn, body: &Buf, pulled: Vec<Pulled>) -> Result<Vec<BufMut>, &'static str> {
     let inside = &body[transform::LEN..];
     let copy = |bytes: &[u8]| {
-        let mut own = BufMut::heap(bytes.len());
-        own.append(bytes);
-        own
+        iobuf::copied_note(bytes.len());
+        counted(conn, bytes.to_vec())
     };
     match pulled.into_iter().next() {
         None if inside.is_empty() => Err("empty"),
@@ -69,8 +68,20 @@ fn ciphertext(body: &Buf, pulled: Vec<Pulled>) -> Result<Vec<BufMut>, &'static s
     }
 }
 
+/// Bytes of a decrypted message on the heap that count for nobody.
+const FREE_MAX: usize = 8 << 10;
+
+/// What lies on the heap until its command is done. It is counted without a wait, because its ciphertext holds buffers of the pool;
+/// what is too much keeps the connection from its next large message.
+fn counted(conn: &Conn, bytes: Vec<u8>) -> BufMut {
+    match bytes.len() {
+        0..=FREE_MAX => BufMut::kept(bytes, Box::new(())),
+        n => conn.info.pool.pay_now(n).hold(bytes),
+    }
+}
+
 /// Puts a message together: its data stays in pieces when it is a WRITE's, which is the only large one there is.
-fn join(pieces: &mut Vec<Buf>, total: usize) -> (Buf, Vec<Pulled>) {
+fn join(conn: &Conn, pieces: &mut Vec<Buf>, total: usize) -> (Buf, Vec<Pulled>) {
     if pieces.len() == 1 {
         return (pieces.remove(0), Vec::new());
     }
@@ -83,9 +94,8 @@ fn join(pieces: &mut Vec<Buf>, total: usize) -> (Buf, Vec<Pulled>) {
         data.retain(|d| !d.is_empty());
         return (message, vec![Pulled { at, data }]);
     }
-    let mut whole = BufMut::heap(total);
-    for piece in pieces.iter() {
-        whole.append(piece);
-    }
-    (whole.freeze(), Vec::new())
+    let mut whole = Vec::with_capacity(total);
+    pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+    iobuf::copied_note(total);
+    (counted(conn, whole).freeze(), Vec::new())
 }

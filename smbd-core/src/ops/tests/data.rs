@@ -15,7 +15,7 @@ use crate::wire::create::option;
 use crate::wire::negotiate::Dialect;
 use crate::wire::query_info::{info_type, security_information as part};
 use crate::wire::rdma::Channel;
-use crate::wire::{Command, close, flush, read, session_setup, write};
+use crate::wire::{Command, close, flush, lock, read, session_setup, write};
 
 pub(super) const RDMA: Transport = Transport::Rdma("test");
 
@@ -84,6 +84,45 @@ async fn a_body_that_breaks_its_format_breaks_a_rule() {
     assert_eq!((short, noted() > before), (Status::INVALID_PARAMETER, true));
     let reported = c.conn.reported.load(Ordering::Relaxed);
     assert_eq!(reported, 1 << Violation::Format as u32);
+}
+
+/// What waits keeps its message: nothing may stand behind one that has no data.
+#[tokio::test]
+async fn nothing_large_stands_behind_a_command_without_data() {
+    let c = Kit::new().client();
+    let f = c.open("f").await;
+    let element = lock::Element { offset: 0, length: 1, flags: lock::flag::EXCLUSIVE };
+    let locks = |n| lock::Request {
+        sequence_number: 0,
+        sequence_index: 0,
+        file: f,
+        locks: vec![
+            lock::Element { flags: element.flags | lock::flag::FAIL_IMMEDIATELY, ..element };
+            n
+        ],
+    };
+    let cases = [
+        (Command::Lock, locks(1).emit()),
+        (Command::Flush, flush::Request { file: f }.emit()),
+        (Command::Read, reading(f, 0, 1).emit()),
+        (Command::Close, close::Request { flags: 0, file: f }.emit()),
+    ];
+    for (command, body) in cases {
+        let behind = [&body[..], &vec![7; 8 << 20]].concat();
+        let answer = c.ask(command, &behind).await.status();
+        assert_eq!(answer, Status::INVALID_PARAMETER, "{command:?}");
+        let little = [&body[..], &[7; 64]].concat();
+        assert_ne!(
+            c.ask(command, &little).await.status(),
+            Status::INVALID_PARAMETER,
+            "{command:?}"
+        );
+    }
+    // As many elements as it says are its own.
+    let f = c.open("f").await;
+    let many = lock::Request { file: f, ..locks(1000) };
+    let once = c.ask(Command::Lock, &many.emit()).await.status();
+    assert_eq!(once, Status::LOCK_NOT_GRANTED, "the second element meets the first");
 }
 
 #[tokio::test]
