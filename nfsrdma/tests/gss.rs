@@ -21,7 +21,7 @@ use nfsrdma::clock::Clock;
 use nfsrdma::context::{Boot, Core};
 use nfsrdma::fh::Handles;
 use nfsrdma::rpc::gss::table::CONTEXTS_OF_ADDRESS_MAX;
-use nfsrdma::rpc::gss::{Accept, Accepted, Gss, NotAccepted};
+use nfsrdma::rpc::gss::{Accept, Accepted, Gss, NotAccepted, TOKEN_MAX};
 use nfsrdma::server::{Server, Session};
 use nfsrdma::v3::procedure as p;
 use rdma_transport::channel::{BoxFuture, Pulled, Reply, Transport};
@@ -43,7 +43,7 @@ fn keys(enctype: Enctype, role: Role) -> Context {
 impl Accept for Keys {
     fn accept(
         &self,
-        token: Vec<u8>,
+        token: Buf,
         _from: IpAddr,
     ) -> BoxFuture<'static, Result<Accepted, NotAccepted>> {
         let accepted = match token[..] {
@@ -330,6 +330,23 @@ fn files_are_made_written_and_read_whatever_protects_the_calls() {
             assert_eq!(read[..data.len()], data, "{name}");
         }
     }
+}
+
+/// A token is no longer than tickets are, and is looked at where it lies.
+#[test]
+fn a_token_that_no_ticket_needs_is_not_looked_at() {
+    let server = server();
+    let client = Client::new(&server, Enctype::Aes256Sha1, 7, GssService::None);
+    let stat = |len| {
+        let reply = client.init(&vec![7; len], 0);
+        let (results, head) = xdr_head(&reply);
+        let ReplyBody::Accepted(_, stat) = head.body else { panic!("{head:?}") };
+        let major = (!results.is_empty())
+            .then(|| xdr::decode::<GssInitRes<'_>>(results).unwrap().1.gss_major);
+        (stat, major)
+    };
+    assert_eq!(stat(TOKEN_MAX), (AcceptStat::Success, Some(13 << 16)));
+    assert_eq!(stat(TOKEN_MAX + 1), (AcceptStat::GarbageArgs, None));
 }
 
 /// RFC 8166 section 3.4: what stands beside the message is inside the MIC, with its padding.

@@ -88,12 +88,12 @@ struct Everybody(u8);
 impl Accept for Everybody {
     fn accept(
         &self,
-        token: Vec<u8>,
+        token: Buf,
         _from: IpAddr,
     ) -> BoxFuture<'static, Result<Accepted, NotAccepted>> {
         let keys = ends(self.0).map(|[_, acceptor]| acceptor);
         let accepted = keys.map(|keys| Accepted {
-            token,
+            token: token.to_vec(),
             keys,
             sequence: 0,
             principal: "alice@LAB.TEST".into(),

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gss_krb5::{Enctype, Role};
 use gss_sys::{Acceptor, Cause, Error, Established, Pool, Step};
+use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, host_of};
 use vfs::Cred;
 
@@ -139,7 +140,7 @@ impl Kerberos {
 impl Accept for Kerberos {
     fn accept(
         &self,
-        token: Vec<u8>,
+        token: Buf,
         from: IpAddr,
     ) -> BoxFuture<'static, Result<Accepted, NotAccepted>> {
         let this = self.clone();

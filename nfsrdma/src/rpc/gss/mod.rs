@@ -49,17 +49,16 @@ use window::{WINDOW, Window};
 
 /// The rule by which a token is refused.
 pub const RULE: &str = "rpc-kerberos";
+/// Bytes of a token: as large as a ticket gets that names all groups of a user (MaxTokenSize of Windows, 48,000 bytes).
+pub const TOKEN_MAX: usize = 48 << 10;
 /// GSS_S_DEFECTIVE_TOKEN (RFC 2744 section 3.9.1).
 const DEFECTIVE_TOKEN: u32 = 9 << 16;
 
 /// Says who a token's sender is.
 pub trait Accept: Send + Sync + 'static {
     /// Takes the first token of a context of a client at this address. May wait, within a limit of its own.
-    fn accept(
-        &self,
-        token: Vec<u8>,
-        from: IpAddr,
-    ) -> BoxFuture<'static, Result<Accepted, NotAccepted>>;
+    fn accept(&self, token: Buf, from: IpAddr)
+    -> BoxFuture<'static, Result<Accepted, NotAccepted>>;
 }
 
 /// A sender that has proved who it is.
@@ -201,7 +200,10 @@ impl Gss {
             GssProc::Init if head.verf.flavor != AUTH_NONE => refused(head.xid, AuthStat::BadVerf),
             GssProc::Init => {
                 let token = match xdr::decode::<GssInitArg<'_>>(arguments) {
-                    Ok(([], args)) => args.gss_token.to_vec(),
+                    // Behind its length, and kept where it is.
+                    Ok(([], args)) if args.gss_token.len() <= TOKEN_MAX => {
+                        body.slice(at + 4..at + 4 + args.gss_token.len())
+                    }
                     _ => {
                         Violation::Arguments.note(conn, "token of a context");
                         return Admitted::Answered(plain(head.xid, AcceptStat::GarbageArgs));
@@ -229,7 +231,7 @@ impl Gss {
     }
 
     /// Makes a context, or says why not.
-    async fn init(&self, conn: &Conn, xid: u32, token: Vec<u8>, now: Duration) -> Reply {
+    async fn init(&self, conn: &Conn, xid: u32, token: Buf, now: Duration) -> Reply {
         let generation = self.generation.load(Ordering::Acquire);
         let accept = self.accept.read().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(accept) = accept else { return plain(xid, AcceptStat::SystemErr) };
