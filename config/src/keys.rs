@@ -97,7 +97,7 @@ pub(crate) const TOP: Group = Group {
             "size, like `512MiB` or `2GiB`",
             "256MiB",
             "Payload memory of all connections together, of which an eighth is set aside for the replies that NFS keeps for \
-             repetitions. Requests wait for their turn when it is used up. Not more than the machine has, or the control group \
+             repetitions, and an eighth for large requests whose bytes are no payload. Requests wait for their turn when it is used up. Not more than the machine has, or the control group \
              (cgroup) of the process allows.",
         ),
         key(
@@ -737,7 +737,7 @@ pub(crate) const LIMITS: Group = Group {
             "size, like `64MiB`",
             "",
             "Payload memory of all connections from one address. Its requests wait when that is used up, and nobody else's. Not \
-             said: three quarters of `memory`.",
+             said: three quarters of `memory`. For large requests whose bytes are no payload it may have an eighth as much beside.",
         ),
         key(
             "client_opens",

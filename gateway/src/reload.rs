@@ -24,7 +24,7 @@ use crate::admission::Most;
 use crate::client_names::Lookup;
 use crate::descriptors::Descriptors;
 use crate::doors::Service;
-use crate::serve::{Running, payload_limits, payload_share, recv_limits, sweep};
+use crate::serve::{Running, heap_limits, payload_limits, payload_share, recv_limits, sweep};
 use crate::shares::ShareSet;
 use crate::shutdown::Connections;
 use crate::tickets::tickets;
@@ -352,6 +352,8 @@ impl Running {
         self.servers.limit(new);
         self.shared.payload.set_limits(payload_limits(new));
         self.shared.payload.set_share(payload_share(new));
+        let (all, of_client) = heap_limits(new);
+        self.shared.payload.set_heap(all, of_client);
         self.shared.recvs.set_limits(recv_limits(new.connections));
         self.stuck.watch(shares.folders());
         logs::set(&new.log);

@@ -475,10 +475,20 @@ fn kept_replies(settings: &Settings) -> usize {
     usize::try_from(settings.memory / 8).unwrap_or(usize::MAX)
 }
 
+/// Memory for messages that lie on the heap: an eighth, and what one client may have of it, in bytes. All of it for who asks for more
+/// while there is nothing else.
+pub(crate) fn heap_limits(settings: &Settings) -> (usize, usize) {
+    let bytes = |n| usize::try_from(n).unwrap_or(usize::MAX);
+    let all = bytes(settings.memory / 8);
+    let of_client = settings.limits.client_memory.map_or(all / 4 * 3, |n| bytes(n / 8));
+    (all, of_client)
+}
+
 /// Memory for payload: the rest.
 pub(crate) fn payload_limits(settings: &Settings) -> PoolLimits {
     let memory = usize::try_from(settings.memory).unwrap_or(0);
-    PoolLimits::of_bytes(memory.saturating_sub(kept_replies(settings)))
+    let beside = kept_replies(settings).saturating_add(heap_limits(settings).0);
+    PoolLimits::of_bytes(memory.saturating_sub(beside))
 }
 
 /// What one client may have of it. Below so many buffers of a size, nothing is kept for the others unless it is asked for.
@@ -494,6 +504,8 @@ pub(crate) fn payload_share(settings: &Settings) -> PoolLimits {
 fn payload(settings: &Settings) -> Pool {
     let pool = Pool::new(payload_limits(settings));
     pool.set_share(payload_share(settings));
+    let (all, of_client) = heap_limits(settings);
+    pool.set_heap(all, of_client);
     pool
 }
 

@@ -521,7 +521,7 @@ struct Changing(Weak<Server>);
 impl Accept for Changing {
     fn accept(
         &self,
-        token: Vec<u8>,
+        token: Buf,
         from: IpAddr,
     ) -> BoxFuture<'static, Result<Accepted, NotAccepted>> {
         if let Some(server) = self.0.upgrade() {

@@ -15,8 +15,8 @@ use vfs::namespace::Namespace;
 
 use super::process::ProcessStatus;
 use super::snapshot::{
-    AuditStatus, LossStatus, Nfs4Status, PoolStatus, SmbStatus, Snapshot, Source, StateStatus,
-    StoreStatus, SyncStatus,
+    AuditStatus, HeapStatus, LossStatus, Nfs4Status, PoolStatus, SmbStatus, Snapshot, Source,
+    StateStatus, StoreStatus, SyncStatus,
 };
 use super::usage::{self, Spaces};
 use super::{operations, reloads, rules};
@@ -144,6 +144,15 @@ impl Daemon {
         };
         self.payload.stats().into_iter().map(class).collect()
     }
+
+    fn heap(&self) -> HeapStatus {
+        let heap = self.payload.heap_stats();
+        HeapStatus {
+            bytes: heap.in_use as u64,
+            max: heap.bytes_max as u64,
+            waiting: heap.waiting as u64,
+        }
+    }
 }
 
 /// How much was made durable.
@@ -214,6 +223,7 @@ impl Source for Daemon {
             callbacks: self.callbacks(),
             nlm: self.nlm(),
             pool: self.pool(),
+            heap: self.heap(),
             losses: self.losses(),
             syncs: syncs(),
             limits: met.map(|(limit, n)| (limit.to_owned(), n)).collect(),

@@ -69,6 +69,7 @@ pub(super) const LIMITS: [&str; 56] = [
     "rdma-own-addresses",
     "rdma-local-user",
     "memory-of-address",
+    rdma_transport::limits::LARGE_MESSAGES,
     "answers-not-taken",
     "requests-in-work",
     "no-progress",

@@ -269,6 +269,17 @@ pub struct PoolStatus {
     pub waiting: u64,
 }
 
+/// Messages that lie on the heap and count as payload does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeapStatus {
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Bytes there may be.
+    pub max: u64,
+    /// Connections that wait with one.
+    pub waiting: u64,
+}
+
 /// What the storage below a share failed to keep since the share was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LossStatus {
@@ -421,6 +432,9 @@ pub struct Snapshot {
     pub nlm: BTreeMap<String, u64>,
     /// Memory for payload.
     pub pool: Vec<PoolStatus>,
+    /// Large messages beside it.
+    #[serde(default)]
+    pub heap: HeapStatus,
     /// The shares below which storage failed to keep something.
     #[serde(default)]
     pub losses: Vec<LossStatus>,

@@ -4,7 +4,7 @@ use super::operations::OperationStatus;
 use super::process::ProcessStatus;
 use super::reloads::ReloadStatus;
 use super::snapshot::{
-    AuditStatus, ConnectionStatus, LossStatus, Moved, Nfs4Status, PoolStatus, Protocol,
+    AuditStatus, ConnectionStatus, HeapStatus, LossStatus, Moved, Nfs4Status, PoolStatus, Protocol,
     RefusedStatus, SmbStatus, Snapshot, StateStatus, StoreStatus, SyncStatus,
 };
 use super::usage::{ShareStatus, Space, UserStatus};
@@ -132,6 +132,7 @@ pub(crate) fn snapshot() -> Snapshot {
         callbacks: [("CB_RECALL/answered".to_owned(), 2)].into(),
         nlm: [("granted".to_owned(), 4)].into(),
         pool: vec![PoolStatus { buffer_bytes: 4096, used: 1, max: 10, waiting: 0 }],
+        heap: HeapStatus { bytes: 5000, max: 1 << 20, waiting: 1 },
         limits: [("opens-of-session".to_owned(), 3)].into(),
         violations: [("smb-signature".to_owned(), 1)].into(),
     }

@@ -7,8 +7,8 @@
 //! *Memory.* Receive buffers come from their own pool when the socket is readable, and go back when nothing is left in
 //! them: a silent connection holds none. A payload buffer is waited for while nothing else of this connection is read,
 //! which is the backpressure; whoever holds one needs none of this connection's to finish. What is put together on the heap is
-//! paid for ([`Pool::pay`]) before more than [`limits::HEAP_FREE_MAX`] bytes of it are there, and counts until the request that holds
-//! it has ended.
+//! paid for ([`Pool::pay`]) before more than [`limits::HEAP_FREE_MAX`] bytes of it are there, and counts until the request that
+//! holds it has ended.
 //!
 //! *Errors.* A broken rule ends the connection.
 
