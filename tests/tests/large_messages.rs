@@ -1,0 +1,229 @@
+//! Requests that lie on the heap are bounded by `memory` for as long as they are held, whoever sends them: calls whose answers
+//! nobody takes, tickets of nobody, and what stands behind a request that waits. Others are served meanwhile.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use client::connect::Local;
+use client::smb::{Options, Smb};
+use client::target::{Transport, Version};
+use config::{Admin, PrivilegedPorts, Settings};
+use gateway::admin::show;
+use gateway::admin::snapshot::Snapshot;
+use headgate_tests::raw::words;
+use headgate_tests::world::smb::{alice, with_alice};
+use headgate_tests::world::{World, pattern, read_all, write_all};
+use smb_proto::smb2::negotiate::Dialect;
+use tokio::net::TcpSocket;
+
+/// An eighth of it is for large messages, and three quarters of that for one address.
+const MEMORY: u64 = 64 << 20;
+const OF_ADDRESS: u64 = MEMORY / 8 / 4 * 3;
+const MIB: u32 = 1 << 20;
+/// Bytes that are compared with nothing.
+const BULK: usize = 1_000_000;
+/// Connections that take nothing, and calls that each sends: the first are answered, as long as sockets take it, and the others wait.
+const DEAF: usize = 4;
+const CALLS: usize = 40;
+const SOON: Duration = Duration::from_secs(60);
+
+fn settings(s: &mut Settings) {
+    s.admin = Admin::At(([127, 0, 0, 1], 0).into());
+    s.privileged_ports = PrivilegedPorts::Off;
+    s.memory = MEMORY;
+}
+
+async fn look(world: &World) -> Snapshot {
+    show::snapshot(world.running.admin.unwrap()).await.unwrap()
+}
+
+/// Until the gateway is like this; more than may be is never held.
+async fn until(world: &World, what: &str, like: impl Fn(&Snapshot) -> bool) -> Snapshot {
+    let began = Instant::now();
+    loop {
+        let seen = look(world).await;
+        assert!(seen.heap.bytes <= OF_ADDRESS, "{:?}", seen.heap);
+        if like(&seen) {
+            return seen;
+        }
+        assert!(began.elapsed() < SOON, "never: {what}, {:?}", seen.heap);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn limit(s: &Snapshot, name: &str) -> u64 {
+    s.limits.get(name).copied().unwrap_or(0)
+}
+
+/// From this address, and its socket takes little.
+async fn dial(from: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 << 10).unwrap();
+    socket.bind((from, 0).into()).unwrap();
+    let stream = socket.connect(to).await.unwrap().into_std().unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+fn opaque(bytes: &[u8]) -> Vec<u8> {
+    let mut out = words(&[u32::try_from(bytes.len()).unwrap()]);
+    out.extend_from_slice(bytes);
+    out.resize(out.len().next_multiple_of(4), 0);
+    out
+}
+
+fn marked(body: Vec<u8>) -> Vec<u8> {
+    [words(&[0x8000_0000 | u32::try_from(body.len()).unwrap()]), body].concat()
+}
+
+/// A COMPOUND of NFS 4.0 by root that reads so much of `/data/large`, then compares so many bytes with attributes.
+fn compound(read: u32, bulk: usize) -> Vec<u8> {
+    let head = words(&[7, 0, 2, 100_003, 4, 1, 1, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 24, 15]);
+    let (to, from) = ([opaque(b"data"), words(&[15]), opaque(b"large")].concat(), u32::MAX);
+    let reads = words(&[25, from, from, from, from, 0, 0, read, 37, 0]);
+    marked([head, to, reads, opaque(&vec![7; bulk])].concat())
+}
+
+/// RPCSEC_GSS_INIT (RFC 2203 section 5.2.2) with this token.
+fn init(token: &[u8]) -> Vec<u8> {
+    let head = words(&[7, 0, 2, 100_003, 4, 0, 6, 20, 1, 1, 0, 1, 0, 0, 0]);
+    marked([head, opaque(token)].concat())
+}
+
+/// The next answer behind its transaction id.
+fn answer(stream: &mut TcpStream) -> Vec<u8> {
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).unwrap();
+    let mut body = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+    stream.read_exact(&mut body).unwrap();
+    body
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_are_held_are_bounded_and_others_are_served() {
+    let world = World::with(settings).await;
+    let wanted = pattern("large", 4 << 20);
+    let good = world.client("data", (Version::V42, Transport::Tcp)).await.unwrap();
+    write_all(&good, "large", &wanted).await.unwrap();
+    let to = world.running.nfs[0];
+    let mut deaf = Vec::new();
+    for _ in 0..DEAF {
+        let mut stream = dial([127, 0, 0, 2], to).await;
+        let other = stream.try_clone().unwrap();
+        let sends = std::thread::spawn(move || {
+            let call = compound(MIB, BULK);
+            // It is ended, sooner or later.
+            (0..CALLS).all(|_| stream.write_all(&call).is_ok())
+        });
+        deaf.push((other, sends));
+    }
+    let full = OF_ADDRESS - BULK as u64;
+    let seen = until(&world, "one waits", |s| s.heap.waiting > 0 && s.heap.bytes > full).await;
+    assert!(limit(&seen, "large-messages") > 0, "{:?}", seen.limits);
+    // Others have theirs: of payload, and of large messages.
+    assert!(read_all(&good, "large").await.unwrap() == wanted);
+    let mut other = dial([127, 0, 0, 1], to).await;
+    let answered = tokio::task::spawn_blocking(move || {
+        other.write_all(&compound(64, BULK)).unwrap();
+        answer(&mut other)
+    });
+    let answered = tokio::time::timeout(SOON, answered).await.unwrap().unwrap();
+    assert_eq!(answered[..12], words(&[7, 1, 0]), "an accepted call");
+    for (stream, sends) in deaf {
+        // The peer may have ended it.
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+        sends.join().unwrap();
+    }
+    until(&world, "all of it comes back", |s| s.heap.bytes == 0 && s.heap.waiting == 0).await;
+    drop(good);
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tickets_of_nobody_are_bounded() {
+    const CONNECTIONS: usize = 100;
+    const EACH: usize = 8;
+    let dir = tempfile::tempdir().unwrap();
+    let keytab = dir.path().join("keytab");
+    // The head of a keytab without keys.
+    std::fs::write(&keytab, [5, 2]).unwrap();
+    let world = World::with(|s| {
+        settings(s);
+        s.kerberos = Some(config::Kerberos::new(&keytab));
+    })
+    .await;
+    let to = world.running.nfs[0];
+    let mut all = Vec::new();
+    for n in 0..CONNECTIONS {
+        let mut stream = dial([127, 0, 0, 2], to).await;
+        // Too long for a ticket, and as long as one may be.
+        let token = vec![0x6e; if n % 2 == 0 { 60_000 } else { 48_000 }];
+        all.push(std::thread::spawn(move || {
+            let mut reads = stream.try_clone().unwrap();
+            let sends = std::thread::spawn(move || {
+                (0..EACH).for_each(|_| stream.write_all(&init(&token)).unwrap());
+            });
+            let garbage = words(&[4]);
+            let refused = (0..EACH).filter(|_| answer(&mut reads)[20..24] == garbage).count();
+            sends.join().unwrap();
+            refused
+        }));
+    }
+    until(&world, "all are answered", |_| all.iter().all(|one| one.is_finished())).await;
+    for (n, one) in all.into_iter().enumerate() {
+        assert_eq!(one.join().unwrap(), if n % 2 == 0 { EACH } else { 0 }, "GARBAGE_ARGS");
+    }
+    until(&world, "all of it comes back", |s| s.heap.bytes == 0).await;
+    world.running.stop().await;
+}
+
+/// Passes SMB messages on, each LOCK with as many bytes behind it.
+fn with_more_behind_locks(to: SocketAddr, more: usize) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut server = TcpStream::connect(to).unwrap();
+        let (mut from, mut back) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut from, &mut back));
+        let mut prefix = [0; 4];
+        while client.read_exact(&mut prefix).is_ok() {
+            let mut message = vec![0; u32::from_be_bytes(prefix) as usize];
+            client.read_exact(&mut message).unwrap();
+            if message[..4] == *b"\xfeSMB" && message[12..14] == [10, 0] {
+                message.resize(message.len() + more, 7);
+            }
+            let len = u32::try_from(message.len()).unwrap();
+            server.write_all(&[&len.to_be_bytes()[..], &message].concat()).unwrap();
+        }
+    });
+    at
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_kept_behind_a_lock_that_waits() {
+    let (world, _dir) = with_alice(settings).await;
+    let to = world.running.smb[0];
+    let options = Options { dialect: Dialect::V210, ..Options::default() };
+    let connect = async |at| {
+        let (share, local) = (("127.0.0.1", "data"), Local::default());
+        Smb::connect(at, false, share, &alice(), options.clone(), &local).await.unwrap()
+    };
+    let holder = connect(to).await;
+    let held = holder.create("f").await.unwrap();
+    holder.lock(&held, (0, 1), true, false).await.unwrap();
+    let greedy = connect(with_more_behind_locks(to, 4 << 20)).await;
+    let file = greedy.find("f").await.unwrap();
+    for _ in 0..6 {
+        let refused = tokio::time::timeout(SOON, greedy.lock(&file, (0, 1), true, true)).await;
+        assert!(refused.expect("it waits with all that stands behind it").is_err());
+    }
+    until(&world, "nothing is kept", |s| s.heap.bytes == 0).await;
+    greedy.close(file).await.unwrap();
+    holder.close(held).await.unwrap();
+    world.running.stop().await;
+}
