@@ -97,8 +97,8 @@ pub(crate) const TOP: Group = Group {
             "size, like `512MiB` or `2GiB`",
             "256MiB",
             "Payload memory of all connections together, of which an eighth is set aside for the replies that NFS keeps for \
-             repetitions, and an eighth for large requests whose bytes are no payload. Requests wait for their turn when it is used up. Not more than the machine has, or the control group \
-             (cgroup) of the process allows.",
+             repetitions, and an eighth for large requests whose bytes are no payload. Requests wait for their turn when \
+             it is used up. Not more than the machine has, or the control group (cgroup) of the process allows.",
         ),
         key(
             "connections",

@@ -475,8 +475,7 @@ fn kept_replies(settings: &Settings) -> usize {
     usize::try_from(settings.memory / 8).unwrap_or(usize::MAX)
 }
 
-/// Memory for messages that lie on the heap: an eighth, and what one client may have of it, in bytes. All of it for who asks for more
-/// while there is nothing else.
+/// Memory for messages that lie on the heap: an eighth, and what one client may have of it, in bytes.
 pub(crate) fn heap_limits(settings: &Settings) -> (usize, usize) {
     let bytes = |n| usize::try_from(n).unwrap_or(usize::MAX);
     let all = bytes(settings.memory / 8);
