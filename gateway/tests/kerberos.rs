@@ -7,6 +7,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -46,7 +47,9 @@ struct Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        // faketime has the gateway for a child of its own.
+        let group = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         let _ = self.child.wait();
     }
 }
@@ -95,6 +98,7 @@ impl World {
             .args(&words[1..])
             .args(["serve", "--config", "gw.yaml", "--state", "state"])
             .current_dir(&self.home)
+            .process_group(0)
             .stdout(Stdio::piped())
             .stderr(File::create(self.at("log")).unwrap())
             .spawn()
