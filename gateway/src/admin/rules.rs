@@ -56,7 +56,7 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 pub(super) const SILENT_STORAGE: &str = "silent-storage";
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 56] = [
+pub(super) const LIMITS: [&str; 57] = [
     "connections",
     "connections-of-address",
     "newcomers",
