@@ -15,7 +15,7 @@ use crate::session::{Kind, Session, Standing};
 use crate::status::Status;
 use crate::violation::{Fatal, Violation};
 use crate::wire::negotiate::Dialect;
-use crate::wire::{Command, Flags, HEADER_LEN};
+use crate::wire::{Command, Flags, lock, read};
 
 /// Bytes of a command without any part of variable length, with its header and whatever padding a client puts behind it.
 const SLACK: usize = 4096;
@@ -40,7 +40,7 @@ pub(crate) async fn message(
     if let Err(status) = admit(cx, command) {
         return Ok(Err(status));
     }
-    if cx.message.len() > bytes_max(command, &cx.message) {
+    if cx.message.len() > SLACK && cx.message.len() > bytes_max(command, &cx.message) {
         Violation::Format.note(&cx.conn, "a message that is longer than its command can be");
         return Ok(Err(Status::INVALID_PARAMETER));
     }
@@ -57,8 +57,6 @@ pub(crate) async fn message(
 
 /// Bytes of a command with its header. Nothing keeps what stands behind one: it may wait for long.
 fn bytes_max(command: Command, message: &[u8]) -> usize {
-    let word =
-        |at| message.get(at..).and_then(|i| i.first_chunk()).map_or(0, |w| u16::from_le_bytes(*w));
     match command {
         // Their data, in a chain with others or in clear.
         Command::Write | Command::Ioctl | Command::SetInfo => usize::MAX,
@@ -70,9 +68,13 @@ fn bytes_max(command: Command, message: &[u8]) -> usize {
         | Command::QueryInfo
         | Command::QueryDirectory => MESSAGE_OVERHEAD_MAX,
         // MS-SMB2 section 2.2.26: LockCount elements of 24 bytes.
-        Command::Lock => SLACK + usize::from(word(HEADER_LEN + 2)) * 24,
-        // MS-SMB2 section 2.2.19: ReadChannelInfoLength.
-        Command::Read => SLACK + usize::from(word(HEADER_LEN + 46)),
+        Command::Lock => {
+            SLACK + lock::Request::parse(message).map_or(0, |lock| lock.locks.len() * 24)
+        }
+        // MS-SMB2 section 2.2.19: ReadChannelInfo, of descriptors of 16 bytes.
+        Command::Read => {
+            SLACK + read::Request::parse(message).map_or(0, |read| read.descriptors.len() * 16)
+        }
         _ => SLACK,
     }
 }

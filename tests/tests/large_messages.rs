@@ -211,7 +211,7 @@ async fn nothing_is_kept_behind_a_lock_that_waits() {
     let options = Options { dialect: Dialect::V210, ..Options::default() };
     let connect = async |at| {
         let (share, local) = (("127.0.0.1", "data"), Local::default());
-        Smb::connect(at, false, share, &alice(), options.clone(), &local).await.unwrap()
+        Smb::connect(at, false, share, &alice(), options, &local).await.unwrap()
     };
     let holder = connect(to).await;
     let held = holder.create("f").await.unwrap();

@@ -21,7 +21,7 @@ pub(super) const CLEARED: [(&str, &[&[&str]]); 14] = [
     ("rdma-sys", &[]),
     ("gss-sys", &[]),
     ("gss-krb5", &[&["cts", "token"]]),
-    ("iobuf", &[&["all", "client_quota", "fair_queue", "pool"]]),
+    ("iobuf", &[&["all", "client_quota", "fair_queue", "heap", "pool"]]),
     ("state", &[&["expiry", "holder"]]),
     ("recovery", &[&["error", "file", "header", "health", "store", "writer"]]),
     ("rdma-transport", &[&["ibverbs::dial", "ibverbs::listen"]]),
