@@ -12,8 +12,10 @@ pub(crate) fn tier() -> Result<Tally> {
     let mut tally = Tally::default();
     tally.add(cargo_test(&["--package", "ceph-sys", "--test", "layout"])?);
     run(&[CLUSTER, "up"])?;
-    let tested = cargo_test(&["--package", "vfs", "--test", "ceph"]);
+    let tested = ["vfs", "gateway"].map(|of| cargo_test(&["--package", of, "--test", "ceph"]));
     run(&[CLUSTER, "down"])?;
-    tally.add(tested?);
+    for part in tested {
+        tally.add(part?);
+    }
     Ok(tally)
 }
