@@ -25,8 +25,9 @@ const OF_ADDRESS: u64 = MEMORY / 8 / 4 * 3;
 const MIB: u32 = 1 << 20;
 /// Bytes that are compared with nothing.
 const BULK: usize = 1_000_000;
-/// Connections that take nothing, and calls that each sends: the first are answered, as far as sockets take it, the others wait.
-const DEAF: usize = 4;
+/// Connections that take nothing, and calls that each sends: the first are answered, as far as sockets take it, and one more of
+/// each is held at least, which is more than the address may hold.
+const DEAF: usize = 12;
 const CALLS: usize = 40;
 const SOON: Duration = Duration::from_secs(60);
 
