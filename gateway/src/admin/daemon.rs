@@ -195,8 +195,12 @@ impl Source for Daemon {
             moved.insert(way, bytes);
         }
         let sessions = self.smb.core().sessions.all(|_| true);
-        let silent = (rules::SILENT_STORAGE, vfs::engine::far::refused());
-        let met = count::limits_met().into_iter().chain(Some(silent).filter(|(_, n)| *n > 0));
+        let of_files = [
+            (rules::SILENT_STORAGE, vfs::engine::far::refused()),
+            (rules::MEMORY_WAIT, vfs::engine::transfer::waited_in_vain()),
+        ];
+        let of_files = of_files.into_iter().filter(|(_, n)| *n > 0);
+        let met = count::limits_met().into_iter().chain(of_files);
         let broken = count::broken_rules().into_iter();
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),

@@ -55,8 +55,11 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
 /// Operations that got no turn on a file system that gives no answer.
 pub(super) const SILENT_STORAGE: &str = "silent-storage";
 
+/// Reads that got no payload memory.
+pub(super) const MEMORY_WAIT: &str = "memory-wait";
+
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 57] = [
+pub(super) const LIMITS: [&str; 58] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -69,6 +72,7 @@ pub(super) const LIMITS: [&str; 57] = [
     "rdma-own-addresses",
     "rdma-local-user",
     "memory-of-address",
+    MEMORY_WAIT,
     rdma_transport::limits::LARGE_MESSAGES,
     "answers-not-taken",
     "requests-in-work",

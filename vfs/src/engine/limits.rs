@@ -46,6 +46,10 @@ pub fn processors() -> usize {
 /// longer is waited for beside others.
 pub const TURN_MAX: Duration = Duration::from_millis(10);
 
+/// So long a read waits for payload memory. Its request may hold some itself, as a WRITE in one compound with it does: requests
+/// that wait for each other's would do so for ever.
+pub const MEMORY_WAIT_MAX: Duration = Duration::from_secs(30);
+
 /// Up to this many bytes a read is tried in place.
 pub fn read_in_place_max() -> usize {
     if processors() == 1 { ALONE_IN_PLACE_MAX } else { READ_IN_PLACE_MAX }

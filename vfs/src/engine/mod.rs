@@ -3,4 +3,4 @@
 pub mod far;
 pub mod limits;
 pub mod threads;
-pub(crate) mod transfer;
+pub mod transfer;

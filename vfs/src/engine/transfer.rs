@@ -4,21 +4,29 @@
 //! only the first, the read is shorter. A read has its turn among those of its connection ([`iobuf::Backpressure`]) for as long as
 //! a copy takes; one that waits longer for storage goes on without it.
 //!
-//! *Errors.* [`VfsError::Resources`] where the pool has ended.
+//! *Errors.* [`VfsError::Resources`] where the pool has ended, or has given nothing for [`MEMORY_WAIT_MAX`].
 
 use std::future::poll_fn;
 use std::io::{IoSlice, IoSliceMut};
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use iobuf::{Admitted, Buf, BufMut, CLASS_SIZES};
 
 use crate::backend::ReadInto;
-use crate::engine::limits::TURN_MAX;
+use crate::engine::limits::{MEMORY_WAIT_MAX, TURN_MAX};
 use crate::error::{VfsError, VfsResult};
 
 /// Vectors that one system call takes (`IOV_MAX`).
 pub(crate) const VECTORS_MAX: usize = 1024;
+
+static WAITED_IN_VAIN: AtomicU64 = AtomicU64::new(0);
+
+/// Reads that got no payload memory in [`MEMORY_WAIT_MAX`], since the start.
+pub fn waited_in_vain() -> u64 {
+    WAITED_IN_VAIN.load(Ordering::Relaxed)
+}
 
 /// Waits for the data of a read, which gives up its turn after [`TURN_MAX`]: storage that takes long, or for ever, keeps back what
 /// it was asked for, and no read of another device.
@@ -55,7 +63,11 @@ async fn first_buffer(
         if let Some(buffer) = into.pool.try_get(size) {
             return Ok((admitted, buffer));
         }
-        let waited = Box::pin(into.pool.acquire(size, into.account)).await;
+        let wait = tokio::time::timeout(MEMORY_WAIT_MAX, into.pool.acquire(size, into.account));
+        let Ok(waited) = Box::pin(wait).await else {
+            WAITED_IN_VAIN.fetch_add(1, Ordering::Relaxed);
+            return Err(VfsError::Resources);
+        };
         let buffer = waited.map_err(|_| VfsError::Resources)?;
         if !admitted.as_ref().is_some_and(Admitted::is_outdated) {
             return Ok((admitted, buffer));
@@ -127,4 +139,35 @@ pub(crate) fn vectors(data: &[Buf], mut skip: usize) -> Vec<IoSlice<'_>> {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use iobuf::{Account, Pool, PoolLimits};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_gets_no_memory_does_not_wait_for_ever() {
+        let pool = Pool::new(PoolLimits { buffers_max: [2; 3] });
+        let mut all = Vec::new();
+        for size in CLASS_SIZES.into_iter().rev() {
+            all.extend(std::iter::from_fn(|| pool.try_get(size)));
+        }
+        let account = Account::new();
+        let into = ReadInto { pool, account, backpressure: None, pages: false, attributes: false };
+        let (began, before) = (tokio::time::Instant::now(), waited_in_vain());
+        assert_eq!(buffers(4096, &into).await.map(drop), Err(VfsError::Resources));
+        assert!(began.elapsed() >= MEMORY_WAIT_MAX && waited_in_vain() > before);
+        // What comes back in time is taken.
+        let soon = tokio::time::timeout(Duration::from_secs(60), buffers(4096, &into));
+        let give = async {
+            tokio::time::sleep(MEMORY_WAIT_MAX / 2).await;
+            all.clear();
+        };
+        let (got, ()) = tokio::join!(soon, give);
+        assert_eq!(got.unwrap().unwrap().1.len(), 1);
+    }
 }
