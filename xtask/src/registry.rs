@@ -6,17 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::sh::{Result, command, output, target_dir, workspace};
-
-/// Crates that others' programs can use by themselves; each is packed, and built from its package.
-pub(crate) const PUBLISHABLE: [&str; 3] = ["wire", "nfs-proto", "smb-proto"];
-
-/// Whether the registry would take them, without sending anything.
-pub(crate) fn would_publish() -> Result<()> {
-    let mut publish = vec!["cargo", "publish", "--dry-run", "--quiet", "--allow-dirty"];
-    publish.extend(PUBLISHABLE.iter().flat_map(|name| ["--package", name]));
-    output(&publish).map(drop)
-}
+use crate::sh::{Result, command, target_dir, workspace};
 
 const LIBCLANG: &str = "/usr/lib/llvm-14/lib";
 
