@@ -6,7 +6,22 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::sh::{Result, command, target_dir, workspace};
+use crate::sh::{Result, command, output, target_dir, workspace};
+
+/// Crates that others' programs can use by themselves; each is packed, and built from its package.
+pub(crate) const PUBLISHABLE: [&str; 3] = ["wire", "nfs-proto", "smb-proto"];
+
+/// Whether the registry would take them, without sending anything.
+pub(crate) fn would_publish() -> Result<()> {
+    // Cargo takes what it built from a registry for the same for ever: a crate that was packed once would stay as it was.
+    let fresh = target_dir().join("publish");
+    let _ = fs::remove_dir_all(&fresh);
+    let fresh = fresh.display().to_string();
+    let mut publish = vec!["cargo", "publish", "--dry-run", "--quiet", "--allow-dirty"];
+    publish.extend(["--target-dir", &fresh]);
+    publish.extend(PUBLISHABLE.iter().flat_map(|name| ["--package", name]));
+    output(&publish).map(drop)
+}
 
 const LIBCLANG: &str = "/usr/lib/llvm-14/lib";
 

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Instant;
 
-use crate::sh::{Outcome, Result, Tally, command, output};
+use crate::sh::{Outcome, Result, Tally, command, output, target_dir};
 use crate::{ceph, dashboard, fuzz, graph, lab, packages, page, registry, smbtorture, tidy};
 
 const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
@@ -167,7 +167,11 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
     if wanted("ceph") {
         tally.add(ceph::tier()?);
     }
+    if wanted("import") {
+        tally.add(import_beside_samba()?);
+    }
     if wanted("registry") {
+        tally.count("the format crates can be published", registry::would_publish());
         let built = registry::builds_with_the_registrys_rdma_sys();
         tally.count("rdma-transport on the registry's rdma-sys", built);
     }
@@ -181,6 +185,14 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
         tally.add(Tally::of("smbtorture", || smbtorture::tier(asked.verbose)));
     }
     Ok(tally)
+}
+
+/// What Samba lets its users do by files of other people, and the gateway by what it imports of them. smbclient has brought the
+/// libraries of smbd.
+fn import_beside_samba() -> Result<Tally> {
+    let smbd = packages::unpack("samba", &target_dir().join("samba"), "usr/sbin/smbd")?;
+    let named = format!("HEADGATE_SMBD={}", smbd.display());
+    cargo_test_by(&["env", &named], &["--package", "gateway", "--test", "import_corpus"])
 }
 
 /// The loader must find the program complete where libibverbs and librdmacm are not installed.

@@ -84,6 +84,8 @@ fn passwords(world: &World) {
 fn samba(world: &World, smbd: &Path, file: &Path) -> (Running, u16) {
     let port = free_port();
     let folder = world.path().display();
+    // What it remembers of who is who by the file before is not so by this one.
+    let _ = fs::remove_dir_all(world.at("samba"));
     for name in ["run", "cache", "state"] {
         fs::create_dir_all(world.at(&format!("samba/{name}"))).unwrap();
     }
