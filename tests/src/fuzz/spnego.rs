@@ -60,7 +60,8 @@ pub fn spnego_tickets(data: &[u8]) {
         let mut step = acceptor.step(token, &OneUser);
         if let Step::Prove(ticket) = &step {
             assert!(mechs.kerberos, "tickets are not served");
-            assert!(token.windows(ticket.len()).any(|w| w == ticket), "what the client sent");
+            let is_sent = ticket.is_empty() || token.windows(ticket.len()).any(|w| w == ticket);
+            assert!(is_sent, "what the client sent");
             assert!(!asked, "one ticket of a client is looked at");
             asked = true;
             let refused = || Refused::unread(Why::WrongKey, "another key");
