@@ -2,8 +2,11 @@
 //!
 //! A client that is silent for longer than its lease is not thrown out at once: its state is kept as a courtesy until
 //! somebody else wants what it holds, or the courtesy itself ends. Clients that were only cut off for a while lose nothing.
+//!
+//! A client whose request is still being executed is not silent, however long its storage takes: to give its lock to another
+//! while a WRITE of its own may still land would break what the lock is for.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::holder::{ClientId, Millis};
 
@@ -33,6 +36,8 @@ pub struct Lease {
     client: ClientId,
     terms: Terms,
     renewed_ms: AtomicU64,
+    /// Requests of the client that are being executed.
+    in_progress: AtomicU32,
 }
 
 /// Stored instead of a time when a lease was ended by force.
@@ -43,13 +48,13 @@ const HELD: u64 = u64::MAX - 1;
 impl Lease {
     /// A lease that begins now.
     pub fn new(client: ClientId, terms: Terms, now: Millis) -> Self {
-        Self { client, terms, renewed_ms: AtomicU64::new(now) }
+        Self { client, terms, renewed_ms: AtomicU64::new(now), in_progress: AtomicU32::new(0) }
     }
 
     /// Of a holder that stands as long as its connection does. It lapses when it is let go.
     pub fn held(client: ClientId) -> Self {
         let terms = Terms { lease_ms: 0, courtesy_ms: u64::MAX };
-        Self { client, terms, renewed_ms: AtomicU64::new(HELD) }
+        Self { client, terms, renewed_ms: AtomicU64::new(HELD), in_progress: AtomicU32::new(0) }
     }
 
     /// The connection is back. False when somebody ended the lease meanwhile.
@@ -80,6 +85,23 @@ impl Lease {
             .is_ok()
     }
 
+    /// A request of the client begins: the lease holds until [`Lease::end_request`]. False when it has ended.
+    pub fn begin_request(&self, now: Millis) -> bool {
+        // Counted first: who looks in between finds a request, or a lease that was renewed.
+        self.in_progress.fetch_add(1, Ordering::AcqRel);
+        let stands = self.renew(now);
+        if !stands {
+            self.in_progress.fetch_sub(1, Ordering::AcqRel);
+        }
+        stands
+    }
+
+    /// A request has been executed; the client has its lease from now on for what comes next.
+    pub fn end_request(&self, now: Millis) {
+        self.renew(now);
+        self.in_progress.fetch_sub(1, Ordering::AcqRel);
+    }
+
     /// Ends it by force. True for the one caller who ended it.
     pub fn end(&self) -> bool {
         self.renewed_ms.swap(ENDED, Ordering::AcqRel) != ENDED
@@ -90,7 +112,8 @@ impl Lease {
     pub fn end_if_lapsed(&self, now: Millis) -> bool {
         self.renewed_ms
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |was| {
-                let lapsed = now.saturating_sub(was) > self.terms.lease_ms;
+                let lapsed =
+                    now.saturating_sub(was) > self.terms.lease_ms && !self.is_in_progress();
                 (was < HELD && lapsed).then_some(ENDED)
             })
             .is_ok()
@@ -110,13 +133,17 @@ impl Lease {
             _ => {}
         }
         let idle = now.saturating_sub(renewed);
-        if idle <= self.terms.lease_ms {
+        if idle <= self.terms.lease_ms || self.is_in_progress() {
             Standing::Live
         } else if idle <= self.terms.lease_ms.saturating_add(self.terms.courtesy_ms) {
             Standing::Courtesy
         } else {
             Standing::Ended
         }
+    }
+
+    fn is_in_progress(&self) -> bool {
+        self.in_progress.load(Ordering::Acquire) > 0
     }
 
     /// Its lease holds.
@@ -128,6 +155,22 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_whose_request_is_being_executed_is_live() {
+        let l = Lease::new(ClientId(1), Terms { lease_ms: 10, courtesy_ms: 5 }, 0);
+        assert!(l.begin_request(0));
+        assert!(l.begin_request(1));
+        l.end_request(2);
+        assert_eq!(l.standing(1_000), Standing::Live);
+        assert!(!l.end_if_lapsed(1_000));
+        l.end_request(1_000);
+        assert_eq!(l.standing(1_010), Standing::Live);
+        assert_eq!(l.standing(1_011), Standing::Courtesy);
+        assert!(l.end_if_lapsed(1_011));
+        assert!(!l.begin_request(1_011));
+        assert_eq!(l.standing(1_011), Standing::Ended);
+    }
 
     #[test]
     fn a_lease_passes_through_courtesy() {

@@ -608,7 +608,7 @@ pub(super) async fn run(
     };
     cx.perform_all(start, results_at).await;
     if let Some(slot) = cx.slot.take() {
-        slot.finish(&cx.out, start);
+        slot.finish(&cx.out, start, cx.nfs.clients.now());
     }
     *out = cx.out;
     Ok(if cx.once { Outcome::Once } else { Outcome::Repeatable })

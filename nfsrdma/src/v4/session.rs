@@ -17,6 +17,7 @@ use super::slots::Slots;
 use super::status::Status;
 use crate::context::Conn;
 use rdma_transport::xdr::Writer;
+use state::Millis;
 
 /// `sessionid4`.
 pub(super) type SessionId = [u8; SESSIONID_SIZE];
@@ -258,19 +259,33 @@ impl Session {
     }
 }
 
-/// A slot that a COMPOUND occupies.
+/// A slot that a COMPOUND occupies. The client's lease holds meanwhile.
 pub(super) struct SlotUse {
     pub(super) session: Arc<Session>,
-    pub(super) slot: u32,
+    slot: u32,
     /// The reply is to be kept.
-    pub(super) keep: bool,
+    keep: bool,
+    /// When the client was last heard of.
+    heard: Millis,
 }
 
 impl SlotUse {
+    /// `None` when the client's lease has ended.
+    pub(super) fn new(session: Arc<Session>, slot: u32, keep: bool, now: Millis) -> Option<Self> {
+        session.client.lease.begin_request(now).then_some(Self { session, slot, keep, heard: now })
+    }
+
     /// The COMPOUND has been executed; its reply begins at `start`.
-    pub(super) fn finish(self, out: &Writer, start: usize) {
+    pub(super) fn finish(mut self, out: &Writer, start: usize, now: Millis) {
         let reply = self.keep.then(|| Arc::from(out.copy_from(start)));
         self.session.slots().finish(self.slot, reply);
+        self.heard = now;
+    }
+}
+
+impl Drop for SlotUse {
+    fn drop(&mut self) {
+        self.session.client.lease.end_request(self.heard);
     }
 }
 

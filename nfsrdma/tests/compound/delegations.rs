@@ -1,6 +1,8 @@
 //! Delegations, their recall over the backchannel, and what happens to those that are kept (RFC 8881 sections 10.4, 20.1, 20.2).
 
+use std::future::{Future, poll_fn};
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use iobuf::Buf;
@@ -13,7 +15,7 @@ use tokio::sync::mpsc::Receiver;
 use vfs::{Cred, SetAttr, VfsError};
 
 use crate::client::{Client, Opened, R, RW, W, open_head, read_open, unchecked};
-use crate::kit::Kit;
+use crate::kit::{Args, Kit};
 
 const REVOKED: u32 = 0x40;
 const CB_GETATTR: u32 = 3;
@@ -111,6 +113,24 @@ async fn holder<'k>(kit: &'k Kit) -> (Client<'k>, Receiver<Command>, Opened, Sta
     let o = c.open(b"o", b"f", R).await.unwrap();
     let (1, Some(deleg)) = o.delegation else { panic!("no delegation: {:?}", o.delegation) };
     (c, asked, o, deleg)
+}
+
+/// What is asked may take longer than a lease, and a client need not send anything while it waits for its answer.
+#[tokio::test]
+async fn a_client_that_waits_for_its_answer_is_not_silent() {
+    let kit = Kit::new();
+    let (_holder, _asked, ..) = holder(&kit).await;
+    let c = Client::new(&kit, b"waits").await;
+    let write = |a: Args| a.root().lookup(b"data").lookup(b"f").write(0, 2, b"new");
+    let mut waiting = Box::pin(c.send(0, 2, false, write));
+    let first = poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx))).await;
+    assert!(first.is_pending(), "the delegation is to come back first");
+    kit.at_ms(3_600_000);
+    // Who is heard of next has those forgotten that are silent and hold nothing.
+    Client::new(&kit, b"another").await;
+    waiting.await;
+    let r = c.send(0, 3, false, |a| a.root()).await;
+    assert_eq!(r.status, Status::Ok, "its lease begins when it is answered");
 }
 
 #[tokio::test]

@@ -61,7 +61,8 @@ pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status>
         Ok(Begin::New) => {
             // A COMPOUND of SEQUENCE alone is small, so its reply is kept without being asked.
             let kept = keep || cx.count == 1;
-            cx.slot = Some(SlotUse { session: session.clone(), slot, keep: kept });
+            let used = SlotUse::new(session.clone(), slot, kept, now);
+            cx.slot = Some(used.ok_or(Status::BadSession)?);
         }
         Ok(Begin::Replay(reply)) => {
             clients.counters.replays.fetch_add(1, Ordering::Relaxed);
