@@ -28,6 +28,7 @@ pub mod names;
 pub mod namespace;
 mod pending;
 mod perm;
+mod refusal;
 pub mod replace;
 mod rights;
 pub mod share;

@@ -1,0 +1,77 @@
+//! Why a caller may not use a share.
+
+/// Why a caller may not use a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No entry of `clients` has its address.
+    Address,
+    /// Whether a name of `clients` is its own is not known, and may take something away.
+    NameUnknown,
+    /// `access` names it neither in `read` nor in `write`.
+    NotNamed,
+    /// `access` names it in `deny`.
+    Denied,
+    /// `sec` does not have the flavor of its call.
+    Flavor,
+    /// `tls` demands TLS, which its connection has not.
+    Tls,
+    /// `tls` demands a certificate, which it has not shown.
+    Certificate,
+}
+
+impl Refusal {
+    /// The names of all of them.
+    pub const NAMES: &[&str] = &[
+        "share-clients",
+        "share-clients-name",
+        "share-access",
+        "share-access-deny",
+        "share-sec",
+        "share-tls",
+        "share-tls-certificate",
+    ];
+
+    /// It is where the client is that is refused, whoever its user.
+    pub fn is_of_client(self) -> bool {
+        matches!(self, Self::Address | Self::NameUnknown)
+    }
+
+    /// Stable name, for logs and counters.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Address => "share-clients",
+            Self::NameUnknown => "share-clients-name",
+            Self::NotNamed => "share-access",
+            Self::Denied => "share-access-deny",
+            Self::Flavor => "share-sec",
+            Self::Tls => "share-tls",
+            Self::Certificate => "share-tls-certificate",
+        }
+    }
+
+    /// What to change in the configuration where the caller is to be let in.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Address => {
+                "add its address, or a name that leads to it, to `clients` of the share"
+            }
+            Self::NameUnknown => {
+                "see why this host cannot look up the names in `clients` of the share (`getent hosts ADDRESS`), or write addresses"
+            }
+            Self::NotNamed => "name the user, or a group of it, in `access` of the share",
+            Self::Flavor => {
+                "mount with a `sec` of the share (`sec=krb5` and so on), or add that of the client to it"
+            }
+            Self::Denied => "take the user, or its group, out of `deny` in `access` of the share",
+            Self::Tls => "mount by TCP with `xprtsec=tls`: RDMA has no TLS",
+            Self::Certificate => {
+                "mount by TCP with `xprtsec=mtls` and a certificate that `tls.ca` has signed"
+            }
+        }
+    }
+
+    /// The way the call came is at fault, whoever makes it.
+    pub fn is_of_protection(self) -> bool {
+        matches!(self, Self::Flavor | Self::Tls | Self::Certificate)
+    }
+}
