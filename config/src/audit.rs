@@ -106,7 +106,7 @@ pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Audit> {
             Source::Folder(folder) => {
                 crate::rules::real(path).starts_with(crate::rules::real(folder))
             }
-            Source::Memory | Source::Ceph(_) => false,
+            Source::Memory | Source::Ceph(_) | Source::Refer(_) => false,
         };
         if let Some(share) = draft.shares.iter().find(inside) {
             let what = format!(

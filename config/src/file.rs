@@ -16,6 +16,7 @@ use crate::keys::{
 };
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
+use crate::refer;
 use crate::rights::{self, Force, List, Masks, Mode};
 use crate::sec::{Sec, Secs};
 use crate::settings::{
@@ -203,6 +204,11 @@ impl<'a> Group<'a> {
         self.pairs.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)
     }
 
+    /// The keys but for these.
+    pub(crate) fn all_but(&self, known: &[&str]) -> impl Iterator<Item = (&'static str, &'a Node)> {
+        self.pairs.iter().copied().filter(|(key, _)| !known.contains(key))
+    }
+
     pub(crate) fn parse<T: FromStr<Err = String>>(
         &self,
         key: &str,
@@ -271,7 +277,7 @@ impl FromStr for Comment {
     }
 }
 
-struct Flag(bool);
+pub(crate) struct Flag(pub(crate) bool);
 impl FromStr for Flag {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -810,6 +816,9 @@ fn ceph(node: &Node, report: &mut Report) -> Option<Ceph> {
 
 /// Where the files are, and whether each user has a folder there.
 fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>> {
+    if let Some(node) = group.get("refer") {
+        return refer::source(group, node, report);
+    }
     let memory = match group.get("memory") {
         Some(_) => Some(group.parse::<Flag>("memory", report)?),
         None => None,
@@ -837,7 +846,7 @@ fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>>
         }
         (None, None) => {
             if group.all_known {
-                let help = "add `path: /FOLDER`, `ceph: {filesystem: NAME}` for one in CephFS, or `memory: true`";
+                let help = "add `path: /FOLDER`, `ceph: {filesystem: NAME}` for one in CephFS, `memory: true`, or `refer: HOST:/PATH`";
                 report.add_help(Origin::Node(group.node.number), "this share has no folder", help);
             }
             None

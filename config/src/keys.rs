@@ -158,7 +158,7 @@ pub(crate) const TOP: Group = Group {
 pub(crate) const SHARE: Group = Group {
     name: "shares",
     is_list: true,
-    about: "A folder that is served under a name. It needs `name`, and one of `path`, `ceph` and `memory`.",
+    about: "A folder that is served under a name. It needs `name`, and one of `path`, `ceph`, `memory` and `refer`.",
     keys: &[
         key(
             "name",
@@ -178,6 +178,13 @@ pub(crate) const SHARE: Group = Group {
         ),
         key("ceph", "group", "", "A folder of CephFS, in place of `path`. See [ceph](#ceph)."),
         key("memory", "`true` or `false`", "false", "A volume in memory, gone at exit."),
+        key(
+            "refer",
+            "server with path like `gw2.example.org:/archive`, group, or list of them",
+            "",
+            "In place of a folder: the share is on another server, and clients are sent there, by NFSv4 referrals and by DFS. Beside \
+             it stand `protocols`, `clients`, `hidden`, `export` and `comment` alone. See [refer](#refer).",
+        ),
         key(
             "protocols",
             "`nfs`, `smb` or `both`",
@@ -291,6 +298,35 @@ pub(crate) const SHARE: Group = Group {
             "one line of at most 255 characters",
             "",
             "SMB: what browsers show beside the name.",
+        ),
+    ],
+};
+
+pub(crate) const REFER: Group = Group {
+    name: "refer",
+    is_list: true,
+    about: "A server to which a share refers its clients. They try several in this order, and connect by the usual ports. See \
+            [referrals](cluster.md#one-tree-of-several-gateways).",
+    keys: &[
+        key(
+            "host",
+            "name in DNS, or address",
+            "",
+            "The server. Clients look the name up; Linux needs the program `key.dns_resolver` (package keyutils) for that, and \
+             nothing for an address.",
+        ),
+        key("path", "absolute path", "", "What NFS clients mount there, like `/archive`."),
+        key(
+            "share",
+            "name of a share",
+            "",
+            "What SMB clients use there. Not said: `path`, its first name being the share.",
+        ),
+        key(
+            "rdma",
+            "`true` or `false`",
+            "false",
+            "NFS: it serves RDMA, too. Clients of NFS 4.1 that ask for it are told so (`fs_locations_info`); Linux tries RDMA anyway.",
         ),
     ],
 };
@@ -782,9 +818,10 @@ pub(crate) const LOG: Group = Group {
 };
 
 /// All of them, the top first.
-pub const GROUPS: [Group; 18] = [
+pub const GROUPS: [Group; 19] = [
     TOP,
     SHARE,
+    REFER,
     CLIENT,
     ACCESS,
     FORCE,
@@ -812,6 +849,7 @@ pub fn reference() -> String {
             "clients" => {
                 " A list: each entry is a range or a name, or begins with `- from: CLIENT`."
             }
+            "refer" => " A list: each entry is `HOST:/PATH`, or begins with `- host: HOST`.",
             _ if group.is_list => " A list: each entry begins with `- name: NAME`.",
             _ => "",
         };

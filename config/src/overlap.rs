@@ -29,7 +29,7 @@ pub(crate) fn overlaps(
 ) -> Vec<Finding> {
     let folder = |s: &DraftShare| match &s.share.source {
         Source::Folder(path) => Some(real(path)),
-        Source::Memory | Source::Ceph(_) => None,
+        Source::Memory | Source::Ceph(_) | Source::Refer(_) => None,
     };
     let folders: Vec<Option<PathBuf>> = shares.iter().map(folder).collect();
     let mut found = Vec::new();

@@ -15,6 +15,7 @@ use crate::export::Export;
 use crate::fault::Fault;
 use crate::kerberos::Kerberos;
 use crate::log::{LogFilter, LogFormat};
+use crate::refer::{self, Refer};
 use crate::rights::{Force, List, Masks};
 use crate::sec::Secs;
 use crate::tls::{ShareTls, Tls};
@@ -224,6 +225,14 @@ impl Share {
         if self.homes { format!("{source}/{USER}") } else { source.to_string() }
     }
 
+    /// The servers that it is on; empty where it is served here.
+    pub fn refers_to(&self) -> &[Refer] {
+        match &self.source {
+            Source::Refer(targets) => targets,
+            _ => &[],
+        }
+    }
+
     /// The path that NFS clients mount, without the first slash.
     pub fn nfs_path(&self) -> &str {
         self.export.as_ref().map_or(&self.name, Export::path)
@@ -404,6 +413,8 @@ pub enum Source {
     Memory,
     /// In a folder of CephFS.
     Ceph(Ceph),
+    /// On other servers, to which clients are referred: one at least.
+    Refer(Vec<Refer>),
 }
 
 /// What stands for the name of the user at the end of a path.
@@ -428,6 +439,7 @@ impl fmt::Display for Source {
             Self::Folder(path) => write!(f, "{}", path.display()),
             Self::Memory => f.write_str("mem:"),
             Self::Ceph(ceph) => ceph.fmt(f),
+            Self::Refer(targets) => f.write_str(&refer::listed(targets)),
         }
     }
 }

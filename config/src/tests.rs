@@ -2,6 +2,7 @@
 
 mod audit;
 mod ceph;
+mod refer;
 mod sound;
 
 use std::path::Path;
@@ -614,7 +615,7 @@ error: gw.yaml:3:5: this share has no folder
   |
 3 |   - name: x
   |     ^
-  = add `path: /FOLDER`, `ceph: {filesystem: NAME}` for one in CephFS, or `memory: true`
+  = add `path: /FOLDER`, `ceph: {filesystem: NAME}` for one in CephFS, `memory: true`, or `refer: HOST:/PATH`
 error: gw.yaml:4:35: this share has a `path`, and is in memory too
   |
 4 |   - {name: y, path: /usr, memory: true}

@@ -23,10 +23,13 @@ use vfs::namespace::{
     ANONYMOUS, Cidr, ClientRule, Enforce, Flavor, Masks, Protection, Protocols, Rules, Share,
     Shares, Squash, Whom,
 };
+use vfs::refer::{Referral, Server};
 
 use crate::people::{self, Accounts, Rights};
 use crate::rdma::doors;
 
+/// Bytes of the volume of a share that is on other servers, in which nothing is ever made.
+const EMPTY_VOLUME_MAX: u64 = 1 << 20;
 /// How long it may take to open a share: it makes and removes some files, to see what the file system can do.
 pub(crate) const OPEN_MAX: Duration = Duration::from_secs(10);
 /// What is said of a share whose file system takes longer.
@@ -265,6 +268,11 @@ fn backend(
             let volume = MemBackend::new(memory_volume_max());
             (volume.map_err(|e| format!("share {}: {e}", s.name))?, None)
         }
+        // It has no files: see `vfs::refer`.
+        Source::Refer(_) => {
+            let volume = MemBackend::new(EMPTY_VOLUME_MAX);
+            (volume.map_err(|e| format!("share {}: {e}", s.name))?, None)
+        }
         Source::Ceph(ceph) => {
             // A gateway on the same state folder that is left from before can write no more.
             let uuid = seal.map(|key| key.name_of(&format!("{}\0{ceph}", s.name)));
@@ -322,7 +330,20 @@ fn rules(s: &config::Share, rights: Rights) -> Rules {
         },
         sec: s.sec.iter().map(flavor).collect(),
         audit: s.audit.iter().fold(Files::NONE, |all, one| all.and(audited(*one))),
+        refers_to: s.refers_to().iter().map(referral).collect(),
         ..Rules::default()
+    }
+}
+
+fn referral(refer: &config::Refer) -> Referral {
+    Referral {
+        server: match &refer.host {
+            config::ReferHost::Ip(ip) => Server::Ip(*ip),
+            config::ReferHost::Name(name) => Server::Name(name.as_str().into()),
+        },
+        nfs_path: refer.path.path().into(),
+        smb_path: refer.smb_path().into(),
+        rdma: refer.rdma,
     }
 }
 

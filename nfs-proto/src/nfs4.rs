@@ -191,6 +191,8 @@ pub mod attr {
         TIME_MODIFY_SET = 54;
         MOUNTED_ON_FILEID = 55;
         DACL = 58;
+        FS_STATUS = 61;
+        FS_LOCATIONS_INFO = 67;
         MODE_SET_MASKED = 74;
         SUPPATTR_EXCLCREAT = 75;
         FS_CHARSET_CAP = 76;

@@ -156,7 +156,7 @@ impl Core {
         self.enter_unless(conn, call, share, |share, why| {
             // What a client mounts by it asks for by any flavor (RFC 2623 section 2.3.2); TLS it has from the first call.
             !why.is_of_client()
-                && !matches!(why, Refusal::Tls | Refusal::Certificate)
+                && !matches!(why, Refusal::Tls | Refusal::Certificate | Refusal::Elsewhere)
                 && share.backend.root().id() == node.id()
         })
     }

@@ -9,7 +9,7 @@ use nfs_proto::mount::{
 };
 use nfs_proto::oncrpc::{AUTH_NONE, AUTH_SYS};
 use nfs_proto::xdr::Chain;
-use vfs::namespace::{Flavor, Flavors, Share};
+use vfs::namespace::{Flavor, Flavors, Refusal, Share};
 use vfs::{Cred, Kind, NodeRef, VfsError};
 
 use crate::context::{CallContext, Conn, Core, Outcome};
@@ -157,6 +157,11 @@ async fn find(core: &Core, conn: &Conn, call: &CallContext, path: &[u8]) -> Resu
         core.refused(conn, call, &share, why);
         return Err(Nfsstat3::Acces.into());
     }
+    if share.is_elsewhere() {
+        // Version 3 has no word for where it is; the log has. Of NOTSUPP Linux tells its user an error that has no name.
+        core.refused(conn, call, &share, Refusal::Elsewhere);
+        return Err(Nfsstat3::Acces.into());
+    }
     // The root of a share is mounted by whoever comes from an address that may use it; names below it are for its users alone.
     if !names.is_empty() {
         core.enter_by_any(conn, call, share.clone()).map_err(|_| Nfsstat3::Acces)?;
@@ -227,7 +232,7 @@ fn dump(core: &Core, conn: &Conn, mounts: &Mounts, out: &mut Writer) {
 
 /// Lists what the peer could mount: a share that it may not use is not shown to it, as by the other protocol.
 fn export(core: &Core, conn: &Conn, out: &mut Writer) {
-    let is_told = |s: &&Arc<Share>| !s.rules.hidden && core.may_use(conn, s);
+    let is_told = |s: &&Arc<Share>| !s.rules.hidden && !s.is_elsewhere() && core.may_use(conn, s);
     for share in core.namespace.shares().iter().filter(is_told) {
         let clients = share.clients.as_deref().unwrap_or_default();
         let by_nfs = clients.iter().filter(|c| c.protocols.nfs());

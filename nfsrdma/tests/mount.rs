@@ -222,3 +222,26 @@ fn the_list_of_mounts_is_bounded_and_forgets_the_oldest() {
     }
     assert_eq!(n, nfsrdma::limits::MOUNTS_MAX);
 }
+
+#[test]
+fn a_share_of_another_server_is_no_place_to_mount() {
+    let refer = vfs::refer::Referral {
+        server: vfs::refer::Server::Name("gw2.example.org".into()),
+        nfs_path: "archive".into(),
+        smb_path: "archive".into(),
+        rdma: false,
+    };
+    let mut archive = share("archive");
+    archive.rules.refers_to = [refer].into();
+    let c = Client::of(vec![share("data"), archive]);
+    const ACCES: u32 = 13;
+    assert_eq!(c.mount("/archive"), Err(ACCES));
+    assert_eq!(c.mount("/archive/below"), Err(ACCES));
+    let rows = rdma_transport::refused::list();
+    let row = rows.iter().find(|row| row.refused.rule == "share-elsewhere").expect("it is told");
+    assert!(row.refused.share == "archive" && row.refused.remedy.contains("`refer`"), "{row:?}");
+    assert!(c.mount("/data").is_ok());
+    let told = c.call(MOUNT, nfsrdma::mount::procedure::EXPORT, |_| {});
+    let has = |name: &[u8]| told.0.windows(name.len()).any(|w| w == name);
+    assert!(has(b"/data") && !has(b"/archive"));
+}

@@ -28,6 +28,7 @@ pub mod names;
 pub mod namespace;
 mod pending;
 mod perm;
+pub mod refer;
 mod refusal;
 pub mod replace;
 mod rights;

@@ -17,6 +17,8 @@ pub enum Refusal {
     Tls,
     /// `tls` demands a certificate, which it has not shown.
     Certificate,
+    /// `refer` names the servers that have the share: nobody uses it here.
+    Elsewhere,
 }
 
 impl Refusal {
@@ -29,6 +31,7 @@ impl Refusal {
         "share-sec",
         "share-tls",
         "share-tls-certificate",
+        "share-elsewhere",
     ];
 
     /// It is where the client is that is refused, whoever its user.
@@ -46,6 +49,7 @@ impl Refusal {
             Self::Flavor => "share-sec",
             Self::Tls => "share-tls",
             Self::Certificate => "share-tls-certificate",
+            Self::Elsewhere => "share-elsewhere",
         }
     }
 
@@ -66,6 +70,9 @@ impl Refusal {
             Self::Tls => "mount by TCP with `xprtsec=tls`: RDMA has no TLS",
             Self::Certificate => {
                 "mount by TCP with `xprtsec=mtls` and a certificate that `tls.ca` has signed"
+            }
+            Self::Elsewhere => {
+                "mount it from a server that `refer` of the share names, or by NFS 4, whose clients go there by themselves"
             }
         }
     }

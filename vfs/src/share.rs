@@ -16,6 +16,7 @@ use crate::backend::{Backend, NodeRef};
 use crate::cidr::Cidr;
 use crate::client_names::{HostName, NameKind};
 use crate::error::{VfsError, VfsResult};
+use crate::refer::Referral;
 pub use crate::refusal::Refusal;
 use crate::share_access::{Right, ShareAccess};
 use crate::types::{Access, Attr, Cred, DirEntry, Kind, SetAttr};
@@ -187,6 +188,8 @@ pub struct Rules {
     pub tls: Protection,
     /// Which operations on its files are in the audit trail.
     pub audit: audit::Files,
+    /// The servers that it is on; empty where it is served here.
+    pub refers_to: Arc<[Referral]>,
     /// The same share for those who may only read.
     pub reader: Reader,
 }
@@ -562,6 +565,9 @@ impl Share {
     }
 
     fn lets_change(&self, rule: Option<&ClientRule>, cred: &Cred) -> Result<bool, Refusal> {
+        if self.is_elsewhere() {
+            return Err(Refusal::Elsewhere);
+        }
         let access = self.rules.access.as_ref();
         let right = access.map_or(Ok(Right::Write), |access| access.right(cred))?;
         Ok(right == Right::Write && rule.is_none_or(|rule| !rule.read_only))
@@ -901,8 +907,10 @@ mod tests {
 
     #[test]
     fn every_refusal_has_its_name_in_the_list() {
-        use Refusal::{Address, Certificate, Denied, Flavor, NameUnknown, NotNamed, Tls};
-        let all = [Address, NameUnknown, NotNamed, Denied, Flavor, Tls, Certificate];
+        use Refusal::{
+            Address, Certificate, Denied, Elsewhere, Flavor, NameUnknown, NotNamed, Tls,
+        };
+        let all = [Address, NameUnknown, NotNamed, Denied, Flavor, Tls, Certificate, Elsewhere];
         assert_eq!(all.map(Refusal::name), *Refusal::NAMES);
     }
 }

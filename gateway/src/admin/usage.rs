@@ -77,7 +77,8 @@ impl Spaces {
         loop {
             tokio::select! {
                 _ = ticks.tick() => {
-                    for share in namespace.shares().iter().filter(|share| asked.insert(share.id)) {
+                    let here = |share: &&Arc<Share>| !share.is_elsewhere() && asked.insert(share.id);
+                    for share in namespace.shares().iter().filter(here) {
                         let share = share.clone();
                         looks.spawn(async move { (share.id, share.backend.statfs().await) });
                     }
@@ -119,7 +120,7 @@ pub fn shares(
         .into(),
         read_only: share.read_only,
         hidden: share.rules.hidden,
-        space: spaces.of(share),
+        space: spaces.of(share).filter(|_| !share.is_elsewhere()),
         waiting: stuck.waiting(&share.name),
         trees: trees.get(&share.name).copied().unwrap_or_default(),
     };

@@ -267,6 +267,7 @@ fn share_facts<'a>(
                 ShareFacts::unknown(share)
             }
         },
+        Source::Refer(_) => ShareFacts::unknown(share),
         Source::Ceph(ceph) => ceph_facts(share, ceph, remarks),
         Source::Folder(path) => folder_facts(share, path, mounts, remarks),
     }

@@ -49,6 +49,9 @@ fn mount(f: &Findings<'_>, ip: IpAddr, share: &Share, version: &str, rdma: bool)
 }
 
 fn access(share: &Share) -> String {
+    if !share.refers_to().is_empty() {
+        return format!("clients are sent there, by {}", share.protocols);
+    }
     let mode = if share.read_only { "read only" } else { "read and write" };
     let squash = match share.squash {
         Squash::None => "root is root",
@@ -82,6 +85,9 @@ fn clients(share: &Share) -> String {
 }
 
 fn features(s: &ShareFacts<'_>) -> String {
+    if !s.share.refers_to().is_empty() {
+        return "none here".into();
+    }
     let have = |on: bool, what: &str| if on { what.to_owned() } else { format!("no {what}") };
     let handles = match s.handles {
         Handles::Kernel => "kernel handles",
@@ -233,7 +239,8 @@ fn at_place(f: &Findings<'_>, place: &Place, (bold, _, off): Marks) {
             say!("      {}", mount(f, place.ip, first, version, over));
         }
     }
-    if let Some(first) = f.settings.by_smb().next().filter(|_| f.smb.served) {
+    let mut by_smb = f.settings.by_smb().filter(|s| s.refers_to().is_empty());
+    if let Some(first) = by_smb.next().filter(|_| f.smb.served) {
         for line in smb::words(f, place, first) {
             say!("    {line}");
         }
@@ -309,7 +316,8 @@ fn claims(shares: &[Share], weakest: &[Squash]) -> String {
         (Squash::All, "any client and owner of a lock, but no user"),
     ];
     let of = |squash| {
-        let names = shares.iter().zip(weakest).filter(|(s, w)| s.protocols.nfs() && **w == squash);
+        let here = |s: &Share| s.protocols.nfs() && s.refers_to().is_empty();
+        let names = shares.iter().zip(weakest).filter(|(s, w)| here(s) && **w == squash);
         names.map(|(s, _)| format!("/{}", s.nfs_path())).collect::<Vec<_>>()
     };
     let all = whom.map(|(squash, whom)| (whom, of(squash)));
@@ -324,9 +332,9 @@ fn claims(shares: &[Share], weakest: &[Squash]) -> String {
     }
 }
 
-/// The shares that are served by NFS.
+/// The shares that are served by NFS, by this server.
 fn by_nfs<'a>(f: &'a Findings<'_>) -> impl Iterator<Item = &'a Share> {
-    f.settings.shares.iter().filter(|s| s.protocols.nfs())
+    f.settings.shares.iter().filter(|s| s.protocols.nfs() && s.refers_to().is_empty())
 }
 
 /// Version and transport of the commands that are shown: the best first.

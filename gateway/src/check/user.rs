@@ -171,6 +171,12 @@ impl Asked<'_> {
                 let (why, at) = named.unwrap_or_default();
                 return nothing(why, at);
             }
+            Err(Refusal::Elsewhere) => {
+                return nothing(
+                    "the share is on another server, which decides that",
+                    vec![Key("refer")],
+                );
+            }
             Err(_) => {
                 let why = "`access` does not name it, or not as whom it is squashed";
                 return nothing(why, vec![Key("access")]);

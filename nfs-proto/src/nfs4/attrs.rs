@@ -134,6 +134,15 @@ numbers! {
         Namedattr = 9,
     }
 
+    /// `fs4_status_type`.
+    pub enum Fs4StatusType {
+        Fixed = 1,
+        Updated = 2,
+        Versioned = 3,
+        Writable = 4,
+        Referral = 5,
+    }
+
     /// `change_attr_type4`.
     pub enum ChangeAttrType {
         MonotonicIncr = 0,
@@ -142,6 +151,24 @@ numbers! {
         TimeMetadata = 3,
         Undefined = 4,
     }
+}
+
+/// Places in `fls_info` and what stands there (RFC 8881 section 11.17.1).
+pub mod fsli4bx {
+    /// Bytes of it.
+    pub const LEN: usize = 12;
+    /// FSLI4BX_GFLAGS
+    pub const GFLAGS: usize = 0;
+    /// FSLI4BX_TFLAGS
+    pub const TFLAGS: usize = 1;
+    /// FSLI4BX_READRANK: lower is better.
+    pub const READRANK: usize = 8;
+    /// FSLI4BX_WRITERANK
+    pub const WRITERANK: usize = 9;
+    /// FSLI4GF_WRITABLE, a general flag.
+    pub const GF_WRITABLE: u8 = 1;
+    /// FSLI4TF_RDMA, a flag of the transport.
+    pub const TF_RDMA: u8 = 1;
 }
 
 structs! {
@@ -187,6 +214,43 @@ structs! {
     pub struct FsLocations4<'a> {
         fs_root: Pathname4<'a>,
         locations: Vec<FsLocation4<'a>> as LIST_MAX,
+    }
+
+    /// `fs_locations_server4`.
+    #[derive(Copy)]
+    pub struct FsLocationsServer4<'a> {
+        /// Seconds by which the data there may be older; -1: not known.
+        fls_currency: i32,
+        /// Bytes that [`fsli4bx`] numbers.
+        fls_info: &'a [u8] as OPAQUE_LIMIT,
+        fls_server: Component4<'a>,
+    }
+
+    /// `fs_locations_item4`: servers that have the file system at one path.
+    pub struct FsLocationsItem4<'a> {
+        fli_entries: Vec<FsLocationsServer4<'a>> as LIST_MAX,
+        fli_rootpath: Pathname4<'a>,
+    }
+
+    /// `fs_locations_info4` (RFC 8881 section 11.17).
+    pub struct FsLocationsInfo4<'a> {
+        fli_flags: u32,
+        /// Seconds for which a client may keep it.
+        fli_valid_for: i32,
+        fli_fs_root: Pathname4<'a>,
+        fli_items: Vec<FsLocationsItem4<'a>> as LIST_MAX,
+    }
+
+    /// `fs4_status` (RFC 8881 section 11.18).
+    #[derive(Copy)]
+    pub struct Fs4Status<'a> {
+        fss_absent: bool,
+        fss_type: Fs4StatusType,
+        fss_source: Component4<'a>,
+        fss_current: Component4<'a>,
+        /// Seconds; -1: it says nothing here.
+        fss_age: i32,
+        fss_version: Nfstime4,
     }
 
     /// `mode_masked4`.
@@ -292,6 +356,8 @@ choice! {
         55 => MountedOnFileid(u64),
         58 => Dacl(Nfsacl41<'a>),
         59 => Sacl(Nfsacl41<'a>),
+        61 => FsStatus(Fs4Status<'a>),
+        67 => FsLocationsInfo(FsLocationsInfo4<'a>),
         74 => ModeSetMasked(ModeMasked4),
         75 => SuppattrExclcreat(Bitmap4),
         76 => FsCharsetCap(u32),

@@ -23,7 +23,7 @@ use vfs::namespace::{Door, Refusal, Share};
 use vfs::{Cred, DirChange, Kind, NodeRef};
 use wire::{Parsed, Rule, reject};
 
-use super::attrs::{Bitmap, Purpose, ToSet};
+use super::attrs::{Bitmap, Purpose, ToSet, asks_where};
 use super::client::{Client, Principal};
 use super::names::{self, Id, Late, Names, People};
 use super::pseudo::Above;
@@ -61,6 +61,11 @@ impl Object {
     /// The caller may use it by another flavor alone.
     pub fn wants_flavor(&self) -> bool {
         matches!(self, Self::Node(Located { closed: Some(why), .. }) if why.is_of_protection())
+    }
+
+    /// Its file system is on another server, and the caller may be told so (RFC 8881 section 11.3).
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(self, Self::Node(Located { closed: Some(Refusal::Elsewhere), .. }))
     }
 }
 
@@ -195,6 +200,10 @@ impl<'a> Compound<'a> {
     }
 
     fn closed(&self, share: &Share, why: Refusal) -> Status {
+        // Nobody is kept away: the client goes there.
+        if why == Refusal::Elsewhere {
+            return Status::Moved;
+        }
         self.nfs.core.refused(self.conn, self.call, share, why);
         if why.is_of_protection() { Status::WrongSec } else { Status::Access }
     }
@@ -207,11 +216,21 @@ impl<'a> Compound<'a> {
             Object::Node(Located { share, node, closed: Some(why), .. })
                 if why.is_of_client()
                     || why.is_of_protection()
+                    || *why == Refusal::Elsewhere
                     || share.backend.root().id() != node.id() =>
             {
                 Err(self.closed(share, *why))
             }
             object => Ok(object),
+        }
+    }
+
+    /// As [`Compound::mounted`], for these attributes: of a file system that is absent, those that say where it is can be had, and
+    /// what there is of others beside them (RFC 8881 section 11.4.1).
+    pub(super) fn described(&self, want: &Bitmap) -> Result<&Object, Status> {
+        match &self.current {
+            Some(object) if object.is_absent() && asks_where(self.minor, want) => Ok(object),
+            _ => self.mounted(),
         }
     }
 
@@ -273,6 +292,7 @@ impl<'a> Compound<'a> {
     pub fn given_back(&self) -> Result<&Located, Status> {
         self.proves_enough()?;
         match self.current.as_ref().ok_or(Status::NoFileHandle)? {
+            object if object.is_absent() => Err(Status::Moved),
             Object::Node(l) => Ok(l),
             Object::Above(_) => Err(Status::RoFs),
         }

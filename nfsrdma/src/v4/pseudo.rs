@@ -87,6 +87,11 @@ impl Above {
         Self { path: path.into() }
     }
 
+    /// Its path without the first slash.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// The folder of this number, on the way to some share that the client may use.
     pub(super) fn numbered(cx: &Compound<'_>, number: u32) -> Option<Self> {
         if number == 0 {

@@ -17,6 +17,7 @@ mod minor0;
 mod names;
 mod opens;
 mod readdir;
+mod referrals;
 mod room;
 mod rules;
 mod sessions;

@@ -8,14 +8,15 @@ use nfs_proto::nfs4::ops::{Component4, NfsFh4};
 use nfs_proto::nfs4::{Fsid4, Nfsstat4, Nfstime4, Specdata4};
 use nfs_proto::xdr::Xdr;
 use vfs::acl::{Acl, Owner, mask};
+use vfs::namespace::Share;
 use vfs::{Attr, Capabilities, FsStat, Kind, Time};
 
-use super::{Bitmap, acl};
+use super::{Bitmap, absent, acl};
 use crate::fh::Fh;
 use crate::v4::compound::{Compound, Located, Object};
 use crate::v4::limits::IO_MAX;
 use crate::v4::names::{Digits, Id, People};
-use crate::v4::pseudo;
+use crate::v4::pseudo::{self, Above};
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
 
@@ -164,6 +165,28 @@ pub fn supported(minor: u32, caps: &Capabilities) -> Bitmap {
     all
 }
 
+/// The attributes that this object has in this minor version.
+pub(in crate::v4) fn supported_on(minor: u32, object: &Object) -> Bitmap {
+    match object {
+        // RFC 7530 section 8.2: where NFS4ERR_MOVED may be met.
+        Object::Above(_) => {
+            supported(minor, &pseudo::CAPABILITIES).or(&Bitmap::of(&[attr::FS_LOCATIONS]))
+        }
+        Object::Node(l) if l.share.is_elsewhere() => absent::available(minor),
+        Object::Node(l) => supported(minor, &l.share.backend.capabilities()),
+    }
+}
+
+/// What `fs_locations` is made of, where the object has it.
+enum Place {
+    /// It does not.
+    Here,
+    /// A folder above the shares.
+    Above(Above),
+    /// A share of other servers.
+    Absent(Arc<Share>),
+}
+
 /// What the values of an object's attributes are made of.
 pub struct Facts {
     fh: Fh,
@@ -177,7 +200,9 @@ pub struct Facts {
     caps: Capabilities,
     volume: FsStat,
     lease_secs: u32,
-    minor: u32,
+    supported: Bitmap,
+    place: Place,
+    rdattr_error: Nfsstat4,
 }
 
 impl Facts {
@@ -189,7 +214,7 @@ impl Facts {
     /// Of an object, as far as the attributes in `want` need.
     pub async fn of(cx: &Compound<'_>, object: &Object, want: &Bitmap) -> Result<Self, Status> {
         match object {
-            Object::Node(l) if want.and(&OF_NODE).is_empty() => {
+            Object::Node(l) if l.share.is_elsewhere() || want.and(&OF_NODE).is_empty() => {
                 Self::with_attr(cx, object, want, pseudo::attr_of_share(cx, &l.share)).await
             }
             Object::Node(l) => {
@@ -211,20 +236,31 @@ impl Facts {
         attr: Attr,
     ) -> Result<Self, Status> {
         let fh = if want.has(attr::FILEHANDLE) { cx.fh_of(object) } else { Fh::EMPTY };
-        let (lease_secs, minor) = (cx.nfs.lease_secs(), cx.minor);
-        let Object::Node(l) = object else {
-            return Ok(Self {
-                fh,
-                people: people(cx, want, &attr, None).await,
-                attr,
-                acl: None,
-                fsid: pseudo::FSID,
-                mounted_on: attr.fileid,
-                caps: pseudo::CAPABILITIES,
-                volume: FsStat::default(),
-                lease_secs,
-                minor,
-            });
+        let (lease_secs, supported) = (cx.nfs.lease_secs(), supported_on(cx.minor, object));
+        let l = match object {
+            Object::Node(l) if !l.share.is_elsewhere() => l,
+            _ => {
+                let (fsid, place) = match object {
+                    Object::Above(above) => (pseudo::FSID, Place::Above(above.clone())),
+                    Object::Node(l) => {
+                        (pseudo::fsid_of(&l.share, 0), Place::Absent(l.share.clone()))
+                    }
+                };
+                return Ok(Self {
+                    fh,
+                    people: people(cx, want, &attr, None).await,
+                    attr,
+                    acl: None,
+                    fsid,
+                    mounted_on: attr.fileid,
+                    caps: pseudo::CAPABILITIES,
+                    volume: FsStat::default(),
+                    lease_secs,
+                    supported,
+                    place,
+                    rdattr_error: Nfsstat4::Ok,
+                });
+            }
         };
         let backend = &l.share.backend;
         let mounted_on = if want.has(attr::MOUNTED_ON_FILEID) && backend.root().id() == l.node.id()
@@ -249,8 +285,15 @@ impl Facts {
             caps: backend.capabilities(),
             volume,
             lease_secs,
-            minor,
+            supported,
+            place: Place::Here,
+            rdattr_error: Nfsstat4::Ok,
         })
+    }
+
+    /// In a listing, whose client wants to be told of what it cannot have.
+    pub(in crate::v4) fn with_error(self, status: Status) -> Self {
+        Self { rdattr_error: status.into(), ..self }
     }
 
     /// Of a name in a listing that tells its number and type, and nothing else.
@@ -266,13 +309,15 @@ impl Facts {
             caps: pseudo::CAPABILITIES,
             volume: FsStat::default(),
             lease_secs: 0,
-            minor,
+            supported: supported(minor, &pseudo::CAPABILITIES),
+            place: Place::Here,
+            rdattr_error: Nfsstat4::Ok,
         }
     }
 
     /// Writes `fattr4` with those of `want` that there are.
     pub fn encode(&self, want: &Bitmap, out: &mut Vec<u8>) {
-        let mut have = want.and(&supported(self.minor, &self.caps)).without(&WRITE_ONLY);
+        let mut have = want.and(&self.supported).without(&WRITE_ONLY);
         if self.acl.is_none() {
             have = have.without(&LISTS);
         }
@@ -299,7 +344,15 @@ impl Facts {
             attr::DACL => {
                 return acl::encode_dacl(list().unwrap_or(&Acl::default()), &self.people, out);
             }
-            attr::SUPPORTED_ATTRS => Value::SupportedAttrs(supported(self.minor, &self.caps)),
+            attr::FS_LOCATIONS | attr::FS_LOCATIONS_INFO | attr::FS_STATUS => {
+                return match &self.place {
+                    Place::Absent(share) => absent::emit(number, share, out),
+                    Place::Above(above) => absent::no_locations(above.path(), out),
+                    // Invariant: `supported_on` names them for these two.
+                    Place::Here => debug_assert!(false, "attribute {number} has no value"),
+                };
+            }
+            attr::SUPPORTED_ATTRS => Value::SupportedAttrs(self.supported),
             attr::TYPE => Value::Type(type_of(a.kind)),
             // FH4_PERSISTENT. A volume whose handles end with this process answers STALE after a restart.
             attr::FH_EXPIRE_TYPE => Value::FhExpireType(0),
@@ -311,7 +364,7 @@ impl Facts {
             attr::FSID => Value::Fsid(Fsid4 { major: self.fsid.0, minor: self.fsid.1 }),
             attr::UNIQUE_HANDLES => Value::UniqueHandles(true),
             attr::LEASE_TIME => Value::LeaseTime(self.lease_secs),
-            attr::RDATTR_ERROR => Value::RdattrError(Nfsstat4::Ok),
+            attr::RDATTR_ERROR => Value::RdattrError(self.rdattr_error),
             attr::ACLSUPPORT => Value::Aclsupport(if self.caps.xattr { acl::SUPPORT } else { 0 }),
             attr::CANSETTIME => Value::Cansettime(true),
             attr::CASE_INSENSITIVE => Value::CaseInsensitive(false),
@@ -357,8 +410,7 @@ impl Facts {
     fn later_value(&self, number: u32) -> Option<Value<'_>> {
         Some(match number {
             attr::SUPPATTR_EXCLCREAT => {
-                let supported = supported(self.minor, &self.caps);
-                Value::SuppattrExclcreat(SUPPORTED_BY_EXCLUSIVE.and(&supported))
+                Value::SuppattrExclcreat(SUPPORTED_BY_EXCLUSIVE.and(&self.supported))
             }
             // FSCHARSET_CAP4_CONTAINS_NON_UTF8: names are bytes.
             attr::FS_CHARSET_CAP => Value::FsCharsetCap(1),

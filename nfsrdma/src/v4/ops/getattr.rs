@@ -13,7 +13,7 @@ pub(in crate::v4) async fn getattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     let object = match cx.is_for_user_next(&mut cx.args.clone()) {
         true if !cx.protects_as_much() => return Err(Status::Access),
         true => cx.current.as_ref().ok_or(Status::NoFileHandle)?,
-        false => cx.mounted()?,
+        false => cx.described(&want)?,
     };
     let facts = Facts::of(cx, object, &want).await?;
     cx.found_again(facts.nlink()).await?;

@@ -44,6 +44,8 @@ pub(in crate::v4) async fn putfh(cx: &mut Compound<'_>) -> Result<(), Status> {
     let core = &cx.nfs.core;
     let object = match core.handles.open(&core.namespace, wire)? {
         Named::Above(number) => Object::Above(Above::numbered(cx, number).ok_or(Status::Stale)?),
+        // What a client has from before the share went: it is told so by the next operation.
+        Named::Node(share, _) if share.is_elsewhere() => cx.root_of(share),
         Named::Node(share, handle) => {
             let node = share.backend.resolve(&handle).await?;
             cx.enter(share, node)

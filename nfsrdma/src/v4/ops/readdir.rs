@@ -13,7 +13,7 @@ use nfs_proto::nfs4::ops::{Component4, Readdir};
 use vfs::namespace::Listed;
 use vfs::{DirEntry, Kind, VfsError};
 
-use crate::v4::attrs::{Bitmap, Facts, is_write_only};
+use crate::v4::attrs::{Bitmap, Facts, asks_where, is_write_only, supported_on};
 use crate::v4::compound::{Compound, Located, Object};
 use crate::v4::pseudo::{Above, Child};
 use crate::v4::status::Status;
@@ -102,16 +102,35 @@ async fn list_above(
             Child::Share(share) => cx.root_of(share),
             Child::Folder(folder) => Object::Above(folder),
         };
-        // Attributes of the root of a share are told by the flavor that it wants, as by GETATTR.
-        let facts = match object.wants_flavor() && !budget.want.is_within(&BY_NAME) {
-            true => Err(Status::WrongSec),
-            false => Facts::of(cx, &object, &budget.want).await,
+        let want = &budget.want;
+        let facts = if object.is_absent() {
+            of_absent(cx, &object, want).await
+        } else if object.wants_flavor() && !want.is_within(&BY_NAME) {
+            // Attributes of the root of a share are told by the flavor that it wants, as by GETATTR.
+            Err(Status::WrongSec)
+        } else {
+            Facts::of(cx, &object, want).await
         };
         if write_entry(cx, budget, cookie, name.as_bytes(), facts)? == Next::Full {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// The attributes of a share that is on another server (RFC 8881 section 11.4.2): with those that say where, all is well; without
+/// them it is told in `rdattr_error`, beside what there is, or ends a READDIR that wants what there is not.
+async fn of_absent(cx: &Compound<'_>, object: &Object, want: &Bitmap) -> Result<Facts, Status> {
+    let facts = Facts::of(cx, object, want).await?;
+    if asks_where(cx.minor, want) {
+        Ok(facts)
+    } else if want.has(attr::RDATTR_ERROR) {
+        Ok(facts.with_error(Status::Moved))
+    } else if want.is_within(&supported_on(cx.minor, object)) {
+        Ok(facts)
+    } else {
+        Err(Status::Moved)
+    }
 }
 
 /// Lists a directory of a share. True at its end.

@@ -43,9 +43,10 @@ pub(in crate::v4) async fn secinfo_no_name(cx: &mut Compound<'_>) -> Result<(), 
 /// The flavors, the one that protects most first. RFC 8881 section 2.6.3.1.1.8: the current file handle is consumed.
 fn answer(cx: &mut Compound<'_>, of: &Object) {
     let sec = match of {
-        Object::Node(at) => at.share.rules.sec,
-        Object::Above(_) if cx.nfs.core.gss.is_served() => Flavor::ALL.into_iter().collect(),
-        Object::Above(_) => Flavors::default(),
+        // What the server that has the share wants is for that one to say.
+        Object::Node(at) if !of.is_absent() => at.share.rules.sec,
+        _ if cx.nfs.core.gss.is_served() => Flavor::ALL.into_iter().collect(),
+        _ => Flavors::default(),
     };
     let secinfo = sec.iter().flat_map(told).collect();
     cx.out.value(&Secinfos { secinfo });

@@ -1,8 +1,7 @@
 //! VERIFY and NVERIFY (RFC 8881 sections 18.31 and 18.15): the values are compared in their encoded form.
 
-use crate::v4::attrs::{Facts, is_write_only, supported};
-use crate::v4::compound::{Compound, Object};
-use crate::v4::pseudo;
+use crate::v4::attrs::{Facts, is_write_only, supported_on};
+use crate::v4::compound::Compound;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
 use nfs_proto::nfs4::attrs::Fattr4;
@@ -19,16 +18,14 @@ pub(in crate::v4) async fn nverify(cx: &mut Compound<'_>) -> Result<(), Status> 
 async fn same(cx: &mut Compound<'_>) -> Result<bool, Status> {
     let sent: Fattr4<'_> = cx.args.value()?;
     let want = sent.attrmask;
-    let object = cx.mounted()?;
-    let caps = match object {
-        Object::Above(_) => pseudo::CAPABILITIES,
-        Object::Node(at) => at.share.backend.capabilities(),
-    };
+    let object = cx.described(&want)?;
+    let supported = supported_on(cx.minor, object);
     if is_write_only(&want) || want.has(attr::RDATTR_ERROR) {
         return Err(Status::Inval);
     }
-    if !want.is_within(&supported(cx.minor, &caps)) {
-        return Err(Status::AttrNotSupp);
+    if !want.is_within(&supported) {
+        // RFC 8881 section 11.4.1: what an absent file system has not.
+        return Err(if object.is_absent() { Status::Moved } else { Status::AttrNotSupp });
     }
     let facts = Facts::of(cx, object, &want).await?;
     let mut ours = Vec::new();

@@ -1,0 +1,266 @@
+//! Shares of other servers: absent file systems and where they are (RFC 8881 sections 11.3 to 11.18, RFC 7530 section 8).
+
+use nfs_proto::nfs4::Fsid4;
+use nfs_proto::nfs4::attrs::{Fattr4, Fs4StatusType, FsLocation4, Value, fsli4bx};
+use nfs_proto::nfs4::ops::Component4;
+use nfsrdma::v4::status::Status;
+use nfsrdma::v4::wire::{attr, op};
+use rdma_transport::channel::Handle;
+use vfs::refer::{Referral, Server};
+
+use crate::client::{Client, R};
+use crate::kit::{Args, Kit, Results, fattr};
+
+/// `more` is on two other servers, the second of which has RDMA.
+fn kit() -> Kit {
+    let kit = Kit::new();
+    refer(&kit, "more");
+    kit
+}
+
+fn refer(kit: &Kit, name: &str) {
+    let at = |server, path: &str, rdma| Referral {
+        server,
+        nfs_path: path.into(),
+        smb_path: "archive".into(),
+        rdma,
+    };
+    let targets = [
+        at(Server::Name("gw2.example.org".into()), "archive", false),
+        at(Server::Ip("2001:db8::3".parse().unwrap()), "srv/archive", true),
+    ];
+    kit.reload(name, |share| share.rules.refers_to = targets.into());
+}
+
+/// `fattr4` as it stands next, in bytes of its own.
+fn next_fattr(r: &mut Results) -> (Vec<u32>, Vec<u8>) {
+    (r.bitmap(), r.opaque())
+}
+
+fn values<'a>(mask: &[u32], bytes: &'a [u8]) -> Vec<Value<'a>> {
+    let fattr = Fattr4 { attrmask: nfsrdma::v4::attrs::Bitmap::of(mask), attr_vals: bytes };
+    fattr.values().unwrap_or_else(|e| panic!("{e:?}")).1
+}
+
+fn names<'a>(path: &[Component4<'a>]) -> Vec<&'a str> {
+    path.iter().map(|c| std::str::from_utf8(c.name).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_name_leads_into_it_and_nothing_is_done_there() {
+    let kit = kit();
+    let first = Client::new(&kit, b"one").await;
+    let second = Client::of_minor_2(&kit, b"two", Handle::detached()).await;
+    let to = |c: Args| c.root().lookup(b"more").getfh();
+    for mut r in [kit.run(to).await, first.run(to).await, second.run(to).await] {
+        r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETFH, Status::Moved);
+        r.end(Status::Moved);
+    }
+    let mut r = kit.run(|c| c.root().lookup(b"more").lookup(b"x")).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::LOOKUP, Status::Moved);
+    let mut r = kit.run(|c| c.root().lookup(b"more").op(op::LOOKUPP, |_| {})).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::LOOKUPP, Status::Moved);
+    let mut r = kit.run(|c| c.root().lookup(b"more").readdir(0, 4096, 4096, &[attr::FILEID])).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::READDIR, Status::Moved);
+    let mut r = kit.run(|c| c.root().lookup(b"more").op(op::ACCESS, |w| w.u32(0x3f))).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::ACCESS, Status::Moved);
+    let rows = rdma_transport::refused::list();
+    assert!(
+        rows.iter().all(|row| row.refused.rule != "share-elsewhere"),
+        "nobody was refused: {rows:?}"
+    );
+}
+
+#[tokio::test]
+async fn attributes_say_where_it_is_and_little_else() {
+    let kit = kit();
+    let want = [attr::FSID, attr::SIZE, attr::FILEID, attr::FS_LOCATIONS, attr::MOUNTED_ON_FILEID];
+    let mut r = kit.run(|c| c.root().lookup(b"more").getattr(&want)).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
+    let (mask, bytes) = next_fattr(&mut r);
+    r.end(Status::Ok);
+    assert_eq!(mask, [attr::FSID, attr::FS_LOCATIONS, attr::MOUNTED_ON_FILEID]);
+    let all = values(&mask, &bytes);
+    let [Value::Fsid(fsid), Value::FsLocations(locations), Value::MountedOnFileid(id)] = &all[..]
+    else {
+        panic!("{all:?}");
+    };
+    assert_ne!(*fsid, Fsid4 { major: 0, minor: 0 }, "the root's");
+    assert!(*id > 1);
+    assert_eq!(names(&locations.fs_root.components), ["more"]);
+    let told =
+        |l: &FsLocation4<'_>| (names(&l.server).join("|"), names(&l.rootpath.components).join("/"));
+    let told: Vec<_> = locations.locations.iter().map(told).collect();
+    let wanted = [("gw2.example.org", "archive"), ("2001:db8::3", "srv/archive")];
+    assert_eq!(told, wanted.map(|(server, path)| (server.to_owned(), path.to_owned())));
+}
+
+/// RFC 7530 section 2.2.7, byte for byte.
+#[tokio::test]
+async fn fs_locations_as_the_specification_writes_them() {
+    let kit = kit();
+    let mut r = kit.run(|c| c.root().lookup(b"more").getattr(&[attr::FS_LOCATIONS])).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
+    let (mask, bytes) = next_fattr(&mut r);
+    assert_eq!(mask, [attr::FS_LOCATIONS]);
+    let mut wanted = Vec::new();
+    wanted.extend([1u32.to_be_bytes(), 4u32.to_be_bytes()].concat());
+    wanted.extend(b"more");
+    wanted.extend(2u32.to_be_bytes());
+    wanted.extend([1u32.to_be_bytes(), 15u32.to_be_bytes()].concat());
+    wanted.extend(b"gw2.example.org\0");
+    wanted.extend([1u32.to_be_bytes(), 7u32.to_be_bytes()].concat());
+    wanted.extend(b"archive\0");
+    wanted.extend([1u32.to_be_bytes(), 11u32.to_be_bytes()].concat());
+    wanted.extend(b"2001:db8::3\0");
+    wanted.extend([2u32.to_be_bytes(), 3u32.to_be_bytes()].concat());
+    wanted.extend(b"srv\0");
+    wanted.extend(7u32.to_be_bytes());
+    wanted.extend(b"archive\0");
+    assert_eq!(bytes, wanted);
+}
+
+#[tokio::test]
+async fn minor_version_1_is_told_the_transports() {
+    let kit = kit();
+    let want = [attr::FS_STATUS, attr::FS_LOCATIONS_INFO, attr::TYPE];
+    let client = Client::new(&kit, b"one").await;
+    let mut r = client.run(|c| c.root().lookup(b"more").getattr(&want)).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
+    let (mask, bytes) = next_fattr(&mut r);
+    assert_eq!(mask, [attr::FS_STATUS, attr::FS_LOCATIONS_INFO]);
+    let all = values(&mask, &bytes);
+    let [Value::FsStatus(status), Value::FsLocationsInfo(info)] = &all[..] else {
+        panic!("{all:?}");
+    };
+    assert!(status.fss_absent && status.fss_type == Fs4StatusType::Referral);
+    assert_eq!((info.fli_flags, info.fli_valid_for > 0), (0, true));
+    assert_eq!(names(&info.fli_fs_root.components), ["more"]);
+    let told: Vec<_> = info
+        .fli_items
+        .iter()
+        .map(|item| {
+            let [entry] = &item.fli_entries[..] else { panic!("{item:?}") };
+            assert_eq!((entry.fls_info.len(), entry.fls_currency), (fsli4bx::LEN, 0));
+            let rdma = entry.fls_info[fsli4bx::TFLAGS] == fsli4bx::TF_RDMA;
+            let rank = entry.fls_info[fsli4bx::READRANK];
+            (
+                names(&[entry.fls_server])[0],
+                names(&item.fli_rootpath.components).join("/"),
+                rdma,
+                rank,
+            )
+        })
+        .collect();
+    let path = "srv/archive".to_owned();
+    assert_eq!(
+        told,
+        [
+            ("gw2.example.org", "archive".into(), false, 0),
+            ("2001:db8::3", path.clone(), true, 1),
+            ("2001:db8::3", path, false, 2),
+        ]
+    );
+    // Minor version 0 knows of neither, so that a client that asks for them alone asks for nothing.
+    let mut r = kit.run(|c| c.root().lookup(b"more").getattr(&want)).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Moved);
+}
+
+#[tokio::test]
+async fn attributes_without_a_place_are_moved() {
+    let kit = kit();
+    for want in [&[attr::TYPE][..], &[attr::FSID, attr::MOUNTED_ON_FILEID], &[]] {
+        let mut r = kit.run(|c| c.root().lookup(b"more").getattr(want)).await;
+        r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Moved);
+    }
+    // VERIFY takes none but those that there are.
+    let verify = async |named: &[u32], value: &[u8], opcode| {
+        let r = kit
+            .run(|c| c.root().lookup(b"more").op(opcode, |w| fattr(w, named, |v| v.fixed(value))));
+        r.await.status
+    };
+    let mut r = kit.run(|c| c.root().lookup(b"more").getattr(&[attr::FS_LOCATIONS])).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
+    let (_, locations) = next_fattr(&mut r);
+    assert_eq!(verify(&[attr::FS_LOCATIONS], &locations, op::VERIFY).await, Status::Ok);
+    assert_eq!(verify(&[attr::FS_LOCATIONS], &locations, op::NVERIFY).await, Status::Same);
+    assert_eq!(verify(&[attr::TYPE], &[0, 0, 0, 2], op::VERIFY).await, Status::Moved);
+    let both = [&[0, 0, 0, 2][..], &locations].concat();
+    assert_eq!(verify(&[attr::TYPE, attr::FS_LOCATIONS], &both, op::VERIFY).await, Status::Moved);
+}
+
+/// The entry of a name in a listing of the root, or the status of READDIR.
+async fn listed(kit: &Kit, name: &str, want: &[u32]) -> Result<(Vec<u32>, Vec<u8>), Status> {
+    let mut r = kit.run(|c| c.root().readdir(0, 0, 8192, want)).await;
+    if r.status != Status::Ok {
+        return Err(r.status);
+    }
+    r.ok(&[op::PUTROOTFH]).expect(op::READDIR, Status::Ok);
+    r.fixed(8);
+    let mut found = None;
+    while r.bool() {
+        r.u64();
+        let is_it = r.opaque() == name.as_bytes();
+        let entry = next_fattr(&mut r);
+        found = found.or(is_it.then_some(entry));
+    }
+    Ok(found.expect("it is listed"))
+}
+
+#[tokio::test]
+async fn a_listing_tells_of_it_as_of_the_others() {
+    let kit = kit();
+    let few = [attr::FSID, attr::RDATTR_ERROR, attr::MOUNTED_ON_FILEID];
+    let (mask, bytes) = listed(&kit, "more", &[&few[..], &[attr::SIZE]].concat()).await.unwrap();
+    assert_eq!(mask, few);
+    let Value::RdattrError(error) = values(&mask, &bytes)[1] else { panic!() };
+    assert_eq!(Status::from(error), Status::Moved);
+    let (mask, bytes) = listed(&kit, "data", &few).await.unwrap();
+    let Value::RdattrError(error) = values(&mask, &bytes)[1] else { panic!() };
+    assert_eq!(Status::from(error), Status::Ok, "only of the one");
+    let with = [attr::RDATTR_ERROR, attr::SIZE, attr::FS_LOCATIONS];
+    let (mask, bytes) = listed(&kit, "more", &with).await.unwrap();
+    assert_eq!(mask, [attr::RDATTR_ERROR, attr::FS_LOCATIONS]);
+    let Value::RdattrError(error) = values(&mask, &bytes)[0] else { panic!() };
+    assert_eq!(Status::from(error), Status::Ok);
+    assert_eq!(listed(&kit, "more", &[attr::SIZE]).await, Err(Status::Moved));
+    assert!(listed(&kit, "more", &[attr::MOUNTED_ON_FILEID]).await.is_ok());
+}
+
+#[tokio::test]
+async fn handles_of_before_are_moved() {
+    let kit = Kit::new();
+    let (_, file) = kit.with_file(b"f", b"content").await;
+    let client = Client::new(&kit, b"one").await;
+    let opened = client.open(b"owner", b"f", R).await.unwrap();
+    refer(&kit, "data");
+    let mut r = kit.run(|c| c.putfh(&file).read(0, 7)).await;
+    r.ok(&[op::PUTFH]).expect(op::READ, Status::Moved);
+    assert_eq!(client.close(&opened).await, Status::Moved);
+    let mut r = kit.run(|c| c.putfh(&file).getattr(&[attr::FS_LOCATIONS])).await;
+    r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
+    assert_eq!(next_fattr(&mut r).0, [attr::FS_LOCATIONS]);
+}
+
+/// What the root can say of itself: a client learns that the server knows of referrals.
+#[tokio::test]
+async fn the_root_says_that_it_is_here() {
+    let kit = kit();
+    let mut r = kit.run(|c| c.root().getattr(&[attr::SUPPORTED_ATTRS, attr::FS_LOCATIONS])).await;
+    r.ok(&[op::PUTROOTFH]).expect(op::GETATTR, Status::Ok);
+    let (mask, bytes) = next_fattr(&mut r);
+    let all = values(&mask, &bytes);
+    let [Value::SupportedAttrs(supported), Value::FsLocations(here)] = &all[..] else { panic!() };
+    assert!(supported.has(attr::FS_LOCATIONS));
+    assert!(here.fs_root.components.is_empty() && here.locations.is_empty());
+}
+
+#[tokio::test]
+async fn only_addresses_that_may_use_it_are_told() {
+    let kit = kit();
+    kit.reload("more", |share| share.clients = Some(Vec::new()));
+    let mut r = kit.run(|c| c.root().lookup(b"more").getattr(&[attr::FS_LOCATIONS])).await;
+    r.ok(&[op::PUTROOTFH]).expect(op::LOOKUP, Status::NoEnt);
+    let mut r = kit.run(|c| c.root().readdir(0, 0, 8192, &[attr::TYPE])).await;
+    r.ok(&[op::PUTROOTFH]).expect(op::READDIR, Status::Ok);
+}

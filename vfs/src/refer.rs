@@ -1,0 +1,85 @@
+//! Shares of other servers, to which clients are referred.
+//!
+//! *Operation.* Such a share has a name, addresses that may know of it, and no files: its backend is an empty volume in memory, of
+//! which no protocol shows anything, since every way into a share meets [`Refusal::Elsewhere`](crate::namespace::Refusal).
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::share::Share;
+
+/// The name or the address of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// Its address.
+    Ip(IpAddr),
+    /// Its name in DNS.
+    Name(Box<str>),
+}
+
+/// A server that has the share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Referral {
+    /// The server.
+    pub server: Server,
+    /// What clients of NFS mount there, without the first slash.
+    pub nfs_path: Box<str>,
+    /// What follows the server in a path of SMB, without the first backslash.
+    pub smb_path: Box<str>,
+    /// It serves NFS by RDMA, too.
+    pub rdma: bool,
+}
+
+/// As NFS has it (RFC 7530 section 8.8): an address of IPv6 without brackets.
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(ip) => ip.fmt(f),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+impl Referral {
+    /// The place as a path of SMB, with one backslash in front (MS-DFSC section 2.2.1). An address of IPv6 has no colons there
+    /// (MS-DFSC section 2.2.1.3, MS-DTYP section 2.2.57).
+    pub fn smb_target(&self) -> String {
+        let path = &self.smb_path;
+        match &self.server {
+            Server::Ip(IpAddr::V6(ip)) => {
+                format!(r"\{}.ipv6-literal.net\{path}", ip.to_string().replace(':', "-"))
+            }
+            server => format!(r"\{server}\{path}"),
+        }
+    }
+}
+
+impl Share {
+    /// It is on other servers, and has no files here.
+    pub fn is_elsewhere(&self) -> bool {
+        !self.rules.refers_to.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_written_as_each_protocol_has_it() {
+        let of = |server| Referral {
+            server,
+            nfs_path: "a/b".into(),
+            smb_path: r"a\b".into(),
+            rdma: false,
+        };
+        let named = of(Server::Name("gw2.example.org".into()));
+        assert_eq!(named.server.to_string(), "gw2.example.org");
+        assert_eq!(named.smb_target(), r"\gw2.example.org\a\b");
+        let v4 = of(Server::Ip("192.0.2.20".parse().unwrap()));
+        assert_eq!(v4.smb_target(), r"\192.0.2.20\a\b");
+        let v6 = of(Server::Ip("2001:db8::20".parse().unwrap()));
+        assert_eq!(v6.server.to_string(), "2001:db8::20");
+        assert_eq!(v6.smb_target(), r"\2001-db8--20.ipv6-literal.net\a\b");
+    }
+}
