@@ -67,6 +67,8 @@ pub(crate) struct Demands {
     pub(crate) kerberos: bool,
     /// Beside it stand shares that say who may do what.
     pub(crate) rights: bool,
+    /// Beside it stand shares that are on [another](Gateway::elsewhere) gateway.
+    pub(crate) refers: bool,
 }
 
 impl Demands {
@@ -180,6 +182,9 @@ impl<'a> Gateway<'a> {
         if demands.rights {
             args.extend(rights::shares(dir)?);
         }
+        if demands.refers {
+            args.extend(["--config".into(), referring(dir)?]);
+        }
         if guests != Guests::Nfs {
             // A Linux client that signs gives up RDMA Write and Read; those that shall sign say so themselves.
             args.extend(["--smb-signing".into(), "offered".into()]);
@@ -196,6 +201,20 @@ impl<'a> Gateway<'a> {
             args.extend(["--rdma".into(), "off".into()]);
         }
         Gateway::new(net, dir, if demands.kerberos { SMALL_AND_REALM } else { SMALL }, args)
+    }
+
+    /// Starts one more at the second address of the first tap, which serves `dir/archive`.
+    pub(crate) fn elsewhere(net: &'a Net, dir: &Path) -> Result<Gateway<'a>> {
+        for (folder, mode) in [("archive", 0o755), ("state", 0o700)] {
+            make_folder(&dir.join(folder), mode)?;
+        }
+        let readme = dir.join("archive/readme");
+        fs::write(&readme, "kept there\n").map_err(|e| format!("{}: {e}", readme.display()))?;
+        net.ip(&format!("addr replace {}/24 dev {}", second_address(0), tap(0)))?;
+        let share = format!("archive={},squash=none", dir.join("archive").display());
+        let words = ["--bind", &second_address(0), "--share", &share, "--admin", "off"];
+        let words = words.into_iter().chain(["--lease", "10s", "--grace", "10s"]);
+        Gateway::new(net, dir, "", words.map(str::to_owned).collect())
     }
 
     /// Starts it as the container image has it: its root file system, its user, its configuration.
@@ -390,6 +409,18 @@ impl<'a> Gateway<'a> {
     fn ready_lines(&self) -> usize {
         self.log().matches("headgate ready").count()
     }
+}
+
+/// The file with shares that are at the second address, one of which is looked for in vain at the first. Where it lies.
+fn referring(dir: &Path) -> Result<String> {
+    let (first, second) = (host_address(0), second_address(0));
+    let text = format!(
+        "shares:\n  - {{name: archive, refer: '{second}:/archive'}}\n  \
+         - {{name: spare, refer: ['{first}:/none', '{second}:/archive']}}\n"
+    );
+    let file = dir.join("refer.yaml");
+    fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+    Ok(file.display().to_string())
 }
 
 /// The option that makes this user known.

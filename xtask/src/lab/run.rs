@@ -114,12 +114,18 @@ impl Place<'_> {
             Server::Container => Gateway::in_container(&self.net, dir)?,
             _ => {
                 let rights = scenario.jobs == "rights";
-                let demands = Demands { tls: scenario.tls(), kerberos: realm.is_some(), rights };
+                let refers = scenario.refers();
+                let (tls, kerberos) = (scenario.tls(), realm.is_some());
+                let demands = Demands { tls, kerberos, rights, refers };
                 if demands.tls.is_some() {
                     tls::certificates(dir, &dir.join("scratch/tls"))?;
                 }
                 Gateway::start(&self.net, dir, &FIRST_GUEST, scenario.guests(), demands)?
             }
+        };
+        let mut other = match scenario.refers() {
+            true => Some(Gateway::elsewhere(&self.net, &dir.join("other"))?),
+            false => None,
         };
         let expected = match (scenario.kind, scenario.proto) {
             (Kind::Nfs, _) => &NFS_RDMA,
@@ -150,7 +156,9 @@ impl Place<'_> {
             let said = which_way(&gateway, scenario.is_direct());
             tally.count(&format!("{}/gateway-counters", scenario.name), said);
         }
-        gateway_is_content(&mut gateway, scenario.name, &mut tally);
+        for one in [Some(&mut gateway), other.as_mut()].into_iter().flatten() {
+            gateway_is_content(one, scenario.name, &mut tally);
+        }
         Ok(tally)
     }
 

@@ -154,6 +154,11 @@ impl Scenario {
         self.options.contains("sec=krb5")
     }
 
+    /// Some shares are on another gateway.
+    pub(super) fn refers(&self) -> bool {
+        self.jobs == "refer"
+    }
+
     /// What the share that is mounted demands of its clients.
     pub(super) fn tls(&self) -> Option<&'static str> {
         let has = |option| self.options.split(',').any(|o| o == option);
@@ -194,6 +199,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("tls-v3", "3", "tcp").jobs("sizes,semantics").options("xprtsec=tls"),
     Scenario::new("mtls-v4.1", "4.1", "tcp").jobs("sizes").options("xprtsec=mtls"),
     Scenario::new("mtls-faults", "4.2", "tcp").jobs("tlsfaults").options("xprtsec=mtls"),
+    Scenario::new("refer-v4.0-tcp", "4.0", "tcp").jobs("refer"),
+    Scenario::new("refer-v4.1-rdma", "4.1", "rdma").jobs("refer"),
+    Scenario::new("refer-v4.2-tcp", "4.2", "tcp").jobs("refer"),
     // As root alone but for `tickets`: other users of the guest have none.
     Scenario::new("krb5-v4.2-rdma", "4.2", "rdma").jobs("sizes").options("sec=krb5"),
     Scenario::new("krb5p-v4.2-rdma", "4.2", "rdma").jobs("sizes").options("sec=krb5p"),
