@@ -846,7 +846,8 @@ fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>>
         }
         (None, None) => {
             if group.all_known {
-                let help = "add `path: /FOLDER`, `ceph: {filesystem: NAME}` for one in CephFS, `memory: true`, or `refer: HOST:/PATH`";
+                let help = "add `path: /FOLDER`, `ceph: {filesystem: NAME}` for one in CephFS, `memory: true`, or \
+                            `refer: HOST:/PATH`";
                 report.add_help(Origin::Node(group.node.number), "this share has no folder", help);
             }
             None

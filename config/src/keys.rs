@@ -182,8 +182,8 @@ pub(crate) const SHARE: Group = Group {
             "refer",
             "server with path like `gw2.example.org:/archive`, group, or list of them",
             "",
-            "In place of a folder: the share is on another server, and clients are sent there, by NFSv4 referrals and by DFS. Beside \
-             it stand `protocols`, `clients`, `hidden`, `export` and `comment` alone. See [refer](#refer).",
+            "In place of a folder: the share is on another server, and clients are sent there, by NFSv4 referrals and by DFS. \
+             Beside it stand `protocols`, `clients`, `hidden`, `export` and `comment` alone. See [refer](#refer).",
         ),
         key(
             "protocols",
@@ -326,7 +326,8 @@ pub(crate) const REFER: Group = Group {
             "rdma",
             "`true` or `false`",
             "false",
-            "NFS: it serves RDMA, too. Clients of NFS 4.1 that ask for it are told so (`fs_locations_info`); Linux tries RDMA anyway.",
+            "NFS: it serves RDMA, too. Clients of NFS 4.1 that ask for it are told so (`fs_locations_info`); Linux tries RDMA \
+             anyway.",
         ),
     ],
 };
