@@ -242,7 +242,8 @@ pub const EVENTS: &[About] = &[
     About {
         name: "open",
         about: "A file was opened to be read or written, once for each open. Share with `audit: reads` or `audit: writes`. \
-                NFS 3 has no opens: there, the first write of a user to a file within ten minutes is told.",
+                Of a user who changes the bytes of a file without an open (NFS 3 has none), the first change within ten minutes is \
+                told, and the first that fails.",
         fields: &[
             PEER,
             PROTOCOL,

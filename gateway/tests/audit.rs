@@ -500,6 +500,51 @@ async fn who_is_denied_a_file_is_recorded_by_both_protocols() {
     world.event("create", &[("path", "new"), ("user", "bob"), ("result", "denied")]);
 }
 
+/// A client of this version and user.
+async fn volume_by(world: &World, version: &str, uid: u32) -> Volume {
+    let nfs = world.daemon.nfs;
+    let at = format!("nfs://{nfs}/team?version={version}&mountport={}", nfs.port());
+    let target: Target = at.parse().unwrap();
+    Volume::open(&target, &Local::default(), Credential::sys(uid, uid, &[])).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_without_an_open_is_recorded_also_after_one_that_failed() {
+    let world = World::start("", AUDITED);
+    let Volume::V3(root, top) = volume_by(&world, "3", 0).await else { panic!() };
+    let Volume::V3(bob, _) = volume_by(&world, "3", 7).await else { panic!() };
+    let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+    let make = async |name: &'static [u8], bits| {
+        root.create(&top, name, CreateHow::Guarded(mode(bits))).await.unwrap().0
+    };
+    let told = |path, result| {
+        let of = [("path", path), ("uid", "7"), ("access", "write"), ("result", result)];
+        world.event("open", &of);
+    };
+    let f = make(b"f", 0o644).await;
+    let write = async || bob.write(&f, 0, vec![Buf::from(b"x".to_vec())], Stable::File).await;
+    for _ in 0..3 {
+        write().await.unwrap_err();
+    }
+    told("f", "denied");
+    root.setattr(&f, &mode(0o666)).await.unwrap();
+    for _ in 0..3 {
+        write().await.unwrap();
+    }
+    told("f", "ok");
+    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+    bob.setattr(&make(b"cut", 0o666).await, &cut).await.unwrap();
+    told("cut", "ok");
+    make(b"v4", 0o666).await;
+    let Volume::V4(nfs, top) = volume_by(&world, "4.2", 7).await else { panic!() };
+    let (fh, _) = nfs.lookup(&top, b"v4").await.unwrap();
+    nfs.setattr(&fh, Stateid::ANONYMOUS, None, Some(5)).await.unwrap();
+    told("v4", "ok");
+    let opens = records(&world.path()).iter().filter(|r| r["event"] == "open").count();
+    assert_eq!(opens, 4, "each once");
+    assert_whole(&world);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_are_not_changed_unseen_where_the_trail_is_required() {
     let Some(world) = World::small(", required: true", AUDITED) else { return };

@@ -1,7 +1,9 @@
-//! Writes to files that nobody has opened, for the audit trail: NFS 3 has no OPEN, and version 4 takes a stateid of nobody.
+//! Changes of files by users who have not opened them, for the audit trail: NFS 3 has no OPEN, and version 4 takes a stateid of
+//! nobody, or that of another user.
 //!
-//! *Operation.* The first write of a user to a file is recorded like an open; further ones within [`SILENCE`] are not. Only shares
-//! with `audit: writes` are looked at.
+//! *Operation.* The first change of a file's bytes by a user is recorded like an open; further ones within [`SILENCE`] are not. What
+//! fails is recorded as that, once in the same time, and silences no change that is done. Only shares with `audit: writes` are
+//! looked at.
 //!
 //! *Memory.* [`WRITERS_MAX`] users of files; beyond them all are forgotten, so that some are told of again.
 
@@ -13,11 +15,11 @@ use std::time::Duration;
 use audit::Files;
 use vfs::audited::{Actor, Opening, opening};
 use vfs::namespace::Share;
-use vfs::{Handle, NodeRef, VfsResult};
+use vfs::{Handle, NodeRef, VfsError, VfsResult};
 
 use crate::context::CallContext;
 
-/// For how long a user that has written a file is not told of again.
+/// For how long a user that has changed a file is not told of again.
 pub(crate) const SILENCE: Duration = Duration::from_secs(600);
 /// Users of files that are remembered.
 pub(crate) const WRITERS_MAX: usize = 4096;
@@ -25,40 +27,59 @@ pub(crate) const WRITERS_MAX: usize = 4096;
 /// The file, by share and handle; the user and its address.
 type Writer = (u32, Handle, u32, IpAddr);
 
-/// Who has written what lately.
+/// What was recorded of a user of a file last.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    at: Duration,
+    /// The change was done.
+    done: bool,
+}
+
+/// Who has changed what lately.
 #[derive(Debug, Default)]
-pub(crate) struct Writers(Mutex<HashMap<Writer, Duration>>);
+pub(crate) struct Writers(Mutex<HashMap<Writer, Told>>);
 
 impl Writers {
-    /// It is the first time within [`SILENCE`], and remembered.
-    fn is_first(&self, writer: Writer, now: Duration) -> bool {
+    /// A change that has ended is to be recorded, and is remembered as that.
+    fn is_news(&self, writer: Writer, done: bool, now: Duration) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.get(&writer).is_some_and(|last| now.saturating_sub(*last) < SILENCE) {
+        let is_lately = |told: &&Told| now.saturating_sub(told.at) < SILENCE;
+        if known.get(&writer).filter(is_lately).is_some_and(|told| told.done || !done) {
             return false;
         }
         if known.len() >= WRITERS_MAX {
             known.clear();
         }
-        known.insert(writer, now);
+        known.insert(writer, Told { at: now, done });
         true
     }
 
-    /// Begins the record of a write by somebody who has not opened the file; `None`: there is none to make.
+    /// Changes the bytes of a file; recorded where its user has not opened it, and the share asks for that.
     ///
     /// # Errors
-    /// [`vfs::VfsError::NotRecorded`].
-    pub(crate) fn begin<'s>(
+    /// [`VfsError::NotRecorded`], before anything is done, and those of `change`.
+    pub(crate) async fn recorded<T>(
         &self,
-        share: &'s Share,
-        node: &NodeRef,
+        is_opener: bool,
+        (share, node): (&Share, &NodeRef),
         call: &CallContext,
-    ) -> VfsResult<Option<Opening<'s>>> {
-        if !share.rules.audit.has(Files::WRITES) || !audit::is_on() {
-            return Ok(None);
+        change: impl Future<Output = VfsResult<T>>,
+    ) -> VfsResult<T> {
+        let is_on = !is_opener && share.rules.audit.has(Files::WRITES) && audit::is_on();
+        let record = match is_on {
+            true => Some(opening(share, (false, true), || call.acting())?),
+            false => None,
+        };
+        let done = change.await;
+        if let Some(record) = record.filter(Opening::is_on) {
+            // What is to be tried again is not told of yet.
+            let is_over = !matches!(done, Err(VfsError::Delay | VfsError::Cancelled));
+            let writer = (share.id, node.handle(), call.cred.uid, call.peer);
+            if is_over && self.is_news(writer, done.is_ok(), call.now) {
+                record.ended(node, &done).await;
+            }
         }
-        let record = opening(share, (false, true), || call.acting())?;
-        let is_first = self.is_first((share.id, node.handle(), call.cred.uid, call.peer), call.now);
-        Ok(is_first.then_some(record))
+        done
     }
 }
 
@@ -67,18 +88,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_write_of_each_in_ten_minutes_counts() {
+    fn the_first_change_of_each_in_ten_minutes_counts() {
         let writers = Writers::default();
         let peer: IpAddr = [192, 0, 2, 1].into();
         let of = |file: u32, uid| (1, Handle::new(&file.to_be_bytes()).unwrap(), uid, peer);
         let at = Duration::from_secs;
-        assert!(writers.is_first(of(1, 7), at(0)));
-        assert!(!writers.is_first(of(1, 7), at(599)));
-        assert!(writers.is_first(of(1, 8), at(1)) && writers.is_first(of(2, 7), at(1)));
-        assert!(writers.is_first(of(1, 7), at(600)));
+        assert!(writers.is_news(of(1, 7), true, at(0)));
+        assert!(!writers.is_news(of(1, 7), true, at(599)));
+        assert!(writers.is_news(of(1, 8), true, at(1)) && writers.is_news(of(2, 7), true, at(1)));
+        assert!(writers.is_news(of(1, 7), true, at(600)));
         for n in 0..2 * u32::try_from(WRITERS_MAX).unwrap() {
-            writers.is_first(of(n, 9), at(601));
+            writers.is_news(of(n, 9), true, at(601));
         }
         assert!(writers.0.lock().unwrap().len() <= WRITERS_MAX);
+    }
+
+    #[test]
+    fn a_change_that_fails_silences_none_that_is_done() {
+        let writers = Writers::default();
+        let file = Handle::new(&[1]).unwrap();
+        let news = |done, seconds| {
+            let writer = (1, file.clone(), 7, [192, 0, 2, 1].into());
+            writers.is_news(writer, done, Duration::from_secs(seconds))
+        };
+        assert!(news(false, 0) && !news(false, 1));
+        assert!(news(true, 2), "it was denied, and is done now");
+        assert!(!news(true, 3) && !news(false, 4));
+        assert!(news(false, 602));
     }
 }

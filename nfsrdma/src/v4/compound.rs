@@ -20,7 +20,7 @@ use rdma_transport::count;
 use rdma_transport::meter::{Done, NO_SHARE};
 use state::Who;
 use vfs::namespace::{Door, Refusal, Share};
-use vfs::{Cred, DirChange, Kind, NodeRef};
+use vfs::{Cred, DirChange, Kind, NodeRef, VfsResult};
 use wire::{Parsed, Rule, reject};
 
 use super::attrs::{Bitmap, Purpose, ToSet, asks_where};
@@ -28,6 +28,7 @@ use super::client::{Client, Principal};
 use super::names::{self, Id, Late, Names, People};
 use super::pseudo::Above;
 use super::session::SlotUse;
+use super::stateid_access::StateidAccess;
 use super::status::Status;
 use super::wire::{MINOR_MAX, Stateid, op};
 use super::{Nfs4, dispatch, limits};
@@ -339,6 +340,17 @@ impl<'a> Compound<'a> {
     /// The door to the files for the one who acts on names and attributes.
     pub fn door(&self) -> Door<'a> {
         self.nfs.core.namespace.by(self.who()).audited(self.call)
+    }
+
+    /// Changes the bytes of a file, which the audit trail is told of where the caller has not opened it.
+    pub(super) async fn recorded<T>(
+        &self,
+        at: &Located,
+        right: &StateidAccess,
+        change: impl Future<Output = VfsResult<T>>,
+    ) -> VfsResult<T> {
+        let writers = &self.nfs.core.writers;
+        writers.recorded(right.is_opener, (&at.share, &at.node), self.call, change).await
     }
 
     /// Makes this the current file handle; the current stateid belongs to the one before and is gone.

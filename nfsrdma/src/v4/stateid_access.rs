@@ -37,7 +37,7 @@ impl StateidAccess {
 }
 
 /// A stateid of no open, lock or delegation (RFC 8881 section 8.2.3).
-pub(super) fn is_nobodys(stateid: Stateid) -> bool {
+fn is_nobodys(stateid: Stateid) -> bool {
     matches!(stateid, Stateid::ANONYMOUS | Stateid::READ_BYPASS)
 }
 

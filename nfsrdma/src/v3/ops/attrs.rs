@@ -41,13 +41,19 @@ async fn change(
         return Err(Nfsstat3::NotSync.into());
     }
     let door = op.door(t, Rights::WRITE).audited(op.call);
-    match door.setattr(&t.share, &t.node, &t.cred, new, false).await {
-        // A program that holds the file open may cut it whatever its mode says now (RFC 1813 section 4.4).
-        Err(VfsError::Access) if new.size.is_some() && t.is_owner().await => {
-            door.setattr(&t.share, &t.node, &t.cred, new, true).await.map_err(Failed::of_data)
+    let set = async {
+        match door.setattr(&t.share, &t.node, &t.cred, new, false).await {
+            // A program that holds the file open may cut it whatever its mode says now (RFC 1813 section 4.4).
+            Err(VfsError::Access) if new.size.is_some() && t.is_owner().await => {
+                door.setattr(&t.share, &t.node, &t.cred, new, true).await
+            }
+            other => other,
         }
-        other => other.map_err(Failed::of_data),
-    }
+    };
+    // A size changes the bytes; other attributes do not.
+    let keeps_bytes = new.size.is_none();
+    let done = op.core.writers.recorded(keeps_bytes, (&t.share, &t.node), op.call, set).await;
+    done.map_err(Failed::of_data)
 }
 
 pub(super) async fn access(op: &Op<'_>, object: &[u8], wanted: u32, out: &mut Writer) -> OpResult {

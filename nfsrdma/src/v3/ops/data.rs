@@ -91,19 +91,16 @@ async fn store(
     stable: Stable,
 ) -> VfsResult<Written> {
     let door = op.door(t, Rights::WRITE).opened_by(&t.cred);
-    let record = op.core.writers.begin(&t.share, &t.node, op.call)?;
-    // The pieces are views: cloning them for the rare second attempt copies no data.
-    let done =
+    let write = async {
+        // The pieces are views: cloning them for the rare second attempt copies no data.
         match door.write(&t.share, &t.node, Some(&t.cred), offset, data.clone(), stable).await {
             Err(VfsError::Access) if t.node.kind() == Kind::File && t.is_owner().await => {
                 door.write(&t.share, &t.node, None, offset, data, stable).await
             }
             other => other,
-        };
-    if let Some(record) = record {
-        record.ended(&t.node, &done).await;
-    }
-    done
+        }
+    };
+    op.core.writers.recorded(false, (&t.share, &t.node), op.call, write).await
 }
 
 pub(super) async fn commit(op: &Op<'_>, args: &Commit3args<'_>, out: &mut Writer) -> OpResult {

@@ -12,7 +12,8 @@ pub(in crate::v4) async fn allocate(cx: &mut Compound<'_>) -> Result<(), Status>
         return Err(Status::FBig);
     }
     let door = cx.nfs.core.namespace.by(right.who).opened_by(&at.cred);
-    Ok(door.allocate(&at.share, &at.node, offset, length).await?)
+    let allocate = door.allocate(&at.share, &at.node, offset, length);
+    Ok(cx.recorded(&at, &right, allocate).await?)
 }
 
 pub(in crate::v4) async fn deallocate(cx: &mut Compound<'_>) -> Result<(), Status> {
@@ -24,7 +25,8 @@ pub(in crate::v4) async fn deallocate(cx: &mut Compound<'_>) -> Result<(), Statu
         return Ok(());
     }
     let door = cx.nfs.core.namespace.by(right.who);
-    Ok(door.deallocate(&at.share, &at.node, offset, length).await?)
+    let deallocate = door.deallocate(&at.share, &at.node, offset, length);
+    Ok(cx.recorded(&at, &right, deallocate).await?)
 }
 
 async fn args(cx: &mut Compound<'_>) -> Result<(Located, StateidAccess, u64, u64), Status> {

@@ -26,6 +26,8 @@ pub(in crate::v4) async fn clone(cx: &mut Compound<'_>) -> Result<(), Status> {
         return Err(Status::Inval);
     }
     let door = cx.nfs.core.namespace.by(p.to_right.who);
-    door.clone_range(&p.to.share, &p.to.node, &p.from.node, p.from_at, p.to_at, p.count).await?;
+    let clone =
+        door.clone_range(&p.to.share, &p.to.node, &p.from.node, p.from_at, p.to_at, p.count);
+    cx.recorded(&p.to, &p.to_right, clone).await?;
     Ok(())
 }

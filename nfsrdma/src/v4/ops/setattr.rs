@@ -9,7 +9,7 @@ use vfs::{DelegatedTimes, Kind, SetAttr};
 use crate::v4::attrs::{Purpose, ToSet, supported};
 use crate::v4::compound::Compound;
 use crate::v4::deleg::check_keeps_times;
-use crate::v4::stateid_access::{IoAccess, check_io};
+use crate::v4::stateid_access::{IoAccess, StateidAccess, check_io};
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> {
@@ -17,18 +17,18 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     let at = cx.node()?.clone();
     let caps = at.share.backend.capabilities();
     let to_set = cx.to_set(&obj_attributes, &supported(cx.minor, &caps), Purpose::Change).await?;
-    let (mut who, mut open_write) = (cx.who(), false);
+    // Other attributes than the size change no bytes.
+    let mut right = StateidAccess { who: cx.who(), open_checked: false, is_opener: true };
     if to_set.set.size.is_some() {
         // Only the size needs the stateid; with others it is not looked at (RFC 8881 section 18.30.3).
         let file = cx.file()?;
-        let right = check_io(cx, &file, stateid, IoAccess::Write).await?;
-        (who, open_write) = (right.who, right.open_checked);
+        right = check_io(cx, &file, stateid, IoAccess::Write).await?;
     }
     let set = match to_set.mode_masked {
         Some(_) => to_set.with_mode(at.node.getattr().await?.mode),
         None => to_set.set,
     };
-    let door = cx.nfs.core.namespace.by(who).audited(cx.call);
+    let door = cx.nfs.core.namespace.by(right.who).audited(cx.call);
     let kept = to_set.delegated != DelegatedTimes::default();
     if kept {
         check_keeps_times(cx, &at, stateid)?;
@@ -40,7 +40,8 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
             true => Some(at.node.getattr().await?),
             false => None,
         };
-        if let Err(e) = door.setattr(&at.share, &at.node, &at.cred, set, open_write).await {
+        let change = door.setattr(&at.share, &at.node, &at.cred, set, right.open_checked);
+        if let Err(e) = cx.recorded(&at, &right, change).await {
             let after = match before {
                 Some(_) => at.node.getattr().await.ok(),
                 None => None,

@@ -7,7 +7,7 @@ use vfs::Stable;
 
 use crate::v4::compound::Compound;
 use crate::v4::limits::IO_MAX;
-use crate::v4::stateid_access::{IoAccess, check_io, file_of, is_nobodys};
+use crate::v4::stateid_access::{IoAccess, check_io, file_of};
 use crate::v4::status::Status;
 use rdma_transport::xdr::at_most;
 
@@ -25,15 +25,8 @@ pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
     let at = file_of(cx, stateid).await?;
     let right = check_io(cx, &at, stateid, IoAccess::Write).await?;
     let door = cx.nfs.core.namespace.by(right.who).opened_by(&at.cred);
-    let record = match is_nobodys(stateid) {
-        true => cx.nfs.core.writers.begin(&at.share, &at.node, cx.call)?,
-        false => None,
-    };
-    let done = door.write(&at.share, &at.node, right.cred(&at), offset, data, stable).await;
-    if let Some(record) = record {
-        record.ended(&at.node, &done).await;
-    }
-    let done = done?;
+    let write = door.write(&at.share, &at.node, right.cred(&at), offset, data, stable);
+    let done = cx.recorded(&at, &right, write).await?;
     cx.moved = done.count as u64;
     // None is above IO_MAX.
     let count = u32::try_from(done.count).unwrap_or(u32::MAX);
