@@ -92,7 +92,7 @@ impl Permit {
     /// Records what was done. The event is made only where there is a trail.
     pub fn record(mut self, event: impl FnOnce() -> Event) {
         if let Some(trail) = self.0.take() {
-            trail.add_permitted(event());
+            hand_on(trail.add_permitted(event()));
         }
     }
 }
@@ -146,7 +146,17 @@ pub fn flush(within: Duration) -> bool {
 /// Records an event. What finds no room is lost and counted. The event is made only where there is a trail.
 pub fn record(event: impl FnOnce() -> Event) {
     if let Some(trail) = trail() {
-        trail.add(event());
+        hand_on(trail.add(event()));
+    }
+}
+
+/// An event for a trail that has ended meanwhile goes to the one that took its place.
+fn hand_on(event: Option<Event>) {
+    if let Some(event) = event
+        && let Some(next) = trail()
+    {
+        // One that has ended as well was switched off.
+        let _ = next.add(event);
     }
 }
 
@@ -164,4 +174,46 @@ pub fn permit() -> Result<Permit, NotRecorded> {
 /// How the trail stands; `None`: there is none.
 pub fn standing() -> Option<Standing> {
     trail().map(|trail| trail.standing())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+
+    impl Host for Nobody {
+        fn user(&self, _uid: u32) -> Option<String> {
+            None
+        }
+
+        fn limit_met(&self, _times: u64) {}
+    }
+
+    /// The one test of this process that has a trail.
+    #[test]
+    fn what_is_done_while_another_trail_begins_is_recorded_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let begin = |name: &str, required| {
+            let sink = Sink::File(dir.path().join(name));
+            let host: Arc<dyn Host> = Arc::new(Nobody);
+            set(Some((Options { sink, required }, host)));
+        };
+        // A trail that ends at once need not have made its file.
+        let told = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();
+        for required in [true, false] {
+            begin("old", required);
+            let permit = permit().unwrap();
+            assert!(permit.is_on());
+            begin("new", required);
+            permit.record(|| Event::Stop);
+            record(|| Event::Stop);
+            assert!(flush(Duration::from_secs(30)));
+            assert_eq!((told("old").lines().count(), told("new").lines().count()), (0, 2));
+            std::fs::remove_file(dir.path().join("new")).unwrap();
+        }
+        set(None);
+        record(|| Event::Stop);
+        assert!(standing().is_none() && !is_on());
+    }
 }

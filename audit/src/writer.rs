@@ -143,19 +143,24 @@ impl Trail {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records an event. What finds no room is lost.
-    pub(crate) fn add(&self, event: Event) {
+    /// Records an event, and gives it back where the trail has ended. What finds no room is lost.
+    pub(crate) fn add(&self, event: Event) -> Option<Event> {
         let mut queue = self.lock();
+        if queue.ending {
+            return Some(event);
+        }
         let has_room = queue.taken() < QUEUE_MAX
             && (!event.is_of_stranger() || queue.admits_stranger(Instant::now()));
         if !has_room {
             queue.lose();
             drop(queue);
-            return self.host.limit_met(1);
+            self.host.limit_met(1);
+            return None;
         }
         queue.push(event);
         drop(queue);
         self.work.notify_one();
+        None
     }
 
     /// Keeps room for one record, where none may be lost.
@@ -181,16 +186,20 @@ impl Trail {
         }
     }
 
-    /// Records an event for which room is kept.
-    pub(crate) fn add_permitted(&self, event: Event) {
+    /// Records an event for which room is kept, and gives it back where the trail has ended meanwhile.
+    pub(crate) fn add_permitted(&self, event: Event) -> Option<Event> {
         if !self.options.required {
             return self.add(event);
         }
         let mut queue = self.lock();
         queue.permits = queue.permits.saturating_sub(1);
+        if queue.ending {
+            return Some(event);
+        }
         queue.push(event);
         drop(queue);
         self.work.notify_one();
+        None
     }
 
     pub(crate) fn reopen(&self) {
@@ -216,12 +225,22 @@ impl Trail {
 
     /// Writes what is left, as far as that can be done in a moment, and ends the thread.
     pub(crate) fn end(&self) {
-        if !self.flush(Instant::now() + END) {
-            let queue = self.lock();
+        let until = Instant::now() + END;
+        loop {
+            let is_written = self.flush(until);
+            let mut queue = self.lock();
             let left = queue.waiting.len() + queue.in_work;
-            tracing::error!(sink = %self.options.sink, left, "records of the audit trail are lost: they cannot be written");
+            if is_written && left > 0 {
+                // It has come since.
+                continue;
+            }
+            if left > 0 {
+                tracing::error!(sink = %self.options.sink, left, "records of the audit trail are lost: they cannot be written");
+            }
+            // From here on none is taken.
+            queue.ending = true;
+            break;
         }
-        self.lock().ending = true;
         self.work.notify_one();
     }
 
@@ -450,8 +469,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.jsonl");
         let (trail, _) = to(Sink::File(path.clone()), false);
-        trail.add(removed(7));
-        trail.add(removed(8));
+        assert!(trail.add(removed(7)).is_none());
+        assert!(trail.add(removed(8)).is_none());
         flushed(&trail);
         let all = records(&path);
         let keys: Vec<&str> = all[0].as_object().unwrap().keys().map(String::as_str).collect();
@@ -467,11 +486,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, old) = (dir.path().join("a.jsonl"), dir.path().join("a.jsonl.1"));
         let (trail, _) = to(Sink::File(path.clone()), false);
-        trail.add(removed(7));
+        assert!(trail.add(removed(7)).is_none());
         flushed(&trail);
         fs::rename(&path, &old).unwrap();
         trail.reopen();
-        trail.add(removed(7));
+        assert!(trail.add(removed(7)).is_none());
         flushed(&trail);
         assert_eq!((records(&old).len(), records(&path).len()), (1, 1));
         trail.end();
@@ -489,7 +508,7 @@ mod tests {
         let path = dir.path().join("no/a.jsonl");
         let (trail, host) = to(Sink::File(path.clone()), false);
         for _ in 0..QUEUE_MAX + 5 {
-            trail.add(removed(7));
+            assert!(trail.add(removed(7)).is_none());
             trail.permit().unwrap();
         }
         assert_eq!((trail.standing().lost, host.0.load(Ordering::Relaxed)), (5, 5));
@@ -524,8 +543,8 @@ mod tests {
             trail.permit().unwrap();
         }
         assert_eq!(trail.permit(), Err(NotRecorded), "all room is given");
-        trail.add(removed(7));
-        trail.add_permitted(removed(7));
+        assert!(trail.add(removed(7)).is_none());
+        assert!(trail.add_permitted(removed(7)).is_none());
         trail.give_back();
         flushed(&trail);
         trail.permit().unwrap();
@@ -546,10 +565,10 @@ mod tests {
         };
         let most = u64::from(STRANGERS_PER_MINUTE).min(QUEUE_OF_STRANGERS_MAX as u64);
         for _ in 0..most + 3 {
-            trail.add(refused());
+            assert!(trail.add(refused()).is_none());
         }
         assert_eq!(trail.standing().lost, 3);
-        trail.add(removed(7));
+        assert!(trail.add(removed(7)).is_none());
         assert_eq!(trail.standing().lost, 3, "others have room");
         let mut queue = Queue::default();
         let now = Instant::now();
@@ -563,14 +582,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (journal, sink) = stuck(dir.path());
         let (trail, _) = to(sink, false);
-        trail.add(removed(7));
+        assert!(trail.add(removed(7)).is_none());
         let mut entry = [0; 4096];
         let len = journal.recv(&mut entry).unwrap();
         assert!(std::str::from_utf8(&entry[..len]).unwrap().contains("\"event\":\"delete\""));
         flushed(&trail);
         drop(journal);
         fs::remove_file(dir.path().join("journal")).unwrap();
-        trail.add(removed(8));
+        assert!(trail.add(removed(8)).is_none());
         let until = Instant::now() + SOON;
         while trail.standing().broken.is_none() {
             assert!(Instant::now() < until);

@@ -312,7 +312,15 @@ impl Running {
             values,
             ..Changes::default()
         };
+        let audit = new.audit.clone();
+        // The trail is there before shares ask for it, and until none does.
+        if audit.is_some() {
+            self.follow_trail(audit.clone()).await;
+        }
         self.put_in_force(&new, &shares, users);
+        if audit.is_none() {
+            self.follow_trail(audit).await;
+        }
         self.shared.lookup.settle(&new);
         self.shared.tls.set(tls);
         let moved = self.doors.commit(&new, with_smb, step, &listening).await;
@@ -321,7 +329,6 @@ impl Running {
         };
         (changes.opened, changes.closed) = (shown(moved.opened), shown(moved.closed));
         let gone = self.shares.gone_from_nfs(&shares);
-        trail::follow(self.settings.audit.as_ref(), new.audit.as_ref(), &self.servers.book);
         self.settings = new;
         self.shares = shares;
         self.note_addresses();
@@ -333,6 +340,15 @@ impl Running {
         }
         self.judge(&gone, &mut changes).await;
         Ok(changes)
+    }
+
+    /// Goes over to another audit trail; no worker waits for what the old one writes.
+    async fn follow_trail(&self, new: Option<config::Audit>) {
+        let (old, book) = (self.settings.audit.clone(), self.servers.book.clone());
+        let follow = move || trail::follow(old.as_ref(), new.as_ref(), &book);
+        if let Err(error) = tokio::task::spawn_blocking(follow).await {
+            tracing::error!(%error, "the audit trail stays as it was");
+        }
     }
 
     /// Replaces everything that requests look at.
