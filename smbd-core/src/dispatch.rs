@@ -18,7 +18,7 @@ use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, Flags, lock, read};
 
 /// Bytes of a command without any part of variable length, with its header and whatever padding a client puts behind it.
-const SLACK: usize = 4096;
+pub(crate) const SLACK: usize = 4096;
 
 /// Answers a command of a chain. `failed`: the CREATE that was to give its file did not. The outer error ends the connection.
 pub(crate) async fn message(
@@ -44,6 +44,10 @@ pub(crate) async fn message(
         Violation::Format.note(&cx.conn, "a message that is longer than its command can be");
         return Ok(Err(Status::INVALID_PARAMETER));
     }
+    if waits_for_client(command, cx) && cx.message.len() <= SLACK {
+        // It is a view of all that came with it: of its chain, and of a buffer for receives. Those are not kept while it waits.
+        cx.message = Buf::from(cx.message.to_vec());
+    }
     if let Some(status) = failed
         && command != Command::Create
     {
@@ -53,6 +57,16 @@ pub(crate) async fn message(
         tree_connect_is_protected(cx)?;
     }
     Ok(self::command(cx, command).await)
+}
+
+/// It may wait for as long as clients like: for a lock, a change of a directory, or something to read from a pipe.
+fn waits_for_client(command: Command, cx: &Cx) -> bool {
+    let is_of_pipe = || cx.tree.as_ref().is_some_and(|tree| tree.share().is_none());
+    match command {
+        Command::Lock | Command::ChangeNotify => true,
+        Command::Read | Command::Ioctl => is_of_pipe(),
+        _ => false,
+    }
 }
 
 /// Bytes of a command with its header. Nothing keeps what stands behind one: it may wait for long.

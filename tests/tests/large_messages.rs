@@ -5,6 +5,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use client::connect::Local;
@@ -182,42 +184,66 @@ async fn tickets_of_nobody_are_bounded() {
     world.running.stop().await;
 }
 
-/// Passes SMB messages on, each LOCK with as many bytes behind it.
-fn with_more_behind_locks(to: SocketAddr, more: usize) -> SocketAddr {
+/// Passes SMB messages on, each LOCK as this makes of it. Counts the interim answers.
+fn with_locks(
+    to: SocketAddr,
+    lock: impl Fn(Vec<u8>) -> Vec<u8> + Send + 'static,
+) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = listener.local_addr().unwrap();
+    let pending = Arc::new(AtomicUsize::new(0));
+    let seen = pending.clone();
     std::thread::spawn(move || {
         let (mut client, _) = listener.accept().unwrap();
         let mut server = TcpStream::connect(to).unwrap();
         let (mut from, mut back) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-        std::thread::spawn(move || std::io::copy(&mut from, &mut back));
-        let mut prefix = [0; 4];
-        while client.read_exact(&mut prefix).is_ok() {
-            let mut message = vec![0; u32::from_be_bytes(prefix) as usize];
-            client.read_exact(&mut message).unwrap();
-            if message[..4] == *b"\xfeSMB" && message[12..14] == [10, 0] {
-                message.resize(message.len() + more, 7);
+        std::thread::spawn(move || {
+            while let Some(message) = next_message(&mut from) {
+                let is_pending = message[8..12] == 0x103_u32.to_le_bytes();
+                seen.fetch_add(is_pending.into(), Ordering::SeqCst);
+                pass_on(&mut back, &message);
             }
-            let len = u32::try_from(message.len()).unwrap();
-            server.write_all(&[&len.to_be_bytes()[..], &message].concat()).unwrap();
+        });
+        while let Some(message) = next_message(&mut client) {
+            let is_lock = message[..4] == *b"\xfeSMB" && message[12..14] == [10, 0];
+            pass_on(&mut server, &if is_lock { lock(message) } else { message });
         }
     });
-    at
+    (at, pending)
+}
+
+fn next_message(from: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut prefix = [0; 4];
+    from.read_exact(&mut prefix).ok()?;
+    let mut message = vec![0; u32::from_be_bytes(prefix) as usize];
+    from.read_exact(&mut message).ok()?;
+    Some(message)
+}
+
+fn pass_on(to: &mut TcpStream, message: &[u8]) {
+    let len = u32::try_from(message.len()).unwrap();
+    // Whoever is at the other end may have gone.
+    let _ = to.write_all(&[&len.to_be_bytes()[..], message].concat());
+}
+
+async fn connect(at: SocketAddr) -> Smb {
+    let options = Options { dialect: Dialect::V210, ..Options::default() };
+    let (share, local) = (("127.0.0.1", "data"), Local::default());
+    Smb::connect(at, false, share, &alice(), options, &local).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_kept_behind_a_lock_that_waits() {
     let (world, _dir) = with_alice(settings).await;
     let to = world.running.smb[0];
-    let options = Options { dialect: Dialect::V210, ..Options::default() };
-    let connect = async |at| {
-        let (share, local) = (("127.0.0.1", "data"), Local::default());
-        Smb::connect(at, false, share, &alice(), options, &local).await.unwrap()
-    };
     let holder = connect(to).await;
     let held = holder.create("f").await.unwrap();
     holder.lock(&held, (0, 1), true, false).await.unwrap();
-    let greedy = connect(with_more_behind_locks(to, 4 << 20)).await;
+    let (at, _) = with_locks(to, |mut lock| {
+        lock.resize(lock.len() + (4 << 20), 7);
+        lock
+    });
+    let greedy = connect(at).await;
     let file = greedy.find("f").await.unwrap();
     for _ in 0..6 {
         let refused = tokio::time::timeout(SOON, greedy.lock(&file, (0, 1), true, true)).await;
@@ -226,5 +252,38 @@ async fn nothing_is_kept_behind_a_lock_that_waits() {
     until(&world, "nothing is kept", |s| s.heap.bytes == 0).await;
     greedy.close(file).await.unwrap();
     holder.close(held).await.unwrap();
+    world.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_kept_in_front_of_a_lock_that_waits() {
+    const LOCKS: usize = 6;
+    let (world, _dir) = with_alice(settings).await;
+    let to = world.running.smb[0];
+    let holder = connect(to).await;
+    let held = holder.create("f").await.unwrap();
+    holder.lock(&held, (0, 1), true, false).await.unwrap();
+    // A chain of a CANCEL, which uses no number, and the LOCK.
+    let (at, pending) = with_locks(to, |lock| {
+        let mut chain = lock[..64].to_vec();
+        chain[12..14].copy_from_slice(&[12, 0]);
+        chain.resize(4 << 20, 7);
+        let next = u32::try_from(chain.len()).unwrap();
+        chain[20..24].copy_from_slice(&next.to_le_bytes());
+        [chain, lock].concat()
+    });
+    let greedy = Arc::new(connect(at).await);
+    let file = Arc::new(greedy.find("f").await.unwrap());
+    let mut waits = tokio::task::JoinSet::new();
+    for _ in 0..LOCKS {
+        let (greedy, file) = (greedy.clone(), file.clone());
+        waits.spawn(async move { greedy.lock(&file, (0, 1), false, true).await });
+    }
+    let all_wait = |s: &Snapshot| pending.load(Ordering::SeqCst) == LOCKS && s.heap.bytes == 0;
+    until(&world, "all wait, and nothing is kept", all_wait).await;
+    holder.close(held).await.unwrap();
+    while let Some(done) = waits.join_next().await {
+        done.unwrap().unwrap();
+    }
     world.running.stop().await;
 }

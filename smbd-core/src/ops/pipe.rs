@@ -21,6 +21,7 @@ use smb_proto::fscc::pipe::{
 };
 
 use crate::cx::{Answer, Cx};
+use crate::dispatch::SLACK;
 use crate::dtyp::mask;
 use crate::lease;
 use crate::open::{Open, Target};
@@ -180,7 +181,10 @@ pub(crate) async fn ioctl(
             let taken = run(cx, open, move |pipe, host| pipe.transceive(host, &bytes, max)).await;
             // MS-SMB2 section 3.3.5.15.3: what is not the end of a call is answered when its end has come.
             match taken {
-                Err(Status::PIPE_EMPTY) => next(cx, pipe, max).await.map(status),
+                // The end of a call fits into a fragment; what is longer would be kept for as long as its client likes.
+                Err(Status::PIPE_EMPTY) if input.len() <= SLACK => {
+                    next(cx, pipe, max).await.map(status)
+                }
                 taken => taken.map(status),
             }
         }
