@@ -227,7 +227,7 @@ impl Future for Pay {
             waker: Mutex::default(),
         });
         let heap = &self.pool.inner().heap;
-        heap.change(|state| {
+        let others = heap.change(|state| {
             state.waiting.push_back(waiter.clone());
             // Seen here already, so that only a wait is counted as one.
             let others = state.serve(heap.most_of_client());
@@ -240,8 +240,10 @@ impl Future for Pay {
                     share.note_heap_wait();
                 }
             }
-            others.into_iter().for_each(Waker::wake);
+            others
         });
+        // Without the lock: a task that ends by it may hold what is given back.
+        others.into_iter().for_each(Waker::wake);
         if waiter.is_served.load(Ordering::Acquire) {
             return Poll::Ready(self.paid());
         }
