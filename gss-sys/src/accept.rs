@@ -72,8 +72,11 @@ impl Acceptor {
     /// The exchange is over, and [`Error::token`] goes to the client.
     pub fn step(&mut self, token: &[u8]) -> Result<Step, Error> {
         self.rounds += 1;
-        if token.len() > TOKEN_MAX || self.rounds > ROUNDS_MAX {
-            return Err(Error::new(Cause::Malformed, "a token that is too long, or one too many"));
+        if token.is_empty() || token.len() > TOKEN_MAX || self.rounds > ROUNDS_MAX {
+            return Err(Error::new(
+                Cause::Malformed,
+                "a token that is empty or too long, or one too many",
+            ));
         }
         let (mut minor, mut lifetime, mut flags) = (0, 0, 0);
         let (mut source, mut answer) = (Name::none(), Output::new());

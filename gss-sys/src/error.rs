@@ -78,15 +78,20 @@ impl Error {
                 why.unwrap_or_else(|| "the library lacks a function of MIT krb5 1.11".into());
             return Self::new(Cause::NoLibrary, text);
         }
-        let mut text = status(minor, MECH_CODE);
-        if minor == 0 || text.is_empty() {
-            text = status(major, GSS_CODE);
+        let text = status(minor, MECH_CODE);
+        // The library has numbers of its own for those of the mechanism, also for "no error", which it gives where a token cannot be
+        // taken apart: words of the C library, of which this process has set no language.
+        if minor != 0 && !text.is_empty() && text != "Success" {
+            return Self::new(cause(major, minor.cast_signed()), text);
         }
-        Self::new(cause(major, minor.cast_signed()), text)
+        Self::new(cause(major, 0), status(major, GSS_CODE))
     }
 }
 
 fn cause(major: u32, minor: i32) -> Cause {
+    /// GSS_S_FAILURE
+    const FAILURE: u32 = 13;
+    let routine = (major & ffi::ERROR_MASK) >> 16;
     match minor {
         code::SKEW | code::TKT_NYV => return Cause::Clock,
         code::TKT_EXPIRED => return Cause::Expired,
@@ -98,12 +103,13 @@ fn cause(major: u32, minor: i32) -> Cause {
         | code::KT_NOTFOUND
         | code::KT_KVNONOTFOUND => return Cause::NoKey,
         code::REPEAT => return Cause::Replay,
+        0 if routine == FAILURE => return Cause::Malformed,
         _ => {}
     }
-    // Routine errors of RFC 2744 section 3.9.1.
-    match (major & ffi::ERROR_MASK) >> 16 {
+    // Routine errors of RFC 2744 section 3.9.1. GSS_S_BAD_MECH is a token of another mechanism.
+    match routine {
         6 => Cause::Mic,
-        9 | 10 => Cause::Malformed,
+        1 | 9 | 10 => Cause::Malformed,
         11 | 12 => Cause::Expired,
         _ => Cause::Other,
     }
@@ -153,7 +159,9 @@ mod tests {
         ] {
             assert_eq!(cause(13 << 16, minor), expected, "{minor}");
         }
-        assert_eq!(cause(9 << 16, 0), Cause::Malformed);
+        for major in [1 << 16, 9 << 16, 13 << 16] {
+            assert_eq!(cause(major, 0), Cause::Malformed);
+        }
         assert_eq!(cause(6 << 16, 0), Cause::Mic);
         assert_eq!(cause(13 << 16, 1), Cause::Other);
     }

@@ -21,7 +21,7 @@ use nfsrdma::clock::Clock;
 use nfsrdma::context::{Boot, Core};
 use nfsrdma::fh::Handles;
 use nfsrdma::rpc::gss::table::CONTEXTS_OF_ADDRESS_MAX;
-use nfsrdma::rpc::gss::{Accept, Accepted, Gss, NotAccepted, TOKEN_MAX};
+use nfsrdma::rpc::gss::{Accept, Accepted, Gss, NotAccepted, TOKEN_MAX, Why};
 use nfsrdma::server::{Server, Session};
 use nfsrdma::v3::procedure as p;
 use rdma_transport::channel::{BoxFuture, Pulled, Reply, Transport};
@@ -56,10 +56,10 @@ impl Accept for Keys {
                 lifetime: Duration::from_secs(if user == 99 { 0 } else { 3600 }),
             }),
             _ => Err(NotAccepted::Refused {
-                major: 13 << 16,
+                why: Why::Other,
                 token: b"an error".to_vec(),
                 principal: String::new(),
-                remedy: "send two bytes",
+                detail: "not two bytes".into(),
             }),
         };
         Box::pin(async move { accepted })

@@ -105,10 +105,19 @@ impl World {
         assert_eq!(made, (0, true), "{}", self.log());
     }
 
-    /// There is no context, and `status` says why.
+    /// There is no context; one line of the log, and `status`, say why.
     fn is_not_mounted(&self, token: &[u8], user: &str, remedy: &str) {
+        let lines = || self.log().lines().filter(|l| l.contains("ticket of NFS refused")).count();
+        let before = lines();
         let (major, made) = context(self, token);
         assert!(major != 0 && !made, "a context: {}", self.log());
+        let log = self.log();
+        let line = log.lines().rfind(|l| l.contains("ticket of NFS refused")).unwrap_or_default();
+        let principal = format!("principal=\"{user}\"");
+        for part in [&principal, "reason=", "detail=", remedy] {
+            assert!(line.contains(part), "{part}: {log}");
+        }
+        assert_eq!(lines(), before + 1, "{log}");
         let rows = self.refused();
         let row = rows.iter().find(|row| row.remedy.contains(remedy));
         let row = row.unwrap_or_else(|| panic!("{remedy}: {rows:?}"));
@@ -166,6 +175,23 @@ fn tickets_of_other_services_and_those_that_ran_out_make_no_context() {
     world.is_not_mounted(&of_files, &user, "the ticket is for another service");
     world.serve("    sec: [krb5]", &["faketime", "-f", "+60s"]);
     world.is_not_mounted(&good, &user, "`kinit` gets a new one");
+}
+
+#[test]
+fn tokens_of_nobody_and_of_another_realm_make_no_context() {
+    let mut world = World::of_nfs();
+    world.serve("    sec: [krb5]", &[]);
+    let nothing_in_it = &b"\x60\x10\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02\x01\x00xxx"[..];
+    // The first is what a message of Kerberos begins with that no GSS token is around.
+    let ntlm = &b"NTLMSSP\0\x01"[..];
+    for garbage in [b"no token", &b"token"[..], ntlm, b"", nothing_in_it] {
+        world.is_not_mounted(garbage, "", "mount by a client that sends tickets of Kerberos 5");
+    }
+    // A ticket by a KDC that has the same names.
+    let other = World::of_nfs();
+    let cache = other.tickets("nobody", &[]);
+    let foreign = token(&other, &cache, "nfs");
+    world.is_not_mounted(&foreign, "", "its key is not the one that the KDC has");
 }
 
 /// A pipe where the keytab was: nobody writes to it, and whoever opens it waits for ever.

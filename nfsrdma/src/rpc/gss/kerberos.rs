@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gss_krb5::{Enctype, Role};
-use gss_sys::{Acceptor, Cause, Error, Established, Pool, Step};
+use gss_sys::{Acceptor, Error, Established, Pool, Step};
 use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, host_of};
 use vfs::Cred;
 
-use super::{Accept, Accepted, NotAccepted};
+use super::{Accept, Accepted, NotAccepted, Why};
 use crate::rpc::auth::nobody;
 
 /// The limit that a token meets which nobody takes in time.
@@ -23,15 +23,8 @@ const THREADS: usize = 4;
 
 static POOL: Pool = Pool::new(THREADS, Duration::from_secs(WAIT_S as u64));
 
-/// GSS_S_DEFECTIVE_TOKEN, GSS_S_CREDENTIALS_EXPIRED, GSS_S_FAILURE (RFC 2744 section 3.9.1).
-const DEFECTIVE: u32 = 9 << 16;
-const EXPIRED: u32 = 11 << 16;
-const FAILURE: u32 = 13 << 16;
-
 /// The service of NFS (RFC 2623 section 3.1): tickets for others of the keytab are not for this server.
 const SERVICE: &str = "nfs/";
-
-const RUN_OUT: &str = "the client's ticket has run out; `kinit` gets a new one";
 
 /// Says as whom a client acts on files who has proved which principal it is.
 pub trait Principals: Send + Sync + 'static {
@@ -66,39 +59,21 @@ impl Kerberos {
 
     /// May wait for files and for the name service.
     fn take(&self, token: &[u8]) -> Result<Accepted, NotAccepted> {
-        let refuse = |error: Error| {
-            if error.cause == Cause::Keytab {
-                tracing::warn!(%error, "tickets of NFS are refused for want of a keytab");
-            }
-            refused(error, String::new())
-        };
+        let refuse = |error: Error| refused(error, String::new());
         match Acceptor::new(&self.keytab).map_err(refuse)?.step(token).map_err(refuse)? {
             Step::Done { token, established } => self.established(token, *established),
             // Only DCE_STYLE takes more than one token, and nobody does NFS with it.
-            Step::Continue(_) => Err(NotAccepted::Refused {
-                major: FAILURE,
-                token: Vec::new(),
-                principal: String::new(),
-                remedy: "the client wants an exchange of three messages, which is not served",
-            }),
+            Step::Continue(_) => Err(refused_because(Why::Exchange, String::new(), String::new())),
         }
     }
 
     fn established(&self, token: Vec<u8>, who: Established) -> Result<Accepted, NotAccepted> {
         let principal = who.principal().to_owned();
-        let no = |remedy| {
-            let (token, principal) = (Vec::new(), principal.clone());
-            NotAccepted::Refused { major: FAILURE, token, principal, remedy }
-        };
+        let no = |why, detail: String| refused_because(why, principal.clone(), detail);
         if !who.service().starts_with(SERVICE) {
-            return Err(no(
-                "the ticket is for another service: mount by the name that `nfs/NAME` of the keytab has",
-            ));
+            return Err(no(Why::Service, who.service().to_owned()));
         }
-        let cred = self.cred_of(&who).map_err(|why| {
-            tracing::warn!(%principal, why, "the name service does not say who a principal is");
-            no("the name service did not say who the user is; look whether its directory server answers")
-        })?;
+        let cred = self.cred_of(&who).map_err(|detail| no(Why::NameService, detail))?;
         let lucid = who.lucid().map_err(|error| refused(error, principal.clone()))?;
         let has_subkey = lucid.acceptor_key.is_some();
         let key = lucid.acceptor_key.unwrap_or(lucid.initiator_key);
@@ -106,15 +81,12 @@ impl Kerberos {
         let keys = enctype.and_then(|enctype| {
             gss_krb5::Context::new(enctype, &key.key, Role::Acceptor, has_subkey).ok()
         });
-        let keys = keys.ok_or_else(|| {
-            no("the encryption type of the session is too old; give client and keytab keys of AES")
-        })?;
+        let keys = keys.ok_or_else(|| no(Why::Enctype, format!("number {}", key.enctype)))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let lifetime = Duration::from_secs(lucid.end_time.into()).saturating_sub(now);
         // The library takes it for as long as clocks may differ, and every call by the context would be refused.
         if lifetime.is_zero() {
-            let (major, token, remedy) = (EXPIRED, Vec::new(), RUN_OUT);
-            return Err(NotAccepted::Refused { major, token, principal, remedy });
+            return Err(no(Why::Expired, String::new()));
         }
         Ok(Accepted { token, keys, sequence: lucid.send_seq, principal, cred, lifetime })
     }
@@ -163,27 +135,13 @@ fn is_machine(principal: &str) -> bool {
     of_host || name.ends_with('$')
 }
 
+fn refused_because(why: Why, principal: String, detail: String) -> NotAccepted {
+    NotAccepted::Refused { why, token: Vec::new(), principal, detail }
+}
+
 fn refused(error: Error, principal: String) -> NotAccepted {
-    let (major, remedy) = match error.cause {
-        Cause::NoLibrary => (FAILURE, "install MIT's Kerberos library (Debian: libgssapi-krb5-2)"),
-        Cause::Keytab => (FAILURE, "look at the keytab: `headgate check` says what it lacks"),
-        Cause::NoKey => (
-            FAILURE,
-            "put the key of `nfs/NAME` into the keytab; after a new key the client logs on again",
-        ),
-        Cause::WrongKey => {
-            (FAILURE, "make the keytab anew: its key is not the one that the KDC has")
-        }
-        Cause::Clock => (FAILURE, "set the clocks of client and server: they differ by minutes"),
-        Cause::Expired => (EXPIRED, RUN_OUT),
-        Cause::Replay => {
-            (FAILURE, "nothing, unless it comes often: the same ticket was sent twice")
-        }
-        Cause::Malformed => (DEFECTIVE, "nothing: no client of NFS sends such a token"),
-        Cause::Mic | Cause::Other => (FAILURE, "look at krb5.conf of client and server"),
-    };
-    tracing::debug!(%principal, why = %error, "a token of Kerberos is refused");
-    NotAccepted::Refused { major, token: error.token, principal, remedy }
+    let Error { cause, text: detail, token } = error;
+    NotAccepted::Refused { why: cause.into(), token, principal, detail }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod kerberos;
 mod open;
 mod protect;
 pub mod table;
+mod why;
 mod window;
 
 use std::hash::Hasher;
@@ -45,14 +46,13 @@ use crate::violation::Violation;
 
 pub use kerberos::{Kerberos, LIMIT, NoUser, Principals};
 use table::{Context, HANDLE, Met, Table};
+pub use why::Why;
 use window::{WINDOW, Window};
 
 /// The rule by which a token is refused.
 pub const RULE: &str = "rpc-kerberos";
 /// Bytes of a token: as large as a ticket gets that names all groups of a user (MaxTokenSize of Windows, 48,000 bytes).
 pub const TOKEN_MAX: usize = 48 << 10;
-/// GSS_S_DEFECTIVE_TOKEN (RFC 2744 section 3.9.1).
-const DEFECTIVE_TOKEN: u32 = 9 << 16;
 
 /// Says who a token's sender is.
 pub trait Accept: Send + Sync + 'static {
@@ -84,14 +84,14 @@ pub enum NotAccepted {
     Busy,
     /// The token was looked at.
     Refused {
-        /// The major status (RFC 2744 section 3.9.1).
-        major: u32,
+        /// Why it makes no context.
+        why: Why,
         /// Goes back to the sender.
         token: Vec<u8>,
         /// Its name, where it is known.
         principal: String,
-        /// What to change where it is to be let in.
-        remedy: &'static str,
+        /// More about it for the log: the words of the library, the name of the service.
+        detail: String,
     },
 }
 
@@ -128,6 +128,14 @@ impl Call {
     pub(crate) fn protect(&self, reply: Reply) -> Reply {
         protect::protect(&self.context, self.number, self.service, reply)
     }
+}
+
+/// Counts a token that makes no context, keeps it for `headgate status`, and says in one line of the log what was wrong with it.
+fn note_refused(conn: &Conn, why: Why, principal: String, detail: &str) {
+    let (reason, remedy) = (why.reason(), why.remedy());
+    tracing::info!(peer = %conn.info.peer, principal, reason, detail, remedy, "ticket of NFS refused");
+    let (share, rule) = (String::new(), RULE);
+    conn.refused(Refused { peer: conn.peer_ip(), user: principal, share, rule, remedy });
 }
 
 /// The contexts of all clients.
@@ -204,7 +212,12 @@ impl Gss {
                     Ok(([], args)) if args.gss_token.len() <= TOKEN_MAX => {
                         body.slice(at + 4..at + 4 + args.gss_token.len())
                     }
-                    _ => {
+                    Ok(([], args)) => {
+                        let detail = format!("{} bytes", args.gss_token.len());
+                        note_refused(conn, Why::TooLong, String::new(), &detail);
+                        return Admitted::Answered(plain(head.xid, AcceptStat::GarbageArgs));
+                    }
+                    Err(_) | Ok(_) => {
                         Violation::Arguments.note(conn, "token of a context");
                         return Admitted::Answered(plain(head.xid, AcceptStat::GarbageArgs));
                     }
@@ -243,11 +256,9 @@ impl Gss {
                 count::limited(LIMIT, kerberos::WAIT_S, conn.info.peer);
                 return plain(xid, AcceptStat::SystemErr);
             }
-            Err(NotAccepted::Refused { major, token, principal, remedy }) => {
-                let (share, rule) = (String::new(), RULE);
-                let (peer, user) = (conn.peer_ip(), principal);
-                conn.refused(Refused { peer, user, share, rule, remedy });
-                return not_made(xid, major, &token);
+            Err(NotAccepted::Refused { why, token, principal, detail }) => {
+                note_refused(conn, why, principal, &detail);
+                return not_made(xid, why.major(), &token);
             }
         };
         let mut handle = [0; HANDLE];
@@ -388,7 +399,6 @@ fn made(xid: u32, verf: OpaqueAuth<'_>, results: &GssInitRes<'_>) -> Reply {
 
 /// RFC 2203 section 5.2.3.1: without a handle.
 fn not_made(xid: u32, major: u32, token: &[u8]) -> Reply {
-    let major = if major == 0 { DEFECTIVE_TOKEN } else { major };
     let results =
         GssInitRes { handle: &[], gss_major: major, gss_minor: 0, seq_window: 0, gss_token: token };
     made(xid, OpaqueAuth::NONE, &results)
