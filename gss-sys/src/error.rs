@@ -79,8 +79,8 @@ impl Error {
             return Self::new(Cause::NoLibrary, text);
         }
         let text = status(minor, MECH_CODE);
-        // The library has numbers of its own for those of the mechanism, also for "no error", which it gives where a token cannot be
-        // taken apart: words of the C library, of which this process has set no language.
+        // The library has numbers of its own for those of the mechanism, also for "no error", which it gives where a token cannot
+        // be taken apart: words of the C library, of which this process has set no language.
         if minor != 0 && !text.is_empty() && text != "Success" {
             return Self::new(cause(major, minor.cast_signed()), text);
         }

@@ -425,8 +425,8 @@ pub struct CallContext {
     pub xid: u32,
     /// How the caller said who it is.
     pub flavor: Flavor,
-    /// Equal for calls of one principal of Kerberos; 0 for others.
-    pub principal: u64,
+    /// Of a caller by Kerberos: the [fingerprint](crate::rpc::gss::fingerprint) of its principal; 0 for others.
+    pub principal: u128,
     /// The caller's address.
     pub peer: IpAddr,
     /// Who it is. No share has squashed it yet: [`Share::squash`] does.

@@ -218,7 +218,7 @@ impl Server {
         let call = CallContext {
             xid: head.xid,
             flavor: Flavor::Gss(gss.service),
-            principal: context.principal_id,
+            principal: context.fingerprint,
             peer: conn.peer_ip(),
             cred: context.cred.clone(),
             began,

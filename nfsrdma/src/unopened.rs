@@ -1,9 +1,9 @@
 //! Changes of files by users who have not opened them, for the audit trail: NFS 3 has no OPEN, and version 4 takes a stateid of
 //! nobody, or that of another user.
 //!
-//! *Operation.* The first change of a file's bytes by a user is recorded like an open; further ones within [`SILENCE`] are not. What
-//! fails is recorded as that, once in the same time, and silences no change that is done. Only shares with `audit: writes` are
-//! looked at.
+//! *Operation.* The first change of a file's bytes by a user is recorded like an open; further ones within [`SILENCE`] are not.
+//! What fails is recorded as that, once in the same time, and silences no change that is done. Only shares with `audit: writes`
+//! are looked at.
 //!
 //! *Memory.* [`WRITERS_MAX`] users of files; beyond them all are forgotten, so that some are told of again.
 

@@ -27,7 +27,7 @@ use super::limits;
 use super::machine::Bound;
 use super::names::Domain;
 use super::opens::{Held, StatesMax};
-use super::recovery::Recovery;
+use super::recovery::{Owner, Recovery};
 use super::release::Striking;
 use super::room::{Full, Place, Replies, Room};
 use super::session::{Session, SessionId};
@@ -123,7 +123,7 @@ pub(super) struct Principal {
     plain: Option<Flavor>,
     uid: u32,
     /// By Kerberos, however its calls are protected.
-    gss: u64,
+    gss: u128,
 }
 
 impl Principal {
@@ -141,7 +141,7 @@ impl Principal {
     }
 }
 
-/// What EXCHANGE_ID says of a client.
+/// What EXCHANGE_ID or SETCLIENTID says of a client.
 #[derive(Clone, Copy)]
 pub(super) struct Introduction<'a> {
     pub(super) name: &'a Name,
@@ -161,6 +161,12 @@ impl Introduction<'_> {
     fn is_by(&self, client: &Client) -> bool {
         let is_protected = self.is_protected || client.bound.is_none();
         self.principal == client.principal && is_protected
+    }
+
+    /// The same of the client of an earlier run that left this record.
+    fn is_of(&self, owner: Owner) -> bool {
+        let is_protected = self.is_protected || !owner.is_bound;
+        self.principal.is_proven() && self.principal.gss == owner.principal && is_protected
     }
 }
 
@@ -250,6 +256,12 @@ impl Client {
 
     pub(super) fn at(&self) -> Option<IpAddr> {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who alone may take back what it holds, after a restart; `None`: it has proved nothing, and whoever has its name may.
+    pub(super) fn owner(&self) -> Option<Owner> {
+        let Principal { gss: principal, .. } = self.principal;
+        self.principal.is_proven().then(|| Owner { principal, is_bound: self.bound.is_some() })
     }
 
     pub(super) fn is_confirmed(&self) -> bool {
@@ -495,6 +507,9 @@ impl Clients {
                 return Some(Ok((c, true)));
             }
         }
+        if self.is_kept_for_other(&registry, new) {
+            return Some(Err(Status::Delay));
+        }
         // 1, 4 and 5: what is confirmed stays until the new one is.
         let client = self.fresh(new)?;
         let known = registry.entry(name.clone()).or_default();
@@ -502,6 +517,20 @@ impl Clients {
             known.pending.replace(Pending { client: client.clone(), confirm: [0; 8], principal });
         self.drop_pending(replaced);
         Some(Ok((client, false)))
+    }
+
+    /// There is a record of an earlier run whose client has not come back, and this is none of that principal (RFC 8881 section
+    /// 8.4.2.1 leaves the form of such records to servers; Linux' compares principals as well). It waits until the record is
+    /// struck, or its owner has come back.
+    fn is_kept_for_other(&self, registry: &HashMap<Name, Known>, new: &Introduction<'_>) -> bool {
+        let is_back = registry.get(new.name).is_some_and(|known| known.confirmed.is_some());
+        let owner = self.recovery.owner(new.name.as_bytes());
+        let is_kept = !is_back && owner.is_some_and(|owner| !new.is_of(owner));
+        if is_kept {
+            let client = shown(new.name.shown());
+            tracing::debug!(client, at = %new.at, "a name is kept for another principal that held it before the restart");
+        }
+        is_kept
     }
 
     /// 3: a client that holds something is not thrown out by a stranger with its name; one that holds nothing goes at once, but
@@ -555,6 +584,11 @@ impl Clients {
         {
             return Some(Err(Status::ClidInUse));
         }
+        let (bound, is_protected) = (None, false);
+        let new = Introduction { name, verifier, principal, is_protected, bound, at };
+        if self.is_kept_for_other(&registry, &new) {
+            return Some(Err(Status::Delay));
+        }
         let is_same = |c: &Arc<Client>| {
             let has_ended = c.lease.standing(now) == Standing::Ended;
             c.verifier == verifier && c.principal == principal && !has_ended
@@ -562,10 +596,7 @@ impl Clients {
         let client = match old {
             // The same client with a new callback: its number and what it holds stay.
             Some(c) if is_same(&c) => c,
-            _ => {
-                let (bound, is_protected) = (None, false);
-                self.fresh(&Introduction { name, verifier, principal, is_protected, bound, at })?
-            }
+            _ => self.fresh(&new)?,
         };
         let id = client.id;
         let known = registry.entry(name.clone()).or_default();

@@ -1,7 +1,8 @@
 //! What must survive a restart: the names of the clients that hold something, and the name of this server.
 //!
 //! *Operation.* Records of the store. A client is entered before it may take anything new and struck out before others may take
-//! what it held (RFC 8881 section 8.4.2.1).
+//! what it held (RFC 8881 section 8.4.2.1). The record of a client that came by Kerberos says which principal it is: no other takes
+//! back what it held ([`Owner`]). One that does not, as earlier versions wrote them all, is that of whoever has the name.
 //!
 //! *Memory.* The set of names; a client brings one, and there are `limits.nfs_clients` at most.
 //!
@@ -15,9 +16,38 @@ use recovery::{Change, Kind, Pending, Store};
 
 const SCOPE: &[u8] = b"nfs4-scope";
 
+/// Who alone may come back by a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    /// The [fingerprint](crate::rpc::gss::fingerprint) of its principal.
+    pub(super) principal: u128,
+    /// Its calls must be protected, as its state is bound to it (SP4_MACH_CRED).
+    pub(super) is_bound: bool,
+}
+
+impl Owner {
+    /// What a record begins with that has one.
+    const VERSION: u8 = 1;
+
+    /// The value of a record.
+    fn emit(this: Option<Self>) -> Vec<u8> {
+        let Some(Self { principal, is_bound }) = this else { return Vec::new() };
+        let head = [Self::VERSION, is_bound.into()];
+        [&head[..], &principal.to_be_bytes()].concat()
+    }
+
+    /// The reverse.
+    fn parse(value: &[u8]) -> Option<Self> {
+        let [Self::VERSION, bound, principal @ ..] = value else { return None };
+        let principal = u128::from_be_bytes(principal.try_into().ok()?);
+        Some(Self { principal, is_bound: *bound != 0 })
+    }
+}
+
 /// What is known of a record.
 #[derive(Debug, Default)]
 struct Record {
+    owner: Option<Owner>,
     /// It is there for certain; without that it may be there or not.
     is_durable: bool,
     /// Number of the last change that was handed over.
@@ -43,11 +73,12 @@ impl Recovery {
             let scope = format!("headgate-{run:016x}").into_bytes();
             return Ok((Self { store: None, names: Mutex::default(), scope }, Vec::new()));
         };
-        let names: Vec<_> =
-            store.read(Kind::NfsClient)?.into_iter().map(|(name, _)| name).collect();
+        let records = store.read(Kind::NfsClient)?;
+        let names = records.iter().map(|(name, _)| name.clone()).collect();
         let scope = scope(&store)?;
-        let durable = || Record { is_durable: true, last: 0 };
-        let known = names.iter().map(|name| (name.clone(), durable())).collect();
+        let durable =
+            |value: &[u8]| Record { owner: Owner::parse(value), is_durable: true, last: 0 };
+        let known = records.into_iter().map(|(name, value)| (name, durable(&value))).collect();
         Ok((Self { store: Some(store), names: Mutex::new(known), scope }, names))
     }
 
@@ -55,22 +86,28 @@ impl Recovery {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a change over. Changes of one name take effect in the order in which they were handed over.
-    fn submit(&self, store: &Store, name: &[u8], change: Change) -> (u64, Pending) {
+    /// Hands a change over: a record of this owner, or none any more. Changes of one name take effect in the order in which they
+    /// were handed over.
+    fn submit(&self, store: &Store, name: &[u8], enters: Option<Option<Owner>>) -> (u64, Pending) {
+        let change = match enters {
+            Some(owner) => Change::put(Kind::NfsClient, name, &Owner::emit(owner)),
+            None => Change::remove(Kind::NfsClient, name),
+        };
         let mut names = self.names();
         let record = names.entry(name.into()).or_default();
+        record.owner = enters.unwrap_or(record.owner);
         record.is_durable = false;
         record.last += 1;
         (record.last, store.submit(vec![change]))
     }
 
-    /// Enters a client, durably.
-    pub(super) async fn enter(&self, name: &[u8]) -> io::Result<()> {
+    /// Enters a client, durably, in place of another of its name.
+    pub(super) async fn enter(&self, name: &[u8], owner: Option<Owner>) -> io::Result<()> {
         let Some(store) = &self.store else { return Ok(()) };
-        if self.has(name) {
+        if self.has(name, owner) {
             return Ok(());
         }
-        let (number, done) = self.submit(store, name, Change::put(Kind::NfsClient, name, b""));
+        let (number, done) = self.submit(store, name, Some(owner));
         done.await?;
         if let Some(record) = self.names().get_mut(name).filter(|r| r.last == number) {
             record.is_durable = true;
@@ -79,8 +116,14 @@ impl Recovery {
     }
 
     /// The client is in the set for certain, so entering it needs no disk.
-    pub(super) fn has(&self, name: &[u8]) -> bool {
-        self.store.is_none() || self.names().get(name).is_some_and(|r| r.is_durable)
+    pub(super) fn has(&self, name: &[u8], owner: Option<Owner>) -> bool {
+        let is_it = |record: &Record| record.is_durable && record.owner == owner;
+        self.store.is_none() || self.names().get(name).is_some_and(is_it)
+    }
+
+    /// Who alone may come back by the record of this name, if there is, or may be, one that says so.
+    pub(super) fn owner(&self, name: &[u8]) -> Option<Owner> {
+        self.names().get(name)?.owner
     }
 
     /// There is a record of the client, or there may be one.
@@ -95,7 +138,7 @@ impl Recovery {
         name: &[u8],
     ) -> Option<impl Future<Output = io::Result<()>> + use<'_>> {
         let store = self.store.as_ref().filter(|_| self.knows(name))?;
-        let (number, done) = self.submit(store, name, Change::remove(Kind::NfsClient, name));
+        let (number, done) = self.submit(store, name, None);
         let name: Box<[u8]> = name.into();
         Some(async move {
             done.await?;
@@ -141,14 +184,14 @@ mod tests {
         let (r, names) = open();
         assert!(names.is_empty());
         for name in [&b"one"[..], b"two", b"one"] {
-            r.enter(name).await.unwrap();
+            r.enter(name, None).await.unwrap();
         }
-        assert!(r.has(b"one") && !r.has(b"three"));
+        assert!(r.has(b"one", None) && !r.has(b"three", None));
         strike(&r, b"two").await.unwrap();
         strike(&r, b"never").await.unwrap();
-        r.enter(b"four").await.unwrap();
+        r.enter(b"four", None).await.unwrap();
         strike(&r, b"four").await.unwrap();
-        r.enter(b"three").await.unwrap();
+        r.enter(b"three", None).await.unwrap();
         let scope = r.scope.clone();
         drop(r);
         let (r, names) = open();
@@ -157,14 +200,43 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_record_says_whose_it_is_and_old_ones_are_anybodys() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = || Store::open(folder.path()).unwrap();
+        let before = store();
+        before.commit_blocking(vec![Change::put(Kind::NfsClient, b"old", b"")]).unwrap();
+        drop(before);
+        let open = || Recovery::open(Some(store()), 1).unwrap().0;
+        let (one, bound) = (
+            Owner { principal: 1 << 100 | 7, is_bound: false },
+            Owner { principal: 8, is_bound: true },
+        );
+        let r = open();
+        r.enter(b"one", Some(one)).await.unwrap();
+        r.enter(b"two", Some(one)).await.unwrap();
+        assert!(!r.has(b"two", Some(bound)) && !r.has(b"two", None));
+        r.enter(b"two", Some(bound)).await.unwrap();
+        drop(r);
+        let r = open();
+        assert_eq!((r.owner(b"one"), r.owner(b"two")), (Some(one), Some(bound)));
+        assert!(r.has(b"old", None) && r.owner(b"old").is_none());
+        r.enter(b"old", Some(one)).await.unwrap();
+        drop(r);
+        assert_eq!(open().owner(b"old"), Some(one));
+        for wrong in [&[2, 0][..], &[1], &[1, 0, 5], &[1; 19]] {
+            assert_eq!(Owner::parse(wrong), None);
+        }
+    }
+
+    #[tokio::test]
     async fn a_record_whose_strike_failed_is_still_to_be_struck() {
         let disk = Disk::default();
         let (r, _) = Recovery::open(Some(disk.store().unwrap()), 1).unwrap();
-        r.enter(b"one").await.unwrap();
+        r.enter(b"one", None).await.unwrap();
         for fault in [Fault::Full, Fault::Broken] {
             disk.set(fault);
             assert!(strike(&r, b"one").await.is_err());
-            assert!(r.knows(b"one") && !r.has(b"one"), "it may be there or not");
+            assert!(r.knows(b"one") && !r.has(b"one", None), "it may be there or not");
             assert!(strike(&r, b"one").await.is_err(), "it is tried again");
         }
         disk.set(Fault::None);
@@ -179,12 +251,12 @@ mod tests {
     async fn who_is_entered_while_it_is_struck_stays() {
         let disk = Disk::default();
         let (r, _) = Recovery::open(Some(disk.store().unwrap()), 1).unwrap();
-        r.enter(b"one").await.unwrap();
+        r.enter(b"one", None).await.unwrap();
         let strike = r.strike(b"one").unwrap();
-        assert!(!r.has(b"one"));
-        r.enter(b"one").await.unwrap();
+        assert!(!r.has(b"one", None));
+        r.enter(b"one", None).await.unwrap();
         strike.await.unwrap();
-        assert!(r.has(b"one"));
+        assert!(r.has(b"one", None));
         drop(r);
         let (_, names) = Recovery::open(Some(disk.store().unwrap()), 2).unwrap();
         assert_eq!(names, [Box::from(&b"one"[..])]);
@@ -193,8 +265,8 @@ mod tests {
     #[tokio::test]
     async fn without_a_store_nothing_is_kept_and_nothing_fails() {
         let (r, names) = Recovery::open(None, 1).unwrap();
-        assert!(names.is_empty() && r.has(b"x"));
-        r.enter(b"x").await.unwrap();
+        assert!(names.is_empty() && r.has(b"x", None));
+        r.enter(b"x", None).await.unwrap();
         assert!(r.strike(b"x").is_none() && !r.knows(b"x"));
         assert!(r.scope.starts_with(b"headgate-"));
     }

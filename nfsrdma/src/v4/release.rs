@@ -98,7 +98,7 @@ impl Clients {
         }
         let name = client.name.as_bytes();
         if !self.note_recorded(client) {
-            match timeout(STORE_WAIT, self.recovery.enter(name)).await {
+            match timeout(STORE_WAIT, self.recovery.enter(name, client.owner())).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) | Err(_) => return Err(self.unkept()),
             }
@@ -113,7 +113,7 @@ impl Clients {
     /// Notes that the client's record is durable, if it is. Nobody begins to strike it meanwhile.
     fn note_recorded(&self, client: &Client) -> bool {
         let _registry = self.registry();
-        let is_durable = self.recovery.has(client.name.as_bytes());
+        let is_durable = self.recovery.has(client.name.as_bytes(), client.owner());
         if is_durable {
             client.recorded.store(true, Ordering::Release);
         }

@@ -35,7 +35,7 @@ pub struct Kit {
 pub struct Caller {
     pub flavor: Flavor,
     /// Of Kerberos.
-    pub principal: u64,
+    pub principal: u128,
     pub cred: Cred,
 }
 
@@ -46,7 +46,7 @@ impl Caller {
     }
 
     /// By Kerberos.
-    pub fn krb5(principal: u64, service: GssService, cred: Cred) -> Self {
+    pub fn krb5(principal: u128, service: GssService, cred: Cred) -> Self {
         Self { flavor: Flavor::Gss(service), principal, cred }
     }
 }

@@ -1,26 +1,32 @@
 //! State that is bound to a machine's credential: SP4_MACH_CRED (RFC 8881 sections 2.10.8.3, 18.35.3).
 
 use std::cell::Cell;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nfs_proto::rpcsec_gss::GssService;
 use nfsrdma::context::Conn;
+use nfsrdma::v4::Options;
 use nfsrdma::v4::attrs::Bitmap;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
 use rdma_transport::channel::Handle;
 use rdma_transport::xdr::Writer;
+use recovery::Store;
 use vfs::Cred;
 use vfs::namespace::{ANONYMOUS, Flavor as OfShare};
 
 use crate::client::{
-    BACK_CHAN, FORE, Opened, R, close, conn_of, create, read, read_open, unchecked,
+    BACK_CHAN, Client, FORE, Opened, R, close, conn_of, create, open_head, read, read_open,
+    unchecked,
 };
 use crate::kit::{Args, Caller, Kit, Results};
 
+const LEASE_MS: u64 = 10_000;
 const UPDATE: u32 = 0x4000_0000;
-const MACHINE: u64 = 0xa;
-const OTHER: u64 = 0xb;
+const MACHINE: u128 = 0xa;
+const OTHER: u128 = 0xb;
 /// What Linux 6.12 asks for.
 const ENFORCE: [u32; 5] = [
     op::BIND_CONN_TO_SESSION,
@@ -47,7 +53,7 @@ const DIRECTIONS_FORE: u32 = 1;
 const DIRECTIONS_BOTH: u32 = 7;
 
 /// A machine, which is nobody to files.
-fn by(principal: u64, service: GssService) -> Caller {
+fn by(principal: u128, service: GssService) -> Caller {
     let cred = Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: Arc::new([]) };
     Caller::krb5(principal, service, cred)
 }
@@ -426,4 +432,88 @@ async fn a_machine_that_bound_nothing_gives_nothing_back_by_another_flavor() {
     let other = conn_of(Handle::detached());
     let next = session.sequence.get() + 1;
     assert_eq!(session.send(&other, &user, next, |a| a.root()).await.status, Status::Ok);
+}
+
+fn kept_in(state: &Path) -> Options {
+    let store = Some(Store::open(state).unwrap());
+    let time = Duration::from_millis(LEASE_MS);
+    Options { lease: time, grace: time, store, ..Options::default() }
+}
+
+/// Takes back an open of this file by its handle.
+async fn reclaim(session: &Session<'_>, user: &Caller, fh: &[u8]) -> Status {
+    let args = |w: &mut Writer| {
+        open_head(w, 0, 0, b"o", R);
+        w.u32(0);
+        w.u32(1);
+        w.u32(0);
+    };
+    session.run(user, |a| a.putfh(fh).op(op::OPEN, args)).await.status
+}
+
+#[tokio::test]
+async fn after_a_restart_a_machine_alone_takes_back_what_it_held() {
+    let state = tempfile::tempdir().unwrap();
+    let kit = Kit::with(kept_in(state.path()));
+    let user = Caller::sys(&Cred::root());
+    let fh = {
+        let session = Session::bound(&kit).await;
+        session.open(&user, b"f").await.fh
+    };
+    let kit = kit.restart(|| kept_in(state.path()));
+    assert!(kit.nfs.clients.in_grace());
+    for other in others() {
+        let none = exchange(7, 0, 0, (&[], &[]));
+        assert_eq!(introduce(&kit, &other, none).await.unwrap_err(), Status::Delay, "{other:?}");
+    }
+    let known = introduce(&kit, &machine(), as_linux(2, 0)).await.unwrap();
+    let session = Session::make(&kit, &machine(), (known.id, known.sequence)).await.unwrap();
+    assert_eq!(reclaim(&session, &user, &fh).await, Status::Ok);
+    let complete = |a: Args| a.op(op::RECLAIM_COMPLETE, |w| w.bool(false));
+    assert_eq!(session.run(&machine(), complete).await.status, Status::Ok);
+    assert!(!kit.nfs.clients.in_grace());
+    // From now on the name is in use.
+    let none = exchange(7, 0, 0, (&[], &[]));
+    assert_eq!(introduce(&kit, &others()[0], none).await.unwrap_err(), Status::ClidInUse);
+}
+
+#[tokio::test]
+async fn who_does_not_come_back_in_time_leaves_its_name_to_others() {
+    let state = tempfile::tempdir().unwrap();
+    let kit = Kit::with(kept_in(state.path()));
+    let user = Caller::sys(&Cred::root());
+    let fh = {
+        let session = Session::bound(&kit).await;
+        session.open(&user, b"f").await.fh
+    };
+    let kit = kit.restart(|| kept_in(state.path()));
+    kit.at_ms(LEASE_MS + 1);
+    kit.nfs.clients.tick().await;
+    assert!(!kit.nfs.clients.in_grace());
+    let [other, ..] = others();
+    let known = introduce(&kit, &other, as_linux(7, 0)).await.unwrap();
+    let session = Session::make(&kit, &other, (known.id, known.sequence)).await.unwrap();
+    assert_eq!(reclaim(&session, &user, &fh).await, Status::NoGrace);
+}
+
+#[tokio::test]
+async fn a_record_without_a_principal_is_that_of_whoever_has_the_name() {
+    let state = tempfile::tempdir().unwrap();
+    let kit = Kit::with(kept_in(state.path()));
+    let user = Caller::sys(&Cred::root());
+    let fh = {
+        let c = Client::new(&kit, b"x").await;
+        c.open(b"o", b"f", R).await.unwrap().fh
+    };
+    let kit = kit.restart(|| kept_in(state.path()));
+    let known = introduce(&kit, &machine(), as_linux(2, 0)).await.unwrap();
+    let session = Session::make(&kit, &machine(), (known.id, known.sequence)).await.unwrap();
+    assert_eq!(reclaim(&session, &user, &fh).await, Status::Ok);
+    // It is the machine's by now.
+    let complete = |a: Args| a.op(op::RECLAIM_COMPLETE, |w| w.bool(false));
+    assert_eq!(session.run(&machine(), complete).await.status, Status::Ok);
+    drop(session);
+    let kit = kit.restart(|| kept_in(state.path()));
+    let none = exchange(7, 0, 0, (&[], &[]));
+    assert_eq!(introduce(&kit, &user, none).await.unwrap_err(), Status::Delay);
 }

@@ -54,6 +54,13 @@ pub const RULE: &str = "rpc-kerberos";
 /// Bytes of a token: as large as a ticket gets that names all groups of a user (MaxTokenSize of Windows, 48,000 bytes).
 pub const TOKEN_MAX: usize = 48 << 10;
 
+/// What a principal is known by in records that survive a restart: of no use to find its name by, and no two are known to have one
+/// (the first half of SHA-256).
+pub fn fingerprint(principal: &str) -> u128 {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, principal.as_bytes());
+    digest.as_ref().iter().take(16).fold(0, |sum, byte| sum << 8 | u128::from(*byte))
+}
+
 /// Says who a token's sender is.
 pub trait Accept: Send + Sync + 'static {
     /// Takes the first token of a context of a client at this address. May wait, within a limit of its own.
@@ -273,6 +280,7 @@ impl Gss {
             sequence: AtomicU64::new(sequence),
             window: Window::new(),
             principal_id: id.finish(),
+            fingerprint: fingerprint(&principal),
             cred,
             until: now + lifetime,
         });

@@ -30,8 +30,10 @@ pub(crate) struct Context {
     pub(crate) sequence: AtomicU64,
     /// Numbers of calls that were taken.
     pub(crate) window: Window,
-    /// Whose it is, as a number: equal for equal principals.
+    /// Whose it is, as a number of this run: equal for equal principals.
     pub(crate) principal_id: u64,
+    /// The same, as records of the store have it.
+    pub(crate) fingerprint: u128,
     /// As whom it acts on files, before any share squashes it.
     pub(crate) cred: Cred,
     /// When its ticket runs out, by the server's clock.
@@ -165,6 +167,7 @@ mod tests {
             sequence: AtomicU64::new(0),
             window: Window::new(),
             principal_id: 1,
+            fingerprint: 1,
             cred: nobody(),
             until: Duration::from_secs(until),
         })

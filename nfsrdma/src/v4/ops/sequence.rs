@@ -47,7 +47,9 @@ pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status>
     let rest = cx.args.rest();
     let seed = u64::from(cx.call.cred.uid) << 32 | (cx.count as u64) << 1 | u64::from(keep);
     // One principal's kept reply is not another's, whatever users both are to files.
-    let mark = fingerprint(&rest[..rest.len().min(TOLD_BY)], seed ^ cx.call.principal);
+    #[allow(clippy::cast_possible_truncation)] // A part of a fingerprint is one.
+    let principal = cx.call.principal as u64;
+    let mark = fingerprint(&rest[..rest.len().min(TOLD_BY)], seed ^ principal);
     let begun = {
         let mut slots = session.slots();
         // A kept reply is told by any connection, as by Linux' server: a client whose connection broke would else take what was
