@@ -2,7 +2,8 @@
 //!
 //! *Operation.* The owner is whoever made the key `owner`, which ends with its lease. The revision at which it was made is the
 //! epoch. `last` outlives it: which node owned the service last, and whether it let go of it with all that it had. Where it did
-//! not, the next owner fences it. `wanted` names the node that an administrator chose.
+//! not, the next owner fences it. `wanted` names the node that an administrator chose, `asked` that it is there and waits: an owner
+//! leaves for nobody else.
 //!
 //! *Errors.* A request whose answer was lost may have made the key: it is recognized by its lease.
 
@@ -22,13 +23,18 @@ pub struct Keys {
     pub last: String,
     /// Who is to own it.
     pub wanted: String,
+    /// That node is there and waits for it.
+    pub asked: String,
+    /// What all of them begin with.
+    pub all: String,
 }
 
 impl Keys {
     /// Of this service in this cluster.
     pub fn new(cluster: &str, service: &str) -> Self {
         let key = |what| format!("/{cluster}/services/{service}/{what}");
-        Self { owner: key("owner"), last: key("last"), wanted: key("wanted") }
+        let (owner, last, wanted, asked) = (key("owner"), key("last"), key("wanted"), key("asked"));
+        Self { owner, last, wanted, asked, all: key("") }
     }
 }
 
@@ -111,13 +117,29 @@ pub struct Won {
 pub enum Stood {
     /// This node owns the service.
     Won(Won),
-    /// Another does, since this revision.
+    /// Another does.
     Other {
         /// Its name.
         node: String,
-        /// Revision at which it was elected.
-        since: u64,
+        /// Revision at which that was so.
+        seen: u64,
     },
+}
+
+/// The name of the node that a key `owner` holds.
+pub fn owner_of(value: &[u8]) -> String {
+    let said: Value = serde_json::from_slice(value).unwrap_or_default();
+    said["node"].as_str().unwrap_or("?").to_owned()
+}
+
+/// Says, for as long as `ttl`, that the node which was chosen is there and waits.
+pub async fn ask(etcd: &Etcd, keys: &Keys, node: &str, ttl: Duration) -> Result<(), Error> {
+    let lease = etcd.grant(ttl).await?;
+    let made = etcd.create(&keys.asked, node.as_bytes(), lease).await;
+    if !matches!(&made, Ok(Ok(_))) && !matches!(&made, Ok(Err((own, _))) if own.lease == lease) {
+        let _ = etcd.revoke(lease).await;
+    }
+    made.map(drop)
 }
 
 /// Stands for election once.
@@ -136,15 +158,13 @@ pub async fn stand(etcd: &Etcd, keys: &Keys, node: &str, ttl: Duration) -> Resul
     match made {
         Ok(epoch) => Ok(Stood::Won(Won { epoch, lease, hold })),
         // The answer to a first try was lost.
-        Err(other) if other.lease == lease => {
+        Err((other, _)) if other.lease == lease => {
             Ok(Stood::Won(Won { epoch: other.created, lease, hold }))
         }
-        Err(other) => {
+        Err((other, seen)) => {
             // Left alone, leases of candidates would pile up.
             let _ = etcd.revoke(lease).await;
-            let said: Value = serde_json::from_slice(&other.value).unwrap_or_default();
-            let node = said["node"].as_str().unwrap_or("?").to_owned();
-            Ok(Stood::Other { node, since: other.created })
+            Ok(Stood::Other { node: owner_of(&other.value), seen })
         }
     }
 }

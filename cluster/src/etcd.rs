@@ -243,16 +243,22 @@ impl Etcd {
         self.call("/v3/lease/revoke", json!({"ID": lease.to_string()})).await.map(drop)
     }
 
-    /// Makes a key that is not there: the revision at which it was made; or the one that is there.
-    pub async fn create(&self, key: &str, value: &[u8], lease: u64) -> Done<Result<u64, Entry>> {
+    /// Makes a key that is not there: the revision at which it was made; or the one that is there, and the revision at which it was.
+    pub async fn create(
+        &self,
+        key: &str,
+        value: &[u8],
+        lease: u64,
+    ) -> Done<Result<u64, (Entry, u64)>> {
         let put =
             json!({"key": coded(key), "value": STANDARD.encode(value), "lease": lease.to_string()});
         let answer = self.call("/v3/kv/txn", transaction(key, 0, &put)).await?;
+        let revision = number(&answer["header"], "revision")?;
         if answer["succeeded"].as_bool() == Some(true) {
-            return Ok(Ok(number(&answer["header"], "revision")?));
+            return Ok(Ok(revision));
         }
         let other = &answer["responses"][0]["response_range"]["kvs"][0];
-        Ok(Err(entry(other)?))
+        Ok(Err((entry(other)?, revision)))
     }
 
     /// Sets a key for as long as `owner` has the revision `created`; false: it has not.
@@ -286,11 +292,7 @@ impl Etcd {
 
     /// All keys that begin with this.
     pub async fn below(&self, prefix: &str) -> Done<Vec<Entry>> {
-        let mut end = prefix.as_bytes().to_vec();
-        if let Some(last) = end.last_mut() {
-            *last += 1;
-        }
-        let body = json!({"key": coded(prefix), "range_end": STANDARD.encode(end)});
+        let body = json!({"key": coded(prefix), "range_end": coded_end(prefix)});
         self.range(body).await
     }
 
@@ -302,10 +304,13 @@ impl Etcd {
         }
     }
 
-    /// Waits until something happens to a key after the revision `since`, at most as long as `most`. A member that ends sooner
-    /// ends the wait as well: who waits looks again.
-    pub async fn wait(&self, key: &str, since: u64, most: Duration) -> Done<()> {
-        let watch = json!({"create_request": {"key": coded(key), "start_revision": (since + 1).to_string()}});
+    /// Waits until something happens to a key that begins with this after the revision `since`, at most as long as `most`. A member
+    /// that ends sooner ends the wait as well: who waits looks again.
+    pub async fn wait(&self, prefix: &str, since: u64, most: Duration) -> Done<()> {
+        let (key, end) = (coded(prefix), coded_end(prefix));
+        let from = since.saturating_add(1).to_string();
+        let watch =
+            json!({"create_request": {"key": key, "range_end": end, "start_revision": from}});
         let token = self.token.lock().await.clone();
         let number = self.best.load(Ordering::Relaxed);
         let at = self.endpoints.get(number).ok_or(Error::Malformed("endpoint"))?;
@@ -317,8 +322,14 @@ impl Etcd {
                 line.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
                 while let Some(end) = line.iter().position(|b| *b == b'\n') {
                     let said: Value = serde_json::from_slice(&line[..end]).unwrap_or_default();
-                    if said["result"]["events"].is_array() || !said["error"].is_null() {
+                    let result = &said["result"];
+                    if result["events"].is_array() {
                         return Ok(());
+                    }
+                    // etcd keeps a connection open whose watch it has cancelled.
+                    if !said["error"].is_null() || result["canceled"].as_bool() == Some(true) {
+                        let reason = result["cancel_reason"].as_str().unwrap_or("");
+                        return Err(io::Error::other(format!("it does not watch: {reason}")));
                     }
                     line.drain(..=end);
                 }
@@ -349,6 +360,15 @@ fn transaction(of: &str, created: u64, put: &Value) -> Value {
 
 fn coded(key: &str) -> String {
     STANDARD.encode(key)
+}
+
+/// What comes after all keys that begin with this.
+fn coded_end(prefix: &str) -> String {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    STANDARD.encode(end)
 }
 
 /// 64-bit numbers are strings in JSON, for the sake of programs that have no such numbers.

@@ -115,6 +115,7 @@ impl Runner {
                 service: service.clone(),
                 keys,
                 stop: stop.clone(),
+                quiet_until: Duration::ZERO,
             };
             tasks.spawn(run.forever());
         }

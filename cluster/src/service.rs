@@ -26,6 +26,8 @@ use crate::{Plan, Service, environment};
 const RESTARTS_MAX: u32 = 3;
 /// How much sooner than its gateway an address leaves, at most. Less than the margin of a [`Hold`].
 const LEAVE_MAX: Duration = Duration::from_millis(300);
+/// For so long a node that was chosen and could not serve does not ask for the service: others have it meanwhile.
+const FAILED_QUIET: Duration = Duration::from_secs(300);
 
 /// A service for which this node stands.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(crate) struct Run {
     pub(crate) service: Service,
     pub(crate) keys: Keys,
     pub(crate) stop: watch::Receiver<bool>,
+    /// It does not ask for the service before this time ([`now`]).
+    pub(crate) quiet_until: Duration,
 }
 
 /// What an owner has.
@@ -85,10 +89,15 @@ impl Run {
         }
         let won = match election::stand(&self.etcd, &self.keys, &self.plan.node, ttl).await? {
             Stood::Won(won) => won,
-            Stood::Other { since, .. } => {
+            Stood::Other { seen, .. } => {
+                if now() >= self.quiet_until
+                    && self.wanted().await?.is_some_and(|it| it == self.plan.node)
+                {
+                    election::ask(&self.etcd, &self.keys, &self.plan.node, ttl).await?;
+                }
                 let mut stop = self.stop.clone();
                 tokio::select! {
-                    waited = self.etcd.wait(&self.keys.owner, since, 10 * ttl) => waited?,
+                    waited = self.etcd.wait(&self.keys.all, seen, 10 * ttl) => waited?,
                     _ = stop.wait_for(|stop| *stop) => {}
                 }
                 return Ok(Duration::ZERO);
@@ -104,6 +113,7 @@ impl Run {
             }
             End::Failed(why) => {
                 tracing::error!(service, epoch, "given up, and left to other nodes: {why}");
+                self.quiet_until = now() + FAILED_QUIET;
                 Ok(2 * ttl)
             }
             End::Lost => {
@@ -118,14 +128,19 @@ impl Run {
         if self.etcd.get(&election::drained(&self.plan.name, &self.plan.node)).await?.is_some() {
             return Ok(true);
         }
-        let wanted = self.etcd.get(&self.keys.wanted).await?;
-        let is_other = wanted.is_some_and(|wanted| wanted.value != self.plan.node.as_bytes());
+        let is_other = self.wanted().await?.is_some_and(|wanted| wanted != self.plan.node);
         if !is_other || self.etcd.get(&self.keys.owner).await?.is_some() {
             return Ok(false);
         }
         // Its own chance, and then nobody waits for a node that does not come.
         sleep(self.plan.ttl).await;
         Ok(self.etcd.get(&self.keys.owner).await?.is_some())
+    }
+
+    /// The node that was chosen.
+    async fn wanted(&self) -> Result<Option<String>, Error> {
+        let wanted = self.etcd.get(&self.keys.wanted).await?;
+        Ok(wanted.map(|entry| String::from_utf8_lossy(&entry.value).into_owned()))
     }
 
     /// Serves until it must let go, and lets go.
@@ -247,6 +262,8 @@ impl Run {
             return Err("etcd names another owner meanwhile".into());
         }
         held.is_last = true;
+        // Whoever asked for it has it, or asks again.
+        let _ = self.etcd.delete(&self.keys.asked).await;
         if let Some(attach) = &self.service.attach {
             let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
             // Even what failed may have been done in part.
@@ -277,19 +294,26 @@ impl Run {
         Ok(())
     }
 
+    /// This node is drained, or another was chosen, is there and waits.
+    async fn is_wanted_elsewhere(&self) -> Result<bool, Error> {
+        if self.etcd.get(&election::drained(&self.plan.name, &self.plan.node)).await?.is_some() {
+            return Ok(true);
+        }
+        let Some(wanted) = self.wanted().await?.filter(|wanted| *wanted != self.plan.node) else {
+            return Ok(false);
+        };
+        let asked = self.etcd.get(&self.keys.asked).await?;
+        Ok(asked.is_some_and(|asked| asked.value == wanted.as_bytes()))
+    }
+
     /// Returns when the service is to leave this node.
     async fn told_to_leave(&self) {
         let mut stop = self.stop.clone();
         let asked = async {
             loop {
                 sleep(self.plan.ttl / 10).await;
-                let drained =
-                    self.etcd.get(&election::drained(&self.plan.name, &self.plan.node)).await;
-                let wanted = self.etcd.get(&self.keys.wanted).await;
-                let is_other = |value: &[u8]| value != self.plan.node.as_bytes();
-                if matches!(drained, Ok(Some(_)))
-                    || matches!(wanted, Ok(Some(wanted)) if is_other(&wanted.value))
-                {
+                // Whether etcd answers is the lease's concern.
+                if matches!(self.is_wanted_elsewhere().await, Ok(true)) {
                     return;
                 }
             }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use cluster::election::{Keys, drained};
 use cluster::etcd::{Endpoint, Etcd};
 use cluster::{Plan, Runner, Service};
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -173,6 +173,23 @@ impl World {
     }
 }
 
+/// etcd forgets what was before its newest revision, as many are told to do every few minutes.
+async fn compact(port: u16) {
+    let etcd = etcd(port);
+    etcd.put("/newest", b"").await.unwrap();
+    etcd.delete("/newest").await.unwrap();
+    etcd.put("/newest", b"").await.unwrap();
+    let newest = etcd.get("/newest").await.unwrap().unwrap().created;
+    let body = format!("{{\"revision\":\"{newest}\",\"physical\":true}}");
+    let request =
+        format!("POST /v3/kv/compaction HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains(" 200 "), "{answer}");
+}
+
 struct Node {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -301,4 +318,40 @@ async fn without_etcd_a_service_stops_and_with_it_comes_back() {
     assert_eq!(again[..2], ["serves", "gw1"], "the machine itself needs no fence");
     assert!(again[2].parse::<u64>().unwrap() > first[2].parse().unwrap());
     one.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_stays_where_it_is_while_the_node_that_was_chosen_is_not_there() {
+    let world = World::new().await;
+    let port = world.member.1;
+    let etcd = world.member.client(port);
+    let one = world.node("gw1", port, world.service());
+    let first = world.line(1).await;
+    etcd.put(&Keys::new("c", "files").wanted, b"gw2").await.unwrap();
+    // So long an owner that leaves for it would have looked three times, and left.
+    sleep(TTL).await;
+    assert!(lives(&first[3]), "{:?}", world.journal());
+    let two = world.node("gw2", port, world.service());
+    assert_eq!(world.line(2).await[..2], ["serves", "gw2"]);
+    one.end().await;
+    two.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_takeover_is_as_fast_where_etcd_has_forgotten_when_the_owner_was_elected() {
+    let world = World::new().await;
+    let port = world.member.1;
+    let way = Way::to(port).await;
+    let one = world.node("gw1", way.0, world.service());
+    world.line(1).await;
+    compact(port).await;
+    let two = world.node("gw2", port, world.service());
+    // It has stood, and waits.
+    sleep(TTL).await;
+    let began = Instant::now();
+    way.1.send(true).unwrap();
+    assert_eq!(world.line(3).await[..2], ["serves", "gw2"]);
+    assert!(began.elapsed() < 5 * TTL, "{:?}", began.elapsed());
+    one.end().await;
+    two.end().await;
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 
-use ::cluster::election::{Keys, Last, drained};
+use ::cluster::election::{Keys, Last, drained, owner_of};
 use ::cluster::etcd::{self, Entry, Etcd};
 use ::cluster::{Address, Plan, Runner, Service};
 use clap::{Args, Subcommand};
@@ -266,10 +266,7 @@ fn read(cluster: &Cluster, entries: &[Entry]) -> (BTreeMap<String, Seen>, Vec<St
                 let seen = seen.entry(name.to_owned()).or_default();
                 match what {
                     "owner" => {
-                        let said: serde_json::Value =
-                            serde_json::from_slice(&entry.value).unwrap_or_default();
-                        let node = said["node"].as_str().unwrap_or("?").to_owned();
-                        seen.owner = Some((node, entry.created));
+                        seen.owner = Some((owner_of(&entry.value), entry.created));
                     }
                     "last" => seen.last = Last::parse(&entry.value),
                     "wanted" => seen.wanted = Some(text(&entry.value)),
