@@ -153,7 +153,14 @@ impl Run {
             () = self.renew(lease, &hold) => End::Lost,
         };
         let is_last = held.is_last;
-        let has_let_go = self.let_go(epoch, held).await;
+        let has_let_go = {
+            let mut let_go = std::pin::pin!(self.let_go(epoch, &mut held));
+            tokio::select! {
+                done = &mut let_go => done,
+                // Storage may take longer than a lease to go: whoever is elected meanwhile would fence this node.
+                () = self.renew(lease, &hold), if !matches!(end, End::Lost) => let_go.await,
+            }
+        };
         if let Err(why) = &has_let_go {
             let service = &self.service.name;
             tracing::error!(
@@ -325,14 +332,17 @@ impl Run {
     }
 
     /// Addresses first, then the gateway, then the storage. A gateway does not wait for addresses that do not go.
-    async fn let_go(&self, epoch: u64, held: Held) -> Result<(), String> {
+    async fn let_go(&self, epoch: u64, held: &mut Held) -> Result<(), String> {
         let left = timeout(LEAVE_MAX, node::release(&self.service.addresses)).await;
-        if let Some(mut gateway) = held.gateway {
-            gateway.kill().await?;
-        }
+        let ended = match &mut held.gateway {
+            Some(gateway) => gateway.kill().await,
+            None => Ok(()),
+        };
         if !matches!(left, Ok(Ok(()))) {
             node::release(&self.service.addresses).await?;
         }
+        ended?;
+        held.gateway = None;
         match &self.service.detach {
             Some(detach) if held.is_attached => {
                 let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);

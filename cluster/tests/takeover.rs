@@ -355,3 +355,28 @@ async fn a_takeover_is_as_fast_where_etcd_has_forgotten_when_the_owner_was_elect
     one.end().await;
     two.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_longer_than_a_ttl_to_let_go_is_not_fenced() {
+    let world = World::new().await;
+    let port = world.member.1;
+    let etcd = world.member.client(port);
+    let journal = world.path("journal");
+    let slow = |word: &str| {
+        let line = format!("sleep {}; echo {word} >>{}", 2 * TTL.as_secs(), journal.display());
+        vec!["sh".into(), "-c".into(), line]
+    };
+    let service = Service {
+        attach: Some(vec!["true".into()]),
+        detach: Some(slow("detached")),
+        ..world.service()
+    };
+    let one = world.node("gw1", port, service.clone());
+    world.line(1).await;
+    let two = world.node("gw2", port, service);
+    etcd.put(&Keys::new("c", "files").wanted, b"gw2").await.unwrap();
+    assert_eq!(world.line(2).await, ["detached"]);
+    assert_eq!(world.line(3).await[..2], ["serves", "gw2"]);
+    one.end().await;
+    two.end().await;
+}
