@@ -65,10 +65,7 @@ impl Run {
     /// Stands, serves, lets go, and again, until it is told to stop.
     pub(crate) async fn forever(mut self) {
         let service = self.service.name.clone();
-        // A run before this one may have been killed. Its gateways ended with it, its addresses stayed.
-        if let Err(why) = node::release(&self.service.addresses).await {
-            tracing::warn!(service, "an address of the service may still be here: {why}");
-        }
+        self.clear().await;
         while !*self.stop.borrow() {
             let pause = match self.once().await {
                 Ok(pause) => pause,
@@ -78,6 +75,23 @@ impl Run {
                 }
             };
             let _ = timeout(pause, self.stop.wait_for(|stop| *stop)).await;
+        }
+    }
+
+    /// A run before this one may have been killed: its gateways ended with it, its addresses stayed. Not so while this node owns
+    /// the service by a run that lives, which needs them.
+    async fn clear(&self) {
+        while let Ok(Some(owner)) = self.etcd.get(&self.keys.owner).await
+            && election::owner_of(&owner.value) == self.plan.node
+        {
+            if *self.stop.borrow() {
+                return;
+            }
+            sleep(self.plan.ttl / 5).await;
+        }
+        if let Err(why) = node::release(&self.service.addresses).await {
+            let service = &self.service.name;
+            tracing::warn!(service, "an address of the service may still be here: {why}");
         }
     }
 

@@ -381,6 +381,7 @@ async fn clients_go_on_when_the_service_moves_and_nothing_acknowledged_is_lost()
             }
         }
     }
+    a_second_run_on_the_node_of_the_owner_takes_no_address(&world).await;
     for writer in &writers {
         writer.stop.store(true, Ordering::Relaxed);
     }
@@ -391,6 +392,79 @@ async fn clients_go_on_when_the_service_moves_and_nothing_acknowledged_is_lost()
         writer.check(&world.path("share"));
     }
     println!("acknowledged and there: {:?} blocks", counts());
+}
+
+async fn a_second_run_on_the_node_of_the_owner_takes_no_address(world: &World) {
+    let node = usize::from(world.owner().unwrap().0 == "gw1");
+    let log = world.path("second.log");
+    let mut second = Command::new("ip")
+        .args(["netns", "exec", &world.space(node), headgate(), "cluster", "run", "--config"])
+        .arg(world.path(&format!("gw{node}.yaml")))
+        .stderr(fs::File::create(&log).unwrap())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the second run has begun", || {
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("stands for its services"))
+    })
+    .await;
+    // It asks etcd every fifth of a TTL.
+    sleep(Duration::from_secs(TTL)).await;
+    sh(&format!("kill -TERM {}", second.id()));
+    second.wait().unwrap();
+    let shown = Command::new("ip").args(["-n", &world.space(node), "address"]).output().unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains(&format!("{}/", world.vip())), "{shown}");
+}
+
+/// Killed alone, as by the kernel when memory is short.
+#[tokio::test]
+async fn a_gateway_ends_with_the_process_that_may_let_it_serve() {
+    let dir = tempfile::tempdir().unwrap();
+    let here = dir.path().display();
+    for folder in ["share", "state"] {
+        fs::create_dir(dir.path().join(folder)).unwrap();
+    }
+    fs::write(
+        dir.path().join("files.yaml"),
+        format!(
+            "shares: [{{name: data, path: {here}/share, squash: none}}]\nstate: {here}/state\nadmin: off\n\
+             bind: 127.0.0.1\nnfs: {{port: 0, portmap: off}}\nsmb: off\n"
+        ),
+    )
+    .unwrap();
+    let line = format!(
+        "HEADGATE_PARENT=$$ HEADGATE_EPOCH=7 {} serve --config {here}/files.yaml >{here}/out 2>{here}/err & \
+         echo $! >{here}/pid; wait",
+        headgate()
+    );
+    let mut parent = Command::new("sh").args(["-c", &line]).spawn().unwrap();
+    let err = || fs::read_to_string(dir.path().join("err")).unwrap_or_default();
+    until("it is ready", || {
+        let out = fs::read_to_string(dir.path().join("out")).unwrap_or_default();
+        assert!(parent.try_wait().unwrap().is_none(), "{out}{}", err());
+        out.contains("headgate ready")
+    })
+    .await;
+    let pid = fs::read_to_string(dir.path().join("pid")).unwrap();
+    let lives = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        !stat.is_empty() && !stat.contains(") Z ")
+    };
+    assert!(lives());
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    until("the gateway has ended", || !lives()).await;
+    // Without that process it does not begin.
+    let output = Command::new(headgate())
+        .args(["serve", "--config"])
+        .arg(dir.path().join("files.yaml"))
+        .envs([("HEADGATE_PARENT", "1"), ("HEADGATE_EPOCH", "8")])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(why.contains("`headgate cluster run` has ended"), "{why}");
 }
 
 #[tokio::test]

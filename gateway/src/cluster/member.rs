@@ -7,6 +7,8 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 /// The epoch of the service that this gateway serves; `None`: it is of no cluster.
 pub(crate) fn epoch() -> Option<u64> {
+    // By itself it is no word of a cluster, and would be kept in the records for ever.
+    env::var_os(PARENT)?;
     env::var(EPOCH).ok()?.parse().ok()
 }
 
