@@ -24,7 +24,11 @@ const TTL: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A member of etcd of its own.
-struct Member(Child, u16, tempfile::TempDir);
+struct Member(
+    Child,
+    u16,
+    #[expect(dead_code, reason = "the folder lives as long")] tempfile::TempDir,
+);
 
 impl Member {
     async fn start() -> Self {

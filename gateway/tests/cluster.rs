@@ -429,7 +429,7 @@ async fn a_gateway_ends_with_the_process_that_may_let_it_serve() {
         dir.path().join("files.yaml"),
         format!(
             "shares: [{{name: data, path: {here}/share, squash: none}}]\nstate: {here}/state\nadmin: off\n\
-             bind: 127.0.0.1\nnfs: {{port: 0, portmap: off}}\nsmb: off\n"
+             bind: 127.0.0.1\nnfs: {{port: 0, portmap: off}}\n"
         ),
     )
     .unwrap();
