@@ -33,9 +33,14 @@ impl Hold {
         self.sent = self.sent.max(sent);
     }
 
+    /// Until when the owner may act, by the clock of [`now`].
+    pub fn until(&self) -> Duration {
+        self.sent + self.ttl.saturating_sub(MARGIN)
+    }
+
     /// How long the owner may still act; zero: it must have stopped.
     pub fn left(&self, now: Duration) -> Duration {
-        (self.sent + self.ttl.saturating_sub(MARGIN)).saturating_sub(now)
+        self.until().saturating_sub(now)
     }
 }
 

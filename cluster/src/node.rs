@@ -4,11 +4,13 @@ use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::announce::announce;
+use crate::hold::Hold;
 use crate::{Address, environment};
 
 /// How long a fence, an attachment or a change of addresses may take.
@@ -53,12 +55,18 @@ pub(crate) async fn run(words: &[String], told: &Told) -> Result<(), String> {
 pub(crate) struct Gateway(Child);
 
 impl Gateway {
-    /// Starts it and waits until it listens.
-    pub(crate) async fn start(words: &[String], told: &Told) -> Result<Self, String> {
+    /// Starts it and waits until it listens. It is told until when it may serve.
+    pub(crate) async fn start(
+        words: &[String],
+        told: &Told,
+        hold: watch::Receiver<Hold>,
+    ) -> Result<Self, String> {
         let shown = words.join(" ");
         let mut command = command(words, told).map_err(|e| e.to_string())?;
-        let mut child =
-            command.stdout(Stdio::piped()).spawn().map_err(|e| format!("`{shown}`: {e}"))?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| format!("`{shown}`: {e}"))?;
+        let Some(input) = child.stdin.take() else { return Err("no standard input".into()) };
+        tokio::spawn(tell_until(input, hold));
         let Some(out) = child.stdout.take() else { return Err("no standard output".into()) };
         let mut lines = BufReader::new(out).lines();
         let ready = async {
@@ -101,6 +109,18 @@ impl Gateway {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(e)) => Err(format!("its gateway cannot be waited for: {e}")),
             Err(_) => Err(format!("its gateway does not end within {COMMAND_MAX:?} after SIGKILL")),
+        }
+    }
+}
+
+/// Writes until when a gateway may serve, a line for each renewal, to its standard input. It ends with the gateway, and with the
+/// owner that renews: what is closed then says that nobody does.
+async fn tell_until(mut input: ChildStdin, mut hold: watch::Receiver<Hold>) {
+    loop {
+        let line = format!("{}\n", hold.borrow_and_update().until().as_nanos());
+        // A gateway that stands still takes nothing once the pipe is full; what it reads when it wakes is too old.
+        if input.write_all(line.as_bytes()).await.is_err() || hold.changed().await.is_err() {
+            return;
         }
     }
 }

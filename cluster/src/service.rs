@@ -5,12 +5,12 @@
 //! make them wait. A gateway that ends by itself is started again here, a few times.
 //!
 //! *Time.* The lease is renewed all the while; when its time is over ([`Hold`]), addresses and gateway go at once, whatever
-//! step is under way.
+//! step is under way. The gateway is told each time until when it may serve, and ends by itself where this process cannot end it.
 //!
 //! *Errors.* See [the crate](crate).
 
 use std::fs;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -160,10 +160,10 @@ impl Run {
     /// Serves until it must let go, and lets go.
     async fn own(&self, won: Won) -> End {
         let Won { epoch, lease, hold } = won;
-        let hold = Arc::new(Mutex::new(hold));
+        let hold = watch::Sender::new(hold);
         let mut held = Held::default();
         let end = tokio::select! {
-            end = self.serve(epoch, &mut held) => end,
+            end = self.serve(epoch, &hold, &mut held) => end,
             () = self.renew(lease, &hold) => End::Lost,
         };
         let is_last = held.is_last;
@@ -195,19 +195,18 @@ impl Run {
     }
 
     /// Renews the lease until that does not help any more.
-    async fn renew(&self, lease: u64, hold: &Mutex<Hold>) {
-        let hold = || hold.lock().unwrap_or_else(PoisonError::into_inner);
+    async fn renew(&self, lease: u64, hold: &watch::Sender<Hold>) {
+        let left = || hold.borrow().left(now());
         let mut pause = self.plan.ttl / 3;
         loop {
-            let left = hold().left(now());
-            if left.is_zero() {
+            if left().is_zero() {
                 return;
             }
-            sleep(pause.min(left)).await;
-            let (sent, left) = (now(), hold().left(now()));
-            match timeout(left, self.etcd.keep_alive(lease)).await {
+            sleep(pause.min(left())).await;
+            let sent = now();
+            match timeout(left(), self.etcd.keep_alive(lease)).await {
                 Ok(Ok(true)) => {
-                    hold().renewed(sent);
+                    hold.send_modify(|hold| hold.renewed(sent));
                     pause = self.plan.ttl / 3;
                 }
                 // etcd has ended it: another may be elected already.
@@ -222,13 +221,13 @@ impl Run {
     }
 
     /// All steps to a service that is there, and waiting for its end.
-    async fn serve(&self, epoch: u64, held: &mut Held) -> End {
+    async fn serve(&self, epoch: u64, hold: &watch::Sender<Hold>, held: &mut Held) -> End {
         if let Err(why) = self.prepare(epoch, held).await {
             return End::Failed(why);
         }
         let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
         for _ in 0..=RESTARTS_MAX {
-            match Gateway::start(&self.service.command, &told).await {
+            match Gateway::start(&self.service.command, &told, hold.subscribe()).await {
                 Ok(started) => held.gateway = Some(started),
                 Err(why) => return End::Failed(why),
             }

@@ -391,12 +391,15 @@ fn serve(mut configuration: Configuration) -> Result<(), Failure> {
     let load = Load::new(configuration.config.clone(), move |file| {
         Configuration { config: file.map(Path::to_owned), ..configuration.clone() }.load()
     });
-    crate::cluster::member::join().map_err(Failure::Work)?;
+    let lease = crate::cluster::member::join().map_err(Failure::Work)?;
     let settings = load.now()?;
     // Before there are other threads that serve. Where no share lets anybody act as root, nobody may make devices: the process
     // need not be able to.
     if !people::make_root(&settings) {
         vfs::local::give_up_devices();
+    }
+    if let Some(lease) = lease {
+        lease.follow().map_err(Failure::Work)?;
     }
     let runtime = runtime()?;
     crate::pulse::start(&runtime);

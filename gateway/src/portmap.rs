@@ -24,7 +24,7 @@ use nfsrdma::portmap::register::{self, Registered};
 use nfsrdma::portmap::{Mapping, PORT};
 use nfsrdma::server::{Offer, Server};
 use rdma_transport::channel::{Info, Transport, canonical};
-use rdma_transport::count;
+use rdma_transport::{count, lease};
 use tokio::net::UdpSocket;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
@@ -370,6 +370,7 @@ async fn datagrams(socket: Arc<UdpSocket>, shared: Arc<Shared>, nfs: Arc<Server>
                 continue;
             }
         };
+        lease::check();
         let lookup = shared.lookup.clone();
         let ip = canonical(peer).ip();
         let (places, is_unknown) = (places.clone(), lookup.is_asked_for(ip));
@@ -387,6 +388,7 @@ async fn datagrams(socket: Arc<UdpSocket>, shared: Arc<Shared>, nfs: Arc<Server>
             let _place = place;
             let Some(reply) = nfs.datagram(Arc::new(info), body, offer).await else { return };
             let whole: Vec<u8> = reply.pieces().flatten().copied().collect();
+            lease::check();
             if whole.len() <= REPLY_MAX
                 && let Err(error) = socket.send_to(&whole, peer).await
             {

@@ -11,6 +11,7 @@ pub mod devices;
 pub mod fault;
 pub mod ibverbs;
 pub mod iwarp;
+pub mod lease;
 pub mod limits;
 mod link;
 pub mod loopback;

@@ -14,11 +14,11 @@ use std::task::{Context, Poll};
 use iobuf::{Buf, BufMut, Pool};
 
 use crate::channel::{ChannelError, Info, Traffic, UntilLeft};
-use crate::limits;
 use crate::moves::Move;
 use crate::stall::{Stall, Stalled};
 use crate::untaken::Untaken;
 use crate::verbs::{Completion, QueuePair, Refused, Rejected, Work, WorkId, WorkKind};
+use crate::{lease, limits};
 
 pub(crate) struct Link {
     pub(crate) qp: Box<dyn QueuePair>,
@@ -167,6 +167,7 @@ impl Link {
         if n == 0 {
             return Ok(());
         }
+        lease::check();
         match self.qp.post(queue.drain(..n).collect()) {
             Ok(()) => self.posted += n,
             Err(Rejected { why, chain }) => {

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 use crate::channel::{BoxFuture, Channel, ChannelError, Reply, ReplyTo, Service, Traffic};
 use crate::turn::Turn;
-use crate::{count, limits};
+use crate::{count, lease, limits};
 
 /// A request whose answer takes a while.
 struct InWork {
@@ -68,6 +68,7 @@ impl Serving {
             }
             match self.channel.poll_recv(cx) {
                 Poll::Ready(Ok(request)) => {
+                    lease::check();
                     Traffic::add(&self.channel.info().traffic.requests, 1);
                     let to = request.reply_to;
                     let mut answer = self.service.call(request.body, request.pulled);

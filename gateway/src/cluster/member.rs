@@ -1,9 +1,25 @@
 //! A gateway that `headgate cluster run` has started.
+//!
+//! *Operation.* The runner writes to the standard input of its gateway until when that may serve: a line for each renewal of the
+//! lease, nanoseconds of `CLOCK_BOOTTIME`. A thread reads them ([`Lease::follow`]); what may not be done after that time looks at it
+//! itself ([`rdma_transport::lease`]).
+//!
+//! *Errors.* A time that has passed, an end of the input and a line that is no number end the process at once: it may not serve.
 
 use std::env;
+use std::io::{self, Stdin};
+use std::time::Duration;
 
 use cluster::environment::{EPOCH, PARENT};
+use rdma_transport::lease;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+/// How long the runner may take to say until when this gateway may serve.
+const FIRST_MAX: Duration = Duration::from_secs(10);
+/// What is read at once: two thousand renewals.
+const READ_MAX: usize = 16 << 10;
 
 /// The epoch of the service that this gateway serves; `None`: it is of no cluster.
 pub(crate) fn epoch() -> Option<u64> {
@@ -13,9 +29,9 @@ pub(crate) fn epoch() -> Option<u64> {
 }
 
 /// Ends this process with the one that decides whether it may serve, and lets it listen on addresses that come when it is ready.
-/// Does nothing where no cluster has started it.
-pub(crate) fn join() -> Result<(), String> {
-    let Ok(parent) = env::var(PARENT) else { return Ok(()) };
+/// From here on it may serve for as long as the runner has said. Does nothing where no cluster has started it.
+pub(crate) fn join() -> Result<Option<Lease>, String> {
+    let Ok(parent) = env::var(PARENT) else { return Ok(None) };
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|e| format!("cannot end with `headgate cluster run`: {e}"))?;
     // It may have ended before that.
@@ -23,6 +39,94 @@ pub(crate) fn join() -> Result<(), String> {
     if getppid().map(Pid::as_raw_pid) != parent || epoch().is_none() {
         return Err("this gateway is of a cluster, and `headgate cluster run` has ended".into());
     }
+    let mut lease = Lease { input: io::stdin(), rest: Vec::new() };
+    match lease.next(FIRST_MAX) {
+        Ok(Some(until)) => lease::serve_until(until),
+        Ok(None) | Err(_) => {
+            return Err("`headgate cluster run` does not say until when this gateway may serve: \
+                        are the two of one version?"
+                .into());
+        }
+    }
     rdma_transport::tcp::listen_before_addresses_come();
-    Ok(())
+    Ok(Some(lease))
+}
+
+/// What the runner says of the lease.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    input: Stdin,
+    /// The beginning of a line.
+    rest: Vec<u8>,
+}
+
+impl Lease {
+    /// Follows it in a thread of its own, which ends the process when the time is over.
+    pub(crate) fn follow(mut self) -> Result<(), String> {
+        let follow = move || loop {
+            let left = lease::left().unwrap_or_default();
+            match self.next(left) {
+                Ok(Some(until)) => lease::serve_until(until),
+                Ok(None) => lease::check(),
+                Err(_) => lease::end(),
+            }
+        };
+        let thread = std::thread::Builder::new().name("lease".into()).spawn(follow);
+        thread.map(drop).map_err(|e| format!("cannot start a thread for the lease: {e}"))
+    }
+
+    /// The newest time that has come, waited for as long as `patience`; nothing where none came.
+    fn next(&mut self, patience: Duration) -> io::Result<Option<Duration>> {
+        let mut bytes = [0; READ_MAX];
+        // A millisecond later it is over for certain.
+        let patience = patience.saturating_add(Duration::from_millis(1));
+        let patience = Timespec::try_from(patience).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let mut fds = [PollFd::new(&self.input, PollFlags::IN)];
+        // A signal that another thread handles is no word of the runner.
+        if retry_on_intr(|| poll(&mut fds, Some(&patience)))? == 0 {
+            return Ok(None);
+        }
+        let n = retry_on_intr(|| rustix::io::read(&self.input, &mut bytes))?;
+        if n == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.rest.extend_from_slice(&bytes[..n]);
+        newest(&mut self.rest)
+    }
+}
+
+/// Takes all whole lines; the time that the last of them says.
+fn newest(lines: &mut Vec<u8>) -> io::Result<Option<Duration>> {
+    let wrong = || io::Error::from(io::ErrorKind::InvalidData);
+    let Some(end) = lines.iter().rposition(|b| *b == b'\n') else {
+        return if lines.len() < READ_MAX { Ok(None) } else { Err(wrong()) };
+    };
+    let text = std::str::from_utf8(&lines[..end]).map_err(|_| wrong())?;
+    let last = text.rsplit('\n').next().unwrap_or_default();
+    let nanos: u64 = last.parse().map_err(|_| wrong())?;
+    lines.drain(..=end);
+    Ok(Some(Duration::from_nanos(nanos)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_whole_line_counts() {
+        let read = |text: &str| {
+            let mut bytes = text.as_bytes().to_vec();
+            let found = newest(&mut bytes).map_err(|e| e.kind());
+            (found, String::from_utf8(bytes).unwrap())
+        };
+        let at = |nanos| Ok(Some(Duration::from_nanos(nanos)));
+        assert_eq!(read("7\n"), (at(7), String::new()));
+        assert_eq!(read("7\n8\n9"), (at(8), "9".into()));
+        assert_eq!(read("70"), (Ok(None), "70".into()));
+        let wrong = io::ErrorKind::InvalidData;
+        for text in ["\n", "x\n", "-1\n", "7\n\n", "99999999999999999999\n"] {
+            assert_eq!(read(text).0, Err(wrong), "{text:?}");
+        }
+        assert_eq!(read(&"7".repeat(READ_MAX)).0, Err(wrong), "a line without an end");
+    }
 }

@@ -22,6 +22,7 @@ use tokio::time::Sleep;
 
 use super::pair::Pair;
 use super::violation::Violation;
+use crate::lease;
 use crate::verbs::{
     Completion, Counters, Down, Limits, QueuePair, Refused, Region, Rejected, RemoteSeg, Work,
     WorkError,
@@ -92,6 +93,7 @@ impl IwarpPair {
                 Poll::Pending => return Ok(false),
                 Poll::Ready(ready) => ready?,
             }
+            lease::check();
             match self.stream.try_write_vectored(&slices) {
                 Ok(n) => {
                     self.pair.wrote(n);

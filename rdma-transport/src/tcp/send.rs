@@ -21,7 +21,7 @@ use super::framing::Framing;
 use super::record::MARK_LEN;
 use super::stream::Stream;
 use crate::channel::{Piece, Reply};
-use crate::limits;
+use crate::{lease, limits};
 
 struct Message {
     mark: [u8; MARK_LEN],
@@ -104,6 +104,7 @@ impl Sender {
             let mut room = [IoSlice::new(&[]); limits::WRITEV_PIECES_MAX];
             let (count, pages) = self.gather(&mut room);
             let pieces = &room[..count];
+            lease::check();
             let n = match pages {
                 None => ready!(stream.poll_write_vectored(cx, pieces))?,
                 Some(pages) => {

@@ -1,0 +1,167 @@
+//! A gateway whose time is over, which wakes before anybody can end it.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use iobuf::Buf;
+use tokio::time::sleep;
+
+use crate::load::{BLOCK, block, connect};
+use crate::watch::Watch;
+use crate::world::{Setup, World, sh};
+use crate::{PATIENCE, TTL, headgate, until};
+
+/// It has ended, or its parent has not looked yet.
+fn has_ended(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_wakes_after_its_time_answers_and_writes_nothing() {
+    let mut world = World::of(Setup { is_storage_fenced: true }).await;
+    until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
+    world.start(1);
+    until("the other node stands", || world.logs().matches("stands for").count() == 2).await;
+    let vip = world.vip();
+    let nfs = format!("nfs://{vip}/data?version=3&mountport=2049");
+    let smb = format!("smb://alice:moves-with-it@{vip}/data");
+    let mut mounts = Vec::new();
+    for (name, target) in [("nfs", &nfs), ("smb", &smb)] {
+        let volume = connect(target).await.unwrap();
+        let file = volume.create(name).await.unwrap();
+        volume.write(&file, 0, vec![Buf::from(block("before", 1))]).await.unwrap();
+        volume.commit(&file).await.unwrap();
+        mounts.push((volume, file));
+    }
+    until("all requests are read", || world.unread(0) == 0).await;
+    let gateway = world.gateway(0);
+    world.signal(0, "-STOP");
+    let stopped = Instant::now();
+    let late: Vec<_> = mounts
+        .into_iter()
+        .map(|(volume, file)| {
+            tokio::spawn(async move {
+                volume.write(&file, 0, vec![Buf::from(block("late", 2))]).await.is_ok()
+            })
+        })
+        .collect();
+    until("both writes are in the sockets of the node", || {
+        world.unread(0) > 2 * u64::try_from(BLOCK).unwrap()
+    })
+    .await;
+    until("another node serves", || world.has_address(1)).await;
+    for name in ["nfs", "smb"] {
+        let began = Instant::now();
+        let written = async {
+            let volume = connect(&nfs).await?;
+            let file = volume.find(name).await?;
+            volume.write(&file, 0, vec![Buf::from(block("after", 3))]).await?;
+            volume.commit(&file).await
+        };
+        written.await.unwrap_or_else(|e| panic!("{e} after {:?}", began.elapsed()));
+    }
+    sleep(Duration::from_secs(2 * TTL).saturating_sub(stopped.elapsed())).await;
+    let watch = Watch::start(&world.device(0), &vip);
+    // The gateway alone wakes: what would kill it sleeps on.
+    sh(&format!("kill -CONT {gateway}"));
+    until("the gateway has ended by itself", || has_ended(&gateway)).await;
+    let there = |name: &str| fs::read(world.path("share").join(name)).unwrap();
+    let nothing_happened = || {
+        assert_eq!(watch.seen(), 0, "packets with data left the node");
+        for name in ["nfs", "smb"] {
+            assert!(there(name) == block("after", 3), "a write of {name} landed after its time");
+        }
+    };
+    nothing_happened();
+    world.signal(0, "-CONT");
+    until("the runner lets go of the address", || !world.has_address(0)).await;
+    nothing_happened();
+    for late in late {
+        // It was cut off, or waits for ever.
+        assert!(!late.is_finished() || !late.await.unwrap(), "a late write was acknowledged");
+    }
+}
+
+/// A gateway whose runner is this test; it may serve for so long.
+fn start(dir: &std::path::Path, seconds: u64) -> Child {
+    let here = dir.display();
+    fs::create_dir_all(dir.join("share")).unwrap();
+    fs::write(
+        dir.join("files.yaml"),
+        format!(
+            "shares: [{{name: data, path: {here}/share, squash: none}}]\nstate: {here}/state\nadmin: off\n\
+             bind: 127.0.0.1\nnfs: {{port: 0, portmap: off}}\nrdma: off\n"
+        ),
+    )
+    .unwrap();
+    let mut gateway = Command::new(headgate())
+        .args(["serve", "--config"])
+        .arg(dir.join("files.yaml"))
+        .env("HEADGATE_PARENT", std::process::id().to_string())
+        .env("HEADGATE_EPOCH", "7")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    renew(&mut gateway, seconds);
+    gateway
+}
+
+/// It may serve for so long from now on.
+fn renew(gateway: &mut Child, seconds: u64) {
+    let uptime = fs::read_to_string("/proc/uptime").unwrap();
+    let now: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+    let until = Duration::from_secs_f64(now) + Duration::from_secs(seconds);
+    writeln!(gateway.stdin.as_mut().unwrap(), "{}", until.as_nanos()).unwrap();
+}
+
+fn ready(gateway: &mut Child) {
+    let mut line = String::new();
+    let out = gateway.stdout.as_mut().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
+    assert!(line.starts_with("headgate ready"), "{line}");
+}
+
+/// Waits for its end by SIGKILL; how long that took.
+fn killed(mut gateway: Child) -> Duration {
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = gateway.try_wait().unwrap() {
+            break status;
+        }
+        assert!(began.elapsed() < PATIENCE, "it serves on");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{status}");
+    began.elapsed()
+}
+
+#[test]
+fn a_gateway_that_is_not_renewed_ends_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut gateway = start(dir.path(), 2);
+    ready(&mut gateway);
+    for _ in 0..3 {
+        renew(&mut gateway, 3);
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert!(gateway.try_wait().unwrap().is_none(), "it was renewed");
+    let took = killed(gateway);
+    assert!(took > Duration::from_millis(1500), "{took:?}");
+}
+
+#[test]
+fn a_gateway_whose_runner_closes_its_input_or_writes_nonsense_ends_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut gateway = start(dir.path(), 1000);
+    ready(&mut gateway);
+    drop(gateway.stdin.take());
+    killed(gateway);
+    let mut gateway = start(dir.path(), 1000);
+    ready(&mut gateway);
+    writeln!(gateway.stdin.as_mut().unwrap(), "soon").unwrap();
+    killed(gateway);
+}

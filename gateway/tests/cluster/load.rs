@@ -1,0 +1,110 @@
+//! Clients that know what was acknowledged to them.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use client::connect::Local;
+use client::target::Target;
+use client::{Credential, Volume};
+use iobuf::Buf;
+use tokio::time::{sleep, timeout};
+
+/// Bytes of each file.
+pub const BLOCK: usize = 4096;
+
+/// A mount of its own, by root.
+pub async fn connect(target: &str) -> client::Result<Volume> {
+    let target: Target = target.parse().unwrap();
+    Volume::open(&target, &Local::default(), Credential::sys(0, 0, &[])).await
+}
+
+/// A client that writes one file after the other, and knows which the service has acknowledged.
+pub struct Writer {
+    name: &'static str,
+    target: String,
+    acknowledged: AtomicU64,
+    /// Its longest stall in milliseconds.
+    pub longest: AtomicU64,
+    /// It is to end.
+    pub stop: AtomicBool,
+}
+
+/// The bytes of a file.
+pub fn block(name: &str, number: u64) -> Vec<u8> {
+    format!("{name} {number:08} ").into_bytes().into_iter().cycle().take(BLOCK).collect()
+}
+
+impl Writer {
+    pub fn new(name: &'static str, target: String) -> Arc<Self> {
+        let (acknowledged, longest, stop) = Default::default();
+        Arc::new(Self { name, target, acknowledged, longest, stop })
+    }
+
+    async fn connect(&self) -> client::Result<Volume> {
+        connect(&self.target).await
+    }
+
+    fn file(&self, number: u64) -> String {
+        format!("{}.{number}", self.name)
+    }
+
+    /// A new file with one block.
+    async fn write(&self, volume: &Volume, number: u64) -> client::Result<()> {
+        let file = volume.create(&self.file(number)).await?;
+        let taken = volume.write(&file, 0, vec![Buf::from(block(self.name, number))]).await?;
+        assert_eq!(taken as usize, BLOCK);
+        volume.commit(&file).await?;
+        volume.close(file).await
+    }
+
+    pub async fn run(self: Arc<Self>) {
+        let mut opened = None;
+        let mut last = Instant::now();
+        let mut said = String::new();
+        while !self.stop.load(Ordering::Relaxed) {
+            let number = self.acknowledged.load(Ordering::Relaxed);
+            let once = async {
+                let volume = match opened.take() {
+                    Some(volume) => volume,
+                    None => self.connect().await?,
+                };
+                self.write(opened.insert(volume), number).await
+            };
+            match timeout(Duration::from_secs(1), once).await {
+                Ok(Ok(())) => {
+                    let stall = u64::try_from(last.elapsed().as_millis()).unwrap();
+                    self.longest.fetch_max(stall, Ordering::Relaxed);
+                    last = Instant::now();
+                    self.acknowledged.store(number + 1, Ordering::Relaxed);
+                    sleep(Duration::from_millis(10)).await;
+                }
+                // A client of its own kind would do so: connect again, and write again.
+                failed => {
+                    let why =
+                        failed.map_or("no answer in a second".into(), |done| format!("{done:?}"));
+                    if said != why {
+                        println!("{} after {number} blocks: {why}", self.name);
+                        said = why;
+                    }
+                    opened = None;
+                    sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+
+    pub fn count(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Everything that was acknowledged is there.
+    pub fn check(&self, share: &Path) {
+        for number in 0..self.count() {
+            let data = fs::read(share.join(self.file(number))).unwrap_or_default();
+            assert_eq!(data, block(self.name, number), "{}: block {number} is lost", self.name);
+        }
+    }
+}

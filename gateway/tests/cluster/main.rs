@@ -1,0 +1,33 @@
+//! Two nodes, each in a network namespace of its own on one bridge, a real etcd, and clients while the service moves: by order, by a
+//! kill, by a cut link, by a node that stands still and wakes.
+//!
+//! Wants root, `ip` and `etcd` (packages iproute2, etcd-server): the tier `third` installs and runs it.
+#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
+
+mod alone;
+mod lease;
+mod load;
+mod moves;
+mod watch;
+mod world;
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+/// Of the owner's lease in etcd.
+const TTL: u64 = 3;
+/// What a machine under load takes for what needs no time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn headgate() -> &'static str {
+    env!("CARGO_BIN_EXE_headgate")
+}
+
+async fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is() {
+        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}

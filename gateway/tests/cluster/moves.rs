@@ -1,0 +1,105 @@
+//! Clients that work while the service moves.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::load::Writer;
+use crate::world::{World, sh};
+use crate::{TTL, headgate, until};
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Drain,
+    Kill,
+    Cut,
+    StandStill,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_go_on_when_the_service_moves_and_nothing_acknowledged_is_lost() {
+    let mut world = World::new().await;
+    until("the service is served", || world.owner().is_some()).await;
+    world.start(1);
+    let vip = world.vip();
+    let writers = [
+        Writer::new("v3", format!("nfs://{vip}/data?version=3&mountport=2049")),
+        Writer::new("v41", format!("nfs://{vip}/data?version=4.1")),
+        Writer::new("smb", format!("smb://alice:moves-with-it@{vip}/data")),
+    ];
+    let tasks: Vec<_> = writers.iter().map(|w| tokio::spawn(w.clone().run())).collect();
+    let progress = |from: [u64; 3]| writers.iter().zip(from).all(|(w, from)| w.count() > from + 5);
+    let counts = || [writers[0].count(), writers[1].count(), writers[2].count()];
+    until("all clients write", || progress([0; 3])).await;
+    for how in [How::Drain, How::Kill, How::Cut, How::StandStill] {
+        let (owner, epoch) = world.owner().unwrap();
+        let node = usize::from(owner == "gw1");
+        for writer in &writers {
+            writer.longest.store(0, Ordering::Relaxed);
+        }
+        match how {
+            How::Drain => drop(world.ask(0, &["drain", &owner]).unwrap()),
+            How::Kill => world.signal(node, "-9"),
+            How::Cut => world.link(node, "down"),
+            How::StandStill => world.signal(node, "-STOP"),
+        }
+        until("another node serves", || {
+            world.owner().is_some_and(|(other, later)| other != owner && later > epoch)
+        })
+        .await;
+        let before = counts();
+        until(&format!("all clients write after {how:?}"), || progress(before)).await;
+        let stalls = writers.each_ref().map(|w| w.longest.load(Ordering::Relaxed));
+        println!("{how:?}: {owner} in epoch {epoch}; longest stalls in ms: {stalls:?}");
+        let fenced = fs::read_to_string(world.path("fenced")).unwrap_or_default();
+        match how {
+            How::Drain => {
+                assert_eq!(fenced, "", "whoever lets go needs no fence");
+                world.ask(0, &["undrain", &owner]).unwrap();
+            }
+            How::Kill | How::Cut | How::StandStill => {
+                assert_eq!(fenced.trim(), owner, "{how:?}: {}", world.logs());
+                fs::remove_file(world.path("fenced")).unwrap();
+                if matches!(how, How::Cut) {
+                    world.link(node, "up");
+                }
+                world.repaired(node).await;
+            }
+        }
+    }
+    a_second_run_on_the_node_of_the_owner_takes_no_address(&world).await;
+    for writer in &writers {
+        writer.stop.store(true, Ordering::Relaxed);
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    for writer in &writers {
+        writer.check(&world.path("share"));
+    }
+    println!("acknowledged and there: {:?} blocks", counts());
+}
+
+async fn a_second_run_on_the_node_of_the_owner_takes_no_address(world: &World) {
+    let node = usize::from(world.owner().unwrap().0 == "gw1");
+    let log = world.path("second.log");
+    let mut second = Command::new("ip")
+        .args(["netns", "exec", &world.space(node), headgate(), "cluster", "run", "--config"])
+        .arg(world.path(&format!("gw{node}.yaml")))
+        .stderr(fs::File::create(&log).unwrap())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the second run has begun", || {
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("stands for its services"))
+    })
+    .await;
+    // It asks etcd every fifth of a TTL.
+    sleep(Duration::from_secs(TTL)).await;
+    sh(&format!("kill -TERM {}", second.id()));
+    second.wait().unwrap();
+    assert!(world.has_address(node));
+}

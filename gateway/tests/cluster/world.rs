@@ -1,0 +1,271 @@
+//! A cluster on one machine.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use crate::{TTL, headgate, until};
+
+/// How a world is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setup {
+    /// The fence is storage that refuses the node before, whose programs run on: here it only tells. Each node then has records of
+    /// its own, copied from the other when it attaches them, since one machine has one lock for both.
+    pub is_storage_fenced: bool,
+}
+
+/// Runs a program that must succeed.
+pub fn sh(line: &str) {
+    let words: Vec<&str> = line.split(' ').collect();
+    let output = Command::new(words[0]).args(&words[1..]).output().expect(words[0]);
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A bridge with this host, two nodes and an etcd on it.
+pub struct World {
+    id: u32,
+    dir: tempfile::TempDir,
+    etcd: Child,
+    nodes: [Option<Child>; 2],
+    setup: Setup,
+}
+
+/// Worlds of this process have networks of their own.
+static WORLDS: AtomicU32 = AtomicU32::new(0);
+
+impl World {
+    fn net(&self) -> String {
+        // One of 250 networks, so that two tests of two trees can run at once.
+        format!("10.77.{}", self.id % 250)
+    }
+
+    pub fn vip(&self) -> String {
+        format!("{}.10", self.net())
+    }
+
+    pub fn space(&self, node: usize) -> String {
+        format!("hg{}-{node}", self.id)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A world whose first node stands for the service.
+    pub async fn new() -> Self {
+        Self::of(Setup::default()).await
+    }
+
+    /// The same, made so.
+    pub async fn of(setup: Setup) -> Self {
+        let number = WORLDS.fetch_add(1, Ordering::Relaxed);
+        let (id, dir) = (std::process::id() * 8 + number, tempfile::tempdir().unwrap());
+        let (net, bridge) = (format!("10.77.{}", id % 250), format!("hgb{id}"));
+        sh(&format!("ip link add {bridge} type bridge"));
+        sh(&format!("ip address add {net}.1/24 dev {bridge}"));
+        sh(&format!("ip link set {bridge} up"));
+        let at = |port: u16| format!("http://{net}.1:{port}");
+        let etcd = Command::new(std::env::var("ETCD").unwrap_or("etcd".into()))
+            .arg("--data-dir")
+            .arg(dir.path().join("etcd"))
+            .args(["--listen-client-urls", &at(2379), "--advertise-client-urls", &at(2379)])
+            .args(["--listen-peer-urls", &at(2380), "--initial-advertise-peer-urls", &at(2380)])
+            .args(["--initial-cluster", &format!("default={}", at(2380))])
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(dir.path().join("etcd.log")).unwrap())
+            .spawn()
+            .expect("package etcd-server");
+        let mut world = Self { id, dir, etcd, nodes: [None, None], setup };
+        for node in 0..2 {
+            let (space, link) = (world.space(node), format!("hgl{id}-{node}"));
+            sh(&format!("ip netns add {space}"));
+            sh(&format!("ip link add {link} type veth peer name eth0 netns {space}"));
+            sh(&format!("ip link set {link} master {bridge} up"));
+            sh(&format!("ip -n {space} address add {net}.{}/24 dev eth0", node + 2));
+            sh(&format!("ip -n {space} link set eth0 up"));
+            sh(&format!("ip -n {space} link set lo up"));
+        }
+        world.configure();
+        until("etcd answers", || world.ask(0, &["status"]).is_some()).await;
+        world.start(0);
+        world
+    }
+
+    fn configure(&self) {
+        for folder in ["share", "state"] {
+            fs::create_dir(self.path(folder)).unwrap();
+        }
+        fs::write(self.path("password"), "moves-with-it").unwrap();
+        fs::set_permissions(self.path("password"), fs::Permissions::from_mode(0o600)).unwrap();
+        let dir = self.dir.path().display();
+        for node in 0..2 {
+            let state =
+                if self.setup.is_storage_fenced { format!("state{node}") } else { "state".into() };
+            let text = format!(
+                "shares: [{{name: data, path: {dir}/share, squash: none}}]\n\
+                 users: [{{name: alice, password_file: {dir}/password, uid: 0, gid: 0, groups: []}}]\n\
+                 state: {dir}/{state}\nadmin: off\nnfs: {{lease: 2s, grace: 2s, portmap: off}}\n"
+            );
+            fs::write(self.path(&format!("files{node}.yaml")), text).unwrap();
+        }
+        // A power switch: nothing of that node runs any more.
+        let switch =
+            format!("ip netns pids hg{}-${{HEADGATE_FENCED_NODE#gw}} | xargs -r kill -9", self.id);
+        let switch = if self.setup.is_storage_fenced { "" } else { &switch };
+        self.script("fence", &format!("echo $HEADGATE_FENCED_NODE >>{dir}/fenced\n{switch}"));
+        let attach = "n=${HEADGATE_NODE#gw}; o=$((1-n))\n\
+                      if test -e state$o; then rm -rf state$n; cp -a state$o state$n; fi";
+        self.script("attach", &format!("cd {dir}\n{attach}"));
+        let attach = if self.setup.is_storage_fenced {
+            format!("    attach: {dir}/attach\n    detach: /bin/true\n")
+        } else {
+            String::new()
+        };
+        for node in 0..2 {
+            let text = format!(
+                "cluster:\n  etcd: http://{net}.1:2379\n  node: gw{node}\n  ttl: {TTL}s\n  services:\n  \
+                 - name: files\n    config: {dir}/files{node}.yaml\n    addresses: {vip}/24@eth0\n    fence: {dir}/fence\n{attach}",
+                net = self.net(),
+                vip = self.vip(),
+            );
+            fs::write(self.path(&format!("gw{node}.yaml")), text).unwrap();
+        }
+    }
+
+    /// A program of this world.
+    fn script(&self, name: &str, lines: &str) {
+        fs::write(self.path(name), format!("#!/bin/sh\n{lines}\n")).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+
+    /// Runs the service on a node, as soon as it is elected.
+    pub fn start(&mut self, node: usize) {
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.path(&format!("gw{node}.log")))
+            .unwrap();
+        let child = Command::new("ip")
+            .args(["netns", "exec", &self.space(node), headgate(), "cluster", "run", "--config"])
+            .arg(self.path(&format!("gw{node}.yaml")))
+            .stderr(log)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.nodes[node] = Some(child);
+    }
+
+    /// `headgate cluster`, of this node's file.
+    pub fn ask(&self, node: usize, words: &[&str]) -> Option<String> {
+        let output = Command::new(headgate())
+            .arg("cluster")
+            .args(words)
+            .arg("--config")
+            .arg(self.path(&format!("gw{node}.yaml")))
+            .output()
+            .unwrap();
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Who serves, and in which epoch.
+    pub fn owner(&self) -> Option<(String, u64)> {
+        let status: Value = serde_json::from_str(&self.ask(0, &["status", "--json"])?).ok()?;
+        let service = &status["services"][0];
+        Some((service["node"].as_str()?.to_owned(), service["epoch"].as_u64()?))
+    }
+
+    pub fn logs(&self) -> String {
+        let log =
+            |node| fs::read_to_string(self.path(&format!("gw{node}.log"))).unwrap_or_default();
+        format!("gw0:\n{}\ngw1:\n{}", log(0), log(1))
+    }
+
+    /// A signal to all that runs on a node.
+    pub fn signal(&self, node: usize, signal: &str) {
+        for pid in self.pids(node) {
+            let _ = Command::new("kill").args([signal, &pid]).status();
+        }
+    }
+
+    /// All that runs on a node.
+    fn pids(&self, node: usize) -> Vec<String> {
+        let pids = Command::new("ip").args(["netns", "pids", &self.space(node)]).output().unwrap();
+        String::from_utf8_lossy(&pids.stdout).split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// The gateway that runs on a node.
+    pub fn gateway(&self, node: usize) -> String {
+        let serves = |pid: &String| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|b| *b == 0).nth(1) == Some(b"serve")
+        };
+        self.pids(node).into_iter().find(serves).expect("a gateway runs there")
+    }
+
+    /// Bytes that peers have sent to the service on a node and nobody there has read.
+    pub fn unread(&self, node: usize) -> u64 {
+        let tables = Command::new("ip")
+            .args(["netns", "exec", &self.space(node), "cat", "/proc/net/tcp"])
+            .output()
+            .unwrap();
+        let queued = |line: &str| {
+            let queues = line.split_whitespace().nth(4)?;
+            u64::from_str_radix(queues.split_once(':')?.1, 16).ok()
+        };
+        String::from_utf8_lossy(&tables.stdout).lines().skip(1).filter_map(queued).sum()
+    }
+
+    /// This node carries the address of the service.
+    pub fn has_address(&self, node: usize) -> bool {
+        let shown = Command::new("ip").args(["-n", &self.space(node), "address"]).output().unwrap();
+        String::from_utf8_lossy(&shown.stdout).contains(&format!("{}/", self.vip()))
+    }
+
+    /// The device of this host that leads to a node.
+    pub fn device(&self, node: usize) -> String {
+        format!("hgl{}-{node}", self.id)
+    }
+
+    pub fn link(&self, node: usize, state: &str) {
+        sh(&format!("ip link set hgl{}-{node} {state}", self.id));
+    }
+
+    /// What ended a node was repaired.
+    pub async fn repaired(&mut self, node: usize) {
+        if let Some(mut child) = self.nodes[node].take() {
+            self.signal(node, "-9");
+            child.wait().unwrap();
+        }
+        self.start(node);
+        // The run that begins takes away what the one before left.
+        until("the address of a dead run is gone", || !self.has_address(node)).await;
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+        for node in 0..2 {
+            self.signal(node, "-9");
+            if let Some(mut child) = self.nodes[node].take() {
+                let _ = child.wait();
+            }
+        }
+        let _ = self.etcd.kill();
+        let _ = self.etcd.wait();
+        for node in 0..2 {
+            let _ = Command::new("ip").args(["netns", "delete", &self.space(node)]).status();
+            let link = format!("hgl{}-{node}", self.id);
+            let _ =
+                Command::new("ip").args(["link", "delete", &link]).stderr(Stdio::null()).status();
+        }
+        let bridge = format!("hgb{}", self.id);
+        let _ = Command::new("ip").args(["link", "delete", &bridge]).status();
+    }
+}

@@ -1,0 +1,66 @@
+//! Until when this process may serve.
+//!
+//! *Operation.* A gateway of a cluster serves until its lease ends; each renewal moves that time on ([`serve_until`]). A process that
+//! stood still may wake after it, when another node serves the same files. So the time is looked at before a request is carried out
+//! and before bytes go to a peer ([`check`]), and when it has passed the process ends itself by SIGKILL: nothing of it runs any
+//! more, and the kernel sends nothing that was not with a socket already. A process that is stopped between that look and the system
+//! call after it is not caught: what it writes then is for the fence.
+//!
+//! *Memory.* One number. Outside a cluster the check is one relaxed load.
+//!
+//! *Errors.* None: a time that has passed ends the process.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Signal, getpid, kill_process};
+use rustix::time::{ClockId, clock_gettime};
+
+/// No lease: the process is of no cluster.
+const FOR_EVER: u64 = u64::MAX;
+
+/// Nanoseconds of `CLOCK_BOOTTIME`.
+static UNTIL: AtomicU64 = AtomicU64::new(FOR_EVER);
+
+/// Time since the machine was started, in nanoseconds; it goes on while the machine sleeps.
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let (seconds, nanos) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
+    seconds.unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(nanos.unwrap_or(0))
+}
+
+/// Lets this process serve until this time of `CLOCK_BOOTTIME`, instead of what was said before.
+pub fn serve_until(until: Duration) {
+    // The largest number stands for no lease.
+    let until = u64::try_from(until.as_nanos()).unwrap_or(FOR_EVER).min(FOR_EVER - 1);
+    UNTIL.store(until, Ordering::Relaxed);
+}
+
+/// How long this process may serve; `None`: as long as it runs.
+pub fn left() -> Option<Duration> {
+    let until = UNTIL.load(Ordering::Relaxed);
+    (until != FOR_EVER).then(|| Duration::from_nanos(until.saturating_sub(now())))
+}
+
+/// Ends this process if its time is over.
+#[inline]
+pub fn check() {
+    // A renewal that another thread has just heard of is seen at the next look.
+    if UNTIL.load(Ordering::Relaxed) != FOR_EVER {
+        end_if_over();
+    }
+}
+
+#[inline(never)]
+fn end_if_over() {
+    if left().is_some_and(|left| left.is_zero()) {
+        end();
+    }
+}
+
+/// Ends this process at once: it may not serve any more.
+pub fn end() -> ! {
+    // Of this thread nothing runs once the signal is pending.
+    let _ = kill_process(getpid(), Signal::KILL);
+    std::process::abort()
+}
