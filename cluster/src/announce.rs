@@ -80,15 +80,20 @@ fn advertisement(mac: Mac, ip: Ipv6Addr) -> [u8; 86] {
     // Option: target link-layer address, in units of eight bytes.
     frame[78..80].copy_from_slice(&[2, 1]);
     frame[80..86].copy_from_slice(&mac);
-    let sum = checksum(&frame);
+    let sum = icmp_checksum(&frame);
     frame[56..58].copy_from_slice(&sum.to_be_bytes());
     frame
 }
 
 /// Of the ICMPv6 message, with its pseudo-header (RFC 8200 section 8.1). The field itself is zero.
-fn checksum(frame: &[u8; 86]) -> u16 {
-    let words = frame[22..].chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])));
-    let mut sum = words.sum::<u32>() + u32::from(ICMP_LEN) + u32::from(ICMPV6);
+fn icmp_checksum(frame: &[u8; 86]) -> u16 {
+    internet_checksum(&[&frame[22..], &[0, ICMP_LEN, 0, ICMPV6]])
+}
+
+/// The sum of IP, TCP and ICMP (RFC 1071) of pieces with even lengths.
+pub(crate) fn internet_checksum(pieces: &[&[u8]]) -> u16 {
+    let words = pieces.iter().flat_map(|piece| piece.chunks_exact(2));
+    let mut sum: u32 = words.map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -121,7 +126,7 @@ mod tests {
         let frame = advertisement(MAC, ip);
         assert_eq!((frame[54], frame[21], frame[58]), (136, 255, 0x20));
         // With the sum in place the whole comes to nothing.
-        assert_eq!(checksum(&frame), 0);
+        assert_eq!(icmp_checksum(&frame), 0);
         assert_eq!(&frame[62..78], &ip.octets());
     }
 }

@@ -243,7 +243,7 @@ impl Etcd {
         self.call("/v3/lease/revoke", json!({"ID": lease.to_string()})).await.map(drop)
     }
 
-    /// Makes a key that is not there: the revision at which it was made; or the one that is there, and the revision at which it was.
+    /// Makes a key that is not there: the revision at which it was made. Where there is one: that, and the revision of the answer.
     pub async fn create(
         &self,
         key: &str,

@@ -20,8 +20,10 @@ pub mod etcd;
 mod hold;
 mod node;
 pub mod service;
+pub mod tickle;
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +59,8 @@ pub struct Service {
     pub attach: Option<Vec<String>>,
     /// Undoes `attach`.
     pub detach: Option<Vec<String>>,
+    /// Where the gateway keeps which connections it has ([`tickle`]); `None`: nowhere.
+    pub connections: Option<PathBuf>,
 }
 
 /// An address with the device that carries it.

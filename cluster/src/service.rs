@@ -14,18 +14,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::election::{self, Before, Keys, Last, Stood, Won};
 use crate::etcd::{Error, Etcd};
 use crate::hold::{Hold, now};
 use crate::node::{self, Gateway};
+use crate::tickle::{self, Flow};
 use crate::{Plan, Service, environment};
 
 /// A gateway that ended by itself is started again so often in an epoch.
 const RESTARTS_MAX: u32 = 3;
 /// How much sooner than its gateway an address leaves, at most. Less than the margin of a [`Hold`].
 const LEAVE_MAX: Duration = Duration::from_millis(300);
+/// How long the list of connections may take to be read: a service is not kept waiting for it.
+const CONNECTIONS_MAX: Duration = Duration::from_secs(1);
 /// For so long a node that was chosen and could not serve does not ask for the service: others have it meanwhile.
 const FAILED_QUIET: Duration = Duration::from_secs(300);
 
@@ -227,6 +231,8 @@ impl Run {
         }
         let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
         for _ in 0..=RESTARTS_MAX {
+            // The next gateway writes its own there.
+            let before = self.connections_before().await;
             match Gateway::start(&self.service.command, &told, hold.subscribe()).await {
                 Ok(started) => held.gateway = Some(started),
                 Err(why) => return End::Failed(why),
@@ -235,6 +241,8 @@ impl Run {
                 return End::Failed(why);
             }
             tracing::info!(service = self.service.name, epoch, "serves");
+            // Ends with what follows: later this node may not speak for the service.
+            let _telling = self.tell(before);
             let ended = async {
                 match &mut held.gateway {
                     Some(gateway) => gateway.ended().await,
@@ -254,6 +262,43 @@ impl Run {
             }
         }
         End::Failed("the gateway ends again and again".into())
+    }
+
+    /// The connections that the gateway before had, as far as its storage says so in time.
+    async fn connections_before(&self) -> Vec<Flow> {
+        let Some(file) = self.service.connections.clone() else { return Vec::new() };
+        let read = tokio::task::spawn_blocking(move || tickle::read(&file));
+        let why = match timeout(CONNECTIONS_MAX, read).await {
+            Ok(Ok(Ok(flows))) => return flows,
+            Ok(Ok(Err(e))) => e.to_string(),
+            Ok(Err(e)) => e.to_string(),
+            Err(_) => "its storage gives no answer".into(),
+        };
+        tracing::warn!(
+            service = self.service.name,
+            "the connections of the owner before are not known: {why}"
+        );
+        Vec::new()
+    }
+
+    /// Tells the clients of these connections that the owner before is gone, until what it returns is dropped.
+    fn tell(&self, flows: Vec<Flow>) -> JoinSet<()> {
+        let mut telling = JoinSet::new();
+        let connections = flows.len();
+        if connections > 0 {
+            let addresses = self.service.addresses.iter().map(|address| address.ip).collect();
+            let service = self.service.name.clone();
+            telling.spawn(async move {
+                let segments = tickle::tell(flows, addresses).await;
+                tracing::info!(
+                    service,
+                    connections,
+                    segments,
+                    "clients were told to connect again"
+                );
+            });
+        }
+        telling
     }
 
     /// Fences who was before, says so, and attaches the storage.

@@ -150,6 +150,7 @@ impl World {
             fence: Some(vec![word("sh"), word("-c"), fence]),
             attach: None,
             detach: None,
+            connections: None,
         }
     }
 

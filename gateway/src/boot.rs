@@ -253,7 +253,7 @@ fn begin_epoch(store: &Store, epoch: u64, folder: &Path) -> Result<(), String> {
 }
 
 /// Writes a file so that after a crash there is the old one or the new one.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = private().create(true).write(true).truncate(true).open(&new)?;
     file.write_all(bytes)?;

@@ -43,6 +43,7 @@ use crate::admin::{self, daemon::Daemon};
 use crate::admission::{Admission, Most};
 use crate::boot::{self, Run};
 use crate::client_names::{self, Lookup};
+use crate::cluster;
 use crate::control::ending::{self, Client, Disconnected, What};
 use crate::control::files::{self, HeldFiles};
 use crate::control::{Order, Orders};
@@ -335,6 +336,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     servers.limit(&settings);
     let mapper = portmap::start(&settings, &shared, &servers.nfs, doors.served()).await?;
     let mut tasks = background(&servers, &shared, lookup, spaces);
+    cluster::connections::keep_where_asked(&mut tasks, &shared.connections, &run);
     tasks.spawn(housekeeping(servers.clone(), shared.clone(), doors.served().clone()));
     let mut running = Running {
         nfs: Vec::new(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rdma_transport::channel::{Facts, Handle, Info};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::admin::snapshot::{Around, ConnectionStatus, Moved, Protocol, transport_name};
 use crate::attempts::Attempts;
@@ -20,6 +20,8 @@ pub struct Connections {
     past: Mutex<BTreeMap<Way, (u64, Moved)>>,
     next: AtomicU64,
     gone: Notify,
+    /// One came or went.
+    changed: watch::Sender<()>,
     start: Instant,
     stopping: AtomicBool,
 }
@@ -73,6 +75,7 @@ impl Default for Connections {
             past: Mutex::default(),
             next: AtomicU64::new(0),
             gone: Notify::new(),
+            changed: watch::Sender::new(()),
             start: Instant::now(),
             stopping: AtomicBool::new(false),
         }
@@ -98,6 +101,16 @@ impl Connections {
         self.lock().values().map(|e| e.info.peer.ip().to_canonical()).collect()
     }
 
+    /// Is told of each that comes or goes.
+    pub(crate) fn changed(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// What `end` makes of each.
+    pub(crate) fn each<T>(&self, end: impl Fn(&Info) -> Option<T>) -> Vec<T> {
+        self.lock().values().filter_map(|entry| end(&entry.info)).collect()
+    }
+
     /// One more.
     pub fn add(self: &Arc<Self>, protocol: Protocol, info: Arc<Info>, handle: Handle) -> Open {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
@@ -105,6 +118,7 @@ impl Connections {
         self.past().entry(entry.way()).or_default().0 += 1;
         let handle = entry.handle.clone();
         self.lock().insert(id, entry);
+        self.changed.send_replace(());
         // One that was set up while the end was asked for has not been told by it.
         if !self.is_serving() {
             tokio::spawn(async move { handle.shutdown().await });
@@ -119,6 +133,7 @@ impl Connections {
             *total = total.plus(Moved::of(&entry.info.traffic));
         }
         self.gone.notify_waiters();
+        self.changed.send_replace(());
     }
 
     /// No end was asked for.

@@ -1,10 +1,10 @@
 //! Until when this process may serve.
 //!
-//! *Operation.* A gateway of a cluster serves until its lease ends; each renewal moves that time on ([`serve_until`]). A process that
-//! stood still may wake after it, when another node serves the same files. So the time is looked at before a request is carried out
-//! and before bytes go to a peer ([`check`]), and when it has passed the process ends itself by SIGKILL: nothing of it runs any
-//! more, and the kernel sends nothing that was not with a socket already. A process that is stopped between that look and the system
-//! call after it is not caught: what it writes then is for the fence.
+//! *Operation.* A gateway of a cluster serves until its lease ends; each renewal moves that time on ([`serve_until`]). A
+//! process that stood still may wake after it, when another node serves the same files. So the time is looked at before a
+//! request is carried out and before bytes go to a peer ([`check`]), and when it has passed the process ends itself by SIGKILL:
+//! nothing of it runs any more, and the kernel sends nothing that was not with a socket already. A process that is stopped
+//! between that look and the system call after it is not caught: what it writes then is for the fence.
 //!
 //! *Memory.* One number. Outside a cluster the check is one relaxed load.
 //!

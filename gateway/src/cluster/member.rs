@@ -1,8 +1,8 @@
 //! A gateway that `headgate cluster run` has started.
 //!
 //! *Operation.* The runner writes to the standard input of its gateway until when that may serve: a line for each renewal of the
-//! lease, nanoseconds of `CLOCK_BOOTTIME`. A thread reads them ([`Lease::follow`]); what may not be done after that time looks at it
-//! itself ([`rdma_transport::lease`]).
+//! lease, nanoseconds of `CLOCK_BOOTTIME`. A thread reads them ([`Lease::follow`]); what may not be done after that time looks at
+//! it itself ([`rdma_transport::lease`]).
 //!
 //! *Errors.* A time that has passed, an end of the input and a line that is no number end the process at once: it may not serve.
 

@@ -5,6 +5,7 @@
 //!
 //! *Errors.* A service whose file is wrong, or whose storage nobody could fence, is told at the start, and nothing is run.
 
+pub(crate) mod connections;
 pub(crate) mod member;
 mod tls;
 
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use ::cluster::election::{Keys, Last, drained, owner_of};
 use ::cluster::etcd::{self, Entry, Etcd};
-use ::cluster::{Address, Plan, Runner, Service};
+use ::cluster::{Address, Plan, Runner, Service, tickle};
 use clap::{Args, Subcommand};
 use config::{Cluster, Fault, Faults, Settings};
 use serde_json::json;
@@ -118,6 +119,7 @@ fn program(service: &config::Service, settings: &Settings) -> Result<Service, Fa
         fence: words(&service.fence),
         attach: words(&service.attach),
         detach: words(&service.detach),
+        connections: Some(settings.state.join(tickle::FILE)),
     })
 }
 

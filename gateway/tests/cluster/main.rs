@@ -1,5 +1,5 @@
-//! Two nodes, each in a network namespace of its own on one bridge, a real etcd, and clients while the service moves: by order, by a
-//! kill, by a cut link, by a node that stands still and wakes.
+//! Two nodes, each in a network namespace of its own on one bridge, a real etcd, and clients while the service moves: by order, by
+//! a kill, by a cut link, by a node that stands still and wakes.
 //!
 //! Wants root, `ip` and `etcd` (packages iproute2, etcd-server): the tier `third` installs and runs it.
 #![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
@@ -8,6 +8,7 @@ mod alone;
 mod lease;
 mod load;
 mod moves;
+mod tickle;
 mod watch;
 mod world;
 

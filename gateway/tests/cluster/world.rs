@@ -206,8 +206,8 @@ impl World {
         self.pids(node).into_iter().find(serves).expect("a gateway runs there")
     }
 
-    /// Bytes that peers have sent to the service on a node and nobody there has read.
-    pub fn unread(&self, node: usize) -> u64 {
+    /// Bytes that peers have sent to the service on a node and nobody there has read, of each connection that has some.
+    pub fn unread(&self, node: usize) -> Vec<u64> {
         let tables = Command::new("ip")
             .args(["netns", "exec", &self.space(node), "cat", "/proc/net/tcp"])
             .output()
@@ -216,7 +216,24 @@ impl World {
             let queues = line.split_whitespace().nth(4)?;
             u64::from_str_radix(queues.split_once(':')?.1, 16).ok()
         };
-        String::from_utf8_lossy(&tables.stdout).lines().skip(1).filter_map(queued).sum()
+        String::from_utf8_lossy(&tables.stdout)
+            .lines()
+            .skip(1)
+            .filter_map(queued)
+            .filter(|n| *n > 0)
+            .collect()
+    }
+
+    /// All that clients of this host have sent to the service was acknowledged by the TCP of its node.
+    pub fn is_acknowledged(&self) -> bool {
+        let ip: std::net::Ipv4Addr = self.vip().parse().unwrap();
+        let to = format!("{:08X}:", u32::from_ne_bytes(ip.octets()));
+        let table = fs::read_to_string("/proc/net/tcp").unwrap();
+        let waits = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words[2].starts_with(&to) && !words[4].starts_with("00000000:")
+        };
+        !table.lines().skip(1).any(waits)
     }
 
     /// This node carries the address of the service.

@@ -1,0 +1,66 @@
+//! Which connections a gateway of a cluster has, kept where the next owner of the service reads them.
+//!
+//! *Operation.* When connections come or go the list is written to the state folder, [`PAUSE`] later and so no oftener than that;
+//! no request waits for it. A connection that is younger when the node dies is not told of the next owner.
+//!
+//! *Errors.* What cannot be written is told once, and tried with the next change.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::tickle::{FILE, FLOWS_MAX, Flow, to_bytes};
+use rdma_transport::channel::Transport;
+use rdma_transport::iwarp::Iwarp;
+
+use tokio::task::JoinSet;
+
+use super::member;
+use crate::boot::{Run, replace};
+use crate::shutdown::Connections;
+
+/// How long changes are gathered.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Keeps the list, where this gateway is one of a cluster.
+pub(crate) fn keep_where_asked(tasks: &mut JoinSet<()>, connections: &Arc<Connections>, run: &Run) {
+    if let (Some(_), Some(state)) = (member::epoch(), &run.folder) {
+        tasks.spawn(keep(connections.clone(), state.clone()));
+    }
+}
+
+/// Keeps the list for as long as the gateway runs.
+async fn keep(connections: Arc<Connections>, state: PathBuf) {
+    let mut changed = connections.changed();
+    let mut is_told = false;
+    while changed.changed().await.is_ok() {
+        tokio::time::sleep(PAUSE).await;
+        changed.mark_unchanged();
+        let bytes = to_bytes(&flows(&connections));
+        let file = state.join(FILE);
+        let written = tokio::task::spawn_blocking(move || replace(&file, &bytes)).await;
+        match written {
+            Ok(Err(error)) if !is_told => {
+                is_told = true;
+                tracing::warn!(%error, "clients are not told when another node takes over");
+            }
+            Ok(Ok(())) => is_told = false,
+            // Told before, or the gateway ends.
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
+}
+
+/// Those that a kernel's TCP carries: of an RDMA card's it knows nothing.
+fn flows(connections: &Connections) -> Vec<Flow> {
+    let is_tcp = |transport| match transport {
+        Transport::Tcp => true,
+        Transport::Rdma(provider) => provider == Iwarp::NAME,
+    };
+    let canonical = rdma_transport::channel::canonical;
+    let flows = connections.each(|info| {
+        let flow = Flow { local: canonical(info.local), peer: canonical(info.peer) };
+        is_tcp(info.transport).then_some(flow)
+    });
+    flows.into_iter().take(FLOWS_MAX).collect()
+}
