@@ -12,6 +12,7 @@ pub mod change_notify;
 pub mod close;
 pub mod context;
 pub mod create;
+pub mod dfs;
 pub mod error;
 pub mod file_id;
 pub mod flush;

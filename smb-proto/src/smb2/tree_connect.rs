@@ -17,6 +17,10 @@ pub const DISK: u8 = 1;
 /// SMB2_SHARE_TYPE_PIPE
 pub const PIPE: u8 = 2;
 
+/// SMB2_SHAREFLAG_DFS: the share is part of a DFS tree.
+pub const DFS: u32 = 1;
+/// SMB2_SHAREFLAG_DFS_ROOT: it is the root of one.
+pub const DFS_ROOT: u32 = 2;
 /// SMB2_SHAREFLAG_NO_CACHING: nothing is kept for offline use.
 pub const NO_CACHING: u32 = 0x30;
 /// SMB2_SHAREFLAG_ACCESS_BASED_DIRECTORY_ENUM: listings show what the user may use.
@@ -24,6 +28,8 @@ pub const ACCESS_BASED_ENUM: u32 = 0x800;
 /// SMB2_SHAREFLAG_ENCRYPT_DATA
 pub const ENCRYPT_DATA: u32 = 0x8000;
 
+/// SMB2_SHARE_CAP_DFS
+pub const CAP_DFS: u32 = 8;
 /// SMB2_SHARE_CAP_CONTINUOUS_AVAILABILITY
 pub const CONTINUOUS_AVAILABILITY: u32 = 0x10;
 

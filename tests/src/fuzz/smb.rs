@@ -123,9 +123,12 @@ fn response(command: u8, message: &[u8]) -> bool {
     }
 }
 
-/// The first byte chooses one of the values that stand in buffers of messages.
+/// The first byte chooses one of the values that stand in buffers of messages: 0x20 and above DFS, 0x10 and above buffers of IOCTL.
 pub fn smb2_values(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
+    if kind & 0x20 != 0 {
+        return referral(kind & 3, bytes);
+    }
     if kind & 0x10 != 0 {
         return control(kind & 0xf, bytes);
     }
@@ -160,6 +163,28 @@ macro_rules! value {
             Err(fault) => inside($bytes, &fault),
         }
     };
+}
+
+/// Requests and responses of DFS.
+fn referral(kind: u8, bytes: &[u8]) {
+    use smb2::dfs::{ReferralRequest, ReferralResponse};
+    match kind {
+        0 => value!(bytes, ReferralRequest::parse),
+        1 => match ReferralRequest::parse_ex(bytes) {
+            Ok(read) => assert_eq!(ReferralRequest::parse_ex(&read.emit_ex()), Ok(read)),
+            Err(fault) => inside(bytes, &fault),
+        },
+        _ => match ReferralResponse::parse(bytes) {
+            // Entries that share their text may say more than offsets of 16 bits reach when each has its own.
+            Ok(read) => {
+                let written = read.emit(usize::MAX).and_then(|w| ReferralResponse::parse(&w).ok());
+                let kept = written.as_ref().map_or(0, |w| w.targets.len());
+                let targets = read.targets[..kept].to_vec();
+                assert!(written.is_none_or(|w| w == ReferralResponse { targets, ..read }));
+            }
+            Err(fault) => inside(bytes, &fault),
+        },
+    }
 }
 
 /// Buffers of IOCTL.

@@ -7,7 +7,7 @@ use smb_proto::smb2::create::Context;
 use smb_proto::smb2::negotiate_context::NegotiateContext;
 use smb_proto::smb2::rdma::{Channel, Protection, Transform};
 use smb_proto::smb2::reparse::Reparse;
-use smb_proto::smb2::{self, FileId, fsctl, negotiate};
+use smb_proto::smb2::{self, FileId, dfs, fsctl, negotiate};
 use smb_proto::{ndr, rpce};
 use smbd_core::dtyp::SecurityDescriptor;
 use smbd_core::dtyp::{Ace, Acl, Sid};
@@ -333,5 +333,22 @@ pub(super) fn values() -> Vec<Vec<u8>> {
     ]
     .into_iter()
     .chain(controls().into_iter().map(|(kind, bytes)| of(0x10 | kind, bytes)))
+    .chain(referrals().into_iter().map(|(kind, bytes)| of(0x20 | kind, bytes)))
     .collect()
+}
+
+/// Requests and responses of DFS by their kind.
+fn referrals() -> [(u8, Vec<u8>); 3] {
+    let site = Some("Berlin".to_owned());
+    let asked = dfs::ReferralRequest { max_level: 4, path: r"\gw\archive".into(), site };
+    let told = dfs::ReferralResponse {
+        version: dfs::Version::V4,
+        path_consumed: 22,
+        flags: dfs::STORAGE_SERVERS,
+        is_root: false,
+        ttl: 300,
+        dfs_path: r"\gw\archive".into(),
+        targets: vec![r"\gw2\archive".into(), r"\gw3\archive".into()],
+    };
+    [(0, asked.emit()), (1, asked.emit_ex()), (2, told.emit(4096).unwrap_or_default())]
 }

@@ -1,0 +1,374 @@
+//! Where else the files of a path are: FSCTL_DFS_GET_REFERRALS and FSCTL_DFS_GET_REFERRALS_EX (MS-DFSC section 2.2).
+//!
+//! *Operation.* Responses of versions 3 and 4 about paths, which all clients since Windows 2000 take. Lists of names, which domain
+//! controllers give, and versions 1 and 2 are read by nobody here.
+
+use wire::{Parser, Rule, bytes, le_u16, le_u32, reject, take};
+
+use super::{Parsed, put_utf16};
+use crate::parse::{Rejected, size, text, whole};
+
+/// ReferralServers: the targets are roots that answer such requests, too.
+pub const REFERRAL_SERVERS: u32 = 1;
+/// StorageServers: the targets are where the files are.
+pub const STORAGE_SERVERS: u32 = 2;
+
+/// A flag of an entry: it holds a list of names.
+const NAME_LIST: u16 = 2;
+/// A flag of an entry of version 4: the first of some that are alike.
+const SET_BOUNDARY: u16 = 4;
+
+/// Bytes of the head of a response, and of an entry of version 3 or 4.
+const HEAD_LEN: usize = 8;
+const ENTRY_LEN: usize = 34;
+
+/// Text to its terminator, or to the end where it has none.
+fn terminated<'a>(bytes: &'a [u8], field: &'static str) -> Result<String, Rejected<'a>> {
+    let (units, _) = bytes.as_chunks::<2>();
+    let end = units.iter().position(|unit| *unit == [0, 0]).map_or(bytes.len(), |n| n * 2);
+    text(&bytes[..end], field)
+}
+
+/// REQ_GET_DFS_REFERRAL and REQ_GET_DFS_REFERRAL_EX: where is this path?
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReferralRequest {
+    /// MaxReferralLevel: the highest version that the client takes.
+    pub max_level: u16,
+    /// RequestFileName: `\server\share\...`, or empty, or one name, for what domain controllers answer.
+    pub path: String,
+    /// SiteName: where the client is, if it says so.
+    pub site: Option<String>,
+}
+
+impl ReferralRequest {
+    /// SiteName, a bit of RequestFlags.
+    const SITE: u16 = 1;
+
+    /// Reads REQ_GET_DFS_REFERRAL.
+    pub fn parse(input: &[u8]) -> Parsed<Self> {
+        whole(input, |i| {
+            let (i, max_level) = le_u16("MaxReferralLevel")(i)?;
+            let path = terminated(i, "RequestFileName")?;
+            Ok((&[], Self { max_level, path, site: None }))
+        })
+    }
+
+    /// Reads REQ_GET_DFS_REFERRAL_EX.
+    pub fn parse_ex(input: &[u8]) -> Parsed<Self> {
+        whole(input, |i| {
+            let (i, (max_level, flags, len)) =
+                (le_u16("MaxReferralLevel"), le_u16("RequestFlags"), le_u32("RequestDataLength"))
+                    .parse(i)?;
+            let (i, data) = take(size(len), "RequestData")(i)?;
+            let named = |i, (length, field): (_, &'static str)| {
+                let (i, len) = le_u16(length)(i)?;
+                let (i, name) = take(len.into(), field)(i)?;
+                Ok((i, terminated(name, field)?))
+            };
+            let (data, path) = named(data, ("RequestFileNameLength", "RequestFileName"))?;
+            let site = match flags & Self::SITE {
+                0 => None,
+                _ => Some(named(data, ("SiteNameLength", "SiteName"))?.1),
+            };
+            Ok((i, Self { max_level, path, site }))
+        })
+    }
+
+    /// Writes REQ_GET_DFS_REFERRAL, which has no place for a site.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = self.max_level.to_le_bytes().to_vec();
+        put_utf16(&mut out, &self.path);
+        out.extend([0; 2]);
+        out
+    }
+
+    /// Writes REQ_GET_DFS_REFERRAL_EX. Names of more than 64 KiB do not come from this program.
+    pub fn emit_ex(&self) -> Vec<u8> {
+        let mut data = Vec::new();
+        for name in [Some(&self.path), self.site.as_ref()].into_iter().flatten() {
+            let at = data.len();
+            data.extend([0; 2]);
+            let len = put_utf16(&mut data, name);
+            let len = u16::try_from(len).unwrap_or(u16::MAX);
+            data[at..at + 2].copy_from_slice(&len.to_le_bytes());
+        }
+        let flags = if self.site.is_some() { Self::SITE } else { 0 };
+        let mut out = [self.max_level, flags].map(u16::to_le_bytes).concat();
+        out.extend(u32::try_from(data.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend(data);
+        out
+    }
+}
+
+/// The version of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// DFS_REFERRAL_V3
+    V3 = 3,
+    /// DFS_REFERRAL_V4
+    V4 = 4,
+}
+
+impl Version {
+    /// The highest that a client takes; `None`: it takes neither.
+    pub fn of_level(max_level: u16) -> Option<Self> {
+        match max_level {
+            0..3 => None,
+            3 => Some(Self::V3),
+            _ => Some(Self::V4),
+        }
+    }
+}
+
+/// RESP_GET_DFS_REFERRAL about one path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReferralResponse {
+    /// Of all entries.
+    pub version: Version,
+    /// PathConsumed: bytes of the path in the request that the targets stand for.
+    pub path_consumed: u16,
+    /// ReferralHeaderFlags
+    pub flags: u32,
+    /// ServerType: the targets are roots.
+    pub is_root: bool,
+    /// TimeToLive, in seconds.
+    pub ttl: u32,
+    /// The path that the targets stand for, `\server\share`.
+    pub dfs_path: String,
+    /// Where that is: `\server\share`, the first to be tried first.
+    pub targets: Vec<String>,
+}
+
+impl ReferralResponse {
+    /// Reads it. All entries are of one version and about one path.
+    pub fn parse(output: &[u8]) -> Parsed<Self> {
+        whole(output, |i| {
+            let (at, (path_consumed, count, flags)) = (
+                le_u16("PathConsumed"),
+                le_u16("NumberOfReferrals"),
+                le_u32("ReferralHeaderFlags"),
+            )
+                .parse(i)?;
+            let mut told: Option<Self> = None;
+            let mut at = at;
+            for _ in 0..count {
+                let (behind, entry) = Entry::parse(at)?;
+                let one = told.get_or_insert_with(|| Self {
+                    version: entry.version,
+                    path_consumed,
+                    flags,
+                    is_root: entry.is_root,
+                    ttl: entry.ttl,
+                    dfs_path: entry.dfs_path.clone(),
+                    targets: Vec::new(),
+                });
+                let is_alike = entry.version == one.version
+                    && entry.is_root == one.is_root
+                    && entry.ttl == one.ttl
+                    && entry.dfs_path == one.dfs_path;
+                if !is_alike {
+                    return Err(reject("VersionNumber", Rule::Value, at));
+                }
+                one.targets.push(entry.target);
+                at = behind;
+            }
+            told.map(|told| (at, told)).ok_or_else(|| reject("NumberOfReferrals", Rule::Value, i))
+        })
+    }
+
+    /// Writes it in at most `max` bytes, with as many of the targets as find room; `None` where not one does.
+    pub fn emit(&self, max: usize) -> Option<Vec<u8>> {
+        (1..=self.targets.len()).rev().find_map(|n| {
+            let out = self.emit_some(&self.targets[..n])?;
+            (out.len() <= max).then_some(out)
+        })
+    }
+
+    fn emit_some(&self, targets: &[String]) -> Option<Vec<u8>> {
+        let strings_at = HEAD_LEN + targets.len() * ENTRY_LEN;
+        let mut strings = Vec::new();
+        let mut put = |text: &str| {
+            let at = strings_at + strings.len();
+            put_utf16(&mut strings, text);
+            strings.extend([0; 2]);
+            at
+        };
+        let path_at = put(&self.dfs_path);
+        let places: Vec<usize> = targets.iter().map(|target| put(target)).collect();
+        let mut out = self.path_consumed.to_le_bytes().to_vec();
+        out.extend(u16::try_from(targets.len()).ok()?.to_le_bytes());
+        out.extend(self.flags.to_le_bytes());
+        for (n, target_at) in places.into_iter().enumerate() {
+            // Offsets count from the entry.
+            let start = out.len();
+            let offset = |at: usize| u16::try_from(at - start).ok();
+            let is_first = n == 0 && self.version == Version::V4;
+            let entry_len = u16::try_from(ENTRY_LEN).ok()?;
+            let (path, target) = (offset(path_at)?, offset(target_at)?);
+            let flags = if is_first { SET_BOUNDARY } else { 0 };
+            let head = [self.version as u16, entry_len, u16::from(self.is_root), flags];
+            out.extend(head.map(u16::to_le_bytes).concat());
+            out.extend(self.ttl.to_le_bytes());
+            // The same path twice: there are no short names.
+            out.extend([path, path, target].map(u16::to_le_bytes).concat());
+            out.extend([0; 16]);
+        }
+        out.extend(strings);
+        Some(out)
+    }
+}
+
+/// An entry of version 3 or 4 about a path.
+struct Entry {
+    version: Version,
+    is_root: bool,
+    ttl: u32,
+    dfs_path: String,
+    target: String,
+}
+
+impl Entry {
+    /// Reads one; what follows is the next one.
+    fn parse(entry: &[u8]) -> wire::Parsed<'_, Self> {
+        let (i, number) = le_u16("VersionNumber")(entry)?;
+        let version = match number {
+            3 => Version::V3,
+            4 => Version::V4,
+            _ => return Err(reject("VersionNumber", Rule::Value, entry)),
+        };
+        let (at_type, len) = le_u16("Size")(i)?;
+        let (at_flags, server_type) = le_u16("ServerType")(at_type)?;
+        if server_type > 1 {
+            return Err(reject("ServerType", Rule::Value, at_type));
+        }
+        let (rest, flags) = le_u16("ReferralEntryFlags")(at_flags)?;
+        if flags & NAME_LIST != 0 {
+            return Err(reject("ReferralEntryFlags", Rule::Value, at_flags));
+        }
+        let (rest, ttl) = le_u32("TimeToLive")(rest)?;
+        let (_, (path, _, target, _)) = (
+            le_u16("DFSPathOffset"),
+            le_u16("DFSAlternatePathOffset"),
+            le_u16("NetworkAddressOffset"),
+            bytes::<16>("ServiceSiteGuid"),
+        )
+            .parse(rest)?;
+        let named = |offset: u16, field| {
+            let from = entry.get(offset.into()..);
+            terminated(from.ok_or_else(|| reject(field, Rule::OutOfBounds, rest))?, field)
+        };
+        let (dfs_path, target) =
+            (named(path, "DFSPathOffset")?, named(target, "NetworkAddressOffset")?);
+        // An entry that is shorter than its fields would be read again and again.
+        let behind = entry.get(len.into()..).filter(|_| usize::from(len) >= ENTRY_LEN);
+        let behind = behind.ok_or_else(|| reject("Size", Rule::OutOfBounds, i))?;
+        Ok((behind, Self { version, is_root: server_type == 1, ttl, dfs_path, target }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn response(version: Version, targets: &[&str]) -> ReferralResponse {
+        ReferralResponse {
+            version,
+            path_consumed: 6,
+            flags: STORAGE_SERVERS,
+            is_root: false,
+            ttl: 300,
+            dfs_path: r"\g\a".into(),
+            targets: targets.iter().map(|&t| t.into()).collect(),
+        }
+    }
+
+    /// MS-DFSC sections 2.2.4 and 2.2.5.4, field by field.
+    #[test]
+    fn a_response_as_the_specification_writes_it() {
+        let mut wanted = vec![6, 0, 1, 0, 2, 0, 0, 0];
+        // VersionNumber, Size, ServerType, ReferralEntryFlags, TimeToLive.
+        wanted.extend([4, 0, 34, 0, 0, 0, 4, 0, 0x2c, 1, 0, 0]);
+        // The path, twice, and the target, from the entry on; ServiceSiteGuid.
+        wanted.extend([34, 0, 34, 0, 44, 0]);
+        wanted.extend([0; 16]);
+        wanted.extend(b"\\\0g\0\\\0a\0\0\0\\\0h\0\\\0b\0\0\0");
+        let told = response(Version::V4, &[r"\h\b"]);
+        assert_eq!(told.emit(usize::MAX), Some(wanted.clone()));
+        assert_eq!(ReferralResponse::parse(&wanted), Ok(told));
+        let third = response(Version::V3, &[r"\h\b"]).emit(usize::MAX).unwrap();
+        assert_eq!((third[8], third[14]), (3, 0), "version 3 has no sets");
+    }
+
+    #[test]
+    fn what_finds_no_room_is_left_out_whole() {
+        let two = response(Version::V4, &[r"\h\b", r"\i\b"]);
+        let all = two.emit(usize::MAX).unwrap().len();
+        let one = two.emit(all - 1).unwrap();
+        assert_eq!(ReferralResponse::parse(&one), Ok(response(Version::V4, &[r"\h\b"])));
+        assert_eq!(two.emit(one.len() - 1), None);
+        assert_eq!(response(Version::V4, &[]).emit(usize::MAX), None);
+        // An offset of 16 bits does not reach the last one.
+        let long = format!(r"\{}\b", "h".repeat(20_000));
+        let far = response(Version::V4, &[&long, &long]);
+        assert_eq!(
+            ReferralResponse::parse(&far.emit(usize::MAX).unwrap()).unwrap().targets.len(),
+            2
+        );
+        let farther = response(Version::V4, &[&long, &long, &long]);
+        let some = farther.emit(usize::MAX).unwrap();
+        assert_eq!(ReferralResponse::parse(&some).unwrap().targets.len(), 2);
+    }
+
+    #[test]
+    fn a_request_with_a_site_or_without() {
+        let asked = ReferralRequest { max_level: 4, path: r"\g\a".into(), site: None };
+        assert_eq!(asked.emit(), b"\x04\0\\\0g\0\\\0a\0\0\0");
+        assert_eq!(ReferralRequest::parse(b"\x04\0\\\0g\0\\\0a\0"), Ok(asked.clone()), "no end");
+        assert_eq!(ReferralRequest::parse_ex(&asked.emit_ex()), Ok(asked.clone()));
+        let sited = ReferralRequest { site: Some("Berlin".into()), ..asked };
+        assert_eq!(ReferralRequest::parse_ex(&sited.emit_ex()), Ok(sited));
+        let why = |bytes: &[u8]| ReferralRequest::parse_ex(bytes).unwrap_err().to_string();
+        assert_eq!(why(&[4, 0, 0, 0, 9, 0, 0, 0, 0, 0]), "RequestData truncated at 8");
+        assert_eq!(why(&[4, 0, 0, 0, 2, 0, 0, 0, 4, 0]), "RequestFileName truncated at 10");
+        assert!(ReferralRequest::parse(&[4, 0, 0, 0xd8]).is_err(), "half a pair");
+    }
+
+    #[test]
+    fn an_entry_of_no_length_is_refused() {
+        let mut bytes = response(Version::V4, &[r"\h\b", r"\i\b"]).emit(usize::MAX).unwrap();
+        bytes[10] = 0;
+        let why = ReferralResponse::parse(&bytes).unwrap_err().to_string();
+        assert_eq!(why, "Size out of bounds at 10");
+    }
+
+    proptest! {
+        #[test]
+        fn both_round_trip(
+            path in "[^\\x00]{0,20}",
+            targets in prop::collection::vec("[^\\x00]{0,20}", 1..5),
+            site in prop::option::of("[^\\x00]{0,10}"),
+            (max_level, path_consumed, flags, ttl, is_root, four) in
+                any::<(u16, u16, u32, u32, bool, bool)>(),
+        ) {
+            let asked = ReferralRequest { max_level, path: path.clone(), site };
+            prop_assert_eq!(ReferralRequest::parse_ex(&asked.emit_ex()), Ok(asked.clone()));
+            let bare = ReferralRequest { site: None, ..asked };
+            prop_assert_eq!(ReferralRequest::parse(&bare.emit()), Ok(bare));
+            let version = if four { Version::V4 } else { Version::V3 };
+            let dfs_path = path;
+            let told = ReferralResponse { version, path_consumed, flags, is_root, ttl, dfs_path, targets };
+            prop_assert_eq!(ReferralResponse::parse(&told.emit(usize::MAX).unwrap()), Ok(told));
+        }
+
+        #[test]
+        fn no_bytes_break_the_parsers(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+            let _ = ReferralRequest::parse(&bytes);
+            let _ = ReferralRequest::parse_ex(&bytes);
+            let _ = ReferralResponse::parse(&bytes);
+            let mut entry = vec![0, 0, 2, 0, 0, 0, 0, 0, 3, 0, 34, 0, 0, 0, 0, 0];
+            entry.extend(bytes);
+            let _ = ReferralResponse::parse(&entry);
+        }
+    }
+}
