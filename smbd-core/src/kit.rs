@@ -278,6 +278,14 @@ impl Client {
         self.ask_with(command, body, &[]).await
     }
 
+    /// Sends one command with a header of its own.
+    pub(crate) async fn send(&self, header: &Header, body: &[u8]) -> Answered {
+        let message = [&header.emit()[..], body].concat();
+        let (core, conn) = (self.core.clone(), self.conn.clone());
+        let reply = compound::call(core, conn, Buf::from(message), Vec::new()).await;
+        Answered::of(reply.expect("an answer"))
+    }
+
     /// Sends one command with bulk data behind its body, as a byte stream brings it.
     pub(crate) async fn ask_with(&self, command: Command, body: &[u8], bulk: &[u8]) -> Answered {
         Answered::of(self.reply(command, body, bulk).await)

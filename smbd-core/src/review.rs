@@ -18,11 +18,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use vfs::Cred;
-use vfs::namespace::{Entered, Refusal, Share};
+use vfs::namespace::{By, Entered, Refusal, Share};
 
 use crate::dispatch::{Loss, end_session, lose};
 use crate::open::{Open, Target as Opened};
 use crate::ops::close;
+use crate::ops::ioctl::dfs::is_told;
 use crate::ops::tree_connect::{Denial, FULL_ACCESS, grant, most};
 use crate::server::Core;
 use crate::session::{Kind, Session, Standing};
@@ -110,6 +111,9 @@ pub(crate) enum Unknown {
 
 /// A TREE_CONNECT by any connection of the session would give no less than this one did.
 pub(crate) fn tree_stands(core: &Core, session: &Session, tree: &Tree, unknown: Unknown) -> bool {
+    if let Some(share) = tree.elsewhere() {
+        return elsewhere_stands(core, session, share, unknown);
+    }
     let (Target::Files(share), Some(user)) = (&tree.target, session.user()) else { return true };
     let now = core.namespace.share(share.id).filter(|s| s.protocols.smb());
     let Some(now) = now else { return false };
@@ -134,11 +138,25 @@ pub(crate) fn tree_stands(core: &Core, session: &Session, tree: &Tree, unknown: 
         }
 }
 
+/// A share that is on other servers still is, and each of the session's addresses may know of it.
+fn elsewhere_stands(core: &Core, session: &Session, share: &Share, unknown: Unknown) -> bool {
+    let now = core.namespace.share(share.id).filter(|s| s.protocols.smb() && s.is_elsewhere());
+    let may = |now: &Share, ip| match now.client(ip, By::Smb) {
+        Err(Refusal::NameUnknown) => unknown == Unknown::Keeps,
+        rule => rule.is_ok(),
+    };
+    now.is_some_and(|now| session.addresses().into_iter().all(|ip| may(&now, ip)))
+}
+
 /// A tree of this session that would not be granted as it is to who comes from this address; `None` when all would.
 pub(crate) fn denied_from(core: &Core, session: &Session, ip: IpAddr) -> Option<Arc<Tree>> {
     let user = session.user()?;
     let settings = core.settings();
     session.trees().into_iter().find(|tree| {
+        if let Some(share) = tree.elsewhere() {
+            let now = core.namespace.share(share.id);
+            return now.is_some_and(|now| !is_told(&now, ip));
+        }
         let now = tree.share().and_then(|share| core.namespace.share(share.id));
         let stands = |entered: Entered| stands(tree.maximal_access, &tree.cred, &entered);
         // A share that is gone ends its trees by the review.

@@ -12,6 +12,8 @@ use crate::settings::ShareSettings;
 pub enum Target {
     /// Files.
     Files(Arc<Share>),
+    /// Nothing: the share is on other servers, and each open is told so.
+    Elsewhere(Arc<Share>),
     /// Named pipes: `IPC$`.
     Pipes,
 }
@@ -49,12 +51,25 @@ impl Tree {
         }
     }
 
-    /// The share of files; `None` for `IPC$`.
+    /// The share of files; `None` for `IPC$`, and for one that is on other servers.
     pub fn share(&self) -> Option<&Arc<Share>> {
         match &self.target {
             Target::Files(share) => Some(share),
-            Target::Pipes => None,
+            Target::Elsewhere(_) | Target::Pipes => None,
         }
+    }
+
+    /// The share, where it is on other servers.
+    pub(crate) fn elsewhere(&self) -> Option<&Arc<Share>> {
+        match &self.target {
+            Target::Elsewhere(share) => Some(share),
+            Target::Files(_) | Target::Pipes => None,
+        }
+    }
+
+    /// It is `IPC$`.
+    pub(crate) fn is_pipes(&self) -> bool {
+        matches!(self.target, Target::Pipes)
     }
 
     /// Where paths of its client begin: the user's own folder, or the top of the share.

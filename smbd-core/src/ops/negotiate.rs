@@ -10,13 +10,14 @@ use crate::crypto::sign::Algorithm;
 use crate::cx::{Answer, Cx};
 use crate::dispatch::with_pieces;
 use crate::limits::{IO_BYTES_MAX, IO_BYTES_MAX_2, IO_BYTES_MAX_SINGLE};
+use crate::ops::ioctl::dfs;
 use crate::refusal::Rule;
 use crate::server::Core;
 use crate::settings::Encryption;
 use crate::status::Status;
 use crate::violation::Fatal;
 use crate::wire::negotiate::{
-    CAP_DIRECTORY_LEASING, CAP_ENCRYPTION, CAP_LARGE_MTU, CAP_LEASING, CAP_MULTI_CHANNEL,
+    CAP_DFS, CAP_DIRECTORY_LEASING, CAP_ENCRYPTION, CAP_LARGE_MTU, CAP_LEASING, CAP_MULTI_CHANNEL,
     CAP_PERSISTENT_HANDLES, Dialect, Request, Response, SIGNING_ENABLED, SIGNING_REQUIRED,
 };
 use crate::wire::negotiate_context::{NegotiateContext, SHA_512};
@@ -190,7 +191,8 @@ fn settle(core: &Core, dialect: Dialect, request: &Request<'_>, chosen: Chosen) 
         Dialect::V210 => IO_BYTES_MAX_2,
         _ => IO_BYTES_MAX,
     };
-    let mut capabilities = 0;
+    // Clients that are not told ask for no referral.
+    let mut capabilities = if dfs::is_capable(&core.namespace) { CAP_DFS } else { 0 };
     if dialect >= Dialect::V210 {
         capabilities |= CAP_LEASING | CAP_LARGE_MTU;
     }

@@ -17,8 +17,8 @@ use crate::settings::ShareSettings;
 use crate::status::Status;
 use crate::tree::{Target, Tree};
 use crate::wire::tree_connect::{
-    ACCESS_BASED_ENUM, CONTINUOUS_AVAILABILITY, DISK, ENCRYPT_DATA, NO_CACHING, PIPE, Request,
-    Response,
+    ACCESS_BASED_ENUM, CAP_DFS, CONTINUOUS_AVAILABILITY, DFS, DFS_ROOT, DISK, ENCRYPT_DATA,
+    NO_CACHING, PIPE, Request, Response,
 };
 
 /// Everything (MS-SMB2 section 2.2.13.1).
@@ -54,6 +54,9 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         refused::unknown_share(peer, user.name.clone(), name);
         return Err(Status::BAD_NETWORK_NAME);
     };
+    if share.is_elsewhere() {
+        return elsewhere(cx, &share, &user);
+    }
     let settings = cx.server.settings().share(&share.name);
     let granted = grant_to_all(cx, &share, &settings, &user)?;
     if settings.encrypt || cx.encrypted {
@@ -94,6 +97,24 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
         access: if is_read_only { "read" } else { "write" },
     });
     Ok(answer)
+}
+
+/// A share that is on other servers is connected to by who may know of it, so that its client is told to look for it there.
+fn elsewhere(cx: &Cx, share: &Arc<Share>, user: &User) -> Result<Answer, Status> {
+    for ip in [cx.conn.info.peer.ip()].into_iter().chain(cx.session()?.addresses()) {
+        let client = share.client(ip, By::Smb);
+        client.map_err(|why| denied(cx, ip, user, &share.name, Denial::Rule(why)))?;
+    }
+    connect(cx, |id, session_id| Tree {
+        id,
+        session_id,
+        name: share.name.clone(),
+        target: Target::Elsewhere(share.clone()),
+        home: None,
+        cred: user.cred.clone(),
+        maximal_access: READ_ACCESS,
+        settings: ShareSettings::default(),
+    })
 }
 
 /// The user's own folder in a share of homes. Where it cannot be had there is no share for the user.
@@ -191,15 +212,18 @@ fn connect(cx: &Cx, make: impl FnOnce(u32, u64) -> Tree) -> Result<Answer, Statu
     let tree = session
         .add_tree(|id| make(id, session.id))
         .ok_or_else(|| cx.limited("trees-of-session", TREES_MAX))?;
-    let (is_pipe, encrypt) = (tree.share().is_none(), tree.settings.encrypt);
+    let (is_pipe, encrypt) = (tree.is_pipes(), tree.settings.encrypt);
+    let is_dfs = tree.elsewhere().is_some();
     let is_3 = cx.conn.dialect().is_3();
     let only_visible = tree.share().is_some_and(|share| share.rules.only_visible);
     let continuous = is_3 && !is_pipe && cx.server.is_continuous(&tree.settings);
-    let capabilities = if continuous { CONTINUOUS_AVAILABILITY } else { 0 };
+    let capabilities =
+        if continuous { CONTINUOUS_AVAILABILITY } else { 0 } | if is_dfs { CAP_DFS } else { 0 };
     let response = Response {
         share_type: if is_pipe { PIPE } else { DISK },
         flags: if is_pipe { NO_CACHING } else { 0 }
             | if only_visible { ACCESS_BASED_ENUM } else { 0 }
+            | if is_dfs { DFS | DFS_ROOT } else { 0 }
             | if encrypt && is_3 { ENCRYPT_DATA } else { 0 },
         capabilities,
         maximal_access: tree.maximal_access,

@@ -8,6 +8,7 @@ use vfs::namespace::Share;
 
 use super::Host;
 use crate::dtyp::Sid;
+use crate::ops::ioctl::dfs;
 use crate::ops::tree_connect::grant;
 use crate::server::Core;
 use crate::session::User;
@@ -27,7 +28,9 @@ impl CoreHost {
         let settings = self.core.settings().share(&share.name);
         // Whether its client can encrypt is found out when it connects.
         let may = |user: &Arc<User>| grant(share, &settings, user, self.peer, true).is_ok();
-        share.protocols.smb() && self.user.as_ref().is_some_and(may)
+        let tells = || dfs::is_told(share, self.peer) && self.user.is_some();
+        share.protocols.smb()
+            && if share.is_elsewhere() { tells() } else { self.user.as_ref().is_some_and(may) }
     }
 
     fn told(&self, share: &Share) -> (String, String) {
@@ -53,6 +56,11 @@ impl Host for CoreHost {
         let shares = self.core.namespace.shares();
         let named = |s: &&Arc<Share>| s.name.to_lowercase() == name.to_lowercase();
         shares.iter().find(named).filter(|s| self.opens(s)).map(|s| self.told(s))
+    }
+
+    fn is_elsewhere(&self, name: &str) -> bool {
+        let named = |s: &Arc<Share>| s.name == name && s.is_elsewhere();
+        self.core.namespace.shares().iter().any(named)
     }
 
     fn machine(&self) -> Sid {

@@ -44,6 +44,10 @@ pub trait Host: Send + Sync {
     fn share(&self, name: &str) -> Option<(String, String)> {
         self.shares().into_iter().find(|(known, _)| known.to_lowercase() == name.to_lowercase())
     }
+    /// The share of this name is on other servers.
+    fn is_elsewhere(&self, _: &str) -> bool {
+        false
+    }
     /// The identifier under which the machine's own accounts are: S-1-5-21 and three numbers.
     fn machine(&self) -> Sid;
     /// The account of this name: its name as it is written, and its uid.

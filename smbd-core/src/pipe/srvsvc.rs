@@ -78,8 +78,8 @@ fn share_info(w: &mut Writer, host: &dyn Host, level: u32, s: &ShareFacts, later
         later.push(Later::Text(text));
     };
     if level == 1005 {
-        // SHI1005_FLAGS: nothing special.
-        return w.u32(0);
+        // SHI1005_FLAGS_DFS and SHI1005_FLAGS_DFS_ROOT, or nothing special.
+        return w.u32(if host.is_elsewhere(&s.name) { 3 } else { 0 });
     }
     text(w, later, s.name.clone());
     if level == 0 {

@@ -214,7 +214,8 @@ impl<'a> Gateway<'a> {
         let share = format!("archive={},squash=none", dir.join("archive").display());
         let words = ["--bind", &second_address(0), "--share", &share, "--admin", "off"];
         let words = words.into_iter().chain(["--lease", "10s", "--grace", "10s"]);
-        Gateway::new(net, dir, "", words.map(str::to_owned).collect())
+        let words = words.chain(["--smb-signing", "offered"]).map(str::to_owned);
+        Gateway::new(net, dir, "", words.chain(user(dir, LAB_USER)?).collect())
     }
 
     /// Starts it as the container image has it: its root file system, its user, its configuration.

@@ -28,7 +28,9 @@ struct Visit<'a> {
 
 /// All of them, one after the other.
 pub(super) fn all(net: &Net, dir: &Path) -> Result<Tally> {
-    let mut gateway = Gateway::start(net, dir, &FIRST_GUEST, Guests::Smb, Demands::default())?;
+    let demands = Demands { refers: true, ..Demands::default() };
+    let mut gateway = Gateway::start(net, dir, &FIRST_GUEST, Guests::Smb, demands)?;
+    let mut other = Gateway::elsewhere(net, &dir.join("other"))?;
     let visit = Visit {
         net,
         dir: dir.to_owned(),
@@ -41,6 +43,8 @@ pub(super) fn all(net: &Net, dir: &Path) -> Result<Tally> {
         for protection in protections {
             let label = format!("smbclient/{dialect}-{protection}");
             tally.count(&label, visit.round_trip(dialect, protection));
+            let label = format!("smbclient/elsewhere-{dialect}-{protection}");
+            tally.count(&label, visit.goes_there(dialect, protection));
         }
     }
     tally.count("smbclient/list-of-shares", visit.shares_are_listed());
@@ -50,6 +54,7 @@ pub(super) fn all(net: &Net, dir: &Path) -> Result<Tally> {
     tally.count("rpcclient/netshareenumall", visit.rpc("netshareenumall", "netname: IPC$"));
     visit.impacket(&mut tally)?;
     tally.count("smbclients/gateway-runs", gateway.is_running());
+    tally.count("smbclients/other-gateway-runs", other.is_running());
     Ok(tally)
 }
 
@@ -94,9 +99,36 @@ impl Visit<'_> {
         gone.then_some(()).ok_or_else(|| format!("{name} is still there"))
     }
 
+    /// A share that is on another gateway is entered by the one that refers, and what is put there is there.
+    fn goes_there(&self, dialect: &str, protection: &str) -> Result<()> {
+        let least = format!("--option=client min protocol={dialect}");
+        let protect = format!("--client-protection={protection}");
+        let there = self.dir.join("other/archive");
+        let made = self.share.join("made-by-host");
+        let file = names(&made)?.into_iter().next().ok_or("nothing was made")?;
+        let (name, back) = (format!("{dialect}-{protection}"), self.dir.join("back"));
+        let (from, target) = (made.join(file), format!("//{}/archive", self.host));
+        let commands = format!(
+            "get readme {back}; put {from} {name}; ls",
+            back = back.display(),
+            from = from.display()
+        );
+        let head = ["smbclient", &target, "-U", &self.credentials, "-m", dialect, &least, &protect];
+        let said = self.run(&[&head[..], &["-c", &commands]].concat())?;
+        if !said.contains("readme") || !said.contains(&name) {
+            return Err(format!("not listed:\n{said}"));
+        }
+        let cmp = |a: &Path, b: &Path| {
+            output(&["cmp", &a.display().to_string(), &b.display().to_string()]).map(drop)
+        };
+        cmp(&there.join("readme"), &back)?;
+        cmp(&from, &there.join(&name))
+    }
+
     fn shares_are_listed(&self) -> Result<()> {
         let said = self.run(&["smbclient", "-L", &self.host, "-U", &self.credentials])?;
-        let missing = ["data", "ro", "IPC$"].into_iter().find(|name| !said.contains(name));
+        let missing =
+            ["data", "ro", "archive", "IPC$"].into_iter().find(|name| !said.contains(name));
         missing.map_or(Ok(()), |name| Err(format!("{name} is not listed:\n{said}")))
     }
 

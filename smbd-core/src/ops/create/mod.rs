@@ -83,6 +83,10 @@ struct Opened {
 pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let mut request = cx.parse(Request::parse)?;
     let tree = cx.tree()?;
+    // What is said of a path of DFS holds for each: the link is the share itself (MS-DFSC section 3.2.4.1).
+    if tree.elsewhere().is_some() {
+        return Err(Status::PATH_NOT_COVERED);
+    }
     cx.room_for_an_open()?;
     adjust(cx, &mut request);
     let Some(share) = tree.share_now(&cx.server.namespace) else {

@@ -1,6 +1,7 @@
 //! IOCTL (MS-SMB2 section 3.3.5.15): checks what holds for all control codes, and finds the one that is asked for.
 
 mod copy;
+pub(crate) mod dfs;
 mod duplicate;
 mod marks;
 mod negotiate;
@@ -53,15 +54,14 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     match r.code {
         code::VALIDATE_NEGOTIATE_INFO => negotiate::validate(cx, &r).await,
         code::QUERY_NETWORK_INTERFACE_INFO => network::interfaces(cx, &r),
-        // There is no DFS here (3.3.5.15.2).
-        code::DFS_GET_REFERRALS | code::DFS_GET_REFERRALS_EX => Err(Status::FS_DRIVER_REQUIRED),
+        code::DFS_GET_REFERRALS | code::DFS_GET_REFERRALS_EX => dfs::referrals(cx, &r),
         _ => pipe_wait(cx, &r),
     }
 }
 
 /// FSCTL_PIPE_WAIT (MS-FSCC section 2.3.49): a pipe of this name can be opened. There is no end to how often, so nobody waits.
 fn pipe_wait(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
-    if cx.tree()?.share().is_some() {
+    if !cx.tree()?.is_pipes() {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
     // A name that is none names no pipe (MS-SMB2 section 3.3.5.15.10).

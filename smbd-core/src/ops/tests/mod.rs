@@ -7,6 +7,7 @@ mod changes;
 mod create;
 mod data;
 mod delete;
+mod dfs;
 mod hold;
 mod info;
 mod ioctl;
