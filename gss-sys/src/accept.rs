@@ -50,6 +50,11 @@ impl Acceptor {
     /// # Errors
     /// [`Cause::NoLibrary`]; [`Cause::Keytab`], with the path, when it cannot be read or is empty.
     pub fn new(path: &Path) -> Result<Self, Error> {
+        Self::by(path, None)
+    }
+
+    /// The same for the keys of one service, whatever host they name.
+    fn by(path: &Path, service: Option<&str>) -> Result<Self, Error> {
         let unusable = |why: &dyn std::fmt::Display| {
             Error::new(Cause::Keytab, format!("keytab {}: {why}", path.display()))
         };
@@ -59,7 +64,8 @@ impl Acceptor {
         let name = CString::new(format!("FILE:{opened}")).map_err(|e| unusable(&e))?;
         let element = gss_key_value_element_desc { key: c"keytab".as_ptr(), value: name.as_ptr() };
         let store = gss_key_value_set_desc { count: 1, elements: &element };
-        let cred = acquire(ACCEPT, &store).map_err(|e| match e.cause {
+        let name = service.map_or(Ok(Name::none()), names::of_service)?;
+        let cred = acquire(ACCEPT, &name, &store).map_err(|e| match e.cause {
             Cause::NoLibrary => e,
             _ => unusable(&e.text.replace(&opened, &path.display().to_string())),
         })?;
@@ -111,9 +117,28 @@ impl Acceptor {
     }
 }
 
-/// A credential for the krb5 mechanism.
+/// Takes the first token of a client by the keys of these services, in this order, and at last by every key of the keytab. Where
+/// several names have one key, as all of a computer have in Active Directory, the ticket is for the first of these services: which
+/// name its client asked for nobody has signed. Opens the keytab each time.
+///
+/// # Errors
+/// Those of [`Acceptor::new`] and [`Acceptor::step`].
+pub fn accept(keytab: &Path, services: &[&str], token: &[u8]) -> Result<Step, Error> {
+    for service in services {
+        let taken = Acceptor::by(keytab, Some(service)).and_then(|mut by| by.step(token));
+        match taken {
+            // Nothing was opened, so that the library has not seen the token and does not take it for a repetition.
+            Err(Error { cause: Cause::Keytab | Cause::NoKey | Cause::WrongKey, .. }) => {}
+            taken => return taken,
+        }
+    }
+    Acceptor::new(keytab)?.step(token)
+}
+
+/// A credential for the krb5 mechanism; of this name, or of any where that is none.
 pub(crate) fn acquire(
     usage: std::ffi::c_int,
+    name: &Name,
     store: &gss_key_value_set_desc,
 ) -> Result<Cred, Error> {
     let (mut minor, mut cred) = (0, Cred::none());
@@ -122,7 +147,7 @@ pub(crate) fn acquire(
     let major = unsafe {
         ffi::gss_acquire_cred_from(
             &mut minor,
-            ptr::null_mut(),
+            name.0,
             u32::MAX,
             &mechs,
             usage,

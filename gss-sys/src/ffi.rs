@@ -93,6 +93,8 @@ pub(crate) static KRB5: gss_OID_desc = oid(b"\x2a\x86\x48\x86\xf7\x12\x01\x02\x0
 pub(crate) static SESSION_KEY: gss_OID_desc = oid(b"\x2a\x86\x48\x86\xf7\x12\x01\x02\x02\x05\x05");
 /// 1.2.840.113554.1.2.2.1, `GSS_KRB5_NT_PRINCIPAL_NAME`
 pub(crate) static NT_PRINCIPAL: gss_OID_desc = oid(b"\x2a\x86\x48\x86\xf7\x12\x01\x02\x02\x01");
+/// 1.2.840.113554.1.2.1.4, `GSS_C_NT_HOSTBASED_SERVICE`
+pub(crate) static NT_SERVICE: gss_OID_desc = oid(b"\x2a\x86\x48\x86\xf7\x12\x01\x02\x01\x04");
 
 /// `GSS_S_UNAVAILABLE`
 pub(crate) const UNAVAILABLE: u32 = 16 << 16;

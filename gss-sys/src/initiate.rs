@@ -32,7 +32,7 @@ impl Initiator {
             .map_err(|_| Error::new(Cause::Other, "a path with a zero byte"))?;
         let element = gss_key_value_element_desc { key: c"ccache".as_ptr(), value: path.as_ptr() };
         let store = gss_key_value_set_desc { count: 1, elements: &element };
-        let cred = accept::acquire(INITIATE, &store)?;
+        let cred = accept::acquire(INITIATE, &Name::none(), &store)?;
         let (mut minor, mut target) = (0, Name::none());
         let service = gss_buffer_desc::of(service.as_bytes());
         // SAFETY: the name's bytes outlive the call; the rest are variables here.

@@ -23,7 +23,7 @@ mod load;
 mod names;
 mod pool;
 
-pub use accept::{Acceptor, Established, Lucid, LucidKey, Step};
+pub use accept::{Acceptor, Established, Lucid, LucidKey, Step, accept};
 pub use error::{Cause, Error};
 pub use initiate::Initiator;
 pub use load::loaded;

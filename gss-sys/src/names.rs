@@ -3,13 +3,23 @@
 use std::ptr;
 
 use crate::error::check;
-use crate::ffi::{self, KRB5, Name, Output, gss_buffer_desc};
+use crate::ffi::{self, KRB5, NT_SERVICE, Name, Output, gss_buffer_desc};
 use crate::{Error, error};
 
 /// Bytes of a name at most, whoever gives it: longer ones are nobody's.
 pub(crate) const NAME_MAX: usize = 1024;
 /// Bytes of a PAC's logon information at most: 1,015 groups by SIDs of 68 bytes, and the strings.
 const LOGON_INFO_MAX: usize = 128 << 10;
+
+/// A service of any host.
+pub(crate) fn of_service(service: &str) -> Result<Name, Error> {
+    let (mut minor, mut name) = (0, Name::none());
+    let service = gss_buffer_desc::of(service.as_bytes());
+    // SAFETY: the service's bytes outlive the call; the rest are variables here.
+    let major = unsafe { ffi::gss_import_name(&mut minor, &service, &NT_SERVICE, &mut name.0) };
+    check(major, minor)?;
+    Ok(name)
+}
 
 /// As `kinit` writes it: `alice@LAB.TEST`, `cifs/server.lab.test@LAB.TEST`.
 pub(crate) fn display(name: &Name) -> Result<String, Error> {

@@ -48,7 +48,8 @@ pub(crate) async fn prove(
 }
 
 fn accept(kerberos: &Kerberos, token: &[u8], users: &dyn Users) -> Result<Proof<User>, Refused> {
-    let step = gss_sys::Acceptor::new(&kerberos.keytab).and_then(|mut a| a.step(token));
+    // What is left is the computer's own name.
+    let step = gss_sys::accept(&kerberos.keytab, &["cifs", "host"], token);
     let (token, established) = match step.map_err(of_library)? {
         Step::Done { token, established } => (token, *established),
         // DCE_STYLE, which no client of SMB uses.

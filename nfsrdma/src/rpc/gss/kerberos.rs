@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gss_krb5::{Enctype, Role};
-use gss_sys::{Acceptor, Error, Established, Pool, Step};
+use gss_sys::{Error, Established, Pool, Step};
 use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, host_of};
 use vfs::Cred;
@@ -24,7 +24,7 @@ const THREADS: usize = 4;
 static POOL: Pool = Pool::new(THREADS, Duration::from_secs(WAIT_S as u64));
 
 /// The service of NFS (RFC 2623 section 3.1): tickets for others of the keytab are not for this server.
-const SERVICE: &str = "nfs/";
+const SERVICE: &str = "nfs";
 
 /// Says as whom a client acts on files who has proved which principal it is.
 pub trait Principals: Send + Sync + 'static {
@@ -60,7 +60,7 @@ impl Kerberos {
     /// May wait for files and for the name service.
     fn take(&self, token: &[u8]) -> Result<Accepted, NotAccepted> {
         let refuse = |error: Error| refused(error, String::new());
-        match Acceptor::new(&self.keytab).map_err(refuse)?.step(token).map_err(refuse)? {
+        match gss_sys::accept(&self.keytab, &[SERVICE], token).map_err(refuse)? {
             Step::Done { token, established } => self.established(token, *established),
             // Only DCE_STYLE takes more than one token, and nobody does NFS with it.
             Step::Continue(_) => Err(refused_because(Why::Exchange, String::new(), String::new())),
@@ -70,7 +70,7 @@ impl Kerberos {
     fn established(&self, token: Vec<u8>, who: Established) -> Result<Accepted, NotAccepted> {
         let principal = who.principal().to_owned();
         let no = |why, detail: String| refused_because(why, principal.clone(), detail);
-        if !who.service().starts_with(SERVICE) {
+        if who.service().split_once('/').is_none_or(|(service, _)| service != SERVICE) {
             return Err(no(Why::Service, who.service().to_owned()));
         }
         let cred = self.cred_of(&who).map_err(|detail| no(Why::NameService, detail))?;
