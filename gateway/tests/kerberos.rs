@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use gateway::admin::show::fetch;
 use gateway::admin::snapshot::{RefusedStatus, Snapshot};
 
+#[path = "kerberos/domain.rs"]
+mod domain;
 #[path = "../../tests/src/kdc.rs"]
 #[allow(dead_code)]
 mod kdc;
@@ -57,15 +59,19 @@ impl Drop for Daemon {
 impl World {
     /// The KDC and its files; `nobody` is a user of every host.
     fn new() -> Self {
-        let (kdc, home) = (Kdc::start(), tempfile::tempdir().unwrap());
+        let world = Self::by(Kdc::start(), tempfile::tempdir().unwrap());
+        world.kdc.service(&format!("cifs/{HOST}"), &world.at("keytab"));
+        world.kdc.user("nobody", PASSWORD);
+        world
+    }
+
+    /// The files alone.
+    fn by(kdc: Kdc, home: tempfile::TempDir) -> Self {
         fs::set_permissions(&home, Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(home.path().join("data")).unwrap();
         fs::set_permissions(home.path().join("data"), Permissions::from_mode(0o777)).unwrap();
         fs::write(home.path().join("smb.conf"), "[global]\n").unwrap();
-        let world = Self { kdc, home, daemon: None };
-        world.kdc.service(&format!("cifs/{HOST}"), &world.at("keytab"));
-        world.kdc.user("nobody", PASSWORD);
-        world
+        Self { kdc, home, daemon: None }
     }
 
     /// The same, with a gateway that has said that it is ready.

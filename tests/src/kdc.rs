@@ -15,6 +15,27 @@ pub const REALM: &str = "LAB.TEST";
 /// How long the KDC may take to listen.
 const START_MAX: Duration = Duration::from_secs(20);
 
+/// A port that nobody uses.
+///
+/// # Panics
+/// When there is none.
+pub fn free_port() -> u16 {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
+    free.expect("a free port").port()
+}
+
+/// Waits until a KDC listens at this port.
+///
+/// # Panics
+/// When it does not; with what it has logged.
+pub fn until_it_listens(port: u16, log: &dyn Fn() -> String) {
+    let began = Instant::now();
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        assert!(began.elapsed() < START_MAX, "the KDC does not listen: {}", log());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// A running KDC.
 pub struct Kdc {
     dir: tempfile::TempDir,
@@ -33,31 +54,34 @@ impl Kdc {
     /// # Panics
     /// When a program is missing or fails.
     pub fn start() -> Self {
+        let port = free_port();
+        let mut kdc = Self::elsewhere(port);
+        let at = kdc.dir().display();
+        let profile = format!(
+            "[kdcdefaults]\n kdc_listen = 127.0.0.1:{port}\n kdc_tcp_listen = 127.0.0.1:{port}\n[realms]\n {REALM} = {{\n  \
+             database_name = {at}/principal\n  key_stash_file = {at}/stash\n  max_life = 10h\n }}\n[logging]\n \
+             kdc = FILE:{at}/kdc.log\n"
+        );
+        fs::write(kdc.dir().join("kdc.conf"), profile).expect("kdc.conf");
+        kdc.run("kdb5_util", &["create", "-r", REALM, "-s", "-P", "master"]);
+        kdc.resume();
+        until_it_listens(port, &|| kdc.log());
+        kdc
+    }
+
+    /// What its clients need, where the KDC is another program that listens at this port.
+    ///
+    /// # Panics
+    /// When there is no folder for it.
+    pub fn elsewhere(port: u16) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
-        let port = free.expect("a free port").port();
-        let at = dir.path().display();
         let conf = format!(
             "[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n rdns = false\n \
              dns_canonicalize_hostname = false\n udp_preference_limit = 1\n[realms]\n {REALM} = {{\n  kdc = 127.0.0.1:{port}\n \
              }}\n[domain_realm]\n localhost = {REALM}\n"
         );
         fs::write(dir.path().join("krb5.conf"), conf).expect("krb5.conf");
-        let profile = format!(
-            "[kdcdefaults]\n kdc_listen = 127.0.0.1:{port}\n kdc_tcp_listen = 127.0.0.1:{port}\n[realms]\n {REALM} = {{\n  \
-             database_name = {at}/principal\n  key_stash_file = {at}/stash\n  max_life = 10h\n }}\n[logging]\n \
-             kdc = FILE:{at}/kdc.log\n"
-        );
-        fs::write(dir.path().join("kdc.conf"), profile).expect("kdc.conf");
-        let mut kdc = Self { dir, running: None };
-        kdc.run("kdb5_util", &["create", "-r", REALM, "-s", "-P", "master"]);
-        kdc.resume();
-        let began = Instant::now();
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            assert!(began.elapsed() < START_MAX, "the KDC does not listen: {}", kdc.log());
-            thread::sleep(Duration::from_millis(20));
-        }
-        kdc
+        Self { dir, running: None }
     }
 
     /// Runs it again after [`Kdc::stop`]. It ends when this process does, because the shell's input ends then.

@@ -92,6 +92,16 @@ const BENCH: &[&str] = &[
     "util-linux",
 ];
 
+/// Samba's domain controller, and what of its libraries its client has not.
+pub(crate) const DOMAIN_CONTROLLER: &[&str] = &[
+    "samba",
+    "samba-ad-provision",
+    "samba-dsdb-modules",
+    "samba-vfs-modules",
+    "libgpgme11",
+    "tdb-tools",
+];
+
 /// File systems in images.
 const DISKS: &[&str] = &["e2fsprogs", "xfsprogs", "iproute2", "mount", "util-linux"];
 
@@ -154,13 +164,18 @@ pub(crate) fn install(tiers: &[&str]) -> Result<()> {
 /// Unpacks what a package holds below a folder, which is made, and gives this program of it. It is not installed: its service is
 /// nobody's wish here.
 pub(crate) fn unpack(package: &str, dir: &Path, program: &str) -> Result<PathBuf> {
+    unpack_all(&[package], dir, program)
+}
+
+/// The same of several packages.
+pub(crate) fn unpack_all(packages: &[&str], dir: &Path, program: &str) -> Result<PathBuf> {
     let program = dir.join(program);
     if program.exists() {
         return Ok(program);
     }
     fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let download = || -> Result<()> {
-        let mut download = command(&["apt-get", "download", "-qq", package]);
+        let mut download = command(&[&["apt-get", "download", "-qq"], packages].concat());
         let done = download.current_dir(dir).output().map_err(|e| format!("apt-get: {e}"))?;
         let said = || format!("apt-get download: {}", String::from_utf8_lossy(&done.stderr));
         if done.status.success() { Ok(()) } else { Err(said()) }
@@ -168,13 +183,13 @@ pub(crate) fn unpack(package: &str, dir: &Path, program: &str) -> Result<PathBuf
     // It is not found where the lists of packages are old or were thrown away.
     download().or_else(|_| run(&["apt-get", "update", "-qq"]).and_then(|()| download()))?;
     let listing = fs::read_dir(dir).map_err(|e| e.to_string())?;
-    let mut files = listing.flatten().map(|e| e.path());
-    let file = files.find(|p| p.extension().is_some_and(|e| e == "deb"));
-    let file = file.ok_or("apt-get download left no package")?;
-    output(&["dpkg-deb", "-x", &file.display().to_string(), &dir.display().to_string()])?;
+    let files = listing.flatten().map(|e| e.path());
+    for file in files.filter(|p| p.extension().is_some_and(|e| e == "deb")) {
+        output(&["dpkg-deb", "-x", &file.display().to_string(), &dir.display().to_string()])?;
+    }
     match program.exists() {
         true => Ok(program),
-        false => Err(format!("the package {package} has no {}", program.display())),
+        false => Err(format!("{} have no {}", packages.join(", "), program.display())),
     }
 }
 

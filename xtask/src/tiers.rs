@@ -158,7 +158,11 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
     if wanted("kerberos") {
         tally.add(cargo_test(&["--package", "gss-sys", "--test", "kdc"])?);
         smbtorture::unpack()?;
-        tally.add(cargo_test(&["--package", "gateway", "--test", "kerberos"])?);
+        let dir = target_dir().join("samba-dc");
+        packages::unpack_all(packages::DOMAIN_CONTROLLER, &dir, "usr/sbin/samba")?;
+        let named = format!("HEADGATE_SAMBA_DC={}", dir.display());
+        let of_gateway = ["--package", "gateway", "--test", "kerberos"];
+        tally.add(cargo_test_by(&["env", &named], &of_gateway)?);
     }
     if wanted("cluster") {
         tally.add(cargo_test(&["--package", "cluster", "--test", "takeover"])?);

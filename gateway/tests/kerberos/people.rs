@@ -98,7 +98,7 @@ impl Client {
 }
 
 /// A program of a user with a ticket, and a context.
-struct Program {
+pub(super) struct Program {
     child: Child,
     said: BufReader<std::process::ChildStdout>,
 }
@@ -117,7 +117,7 @@ impl Program {
     }
 
     /// How making a file of this name went.
-    fn makes(&mut self, name: &str) -> String {
+    pub(super) fn makes(&mut self, name: &str) -> String {
         writeln!(self.child.stdin.as_mut().unwrap(), "{name}").unwrap();
         self.says("status")
     }
@@ -131,7 +131,7 @@ impl Drop for Program {
 }
 
 impl World {
-    fn client(&self, cache: &Path) -> Program {
+    pub(super) fn client(&self, cache: &Path) -> Program {
         let program = std::env::current_exe().unwrap();
         let mut command = self.kdc.command(&program.display().to_string());
         command
