@@ -302,11 +302,13 @@ const HERE: [&str; 11] = [
     "rpc-credential",
 ];
 
-/// Rules that want a name service, a KDC, certificates or a browser, and the test that provokes each with a gateway or its server.
-const ELSEWHERE: [(&str, &str); 11] = [
+/// Rules that want a name service, a KDC, certificates, a browser or another gateway, and the test that provokes each with a gateway
+/// or its server.
+const ELSEWHERE: [(&str, &str); 12] = [
     ("tls-certificate", "tests/tests/tls.rs"),
     ("admin-proof", "tests/tests/admin_tls.rs"),
     ("share-sec", "nfsrdma/tests/gss.rs"),
+    ("share-elsewhere", "nfsrdma/tests/mount.rs"),
     ("share-clients-name", "gateway/tests/client_names.rs"),
     ("share-tls", "tests/tests/tls.rs"),
     ("share-tls-certificate", "tests/tests/tls.rs"),
