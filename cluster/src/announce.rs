@@ -8,21 +8,27 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use pnet_datalink::{Channel, Config, NetworkInterface};
 
-type Mac = [u8; 6];
+/// A hardware address of Ethernet.
+pub(crate) type Mac = [u8; 6];
 
-/// Announces that the address is at this device. Sent twice: a request and a reply of ARP, since some hosts hear one of them only.
-pub(crate) fn announce(ip: IpAddr, device: &str) -> io::Result<()> {
+/// A device by its name, and its hardware address.
+pub(crate) fn interface(device: &str) -> io::Result<(NetworkInterface, Mac)> {
     let is_it = |interface: &NetworkInterface| interface.name == device;
     let interface = pnet_datalink::interfaces()
         .into_iter()
         .find(is_it)
         .ok_or_else(|| io::Error::other(format!("there is no device {device}")))?;
-    let Some(mac) = interface.mac.map(|mac| mac.octets()) else {
-        return Err(io::Error::other(format!("{device} has no hardware address")));
-    };
+    let mac = interface.mac.map(|mac| mac.octets());
+    let mac = mac.ok_or_else(|| io::Error::other(format!("{device} has no hardware address")))?;
+    Ok((interface, mac))
+}
+
+/// Announces that the address is at this device. Sent twice: a request and a reply of ARP, since some hosts hear one of them only.
+pub(crate) fn announce(ip: IpAddr, device: &str) -> io::Result<()> {
+    let (interface, mac) = interface(device)?;
     let frames = match ip {
-        IpAddr::V4(ip) => vec![arp(mac, ip, REQUEST).to_vec(), arp(mac, ip, REPLY).to_vec()],
-        IpAddr::V6(ip) => vec![advertisement(mac, ip).to_vec()],
+        IpAddr::V4(ip) => [REQUEST, REPLY].map(|it| arp_announcement(mac, ip, it).to_vec()).into(),
+        IpAddr::V6(ip) => vec![advertisement(mac, ip)],
     };
     let Channel::Ethernet(mut sender, _) = pnet_datalink::channel(&interface, Config::default())?
     else {
@@ -36,10 +42,10 @@ pub(crate) fn announce(ip: IpAddr, device: &str) -> io::Result<()> {
 
 const REQUEST: u16 = 1;
 const REPLY: u16 = 2;
-const TO_ALL: Mac = [0xff; 6];
+pub(crate) const TO_ALL: Mac = [0xff; 6];
 
 /// An ARP packet whose sender and target are the address itself.
-fn arp(mac: Mac, ip: Ipv4Addr, operation: u16) -> [u8; 42] {
+pub(crate) fn arp_announcement(mac: Mac, ip: Ipv4Addr, operation: u16) -> [u8; 42] {
     let mut frame = [0; 42];
     frame[..6].copy_from_slice(&TO_ALL);
     frame[6..12].copy_from_slice(&mac);
@@ -58,36 +64,35 @@ fn arp(mac: Mac, ip: Ipv4Addr, operation: u16) -> [u8; 42] {
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// ICMPv6 in the IPv6 header.
 const ICMPV6: u8 = 58;
-/// Bytes of the advertisement with its option.
-const ICMP_LEN: u8 = 32;
-
 /// An unsolicited neighbour advertisement with the override flag.
-fn advertisement(mac: Mac, ip: Ipv6Addr) -> [u8; 86] {
-    let mut frame = [0; 86];
-    // The multicast address of all nodes (RFC 2464 section 7).
-    frame[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
-    frame[6..12].copy_from_slice(&mac);
-    frame[12..14].copy_from_slice(&[0x86, 0xdd]);
-    frame[14] = 0x60;
-    // Payload length, next header, and the hop limit that RFC 4861 section 7.1.2 demands.
-    frame[18..22].copy_from_slice(&[0, ICMP_LEN, ICMPV6, 255]);
-    frame[22..38].copy_from_slice(&ip.octets());
-    frame[38..54].copy_from_slice(&ALL_NODES.octets());
-    // Neighbour advertisement; override, not solicited.
-    frame[54] = 136;
-    frame[58] = 0x20;
-    frame[62..78].copy_from_slice(&ip.octets());
+pub(crate) fn advertisement(mac: Mac, ip: Ipv6Addr) -> Vec<u8> {
+    const ADVERTISEMENT: u8 = 136;
+    const OVERRIDE: u8 = 0x20;
+    let head = [ADVERTISEMENT, 0, 0, 0, OVERRIDE, 0, 0, 0];
     // Option: target link-layer address, in units of eight bytes.
-    frame[78..80].copy_from_slice(&[2, 1]);
-    frame[80..86].copy_from_slice(&mac);
-    let sum = icmp_checksum(&frame);
-    frame[56..58].copy_from_slice(&sum.to_be_bytes());
-    frame
+    let message = [&head[..], &ip.octets(), &[2, 1], &mac].concat();
+    // The multicast address of all nodes (RFC 2464 section 7).
+    icmp_frame((mac, [0x33, 0x33, 0, 0, 0, 1]), (ip, ALL_NODES), &message)
 }
 
-/// Of the ICMPv6 message, with its pseudo-header (RFC 8200 section 8.1). The field itself is zero.
-fn icmp_checksum(frame: &[u8; 86]) -> u16 {
-    internet_checksum(&[&frame[22..], &[0, ICMP_LEN, 0, ICMPV6]])
+/// A frame with a message of ICMPv6, whose sum is put in. `ends`: sender and receiver.
+pub(crate) fn icmp_frame(
+    (from_mac, to_mac): (Mac, Mac),
+    (from, to): (Ipv6Addr, Ipv6Addr),
+    message: &[u8],
+) -> Vec<u8> {
+    let len = u8::try_from(message.len()).unwrap_or(0);
+    let mut frame = [&to_mac[..], &from_mac, &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
+    // Payload length, next header, and the hop limit that RFC 4861 section 7.1.2 demands.
+    frame.extend_from_slice(&[0, len, ICMPV6, 255]);
+    for ip in [from, to] {
+        frame.extend_from_slice(&ip.octets());
+    }
+    frame.extend_from_slice(message);
+    // With its pseudo-header (RFC 8200 section 8.1); the field itself is zero.
+    let sum = internet_checksum(&[&frame[22..], &[0, len, 0, ICMPV6]]);
+    frame[56..58].copy_from_slice(&sum.to_be_bytes());
+    frame
 }
 
 /// The sum of IP, TCP and ICMP (RFC 1071) of pieces with even lengths.
@@ -108,7 +113,7 @@ mod tests {
 
     #[test]
     fn an_arp_announcement_names_the_address_as_sender_and_target() {
-        let frame = arp(MAC, Ipv4Addr::new(192, 0, 2, 10), REQUEST);
+        let frame = arp_announcement(MAC, Ipv4Addr::new(192, 0, 2, 10), REQUEST);
         assert_eq!(
             frame,
             [
@@ -116,7 +121,7 @@ mod tests {
                 1, 2, 0, 0, 0, 0, 0xa, 192, 0, 2, 10, 0, 0, 0, 0, 0, 0, 192, 0, 2, 10,
             ]
         );
-        let reply = arp(MAC, Ipv4Addr::new(192, 0, 2, 10), REPLY);
+        let reply = arp_announcement(MAC, Ipv4Addr::new(192, 0, 2, 10), REPLY);
         assert_eq!((reply[21], &reply[32..38]), (2, &TO_ALL[..]));
     }
 
@@ -126,7 +131,7 @@ mod tests {
         let frame = advertisement(MAC, ip);
         assert_eq!((frame[54], frame[21], frame[58]), (136, 255, 0x20));
         // With the sum in place the whole comes to nothing.
-        assert_eq!(icmp_checksum(&frame), 0);
+        assert_eq!(internet_checksum(&[&frame[22..], &[0, 32, 0, 58]]), 0);
         assert_eq!(&frame[62..78], &ip.octets());
     }
 }

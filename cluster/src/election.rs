@@ -54,15 +54,18 @@ pub struct Last {
     pub epoch: u64,
     /// It has ended its gateway and let go of the storage.
     pub ended: bool,
+    /// Hardware addresses of its devices, where its addresses may still be.
+    pub hardware: Vec<String>,
 }
 
 impl Last {
     /// As it stands in etcd.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let Self { node, machine, epoch, ended } = self;
-        json!({"node": node, "machine": machine, "epoch": epoch, "ended": ended})
-            .to_string()
-            .into_bytes()
+        let Self { node, machine, epoch, ended, hardware } = self;
+        let said = json!({
+            "node": node, "machine": machine, "epoch": epoch, "ended": ended, "hardware": hardware,
+        });
+        said.to_string().into_bytes()
     }
 
     /// What stands in etcd. `None` where it is something else.
@@ -73,6 +76,10 @@ impl Last {
             machine: said["machine"].as_str()?.into(),
             epoch: said["epoch"].as_u64()?,
             ended: said["ended"].as_bool()?,
+            hardware: said["hardware"]
+                .as_array()
+                .map(|list| list.iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect())
+                .unwrap_or_default(),
         })
     }
 }
@@ -174,7 +181,8 @@ mod tests {
     use super::*;
 
     fn last(node: &str, machine: &str, ended: bool) -> Last {
-        Last { node: node.into(), machine: machine.into(), epoch: 7, ended }
+        let hardware = vec!["02:00:00:00:00:0a".into()];
+        Last { node: node.into(), machine: machine.into(), epoch: 7, ended, hardware }
     }
 
     #[test]

@@ -31,6 +31,9 @@ use tokio_rustls::TlsConnector;
 
 const ANSWER_MAX: usize = 1 << 20;
 
+/// Bytes of an answer that is no JSON which are shown.
+const REASON_MAX: usize = 120;
+
 /// Where a member of etcd answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
@@ -182,7 +185,7 @@ impl Etcd {
             let (status, body) = match answer {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(e)) => {
-                    why = format!("{at}: {e}");
+                    why = format!("{at}: {e}{}", remedy(&e, at));
                     continue;
                 }
                 Err(_) => {
@@ -195,7 +198,9 @@ impl Etcd {
                 self.best.store(number, Ordering::Relaxed);
                 return Ok(said);
             }
-            let reason = said["message"].as_str().or(said["error"].as_str()).unwrap_or("?");
+            // What is no etcd, or speaks TLS alone, answers with a line of text.
+            let text = String::from_utf8_lossy(&body[..body.len().min(REASON_MAX)]);
+            let reason = said["message"].as_str().or(said["error"].as_str()).unwrap_or(text.trim());
             // Without a leader, another member may have one.
             if status.is_server_error() {
                 why = format!("{at}: {reason}");
@@ -343,6 +348,32 @@ impl Etcd {
             Ok(Err(e)) => Err(Error::Unreachable(format!("{at}: {e}"))),
             Ok(Ok(())) | Err(_) => Ok(()),
         }
+    }
+}
+
+/// The peer took the request and closed the connection, as one that speaks TLS alone does.
+fn is_cut_short(e: &io::Error) -> bool {
+    let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<hyper::Error>());
+    inner.is_some_and(hyper::Error::is_incomplete_message)
+}
+
+/// What to do about a connection that failed.
+fn remedy(e: &io::Error, at: &Endpoint) -> String {
+    let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::InvalidCertificate(_)) => format!(
+            "; `ca` has to name the authority of etcd's certificate, and that certificate the host {}",
+            at.host
+        ),
+        Some(rustls::Error::AlertReceived(_)) => {
+            "; etcd may want `certificate` and `key` of an authority that it trusts".into()
+        }
+        Some(rustls::Error::InvalidMessage(_)) => "; does that port speak TLS?".into(),
+        _ if !at.tls && is_cut_short(e) => "; does that port want `https`?".into(),
+        _ if at.tls && e.kind() == io::ErrorKind::UnexpectedEof => {
+            "; does that port speak TLS?".into()
+        }
+        _ => String::new(),
     }
 }
 

@@ -19,6 +19,8 @@ pub mod election;
 pub mod etcd;
 mod hold;
 mod node;
+mod probe;
+mod registration;
 pub mod service;
 pub mod tickle;
 
@@ -28,6 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use hold::Hold;
+use tokio::sync::{oneshot, watch};
 
 /// What this node knows of the cluster.
 #[derive(Clone, Debug)]
@@ -106,7 +109,46 @@ impl Runner {
     }
 
     /// Stands for all services of this node until `stop` says true; then hands each over. All have ended when it returns.
-    pub async fn run(self, stop: tokio::sync::watch::Receiver<bool>) {
+    ///
+    /// # Errors
+    ///
+    /// This machine may not be the node whose name it has; why.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) -> Result<(), String> {
+        let end = watch::Sender::new(false);
+        let (told, is_registered) = oneshot::channel();
+        let registered = move || {
+            // Nobody waits for it once this node is told to stop.
+            let _ = told.send(());
+        };
+        let registering = registration::keep(&self.plan, &self.etcd, registered);
+        let serving = self.serve(is_registered, end.subscribe());
+        let stopping = async {
+            // Whoever could say so has gone: it is to end as well.
+            let _ = stop.wait_for(|stop| *stop).await;
+            end.send_replace(true);
+            std::future::pending::<()>().await;
+        };
+        tokio::pin!(serving);
+        let refused = tokio::select! {
+            () = &mut serving => None,
+            why = registering => Some(why),
+            () = stopping => None,
+        };
+        let Some(why) = refused else {
+            registration::end(&self.plan, &self.etcd).await;
+            return Ok(());
+        };
+        end.send_replace(true);
+        serving.await;
+        Err(why)
+    }
+
+    /// Stands for all services from when the node is registered.
+    async fn serve(&self, is_registered: oneshot::Receiver<()>, mut stop: watch::Receiver<bool>) {
+        tokio::select! {
+            registered = is_registered => if registered.is_err() { return },
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
         let mut tasks = tokio::task::JoinSet::new();
         for service in &self.plan.services {
             if !service.nodes.is_empty() && !service.nodes.contains(&self.plan.node) {

@@ -7,10 +7,12 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::announce::announce;
+use crate::announce::{Mac, announce, interface};
 use crate::hold::Hold;
+use crate::probe::other_owner;
 use crate::{Address, environment};
 
 /// How long a fence, an attachment or a change of addresses may take.
@@ -134,10 +136,60 @@ async fn ip(verb: &str, address: &Address, extra: &[&str]) -> Result<(), String>
     run(&words, &Told(Vec::new())).await
 }
 
+/// Are these addresses nobody else's? What stands in `fenced` are hardware addresses of a node that was fenced: where its
+/// storage alone was taken from it, its kernel may still answer.
+pub(crate) async fn free(addresses: &[Address], fenced: &[String]) -> Result<(), String> {
+    let mut asked = JoinSet::new();
+    for Address { ip, device, .. } in addresses.iter().cloned() {
+        asked.spawn_blocking(move || {
+            let other = other_owner(ip, &device);
+            (ip, device, other)
+        });
+    }
+    let mut taken = Ok(());
+    while let Some(done) = asked.join_next().await {
+        match done {
+            Ok((_, _, Ok(None))) => {}
+            Ok((ip, device, Ok(Some(mac)))) if fenced.contains(&hardware(mac)) => {
+                tracing::warn!(
+                    address = %ip, device, mac = hardware(mac),
+                    "the node that was fenced still answers for the address; neighbours may go to it: \
+                     have the fence switch it off"
+                );
+            }
+            Ok((ip, device, Ok(Some(mac)))) => {
+                taken = Err(format!(
+                    "another machine has the address {ip}: {} answers for it on {device}; take it \
+                     away there, or give the service another",
+                    hardware(mac)
+                ));
+            }
+            Ok((ip, device, Err(why))) => {
+                tracing::warn!(address = %ip, device, "whether another machine has the address is not known: {why}");
+            }
+            Err(why) => {
+                tracing::warn!("whether another machine has an address is not known: {why}")
+            }
+        }
+    }
+    taken
+}
+
+/// As it is usually written.
+fn hardware(mac: Mac) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// The hardware addresses of the devices of these addresses.
+pub(crate) fn hardware_of(addresses: &[Address]) -> Vec<String> {
+    let of = |address: &Address| Some(hardware(interface(&address.device).ok()?.1));
+    addresses.iter().filter_map(of).collect()
+}
+
 /// Takes the addresses and tells the neighbours.
 pub(crate) async fn take(addresses: &[Address]) -> Result<(), String> {
     for address in addresses {
-        // Nobody else has it: the fence, or the lease, has seen to that. A test for duplicates would take a second.
+        // Nobody else has it, which was asked before ([`free`]). The kernel's own test for duplicates would take a second.
         let extra: &[&str] = if address.ip.is_ipv6() { &["nodad"] } else { &[] };
         ip("replace", address, extra).await?;
     }

@@ -9,7 +9,6 @@
 //!
 //! *Errors.* See [the crate](crate).
 
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use crate::election::{self, Before, Keys, Last, Stood, Won};
 use crate::etcd::{Error, Etcd};
 use crate::hold::{Hold, now};
 use crate::node::{self, Gateway};
+use crate::registration::machine;
 use crate::tickle::{self, Flow};
 use crate::{Plan, Service, environment};
 
@@ -226,16 +226,27 @@ impl Run {
 
     /// All steps to a service that is there, and waiting for its end.
     async fn serve(&self, epoch: u64, hold: &watch::Sender<Hold>, held: &mut Held) -> End {
-        if let Err(why) = self.prepare(epoch, held).await {
-            return End::Failed(why);
-        }
+        let fenced = match self.prepare(epoch, held).await {
+            Ok(fenced) => fenced,
+            Err(why) => return End::Failed(why),
+        };
+        // Asked once: from here on this node announces them.
+        let mut free = Some(node::free(&self.service.addresses, &fenced));
         let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
         for _ in 0..=RESTARTS_MAX {
             // The next gateway writes its own there.
             let before = self.connections_before().await;
-            match Gateway::start(&self.service.command, &told, hold.subscribe()).await {
+            let started = Gateway::start(&self.service.command, &told, hold.subscribe());
+            let (started, free) = match free.take() {
+                Some(free) => tokio::join!(started, free),
+                None => (started.await, Ok(())),
+            };
+            match started {
                 Ok(started) => held.gateway = Some(started),
                 Err(why) => return End::Failed(why),
+            }
+            if let Err(why) = free {
+                return End::Failed(why);
             }
             if let Err(why) = node::take(&self.service.addresses).await {
                 return End::Failed(why);
@@ -301,8 +312,8 @@ impl Run {
         telling
     }
 
-    /// Fences who was before, says so, and attaches the storage.
-    async fn prepare(&self, epoch: u64, held: &mut Held) -> Result<(), String> {
+    /// Fences who was before, says so, and attaches the storage. The hardware addresses of a node that was fenced.
+    async fn prepare(&self, epoch: u64, held: &mut Held) -> Result<Vec<String>, String> {
         let last = self.etcd.get(&self.keys.last).await.map_err(|e| e.to_string())?;
         let last = match last {
             None => None,
@@ -310,6 +321,7 @@ impl Run {
                 format!("the key {} in etcd is not of this program, or of a newer one", entry.key)
             })?),
         };
+        let mut fenced = Vec::new();
         match Before::of(last, &self.plan.node, &machine()) {
             Before::Gone => {}
             Before::SameName(last) => {
@@ -319,7 +331,10 @@ impl Run {
                     last.node, last.epoch
                 ));
             }
-            Before::Fence(last) => self.fence(&last, epoch).await?,
+            Before::Fence(last) => {
+                self.fence(&last, epoch).await?;
+                fenced = last.hardware;
+            }
         }
         let mine = self.last(epoch, false).to_bytes();
         let put = self.etcd.put_while(&self.keys.owner, epoch, &self.keys.last, &mine).await;
@@ -335,7 +350,7 @@ impl Run {
             held.is_attached = true;
             node::run(attach, &told).await?;
         }
-        Ok(())
+        Ok(fenced)
     }
 
     async fn fence(&self, last: &Last, epoch: u64) -> Result<(), String> {
@@ -411,11 +426,7 @@ impl Run {
     }
 
     fn last(&self, epoch: u64, ended: bool) -> Last {
-        Last { node: self.plan.node.clone(), machine: machine(), epoch, ended }
+        let hardware = node::hardware_of(&self.service.addresses);
+        Last { node: self.plan.node.clone(), machine: machine(), epoch, ended, hardware }
     }
-}
-
-/// What tells this machine from others.
-fn machine() -> String {
-    fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
 }

@@ -197,13 +197,13 @@ async fn compact(port: u16) {
 
 struct Node {
     stop: watch::Sender<bool>,
-    task: JoinHandle<()>,
+    task: JoinHandle<Result<(), String>>,
 }
 
 impl Node {
     async fn end(self) {
         self.stop.send(true).unwrap();
-        self.task.await.unwrap();
+        self.task.await.unwrap().unwrap();
     }
 }
 

@@ -22,6 +22,8 @@ use recovery::{Change, Kind, Store};
 const BOOTS: &[u8] = b"boots";
 /// Key of the epoch of a cluster's service, a big-endian 64-bit integer, there too.
 const EPOCH: &[u8] = b"epoch";
+/// Key of the cluster and the name of the service whose records these are, there too.
+const SERVICE: &[u8] = b"service";
 /// How long the state folder may take to be opened: a store is repaired where the gateway did not end by itself.
 const OPEN_MAX: Duration = Duration::from_secs(60);
 /// The mode of the state folder.
@@ -235,21 +237,36 @@ fn count(store: &Store) -> Result<u32, recovery::Error> {
     Ok(this)
 }
 
-/// Records that a service of a cluster is in this epoch. What a later owner has written is not for this one.
+/// Records that a service of a cluster is in this epoch. What a later owner has written, or another service, is not for this one.
 fn begin_epoch(store: &Store, epoch: u64, folder: &Path) -> Result<(), String> {
     let read = store.read(Kind::Server).map_err(|e| e.to_string())?;
-    let known = read.into_iter().find(|(key, _)| **key == *EPOCH);
-    let last =
-        known.and_then(|(_, n)| Some(u64::from_be_bytes((*n).try_into().ok()?))).unwrap_or(0);
-    if last > epoch {
+    let known = |key: &[u8]| read.iter().find(|(at, _)| **at == *key).map(|(_, value)| value);
+    let mut changes = vec![Change::put(Kind::Server, EPOCH, &epoch.to_be_bytes())];
+    if let Some(own) = crate::cluster::member::service() {
+        if let Some(other) = known(SERVICE)
+            && **other != *own.as_bytes()
+        {
+            return Err(format!(
+                "the records in {} are of the service {}, and this is {own}: name the folder of this service as `state`, or \
+                 move those records away, with all that clients hold by them",
+                folder.display(),
+                String::from_utf8_lossy(other)
+            ));
+        }
+        changes.push(Change::put(Kind::Server, SERVICE, own.as_bytes()));
+    }
+    let last = known(EPOCH).and_then(|n| Some(u64::from_be_bytes((**n).try_into().ok()?)));
+    if let Some(last) = last
+        && last > epoch
+    {
         return Err(format!(
-            "the records in {} are of epoch {last}, and this node was elected in epoch {epoch}: another has served since, or \
-             they are of another cluster",
+            "the records in {} are of epoch {last}, and this node was elected in epoch {epoch}: another has served since, \
+             or etcd has lost what it knew; where no gateway serves these records any more, move them away, with all that \
+             clients hold by them",
             folder.display()
         ));
     }
-    let change = Change::put(Kind::Server, EPOCH, &epoch.to_be_bytes());
-    store.commit_blocking(vec![change]).map_err(|e| e.to_string())
+    store.commit_blocking(changes).map_err(|e| e.to_string())
 }
 
 /// Writes a file so that after a crash there is the old one or the new one.

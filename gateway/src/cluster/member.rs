@@ -10,7 +10,7 @@ use std::env;
 use std::io::{self, Stdin};
 use std::time::Duration;
 
-use cluster::environment::{EPOCH, PARENT};
+use cluster::environment::{CLUSTER, EPOCH, PARENT, SERVICE};
 use rdma_transport::lease;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
@@ -26,6 +26,12 @@ pub(crate) fn epoch() -> Option<u64> {
     // By itself it is no word of a cluster, and would be kept in the records for ever.
     env::var_os(PARENT)?;
     env::var(EPOCH).ok()?.parse().ok()
+}
+
+/// The service that this gateway serves, with its cluster; `None`: it is of none.
+pub(crate) fn service() -> Option<String> {
+    env::var_os(PARENT)?;
+    Some(format!("{}/{}", env::var(CLUSTER).ok()?, env::var(SERVICE).ok()?))
 }
 
 /// Ends this process with the one that decides whether it may serve, and lets it listen on addresses that come when it is ready.

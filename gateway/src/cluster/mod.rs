@@ -199,13 +199,14 @@ async fn serve(cluster: &Cluster, services: Vec<Service>, etcd: Etcd) -> Result<
     let running = Runner::new(Plan { name, node, ttl, services }, etcd).run(stopped);
     tokio::pin!(running);
     tokio::select! {
-        () = &mut running => return Err("this node may serve no service: see their `nodes`".into()),
+        done = &mut running => {
+            return done.and(Err("this node may serve no service: see their `nodes`".into()));
+        }
         _ = term.recv() => {}
         _ = int.recv() => {}
     }
     let _ = stop.send(true);
-    running.await;
-    Ok(())
+    running.await
 }
 
 /// What etcd says of a service.

@@ -21,7 +21,7 @@ fn has_ended(pid: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_wakes_after_its_time_answers_and_writes_nothing() {
-    let mut world = World::of(Setup { is_storage_fenced: true }).await;
+    let mut world = World::of(Setup { is_storage_fenced: true, ..Setup::default() }).await;
     until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
     world.start(1);
     until("the other node stands", || world.logs().matches("stands for").count() == 2).await;
@@ -86,7 +86,18 @@ async fn an_owner_that_wakes_after_its_time_answers_and_writes_nothing() {
 }
 
 /// A gateway whose runner is this test; it may serve for so long.
-fn start(dir: &std::path::Path, seconds: u64) -> Child {
+pub fn start(dir: &std::path::Path, seconds: u64) -> Child {
+    start_as(dir, seconds, "7", "c", "files")
+}
+
+/// The same, of this service in this epoch.
+pub fn start_as(
+    dir: &std::path::Path,
+    seconds: u64,
+    epoch: &str,
+    cluster: &str,
+    service: &str,
+) -> Child {
     let here = dir.display();
     fs::create_dir_all(dir.join("share")).unwrap();
     fs::write(
@@ -101,9 +112,12 @@ fn start(dir: &std::path::Path, seconds: u64) -> Child {
         .args(["serve", "--config"])
         .arg(dir.join("files.yaml"))
         .env("HEADGATE_PARENT", std::process::id().to_string())
-        .env("HEADGATE_EPOCH", "7")
+        .env("HEADGATE_EPOCH", epoch)
+        .env("HEADGATE_CLUSTER", cluster)
+        .env("HEADGATE_SERVICE", service)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     renew(&mut gateway, seconds);
@@ -118,7 +132,7 @@ fn renew(gateway: &mut Child, seconds: u64) {
     writeln!(gateway.stdin.as_mut().unwrap(), "{}", until.as_nanos()).unwrap();
 }
 
-fn ready(gateway: &mut Child) {
+pub fn ready(gateway: &mut Child) {
     let mut line = String::new();
     let out = gateway.stdout.as_mut().unwrap();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
@@ -126,7 +140,7 @@ fn ready(gateway: &mut Child) {
 }
 
 /// Waits for its end by SIGKILL; how long that took.
-fn killed(mut gateway: Child) -> Duration {
+pub fn killed(mut gateway: Child) -> Duration {
     let began = Instant::now();
     let status = loop {
         if let Some(status) = gateway.try_wait().unwrap() {

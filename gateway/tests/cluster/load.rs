@@ -25,6 +25,8 @@ pub async fn connect(target: &str) -> client::Result<Volume> {
 pub struct Writer {
     name: &'static str,
     target: String,
+    /// Its files are one.
+    has_one_file: bool,
     acknowledged: AtomicU64,
     /// Its longest stall in milliseconds.
     pub longest: AtomicU64,
@@ -40,7 +42,13 @@ pub fn block(name: &str, number: u64) -> Vec<u8> {
 impl Writer {
     pub fn new(name: &'static str, target: String) -> Arc<Self> {
         let (acknowledged, longest, stop) = Default::default();
-        Arc::new(Self { name, target, acknowledged, longest, stop })
+        Arc::new(Self { name, target, has_one_file: false, acknowledged, longest, stop })
+    }
+
+    /// One that writes the same file again and again.
+    pub fn of_one_file(name: &'static str, target: String) -> Arc<Self> {
+        let (acknowledged, longest, stop) = Default::default();
+        Arc::new(Self { name, target, has_one_file: true, acknowledged, longest, stop })
     }
 
     async fn connect(&self) -> client::Result<Volume> {
@@ -48,12 +56,18 @@ impl Writer {
     }
 
     fn file(&self, number: u64) -> String {
-        format!("{}.{number}", self.name)
+        if self.has_one_file { self.name.into() } else { format!("{}.{number}", self.name) }
     }
 
     /// A new file with one block.
     async fn write(&self, volume: &Volume, number: u64) -> client::Result<()> {
-        let file = volume.create(&self.file(number)).await?;
+        let name = self.file(number);
+        // To create it again would cut what was acknowledged.
+        let file = if self.has_one_file && number > 0 {
+            volume.find(&name).await?
+        } else {
+            volume.create(&name).await?
+        };
         let taken = volume.write(&file, 0, vec![Buf::from(block(self.name, number))]).await?;
         assert_eq!(taken as usize, BLOCK);
         volume.commit(&file).await?;
@@ -102,6 +116,14 @@ impl Writer {
 
     /// Everything that was acknowledged is there.
     pub fn check(&self, share: &Path) {
+        if self.has_one_file {
+            let data = fs::read(share.join(self.name)).unwrap();
+            // The next may have been written, and its answer lost.
+            let next = self.count();
+            let is = |number| data == block(self.name, number);
+            assert!(is(next - 1) || is(next), "{}: block {} is lost", self.name, next - 1);
+            return;
+        }
         for number in 0..self.count() {
             let data = fs::read(share.join(self.file(number))).unwrap_or_default();
             assert_eq!(data, block(self.name, number), "{}: block {number} is lost", self.name);

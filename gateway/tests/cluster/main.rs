@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
 
 mod alone;
+mod bad;
 mod lease;
 mod load;
 mod moves;

@@ -8,16 +8,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::load::Writer;
-use crate::world::{World, sh};
+use crate::world::{How, World, sh};
 use crate::{TTL, headgate, until};
-
-#[derive(Clone, Copy, Debug)]
-enum How {
-    Drain,
-    Kill,
-    Cut,
-    StandStill,
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_go_on_when_the_service_moves_and_nothing_acknowledged_is_lost() {
@@ -40,12 +32,7 @@ async fn clients_go_on_when_the_service_moves_and_nothing_acknowledged_is_lost()
         for writer in &writers {
             writer.longest.store(0, Ordering::Relaxed);
         }
-        match how {
-            How::Drain => drop(world.ask(0, &["drain", &owner]).unwrap()),
-            How::Kill => world.signal(node, "-9"),
-            How::Cut => world.link(node, "down"),
-            How::StandStill => world.signal(node, "-STOP"),
-        }
+        world.strike(how, node);
         until("another node serves", || {
             world.owner().is_some_and(|(other, later)| other != owner && later > epoch)
         })
@@ -54,21 +41,7 @@ async fn clients_go_on_when_the_service_moves_and_nothing_acknowledged_is_lost()
         until(&format!("all clients write after {how:?}"), || progress(before)).await;
         let stalls = writers.each_ref().map(|w| w.longest.load(Ordering::Relaxed));
         println!("{how:?}: {owner} in epoch {epoch}; longest stalls in ms: {stalls:?}");
-        let fenced = fs::read_to_string(world.path("fenced")).unwrap_or_default();
-        match how {
-            How::Drain => {
-                assert_eq!(fenced, "", "whoever lets go needs no fence");
-                world.ask(0, &["undrain", &owner]).unwrap();
-            }
-            How::Kill | How::Cut | How::StandStill => {
-                assert_eq!(fenced.trim(), owner, "{how:?}: {}", world.logs());
-                fs::remove_file(world.path("fenced")).unwrap();
-                if matches!(how, How::Cut) {
-                    world.link(node, "up");
-                }
-                world.repaired(node).await;
-            }
-        }
+        world.mend(how, node).await;
     }
     a_second_run_on_the_node_of_the_owner_takes_no_address(&world).await;
     for writer in &writers {

@@ -1,6 +1,8 @@
 //! A cluster on one machine.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -16,6 +18,31 @@ pub struct Setup {
     /// The fence is storage that refuses the node before, whose programs run on: here it only tells. Each node then has records of
     /// its own, copied from the other when it attaches them, since one machine has one lock for both.
     pub is_storage_fenced: bool,
+    /// This host, which is no node, has the address of the service.
+    pub is_address_taken: bool,
+    /// The service has an address of IPv6, too.
+    pub has_ipv6: bool,
+    /// etcd has three members and not one.
+    pub has_three_members: bool,
+}
+
+impl Setup {
+    fn members(self) -> usize {
+        if self.has_three_members { 3 } else { 1 }
+    }
+}
+
+/// What happens to the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum How {
+    /// It is told to serve nothing.
+    Drain,
+    /// All that runs on it ends.
+    Kill,
+    /// Its link is cut.
+    Cut,
+    /// All that runs on it stands still.
+    StandStill,
 }
 
 /// Runs a program that must succeed.
@@ -25,11 +52,21 @@ pub fn sh(line: &str) {
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// What a member of etcd answers to an empty request.
+fn post(at: &str, path: &str) -> Option<Value> {
+    let mut stream = TcpStream::connect(at.strip_prefix("http://")?).ok()?;
+    let request = format!("POST {path} HTTP/1.0\r\nContent-Length: 2\r\n\r\n{{}}");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
+}
+
 /// A bridge with this host, two nodes and an etcd on it.
 pub struct World {
     id: u32,
     dir: tempfile::TempDir,
-    etcd: Child,
+    etcd: Vec<Option<Child>>,
     nodes: [Option<Child>; 2],
     setup: Setup,
 }
@@ -45,6 +82,16 @@ impl World {
 
     pub fn vip(&self) -> String {
         format!("{}.10", self.net())
+    }
+
+    /// The address of IPv6.
+    pub fn vip6(&self) -> String {
+        format!("fd77::{:x}:10", self.id % 250)
+    }
+
+    /// The device of this host that all nodes are on.
+    pub fn bridge(&self) -> String {
+        format!("hgb{}", self.id)
     }
 
     pub fn space(&self, node: usize) -> String {
@@ -68,17 +115,7 @@ impl World {
         sh(&format!("ip link add {bridge} type bridge"));
         sh(&format!("ip address add {net}.1/24 dev {bridge}"));
         sh(&format!("ip link set {bridge} up"));
-        let at = |port: u16| format!("http://{net}.1:{port}");
-        let etcd = Command::new(std::env::var("ETCD").unwrap_or("etcd".into()))
-            .arg("--data-dir")
-            .arg(dir.path().join("etcd"))
-            .args(["--listen-client-urls", &at(2379), "--advertise-client-urls", &at(2379)])
-            .args(["--listen-peer-urls", &at(2380), "--initial-advertise-peer-urls", &at(2380)])
-            .args(["--initial-cluster", &format!("default={}", at(2380))])
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(dir.path().join("etcd.log")).unwrap())
-            .spawn()
-            .expect("package etcd-server");
+        let etcd = (0..setup.members()).map(|_| None).collect();
         let mut world = Self { id, dir, etcd, nodes: [None, None], setup };
         for node in 0..2 {
             let (space, link) = (world.space(node), format!("hgl{id}-{node}"));
@@ -89,10 +126,81 @@ impl World {
             sh(&format!("ip -n {space} link set eth0 up"));
             sh(&format!("ip -n {space} link set lo up"));
         }
+        for node in 0..2 {
+            // `ip netns exec` lays these over those of this host: machines of their own.
+            let own = PathBuf::from("/etc/netns").join(world.space(node));
+            fs::create_dir_all(&own).unwrap();
+            fs::write(own.join("machine-id"), format!("{:032x}\n", id * 2 + node as u32)).unwrap();
+        }
+        if setup.is_address_taken {
+            sh(&format!("ip address add {}/24 dev {bridge}", world.vip()));
+        }
+        for member in 0..setup.members() {
+            world.start_etcd(member);
+        }
         world.configure();
         until("etcd answers", || world.ask(0, &["status"]).is_some()).await;
         world.start(0);
         world
+    }
+
+    /// Where a member of etcd listens; `port` is that of the first.
+    fn member(&self, number: usize, port: usize) -> String {
+        format!("http://{}.1:{}", self.net(), port + 10 * number)
+    }
+
+    /// Starts a member of etcd, anew where it has ended.
+    pub fn start_etcd(&mut self, number: usize) {
+        let (clients, peers) = (self.member(number, 2379), self.member(number, 2380));
+        let all = 0..self.etcd.len();
+        let all: Vec<_> = all.map(|it| format!("m{it}={}", self.member(it, 2380))).collect();
+        let mut etcd = Command::new(std::env::var("ETCD").unwrap_or("etcd".into()));
+        etcd.args(["--name", &format!("m{number}"), "--initial-cluster", &all.join(",")]);
+        etcd.arg("--data-dir").arg(self.path(&format!("etcd{number}")));
+        etcd.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+        etcd.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+        let log = fs::File::create(self.path(&format!("etcd{number}.log"))).unwrap();
+        let child = etcd.stdout(Stdio::null()).stderr(log).spawn().expect("package etcd-server");
+        self.etcd[number] = Some(child);
+    }
+
+    /// Kills the member of etcd that leads the others; which one that was.
+    pub fn kill_leader(&mut self) -> usize {
+        let leads = |number: &usize| {
+            let status = post(&self.member(*number, 2379), "/v3/maintenance/status");
+            status.is_some_and(|it| it["leader"] == it["header"]["member_id"])
+        };
+        let leader = (0..self.etcd.len()).find(leads).expect("etcd has a leader");
+        let mut member = self.etcd[leader].take().unwrap();
+        member.kill().unwrap();
+        member.wait().unwrap();
+        leader
+    }
+
+    /// Does this to a node.
+    pub fn strike(&self, how: How, node: usize) {
+        match how {
+            How::Drain => drop(self.ask(0, &["drain", &format!("gw{node}")]).unwrap()),
+            How::Kill => self.signal(node, "-9"),
+            How::Cut => self.link(node, "down"),
+            How::StandStill => self.signal(node, "-STOP"),
+        }
+    }
+
+    /// The node was fenced where it had to be; it is as before.
+    pub async fn mend(&mut self, how: How, node: usize) {
+        let fenced = fs::read_to_string(self.path("fenced")).unwrap_or_default();
+        if how == How::Drain {
+            assert_eq!(fenced, "", "whoever lets go needs no fence");
+            self.ask(0, &["undrain", &format!("gw{node}")]).unwrap();
+            return;
+        }
+        assert_eq!(fenced.trim(), format!("gw{node}"), "{how:?}: {}", self.logs());
+        fs::remove_file(self.path("fenced")).unwrap();
+        if how == How::Cut {
+            self.link(node, "up");
+        }
+        self.repaired(node).await;
     }
 
     fn configure(&self) {
@@ -125,12 +233,18 @@ impl World {
         } else {
             String::new()
         };
+        let members: Vec<_> = (0..self.etcd.len()).map(|it| self.member(it, 2379)).collect();
         for node in 0..2 {
             let text = format!(
-                "cluster:\n  etcd: http://{net}.1:2379\n  node: gw{node}\n  ttl: {TTL}s\n  services:\n  \
-                 - name: files\n    config: {dir}/files{node}.yaml\n    addresses: {vip}/24@eth0\n    fence: {dir}/fence\n{attach}",
-                net = self.net(),
+                "cluster:\n  etcd: {etcd}\n  node: gw{node}\n  ttl: {TTL}s\n  services:\n  - name: files\n    \
+                 config: {dir}/files{node}.yaml\n    addresses: [{vip}/24@eth0{vip6}]\n    fence: {dir}/fence\n{attach}",
+                etcd = format!("[{}]", members.join(", ")),
                 vip = self.vip(),
+                vip6 = if self.setup.has_ipv6 {
+                    format!(", \"{}/64@eth0\"", self.vip6())
+                } else {
+                    String::new()
+                },
             );
             fs::write(self.path(&format!("gw{node}.yaml")), text).unwrap();
         }
@@ -157,6 +271,13 @@ impl World {
             .spawn()
             .unwrap();
         self.nodes[node] = Some(child);
+    }
+
+    /// Waits for the end of a node's runner, which must be a refusal.
+    pub async fn refused(&mut self, node: usize) {
+        let mut child = self.nodes[node].take().unwrap();
+        until("the runner ends", || child.try_wait().unwrap().is_some()).await;
+        assert!(!child.wait().unwrap().success());
     }
 
     /// `headgate cluster`, of this node's file.
@@ -274,10 +395,13 @@ impl Drop for World {
                 let _ = child.wait();
             }
         }
-        let _ = self.etcd.kill();
-        let _ = self.etcd.wait();
+        for member in self.etcd.iter_mut().flatten() {
+            let _ = member.kill();
+            let _ = member.wait();
+        }
         for node in 0..2 {
             let _ = Command::new("ip").args(["netns", "delete", &self.space(node)]).status();
+            let _ = fs::remove_dir_all(PathBuf::from("/etc/netns").join(self.space(node)));
             let link = format!("hgl{}-{node}", self.id);
             let _ =
                 Command::new("ip").args(["link", "delete", &link]).stderr(Stdio::null()).status();
