@@ -9,6 +9,7 @@ mod bad;
 mod lease;
 mod load;
 mod moves;
+mod random;
 mod tickle;
 mod watch;
 mod world;
