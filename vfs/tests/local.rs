@@ -130,6 +130,7 @@ on_local_as_root!(
     rights::access_says_what_would_happen,
     rights::extended_attributes_need_permission,
     rights::a_new_folder_that_is_set_group_id_gets_no_other_bit,
+    rights::a_new_file_lends_no_group_that_its_maker_is_not_in,
     lists::a_list_decides_about_data,
     lists::a_changed_mode_acts_on_the_list_and_keeps_it,
     lists::a_changed_mode_says_who_searches_a_folder,

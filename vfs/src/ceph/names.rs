@@ -38,6 +38,13 @@ fn verifier_times(v: [u8; 8]) -> (Time, Time) {
     (part([a, b, c, d]), part([e, f, g, h]))
 }
 
+/// The mode with which this user makes a file in a directory of these attributes. Where that gives the file its group, the bit that
+/// lends the group's rights goes to its members alone (`mode_strip_sgid` of Linux). The cluster does not ask that.
+fn mode_here(cred: &Cred, dir: &Attr, mode: u32) -> u32 {
+    let is_lent = dir.mode & 0o2000 != 0 && cred.uid != 0 && !cred.in_group(dir.gid);
+    if is_lent { mode & !0o2000 } else { mode }
+}
+
 /// Something that was just made: its record, and its attributes.
 type New = (Arc<CephNode>, Stat);
 
@@ -218,6 +225,7 @@ impl CephNode {
         (attr, mode): (&Attr, u32),
         make: &dyn Fn(&Perm, u32) -> VfsResult<New>,
     ) -> VfsResult<New> {
+        let mode = mode_here(by.cred, attr, mode);
         match self.decide(by, need, attr) {
             Ok(Judge::Library) => make(&self.volume.perm(by.cred)?, mode),
             Ok(Judge::List(power)) => {

@@ -252,3 +252,29 @@ pub(crate) async fn a_new_folder_that_is_set_group_id_gets_no_other_bit(b: Bench
     let made = b.dir("own").await.mkdir(&root(), b"x", mode(0o6711)).await.unwrap();
     assert_eq!(made.attr.mode, 0o6711);
 }
+
+/// As Linux has it (`mode_strip_sgid`), also where a list lets the caller make files.
+pub(crate) async fn a_new_file_lends_no_group_that_its_maker_is_not_in(b: Bench) {
+    use vfs::acl::{Ace, Acl, Owner, Who, mask};
+    let (ann, member) = (user(ANN), with_groups(BOB, &[7000]));
+    for (name, listed) in [("by-mode", false), ("by-list", true)] {
+        let d = b.dir(name).await;
+        let team = SetAttr { mode: Some(0o2777), gid: Some(7000), ..SetAttr::default() };
+        d.setattr(&root(), team, false).await.unwrap();
+        if listed {
+            let makes = mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
+            let acl = Acl::new(vec![Ace::allow(Who::Everyone, makes, 0)]);
+            let attr = d.getattr().await.unwrap();
+            d.acl_set(&acl, acl.mode(Owner::of(&attr))).await.unwrap();
+        }
+        for (who, kept) in [(&ann, 0o755), (&member, 0o2755)] {
+            let name = |kind: &str| format!("{kind}{}", who.uid);
+            let file = d.create(who, name("f").as_bytes(), CreateHow::Guarded, mode(0o2755)).await;
+            let pipe = d.mknod(who, name("p").as_bytes(), Special::Fifo, mode(0o2755)).await;
+            for made in [file.unwrap(), pipe.unwrap()] {
+                assert_eq!((made.attr.uid, made.attr.gid), (who.uid, 7000), "{listed}");
+                assert_eq!(made.attr.mode, kept, "{listed} {}: {:o}", who.uid, made.attr.mode);
+            }
+        }
+    }
+}
