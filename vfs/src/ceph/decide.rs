@@ -8,12 +8,13 @@
 //!
 //! *Errors.* [`VfsError::Access`] where a list says no, [`VfsError::Perm`] where a sticky folder does.
 
+use std::sync::Arc;
+
 use ceph_sys::{Name, Perm, Vino};
 
-use crate::acl::mask;
 use crate::authority::Acting;
-use crate::backend::Node;
 use crate::error::{VfsError, VfsResult};
+use crate::folder::{By, Folder, Taking};
 use crate::perm::{self, Need};
 use crate::types::*;
 
@@ -65,6 +66,24 @@ impl<'a> Override<'a> {
     }
 }
 
+impl Folder for CephNode {
+    fn rights_by_list(&self, cred: &Cred, attr: &Attr) -> VfsResult<Option<u32>> {
+        self.by_list(cred, attr)
+    }
+
+    fn permits(&self, cred: &Cred, need: Need, attr: &Attr) -> VfsResult<()> {
+        self.permitted(cred, need, attr)
+    }
+
+    fn named(&self, name: &[u8]) -> VfsResult<(Arc<Self>, Attr)> {
+        self.find(name)
+    }
+
+    fn owner_of(&self, name: &[u8]) -> VfsResult<u32> {
+        Ok(self.seen(name)?.1.uid)
+    }
+}
+
 impl CephNode {
     fn override_here(&self) -> Override<'_> {
         Override { folder: self, exact: None }
@@ -79,16 +98,10 @@ impl CephNode {
 
     /// Who judges what needs this on the names here; `attr` was just seen.
     pub(super) fn decide(&self, by: &Acting<'_>, need: Need, attr: &Attr) -> VfsResult<Judge<'_>> {
-        if by.has(self.id(), need.rights & !mask::EXECUTE) {
-            return Ok(Judge::List(self.override_here()));
-        }
-        match self.by_list(by.cred, attr)? {
-            None => Ok(Judge::Library),
-            Some(allowed) => {
-                perm::enough(allowed, need)?;
-                Ok(Judge::List(self.override_here()))
-            }
-        }
+        Ok(match self.judged_by(by, need, attr)? {
+            By::Host => Judge::Library,
+            By::List => Judge::List(self.override_here()),
+        })
     }
 
     /// The caller may change names here so, by the folder's list or by mode bits.
@@ -98,44 +111,21 @@ impl CephNode {
         need: Need,
         attr: &Attr,
     ) -> VfsResult<Override<'_>> {
-        match self.decide(by, need, attr)? {
-            Judge::List(power) => Ok(power),
-            Judge::Library => {
-                self.permitted(by.cred, need, attr)?;
-                Ok(self.override_here())
-            }
-        }
+        self.permits_names(by, need, attr)?;
+        Ok(self.override_here())
     }
 
-    /// The caller may take this name away: by the folder, or because it may delete the file itself (RFC 8881 section 6.2.1.3.2),
-    /// which then is the only one.
+    /// The caller may take this name away; where that is by the file's own list, of this file alone.
     pub(super) fn may_take<'a>(
         &'a self,
         by: &Acting<'_>,
         name: &'a [u8],
         attr: &Attr,
     ) -> VfsResult<Override<'a>> {
-        let by_folder = match self.allows_names(by, perm::REMOVE, attr) {
-            Ok(_) if self.is_sticky_for(by.cred, name, attr)? => Err(VfsError::Perm),
-            other => other,
-        };
-        match by_folder {
-            Err(why @ (VfsError::Access | VfsError::Perm)) => {
-                self.may_delete_itself(by, name, attr).map_err(|e| match e {
-                    VfsError::Access => why,
-                    e => e,
-                })
-            }
-            other => other,
-        }
-    }
-
-    /// In a sticky folder only the owner of the folder, of the file and the superuser take a name away (inode(7)).
-    pub(super) fn is_sticky_for(&self, cred: &Cred, name: &[u8], attr: &Attr) -> VfsResult<bool> {
-        if attr.mode & 0o1000 == 0 || [0, attr.uid].contains(&cred.uid) {
-            return Ok(false);
-        }
-        Ok(self.seen(name)?.1.uid != cred.uid)
+        Ok(match self.permits_taking(by, name, attr)? {
+            Taking::Folder => self.override_here(),
+            Taking::File(file) => Override { folder: self, exact: Some((name, file.vino)) },
+        })
     }
 
     /// As [`CephNode::may_take`], by the list of the file alone.
@@ -145,14 +135,8 @@ impl CephNode {
         name: &'a [u8],
         attr: &Attr,
     ) -> VfsResult<Override<'a>> {
-        let (node, its) = self.find(name)?;
-        let granted = by.has(node.id(), mask::DELETE)
-            || self.permitted(by.cred, perm::EXECUTE, attr).is_ok()
-                && node.by_list(by.cred, &its)?.is_some_and(|r| r & mask::DELETE != 0);
-        if !granted {
-            return Err(VfsError::Access);
-        }
-        Ok(Override { folder: self, exact: Some((name, node.vino)) })
+        let file = self.permits_taking_itself(by, name, attr)?;
+        Ok(Override { folder: self, exact: Some((name, file.vino)) })
     }
 
     /// What is asked of whoever links a file that is not its own (proc(5), `protected_hardlinks`; the library asks the same): it is

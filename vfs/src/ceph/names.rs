@@ -12,7 +12,9 @@ use ceph_sys::{Errno, Name, Perm, Vino};
 
 use crate::authority::Acting;
 use crate::backend::{Made, Node, check_name};
+use crate::creation::{Existing, existing, verifier_times};
 use crate::error::{VfsError, VfsResult};
+use crate::folder::Folder;
 use crate::perm::{self, Need};
 use crate::types::*;
 
@@ -30,13 +32,6 @@ const RACES_MAX: usize = 8;
 
 /// The bits of a mode with which what is run acts as another.
 const SET_ID: u32 = 0o6000;
-
-/// The verifier of an exclusive create as times, as the kernel's server keeps it.
-fn verifier_times(v: [u8; 8]) -> (Time, Time) {
-    let [a, b, c, d, e, f, g, h] = v;
-    let part = |x| Time { sec: i64::from(u32::from_be_bytes(x) & 0x7fff_ffff), nsec: 0 };
-    (part([a, b, c, d]), part([e, f, g, h]))
-}
 
 /// The mode with which this user makes a file in a directory of these attributes. Where that gives the file its group, the bit that
 /// lends the group's rights goes to its members alone (`mode_strip_sgid` of Linux). The cluster does not ask that.
@@ -191,25 +186,14 @@ impl CephNode {
         before: Attr,
     ) -> VfsResult<Made> {
         let (node, mut attr) = self.lookup_as(cred, name)?;
-        let created = match how {
-            CreateHow::Guarded => return Err(VfsError::Exists),
-            CreateHow::Exclusive(verifier) => {
-                let (a, m) = verifier_times(verifier);
-                let same = (attr.atime.sec, attr.mtime.sec) == (a.sec, m.sec);
-                // A repetition opens the file without asking its rights again: only the one who made it repeats.
-                let maker = cred.uid == attr.uid || cred.uid == 0;
-                if !same || !maker || attr.kind != Kind::File || attr.size != 0 {
-                    return Err(VfsError::Exists);
-                }
-                true
-            }
-            CreateHow::Unchecked => {
-                if set.size == Some(0) && attr.kind == Kind::File && attr.size != 0 {
-                    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
-                    attr = node.do_setattr(cred, &cut, false)?.1;
-                }
+        let created = match existing(how, cred.uid, &attr, set)? {
+            Existing::Repeated => true,
+            Existing::Cut => {
+                let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+                attr = node.do_setattr(cred, &cut, false)?.1;
                 false
             }
+            Existing::Opened => false,
         };
         let dir = DirChange { before, after: self.attr()?, atomic: false };
         Ok(Made { node, attr, dir, created })

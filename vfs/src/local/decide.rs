@@ -10,12 +10,11 @@
 //! *Errors.* [`VfsError::Access`] where a list says no, [`VfsError::Perm`] where a sticky folder does.
 
 use std::os::fd::BorrowedFd;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-use crate::acl::mask;
 use crate::authority::Acting;
-use crate::backend::Node;
 use crate::error::{VfsError, VfsResult};
+use crate::folder::{By, Folder, Taking};
 use crate::perm::{self, Need};
 use crate::types::*;
 
@@ -87,23 +86,41 @@ impl<'a> Override<'a> {
     }
 }
 
+impl Folder for LocalNode {
+    fn rights_by_list(&self, cred: &Cred, attr: &Attr) -> VfsResult<Option<u32>> {
+        self.by_list(cred, attr)
+    }
+
+    fn permits(&self, cred: &Cred, need: Need, attr: &Attr) -> VfsResult<()> {
+        self.permitted(cred, need, attr)
+    }
+
+    fn named(&self, name: &[u8]) -> VfsResult<(Arc<Self>, Attr)> {
+        self.find(&Cred::root(), self.fd(), name)
+    }
+
+    fn owner_of(&self, name: &[u8]) -> VfsResult<u32> {
+        Ok(stat::of_name(self.fd(), name)?.attr.uid)
+    }
+}
+
 impl LocalNode {
     fn override_here(&self) -> Override<'_> {
         Override { folder: self, past: Past::Modes, exact: None }
     }
 
+    /// Permission to take this name of this file alone.
+    fn override_of<'a>(&'a self, name: &'a [u8], file: &Self) -> Override<'a> {
+        let file = File { dev: file.dev, ino: file.ino };
+        Override { folder: self, past: Past::Sticky, exact: Some((name, file)) }
+    }
+
     /// Who judges what needs this on the names here; `attr` was just seen.
     pub(super) fn decide(&self, by: &Acting<'_>, need: Need, attr: &Attr) -> VfsResult<Judge<'_>> {
-        if by.has(self.id(), need.rights & !mask::EXECUTE) {
-            return Ok(Judge::List(self.override_here()));
-        }
-        match self.by_list(by.cred, attr)? {
-            None => Ok(Judge::Kernel),
-            Some(allowed) => {
-                perm::enough(allowed, need)?;
-                Ok(Judge::List(self.override_here()))
-            }
-        }
+        Ok(match self.judged_by(by, need, attr)? {
+            By::Host => Judge::Kernel,
+            By::List => Judge::List(self.override_here()),
+        })
     }
 
     /// The caller may change names here so, by the folder's list or by what the kernel says of it.
@@ -113,45 +130,21 @@ impl LocalNode {
         need: Need,
         attr: &Attr,
     ) -> VfsResult<Override<'_>> {
-        match self.decide(by, need, attr)? {
-            Judge::List(power) => Ok(power),
-            Judge::Kernel => {
-                self.permitted(by.cred, need, attr)?;
-                Ok(self.override_here())
-            }
-        }
+        self.permits_names(by, need, attr)?;
+        Ok(self.override_here())
     }
 
-    /// The caller may take this name away: by the folder, or because it may delete the file itself (RFC 8881 section 6.2.1.3.2),
-    /// which then is the only one.
+    /// The caller may take this name away; where that is by the file's own list, of this file alone.
     pub(super) fn may_take<'a>(
         &'a self,
         by: &Acting<'_>,
         name: &'a [u8],
         attr: &Attr,
     ) -> VfsResult<Override<'a>> {
-        let by_folder = self.allows_names(by, perm::REMOVE, attr);
-        let by_folder = match by_folder {
-            Ok(_) if self.is_sticky_for(by.cred, name, attr)? => Err(VfsError::Perm),
-            other => other,
-        };
-        match by_folder {
-            Err(why @ (VfsError::Access | VfsError::Perm)) => {
-                self.may_delete_itself(by, name, attr).map_err(|e| match e {
-                    VfsError::Access => why,
-                    e => e,
-                })
-            }
-            other => other,
-        }
-    }
-
-    /// In a sticky folder only the owner of the folder, of the file and the superuser take a name away (inode(7)).
-    fn is_sticky_for(&self, cred: &Cred, name: &[u8], attr: &Attr) -> VfsResult<bool> {
-        if attr.mode & 0o1000 == 0 || [0, attr.uid].contains(&cred.uid) {
-            return Ok(false);
-        }
-        Ok(stat::of_name(self.fd(), name)?.attr.uid != cred.uid)
+        Ok(match self.permits_taking(by, name, attr)? {
+            Taking::Folder => self.override_here(),
+            Taking::File(file) => self.override_of(name, &file),
+        })
     }
 
     /// As [`LocalNode::may_take`], by the list of the file alone.
@@ -161,15 +154,8 @@ impl LocalNode {
         name: &'a [u8],
         attr: &Attr,
     ) -> VfsResult<Override<'a>> {
-        let (node, its) = self.find(&Cred::root(), self.fd(), name)?;
-        let granted = by.has(node.id(), mask::DELETE)
-            || self.permitted(by.cred, perm::EXECUTE, attr).is_ok()
-                && node.by_list(by.cred, &its)?.is_some_and(|r| r & mask::DELETE != 0);
-        if !granted {
-            return Err(VfsError::Access);
-        }
-        let file = File { dev: node.dev, ino: node.ino };
-        Ok(Override { folder: self, past: Past::Sticky, exact: Some((name, file)) })
+        let file = self.permits_taking_itself(by, name, attr)?;
+        Ok(self.override_of(name, &file))
     }
 
     /// What the kernel asks of whoever links a file that is not its own (proc(5), `protected_hardlinks`), as far as the call that a

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use crate::authority::Acting;
 use crate::backend::{Made, Node, check_name};
+use crate::creation::{Existing, existing, verifier_times};
 use crate::error::{VfsError, VfsResult};
 use crate::perm::{self, Need};
 use crate::types::*;
@@ -36,14 +37,6 @@ const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 /// Errors of calls that change names: EBUSY means a mount point here, which does not go away by waiting.
 fn refused(e: Errno) -> VfsError {
     if e == Errno::BUSY { VfsError::Access } else { e.into() }
-}
-
-/// The verifier of an exclusive create as times, as the kernel's server keeps it: 31 bits each, so that every file system
-/// can hold them.
-fn verifier_times(v: [u8; 8]) -> (Time, Time) {
-    let [a, b, c, d, e, f, g, h] = v;
-    let part = |x| Time { sec: i64::from(u32::from_be_bytes(x) & 0x7fff_ffff), nsec: 0 };
-    (part([a, b, c, d]), part([e, f, g, h]))
 }
 
 impl Volume {
@@ -206,26 +199,14 @@ impl LocalNode {
         before: Attr,
     ) -> VfsResult<Made> {
         let (node, mut attr) = self.find(cred, dir, name)?;
-        let created = match how {
-            CreateHow::Guarded => return Err(VfsError::Exists),
-            CreateHow::Exclusive(verifier) => {
-                let (a, m) = verifier_times(verifier);
-                let same = (attr.atime.sec, attr.mtime.sec) == (a.sec, m.sec);
-                // A repetition opens the file without asking its rights again: only the one who made it repeats.
-                let who = self.volume.identity.effective(cred).uid;
-                let maker = who == attr.uid || who == 0;
-                if !same || !maker || attr.kind != Kind::File || attr.size != 0 {
-                    return Err(VfsError::Exists);
-                }
-                true
-            }
-            CreateHow::Unchecked => {
-                if set.size == Some(0) && attr.kind == Kind::File && attr.size != 0 {
-                    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
-                    attr = node.do_setattr(cred, &cut, false)?.1;
-                }
+        let created = match existing(how, self.volume.identity.effective(cred).uid, &attr, set)? {
+            Existing::Repeated => true,
+            Existing::Cut => {
+                let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+                attr = node.do_setattr(cred, &cut, false)?.1;
                 false
             }
+            Existing::Opened => false,
         };
         let dir = DirChange { before, after: self.attr()?, atomic: false };
         Ok(Made { node, attr, dir, created })
