@@ -218,10 +218,7 @@ impl Door<'_> {
     ) -> VfsResult<Made> {
         let recording = self.recording(share)?;
         let done = self.do_mkdir(share, dir, cred, name, set).await;
-        if let Some(recording) = recording {
-            let path = place(dir, name).await;
-            recording.end(path, &done, |of| Event::Create { of, kind: "folder" });
-        }
+        named(recording, (dir, name), &done, |of| Event::Create { of, kind: "folder" }).await;
         done
     }
 
@@ -237,10 +234,7 @@ impl Door<'_> {
     ) -> VfsResult<Made> {
         let recording = self.recording(share)?;
         let done = self.do_symlink(share, dir, cred, name, target, set).await;
-        if let Some(recording) = recording {
-            let path = place(dir, name).await;
-            recording.end(path, &done, |of| Event::Create { of, kind: "link" });
-        }
+        named(recording, (dir, name), &done, |of| Event::Create { of, kind: "link" }).await;
         done
     }
 
@@ -256,10 +250,7 @@ impl Door<'_> {
     ) -> VfsResult<Made> {
         let recording = self.recording(share)?;
         let done = self.do_mknod(share, dir, cred, name, special, set).await;
-        if let Some(recording) = recording {
-            let path = place(dir, name).await;
-            recording.end(path, &done, |of| Event::Create { of, kind: "special" });
-        }
+        named(recording, (dir, name), &done, |of| Event::Create { of, kind: "special" }).await;
         done
     }
 
@@ -274,10 +265,7 @@ impl Door<'_> {
     ) -> VfsResult<(Attr, DirChange)> {
         let recording = self.recording(share)?;
         let done = self.do_link(share, node, cred, dir, name).await;
-        if let Some(recording) = recording {
-            let path = place(dir, name).await;
-            recording.end(path, &done, |of| Event::Create { of, kind: "name" });
-        }
+        named(recording, (dir, name), &done, |of| Event::Create { of, kind: "name" }).await;
         done
     }
 
@@ -291,9 +279,7 @@ impl Door<'_> {
     ) -> VfsResult<DirChange> {
         let recording = self.recording(share)?;
         let done = self.do_rmdir(share, dir, cred, name).await;
-        if let Some(recording) = recording {
-            recording.end(place(dir, name).await, &done, |of| Event::Delete { of });
-        }
+        named(recording, (dir, name), &done, |of| Event::Delete { of }).await;
         done
     }
 
@@ -308,9 +294,8 @@ impl Door<'_> {
         let recording = self.recording(share)?;
         let done = self.do_unlink(share, dir, cred, name).await;
         // NFSv4 asks by one operation for whatever stands there, and is told of a directory to remove that in its turn.
-        if let Some(recording) = recording.filter(|_| !matches!(done, Err(VfsError::IsDir))) {
-            recording.end(place(dir, name).await, &done, |of| Event::Delete { of });
-        }
+        let recording = recording.filter(|_| !matches!(done, Err(VfsError::IsDir)));
+        named(recording, (dir, name), &done, |of| Event::Delete { of }).await;
         done
     }
 
@@ -398,6 +383,19 @@ impl Door<'_> {
     }
 }
 
+/// A change of a name in a directory has ended so.
+async fn named<T>(
+    recording: Option<Recording<'_>>,
+    (dir, name): (&NodeRef, &[u8]),
+    done: &VfsResult<T>,
+    event: impl FnOnce(FileEvent) -> Event,
+) {
+    if let Some(recording) = recording {
+        recording.end(place(dir, name).await, done, event);
+    }
+}
+
+/// A change of permissions has ended so.
 async fn permissions<T>(
     recording: Option<Recording<'_>>,
     node: &NodeRef,
