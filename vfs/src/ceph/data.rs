@@ -86,17 +86,12 @@ impl CephNode {
         loop {
             let wanted = || buffers(count, into);
             let (step, (mut turn, bufs)) = self.volume.turns.next_with(count, wanted).await?;
-            let job = self.read_job(step.room(), at, count, bufs)?;
+            let job = self.read_job(step.room(), cred.cloned(), at, count, bufs)?;
             let read = pin!(self.volume.engine.run(job));
             let (bufs, n, attr) = in_turn(&mut turn, read).await?;
             drop(step);
             let is_blocked = into.backpressure.as_ref().is_some_and(|to| to.is_blocked());
             if turn.is_some() || !is_blocked || again {
-                // What was read is dropped if it was not allowed.
-                if let Some(cred) = cred {
-                    let asked = self.volume.at_once(|| self.may_use_data(cred, &attr, false));
-                    asked.await?;
-                }
                 let eof = n == 0 && count > 0 || at.saturating_add(n as u64) >= attr.size;
                 return Ok(ReadData { data: views(bufs, n), pages: None, eof, attr: Some(attr) });
             }
@@ -106,11 +101,12 @@ impl CephNode {
         }
     }
 
-    /// Reads into these buffers; then looks at the attributes.
+    /// Reads into these buffers; then looks at the attributes. What was read is dropped if it was not allowed.
     #[allow(clippy::type_complexity)] // The job's answer.
     fn read_job(
         &self,
         room: Option<Room>,
+        cred: Option<Cred>,
         at: u64,
         count: usize,
         mut bufs: Vec<BufMut>,
@@ -133,7 +129,11 @@ impl CephNode {
                     Err(_) => break,
                 }
             }
-            Ok((bufs, n, me.attr()?))
+            let attr = me.attr()?;
+            if let Some(cred) = cred {
+                me.may_use_data(&cred, &attr, false)?;
+            }
+            Ok((bufs, n, attr))
         })
     }
 
@@ -148,31 +148,31 @@ impl CephNode {
         self.changeable()?;
         self.regular()?;
         let count: usize = data.iter().map(Buf::len).sum();
-        let before = match cred {
-            Some(cred) => {
-                let attr = self.attr()?;
-                self.may_use_data(cred, &attr, true)?;
-                Some(attr)
-            }
-            None => None,
-        };
-        if i64::try_from(at.saturating_add(count as u64)).is_err() {
-            return Err(VfsError::TooBig);
-        }
-        let me = self.strong()?;
+        let (me, cred) = (self.strong()?, cred.cloned());
         let write = move || {
             let _room = room;
-            me.write_all(at, &data, count, stable)
+            let before = match &cred {
+                Some(cred) => {
+                    let attr = me.attr()?;
+                    me.may_use_data(cred, &attr, true)?;
+                    Some(attr)
+                }
+                None => None,
+            };
+            let n = me.write_all(at, &data, count, stable)?;
+            me.finish_write(cred.as_ref(), before, (n, count), stable)
         };
-        let n = match stable {
-            Stable::File => self.volume.engine.run_long(write).await?,
-            _ => self.volume.engine.run(write).await?,
-        };
-        self.finish_write(cred, before, (n, count), stable)
+        match stable {
+            Stable::File => self.volume.engine.run_long(write).await,
+            _ => self.volume.engine.run(write).await,
+        }
     }
 
     /// Writes; with [`Stable::File`] the attributes are durable as well.
     fn write_all(&self, at: u64, data: &[Buf], count: usize, stable: Stable) -> VfsResult<usize> {
+        if i64::try_from(at.saturating_add(count as u64)).is_err() {
+            return Err(VfsError::TooBig);
+        }
         let file = self.file()?;
         let (mut n, mut done) = (0, Ok(()));
         while n < count && done.is_ok() {
@@ -223,7 +223,7 @@ impl CephNode {
         self.changeable()?;
         self.regular()?;
         let count: usize = data.iter().map(Buf::len).sum();
-        let me = self.strong()?;
+        let (me, opener) = (self.strong()?, opener.cloned());
         let add = move || {
             let (_room, _turn) = (room, lock(&me.appends));
             let size = me.attr()?.size;
@@ -233,14 +233,11 @@ impl CephNode {
                 AppendAt::Exactly(at) if at != size => return Err(VfsError::Delay),
                 AppendAt::Offset(at) | AppendAt::Exactly(at) => at,
             };
-            if i64::try_from(start.saturating_add(count as u64)).is_err() {
-                return Err(VfsError::TooBig);
-            }
-            Ok((start, me.write_all(start, &data, count, stable)?))
+            let n = me.write_all(start, &data, count, stable)?;
+            let written = me.finish_write(opener.as_ref(), None, (n, count), stable)?;
+            Ok(Appended { at: start, written })
         };
-        let (at, n) = self.volume.engine.run_long(add).await?;
-        let written = self.finish_write(opener, None, (n, count), stable)?;
-        Ok(Appended { at, written })
+        self.volume.engine.run_long(add).await
     }
 
     /// See [`crate::backend::Node::sync`].

@@ -355,7 +355,7 @@ impl Node for CephNode {
     ) -> BoxFuture<'a, VfsResult<Written>> {
         let bytes = data.iter().map(Buf::len).sum();
         let write = move |room| self.do_write(room, cred, at, data, stable);
-        Box::pin(self.volume.turns.stepped_with(bytes, write))
+        Box::pin(self.volume.turns.on_threads(bytes, write))
     }
 
     fn append<'a>(
@@ -367,7 +367,7 @@ impl Node for CephNode {
     ) -> BoxFuture<'a, VfsResult<Appended>> {
         let bytes = data.iter().map(Buf::len).sum();
         let append = move |room| self.do_append(room, opener, at, data, stable);
-        Box::pin(self.volume.turns.stepped_with(bytes, append))
+        Box::pin(self.volume.turns.on_threads(bytes, append))
     }
 
     fn sync(&self) -> BoxFuture<'_, VfsResult<()>> {

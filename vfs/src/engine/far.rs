@@ -166,6 +166,16 @@ impl Turns {
         polled(f(turn.room())).await
     }
 
+    /// An operation that holds so many bytes of payload and does all that may block on the volume's threads ([`engine`]).
+    pub(crate) async fn on_threads<T, F: Future<Output = VfsResult<T>>>(
+        &self,
+        bytes: usize,
+        f: impl FnOnce(Option<Room>) -> F,
+    ) -> VfsResult<T> {
+        let turn = self.next(bytes).await?;
+        f(turn.room()).await
+    }
+
     /// A turn together with what depends on other clients, such as memory. Waits for neither while it has the other: a client that
     /// takes no answers keeps nobody from the volume, and a volume that hangs keeps no memory from others. The turn has room for so
     /// many bytes.
