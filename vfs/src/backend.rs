@@ -112,6 +112,14 @@ pub struct Made {
     pub created: bool,
 }
 
+/// A directory as it was when a snapshot was taken.
+pub struct Snapshot {
+    /// When that was.
+    pub taken: Time,
+    /// The directory in it. Nothing below it can be changed.
+    pub node: NodeRef,
+}
+
 /// A file, directory, link or special node. All checks of permission are the node's, by the credentials given.
 pub trait Node: Send + Sync + 'static {
     /// Key of shared state.
@@ -575,6 +583,12 @@ pub trait Node: Send + Sync + 'static {
             Ok(record.map_or(Dos::default(), |r| Dos::decode(&r)))
         })
     }
+    /// The snapshots that have this directory, in any order, for a caller who may look names up here. None in a snapshot itself.
+    fn snapshots<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Snapshot>>> {
+        let _ = cred;
+        ready(Ok(Vec::new()))
+    }
+
     /// How much the extended attributes of the node are, those that clients see. `attr` was just seen, as for [`Node::dos`]. Nobody
     /// is asked for permission.
     fn xattr_sizes<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<XattrSizes>> {

@@ -293,6 +293,67 @@ fn snapshots_are_read_and_not_written() {
     });
 }
 
+/// A client of the cluster beside the gateway, on this folder.
+fn beside(path: &str) -> (Arc<ceph_sys::Mount>, ceph_sys::Perm) {
+    let mount = ceph_sys::Mount::open(&ceph_sys::Options {
+        conf: Some(&conf()),
+        fs: "fs",
+        root: path,
+        ..ceph_sys::Options::default()
+    });
+    let mount = mount.unwrap();
+    let perm = ceph_sys::Perm::new(&mount, 0, 0, &[]).unwrap();
+    (mount, perm)
+}
+
+fn named(name: &str) -> ceph_sys::Name {
+    ceph_sys::Name::new(name.as_bytes()).unwrap()
+}
+
+/// The library ends the process for some numbers, and finds files in snapshots that there are none.
+#[test]
+fn a_handle_of_no_snapshot_is_stale() {
+    block_on(async {
+        let path = folder();
+        let b = Bench::new(open(&path));
+        let f = b.file("f").await;
+        b.write(&f, 0, b"before").await;
+        let (admin, perm) = beside(&path);
+        let (snaps, _) = admin.root().unwrap().lookup(&named(".snap"), &perm).unwrap();
+        snaps.mkdir(&named("gone"), 0o755, &perm).unwrap();
+        let (all, _) = b.root.lookup(&root(), b".snap").await.unwrap();
+        let (gone, _) = all.lookup(&root(), b"gone").await.unwrap();
+        b.write(&f, 0, b"after!").await;
+        let (old, _) = gone.lookup(&root(), b"f").await.unwrap();
+        assert_eq!(b.contents(&old).await, b"before");
+        let (f, old) = (f.handle(), old.handle());
+        drop((gone, all));
+        drop(b);
+        let b = Bench::new(open(&path));
+        b.backend.resolve(&old).await.unwrap();
+        drop(b);
+        snaps.rmdir(&named("gone"), &perm).unwrap();
+        drop((snaps, admin));
+        let b = Bench::new(open(&path));
+        refused(b.backend.resolve(&old), VfsError::Stale).await;
+        let with = |ino: Option<u64>, snap: u64| {
+            let mut bytes = f.as_bytes().to_vec();
+            if let Some(ino) = ino {
+                bytes[4..12].copy_from_slice(&ino.to_be_bytes());
+            }
+            bytes[12..20].copy_from_slice(&snap.to_be_bytes());
+            Handle::new(&bytes).unwrap()
+        };
+        for snap in [0, 1, 1 << 40, u64::MAX - 2, u64::MAX] {
+            refused(b.backend.resolve(&with(None, snap)), VfsError::Stale).await;
+        }
+        for ino in [0, 2, 0x100, 0x600, u64::MAX, 0x100_dead_beef] {
+            refused(b.backend.resolve(&with(Some(ino), u64::MAX - 1)), VfsError::Stale).await;
+        }
+        b.backend.resolve(&f).await.unwrap();
+    });
+}
+
 /// POSIX lists are judged here as the library judges them.
 #[test]
 fn posix_lists_decide() {

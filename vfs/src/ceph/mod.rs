@@ -33,6 +33,7 @@ mod names;
 mod node;
 mod paths;
 mod records;
+mod snapshots;
 mod xattr;
 
 use std::path::PathBuf;
@@ -40,6 +41,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
 
+use ceph_sys::ffi::CEPH_NOSNAP;
 use ceph_sys::{Errno, Inode, Mount, Options, Perm, Vino};
 pub use ceph_sys::{MountError, Step, wait_unmounted};
 
@@ -361,12 +363,25 @@ impl Volume {
             VfsError::NotFound | VfsError::Invalid => VfsError::Stale,
             e => e,
         };
+        // Of what has no number the library ends the process.
+        if vino.ino == 0 || vino.snap == 0 {
+            return Err(VfsError::Stale);
+        }
         let inode = self.done(mount.find(vino)).map_err(stale)?;
         let stat = self.done(inode.getattr(&self.process)).map_err(stale)?;
-        if attrs::vino_of(&stat) != vino {
+        if attrs::vino_of(&stat) != vino || !self.is_there(vino, &inode, &stat)? {
             return Err(VfsError::Stale);
         }
         self.adopt(inode, &stat)
+    }
+
+    /// The MDS finds an inode also in a snapshot that was removed or never taken. What is read there is holes.
+    fn is_there(&self, vino: Vino, inode: &Inode, stat: &attrs::Stat) -> VfsResult<bool> {
+        match vino.snap {
+            CEPH_NOSNAP => Ok(true),
+            paths::SNAPDIR => Ok(attrs::kind_of(stat)? == Kind::Dir),
+            _ => Ok(snapshots::taken(inode, &self.process).is_some()),
+        }
     }
 
     /// An operation that is done when it returns, in its turn.

@@ -18,7 +18,7 @@ use iobuf::Buf;
 use crate::acl::Acl;
 use crate::acl::posix::{self, Lists};
 use crate::authority::Acting;
-use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
+use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, Snapshot, ready};
 use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
 use crate::types::*;
@@ -480,6 +480,10 @@ impl Node for CephNode {
 
     fn xattr_sizes<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<XattrSizes>> {
         self.volume.at_once(move || self.beside(attr).map(|b| b.sizes))
+    }
+
+    fn snapshots<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Snapshot>>> {
+        self.volume.at_once(move || self.do_snapshots(cred))
     }
 
     fn path(&self) -> BoxFuture<'_, VfsResult<Vec<u8>>> {

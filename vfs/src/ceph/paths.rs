@@ -23,7 +23,7 @@ use super::{HIDDEN, ROOT_INO};
 const RECHECK_MS: u64 = 1000;
 
 /// In place of the number of a snapshot: the directory that leads to all of them (`CEPH_SNAPDIR`).
-const SNAPDIR: u64 = u64::MAX;
+pub(super) const SNAPDIR: u64 = u64::MAX;
 
 /// A directory and a name in it.
 #[derive(Clone, Debug)]
