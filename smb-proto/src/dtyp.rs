@@ -6,7 +6,7 @@ pub mod descriptor;
 pub mod time;
 
 pub use descriptor::{Ace, Acl, SecurityDescriptor};
-pub use time::FileTime;
+pub use time::{FileTime, civil, gmt};
 pub use wire::Sid;
 
 #[cfg(test)]

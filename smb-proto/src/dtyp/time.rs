@@ -33,6 +33,29 @@ impl FileTime {
     }
 }
 
+/// Year, month and day of a number of days since 1970, by the Gregorian calendar's rule of 400 years.
+pub fn civil(days: u64) -> (u32, u32, u32) {
+    // From the first of March of the year 0, so that a leap day ends a year.
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let low = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    (low(year), low(month), low(day))
+}
+
+/// The name of a snapshot that was taken so many seconds after the start of 1970 (MS-SMB2 section 2.2.32.2).
+pub fn gmt(sec: i64) -> String {
+    let sec = u64::try_from(sec).unwrap_or(0);
+    let (year, month, day) = civil(sec / 86_400);
+    let (hour, minute, second) = (sec / 3600 % 24, sec / 60 % 60, sec % 60);
+    format!("@GMT-{year:04}.{month:02}.{day:02}-{hour:02}.{minute:02}.{second:02}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +68,21 @@ mod tests {
         assert_eq!(FileTime::of_unix(i64::MIN, 0), FileTime(0), "before 1601");
         assert_eq!(FileTime::FREEZE.to_unix(), None);
         assert_eq!(FileTime::THAW.to_unix(), None);
+    }
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert_eq!(civil(11_017), (2000, 3, 1));
+        assert_eq!(civil(19_722), (2023, 12, 31));
+        assert_eq!(civil(47_541), (2100, 3, 1));
+    }
+
+    #[test]
+    fn the_time_of_a_snapshot_is_written_in_gmt() {
+        assert_eq!(gmt(951_782_400 + 3_723), "@GMT-2000.02.29-01.02.03");
+        assert_eq!(gmt(-1), "@GMT-1970.01.01-00.00.00", "no snapshot is older");
     }
 
     proptest! {

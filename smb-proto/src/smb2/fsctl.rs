@@ -42,6 +42,67 @@ pub mod code {
     pub const SRV_COPYCHUNK_WRITE: u32 = 0x0014_80f2;
 }
 
+/// SRV_SNAPSHOT_ARRAY (MS-SMB2 section 2.2.32.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshots {
+    /// NumberOfSnapShots
+    pub count: u32,
+    /// SnapShotArraySize: bytes of all names, also where none is told.
+    pub size: u32,
+    /// SnapShots: all of them ([`gmt`](crate::dtyp::gmt)), or none where there is no room.
+    pub names: Vec<String>,
+}
+
+impl Snapshots {
+    /// Least bytes of an answer (MS-SMB2 section 3.3.5.15.1).
+    pub const LEN: u32 = 16;
+
+    /// These, in an answer of at most so many bytes.
+    pub fn new(mut names: Vec<String>, room: u32) -> Self {
+        let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        let units: usize = names.iter().map(|name| name.len() + 1).sum();
+        let size = u32::try_from(units * 2 + 2).unwrap_or(u32::MAX);
+        if size.saturating_add(12) > room {
+            names.clear();
+        }
+        Self { count, size, names }
+    }
+
+    /// Reads it.
+    pub fn parse(output: &[u8]) -> Parsed<Self> {
+        whole(output, |i| {
+            let (i, (count, returned, size)) = (
+                le_u32("NumberOfSnapShots"),
+                le_u32("NumberOfSnapShotsReturned"),
+                le_u32("SnapShotArraySize"),
+            )
+                .parse(i)?;
+            let all = text(i, "SnapShots")?;
+            let names = all.split('\0').filter(|name| !name.is_empty()).map(str::to_owned);
+            let names: Vec<_> = names.collect();
+            if u32::try_from(names.len()) != Ok(returned) {
+                return Err(reject("NumberOfSnapShotsReturned", Rule::Value, i));
+            }
+            Ok((&i[i.len()..], Self { count, size, names }))
+        })
+    }
+
+    /// Writes it.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = self.count.to_le_bytes().to_vec();
+        out.extend(u32::try_from(self.names.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend(self.size.to_le_bytes());
+        for name in &self.names {
+            put_utf16(&mut out, name);
+            out.extend([0; 2]);
+        }
+        // The end of the list; Windows tells at least 16 bytes.
+        out.extend([0; 2]);
+        out.resize(out.len().max(16), 0);
+        out
+    }
+}
+
 /// VALIDATE_NEGOTIATE_INFO of a client (MS-SMB2 section 2.2.31.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidateNegotiate {
@@ -539,6 +600,12 @@ mod tests {
         ) {
             let v = ValidateNegotiate { capabilities, guid, security_mode, dialects };
             prop_assert_eq!(ValidateNegotiate::parse(&v.emit()), Ok(v));
+            let names: Vec<_> = chunks.iter().map(|c| crate::dtyp::gmt(c.2.into())).collect();
+            for room in [Snapshots::LEN, u32::MAX] {
+                let s = Snapshots::new(names.clone(), room);
+                prop_assert_eq!(s.names.is_empty(), room == Snapshots::LEN || names.is_empty());
+                prop_assert_eq!(Snapshots::parse(&s.emit()), Ok(s));
+            }
             let v = Validated { capabilities, guid, security_mode, dialect: 0x302 };
             prop_assert_eq!(Validated::parse(&v.emit()), Ok(v));
             let key = ResumeKey::of(file);

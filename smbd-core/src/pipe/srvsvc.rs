@@ -1,5 +1,6 @@
 //! The server service (MS-SRVS): which shares there are, what the server is, what time it has.
 
+use smb_proto::dtyp::civil;
 use smb_proto::ndr::{Later, Reader, Writer};
 
 use super::Host;
@@ -273,31 +274,4 @@ fn remote_tod(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
     }
     w.u32(0);
     Ok(w.finish())
-}
-
-/// Year, month and day of a number of days since 1970, by the Gregorian calendar's rule of 400 years.
-fn civil(days: u64) -> (u32, u32, u32) {
-    // From the first of March of the year 0, so that a leap day ends a year.
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let low = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-    (low(year), low(month), low(day))
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn days_are_those_of_the_calendar() {
-        assert_eq!(super::civil(0), (1970, 1, 1));
-        assert_eq!(super::civil(11_016), (2000, 2, 29));
-        assert_eq!(super::civil(11_017), (2000, 3, 1));
-        assert_eq!(super::civil(19_722), (2023, 12, 31));
-        assert_eq!(super::civil(47_541), (2100, 3, 1));
-    }
 }

@@ -190,8 +190,8 @@ fn referral(kind: u8, bytes: &[u8]) {
 /// Buffers of IOCTL.
 fn control(kind: u8, bytes: &[u8]) {
     use smb2::fsctl::{
-        Copied, CopyChunks, DuplicateExtents, PipeWait, Resiliency, Span, Trim, ValidateNegotiate,
-        Validated, emit_interfaces, parse_interfaces,
+        Copied, CopyChunks, DuplicateExtents, PipeWait, Resiliency, Snapshots, Span, Trim,
+        ValidateNegotiate, Validated, emit_interfaces, parse_interfaces,
     };
     match kind {
         0 => value!(bytes, ValidateNegotiate::parse),
@@ -202,7 +202,10 @@ fn control(kind: u8, bytes: &[u8]) {
                 assert_eq!(CopyChunks::parse(&read.emit(), 16), Ok(read));
             }
         }
-        3 => value!(bytes, Copied::parse),
+        3 => {
+            value!(bytes, Copied::parse);
+            value!(bytes, Snapshots::parse);
+        }
         4 => value!(bytes, DuplicateExtents::parse),
         5 => value!(bytes, Span::parse),
         6 => value!(bytes, Trim::parse),

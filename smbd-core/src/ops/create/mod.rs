@@ -16,6 +16,7 @@ mod walk;
 
 use std::sync::Arc;
 
+use smb_proto::dtyp::FileTime;
 use vfs::audited::{Actor, opening};
 use vfs::namespace::Share;
 use vfs::{Attr, Dos, Kind};
@@ -52,6 +53,14 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
+    /// Seconds since 1970 when the snapshot was taken in which the path is meant (MS-SMB2 section 3.3.5.9.4). `None` where it is meant
+    /// as it is now.
+    fn past(&self) -> Option<i64> {
+        let then = self.asked.timewarp.filter(|ticks| *ticks != 0)?;
+        // A time that none can be is that of no snapshot.
+        Some(FileTime(then).to_unix().map_or(i64::MIN, |(sec, _)| sec))
+    }
+
     fn has(&self, options: u32) -> bool {
         self.request.options & options != 0
     }
@@ -106,10 +115,6 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     let wanted = Wanted { request: &request, asked, disposition, path, posix, tree, share: &share };
     if wanted.asked.svhdx {
         return Err(Status::INVALID_DEVICE_REQUEST);
-    }
-    // There are no views of the past.
-    if wanted.asked.timewarp.is_some_and(|t| t != 0) {
-        return Err(Status::OBJECT_NAME_NOT_FOUND);
     }
     if wanted.is_dir() && wanted.is_file() {
         return Err(match &wanted.path {

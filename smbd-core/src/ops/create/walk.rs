@@ -2,6 +2,9 @@
 //!
 //! *Operation.* A name that exists as it was given costs one look-up. Symbolic links are never followed here: the client is told
 //! where one stands and what it says, and comes back with another path, which is looked up from the root of the share again.
+//!
+//! Where the request names a time of the past, the walk goes on in the snapshot of that time from the first directory on that has it:
+//! a name that is gone today is found below it.
 
 use vfs::authority::Actor;
 use vfs::names::{Found, Look};
@@ -58,17 +61,20 @@ impl Walked {
 
 /// Walks a path. What stands at its end may be a link: that is for the caller to judge.
 pub(super) async fn walk(cx: &Cx, w: &Wanted<'_>) -> Result<Walked, Ended> {
-    let (root, path) = (w.tree.top(w.share), &w.path);
+    let path = &w.path;
+    let mut past = Past(w.past());
+    let root = past.enter(w, w.tree.top(w.share)).await?;
     let mut at = Walked { dir: root, dir_path: String::new(), found: None, dir_attr: None };
     let Some((last, before)) = path.names.split_last() else {
         let attr = at.dir.getattr().await.map_err(Status::from)?;
         at.found = Some(Found { node: at.dir.clone(), attr, name: Vec::new() });
-        return Ok(at);
+        return past.entered(at);
     };
     for (i, name) in before.iter().enumerate() {
         let found = match find(cx, w, &at.dir, name).await {
             Ok(Look::Found(found)) => found,
             Ok(Look::Missing(_)) | Err(VfsError::NotFound) => {
+                past.entered(())?;
                 return Err(Status::OBJECT_PATH_NOT_FOUND.into());
             }
             Err(e) => return Err(Status::from(e).into()),
@@ -82,15 +88,49 @@ pub(super) async fn walk(cx: &Cx, w: &Wanted<'_>) -> Result<Walked, Ended> {
             _ => return Err(Status::OBJECT_PATH_NOT_FOUND.into()),
         }
         at.dir_path = join(&at.dir_path, &vfs::names::to_client(&found.name));
-        at.dir = found.node;
+        at.dir = past.enter(w, found.node).await?;
     }
     match find(cx, w, &at.dir, last).await {
-        Ok(Look::Found(found)) => at.found = Some(found),
+        Ok(Look::Found(mut found)) => {
+            if past.0.is_some() && found.attr.kind == Kind::Dir {
+                found.node = past.enter(w, found.node).await?;
+                found.attr = found.node.getattr().await.map_err(Status::from)?;
+            }
+            at.found = Some(found);
+        }
         Ok(Look::Missing(dir)) => at.dir_attr = Some(dir),
         Err(VfsError::NotFound) => {}
         Err(e) => return Err(Status::from(e).into()),
     }
-    Ok(at)
+    past.entered(at)
+}
+
+/// The time of the snapshot that the walk has still to come to, in seconds since 1970.
+struct Past(Option<i64>);
+
+impl Past {
+    /// The directory as that snapshot has it, if it does; otherwise as it is now.
+    async fn enter(&mut self, w: &Wanted<'_>, dir: NodeRef) -> Result<NodeRef, Ended> {
+        let Some(then) = self.0 else { return Ok(dir) };
+        let all = match dir.snapshots(&w.tree.cred).await {
+            // Further down there may be one for a caller who only passes through here.
+            Err(VfsError::Access) => Vec::new(),
+            all => all.map_err(Status::from)?,
+        };
+        let Some(found) = all.into_iter().find(|snapshot| snapshot.taken.sec == then) else {
+            return Ok(dir);
+        };
+        self.0 = None;
+        Ok(found.node)
+    }
+
+    /// The walk is over; it must have come to the snapshot.
+    fn entered<T>(&self, at: T) -> Result<T, Ended> {
+        match self.0 {
+            None => Ok(at),
+            Some(_) => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+        }
+    }
 }
 
 /// Finds a name. Where the directory's list refuses the user, it may pass through all the same.

@@ -1,4 +1,4 @@
-//! What a client asks about a file that this server answers from little: compression, object identity, previous versions.
+//! What a client asks about a file that this server answers from little: compression, object identity.
 
 use crate::cx::Answer;
 use crate::dtyp::mask;
@@ -11,8 +11,6 @@ use super::Asked;
 const COMPRESSION_NONE: u16 = 0;
 /// Bytes of a FILE_OBJECTID_BUFFER (MS-FSCC section 2.1.3).
 const OBJECT_ID_LEN: u32 = 64;
-/// Least bytes for a SRV_SNAPSHOT_ARRAY (MS-SMB2 section 3.3.5.15.1).
-const SNAPSHOTS_LEN: u32 = 16;
 
 /// FSCTL_GET_COMPRESSION: nothing is compressed here, as far as a client can see.
 pub(super) fn get_compression(a: &Asked<'_>) -> Result<Answer, Status> {
@@ -55,15 +53,4 @@ fn fold(salt: &[u8], bytes: &[u8]) -> u64 {
     salt.iter()
         .chain(bytes)
         .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))
-}
-
-/// FSCTL_SRV_ENUMERATE_SNAPSHOTS: there are no previous versions.
-pub(super) fn snapshots(a: &Asked<'_>) -> Result<Answer, Status> {
-    a.file()?;
-    a.room(SNAPSHOTS_LEN, Status::INVALID_PARAMETER)?;
-    // None there, none returned, and the two bytes of an empty list, as Windows counts it.
-    let mut out = vec![0; 8];
-    out.extend(2_u32.to_le_bytes());
-    out.extend([0; 4]);
-    a.answer(&out)
 }

@@ -8,6 +8,7 @@ mod negotiate;
 mod network;
 mod ranges;
 mod reparse;
+mod snapshots;
 
 use std::sync::Arc;
 
@@ -98,7 +99,7 @@ async fn on_open(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
         code::GET_COMPRESSION => marks::get_compression(&a),
         code::SET_COMPRESSION => marks::set_compression(&a),
         code::CREATE_OR_GET_OBJECT_ID | code::GET_OBJECT_ID => marks::object_id(&a),
-        code::SRV_ENUMERATE_SNAPSHOTS => marks::snapshots(&a),
+        code::SRV_ENUMERATE_SNAPSHOTS => snapshots::enumerate(&a).await,
         // MS-SMB2 section 3.3.5.15.7: there is no branch cache here.
         code::SRV_READ_HASH => Err(Status::HASH_NOT_SUPPORTED),
         code::LMR_REQUEST_RESILIENCY => resilient(&a),

@@ -1,0 +1,38 @@
+//! FSCTL_SRV_ENUMERATE_SNAPSHOTS (MS-SMB2 section 3.3.5.15.1): which previous versions there are of a file or directory.
+//!
+//! *Operation.* A directory has those of its snapshots, a file those of the directory that it is in, as far as its name is in them. A
+//! version is opened by its time ([`crate::ops::create`]).
+
+use std::collections::BTreeSet;
+
+use smb_proto::dtyp::gmt;
+use vfs::VfsError;
+
+use crate::cx::Answer;
+use crate::status::Status;
+use crate::wire::fsctl::Snapshots;
+
+use super::Asked;
+
+pub(super) async fn enumerate(a: &Asked<'_>) -> Result<Answer, Status> {
+    let file = a.file()?;
+    a.room(Snapshots::LEN, Status::INVALID_PARAMETER)?;
+    let (place, cred) = (file.place(), &a.open.cred);
+    let is_dir = a.open.is_dir();
+    let dir = if is_dir { file.base() } else { place.dir };
+    let mut times = BTreeSet::new();
+    for snapshot in dir.snapshots(cred).await? {
+        let is_there = is_dir
+            || match snapshot.node.lookup(cred, &place.name).await {
+                Ok(_) => true,
+                Err(VfsError::NotFound | VfsError::Access) => false,
+                Err(e) => return Err(e.into()),
+            };
+        if is_there {
+            times.insert(snapshot.taken.sec);
+        }
+    }
+    // The newest first, as Windows has them.
+    let names = times.into_iter().rev().map(gmt).collect();
+    a.answer(&Snapshots::new(names, a.request.output_max).emit())
+}
