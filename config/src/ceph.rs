@@ -26,12 +26,14 @@ pub struct Ceph {
     pub config: Option<PathBuf>,
     /// The user's key; `None`: where the configuration says.
     pub keyring: Option<PathBuf>,
+    /// No other client of the cluster changes anything in the folder.
+    pub exclusive: bool,
 }
 
 impl Ceph {
     /// With everything else as it is when nothing is said.
     pub(crate) fn new(fs: String, path: String) -> Self {
-        Self { fs, path, user: None, config: None, keyring: None }
+        Self { fs, path, user: None, config: None, keyring: None, exclusive: true }
     }
 
     /// The folder is that of the other, or lies in it or around it.

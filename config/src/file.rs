@@ -808,10 +808,14 @@ fn ceph(node: &Node, report: &mut Report) -> Option<Ceph> {
     let user = group.parse::<CephUser>("user", report).map(|u| u.value.0);
     let mut file = |key| group.parse::<Absolute>(key, report).map(|p| p.value.0);
     let (config, keyring) = (file("config"), file("keyring"));
+    let exclusive = match group.get("exclusive") {
+        Some(_) => group.parse::<Flag>("exclusive", report).is_none_or(|flag| flag.value.0),
+        None => true,
+    };
     if report.0.len() > faults {
         return None;
     }
-    Some(Ceph { user, config, keyring, ..Ceph::new(fs?.value.0, path) })
+    Some(Ceph { user, config, keyring, exclusive, ..Ceph::new(fs?.value.0, path) })
 }
 
 /// Where the files are, and whether each user has a folder there.

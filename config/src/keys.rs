@@ -475,6 +475,13 @@ pub(crate) const CEPH: Group = Group {
             "",
             "The user's key; if nothing is said, where `config` says.",
         ),
+        key(
+            "exclusive",
+            "`true` or `false`",
+            "true",
+            "No other client of the cluster changes anything in the folder: clients of the gateway may cache what is there. Say \
+             `false` where others write.",
+        ),
     ],
 };
 

@@ -482,7 +482,7 @@ pub(crate) fn request(
         return (oplock::LEASE, Some(told));
     }
     let want = of_level(level);
-    if want.is_none() || open.is_dir() {
+    if want.is_none() || open.is_dir() || !file.is_cacheable() {
         return (oplock::NONE, None);
     }
     own_oplock(&cx.server, open);
@@ -558,6 +558,9 @@ fn request_lease(
     if open.is_dir() {
         // MS-SMB2 section 3.3.5.9.8: only version 2 knows directories, whose contents nobody writes.
         want = if lease.version_2 { want.without(Caching::WRITE) } else { Caching::NONE };
+    }
+    if !open.node().is_ok_and(|node| node.is_cacheable()) {
+        want = Caching::NONE;
     }
     if !may_have_write(cx, open, lease) {
         want = want.without(Caching::WRITE).grantable();

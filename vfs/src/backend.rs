@@ -58,6 +58,10 @@ pub trait Backend: Send + Sync + 'static {
     fn set_strict(&self, nfs: bool, smb: bool) {
         let _ = (nfs, smb);
     }
+    /// Why nothing will work here until the volume is opened anew, in words; `None` while something may.
+    fn ended(&self) -> Option<&'static str> {
+        None
+    }
     /// What the volume failed to keep since it was opened.
     fn losses(&self) -> Losses {
         Losses::default()
@@ -132,6 +136,10 @@ pub trait Node: Send + Sync + 'static {
     fn as_any(&self) -> &(dyn Any + Send + Sync);
     /// Both are of one backend.
     fn is_beside(&self, other: &dyn Node) -> bool;
+    /// Clients may cache it: nobody changes it but by this process, or others do and [`Node::watch_external`] tells of it.
+    fn is_cacheable(&self) -> bool {
+        true
+    }
 
     /// The attributes. Needs no permission.
     fn getattr(&self) -> BoxFuture<'_, VfsResult<Attr>>;

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_share_in_cephfs() {
     let settings = read(
-        "shares:\n  - name: a\n    ceph: {filesystem: fs, path: /p/, user: client.gate, config: /c.conf, keyring: /k}\n  \
+        "shares:\n  - name: a\n    ceph: {filesystem: fs, path: /p/, user: client.gate, config: /c.conf, keyring: /k, exclusive: false}\n  \
          - {name: b, ceph: {filesystem: fs}}\n",
     );
     let settings = settings.unwrap_or_else(|faults| panic!("{faults}"));
@@ -14,6 +14,7 @@ fn a_share_in_cephfs() {
         user: Some("gate".into()),
         config: Some("/c.conf".into()),
         keyring: Some("/k".into()),
+        exclusive: false,
         ..ceph("/p")
     };
     assert_eq!(settings.shares[0].source, Source::Ceph(whole));

@@ -119,7 +119,7 @@ pub(super) fn delegate(
     at: &Located,
     given: Given,
 ) -> Option<Granted> {
-    if !can_recall(cx) {
+    if !can_recall(cx) || !at.node.is_cacheable() {
         return None;
     }
     let state = cx.nfs.core.namespace.keeper().state();
@@ -140,7 +140,9 @@ pub(super) fn delegate_directory(
     change: u64,
 ) -> Option<Stateid> {
     let state = cx.nfs.core.namespace.keeper().state();
-    let can = can_recall(cx) && state.delegation(at.node.id(), client.id).is_none();
+    let can = can_recall(cx)
+        && at.node.is_cacheable()
+        && state.delegation(at.node.id(), client.id).is_none();
     let given = Given { change, checked: Rights::NONE, write: false, times: false };
     can.then(|| delegate_anew(cx, client, at, given))?
 }

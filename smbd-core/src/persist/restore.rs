@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use state::{CacheRequest, Kind as Sort, Share as Sharing, Verdict};
+use state::{CacheRequest, Caching, Kind as Sort, Share as Sharing, Verdict};
 use vfs::authority::Grant;
 use vfs::namespace::Share;
 use vfs::{Cred, Handle, NodeRef, VfsError, streams};
@@ -208,6 +208,7 @@ async fn reopen(core: &Arc<Core>, record: &Record) -> Result<Arc<Open>, Lost> {
 fn cache(core: &Arc<Core>, open: &Arc<Open>, record: &Record) {
     let Ok(node) = open.node() else { return };
     let state = core.namespace.keeper().state();
+    let rights_now = |rights| if node.is_cacheable() { rights } else { Caching::NONE };
     match &record.caches {
         None => {}
         Some(Caches::Oplock { rights }) => {
@@ -215,7 +216,7 @@ fn cache(core: &Arc<Core>, open: &Arc<Open>, record: &Record) {
             let held = state.cache(
                 node.id(),
                 &open.party,
-                CacheRequest::new(Sort::Oplock, *rights),
+                CacheRequest::new(Sort::Oplock, rights_now(*rights)),
                 core.now(),
             );
             if held.rights != *rights {
@@ -228,7 +229,7 @@ fn cache(core: &Arc<Core>, open: &Arc<Open>, record: &Record) {
             let held = state.cache(
                 node.id(),
                 &lease.party,
-                CacheRequest::new(Sort::Lease, *rights),
+                CacheRequest::new(Sort::Lease, rights_now(*rights)),
                 core.now(),
             );
             if !held.rights.has(*rights) {

@@ -16,7 +16,7 @@
 //!
 //! *Another run.* A mount is called by a name that stays the same from one run to the next. Mounting ends the session of an earlier
 //! run, and of another gateway that uses the same state folder: what is left of it can write no more. A gateway that was cut off so
-//! says it in its log, and fails every operation ([`VfsError::Io`]).
+//! says it in its log and its status, and fails every operation ([`VfsError::Io`]).
 //!
 //! *Change attribute.* The cluster's own (`STATX_VERSION`).
 //!
@@ -72,6 +72,8 @@ pub struct CephConfig {
     pub uuid: Option<String>,
     /// Nothing may be changed.
     pub read_only: bool,
+    /// No other client of the cluster changes anything in the folder, so that clients of the gateway may cache what is there.
+    pub exclusive: bool,
     /// Bytes of payload that transfers hold at most, together and also those whose clients have gone.
     pub payload_max: usize,
 }
@@ -87,6 +89,7 @@ impl CephConfig {
             keyring: None,
             uuid: None,
             read_only: false,
+            exclusive: true,
             payload_max: usize::MAX,
         }
     }
@@ -101,6 +104,10 @@ const SETTINGS: [(&str, &str); 5] = [
     ("client_mount_timeout", "8"),
     ("client_dirsize_rbytes", "false"),
 ];
+
+/// What is told once nothing works any more.
+const CUT_OFF: &str = "the cluster has cut this gateway off (its address is in `ceph osd blocklist ls`, or its session was ended): \
+     every operation on the share fails until the configuration is read again; does another gateway use the same state folder?";
 
 /// Name of the gateway's own folder in the root of a share.
 const HIDDEN: &[u8] = b".headgate";
@@ -120,6 +127,7 @@ struct Volume {
     tag: Tag,
     fsid: u64,
     read_only: bool,
+    exclusive: bool,
     /// As it was configured, for messages.
     name: String,
     turns: Turns,
@@ -217,6 +225,7 @@ impl CephBackend {
             tag: Tag::new(fsid, root),
             fsid,
             read_only: config.read_only,
+            exclusive: config.exclusive,
             name: format!("ceph:{}{}", config.fs, config.root),
             turns: Turns::new(config.payload_max),
             engine: far::engine(),
@@ -308,11 +317,7 @@ impl Volume {
         match errno {
             libc::ESHUTDOWN | libc::ENOTCONN => {
                 if !self.cut_off.swap(true, Ordering::Relaxed) {
-                    tracing::error!(
-                        volume = %self.name,
-                        "the cluster has cut this gateway off (blocklisted, or its session was ended): every operation on the \
-                         share fails until the gateway is started anew; does another use the same state folder?"
-                    );
+                    tracing::error!(volume = %self.name, "{CUT_OFF}");
                 }
                 VfsError::Io
             }
@@ -411,6 +416,10 @@ impl Backend for CephBackend {
 
     fn resolve<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<NodeRef>> {
         self.volume.at_once(move || self.volume.open_handle(handle).map(|n| n as NodeRef))
+    }
+
+    fn ended(&self) -> Option<&'static str> {
+        self.volume.cut_off.load(Ordering::Relaxed).then_some(CUT_OFF)
     }
 
     fn stored(&self, handle: &Handle) -> Handle {

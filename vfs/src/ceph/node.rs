@@ -194,6 +194,10 @@ impl Node for CephNode {
         self.same_backend(other).is_ok()
     }
 
+    fn is_cacheable(&self) -> bool {
+        self.volume.exclusive
+    }
+
     fn as_any(&self) -> &(dyn Any + Send + Sync) {
         self
     }
