@@ -89,7 +89,10 @@ impl ShareSet {
                     "the file system of this share gives no answer; it stays open as it was"
                 );
             }
-            let kept = was.filter(|o| folder.as_ref().map_or(true, |now| *now == o.folder));
+            // One that has ended is opened anew, which is what its user reads the configuration again for.
+            let serves = |o: &&Opened| o.share.backend.ended().is_none();
+            let kept =
+                was.filter(serves).filter(|o| folder.as_ref().map_or(true, |now| *now == o.folder));
             let folder = folder.unwrap_or_else(|_| was.and_then(|o| o.folder));
             let (backend, path) = match kept {
                 Some(one) if one.configured == *s && one.share.rules == rules => {
@@ -216,6 +219,7 @@ pub(crate) fn open_ceph<T: Send + 'static>(
         keyring: ceph.keyring.clone(),
         uuid,
         payload_max,
+        exclusive: ceph.exclusive,
         ..CephConfig::new(&ceph.fs, &ceph.path)
     };
     let path = PathBuf::from(ceph.to_string());

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use client::connect::{self, Local};
 use client::nfs3::{CreateHow, Fh, Nfs3, SetAttr, Stable};
 use client::target::Target;
-use client::{Credential, Error, NoCallbacks, Volume, mount};
+use client::{Credential, Error, NoCallbacks, Volume, mount, nfs4, smb};
 use iobuf::Buf;
 use tokio::sync::{Mutex, MutexGuard};
 use vfs::ceph::{CephBackend, CephConfig};
@@ -49,6 +49,8 @@ fn cluster(args: &[&str]) {
 /// A gateway with one share, a new folder of the cluster that everybody may write.
 struct Gateway {
     child: Child,
+    /// The folder in the file system.
+    folder: String,
     home: tempfile::TempDir,
     nfs: std::net::SocketAddr,
     smb: std::net::SocketAddr,
@@ -57,6 +59,11 @@ struct Gateway {
 
 impl Gateway {
     async fn new() -> Self {
+        Self::with("").await
+    }
+
+    /// With these words about the share's folder, each behind a comma.
+    async fn with(words: &str) -> Self {
         let alone = CLUSTER.lock().await;
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("g{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -72,13 +79,13 @@ impl Gateway {
         let text = format!(
             "bind: 127.0.0.1\nadmin: 127.0.0.1:0\nrdma: off\nnfs: {{port: 0, portmap: off}}\nsmb: {{port: 0}}\n\
              privileged_ports: off\nusers: [{{name: alice, password_file: {}, uid: 1000, gid: 1000}}]\nshares:\n  \
-             - {{name: data, squash: none, ceph: {{filesystem: fs, path: /{name}, config: {}}}}}\n",
+             - {{name: data, squash: none, ceph: {{filesystem: fs, path: /{name}, config: {}{words}}}}}\n",
             password.display(),
             conf()
         );
         fs::write(home.path().join("gw.yaml"), text).unwrap();
         let (child, [nfs, smb]) = Self::serve(home.path());
-        Self { child, home, nfs, smb, _alone: alone }
+        Self { child, folder: format!("/{name}"), home, nfs, smb, _alone: alone }
     }
 
     fn serve(home: &Path) -> (Child, [std::net::SocketAddr; 2]) {
@@ -99,6 +106,28 @@ impl Gateway {
         self.child.wait().unwrap();
         let (child, [nfs, smb]) = Self::serve(self.home.path());
         (self.child, self.nfs, self.smb) = (child, nfs, smb);
+    }
+
+    /// Another client of the cluster, on the same folder.
+    fn beside(&self) -> Beside {
+        let mount = ceph_sys::Mount::open(&ceph_sys::Options {
+            conf: Some(Path::new(&conf())),
+            fs: "fs",
+            root: &self.folder,
+            ..ceph_sys::Options::default()
+        });
+        let mount = mount.unwrap();
+        let perm = ceph_sys::Perm::new(&mount, 0, 0, &[]).unwrap();
+        Beside { root: mount.root().unwrap(), perm }
+    }
+
+    /// What `headgate` says to these words about this gateway.
+    fn told(&self, args: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
+        let done = command.args(args).args(["--state", "state"]).current_dir(&self.home).output();
+        let done = done.unwrap();
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
     }
 
     async fn volume(&self, by: &str) -> Volume {
@@ -129,6 +158,41 @@ impl Drop for Gateway {
         if std::thread::panicking() {
             println!("{}", fs::read_to_string(self.home.path().join("log")).unwrap_or_default());
         }
+    }
+}
+
+/// `O_RDWR` and `O_TRUNC`.
+const WRITE_ANEW: i32 = 0o1002;
+
+/// A client of the cluster that knows nothing of the gateway.
+struct Beside {
+    root: ceph_sys::Inode,
+    perm: ceph_sys::Perm,
+}
+
+fn named(name: &str) -> ceph_sys::Name {
+    ceph_sys::Name::new(name.as_bytes()).unwrap()
+}
+
+impl Beside {
+    fn write(&self, name: &str, data: &[u8]) {
+        let (inode, _) = self.root.lookup(&named(name), &self.perm).unwrap();
+        let file = Arc::new(inode).open(WRITE_ANEW, &self.perm).unwrap();
+        assert_eq!(file.write(0, &[std::io::IoSlice::new(data)]), Ok(data.len()));
+        file.fsync(false).unwrap();
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        let (inode, stat) = self.root.lookup(&named(name), &self.perm).unwrap();
+        let file = Arc::new(inode).open(0, &self.perm).unwrap();
+        let mut data = vec![0; usize::try_from(stat.stx_size).unwrap()];
+        let n = file.read(0, &mut [std::io::IoSliceMut::new(&mut data)]).unwrap();
+        data.truncate(n);
+        data
+    }
+
+    fn snapshots(&self) -> ceph_sys::Inode {
+        self.root.lookup(&named(".snap"), &self.perm).unwrap().0
     }
 }
 
@@ -317,4 +381,160 @@ async fn a_full_pool_is_no_space() {
     }
     let read = nfs.read(&file, 0, 1 << 16).await.unwrap();
     assert!(read.data.iter().flat_map(|buf| buf.iter()).eq(&pattern(3, 1 << 16)), "it differs");
+}
+
+/// By another's client: which there are, and what is in them.
+#[tokio::test(flavor = "multi_thread")]
+async fn previous_versions_are_those_of_snapshots() {
+    let gateway = Gateway::new().await;
+    let volume = gateway.volume("smb").await;
+    let beside = gateway.beside();
+    let (folder, _) = beside.root.mkdir(&named("d"), 0o777, &beside.perm).unwrap();
+    write(&volume, "d\\f", b"monday").await;
+    // Whoever has seen it writes behind it.
+    beside.snapshots().mkdir(&named("a"), 0o755, &beside.perm).unwrap();
+    let client = async |words: String| {
+        let (port, home) = (gateway.smb.port().to_string(), gateway.home.path());
+        let mut command = tokio::process::Command::new("smbclient");
+        command.args(["//127.0.0.1/data", "-p", &port, "-U", &format!("alice%{PASSWORD}")]);
+        let done = command.args(["-c", &words]).current_dir(home).output().await.unwrap();
+        String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
+    };
+    let versions = async |name: &str| {
+        let told = client(format!("allinfo {name}")).await;
+        let names = told.lines().filter(|line| line.starts_with("@GMT-")).map(str::to_owned);
+        names.collect::<Vec<_>>()
+    };
+    let all = versions("d\\f").await;
+    let [monday] = &all[..] else { panic!("{all:?}") };
+    write(&volume, "d\\f", b"tuesday").await;
+    write(&volume, "d\\new", b"new").await;
+    assert_eq!(versions("d\\new").await, [""; 0], "it was not there then");
+    assert_eq!(versions("d").await, all);
+    let got = async |name: &str| {
+        let told = client(format!("get \"{name}\" got")).await;
+        let data = fs::read(gateway.home.path().join("got")).map_err(|_| told);
+        let _ = fs::remove_file(gateway.home.path().join("got"));
+        data
+    };
+    assert_eq!(got(&format!("{monday}\\d\\f")).await.unwrap(), b"monday");
+    assert_eq!(got("d\\f").await.unwrap(), b"tuesday");
+    // A name that is gone today, also with the folder that it was in.
+    for name in ["f", "new"] {
+        folder.unlink(&named(name), &beside.perm).unwrap();
+    }
+    beside.root.rmdir(&named("d"), &beside.perm).unwrap();
+    assert_eq!(got(&format!("{monday}\\d\\f")).await.unwrap(), b"monday");
+    let never = got("@GMT-2001.01.01-00.00.00\\d\\f").await.unwrap_err();
+    assert!(never.contains("NT_STATUS_OBJECT_NAME_NOT_FOUND"), "{never}");
+    let changed = client(format!("del \"{monday}\\d\\f\"")).await;
+    assert!(changed.contains("NT_STATUS_"), "{changed}");
+    assert_eq!(got(&format!("{monday}\\d\\f")).await.unwrap(), b"monday");
+    beside.snapshots().rmdir(&named("a"), &beside.perm).unwrap();
+    let gone = got(&format!("{monday}\\d\\f")).await.unwrap_err();
+    assert!(gone.contains("NT_STATUS_OBJECT_NAME_NOT_FOUND"), "{gone}");
+}
+
+/// What clients of the gateway may cache of this file: by SMB, and by NFS.
+async fn cacheable(gateway: &Gateway, name: &str) -> (u32, bool) {
+    let (smb, nfs) = (gateway.volume("smb").await, gateway.volume("4.1").await);
+    let (Volume::Smb(smb), Volume::V4(nfs, root)) = (&smb, &nfs) else { unreachable!() };
+    // READ_CACHING and HANDLE_CACHING.
+    let how = smb::OpenHow { caching: smb::Caching::Lease([7; 16], 3), ..smb::OpenHow::READ };
+    let (file, lease) = smb.open_cached(name, &how).await.unwrap();
+    smb.close(file).await.unwrap();
+    let open = nfs.open(root, name.as_bytes(), b"owner", nfs4::OpenHow::READ).await.unwrap();
+    (lease, open.delegation.is_some())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_cache_where_no_other_client_of_the_cluster_writes() {
+    let gateway = Gateway::new().await;
+    write(&gateway.volume("3").await, "f", b"data").await;
+    assert_eq!(cacheable(&gateway, "f").await, (3, true));
+}
+
+/// Nobody caches, and each reads what the other has written, at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_client_of_the_cluster_writes_beside() {
+    let gateway = Gateway::with(", exclusive: false").await;
+    let beside = gateway.beside();
+    let mut volumes = Vec::new();
+    for by in PROTOCOLS {
+        volumes.push((by, gateway.volume(by).await));
+    }
+    write(&volumes[0].1, "f", b"first").await;
+    assert_eq!(cacheable(&gateway, "f").await, (0, false));
+    for round in 0..8 {
+        let theirs = pattern(round, 100 + usize::from(round));
+        beside.write("f", &theirs);
+        for (by, volume) in &volumes {
+            assert_eq!(read(volume, "f").await, theirs, "{round} by {by}");
+        }
+        let (by, volume) = &volumes[usize::from(round) % volumes.len()];
+        let ours = pattern(!round, 50 + usize::from(round));
+        write(volume, "f", &ours).await;
+        assert_eq!(beside.read("f"), ours, "{round} by {by}");
+        // Names, too.
+        let name = format!("d{round}");
+        beside.root.mkdir(&named(&name), 0o755, &beside.perm).unwrap();
+        let (nfs, root) = gateway.nfs3(1000).await;
+        let (found, _) = nfs.lookup(&root, name.as_bytes()).await.unwrap();
+        beside.root.rmdir(&named(&name), &beside.perm).unwrap();
+        assert!(nfs.lookup(&root, name.as_bytes()).await.is_err());
+        assert!(nfs.getattr(&found).await.is_err());
+    }
+}
+
+/// Everything fails at once, the status says why, and a reload mounts the folder anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_the_cluster_has_cut_off_says_so() {
+    const IO: u32 = 5;
+    let gateway = Gateway::new().await;
+    let (nfs, root) = gateway.nfs3(1000).await;
+    let new = CreateHow::Guarded(SetAttr { mode: Some(0o644), ..SetAttr::default() });
+    let (file, _) = nfs.create(&root, b"f", new).await.unwrap();
+    let data = || vec![Buf::from(b"data".to_vec())];
+    nfs.write(&file, 0, data(), Stable::File).await.unwrap();
+    assert!(!gateway.told(&["status"]).contains("cut this gateway off"));
+    let address = address_of(&gateway.folder);
+    cluster(&["ceph", "osd", "blocklist", "add", &address, "600"]);
+    let began = Instant::now();
+    let refused = loop {
+        match nfs.write(&file, 4, data(), Stable::Unstable).await {
+            Ok(_) if began.elapsed() < SOON => tokio::time::sleep(Duration::from_millis(20)).await,
+            other => break other.map(drop),
+        }
+    };
+    assert!(matches!(refused, Err(Error::Nfs3(IO))), "{refused:?}");
+    let all = async {
+        assert!(matches!(nfs.read(&file, 0, 4).await.map(drop), Err(Error::Nfs3(IO))));
+        assert!(matches!(nfs.getattr(&file).await.map(drop), Err(Error::Nfs3(IO))));
+        assert!(matches!(nfs.lookup(&root, b"f").await.map(drop), Err(Error::Nfs3(IO))));
+        assert!(matches!(nfs.mkdir(&root, b"d", 0o755).await.map(drop), Err(Error::Nfs3(IO))));
+    };
+    tokio::time::timeout(Duration::from_secs(10), all).await.unwrap();
+    let status = gateway.told(&["status"]);
+    assert!(status.contains("share data: the cluster has cut this gateway off"), "{status}");
+    let log = fs::read_to_string(gateway.home.path().join("log")).unwrap();
+    assert_eq!(log.matches("the cluster has cut this gateway off").count(), 1, "{log}");
+    // It comes back under another address.
+    gateway.told(&["reload"]);
+    let (nfs, root) = gateway.nfs3(1000).await;
+    let (file, _) = nfs.lookup(&root, b"f").await.unwrap();
+    let read = nfs.read(&file, 0, 4).await.unwrap();
+    assert!(read.data.iter().flat_map(|buf| buf.iter()).eq(b"data"));
+    assert!(!gateway.told(&["status"]).contains("cut this gateway off"));
+    cluster(&["ceph", "osd", "blocklist", "rm", &address]);
+}
+
+/// The address by which the cluster knows the client that has mounted this folder.
+fn address_of(folder: &str) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/ceph/cluster");
+    let list = Command::new(script).args(["ceph", "tell", "mds.a", "session", "ls"]).output();
+    let list: serde_json::Value = serde_json::from_slice(&list.unwrap().stdout).unwrap();
+    let sessions = list.as_array().unwrap();
+    let its = sessions.iter().find(|s| s["client_metadata"]["root"] == folder).unwrap();
+    let entity = &its["entity"]["addr"];
+    format!("{}/{}", entity["addr"].as_str().unwrap(), entity["nonce"])
 }

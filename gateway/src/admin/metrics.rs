@@ -195,6 +195,14 @@ pub static TABLE: &[Metric] = &[
         values: Values::Gauge(|s| keyed(s.shares.iter().map(|share| (&share.name, share.waiting)))),
     },
     Metric {
+        name: "share_ended",
+        labels: &["share"],
+        help: "Whether nothing works on the share until the configuration is read again, as its cluster has cut the gateway off",
+        values: Values::Gauge(|s| {
+            keyed(s.shares.iter().map(|share| (&share.name, u64::from(share.ended.is_some()))))
+        }),
+    },
+    Metric {
         name: "smb_tree_connects",
         labels: &["share"],
         help: "Tree connects by SMB",

@@ -210,6 +210,11 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
             lost.share, lost.count
         );
     }
+    for share in &s.shares {
+        if let Some(why) = &share.ended {
+            text += &format!("share {}: {why}\n", share.name);
+        }
+    }
     for share in s.shares.iter().filter(|share| share.waiting > 0) {
         text += &format!(
             "share {}: its storage gives no answer, and {} operations wait for it; look at the log and the device\n",
@@ -446,6 +451,7 @@ mod tests {
             "headgate 1.2.3: serving for 2 h, 1 connections of 2048",
             "2 connections were refused",
             "share data: storage failed 3 times to keep what it had taken, last of /srv/data/f",
+            "share data: its cluster has cut this gateway off",
             "192.0.2.7:700",
             "61 s",
             "dialect: 3.1.1",

@@ -74,6 +74,7 @@ pub(crate) fn snapshot() -> Snapshot {
             name: "data".into(),
             protocols: "both".into(),
             space: Some(Space { free_bytes: 3 << 30, total_bytes: 4 << 30 }),
+            ended: Some("its cluster has cut this gateway off".into()),
             trees: 2,
             ..ShareStatus::default()
         }],

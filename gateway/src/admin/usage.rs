@@ -42,6 +42,9 @@ pub struct ShareStatus {
     /// Operations that its storage has not answered for some seconds.
     #[serde(default)]
     pub waiting: u64,
+    /// Why nothing works on it until the configuration is read again.
+    #[serde(default)]
+    pub ended: Option<String>,
     /// Tree connects by SMB.
     pub trees: u64,
 }
@@ -122,6 +125,7 @@ pub fn shares(
         hidden: share.rules.hidden,
         space: spaces.of(share).filter(|_| !share.is_elsewhere()),
         waiting: stuck.waiting(&share.name),
+        ended: share.backend.ended().map(str::to_owned),
         trees: trees.get(&share.name).copied().unwrap_or_default(),
     };
     let mut all: Vec<ShareStatus> = namespace.shares().iter().map(of).collect();
