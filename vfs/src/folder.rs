@@ -1,7 +1,7 @@
 //! Who may change the names of a folder whose host judges by itself: a kernel, or the library of a cluster.
 //!
-//! *Operation.* The host knows nothing of the lists that are kept with files. Here it is decided whether the folder's list permits a
-//! change of names, or the list of the file that loses one; how the call is made that this permits is the backend's part.
+//! *Operation.* The host knows nothing of the lists that are kept with files. Here it is decided whether the folder's list permits
+//! a change of names, or the list of the file that loses one; how the call is made that this permits is the backend's part.
 //!
 //! *Errors.* [`VfsError::Access`] where a list says no, [`VfsError::Perm`] where a sticky folder does.
 

@@ -5,7 +5,8 @@ use super::*;
 #[test]
 fn a_share_in_cephfs() {
     let settings = read(
-        "shares:\n  - name: a\n    ceph: {filesystem: fs, path: /p/, user: client.gate, config: /c.conf, keyring: /k, exclusive: false}\n  \
+        "shares:\n  - name: a\n    \
+         ceph: {filesystem: fs, path: /p/, user: client.gate, config: /c.conf, keyring: /k, exclusive: false}\n  \
          - {name: b, ceph: {filesystem: fs}}\n",
     );
     let settings = settings.unwrap_or_else(|faults| panic!("{faults}"));

@@ -1,7 +1,7 @@
 //! Snapshots of a directory, and when they were taken.
 //!
-//! *Operation.* The MDS tells with each inode of a snapshot when that was taken (`ceph.snap.btime`), as long as there is one. Those of
-//! a directory are the names in its `.snap`, among them those that were taken of directories above it.
+//! *Operation.* The MDS tells with each inode of a snapshot when that was taken (`ceph.snap.btime`), as long as there is one. Those
+//! of a directory are the names in its `.snap`, among them those that were taken of directories above it.
 //!
 //! *Memory.* [`SNAPSHOTS_MAX`] for one directory.
 //!

@@ -48,6 +48,7 @@ const KNOWN: [(&str, &str); 36] = [
     ("vfs/examples/", "a handle of the example"),
     ("vfs/src/acl/", "records and lists that are kept with files"),
     ("vfs/src/ceph/", "handles and records of a volume"),
+    ("vfs/src/creation.rs", "the verifier of a create, as times"),
     ("vfs/src/dos.rs", "a record that is kept with a file"),
     ("vfs/src/hosts.rs", "an address for the kernel"),
     ("vfs/src/local/", "handles, and what the kernel tells"),

@@ -53,8 +53,8 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Seconds since 1970 when the snapshot was taken in which the path is meant (MS-SMB2 section 3.3.5.9.4). `None` where it is meant
-    /// as it is now.
+    /// Seconds since 1970 when the snapshot was taken in which the path is meant (MS-SMB2 section 3.3.5.9.4). `None` where it is
+    /// meant as it is now.
     fn past(&self) -> Option<i64> {
         let then = self.asked.timewarp.filter(|ticks| *ticks != 0)?;
         // A time that none can be is that of no snapshot.

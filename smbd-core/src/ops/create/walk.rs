@@ -3,8 +3,8 @@
 //! *Operation.* A name that exists as it was given costs one look-up. Symbolic links are never followed here: the client is told
 //! where one stands and what it says, and comes back with another path, which is looked up from the root of the share again.
 //!
-//! Where the request names a time of the past, the walk goes on in the snapshot of that time from the first directory on that has it:
-//! a name that is gone today is found below it.
+//! Where the request names a time of the past, the walk goes on in the snapshot of that time from the first directory on that has
+//! it: a name that is gone today is found below it.
 
 use vfs::authority::Actor;
 use vfs::names::{Found, Look};

@@ -1,7 +1,7 @@
 //! FSCTL_SRV_ENUMERATE_SNAPSHOTS (MS-SMB2 section 3.3.5.15.1): which previous versions there are of a file or directory.
 //!
-//! *Operation.* A directory has those of its snapshots, a file those of the directory that it is in, as far as its name is in them. A
-//! version is opened by its time ([`crate::ops::create`]).
+//! *Operation.* A directory has those of its snapshots, a file those of the directory that it is in, as far as its name is in
+//! them. A version is opened by its time ([`crate::ops::create`]).
 
 use std::collections::BTreeSet;
 
