@@ -65,6 +65,22 @@ pub(crate) struct DraftShare {
     pub(crate) people: Vec<Set<Who>>,
 }
 
+impl DraftShare {
+    /// A share all of which is said at one place.
+    pub(crate) fn of(share: Share, at: Origin) -> Self {
+        Self {
+            share,
+            name_at: at,
+            source_at: at,
+            export_at: None,
+            tls_at: None,
+            sec_at: None,
+            audit_at: None,
+            people: Vec::new(),
+        }
+    }
+}
+
 /// A user and where its parts were set.
 #[derive(Clone, Debug)]
 pub(crate) struct DraftUser {

@@ -49,7 +49,7 @@ pub use kerberos::{HostName, Kerberos, KerberosMap, Realm};
 pub use lines::{Lines, Step};
 pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption, address};
-pub use refer::{Refer, ReferHost};
+pub use refer::{Elsewhere, Refer, ReferHost};
 pub use rights::{Force, List, Masks, Mode};
 pub use rules::{Known, admin_of, load, state_of};
 pub use sec::{Sec, Secs};

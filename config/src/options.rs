@@ -9,6 +9,7 @@ use crate::ceph;
 use crate::client::{Client, Whom};
 use crate::file::shown;
 use crate::log::{LogFilter, LogFormat};
+use crate::refer::Elsewhere;
 use crate::rights;
 use crate::settings::{
     Admin, Cidr, Encryption, Identity, Portmap, PrivilegedPorts, Rdma, RdmaCrc, Share, Signing,
@@ -72,6 +73,8 @@ pub struct Options {
     pub log: Option<LogFilter>,
     /// `--log-format`
     pub log_format: Option<LogFormat>,
+    /// `--cluster`: the other services of the cluster.
+    pub elsewhere: Vec<Elsewhere>,
 }
 
 /// One `--share NAME=DIR[,ro][,protocols=nfs|smb|both][,squash=none|root|all][,sec=sys:krb5:krb5i:krb5p][,clients=CLIENT...]

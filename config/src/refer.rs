@@ -2,13 +2,19 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::Path;
 use std::str::FromStr;
 
 use crate::export::Export;
-use crate::file::{Flag, Group, Origin, Report, Set, parse_list, shown};
+use crate::fault::Faults;
+use crate::file::{
+    DraftShare, Finding, Flag, Group, Origin, Report, Set, draft, parse_list, shown,
+};
 use crate::keys::REFER;
-use crate::settings::{Source, share_name};
+use crate::rules;
+use crate::settings::{Protocols, Rdma, Settings, Share, Source, share_name};
 use crate::tree::{Node, Value};
+use crate::units::Port;
 
 /// Servers of one share: a client tries them in this order, and its buffers hold no more.
 pub(crate) const TARGETS_MAX: usize = 16;
@@ -210,6 +216,104 @@ fn group(node: &Node, report: &mut Report) -> Option<Refer> {
     let share = group.parse::<ShareThere>("share", report).map(|set| set.value.0);
     let rdma = group.parse::<Flag>("rdma", report).is_some_and(|set| set.value.0);
     Some(Refer { host: host?.value, path: path?.value, share, rdma })
+}
+
+/// The shares of another service of the cluster.
+#[derive(Clone, Debug)]
+pub struct Elsewhere {
+    /// Its name.
+    service: String,
+    /// Its shares as those of other servers; the error says why they are not known.
+    shares: Result<Vec<Share>, String>,
+}
+
+impl Elsewhere {
+    /// Of a service of this name and these addresses, by the file of its gateway. What lies in its folders is not looked at: its
+    /// storage is on another node.
+    pub fn of(service: &str, file: &Path, addresses: &[IpAddr]) -> Self {
+        let faults = |faults: Faults| match faults.0.first() {
+            Some(fault) => format!("{}: {}", file.display(), fault.what),
+            None => format!("{}: it cannot be read", file.display()),
+        };
+        let shares = rules::text_of(file).and_then(|text| of_text(file, &text, addresses));
+        Self { service: service.to_owned(), shares: shares.map_err(faults) }
+    }
+}
+
+fn of_text(file: &Path, text: &str, addresses: &[IpAddr]) -> Result<Vec<Share>, Faults> {
+    let root = rules::root(file, text)?;
+    let mut report = Report::default();
+    let draft = draft(&root, &mut report);
+    if !report.0.is_empty() {
+        return Err(rules::faults(file, text, report));
+    }
+    let usual = Settings::default();
+    // Clients that are sent elsewhere take the usual ports.
+    let by_port =
+        |port: &Option<Set<Port>>, usual| port.as_ref().is_none_or(|p| p.value.0 == usual);
+    let by_nfs = by_port(&draft.nfs_port, usual.nfs_port);
+    let by_smb = by_port(&draft.smb_port, usual.smb.port);
+    let rdma = draft.rdma.as_ref().is_none_or(|rdma| rdma.value != Rdma::Off)
+        && by_port(&draft.nfs_rdma_port, usual.nfs_rdma_port);
+    let of = |DraftShare { share, .. }: DraftShare| {
+        let protocols = match (by_nfs && share.protocols.nfs(), by_smb && share.protocols.smb()) {
+            (true, true) => Protocols::Both,
+            (true, false) => Protocols::Nfs,
+            (false, true) => Protocols::Smb,
+            (false, false) => return None,
+        };
+        let path: Export = format!("/{}", share.nfs_path()).parse().ok()?;
+        let target = |ip: &IpAddr| Refer {
+            host: ReferHost::Ip(*ip),
+            path: path.clone(),
+            share: Some(share.name.clone()),
+            rdma,
+        };
+        // One that it refers to a third server is there.
+        let source = match share.source {
+            Source::Refer(targets) => Source::Refer(targets),
+            _ => Source::Refer(addresses.iter().take(TARGETS_MAX).map(target).collect()),
+        };
+        let export = share.export.filter(|_| protocols.nfs());
+        let (clients, hidden, comment) = (share.clients, share.hidden, share.comment);
+        let bare = Share::new(share.name, source);
+        Some(Share { protocols, clients, hidden, export, comment, ..bare })
+    };
+    Ok(draft.shares.into_iter().filter_map(of).collect())
+}
+
+/// Puts shares of other services beside those that are served here. One that has no place is told of, and left out: what another
+/// service says keeps this one from nothing.
+pub(crate) fn join(
+    shares: &mut Vec<DraftShare>,
+    others: Vec<Elsewhere>,
+    share_id: fn(&str) -> u32,
+    warnings: &mut Vec<Finding>,
+) {
+    let mut warn = |what: String, help: &str| {
+        let help = Some(help.to_owned());
+        warnings.push(Finding { at: Origin::Nowhere, what, help });
+    };
+    for Elsewhere { service, shares: known } in others {
+        let known = known.unwrap_or_else(|why| {
+            let what = format!("the shares of the service `{service}` are not shown here: {why}");
+            warn(what, "have the file of each service on each node, and reload");
+            Vec::new()
+        });
+        for share in known {
+            let one = DraftShare::of(share, Origin::Nowhere);
+            match rules::beside(shares, &one, share_id) {
+                Ok(()) => shares.push(one),
+                Err(why) => warn(
+                    format!(
+                        "the share `{}` of the service `{service}` is not shown here: {why}",
+                        one.share.name
+                    ),
+                    "give the shares of a cluster names and paths that differ",
+                ),
+            }
+        }
+    }
 }
 
 #[cfg(test)]

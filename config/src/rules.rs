@@ -14,6 +14,7 @@ use crate::in_time::{self, LOOK_MAX};
 use crate::kerberos;
 use crate::options::Options;
 use crate::overlap::overlaps;
+use crate::refer;
 use crate::settings::{
     Admin, Encryption, Limits, Names, Portmap, Rdma, Settings, Share, Smb, Source,
 };
@@ -110,7 +111,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, String> {
 pub(crate) fn settle(
     file: &Path,
     text: &str,
-    options: Options,
+    mut options: Options,
     known: Known,
 ) -> Result<Settings, Faults> {
     let root = root(file, text)?;
@@ -119,6 +120,7 @@ pub(crate) fn settle(
     let mut draft = draft(&root, &mut report);
     // A share that could not be read is a fault already; "no shares" would only add noise.
     let complete = report.0.is_empty();
+    let elsewhere = std::mem::take(&mut options.elsewhere);
     lay_over(&mut draft, options);
     check_shares(&draft.shares, known.share_id, &mut report);
     if complete && draft.shares.is_empty() {
@@ -137,6 +139,7 @@ pub(crate) fn settle(
         _ => None,
     };
     let mut warnings = overlaps(&draft.shares, real_in_time, line);
+    refer::join(&mut draft.shares, elsewhere, known.share_id, &mut warnings);
     check_memory(draft.memory.as_ref(), known.memory, &mut report, &mut warnings);
     check_sec(&draft, &mut report);
     let kerberos = kerberos::check(&draft, known.keytab, &mut report);
@@ -211,16 +214,7 @@ fn lay_over(draft: &mut Draft, options: Options) {
         if let Source::Folder(path) = &mut option.0.source {
             *path = from_here(path);
         }
-        draft.shares.push(DraftShare {
-            share: option.0,
-            name_at: at,
-            source_at: at,
-            export_at: None,
-            tls_at: None,
-            sec_at: None,
-            audit_at: None,
-            people: Vec::new(),
-        });
+        draft.shares.push(DraftShare::of(option.0, at));
     }
     let bind = options.bind.into_iter();
     draft.bind.extend(bind.map(|value| Set { value, origin: Origin::Option("--bind") }));
@@ -273,30 +267,7 @@ fn check_shares(shares: &[DraftShare], share_id: fn(&str) -> u32, report: &mut R
     }
     for (i, s) in shares.iter().enumerate() {
         let name = &s.share.name;
-        let same_id = |t: &&DraftShare| share_id(&t.share.name) == share_id(name);
-        if let Some(other) = shares[..i].iter().find(same_id) {
-            if other.share.name == *name {
-                let what = format!("there are two shares named `{name}`");
-                report.add_help(s.name_at, what, "give one of them another name");
-            } else {
-                report.add_help(
-                    s.name_at,
-                    format!(
-                        "the shares `{}` and `{name}` would have the same number in file handles",
-                        other.share.name
-                    ),
-                    "give one of them another name",
-                );
-            }
-        }
-        let same_to_smb = |t: &&DraftShare| {
-            t.share.name != *name && t.share.name.to_lowercase() == name.to_lowercase()
-        };
-        if let Some(other) = shares[..i].iter().find(same_to_smb) {
-            let what =
-                format!("the shares `{}` and `{name}` are one to SMB clients", other.share.name);
-            report.add_help(s.name_at, what, "case does not tell names apart; choose another name");
-        }
+        check_name(&shares[..i], s, share_id, report);
         if let Source::Folder(path) = &s.share.source {
             check_folder(path, s.source_at, report);
         }
@@ -310,6 +281,54 @@ fn check_shares(shares: &[DraftShare], share_id: fn(&str) -> u32, report: &mut R
         }
         check_paths(&shares[..i], s, share_id, report);
     }
+}
+
+/// A name is one share's: to NFS, to SMB, and as a number in file handles.
+fn check_name(
+    before: &[DraftShare],
+    s: &DraftShare,
+    share_id: fn(&str) -> u32,
+    report: &mut Report,
+) {
+    let name = &s.share.name;
+    let same_id = |t: &&DraftShare| share_id(&t.share.name) == share_id(name);
+    if let Some(other) = before.iter().find(same_id) {
+        if other.share.name == *name {
+            let what = format!("there are two shares named `{name}`");
+            report.add_help(s.name_at, what, "give one of them another name");
+        } else {
+            report.add_help(
+                s.name_at,
+                format!(
+                    "the shares `{}` and `{name}` would have the same number in file handles",
+                    other.share.name
+                ),
+                "give one of them another name",
+            );
+        }
+    }
+    let same_to_smb = |t: &&DraftShare| {
+        t.share.name != *name && t.share.name.to_lowercase() == name.to_lowercase()
+    };
+    if let Some(other) = before.iter().find(same_to_smb) {
+        let what = format!("the shares `{}` and `{name}` are one to SMB clients", other.share.name);
+        report.add_help(s.name_at, what, "case does not tell names apart; choose another name");
+    }
+}
+
+/// One more share stands beside these. The error says what is in its way.
+pub(crate) fn beside(
+    before: &[DraftShare],
+    s: &DraftShare,
+    share_id: fn(&str) -> u32,
+) -> Result<(), String> {
+    let mut report = Report::default();
+    if before.len() >= SHARES_MAX {
+        return Err(format!("there are more than {SHARES_MAX} shares"));
+    }
+    check_name(before, s, share_id, &mut report);
+    check_paths(before, s, share_id, &mut report);
+    report.0.into_iter().next().map_or(Ok(()), |finding| Err(finding.what))
 }
 
 /// By NFS no share lies at or below another's path: it would be hidden by the other's files. The folders on the way to shares have

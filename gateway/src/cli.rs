@@ -149,6 +149,10 @@ struct Configuration {
     /// tls=offered|required|mutual; for SMB: encrypt, guest, ca (continuously available: persistent handles survive a restart)
     #[arg(long = "share", value_name = "NAME=DIR[,OPTION...]")]
     shares: Vec<ShareOption>,
+    /// Show the shares of the other services of this cluster, too, and send clients there; FILE as for `headgate cluster`, which
+    /// says this for its gateways by itself
+    #[arg(long, value_name = "FILE")]
+    cluster: Option<PathBuf>,
     /// Listen on this address only. Repeatable; default: all addresses
     #[arg(long, value_name = "ADDR", value_parser = config::address)]
     bind: Vec<IpAddr>,
@@ -264,7 +268,12 @@ impl Configuration {
     }
 
     fn load(self) -> Result<Settings, Faults> {
+        let elsewhere = match &self.cluster {
+            Some(file) => crate::cluster::others(file, self.config.as_deref())?,
+            None => Vec::new(),
+        };
         let options = Options {
+            elsewhere,
             shares: self.shares,
             bind: self.bind,
             rdma: self.rdma,
@@ -474,9 +483,10 @@ fn demo(args: &DemoArgs) -> Result<(), Failure> {
 }
 
 fn cluster(args: &ClusterArgs) -> Result<(), Failure> {
-    let cluster = config::load_cluster(&args.file())?;
+    let file = args.file();
+    let cluster = config::load_cluster(&file)?;
     let services = match args.runs() {
-        true => crate::cluster::programs(&cluster, |file| {
+        true => crate::cluster::programs(&cluster, &file, |file| {
             config::load(Some(file), Options::default(), known())
         })?,
         false => Vec::new(),

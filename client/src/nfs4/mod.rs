@@ -5,6 +5,7 @@ mod attrs;
 mod callback;
 mod compound;
 mod files;
+mod referrals;
 mod session;
 
 pub use acl::Ace;
@@ -14,6 +15,7 @@ pub use compound::{Compound, Results};
 pub use files::{Delegation, DirEntry, OpenFile, OpenHow, Written};
 pub use nfs_proto::nfs4::attrs::Value;
 pub use nfs_proto::nfs4::{LockType4, StableHow4, StateOwner4, Stateid4 as Stateid, attr, op, ops};
+pub use referrals::Location;
 pub use session::{Minor, Nfs4};
 
 /// A file handle.

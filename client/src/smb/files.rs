@@ -10,6 +10,7 @@ use smb_proto::fscc::dir::Level;
 use smb_proto::fscc::file::Standard;
 use smb_proto::fscc::volume::FullSize;
 use smb_proto::smb2::create::{self, Disposition, access, option, share};
+use smb_proto::smb2::dfs::{ReferralRequest, ReferralResponse};
 use smb_proto::smb2::file_id::FileId;
 use smb_proto::smb2::negotiate::Dialect;
 use smb_proto::smb2::rdma::Channel;
@@ -379,6 +380,13 @@ impl Smb {
     /// Asks where else the server can be reached (FSCTL_QUERY_NETWORK_INTERFACE_INFO): the answer as it came.
     pub async fn interfaces(&self) -> Result<Vec<u8>> {
         self.ioctl(FileId::PREVIOUS, code::QUERY_NETWORK_INTERFACE_INFO, &[]).await
+    }
+
+    /// Asks where a path is (FSCTL_DFS_GET_REFERRALS), `\server\share`, with one backslash in front.
+    pub async fn referrals(&self, path: &str) -> Result<ReferralResponse> {
+        let asked = ReferralRequest { max_level: 4, path: path.into(), site: None };
+        let told = self.ioctl(FileId::PREVIOUS, code::DFS_GET_REFERRALS, &asked.emit()).await?;
+        ReferralResponse::parse(&told).map_err(malformed)
     }
 
     /// Sends a control code to an open file (MS-FSCC section 2.3); gives the output as it came.

@@ -63,3 +63,78 @@ error: gw.yaml:6:22: this server has no `path`
     let text = format!("shares: [{{name: a, refer: [{}]}}]\n", many.join(", "));
     assert!(told(&text).contains("more than 16 servers of one share are not possible"));
 }
+
+/// Files of services, and what a gateway that knows them serves beside `own`.
+fn beside(own: &str, services: &[(&str, &str, &str)]) -> (Vec<crate::Share>, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |&(name, text, ip): &(&str, &str, &str)| {
+        let file = dir.path().join(name);
+        if !text.is_empty() {
+            std::fs::write(&file, text).unwrap();
+        }
+        let ips: Vec<_> = ip.split(' ').map(|ip| ip.parse().unwrap()).collect();
+        crate::Elsewhere::of(name, &file, &ips)
+    };
+    let options = Options { elsewhere: services.iter().map(of).collect(), ..Options::default() };
+    let settings = settle(Path::new("gw.yaml"), own, options, KNOWN);
+    let settings = settings.unwrap_or_else(|faults| panic!("{faults}"));
+    let warnings = Faults(settings.warnings).to_string();
+    (settings.shares, warnings.replace(&dir.path().display().to_string(), "DIR"))
+}
+
+#[test]
+fn the_shares_of_other_services_of_the_cluster_are_shown() {
+    let (shares, warnings) = beside(
+        "shares: [{name: files, memory: true}]\n",
+        &[
+            (
+                "second",
+                "shares:\n  - {name: archive, path: /no/such/folder, export: /srv/archive, hidden: true, \
+                 clients: 10.0.0.0/8, squash: all}\n  \
+                 - {name: far, refer: 'gw9:/far'}\n",
+                "192.0.2.11 2001:db8::11",
+            ),
+            (
+                "third",
+                "shares: [{name: scratch, memory: true}]\nrdma: off\nsmb: {port: 4450}\n",
+                "192.0.2.12",
+            ),
+        ],
+    );
+    assert_eq!(warnings, "");
+    let [files, archive, far, scratch] = &shares[..] else { panic!("{shares:?}") };
+    assert!(files.refers_to().is_empty());
+    assert_eq!(archive.files(), "192.0.2.11:/srv/archive, [2001:db8::11]:/srv/archive");
+    assert!(archive.refers_to()[0].rdma && archive.refers_to()[0].smb_path() == "archive");
+    assert!(archive.hidden && archive.clients.is_some() && archive.nfs_path() == "srv/archive");
+    assert_eq!(archive.squash, crate::Squash::default(), "that is decided there");
+    assert_eq!(far.files(), "gw9:/far");
+    assert_eq!(scratch.files(), "192.0.2.12:/scratch");
+    assert!(!scratch.refers_to()[0].rdma);
+    assert_eq!(scratch.protocols, crate::Protocols::Nfs, "no client asks another port of SMB");
+}
+
+#[test]
+fn what_another_service_says_keeps_this_one_from_nothing() {
+    let (shares, warnings) = beside(
+        "shares: [{name: files, memory: true}]\n",
+        &[
+            ("gone", "", "192.0.2.11"),
+            ("wrong", "shares: [{name: files}]\n", "192.0.2.12"),
+            (
+                "same",
+                "shares: [{name: Files, memory: true}, {name: more, memory: true}]\n",
+                "192.0.2.13",
+            ),
+        ],
+    );
+    assert_eq!(shares.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["files", "more"]);
+    for what in [
+        "the shares of the service `gone` are not shown here: DIR/gone: cannot read the configuration",
+        "the shares of the service `wrong` are not shown here: DIR/wrong: this share has no folder",
+        "the share `Files` of the service `same` is not shown here: the shares `files` and `Files` are one to SMB clients",
+        "give the shares of a cluster names and paths that differ",
+    ] {
+        assert!(warnings.contains(what), "{what}: {warnings}");
+    }
+}

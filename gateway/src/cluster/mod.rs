@@ -17,7 +17,7 @@ use ::cluster::election::{Keys, Last, drained, owner_of};
 use ::cluster::etcd::{self, Entry, Etcd};
 use ::cluster::{Address, Plan, Runner, Service, tickle};
 use clap::{Args, Subcommand};
-use config::{Cluster, Fault, Faults, Settings};
+use config::{Cluster, Elsewhere, Fault, Faults, Settings};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -81,15 +81,29 @@ impl ClusterArgs {
     }
 }
 
-/// The gateways of the services. `load` reads the file of one.
-pub(crate) fn programs(
-    cluster: &Cluster,
-    load: impl Fn(&Path) -> Result<Settings, Faults>,
-) -> Result<Vec<Service>, Faults> {
-    cluster.services.iter().map(|service| program(service, &load(&service.config)?)).collect()
+/// The shares of the services whose gateways have other files than this one.
+pub(crate) fn others(file: &Path, own: Option<&Path>) -> Result<Vec<Elsewhere>, Faults> {
+    let cluster = config::load_cluster(file)?;
+    let others = cluster.services.iter().filter(|service| Some(&*service.config) != own);
+    let of = |service: &config::Service| {
+        let addresses: Vec<_> = service.addresses.iter().map(|address| address.ip).collect();
+        Elsewhere::of(&service.name, &service.config, &addresses)
+    };
+    Ok(others.map(of).collect())
 }
 
-fn program(service: &config::Service, settings: &Settings) -> Result<Service, Faults> {
+/// The gateways of the services of this file. `load` reads the file of one.
+pub(crate) fn programs(
+    cluster: &Cluster,
+    file: &Path,
+    load: impl Fn(&Path) -> Result<Settings, Faults>,
+) -> Result<Vec<Service>, Faults> {
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let of = |service| program(service, &file, &load(&service.config)?);
+    cluster.services.iter().map(of).collect()
+}
+
+fn program(service: &config::Service, file: &Path, settings: &Settings) -> Result<Service, Faults> {
     let words = |words: &[String]| (!words.is_empty()).then(|| words.to_vec());
     if service.fence.is_empty() {
         let what = "nothing keeps a former owner from the folders and the records of this service";
@@ -107,6 +121,7 @@ fn program(service: &config::Service, settings: &Settings) -> Result<Service, Fa
     let this = env::current_exe().map_or_else(|_| "headgate".into(), |p| p.display().to_string());
     let mut command =
         vec![this, "serve".into(), "--config".into(), service.config.display().to_string()];
+    command.extend(["--cluster".into(), file.display().to_string()]);
     for address in &service.addresses {
         command.extend(["--bind".into(), address.ip.to_string()]);
     }

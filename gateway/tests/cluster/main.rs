@@ -6,6 +6,7 @@
 
 mod alone;
 mod bad;
+mod elsewhere;
 mod lease;
 mod load;
 mod moves;
@@ -31,6 +32,21 @@ async fn until(what: &str, mut is: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is() {
         assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// What is tried until it succeeds.
+async fn until_ok<T, E: std::fmt::Debug>(
+    what: &str,
+    mut tries: impl AsyncFnMut() -> Result<T, E>,
+) -> T {
+    let began = Instant::now();
+    loop {
+        match tries().await {
+            Ok(done) => return done,
+            Err(e) => assert!(began.elapsed() < PATIENCE, "waited in vain until {what}: {e:?}"),
+        }
         sleep(Duration::from_millis(20)).await;
     }
 }

@@ -24,6 +24,8 @@ pub struct Setup {
     pub has_ipv6: bool,
     /// etcd has three members and not one.
     pub has_three_members: bool,
+    /// There is a second service, with the share `archive`.
+    pub has_second: bool,
 }
 
 impl Setup {
@@ -92,6 +94,11 @@ impl World {
     /// The device of this host that all nodes are on.
     pub fn bridge(&self) -> String {
         format!("hgb{}", self.id)
+    }
+
+    /// The address of the second service.
+    pub fn second_vip(&self) -> String {
+        format!("{}.11", self.net())
     }
 
     pub fn space(&self, node: usize) -> String {
@@ -234,10 +241,15 @@ impl World {
             String::new()
         };
         let members: Vec<_> = (0..self.etcd.len()).map(|it| self.member(it, 2379)).collect();
+        let second = match self.setup.has_second {
+            true => self.second(),
+            false => String::new(),
+        };
         for node in 0..2 {
             let text = format!(
                 "cluster:\n  etcd: {etcd}\n  node: gw{node}\n  ttl: {TTL}s\n  services:\n  - name: files\n    \
-                 config: {dir}/files{node}.yaml\n    addresses: [{vip}/24@eth0{vip6}]\n    fence: {dir}/fence\n{attach}",
+                 config: {dir}/files{node}.yaml\n    addresses: [{vip}/24@eth0{vip6}]\n    fence: {dir}/fence\n\
+                 {attach}{second}",
                 etcd = format!("[{}]", members.join(", ")),
                 vip = self.vip(),
                 vip6 = if self.setup.has_ipv6 {
@@ -248,6 +260,24 @@ impl World {
             );
             fs::write(self.path(&format!("gw{node}.yaml")), text).unwrap();
         }
+    }
+
+    /// Makes the second service; what the file of the cluster says of it.
+    fn second(&self) -> String {
+        let dir = self.dir.path().display();
+        for folder in ["archive", "second-state"] {
+            fs::create_dir(self.path(folder)).unwrap();
+        }
+        let text = format!(
+            "shares: [{{name: archive, path: {dir}/archive, squash: none}}]\n\
+             users: [{{name: alice, password_file: {dir}/password, uid: 0, gid: 0, groups: []}}]\n\
+             state: {dir}/second-state\nadmin: off\nnfs: {{lease: 2s, grace: 2s, portmap: off}}\n"
+        );
+        fs::write(self.path("second.yaml"), text).unwrap();
+        format!(
+            "  - name: second\n    config: {dir}/second.yaml\n    addresses: {}/24@eth0\n    fence: {dir}/fence\n",
+            self.second_vip()
+        )
     }
 
     /// A program of this world.
