@@ -33,6 +33,11 @@ struct Daemon {
 
 impl Daemon {
     fn start() -> Self {
+        Self::start_with("")
+    }
+
+    /// With these lines too.
+    fn start_with(more: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let path = |name: &str| home.path().join(name);
         for folder in ["data", "more"] {
@@ -45,7 +50,7 @@ impl Daemon {
         let text = format!(
             "shares:\n  - name: data\n    path: {}\n    {COMMENT}bind: 0.0.0.0\nadmin: 0.0.0.0:0\nadmin_clients: 0.0.0.0/0\n\
              nfs: {{port: 0, rdma_port: 0, portmap: off}}\nsmb: {{port: 0, direct_port: 0}}\n\
-             users: [{{name: alice, password_file: {}, uid: 0, gid: 0, groups: []}}]\n",
+             users: [{{name: alice, password_file: {}, uid: 0, gid: 0, groups: []}}]\n{more}",
             path("data").display(),
             path("password").display()
         );
@@ -451,4 +456,42 @@ async fn a_file_is_closed_and_a_client_is_sent_away() {
         assert!(line.contains("by=\"status page\"") && line.contains("uid="), "{line}");
     }
     assert!(Path::new(&daemon.home.path().join("data/plan.txt")).exists());
+}
+
+#[test]
+fn who_has_logged_in_and_what_was_done_is_in_the_audit_trail() {
+    let folder = tempfile::tempdir().unwrap();
+    let trail = folder.path().join("audit.jsonl");
+    let daemon = Daemon::start_with(&format!("audit: {{to: {}}}\n", trail.display()));
+    let token = daemon.token();
+    let wrong = Page::new(daemon.admin).ask("/login", json!({"token": "another"}));
+    assert_eq!(wrong.status, 403, "{}", wrong.text);
+    let page = daemon.page();
+    let done = page.ask("/action/share", share(&daemon, "more"));
+    assert_eq!(done.status, 200, "{}", done.text);
+    let began = Instant::now();
+    let record = |what: &str, is: &dyn Fn(&Value) -> bool| loop {
+        let text = fs::read_to_string(&trail).unwrap();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let mut all = whole.lines().map(|l| serde_json::from_str::<Value>(l).unwrap());
+        if let Some(found) = all.find(is) {
+            break found;
+        }
+        assert!(began.elapsed() < PATIENCE, "no {what} in {text}");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let uid = rustix::process::getuid().as_raw();
+    for (act, on) in [("page-login", ""), ("add-share", "more")] {
+        let found = record(act, &|r| r["act"] == act);
+        assert_eq!(
+            (&found["event"], &found["by"]),
+            (&"administrator".into(), &"status page".into())
+        );
+        assert_eq!((&found["uid"], &found["on"]), (&uid.into(), &on.into()), "{found}");
+        assert_eq!(found["result"], "ok", "{found}");
+    }
+    let refused = record("a refused login", &|r| r["event"] == "refused");
+    assert_eq!(refused["rule"], "admin-token", "{refused}");
+    let text = fs::read_to_string(&trail).unwrap();
+    assert!(!text.contains(&token) && !text.contains(&page.session), "{text}");
 }

@@ -22,6 +22,8 @@ use serde_json::Value;
 use smb_proto::smb2::create::{Disposition, access};
 
 mod common;
+#[path = "audit/tls.rs"]
+mod tls;
 
 /// No record is later than this.
 const SOON: Duration = Duration::from_secs(30);
@@ -149,6 +151,9 @@ async fn logons_mounts_and_refusals_are_recorded_by_both_protocols() {
 
     world.daemon.mount("/team", Credential::sys(0, 0, &[])).await.unwrap();
     world.event("mount", &[("version", "3"), ("share", "team"), ("user", "alice"), ("uid", "0")]);
+    world.daemon.unmount("/team", Credential::sys(0, 0, &[])).await.unwrap();
+    let unmount = world.event("unmount", &[("path", "/team"), ("user", "alice"), ("uid", "0")]);
+    assert_eq!(unmount["peer"], "127.0.0.1");
     world.daemon.mount("/closed", Credential::sys(7, 7, &[])).await.unwrap_err();
     world.event("refused", &[("user", "uid 7"), ("share", "closed"), rule]);
     world.daemon.volume("team").await.unwrap();

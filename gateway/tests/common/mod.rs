@@ -13,7 +13,7 @@ use std::sync::Arc;
 use client::connect::{self, Local};
 use client::smb::{Options, Smb, User};
 use client::target::Target;
-use client::{Credential, NoCallbacks, Result, Volume, mount};
+use client::{Credential, NoCallbacks, Result, Rpc, Volume, mount};
 use gateway::admin::show::fetch;
 use gateway::admin::snapshot::Snapshot;
 
@@ -95,9 +95,17 @@ impl Daemon {
 
     /// MNT of a path by this credential, from a port that any user can have.
     pub(crate) async fn mount(&self, path: &str, cred: Credential) -> Result<()> {
+        mount::mount(&self.rpc().await?, &cred, path).await.map(drop)
+    }
+
+    /// UMNT of a path, likewise.
+    pub(crate) async fn unmount(&self, path: &str, cred: Credential) -> Result<()> {
+        mount::unmount(&self.rpc().await?, &cred, path).await
+    }
+
+    async fn rpc(&self) -> Result<Rpc> {
         let local = Local { reserved_port: false, ..Local::default() };
-        let rpc = connect::tcp(self.nfs, &local, Arc::new(NoCallbacks)).await?;
-        mount::mount(&rpc, &cred, path).await.map(drop)
+        connect::tcp(self.nfs, &local, Arc::new(NoCallbacks)).await
     }
 
     pub(crate) async fn volume(&self, share: &str) -> Result<Volume> {

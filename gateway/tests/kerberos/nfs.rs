@@ -194,6 +194,37 @@ fn tokens_of_nobody_and_of_another_realm_make_no_context() {
     world.is_not_mounted(&foreign, "", "its key is not the one that the KDC has");
 }
 
+/// Whoever makes a context, and whoever makes none.
+#[test]
+fn contexts_and_refused_tickets_are_in_the_audit_trail() {
+    let mut world = World::of_nfs();
+    let trail = world.at("audit.jsonl");
+    world.serve(&format!("    sec: [krb5]\naudit: {{to: {}}}", trail.display()), &[]);
+    let cache = world.tickets("nobody", &["-l", "10m"]);
+    world.mounts(&cache);
+    let user = format!("nobody@{}", kdc::REALM);
+    let of_files = token(&world, &cache, "cifs");
+    world.is_not_mounted(&of_files, &user, "the ticket is for another service");
+    let began = std::time::Instant::now();
+    let record = |event: &str, rule: &str| loop {
+        let text = std::fs::read_to_string(&trail).unwrap();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let mut all = whole.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap());
+        let found = all.find(|r| r["event"] == event && (rule.is_empty() || r["rule"] == rule));
+        if let Some(found) = found {
+            assert_eq!((&found["peer"], &found["user"]), (&"127.0.0.1".into(), &(&*user).into()));
+            break found;
+        }
+        assert!(began.elapsed() < SOON, "no {event} in {text}");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let made = record("context", "");
+    assert_eq!(made["uid"], 65_534, "{made}");
+    let seconds = made["seconds"].as_u64().unwrap();
+    assert!((1..=600).contains(&seconds), "{made}");
+    record("refused", "rpc-kerberos");
+}
+
 /// A pipe where the keytab was: nobody writes to it, and whoever opens it waits for ever.
 #[test]
 fn a_keytab_that_blocks_takes_no_turn_from_the_one_that_comes_back() {
