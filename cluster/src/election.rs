@@ -25,6 +25,10 @@ pub struct Keys {
     pub wanted: String,
     /// That node is there and waits for it.
     pub asked: String,
+    /// How it was taken over last ([`crate::board::Takeover`]).
+    pub takeover: String,
+    /// Why nodes could not serve it: this, and the name of the node.
+    pub trouble: String,
     /// What all of them begin with.
     pub all: String,
 }
@@ -34,7 +38,8 @@ impl Keys {
     pub fn new(cluster: &str, service: &str) -> Self {
         let key = |what| format!("/{cluster}/services/{service}/{what}");
         let (owner, last, wanted, asked) = (key("owner"), key("last"), key("wanted"), key("asked"));
-        Self { owner, last, wanted, asked, all: key("") }
+        let (takeover, trouble) = (key("takeover"), key("trouble/"));
+        Self { owner, last, wanted, asked, takeover, trouble, all: key("") }
     }
 }
 

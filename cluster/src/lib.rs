@@ -15,6 +15,7 @@
 //! fence, or cannot take an address, lets go of the service and stands again after a pause, behind others.
 
 mod announce;
+pub mod board;
 pub mod election;
 pub mod etcd;
 mod hold;
@@ -100,12 +101,18 @@ pub mod environment {
 pub struct Runner {
     plan: Arc<Plan>,
     etcd: Arc<etcd::Etcd>,
+    board: Arc<board::Board>,
 }
 
 impl Runner {
     /// Of this plan, by this etcd.
     pub fn new(plan: Plan, etcd: etcd::Etcd) -> Self {
-        Self { plan: Arc::new(plan), etcd: Arc::new(etcd) }
+        Self { plan: Arc::new(plan), etcd: Arc::new(etcd), board: Arc::default() }
+    }
+
+    /// What it knows of its services while it runs.
+    pub fn board(&self) -> Arc<board::Board> {
+        self.board.clone()
     }
 
     /// Stands for all services of this node until `stop` says true; then hands each over. All have ended when it returns.
@@ -161,6 +168,7 @@ impl Runner {
                 service: service.clone(),
                 keys,
                 stop: stop.clone(),
+                board: self.board.clone(),
                 quiet_until: Duration::ZERO,
             };
             tasks.spawn(run.forever());

@@ -10,12 +10,13 @@
 //! *Errors.* See [the crate](crate).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::board::{Board, Takeover, Trouble};
 use crate::election::{self, Before, Keys, Last, Stood, Won};
 use crate::etcd::{Error, Etcd};
 use crate::hold::{Hold, now};
@@ -41,6 +42,7 @@ pub(crate) struct Run {
     pub(crate) service: Service,
     pub(crate) keys: Keys,
     pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) board: Arc<Board>,
     /// It does not ask for the service before this time ([`now`]).
     pub(crate) quiet_until: Duration,
 }
@@ -52,6 +54,15 @@ struct Held {
     is_attached: bool,
     /// The key `last` names this owner: whoever was before has let go or is fenced.
     is_last: bool,
+}
+
+/// What was done before a gateway could start.
+#[derive(Debug, Default)]
+struct Prepared {
+    /// The owner before, where it had to be fenced.
+    fenced: Option<Last>,
+    fence: Duration,
+    attach: Duration,
 }
 
 /// Why an owner lets go.
@@ -69,11 +80,13 @@ impl Run {
     /// Stands, serves, lets go, and again, until it is told to stop.
     pub(crate) async fn forever(mut self) {
         let service = self.service.name.clone();
+        self.board.note(&service, |_| ());
         self.clear().await;
         while !*self.stop.borrow() {
             let pause = match self.once().await {
                 Ok(pause) => pause,
                 Err(e) => {
+                    self.board.note(&service, |s| s.trouble = Some(e.to_string()));
                     tracing::warn!(service, "cannot stand for the service: {e}");
                     self.plan.ttl / 2
                 }
@@ -105,7 +118,11 @@ impl Run {
         if self.is_elsewhere().await? {
             return Ok(ttl / 5);
         }
-        let won = match election::stand(&self.etcd, &self.keys, &self.plan.node, ttl).await? {
+        let stood = election::stand(&self.etcd, &self.keys, &self.plan.node, ttl).await?;
+        if now() >= self.quiet_until {
+            self.board.note(&self.service.name, |s| s.trouble = None);
+        }
+        let won = match stood {
             Stood::Won(won) => won,
             Stood::Other { seen, .. } => {
                 if now() >= self.quiet_until
@@ -132,13 +149,49 @@ impl Run {
             End::Failed(why) => {
                 tracing::error!(service, epoch, "given up, and left to other nodes: {why}");
                 self.quiet_until = now() + FAILED_QUIET;
+                self.failed(why).await;
                 Ok(2 * ttl)
             }
             End::Lost => {
+                self.board.note(service, |s| s.lost += 1);
                 tracing::error!(service, epoch, "lost: the lease in etcd was not renewed in time");
                 Ok(ttl)
             }
         }
+    }
+
+    /// Says why this node could not serve: to its metrics, and to those who ask etcd.
+    async fn failed(&self, why: String) {
+        let trouble = Trouble { why: why.clone(), at: seconds() };
+        let key = format!("{}{}", self.keys.trouble, self.plan.node);
+        let _ = self.etcd.put(&key, &trouble.to_bytes()).await;
+        self.board.note(&self.service.name, |s| {
+            s.failed += 1;
+            s.trouble = Some(why);
+        });
+    }
+
+    /// Says that this node serves, and what it took, to its metrics and to those who ask etcd. `began`: when it was elected.
+    async fn serves(&self, epoch: u64, prepared: &Prepared, began: Duration) {
+        let takeover = Takeover {
+            node: self.plan.node.clone(),
+            epoch,
+            fenced: prepared.fenced.as_ref().map(|last| last.node.clone()),
+            at: seconds(),
+            fence: prepared.fence,
+            attach: prepared.attach,
+            total: now().saturating_sub(began),
+        };
+        let bytes = takeover.to_bytes();
+        self.board.note(&self.service.name, |s| {
+            s.serves = true;
+            s.trouble = None;
+            s.takeovers += 1;
+            s.last = Some(takeover);
+        });
+        // For those who look alone: the service goes on without it.
+        let _ = self.etcd.put_while(&self.keys.owner, epoch, &self.keys.takeover, &bytes).await;
+        let _ = self.etcd.delete(&format!("{}{}", self.keys.trouble, self.plan.node)).await;
     }
 
     /// This node is drained, or another is chosen and lives.
@@ -164,12 +217,16 @@ impl Run {
     /// Serves until it must let go, and lets go.
     async fn own(&self, won: Won) -> End {
         let Won { epoch, lease, hold } = won;
+        self.board.note(&self.service.name, |s| (s.epoch, s.hold) = (Some(epoch), Some(hold)));
         let hold = watch::Sender::new(hold);
         let mut held = Held::default();
         let end = tokio::select! {
             end = self.serve(epoch, &hold, &mut held) => end,
             () = self.renew(lease, &hold) => End::Lost,
         };
+        self.board.note(&self.service.name, |s| {
+            (s.epoch, s.hold, s.serves) = (None, None, false);
+        });
         let is_last = held.is_last;
         let has_let_go = {
             let mut let_go = std::pin::pin!(self.let_go(epoch, &mut held));
@@ -211,6 +268,10 @@ impl Run {
             match timeout(left(), self.etcd.keep_alive(lease)).await {
                 Ok(Ok(true)) => {
                     hold.send_modify(|hold| hold.renewed(sent));
+                    let renewed = *hold.borrow();
+                    self.board.note(&self.service.name, |s| {
+                        s.hold = s.hold.map(|_| renewed);
+                    });
                     pause = self.plan.ttl / 3;
                 }
                 // etcd has ended it: another may be elected already.
@@ -226,12 +287,15 @@ impl Run {
 
     /// All steps to a service that is there, and waiting for its end.
     async fn serve(&self, epoch: u64, hold: &watch::Sender<Hold>, held: &mut Held) -> End {
-        let fenced = match self.prepare(epoch, held).await {
-            Ok(fenced) => fenced,
+        let began = now();
+        let prepared = match self.prepare(epoch, held).await {
+            Ok(prepared) => prepared,
             Err(why) => return End::Failed(why),
         };
+        let fenced = prepared.fenced.as_ref().map_or(&[][..], |last| &last.hardware);
         // Asked once: from here on this node announces them.
-        let mut free = Some(node::free(&self.service.addresses, &fenced));
+        let mut free = Some(node::free(&self.service.addresses, fenced));
+        let mut is_first = true;
         let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
         for _ in 0..=RESTARTS_MAX {
             // The next gateway writes its own there.
@@ -254,6 +318,9 @@ impl Run {
             tracing::info!(service = self.service.name, epoch, "serves");
             // Ends with what follows: later this node may not speak for the service.
             let _telling = self.tell(before);
+            if std::mem::take(&mut is_first) {
+                self.serves(epoch, &prepared, began).await;
+            }
             let ended = async {
                 match &mut held.gateway {
                     Some(gateway) => gateway.ended().await,
@@ -264,6 +331,7 @@ impl Run {
                 ended = ended => {
                     let ended = ended.map_or_else(|e| e.to_string(), |status| status.to_string());
                     tracing::error!(service = self.service.name, epoch, "the gateway ended: {ended}");
+                    self.board.note(&self.service.name, |s| s.ended += 1);
                 }
                 () = self.told_to_leave() => return End::HandOver,
             }
@@ -312,8 +380,8 @@ impl Run {
         telling
     }
 
-    /// Fences who was before, says so, and attaches the storage. The hardware addresses of a node that was fenced.
-    async fn prepare(&self, epoch: u64, held: &mut Held) -> Result<Vec<String>, String> {
+    /// Fences who was before, says so, and attaches the storage. What that took.
+    async fn prepare(&self, epoch: u64, held: &mut Held) -> Result<Prepared, String> {
         let last = self.etcd.get(&self.keys.last).await.map_err(|e| e.to_string())?;
         let last = match last {
             None => None,
@@ -321,7 +389,7 @@ impl Run {
                 format!("the key {} in etcd is not of this program, or of a newer one", entry.key)
             })?),
         };
-        let mut fenced = Vec::new();
+        let mut prepared = Prepared::default();
         match Before::of(last, &self.plan.node, &machine()) {
             Before::Gone => {}
             Before::SameName(last) => {
@@ -332,8 +400,8 @@ impl Run {
                 ));
             }
             Before::Fence(last) => {
-                self.fence(&last, epoch).await?;
-                fenced = last.hardware;
+                prepared.fence = self.fence(&last, epoch).await?;
+                prepared.fenced = Some(last);
             }
         }
         let mine = self.last(epoch, false).to_bytes();
@@ -348,19 +416,22 @@ impl Run {
             let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
             // Even what failed may have been done in part.
             held.is_attached = true;
+            let began = now();
             node::run(attach, &told).await?;
+            prepared.attach = now().saturating_sub(began);
         }
-        Ok(fenced)
+        Ok(prepared)
     }
 
-    async fn fence(&self, last: &Last, epoch: u64) -> Result<(), String> {
+    /// Fences an owner; how long that took.
+    async fn fence(&self, last: &Last, epoch: u64) -> Result<Duration, String> {
         let Some(fence) = &self.service.fence else {
             tracing::info!(
                 service = self.service.name,
                 node = last.node,
                 "its storage fences the owner before"
             );
-            return Ok(());
+            return Ok(Duration::ZERO);
         };
         let mut told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
         told.0.push((environment::FENCED_NODE, last.node.clone()));
@@ -371,7 +442,7 @@ impl Run {
             .map_err(|why| format!("{} cannot be fenced, and may still write: {why}", last.node))?;
         let took = now().saturating_sub(began);
         tracing::info!(service = self.service.name, node = last.node, ?took, "fenced");
-        Ok(())
+        Ok(took)
     }
 
     /// This node is drained, or another was chosen, is there and waits.
@@ -429,4 +500,9 @@ impl Run {
         let hardware = node::hardware_of(&self.service.addresses);
         Last { node: self.plan.node.clone(), machine: machine(), epoch, ended, hardware }
     }
+}
+
+/// Seconds since 1970.
+fn seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

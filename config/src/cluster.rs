@@ -1,7 +1,7 @@
 //! `cluster`: which node serves what. A file of its own, beside those of the services.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use crate::fault::{Faults, Place};
 use crate::file::{Absolute, Group, Origin, Report, Set, Text, groups, parse_list, shown};
 use crate::keys::{CLUSTER, CLUSTER_FILE, SERVICE};
 use crate::rules;
+use crate::settings::Admin;
 use crate::tree::{Node, Value};
 use crate::units::Span;
 
@@ -39,6 +40,8 @@ pub struct Cluster {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// User of etcd, and the file with its password.
     pub user: Option<(String, PathBuf)>,
+    /// Where the node tells its metrics.
+    pub metrics: Option<SocketAddr>,
     /// One at least; names are different.
     pub services: Vec<Service>,
 }
@@ -273,6 +276,10 @@ fn cluster(root: &Node, report: &mut Report) -> Option<(Cluster, Vec<Origin>)> {
         ttl: ttl.map_or(TTL, |set| set.value.0),
         ca: ca.map(|set| set.value.0),
         certificate: certificate.zip(key).map(|(c, k)| (c.value.0, k.value.0)),
+        metrics: group.parse::<Admin>("metrics", report).and_then(|set| match set.value {
+            Admin::At(at) => Some(at),
+            Admin::Off | Admin::Usual => None,
+        }),
         user: user.zip(password.map(|set| set.value.0)),
         services,
     };

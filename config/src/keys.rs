@@ -693,6 +693,13 @@ pub(crate) const CLUSTER: Group = Group {
             "",
             "Its first line is that user's password.",
         ),
+        key(
+            "metrics",
+            "address with port, or `off`",
+            "off",
+            "Where `headgate cluster run` answers `GET /metrics`, to whoever can reach it, with what this node does for each \
+             service.",
+        ),
         key("services", "list of groups", "", "What is served. See [services](#services)."),
     ],
 };

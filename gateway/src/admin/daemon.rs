@@ -22,6 +22,7 @@ use super::usage::{self, Spaces};
 use super::{operations, reloads, rules};
 use crate::admission::Admission;
 use crate::attempts::Attempts;
+use crate::cluster::member;
 use crate::doors::{Served, Service};
 use crate::shutdown::Connections;
 use crate::stuck::Stuck;
@@ -207,6 +208,7 @@ impl Source for Daemon {
             ready: self.connections.is_serving(),
             store: self.store_trouble().map(StoreStatus::from),
             audit: audit::standing().map(AuditStatus::from),
+            service: member::standing(),
             tls_certificate_ends: self.tls.ends().map(seconds),
             uptime_seconds: self.connections.uptime_seconds(),
             shares: usage::shares(&self.namespace, (&self.spaces, &self.stuck), &sessions),

@@ -18,7 +18,9 @@ use rdma_transport::meter::Histogram;
 
 use super::operations::OperationStatus;
 use super::rules::{self, LIMITS};
-use super::snapshot::{AuditStatus, ConnectionStatus, Moved, PoolStatus, Protocol, Snapshot};
+use super::snapshot::{
+    AuditStatus, ConnectionStatus, Moved, PoolStatus, Protocol, ServiceStatus, Snapshot,
+};
 use super::usage::Space;
 use super::why::Reason;
 
@@ -137,6 +139,15 @@ pub static TABLE: &[Metric] = &[
         help: "0 while the audit trail cannot be written; `headgate status` says why; absent without a trail",
         values: Values::Gauge(|s| {
             s.audit.iter().map(|trail| (Vec::new(), trail.broken.is_none().into())).collect()
+        }),
+    },
+    Metric {
+        name: "service_epoch",
+        labels: &["service", "node"],
+        help: "The epoch of the service of a cluster that this gateway serves; absent without a cluster",
+        values: Values::Gauge(|s| {
+            let of = |it: &ServiceStatus| (vec![it.name.clone(), it.node.clone()], it.epoch);
+            s.service.iter().map(of).collect()
         }),
     },
     Metric {

@@ -15,7 +15,7 @@ use hyper::body::Bytes;
 use tokio::net::TcpStream;
 
 use super::rules;
-use super::snapshot::{ConnectionStatus, Nfs4Status, RefusedStatus, Snapshot};
+use super::snapshot::{ConnectionStatus, Nfs4Status, RefusedStatus, ServiceStatus, Snapshot};
 use super::usage::{ShareStatus, Space, UserStatus};
 use crate::control::client as control;
 use crate::place::Place;
@@ -198,6 +198,11 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
     );
     if let Some(store) = &s.store {
         text += &format!("NOT READY: {}\n", store.what);
+    }
+    if let Some(ServiceStatus { name, node, epoch, lease_left_ms }) = &s.service {
+        let left = Duration::from_millis(*lease_left_ms);
+        text +=
+            &format!("service {name} on {node} in epoch {epoch}, for {left:?} without a renewal\n");
     }
     if s.connections_refused > 0 {
         let n = s.connections_refused;

@@ -315,6 +315,19 @@ pub struct StoreStatus {
     pub what: String,
 }
 
+/// The service of a cluster that a gateway serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceStatus {
+    /// Its cluster and its name: `headgate/files`.
+    pub name: String,
+    /// The node that serves it.
+    pub node: String,
+    /// In which epoch.
+    pub epoch: u64,
+    /// How long it may be served if its lease is not renewed, in milliseconds.
+    pub lease_left_ms: u64,
+}
+
 /// The audit trail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditStatus {
@@ -382,6 +395,9 @@ pub struct Snapshot {
     /// The audit trail, where there is one.
     #[serde(default)]
     pub audit: Option<AuditStatus>,
+    /// The service of a cluster that this is; `None`: it is of none.
+    #[serde(default)]
+    pub service: Option<ServiceStatus>,
     /// When the certificate of NFS over TLS ends, in seconds since 1970; `None`: there is none.
     #[serde(default)]
     pub tls_certificate_ends: Option<u64>,

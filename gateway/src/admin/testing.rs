@@ -5,7 +5,7 @@ use super::process::ProcessStatus;
 use super::reloads::ReloadStatus;
 use super::snapshot::{
     AuditStatus, ConnectionStatus, HeapStatus, LossStatus, Moved, Nfs4Status, PoolStatus, Protocol,
-    RefusedStatus, SmbStatus, Snapshot, StateStatus, StoreStatus, SyncStatus,
+    RefusedStatus, ServiceStatus, SmbStatus, Snapshot, StateStatus, StoreStatus, SyncStatus,
 };
 use super::usage::{ShareStatus, Space, UserStatus};
 use super::why::WhyNot;
@@ -60,6 +60,15 @@ fn audit_trail() -> AuditStatus {
     AuditStatus { to, required: false, written: 70, lost: 2, waiting: 1, broken: None }
 }
 
+fn service() -> ServiceStatus {
+    ServiceStatus {
+        name: "headgate/files".into(),
+        node: "gw1".into(),
+        epoch: 7,
+        lease_left_ms: 3100,
+    }
+}
+
 /// A daemon with one of everything.
 pub(crate) fn snapshot() -> Snapshot {
     let moved = Moved { requests: 7, rdma_write: 4 << 20, ..Moved::default() };
@@ -68,6 +77,7 @@ pub(crate) fn snapshot() -> Snapshot {
         ready: true,
         store: None,
         audit: Some(audit_trail()),
+        service: Some(service()),
         tls_certificate_ends: Some(1_800_000_000),
         uptime_seconds: 7300,
         shares: vec![ShareStatus {

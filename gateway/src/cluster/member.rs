@@ -10,11 +10,13 @@ use std::env;
 use std::io::{self, Stdin};
 use std::time::Duration;
 
-use cluster::environment::{CLUSTER, EPOCH, PARENT, SERVICE};
+use cluster::environment::{CLUSTER, EPOCH, NODE, PARENT, SERVICE};
 use rdma_transport::lease;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+use crate::admin::snapshot::ServiceStatus;
 
 /// How long the runner may take to say until when this gateway may serve.
 const FIRST_MAX: Duration = Duration::from_secs(10);
@@ -32,6 +34,17 @@ pub(crate) fn epoch() -> Option<u64> {
 pub(crate) fn service() -> Option<String> {
     env::var_os(PARENT)?;
     Some(format!("{}/{}", env::var(CLUSTER).ok()?, env::var(SERVICE).ok()?))
+}
+
+/// What is told of that service.
+pub(crate) fn standing() -> Option<ServiceStatus> {
+    let left = lease::left()?.as_millis();
+    Some(ServiceStatus {
+        name: service()?,
+        node: env::var(NODE).ok()?,
+        epoch: epoch()?,
+        lease_left_ms: u64::try_from(left).unwrap_or(u64::MAX),
+    })
 }
 
 /// Ends this process with the one that decides whether it may serve, and lets it listen on addresses that come when it is ready.

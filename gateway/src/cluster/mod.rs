@@ -7,12 +7,15 @@
 
 pub(crate) mod connections;
 pub(crate) mod member;
+mod metrics;
 mod tls;
 
 use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use ::cluster::board::{Takeover, Trouble};
 use ::cluster::election::{Keys, Last, drained, owner_of};
 use ::cluster::etcd::{self, Entry, Etcd};
 use ::cluster::{Address, Plan, Runner, Service, tickle};
@@ -21,6 +24,7 @@ use config::{Cluster, Elsewhere, Fault, Faults, Settings};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::place::{self, USUAL_FILE};
 use crate::table::{Table, Tone};
@@ -211,7 +215,13 @@ async fn serve(cluster: &Cluster, services: Vec<Service>, etcd: Etcd) -> Result<
     let (name, node, ttl) = (cluster.name.clone(), own_name(cluster), cluster.ttl);
     tracing::info!(cluster = name, node, services = services.len(), "stands for its services");
     let (stop, stopped) = watch::channel(false);
-    let running = Runner::new(Plan { name, node, ttl, services }, etcd).run(stopped);
+    let names = (name.clone(), node.clone());
+    let runner = Runner::new(Plan { name, node, ttl, services }, etcd);
+    let mut telling = JoinSet::new();
+    if let Some(at) = cluster.metrics {
+        telling.spawn(metrics::serve(metrics::listen(at).await?, names, runner.board()));
+    }
+    let running = runner.run(stopped);
     tokio::pin!(running);
     tokio::select! {
         done = &mut running => {
@@ -230,6 +240,9 @@ struct Seen {
     owner: Option<(String, u64)>,
     last: Option<Last>,
     wanted: Option<String>,
+    takeover: Option<Takeover>,
+    /// By node.
+    trouble: BTreeMap<String, Trouble>,
 }
 
 async fn status(cluster: &Cluster, etcd: &Etcd, as_json: bool) -> Result<(), String> {
@@ -245,6 +258,14 @@ async fn status(cluster: &Cluster, etcd: &Etcd, as_json: bool) -> Result<(), Str
                     "epoch": s.owner.as_ref().map(|(_, epoch)| epoch),
                     "chosen": s.wanted,
                     "last_node": s.last.as_ref().map(|last| &last.node),
+                    "takeover": s.takeover.as_ref().map(|it| json!({
+                        "node": it.node, "epoch": it.epoch, "fenced": it.fenced, "at": it.at,
+                        "seconds": it.total.as_secs_f64(), "fence_seconds": it.fence.as_secs_f64(),
+                        "attach_seconds": it.attach.as_secs_f64(),
+                    })),
+                    "trouble": s.trouble.iter().map(|(node, it)| {
+                        json!({"node": node, "why": it.why, "at": it.at})
+                    }).collect::<Vec<_>>(),
                     "fence_due": s.last.as_ref().is_some_and(|last| !last.ended && s.owner.is_none()),
                 })
             })
@@ -265,10 +286,31 @@ async fn status(cluster: &Cluster, etcd: &Etcd, as_json: bool) -> Result<(), Str
         table.row(vec![name.clone(), node, epoch, chosen, last], tone);
     }
     say_as_is!("{}", table.render());
+    for (name, s) in &seen {
+        if let Some(it) = &s.takeover {
+            let fenced =
+                it.fenced.as_ref().map_or(String::new(), |node| format!(", {node} was fenced"));
+            say!(
+                "\n  {name}: {} took it over in {:?}, {} ago{fenced}",
+                it.node,
+                it.total,
+                ago(it.at)
+            );
+        }
+        for (node, it) in &s.trouble {
+            say!("\n  {name}: {node} could not serve it, {} ago: {}", ago(it.at), it.why);
+        }
+    }
     if !drained.is_empty() {
         say!("\n  drained: {}", drained.join(", "));
     }
     Ok(())
+}
+
+/// How long ago that was.
+fn ago(at: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    crate::admin::show::span(now.saturating_sub(at))
 }
 
 /// Services, those of the configuration first known, and drained nodes.
@@ -287,9 +329,14 @@ fn read(cluster: &Cluster, entries: &[Entry]) -> (BTreeMap<String, Seen>, Vec<St
                         seen.owner = Some((owner_of(&entry.value), entry.created));
                     }
                     "last" => seen.last = Last::parse(&entry.value),
+                    "takeover" => seen.takeover = Takeover::parse(&entry.value),
                     "wanted" => seen.wanted = Some(text(&entry.value)),
                     _ => {}
                 }
+            }
+            ["", _, "services", name, "trouble", node] => {
+                let seen = seen.entry(name.to_owned()).or_default();
+                seen.trouble.extend(Trouble::parse(&entry.value).map(|it| (node.to_owned(), it)));
             }
             ["", _, "nodes", node, "drained"] => drained.push(node.to_owned()),
             _ => {}

@@ -145,3 +145,36 @@ async fn an_etcd_whose_certificate_is_not_trusted_is_refused() {
         assert!(said.contains(why), "{why}: {said}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_does_and_why_it_cannot_is_told() {
+    let world = World::of(Setup { is_address_taken: true, ..Setup::default() }).await;
+    let ip = world.vip();
+    let status = || world.ask(0, &["status"]).unwrap();
+    until("status says why the node cannot serve", || {
+        let status = status();
+        status.contains("gw0 could not serve it") && status.contains(&format!("the address {ip}"))
+    })
+    .await;
+    let told = |name: &str| {
+        let text = world.metrics(0);
+        let line = text.lines().find(|line| line.starts_with(&format!("{name}{{")));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+    };
+    assert_eq!(told("headgate_cluster_may_not_serve"), Some(1.0));
+    assert_eq!(told("headgate_cluster_serves"), Some(0.0));
+    assert!(told("headgate_cluster_failed_takeovers_total") >= Some(1.0));
+    sh(&format!("ip address delete {ip}/24 dev {}", world.bridge()));
+    until("it serves", || told("headgate_cluster_serves") == Some(1.0)).await;
+    assert_eq!(told("headgate_cluster_may_not_serve"), Some(0.0));
+    let epoch = f64::from(u32::try_from(world.owner().unwrap().1).unwrap());
+    assert_eq!(told("headgate_cluster_epoch"), Some(epoch));
+    let left = told("headgate_cluster_lease_left_seconds").unwrap();
+    assert!(left > 0.0 && left <= 2.0, "{left}");
+    until("status says what the takeover took", || {
+        let status = status();
+        status.contains("gw0 took it over in") && !status.contains("could not serve")
+    })
+    .await;
+    assert!(told("headgate_cluster_takeover_seconds").unwrap() > 0.0);
+}

@@ -188,6 +188,7 @@ function tables() {
   const s = now.status;
   $("version").textContent = s.version;
   $("state").textContent = `${s.ready ? "serving" : "stopping"} for ${span(s.uptime_seconds)}; ${s.connections.length} connections` +
+    (s.service ? `; service ${s.service.name} on ${s.service.node} in epoch ${s.service.epoch}` : "") +
     (s.connections_refused ? `; ${s.connections_refused} refused: a limit was reached` : "") + (s.store ? `; not ready: ${s.store.what}` : "");
   $("state").className = s.ready && !s.store ? "" : "bad";
   fill("shares", s.shares.map((h) => [h.name, h.protocols === "both" ? "nfs, smb" : h.protocols,

@@ -1,0 +1,229 @@
+//! What a node tells of its services to Prometheus, whether or not it serves any.
+//!
+//! *Operation.* One request is one connection of HTTP/1: `GET /metrics`. Labels are the names of services, which the file has.
+//!
+//! *Memory.* [`REQUEST_MAX`] for each of at most [`ASKING_MAX`] requests; others are closed as they come.
+//!
+//! *Errors.* A request that does not come in [`REQUEST_TIME`] ends its connection.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::cluster::board::{Board, Standing};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+const REQUEST_MAX: usize = 4096;
+const REQUEST_TIME: Duration = Duration::from_secs(5);
+const ASKING_MAX: usize = 16;
+
+/// A metric of each service.
+struct Metric {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    value: fn(&Standing) -> f64,
+}
+
+const fn metric(
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    value: fn(&Standing) -> f64,
+) -> Metric {
+    Metric { name, kind, help, value }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus has no other numbers")]
+const fn count(n: u64) -> f64 {
+    n as f64
+}
+
+fn is(what: bool) -> f64 {
+    f64::from(u8::from(what))
+}
+
+fn of_last(s: &Standing, time: fn(&::cluster::board::Takeover) -> Duration) -> f64 {
+    s.last.as_ref().map_or(0.0, |last| time(last).as_secs_f64())
+}
+
+/// Every metric there is; the labels are `cluster`, `node` and `service`.
+const TABLE: [Metric; 12] = [
+    metric("headgate_cluster_owner", "gauge", "1 while this node owns the service", |s| {
+        is(s.epoch.is_some())
+    }),
+    metric(
+        "headgate_cluster_serves",
+        "gauge",
+        "1 while its gateway runs here, with its addresses",
+        |s| is(s.serves),
+    ),
+    metric(
+        "headgate_cluster_epoch",
+        "gauge",
+        "The epoch in which this node owns it; 0: it does not",
+        |s| count(s.epoch.unwrap_or(0)),
+    ),
+    metric(
+        "headgate_cluster_lease_left_seconds",
+        "gauge",
+        "How long this node may serve it if its lease is not renewed",
+        |s| s.left().as_secs_f64(),
+    ),
+    metric(
+        "headgate_cluster_may_not_serve",
+        "gauge",
+        "1 while this node cannot take it over; `headgate cluster status` says why",
+        |s| is(s.trouble.is_some()),
+    ),
+    metric(
+        "headgate_cluster_takeovers_total",
+        "counter",
+        "How often this node began to serve it",
+        |s| count(s.takeovers),
+    ),
+    metric(
+        "headgate_cluster_leases_lost_total",
+        "counter",
+        "How often its lease was not renewed in time",
+        |s| count(s.lost),
+    ),
+    metric(
+        "headgate_cluster_gateway_ends_total",
+        "counter",
+        "How often its gateway ended by itself",
+        |s| count(s.ended),
+    ),
+    metric(
+        "headgate_cluster_failed_takeovers_total",
+        "counter",
+        "How often this node was elected and could not serve it",
+        |s| count(s.failed),
+    ),
+    metric(
+        "headgate_cluster_takeover_seconds",
+        "gauge",
+        "From the last election of this node until it served",
+        |s| of_last(s, |last| last.total),
+    ),
+    metric(
+        "headgate_cluster_takeover_fence_seconds",
+        "gauge",
+        "How much of that the fence took",
+        |s| of_last(s, |last| last.fence),
+    ),
+    metric(
+        "headgate_cluster_takeover_attach_seconds",
+        "gauge",
+        "How much of that the storage took to be attached",
+        |s| of_last(s, |last| last.attach),
+    ),
+];
+
+/// The text of all of them.
+fn text(cluster: &str, node: &str, board: &Board) -> String {
+    let (mut text, services) = (String::new(), board.services());
+    for Metric { name, kind, help, value } in &TABLE {
+        // To a string nothing fails to be written.
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (service, standing) in &services {
+            let _ = writeln!(
+                text,
+                "{name}{{cluster=\"{cluster}\",node=\"{node}\",service=\"{service}\"}} {}",
+                value(standing)
+            );
+        }
+    }
+    text
+}
+
+/// Listens for those who ask.
+pub(super) async fn listen(at: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(at).await.map_err(|e| format!("`metrics: {at}`: {e}"))
+}
+
+/// Answers for as long as the node runs.
+pub(super) async fn serve(listener: TcpListener, names: (String, String), board: Arc<Board>) {
+    let asking = Arc::new(Semaphore::new(ASKING_MAX));
+    let names = Arc::new(names);
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // For want of descriptors, as a rule, which passes.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let Ok(place) = asking.clone().try_acquire_owned() else { continue };
+        let (names, board) = (names.clone(), board.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            // Who goes away is not waited for.
+            let _ = timeout(REQUEST_TIME, answer(stream, &names, &board)).await;
+        });
+    }
+}
+
+async fn answer(
+    mut stream: TcpStream,
+    (cluster, node): &(String, String),
+    board: &Board,
+) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        if request.len() >= REQUEST_MAX || stream.read_buf(&mut request).await? == 0 {
+            return Ok(());
+        }
+    }
+    let (status, body) = if request.starts_with(b"GET /metrics ") {
+        ("200 OK", text(cluster, node, board))
+    } else {
+        ("404 Not Found", "there is /metrics\n".to_owned())
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all((head + &body).as_bytes()).await?;
+    stream.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str) -> String {
+        let path = format!("{}/../{name}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn the_alarms_ask_for_metrics_that_exist_and_the_page_has_them_all() {
+        let rules: serde_yaml::Value =
+            serde_yaml::from_str(&file("deploy/prometheus-alerts-cluster.yaml")).unwrap();
+        let groups = rules["groups"].as_sequence().unwrap();
+        let rules: Vec<_> = groups.iter().flat_map(|g| g["rules"].as_sequence().unwrap()).collect();
+        assert!(rules.len() >= 5);
+        for rule in rules {
+            let expr = rule["expr"].as_str().unwrap();
+            let words = expr.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+            let asked: Vec<_> = words.filter(|w| w.starts_with("headgate_")).collect();
+            assert!(!asked.is_empty() || expr.starts_with("up"), "{expr}");
+            for name in asked {
+                assert!(TABLE.iter().any(|m| m.name == name), "there is no metric {name}");
+            }
+            for key in ["summary", "description"] {
+                assert!(rule["annotations"][key].as_str().is_some_and(|t| t.len() > 10), "{expr}");
+            }
+        }
+        let page = file("docs/cluster.md");
+        for Metric { name, help, .. } in &TABLE {
+            assert!(
+                page.contains(&format!("| `{name}` | {help} |")),
+                "docs/cluster.md: {name} | {help}"
+            );
+        }
+    }
+}
