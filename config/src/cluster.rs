@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::fault::{Faults, Place};
 use crate::file::{Absolute, Group, Origin, Report, Set, Text, groups, parse_list, shown};
 use crate::keys::{CLUSTER, CLUSTER_FILE, SERVICE};
+use crate::refer::ReferHost;
 use crate::rules;
 use crate::settings::Admin;
 use crate::tree::{Node, Value};
@@ -57,6 +58,8 @@ pub struct Service {
     pub config: PathBuf,
     /// Its addresses; one at least.
     pub addresses: Vec<Moving>,
+    /// Their name in DNS, to which gateways of other services refer.
+    pub host: Option<ReferHost>,
     /// Nodes that may serve it; empty: all.
     pub nodes: Vec<String>,
     /// Program and arguments; empty: there is none.
@@ -313,6 +316,11 @@ fn service(node: &Node, report: &mut Report) -> Option<(Service, Origin)> {
     let config = group.parse::<Absolute>("config", report);
     let addresses: Vec<Set<Moving>> =
         group.get("addresses").map(|n| parse_list(n, report)).unwrap_or_default();
+    let host = group.parse::<ReferHost>("host", report);
+    if let Some(Set { value: ReferHost::Ip(ip), origin }) = &host {
+        let what = format!("{ip} is an address, which `addresses` has, and no name");
+        report.add_help(*origin, what, "write a name like `files.example.org`, or remove `host`");
+    }
     let names: Vec<Set<Name>> =
         group.get("nodes").map(|n| parse_list(n, report)).unwrap_or_default();
     let mut words = |key: &str| -> Vec<String> {
@@ -337,6 +345,7 @@ fn service(node: &Node, report: &mut Report) -> Option<(Service, Origin)> {
         place: Place::Nowhere,
         config: config?.value.0,
         addresses: addresses.into_iter().map(|set| set.value).collect(),
+        host: host.map(|set| set.value),
         nodes: names.into_iter().map(|set| set.value.0).collect(),
         fence,
         attach,
@@ -398,6 +407,7 @@ cluster:
     - name: scratch
       config: /etc/headgate/scratch.yaml
       addresses: 192.0.2.11/24@eth0
+      host: scratch.example.org
 ";
 
     fn read(text: &str) -> Result<Cluster, String> {
@@ -415,6 +425,8 @@ cluster:
         assert!(cluster.certificate.is_some() && cluster.ca.is_some());
         let [files, scratch] = &cluster.services[..] else { panic!() };
         assert_eq!(files.fence, ["/usr/sbin/fence", "--off"]);
+        assert_eq!(files.host, None);
+        assert_eq!(scratch.host, Some(ReferHost::Name("scratch.example.org".into())));
         assert_eq!((files.nodes.len(), files.addresses.len()), (2, 2));
         assert_eq!(files.addresses[1].to_owned(), "2001:db8::10/64@eth0".parse().unwrap());
         assert_eq!(
@@ -471,6 +483,7 @@ cluster:
                 "write one like `192.0.2.10/24@eth0`",
             ),
             ("192.0.2.11/24@eth0", "192.0.2.11/33@eth0", "c.yaml:21:18", "write one like"),
+            ("scratch.example.org", "192.0.2.12", "c.yaml:22:13", "no name"),
             ("192.0.2.11/24@eth0", "127.0.0.1/8@lo", "c.yaml:21:18", "cannot move between nodes"),
             ("      detach: [umount, /srv/files]\n", "", "c.yaml:12:13", "belong together"),
             (

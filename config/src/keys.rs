@@ -723,6 +723,13 @@ pub(crate) const SERVICE: Group = Group {
             "",
             "What clients mount. They are on the node that serves, and on no other.",
         ),
+        key(
+            "host",
+            "name in DNS",
+            "",
+            "A name of these addresses. Gateways of the other services refer clients to it first, as Kerberos needs it, and to the \
+             addresses then.",
+        ),
         key("nodes", "word, or list of them", "", "Which nodes may serve it. Not said: all."),
         key(
             "fence",

@@ -228,19 +228,19 @@ pub struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Of a service of this name and these addresses, by the file of its gateway. What lies in its folders is not looked at: its
-    /// storage is on another node.
-    pub fn of(service: &str, file: &Path, addresses: &[IpAddr]) -> Self {
+    /// Of a service of this name that clients find at these hosts, by the file of its gateway. What lies in its folders is not
+    /// looked at: its storage is on another node.
+    pub fn of(service: &str, file: &Path, hosts: &[ReferHost]) -> Self {
         let faults = |faults: Faults| match faults.0.first() {
             Some(fault) => format!("{}: {}", file.display(), fault.what),
             None => format!("{}: it cannot be read", file.display()),
         };
-        let shares = rules::text_of(file).and_then(|text| of_text(file, &text, addresses));
+        let shares = rules::text_of(file).and_then(|text| of_text(file, &text, hosts));
         Self { service: service.to_owned(), shares: shares.map_err(faults) }
     }
 }
 
-fn of_text(file: &Path, text: &str, addresses: &[IpAddr]) -> Result<Vec<Share>, Faults> {
+fn of_text(file: &Path, text: &str, hosts: &[ReferHost]) -> Result<Vec<Share>, Faults> {
     let root = rules::root(file, text)?;
     let mut report = Report::default();
     let draft = draft(&root, &mut report);
@@ -263,8 +263,8 @@ fn of_text(file: &Path, text: &str, addresses: &[IpAddr]) -> Result<Vec<Share>, 
             (false, false) => return None,
         };
         let path: Export = format!("/{}", share.nfs_path()).parse().ok()?;
-        let target = |ip: &IpAddr| Refer {
-            host: ReferHost::Ip(*ip),
+        let target = |host: &ReferHost| Refer {
+            host: host.clone(),
             path: path.clone(),
             share: Some(share.name.clone()),
             rdma,
@@ -272,7 +272,7 @@ fn of_text(file: &Path, text: &str, addresses: &[IpAddr]) -> Result<Vec<Share>, 
         // One that it refers to a third server is there.
         let source = match share.source {
             Source::Refer(targets) => Source::Refer(targets),
-            _ => Source::Refer(addresses.iter().take(TARGETS_MAX).map(target).collect()),
+            _ => Source::Refer(hosts.iter().take(TARGETS_MAX).map(target).collect()),
         };
         let export = share.export.filter(|_| protocols.nfs());
         let (clients, hidden, comment) = (share.clients, share.hidden, share.comment);

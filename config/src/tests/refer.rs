@@ -97,7 +97,7 @@ fn the_shares_of_other_services_of_the_cluster_are_shown() {
             (
                 "third",
                 "shares: [{name: scratch, memory: true}]\nrdma: off\nsmb: {port: 4450}\n",
-                "192.0.2.12",
+                "scratch.lab 192.0.2.12",
             ),
         ],
     );
@@ -109,7 +109,7 @@ fn the_shares_of_other_services_of_the_cluster_are_shown() {
     assert!(archive.hidden && archive.clients.is_some() && archive.nfs_path() == "srv/archive");
     assert_eq!(archive.squash, crate::Squash::default(), "that is decided there");
     assert_eq!(far.files(), "gw9:/far");
-    assert_eq!(scratch.files(), "192.0.2.12:/scratch");
+    assert_eq!(scratch.files(), "scratch.lab:/scratch, 192.0.2.12:/scratch");
     assert!(!scratch.refers_to()[0].rdma);
     assert_eq!(scratch.protocols, crate::Protocols::Nfs, "no client asks another port of SMB");
 }

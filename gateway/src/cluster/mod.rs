@@ -20,7 +20,7 @@ use ::cluster::election::{Keys, Last, drained, owner_of};
 use ::cluster::etcd::{self, Entry, Etcd};
 use ::cluster::{Address, Plan, Runner, Service, tickle};
 use clap::{Args, Subcommand};
-use config::{Cluster, Elsewhere, Fault, Faults, Settings};
+use config::{Cluster, Elsewhere, Fault, Faults, ReferHost, Settings};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -90,8 +90,9 @@ pub(crate) fn others(file: &Path, own: Option<&Path>) -> Result<Vec<Elsewhere>, 
     let cluster = config::load_cluster(file)?;
     let others = cluster.services.iter().filter(|service| Some(&*service.config) != own);
     let of = |service: &config::Service| {
-        let addresses: Vec<_> = service.addresses.iter().map(|address| address.ip).collect();
-        Elsewhere::of(&service.name, &service.config, &addresses)
+        let addresses = service.addresses.iter().map(|address| ReferHost::Ip(address.ip));
+        let hosts: Vec<_> = service.host.clone().into_iter().chain(addresses).collect();
+        Elsewhere::of(&service.name, &service.config, &hosts)
     };
     Ok(others.map(of).collect())
 }
