@@ -40,6 +40,16 @@ impl fmt::Display for Server {
     }
 }
 
+/// As `mount` takes it: an address of IPv6 in brackets.
+impl fmt::Display for Referral {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.server {
+            Server::Ip(IpAddr::V6(ip)) => write!(f, "[{ip}]:/{}", self.nfs_path),
+            server => write!(f, "{server}:/{}", self.nfs_path),
+        }
+    }
+}
+
 impl Referral {
     /// The place as a path of SMB, with one backslash in front (MS-DFSC section 2.2.1). An address of IPv6 has no colons there
     /// (MS-DFSC section 2.2.1.3, MS-DTYP section 2.2.57).
@@ -80,6 +90,8 @@ mod tests {
         assert_eq!(v4.smb_target(), r"\192.0.2.20\a\b");
         let v6 = of(Server::Ip("2001:db8::20".parse().unwrap()));
         assert_eq!(v6.server.to_string(), "2001:db8::20");
+        assert_eq!(named.to_string(), "gw2.example.org:/a/b");
+        assert_eq!(v6.to_string(), "[2001:db8::20]:/a/b");
         assert_eq!(v6.smb_target(), r"\2001-db8--20.ipv6-literal.net\a\b");
     }
 }

@@ -267,7 +267,11 @@ fn shares(all: &[ShareStatus], colour: bool) -> String {
         };
         let by = if s.protocols == "both" { "nfs, smb" } else { &s.protocols };
         let space = |of: fn(&Space) -> u64| s.space.as_ref().map_or("-".into(), |s| bytes(of(s)));
-        let mut cells = vec![s.name.clone(), by.to_owned(), access.to_owned()];
+        let access = match &s.servers[..] {
+            [] => access.to_owned(),
+            servers => format!("at {}", servers.join(", ")),
+        };
+        let mut cells = vec![s.name.clone(), by.to_owned(), access];
         cells.extend([space(|s| s.free_bytes), space(|s| s.total_bytes), s.trees.to_string()]);
         table.row(cells, Tone::Plain);
     }

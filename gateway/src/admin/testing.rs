@@ -80,14 +80,22 @@ pub(crate) fn snapshot() -> Snapshot {
         service: Some(service()),
         tls_certificate_ends: Some(1_800_000_000),
         uptime_seconds: 7300,
-        shares: vec![ShareStatus {
-            name: "data".into(),
-            protocols: "both".into(),
-            space: Some(Space { free_bytes: 3 << 30, total_bytes: 4 << 30 }),
-            ended: Some("its cluster has cut this gateway off".into()),
-            trees: 2,
-            ..ShareStatus::default()
-        }],
+        shares: vec![
+            ShareStatus {
+                name: "data".into(),
+                protocols: "both".into(),
+                space: Some(Space { free_bytes: 3 << 30, total_bytes: 4 << 30 }),
+                ended: Some("its cluster has cut this gateway off".into()),
+                trees: 2,
+                ..ShareStatus::default()
+            },
+            ShareStatus {
+                name: "archive".into(),
+                protocols: "both".into(),
+                servers: vec!["gw2.example.org:/archive".into()],
+                ..ShareStatus::default()
+            },
+        ],
         users: vec![UserStatus {
             name: "ann".into(),
             sessions: 1,

@@ -47,6 +47,9 @@ pub struct ShareStatus {
     pub ended: Option<String>,
     /// Tree connects by SMB.
     pub trees: u64,
+    /// The servers that it is on, with the paths there; empty where it is served here.
+    #[serde(default)]
+    pub servers: Vec<String>,
 }
 
 /// One who is logged on by SMB.
@@ -127,6 +130,7 @@ pub fn shares(
         waiting: stuck.waiting(&share.name),
         ended: share.backend.ended().map(str::to_owned),
         trees: trees.get(&share.name).copied().unwrap_or_default(),
+        servers: share.rules.refers_to.iter().map(ToString::to_string).collect(),
     };
     let mut all: Vec<ShareStatus> = namespace.shares().iter().map(of).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));

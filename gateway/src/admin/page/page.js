@@ -192,7 +192,8 @@ function tables() {
     (s.connections_refused ? `; ${s.connections_refused} refused: a limit was reached` : "") + (s.store ? `; not ready: ${s.store.what}` : "");
   $("state").className = s.ready && !s.store ? "" : "bad";
   fill("shares", s.shares.map((h) => [h.name, h.protocols === "both" ? "nfs, smb" : h.protocols,
-    (h.read_only ? "read only" : "write") + (h.hidden ? ", hidden" : ""), h.space ? bytes(h.space.free_bytes) : "-",
+    h.servers.length ? "at " + h.servers.join(", ") : (h.read_only ? "read only" : "write") + (h.hidden ? ", hidden" : ""),
+    h.space ? bytes(h.space.free_bytes) : "-",
     h.space ? bytes(h.space.total_bytes) : "-", h.trees]), "none");
   fill("users", s.users.map((u) => [(u.name || "(without a name)") + (u.guest ? " (guest)" : ""), u.clients.join(" "),
     u.shares.join(" ") || "-", u.sessions]), "nobody is logged on");
