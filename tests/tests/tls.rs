@@ -433,6 +433,16 @@ async fn what_is_no_handshake_ends_the_connection_and_no_call_of_it_is_done() {
         assert!(ended.is_err() || rest.is_empty() || rest[0] == 21, "{rest:?}");
     }
     assert!(count_of("tls-handshake") >= 2);
+    let row = || {
+        let mut rows = rdma_transport::refused::list().into_iter();
+        rows.any(|row| row.refused.rule == "tls-handshake")
+    };
+    let told = async {
+        while !row() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(timeout(PATIENCE, told).await.is_ok(), "it is not in `headgate status`");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

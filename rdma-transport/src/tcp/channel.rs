@@ -38,6 +38,9 @@ use crate::untaken::Untaken;
 
 /// The rule that a peer breaks whose TLS handshake or records are none.
 pub const TLS_HANDSHAKE: &str = "tls-handshake";
+/// What to change then, where it was no certificate.
+const HANDSHAKE_REMEDY: &str =
+    "look at what `tlshd` of the client says: it proposed TLS and did not make it";
 
 /// RPC or SMB over one TCP connection.
 pub struct TcpChannel {
@@ -271,23 +274,13 @@ impl TcpChannel {
                 Poll::Ready(Ok(()))
             }
             Err(e) => {
+                let (user, share) = (String::new(), String::new());
+                let of =
+                    |rule, remedy| Refused { peer: self.info.peer.ip(), user, share, rule, remedy };
                 match tls::remedy(&e) {
-                    Some(remedy) => {
-                        let (user, share, rule) = (String::new(), String::new(), tls::CERTIFICATE);
-                        refused::note(Refused {
-                            peer: self.info.peer.ip(),
-                            user,
-                            share,
-                            rule,
-                            remedy,
-                        });
-                    }
-                    None => audit::record(|| audit::Event::Refused {
-                        peer: self.info.peer.ip(),
-                        user: String::new(),
-                        share: String::new(),
-                        rule: TLS_HANDSHAKE,
-                    }),
+                    Some(remedy) => refused::note(of(tls::CERTIFICATE, remedy)),
+                    // Where it broke a rule that is counted and in the log.
+                    None => drop(refused::record(of(TLS_HANDSHAKE, HANDSHAKE_REMEDY))),
                 }
                 Poll::Ready(Err(self.failed(&e)))
             }
