@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{IoSlice, IoSliceMut};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -49,9 +49,9 @@ impl Load {
         match self {
             Self::Random => {
                 let random = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
-                (random % (FILE_MIB << 8) << 12, 4096)
+                ((random % (FILE_MIB << 8)) << 12, 4096)
             }
-            _ => (n % FILE_MIB << 20, MIB),
+            _ => ((n % FILE_MIB) << 20, MIB),
         }
     }
 }
@@ -81,7 +81,7 @@ struct Library {
 }
 
 impl Library {
-    fn open(conf: &PathBuf, folder: &str) -> Self {
+    fn open(conf: &Path, folder: &str) -> Self {
         let mount = Mount::open(&Options {
             conf: Some(conf),
             settings: &SETTINGS,
@@ -205,7 +205,7 @@ fn median(mut all: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    let conf: PathBuf = std::env::var_os("CEPH_CONF").expect("CEPH_CONF").into();
+    let conf: PathBuf = std::env::var_os("CEPH_CONF").unwrap().into();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let folder = format!("/cost-{}", std::process::id());
     let whole = CephConfig { conf: Some(conf.clone()), ..CephConfig::new("fs", "/") };
