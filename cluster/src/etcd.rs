@@ -34,6 +34,9 @@ const ANSWER_MAX: usize = 1 << 20;
 /// Bytes of an answer that is no JSON which are shown.
 const REASON_MAX: usize = 120;
 
+/// Tells a member to end what it cannot answer truly: a watch on one that lost the others would be silent, whoever dies.
+const HAS_LEADER: &str = "Grpc-Metadata-hasleader";
+
 /// Where a member of etcd answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
@@ -158,7 +161,8 @@ impl Etcd {
         tokio::spawn(connection);
         let mut request = Request::post(path)
             .header(HOST, format!("{}:{}", at.host, at.port))
-            .header(CONTENT_TYPE, "application/json");
+            .header(CONTENT_TYPE, "application/json")
+            .header(HAS_LEADER, "true");
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, token);
         }
@@ -290,6 +294,13 @@ impl Etcd {
         self.call("/v3/kv/deleterange", json!({"key": coded(key)})).await.map(drop)
     }
 
+    /// All keys that begin with this, and the revision at which that was so.
+    pub async fn below_at(&self, prefix: &str) -> Done<(Vec<Entry>, u64)> {
+        let body = json!({"key": coded(prefix), "range_end": coded_end(prefix)});
+        let answer = self.call("/v3/kv/range", body).await?;
+        Ok((entries(&answer)?, number(&answer["header"], "revision")?))
+    }
+
     /// A key.
     pub async fn get(&self, key: &str) -> Done<Option<Entry>> {
         Ok(self.range(json!({"key": coded(key)})).await?.into_iter().next())
@@ -297,16 +308,11 @@ impl Etcd {
 
     /// All keys that begin with this.
     pub async fn below(&self, prefix: &str) -> Done<Vec<Entry>> {
-        let body = json!({"key": coded(prefix), "range_end": coded_end(prefix)});
-        self.range(body).await
+        Ok(self.below_at(prefix).await?.0)
     }
 
     async fn range(&self, body: Value) -> Done<Vec<Entry>> {
-        let answer = self.call("/v3/kv/range", body).await?;
-        match answer["kvs"].as_array() {
-            Some(list) => list.iter().map(entry).collect(),
-            None => Ok(Vec::new()),
-        }
+        entries(&self.call("/v3/kv/range", body).await?)
     }
 
     /// Waits until something happens to a key that begins with this after the revision `since`, at most as long as `most`. A member
@@ -405,6 +411,13 @@ fn coded_end(prefix: &str) -> String {
 /// 64-bit numbers are strings in JSON, for the sake of programs that have no such numbers.
 fn number(of: &Value, field: &'static str) -> Done<u64> {
     of[field].as_str().and_then(|n| n.parse().ok()).ok_or(Error::Malformed(field))
+}
+
+fn entries(of: &Value) -> Done<Vec<Entry>> {
+    match of["kvs"].as_array() {
+        Some(list) => list.iter().map(entry).collect(),
+        None => Ok(Vec::new()),
+    }
 }
 
 fn entry(of: &Value) -> Done<Entry> {

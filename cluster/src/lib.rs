@@ -156,6 +156,7 @@ impl Runner {
             registered = is_registered => if registered.is_err() { return },
             _ = stop.wait_for(|stop| *stop) => return,
         }
+        let drained = watch::Sender::new(None);
         let mut tasks = tokio::task::JoinSet::new();
         for service in &self.plan.services {
             if !service.nodes.is_empty() && !service.nodes.contains(&self.plan.node) {
@@ -169,10 +170,32 @@ impl Runner {
                 keys,
                 stop: stop.clone(),
                 board: self.board.clone(),
+                drained: drained.subscribe(),
                 quiet_until: Duration::ZERO,
             };
             tasks.spawn(run.forever());
         }
-        while tasks.join_next().await.is_some() {}
+        let mut drained = std::pin::pin!(self.look_whether_drained(&drained));
+        loop {
+            tokio::select! {
+                ended = tasks.join_next() => if ended.is_none() { return },
+                () = &mut drained => {}
+            }
+        }
+    }
+
+    /// Looks whether this node is drained, for all its services at once. It does not return.
+    async fn look_whether_drained(&self, drained: &watch::Sender<Option<bool>>) {
+        let key = election::drained(&self.plan.name, &self.plan.node);
+        loop {
+            // Whether etcd answers is the lease's concern.
+            if let Ok(entry) = self.etcd.get(&key).await {
+                drained.send_if_modified(|known| {
+                    let now = Some(entry.is_some());
+                    std::mem::replace(known, now) != now
+                });
+            }
+            tokio::time::sleep(self.plan.ttl / 10).await;
+        }
     }
 }

@@ -29,6 +29,8 @@ use crate::{Plan, Service, environment};
 const RESTARTS_MAX: u32 = 3;
 /// How much sooner than its gateway an address leaves, at most. Less than the margin of a [`Hold`].
 const LEAVE_MAX: Duration = Duration::from_millis(300);
+/// So many TTLs a watch is believed: a member of etcd that stands still says nothing, and another is asked then.
+const WATCHES: u32 = 2;
 /// How long the list of connections may take to be read: a service is not kept waiting for it.
 const CONNECTIONS_MAX: Duration = Duration::from_secs(1);
 /// For so long a node that was chosen and could not serve does not ask for the service: others have it meanwhile.
@@ -43,6 +45,8 @@ pub(crate) struct Run {
     pub(crate) keys: Keys,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) board: Arc<Board>,
+    /// This node is drained; `None`: that is not known yet.
+    pub(crate) drained: watch::Receiver<Option<bool>>,
     /// It does not ask for the service before this time ([`now`]).
     pub(crate) quiet_until: Duration,
 }
@@ -118,7 +122,12 @@ impl Run {
         if self.is_elsewhere().await? {
             return Ok(ttl / 5);
         }
-        let stood = election::stand(&self.etcd, &self.keys, &self.plan.node, ttl).await?;
+        // Most have an owner most of the time: a look costs etcd no write.
+        let (entries, seen) = self.etcd.below_at(&self.keys.all).await?;
+        let stood = match entries.iter().find(|entry| entry.key == self.keys.owner) {
+            Some(owner) => Stood::Other { node: election::owner_of(&owner.value), seen },
+            None => election::stand(&self.etcd, &self.keys, &self.plan.node, ttl).await?,
+        };
         if now() >= self.quiet_until {
             self.board.note(&self.service.name, |s| s.trouble = None);
         }
@@ -132,7 +141,7 @@ impl Run {
                 }
                 let mut stop = self.stop.clone();
                 tokio::select! {
-                    waited = self.etcd.wait(&self.keys.all, seen, 10 * ttl) => waited?,
+                    waited = self.etcd.wait(&self.keys.all, seen, WATCHES * ttl) => waited?,
                     _ = stop.wait_for(|stop| *stop) => {}
                 }
                 return Ok(Duration::ZERO);
@@ -196,7 +205,8 @@ impl Run {
 
     /// This node is drained, or another is chosen and lives.
     async fn is_elsewhere(&self) -> Result<bool, Error> {
-        if self.etcd.get(&election::drained(&self.plan.name, &self.plan.node)).await?.is_some() {
+        // Not known yet, it does not stand.
+        if *self.drained.borrow() != Some(false) {
             return Ok(true);
         }
         let is_other = self.wanted().await?.is_some_and(|wanted| wanted != self.plan.node);
@@ -445,33 +455,39 @@ impl Run {
         Ok(took)
     }
 
-    /// This node is drained, or another was chosen, is there and waits.
-    async fn is_wanted_elsewhere(&self) -> Result<bool, Error> {
-        if self.etcd.get(&election::drained(&self.plan.name, &self.plan.node)).await?.is_some() {
-            return Ok(true);
-        }
-        let Some(wanted) = self.wanted().await?.filter(|wanted| *wanted != self.plan.node) else {
-            return Ok(false);
-        };
-        let asked = self.etcd.get(&self.keys.asked).await?;
-        Ok(asked.is_some_and(|asked| asked.value == wanted.as_bytes()))
+    /// Another node was chosen, is there and waits; and the revision at which that was so, or was not.
+    async fn is_wanted_elsewhere(&self) -> Result<(bool, u64), Error> {
+        let (entries, seen) = self.etcd.below_at(&self.keys.all).await?;
+        let value = |key: &str| entries.iter().find(|entry| entry.key == key).map(|it| &it.value);
+        let wanted = value(&self.keys.wanted).filter(|it| **it != self.plan.node.as_bytes());
+        Ok((wanted.is_some() && wanted == value(&self.keys.asked), seen))
     }
 
     /// Returns when the service is to leave this node.
     async fn told_to_leave(&self) {
-        let mut stop = self.stop.clone();
+        let (mut stop, mut drained) = (self.stop.clone(), self.drained.clone());
         let asked = async {
             loop {
-                sleep(self.plan.ttl / 10).await;
+                let waited = match self.is_wanted_elsewhere().await {
+                    Ok((true, _)) => return,
+                    Ok((false, seen)) => {
+                        self.etcd.wait(&self.keys.all, seen, WATCHES * self.plan.ttl).await
+                    }
+                    Err(e) => Err(e),
+                };
                 // Whether etcd answers is the lease's concern.
-                if matches!(self.is_wanted_elsewhere().await, Ok(true)) {
-                    return;
+                if waited.is_err() {
+                    sleep(self.plan.ttl / 10).await;
                 }
             }
         };
         tokio::select! {
             () = asked => {}
             _ = stop.wait_for(|stop| *stop) => {}
+            drained = drained.wait_for(|drained| *drained == Some(true)) => {
+                // The runner that looks has ended: so does all of it.
+                let _ = drained;
+            }
         }
     }
 

@@ -385,3 +385,45 @@ async fn who_takes_longer_than_a_ttl_to_let_go_is_not_fenced() {
     one.end().await;
     two.end().await;
 }
+
+/// A member that lost the others knows nothing of what they decide.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_on_a_member_without_a_leader_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let free = || Free::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let ports: Vec<(u16, u16)> = (0..3).map(|_| (free(), free())).collect();
+    let at = |port| format!("http://127.0.0.1:{port}");
+    let all: Vec<_> =
+        ports.iter().enumerate().map(|(i, (_, peers))| format!("m{i}={}", at(peers))).collect();
+    let mut members: Vec<Child> = Vec::new();
+    for (i, (port, peers)) in ports.iter().enumerate() {
+        let mut member = Command::new(std::env::var("ETCD").unwrap_or("etcd".into()));
+        member.args(["--name", &format!("m{i}"), "--initial-cluster", &all.join(",")]);
+        member.arg("--data-dir").arg(dir.path().join(i.to_string()));
+        member.args(["--listen-client-urls", &at(port), "--advertise-client-urls", &at(port)]);
+        member.args([
+            "--listen-peer-urls",
+            &at(peers),
+            "--initial-advertise-peer-urls",
+            &at(peers),
+        ]);
+        member.stdout(Stdio::null()).stderr(Stdio::null());
+        members.push(member.spawn().expect("package etcd-server"));
+    }
+    let one = etcd(ports[0].0);
+    until("etcd answers", || async { one.put("/probe", b"").await.is_ok() }).await;
+    let watching = tokio::spawn(async move { one.wait("/x/", 1, PATIENCE).await });
+    // It is with the member when that answers another.
+    etcd(ports[0].0).get("/probe").await.unwrap();
+    for member in &mut members[1..] {
+        member.kill().unwrap();
+        member.wait().unwrap();
+    }
+    let began = Instant::now();
+    let ended = watching.await.unwrap();
+    let took = began.elapsed();
+    members[0].kill().unwrap();
+    members[0].wait().unwrap();
+    // Who waits looks again, and is answered by none that has no leader.
+    assert!(took < PATIENCE / 2, "{ended:?} after {took:?}");
+}
