@@ -310,6 +310,37 @@ fn named(name: &str) -> ceph_sys::Name {
     ceph_sys::Name::new(name.as_bytes()).unwrap()
 }
 
+/// Its size is that of the share.
+#[test]
+fn a_quota_of_the_folder_is_kept() {
+    block_on(async {
+        let path = folder();
+        let (admin, perm) = beside(&path);
+        let top = admin.root().unwrap();
+        top.setxattr(&named("ceph.quota.max_bytes"), b"8388608", 0, &perm).unwrap();
+        let b = Bench::new(open(&path));
+        let space = b.backend.statfs().await.unwrap();
+        assert_eq!(space.total_bytes, 8 << 20);
+        let f = b.file("f").await;
+        let mut at = 0;
+        let refused = loop {
+            let data = vec![Buf::from(vec![1; 1 << 20])];
+            match f.write(Some(&root()), at, data, Stable::Unstable).await {
+                Ok(written) => at += written.count as u64,
+                Err(e) => break e,
+            }
+            // The cluster sums up with some delay.
+            assert!(at < 256 << 20, "it is not kept");
+        };
+        assert_eq!(refused, VfsError::Quota);
+        assert_eq!(b.read(&f, 0, 1 << 20).await.0, vec![1; 1 << 20]);
+        // Room again.
+        let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+        f.setattr(&root(), cut, false).await.unwrap();
+        b.write(&f, 0, b"data").await;
+    });
+}
+
 /// The library ends the process for some numbers, and finds files in snapshots that there are none.
 #[test]
 fn a_handle_of_no_snapshot_is_stale() {
