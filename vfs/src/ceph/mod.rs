@@ -380,7 +380,7 @@ impl Volume {
         self.adopt(inode, &stat)
     }
 
-    /// The MDS finds an inode also in a snapshot that was removed or never taken. What is read there is holes.
+    /// The MDS finds an inode also in a snapshot that was removed, whose data the OSDs are free to drop, or never taken.
     fn is_there(&self, vino: Vino, inode: &Inode, stat: &attrs::Stat) -> VfsResult<bool> {
         match vino.snap {
             CEPH_NOSNAP => Ok(true),
