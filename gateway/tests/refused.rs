@@ -302,8 +302,8 @@ const HERE: [&str; 11] = [
     "rpc-credential",
 ];
 
-/// Rules that want a name service, a KDC, certificates, a browser or another gateway, and the test that provokes each with a gateway
-/// or its server.
+/// Rules that want a name service, a KDC, certificates, a browser or another gateway, and the test that provokes each with a
+/// gateway or its server.
 const ELSEWHERE: [(&str, &str); 12] = [
     ("tls-certificate", "tests/tests/tls.rs"),
     ("admin-proof", "tests/tests/admin_tls.rs"),

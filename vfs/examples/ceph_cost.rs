@@ -1,7 +1,8 @@
 //! What the backend of CephFS costs beside the cluster's library by itself, on this machine and the cluster of `CEPH_CONF`:
 //! `cargo run --release -p vfs --example ceph_cost`.
 //!
-//! Both have the same settings, threads and files, each a mount of its own, and take turns; what is shown is the median of the rounds.
+//! Both have the same settings, threads and files, each a mount of its own, and take turns; what is shown is the median of the
+//! rounds.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{IoSlice, IoSliceMut};

@@ -69,6 +69,25 @@ fn service() -> ServiceStatus {
     }
 }
 
+fn shares() -> Vec<ShareStatus> {
+    vec![
+        ShareStatus {
+            name: "data".into(),
+            protocols: "both".into(),
+            space: Some(Space { free_bytes: 3 << 30, total_bytes: 4 << 30 }),
+            ended: Some("its cluster has cut this gateway off".into()),
+            trees: 2,
+            ..ShareStatus::default()
+        },
+        ShareStatus {
+            name: "archive".into(),
+            protocols: "both".into(),
+            servers: vec!["gw2.example.org:/archive".into()],
+            ..ShareStatus::default()
+        },
+    ]
+}
+
 /// A daemon with one of everything.
 pub(crate) fn snapshot() -> Snapshot {
     let moved = Moved { requests: 7, rdma_write: 4 << 20, ..Moved::default() };
@@ -80,22 +99,7 @@ pub(crate) fn snapshot() -> Snapshot {
         service: Some(service()),
         tls_certificate_ends: Some(1_800_000_000),
         uptime_seconds: 7300,
-        shares: vec![
-            ShareStatus {
-                name: "data".into(),
-                protocols: "both".into(),
-                space: Some(Space { free_bytes: 3 << 30, total_bytes: 4 << 30 }),
-                ended: Some("its cluster has cut this gateway off".into()),
-                trees: 2,
-                ..ShareStatus::default()
-            },
-            ShareStatus {
-                name: "archive".into(),
-                protocols: "both".into(),
-                servers: vec!["gw2.example.org:/archive".into()],
-                ..ShareStatus::default()
-            },
-        ],
+        shares: shares(),
         users: vec![UserStatus {
             name: "ann".into(),
             sessions: 1,
