@@ -371,7 +371,7 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
                 continue;
             }
             "refer" => {
-                lose(share, format!("`{option}`: its clients were sent to another server"));
+                lose(share, referral(option, value));
                 continue;
             }
             "sec" if value.split(':').all(|s| s == "sys") => continue,
@@ -411,6 +411,23 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
         lose(share, why);
     }
     rights
+}
+
+/// What to write for `refer=PATH@HOST[+HOST...][:PATH@HOST...]`, which had no use of the folder.
+fn referral(option: &str, value: &str) -> String {
+    let of = |place: &str| -> Option<Vec<config::Refer>> {
+        let (path, hosts) = place.split_once('@')?;
+        hosts.split('+').map(|host| format!("{host}:{path}").parse().ok()).collect()
+    };
+    let places: Option<Vec<_>> = value.split(':').map(of).collect();
+    let told = format!("`{option}`: its clients were sent to another server");
+    match places.map(|all| all.concat()) {
+        Some(all) => {
+            let list: Vec<String> = all.iter().map(ToString::to_string).collect();
+            format!("{told}; write `refer: [{}]` in place of its folder", list.join(", "))
+        }
+        None => told,
+    }
 }
 
 /// Why a list of flavors is not carried over: those with tickets take a keytab, which no file of exports names.
@@ -702,6 +719,20 @@ mod tests {
         let all = read("/srv 10.0.0.7(rw,anonuid=-2,anongid=0)\n");
         let client = all.shares[0].clients.as_ref().unwrap()[0].clone();
         assert_eq!((client.anonuid, client.anongid), (Some(4_294_967_294), Some(0)));
+    }
+
+    #[test]
+    fn what_sends_clients_away_is_told_as_it_is_written_here() {
+        for (option, told) in [
+            ("refer=/srv@192.0.2.9", "write `refer: [192.0.2.9:/srv]`"),
+            ("refer=/a@gw2+gw3:/b@gw4", "write `refer: [gw2:/a, gw3:/a, gw4:/b]`"),
+            ("refer=/a", "another server"),
+            ("refer=/a@[2001:db8::1]", "another server"),
+        ] {
+            let all = read(&format!("/srv 10.0.0.7({option})\n"));
+            let [lost] = &all.shares[0].lost[..] else { panic!("{option}") };
+            assert!(lost.contains(told), "{option}: {lost}");
+        }
     }
 
     #[test]
