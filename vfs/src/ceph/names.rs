@@ -369,7 +369,7 @@ impl CephNode {
     ) -> VfsResult<DirChange> {
         self.change_name(name)?;
         let before = self.attr()?;
-        let victim = self.known(name);
+        let victim = self.seen(name).ok().and_then(|(vino, attr)| self.victim(vino, &attr));
         let remove = |perm: &Perm| self.take_name(name, dir, perm);
         let first = match self.decide(by, perm::REMOVE, &before) {
             Ok(Judge::Library) => remove(&self.volume.perm(by.cred)?),
@@ -395,6 +395,12 @@ impl CephNode {
         Ok(DirChange { before, after: self.attr()?, atomic: false })
     }
 
+    /// The record of what is to lose a name, if there is one.
+    fn victim(&self, vino: Vino, attr: &Attr) -> Option<Victim> {
+        let node = self.volume.records.find(vino, self.volume.now())?;
+        Some((node, attr.nlink <= 1 || attr.kind == Kind::Dir))
+    }
+
     /// The record of what has this name now, if there is one.
     fn known(&self, name: &[u8]) -> Option<Arc<CephNode>> {
         let (vino, _) = self.seen(name).ok()?;
@@ -414,8 +420,10 @@ impl CephNode {
         let (before, to_before) = (self.attr()?, target.attr()?);
         let there = match target.seen(to) {
             Err(VfsError::NotFound) => None,
-            other => Some(other?.0),
+            other => Some(other?),
         };
+        let victim = there.as_ref().and_then(|(vino, attr)| self.victim(*vino, attr));
+        let there = there.map(|(vino, _)| vino);
         let moved = match self.seen(from) {
             Err(VfsError::NotFound) => {
                 // Whoever may not look names up is not told that there is none.
@@ -430,7 +438,6 @@ impl CephNode {
         if there.is_some() && !replace {
             return Err(VfsError::Exists);
         }
-        let victim = there.and_then(|vino| self.volume.records.find(vino, self.volume.now()));
         let rename = |perm: &Perm| {
             let _apart = self.volume.renames.rename(self.vino, target.vino);
             // Looked at just before: see `Renames`.
@@ -606,10 +613,18 @@ impl CephNode {
     }
 }
 
+/// A file that is to lose a name, and whether that is its last, as far as is known.
+type Victim = (Arc<CephNode>, bool);
+
 /// A file lost a name; if that was the last, its record is let go.
-fn lost_a_name(node: Option<Arc<CephNode>>) {
-    if let Some(node) = node {
-        // Looking at a file without a name makes the list forget it; a directory answers `Stale` then.
-        let _ = node.attr();
+fn lost_a_name(victim: Option<Victim>) {
+    match victim {
+        // The MDS need not be asked: what has got a name meanwhile is found again by it.
+        Some((node, true)) => node.volume.records.forget(&node),
+        Some((node, false)) => {
+            // Looking at a file without a name makes the list forget it.
+            let _ = node.attr();
+        }
+        None => {}
     }
 }
