@@ -616,7 +616,8 @@ mod tests {
 
     #[test]
     fn a_status_without_a_name_keeps_its_number() {
-        let answer = |status| Answer { body: Buf::from(reply(status, &[])), pulled: Vec::new() };
+        let answer =
+            |status| Answer { body: Buf::from(reply(status, &[])), read_chunks: Vec::new() };
         for status in [70, 4_242] {
             let answer = answer(status);
             let done = ok::<Getattr3resok>(&mut results(&answer).unwrap());

@@ -208,7 +208,7 @@ pub(crate) fn status(r: &mut Reader<'_>, good: u32, error: fn(u32) -> Error) -> 
 
 /// Reads the head of a reply; what is left are the results (RFC 5531 section 9).
 pub(crate) fn results(answer: &Answer) -> Result<Reader<'_>> {
-    let mut r = Reader::new(&answer.body, &answer.pulled);
+    let mut r = Reader::new(&answer.body, &answer.read_chunks);
     let stat = match r.parse(ReplyHead::parse)?.body {
         ReplyBody::Accepted(_, stat) => stat,
         ReplyBody::RpcMismatch(..) => {

@@ -1,7 +1,7 @@
 //! Connections: from the listener that accepts one to its last log line.
 //!
 //! *Operation.* Each listener is a task ([`tcp`], [`rdma`]); each connection is a task that serves it until it ends. What a port
-//! speaks is its [`Front`]. A connection from an address that no share admits is closed before anything is read of it.
+//! speaks is its [`ProtocolServer`]. A connection from an address that no share admits is closed before anything is read of it.
 //!
 //! *Errors.* A connection that fails ends alone, with one line in the log that says why.
 
@@ -16,7 +16,7 @@ use nfsrdma::locate::NfsLocate;
 use nfsrdma::server::Offer;
 use nfsrdma::source_port::SourcePorts;
 use rdma_transport::channel::{
-    Channel, ChannelError, Facts, Info, Locate, Service, Transport, canonical,
+    Channel, ChannelError, Facts, Info, PayloadLocator, Service, Transport, canonical,
 };
 use rdma_transport::count;
 use rdma_transport::iwarp::Iwarp;
@@ -66,7 +66,7 @@ pub struct Shared {
 
 /// What a port speaks.
 #[derive(Clone)]
-pub enum Front {
+pub enum ProtocolServer {
     /// NFS, MOUNT, NLM, NSM and a port mapper.
     Nfs(Arc<nfsrdma::server::Server>),
     /// The port mapper alone.
@@ -75,7 +75,7 @@ pub enum Front {
     Smb(smbd_core::server::Server),
 }
 
-impl Front {
+impl ProtocolServer {
     fn protocol(&self) -> Protocol {
         match self {
             Self::Nfs(_) | Self::Portmap(_) => Protocol::Nfs,
@@ -134,7 +134,7 @@ impl Front {
         }
     }
 
-    fn tcp(&self) -> (Arc<dyn Locate>, Framing) {
+    fn tcp(&self) -> (Arc<dyn PayloadLocator>, Framing) {
         match self {
             Self::Nfs(_) | Self::Portmap(_) => (Arc::new(NfsLocate), Framing::Record),
             Self::Smb(_) => (Arc::new(SmbLocate), Framing::Direct),
@@ -157,7 +157,7 @@ async fn user_here(
 }
 
 /// Accepts from a byte-stream listener for as long as the daemon runs.
-pub async fn tcp(listener: TcpListener, shared: Arc<Shared>, front: Front) {
+pub async fn tcp(listener: TcpListener, shared: Arc<Shared>, front: ProtocolServer) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
@@ -182,7 +182,12 @@ pub struct Way {
 }
 
 /// Accepts from an RDMA listener for as long as the daemon runs.
-pub async fn rdma(way: Way, mut listener: Box<dyn Listener>, shared: Arc<Shared>, front: Front) {
+pub async fn rdma(
+    way: Way,
+    mut listener: Box<dyn Listener>,
+    shared: Arc<Shared>,
+    front: ProtocolServer,
+) {
     loop {
         match listener.accept().await {
             Ok(incoming) => {
@@ -207,7 +212,7 @@ async fn one_tcp(
     stream: TcpStream,
     peer: SocketAddr,
     shared: Arc<Shared>,
-    front: Front,
+    front: ProtocolServer,
     place: Place,
 ) {
     let Ok(local) = stream.local_addr() else { return };
@@ -226,7 +231,7 @@ async fn one_rdma(
     way: Way,
     incoming: Box<dyn Incoming>,
     shared: Arc<Shared>,
-    front: Front,
+    front: ProtocolServer,
     place: Place,
 ) {
     // In memory of its own, which is not the connection's for as long as that lasts.
@@ -241,15 +246,15 @@ async fn set_up(
     way: Way,
     mut incoming: Box<dyn Incoming>,
     shared: &Shared,
-    front: &Front,
+    front: &ProtocolServer,
     place: &Place,
 ) -> Option<Box<dyn Channel>> {
     let peer = canonical(incoming.peer());
     let connected = match incoming.request().await {
         Ok(private) => {
             let params = match front {
-                Front::Nfs(_) | Front::Portmap(_) => RdmaChannel::accept_params(),
-                Front::Smb(_) => SmbDirectChannel::accept_params(&private),
+                ProtocolServer::Nfs(_) | ProtocolServer::Portmap(_) => RdmaChannel::accept_params(),
+                ProtocolServer::Smb(_) => SmbDirectChannel::accept_params(&private),
             };
             incoming.accept(params).await
         }
@@ -311,7 +316,12 @@ fn not_looked_at(peer: SocketAddr, error: &io::Error) {
 
 impl Shared {
     /// A place for a connection, if a share admits its address, or may by its name, and there is room.
-    fn admit(&self, peer: SocketAddr, local: Option<IpAddr>, front: &Front) -> Option<Place> {
+    fn admit(
+        &self,
+        peer: SocketAddr,
+        local: Option<IpAddr>,
+        front: &ProtocolServer,
+    ) -> Option<Place> {
         if front.admits(peer.ip(), local) == Err(Refusal::Address) {
             self.admission.refuse_stranger(peer);
             return None;
@@ -320,7 +330,7 @@ impl Shared {
     }
 
     /// Looks the client up by name where shares ask for that. False: no share admits it, which was told.
-    async fn is_admitted(&self, peer: SocketAddr, local: IpAddr, front: &Front) -> bool {
+    async fn is_admitted(&self, peer: SocketAddr, local: IpAddr, front: &ProtocolServer) -> bool {
         self.lookup.client(peer.ip(), Why::Connection).await;
         match front.admits(peer.ip(), Some(local)) {
             Ok(()) => true,
@@ -342,12 +352,12 @@ impl Shared {
         peer: SocketAddr,
         local: SocketAddr,
         transport: Transport,
-        front: &Front,
+        front: &ProtocolServer,
         place: &Place,
     ) -> Info {
         let mut info = Info::new(peer, local, transport, place.payload().clone());
         if transport == Transport::Tcp
-            && matches!(front, Front::Nfs(_))
+            && matches!(front, ProtocolServer::Nfs(_))
             && let Some(server) = self.tls.server()
         {
             info.tls.offer(server);
@@ -362,7 +372,7 @@ impl Shared {
         way: Way,
         c: Connected,
         info: Info,
-        front: &Front,
+        front: &ProtocolServer,
     ) -> Result<Box<dyn Channel>, ChannelError> {
         let info = Arc::new(info);
         if let Some(device) = way.device {
@@ -370,15 +380,15 @@ impl Shared {
         }
         let recvs = self.recvs.clone();
         Ok(match front {
-            Front::Nfs(_) | Front::Portmap(_) => {
+            ProtocolServer::Nfs(_) | ProtocolServer::Portmap(_) => {
                 Box::new(RdmaChannel::new(c.qp, info, recvs, &c.private_data)?)
             }
-            Front::Smb(_) => Box::new(SmbDirectChannel::new(c.qp, info, recvs)?),
+            ProtocolServer::Smb(_) => Box::new(SmbDirectChannel::new(c.qp, info, recvs)?),
         })
     }
 
     /// One connection from its first request to its end.
-    async fn connection(&self, channel: Box<dyn Channel>, front: Front, mut place: Place) {
+    async fn connection(&self, channel: Box<dyn Channel>, front: ProtocolServer, mut place: Place) {
         let info = channel.info().clone();
         let handle = channel.handle();
         let _open = self.connections.add(front.protocol(), info.clone(), handle.clone());
@@ -387,17 +397,17 @@ impl Shared {
         let protocol = which.name();
         tracing::info!(peer = %info.peer, local = %info.local, protocol, transport, "connection open");
         let end = match front {
-            Front::Nfs(server) => {
+            ProtocolServer::Nfs(server) => {
                 place.serving(info.clone(), || false);
                 let session = server.session(info.clone(), handle.clone());
                 self.rpc(channel, Arc::new(session), place).await
             }
-            Front::Portmap(server) => {
+            ProtocolServer::Portmap(server) => {
                 place.serving(info.clone(), || false);
                 let session = server.session_of(info.clone(), handle.clone(), Offer::Portmap);
                 self.rpc(channel, Arc::new(session), place).await
             }
-            Front::Smb(server) => {
+            ProtocolServer::Smb(server) => {
                 let connection = server.connection(info.clone(), handle);
                 let asked = connection.clone();
                 place.serving(info.clone(), move || asked.holds_opens());

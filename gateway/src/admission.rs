@@ -64,11 +64,11 @@ impl Limit {
 
 impl Limit {
     /// What to change where the client is to be let in.
-    fn remedy(self, most: &Most) -> &'static str {
-        match (self, most.address) {
+    fn remedy(self, limits: &ConnectionLimits) -> &'static str {
+        match (self, limits.address) {
             (Self::Clients, _) => "add its address to `clients` of a share",
             (Self::Address, Some(_)) => "raise `limits.client_connections`",
-            _ if most.is_short => "raise `LimitNOFILE=` or `ulimit -Hn`",
+            _ if limits.is_short => "raise `LimitNOFILE=` or `ulimit -Hn`",
             _ => "raise `connections`",
         }
     }
@@ -103,7 +103,7 @@ struct Address {
 
 /// What the configuration says.
 #[derive(Clone, Copy, Debug)]
-pub struct Most {
+pub struct ConnectionLimits {
     /// Connections of all clients.
     pub all: usize,
     /// They are fewer than `connections`, because this process may open few files.
@@ -114,7 +114,7 @@ pub struct Most {
     pub introduction: Duration,
 }
 
-impl Most {
+impl ConnectionLimits {
     /// As these settings have it.
     pub(crate) fn of(settings: &Settings, descriptors: Descriptors) -> Self {
         let limits = &settings.limits;
@@ -144,7 +144,7 @@ impl Most {
 
 /// The limits and who is counted against them.
 pub struct Admission {
-    most: RwLock<Most>,
+    limits: RwLock<ConnectionLimits>,
     payload: Pool,
     tables: Mutex<Tables>,
     /// Refusals by each limit.
@@ -161,9 +161,9 @@ pub struct Place {
 
 impl Admission {
     /// With these limits, for connections whose payload is in this pool.
-    pub fn new(most: Most, payload: Pool) -> Arc<Self> {
+    pub fn new(limits: ConnectionLimits, payload: Pool) -> Arc<Self> {
         Arc::new(Self {
-            most: RwLock::new(most),
+            limits: RwLock::new(limits),
             payload,
             tables: Mutex::default(),
             refused: Default::default(),
@@ -175,22 +175,22 @@ impl Admission {
     }
 
     /// With these limits from now on. Those who are there stay, also when they are more.
-    pub fn set(&self, most: Most) {
-        *self.most.write().unwrap_or_else(PoisonError::into_inner) = most;
+    pub fn set(&self, limits: ConnectionLimits) {
+        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
-    fn most(&self) -> Most {
-        *self.most.read().unwrap_or_else(PoisonError::into_inner)
+    fn limits(&self) -> ConnectionLimits {
+        *self.limits.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Connections that are let in.
     pub fn connections_max(&self) -> usize {
-        self.most().all
+        self.limits().all
     }
 
     /// How long a newcomer may take.
     pub fn introduction(&self) -> Duration {
-        self.most().introduction
+        self.limits().introduction
     }
 
     /// Room for one more connection, which an idle one may have to give up.
@@ -242,7 +242,7 @@ impl Admission {
     }
 
     fn try_admit(&self, host: IpAddr) -> Result<(u64, Pool, oneshot::Receiver<String>), Limit> {
-        let most = self.most();
+        let limits = self.limits();
         let mut tables = self.lock();
         let of_address = tables.addresses.get(&host).map(|a| a.counts).unwrap_or_default();
         let taken = |limit| match limit {
@@ -252,7 +252,7 @@ impl Admission {
             Limit::NewcomersOfAddress => of_address.new,
             Limit::Clients => 0,
         };
-        if let Some(limit) = Limit::BOUNDS.into_iter().find(|l| taken(*l) >= most.by(*l)) {
+        if let Some(limit) = Limit::BOUNDS.into_iter().find(|l| taken(*l) >= limits.by(*l)) {
             return Err(limit);
         }
         let Tables { all, addresses, open, next, .. } = &mut *tables;
@@ -274,19 +274,19 @@ impl Admission {
     fn note(&self, limit: Limit, peer: SocketAddr) {
         let refused = self.refused[limit as usize].fetch_add(1, Ordering::Relaxed) + 1;
         count::limit_met(limit.name());
-        let remedy = limit.remedy(&self.most());
+        let remedy = limit.remedy(&self.limits());
         let (user, share) = (String::new(), String::new());
         let rule = limit.name();
         if !refused::record(Refused { peer: peer.ip(), user, share, rule, remedy }) {
             return;
         }
-        let (open, most) = (self.lock().all.open, self.most().by(limit));
+        let (open, limits) = (self.lock().all.open, self.limits().by(limit));
         if limit == Limit::Clients {
             tracing::warn!(%peer, refused, limit = rule, "connection refused: no share admits this address; {remedy}");
             return;
         }
         tracing::warn!(
-            %peer, open, refused, limit = rule, most,
+            %peer, open, refused, limit = rule, limits,
             "connection refused: the limit is reached, and no idle connection could give way; {remedy}"
         );
     }
@@ -362,12 +362,17 @@ mod tests {
         a.try_admit(peer(from).ip()).err()
     }
 
-    fn most(all: usize) -> Most {
-        Most { all, is_short: false, address: None, introduction: Duration::from_secs(45) }
+    fn limits(all: usize) -> ConnectionLimits {
+        ConnectionLimits {
+            all,
+            is_short: false,
+            address: None,
+            introduction: Duration::from_secs(45),
+        }
     }
 
     fn admission(all: usize) -> Arc<Admission> {
-        Admission::new(most(all), Pool::new(iobuf::PoolLimits { buffers_max: [4; 3] }))
+        Admission::new(limits(all), Pool::new(iobuf::PoolLimits { buffers_max: [4; 3] }))
     }
 
     /// Newcomers, each from an address of its own.
@@ -397,11 +402,11 @@ mod tests {
     fn the_limit_changes_while_connections_are_open() {
         let a = admission(3);
         let places = come(&a, 0..3);
-        a.set(most(2));
+        a.set(limits(2));
         assert_eq!(refusal(&a, 9), Some(Limit::All));
-        a.set(most(4));
+        a.set(limits(4));
         drop((a.admit(peer(3)).unwrap(), places));
-        a.set(most(1));
+        a.set(limits(1));
         let _one = a.admit(peer(1)).unwrap();
         assert!(a.admit(peer(2)).is_none());
     }
@@ -419,7 +424,7 @@ mod tests {
             places.push(place);
         }
         assert_eq!(refusal(&a, 1), Some(Limit::Address));
-        a.set(Most { address: Some(10), ..most(100) });
+        a.set(ConnectionLimits { address: Some(10), ..limits(100) });
         assert_eq!(refusal(&a, 1), Some(Limit::Address), "by the configuration");
         let few = admission(3);
         let places: Vec<_> = (0..3).map(|_| few.admit(peer(1)).unwrap()).collect();

@@ -351,7 +351,7 @@ pub(crate) async fn keep(lookup: Arc<Lookup>, connections: Arc<Connections>, smb
     loop {
         beats.tick().await;
         if lookup.refresh(&connections.peers()).await {
-            let taken = smb.review().await;
+            let taken = smb.reauthorize().await;
             tracing::info!(
                 sessions = taken.sessions,
                 trees = taken.trees,

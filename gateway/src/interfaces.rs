@@ -8,7 +8,7 @@ use smbd_core::interfaces::Interface;
 use smbd_core::server::Server;
 
 use crate::check::netdev;
-use crate::doors::{Served, Service};
+use crate::listeners::{Served, Service};
 
 /// Of an interface that does not say how fast it is: 1 Gbit/s, as Windows assumes.
 const SPEED_UNKNOWN: u64 = 1_000_000_000;

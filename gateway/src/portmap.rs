@@ -33,8 +33,8 @@ use tokio::time::Instant;
 use crate::accept::Shared;
 use crate::check::netdev;
 use crate::client_names::Why;
-use crate::doors::{Served, Service};
 use crate::listen::addresses;
+use crate::listeners::{Served, Service};
 use crate::port;
 
 /// Datagrams in work.

@@ -20,16 +20,16 @@ use config::{Faults, Settings};
 use serde::{Deserialize, Serialize};
 use vfs::namespace::Share;
 
-use crate::admission::Most;
+use crate::admission::ConnectionLimits;
 use crate::client_names::Lookup;
 use crate::descriptors::Descriptors;
-use crate::doors::Service;
+use crate::listeners::Service;
 use crate::serve::{Running, heap_limits, payload_limits, payload_share, recv_limits, sweep};
 use crate::shares::ShareSet;
 use crate::shutdown::Connections;
 use crate::tickets::tickets;
 use crate::tls::Certificate;
-use crate::users::{Book, Next};
+use crate::users::{Next, UserDb};
 use crate::{logs, smb, trail};
 
 /// Why the running configuration stays.
@@ -294,8 +294,8 @@ impl Running {
     pub(crate) async fn take(&mut self, sound: Sound) -> Result<Changes, Refusal> {
         let Sound { settings: new, shares, users, tls, values } = sound;
         let with_smb = smb::is_wanted(&new, !users.is_empty());
-        let listening = self.doors.list();
-        let step = self.doors.prepare(&new, with_smb).await.map_err(|why| {
+        let listening = self.listeners.list();
+        let step = self.listeners.prepare(&new, with_smb).await.map_err(|why| {
             self.shared.lookup.settle(&self.settings);
             Refusal::Failed(why)
         })?;
@@ -323,7 +323,7 @@ impl Running {
         }
         self.shared.lookup.settle(&new);
         self.shared.tls.set(tls);
-        let moved = self.doors.commit(&new, with_smb, step, &listening).await;
+        let moved = self.listeners.commit(&new, with_smb, step, &listening).await;
         let shown = |list: Vec<(Service, std::net::SocketAddr)>| {
             list.into_iter().map(|(service, at)| format!("{}={at}", service.short())).collect()
         };
@@ -332,7 +332,7 @@ impl Running {
         self.settings = new;
         self.shares = shares;
         self.note_addresses();
-        let served = self.doors.served();
+        let served = self.listeners.served();
         let nfs = &self.servers.nfs;
         // Datagrams alone are no reason to refuse what else is in force by now.
         if let Err(error) = self.mapper.follow(&self.settings, &self.shared, nfs, served).await {
@@ -364,7 +364,7 @@ impl Running {
         } else if others {
             self.servers.nfs.core().gss.forget();
         }
-        self.shared.admission.set(Most::of(new, Descriptors::raised(new)));
+        self.shared.admission.set(ConnectionLimits::of(new, Descriptors::raised(new)));
         self.servers.limit(new);
         self.shared.payload.set_limits(payload_limits(new));
         self.shared.payload.set_share(payload_share(new));
@@ -378,7 +378,7 @@ impl Running {
 
     /// Takes from those who are there what they would not be granted any more.
     async fn judge(&self, gone_from_nfs: &[Arc<Share>], changes: &mut Changes) {
-        let taken = self.servers.smb.review().await;
+        let taken = self.servers.smb.reauthorize().await;
         changes.sessions_ended = taken.sessions;
         changes.trees_ended = taken.trees;
         changes.opens_ended = taken.opens;
@@ -387,7 +387,7 @@ impl Running {
             changes.opens_ended += self.servers.nfs.v4().clients.leave_share(&*root);
             changes.opens_ended += self.servers.nfs.nlm().leave_share(&*root);
         }
-        let served = self.doors.served();
+        let served = self.listeners.served();
         let dismissed = self.shared.connections.dismiss(|protocol, info| {
             !served.covers(Service::of(protocol, info.transport.is_rdma()), info.local)
         });
@@ -399,7 +399,7 @@ impl Running {
 pub(crate) struct Reader {
     settings: Settings,
     shares: ShareSet,
-    book: Arc<Book>,
+    book: Arc<UserDb>,
     /// As it was asked for at the start; the settings have what that was made to mean.
     portmap_asked: config::Portmap,
     lookup: Arc<Lookup>,

@@ -18,7 +18,7 @@ use std::time::Duration;
 use config::{Portmap, PrivilegedPorts, Settings};
 use iobuf::{Pool, PoolLimits};
 use nfsrdma::clock::{BEAT, Clock};
-use nfsrdma::context::Core;
+use nfsrdma::context::ServerState;
 use nfsrdma::fh::Handles;
 use nfsrdma::limits::NEIGHBOURS_REFRESH_SECONDS;
 use nfsrdma::rpc::gss::Gss;
@@ -30,17 +30,17 @@ use smbd_core::persist::NotRestored;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-use vfs::keeper::Keeper;
+use vfs::arbiter::Arbiter;
 use vfs::local::SealKey;
 use vfs::namespace::{Namespace, Share};
 
-use crate::accept::{Front, Shared};
+use crate::accept::{ProtocolServer, Shared};
 use crate::admin::actions::Actions;
 use crate::admin::logins::Logins;
 use crate::admin::snapshot::SharedSource;
 use crate::admin::usage::Spaces;
 use crate::admin::{self, daemon::Daemon};
-use crate::admission::{Admission, Most};
+use crate::admission::{Admission, ConnectionLimits};
 use crate::boot::{self, Run};
 use crate::client_names::{self, Lookup};
 use crate::cluster;
@@ -48,13 +48,13 @@ use crate::control::ending::{self, Client, Disconnected, What};
 use crate::control::files::{self, HeldFiles};
 use crate::control::{Order, Orders};
 use crate::descriptors::Descriptors;
-use crate::doors::{Doors, Served, Service, Step};
+use crate::listeners::{Listeners, Served, Service, Step};
 use crate::shares::{OPEN_MAX, SILENT, ShareSet};
 use crate::shutdown::Connections;
 use crate::stuck::Stuck;
 use crate::tickets::tickets;
 use crate::tls::Certificate;
-use crate::users::Book;
+use crate::users::UserDb;
 use crate::{greeting, interfaces, logs, networks, portmap, smb, trail};
 
 /// Silent NFSv4 clients may keep this part of the descriptors for files open.
@@ -67,7 +67,7 @@ pub(crate) struct Servers {
     pub(crate) namespace: Arc<Namespace>,
     pub(crate) nfs: Arc<Server>,
     pub(crate) smb: smbd_core::server::Server,
-    pub(crate) book: Arc<Book>,
+    pub(crate) book: Arc<UserDb>,
     /// The users have changed by themselves: the database of users was written.
     pub(crate) users_changed: Notify,
 }
@@ -109,7 +109,7 @@ pub struct Running {
     pub(crate) shares: ShareSet,
     pub(crate) servers: Arc<Servers>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) doors: Doors,
+    pub(crate) listeners: Listeners,
     tasks: JoinSet<()>,
     /// Outlives the listeners, so that the end can be watched.
     _admin: JoinSet<()>,
@@ -135,7 +135,7 @@ impl Running {
     /// As [`Running::stop`], and what is left can still be asked for.
     pub(crate) async fn drain(&mut self) -> bool {
         self.tasks.shutdown().await;
-        self.doors.close().await;
+        self.listeners.close().await;
         self.mapper.close().await;
         let begun = tokio::time::Instant::now();
         let all_gone = self.shared.connections.drain(self.settings.drain).await;
@@ -198,7 +198,7 @@ impl Running {
 
     /// Asks every part that all connections share for something: none of them is stuck when this comes back.
     pub(crate) fn pulse(shared: &Shared, servers: &Servers) -> usize {
-        let held = servers.namespace.keeper().state().nodes() + servers.nfs.v4().clients.len();
+        let held = servers.namespace.arbiter().state().nodes() + servers.nfs.v4().clients.len();
         held + servers.smb.core().sessions.count() + shared.connections.count()
     }
 
@@ -219,7 +219,7 @@ impl Running {
 
     /// Takes the addresses over from the listeners.
     pub(crate) fn note_addresses(&mut self) {
-        let served = self.doors.served();
+        let served = self.listeners.served();
         self.nfs = served.at(Service::Nfs);
         self.nfs_rdma = served.at(Service::NfsRdma);
         self.smb = served.at(Service::Smb);
@@ -299,17 +299,15 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     let shares = none.next(&settings, &|name| book.known(name))?;
     lookup.prepare(&settings, HashSet::new).await;
     lookup.settle(&settings);
-    let namespace = Arc::new(Namespace::kept_by(Vec::new(), Keeper::with_recall(settings.recall)));
-    namespace.set_shares(shares.shares());
-    tokio::spawn(sweep(shares.shares().to_vec()));
+    let namespace = namespace_of(&settings, &shares);
     let nfs = nfs_server(&settings, &run, namespace.clone(), book.clone())?;
     let smb = smb::server(&settings, &run, namespace.clone(), book.clone());
     restore_handles(&smb).await?;
-    let shared = shared(&settings, Most::of(&settings, descriptors), lookup.clone())?;
-    let fronts = (Front::Nfs(nfs.clone()), Front::Smb(smb.clone()));
-    let mut doors = Doors::new(shared.clone(), fronts.0, fronts.1, settings.rdma_spin);
+    let shared = shared(&settings, ConnectionLimits::of(&settings, descriptors), lookup.clone())?;
+    let fronts = (ProtocolServer::Nfs(nfs.clone()), ProtocolServer::Smb(smb.clone()));
+    let mut listeners = Listeners::new(shared.clone(), fronts.0, fronts.1, settings.rdma_spin);
     let with_smb = smb::is_wanted(&settings, !book.is_empty());
-    let step = prepare(&mut doors, &mut settings, portmap_asked, with_smb).await?;
+    let step = prepare(&mut listeners, &mut settings, portmap_asked, with_smb).await?;
     let spaces = Arc::new(Spaces::default());
     let stuck = Stuck::start();
     stuck.watch(shares.folders());
@@ -324,20 +322,20 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
         nfs: nfs.clone(),
         smb: smb.clone(),
         store: run.store.clone(),
-        served: doors.served().clone(),
+        served: listeners.served().clone(),
         spaces: spaces.clone(),
         stuck: stuck.clone(),
     });
     let ((orders, received), logins) = (Orders::new(), Arc::<Logins>::default());
     let actions = Actions::new(orders.clone(), logins.clone(), book.clone(), run.folder.clone());
     let (admin, admin_task) = serve_admin(&settings, &shared, source.clone(), actions).await?;
-    doors.commit(&settings, with_smb, step, &[]).await;
+    listeners.commit(&settings, with_smb, step, &[]).await;
     let servers = Arc::new(Servers { namespace, nfs, smb, book, users_changed: Notify::new() });
     servers.limit(&settings);
-    let mapper = portmap::start(&settings, &shared, &servers.nfs, doors.served()).await?;
+    let mapper = portmap::start(&settings, &shared, &servers.nfs, listeners.served()).await?;
     let mut tasks = background(&servers, &shared, lookup, spaces);
     cluster::connections::keep_where_asked(&mut tasks, &shared.connections, &run);
-    tasks.spawn(housekeeping(servers.clone(), shared.clone(), doors.served().clone()));
+    tasks.spawn(housekeeping(servers.clone(), shared.clone(), listeners.served().clone()));
     let mut running = Running {
         nfs: Vec::new(),
         nfs_rdma: Vec::new(),
@@ -352,7 +350,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
         shares,
         servers,
         shared,
-        doors,
+        listeners,
         tasks,
         _admin: admin_task,
         mapper,
@@ -364,25 +362,38 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     Ok(running)
 }
 
+/// The shares, with what decides between their clients; what earlier runs left in them is removed beside.
+fn namespace_of(settings: &Settings, shares: &ShareSet) -> Arc<Namespace> {
+    let arbiter = Arbiter::with_recall(settings.recall);
+    let namespace = Namespace::with_arbiter(Vec::new(), arbiter);
+    namespace.set_shares(shares.shares());
+    tokio::spawn(sweep(shares.shares().to_vec()));
+    Arc::new(namespace)
+}
+
 /// Listens at what the settings say. Where another program took port 111 since it was tried, it is asked to tell of us instead, and
 /// the settings say so.
 async fn prepare(
-    doors: &mut Doors,
+    listeners: &mut Listeners,
     settings: &mut Settings,
     asked: Portmap,
     with_smb: bool,
 ) -> Result<Step, String> {
-    match doors.prepare(settings, with_smb).await {
+    match listeners.prepare(settings, with_smb).await {
         Err(_) if (asked, settings.portmap) == (Portmap::Auto, Portmap::Own) => {
             settings.portmap = Portmap::Register;
-            doors.prepare(settings, with_smb).await
+            listeners.prepare(settings, with_smb).await
         }
         prepared => prepared,
     }
 }
 
 /// What every connection needs.
-fn shared(settings: &Settings, most: Most, lookup: Arc<Lookup>) -> Result<Arc<Shared>, String> {
+fn shared(
+    settings: &Settings,
+    most: ConnectionLimits,
+    lookup: Arc<Lookup>,
+) -> Result<Arc<Shared>, String> {
     let payload = payload(settings);
     let shared = Shared {
         payload: payload.clone(),
@@ -409,7 +420,7 @@ fn background(
     // They reclaim as soon as they are told, so what they call is there already.
     tasks.spawn(servers.nfs.nlm().clone().notify_all());
     let watched = servers.namespace.clone();
-    tasks.spawn(async move { watched.keeper().follow_external_changes().await });
+    tasks.spawn(async move { watched.arbiter().follow_external_changes().await });
     tasks.spawn(spaces.keep(servers.namespace.clone()));
     tasks.spawn(keep_time(servers.nfs.clone()));
     tasks.spawn(client_names::keep(lookup, shared.connections.clone(), servers.smb.clone()));
@@ -417,8 +428,8 @@ fn background(
 }
 
 /// Who may log on; from here on it is recorded what is done, where that is asked for.
-fn users(settings: &Settings, run: &Run) -> Result<Arc<Book>, String> {
-    let book = Arc::new(Book::open(settings, run.folder.as_deref())?);
+fn users(settings: &Settings, run: &Run) -> Result<Arc<UserDb>, String> {
+    let book = Arc::new(UserDb::open(settings, run.folder.as_deref())?);
     trail::start(settings.audit.as_ref(), &book)?;
     Ok(book)
 }
@@ -442,9 +453,10 @@ fn nfs_server(
     settings: &Settings,
     run: &Run,
     namespace: Arc<Namespace>,
-    book: Arc<Book>,
+    book: Arc<UserDb>,
 ) -> Result<Arc<Server>, String> {
-    let mut core = Core::new(namespace, Handles::new(run.handle_key), run.boot, Clock::real());
+    let mut core =
+        ServerState::new(namespace, Handles::new(run.handle_key), run.boot, Clock::real());
     let kerberos = settings.kerberos.as_ref();
     let accept = kerberos.map(|kerberos| tickets(kerberos, book.clone()));
     core.gss = Gss::new(accept, run.replay_key);
@@ -465,7 +477,7 @@ fn nfs_server(
 }
 
 /// Tells what this host is attached to, and which addresses are its own; where that cannot be read, it stays as it was.
-fn note_networks(core: &Core) {
+fn note_networks(core: &ServerState) {
     core.local_subnets.set(networks::attached());
     if let Ok(own) = networks::own() {
         core.source_ports.set_own(own);
@@ -547,7 +559,7 @@ async fn housekeeping(servers: Arc<Servers>, shared: Arc<Shared>, served: Arc<Se
         // What cannot be read is said in the log.
         if tokio::task::spawn_blocking(move || reader.refresh()).await.unwrap_or(false) {
             nfs.core().gss.forget();
-            let taken = smb.review().await;
+            let taken = smb.reauthorize().await;
             tracing::info!(sessions = taken.sessions, "sessions of users who changed have ended");
             users_changed.notify_one();
         }

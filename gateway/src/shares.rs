@@ -26,7 +26,7 @@ use vfs::namespace::{
 use vfs::refer::{Referral, Server};
 
 use crate::people::{self, Accounts, Rights};
-use crate::rdma::doors;
+use crate::rdma::listeners;
 
 /// Bytes of the volume of a share that is on other servers, in which nothing is ever made.
 const EMPTY_VOLUME_MAX: u64 = 1 << 20;
@@ -284,7 +284,7 @@ fn backend(
             (opened.map_err(|e| format!("share {}: {e}", s.name))?, None)
         }
         Source::Folder(path) => {
-            let callers_apart = doors::usable_at_start().is_ok();
+            let callers_apart = listeners::usable_at_start().is_ok();
             let config = LocalConfig::new(path.clone());
             let config = LocalConfig { callers_apart, seal, payload_max, ..config };
             let its = path.clone();

@@ -3,23 +3,23 @@
 use std::sync::Arc;
 
 use config::{Encryption, KerberosMap, Ntlm, RdmaTransforms, Settings, Signing};
-use smbd_core::server::{Core, Server};
+use smbd_core::server::{Server, ServerState};
 use smbd_core::settings::{
     Encryption as Sealing, Kerberos, Map, Settings as SmbSettings, ShareSettings,
 };
 use vfs::namespace::Namespace;
 
 use crate::boot::Run;
-use crate::users::Book;
+use crate::users::UserDb;
 
 /// The server.
 pub fn server(
     settings: &Settings,
     run: &Run,
     namespace: Arc<Namespace>,
-    book: Arc<Book>,
+    book: Arc<UserDb>,
 ) -> Server {
-    let core = Core::new(namespace, smb_settings(settings, run), book);
+    let core = ServerState::new(namespace, smb_settings(settings, run), book);
     Server::new(core.with_store(run.store.clone()))
 }
 

@@ -9,10 +9,10 @@ use smbd_core::settings;
 use vfs::Cred;
 
 use crate::smb;
-use crate::users::Book;
+use crate::users::UserDb;
 
 /// Takes tickets of clients of NFS.
-pub(crate) fn tickets(kerberos: &config::Kerberos, book: Arc<Book>) -> Arc<dyn Accept> {
+pub(crate) fn tickets(kerberos: &config::Kerberos, book: Arc<UserDb>) -> Arc<dyn Accept> {
     let users = Ours { kerberos: smb::kerberos(kerberos), book };
     Arc::new(Kerberos::new(&kerberos.keytab, Arc::new(users)))
 }
@@ -20,7 +20,7 @@ pub(crate) fn tickets(kerberos: &config::Kerberos, book: Arc<Book>) -> Arc<dyn A
 /// The users of SMB.
 struct Ours {
     kerberos: settings::Kerberos,
-    book: Arc<Book>,
+    book: Arc<UserDb>,
 }
 
 impl Principals for Ours {

@@ -21,7 +21,7 @@ use vfs::accounts::Directory;
 
 use crate::control::By;
 use crate::reload::{Changes, Refusal};
-use crate::users::Book;
+use crate::users::UserDb;
 
 /// How long the name of a user holds.
 const NAME_HOLDS: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ const LAST: Duration = Duration::from_secs(2);
 
 /// Names of users of NFS, as those of SMB have them; and the limit.
 struct Names {
-    book: Arc<Book>,
+    book: Arc<UserDb>,
     known: Mutex<HashMap<u32, (Instant, Option<String>)>>,
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn prove_required(audit: Option<&Audit>) -> Result<(), String> {
     tried(audit, move || sink.open().map(drop))
 }
 
-fn begin(audit: Option<&Audit>, book: &Arc<Book>) {
+fn begin(audit: Option<&Audit>, book: &Arc<UserDb>) {
     let options = audit.map(|audit| {
         let host = Names { book: book.clone(), known: Mutex::default() };
         let host: Arc<dyn Host> = Arc::new(host);
@@ -127,7 +127,7 @@ fn begin(audit: Option<&Audit>, book: &Arc<Book>) {
 ///
 /// # Errors
 /// It is required, and cannot be written.
-pub(crate) fn start(audit: Option<&Audit>, book: &Arc<Book>) -> Result<(), String> {
+pub(crate) fn start(audit: Option<&Audit>, book: &Arc<UserDb>) -> Result<(), String> {
     if audit.is_some() {
         prove_required(audit)?;
         begin(audit, book);
@@ -137,7 +137,7 @@ pub(crate) fn start(audit: Option<&Audit>, book: &Arc<Book>) -> Result<(), Strin
 
 /// Goes over to another configuration, which can be had. Blocks for as long as the old trail takes to write what it has, two
 /// seconds at most.
-pub(crate) fn follow(old: Option<&Audit>, new: Option<&Audit>, book: &Arc<Book>) {
+pub(crate) fn follow(old: Option<&Audit>, new: Option<&Audit>, book: &Arc<UserDb>) {
     match old == new {
         true => audit::reopen(),
         false => begin(new, book),

@@ -1,7 +1,7 @@
 //! The SMB users: those of the configuration and those of the database in the state folder.
 //!
-//! *Operation.* [`Book`] is what the server asks; it answers from memory. [`Book::refresh`] reads the database again when the file
-//! has changed, so that `headgate user add` works while the gateway runs.
+//! *Operation.* [`UserDb`] is what the server asks; it answers from memory. [`UserDb::refresh`] reads the database again when the
+//! file has changed, so that `headgate user add` works while the gateway runs.
 //!
 //! *Errors.* A database that others can read is refused, as is one that is damaged: at the start that ends the start, later the
 //! users stay as they were and the log says so.
@@ -282,7 +282,7 @@ impl Next {
 }
 
 /// All users.
-pub struct Book {
+pub struct UserDb {
     table: RwLock<Arc<Table>>,
     configured: Mutex<Vec<User>>,
     database: Option<PathBuf>,
@@ -296,7 +296,7 @@ pub struct Book {
     ticketed: Mutex<HashMap<String, Cred>>,
 }
 
-impl Book {
+impl UserDb {
     /// Reads them all. `state` is the state folder, if there is one.
     pub fn open(settings: &Settings, state: Option<&Path>) -> Result<Self, String> {
         let database = state.map(database_path);
@@ -432,7 +432,7 @@ impl Book {
     }
 }
 
-impl Users for Book {
+impl Users for UserDb {
     fn find(&self, name: &str) -> Option<Account> {
         self.current().get(&key(name)).map(|(account, _)| account.clone())
     }
@@ -483,7 +483,7 @@ impl Users for Book {
 }
 
 /// Accounts stand before others of their name.
-impl Directory for Book {
+impl Directory for UserDb {
     fn uid(&self, name: &str) -> Option<u32> {
         self.find(name).map(|a| a.cred.uid).or_else(|| self.others.uid(name))
     }
@@ -528,7 +528,7 @@ mod tests {
         let path = database_path(&state);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert!(!fs::read_to_string(&path).unwrap().contains("one"));
-        let book = Book::open(&Settings::default(), Some(&state)).unwrap();
+        let book = UserDb::open(&Settings::default(), Some(&state)).unwrap();
         let alice = book.find("aLICE").unwrap();
         assert_eq!((alice.name.as_str(), alice.cred.uid, alice.rid), ("Alice", 7, 1014));
         assert_eq!(alice.nt_hash, NtHash::of("one").0);
@@ -541,7 +541,7 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let why = read_database(&path).unwrap_err();
         assert!(why.contains("mode 0640") && why.contains("chmod 600"), "{why}");
-        assert!(Book::open(&Settings::default(), Some(&state)).is_err());
+        assert!(UserDb::open(&Settings::default(), Some(&state)).is_err());
     }
 
     #[test]
@@ -554,14 +554,14 @@ mod tests {
         let identity = Identity { uid: Some(9), ..Identity::default() };
         settings.users =
             vec![User { name: "ALICE".into(), password_file: Some(file.clone()), identity }];
-        let book = Book::open(&settings, Some(dir.path())).unwrap();
+        let book = UserDb::open(&settings, Some(dir.path())).unwrap();
         let alice = book.find("alice").unwrap();
         assert_eq!((alice.nt_hash, alice.cred.uid), (NtHash::of("two").0, 9));
         settings.users[0].password_file = None;
-        let book = Book::open(&settings, Some(dir.path())).unwrap();
+        let book = UserDb::open(&settings, Some(dir.path())).unwrap();
         assert_eq!(book.find("alice").unwrap().nt_hash, NtHash::of("one").0);
         settings.users[0].name = "carol".into();
-        let why = Book::open(&settings, Some(dir.path())).err().unwrap();
+        let why = UserDb::open(&settings, Some(dir.path())).err().unwrap();
         assert!(why.contains("headgate user add carol"), "{why}");
         fs::write(&file, "\nsecret\n").unwrap();
         assert!(read_password(&file).unwrap_err().contains("empty"));
@@ -573,7 +573,7 @@ mod tests {
         change_database(dir.path(), |d| Ok(d.put(entry("Root", "one")))).unwrap();
         let open = |names| {
             let settings = Settings { names, ..Settings::default() };
-            Book::open(&settings, Some(dir.path())).unwrap()
+            UserDb::open(&settings, Some(dir.path())).unwrap()
         };
         let host = open(Names::Host);
         assert_eq!((host.uid("root"), host.user(7)), (Some(7), Some("Root".into())));
@@ -588,7 +588,7 @@ mod tests {
         change_database(dir.path(), |d| Ok(d.put(entry("alice", "one")))).unwrap();
         let open = |names| {
             let settings = Settings { names, ..Settings::default() };
-            Book::open(&settings, Some(dir.path())).unwrap()
+            UserDb::open(&settings, Some(dir.path())).unwrap()
         };
         let book = open(Names::Host);
         let alice = book.by_ticket("alice").unwrap().unwrap();

@@ -24,7 +24,7 @@ use crate::unopened::Writers;
 /// What makes one run of the server different from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boot {
-    /// What all write verifiers of this run begin from: see [`Core::write_verifier`].
+    /// What all write verifiers of this run begin from: see [`ServerState::write_verifier`].
     pub write_verifier: u64,
     /// A number that no earlier run had; in client ids and stateids.
     pub instance: u32,
@@ -43,7 +43,7 @@ impl Boot {
 }
 
 /// What all connections of one server share.
-pub struct Core {
+pub struct ServerState {
     /// The shares and the state of their users.
     pub namespace: Arc<Namespace>,
     /// Makes and reads file handles.
@@ -64,7 +64,7 @@ pub struct Core {
     pub gss: Gss,
 }
 
-impl Core {
+impl ServerState {
     /// Over these shares.
     pub fn new(namespace: Arc<Namespace>, handles: Handles, boot: Boot, clock: Clock) -> Self {
         Self {
@@ -127,8 +127,8 @@ impl Core {
         self.enter_unless(conn, call, share, |_, _| false)
     }
 
-    /// As [`Core::enter`], for what clients do by AUTH_SYS and in clear whatever their mount says: MOUNT, and locks of version 3
-    /// (RFC 2623 section 2.5 has the same of MOUNT; lock managers of clients have no tickets).
+    /// As [`ServerState::enter`], for what clients do by AUTH_SYS and in clear whatever their mount says: MOUNT, and locks of
+    /// version 3 (RFC 2623 section 2.5 has the same of MOUNT; lock managers of clients have no tickets).
     pub fn enter_by_any(
         &self,
         conn: &Conn,
@@ -144,8 +144,8 @@ impl Core {
         }
     }
 
-    /// As [`Core::enter`], for what a client needs to mount: the attributes of a share's root and what the share can do are told
-    /// to whoever comes from an address that may use it. A client mounts as its root, whom `access` need not name.
+    /// As [`ServerState::enter`], for what a client needs to mount: the attributes of a share's root and what the share can do are
+    /// told to whoever comes from an address that may use it. A client mounts as its root, whom `access` need not name.
     pub fn enter_to_mount(
         &self,
         conn: &Conn,
@@ -161,8 +161,9 @@ impl Core {
         })
     }
 
-    /// As [`Core::enter_to_mount`], for FSSTAT, which is not among the calls of a mount (RFC 2623 section 2.3.2): by a flavor that
-    /// the share does not have, the space of the share is not told. A root whom `access` does not name sees it, as of other mounts.
+    /// As [`ServerState::enter_to_mount`], for FSSTAT, which is not among the calls of a mount (RFC 2623 section 2.3.2): by a
+    /// flavor that the share does not have, the space of the share is not told. A root whom `access` does not name sees it, as of
+    /// other mounts.
     pub fn enter_to_measure(
         &self,
         conn: &Conn,
@@ -177,7 +178,7 @@ impl Core {
         }
     }
 
-    /// As [`Core::enter`]; who is refused for a reason that `mounts` lets pass sees the share from outside.
+    /// As [`ServerState::enter`]; who is refused for a reason that `mounts` lets pass sees the share from outside.
     fn enter_unless(
         &self,
         conn: &Conn,
@@ -209,7 +210,7 @@ impl Core {
         is_enough.then_some(granted).ok_or(Refusal::Flavor)
     }
 
-    /// As [`Core::judge`], whatever the flavor and what protects the connection.
+    /// As [`ServerState::judge`], whatever the flavor and what protects the connection.
     fn judge_by_any(
         &self,
         conn: &Conn,
@@ -223,8 +224,8 @@ impl Core {
         share.right_nfs(rule, &call.cred)
     }
 
-    /// As [`Core::enter`], for a user at `peer` whose connection, to `local`, may have gone since it asked. A refusal is counted;
-    /// who it was is told when the user asks again.
+    /// As [`ServerState::enter`], for a user at `peer` whose connection, to `local`, may have gone since it asked. A refusal is
+    /// counted; who it was is told when the user asks again.
     pub(crate) fn enter_later(
         &self,
         (peer, local): (IpAddr, IpAddr),

@@ -6,7 +6,7 @@ use nfs_proto::nfs4::{self, op, ops};
 use nfs_proto::oncrpc::{CallHead, OpaqueAuth};
 use nfs_proto::rpcsec_gss::{GssCred, GssInteg, GssPriv, GssProc, GssService, RPCSEC_GSS};
 use nfs_proto::xdr::{Bulk, decode};
-use rdma_transport::channel::Locate;
+use rdma_transport::channel::PayloadLocator;
 use wire::pad;
 
 use crate::rpc::program;
@@ -15,7 +15,7 @@ use crate::rpc::program;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NfsLocate;
 
-impl Locate for NfsLocate {
+impl PayloadLocator for NfsLocate {
     fn bulk(&self, head: &[u8], total: usize) -> Option<(usize, usize)> {
         let (at, len) = call(head)?;
         // A length that the message cannot hold is left to the decoder, which refuses it.

@@ -12,7 +12,7 @@ use nfs_proto::xdr::Chain;
 use vfs::namespace::{Flavor, Flavors, Refusal, Share};
 use vfs::{Cred, Kind, NodeRef, VfsError};
 
-use crate::context::{CallContext, Conn, Core, Outcome};
+use crate::context::{CallContext, Conn, Outcome, ServerState};
 use crate::limits::{MOUNT_LINKS_MAX, MOUNTS_MAX};
 use crate::status::Failed;
 use nfs_proto::nfs3::Nfsstat3;
@@ -56,7 +56,7 @@ impl Mounts {
 
 /// Does one call of MOUNT.
 pub async fn serve(
-    core: &Core,
+    core: &ServerState,
     mounts: &Mounts,
     (conn, call): (&Conn, &CallContext),
     (version, number): (u32, u32),
@@ -101,7 +101,13 @@ fn unmounted(conn: &Conn, call: &CallContext, path: &[u8]) {
 }
 
 /// True when the path was given out.
-async fn mnt(core: &Core, conn: &Conn, call: &CallContext, path: &[u8], out: &mut Writer) -> bool {
+async fn mnt(
+    core: &ServerState,
+    conn: &Conn,
+    call: &CallContext,
+    path: &[u8],
+    out: &mut Writer,
+) -> bool {
     // What must be recorded and cannot be is not done.
     let permit = audit::permit();
     let found = match &permit {
@@ -144,7 +150,12 @@ fn flavors(sec: Flavors) -> Vec<u32> {
 type Found = (Arc<Share>, NodeRef);
 
 /// The directory that a path means. Symbolic links on the way are followed if they are relative and stay in their share.
-async fn find(core: &Core, conn: &Conn, call: &CallContext, path: &[u8]) -> Result<Found, Failed> {
+async fn find(
+    core: &ServerState,
+    conn: &Conn,
+    call: &CallContext,
+    path: &[u8],
+) -> Result<Found, Failed> {
     let mut names = components(path);
     let Some((share, own)) = share_of(core, &names) else {
         if !names.is_empty() {
@@ -197,7 +208,7 @@ async fn find(core: &Core, conn: &Conn, call: &CallContext, path: &[u8]) -> Resu
 }
 
 /// The share that a path leads to or into, and how many names of the path lead to its root.
-fn share_of(core: &Core, names: &VecDeque<Vec<u8>>) -> Option<(Arc<Share>, usize)> {
+fn share_of(core: &ServerState, names: &VecDeque<Vec<u8>>) -> Option<(Arc<Share>, usize)> {
     let shares = core.namespace.shares();
     let mut by_nfs = shares.iter().filter(|share| share.protocols.nfs());
     by_nfs.find_map(|share| {
@@ -209,7 +220,7 @@ fn share_of(core: &Core, names: &VecDeque<Vec<u8>>) -> Option<(Arc<Share>, usize
 }
 
 /// The share that a path leads to or into.
-pub(crate) fn share_at(core: &Core, path: &[u8]) -> Option<Arc<Share>> {
+pub(crate) fn share_at(core: &ServerState, path: &[u8]) -> Option<Arc<Share>> {
     share_of(core, &components(path)).map(|(share, _)| share)
 }
 
@@ -218,7 +229,7 @@ fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
 }
 
 /// Lists what the peer could mount as well, and could know of by EXPORT: other shares do not exist for it.
-fn dump(core: &Core, conn: &Conn, mounts: &Mounts, out: &mut Writer) {
+fn dump(core: &ServerState, conn: &Conn, mounts: &Mounts, out: &mut Writer) {
     let is_told = |path: &[u8]| {
         share_at(core, path).is_some_and(|share| !share.rules.hidden && core.may_use(conn, &share))
     };
@@ -231,7 +242,7 @@ fn dump(core: &Core, conn: &Conn, mounts: &Mounts, out: &mut Writer) {
 }
 
 /// Lists what the peer could mount: a share that it may not use is not shown to it, as by the other protocol.
-fn export(core: &Core, conn: &Conn, out: &mut Writer) {
+fn export(core: &ServerState, conn: &Conn, out: &mut Writer) {
     let is_told = |s: &&Arc<Share>| !s.rules.hidden && !s.is_elsewhere() && core.may_use(conn, s);
     for share in core.namespace.shares().iter().filter(is_told) {
         let clients = share.clients.as_deref().unwrap_or_default();

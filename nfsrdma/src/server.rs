@@ -16,12 +16,12 @@ use iobuf::Buf;
 use nfs_proto::oncrpc::{
     AUTH_TLS, AcceptStat, AuthStat, CallError, CallHead, RPC_VERSION, ReplyBody, ReplyHead,
 };
-use rdma_transport::channel::{BoxFuture, Handle, Info, Pulled, Reply, Service};
+use rdma_transport::channel::{BoxFuture, Handle, Info, ReadChunkData, Reply, Service};
 use rdma_transport::refused::Refused;
 use rdma_transport::turn;
 use vfs::Cred;
 
-use crate::context::{CallContext, Conn, Core, LastCred, Outcome, Version};
+use crate::context::{CallContext, Conn, LastCred, Outcome, ServerState, Version};
 use crate::limits::REPLAY_BYTES_MAX;
 use crate::mount::{self, Mounts};
 use crate::nlm::{self, Nlm};
@@ -39,7 +39,7 @@ use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 /// The NFS server: what all connections share.
 pub struct Server {
-    core: Arc<Core>,
+    core: Arc<ServerState>,
     v4: Nfs4,
     nlm: Arc<Nlm>,
     mounts: Mounts,
@@ -70,7 +70,7 @@ impl Offer {
 
 impl Server {
     /// Over these shares, with nothing that survives a restart. `replay_key` is random.
-    pub fn new(core: Core, replay_key: [u8; 16]) -> Arc<Self> {
+    pub fn new(core: ServerState, replay_key: [u8; 16]) -> Arc<Self> {
         // Invariant: only the state directory can fail, and there is none.
         #[allow(clippy::expect_used)]
         Self::with_v4(core, replay_key, v4::Options::default()).expect("no state directory")
@@ -78,7 +78,7 @@ impl Server {
 
     /// Over these shares. An error when what survived the last run cannot be read.
     pub fn with_v4(
-        core: Core,
+        core: ServerState,
         replay_key: [u8; 16],
         v4: v4::Options,
     ) -> std::io::Result<Arc<Self>> {
@@ -87,7 +87,7 @@ impl Server {
 
     /// As [`Server::with_v4`], with a lock manager that was told how to find others.
     pub fn with(
-        core: Core,
+        core: ServerState,
         replay_key: [u8; 16],
         v4: v4::Options,
         nlm: nlm::Options,
@@ -106,7 +106,7 @@ impl Server {
     }
 
     /// What all connections share.
-    pub fn core(&self) -> &Arc<Core> {
+    pub fn core(&self) -> &Arc<ServerState> {
         &self.core
     }
 
@@ -163,9 +163,9 @@ impl Server {
         conn: &Arc<Conn>,
         offer: Offer,
         body: Buf,
-        pulled: Vec<Pulled>,
+        read_chunks: Vec<ReadChunkData>,
     ) -> Option<Reply> {
-        let mut args = Reader::new(&body, &pulled);
+        let mut args = Reader::new(&body, &read_chunks);
         let mut out = Writer::new();
         let head = match decode_call(&mut args) {
             Ok(head) => head,
@@ -175,7 +175,7 @@ impl Server {
             return Some(tls::answer(conn, &head, offer));
         }
         if head.cred.flavor == RPCSEC_GSS && self.core.gss.is_served() {
-            return Box::pin(self.serve_gss(conn, offer, body, pulled)).await;
+            return Box::pin(self.serve_gss(conn, offer, body, read_chunks)).await;
         }
         let (flavor, cred) = match caller(conn, &head) {
             Ok(meant) => meant,
@@ -189,7 +189,7 @@ impl Server {
             }
         };
         // Data that came with the call was waited for, so that what was done before it is long past.
-        let began = if pulled.is_empty() { turn::began() } else { Instant::now() };
+        let began = if read_chunks.is_empty() { turn::began() } else { Instant::now() };
         let now = self.core.clock.at(began);
         let peer = conn.peer_ip();
         let call = CallContext { xid: head.xid, flavor, principal: 0, peer, cred, began, now };
@@ -202,16 +202,16 @@ impl Server {
         conn: &Arc<Conn>,
         offer: Offer,
         body: Buf,
-        pulled: Vec<Pulled>,
+        read_chunks: Vec<ReadChunkData>,
     ) -> Option<Reply> {
         let began = Instant::now();
         let now = self.core.clock.at(began);
-        let gss = match self.core.gss.admit(conn, body, pulled, now).await {
+        let gss = match self.core.gss.admit(conn, body, read_chunks, now).await {
             Admitted::Answered(reply) => return Some(reply),
             Admitted::Dropped => return None,
             Admitted::Call(call) => call,
         };
-        let mut args = Reader::new(&gss.body, &gss.pulled);
+        let mut args = Reader::new(&gss.body, &gss.read_chunks);
         args.skip_to(gss.body.get(gss.at..).unwrap_or_default());
         let (head, context) = (&gss.head, &gss.context);
         // A call that is sent again has another number in its credential: what is the same is who sends what.
@@ -476,9 +476,13 @@ pub struct Session {
 }
 
 impl Service for Session {
-    fn call(&self, body: Buf, pulled: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
+    fn call(
+        &self,
+        body: Buf,
+        read_chunks: Vec<ReadChunkData>,
+    ) -> BoxFuture<'static, Option<Reply>> {
         let (server, conn, offer) = (self.server.clone(), self.conn.clone(), self.offer);
-        Box::pin(async move { server.serve(&conn, offer, body, pulled).await })
+        Box::pin(async move { server.serve(&conn, offer, body, read_chunks).await })
     }
 }
 

@@ -23,7 +23,7 @@ use rdma_transport::channel::{Info, Reply, Transport};
 use rdma_transport::refused::Refused;
 use vfs::namespace::Cidr;
 
-use crate::context::{Conn, Core};
+use crate::context::{Conn, ServerState};
 use crate::fh::Named;
 use crate::rpc::Flavor;
 use rdma_transport::xdr::{Reader, Writer};
@@ -126,7 +126,7 @@ fn claim(head: &CallHead<'_>, flavor: Flavor) -> Claim {
 
 /// The refusal of a call whose port makes nobody believe it, if it claims something. `args` stands at its arguments.
 pub(crate) fn refuse(
-    core: &Core,
+    core: &ServerState,
     conn: &Conn,
     head: &CallHead<'_>,
     flavor: Flavor,
@@ -157,7 +157,7 @@ pub(crate) fn refuse(
 }
 
 /// The share that a call names, where that is said at its beginning.
-fn share(core: &Core, head: &CallHead<'_>, mut args: Reader<'_>) -> Option<String> {
+fn share(core: &ServerState, head: &CallHead<'_>, mut args: Reader<'_>) -> Option<String> {
     match (head.program, head.version) {
         (program::NFS, 3) | (program::NFSACL, _) => {
             match core.handles.open(&core.namespace, args.value::<NfsFh3<'_>>().ok()?.data) {

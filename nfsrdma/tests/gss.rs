@@ -18,13 +18,13 @@ use nfs_proto::rpcsec_gss::{
 };
 use nfs_proto::xdr;
 use nfsrdma::clock::Clock;
-use nfsrdma::context::{Boot, Core};
+use nfsrdma::context::{Boot, ServerState};
 use nfsrdma::fh::Handles;
 use nfsrdma::rpc::gss::table::CONTEXTS_OF_ADDRESS_MAX;
 use nfsrdma::rpc::gss::{Accept, Accepted, Gss, NotAccepted, TOKEN_MAX, Why};
 use nfsrdma::server::{Server, Session};
 use nfsrdma::v3::procedure as p;
-use rdma_transport::channel::{BoxFuture, Pulled, Reply, Transport};
+use rdma_transport::channel::{BoxFuture, ReadChunkData, Reply, Transport};
 use rdma_transport::xdr::{Reader, Writer};
 use vfs::Cred;
 use vfs::namespace::{Flavor, Namespace, Share};
@@ -76,7 +76,7 @@ fn server() -> Arc<Server> {
 fn server_of(share: Share) -> Arc<Server> {
     let boot = Boot { write_verifier: 1, instance: 7 };
     let namespace = Arc::new(Namespace::new(vec![share]));
-    let mut core = Core::new(namespace, Handles::new([3; 16]), boot, Clock::real());
+    let mut core = ServerState::new(namespace, Handles::new([3; 16]), boot, Clock::real());
     core.gss = Gss::new(Some(Arc::new(Keys)), [5; 16]);
     Server::new(core, [4; 16])
 }
@@ -374,8 +374,8 @@ fn data_beside_the_stream_is_verified_and_written() {
             let mut rest = BufMut::heap(4);
             rest.append(if changed { b"defG" } else { b"defg" });
             let data = vec![Buf::from(b"abc".to_vec()), rest.freeze()];
-            let pulled = vec![Pulled { at, data }];
-            client.answered(&sent, call(&client.session, w.into_reply().head, pulled))
+            let read_chunks = vec![ReadChunkData { at, data }];
+            client.answered(&sent, call(&client.session, w.into_reply().head, read_chunks))
         };
         assert!(matches!(write(false), Answer::Done(results) if words(&results)[0] == 0));
         if service == GssService::Integrity {
@@ -412,8 +412,9 @@ fn a_token_beside_the_stream_is_opened_where_it_lies() {
             own.append(bytes);
             own.freeze()
         };
-        let pulled = vec![Pulled { at: w.len(), data: token.chunks(sizes).map(piece).collect() }];
-        client.answered(&sent, call(&client.session, w.into_reply().head, pulled))
+        let read_chunks =
+            vec![ReadChunkData { at: w.len(), data: token.chunks(sizes).map(piece).collect() }];
+        client.answered(&sent, call(&client.session, w.into_reply().head, read_chunks))
     };
     for sizes in [37, 4096, 100_000] {
         let mut args = Writer::new();

@@ -9,7 +9,7 @@ use common::nfs3::{Client, OK, Results, fattr, made, place, post, sattr, share, 
 use common::{NFS, call, flat, head, session_from};
 use iobuf::Buf;
 use nfsrdma::v3::procedure as p;
-use rdma_transport::channel::{Pulled, Transport};
+use rdma_transport::channel::{ReadChunkData, Transport};
 use rdma_transport::xdr::Writer;
 use vfs::namespace::{Cidr, Squash};
 
@@ -77,9 +77,11 @@ fn data_beside_the_stream_is_written_from_where_it_is() {
     w.u32(7);
     w.u32(0);
     w.u32(7);
-    let pulled =
-        Pulled { at: w.len(), data: vec![Buf::from(b"abc".to_vec()), Buf::from(b"defg".to_vec())] };
-    let reply = flat(call(&c.session, w.into_reply().head, vec![pulled]).unwrap());
+    let read_chunks = ReadChunkData {
+        at: w.len(),
+        data: vec![Buf::from(b"abc".to_vec()), Buf::from(b"defg".to_vec())],
+    };
+    let reply = flat(call(&c.session, w.into_reply().head, vec![read_chunks]).unwrap());
     assert_eq!(reply[24..28], [0; 4]);
     assert_eq!(c.read(&fh, 0, 100).unwrap(), (b"abcdefg".to_vec(), true));
 }

@@ -4,7 +4,7 @@
 //! ways and yields answers, and calls of the server (NFSv4.1 callbacks). Whoever calls numbers its calls.
 //!
 //! *Memory.* As in [`crate::channel`]: bulk arguments leave from the buffers they are in, bulk results stand in
-//! [`Answer::pulled`]. On RDMA the client offers its memory and the server moves the bytes; on a byte stream they are read
+//! [`Answer::read_chunks`]. On RDMA the client offers its memory and the server moves the bytes; on a byte stream they are read
 //! straight into a pool buffer when they are large.
 //!
 //! *Errors.* The end of the connection ends all calls under way; what can be repeated is the caller's to know.
@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 
 use iobuf::Buf;
 
-use crate::channel::{ChannelError, Info, Payload, Pulled};
+use crate::channel::{ChannelError, Info, Payload, ReadChunkData};
 
 /// Where the bulk data of a reply stands, from the reply's first bytes (the xid onwards): offset and length in bytes.
 /// `None`: there is none, or the bytes do not reach far enough to tell. The offset is that of an inline copy, directly
@@ -53,10 +53,10 @@ impl Call {
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The RPC reply without what stands in `pulled`, from its xid on.
+    /// The RPC reply without what stands in `read_chunks`, from its xid on.
     pub body: Buf,
     /// Bulk data, `at` ascending, as in a [`crate::channel::Request`].
-    pub pulled: Vec<Pulled>,
+    pub read_chunks: Vec<ReadChunkData>,
 }
 
 /// What a [`Caller`] yields.

@@ -5,7 +5,7 @@
 //! small replies share a system call. Other tasks reach the connection through its [`Handle`].
 //!
 //! *Memory.* Bulk data never stands in [`Request::body`]: whether it came by RDMA Read or by TCP, it is in
-//! [`Request::pulled`], each piece with the offset in the body where it belongs. A [`Reply`] is the encoded stream
+//! [`Request::read_chunks`], each piece with the offset in the body where it belongs. A [`Reply`] is the encoded stream
 //! without its bulk data, plus the bulk data and where it belongs; whoever sends it writes it straight from there.
 //!
 //! *Errors.* A peer that breaks a rule gets its protocol's error and the channel ends with
@@ -153,7 +153,7 @@ impl Reply {
 
 /// Bulk data of a request that stands outside its body.
 #[derive(Clone, Debug)]
-pub struct Pulled {
+pub struct ReadChunkData {
     /// Offset in [`Request::body`] where an inline copy would have stood: directly behind its length word.
     pub at: usize,
     /// The bytes, in pieces; without XDR padding.
@@ -166,7 +166,7 @@ pub struct Request {
     /// The message without bulk data and without the padding of bulk data.
     pub body: Buf,
     /// Its bulk data, `at` ascending.
-    pub pulled: Vec<Pulled>,
+    pub read_chunks: Vec<ReadChunkData>,
     /// Names the request when its reply is given back.
     pub reply_to: ReplyTo,
 }
@@ -621,7 +621,7 @@ impl Handle {
 
 /// Finds the bulk data of a message from its first bytes, so that a byte stream can be read straight into place.
 /// Implemented by the protocol; pure.
-pub trait Locate: Send + Sync {
+pub trait PayloadLocator: Send + Sync {
     /// `head` is the start of a message of `total` bytes. Says where bulk data begins and how many bytes it has, or `None`
     /// when there is none or `head` is too short to tell: the message is then read as a whole.
     fn bulk(&self, head: &[u8], total: usize) -> Option<(usize, usize)>;
@@ -630,5 +630,6 @@ pub trait Locate: Send + Sync {
 /// Answers requests. The serve loop polls the future in place first, and keeps it only if it has to wait.
 pub trait Service: Send + Sync + 'static {
     /// One request in, one reply out; `None` drops the request without an answer.
-    fn call(&self, body: Buf, pulled: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>>;
+    fn call(&self, body: Buf, read_chunks: Vec<ReadChunkData>)
+    -> BoxFuture<'static, Option<Reply>>;
 }

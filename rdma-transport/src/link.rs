@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use iobuf::{Buf, BufMut, Pool};
 
 use crate::channel::{ChannelError, Info, Traffic, UntilLeft};
-use crate::moves::Move;
+use crate::moves::RdmaWrite;
 use crate::stall::{Stall, Stalled};
 use crate::untaken::Untaken;
 use crate::verbs::{Completion, QueuePair, Refused, Rejected, Work, WorkId, WorkKind};
@@ -112,8 +112,8 @@ impl Link {
     }
 
     /// Queues RDMA Writes, to be followed by the Send that proves them.
-    pub(crate) fn write(&mut self, info: &Info, moves: Vec<Move>) {
-        for Move { from, to } in moves {
+    pub(crate) fn write(&mut self, info: &Info, moves: Vec<RdmaWrite>) {
+        for RdmaWrite { from, to } in moves {
             self.backlog += from.len();
             Traffic::add(&info.traffic.rdma_write, from.len() as u64);
             self.out.push_back(Work::Write { id: WorkId(0), from, to });

@@ -12,16 +12,16 @@ use std::task::{Context, Poll};
 
 use iobuf::Buf;
 
-use crate::channel::{ChannelError, Info, Pulled, Reply};
+use crate::channel::{ChannelError, Info, ReadChunkData, Reply};
 use crate::verbs::{Refused, Region, RemoteSeg};
 
 /// A message of the server.
 #[derive(Debug)]
 pub struct Message {
-    /// The message without what stands in `pulled`.
+    /// The message without what stands in `read_chunks`.
     pub body: Buf,
     /// Bulk data, `at` ascending, as in a [`crate::channel::Request`].
-    pub pulled: Vec<Pulled>,
+    pub read_chunks: Vec<ReadChunkData>,
 }
 
 /// One connection, owned by the task that polls it.

@@ -6,7 +6,7 @@ use crate::channel::{Payload, RemoteSeg, XDR_PAD};
 
 /// One RDMA Write of a plan; `from` is not empty and fills the whole of `to`.
 #[derive(Clone, Debug)]
-pub struct Move {
+pub struct RdmaWrite {
     /// The bytes.
     pub from: Buf,
     /// Where they go.
@@ -17,7 +17,7 @@ pub struct Move {
 pub(crate) fn scatter(
     data: Vec<Buf>,
     segments: &mut [RemoteSeg],
-    writes: &mut Vec<Move>,
+    writes: &mut Vec<RdmaWrite>,
 ) -> Option<()> {
     let mut data = data.into_iter().filter(|b| !b.is_empty());
     let mut piece = data.next();
@@ -30,7 +30,10 @@ pub(crate) fn scatter(
             // Not more than `room`, which came from 32 bits.
             let len = u32::try_from(part.len()).ok()?;
             let offset = segment.offset.wrapping_add(u64::from(got));
-            writes.push(Move { from: part, to: RemoteSeg { handle: segment.handle, len, offset } });
+            writes.push(RdmaWrite {
+                from: part,
+                to: RemoteSeg { handle: segment.handle, len, offset },
+            });
             got += len;
             if from.is_empty() {
                 piece = data.next();

@@ -71,7 +71,7 @@ impl Serving {
                     lease::check();
                     Traffic::add(&self.channel.info().traffic.requests, 1);
                     let to = request.reply_to;
-                    let mut answer = self.service.call(request.body, request.pulled);
+                    let mut answer = self.service.call(request.body, request.read_chunks);
                     match answer.as_mut().poll(cx) {
                         Poll::Ready(reply) => self.channel.reply(to, reply),
                         Poll::Pending => self.in_work.push(InWork { to, answer }),

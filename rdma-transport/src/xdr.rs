@@ -5,7 +5,7 @@ use iobuf::{Buf, Pages};
 use wire::xdr::{Bulk, Xdr, data};
 use wire::{Fault, Parsed, Rule, pad};
 
-use crate::channel::{Payload, Place, Pulled, Reply};
+use crate::channel::{Payload, Place, ReadChunkData, Reply};
 
 /// The result of reading: the field at fault, with its offset in the message.
 pub type XdrResult<T> = Result<T, Fault>;
@@ -28,13 +28,13 @@ pub fn at_most(mut data: Vec<Buf>, max: usize) -> Vec<Buf> {
 pub struct Reader<'a> {
     body: &'a Buf,
     at: usize,
-    pulled: &'a [Pulled],
+    read_chunks: &'a [ReadChunkData],
 }
 
 impl<'a> Reader<'a> {
     /// Over a message and its bulk data.
-    pub fn new(body: &'a Buf, pulled: &'a [Pulled]) -> Self {
-        Self { body, at: 0, pulled }
+    pub fn new(body: &'a Buf, read_chunks: &'a [ReadChunkData]) -> Self {
+        Self { body, at: 0, read_chunks }
     }
 
     /// Runs a parser on what is not read yet.
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
 
     /// Everything has been read, bulk data too.
     pub fn is_at_end(&self) -> bool {
-        self.remaining() == 0 && self.pulled.is_empty()
+        self.remaining() == 0 && self.read_chunks.is_empty()
     }
 
     /// Bytes of fixed length, a multiple of four or padded to one.
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
 
     /// The data of what was parsed up to them, in the stream or outside of it. Copies nothing.
     pub fn data(&mut self, Bulk { len: n }: Bulk) -> XdrResult<Vec<Buf>> {
-        if let Some((first, rest)) = self.pulled.split_first()
+        if let Some((first, rest)) = self.read_chunks.split_first()
             && first.at == self.at
         {
             let have: usize = first.data.iter().map(Buf::len).sum();
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
             if have != n && have != n + pad(n) {
                 return Err(Fault { field: "data", rule: Rule::OutOfBounds, offset: self.at });
             }
-            self.pulled = rest;
+            self.read_chunks = rest;
             let mut left = n;
             let mut out = Vec::with_capacity(first.data.len());
             for piece in &first.data {
@@ -358,11 +358,11 @@ mod tests {
         assert!(r.is_at_end());
 
         let outside = Buf::from(vec![0, 0, 0, 5]);
-        let pulled = [Pulled {
+        let read_chunks = [ReadChunkData {
             at: 4,
             data: vec![Buf::from(vec![1, 2]), Buf::from(vec![3, 4, 5, 0, 0, 0])],
         }];
-        let mut r = Reader::new(&outside, &pulled);
+        let mut r = Reader::new(&outside, &read_chunks);
         let data: Vec<u8> = r.bulk(8).unwrap().iter().flat_map(|b| b.to_vec()).collect();
         assert_eq!(data, [1, 2, 3, 4, 5]);
         assert!(r.is_at_end());
@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn bulk_data_of_another_length_is_refused() {
         let body = Buf::from(vec![0, 0, 0, 9]);
-        let pulled = [Pulled { at: 4, data: vec![Buf::from(vec![0; 5])] }];
-        assert_eq!(rule(Reader::new(&body, &pulled).bulk(16)), Rule::OutOfBounds);
+        let read_chunks = [ReadChunkData { at: 4, data: vec![Buf::from(vec![0; 5])] }];
+        assert_eq!(rule(Reader::new(&body, &read_chunks).bulk(16)), Rule::OutOfBounds);
     }
 }

@@ -112,7 +112,7 @@ async fn next(caller: &mut RdmaCaller) -> Result<Event, ChannelError> {
 
 async fn answered(caller: &mut RdmaCaller) -> (u32, Vec<u8>) {
     match next(caller).await.unwrap() {
-        Event::Answer(xid, a) => (xid, put_back(&a.body, &a.pulled)),
+        Event::Answer(xid, a) => (xid, put_back(&a.body, &a.read_chunks)),
         other => panic!("{other:?}"),
     }
 }
@@ -457,7 +457,9 @@ fn seeded_faults_lose_nothing() {
             while !expected.is_empty() {
                 match next(&mut caller).await {
                     Ok(Event::Answer(xid, a)) => {
-                        assert!(expected.remove(&xid).unwrap() == put_back(&a.body, &a.pulled));
+                        assert!(
+                            expected.remove(&xid).unwrap() == put_back(&a.body, &a.read_chunks)
+                        );
                     }
                     // The wrapper refuses memory, too; then the call was never made.
                     Ok(Event::Refused(xid, why)) => {

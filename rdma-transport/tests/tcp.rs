@@ -11,7 +11,8 @@ use common::{Echo, Locator, Message, nobody_holds, pool, run};
 use iobuf::{Buf, Pages, PagesMut, Pool, PoolLimits};
 use proptest::prelude::*;
 use rdma_transport::channel::{
-    BoxFuture, Channel, ChannelError, Info, Payload, Place, Pulled, Reply, Service, Transport,
+    BoxFuture, Channel, ChannelError, Info, Payload, Place, ReadChunkData, Reply, Service,
+    Transport,
 };
 use rdma_transport::limits;
 use rdma_transport::serve::serve;
@@ -123,15 +124,15 @@ proptest! {
 #[test]
 fn bulk_data_goes_straight_into_place() {
     run(async {
-        let pulled = Arc::new(AtomicUsize::new(0));
-        let echo = Echo { pulled: pulled.clone(), ..Echo::default() };
+        let read_chunks = Arc::new(AtomicUsize::new(0));
+        let echo = Echo { read_chunks: read_chunks.clone(), ..Echo::default() };
         let (mut client, _server, _, _) = served(echo).await;
         let m = Message::new(1, 200, 1 << 20, 40);
         let record = m.emit();
         let before = iobuf::copied_bytes();
         client.write_all(&fragments(&record, &[])).await.unwrap();
         assert!(read_record(&mut client).await == m.reply());
-        assert_eq!(pulled.load(Ordering::SeqCst), 1);
+        assert_eq!(read_chunks.load(Ordering::SeqCst), 1);
         // Other tests of this process copy a little too; a copy of this payload would be a MiB at least.
         assert!(iobuf::copied_bytes() - before < 1 << 20);
     });
@@ -412,7 +413,7 @@ impl rdma_transport::channel::Service for Holds {
     fn call(
         &self,
         body: iobuf::Buf,
-        _pulled: Vec<rdma_transport::channel::Pulled>,
+        _pulled: Vec<rdma_transport::channel::ReadChunkData>,
     ) -> rdma_transport::channel::BoxFuture<'static, Option<rdma_transport::channel::Reply>> {
         let Self { held, go } = self.clone();
         held.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -513,7 +514,7 @@ fn the_end_of_the_stream_ends_callbacks_before_requests() {
         fn call(
             &self,
             body: iobuf::Buf,
-            _pulled: Vec<rdma_transport::channel::Pulled>,
+            _pulled: Vec<rdma_transport::channel::ReadChunkData>,
         ) -> rdma_transport::channel::BoxFuture<'static, Option<rdma_transport::channel::Reply>>
         {
             let handle = self.0.lock().unwrap().clone().unwrap();
@@ -564,7 +565,7 @@ impl Paged {
 }
 
 impl Service for Paged {
-    fn call(&self, body: Buf, _: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
+    fn call(&self, body: Buf, _: Vec<ReadChunkData>) -> BoxFuture<'static, Option<Reply>> {
         let word = |at: usize| u32::from_be_bytes(body[at..at + 4].try_into().unwrap());
         let mut pages = PagesMut::take(word(12) as usize).unwrap();
         let file = std::os::fd::AsFd::as_fd(&self.file);

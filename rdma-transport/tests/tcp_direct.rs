@@ -10,8 +10,8 @@ mod common;
 use common::{bytes, nobody_holds, pool, run};
 use iobuf::{Buf, Pool, PoolLimits};
 use rdma_transport::channel::{
-    BoxFuture, Channel, ChannelError, Handle, Info, Locate, Payload, Place, Pulled, RemoteSeg,
-    Reply, Service, Transport, UntilLeft,
+    BoxFuture, Channel, ChannelError, Handle, Info, Payload, PayloadLocator, Place, ReadChunkData,
+    RemoteSeg, Reply, Service, Transport, UntilLeft,
 };
 use rdma_transport::limits;
 use rdma_transport::serve::serve;
@@ -26,7 +26,7 @@ const HEAD: usize = 8;
 /// A message of this test: two words, of which the second says how much bulk data follows; then anything.
 struct Locator;
 
-impl Locate for Locator {
+impl PayloadLocator for Locator {
     fn bulk(&self, head: &[u8], total: usize) -> Option<(usize, usize)> {
         let len = u32::from_le_bytes(*head.get(4..)?.first_chunk()?) as usize;
         (len > 0 && HEAD + len <= total).then_some((HEAD, len))
@@ -36,23 +36,27 @@ impl Locate for Locator {
 /// Sends everything back as it came; counts what came beside the body.
 #[derive(Default)]
 struct Echo {
-    pulled: Arc<AtomicUsize>,
+    read_chunks: Arc<AtomicUsize>,
     pieces: Arc<AtomicUsize>,
 }
 
 impl Service for Echo {
-    fn call(&self, body: Buf, pulled: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
-        self.pulled.fetch_add(pulled.len(), Ordering::SeqCst);
-        self.pieces.fetch_max(pulled.first().map_or(0, |p| p.data.len()), Ordering::SeqCst);
+    fn call(
+        &self,
+        body: Buf,
+        read_chunks: Vec<ReadChunkData>,
+    ) -> BoxFuture<'static, Option<Reply>> {
+        self.read_chunks.fetch_add(read_chunks.len(), Ordering::SeqCst);
+        self.pieces.fetch_max(read_chunks.first().map_or(0, |p| p.data.len()), Ordering::SeqCst);
         Box::pin(async move {
-            let payload = |p: Pulled| Payload {
+            let payload = |p: ReadChunkData| Payload {
                 at: p.at,
                 data: p.data,
                 pages: None,
                 pad: 0,
                 place: Place::Inline,
             };
-            let payloads = pulled.into_iter().map(payload).collect();
+            let payloads = read_chunks.into_iter().map(payload).collect();
             Some(Reply {
                 head: body.to_vec(),
                 payloads,
@@ -68,7 +72,7 @@ struct Served {
     client: TcpStream,
     end: JoinHandle<ChannelError>,
     handle: Handle,
-    pulled: Arc<AtomicUsize>,
+    read_chunks: Arc<AtomicUsize>,
     pieces: Arc<AtomicUsize>,
     pools: [Pool; 2],
 }
@@ -83,10 +87,10 @@ async fn served(payload: Pool) -> Served {
     let channel =
         TcpChannel::new(server, Arc::new(info), recvs.clone(), locate, Framing::Direct).unwrap();
     let echo = Echo::default();
-    let (pulled, pieces) = (echo.pulled.clone(), echo.pieces.clone());
+    let (read_chunks, pieces) = (echo.read_chunks.clone(), echo.pieces.clone());
     let handle = channel.handle();
     let end = tokio::spawn(serve(Box::new(channel), Arc::new(echo)));
-    Served { client, end, handle, pulled, pieces, pools: [recvs, payload] }
+    Served { client, end, handle, read_chunks, pieces, pools: [recvs, payload] }
 }
 
 fn message(bulk: usize, tail: usize, seed: u8) -> Vec<u8> {
@@ -114,7 +118,7 @@ async fn read_message(from: &mut TcpStream) -> Vec<u8> {
 #[test]
 fn messages_of_every_size_come_back() {
     run(async {
-        let Served { mut client, end, pulled, pieces, pools, .. } = served(pool(32)).await;
+        let Served { mut client, end, read_chunks, pieces, pools, .. } = served(pool(32)).await;
         let mib = 1 << 20;
         let sizes = [0, 1, 4000, 4096, 70_000, mib, mib + 1, 3 * mib + 5, 8 * mib];
         for (i, bulk) in sizes.into_iter().enumerate() {
@@ -133,7 +137,7 @@ fn messages_of_every_size_come_back() {
                 assert!(found == wanted, "{bulk} and {tail}");
             }
         }
-        assert!(pulled.load(Ordering::SeqCst) >= 8, "bulk data stood beside the body");
+        assert!(read_chunks.load(Ordering::SeqCst) >= 8, "bulk data stood beside the body");
         assert!(pieces.load(Ordering::SeqCst) >= 8, "8 MiB need several buffers");
         drop(client);
         end.await.unwrap();

@@ -10,4 +10,4 @@ pub use time::{FileTime, civil, gmt};
 pub use wire::Sid;
 
 #[cfg(test)]
-pub(crate) mod test_kit;
+pub(crate) mod test_harness;

@@ -199,8 +199,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::dtyp::test_kit::any_sid;
-    use crate::smb2::test_kit::named;
+    use crate::dtyp::test_harness::any_sid;
+    use crate::smb2::test_harness::named;
 
     proptest! {
         #[test]

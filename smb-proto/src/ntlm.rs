@@ -337,7 +337,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::smb2::test_kit::named;
+    use crate::smb2::test_harness::named;
 
     fn some_bytes() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(any::<u8>(), 0..40)

@@ -397,7 +397,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::smb2::test_kit::named;
+    use crate::smb2::test_harness::named;
 
     fn syntax() -> impl Strategy<Value = Syntax> {
         any::<([u8; 16], u32)>().prop_map(|(uuid, version)| Syntax { uuid, version })

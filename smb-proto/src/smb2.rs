@@ -33,7 +33,7 @@ pub mod set_info;
 pub mod simple;
 pub mod smb1;
 #[cfg(test)]
-pub(crate) mod test_kit;
+pub(crate) mod test_harness;
 pub mod transform;
 pub mod tree_connect;
 pub mod write;

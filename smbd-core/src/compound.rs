@@ -24,7 +24,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use iobuf::Buf;
-use rdma_transport::channel::{BoxFuture, Pulled, Reply};
+use rdma_transport::channel::{BoxFuture, ReadChunkData, Reply};
 use rdma_transport::meter::{Done, NO_SHARE};
 use rdma_transport::turn;
 use tokio::sync::OwnedSemaphorePermit;
@@ -32,10 +32,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::answer::{Message, Out, Seal};
 use crate::conn::{Conn, locked};
 use crate::crypto::Failed;
-use crate::cx::{Answer, Cx};
 use crate::in_flight::{Guard, InFlight};
 use crate::limits::{ASYNC_MAX, CHAIN_MAX, CREDIT_BYTES, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX};
-use crate::server::Core;
+use crate::request_context::{Answer, RequestContext};
+use crate::server::ServerState;
 use crate::status::Status;
 use crate::violation::{Fatal, Violation};
 use crate::wire::file_id::FileId;
@@ -210,30 +210,30 @@ pub(crate) fn behind_answer(conn: &Conn) -> Option<Behind> {
 
 /// Answers one message.
 pub(crate) fn call(
-    core: Arc<Core>,
+    core: Arc<ServerState>,
     conn: Arc<Conn>,
     body: Buf,
-    pulled: Vec<Pulled>,
+    read_chunks: Vec<ReadChunkData>,
 ) -> BoxFuture<'static, Option<Reply>> {
     let slot = Arc::new(Slot::default());
-    let work = Box::pin(message(core, conn.clone(), slot.clone(), body, pulled));
+    let work = Box::pin(message(core, conn.clone(), slot.clone(), body, read_chunks));
     let work = Box::pin(Work { of: Some((slot.clone(), conn.id)), work });
     Box::pin(Call { conn, slot, work: Some(work) })
 }
 
 async fn message(
-    core: Arc<Core>,
+    core: Arc<ServerState>,
     conn: Arc<Conn>,
     slot: Arc<Slot>,
     body: Buf,
-    pulled: Vec<Pulled>,
+    read_chunks: Vec<ReadChunkData>,
 ) -> Option<Reply> {
     match body.first_chunk::<4>() {
-        Some(&PROTOCOL_ID) => chain(&core, &conn, &slot, body, pulled, false).await,
-        Some(&transform::PROTOCOL_ID) => match sealed::open(&conn, body, pulled) {
-            Ok((session, body, pulled)) => {
+        Some(&PROTOCOL_ID) => chain(&core, &conn, &slot, body, read_chunks, false).await,
+        Some(&transform::PROTOCOL_ID) => match sealed::open(&conn, body, read_chunks) {
+            Ok((session, body, read_chunks)) => {
                 slot.lock().out.sealed_for = Some(session);
-                chain(&core, &conn, &slot, body, pulled, true).await
+                chain(&core, &conn, &slot, body, read_chunks, true).await
             }
             Err(why) => {
                 conn.end(Violation::Sealed, &why).await;
@@ -265,11 +265,11 @@ struct Before {
 }
 
 async fn chain(
-    core: &Arc<Core>,
+    core: &Arc<ServerState>,
     conn: &Arc<Conn>,
     slot: &Arc<Slot>,
     mut rest: Buf,
-    mut pulled: Vec<Pulled>,
+    mut read_chunks: Vec<ReadChunkData>,
     encrypted: bool,
 ) -> Option<Reply> {
     let mut before: Option<Before> = None;
@@ -304,8 +304,8 @@ async fn chain(
             return None;
         }
         let message = if next == 0 { std::mem::take(&mut rest) } else { rest.split_to(next) };
-        let mut cx = Cx::new(core.clone(), conn.clone(), slot.clone(), header, message);
-        cx.pulled = std::mem::take(&mut pulled);
+        let mut cx = RequestContext::new(core.clone(), conn.clone(), slot.clone(), header, message);
+        cx.read_chunks = std::mem::take(&mut read_chunks);
         cx.encrypted = encrypted;
         if let Err((rule, detail)) = one(cx, &mut before).await {
             conn.end(rule, detail).await;
@@ -368,13 +368,13 @@ fn is_of_its_session(header: &Header, first: &mut Option<u64>) -> bool {
 }
 
 /// Answers one command of a chain. An error ends the connection.
-async fn one(mut cx: Cx, before: &mut Option<Before>) -> Result<(), Fatal> {
+async fn one(mut cx: RequestContext, before: &mut Option<Before>) -> Result<(), Fatal> {
     if cx.header.command() == Some(Command::Cancel) {
         cancel(&mut cx);
         return Ok(());
     }
     // As in NFS: data that came with the command was waited for.
-    let began = if cx.pulled.is_empty() { turn::began() } else { Instant::now() };
+    let began = if cx.read_chunks.is_empty() { turn::began() } else { Instant::now() };
     let related = cx.header.flags.has(Flags::RELATED);
     if let (true, Some(b)) = (related, *before) {
         cx.header.session_id = b.session_id;
@@ -428,7 +428,7 @@ fn operation(command: Option<Command>) -> u8 {
 }
 
 /// Counts a command that was answered.
-fn record(cx: &Cx, began: Instant, status: Status) {
+fn record(cx: &RequestContext, began: Instant, status: Status) {
     let share = cx.tree.as_ref().and_then(|t| t.share());
     let done = Done {
         share: share.map_or(NO_SHARE, |s| s.id),
@@ -441,7 +441,7 @@ fn record(cx: &Cx, began: Instant, status: Status) {
 }
 
 /// CANCEL (MS-SMB2 section 3.3.5.16): never answered, and of no effect when it is not signed as it must be.
-fn cancel(cx: &mut Cx) {
+fn cancel(cx: &mut RequestContext) {
     cx.channel = cx.conn.channel(cx.header.session_id);
     // Nothing of a session waits here that this connection does not have.
     if cx.channel.is_none() || dispatch::verify(cx).is_err() {
@@ -461,7 +461,7 @@ fn cancel(cx: &mut Cx) {
 }
 
 /// The header of an answer (MS-SMB2 section 3.3.4.1).
-fn answer_header(cx: &Cx, status: Status, credits: u16) -> Header {
+fn answer_header(cx: &RequestContext, status: Status, credits: u16) -> Header {
     let keep = Flags::RELATED | Flags::PRIORITY | Flags::REPLAY;
     let mut header = Header {
         status: status.0,
@@ -478,7 +478,7 @@ fn answer_header(cx: &Cx, status: Status, credits: u16) -> Header {
     header
 }
 
-fn respond(cx: &Cx, answer: Result<Answer, Status>) -> Message {
+fn respond(cx: &RequestContext, answer: Result<Answer, Status>) -> Message {
     let mut answer = match answer {
         Ok(answer) => answer,
         Err(status) => Answer::with_status(status, ERROR_BODY.to_vec()),
@@ -512,7 +512,7 @@ fn respond(cx: &Cx, answer: Result<Answer, Status>) -> Message {
 
 /// How many credits a client is taken to ask for: like Windows, this server grants the first ones that are more than the request
 /// cost with the end of a logon, so that a stranger keeps a window of one (MS-SMB2 section 3.3.1.2 leaves it to the server).
-fn asked(cx: &Cx, status: Status) -> u16 {
+fn asked(cx: &RequestContext, status: Status) -> u16 {
     let stranger = match cx.header.command() {
         Some(Command::Negotiate) => true,
         Some(Command::SessionSetup) => status != Status::SUCCESS,
@@ -522,15 +522,15 @@ fn asked(cx: &Cx, status: Status) -> u16 {
 }
 
 /// The refusal to bind a session is signed with the session's key (MS-SMB2 section 3.3.4.1.1).
-fn bound(cx: &Cx) -> Seal {
+fn bound(cx: &RequestContext) -> Seal {
     match cx.server.sessions.get(cx.header.session_id) {
         Some(session) if cx.header.flags.has(Flags::SIGNED) => Seal::Session(session),
         _ => Seal::None,
     }
 }
 
-/// See [`Cx::pend`].
-pub(crate) async fn pend(cx: &Cx) -> Result<(), Status> {
+/// See [`RequestContext::pend`].
+pub(crate) async fn pend(cx: &RequestContext) -> Result<(), Status> {
     if cx.gone_async().is_some() {
         return Ok(());
     }
@@ -573,8 +573,8 @@ pub(crate) async fn pend(cx: &Cx) -> Result<(), Status> {
     Ok(())
 }
 
-/// See [`Cx::until_answered`].
-pub(crate) fn until_answered(cx: &Cx, guard: Guard) {
+/// See [`RequestContext::until_answered`].
+pub(crate) fn until_answered(cx: &RequestContext, guard: Guard) {
     cx.slot.lock().out.until_left.push(guard);
 }
 
@@ -591,8 +591,8 @@ async fn yield_once() {
     .await;
 }
 
-/// See [`Cx::check_charge`].
-pub(crate) fn check_charge(cx: &Cx, bytes: u32) -> Result<(), Status> {
+/// See [`RequestContext::check_charge`].
+pub(crate) fn check_charge(cx: &RequestContext, bytes: u32) -> Result<(), Status> {
     if cx.conn.dialect() == Dialect::V202 {
         return Ok(());
     }
@@ -634,7 +634,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::kit::{Answered, Client, Kit};
+    use crate::harness::{Answered, Client, Harness};
     use crate::limits::STORAGE_USUAL_MAX;
 
     /// A FLUSH of this client whose storage is done when the sender says so.
@@ -644,7 +644,8 @@ mod tests {
         change(&mut header);
         let (conn, slot) = (client.conn.clone(), Arc::new(Slot::default()));
         let message = Buf::from(header.emit().to_vec());
-        let cx = Cx::new(client.core.clone(), conn.clone(), slot.clone(), header, message);
+        let cx =
+            RequestContext::new(client.core.clone(), conn.clone(), slot.clone(), header, message);
         let work = Box::pin(async move {
             let answer = cx.by_storage(storage).await.map(|_| Answer::ok(vec![4, 0, 0, 0]));
             let message = respond(&cx, answer);
@@ -661,7 +662,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn storage_that_is_quick_makes_no_interim_answer() {
-        let client = Kit::new().client();
+        let client = Harness::new().client();
         let (call, done) = slow(&client, |_| ());
         done.send(()).unwrap();
         let answered = reply(call).await;
@@ -671,7 +672,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn storage_that_takes_its_time_makes_one_and_the_answer_comes_later() {
-        let client = Kit::new().client();
+        let client = Harness::new().client();
         let (call, done) = slow(&client, |_| ());
         let interim = reply(call).await;
         assert_eq!(interim.status(), Status::PENDING);
@@ -686,7 +687,7 @@ mod tests {
     /// Long before the client would be told, and in the middle of a chain as well.
     #[tokio::test(start_paused = true)]
     async fn storage_is_given_up_before_anybody_was_told_that_it_takes_its_time() {
-        let client = Kit::new().client();
+        let client = Harness::new().client();
         for next in [0, 72] {
             let mut id = 0;
             let (call, _never) = slow(&client, |header| {
@@ -705,7 +706,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn storage_that_takes_its_time_can_be_given_up() {
-        let client = Kit::new().client();
+        let client = Harness::new().client();
         let (call, _never) = slow(&client, |_| ());
         assert_eq!(reply(call).await.status(), Status::PENDING);
         client.conn.end_waits(Status::CANCELLED, |_| true);
@@ -715,11 +716,12 @@ mod tests {
     /// The work says that it will wait, and is done before [`Call`] has seen that.
     #[tokio::test(start_paused = true)]
     async fn an_interim_answer_leaves_though_the_work_ends_in_the_same_poll() {
-        let client = Kit::new().client();
+        let client = Harness::new().client();
         let header = client.header(Command::Flush, 1);
         let (conn, slot) = (client.conn.clone(), Arc::new(Slot::default()));
         let message = Buf::from(header.emit().to_vec());
-        let cx = Cx::new(client.core.clone(), conn.clone(), slot.clone(), header, message);
+        let cx =
+            RequestContext::new(client.core.clone(), conn.clone(), slot.clone(), header, message);
         let work = Box::pin(async move {
             let answer = cx.by_storage(cx.pend()).await.map(|_| Answer::ok(vec![4, 0, 0, 0]));
             let message = respond(&cx, answer);
@@ -748,7 +750,7 @@ mod tests {
     /// MS-SMB2 section 3.3.5.2.7: in the middle of a chain only CREATE is answered later.
     #[tokio::test(start_paused = true)]
     async fn in_the_middle_of_a_chain_storage_is_waited_for() {
-        let client = Kit::new().client();
+        let client = Harness::new().client();
         let (call, done) = slow(&client, |header| header.next = 72);
         tokio::spawn(async move {
             tokio::time::sleep(std::time::Duration::from_secs(9)).await;

@@ -6,11 +6,11 @@ use iobuf::Buf;
 
 use crate::conn::Conn;
 use crate::crypto::sign::Sender;
-use crate::cx::{Answer, Cx};
 use crate::limits::MESSAGE_OVERHEAD_MAX;
 use crate::ops;
 use crate::refusal::Rule;
-use crate::server::Core;
+use crate::request_context::{Answer, RequestContext};
+use crate::server::ServerState;
 use crate::session::{Kind, Session, Standing};
 use crate::status::Status;
 use crate::violation::{Fatal, Violation};
@@ -22,7 +22,7 @@ pub(crate) const SLACK: usize = 4096;
 
 /// Answers a command of a chain. `failed`: the CREATE that was to give its file did not. The outer error ends the connection.
 pub(crate) async fn message(
-    cx: &mut Cx,
+    cx: &mut RequestContext,
     failed: Option<Status>,
 ) -> Result<Result<Answer, Status>, Fatal> {
     let Some(command) = cx.header.command() else {
@@ -60,7 +60,7 @@ pub(crate) async fn message(
 }
 
 /// It may wait for as long as clients like: for a lock, a change of a directory, or something to read from a pipe.
-fn waits_for_client(command: Command, cx: &Cx) -> bool {
+fn waits_for_client(command: Command, cx: &RequestContext) -> bool {
     let is_of_pipe = || cx.tree.as_ref().is_some_and(|tree| tree.share().is_none());
     match command {
         Command::Lock | Command::ChangeNotify => true,
@@ -94,7 +94,7 @@ fn bytes_max(command: Command, message: &[u8]) -> usize {
 }
 
 /// Signature, session and tree.
-fn admit(cx: &mut Cx, command: Command) -> Result<(), Status> {
+fn admit(cx: &mut RequestContext, command: Command) -> Result<(), Status> {
     verify(cx)?;
     // MS-SMB2 section 3.3.5.17: who names a session in clear, or signs, means one.
     let names_none = cx.encrypted || cx.header.session_id == 0;
@@ -134,7 +134,7 @@ fn admit(cx: &mut Cx, command: Command) -> Result<(), Status> {
 }
 
 /// MS-SMB2 section 3.3.5.2.4.
-pub(crate) fn verify(cx: &Cx) -> Result<(), Status> {
+pub(crate) fn verify(cx: &RequestContext) -> Result<(), Status> {
     if cx.encrypted {
         return Ok(());
     }
@@ -158,13 +158,13 @@ pub(crate) fn verify(cx: &Cx) -> Result<(), Status> {
 }
 
 /// The bytes of a message in their order, bulk data in its place.
-pub(crate) fn with_pieces<T>(cx: &Cx, f: impl FnOnce(&[&[u8]]) -> T) -> T {
-    if cx.pulled.is_empty() {
+pub(crate) fn with_pieces<T>(cx: &RequestContext, f: impl FnOnce(&[&[u8]]) -> T) -> T {
+    if cx.read_chunks.is_empty() {
         return f(&[&cx.message]);
     }
     let mut pieces = Vec::with_capacity(8);
     let mut from = 0;
-    for p in &cx.pulled {
+    for p in &cx.read_chunks {
         let at = p.at.clamp(from, cx.message.len());
         pieces.push(&cx.message[from..at]);
         pieces.extend(p.data.iter().map(Buf::as_slice));
@@ -175,7 +175,7 @@ pub(crate) fn with_pieces<T>(cx: &Cx, f: impl FnOnce(&[&[u8]]) -> T) -> T {
 }
 
 /// MS-SMB2 section 3.3.5.7: in dialect 3.1.1 a tree is connected by a message that nobody can have changed.
-fn tree_connect_is_protected(cx: &Cx) -> Result<(), Fatal> {
+fn tree_connect_is_protected(cx: &RequestContext) -> Result<(), Fatal> {
     let is_user =
         cx.channel.as_ref().and_then(|c| c.session.user()).is_some_and(|u| u.kind == Kind::User);
     let protected = cx.encrypted || cx.header.flags.has(Flags::SIGNED);
@@ -186,7 +186,7 @@ fn tree_connect_is_protected(cx: &Cx) -> Result<(), Fatal> {
 }
 
 /// Answers a command whose session and tree were found.
-async fn command(cx: &Cx, command: Command) -> Result<Answer, Status> {
+async fn command(cx: &RequestContext, command: Command) -> Result<Answer, Status> {
     match command {
         Command::SessionSetup => ops::session_setup::call(cx).await,
         Command::Logoff => ops::logoff::call(cx).await,
@@ -210,7 +210,7 @@ async fn command(cx: &Cx, command: Command) -> Result<Answer, Status> {
 }
 
 /// An open that came while its session or tree ended is closed at once: whoever closed the others has not seen it.
-async fn still_wanted(cx: &Cx, answer: Answer) -> Result<Answer, Status> {
+async fn still_wanted(cx: &RequestContext, answer: Answer) -> Result<Answer, Status> {
     let (session, tree) = (cx.session()?, cx.tree()?);
     let gone = match session.standing(cx.server.now()) {
         Standing::Gone => Status::USER_SESSION_DELETED,
@@ -225,7 +225,7 @@ async fn still_wanted(cx: &Cx, answer: Answer) -> Result<Answer, Status> {
 
 /// Why opens go away without a CLOSE of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loss {
+pub(crate) enum TeardownReason {
     /// The client gave them up by TREE_DISCONNECT, or lost the right to them. Nothing is kept.
     GivenUp,
     /// The connection is gone, or the session by LOGOFF: what is durable waits for its client (MS-SMB2 sections 3.3.7.1, 3.3.5.6).
@@ -235,9 +235,9 @@ pub(crate) enum Loss {
 /// Ends a session: its trees, its opens, what waits in it. `reason`: for the audit trail, which is told of those whose users had
 /// logged on.
 pub(crate) async fn end_session(
-    core: &Arc<Core>,
+    core: &Arc<ServerState>,
     session: &Arc<Session>,
-    loss: Loss,
+    loss: TeardownReason,
     reason: &'static str,
 ) {
     if !session.end() {
@@ -263,24 +263,29 @@ pub(crate) async fn end_session(
 }
 
 /// The opens of a session, or of one of its trees, lose what they belong to.
-pub(crate) async fn lose(core: &Arc<Core>, session: u64, tree: Option<u32>, loss: Loss) {
+pub(crate) async fn lose(
+    core: &Arc<ServerState>,
+    session: u64,
+    tree: Option<u32>,
+    loss: TeardownReason,
+) {
     for open in core.opens.of_session(session, tree) {
-        if loss == Loss::GivenUp || !crate::durable::disconnect(core, &open) {
+        if loss == TeardownReason::GivenUp || !crate::durable::disconnect(core, &open) {
             ops::close::end(core, &open).await;
         }
     }
 }
 
 /// What must happen when a connection has ended (MS-SMB2 section 3.3.7.1).
-pub(crate) async fn end_of_connection(core: &Arc<Core>, conn: &Arc<Conn>) {
+pub(crate) async fn end_of_connection(core: &Arc<ServerState>, conn: &Arc<Conn>) {
     conn.end_waits(Status::CANCELLED, |p| !p.survives);
     for channel in conn.take_channels() {
         if channel.session.remove_channel(conn) {
-            end_session(core, &channel.session, Loss::Connection, "connection").await;
+            end_session(core, &channel.session, TeardownReason::Connection, "connection").await;
         }
     }
     for session in conn.take_logons() {
-        end_session(core, &session, Loss::Connection, "connection").await;
+        end_session(core, &session, TeardownReason::Connection, "connection").await;
     }
     conn.end_waits(Status::CANCELLED, |p| core.sessions.get(p.session_id).is_none());
 }

@@ -19,12 +19,12 @@ use dashmap::DashMap;
 use state::{Caching, ClientId};
 use vfs::NodeRef;
 
-use crate::cx::Cx;
 use crate::lease;
 use crate::open::{File, Open};
 use crate::persist;
-use crate::review;
-use crate::server::Core;
+use crate::reauthorize;
+use crate::request_context::RequestContext;
+use crate::server::ServerState;
 use crate::status::Status;
 use crate::wire::context::{
     Asked, DHANDLE_FLAG_PERSISTENT, Lease as LeaseContext, ReconnectV2, Told,
@@ -128,7 +128,7 @@ impl OpenDurable {
         locked(&self.inner).at
     }
 
-    pub(crate) fn note_at(&self, cx: &Cx) {
+    pub(crate) fn note_at(&self, cx: &RequestContext) {
         locked(&self.inner).at = Some(cx.conn.info.peer.ip());
     }
 
@@ -188,7 +188,7 @@ pub struct Creates(DashMap<(Guid, Guid), Option<Weak<Open>>>);
 
 /// A create with a GUID that is under way; forgotten when it fails.
 pub struct Ticket {
-    core: Arc<Core>,
+    core: Arc<ServerState>,
     key: Option<(Guid, Guid)>,
 }
 
@@ -221,7 +221,7 @@ pub(crate) fn check(asked: &Asked<'_>) -> Result<(), Status> {
 }
 
 /// A level or lease that durability may be had with.
-fn keeps_handles(cx: &Cx, request: &Request<'_>, asked: &Asked<'_>) -> bool {
+fn keeps_handles(cx: &RequestContext, request: &Request<'_>, asked: &Asked<'_>) -> bool {
     match lease::asked(cx, request.oplock_level, asked.lease.as_ref()) {
         Some(context) => lease::from_state(context.state).has(Caching::HANDLE),
         None => request.oplock_level == oplock::BATCH,
@@ -230,7 +230,7 @@ fn keeps_handles(cx: &Cx, request: &Request<'_>, asked: &Asked<'_>) -> bool {
 
 /// Has this create been done before? (MS-SMB2 section 3.3.5.9.10)
 pub(crate) async fn begin(
-    cx: &Cx,
+    cx: &RequestContext,
     request: &Request<'_>,
     asked: &Asked<'_>,
 ) -> Result<Begun, Status> {
@@ -284,7 +284,7 @@ pub(crate) async fn begin(
 /// What is said about an open whose create was sent again: level, lease context, `CreateAction`; fills in what is told of
 /// durability.
 pub(crate) fn replayed(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Open,
     request: &Request<'_>,
     asked: &Asked<'_>,
@@ -307,14 +307,14 @@ pub(crate) fn replayed(
 }
 
 /// MS-SMB2 section 3.3.5.9.10: an open of this tree may outlive the server.
-pub(crate) fn may_persist(cx: &Cx) -> bool {
+pub(crate) fn may_persist(cx: &RequestContext) -> bool {
     let agreed = cx.conn.negotiated().is_some_and(|n| n.capabilities & CAP_PERSISTENT_HANDLES != 0);
     agreed && cx.tree().is_ok_and(|t| cx.server.is_continuous(&t.settings))
 }
 
 /// An open has come about: it is made durable where that was asked for and can be. Ready when a persistent one is in the store.
 pub(crate) async fn grant(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Arc<Open>,
     request: &Request<'_>,
     asked: &Asked<'_>,
@@ -372,14 +372,14 @@ pub(crate) async fn grant(
 }
 
 /// An open of another run of the server is known by its create again.
-pub(crate) fn known_again(core: &Core, open: &Arc<Open>) {
+pub(crate) fn known_again(core: &ServerState, open: &Arc<Open>) {
     if let Some(key) = open.durable.create() {
         core.creates.0.insert(key, Some(Arc::downgrade(open)));
     }
 }
 
 /// An open has gone.
-pub(crate) fn closed(core: &Core, open: &Open) {
+pub(crate) fn closed(core: &ServerState, open: &Open) {
     if let Some(key) = open.durable.create() {
         let mine = |_: &_, o: &Option<Weak<Open>>| {
             o.as_ref().is_some_and(|o| std::ptr::eq(o.as_ptr(), open))
@@ -390,7 +390,7 @@ pub(crate) fn closed(core: &Core, open: &Open) {
 
 /// Takes up an open again, if the request asks for that (MS-SMB2 sections 3.3.5.9.7 and 3.3.5.9.12).
 pub(crate) async fn reconnect(
-    cx: &Cx,
+    cx: &RequestContext,
     request: &Request<'_>,
     asked: &Asked<'_>,
 ) -> Result<Option<Arc<Open>>, Status> {
@@ -438,7 +438,7 @@ pub(crate) async fn reconnect(
 /// Gives an open that waits to the session of this request. False when somebody was faster. STATUS_ACCESS_DENIED, and the end of
 /// the open, where its user would not be granted it by this tree: the share, or the address that the client comes from, may give
 /// less than when it was opened.
-async fn take_up(cx: &Cx, open: &Arc<Open>) -> Result<bool, Status> {
+async fn take_up(cx: &RequestContext, open: &Arc<Open>) -> Result<bool, Status> {
     /// No session has this number, so nobody can use what is held by it.
     const NOBODY: (u64, u32) = (u64::MAX, 0);
     let (session, tree) = (cx.session()?, cx.tree()?);
@@ -446,7 +446,8 @@ async fn take_up(cx: &Cx, open: &Arc<Open>) -> Result<bool, Status> {
         return Ok(false);
     }
     // From here on nobody can take it away; somebody may have done so a moment ago.
-    let stands = review::is_within(open.granted, &open.cred, (tree.maximal_access, &tree.cred));
+    let stands =
+        reauthorize::is_within(open.granted, &open.cred, (tree.maximal_access, &tree.cred));
     let (owner, of_tree) = if stands { (session.id, tree.id) } else { NOBODY };
     if !open.party.lease.hold() || !cx.server.opens.take_up(open, owner, of_tree) {
         return Ok(false);
@@ -469,7 +470,7 @@ async fn take_up(cx: &Cx, open: &Arc<Open>) -> Result<bool, Status> {
 
 /// As [`find`], for a request of version 2. A client that had no answer to its create does not know the number of its persistent
 /// open; its own name for the create does.
-fn find_v2(cx: &Cx, again: &ReconnectV2) -> Result<Arc<Open>, Status> {
+fn find_v2(cx: &RequestContext, again: &ReconnectV2) -> Result<Arc<Open>, Status> {
     let persistent = again.flags & DHANDLE_FLAG_PERSISTENT != 0;
     let by_create = |o: &Open| {
         let inner = locked(&o.durable.inner);
@@ -489,7 +490,7 @@ fn find_v2(cx: &Cx, again: &ReconnectV2) -> Result<Arc<Open>, Status> {
 }
 
 /// An open that waits for its client. Either version of the request finds opens of either, as with Windows.
-fn find(cx: &Cx, id: FileId) -> Result<Arc<Open>, Status> {
+fn find(cx: &RequestContext, id: FileId) -> Result<Arc<Open>, Status> {
     let waiting = |o: &Open| {
         o.id.persistent == id.persistent && o.session_id() == 0 && o.durable.is_durable()
     };
@@ -499,9 +500,9 @@ fn find(cx: &Cx, id: FileId) -> Result<Arc<Open>, Status> {
 
 /// What an open may cache lets it wait for its client. Nobody breaks locks, so one that has some must keep others from the file
 /// by WRITE caching: their opens break that, and end it.
-fn keeps_handle(core: &Core, open: &Open) -> bool {
+fn keeps_handle(core: &ServerState, open: &Open) -> bool {
     let Ok(node) = open.node() else { return false };
-    let table = core.namespace.keeper().state();
+    let table = core.namespace.arbiter().state();
     let holder = open.caching.lease().map_or(open.party.holder, |l| l.party.holder);
     let held = table.held(node.id(), holder).unwrap_or_default();
     // One that is being broken has nobody who would acknowledge.
@@ -511,7 +512,7 @@ fn keeps_handle(core: &Core, open: &Open) -> bool {
 }
 
 /// The connection of an open is gone. True when it waits for its client now; else it is to be closed.
-pub(crate) fn disconnect(core: &Arc<Core>, open: &Arc<Open>) -> bool {
+pub(crate) fn disconnect(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
     let handles = keeps_handle(core, open);
     let stands = open.durable.stands();
     // One that removes its file when it closes waits as any other, and does so when its client is late (as with Windows).
@@ -525,7 +526,7 @@ pub(crate) fn disconnect(core: &Arc<Core>, open: &Arc<Open>) -> bool {
         if let Some(lease) = open.caching.lease() {
             lease.follow(core.now());
         }
-        core.namespace.keeper().released();
+        core.namespace.arbiter().released();
     }
     wait_for_client(core, open);
     true
@@ -533,7 +534,7 @@ pub(crate) fn disconnect(core: &Arc<Core>, open: &Arc<Open>) -> bool {
 
 /// The server stops, and what waits for a client and does not outlive it ends: files that go with it go now. Others have nothing
 /// that would outlast the process.
-pub(crate) async fn stop(core: &Arc<Core>) {
+pub(crate) async fn stop(core: &Arc<ServerState>) {
     let goes = |o: &Open| o.delete_on_close() || core.opens.is_delete_pending(o);
     for open in core.opens.all(|o| o.session_id() == 0 && !o.durable.is_persistent() && goes(o)) {
         crate::ops::close::end(core, &open).await;
@@ -541,7 +542,7 @@ pub(crate) async fn stop(core: &Arc<Core>) {
 }
 
 /// An open belongs to no session: it ends when its client does not come back in time.
-pub(crate) fn wait_for_client(core: &Arc<Core>, open: &Arc<Open>) {
+pub(crate) fn wait_for_client(core: &Arc<ServerState>, open: &Arc<Open>) {
     let (timeout_ms, losses) = {
         let mut inner = locked(&open.durable.inner);
         inner.losses += 1;
@@ -561,7 +562,7 @@ pub(crate) fn wait_for_client(core: &Arc<Core>, open: &Arc<Open>) {
 
 /// A create by somebody else meets an open that stands and waits for its client: it must wait for that too (MS-SMB2 section
 /// 3.3.5.9: STATUS_FILE_NOT_AVAILABLE).
-pub(crate) fn check_waiting(core: &Core, open: &Open, access: u32) -> Result<(), Status> {
+pub(crate) fn check_waiting(core: &ServerState, open: &Open, access: u32) -> Result<(), Status> {
     let file = open.file()?;
     let wanted = Open::opening(access, open.shared, false);
     if wanted.attributes_only {
@@ -585,7 +586,7 @@ pub(crate) fn check_waiting(core: &Core, open: &Open, access: u32) -> Result<(),
 }
 
 /// Somebody wants what opens with this key hold, and they wait for a client: they end.
-pub(crate) async fn give_way(core: &Arc<Core>, client: ClientId) {
+pub(crate) async fn give_way(core: &Arc<ServerState>, client: ClientId) {
     let lapsed = |o: &Open| o.party.client() == client && o.session_id() == 0;
     for open in core.opens.all(lapsed) {
         if open.party.lease.end_if_lapsed(core.now()) {
@@ -595,7 +596,7 @@ pub(crate) async fn give_way(core: &Arc<Core>, client: ClientId) {
 }
 
 /// A file that is to go with an open which waits for its client goes when another opens it who may. Gives whether one was closed.
-pub(crate) async fn go_with_file(core: &Arc<Core>, node: vfs::NodeId) -> bool {
+pub(crate) async fn go_with_file(core: &Arc<ServerState>, node: vfs::NodeId) -> bool {
     let mut gone = false;
     for open in core.opens.of_node(node) {
         let waits = open.session_id() == 0 && open.delete_on_close() && !open.durable.stands();
@@ -611,7 +612,7 @@ pub(crate) async fn go_with_file(core: &Arc<Core>, node: vfs::NodeId) -> bool {
 /// application on another machine takes over, so what it had open of this file elsewhere is closed, if its user may read the file.
 /// Over an open that was made with a version only the same or a newer one may. Gives whether something was closed.
 pub(crate) async fn take_over(
-    cx: &Cx,
+    cx: &RequestContext,
     asked: &Asked<'_>,
     file: &File,
     readable: impl Future<Output = Result<bool, Status>>,

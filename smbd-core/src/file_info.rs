@@ -4,7 +4,7 @@
 
 use vfs::backend::NodeRef;
 use vfs::dos::Dos;
-use vfs::namespace::Door;
+use vfs::namespace::FileOps;
 use vfs::types::{Attr, Kind};
 
 use crate::dtyp::mask;
@@ -142,8 +142,8 @@ pub(crate) fn of(attr: &Attr, dos: &Dos, name: &[u8]) -> Facts {
 }
 
 /// What a file or stream that is open says now: times and attributes of the file, sizes of the stream.
-pub(crate) async fn of_file(door: &Door<'_>, file: &File) -> Result<Facts, Status> {
-    let attr = door.getattr(&file.base()).await?;
+pub(crate) async fn of_file(file_ops: &FileOps<'_>, file: &File) -> Result<Facts, Status> {
+    let attr = file_ops.getattr(&file.base()).await?;
     let dos = file.base().dos(&attr).await?;
     let place = file.place();
     let mut facts = of(&attr, &dos, &place.name);

@@ -7,7 +7,7 @@ use state::{HolderId, Rights};
 use vfs::namespace::Share;
 
 use crate::open::Open;
-use crate::server::Core;
+use crate::server::ServerState;
 
 /// One open file.
 pub struct Holding {
@@ -36,7 +36,7 @@ pub struct Holding {
     pub denied: Rights,
 }
 
-impl Core {
+impl ServerState {
     /// What is open now. Looks at all of it.
     pub fn holdings(&self) -> Vec<Holding> {
         let files = self.opens.all(|o| o.file().is_ok() && !o.is_closed());

@@ -24,23 +24,23 @@ use std::time::Duration;
 use dashmap::DashMap;
 use rdma_transport::count;
 use state::{
-    Break, CacheRequest, Caching, ClientId, HolderId, Kind, Lease as Standing, NodeId, Party,
-    Stage, Who,
+    Break, CacheRequest, Caching, ClientId, Holder, HolderId, Kind, Lease as Standing, NodeId,
+    Requester, Stage,
 };
 use tokio::time::Instant;
 use vfs::VfsResult;
+use vfs::arbiter::{Recall, WaitPolicy};
 use vfs::backend::{BoxFuture, NodeRef};
-use vfs::keeper::{Patience, Recall};
 use vfs::namespace::Namespace;
 
 use crate::compound;
 use crate::conn::Conn;
-use crate::cx::Cx;
 use crate::in_flight::{Guard, InFlight};
 use crate::notice::{Following, HEARD_MAX, To, send, ways};
 use crate::open::Open;
 use crate::path_tracking;
-use crate::server::Core;
+use crate::request_context::RequestContext;
+use crate::server::ServerState;
 use crate::status::Status;
 use crate::wire::context::{Lease as Context, LeaseV2, lease_flag};
 use crate::wire::create::oplock;
@@ -111,7 +111,7 @@ pub struct Lease {
     /// It is of this file.
     node: AtomicU64,
     /// Who holds the grant.
-    pub party: Party,
+    pub party: Holder,
     version_2: bool,
     inner: Mutex<Inner>,
     /// Answers that tell of it, or to acknowledgements of its breaks, that have not left.
@@ -253,7 +253,7 @@ impl Drop for Claim {
             }
         }
         self.leases.owners.remove(&self.lease.party.holder);
-        self.namespace.keeper().close(self.lease.node(), self.lease.party.holder);
+        self.namespace.arbiter().close(self.lease.node(), self.lease.party.holder);
     }
 }
 
@@ -311,9 +311,9 @@ impl OpenCaching {
     }
 }
 
-/// See [`vfs::namespace::Door::from_parent`]: the lease of the directory that the open named, if there is one now. It may have come
-/// after the open.
-pub(crate) fn parent(core: &Core, open: &Open) -> Option<ClientId> {
+/// See [`vfs::namespace::FileOps::from_parent`]: the lease of the directory that the open named, if there is one now. It may have
+/// come after the open.
+pub(crate) fn parent(core: &ServerState, open: &Open) -> Option<ClientId> {
     let (lease, key) = open.caching.parent.get()?;
     let dir = open.file().ok()?.place().dir.id();
     core.leases.parent(lease.client, &lease.owner, *key, dir)
@@ -321,14 +321,18 @@ pub(crate) fn parent(core: &Core, open: &Open) -> Option<ClientId> {
 
 /// As [`parent`], of the removal that `marked` has asked for and that happens because `last` closes: where the two name different
 /// directories' leases, neither is spared.
-pub(crate) fn parent_of_removal(core: &Core, marked: &Open, last: &Open) -> Option<ClientId> {
+pub(crate) fn parent_of_removal(
+    core: &ServerState,
+    marked: &Open,
+    last: &Open,
+) -> Option<ClientId> {
     let key = |open: &Open| open.caching.parent.get().map(|(_, key)| *key);
     parent(core, last).filter(|_| key(marked) == key(last))
 }
 
 /// As [`parent`], for a CREATE that makes what it opens in this directory.
 pub(crate) fn parent_of_new(
-    cx: &Cx,
+    cx: &RequestContext,
     level: u8,
     context: Option<&Context>,
     dir: &NodeRef,
@@ -381,14 +385,22 @@ impl Leases {
 }
 
 /// The lease that a CREATE asks for, if it does: one in its context, in a dialect that has them, of a version that it has.
-pub(crate) fn asked<'a>(cx: &Cx, level: u8, context: Option<&'a Context>) -> Option<&'a Context> {
+pub(crate) fn asked<'a>(
+    cx: &RequestContext,
+    level: u8,
+    context: Option<&'a Context>,
+) -> Option<&'a Context> {
     let dialect = cx.conn.dialect();
     let context = context.filter(|_| level == oplock::LEASE && dialect != Dialect::V202)?;
     (context.v2.is_none() || dialect.is_3()).then_some(context)
 }
 
 /// Before a file is made: nobody may have a lease of this key on another one.
-pub(crate) fn check_new(cx: &Cx, level: u8, context: Option<&Context>) -> Result<(), Status> {
+pub(crate) fn check_new(
+    cx: &RequestContext,
+    level: u8,
+    context: Option<&Context>,
+) -> Result<(), Status> {
     let Some(context) = asked(cx, level, context) else { return Ok(()) };
     let session = cx.session()?;
     match cx.server.leases.find(session.client_guid(), &session.owner(), context.key) {
@@ -398,18 +410,18 @@ pub(crate) fn check_new(cx: &Cx, level: u8, context: Option<&Context>) -> Result
 }
 
 /// Who holds something that nobody caches: a pipe.
-pub(crate) fn party(cx: &Cx) -> Party {
-    let table = cx.server.namespace.keeper().state();
-    Party { holder: table.holder(), lease: Arc::new(Standing::held(table.key())) }
+pub(crate) fn party(cx: &RequestContext) -> Holder {
+    let table = cx.server.namespace.arbiter().state();
+    Holder { holder: table.holder(), lease: Arc::new(Standing::held(table.key())) }
 }
 
 /// Before a file is opened: who is going to hold it, under the key of the lease that the request names or one of its own.
 pub(crate) fn claim(
-    cx: &Cx,
+    cx: &RequestContext,
     level: u8,
     context: Option<&Context>,
     node: NodeId,
-) -> Result<(Party, Option<Claim>), Status> {
+) -> Result<(Holder, Option<Claim>), Status> {
     let lease = asked(cx, level, context).map(|c| (c.key, c.v2.map(|v| v.epoch)));
     let session = cx.session()?;
     claim_for(&cx.server, (session.client_guid(), &session.owner()), lease, node)
@@ -417,13 +429,13 @@ pub(crate) fn claim(
 
 /// As [`claim`], for a client, its user and the key of the lease with, in version 2, its epoch.
 pub(crate) fn claim_for(
-    core: &Arc<Core>,
+    core: &Arc<ServerState>,
     (client, owner): (Guid, &str),
     lease: Option<(Guid, Option<u16>)>,
     node: NodeId,
-) -> Result<(Party, Option<Claim>), Status> {
-    let table = core.namespace.keeper().state();
-    let party = |client| Party { holder: table.holder(), lease: Arc::new(Standing::held(client)) };
+) -> Result<(Holder, Option<Claim>), Status> {
+    let table = core.namespace.arbiter().state();
+    let party = |client| Holder { holder: table.holder(), lease: Arc::new(Standing::held(client)) };
     let Some((key, epoch)) = lease else { return Ok((party(table.key()), None)) };
     let mut by_key = locked(&core.leases.by_key);
     let entries = by_key.entry(key).or_default();
@@ -462,14 +474,14 @@ pub(crate) fn claim_for(
 /// Asks for caching for an open that has just come about, and says what CREATE answers: `OplockLevel` and, for a lease, its
 /// context. `allocated`: bytes of its file.
 pub(crate) fn request(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Arc<Open>,
     level: u8,
     context: Option<&Context>,
     allocated: u64,
 ) -> (u8, Option<Context>) {
     let Ok(node) = open.node() else { return (oplock::NONE, None) };
-    let (keeper, file) = (cx.server.namespace.keeper(), &node);
+    let (arbiter, file) = (cx.server.namespace.arbiter(), &node);
     let node = node.id();
     if let (Some(context), Some(lease)) = (asked(cx, level, context), open.caching.lease()) {
         locked(&lease.inner).opens.push(Arc::downgrade(open));
@@ -477,7 +489,7 @@ pub(crate) fn request(
         cx.until_answered(lease.answers.begin());
         let told = request_lease(cx, open, &lease, context, allocated);
         if told.state != 0 {
-            keeper.watch_external(file);
+            arbiter.watch_external(file);
         }
         return (oplock::LEASE, Some(told));
     }
@@ -488,22 +500,22 @@ pub(crate) fn request(
     own_oplock(&cx.server, open);
     cx.until_answered(open.caching.answers.begin());
     let want = CacheRequest { kind: Kind::Oplock, rights: want, allocated };
-    let held = keeper.state().cache(node, &open.party, want, cx.server.now());
+    let held = arbiter.state().cache(node, &open.party, want, cx.server.now());
     if held.rights.is_none() {
         cx.server.leases.owners.remove(&open.party.holder);
     } else {
-        keeper.watch_external(file);
+        arbiter.watch_external(file);
     }
     (to_level(held.rights), None)
 }
 
 /// Before CREATE asks for the caching of an open whose lease is just losing WRITE: waits until the client has given it back, for as
 /// long as it writes.
-pub(crate) async fn given_back(cx: &Cx, open: &Open) {
+pub(crate) async fn given_back(cx: &RequestContext, open: &Open) {
     let Some(lease) = open.caching.lease() else { return };
-    let keeper = cx.server.namespace.keeper();
+    let arbiter = cx.server.namespace.arbiter();
     let is_losing = || {
-        let held = keeper.state().held(lease.node(), lease.party.holder).unwrap_or_default();
+        let held = arbiter.state().held(lease.node(), lease.party.holder).unwrap_or_default();
         held.rights.has(Caching::WRITE)
             && held.breaking_to.is_some_and(|to| !to.has(Caching::WRITE))
     };
@@ -518,7 +530,7 @@ pub(crate) async fn given_back(cx: &Cx, open: &Open) {
             let before = written();
             let given = async {
                 loop {
-                    let returned = keeper.returned();
+                    let returned = arbiter.returned();
                     tokio::pin!(returned);
                     returned.as_mut().enable();
                     if !is_losing() {
@@ -540,20 +552,20 @@ pub(crate) async fn given_back(cx: &Cx, open: &Open) {
 /// just sent a LOCK through an older open must not be told so meanwhile, or two of its processes have the same range, one there and
 /// one here. Linux, whose kernel is known by its context of the POSIX extensions, sends the two at the same time (fs/smb/client,
 /// `cifs_setlk` and `cifs_new_fileinfo`).
-fn may_have_write(cx: &Cx, open: &Arc<Open>, lease: &Lease) -> bool {
+fn may_have_write(cx: &RequestContext, open: &Arc<Open>, lease: &Lease) -> bool {
     let is_linux = cx.conn.negotiated().is_some_and(|n| n.posix);
     let older = lease.opens().into_iter().filter(|o| !Arc::ptr_eq(o, open));
     !older.into_iter().any(|o| is_linux || o.caching.locks.load(Ordering::Relaxed))
 }
 
 fn request_lease(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Arc<Open>,
     lease: &Arc<Lease>,
     asked: &Context,
     allocated: u64,
 ) -> Context {
-    let table = cx.server.namespace.keeper().state();
+    let table = cx.server.namespace.arbiter().state();
     let mut want = from_state(asked.state).grantable();
     if open.is_dir() {
         // MS-SMB2 section 3.3.5.9.8: only version 2 knows directories, whose contents nobody writes.
@@ -598,8 +610,8 @@ fn request_lease(
 }
 
 /// What CREATE answers about caching for an open that is taken up again.
-pub(crate) fn describe(core: &Core, open: &Open) -> (u8, Option<Context>) {
-    let table = core.namespace.keeper().state();
+pub(crate) fn describe(core: &ServerState, open: &Open) -> (u8, Option<Context>) {
+    let table = core.namespace.arbiter().state();
     let Ok(node) = open.node() else { return (oplock::NONE, None) };
     let Some(lease) = open.caching.lease() else {
         let held = table.held(node.id(), open.party.holder).unwrap_or_default();
@@ -621,20 +633,20 @@ pub(crate) fn describe(core: &Core, open: &Open) -> (u8, Option<Context>) {
 }
 
 /// Breaks of what this open caches by an oplock reach it.
-pub(crate) fn own_oplock(core: &Core, open: &Arc<Open>) {
+pub(crate) fn own_oplock(core: &ServerState, open: &Arc<Open>) {
     core.leases.owners.insert(open.party.holder, Owner::Oplock(Arc::downgrade(open)));
 }
 
 /// The rights that an open may cache now.
-pub(crate) fn rights(core: &Core, open: &Open) -> Caching {
-    let table = core.namespace.keeper().state();
+pub(crate) fn rights(core: &ServerState, open: &Open) -> Caching {
+    let table = core.namespace.arbiter().state();
     let Ok(node) = open.node() else { return Caching::NONE };
     let holder = open.caching.lease().map_or(open.party.holder, |l| l.party.holder);
     table.held(node.id(), holder).unwrap_or_default().rights
 }
 
 /// An open has gone: what it alone cached is nobody's any more.
-pub(crate) fn closed(core: &Core, open: &Open) {
+pub(crate) fn closed(core: &ServerState, open: &Open) {
     if open.caching.changed.load(Ordering::Relaxed) {
         listing_changed(core, open);
     }
@@ -653,19 +665,19 @@ pub(crate) fn closed(core: &Core, open: &Open) {
 
 /// What `open` did to its file changes what a listing of its directory shows: whoever caches that is told (MS-FSA sections 2.1.5.5
 /// and 2.1.5.15, PARENT_OBJECT).
-pub(crate) fn listing_changed(core: &Core, open: &Open) {
+pub(crate) fn listing_changed(core: &ServerState, open: &Open) {
     let Ok(file) = open.file() else { return };
-    let who = parent(core, open).map(|client| Who { client, holder: None });
-    core.namespace.keeper().tell(file.place().dir.id(), who, state::Operation::Contents);
+    let who = parent(core, open).map(|client| Requester { client, holder: None });
+    core.namespace.arbiter().tell(file.place().dir.id(), who, state::Operation::Contents);
 }
 
 /// How [`state`] reaches the holders. It does not keep the server alive: that keeps the namespace which keeps this.
-struct Link(Weak<Core>);
+struct Link(Weak<ServerState>);
 
-/// Joins the server to the door.
-pub(crate) fn attach(core: &Arc<Core>) {
+/// Joins the server to `FileOps`.
+pub(crate) fn attach(core: &Arc<ServerState>) {
     let link = Arc::new(Link(Arc::downgrade(core)));
-    if !core.namespace.keeper().attach_keys(link) {
+    if !core.namespace.arbiter().attach_keys(link) {
         tracing::warn!("these shares have an SMB server already; its clients alone are told");
     }
 }
@@ -709,18 +721,18 @@ impl Recall for Link {
 }
 
 /// Takes by force what was not given back in time.
-fn overrule(core: &Arc<Core>, what: &Break) {
-    let keeper = core.namespace.keeper();
-    let breaking = keeper.state().held(what.node, what.holder).and_then(|h| h.breaking_to);
+fn overrule(core: &Arc<ServerState>, what: &Break) {
+    let arbiter = core.namespace.arbiter();
+    let breaking = arbiter.state().held(what.node, what.holder).and_then(|h| h.breaking_to);
     if breaking == Some(what.to) {
         tracing::warn!(holder = what.holder.0, "an oplock or lease was not given back in time");
-        keeper.acknowledge(what.node, what.holder, Caching::NONE);
+        arbiter.acknowledge(what.node, what.holder, Caching::NONE);
         crate::persist::note(core, opens_of(core, what.holder));
     }
 }
 
 /// The opens whose caching a holder stands for.
-fn opens_of(core: &Core, holder: HolderId) -> Vec<Arc<Open>> {
+fn opens_of(core: &ServerState, holder: HolderId) -> Vec<Arc<Open>> {
     let Some(owner) = core.leases.owners.get(&holder) else { return Vec::new() };
     match owner.value() {
         Owner::Lease(lease) => lease.opens(),
@@ -729,7 +741,7 @@ fn opens_of(core: &Core, holder: HolderId) -> Vec<Arc<Open>> {
 }
 
 /// The answers to the holder that its notices must not overtake.
-fn answers_of(core: &Core, holder: HolderId) -> Option<Arc<InFlight>> {
+fn answers_of(core: &ServerState, holder: HolderId) -> Option<Arc<InFlight>> {
     let owner = core.leases.owners.get(&holder)?;
     Some(match owner.value() {
         Owner::Lease(lease) => lease.answers.clone(),
@@ -739,7 +751,7 @@ fn answers_of(core: &Core, holder: HolderId) -> Option<Arc<InFlight>> {
 
 /// The notice of a break, whom it is for, and the answers that must come before. The steps of one break have one epoch, that of the
 /// `first`.
-fn notice(core: &Core, what: &Break, first: bool) -> Option<(To, Vec<u8>, Arc<InFlight>)> {
+fn notice(core: &ServerState, what: &Break, first: bool) -> Option<(To, Vec<u8>, Arc<InFlight>)> {
     // No owner: just closed, which gives back more than was asked for.
     let owner = core.leases.owners.get(&what.holder)?;
     Some(match owner.value() {
@@ -763,11 +775,11 @@ fn notice(core: &Core, what: &Break, first: bool) -> Option<(To, Vec<u8>, Arc<In
     })
 }
 
-/// Sends the notice of a break. Called by [`state`]'s keeper in the order of the breaks; the notice is composed here, so that
+/// Sends the notice of a break. Called by [`state`]'s arbiter in the order of the breaks; the notice is composed here, so that
 /// epochs follow that order too. What the connection answers from now on comes behind it: Linux that has changed a directory which
 /// it caches itself learns that its listing is old before it learns that the change is made. Others learn that as they do from
 /// Windows, with the notice behind the answer to their change.
-fn tell(core: &Arc<Core>, what: &Break, first: bool) {
+fn tell(core: &Arc<ServerState>, what: &Break, first: bool) {
     let Some((to, body, answers)) = notice(core, what, first) else { return };
     tracing::debug!(?what, "break notice");
     let (core, what) = (core.clone(), *what);
@@ -830,7 +842,7 @@ async fn left(answers: &InFlight) {
 }
 
 /// A client has taken an open up again: of a break that began meanwhile it has not been told.
-pub(crate) fn tell_again(cx: &Cx, open: &Open) {
+pub(crate) fn tell_again(cx: &RequestContext, open: &Open) {
     let core = &cx.server;
     let (Ok(node), lease) = (open.node(), open.caching.lease()) else { return };
     let (holder, kind) = match &lease {
@@ -838,7 +850,7 @@ pub(crate) fn tell_again(cx: &Cx, open: &Open) {
         None => (open.party.holder, Kind::Oplock),
     };
     let (node, client) = (node.id(), open.party.client());
-    let held = core.namespace.keeper().state().held(node, holder).unwrap_or_default();
+    let held = core.namespace.arbiter().state().held(node, holder).unwrap_or_default();
     let Some(to) = held.breaking_to else { return };
     let (stage, deadline, from) = (Stage::Started, core.now(), held.rights);
     let what = Break { node, holder, client, kind, from, to, stage, deadline };
@@ -853,8 +865,8 @@ pub(crate) fn tell_again(cx: &Cx, open: &Open) {
 
 /// The writes that came by these opens before an acknowledgement are done. A client may send its acknowledgement right behind the
 /// data that it flushes, as Linux does when it keeps READ caching, and then whoever waits for it must find that data.
-pub(crate) async fn settled(core: &Core, opens: &[Arc<Open>]) {
-    let wait = Duration::from_millis(core.namespace.keeper().state().deadlines().wait_ms());
+pub(crate) async fn settled(core: &ServerState, opens: &[Arc<Open>]) {
+    let wait = Duration::from_millis(core.namespace.arbiter().state().deadlines().wait_ms());
     let all = async {
         for open in opens {
             open.caching.writes.settled().await;
@@ -866,13 +878,13 @@ pub(crate) async fn settled(core: &Core, opens: &[Arc<Open>]) {
 
 /// Acknowledges a break by its holder. Whoever waited goes on at once; a further step of the break is told when the answer to the
 /// acknowledgement has left.
-pub(crate) fn acknowledge(cx: &Cx, node: NodeId, holder: HolderId, to: Caching) {
+pub(crate) fn acknowledge(cx: &RequestContext, node: NodeId, holder: HolderId, to: Caching) {
     tracing::debug!(?node, holder = holder.0, ?to, "break acknowledged");
     let core = &cx.server;
     if let Some(answers) = answers_of(core, holder) {
         cx.until_answered(answers.begin());
     }
-    if let Some(next) = core.namespace.keeper().acknowledged(node, holder, to) {
+    if let Some(next) = core.namespace.arbiter().acknowledged(node, holder, to) {
         tell(core, &next, false);
     }
 }

@@ -2,24 +2,23 @@
 //!
 //! *Operation.* [`smb_proto`] holds the formats, pure. A message that comes is taken through [`server::Connection`]: its chain is
 //! read and its commands are answered one after the other (`compound`, `dispatch`). Everything that waits is in `ops`, one file
-//! per command, which are the only files that go through the door of [`vfs::namespace`]. What a command can reach is its
-//! [`cx::Cx`].
+//! per command, which are the only files that go through `FileOps` of [`vfs::namespace`]. What a command can reach is its
+//! [`request_context::RequestContext`].
 
 mod answer;
 mod compound;
 pub mod conn;
-pub mod cx;
+pub mod disconnect_client;
 mod dispatch;
 pub mod dtyp;
 pub mod durable;
-pub mod expel;
 pub mod file_info;
+#[cfg(test)]
+mod harness;
 pub mod holdings;
 mod in_flight;
 pub mod interfaces;
 mod kerberos;
-#[cfg(test)]
-mod kit;
 pub mod lease;
 pub mod limits;
 pub mod locate;
@@ -35,8 +34,9 @@ mod path_tracking;
 pub mod pattern;
 pub mod persist;
 pub mod pipe;
+pub mod reauthorize;
 pub mod refusal;
-pub mod review;
+pub mod request_context;
 mod sealed;
 pub mod security;
 mod sequence;

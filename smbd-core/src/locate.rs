@@ -1,7 +1,7 @@
 //! Finds the bulk data of a message in its first bytes, so that a byte stream can be read straight into place: the data of a
 //! WRITE, the ciphertext of an encrypted message.
 
-use rdma_transport::channel::Locate;
+use rdma_transport::channel::PayloadLocator;
 
 use crate::wire::header::PROTOCOL_ID;
 use crate::wire::write::Request;
@@ -14,7 +14,7 @@ const BULK_MIN: usize = 4096;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SmbLocate;
 
-impl Locate for SmbLocate {
+impl PayloadLocator for SmbLocate {
     fn bulk(&self, head: &[u8], total: usize) -> Option<(usize, usize)> {
         let id = head.first_chunk::<4>()?;
         let (at, len) = match *id {

@@ -14,12 +14,12 @@ use vfs::backend::NodeRef;
 use crate::lease::Lease;
 use crate::open::Open;
 use crate::persist;
-use crate::server::Core;
+use crate::server::ServerState;
 use crate::status::Status;
 
 /// Who holds something of the old node, and of the new one as well.
 pub(crate) struct NodeReplacement<'a> {
-    core: &'a Arc<Core>,
+    core: &'a Arc<ServerState>,
     old: NodeRef,
     new: NodeRef,
     opens: Vec<HolderId>,
@@ -32,8 +32,12 @@ pub(crate) struct NodeReplacement<'a> {
 
 impl<'a> NodeReplacement<'a> {
     /// The new node, which nobody can find yet, is held as the old one is.
-    pub(crate) fn new(core: &'a Arc<Core>, old: NodeRef, new: NodeRef) -> Result<Self, Status> {
-        let table = core.namespace.keeper().state();
+    pub(crate) fn new(
+        core: &'a Arc<ServerState>,
+        old: NodeRef,
+        new: NodeRef,
+    ) -> Result<Self, Status> {
+        let table = core.namespace.arbiter().state();
         let all = core.opens.of_node(old.id());
         if all.iter().any(|o| !table.smb_locks_of(old.id(), o.party.holder).is_empty()) {
             return Err(Status::FILE_LOCK_CONFLICT);
@@ -71,22 +75,22 @@ impl<'a> NodeReplacement<'a> {
     pub(crate) async fn succeeds(mut self) -> Result<(), Status> {
         self.placed = true;
         let (core, old, new) = (self.core, self.old.id(), self.new.id());
-        let keeper = core.namespace.keeper();
+        let arbiter = core.namespace.arbiter();
         let moved = core.opens.becomes(old, &self.new);
         for lease in &self.leases {
             if !core.leases.becomes(lease, new) {
                 // Its last open has been closed.
-                keeper.close(new, lease.party.holder);
+                arbiter.close(new, lease.party.holder);
             }
         }
         for holder in &self.opens {
             if !moved.iter().any(|o| o.party.holder == *holder) {
-                keeper.close(new, *holder);
+                arbiter.close(new, *holder);
             }
         }
-        self.holders().for_each(|holder| keeper.close(old, holder));
-        if keeper.state().is_cached(new) {
-            keeper.watch_external(&self.new);
+        self.holders().for_each(|holder| arbiter.close(old, holder));
+        if arbiter.state().is_cached(new) {
+            arbiter.watch_external(&self.new);
         }
         // What is written from here on names the new node alone.
         self.announced.drain(..).for_each(|open| open.durable.saving().next = None);
@@ -98,15 +102,15 @@ impl Drop for NodeReplacement<'_> {
     fn drop(&mut self) {
         self.announced.iter().for_each(|open| open.durable.saving().next = None);
         if !self.placed {
-            let keeper = self.core.namespace.keeper();
-            self.holders().for_each(|holder| keeper.close(self.new.id(), holder));
+            let arbiter = self.core.namespace.arbiter();
+            self.holders().for_each(|holder| arbiter.close(self.new.id(), holder));
         }
     }
 }
 
 /// Writes where persistent handles are now, whether or not the connection of who asked for it stays; one that cannot be written
 /// keeps none from the others.
-async fn save(core: &Arc<Core>, moved: Vec<Arc<Open>>) -> Result<(), Status> {
+async fn save(core: &Arc<ServerState>, moved: Vec<Arc<Open>>) -> Result<(), Status> {
     if !moved.iter().any(|o| o.durable.is_persistent()) {
         return Ok(());
     }

@@ -19,7 +19,7 @@ use state::{Break, Stage};
 
 use crate::conn::Conn;
 use crate::lease::Lease;
-use crate::server::Core;
+use crate::server::ServerState;
 use crate::session::{Kind, Session};
 use crate::wire::Command;
 
@@ -46,7 +46,7 @@ pub(crate) enum To {
 type Way = (Arc<Session>, Arc<Conn>);
 
 /// The connections that a notice may take, the best first.
-pub(crate) fn ways(core: &Core, to: &To) -> Vec<Way> {
+pub(crate) fn ways(core: &ServerState, to: &To) -> Vec<Way> {
     let is_others = |s: &Session| match to {
         To::Session(_) => false,
         To::Lease(lease) => *s.owner() != *lease.owner(),
@@ -90,7 +90,7 @@ pub(crate) async fn send(ways: Vec<Way>, body: &[u8]) -> Option<Sent> {
 
 /// A notice that was sent.
 pub(crate) struct Following {
-    pub(crate) core: Weak<Core>,
+    pub(crate) core: Weak<ServerState>,
     pub(crate) what: Break,
     pub(crate) to: To,
     pub(crate) body: Vec<u8>,
@@ -150,7 +150,7 @@ impl Following {
     /// The holder has still to be told.
     fn is_wanted(&self) -> bool {
         let Some(core) = self.core.upgrade() else { return false };
-        let held = core.namespace.keeper().state().held(self.what.node, self.what.holder);
+        let held = core.namespace.arbiter().state().held(self.what.node, self.what.holder);
         match self.what.stage {
             Stage::Done => held.is_none_or(|h| h.rights == self.what.to),
             _ => held.is_some_and(|h| h.breaking_to == Some(self.what.to)),

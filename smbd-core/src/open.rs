@@ -4,7 +4,7 @@
 //! single open: that a name is to be removed when its last open closes (MS-FSA section 2.1.5.5).
 //!
 //! *Memory.* One entry per open, at most [`OPENS_MAX`] in all; how many a session may have is asked before anything is done for a
-//! CREATE ([`Cx::room_for_an_open`](crate::cx::Cx)).
+//! CREATE ([`RequestContext::room_for_an_open`](crate::request_context::RequestContext)).
 //!
 //! *Errors.* STATUS_DELETE_PENDING for a name that waits to be removed; STATUS_INSUFFICIENT_RESOURCES at the limits.
 
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use dashmap::DashMap;
 use rdma_transport::channel::host_of;
-use state::{Name, Opening, Party, Rights};
+use state::{Holder, Name, Opening, Rights};
 use vfs::audited::Acting;
 use vfs::authority::{Actor, Grant};
 use vfs::backend::NodeRef;
@@ -145,7 +145,7 @@ pub struct Open {
     /// What it shows.
     pub target: Target,
     /// Who holds it, to [`state`].
-    pub party: Party,
+    pub party: Holder,
     /// On whose behalf it works.
     pub cred: Cred,
     /// What was granted: bits of [`access`], none of them generic.
@@ -194,7 +194,7 @@ impl Open {
     pub fn new(
         owner: (u64, u32),
         target: Target,
-        party: Party,
+        party: Holder,
         cred: Cred,
         granted: u32,
     ) -> Result<Self, Status> {
@@ -466,9 +466,9 @@ impl Opens {
     /// Tells `state` which names of a file wait to be removed. Called with the lock, so that what was entered last stands.
     fn publish(&self, files: &Files, id: NodeId) {
         let names = files.records.get(&id).map(Record::pending).unwrap_or_default();
-        let keeper = self.namespace.keeper();
-        if !names.is_empty() || keeper.state().has_pending_deletes(id) {
-            keeper.set_pending_deletes(id, names);
+        let arbiter = self.namespace.arbiter();
+        if !names.is_empty() || arbiter.state().has_pending_deletes(id) {
+            arbiter.set_pending_deletes(id, names);
         }
     }
 

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use iobuf::{Buf, BufMut};
-use rdma_transport::channel::Pulled;
+use rdma_transport::channel::ReadChunkData;
 
 use crate::conn::Conn;
 use crate::locate;
@@ -17,20 +17,20 @@ use crate::session::Session;
 use crate::wire::Header;
 use crate::wire::transform::{self, Transform};
 
-type Opened = (Arc<Session>, Buf, Vec<Pulled>);
+type Opened = (Arc<Session>, Buf, Vec<ReadChunkData>);
 
 /// Gives the session whose keys opened it, and the message as if it had come in clear.
 pub(crate) fn open(
     conn: &Conn,
     body: Buf,
-    pulled: Vec<Pulled>,
+    read_chunks: Vec<ReadChunkData>,
 ) -> Result<Opened, Cow<'static, str>> {
     let header = Transform::parse(&body).map_err(|fault| fault.to_string())?;
     let channel = conn.channel(header.session_id).ok_or("no such session")?;
     let session = channel.session.clone();
     let opener = session.secrets.get().and_then(|s| s.opener.as_ref()).ok_or("no keys")?;
     let aad = &body[transform::AAD];
-    let mut pieces = ciphertext(conn, &body, pulled)?;
+    let mut pieces = ciphertext(conn, &body, read_chunks)?;
     let total: usize = pieces.iter().map(BufMut::len).sum();
     if usize::try_from(header.original_len) != Ok(total) {
         return Err("OriginalMessageSize".into());
@@ -42,22 +42,26 @@ pub(crate) fn open(
             .map_err(|_| "it does not open")?;
     }
     let mut pieces: Vec<Buf> = pieces.into_iter().map(BufMut::freeze).collect();
-    let (message, pulled) = join(conn, &mut pieces, total);
+    let (message, read_chunks) = join(conn, &mut pieces, total);
     let inner = Header::parse(&message).map_err(|fault| fault.to_string())?;
     if inner.session_id != header.session_id {
         return Err("a message of another session".into());
     }
-    Ok((session, message, pulled))
+    Ok((session, message, read_chunks))
 }
 
 /// The ciphertext, writable.
-fn ciphertext(conn: &Conn, body: &Buf, pulled: Vec<Pulled>) -> Result<Vec<BufMut>, &'static str> {
+fn ciphertext(
+    conn: &Conn,
+    body: &Buf,
+    read_chunks: Vec<ReadChunkData>,
+) -> Result<Vec<BufMut>, &'static str> {
     let inside = &body[transform::LEN..];
     let copy = |bytes: &[u8]| {
         iobuf::copied_note(bytes.len());
         counted(conn, bytes.to_vec())
     };
-    match pulled.into_iter().next() {
+    match read_chunks.into_iter().next() {
         None if inside.is_empty() => Err("empty"),
         None => Ok(vec![copy(inside)]),
         Some(bulk) if bulk.at == transform::LEN && inside.is_empty() => {
@@ -81,7 +85,7 @@ fn counted(conn: &Conn, bytes: Vec<u8>) -> BufMut {
 }
 
 /// Puts a message together: its data stays in pieces when it is a WRITE's, which is the only large one there is.
-fn join(conn: &Conn, pieces: &mut Vec<Buf>, total: usize) -> (Buf, Vec<Pulled>) {
+fn join(conn: &Conn, pieces: &mut Vec<Buf>, total: usize) -> (Buf, Vec<ReadChunkData>) {
     if pieces.len() == 1 {
         return (pieces.remove(0), Vec::new());
     }
@@ -92,7 +96,7 @@ fn join(conn: &Conn, pieces: &mut Vec<Buf>, total: usize) -> (Buf, Vec<Pulled>) 
         let mut data = std::mem::take(pieces);
         let message = data[0].split_to(at);
         data.retain(|d| !d.is_empty());
-        return (message, vec![Pulled { at, data }]);
+        return (message, vec![ReadChunkData { at, data }]);
     }
     let mut whole = Vec::with_capacity(total);
     pieces.iter().for_each(|piece| whole.extend_from_slice(piece));

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use vfs::acl::{Ace, Acl, Owner, Who};
 use vfs::authority::{Grant, Power};
 use vfs::backend::{Made, NodeRef};
-use vfs::namespace::{Door, GiveList, ListOfNew, Share};
+use vfs::namespace::{FileOps, GiveList, ListOfNew, Share};
 use vfs::types::{Access, Attr, Cred, Kind, SetAttr};
 use vfs::{BoxFuture, VfsError, VfsResult};
 
@@ -346,7 +346,7 @@ fn as_mode(parts: u32, new: &SecurityDescriptor) -> Option<u32> {
 /// Changes parts of a file's descriptor. The rights of the open were checked.
 pub(crate) async fn set(
     tree: &Tree,
-    door: &Door<'_>,
+    file_ops: &FileOps<'_>,
     share: &Share,
     node: &NodeRef,
     parts: u32,
@@ -358,7 +358,7 @@ pub(crate) async fn set(
         let is_owner = [0, attr.uid].contains(&tree.cred.uid);
         let mode = if is_owner { mode } else { mode & 0o777 };
         let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
-        door.setattr(share, node, &tree.cred, set, false).await?;
+        file_ops.setattr(share, node, &tree.cred, set, false).await?;
         return Ok(());
     }
     let mut sd = descriptor(node, &attr).await?;
@@ -387,12 +387,13 @@ pub(crate) async fn set(
         sd.control |= new.control & bits;
         sd.sacl = new.sacl;
     }
-    keep(Some((door, share)), node, &attr, (acl::of_descriptor(&sd), None), numbers(&sd)).await
+    keep(Some((file_ops, share)), node, &attr, (acl::of_descriptor(&sd), None), numbers(&sd)).await
 }
 
-/// Keeps a list, of which `most` is left, an owner and a group. Of a new file (no door) nobody is told: that it came says it all.
+/// Keeps a list, of which `most` is left, an owner and a group. Of a new file (no `FileOps`) nobody is told: that it came says it
+/// all.
 async fn keep(
-    door: Option<(&Door<'_>, &Share)>,
+    file_ops: Option<(&FileOps<'_>, &Share)>,
     node: &NodeRef,
     attr: &Attr,
     (list, most): (Acl, Option<u32>),
@@ -405,8 +406,8 @@ async fn keep(
         // it.
         let set = SetAttr { uid, gid, ..SetAttr::default() };
         let root = Cred::root();
-        (_, now) = match door {
-            Some((door, share)) => door.setattr(share, node, &root, set, false).await?,
+        (_, now) = match file_ops {
+            Some((file_ops, share)) => file_ops.setattr(share, node, &root, set, false).await?,
             None => node.setattr(&root, set, false).await?,
         };
     }
@@ -422,8 +423,8 @@ async fn keep(
         // That a file may be run is said by whoever made it so on a Unix host, not by FILE_EXECUTE that comes with reading.
         mode &= 0o666 | attr.mode & 0o111;
     }
-    match door {
-        Some((door, share)) => door.acl_set(share, node, &list, mode).await?,
+    match file_ops {
+        Some((file_ops, share)) => file_ops.acl_set(share, node, &list, mode).await?,
         None => node.acl_set(&list, mode).await?,
     }
     Ok(())
@@ -630,9 +631,9 @@ mod tests {
                 Ace::allow(Sid::everyone(), mask::FILE_READ, OBJECT_INHERIT | CONTAINER_INHERIT);
             w.set(1000, &dir, part::DACL, list(vec![all])).await.unwrap();
             let set = SetAttr { mode: Some(0o666), umask: 0o022, ..SetAttr::default() };
-            let door = w.namespace.by_smb(None);
+            let file_ops = w.namespace.by_smb(None);
             let root = Cred::root();
-            let made = door.create(&w.share, &dir, &root, b"g", CreateHow::Guarded, set).await;
+            let made = file_ops.create(&w.share, &dir, &root, b"g", CreateHow::Guarded, set).await;
             let (node, attr) = made.map(|m| (m.node, m.attr)).unwrap();
             inherit(&tree, true, (&node, &attr), (0o666, None), None).await.unwrap();
             assert_eq!(attr.mode & 0o777, 0o444);

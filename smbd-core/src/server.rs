@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use iobuf::Buf;
-use rdma_transport::channel::{BoxFuture, Handle, Info, Pulled, Reply, Service};
+use rdma_transport::channel::{BoxFuture, Handle, Info, ReadChunkData, Reply, Service};
 use recovery::Store;
 use state::Millis;
 use vfs::namespace::Namespace;
@@ -17,7 +17,7 @@ use crate::lease::Leases;
 use crate::logons::Logons;
 use crate::open::Opens;
 use crate::persist::NotRestored;
-use crate::review::Taken;
+use crate::reauthorize::Taken;
 use crate::session::Sessions;
 use crate::settings::{Settings, ShareSettings};
 use crate::users::Users;
@@ -26,7 +26,7 @@ use crate::users::logon_throttle::LogonThrottle;
 use crate::violation::Violation;
 
 /// What all connections share.
-pub struct Core {
+pub struct ServerState {
     /// The shares and the state of their users.
     pub namespace: Arc<Namespace>,
     settings: RwLock<Arc<Settings>>,
@@ -52,7 +52,7 @@ pub struct Core {
     begun: (Instant, SystemTime),
 }
 
-impl Core {
+impl ServerState {
     /// Over these shares.
     pub fn new(namespace: Arc<Namespace>, settings: Settings, users: Arc<dyn Users>) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Core {
 
     /// Milliseconds on the clock by which what clients hold runs.
     pub fn now(&self) -> Millis {
-        self.namespace.keeper().now()
+        self.namespace.arbiter().now()
     }
 
     /// How long it has run.
@@ -123,12 +123,12 @@ fn filetime(t: SystemTime) -> u64 {
 /// The SMB server.
 #[derive(Clone)]
 pub struct Server {
-    core: Arc<Core>,
+    core: Arc<ServerState>,
 }
 
 impl Server {
     /// A server.
-    pub fn new(core: Core) -> Self {
+    pub fn new(core: ServerState) -> Self {
         let core = Arc::new(core);
         crate::lease::attach(&core);
         Self { core }
@@ -145,18 +145,18 @@ impl Server {
     }
 
     /// What all connections share.
-    pub fn core(&self) -> &Arc<Core> {
+    pub fn core(&self) -> &Arc<ServerState> {
         &self.core
     }
 
-    /// Works by these settings from now on. Who is connected is judged by them when [`Server::review`] is called.
+    /// Works by these settings from now on. Who is connected is judged by them when [`Server::reauthorize`] is called.
     pub fn set_settings(&self, settings: Settings) {
         self.core.set_settings(settings);
     }
 
-    /// Takes from those who are logged on what they would not get any more: see [`crate::review`].
-    pub async fn review(&self) -> Taken {
-        crate::review::review(&self.core).await
+    /// Takes from those who are logged on what they would not get any more: see [`crate::reauthorize`].
+    pub async fn reauthorize(&self) -> Taken {
+        crate::reauthorize::reauthorize(&self.core).await
     }
 
     /// To be called at the end, when all connections are gone: files that were to be removed when a client closes them, and whose
@@ -177,7 +177,7 @@ impl Server {
 
 /// One connection, for the serve loop.
 pub struct Connection {
-    core: Arc<Core>,
+    core: Arc<ServerState>,
     conn: Arc<Conn>,
 }
 
@@ -210,7 +210,11 @@ impl Connection {
 }
 
 impl Service for Connection {
-    fn call(&self, body: Buf, pulled: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
-        compound::call(self.core.clone(), self.conn.clone(), body, pulled)
+    fn call(
+        &self,
+        body: Buf,
+        read_chunks: Vec<ReadChunkData>,
+    ) -> BoxFuture<'static, Option<Reply>> {
+        compound::call(self.core.clone(), self.conn.clone(), body, read_chunks)
     }
 }

@@ -6,7 +6,7 @@
 //! waits for a break of WRITE caching waits for all of its steps.
 
 use crate::caching::{Caching, Effect, Kind, Operation, effect};
-use crate::holder::{ClientId, HolderId, Millis, NodeId, Party};
+use crate::holder::{ClientId, Holder, HolderId, Millis, NodeId};
 use crate::recall::{Break, Deadlines, Stage};
 use crate::turns::{self, Waiter};
 
@@ -24,7 +24,7 @@ struct Breaking {
 
 #[derive(Clone, Debug)]
 struct Granted {
-    party: Party,
+    party: Holder,
     kind: Kind,
     rights: Caching,
     breaking: Option<Breaking>,
@@ -117,7 +117,7 @@ impl Grants {
         &self,
         client: Option<ClientId>,
         op: Operation,
-    ) -> impl Iterator<Item = &Party> {
+    ) -> impl Iterator<Item = &Holder> {
         self.0
             .iter()
             .filter(move |g| !g.spares(client, op) && g.effect(op).is_some())
@@ -173,7 +173,7 @@ impl Grants {
 
     /// Grants an NFS delegation, which is whole or not at all, and one per client: only its holder can have more of it, a write
     /// delegation in the place of its read delegation.
-    pub(crate) fn delegate(&mut self, party: &Party, rights: Caching, max: usize) -> bool {
+    pub(crate) fn delegate(&mut self, party: &Holder, rights: Caching, max: usize) -> bool {
         if let [only] = &mut self.0[..]
             && only.party.holder == party.holder
         {
@@ -202,7 +202,7 @@ impl Grants {
     /// all of `want` or stays as it is. `alone`: no open with another key, `waiting`: who has a turn before.
     pub(crate) fn cache(
         &mut self,
-        party: &Party,
+        party: &Holder,
         (kind, want): (Kind, Caching),
         (alone, locked): (bool, Locked),
         waiting: &[Waiter],

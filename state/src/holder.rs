@@ -41,9 +41,9 @@ impl ClientId {
     }
 }
 
-/// Who acts. An access with no known client (NFSv3, a local process) is `None` in the calls that take an `Option<Who>`.
+/// Who acts. An access with no known client (NFSv3, a local process) is `None` in the calls that take an `Option<Requester>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Who {
+pub struct Requester {
     /// The client: its own caching is never in its own way.
     pub client: ClientId,
     /// The open that the access goes through; its share mode was checked when it was opened.
@@ -52,29 +52,29 @@ pub struct Who {
 
 /// A holder with the client it belongs to and that client's lease.
 #[derive(Clone, Debug)]
-pub struct Party {
+pub struct Holder {
     /// The holder.
     pub holder: HolderId,
     /// Its client's lease.
     pub lease: Arc<Lease>,
 }
 
-impl Party {
+impl Holder {
     /// The client.
     pub fn client(&self) -> ClientId {
         self.lease.client()
     }
 
     /// As the one who acts.
-    pub fn who(&self) -> Who {
-        Who { client: self.client(), holder: Some(self.holder) }
+    pub fn requester(&self) -> Requester {
+        Requester { client: self.client(), holder: Some(self.holder) }
     }
 }
 
-impl PartialEq for Party {
+impl PartialEq for Holder {
     fn eq(&self, other: &Self) -> bool {
         self.holder == other.holder
     }
 }
 
-impl Eq for Party {}
+impl Eq for Holder {}

@@ -35,7 +35,7 @@ pub use caching::{CacheRequest, Caching, Kind, Operation};
 pub use expiry::{Lease, Standing, Terms};
 pub use grace::Grace;
 pub use grants::{Acknowledged, Held};
-pub use holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
+pub use holder::{ClientId, Holder, HolderId, Millis, NodeId, Requester};
 pub use node::{Limits, LockVerdict, Opening, Verdict};
 pub use pending::Name;
 pub use range::{Enforce, Lock, LockKind, Range, RangeSet};

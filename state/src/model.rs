@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::access::{Rights, Share};
 use crate::caching::{Caching, Operation};
 use crate::expiry::{Lease, Terms};
-use crate::holder::{ClientId, NodeId, Party, Who};
+use crate::holder::{ClientId, Holder, NodeId, Requester};
 use crate::node::{Limits, Verdict};
 use crate::range::Range;
 use crate::recall::Deadlines;
@@ -129,7 +129,7 @@ impl Model {
 struct Real {
     table: Table,
     /// The open and the delegation of each holder.
-    parties: Vec<(Party, Party)>,
+    parties: Vec<(Holder, Holder)>,
 }
 
 const NODE: NodeId = NodeId(1);
@@ -139,7 +139,7 @@ impl Real {
         let table = Table::new(Deadlines::new(1_000, 2_000).unwrap(), Limits::default(), 0);
         let terms = Terms { lease_ms: 1_000, courtesy_ms: 0 };
         let leases: Vec<_> = (0..2).map(|c| Arc::new(Lease::new(ClientId(c), terms, 0))).collect();
-        let party = |c: usize| Party { holder: table.holder(), lease: Arc::clone(&leases[c]) };
+        let party = |c: usize| Holder { holder: table.holder(), lease: Arc::clone(&leases[c]) };
         let parties = HOLDERS.iter().map(|c| (party(*c), party(*c))).collect();
         Self { table, parties }
     }
@@ -162,10 +162,10 @@ impl Real {
                 self.table.acknowledge(NODE, self.parties[h].1.holder, Caching::NONE, 0);
                 Verdict::Go
             }
-            Step::Anonymous(op) => self.table.before(NODE, None, op, Range::ALL, 0),
+            Step::Anonymous(op) => self.table.check_conflicts(NODE, None, op, Range::ALL, 0),
             Step::By(h, op) => {
-                let who = Who { client: self.parties[h].0.client(), holder: None };
-                self.table.before(NODE, Some(who), op, Range::ALL, 0)
+                let who = Requester { client: self.parties[h].0.client(), holder: None };
+                self.table.check_conflicts(NODE, Some(who), op, Range::ALL, 0)
             }
         };
         match verdict {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::access::{Rights, Share};
 use crate::caching::{CacheRequest, Caching, Kind, Operation};
 use crate::expiry::Lease;
-use crate::holder::{ClientId, NodeId, Party, Who};
+use crate::holder::{ClientId, Holder, NodeId, Requester};
 use crate::node::{Limits, Opening, Verdict};
 use crate::range::Range;
 use crate::recall::{Break, Deadlines, Stage};
@@ -182,7 +182,7 @@ impl Model {
 struct Real {
     table: Table,
     /// The open and the lease of each key.
-    parties: Vec<(Party, Party)>,
+    parties: Vec<(Holder, Holder)>,
 }
 
 fn word(c: Caching) -> String {
@@ -201,7 +201,8 @@ impl Real {
     fn new() -> Self {
         let table = Table::new(Deadlines::new(1_000, 2_000).unwrap(), Limits::default(), 0);
         let keys: Vec<ClientId> = (0..KEYS).map(|_| table.key()).collect();
-        let party = |c: ClientId| Party { holder: table.holder(), lease: Arc::new(Lease::held(c)) };
+        let party =
+            |c: ClientId| Holder { holder: table.holder(), lease: Arc::new(Lease::held(c)) };
         let parties = keys.iter().map(|c| (party(*c), party(*c))).collect();
         Self { table, parties }
     }
@@ -255,9 +256,9 @@ impl Real {
                 Answer::Done(self.told(next.as_slice()))
             }
             Step::Do(who, op) => {
-                let who = who.map(|k| self.parties[k].0.who());
-                let who: Option<Who> = who;
-                self.answer(self.table.before(NODE, who, op, Range::ALL, 0))
+                let who = who.map(|k| self.parties[k].0.requester());
+                let who: Option<Requester> = who;
+                self.answer(self.table.check_conflicts(NODE, who, op, Range::ALL, 0))
             }
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::access::{Rights, Share};
 use crate::caching::{CacheRequest, Caching, Kind, Operation};
 use crate::expiry::Lease;
-use crate::holder::{ClientId, Millis, NodeId, Party, Who};
+use crate::holder::{ClientId, Holder, Millis, NodeId, Requester};
 use crate::node::{Limits, LockVerdict, Verdict};
 use crate::range::{Enforce, LockKind, Range};
 use crate::recall::{Break, Deadlines, Stage};
@@ -50,7 +50,7 @@ struct Client {
     speaks: Speaks,
     mute: bool,
     /// Of each file: the open, and what holds the caching.
-    parties: Vec<(Party, Party)>,
+    parties: Vec<(Holder, Holder)>,
     mine: Vec<Mine>,
 }
 
@@ -127,7 +127,7 @@ impl World {
 
     fn client(&self, n: u64, speaks: Speaks, mute: bool) -> Client {
         let party =
-            |client| Party { holder: self.table.holder(), lease: Arc::new(Lease::held(client)) };
+            |client| Holder { holder: self.table.holder(), lease: Arc::new(Lease::held(client)) };
         let parties = (0..FILES).map(|_| {
             // A key of SMB is of one open or lease, a client of NFS is the same for all its files.
             let id = match speaks {
@@ -153,14 +153,14 @@ impl World {
         (self.random >> 33) as usize % n
     }
 
-    fn who(&self, c: usize, f: usize) -> Option<Who> {
+    fn who(&self, c: usize, f: usize) -> Option<Requester> {
         let client = &self.clients[c];
         match client.speaks {
             Speaks::Nfs3 | Speaks::Nlm => None,
             _ if client.mine[f].open.is_none() => {
-                Some(Who { client: client.parties[f].0.client(), holder: None })
+                Some(Requester { client: client.parties[f].0.client(), holder: None })
             }
-            _ => Some(client.parties[f].0.who()),
+            _ => Some(client.parties[f].0.requester()),
         }
     }
 
@@ -267,7 +267,7 @@ impl World {
         let (now, who) = (self.now, self.who(c, f));
         let party = self.clients[c].parties[f].0.clone();
         let who = match what {
-            Ask::Lock(_) => Some(party.who()),
+            Ask::Lock(_) => Some(party.requester()),
             _ => who,
         };
         let op = match what {
@@ -281,7 +281,7 @@ impl World {
             Ask::Lock(_) => Operation::Advise,
         };
         let free = self.table.is_free(node(f), who, op, Range::ALL);
-        let verdict = self.table.before(node(f), who, op, Range::ALL, now);
+        let verdict = self.table.check_conflicts(node(f), who, op, Range::ALL, now);
         assert!(!free || verdict == Verdict::Go, "{op:?} of {who:?}: {verdict:?}");
         self.settle(c, f, what, verdict)
     }

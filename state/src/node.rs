@@ -4,7 +4,7 @@ use crate::access::{Rights, Share};
 use crate::caching::{CacheRequest, Caching, Operation};
 use crate::expiry::Standing;
 use crate::grants::{Acknowledged, Grants, Held, Locked};
-use crate::holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
+use crate::holder::{ClientId, Holder, HolderId, Millis, NodeId, Requester};
 use crate::pending::{Name, PendingDeletes};
 use crate::range::{Enforce, Lock, LockKind, Range, RangeSet};
 use crate::recall::{Break, Deadlines, Stage};
@@ -101,7 +101,7 @@ pub enum LockVerdict {
     /// It was given.
     Go,
     /// This lock stands in the way.
-    Denied(Lock<Party>),
+    Denied(Lock<Holder>),
     /// As [`Verdict::Lapsed`].
     Lapsed(Vec<ClientId>),
     /// As [`Verdict::Full`].
@@ -110,7 +110,7 @@ pub enum LockVerdict {
 
 #[derive(Clone, Debug)]
 struct Opened {
-    party: Party,
+    party: Holder,
     share: Share,
 }
 
@@ -119,9 +119,9 @@ struct Opened {
 pub(crate) struct Record {
     opens: Vec<Opened>,
     /// Locks of NFS.
-    locks: RangeSet<Party>,
+    locks: RangeSet<Holder>,
     /// Locks of SMB.
-    smb_locks: SmbLocks<Party>,
+    smb_locks: SmbLocks<Holder>,
     /// A mandatory lock is or was among `locks`; forgotten when none is left.
     mandatory: bool,
     grants: Grants,
@@ -137,7 +137,7 @@ struct Obstacles {
 
 impl Obstacles {
     /// The client's lease has lapsed, so it is no obstacle but something to be cleared away.
-    fn is_lapsed(&mut self, party: &Party, now: Millis) -> bool {
+    fn is_lapsed(&mut self, party: &Holder, now: Millis) -> bool {
         let lapsed = party.lease.standing(now) != Standing::Live;
         if lapsed && !self.lapsed.contains(&party.client()) {
             self.lapsed.push(party.client());
@@ -145,7 +145,7 @@ impl Obstacles {
         lapsed
     }
 
-    fn deny(&mut self, party: &Party, now: Millis) {
+    fn deny(&mut self, party: &Holder, now: Millis) {
         if !self.is_lapsed(party, now) && self.denied.is_none() {
             self.denied = Some(party.holder);
         }
@@ -212,7 +212,7 @@ impl Record {
     pub(crate) fn open(
         &mut self,
         node: NodeId,
-        party: &Party,
+        party: &Holder,
         how: Opening,
         now: Millis,
         deadlines: Deadlines,
@@ -272,23 +272,24 @@ impl Record {
     }
 
     /// Something is about to be done to the node. `range` is of reads and writes.
-    pub(crate) fn before(
+    pub(crate) fn check_conflicts(
         &mut self,
         node: NodeId,
-        who: Option<Who>,
+        requester: Option<Requester>,
         op: Operation,
         range: Range,
         now: Millis,
         deadlines: Deadlines,
     ) -> Verdict {
-        let refused = self.refused(who, op, range, now);
-        refused.unwrap_or_else(|| self.breaks(node, who.map(|w| w.client), op, now, deadlines))
+        let refused = self.refused(requester, op, range, now);
+        refused
+            .unwrap_or_else(|| self.breaks(node, requester.map(|w| w.client), op, now, deadlines))
     }
 
     /// Why something may not be done to the node, whatever anybody caches: a share mode or a lock.
     pub(crate) fn refused(
         &self,
-        who: Option<Who>,
+        requester: Option<Requester>,
         op: Operation,
         range: Range,
         now: Millis,
@@ -300,33 +301,33 @@ impl Record {
             Operation::Names => Rights::DELETE,
             _ => Rights::NONE,
         };
-        let through = who.and_then(|w| w.holder);
+        let through = requester.and_then(|w| w.holder);
         if through.is_none() && !wants.is_none() {
             for o in self.opens.iter().filter(|o| !(o.share.deny & wants).is_none()) {
                 found.deny(&o.party, now);
             }
         }
         if wants == Rights::READ || wants == Rights::WRITE {
-            self.locks_forbid(who, wants == Rights::WRITE, range, now, &mut found);
+            self.locks_forbid(requester, wants == Rights::WRITE, range, now, &mut found);
         }
         found.verdict()
     }
 
     fn locks_forbid(
         &self,
-        who: Option<Who>,
+        requester: Option<Requester>,
         write: bool,
         range: Range,
         now: Millis,
         found: &mut Obstacles,
     ) {
-        let through = who.and_then(|w| w.holder);
+        let through = requester.and_then(|w| w.holder);
         let me = self.smb_locks.iter().map(|l| &l.owner).find(|p| Some(p.holder) == through);
         for l in self.smb_locks.blocks_io(me, range, write) {
             found.deny(&l.owner, now);
         }
         // What is advice among clients of NFS may bind those of SMB.
-        let is_smb = who.is_some_and(|w| w.client.is_key());
+        let is_smb = requester.is_some_and(|w| w.client.is_key());
         if self.mandatory || is_smb {
             let binding = if is_smb { Enforce::Smb } else { Enforce::Mandatory };
             let me = self.locks.iter().map(|l| &l.owner).find(|p| Some(p.holder) == through);
@@ -377,7 +378,7 @@ impl Record {
     }
 
     /// Grants a delegation. False when what others hold, or what this client holds already, does not allow it.
-    pub(crate) fn delegate(&mut self, party: &Party, rights: Caching, limits: &Limits) -> bool {
+    pub(crate) fn delegate(&mut self, party: &Holder, rights: Caching, limits: &Limits) -> bool {
         let exclusive = rights.has(Caching::WRITE);
         let opens_agree = self.opens.iter().all(|o| {
             let other = o.party.client() != party.client();
@@ -387,7 +388,7 @@ impl Record {
         });
         // Who may write by itself may lock by itself (RFC 8881 section 10.4), so nobody else has a lock already.
         let locked = || {
-            let others = |p: &Party| p.client() != party.client();
+            let others = |p: &Holder| p.client() != party.client();
             self.locks.iter().any(|l| others(&l.owner)) || !self.smb_locks.is_empty()
         };
         let max = limits.grants_per_node;
@@ -405,7 +406,7 @@ impl Record {
     /// Grants an oplock or lease as far as it can be had.
     pub(crate) fn cache(
         &mut self,
-        party: &Party,
+        party: &Holder,
         want: CacheRequest,
         waiting: &[Waiter],
         limits: &Limits,
@@ -441,7 +442,7 @@ impl Record {
     /// Gives a lock, or says what stands in the way.
     pub(crate) fn lock(
         &mut self,
-        party: &Party,
+        party: &Holder,
         range: Range,
         kind: LockKind,
         enforce: Enforce,
@@ -467,7 +468,7 @@ impl Record {
     /// Gives a lock of SMB, or says what stands in the way.
     pub(crate) fn lock_smb(
         &mut self,
-        party: &Party,
+        party: &Holder,
         lock_range: SmbLockRange,
         kind: LockKind,
         now: Millis,
@@ -503,7 +504,7 @@ impl Record {
     }
 
     /// Takes a lock of SMB away. False when no lock of exactly this range is held.
-    pub(crate) fn unlock_smb(&mut self, party: &Party, lock_range: SmbLockRange) -> bool {
+    pub(crate) fn unlock_smb(&mut self, party: &Holder, lock_range: SmbLockRange) -> bool {
         self.smb_locks.clear(party, lock_range)
     }
 
@@ -535,7 +536,7 @@ impl Record {
     }
 
     /// Takes a lock away. False when the hole would make more locks than may be.
-    pub(crate) fn unlock(&mut self, party: &Party, range: Range, limits: &Limits) -> bool {
+    pub(crate) fn unlock(&mut self, party: &Holder, range: Range, limits: &Limits) -> bool {
         let is_full = self.locks.len() >= limits.locks_per_node
             || self.has_ranges(party.client(), limits.locks_per_client);
         if is_full
@@ -584,7 +585,7 @@ impl Record {
 }
 
 /// A lock of SMB as NFS reports it.
-fn as_lock(l: &SmbLock<Party>) -> Lock<Party> {
+fn as_lock(l: &SmbLock<Holder>) -> Lock<Holder> {
     Lock {
         owner: l.owner.clone(),
         range: l.lock_range.range(),
@@ -593,7 +594,7 @@ fn as_lock(l: &SmbLock<Party>) -> Lock<Party> {
     }
 }
 
-fn judge(conflicts: impl Iterator<Item = Lock<Party>>, now: Millis) -> LockVerdict {
+fn judge(conflicts: impl Iterator<Item = Lock<Holder>>, now: Millis) -> LockVerdict {
     let mut found = Obstacles::default();
     for l in conflicts {
         if !found.is_lapsed(&l.owner, now) {

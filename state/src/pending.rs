@@ -1,6 +1,6 @@
 //! Pending deletes: names that a client has had marked for removal and that go with the last open (MS-FSA sections 2.1.5.5 and
-//! 2.1.5.15.3). The front end whose protocol knows such deletes enters them; the doors of all others ask before they open a name or
-//! change the data behind it.
+//! 2.1.5.15.3). The front end whose protocol knows such deletes enters them; the protocols of all others ask before they open a
+//! name or change the data behind it.
 //!
 //! *Memory.* One entry per marked name, as many as the front end has opens of the node at most.
 

@@ -196,8 +196,8 @@ mod tests {
         let mut s = SmbLocks::default();
         s.set(&'a', e(0, 10), S);
         s.set(&'a', e(20, 10), X);
-        let may = |who, first, last, write| {
-            s.blocks_io(who, Range { first, last }, write).next().is_none()
+        let may = |requester, first, last, write| {
+            s.blocks_io(requester, Range { first, last }, write).next().is_none()
         };
         assert!(may(Some(&'b'), 0, 9, false));
         assert!(!may(Some(&'b'), 9, 9, true));

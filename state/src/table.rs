@@ -1,8 +1,8 @@
 //! The table of all that is held: records in shards, and a cheap way to know that nobody is in the way.
 //!
-//! *Operation.* Nearly every read and write is of a file that nobody restricts. For those [`Table::before`] is one load from a
-//! small array of counters ([`Slot`]): nodes share a slot by hash, and a slot that is not zero only means a look into the shard.
-//! Writers announce themselves in the same slot ([`Table::writing`]) before they look, and grants of read caching look for
+//! *Operation.* Nearly every read and write is of a file that nobody restricts. For those [`Table::check_conflicts`] is one load
+//! from a small array of counters ([`Slot`]): nodes share a slot by hash, and a slot that is not zero only means a look into the
+//! shard. Writers announce themselves in the same slot ([`Table::writing`]) before they look, and grants of read caching look for
 //! writers after they are entered, so one of the two always sees the other: no cache is promised while an unseen write is
 //! under way.
 //!
@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::access::Share;
 use crate::caching::{CacheRequest, Caching, Kind, Operation};
 use crate::grants::{Acknowledged, Held};
-use crate::holder::{ClientId, HolderId, Millis, NodeId, Party, Who};
+use crate::holder::{ClientId, Holder, HolderId, Millis, NodeId, Requester};
 use crate::node::{Limits, LockVerdict, Opening, Record, Verdict};
 use crate::pending::Name;
 use crate::range::{Enforce, LockKind, Range};
@@ -235,7 +235,7 @@ impl Table {
         out
     }
 
-    /// Announces a write, to be dropped when it has been done. Comes before [`Table::before`].
+    /// Announces a write, to be dropped when it has been done. Comes before [`Table::check_conflicts`].
     pub fn writing(&self, node: NodeId) -> Writing<'_> {
         let slot = self.slot(node);
         slot.writers.fetch_add(1, Ordering::SeqCst);
@@ -243,10 +243,10 @@ impl Table {
     }
 
     /// May this be done now? One load when nobody restricts a node of this hash.
-    pub fn before(
+    pub fn check_conflicts(
         &self,
         node: NodeId,
-        who: Option<Who>,
+        requester: Option<Requester>,
         op: Operation,
         range: Range,
         now: Millis,
@@ -259,25 +259,32 @@ impl Table {
             return Verdict::Go;
         };
         // A break that nobody has to acknowledge may empty the record at once, and then the counters change.
-        if !record.would_break(who.map(|w| w.client), op) {
-            return record.refused(who, op, range, now).unwrap_or(Verdict::Go);
+        if !record.would_break(requester.map(|w| w.client), op) {
+            return record.refused(requester, op, range, now).unwrap_or(Verdict::Go);
         }
         drop(shard);
-        let verdict = self.change(node, |r| r.before(node, who, op, range, now, self.deadlines));
+        let verdict = self
+            .change(node, |r| r.check_conflicts(node, requester, op, range, now, self.deadlines));
         self.note_break(node, &verdict, now);
         verdict
     }
 
-    /// Nobody is in the way of this, whatever time it is: [`Table::before`] would say to go. One load when nobody restricts a node
-    /// of this hash.
-    pub fn is_free(&self, node: NodeId, who: Option<Who>, op: Operation, range: Range) -> bool {
+    /// Nobody is in the way of this, whatever time it is: [`Table::check_conflicts`] would say to go. One load when nobody
+    /// restricts a node of this hash.
+    pub fn is_free(
+        &self,
+        node: NodeId,
+        requester: Option<Requester>,
+        op: Operation,
+        range: Range,
+    ) -> bool {
         if self.slot(node).restrictive.load(Ordering::SeqCst) == 0 {
             return true;
         }
         self.shard(node).get(&node).is_none_or(|record| {
             // Time decides whether an obstacle denies or has lapsed, not whether it is one.
-            !record.would_break(who.map(|w| w.client), op)
-                && record.refused(who, op, range, 0).is_none()
+            !record.would_break(requester.map(|w| w.client), op)
+                && record.refused(requester, op, range, 0).is_none()
         })
     }
 
@@ -291,7 +298,7 @@ impl Table {
     pub fn open(
         &self,
         node: NodeId,
-        party: &Party,
+        party: &Holder,
         how: impl Into<Opening>,
         now: Millis,
     ) -> Verdict {
@@ -336,7 +343,7 @@ impl Table {
 
     /// Grants a delegation or widens that of the same holder, unless others are in the way, a write is under way, or caching was
     /// broken here just now.
-    pub fn delegate(&self, node: NodeId, party: &Party, rights: Caching, now: Millis) -> bool {
+    pub fn delegate(&self, node: NodeId, party: &Holder, rights: Caching, now: Millis) -> bool {
         let slot = self.slot(node);
         if self.is_contended(node, now) {
             return false;
@@ -377,7 +384,7 @@ impl Table {
 
     /// Grants an oplock or a lease as far as it can be had, or widens what the holder has; says what it has then. Asked for after
     /// the open, so that no other open comes between.
-    pub fn cache(&self, node: NodeId, party: &Party, want: CacheRequest, now: Millis) -> Held {
+    pub fn cache(&self, node: NodeId, party: &Holder, want: CacheRequest, now: Millis) -> Held {
         let before = self.held(node, party.holder).unwrap_or_default();
         let waiting = self.before_whom(node, party.client(), now);
         let held = self.change(node, |r| r.cache(party, want, &waiting, &self.limits));
@@ -427,7 +434,7 @@ impl Table {
     pub fn lock(
         &self,
         node: NodeId,
-        party: &Party,
+        party: &Holder,
         range: Range,
         kind: LockKind,
         enforce: Enforce,
@@ -450,7 +457,7 @@ impl Table {
     }
 
     /// Takes a lock away. False when the hole would make more locks than may be.
-    pub fn unlock(&self, node: NodeId, party: &Party, range: Range) -> bool {
+    pub fn unlock(&self, node: NodeId, party: &Holder, range: Range) -> bool {
         self.change(node, |r| r.unlock(party, range, &self.limits))
     }
 
@@ -458,7 +465,7 @@ impl Table {
     pub fn lock_smb(
         &self,
         node: NodeId,
-        party: &Party,
+        party: &Holder,
         lock_range: SmbLockRange,
         kind: LockKind,
         now: Millis,
@@ -467,7 +474,7 @@ impl Table {
     }
 
     /// Takes a lock of SMB away. False when no lock of exactly this range is held.
-    pub fn unlock_smb(&self, node: NodeId, party: &Party, lock_range: SmbLockRange) -> bool {
+    pub fn unlock_smb(&self, node: NodeId, party: &Holder, lock_range: SmbLockRange) -> bool {
         self.change(node, |r| r.unlock_smb(party, lock_range))
     }
 
@@ -526,7 +533,7 @@ impl Table {
         if !self.has_turns(node) {
             return Vec::new();
         }
-        self.turns().before(node, client, now)
+        self.turns().check_conflicts(node, client, now)
     }
 
     /// Nodes with names that wait to be removed.
@@ -587,9 +594,9 @@ mod tests {
         Table::new(Deadlines::new(10, 20).unwrap(), Limits::default(), 30)
     }
 
-    fn party(t: &Table, client: u64) -> Party {
+    fn party(t: &Table, client: u64) -> Holder {
         let lease = Arc::new(Lease::new(ClientId(client), TERMS, 0));
-        Party { holder: t.holder(), lease }
+        Holder { holder: t.holder(), lease }
     }
 
     fn share(access: Rights, deny: Rights) -> Share {
@@ -603,16 +610,16 @@ mod tests {
     fn a_denied_write_names_the_one_who_denies_and_ends_with_it() {
         let t = table();
         let a = party(&t, 1);
-        assert!(t.before(N, None, Operation::Write, Range::ALL, 0).is_go());
+        assert!(t.check_conflicts(N, None, Operation::Write, Range::ALL, 0).is_go());
         assert!(t.open(N, &a, share(Rights::READ, Rights::WRITE), 0).is_go());
         let denied = Verdict::Denied { by: a.holder };
-        assert_eq!(t.before(N, None, Operation::Write, Range::ALL, 0), denied);
-        assert!(t.before(N, None, Operation::Read, Range::ALL, 0).is_go());
+        assert_eq!(t.check_conflicts(N, None, Operation::Write, Range::ALL, 0), denied);
+        assert!(t.check_conflicts(N, None, Operation::Read, Range::ALL, 0).is_go());
         let b = party(&t, 2);
         assert_eq!(t.open(N, &b, WRITE, 0), denied);
         t.release(N, a.holder);
         assert!(t.open(N, &b, WRITE, 0).is_go());
-        assert!(t.before(N, None, Operation::Write, Range::ALL, 0).is_go());
+        assert!(t.check_conflicts(N, None, Operation::Write, Range::ALL, 0).is_go());
         t.release(N, b.holder);
         assert_eq!(t.nodes(), 0, "an empty record vanishes");
     }
@@ -621,8 +628,8 @@ mod tests {
     fn who_is_free_is_known_without_the_time() {
         let t = table();
         let (a, b) = (party(&t, 1), party(&t, 2));
-        let is_free = |p: &Party, op| {
-            t.is_free(N, Some(Who { client: p.client(), holder: None }), op, Range::ALL)
+        let is_free = |p: &Holder, op| {
+            t.is_free(N, Some(Requester { client: p.client(), holder: None }), op, Range::ALL)
         };
         assert!(is_free(&b, Operation::Write), "nobody holds anything");
         assert!(t.open(N, &a, READ, 0).is_go());
@@ -642,7 +649,7 @@ mod tests {
         let a = party(&t, 1);
         assert!(t.open(N, &a, READ, 0).is_go());
         assert!(t.delegate(N, &a, Caching::READ_HANDLE, 0));
-        let stage = |now| match t.before(N, None, Operation::Write, Range::ALL, now) {
+        let stage = |now| match t.check_conflicts(N, None, Operation::Write, Range::ALL, now) {
             Verdict::WaitFor(b) => Some(b[0].stage),
             _ => None,
         };
@@ -660,7 +667,7 @@ mod tests {
     fn no_grant_beside_a_writer_nor_soon_after_a_break() {
         let t = table();
         let (a, b) = (party(&t, 1), party(&t, 2));
-        let grant = |p: &Party, now| t.delegate(N, p, Caching::READ_HANDLE, now);
+        let grant = |p: &Holder, now| t.delegate(N, p, Caching::READ_HANDLE, now);
         let writing = t.writing(N);
         assert!(!grant(&a, 0), "a write is under way");
         assert_eq!(t.grants(), 0);
@@ -671,7 +678,7 @@ mod tests {
         assert!(grant(&a, 0));
         assert!(!grant(&a, 0), "once per client");
         assert!(grant(&b, 0), "readers share");
-        assert!(!t.before(N, None, Operation::Names, Range::ALL, 5).is_go());
+        assert!(!t.check_conflicts(N, None, Operation::Names, Range::ALL, 5).is_go());
         t.release(N, a.holder);
         t.release(N, b.holder);
         assert!(!grant(&a, 34), "broken at 5, cool until 35");
@@ -682,7 +689,7 @@ mod tests {
     fn caching_is_not_widened_beside_locks() {
         let t = table();
         let key = t.key();
-        let party = || Party { holder: t.holder(), lease: Arc::new(Lease::held(key)) };
+        let party = || Holder { holder: t.holder(), lease: Arc::new(Lease::held(key)) };
         let (open, lease) = (party(), party());
         let bytes = SmbLockRange::new(0, 10).unwrap();
         let ask = |want| t.cache(N, &lease, CacheRequest::new(Kind::Lease, want), 0).rights;
@@ -745,7 +752,7 @@ mod tests {
     fn a_write_delegation_is_for_who_is_alone() {
         let t = table();
         let (a, b, open) = (party(&t, 1), party(&t, 2), party(&t, 1));
-        let grant = |p: &Party| t.delegate(N, p, Caching::ALL, 0);
+        let grant = |p: &Holder| t.delegate(N, p, Caching::ALL, 0);
         assert!(t.open(N, &b, READ, 0).is_go());
         assert!(!grant(&a), "another has it open");
         t.release(N, b.holder);
@@ -824,10 +831,10 @@ mod tests {
         let t = table();
         let a = party(&t, 1);
         assert!(t.delegate(N, &a, Caching::READ_HANDLE, 0));
-        let own = Some(Who { client: ClientId(1), holder: None });
-        assert!(t.before(N, own, Operation::Names, Range::ALL, 0).is_go());
-        let other = Some(Who { client: ClientId(2), holder: None });
-        assert!(!t.before(N, other, Operation::Names, Range::ALL, 0).is_go());
+        let own = Some(Requester { client: ClientId(1), holder: None });
+        assert!(t.check_conflicts(N, own, Operation::Names, Range::ALL, 0).is_go());
+        let other = Some(Requester { client: ClientId(2), holder: None });
+        assert!(!t.check_conflicts(N, other, Operation::Names, Range::ALL, 0).is_go());
     }
 
     #[test]
@@ -838,7 +845,7 @@ mod tests {
         assert_eq!(t.open(N, &b, READ, 100), Verdict::Denied { by: a.holder });
         assert_eq!(t.open(N, &b, READ, 101), Verdict::Lapsed(vec![ClientId(1)]));
         let r = Range { first: 0, last: 9 };
-        let lock = |p: &Party, now| t.lock(N, p, r, LockKind::Exclusive, Enforce::Advisory, now);
+        let lock = |p: &Holder, now| t.lock(N, p, r, LockKind::Exclusive, Enforce::Advisory, now);
         assert_eq!(lock(&a, 0), LockVerdict::Go);
         assert!(matches!(lock(&b, 100), LockVerdict::Denied(l) if l.owner == a));
         assert_eq!(lock(&b, 101), LockVerdict::Lapsed(vec![ClientId(1)]));
@@ -886,7 +893,7 @@ mod tests {
         };
         let t = Table::new(Deadlines::new(10, 20).unwrap(), limits, 0);
         let of =
-            |client| Party { holder: t.holder(), lease: Arc::new(Lease::held(ClientId(client))) };
+            |client| Holder { holder: t.holder(), lease: Arc::new(Lease::held(ClientId(client))) };
         let greedy: Vec<_> = (0..4).map(|_| of(1)).collect();
         for party in &greedy[..3] {
             assert!(t.open(N, party, READ, 0).is_go());
@@ -896,13 +903,13 @@ mod tests {
         assert!(t.open(N, &other, READ, 0).is_go(), "there is room for others");
         let at = |n: u64| Range { first: n * 10, last: n * 10 + 5 };
         let lock =
-            |party: &Party, n| t.lock(N, party, at(n), LockKind::Shared, Enforce::Advisory, 0);
+            |party: &Holder, n| t.lock(N, party, at(n), LockKind::Shared, Enforce::Advisory, 0);
         for n in 0..3 {
             assert_eq!(lock(&greedy[0], n), LockVerdict::Go);
         }
         assert_eq!(lock(&greedy[1], 3), LockVerdict::Full("locks_per_client"));
         assert_eq!(lock(&other, 3), LockVerdict::Go);
-        let exact = |party: &Party, n: u64| {
+        let exact = |party: &Holder, n: u64| {
             t.lock_smb(N, party, SmbLockRange::new(100 + n, 1).unwrap(), LockKind::Shared, 0)
         };
         for n in 0..4 {
@@ -925,7 +932,7 @@ mod tests {
                 let mut written = 0;
                 for _ in 0..100_000 {
                     let _announced = t.writing(N);
-                    if t.before(N, None, Operation::Write, Range::ALL, 0).is_go() {
+                    if t.check_conflicts(N, None, Operation::Write, Range::ALL, 0).is_go() {
                         data.fetch_add(1, Ordering::Relaxed);
                         written += 1;
                     }

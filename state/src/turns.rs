@@ -129,7 +129,12 @@ impl Turns {
     }
 
     /// Those others than `client` who wait for their turn at a node.
-    pub(crate) fn before(&self, node: NodeId, client: ClientId, now: Millis) -> Vec<Waiter> {
+    pub(crate) fn check_conflicts(
+        &self,
+        node: NodeId,
+        client: ClientId,
+        now: Millis,
+    ) -> Vec<Waiter> {
         let all = self.0.get(&node).map_or(&[][..], Vec::as_slice);
         all.iter().filter(|w| w.until > now && w.client != Some(client)).copied().collect()
     }
@@ -143,7 +148,7 @@ mod tests {
     use crate::access::{Rights, Share};
     use crate::caching::CacheRequest;
     use crate::expiry::{Lease, Terms};
-    use crate::holder::{HolderId, Party, Who};
+    use crate::holder::{Holder, HolderId, Requester};
     use crate::node::{Limits, Verdict};
     use crate::range::Range;
     use crate::recall::{Deadlines, Stage};
@@ -156,13 +161,13 @@ mod tests {
         Table::new(Deadlines::new(LATER, 2 * LATER).unwrap(), Limits::default(), 0)
     }
 
-    fn party(holder: HolderId, client: ClientId) -> Party {
+    fn party(holder: HolderId, client: ClientId) -> Holder {
         let terms = Terms { lease_ms: 100 * LATER, courtesy_ms: 1 };
-        Party { holder, lease: Arc::new(Lease::new(client, terms, 0)) }
+        Holder { holder, lease: Arc::new(Lease::new(client, terms, 0)) }
     }
 
     /// Opens by a new key and asks for all caching, as a client of SMB does.
-    fn open(t: &Table, kind: Kind, now: Millis) -> (Party, Caching) {
+    fn open(t: &Table, kind: Kind, now: Millis) -> (Holder, Caching) {
         let p = party(t.holder(), t.key());
         let all = Share::new(Rights::BOTH, Rights::NONE);
         match t.open(N, &p, all, now) {
@@ -174,8 +179,8 @@ mod tests {
     }
 
     fn write(t: &Table, client: Option<ClientId>, now: Millis) -> Verdict {
-        let who = client.map(|client| Who { client, holder: None });
-        t.before(N, who, Operation::Write, Range::ALL, now)
+        let requester = client.map(|client| Requester { client, holder: None });
+        t.check_conflicts(N, requester, Operation::Write, Range::ALL, now)
     }
 
     #[test]
@@ -263,7 +268,7 @@ mod tests {
         let (mut sent, mut whole) = (0, 0);
         for _ in 0..300 {
             let t = table();
-            let mut open_now: Vec<(Party, u64)> = Vec::new();
+            let mut open_now: Vec<(Holder, u64)> = Vec::new();
             let mut away: [Option<u64>; 2] = [None; 2];
             let mut now = 0;
             for _ in 0..60 {

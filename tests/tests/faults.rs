@@ -13,7 +13,7 @@ use client::{Credential, Error, NoCallbacks, mount};
 use headgate_tests::world::{buf, pattern};
 use iobuf::{Pool, PoolLimits};
 use nfsrdma::clock::Clock;
-use nfsrdma::context::{Boot, Core};
+use nfsrdma::context::{Boot, ServerState};
 use nfsrdma::fh::Handles;
 use nfsrdma::server::Server;
 use rdma_transport::channel::{Channel, Info, Transport};
@@ -60,7 +60,7 @@ fn server() -> Arc<Server> {
         rules: vfs::namespace::Rules::default(),
     };
     let namespace = Arc::new(Namespace::new(vec![share]));
-    let core = Core::new(namespace, Handles::new([7; 16]), Boot::now(), Clock::real());
+    let core = ServerState::new(namespace, Handles::new([7; 16]), Boot::now(), Clock::real());
     Server::new(core, [9; 16])
 }
 

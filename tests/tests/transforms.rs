@@ -27,7 +27,7 @@ use rdma_transport::verbs::{BoxFuture, ConnectParams, Connected, Listener, Provi
 use smb_auth::NtHash;
 use smb_proto::NtStatus;
 use smb_proto::smb2::transform::Transform;
-use smbd_core::server::{Core, Server};
+use smbd_core::server::{Server, ServerState};
 use smbd_core::settings::Settings;
 use smbd_core::users::{Account, Users};
 use vfs::Cred;
@@ -99,7 +99,7 @@ async fn serve_folder(folder: &Path, faults: Faults) -> SocketAddr {
         rules: vfs::namespace::Rules::default(),
     };
     let namespace = Arc::new(Namespace::new(vec![share]));
-    let server = Server::new(Core::new(namespace, Settings::default(), Arc::new(Alice)));
+    let server = Server::new(ServerState::new(namespace, Settings::default(), Arc::new(Alice)));
     let iwarp = Iwarp::new(IwarpConfig::default());
     let mut listener = iwarp.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let at = listener.local_addr();

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use state::{
-    CacheRequest, Caching, Kind, Lease, LockKind, NodeId, Operation, Party, Range, Rights, Share,
-    SmbLockRange, Who,
+    CacheRequest, Caching, Holder, Kind, Lease, LockKind, NodeId, Operation, Range, Requester,
+    Rights, Share, SmbLockRange,
 };
-use vfs::keeper::Keeper;
+use vfs::arbiter::Arbiter;
 
 const ROUNDS: u32 = 2_000_000;
 const FILE: NodeId = NodeId(1);
@@ -19,11 +19,11 @@ const FILE: NodeId = NodeId(1);
 const RANGE: Range = Range { first: 0, last: 4095 };
 
 /// Nanoseconds of one question. Nobody conflicts, so the answer is there at once.
-fn cost(keeper: &Keeper, who: Option<Who>) -> f64 {
+fn cost(arbiter: &Arbiter, who: Option<Requester>) -> f64 {
     let mut cx = Context::from_waker(Waker::noop());
     let before = on_cpu();
     for _ in 0..ROUNDS {
-        let asked = pin!(keeper.before(black_box(FILE), who, Operation::Read, RANGE));
+        let asked = pin!(arbiter.check_conflicts(black_box(FILE), who, Operation::Read, RANGE));
         assert_eq!(black_box(asked.poll(&mut cx)), Poll::Ready(Ok(())));
     }
     (on_cpu() - before) / f64::from(ROUNDS)
@@ -36,19 +36,23 @@ fn on_cpu() -> f64 {
 }
 
 /// A client's open of a file to read.
-fn open(keeper: &Keeper, node: NodeId) -> Party {
-    let table = keeper.state();
-    let party = Party { holder: table.holder(), lease: Arc::new(Lease::held(table.key())) };
+fn open(arbiter: &Arbiter, node: NodeId) -> Holder {
+    let table = arbiter.state();
+    let party = Holder { holder: table.holder(), lease: Arc::new(Lease::held(table.key())) };
     assert!(table.open(node, &party, Share::new(Rights::READ, Rights::NONE), 0).is_go());
     party
 }
 
 /// The same, with a lease to cache what it reads.
-fn open_cached(keeper: &Keeper, node: NodeId) -> Party {
-    let party = open(keeper, node);
-    let lease = Party { holder: keeper.state().holder(), lease: party.lease.clone() };
-    let held =
-        keeper.state().cache(node, &lease, CacheRequest::new(Kind::Lease, Caching::READ_HANDLE), 0);
+fn open_cached(arbiter: &Arbiter, node: NodeId) -> Holder {
+    let party = open(arbiter, node);
+    let lease = Holder { holder: arbiter.state().holder(), lease: party.lease.clone() };
+    let held = arbiter.state().cache(
+        node,
+        &lease,
+        CacheRequest::new(Kind::Lease, Caching::READ_HANDLE),
+        0,
+    );
     assert_eq!(held.rights, Caching::READ_HANDLE);
     party
 }
@@ -58,19 +62,19 @@ fn show(what: &str, ns: f64) {
 }
 
 fn main() {
-    let keeper = Keeper::default();
-    cost(&keeper, None);
-    show("nobody has the file open (NFS 3)", cost(&keeper, None));
-    let mine = open(&keeper, FILE);
-    let who = |p: &Party| Some(Who { client: p.client(), holder: Some(p.holder) });
-    show("open by its reader", cost(&keeper, who(&mine)));
-    (0..10_000).for_each(|n| drop(open_cached(&keeper, NodeId(100 + n))));
-    show("and 10,000 other files cached by others", cost(&keeper, who(&mine)));
-    let cached = open_cached(&keeper, FILE);
-    show("and cached by a lease of its reader", cost(&keeper, who(&cached)));
-    (0..15).for_each(|_| drop(open_cached(&keeper, FILE)));
-    show("and by 15 others", cost(&keeper, who(&cached)));
+    let arbiter = Arbiter::default();
+    cost(&arbiter, None);
+    show("nobody has the file open (NFS 3)", cost(&arbiter, None));
+    let mine = open(&arbiter, FILE);
+    let who = |p: &Holder| Some(Requester { client: p.client(), holder: Some(p.holder) });
+    show("open by its reader", cost(&arbiter, who(&mine)));
+    (0..10_000).for_each(|n| drop(open_cached(&arbiter, NodeId(100 + n))));
+    show("and 10,000 other files cached by others", cost(&arbiter, who(&mine)));
+    let cached = open_cached(&arbiter, FILE);
+    show("and cached by a lease of its reader", cost(&arbiter, who(&cached)));
+    (0..15).for_each(|_| drop(open_cached(&arbiter, FILE)));
+    show("and by 15 others", cost(&arbiter, who(&cached)));
     let bytes = SmbLockRange::new(1 << 20, 100).unwrap();
-    keeper.state().lock_smb(FILE, &cached, bytes, LockKind::Exclusive, 0);
-    show("and with other bytes of it locked", cost(&keeper, who(&cached)));
+    arbiter.state().lock_smb(FILE, &cached, bytes, LockKind::Exclusive, 0);
+    show("and with other bytes of it locked", cost(&arbiter, who(&cached)));
 }

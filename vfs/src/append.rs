@@ -1,11 +1,11 @@
-//! Data that is only ever added to a file, through the door.
+//! Data that is only ever added to a file, through `FileOps`.
 
 use iobuf::Buf;
 use state::Operation;
 
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
-use crate::namespace::{Door, Share, range};
+use crate::namespace::{FileOps, Share, range};
 use crate::types::{AppendAt, Appended, Stable};
 use crate::watch::what;
 
@@ -13,7 +13,7 @@ use crate::watch::what;
 /// another addition was made.
 const TRIES_MAX: usize = 64;
 
-impl Door<'_> {
+impl FileOps<'_> {
     /// Adds data to a file, for an open that was checked: no two additions overlap, and none reaches a range that another has
     /// locked.
     pub async fn append(
@@ -26,14 +26,14 @@ impl Door<'_> {
     ) -> VfsResult<Appended> {
         self.writable(share)?;
         let count: usize = data.iter().map(Buf::len).sum();
-        let _announced = self.keeper.state().writing(node.id());
+        let _announced = self.arbiter.state().writing(node.id());
         if count > 0 {
-            self.before_data(node).await?;
+            self.check_data(node).await?;
         }
         let done = match at {
             AppendAt::End if count > 0 => self.append_at_end(node, data, count, stable).await?,
             AppendAt::Offset(start) | AppendAt::Exactly(start) if count > 0 => {
-                self.before(node, Operation::Write, range(start, count as u64)).await?;
+                self.check_conflicts(node, Operation::Write, range(start, count as u64)).await?;
                 node.append(self.opener, at, data, stable).await?
             }
             _ => node.append(self.opener, at, data, stable).await?,
@@ -53,8 +53,8 @@ impl Door<'_> {
     ) -> VfsResult<Appended> {
         for _ in 0..TRIES_MAX {
             let end = node.getattr().await?.size;
-            self.before(node, Operation::Write, range(end, count as u64)).await?;
-            if self.keeper.state().locks_on(node.id()) == 0 {
+            self.check_conflicts(node, Operation::Write, range(end, count as u64)).await?;
+            if self.arbiter.state().locks_on(node.id()) == 0 {
                 return node.append(self.opener, AppendAt::End, data, stable).await;
             }
             match node.append(self.opener, AppendAt::Exactly(end), data.clone(), stable).await {

@@ -1,7 +1,7 @@
 //! Operations on files that a share has in the audit trail.
 //!
-//! *Operation.* Each operation that changes names or permissions passes here, on its way to the door's own work. Where its share
-//! asks for no record, or nobody is named who acts, that costs one comparison. Otherwise room for the record is kept before
+//! *Operation.* Each operation that changes names or permissions passes here, on its way to the work of `FileOps` itself. Where its
+//! share asks for no record, or nobody is named who acts, that costs one comparison. Otherwise room for the record is kept before
 //! anything is done, and the record says how it ended; what waits for another client and is to be tried again is not told of.
 //!
 //! *Errors.* [`VfsError::NotRecorded`]: the trail is required and cannot be written.
@@ -13,7 +13,7 @@ use audit::{Event, FileEvent, Files, Party, Permit};
 use crate::acl::{Acl, posix};
 use crate::backend::{Made, NodeRef};
 use crate::error::{VfsError, VfsResult};
-use crate::namespace::{Door, Share};
+use crate::namespace::{FileOps, Share};
 use crate::types::*;
 
 /// Who acts, as the audit trail names it.
@@ -168,7 +168,7 @@ impl Opening<'_> {
     }
 }
 
-impl<'a> Door<'a> {
+impl<'a> FileOps<'a> {
     /// What is done is recorded as done by this one, where its share asks for that.
     #[must_use]
     pub fn audited(self, actor: &'a dyn Actor) -> Self {
@@ -184,7 +184,7 @@ impl<'a> Door<'a> {
 }
 
 /// The operations, as callers have them.
-impl Door<'_> {
+impl FileOps<'_> {
     /// Makes or opens a regular file. A file that is found and would be cut is asked about like a write.
     pub async fn create(
         &self,
@@ -354,7 +354,7 @@ impl Door<'_> {
         done
     }
 
-    /// As [`Door::acl_set`], for a caller who must have the right to: the one to change the mode.
+    /// As [`FileOps::acl_set`], for a caller who must have the right to: the one to change the mode.
     pub async fn acl_change(
         &self,
         share: &Share,

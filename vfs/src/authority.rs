@@ -11,7 +11,7 @@ use state::{Operation, Range, Writing};
 use crate::acl::{Owner, mask};
 use crate::backend::{Made, Node, NodeRef};
 use crate::error::{VfsError, VfsResult};
-use crate::namespace::{Door, Share};
+use crate::namespace::{FileOps, Share};
 use crate::perm;
 use crate::types::{Access, Attr, Cred, Intent, Kind, NodeId, SetAttr};
 
@@ -175,7 +175,7 @@ async fn still_has(dir: &NodeRef, name: &[u8], made: &Made) -> bool {
     made.created && there.is_ok_and(|(node, _)| node.id() == made.node.id())
 }
 
-impl<'a> Door<'a> {
+impl<'a> FileOps<'a> {
     /// Takes back what the caller made a moment ago and others have been told of, and nothing that has come under its name since.
     pub async fn unmake(
         &self,
@@ -189,20 +189,20 @@ impl<'a> Door<'a> {
             return;
         }
         let maker = Grant::of_maker(made, mask::DELETE);
-        let door = (*self).granted_to(maker.as_ref());
+        let file_ops = (*self).granted_to(maker.as_ref());
         let _ = match made.attr.kind {
-            Kind::Dir => door.rmdir(share, dir, cred, name).await,
-            _ => door.unlink(share, dir, cred, name).await,
+            Kind::Dir => file_ops.rmdir(share, dir, cred, name).await,
+            _ => file_ops.unlink(share, dir, cred, name).await,
         };
     }
 
     /// The same with the grants of another, which may end sooner.
-    fn granted_to<'b>(self, open: Option<&'b Grant>) -> Door<'b>
+    fn granted_to<'b>(self, open: Option<&'b Grant>) -> FileOps<'b>
     where
         'a: 'b,
     {
-        let door: Door<'b> = self;
-        door.granted(open, None)
+        let file_ops: FileOps<'b> = self;
+        file_ops.granted(open, None)
     }
 
     /// The node of a name that is to go: one that the caller finds, or that one of its grants is about.
@@ -302,32 +302,32 @@ const NO_LOCK: Range = Range { first: u64::MAX, last: u64::MAX };
 
 /// Nobody gives anything back, or is waited for, for what the volume would refuse. Callers are judged here only while somebody
 /// would have to: else the operation judges them, once.
-impl<'a> Door<'a> {
-    /// As `Door::before`, for what this caller is about to do. Without one it was judged when it opened the node.
-    pub(crate) async fn before_judged(
+impl<'a> FileOps<'a> {
+    /// As `FileOps::check_conflicts`, for what this caller is about to do. Without one it was judged when it opened the node.
+    pub(crate) async fn check_judged(
         &self,
         node: &NodeRef,
         (cred, intent): (Option<&Cred>, Intent<'_>),
         op: Operation,
         range: Range,
     ) -> VfsResult<()> {
-        if self.keeper.passes(node.id(), self.who, op, range) {
+        if self.arbiter.passes(node.id(), self.requester, op, range) {
             return Ok(());
         }
         if let Some(cred) = cred {
             node.may(cred, intent).await?;
         }
-        self.before(node, op, range).await
+        self.check_conflicts(node, op, range).await
     }
 
-    /// Before somebody who has no open looks at a file by other ways than [`Door::read`]: at its size, at its holes.
-    pub async fn before_look(&self, node: &NodeRef, cred: &Cred) -> VfsResult<()> {
-        self.before_judged(node, (Some(cred), Intent::Read), Operation::Read, NO_LOCK).await
+    /// Before somebody who has no open looks at a file by other ways than [`FileOps::read`]: at its size, at its holes.
+    pub async fn check_look(&self, node: &NodeRef, cred: &Cred) -> VfsResult<()> {
+        self.check_judged(node, (Some(cred), Intent::Read), Operation::Read, NO_LOCK).await
     }
 
     /// Before a file that was found is cut by a create. An empty one is not cut, and takes no right for that: whoever may have made
     /// it longer is asked only for those who may write.
-    pub(crate) async fn before_cut(
+    pub(crate) async fn check_cut(
         &self,
         node: &NodeRef,
         cred: &Cred,
@@ -335,65 +335,65 @@ impl<'a> Door<'a> {
     ) -> VfsResult<()> {
         let set = SetAttr { size: Some(0), ..SetAttr::default() };
         let by = (Some(cred), Intent::Set { set: &set, open_write: false });
-        match self.before_judged(node, by, Operation::Write, Range::ALL).await {
+        match self.check_judged(node, by, Operation::Write, Range::ALL).await {
             Err(VfsError::Access | VfsError::Perm) if attr.size == 0 => Ok(()),
             other => other,
         }
     }
 
     /// Before a node gets a name in this directory, another one or a further one.
-    pub async fn before_named(&self, node: &NodeRef, dir: &NodeRef, cred: &Cred) -> VfsResult<()> {
-        if self.keeper.passes(node.id(), self.who, Operation::Names, Range::ALL) {
+    pub async fn check_named(&self, node: &NodeRef, dir: &NodeRef, cred: &Cred) -> VfsResult<()> {
+        if self.arbiter.passes(node.id(), self.requester, Operation::Names, Range::ALL) {
             return Ok(());
         }
         self.check_adding(dir, cred, node.kind()).await?;
-        self.before(node, Operation::Names, Range::ALL).await
+        self.check_conflicts(node, Operation::Names, Range::ALL).await
     }
 
     /// Before another node takes the name of this one, in this directory.
-    pub async fn before_replaced(
+    pub async fn check_replaced(
         &self,
         node: &NodeRef,
         dir: &NodeRef,
         cred: &Cred,
     ) -> VfsResult<()> {
-        if self.keeper.passes(node.id(), self.who, Operation::Names, Range::ALL) {
+        if self.arbiter.passes(node.id(), self.requester, Operation::Names, Range::ALL) {
             return Ok(());
         }
         self.check_removal(dir, cred, node).await?;
-        self.before(node, Operation::Names, Range::ALL).await
+        self.check_conflicts(node, Operation::Names, Range::ALL).await
     }
 
     /// Before a name comes into a directory: clients of NFS to whom it is delegated give that back, and none gets it anew while the
     /// answer lives. Of a name that is taken the operation says so.
-    pub(crate) async fn before_added(
+    pub(crate) async fn check_added(
         &self,
         dir: &NodeRef,
         cred: &Cred,
         name: &[u8],
         kind: Kind,
     ) -> VfsResult<Writing<'a>> {
-        let announced = self.keeper.state().writing(dir.id());
-        if self.keeper.passes(dir.id(), self.who, Operation::Entries, Range::ALL) {
+        let announced = self.arbiter.state().writing(dir.id());
+        if self.arbiter.passes(dir.id(), self.requester, Operation::Entries, Range::ALL) {
             return Ok(announced);
         }
         if let Err(why) = self.check_adding(dir, cred, kind).await {
             let is_taken = dir.lookup(cred, name).await.is_ok();
             return if is_taken { Ok(announced) } else { Err(why) };
         }
-        self.before(dir, Operation::Entries, Range::ALL).await?;
+        self.check_conflicts(dir, Operation::Entries, Range::ALL).await?;
         Ok(announced)
     }
 
     /// The same, before a name is taken away. Where there is none the operation says so.
-    pub(crate) async fn before_taken(
+    pub(crate) async fn check_taken(
         &self,
         dir: &NodeRef,
         cred: &Cred,
         name: &[u8],
     ) -> VfsResult<Writing<'a>> {
-        let announced = self.keeper.state().writing(dir.id());
-        if self.keeper.passes(dir.id(), self.who, Operation::Entries, Range::ALL) {
+        let announced = self.arbiter.state().writing(dir.id());
+        if self.arbiter.passes(dir.id(), self.requester, Operation::Entries, Range::ALL) {
             return Ok(announced);
         }
         match self.node_to_remove(dir, cred, name).await {
@@ -406,25 +406,25 @@ impl<'a> Door<'a> {
                 }
             }
         }
-        self.before(dir, Operation::Entries, Range::ALL).await?;
+        self.check_conflicts(dir, Operation::Entries, Range::ALL).await?;
         Ok(announced)
     }
 
     /// The same, before a name of another directory comes into this one.
-    pub(crate) async fn before_arriving(
+    pub(crate) async fn check_arriving(
         &self,
         (from_dir, from): (&NodeRef, &[u8]),
         dir: &NodeRef,
         cred: &Cred,
     ) -> VfsResult<Writing<'a>> {
-        let announced = self.keeper.state().writing(dir.id());
-        if self.keeper.passes(dir.id(), self.who, Operation::Entries, Range::ALL) {
+        let announced = self.arbiter.state().writing(dir.id());
+        if self.arbiter.passes(dir.id(), self.requester, Operation::Entries, Range::ALL) {
             return Ok(announced);
         }
         if let Some(node) = self.node_to_remove(from_dir, cred, from).await {
             self.check_adding(dir, cred, node.kind()).await?;
         }
-        self.before(dir, Operation::Entries, Range::ALL).await?;
+        self.check_conflicts(dir, Operation::Entries, Range::ALL).await?;
         Ok(announced)
     }
 

@@ -49,7 +49,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Room on the volume.
     fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>>;
     /// Names and attributes are to be on stable storage before a change of them is answered
-    /// ([`Door::make_durable`](crate::namespace::Door::make_durable)). Never where files live in memory.
+    /// ([`FileOps::make_durable`](crate::namespace::FileOps::make_durable)). Never where files live in memory.
     fn is_strict(&self, by_smb: bool) -> bool {
         let _ = by_smb;
         false

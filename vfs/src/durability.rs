@@ -1,6 +1,6 @@
 //! What is answered is on stable storage.
 //!
-//! *Operation.* On a share that is strict, a door makes each object that an operation has changed durable before it gives the
+//! *Operation.* On a share that is strict, `FileOps` makes each object that an operation has changed durable before it gives the
 //! answer: the folders whose names changed, and the node itself. All of them are asked for at once, so that a journal commits
 //! them together, and a sync is shared by everyone who waits for the same object (RFC 1813 section 4.8, RFC 8881 section
 //! 18.26.3: "must be committed to stable storage before returning"). By SMB only shares that are
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
-use crate::namespace::{Door, Share};
+use crate::namespace::{FileOps, Share};
 use crate::types::Kind;
 
 /// How often a sync is asked for again when too many wait for it, and after which time each.
@@ -56,8 +56,8 @@ pub fn counters() -> &'static Counters {
     &COUNTERS
 }
 
-impl Door<'_> {
-    /// Makes these nodes durable, if the share and the door ask for it. Errors: those of [`crate::Node::sync`].
+impl FileOps<'_> {
+    /// Makes these nodes durable, if the share and `FileOps` ask for it. Errors: those of [`crate::Node::sync`].
     pub async fn make_durable(&self, share: &Share, nodes: &[&NodeRef]) -> VfsResult<()> {
         if !share.backend.is_strict(self.smb) {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Changes by others: processes of this host that do not come through the door.
+//! Changes by others: processes of this host that do not come through `FileOps`.
 //!
 //! *Operation.* The kernel tells which of the files and directories that were asked for were changed, and by which process
-//! (`fanotify(7)`); what this process did itself is passed over, because the door tells of that. One thread reads what the
+//! (`fanotify(7)`); what this process did itself is passed over, because `FileOps` tells of that. One thread reads what the
 //! kernel has to say, for all backends, from the first [`watch`] on.
 //!
 //! *Memory.* [`MARKS_MAX`] watched nodes; the kernel holds the inode of each.

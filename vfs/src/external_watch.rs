@@ -1,7 +1,7 @@
 //! Cached files and directories, watched for changes by others.
 //!
 //! *Operation.* Whoever grants caching says so by [`ExternalWatch::add`]; what others change from then on waits in a list that
-//! [`crate::keeper::Keeper::follow_external_changes`] empties.
+//! [`crate::arbiter::Arbiter::follow_external_changes`] empties.
 //!
 //! *Memory.* One watch for each node that somebody caches; one entry for each node that changed. Nodes that nobody caches any
 //! more are let go when somebody looks, those without a name at once.
@@ -124,16 +124,16 @@ mod tests {
         };
         let namespace = Namespace::new(vec![share]);
         let (share, root) = (namespace.shares()[0].clone(), Cred::root());
-        let (top, keeper) = (share.backend.root(), namespace.keeper());
+        let (top, arbiter) = (share.backend.root(), namespace.arbiter());
         let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
         let made = top.create(&root, b"f", CreateHow::Guarded, set).await.unwrap();
         made.node.link(&root, top.as_ref(), b"g").await.unwrap();
-        keeper.watch_external(&made.node);
-        assert!(!keeper.has_no_external_watch());
-        let door = namespace.by(None);
-        door.unlink(&share, &top, &root, b"g").await.unwrap();
-        assert!(!keeper.has_no_external_watch(), "it has a name still");
-        door.unlink(&share, &top, &root, b"f").await.unwrap();
-        assert!(keeper.has_no_external_watch());
+        arbiter.watch_external(&made.node);
+        assert!(!arbiter.has_no_external_watch());
+        let file_ops = namespace.by(None);
+        file_ops.unlink(&share, &top, &root, b"g").await.unwrap();
+        assert!(!arbiter.has_no_external_watch(), "it has a name still");
+        file_ops.unlink(&share, &top, &root, b"f").await.unwrap();
+        assert!(arbiter.has_no_external_watch());
     }
 }

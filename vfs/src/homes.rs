@@ -12,13 +12,13 @@ use crate::authority::Grant;
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
 use crate::names::to_disk;
-use crate::namespace::{Door, Share};
+use crate::namespace::{FileOps, Share};
 use crate::types::{Cred, Kind, SetAttr};
 
 /// Permissions of a new one.
 const MODE: u32 = 0o700;
 
-impl Door<'_> {
+impl FileOps<'_> {
     /// The folder of the account `user`, which acts as `cred`.
     pub async fn home(&self, share: &Share, user: &str, cred: &Cred) -> VfsResult<NodeRef> {
         let (name, top) = (to_disk(user)?, share.backend.root());
@@ -68,24 +68,24 @@ mod tests {
         let top = backend.root();
         let (writer, reader) = (share(backend.clone(), false), share(backend, true));
         let namespace = Namespace::new(Vec::new());
-        let door = namespace.by_smb(None);
+        let file_ops = namespace.by_smb(None);
         let cred = |uid| Cred { uid, gid: uid + 1, groups: [].into() };
-        assert_eq!(door.home(&reader, "alice", &cred(7)).await.err(), Some(VfsError::NotFound));
-        let made = door.home(&writer, "alice", &cred(7)).await.unwrap();
+        assert_eq!(file_ops.home(&reader, "alice", &cred(7)).await.err(), Some(VfsError::NotFound));
+        let made = file_ops.home(&writer, "alice", &cred(7)).await.unwrap();
         let attr = made.getattr().await.unwrap();
         assert_eq!((attr.uid, attr.gid, attr.mode & 0o7777), (7, 8, MODE));
         for share in [&writer, &reader] {
-            assert_eq!(door.home(share, "alice", &cred(7)).await.unwrap().id(), made.id());
+            assert_eq!(file_ops.home(share, "alice", &cred(7)).await.unwrap().id(), made.id());
         }
         // What root has made stays root's, whatever is in it: who is kept out so must not be let in.
         let set = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
         for (name, mode, uid) in [("bob", MODE, 0), ("carol", 0o755, 0)] {
             top.mkdir(&Cred::root(), name.as_bytes(), set(mode)).await.unwrap();
-            let home = door.home(&writer, name, &cred(9)).await.unwrap();
+            let home = file_ops.home(&writer, name, &cred(9)).await.unwrap();
             assert_eq!(home.getattr().await.unwrap().uid, uid, "{name}");
         }
         top.symlink(&Cred::root(), b"dave", b"alice", SetAttr::default()).await.unwrap();
-        assert_eq!(door.home(&writer, "dave", &cred(9)).await.err(), Some(VfsError::NotDir));
-        assert_eq!(door.home(&writer, "a/b", &cred(9)).await.err(), Some(VfsError::BadName));
+        assert_eq!(file_ops.home(&writer, "dave", &cred(9)).await.err(), Some(VfsError::NotDir));
+        assert_eq!(file_ops.home(&writer, "a/b", &cred(9)).await.err(), Some(VfsError::BadName));
     }
 }

@@ -1,4 +1,4 @@
-//! The file namespace: backends, and the one door to them.
+//! The file namespace: backends, and the one way to them.
 //!
 //! A [`Backend`] is a place where files live (a directory of the host, memory); its [`Node`]s are the files. Protocols
 //! hold no backend: they go through [`namespace`], which asks `state` before data or names are touched.
@@ -6,6 +6,7 @@
 pub mod accounts;
 pub mod acl;
 mod append;
+pub mod arbiter;
 pub mod audited;
 pub mod authority;
 pub mod backend;
@@ -23,7 +24,6 @@ mod folder;
 mod homes;
 pub mod hosts;
 pub mod judge;
-pub mod keeper;
 pub mod local;
 pub mod mem;
 pub mod names;

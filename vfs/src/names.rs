@@ -6,7 +6,7 @@
 //! bytes that are not UTF-8 to U+F180 to U+F1FF. Text is kept as it was given: no normalisation, no 8.3 names.
 //! [`Names::find`] looks a name up as it was given, which needs no listing of the directory; only when there is none it asks an
 //! index of the directory's names by their upper case. The index is good while the directory's change attribute stays, follows
-//! the changes that come through the door, and is made anew by one scan otherwise. Changes by other processes of the host
+//! the changes that come through `FileOps`, and is made anew by one scan otherwise. Changes by other processes of the host
 //! are seen as soon as the change attribute shows them.
 //!
 //! *Memory.* [`NAMES_MAX`] names in all indexes; the index that was not used for longest goes. Of a directory with more than
@@ -302,12 +302,12 @@ impl Names {
         self.count.store(all.by_dir.len(), Ordering::Relaxed);
     }
 
-    /// A name came into a directory through the door.
+    /// A name came into a directory through `FileOps`.
     pub fn made(&self, dir: NodeId, name: &[u8], change: &DirChange) {
         self.follow(dir, change, |names, number| names.insert((number, name.into())), name);
     }
 
-    /// A name went from a directory through the door.
+    /// A name went from a directory through `FileOps`.
     pub fn gone(&self, dir: NodeId, name: &[u8], change: &DirChange) {
         self.follow(dir, change, |names, number| !names.remove(&(number, name.into())), name);
     }

@@ -1,4 +1,4 @@
-//! The one door: shares joined to backends. Every access by any protocol passes here, so that open files, locks and
+//! The one way to files: shares joined to backends. Every access by any protocol passes here, so that open files, locks and
 //! delegations of one client are honoured by all others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,16 +6,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use iobuf::Buf;
 pub use state::Enforce;
-use state::{ClientId, Operation, Range, Who};
+use state::{ClientId, Operation, Range, Requester};
 
 use crate::acl::mask;
+use crate::arbiter::{Arbiter, WaitPolicy};
 use crate::audited::Actor;
 use crate::authority::Grant;
 use crate::backend::{Made, NodeRef, ReadInto};
 pub use crate::cidr::Cidr;
 use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
-use crate::keeper::{Keeper, Patience};
 use crate::names::Names;
 use crate::rights::heritage;
 pub use crate::rights::{GiveList, ListOfNew};
@@ -36,7 +36,7 @@ pub type Shares = Arc<[Arc<Share>]>;
 pub struct Namespace {
     shares: RwLock<Shares>,
     changes: AtomicU64,
-    keeper: Keeper,
+    arbiter: Arbiter,
     names: Names,
     watches: Arc<Hub>,
 }
@@ -44,15 +44,15 @@ pub struct Namespace {
 impl Namespace {
     /// Of these shares; names and numbers are different.
     pub fn new(shares: Vec<Share>) -> Self {
-        Self::kept_by(shares, Keeper::default())
+        Self::with_arbiter(shares, Arbiter::default())
     }
 
-    /// Of these shares, with a keeper that has its own times.
-    pub fn kept_by(shares: Vec<Share>, keeper: Keeper) -> Self {
+    /// Of these shares, with a arbiter that has its own times.
+    pub fn with_arbiter(shares: Vec<Share>, arbiter: Arbiter) -> Self {
         Self {
             shares: RwLock::new(shares.into_iter().map(Arc::new).collect()),
             changes: AtomicU64::new(0),
-            keeper,
+            arbiter,
             names: Names::default(),
             watches: Arc::default(),
         }
@@ -91,8 +91,8 @@ impl Namespace {
     }
 
     /// What clients hold, and how it is taken back.
-    pub fn keeper(&self) -> &Keeper {
-        &self.keeper
+    pub fn arbiter(&self) -> &Arbiter {
+        &self.arbiter
     }
 
     /// Names in any case.
@@ -105,15 +105,15 @@ impl Namespace {
         &self.watches
     }
 
-    /// Acts for `who`, whose own opens and cached rights never conflict.
-    pub fn by(&self, who: Option<Who>) -> Door<'_> {
-        Door {
-            keeper: &self.keeper,
+    /// Acts for `requester`, whose own opens and cached rights never conflict.
+    pub fn by(&self, requester: Option<Requester>) -> FileOps<'_> {
+        FileOps {
+            arbiter: &self.arbiter,
             names: &self.names,
             watches: &self.watches,
-            who,
+            requester,
             parent: None,
-            patience: None,
+            wait_policy: None,
             grants: [None; 3],
             opener: None,
             deletes: false,
@@ -125,8 +125,8 @@ impl Namespace {
     }
 
     /// As [`Namespace::by`], for a client of SMB.
-    pub fn by_smb(&self, who: Option<Who>) -> Door<'_> {
-        Door { smb: true, ..self.by(who) }
+    pub fn by_smb(&self, requester: Option<Requester>) -> FileOps<'_> {
+        FileOps { smb: true, ..self.by(requester) }
     }
 
     /// Reads without a known requester. `cred: None` when an open of the caller has been checked already.
@@ -227,13 +227,13 @@ fn writable(share: &Share) -> VfsResult<()> {
 
 /// Operations on files for one requester: each asks `state` for conflicts first, then acts on the backend.
 #[derive(Clone, Copy)]
-pub struct Door<'a> {
-    pub(crate) keeper: &'a Keeper,
+pub struct FileOps<'a> {
+    pub(crate) arbiter: &'a Arbiter,
     pub(crate) names: &'a Names,
     pub(crate) watches: &'a Arc<Hub>,
-    pub(crate) who: Option<Who>,
+    pub(crate) requester: Option<Requester>,
     pub(crate) parent: Option<ClientId>,
-    pub(crate) patience: Option<&'a dyn Patience>,
+    pub(crate) wait_policy: Option<&'a dyn WaitPolicy>,
     /// What access control lists granted the requester.
     pub(crate) grants: [Option<&'a Grant>; 3],
     /// Whose open it is that data is written by.
@@ -250,15 +250,15 @@ pub struct Door<'a> {
     pub(crate) actor: Option<&'a dyn Actor>,
 }
 
-impl<'a> Door<'a> {
+impl<'a> FileOps<'a> {
     /// [`VfsError::ReadOnly`] for a share that may not be changed.
     pub(crate) fn writable(&self, share: &Share) -> VfsResult<()> {
         writable(share)
     }
 
     /// Waits for holders as long as they may take.
-    pub fn patiently(self, patience: &'a dyn Patience) -> Self {
-        Self { patience: Some(patience), ..self }
+    pub fn waiting(self, wait_policy: &'a dyn WaitPolicy) -> Self {
+        Self { wait_policy: Some(wait_policy), ..self }
     }
 
     /// A directory that is cached with this key need not be given up for what is changed in it.
@@ -266,56 +266,58 @@ impl<'a> Door<'a> {
         Self { parent: key, ..self }
     }
 
-    pub(crate) async fn before(
+    pub(crate) async fn check_conflicts(
         &self,
         node: &NodeRef,
         op: Operation,
         range: Range,
     ) -> VfsResult<()> {
-        self.keeper.before_patiently(node.id(), self.who, op, range, self.patience).await
+        self.arbiter
+            .check_conflicts_waiting(node.id(), self.requester, op, range, self.wait_policy)
+            .await
     }
 
-    /// Before attributes are changed by other ways than [`Door::setattr`].
-    pub(crate) async fn before_attributes(&self, node: &NodeRef) -> VfsResult<()> {
-        self.before(node, Operation::Attributes, Range::ALL).await
+    /// Before attributes are changed by other ways than [`FileOps::setattr`].
+    pub(crate) async fn check_attributes(&self, node: &NodeRef) -> VfsResult<()> {
+        self.check_conflicts(node, Operation::Attributes, Range::ALL).await
     }
 
     /// What a listing of a directory shows has changed. Sent after the change, so that a client that lists again sees it.
     fn listing_changed(&self, dir: &NodeRef) {
-        let who = self.parent.map(|client| Who { client, holder: None });
-        self.keeper.tell(dir.id(), who.or(self.who), Operation::Contents);
+        let requester = self.parent.map(|client| Requester { client, holder: None });
+        self.arbiter.tell(dir.id(), requester.or(self.requester), Operation::Contents);
     }
 
     /// Before the file of a name is removed or replaced: breaks conflicting rights. The look-up is paid only while clients hold
     /// anything; a caller without the right to remove breaks nothing.
-    async fn before_name(&self, dir: &NodeRef, cred: &Cred, name: &[u8]) -> VfsResult<()> {
-        let state = self.keeper.state();
+    async fn check_name(&self, dir: &NodeRef, cred: &Cred, name: &[u8]) -> VfsResult<()> {
+        let state = self.arbiter.state();
         if !state.is_used() {
             return Ok(());
         }
         // Without a node the operation itself says what is wrong with the name.
         let Some(node) = self.node_to_remove(dir, cred, name).await else { return Ok(()) };
-        if !state.is_free(node.id(), self.who, Operation::Names, Range::ALL) {
+        if !state.is_free(node.id(), self.requester, Operation::Names, Range::ALL) {
             self.check_removal(dir, cred, &node).await?;
         }
-        self.before(&node, Operation::Names, Range::ALL).await
+        self.check_conflicts(&node, Operation::Names, Range::ALL).await
     }
 
     /// Before what stands under a name gets another one: with a directory goes what is below.
-    async fn before_moved(
+    async fn check_moved(
         &self,
         share: &Share,
         dir: &NodeRef,
         cred: &Cred,
         name: &[u8],
     ) -> VfsResult<()> {
-        self.before_name(dir, cred, name).await?;
-        if self.keeper.state().grants() == 0 {
+        self.check_name(dir, cred, name).await?;
+        if self.arbiter.state().grants() == 0 {
             return Ok(());
         }
         match dir.lookup(cred, name).await {
             Ok((node, _)) if node.kind() == Kind::Dir => {
-                self.keeper.before_moved(share.id, &node, self.who, self.patience).await
+                self.arbiter.check_moved(share.id, &node, self.requester, self.wait_policy).await
             }
             _ => Ok(()),
         }
@@ -323,7 +325,7 @@ impl<'a> Door<'a> {
 
     /// The watched node whose last name this is.
     async fn externally_watched(&self, dir: &NodeRef, name: &[u8]) -> Option<NodeId> {
-        if self.keeper.has_no_external_watch() {
+        if self.arbiter.has_no_external_watch() {
             return None;
         }
         let (node, attr) = dir.lookup(&Cred::root(), name).await.ok()?;
@@ -334,7 +336,8 @@ impl<'a> Door<'a> {
     /// 10.4.3). Then the file gets the times that the client keeps, or the current ones, so that a client that has seen this sees a
     /// change at its next look as well.
     pub async fn getattr(&self, node: &NodeRef) -> VfsResult<Attr> {
-        let kept = self.keeper.delegated_attrs(node.id(), self.who, self.patience).await?;
+        let kept =
+            self.arbiter.delegated_attrs(node.id(), self.requester, self.wait_policy).await?;
         let attr = node.getattr().await?;
         let Some(kept) = kept else { return Ok(attr) };
         let times = kept.times.until(Time::now());
@@ -375,7 +378,7 @@ impl<'a> Door<'a> {
 
     /// Size and times of this node are the server's own: no client keeps newer ones.
     pub fn is_known(&self, node: &NodeRef) -> bool {
-        self.keeper.state().keeps_back(node.id(), self.who.map(|w| w.client)).is_none()
+        self.arbiter.state().keeps_back(node.id(), self.requester.map(|w| w.client)).is_none()
     }
 
     /// Reads. `cred: None` when an open of the caller has been checked already.
@@ -390,7 +393,7 @@ impl<'a> Door<'a> {
         // Zero bytes conflict with nothing.
         if count > 0 {
             let by = (cred, Intent::Read);
-            self.before_judged(node, by, Operation::Read, range(at, count as u64)).await?;
+            self.check_judged(node, by, Operation::Read, range(at, count as u64)).await?;
         }
         node.read(cred, at, count, into).await
     }
@@ -407,11 +410,11 @@ impl<'a> Door<'a> {
     ) -> VfsResult<Written> {
         writable(share)?;
         let count: usize = data.iter().map(Buf::len).sum();
-        let _announced = self.keeper.state().writing(node.id());
+        let _announced = self.arbiter.state().writing(node.id());
         if count > 0 {
-            self.before_data(node).await?;
+            self.check_data(node).await?;
             let by = (cred, Intent::Write);
-            self.before_judged(node, by, Operation::Write, range(at, count as u64)).await?;
+            self.check_judged(node, by, Operation::Write, range(at, count as u64)).await?;
         }
         let done = match (cred, self.opener) {
             (None, Some(opener)) => node.write_by(opener, at, data, stable).await?,
@@ -433,16 +436,16 @@ impl<'a> Door<'a> {
         writable(share)?;
         let op = match set.size {
             None => Operation::Attributes,
-            Some(_) if self.who.is_some_and(|w| w.client.is_key()) => Operation::Resize,
+            Some(_) if self.requester.is_some_and(|w| w.client.is_key()) => Operation::Resize,
             Some(_) => Operation::Write,
         };
-        let _announced = self.keeper.state().writing(node.id());
+        let _announced = self.arbiter.state().writing(node.id());
         if set.size.is_some() {
-            self.before_data(node).await?;
+            self.check_data(node).await?;
         }
         let actor = self.setting(node, cred, &set);
         let intent = Intent::Set { set: &set, open_write };
-        self.before_judged(node, (Some(actor.cred()), intent), op, Range::ALL).await?;
+        self.check_judged(node, (Some(actor.cred()), intent), op, Range::ALL).await?;
         let done = node.setattr(actor.cred(), set, open_write).await?;
         self.watches.post_node(share.id, node, kinds(&set)).await;
         self.make_durable(share, &[node]).await?;
@@ -459,7 +462,7 @@ impl<'a> Door<'a> {
     ) -> VfsResult<(Attr, Attr)> {
         writable(share)?;
         let set = SetAttr { size: Some(0), ..SetAttr::default() };
-        let _announced = self.keeper.state().writing(node.id());
+        let _announced = self.arbiter.state().writing(node.id());
         let done = node.setattr(cred, set, true).await?;
         self.watches.post_node(share.id, node, kinds(&set)).await;
         self.make_durable(share, &[node]).await?;
@@ -479,16 +482,16 @@ impl<'a> Door<'a> {
         writable(share)?;
         let new = share.rules.masks.of_new(set, Kind::File, self.smb);
         let set = new.set;
-        self.before_create(dir, cred, name, how).await?;
+        self.check_create(dir, cred, name, how).await?;
         let cuts = how == CreateHow::Unchecked && set.size.is_some();
-        let state = self.keeper.state();
+        let state = self.arbiter.state();
         let _announced = state.writing(dir.id());
-        let client = self.who.map(|w| w.client);
+        let client = self.requester.map(|w| w.client);
         if cuts && state.is_used() || state.would_break(dir.id(), client, Operation::Entries) {
             match dir.lookup(cred, name).await {
-                Ok((node, attr)) if cuts => self.before_cut(&node, cred, &attr).await?,
+                Ok((node, attr)) if cuts => self.check_cut(&node, cred, &attr).await?,
                 Ok(_) => {}
-                Err(_) => drop(self.before_added(dir, cred, name, Kind::File).await?),
+                Err(_) => drop(self.check_added(dir, cred, name, Kind::File).await?),
             }
         }
         let heritage = heritage(dir, self.list).await?;
@@ -529,8 +532,8 @@ impl<'a> Door<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
-        self.before_new_entry(dir).await?;
-        let _announced = self.before_added(dir, cred, name, Kind::Dir).await?;
+        self.check_new_entry(dir).await?;
+        let _announced = self.check_added(dir, cred, name, Kind::Dir).await?;
         let new = share.rules.masks.of_new(set, Kind::Dir, self.smb);
         let heritage = heritage(dir, self.list).await?;
         let by = self.acting(cred, mask::APPEND_DATA);
@@ -552,8 +555,8 @@ impl<'a> Door<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
-        self.before_new_entry(dir).await?;
-        let _announced = self.before_added(dir, cred, name, Kind::Symlink).await?;
+        self.check_new_entry(dir).await?;
+        let _announced = self.check_added(dir, cred, name, Kind::Symlink).await?;
         let made = dir.symlink(cred, name, target, set).await?;
         self.made(share, dir, name, &made, what::FILE_NAME).await;
         self.make_durable(share, &[dir, &made.node]).await?;
@@ -571,8 +574,8 @@ impl<'a> Door<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
-        self.before_new_entry(dir).await?;
-        let _announced = self.before_added(dir, cred, name, special.kind()).await?;
+        self.check_new_entry(dir).await?;
+        let _announced = self.check_added(dir, cred, name, special.kind()).await?;
         let new = share.rules.masks.of_new(set, special.kind(), self.smb);
         let heritage = heritage(dir, self.list).await?;
         let set = heritage.masked(new.set, special.kind());
@@ -592,13 +595,13 @@ impl<'a> Door<'a> {
         name: &[u8],
     ) -> VfsResult<DirChange> {
         writable(share)?;
-        let _announced = self.before_taken(dir, cred, name).await?;
-        if self.keeper.state().is_used()
+        let _announced = self.check_taken(dir, cred, name).await?;
+        if self.arbiter.state().is_used()
             && let Some(node) = self.node_to_remove(dir, cred, name).await
-            && !self.keeper.passes(node.id(), self.who, Operation::Entries, Range::ALL)
+            && !self.arbiter.passes(node.id(), self.requester, Operation::Entries, Range::ALL)
         {
             self.check_removal(dir, cred, &node).await?;
-            self.before(&node, Operation::Entries, Range::ALL).await?;
+            self.check_conflicts(&node, Operation::Entries, Range::ALL).await?;
         }
         let victim = self.with_streams(share, dir, name).await;
         let change = dir.remove_by(self.acting(cred, REMOVES), name, true).await?;
@@ -617,12 +620,12 @@ impl<'a> Door<'a> {
         name: &[u8],
     ) -> VfsResult<DirChange> {
         writable(share)?;
-        self.before_name(dir, cred, name).await?;
-        let _announced = self.before_taken(dir, cred, name).await?;
+        self.check_name(dir, cred, name).await?;
+        let _announced = self.check_taken(dir, cred, name).await?;
         let victim = self.with_streams(share, dir, name).await;
         let watched = self.externally_watched(dir, name).await;
         let change = dir.remove_by(self.acting(cred, REMOVES), name, false).await?;
-        watched.into_iter().for_each(|node| self.keeper.end_external_watch(node));
+        watched.into_iter().for_each(|node| self.arbiter.end_external_watch(node));
         self.lost_a_name(share, victim).await;
         self.gone(share, dir, name, &change, what::FILE_NAME).await;
         self.make_durable(share, &[dir]).await?;
@@ -630,8 +633,8 @@ impl<'a> Door<'a> {
     }
 
     /// Before another node takes the place of this one.
-    pub(crate) async fn before_change(&self, node: &NodeRef) -> VfsResult<()> {
-        self.before(node, Operation::Names, Range::ALL).await
+    pub(crate) async fn check_change(&self, node: &NodeRef) -> VfsResult<()> {
+        self.check_conflicts(node, Operation::Names, Range::ALL).await
     }
 
     /// Tells of a name under which another node stands now.
@@ -642,7 +645,7 @@ impl<'a> Door<'a> {
         old: &NodeRef,
         change: &DirChange,
     ) {
-        self.keeper.end_external_watch(old.id());
+        self.arbiter.end_external_watch(old.id());
         self.names.made(dir.id(), name, change);
         self.listing_changed(dir);
         // Subscribers see the same file.
@@ -675,13 +678,13 @@ impl<'a> Door<'a> {
         replace: bool,
     ) -> VfsResult<(DirChange, DirChange)> {
         writable(share)?;
-        self.before_moved(share, from_dir, cred, from).await?;
+        self.check_moved(share, from_dir, cred, from).await?;
         if replace {
-            self.before_name(to_dir, cred, to).await?;
+            self.check_name(to_dir, cred, to).await?;
         }
-        self.before_new_entry(to_dir).await?;
-        let _from = self.before_taken(from_dir, cred, from).await?;
-        let _to = self.before_arriving((from_dir, from), to_dir, cred).await?;
+        self.check_new_entry(to_dir).await?;
+        let _from = self.check_taken(from_dir, cred, from).await?;
+        let _to = self.check_arriving((from_dir, from), to_dir, cred).await?;
         let victim = if replace { self.with_streams(share, to_dir, to).await } else { None };
         let watched = if replace { self.externally_watched(to_dir, to).await } else { None };
         let doomed = self.doomed(from_dir, from).await;
@@ -690,8 +693,8 @@ impl<'a> Door<'a> {
         if done.0.is_none() && done.1.is_none() {
             return Ok(done);
         }
-        doomed.into_iter().for_each(|n| self.keeper.renamed(n, (from_dir, from), (to_dir, to)));
-        watched.into_iter().for_each(|node| self.keeper.end_external_watch(node));
+        doomed.into_iter().for_each(|n| self.arbiter.renamed(n, (from_dir, from), (to_dir, to)));
+        watched.into_iter().for_each(|node| self.arbiter.end_external_watch(node));
         self.lost_a_name(share, victim).await;
         self.names.gone(from_dir.id(), from, &done.0);
         self.names.made(to_dir.id(), to, &done.1);
@@ -716,12 +719,12 @@ impl<'a> Door<'a> {
         name: &[u8],
     ) -> VfsResult<(Attr, DirChange)> {
         writable(share)?;
-        self.before_new_entry(dir).await?;
-        if !self.keeper.passes(node.id(), self.who, Operation::Names, Range::ALL) {
+        self.check_new_entry(dir).await?;
+        if !self.arbiter.passes(node.id(), self.requester, Operation::Names, Range::ALL) {
             node.may(cred, Intent::Link).await?;
-            self.before_named(node, dir, cred).await?;
+            self.check_named(node, dir, cred).await?;
         }
-        let _announced = self.before_added(dir, cred, name, node.kind()).await?;
+        let _announced = self.check_added(dir, cred, name, node.kind()).await?;
         let by = self.acting(cred, mask::WRITE_DATA);
         let done = node.link_by(by, dir.as_ref(), name).await?;
         self.names.made(dir.id(), name, &done.1);
@@ -740,9 +743,9 @@ impl<'a> Door<'a> {
         count: u64,
     ) -> VfsResult<()> {
         writable(share)?;
-        let _announced = self.keeper.state().writing(node.id());
-        self.before_data(node).await?;
-        self.before(node, Operation::Write, range(at, count)).await?;
+        let _announced = self.arbiter.state().writing(node.id());
+        self.check_data(node).await?;
+        self.check_conflicts(node, Operation::Write, range(at, count)).await?;
         node.allocate_by(self.opener, at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
         self.make_durable(share, &[node]).await?;
@@ -758,9 +761,9 @@ impl<'a> Door<'a> {
         count: u64,
     ) -> VfsResult<()> {
         writable(share)?;
-        let _announced = self.keeper.state().writing(node.id());
-        self.before_data(node).await?;
-        self.before(node, Operation::Write, range(at, count)).await?;
+        let _announced = self.arbiter.state().writing(node.id());
+        self.check_data(node).await?;
+        self.check_conflicts(node, Operation::Write, range(at, count)).await?;
         node.deallocate(at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
         self.make_durable(share, &[node]).await?;
@@ -780,21 +783,21 @@ impl<'a> Door<'a> {
         self.copy_range_from(share, node, (from, self), from_at, at, count).await
     }
 
-    /// As [`Door::copy_range`], of a file that another client holds open.
+    /// As [`FileOps::copy_range`], of a file that another client holds open.
     pub async fn copy_range_from(
         &self,
         share: &Share,
         node: &NodeRef,
-        (from, reader): (&NodeRef, &Door<'_>),
+        (from, reader): (&NodeRef, &FileOps<'_>),
         from_at: u64,
         at: u64,
         count: u64,
     ) -> VfsResult<u64> {
         writable(share)?;
-        let _announced = self.keeper.state().writing(node.id());
-        self.before_data(node).await?;
-        reader.before(from, Operation::Read, range(from_at, count)).await?;
-        self.before(node, Operation::Write, range(at, count)).await?;
+        let _announced = self.arbiter.state().writing(node.id());
+        self.check_data(node).await?;
+        reader.check_conflicts(from, Operation::Read, range(from_at, count)).await?;
+        self.check_conflicts(node, Operation::Write, range(at, count)).await?;
         let done = node.copy_range_by(self.opener, from.as_ref(), from_at, at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
         Ok(done)
@@ -811,27 +814,27 @@ impl<'a> Door<'a> {
         count: u64,
     ) -> VfsResult<()> {
         writable(share)?;
-        self.before(from, Operation::Read, range(from_at, count)).await?;
-        self.before(node, Operation::Write, range(at, count)).await?;
+        self.check_conflicts(from, Operation::Read, range(from_at, count)).await?;
+        self.check_conflicts(node, Operation::Write, range(at, count)).await?;
         self.clone_range_unlocked(share, node, (from, self), from_at, at, count).await
     }
 
-    /// As [`Door::clone_range`], of a file that another client holds open, and past the locks of both: Windows checks no
+    /// As [`FileOps::clone_range`], of a file that another client holds open, and past the locks of both: Windows checks no
     /// locks here (MS-FSA section 2.1.5.10.4).
     pub async fn clone_range_unlocked(
         &self,
         share: &Share,
         node: &NodeRef,
-        (from, reader): (&NodeRef, &Door<'_>),
+        (from, reader): (&NodeRef, &FileOps<'_>),
         from_at: u64,
         at: u64,
         count: u64,
     ) -> VfsResult<()> {
         writable(share)?;
-        let _announced = self.keeper.state().writing(node.id());
-        self.before_data(node).await?;
-        reader.before(from, Operation::Read, BEYOND).await?;
-        self.before(node, Operation::Write, BEYOND).await?;
+        let _announced = self.arbiter.state().writing(node.id());
+        self.check_data(node).await?;
+        reader.check_conflicts(from, Operation::Read, BEYOND).await?;
+        self.check_conflicts(node, Operation::Write, BEYOND).await?;
         node.clone_range(from.as_ref(), from_at, at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
         self.make_durable(share, &[node]).await?;
@@ -876,7 +879,7 @@ impl<'a> Door<'a> {
         writable(share)?;
         let actor = self.actor(node, cred, mask::WRITE_EA);
         let by = (Some(actor.cred()), Intent::SetXattr);
-        self.before_judged(node, by, Operation::Attributes, Range::ALL).await?;
+        self.check_judged(node, by, Operation::Attributes, Range::ALL).await?;
         let done = node.xattr_set(actor.cred(), name, value, how).await?;
         self.watches.post_node(share.id, node, what::EA).await;
         self.make_durable(share, &[node]).await?;
@@ -894,7 +897,7 @@ impl<'a> Door<'a> {
         writable(share)?;
         let actor = self.actor(node, cred, mask::WRITE_EA);
         let by = (Some(actor.cred()), Intent::SetXattr);
-        self.before_judged(node, by, Operation::Attributes, Range::ALL).await?;
+        self.check_judged(node, by, Operation::Attributes, Range::ALL).await?;
         let done = node.xattr_remove(actor.cred(), name).await?;
         self.watches.post_node(share.id, node, what::EA).await;
         self.make_durable(share, &[node]).await?;

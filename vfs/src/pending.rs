@@ -1,4 +1,4 @@
-//! Pending deletes at the door: what a client of NFS may still do to a file that an SMB client has had marked for removal.
+//! Pending deletes at `FileOps`: what a client of NFS may still do to a file that an SMB client has had marked for removal.
 //!
 //! *Operation.* SMB answers a delete when the name is marked, and removes it with the last close. What another client made or wrote
 //! of that name meanwhile would be acknowledged and then gone. So a CREATE that finds the name, an OPEN, and every change of data
@@ -11,10 +11,10 @@ use state::NodeId;
 
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
-use crate::namespace::Door;
+use crate::namespace::FileOps;
 use crate::types::{CreateHow, Cred, Kind};
 
-impl Door<'_> {
+impl FileOps<'_> {
     /// For a protocol with pending deletes of its own, which it has asked for itself.
     pub fn with_deletes(self) -> Self {
         Self { deletes: true, ..self }
@@ -22,12 +22,12 @@ impl Door<'_> {
 
     /// The caller's protocol knows no pending deletes, and one is pending somewhere. One load while none is.
     fn may_be_doomed(&self) -> bool {
-        let has_own = self.deletes || self.who.is_some_and(|w| w.client.is_key());
-        !has_own && self.keeper.state().pending_deletes() > 0
+        let has_own = self.deletes || self.requester.is_some_and(|w| w.client.is_key());
+        !has_own && self.arbiter.state().pending_deletes() > 0
     }
 
     /// Before a file is made or opened by name. GUARDED finds the name taken, as it is.
-    pub(crate) async fn before_create(
+    pub(crate) async fn check_create(
         &self,
         dir: &NodeRef,
         cred: &Cred,
@@ -37,36 +37,36 @@ impl Door<'_> {
         if !self.may_be_doomed() {
             return Ok(());
         }
-        self.before_new_entry(dir).await?;
+        self.check_new_entry(dir).await?;
         if how != CreateHow::Guarded
             && let Ok((node, attr)) = dir.lookup(cred, name).await
             && node.kind() != Kind::Dir
         {
-            self.keeper.after_delete(node.id(), Some((dir.id(), name)), attr.nlink).await?;
+            self.arbiter.after_delete(node.id(), Some((dir.id(), name)), attr.nlink).await?;
         }
         Ok(())
     }
 
     /// Before a name is put into a directory: one that is to be removed must stay empty.
-    pub(crate) async fn before_new_entry(&self, dir: &NodeRef) -> VfsResult<()> {
+    pub(crate) async fn check_new_entry(&self, dir: &NodeRef) -> VfsResult<()> {
         if !self.may_be_doomed() {
             return Ok(());
         }
         // A directory has one name.
-        self.keeper.after_delete(dir.id(), None, 1).await.map(drop)
+        self.arbiter.after_delete(dir.id(), None, 1).await.map(drop)
     }
 
     /// Before the data of a file is changed. Who has had it open since before the mark goes on.
-    pub(crate) async fn before_data(&self, node: &NodeRef) -> VfsResult<()> {
+    pub(crate) async fn check_data(&self, node: &NodeRef) -> VfsResult<()> {
         if !self.may_be_doomed()
-            || self.who.is_some_and(|w| w.holder.is_some())
-            || !self.keeper.state().has_pending_deletes(node.id())
+            || self.requester.is_some_and(|w| w.holder.is_some())
+            || !self.arbiter.state().has_pending_deletes(node.id())
         {
             return Ok(());
         }
         let links = node.getattr().await?.nlink;
         // The file may be gone now: the caller finds out when it asks again.
-        let waited = self.keeper.after_delete(node.id(), None, links).await?;
+        let waited = self.arbiter.after_delete(node.id(), None, links).await?;
         if waited { Err(VfsError::Delay) } else { Ok(()) }
     }
 
@@ -76,6 +76,6 @@ impl Door<'_> {
             return None;
         }
         let (node, _) = dir.lookup(&Cred::root(), name).await.ok()?;
-        self.keeper.state().has_pending_deletes(node.id()).then(|| node.id())
+        self.arbiter.state().has_pending_deletes(node.id()).then(|| node.id())
     }
 }

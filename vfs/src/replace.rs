@@ -1,9 +1,9 @@
 //! Another node in the place of one that has a name: what SMB needs where a link or a pipe is a node of its own kind.
 //!
-//! *Operation.* The new node is made by the caller in a folder of its own within the share's hidden folder ([`Door::stage`]), looks
-//! like the old one when it is there (owner, mode, lists, what Windows keeps), and then changes places with it in one step
-//! ([`Door::put_in_place`]): whoever looks finds the old node or the new one. What came out of the name is looked at then: if it is
-//! not the old node, because somebody has put another file there meanwhile, or a directory that is not empty, it goes back.
+//! *Operation.* The new node is made by the caller in a folder of its own within the share's hidden folder ([`FileOps::stage`]),
+//! looks like the old one when it is there (owner, mode, lists, what Windows keeps), and then changes places with it in one step
+//! ([`FileOps::put_in_place`]): whoever looks finds the old node or the new one. What came out of the name is looked at then: if it
+//! is not the old node, because somebody has put another file there meanwhile, or a directory that is not empty, it goes back.
 //!
 //! *Memory.* None is kept. A caller who goes away halfway leaves nothing in the hidden folder: a task removes it.
 //!
@@ -20,7 +20,7 @@ use crate::acl::mask;
 use crate::acl::posix::{Change, Posix};
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
-use crate::namespace::{Door, Share};
+use crate::namespace::{FileOps, Share};
 use crate::rights::{ListOfNew, heritage};
 use crate::streams::{if_there, made_folder};
 use crate::types::*;
@@ -185,8 +185,9 @@ async fn resemble(new: &NodeRef, old: &NodeRef, dir: &NodeRef, new_mode: u32) ->
     }
 }
 
-impl Door<'_> {
-    /// Makes what is to take the place of `old`, which has a name in `dir`. It is put there by [`Door::put_in_place`], or given up.
+impl FileOps<'_> {
+    /// Makes what is to take the place of `old`, which has a name in `dir`. It is put there by [`FileOps::put_in_place`], or given
+    /// up.
     pub async fn stage(
         &self,
         share: &Share,
@@ -224,9 +225,9 @@ impl Door<'_> {
         self.writable(share)?;
         let folder = Folder::new(share).await?;
         let done = async {
-            self.before_change(node).await?;
-            self.before_change(old).await?;
-            let announced = self.before_taken(dir, cred, name).await?;
+            self.check_change(node).await?;
+            self.check_change(old).await?;
+            let announced = self.check_taken(dir, cred, name).await?;
             let victim = self.with_streams(share, dir, name).await;
             node.link(cred, folder.node.as_ref(), NAME).await?;
             let by = self.acting(cred, CHANGES);
@@ -253,8 +254,8 @@ impl Door<'_> {
     ) -> VfsResult<()> {
         let Staged { node, mut folder } = staged;
         let done = async {
-            self.before_change(old).await?;
-            let announced = self.before_taken(dir, cred, name).await?;
+            self.check_change(old).await?;
+            let announced = self.check_taken(dir, cred, name).await?;
             // Nobody is waited for from here on, and nothing is moved where it is plain that another file has come there.
             if dir.lookup(cred, name).await?.0.id() != old.id() {
                 return Err(VfsError::NotFound);
@@ -274,12 +275,12 @@ impl Folder {
     /// The node in it takes the name, and the old node its place in here.
     async fn change_places(
         &mut self,
-        door: &Door<'_>,
+        file_ops: &FileOps<'_>,
         cred: &Cred,
         (dir, name): (&NodeRef, &[u8]),
         old: &NodeRef,
     ) -> VfsResult<DirChange> {
-        let (root, by) = (Cred::root(), || door.acting(cred, CHANGES));
+        let (root, by) = (Cred::root(), || file_ops.acting(cred, CHANGES));
         let new = self.node.lookup(&root, NAME).await?.0.id();
         let change = match self.node.exchange_by(by(), NAME, dir.as_ref(), name).await {
             // A file system that knows no such thing: what comes there in this moment is replaced.
@@ -399,7 +400,7 @@ mod tests {
             clients: None,
             rules: crate::namespace::Rules::default(),
         }]);
-        let (share, door, set) = (ns.shares()[0].clone(), ns.by(None), SetAttr::default());
+        let (share, file_ops, set) = (ns.shares()[0].clone(), ns.by(None), SetAttr::default());
         let old = root.create(&c, b"f", CreateHow::Guarded, set).await.unwrap().node;
         let others = [
             root.create(&c, b"other", CreateHow::Guarded, set).await.unwrap().node,
@@ -407,9 +408,9 @@ mod tests {
         ];
         others[1].create(&c, b"inside", CreateHow::Guarded, set).await.unwrap();
         for (other, name) in others.iter().zip([&b"other"[..], b"dir"]) {
-            let staged = door.stage(&share, &root, &c, &old, New::Link(b"x")).await.unwrap();
+            let staged = file_ops.stage(&share, &root, &c, &old, New::Link(b"x")).await.unwrap();
             let Staged { node, mut folder } = staged;
-            let done = folder.change_places(&door, &c, (&root, name), &old).await;
+            let done = folder.change_places(&file_ops, &c, (&root, name), &old).await;
             assert_eq!(done.map(drop), Err(VfsError::NotFound));
             assert_eq!(root.lookup(&c, name).await.unwrap().0.id(), other.id());
             let kept = folder.node.lookup(&c, NAME).await.unwrap().0.id();

@@ -1,4 +1,4 @@
-//! Access control lists at the door: what is set, and what something new inherits.
+//! Access control lists at `FileOps`: what is set, and what something new inherits.
 //!
 //! *Operation.* Backends judge callers by the list of each node. Here is what takes two nodes, or somebody who watches: something
 //! new gets what its directory passes on (RFC 8881 section 6.4.3), whoever makes it and by whatever protocol; mode bits that came
@@ -14,7 +14,7 @@ use crate::acl::{Acl, Owner, posix};
 use crate::authority::unmake;
 use crate::backend::{BoxFuture, Made, NodeRef};
 use crate::error::VfsResult;
-use crate::namespace::{Door, Share};
+use crate::namespace::{FileOps, Share};
 use crate::share::NewMode;
 use crate::types::*;
 use crate::watch::what;
@@ -110,7 +110,7 @@ pub trait GiveList: Send + Sync {
     fn give<'a>(&'a self, made: &'a Made, most: Option<u32>) -> BoxFuture<'a, VfsResult<()>>;
 }
 
-impl<'a> Door<'a> {
+impl<'a> FileOps<'a> {
     /// What is made is to get this list, from this giver where it is not inherited. Until then nobody but the owner is let in.
     #[must_use]
     pub fn with_list(self, list: ListOfNew, giver: &'a dyn GiveList) -> Self {
@@ -118,7 +118,7 @@ impl<'a> Door<'a> {
     }
 }
 
-impl Door<'_> {
+impl FileOps<'_> {
     /// Gives something new its list. What cannot have it is not made.
     pub(crate) async fn give_list(
         &self,
@@ -151,13 +151,13 @@ impl Door<'_> {
         mode: u32,
     ) -> VfsResult<()> {
         self.writable(share)?;
-        self.before_attributes(node).await?;
+        self.check_attributes(node).await?;
         node.acl_set(acl, mode).await?;
         self.watches.post_node(share.id, node, what::SECURITY).await;
         self.make_durable(share, &[node]).await
     }
 
-    /// As [`Door::acl_set`], for a caller who must have the right to: the one to change the mode.
+    /// As [`FileOps::acl_set`], for a caller who must have the right to: the one to change the mode.
     pub(crate) async fn do_acl_change(
         &self,
         share: &Share,
@@ -178,7 +178,7 @@ impl Door<'_> {
         change: &posix::Change,
     ) -> VfsResult<()> {
         self.may_set_list(share, node, cred).await?;
-        self.before_attributes(node).await?;
+        self.check_attributes(node).await?;
         node.posix_set(change).await?;
         self.watches.post_node(share.id, node, what::SECURITY).await;
         self.make_durable(share, &[node]).await
@@ -298,10 +298,10 @@ mod tests {
         // The list counts in place of the mode, so the mode does not limit it.
         let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
         let giver = Told::default();
-        let door = namespace.by(None).with_list(ListOfNew::Given, &giver);
-        door.create(&share, &dir, &Cred::root(), b"f", CreateHow::Guarded, set).await.unwrap();
+        let file_ops = namespace.by(None).with_list(ListOfNew::Given, &giver);
+        file_ops.create(&share, &dir, &Cred::root(), b"f", CreateHow::Guarded, set).await.unwrap();
         assert_eq!(giver.0.lock().unwrap().take(), Some(Some(0o640)));
-        door.mkdir(&share, &dir, &Cred::root(), b"d", set).await.unwrap();
+        file_ops.mkdir(&share, &dir, &Cred::root(), b"d", set).await.unwrap();
         assert_eq!(giver.0.lock().unwrap().take(), Some(None), "folders have no mask here");
     }
 }

@@ -182,7 +182,8 @@ pub struct Rules {
     pub only_visible: bool,
     /// NFS: by which flavors of RPC it may be used.
     pub sec: Flavors,
-    /// SMB: each user has a folder of its name in the share, and sees that alone ([`Door::home`](crate::namespace::Door::home)).
+    /// SMB: each user has a folder of its name in the share, and sees that alone
+    /// ([`FileOps::home`](crate::namespace::FileOps::home)).
     pub homes: bool,
     /// NFS: how its clients must be protected.
     pub tls: Protection,

@@ -3,7 +3,7 @@
 //! *Operation.* Each share has one folder that no client sees ([`crate::Backend::hidden`]). In it, a folder for each file that has
 //! streams bears the file's handle in hexadecimal, and a regular file in that holds the data of one stream: of any size, read,
 //! written, locked, cached and copied like every other file, by its own node. A file's handle survives renames and is never given
-//! to another file, so streams go where the file goes and are gone with it: the door drops them when the last name of a
+//! to another file, so streams go where the file goes and are gone with it: `FileOps` drops them when the last name of a
 //! file is removed, and [`sweep`] those of files that were removed while no gateway ran. Names are found in any case.
 //!
 //! *Memory.* None is kept. A file has at most [`STREAMS_MAX`] streams.
@@ -17,7 +17,7 @@ use std::fmt::Write;
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
 use crate::names::same;
-use crate::namespace::{Door, Share};
+use crate::namespace::{FileOps, Share};
 use crate::types::*;
 use crate::watch::{Action, what};
 
@@ -209,7 +209,7 @@ fn shown(file: &[u8], stream: &str) -> Vec<u8> {
     [file, b":", stream.as_bytes()].concat()
 }
 
-impl Door<'_> {
+impl FileOps<'_> {
     /// Makes a stream, or gives the one that is there; the flag says which.
     pub async fn stream_create(
         &self,

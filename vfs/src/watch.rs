@@ -1,8 +1,8 @@
 //! Who wants to know that a directory changed, and telling them.
 //!
-//! *Operation.* The door posts every change of a name or a file, by whatever protocol it came; when nobody watches the share, that
+//! *Operation.* `FileOps` posts every change of a name or a file, by whatever protocol it came; when nobody watches the share, that
 //! costs one load. A [`Watch`] belongs to one open directory and collects what matches its filter, alone or with all that is
-//! below. Directories are compared by their paths from the share's root; a watched directory that is renamed through the door
+//! below. Directories are compared by their paths from the share's root; a watched directory that is renamed through `FileOps`
 //! takes its watch along. What other processes of the host change is told by [`crate::external_change`]; of a watch with all that
 //! is below it, for the first [`COVERED_MAX`] directories.
 //!

@@ -233,7 +233,7 @@ fn namespace(backend: Arc<LocalBackend>) -> Namespace {
     }])
 }
 
-/// Each change of names and attributes, and what must be synced for it. `smb`: by which door.
+/// Each change of names and attributes, and what must be synced for it. `smb`: by which protocol.
 async fn changes(
     ns: &Namespace,
     notes: &Notes,
@@ -242,7 +242,7 @@ async fn changes(
 ) {
     use vfs::{Special, XattrHow};
     let (share, root, set) = (ns.shares()[0].clone(), Cred::root(), SetAttr::default());
-    let door = if smb { ns.by_smb(None) } else { ns.by(None) };
+    let file_ops = if smb { ns.by_smb(None) } else { ns.by(None) };
     let top = share.backend.root();
     let ino = async |node: &NodeRef| node.getattr().await.unwrap().fileid;
     let sorted = |mut all: Vec<u64>| {
@@ -253,36 +253,38 @@ async fn changes(
     let find = async |name: &[u8]| top.lookup(&root, name).await.unwrap().0;
     let _ = notes.taken();
 
-    let done = door.mkdir(&share, &top, &root, b"d", set).await.map(drop);
+    let done = file_ops.mkdir(&share, &top, &root, b"d", set).await.map(drop);
     let dir = find(b"d").await;
     check("mkdir", done, notes.taken(), sorted(vec![here, ino(&dir).await]));
-    let done = door.create(&share, &top, &root, b"f", CreateHow::Guarded, set).await.map(drop);
+    let done = file_ops.create(&share, &top, &root, b"f", CreateHow::Guarded, set).await.map(drop);
     let file = find(b"f").await;
     check("create", done, notes.taken(), sorted(vec![here, ino(&file).await]));
-    let done = door.create(&share, &top, &root, b"f", CreateHow::Unchecked, set).await.map(drop);
+    let done =
+        file_ops.create(&share, &top, &root, b"f", CreateHow::Unchecked, set).await.map(drop);
     check("create of what is there", done, notes.taken(), vec![]);
-    let done = door.symlink(&share, &top, &root, b"l", b"f", set).await.map(drop);
+    let done = file_ops.symlink(&share, &top, &root, b"l", b"f", set).await.map(drop);
     check("symlink", done, notes.taken(), vec![here]);
-    let done = door.mknod(&share, &top, &root, b"p", Special::Fifo, set).await.map(drop);
+    let done = file_ops.mknod(&share, &top, &root, b"p", Special::Fifo, set).await.map(drop);
     check("mknod", done, notes.taken(), vec![here]);
     let mode = SetAttr { mode: Some(0o600), ..set };
-    let done = door.setattr(&share, &file, &root, mode, false).await.map(drop);
+    let done = file_ops.setattr(&share, &file, &root, mode, false).await.map(drop);
     check("setattr", done, notes.taken(), vec![ino(&file).await]);
-    let done = door.link(&share, &file, &root, &dir, b"g").await.map(drop);
+    let done = file_ops.link(&share, &file, &root, &dir, b"g").await.map(drop);
     check("link", done, notes.taken(), sorted(vec![ino(&dir).await, ino(&file).await]));
-    let done = door.rename(&share, &top, &root, b"f", &dir, b"f").await.map(drop);
+    let done = file_ops.rename(&share, &top, &root, b"f", &dir, b"f").await.map(drop);
     check("rename", done, notes.taken(), sorted(vec![here, ino(&dir).await]));
-    let done = door.xattr_set(&share, &dir, &root, b"x", b"1", XattrHow::Either).await.map(drop);
+    let done =
+        file_ops.xattr_set(&share, &dir, &root, b"x", b"1", XattrHow::Either).await.map(drop);
     if done != Err(VfsError::NotSupported) {
         check("setxattr", done, notes.taken(), vec![ino(&dir).await]);
-        let done = door.xattr_remove(&share, &dir, &root, b"x").await.map(drop);
+        let done = file_ops.xattr_remove(&share, &dir, &root, b"x").await.map(drop);
         check("removexattr", done, notes.taken(), vec![ino(&dir).await]);
     }
     for name in [&b"f"[..], b"g"] {
-        let done = door.unlink(&share, &dir, &root, name).await.map(drop);
+        let done = file_ops.unlink(&share, &dir, &root, name).await.map(drop);
         check("unlink", done, notes.taken(), vec![ino(&dir).await]);
     }
-    let done = door.rmdir(&share, &top, &root, b"d").await.map(drop);
+    let done = file_ops.rmdir(&share, &top, &root, b"d").await.map(drop);
     check("rmdir", done, notes.taken(), vec![here]);
 }
 

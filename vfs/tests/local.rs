@@ -532,18 +532,18 @@ fn a_link_that_fails_leaves_what_it_was_to_replace() {
             rules: vfs::namespace::Rules::default(),
         };
         let namespace = Namespace::new(vec![share]);
-        let (share, door) = (namespace.shares()[0].clone(), namespace.by(None));
+        let (share, file_ops) = (namespace.shares()[0].clone(), namespace.by(None));
         let (bob, set) = (suite::user(1002), suite::mode(0o600));
         b.root.setattr(&Cred::root(), suite::mode(0o777), false).await.unwrap();
         let mine = b.root.mkdir(&bob, b"mine", suite::mode(0o700)).await.unwrap().node;
         let old = mine.create(&bob, b"old", CreateHow::Guarded, set).await.unwrap().node;
         let roots = b.root.create(&Cred::root(), b"roots", CreateHow::Guarded, set).await.unwrap();
         let over = (&mine, &b"old"[..]);
-        let done = door.link_over(&share, &roots.node, &bob, over, &old).await;
+        let done = file_ops.link_over(&share, &roots.node, &bob, over, &old).await;
         assert_eq!(done, Err(VfsError::Perm));
         assert_eq!(mine.lookup(&bob, b"old").await.unwrap().0.id(), old.id());
         let new = mine.create(&bob, b"new", CreateHow::Guarded, set).await.unwrap().node;
-        door.link_over(&share, &new, &bob, over, &old).await.unwrap();
+        file_ops.link_over(&share, &new, &bob, over, &old).await.unwrap();
         let (there, attr) = mine.lookup(&bob, b"old").await.unwrap();
         assert_eq!((there.id(), attr.nlink), (new.id(), 2));
         assert_eq!(old.getattr().await.unwrap().nlink, 0);

@@ -95,7 +95,7 @@ fn namespace(device: &Device, strict: bool) -> Namespace {
 /// One change, and what must be seen of it: the kinds come in turn, each on names of its round.
 async fn change(ns: &Namespace, i: usize) -> Box<dyn FnOnce(&Path) -> bool> {
     let (share, c, set) = (ns.shares()[0].clone(), Cred::root(), SetAttr::default());
-    let (door, top) = (ns.by(None), share.backend.root());
+    let (file_ops, top) = (ns.by(None), share.backend.root());
     let round = i / KINDS;
     let name = |kind: &str| format!("{kind}{round}");
     let (f, d, l) = (name("f"), name("d"), name("l"));
@@ -104,49 +104,49 @@ async fn change(ns: &Namespace, i: usize) -> Box<dyn FnOnce(&Path) -> bool> {
     match i % KINDS {
         0 => {
             let set = SetAttr { mode: Some(0o640), ..set };
-            door.create(&share, &top, &c, f.as_bytes(), CreateHow::Guarded, set).await.unwrap();
+            file_ops.create(&share, &top, &c, f.as_bytes(), CreateHow::Guarded, set).await.unwrap();
             Box::new(move |at| at.join(f).metadata().is_ok_and(|m| m.mode() & 0o777 == 0o640))
         }
         1 => {
-            door.mkdir(&share, &top, &c, d.as_bytes(), set).await.unwrap();
+            file_ops.mkdir(&share, &top, &c, d.as_bytes(), set).await.unwrap();
             Box::new(move |at| at.join(d).is_dir())
         }
         2 => {
             let set = SetAttr { mode: Some(0o601), ..set };
-            door.setattr(&share, &find(&f).await, &c, set, false).await.unwrap();
+            file_ops.setattr(&share, &find(&f).await, &c, set, false).await.unwrap();
             Box::new(move |at| at.join(f).metadata().is_ok_and(|m| m.mode() & 0o777 == 0o601))
         }
         3 => {
-            door.symlink(&share, &top, &c, l.as_bytes(), b"target", set).await.unwrap();
+            file_ops.symlink(&share, &top, &c, l.as_bytes(), b"target", set).await.unwrap();
             Box::new(move |at| at.join(l).read_link().is_ok_and(|t| t == Path::new("target")))
         }
         4 => {
             let p = name("p");
-            door.mknod(&share, &top, &c, p.as_bytes(), Special::Fifo, set).await.unwrap();
+            file_ops.mknod(&share, &top, &c, p.as_bytes(), Special::Fifo, set).await.unwrap();
             Box::new(move |at| at.join(p).metadata().is_ok_and(|m| m.file_type().is_fifo()))
         }
         5 => {
             let dir = find(&d).await;
-            door.link(&share, &find(&f).await, &c, &dir, b"second").await.unwrap();
+            file_ops.link(&share, &find(&f).await, &c, &dir, b"second").await.unwrap();
             Box::new(move |at| at.join(d).join("second").metadata().is_ok_and(|m| m.nlink() == 2))
         }
         6 => {
             let dir = find(&d).await;
-            door.rename(&share, &top, &c, f.as_bytes(), &dir, b"moved").await.unwrap();
+            file_ops.rename(&share, &top, &c, f.as_bytes(), &dir, b"moved").await.unwrap();
             Box::new(move |at| !there(&at.join(f)) && there(&at.join(d).join("moved")))
         }
         7 => {
             let dir = find(&d).await;
-            door.unlink(&share, &dir, &c, b"second").await.unwrap();
+            file_ops.unlink(&share, &dir, &c, b"second").await.unwrap();
             Box::new(move |at| there(&at.join(&d)) && !there(&at.join(d).join("second")))
         }
         8 => {
             let dir = find(&d).await;
-            door.unlink(&share, &dir, &c, b"moved").await.unwrap();
+            file_ops.unlink(&share, &dir, &c, b"moved").await.unwrap();
             Box::new(move |at| there(&at.join(&d)) && !there(&at.join(d).join("moved")))
         }
         _ => {
-            door.rmdir(&share, &top, &c, d.as_bytes()).await.unwrap();
+            file_ops.rmdir(&share, &top, &c, d.as_bytes()).await.unwrap();
             Box::new(move |at| !there(&at.join(d)))
         }
     }

@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn results_must_be_those_of_the_operations() {
-        let answer = |w: &[u32]| Answer { body: Buf::from(words(w)), pulled: Vec::new() };
+        let answer = |w: &[u32]| Answer { body: Buf::from(words(w)), read_chunks: Vec::new() };
         let head = [9, 1, 0, 0, 0, 0];
         let other = answer(&[&head[..], &[0, 0, 1, op::GETFH, 0]].concat());
         assert!(matches!(

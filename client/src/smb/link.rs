@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use futures_util::task::AtomicWaker;
 use iobuf::{Buf, BufMut};
 use rdma_transport::channel::{
-    ChannelError, Info, Locate, Payload, Place, RemoteSeg, Reply, Traffic,
+    ChannelError, Info, Payload, PayloadLocator, Place, RemoteSeg, Reply, Traffic,
 };
 use rdma_transport::messages::{Message, Messages};
 use rdma_transport::verbs::Region;
@@ -400,8 +400,8 @@ impl Driver {
     }
 
     fn on_message(&mut self, message: Message) -> Result<()> {
-        let Message { body, pulled } = message;
-        let mut bulk: Vec<Buf> = pulled.into_iter().flat_map(|p| p.data).collect();
+        let Message { body, read_chunks } = message;
+        let mut bulk: Vec<Buf> = read_chunks.into_iter().flat_map(|p| p.data).collect();
         let mut body = body;
         let secure = self.shared.secure.get();
         let was_sealed = body.starts_with(&transform::PROTOCOL_ID);
@@ -469,10 +469,10 @@ impl Driver {
         if told.flags & read::RESPONSE_TRANSFORM == 0 {
             return secure.unprotect(was_sealed, None, into);
         }
-        let pulled = secure::joined(&std::mem::take(bulk));
-        let described = match pulled.filled() {
+        let read_chunks = secure::joined(&std::mem::take(bulk));
+        let described = match read_chunks.filled() {
             [] => told.data(body).map_err(malformed)?,
-            pulled => pulled,
+            read_chunks => read_chunks,
         };
         secure.unprotect(was_sealed, Some(described), into)
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use rdma_transport::channel::{Info, Locate, Transport};
+use rdma_transport::channel::{Info, PayloadLocator, Transport};
 use rdma_transport::smbdirect::SmbDirectCaller;
 use rdma_transport::tcp::TcpMessages;
 use smb_crypto::seal::Cipher;
@@ -130,7 +130,7 @@ pub struct Smb {
 /// Finds the data of a READ's answer, and the ciphertext of an encrypted message.
 struct Answers;
 
-impl Locate for Answers {
+impl PayloadLocator for Answers {
     fn bulk(&self, head: &[u8], total: usize) -> Option<(usize, usize)> {
         let id = head.first_chunk::<4>()?;
         if *id == transform::PROTOCOL_ID {

@@ -8,7 +8,7 @@ use rdma_transport::verbs::{BoxFuture, ConnectParams, Provider};
 use rustix::net;
 
 use super::*;
-use crate::rdma::doors::tests::{nfs, shared};
+use crate::rdma::listeners::tests::{nfs, shared};
 
 const WHY: &str = "RDMA device mlx5_0 gives no further queue pair";
 
@@ -55,7 +55,7 @@ async fn a_device_that_is_full_is_told_of_and_the_next_client_is_served() {
     let at = inner.local_addr();
     let way = Way { provider: "loopback", device: None };
     let crowded = Box::new(Crowded(Some(TooMany(peer)), inner));
-    let served = tokio::spawn(rdma(way, crowded, shared.clone(), Front::Nfs(nfs())));
+    let served = tokio::spawn(rdma(way, crowded, shared.clone(), ProtocolServer::Nfs(nfs())));
     let next = Loopback.connect(at, RdmaChannel::accept_params()).await;
     assert!(next.is_ok());
     while shared.attempts.failure(Protocol::Nfs, peer.ip()).is_none() || !met() {
@@ -67,7 +67,7 @@ async fn a_device_that_is_full_is_told_of_and_the_next_client_is_served() {
 
 #[tokio::test]
 async fn a_user_of_this_host_who_cannot_be_found_is_not_believed() {
-    let (shared, front) = (shared(), Front::Nfs(nfs()));
+    let (shared, front) = (shared(), ProtocolServer::Nfs(nfs()));
     let way = Way { provider: Iwarp::NAME, device: None };
     let (peer, local) = ("127.0.0.8:1".parse().unwrap(), "127.0.0.8:2".parse().unwrap());
     assert!(front.is_local_user(&way, peer, local, &shared.attempts).await.unwrap());
@@ -100,7 +100,7 @@ async fn a_connection_that_nobody_had_time_to_look_at_ends() {
     // By its address the loopback is this host's own, so that it is asked whose the connection is.
     let turns = local_user::IWARP.all_turns().await;
     let way = Way { provider: Iwarp::NAME, device: None };
-    let channel = set_up(way, incoming, &shared, &Front::Nfs(nfs()), &place).await;
+    let channel = set_up(way, incoming, &shared, &ProtocolServer::Nfs(nfs()), &place).await;
     drop(turns);
     assert!(channel.is_none());
     assert!(client.await.unwrap().is_ok(), "it had been connected");
@@ -136,7 +136,7 @@ async fn a_user_of_this_host_is_one_from_each_of_its_addresses() {
     let from = networks::own().unwrap().into_iter().find(of_interface);
     // Only root has another user to be.
     let Some(from) = from.filter(|_| rustix::process::geteuid().is_root()) else { return };
-    let (shared, front) = (shared(), Front::Nfs(nfs()));
+    let (shared, front) = (shared(), ProtocolServer::Nfs(nfs()));
     let way = Way { provider: Iwarp::NAME, device: None };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap();

@@ -44,7 +44,7 @@ use crate::control::{By, NotDone, Orders};
 use crate::reload::Changes;
 use crate::trail;
 use crate::user::{self, Done};
-use crate::users::{Book, first_line};
+use crate::users::{UserDb, first_line};
 
 /// Actions at once.
 pub const ACTIONS_MAX: usize = 4;
@@ -102,7 +102,7 @@ impl Denied {
 pub struct Actions {
     orders: Orders,
     logins: Arc<Logins>,
-    book: Arc<Book>,
+    book: Arc<UserDb>,
     /// The state folder, where the database of users is.
     state: Option<PathBuf>,
     room: Arc<Semaphore>,
@@ -113,7 +113,7 @@ impl Actions {
     pub(crate) fn new(
         orders: Orders,
         logins: Arc<Logins>,
-        book: Arc<Book>,
+        book: Arc<UserDb>,
         state: Option<PathBuf>,
     ) -> Self {
         Self { orders, logins, book, state, room: Arc::new(Semaphore::new(ACTIONS_MAX)) }

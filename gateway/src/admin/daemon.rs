@@ -23,7 +23,7 @@ use super::{operations, reloads, rules};
 use crate::admission::Admission;
 use crate::attempts::Attempts;
 use crate::cluster::member;
-use crate::doors::{Served, Service};
+use crate::listeners::{Served, Service};
 use crate::shutdown::Connections;
 use crate::stuck::Stuck;
 use crate::tls::Tls;
@@ -60,13 +60,13 @@ pub struct Daemon {
 
 impl Daemon {
     fn state(&self) -> StateStatus {
-        let keeper = self.namespace.keeper();
-        let c = &keeper.counters;
+        let arbiter = self.namespace.arbiter();
+        let c = &arbiter.counters;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StateStatus {
-            nodes: keeper.state().nodes() as u64,
-            grants: keeper.state().grants() as u64,
-            locks: keeper.state().locks() as u64,
+            nodes: arbiter.state().nodes() as u64,
+            grants: arbiter.state().grants() as u64,
+            locks: arbiter.state().locks() as u64,
             recalls: read(&c.recalls),
             revocations: read(&c.revocations),
             waits: read(&c.waits),

@@ -90,11 +90,11 @@ struct Candidate {
 
 impl Tables {
     /// Those that may go for a connection of this host, in order, before it is asked what they hold.
-    fn candidates(&mut self, limit: Limit, host: IpAddr, most: usize) -> Vec<Candidate> {
+    fn candidates(&mut self, limit: Limit, host: IpAddr, limits: usize) -> Vec<Candidate> {
         let now = Instant::now();
         // The host that comes has a part as well.
         let hosts = self.addresses.len() + usize::from(!self.addresses.contains_key(&host));
-        let part = (most / hosts.max(1)).max(1);
+        let part = (limits / hosts.max(1)).max(1);
         let only_new = matches!(limit, Limit::Newcomers | Limit::NewcomersOfAddress);
         let only_host = matches!(limit, Limit::Address | Limit::NewcomersOfAddress);
         let Self { addresses, open, .. } = self;
@@ -128,7 +128,7 @@ impl Admission {
 
     /// Has a connection give way that counts against this limit, as does a new one of this host. False when none can.
     pub(super) fn make_room(&self, limit: Limit, host: IpAddr) -> bool {
-        let most = self.most().by(limit);
+        let limits = self.limits().by(limit);
         let all = {
             let mut tables = self.lock();
             // Their descriptors are not free yet.
@@ -141,7 +141,7 @@ impl Admission {
             if in_vain.is_some_and(|(h, at)| (h == host || !of_host) && at.elapsed() < PAUSE) {
                 return false;
             }
-            tables.candidates(limit, host, most)
+            tables.candidates(limit, host, limits)
         };
         // It is asked without the lock: the answer takes locks of the protocol.
         let holds = |c: &&Candidate| {
@@ -180,13 +180,13 @@ mod tests {
 
     use rdma_transport::channel::Transport;
 
-    use super::super::{Most, Place};
+    use super::super::{ConnectionLimits, Place};
     use super::*;
 
     fn admission(all: usize) -> Arc<Admission> {
         let introduction = Duration::from_secs(45);
-        let most = Most { all, is_short: false, address: None, introduction };
-        Admission::new(most, iobuf::Pool::new(iobuf::PoolLimits { buffers_max: [4; 3] }))
+        let limits = ConnectionLimits { all, is_short: false, address: None, introduction };
+        Admission::new(limits, iobuf::Pool::new(iobuf::PoolLimits { buffers_max: [4; 3] }))
     }
 
     fn served(a: &Arc<Admission>, from: u8, holds: bool) -> (Place, oneshot::Receiver<String>) {
@@ -287,7 +287,7 @@ mod tests {
             place.established();
             all.push((place, cut));
         }
-        a.set(Most { all: 2 * CLOSING_MAX, ..a.most() });
+        a.set(ConnectionLimits { all: 2 * CLOSING_MAX, ..a.limits() });
         all.iter().for_each(|(place, _)| idle(&a, place, 100));
         let newcomer = SocketAddr::from(([10, 0, 0, 9], 1));
         let mut come: Vec<Place> = (0..CLOSING_MAX).map(|_| a.admit(newcomer).unwrap()).collect();

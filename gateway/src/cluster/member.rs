@@ -94,15 +94,16 @@ impl Lease {
         thread.map(drop).map_err(|e| format!("cannot start a thread for the lease: {e}"))
     }
 
-    /// The newest time that has come, waited for as long as `patience`; nothing where none came.
-    fn next(&mut self, patience: Duration) -> io::Result<Option<Duration>> {
+    /// The newest time that has come, waited for as long as `wait_policy`; nothing where none came.
+    fn next(&mut self, wait_policy: Duration) -> io::Result<Option<Duration>> {
         let mut bytes = [0; READ_MAX];
         // A millisecond later it is over for certain.
-        let patience = patience.saturating_add(Duration::from_millis(1));
-        let patience = Timespec::try_from(patience).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let wait_policy = wait_policy.saturating_add(Duration::from_millis(1));
+        let wait_policy =
+            Timespec::try_from(wait_policy).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut fds = [PollFd::new(&self.input, PollFlags::IN)];
         // A signal that another thread handles is no word of the runner.
-        if retry_on_intr(|| poll(&mut fds, Some(&patience)))? == 0 {
+        if retry_on_intr(|| poll(&mut fds, Some(&wait_policy)))? == 0 {
             return Ok(None);
         }
         let n = retry_on_intr(|| rustix::io::read(&self.input, &mut bytes))?;

@@ -155,11 +155,11 @@ pub(crate) async fn disconnect(
         if !connections.wait_for(&dismissed, LAST_REQUESTS).await {
             tracing::warn!(client = %ip, limit = ?LAST_REQUESTS, "a client that is sent away has requests that take longer");
         }
-        let smb = servers.smb.core().expel(leaving).await;
+        let smb = servers.smb.core().disconnect_client(leaving).await;
         (gone.smb_sessions, gone.smb_waiting_opens) = (smb.sessions, smb.waiting);
     }
-    gone.nfs4_clients = servers.nfs.v4().clients.expel(whom).await;
-    gone.nfs3_hosts = servers.nfs.nlm().expel(whom).await;
+    gone.nfs4_clients = servers.nfs.v4().clients.disconnect_client(whom).await;
+    gone.nfs3_hosts = servers.nfs.nlm().disconnect_client(whom).await;
     gone
 }
 
@@ -196,23 +196,23 @@ async fn write_out(held: impl Iterator<Item = &Holding>) {
 
 /// Has clients give back what they may keep data under, and waits for it.
 async fn recall(servers: &Servers, held: &[Holding]) {
-    let keeper = servers.namespace.keeper();
+    let arbiter = servers.namespace.arbiter();
     let caching = |h: &Holding| {
-        let held = keeper.state().held(h.node.id(), h.caches_as).unwrap_or_default();
+        let held = arbiter.state().held(h.node.id(), h.caches_as).unwrap_or_default();
         (!held.rights.is_none()).then_some(held)
     };
     let keeps = |h: &&Holding| {
         caching(h).is_some_and(|c| c.rights.has(Caching::WRITE) || h.file.protocol == "nfs")
     };
     for one in held.iter().filter(keeps) {
-        keeper.changed_externally(one.node.id(), Operation::Write);
+        arbiter.changed_externally(one.node.id(), Operation::Write);
     }
     let is_out = |h: &Holding| {
         caching(h).is_some_and(|c| c.rights.has(Caching::WRITE) || c.breaking_to.is_some())
     };
     let all_back = async {
         loop {
-            let mut returned = std::pin::pin!(keeper.returned());
+            let mut returned = std::pin::pin!(arbiter.returned());
             // Listens before it looks, so that nothing is missed.
             returned.as_mut().enable();
             if !held.iter().any(is_out) {
@@ -221,7 +221,7 @@ async fn recall(servers: &Servers, held: &[Holding]) {
             returned.await;
         }
     };
-    let limit = Duration::from_millis(keeper.state().deadlines().wait_ms());
+    let limit = Duration::from_millis(arbiter.state().deadlines().wait_ms());
     // Who does not give back in time has lost it by now.
     let _ = tokio::time::timeout(limit, all_back).await;
 }

@@ -66,7 +66,7 @@ fn host(settings: &Settings, addresses: Vec<Address>, devices: Devices) -> Host 
     Host {
         addresses,
         devices,
-        library: super::doors::usable(),
+        library: super::listeners::usable(),
         closed,
         memlock: memlock(registered_max(settings), lock_limit()),
     }

@@ -64,7 +64,7 @@ impl Host {
         w.opaque(b"cookie");
         args(&mut w);
         let answer = self.rpc.call(w, ResultPlace::SHORT).await?;
-        let mut r = Reader::new(&answer.body, &answer.pulled);
+        let mut r = Reader::new(&answer.body, &answer.read_chunks);
         // The xid, REPLY, MSG_ACCEPTED, the verifier, SUCCESS, the cookie.
         let _ = (r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.opaque(400)?, r.u32()?, r.opaque(64)?);
         match r.u32()? {

@@ -220,7 +220,7 @@ fn is_in_the_way(e: &Error) -> bool {
 }
 
 /// Does it again while somebody else is in the way.
-async fn patiently<T, F: Future<Output = Result<T>>>(what: impl Fn() -> F) -> Result<T> {
+async fn waiting<T, F: Future<Output = Result<T>>>(what: impl Fn() -> F) -> Result<T> {
     let begun = Instant::now();
     loop {
         match what().await {
@@ -321,7 +321,7 @@ fn pattern(seed: u64, length: usize) -> Vec<u8> {
 /// A file that nobody else knows is what was written.
 async fn own_file(volume: &Volume, me: u64, turn: u64, dice: &mut Dice) -> Result<()> {
     let name = format!("own-{me}-{}", turn % OWN);
-    let file = patiently(|| volume.create(&name)).await?;
+    let file = waiting(|| volume.create(&name)).await?;
     let mut wanted: Vec<u8> = Vec::new();
     for _ in 0..1 + dice.roll(3) {
         let piece = pattern(dice.roll(u64::MAX), *dice.of(&SIZES));
@@ -474,9 +474,9 @@ pub async fn tidy(daemon: &Daemon, local: &Local, dice: &mut Dice) {
         let way = Way { speech: Speech::V4(Minor::Two), rdma: false, share };
         let who = Who { local, name: "tidy", dice };
         let client = Client::come(daemon, way, who, u64::MAX).await.unwrap();
-        for name in patiently(|| client.volume.list()).await.unwrap() {
+        for name in waiting(|| client.volume.list()).await.unwrap() {
             let name = String::from_utf8(name).unwrap();
-            patiently(|| client.volume.remove(&name)).await.unwrap();
+            waiting(|| client.volume.remove(&name)).await.unwrap();
         }
         client.leave().await.unwrap();
     }

@@ -32,10 +32,10 @@ impl Nlm {
     }
 
     async fn try_all_until_none(self: Arc<Self>) {
-        let keeper = self.core().namespace.keeper();
+        let arbiter = self.core().namespace.arbiter();
         loop {
             // Enabled before the attempts, so that what is released between the two is not missed.
-            let mut returned = std::pin::pin!(keeper.returned());
+            let mut returned = std::pin::pin!(arbiter.returned());
             returned.as_mut().enable();
             let Some(waiting) = self.queue.waiting() else { return };
             for blocked in waiting {
@@ -51,10 +51,10 @@ impl Nlm {
 
     async fn try_one(self: &Arc<Self>, b: Arc<Blocked>) {
         // A lock that cannot be had for the time being leaves nothing behind, not even a moment's open of the file.
-        let keeper = self.core().namespace.keeper();
+        let arbiter = self.core().namespace.arbiter();
         let mine = b.host.held().get(&(b.owner.clone(), b.node.id())).map(|h| h.party.holder);
         let holder = mine.unwrap_or(state::HolderId(0));
-        let verdict = keeper.state().test(b.node.id(), holder, b.range, b.kind, keeper.now());
+        let verdict = arbiter.state().test(b.node.id(), holder, b.range, b.kind, arbiter.now());
         if matches!(verdict, state::LockVerdict::Denied(_)) {
             return;
         }

@@ -35,7 +35,7 @@ impl Nlm {
 
     /// Ends these hosts with all that they hold and wait for: durably first, so that none reclaims after a restart what others take
     /// now. How many there were.
-    pub async fn expel(&self, whom: &Whom) -> usize {
+    pub async fn disconnect_client(&self, whom: &Whom) -> usize {
         let hosts = self.hosts.all();
         let mut ended = 0;
         for host in hosts.iter().filter(|h| whom.is(&h.key.name, Some(h.key.ip))) {
@@ -46,23 +46,23 @@ impl Nlm {
                 tracing::error!(error = %e, "a host's record cannot be removed");
                 continue;
             }
-            let (_, shares) = host.release(|_| true, self.core.namespace.keeper().state());
+            let (_, shares) = host.release(|_| true, self.core.namespace.arbiter().state());
             self.forget_waiting(host, &shares);
             ended += 1;
         }
-        self.core.namespace.keeper().released();
+        self.core.namespace.arbiter().released();
         ended
     }
 
     /// Takes this from the host that holds it. False when none does any more.
     pub fn take_away(&self, holder: HolderId) -> bool {
-        let keeper = self.core.namespace.keeper();
+        let arbiter = self.core.namespace.arbiter();
         let taken = self.hosts.all().iter().any(|host| {
-            let (number, shares) = host.release(|h| h.party.holder == holder, keeper.state());
+            let (number, shares) = host.release(|h| h.party.holder == holder, arbiter.state());
             self.forget_reservations(host, &shares);
             number > 0
         });
-        keeper.released();
+        arbiter.released();
         taken
     }
 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use state::{ClientId, HolderId, Lease, Millis, NodeId, Party, Range, Table};
+use state::{ClientId, Holder, HolderId, Lease, Millis, NodeId, Range, Table};
 use vfs::NodeRef;
 
 use super::limits;
@@ -45,7 +45,7 @@ pub(super) struct Held {
     /// Kept, so that its number stays.
     pub(super) node: NodeRef,
     pub(super) fh: Fh,
-    pub(super) party: Party,
+    pub(super) party: Holder,
     /// The number of the host's status monitor in the life that took all of it; 0 when it did not say.
     state: i32,
 }
@@ -84,7 +84,7 @@ impl Host {
         node: &NodeRef,
         fh: &Fh,
         fresh: impl FnOnce() -> HolderId,
-    ) -> Option<Party> {
+    ) -> Option<Holder> {
         let mut held = self.held();
         let state = self.state.load(Ordering::Relaxed);
         let room = held.len() < limits::HOLDERS_PER_HOST_MAX;
@@ -94,7 +94,7 @@ impl Host {
                 Some(there.get().party.clone())
             }
             MapEntry::Vacant(free) if room => {
-                let party = Party { holder: fresh(), lease: self.lease.clone() };
+                let party = Holder { holder: fresh(), lease: self.lease.clone() };
                 free.insert(Held { node: node.clone(), fh: *fh, party: party.clone(), state });
                 Some(party)
             }
@@ -189,7 +189,7 @@ impl Host {
     }
 
     /// Those who have locks on the file.
-    pub(super) fn lockers(&self, node: NodeId) -> Vec<Party> {
+    pub(super) fn lockers(&self, node: NodeId) -> Vec<Holder> {
         let held = self.held();
         let lockers = held.iter().filter(|((o, n), _)| o.sort == Sort::Lock && *n == node);
         lockers.map(|(_, h)| h.party.clone()).collect()

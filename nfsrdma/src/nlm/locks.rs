@@ -126,12 +126,12 @@ impl Nlm {
         let mine = host.and_then(|host| {
             host.held().get(&(owner_of(lock), node)).map(|held| held.party.holder)
         });
-        let keeper = self.core().namespace.keeper();
+        let arbiter = self.core().namespace.arbiter();
         let holder = mine.unwrap_or(NOBODY);
-        if keeper.locks_known(node, None).await.is_err() {
+        if arbiter.locks_known(node, None).await.is_err() {
             return Answer::Stat(Stat::DeniedGracePeriod);
         }
-        match keeper.state().test(node, holder, range, kind_of(exclusive), keeper.now()) {
+        match arbiter.state().test(node, holder, range, kind_of(exclusive), arbiter.now()) {
             LockVerdict::Denied(held) => {
                 let owner = self.hosts.owner_of(held.owner.client(), held.owner.holder);
                 let (svid, oh) = owner.unwrap_or_default();
@@ -306,8 +306,8 @@ impl Nlm {
         kind: LockKind,
         range: Range,
     ) -> Taken {
-        let keeper = self.core().namespace.keeper();
-        let table = keeper.state();
+        let arbiter = self.core().namespace.arbiter();
+        let table = arbiter.state();
         let Some(party) = host.holder(owner, node, fh, || table.holder()) else {
             return Taken::Full;
         };
@@ -315,12 +315,12 @@ impl Nlm {
         let access = if kind == LockKind::Exclusive { Rights::WRITE } else { Rights::READ };
         let opened = match host.has_share(id) {
             true => Ok(()),
-            false => keeper.open(id, &party, Opened::new(access, Rights::NONE)).await,
+            false => arbiter.open(id, &party, Opened::new(access, Rights::NONE)).await,
         };
         // As for a lock of NFSv4: clients of SMB must not read from their caches what they may not read from the file.
-        let who = Some(party.who());
+        let who = Some(party.requester());
         let opened = match opened {
-            Ok(()) => keeper.before(id, who, Operation::Advise, Range::ALL).await,
+            Ok(()) => arbiter.check_conflicts(id, who, Operation::Advise, Range::ALL).await,
             refused => refused,
         };
         let done = match opened {
@@ -333,7 +333,7 @@ impl Nlm {
             Err(_) => Taken::Full,
         };
         match done {
-            Taken::Given => keeper.tell(id, who, Operation::Advise),
+            Taken::Given => arbiter.tell(id, who, Operation::Advise),
             _ if host.keep(owner, id, party.holder, table) => host.prune(owner, id, table),
             _ => {}
         }
@@ -354,7 +354,7 @@ impl Nlm {
         (kind, enforce): (LockKind, Enforce),
         range: Range,
     ) -> Taken {
-        let keeper = self.core().namespace.keeper();
+        let arbiter = self.core().namespace.arbiter();
         for _ in 0..ROUNDS_MAX {
             let verdict = {
                 // Under the host's lock, so that nothing is given to a holder that a restart of the host has just ended.
@@ -363,20 +363,20 @@ impl Nlm {
                 if mine.party.holder != holder {
                     return Taken::NotYet;
                 }
-                let table = keeper.state();
-                table.lock(node, &mine.party, range, kind, enforce, keeper.now())
+                let table = arbiter.state();
+                table.lock(node, &mine.party, range, kind, enforce, arbiter.now())
             };
             match verdict {
                 LockVerdict::Go => {
                     if kind == LockKind::Shared {
                         // It may have been an exclusive one before.
-                        keeper.released();
+                        arbiter.released();
                     }
                     return Taken::Given;
                 }
                 LockVerdict::Denied(_) => return Taken::Busy,
                 LockVerdict::Full(_) => return Taken::Full,
-                LockVerdict::Lapsed(lapsed) => keeper.release(&lapsed).await,
+                LockVerdict::Lapsed(lapsed) => arbiter.release(&lapsed).await,
             }
         }
         Taken::NotYet
@@ -426,9 +426,9 @@ impl Nlm {
         fh: &Fh,
         range: Range,
     ) -> bool {
-        let keeper = self.core().namespace.keeper();
-        let done = host.unlock(owner, node, fh, range, keeper.state());
-        keeper.released();
+        let arbiter = self.core().namespace.arbiter();
+        let done = host.unlock(owner, node, fh, range, arbiter.state());
+        arbiter.released();
         done
     }
 }

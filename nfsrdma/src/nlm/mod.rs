@@ -33,7 +33,7 @@ use state::{HolderId, Millis, NodeId};
 pub use hosts::{Host, Key};
 pub use shares::Reservations;
 
-use crate::context::{CallContext, Conn, Core, Outcome};
+use crate::context::{CallContext, Conn, Outcome, ServerState};
 use crate::nsm::Monitors;
 use crate::v4::Clients;
 use answers::Answer;
@@ -91,7 +91,7 @@ impl Default for Options {
 
 /// The lock manager.
 pub struct Nlm {
-    core: Arc<Core>,
+    core: Arc<ServerState>,
     clients: Arc<Clients>,
     hosts: Hosts,
     queue: Queue,
@@ -106,7 +106,7 @@ pub struct Nlm {
 impl Nlm {
     /// Over these shares, with the grace period of these clients. Blocks on the disk.
     pub(crate) fn new(
-        core: Arc<Core>,
+        core: Arc<ServerState>,
         clients: Arc<Clients>,
         store: Option<Store>,
         options: Options,
@@ -127,7 +127,7 @@ impl Nlm {
     }
 
     /// What all connections share.
-    pub fn core(&self) -> &Arc<Core> {
+    pub fn core(&self) -> &Arc<ServerState> {
         &self.core
     }
 
@@ -153,7 +153,7 @@ impl Nlm {
     }
 
     pub(crate) fn now(&self) -> Millis {
-        self.core.namespace.keeper().now()
+        self.core.namespace.arbiter().now()
     }
 
     /// Nothing new may be taken yet.
@@ -177,7 +177,7 @@ impl Nlm {
     /// that under which it locked, and than that of the last notice (X/Open XNFS section 11.2.7: the number changes with each
     /// start of the host). What it has taken since under the new number stays. Others are counted and ignored.
     pub fn rebooted(&self, name: &[u8], ip: IpAddr, state: Option<i32>) {
-        let table = self.core.namespace.keeper().state();
+        let table = self.core.namespace.arbiter().state();
         let released = self.hosts.named(name, ip).and_then(|host| {
             let released = match state {
                 Some(state) => host.notified(state, table),
@@ -196,7 +196,7 @@ impl Nlm {
 
     /// A LOCK of this host says the number of its status monitor. A later one than before proves a restart as well as a notice.
     pub(super) fn note_state(&self, host: &Host, state: i32) {
-        let table = self.core.namespace.keeper().state();
+        let table = self.core.namespace.arbiter().state();
         if let Some(released) = host.note_state(state, table) {
             self.was_restarted(host, Some(state), &released);
         }
@@ -209,7 +209,7 @@ impl Nlm {
             host = %String::from_utf8_lossy(&host.key.name), ip = %host.key.ip, state, holders,
             "a host was restarted: its locks by NFSv3 are released"
         );
-        self.core.namespace.keeper().released();
+        self.core.namespace.arbiter().released();
     }
 
     /// What a host waits for, and these reservations of it, are gone.
@@ -227,15 +227,15 @@ impl Nlm {
     /// A share is not served any more: locks and reservations in it end, and nobody waits for one there. `root` is the share's.
     /// How many there were. Who asks about them is told NLM4_STALE_FH.
     pub fn leave_share(&self, root: &dyn vfs::backend::Node) -> usize {
-        let keeper = self.core.namespace.keeper();
+        let arbiter = self.core.namespace.arbiter();
         self.queue.forget(|blocked| blocked.node.is_beside(root));
         let mut ended = 0;
         for host in self.hosts.all() {
-            let (number, shares) = host.release(|h| h.node.is_beside(root), keeper.state());
+            let (number, shares) = host.release(|h| h.node.is_beside(root), arbiter.state());
             self.forget_reservations(&host, &shares);
             ended += number;
         }
-        keeper.released();
+        arbiter.released();
         ended
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nfs_proto::nlm::Share as Wanted;
-use state::{HolderId, NodeId, Party, Rights, Share, Who};
+use state::{Holder, HolderId, NodeId, Requester, Rights, Share};
 use vfs::VfsError;
 
 use super::hosts::{Host, Owner, Sort};
@@ -19,7 +19,7 @@ use super::{Nlm, Stat};
 use crate::context::{CallContext, Conn};
 use crate::fh::Fh;
 
-type ByFile = HashMap<(IpAddr, NodeId), Vec<(Who, Rights)>>;
+type ByFile = HashMap<(IpAddr, NodeId), Vec<(Requester, Rights)>>;
 
 /// The reservations of all hosts, by address and file.
 #[derive(Debug, Default)]
@@ -34,13 +34,13 @@ impl Reservations {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, ip: IpAddr, node: NodeId, party: &Party, access: Rights) {
+    fn set(&self, ip: IpAddr, node: NodeId, party: &Holder, access: Rights) {
         let mut of = self.of();
         let list = of.entry((ip, node)).or_default();
         match list.iter_mut().find(|(who, _)| who.holder == Some(party.holder)) {
             Some((_, old)) => *old = access,
             None => {
-                list.push((party.who(), access));
+                list.push((party.requester(), access));
                 self.count.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -60,12 +60,12 @@ impl Reservations {
     /// What this reservation lets its owner do.
     pub(super) fn access(&self, ip: IpAddr, node: NodeId, holder: HolderId) -> Option<Rights> {
         let of = self.of();
-        let mine = |(who, _): &&(Who, Rights)| who.holder == Some(holder);
+        let mine = |(who, _): &&(Requester, Rights)| who.holder == Some(holder);
         of.get(&(ip, node))?.iter().find(mine).map(|(_, access)| *access)
     }
 
     /// Through which open such an access from this address goes.
-    pub fn who(&self, ip: IpAddr, node: NodeId, access: Rights) -> Option<Who> {
+    pub fn who(&self, ip: IpAddr, node: NodeId, access: Rights) -> Option<Requester> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -113,27 +113,27 @@ impl Nlm {
         let host =
             self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit(conn))?;
         self.monitor(&host).await?;
-        let keeper = self.core().namespace.keeper();
+        let arbiter = self.core().namespace.arbiter();
         let (owner, wanted) = (owner_of(share), modes(share));
-        let party = host.holder(&owner, &t.node, &t.fh, || keeper.state().holder());
+        let party = host.holder(&owner, &t.node, &t.fh, || arbiter.state().holder());
         let party = party.ok_or_else(|| self.note_limit(conn))?;
         let id = t.node.id();
         // The reservation stands for what the host's own locks have open.
         let lockers = host.lockers(id);
         for own in &lockers {
-            keeper.state().narrow(id, own.holder, Share::default());
+            arbiter.state().narrow(id, own.holder, Share::default());
         }
-        let opened = keeper.open(id, &party, wanted).await;
+        let opened = arbiter.open(id, &party, wanted).await;
         if opened.is_ok() {
             let held = host.held();
             // An UNSHARE, or a restart of the host, may have ended the holder while the open waited.
             if held.get(&(owner.clone(), id)).is_some_and(|h| h.party.holder == party.holder) {
                 // A second SHARE of one owner stands in the place of the first.
-                keeper.state().narrow(id, party.holder, wanted);
+                arbiter.state().narrow(id, party.holder, wanted);
                 self.core().reservations.set(key.ip, id, &party, wanted.access);
                 return Ok(());
             }
-            keeper.state().release(id, party.holder);
+            arbiter.state().release(id, party.holder);
         } else {
             self.forget(&host, (owner, id), party.holder, key.ip);
         }
@@ -150,19 +150,19 @@ impl Nlm {
         let mut held = host.held();
         let core = self.core();
         let is_used = core.reservations.access(ip, at.1, holder).is_some()
-            || core.namespace.keeper().state().holds_lock(at.1, holder);
+            || core.namespace.arbiter().state().holds_lock(at.1, holder);
         if !is_used && held.get(&at).is_some_and(|h| h.party.holder == holder) {
             held.remove(&at);
         }
     }
 
     /// The host's locks have the file open for themselves again, those that were not given back meanwhile.
-    fn reopen(&self, host: &Host, lockers: &[Party], node: NodeId) {
+    fn reopen(&self, host: &Host, lockers: &[Holder], node: NodeId) {
         let held = host.held();
-        let still = |p: &&Party| held.values().any(|h| h.party.holder == p.holder);
+        let still = |p: &&Holder| held.values().any(|h| h.party.holder == p.holder);
         for own in lockers.iter().filter(still) {
             let share = Share::new(Rights::BOTH, Rights::NONE);
-            self.core().namespace.keeper().state().open(node, own, share, self.now());
+            self.core().namespace.arbiter().state().open(node, own, share, self.now());
         }
     }
 
@@ -171,12 +171,12 @@ impl Nlm {
         let Some(host) = self.hosts.find(&key) else { return Stat::Granted };
         let Some(fh) = Fh::from_wire(share.fh) else { return Stat::StaleFh };
         let owner = owner_of(share);
-        let keeper = self.core().namespace.keeper();
+        let arbiter = self.core().namespace.arbiter();
         let mut held = host.held();
         let found = held.iter().find(|((o, _), h)| *o == owner && h.fh == fh);
         let Some(at) = found.map(|(at, _)| at.clone()) else { return Stat::Granted };
         if let Some(gone) = held.remove(&at) {
-            keeper.close(at.1, gone.party.holder);
+            arbiter.close(at.1, gone.party.holder);
             self.core().reservations.remove(key.ip, at.1, gone.party.holder);
         }
         Stat::Granted

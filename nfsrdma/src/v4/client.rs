@@ -34,7 +34,7 @@ use super::session::{Session, SessionId};
 use super::stateid;
 use super::status::Status;
 use super::watch::Watched;
-use crate::context::{CallContext, Core};
+use crate::context::{CallContext, ServerState};
 use crate::rpc::Flavor;
 
 /// Times that somebody goes to make room for one introduction: another may have taken the place.
@@ -289,7 +289,7 @@ pub(super) struct Pending {
 
 /// All clients.
 pub struct Clients {
-    pub(super) core: Arc<Core>,
+    pub(super) core: Arc<ServerState>,
     pub(super) options: Options,
     /// How often what happened.
     pub counters: Counters,
@@ -325,7 +325,7 @@ pub(super) fn ms(d: Duration) -> Millis {
 
 impl Clients {
     /// No clients yet; those of before the restart may reclaim.
-    pub fn new(core: Arc<Core>, options: Options) -> std::io::Result<Arc<Self>> {
+    pub fn new(core: Arc<ServerState>, options: Options) -> std::io::Result<Arc<Self>> {
         let (recovery, names) = Recovery::open(options.store.clone(), core.boot.write_verifier)?;
         let grace = Grace::new(names, ms(core.clock.now()), ms(options.grace));
         let all = Arc::new(Self {
@@ -705,15 +705,15 @@ impl Clients {
     /// A share is not served any more: what clients hold in it ends, whatever they hold elsewhere stays. `root` is the share's.
     /// How many opens and delegations there were.
     pub fn leave_share(&self, root: &dyn vfs::backend::Node) -> usize {
-        let keeper = self.core.namespace.keeper();
+        let arbiter = self.core.namespace.arbiter();
         let mut ended = 0;
         for client in self.all() {
             let (opens, delegations) =
-                client.held().end_where(|node| node.is_beside(root), keeper.state());
+                client.held().end_where(|node| node.is_beside(root), arbiter.state());
             self.delegations.fetch_sub(delegations, Ordering::Relaxed);
             ended += opens + delegations;
         }
-        keeper.released();
+        arbiter.released();
         ended
     }
 

@@ -18,8 +18,8 @@ use nfs_proto::nfs4::{self, ChangeInfo4, Compounded, Nfsstat4};
 use nfs_proto::xdr::Xdr;
 use rdma_transport::count;
 use rdma_transport::meter::{Done, NO_SHARE};
-use state::Who;
-use vfs::namespace::{Door, Refusal, Share};
+use state::Requester;
+use vfs::namespace::{FileOps, Refusal, Share};
 use vfs::{Cred, DirChange, Kind, NodeRef, VfsResult};
 use wire::{Parsed, Rule, reject};
 
@@ -333,13 +333,13 @@ impl<'a> Compound<'a> {
     }
 
     /// Who acts on names and attributes, where no stateid says so.
-    pub fn who(&self) -> Option<Who> {
-        self.client.as_ref().map(|c| Who { client: c.id, holder: None })
+    pub fn requester(&self) -> Option<Requester> {
+        self.client.as_ref().map(|c| Requester { client: c.id, holder: None })
     }
 
-    /// The door to the files for the one who acts on names and attributes.
-    pub fn door(&self) -> Door<'a> {
-        self.nfs.core.namespace.by(self.who()).audited(self.call)
+    /// `FileOps` to the files for the one who acts on names and attributes.
+    pub fn file_ops(&self) -> FileOps<'a> {
+        self.nfs.core.namespace.by(self.requester()).audited(self.call)
     }
 
     /// Changes the bytes of a file, which the audit trail is told of where the caller has not opened it.

@@ -6,16 +6,16 @@
 //!
 //! *Memory.* [`limits::DELEGATIONS_MAX`] delegations of all clients.
 //!
-//! *Errors.* None that a request sees but NFS4ERR_DELAY, which the door gives.
+//! *Errors.* None that a request sees but NFS4ERR_DELAY, which `FileOps` gives.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use state::{Break, Caching, ClientId, HolderId, Party, Rights};
+use state::{Break, Caching, ClientId, Holder, HolderId, Rights};
 use vfs::Kind;
+use vfs::arbiter::{DelegatedAttrs, Recall};
 use vfs::backend::BoxFuture;
-use vfs::keeper::{DelegatedAttrs, Recall};
 
 use super::callback::{self, Failed};
 use super::client::{Client, Clients};
@@ -33,7 +33,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// How `state` reaches the clients of version 4. It does not keep them alive: they keep the namespace that keeps this.
 struct Link(Weak<Clients>);
 
-/// Joins the clients to the door.
+/// Joins the clients to `FileOps`.
 pub(super) fn attach(clients: &Arc<Clients>) {
     let weak = Arc::downgrade(clients);
     let core = Arc::downgrade(&clients.core);
@@ -41,7 +41,7 @@ pub(super) fn attach(clients: &Arc<Clients>) {
         let now = core.upgrade().map(|c| c.clock.now()).unwrap_or_default();
         u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
     };
-    if !clients.core.namespace.keeper().attach(Arc::new(Link(weak)), clock) {
+    if !clients.core.namespace.arbiter().attach(Arc::new(Link(weak)), clock) {
         tracing::warn!(
             "these shares have a front end already; its clients alone are asked to give back"
         );
@@ -122,7 +122,7 @@ pub(super) fn delegate(
     if !can_recall(cx) || !at.node.is_cacheable() {
         return None;
     }
-    let state = cx.nfs.core.namespace.keeper().state();
+    let state = cx.nfs.core.namespace.arbiter().state();
     match state.delegation(at.node.id(), client.id) {
         Some(_) if !given.write => None,
         Some(holder) => widen(cx, client, at, holder, given),
@@ -139,7 +139,7 @@ pub(super) fn delegate_directory(
     at: &Located,
     change: u64,
 ) -> Option<Stateid> {
-    let state = cx.nfs.core.namespace.keeper().state();
+    let state = cx.nfs.core.namespace.arbiter().state();
     let can = can_recall(cx)
         && at.node.is_cacheable()
         && state.delegation(at.node.id(), client.id).is_none();
@@ -163,14 +163,14 @@ fn delegate_anew(
     given: Given,
 ) -> Option<Stateid> {
     let clients = &cx.nfs.clients;
-    let keeper = cx.nfs.core.namespace.keeper();
+    let arbiter = cx.nfs.core.namespace.arbiter();
     if clients.delegations.load(Ordering::Relaxed) >= limits::DELEGATIONS_MAX {
         return None;
     }
     let object = super::compound::Object::Node(at.clone());
     let fh = cx.fh_of(&object);
     let node = at.node.id();
-    let party = Party { holder: keeper.state().holder(), lease: client.lease.clone() };
+    let party = Holder { holder: arbiter.state().holder(), lease: client.lease.clone() };
     let Given { change, checked, write, times } = given;
     // Entered before it is granted and under one lock with it, so that a recall that comes at once finds it.
     let mut held = client.held();
@@ -187,12 +187,12 @@ fn delegate_anew(
         revoked: false,
     };
     let number = held.add(Entry::Delegation(entry))?;
-    let granted = keeper.state().delegate(node, &party, rights(write), clients.now());
+    let granted = arbiter.state().delegate(node, &party, rights(write), clients.now());
     if !granted {
         held.remove_delegation(number);
         return None;
     }
-    let watched = keeper.watch_external(&at.node);
+    let watched = arbiter.watch_external(&at.node);
     clients.delegations.fetch_add(1, Ordering::Relaxed);
     // Who may write changes the file itself, and so does who is alone in changing a directory, where the kernel tells of others.
     if !(write || watched && at.node.kind() == Kind::Dir) {
@@ -214,7 +214,7 @@ fn widen(
     let mut held = client.held();
     let number = held.number_of(holder)?;
     let Some(Entry::Delegation(d)) = held.get_mut(number) else { return None };
-    let state = cx.nfs.core.namespace.keeper().state();
+    let state = cx.nfs.core.namespace.arbiter().state();
     let granted = !d.revoked
         && !d.write
         && d.uid == at.cred.uid
@@ -305,7 +305,7 @@ impl Clients {
 
     /// Takes a delegation by force. Its stateid stays until the client frees it, so that it learns what happened.
     fn revoke(&self, what: &Break) {
-        let keeper = self.core.namespace.keeper();
+        let arbiter = self.core.namespace.arbiter();
         if let Some((client, number, ..)) = self.outstanding(what) {
             let mut held = client.held();
             if let Some(Entry::Delegation(d)) = held.get_mut(number)
@@ -318,14 +318,14 @@ impl Clients {
                 tracing::warn!(client = client.id.0, "a delegation was not given back in time");
             }
         }
-        keeper.acknowledge(what.node, what.holder, Caching::NONE);
+        arbiter.acknowledge(what.node, what.holder, Caching::NONE);
     }
 
     /// DELEGRETURN.
     pub(super) fn delegation_returned(&self, client: &Client, number: u32) {
         let Some(d) = client.held().remove_delegation(number) else { return };
         self.delegations.fetch_sub(1, Ordering::Relaxed);
-        self.core.namespace.keeper().acknowledge(d.node.id(), d.party.holder, Caching::NONE);
+        self.core.namespace.arbiter().acknowledge(d.node.id(), d.party.holder, Caching::NONE);
     }
 
     /// The delegation of this client on this file, that a claim refers to: it must allow what is opened by it.

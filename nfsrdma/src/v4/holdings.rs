@@ -69,7 +69,7 @@ impl Clients {
 
     /// Ends these clients with all that they hold, as if each had said itself that it goes: durably first, so that none can reclaim
     /// after a restart what others take now. How many there were.
-    pub async fn expel(&self, whom: &Whom) -> usize {
+    pub async fn disconnect_client(&self, whom: &Whom) -> usize {
         let mut ended = 0;
         for client in self.all().iter().filter(|c| whom.is(own_name(c), c.at())) {
             // A record that cannot be written is in the log, and the client stays.
@@ -81,13 +81,13 @@ impl Clients {
     /// Takes this from whoever holds it. False when nobody does any more.
     pub fn take_away(&self, holder: HolderId) -> bool {
         let taken = self.all().iter().any(|client| self.take_from(client, holder));
-        self.core.namespace.keeper().released();
+        self.core.namespace.arbiter().released();
         taken
     }
 
     fn take_from(&self, client: &Arc<Client>, holder: HolderId) -> bool {
-        let keeper = self.core.namespace.keeper();
-        let table = keeper.state();
+        let arbiter = self.core.namespace.arbiter();
+        let table = arbiter.state();
         let mut held = client.held();
         let Some(number) = held.number_of_any(holder) else { return false };
         if let Some(Entry::Delegation(d)) = held.get_mut(number) {
@@ -100,7 +100,7 @@ impl Clients {
             self.delegations.fetch_sub(1, Ordering::Relaxed);
             self.counters.revoked.fetch_add(1, Ordering::Relaxed);
             drop(held);
-            keeper.acknowledge(node, holder, Caching::NONE);
+            arbiter.acknowledge(node, holder, Caching::NONE);
             return true;
         }
         let gone = held.take_one(number, table);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use nfs_proto::nfs4::ops::LockDenied;
 use nfs_proto::nfs4::{LockType4, StateOwner4};
-use state::{HolderId, Lock, LockKind, Party, Range};
+use state::{Holder, HolderId, Lock, LockKind, Range};
 use vfs::NodeRef;
 
 use super::client::Client;
@@ -57,7 +57,7 @@ pub(super) fn lock_state(
     open: u32,
     owner: &[u8],
     holder: impl FnOnce() -> HolderId,
-) -> Option<(u32, Party, bool)> {
+) -> Option<(u32, Holder, bool)> {
     let node: NodeRef = held.open(open)?.node.clone();
     if !held.lock_owners.contains_key(owner) {
         if held.lock_owners.len() >= limits::OWNERS_PER_CLIENT_MAX {
@@ -76,7 +76,7 @@ pub(super) fn lock_state(
         };
     }
     let name = name.clone();
-    let party = Party { holder: holder(), lease: client.lease.clone() };
+    let party = Holder { holder: holder(), lease: client.lease.clone() };
     let id = node.id();
     let number = held.add(Entry::Lock(LockState {
         seqid: 0,
@@ -91,7 +91,7 @@ pub(super) fn lock_state(
 }
 
 /// Writes `LOCK4denied` (RFC 8881 section 18.10.2).
-pub(super) fn write_denied(cx: &mut Compound<'_>, lock: &Lock<Party>) {
+pub(super) fn write_denied(cx: &mut Compound<'_>, lock: &Lock<Holder>) {
     let id = lock.owner.client();
     let owner = cx.nfs.clients.find(id).and_then(|client| {
         let held = client.held();

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::context::{CallContext, Conn, Core, Outcome};
+use crate::context::{CallContext, Conn, Outcome, ServerState};
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 pub mod attrs;
@@ -48,7 +48,7 @@ pub use status::Status;
 /// The version 4 server.
 pub struct Nfs4 {
     /// What all versions share.
-    pub core: Arc<Core>,
+    pub core: Arc<ServerState>,
     /// The clients and what they hold.
     pub clients: Arc<Clients>,
     /// Where users and groups have names; without it they are numbers.
@@ -57,14 +57,14 @@ pub struct Nfs4 {
 
 impl Nfs4 {
     /// Over these shares, with nothing that survives a restart.
-    pub fn new(core: Arc<Core>) -> Self {
+    pub fn new(core: Arc<ServerState>) -> Self {
         // Invariant: only the state directory can fail, and there is none.
         #[allow(clippy::expect_used)]
         Self::with(core, Options::default()).expect("no state directory")
     }
 
     /// Over these shares. An error when what survived the last run cannot be read.
-    pub fn with(core: Arc<Core>, options: Options) -> std::io::Result<Self> {
+    pub fn with(core: Arc<ServerState>, options: Options) -> std::io::Result<Self> {
         let domain = options.domain.clone();
         Ok(Self { clients: Clients::new(core.clone(), options)?, core, domain })
     }

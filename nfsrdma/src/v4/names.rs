@@ -127,7 +127,7 @@ pub struct Domain {
     names: Known<Id, Arc<str>>,
     numbers: Known<Asked, u32>,
     asking: Arc<Semaphore>,
-    patience: Duration,
+    wait_policy: Duration,
     /// It is not asked before.
     rests_until: Mutex<Duration>,
 }
@@ -147,7 +147,7 @@ impl Domain {
             names: Known::new(),
             numbers: Known::new(),
             asking: Arc::new(Semaphore::new(ASKING_MAX)),
-            patience: PATIENCE,
+            wait_policy: PATIENCE,
             rests_until: Mutex::default(),
         }
     }
@@ -219,7 +219,7 @@ impl Domain {
             let ask = move || (work(&*directory), permit).0;
             tokio::task::spawn_blocking(ask).await.ok()
         };
-        match tokio::time::timeout(self.patience, answer).await {
+        match tokio::time::timeout(self.wait_policy, answer).await {
             Ok(Some(answer)) => Ok(answer),
             _ => {
                 *rests_until() = now + REST;
@@ -464,11 +464,11 @@ mod tests {
     async fn a_directory_that_does_not_answer_stops_nobody() {
         let (let_it, waits) = mpsc::channel();
         let mut domain = Domain::new("d", Arc::new(Stuck(waits.into())));
-        domain.patience = Duration::from_millis(1);
+        domain.wait_policy = Duration::from_millis(1);
         let (people, late) = domain.people([Id::User(5)].into(), NOW).await;
         assert_eq!((told(&people, Id::User(5)), late), (b"5".to_vec(), Err(Late)));
         drop(let_it);
-        domain.patience = PATIENCE;
+        domain.wait_policy = PATIENCE;
         let mut names = Names::of(Some(&domain));
         names.user(b"late@d").unwrap();
         assert_eq!(names.learn(NOW).await, Err(Late), "it rests");

@@ -13,7 +13,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use state::{HolderId, NodeHasher, Party, Rights, Share, Table};
+use state::{Holder, HolderId, NodeHasher, Rights, Share, Table};
 use vfs::{NodeId, NodeRef};
 
 use super::client::Client;
@@ -31,7 +31,7 @@ pub(super) struct Open {
     pub(super) seqid: u32,
     pub(super) node: NodeRef,
     pub(super) owner: OwnerName,
-    pub(super) party: Party,
+    pub(super) party: Holder,
     pub(super) share: Share,
     /// The user whose permissions the last OPEN checked, and which of them OPENs of this user checked.
     pub(super) uid: u32,
@@ -49,7 +49,7 @@ pub(super) struct LockState {
     pub(super) seqid: u32,
     pub(super) node: NodeRef,
     pub(super) owner: OwnerName,
-    pub(super) party: Party,
+    pub(super) party: Holder,
     /// The open that it came from.
     pub(super) open: u32,
 }
@@ -58,7 +58,7 @@ pub(super) struct LockState {
 pub(super) struct Delegation {
     pub(super) seqid: u32,
     pub(super) node: NodeRef,
-    pub(super) party: Party,
+    pub(super) party: Holder,
     /// As callbacks name the file.
     pub(super) fh: crate::fh::Fh,
     /// It lets its holder write.
@@ -355,14 +355,14 @@ impl Held {
         owner: &[u8],
         (node, uid): (&NodeRef, u32),
         holder: impl FnOnce() -> HolderId,
-    ) -> Option<(u32, Party)> {
+    ) -> Option<(u32, Holder)> {
         let (name, found) = self.open_owner(owner)?;
         if let Some(number) = found.opens.get(&node.id()).copied() {
             let open = self.open_mut(number)?;
             open.opening += 1;
             return Some((number, open.party.clone()));
         }
-        let party = Party { holder: holder(), lease: client.lease.clone() };
+        let party = Holder { holder: holder(), lease: client.lease.clone() };
         let number = self.add(Entry::Open(Open {
             seqid: 0,
             node: node.clone(),

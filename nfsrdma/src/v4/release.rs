@@ -257,11 +257,11 @@ impl Clients {
             session.kill();
             self.sessions.remove(&session.id);
         }
-        let keeper = self.core.namespace.keeper();
+        let arbiter = self.core.namespace.arbiter();
         let gone = client.held().take_all();
-        let delegations = gone.release(keeper.state());
+        let delegations = gone.release(arbiter.state());
         self.delegations.fetch_sub(delegations, Ordering::Relaxed);
-        keeper.released();
+        arbiter.released();
         was_known
     }
 

@@ -1,6 +1,6 @@
 //! What a stateid allows READ, WRITE, SETATTR of the size and the 4.2 data operations to do.
 
-use state::{Rights, Who};
+use state::{Requester, Rights};
 use vfs::Cred;
 
 use super::compound::{Compound, Located};
@@ -22,7 +22,7 @@ pub enum IoAccess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateidAccess {
     /// Who acts: for [`vfs::namespace::Namespace::by`].
-    pub who: Option<Who>,
+    pub who: Option<Requester>,
     /// OPEN checked the permission already; the node is not asked again.
     pub open_checked: bool,
     /// The caller has the file open, for whatever it is.
@@ -30,7 +30,7 @@ pub struct StateidAccess {
 }
 
 impl StateidAccess {
-    /// The credential for `read` and `write` of [`vfs::namespace::Door`]: none when an OPEN was checked.
+    /// The credential for `read` and `write` of [`vfs::namespace::FileOps`]: none when an OPEN was checked.
     pub fn cred<'a>(&self, at: &'a Located) -> Option<&'a Cred> {
         if self.open_checked { None } else { Some(&at.cred) }
     }
@@ -66,10 +66,10 @@ pub async fn check_io(
             return Err(cx.nfs.clients.not_yet());
         }
         // RFC 8881 section 8.2.3: reading past share modes is a right of the server, not of the client; it is not used.
-        let who = cx.who();
+        let who = cx.requester();
         if access == IoAccess::Read {
-            // No open has taken caches yet, and some look at size and holes before they pass the door.
-            cx.nfs.core.namespace.by(who).before_look(&at.node, &at.cred).await?;
+            // No open has taken caches yet, and some look at size and holes before they pass `FileOps`.
+            cx.nfs.core.namespace.by(who).check_look(&at.node, &at.cred).await?;
         }
         return Ok(StateidAccess { who, open_checked: false, is_opener: false });
     }
@@ -95,7 +95,7 @@ pub async fn check_io(
     if cx.minor == 0 && number.is_some_and(|n| !is_confirmed(&held, n)) {
         return Err(Status::BadStateId);
     }
-    let who = Some(Who { client: named.client.id, holder: Some(holder) });
+    let who = Some(Requester { client: named.client.id, holder: Some(holder) });
     // Whoever came by another's stateid has only the permissions of its own.
     let is_opener = at.cred.uid == uid;
     let right =

@@ -52,7 +52,7 @@ impl Clients {
             let Some((node, given)) = self.delegated(client, number) else { continue };
             let is_same = node.getattr().await.is_ok_and(|attr| attr.change == given);
             if !is_same {
-                self.core.namespace.keeper().changed_externally(node.id(), Operation::Write);
+                self.core.namespace.arbiter().changed_externally(node.id(), Operation::Write);
             }
             self.watched.add(client, number);
         }

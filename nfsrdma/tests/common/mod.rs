@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use iobuf::{Buf, Pool, PoolLimits};
 use nfsrdma::clock::Clock;
-use nfsrdma::context::{Boot, Core};
+use nfsrdma::context::{Boot, ServerState};
 use nfsrdma::fh::Handles;
 use nfsrdma::server::{Server, Session};
-use rdma_transport::channel::{Handle, Info, Pulled, Reply, Service, Transport};
+use rdma_transport::channel::{Handle, Info, ReadChunkData, Reply, Service, Transport};
 use rdma_transport::xdr::Writer;
 use vfs::namespace::{Namespace, Share};
 
@@ -22,7 +22,7 @@ pub const MOUNT: u32 = 100_005;
 pub fn server(shares: Vec<Share>) -> Arc<Server> {
     let boot = Boot { write_verifier: 0x0102_0304_0506_0708, instance: 7 };
     let namespace = Arc::new(Namespace::new(shares));
-    Server::new(Core::new(namespace, Handles::new([3; 16]), boot, Clock::real()), [4; 16])
+    Server::new(ServerState::new(namespace, Handles::new([3; 16]), boot, Clock::real()), [4; 16])
 }
 
 /// A connection from this address.
@@ -59,9 +59,9 @@ pub fn head(xid: u32, program: u32, version: u32, procedure: u32, uid: u32) -> W
 }
 
 /// Sends a whole call.
-pub fn call(session: &Session, call: Vec<u8>, pulled: Vec<Pulled>) -> Option<Reply> {
+pub fn call(session: &Session, call: Vec<u8>, read_chunks: Vec<ReadChunkData>) -> Option<Reply> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(session.call(Buf::from(call), pulled))
+    runtime.block_on(session.call(Buf::from(call), read_chunks))
 }
 
 /// A reply as it would travel in one piece.

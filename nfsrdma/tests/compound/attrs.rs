@@ -10,7 +10,7 @@ use rdma_transport::xdr::Writer;
 use vfs::Cred;
 use vfs::accounts::Directory;
 
-use crate::kit::{Args, Kit, fattr};
+use crate::harness::{Args, Harness, fattr};
 
 /// The attributes that RFC 7530 section 5.6 requires.
 const REQUIRED: [u32; 13] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 19];
@@ -24,10 +24,10 @@ fn setattr(c: Args, named: &[u32], values: impl FnOnce(&mut Writer)) -> Args {
 
 #[tokio::test]
 async fn all_required_attributes_are_there() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"hello").await;
-    for fh in [kit.nfs.core.handles.above(0).as_bytes(), &file] {
-        let mut r = kit.run(|c| c.putfh(fh).getattr(&REQUIRED)).await;
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"hello").await;
+    for fh in [harness.nfs.core.handles.above(0).as_bytes(), &file] {
+        let mut r = harness.run(|c| c.putfh(fh).getattr(&REQUIRED)).await;
         r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
         assert_eq!(r.bitmap(), REQUIRED);
         r.opaque();
@@ -37,8 +37,8 @@ async fn all_required_attributes_are_there() {
 
 #[tokio::test]
 async fn supported_attributes_depend_on_the_minor_version() {
-    let kit = Kit::new();
-    let mut r = kit.run(|c| c.data().getattr(&[attr::SUPPORTED_ATTRS])).await;
+    let harness = Harness::new();
+    let mut r = harness.run(|c| c.data().getattr(&[attr::SUPPORTED_ATTRS])).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
     assert_eq!(r.bitmap(), [attr::SUPPORTED_ATTRS]);
     let length = r.u32();
@@ -52,10 +52,10 @@ async fn supported_attributes_depend_on_the_minor_version() {
 
 #[tokio::test]
 async fn values_are_encoded_in_the_order_of_their_numbers() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"hello").await;
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"hello").await;
     let want = [attr::TYPE, attr::SIZE, attr::MODE, attr::NUMLINKS, attr::OWNER, attr::OWNER_GROUP];
-    let mut r = kit.run(|c| c.putfh(&file).getattr(&want)).await;
+    let mut r = harness.run(|c| c.putfh(&file).getattr(&want)).await;
     r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
     assert_eq!(r.bitmap(), want);
     assert_eq!(r.u32(), 36);
@@ -66,12 +66,13 @@ async fn values_are_encoded_in_the_order_of_their_numbers() {
 
 #[tokio::test]
 async fn a_share_has_its_own_fsid_and_says_where_it_is_mounted() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let want = [attr::FSID, attr::FILEID, attr::MOUNTED_ON_FILEID];
     let mut seen = vec![];
     for path in [vec![], vec![&b"data"[..]], vec![&b"more"[..]]] {
-        let mut r =
-            kit.run(|c| path.iter().fold(c.root(), |c, name| c.lookup(name)).getattr(&want)).await;
+        let mut r = harness
+            .run(|c| path.iter().fold(c.root(), |c, name| c.lookup(name)).getattr(&want))
+            .await;
         r.ok(&[op::PUTROOTFH]).ok(&vec![op::LOOKUP; path.len()]).expect(op::GETATTR, Status::Ok);
         r.bitmap();
         r.u32();
@@ -88,9 +89,9 @@ async fn a_share_has_its_own_fsid_and_says_where_it_is_mounted() {
 
 #[tokio::test]
 async fn attributes_that_can_only_be_set_cannot_be_asked_for() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     for a in [attr::TIME_ACCESS_SET, attr::TIME_MODIFY_SET] {
-        let mut r = kit.run(|c| c.data().getattr(&[a])).await;
+        let mut r = harness.run(|c| c.data().getattr(&[a])).await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Inval);
         r.end(Status::Inval);
     }
@@ -98,8 +99,8 @@ async fn attributes_that_can_only_be_set_cannot_be_asked_for() {
 
 #[tokio::test]
 async fn unknown_attributes_are_left_out_of_the_answer() {
-    let kit = Kit::new();
-    let mut r = kit.run(|c| c.data().getattr(&[attr::TYPE, attr::FS_LOCATIONS, 90])).await;
+    let harness = Harness::new();
+    let mut r = harness.run(|c| c.data().getattr(&[attr::TYPE, attr::FS_LOCATIONS, 90])).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
     assert_eq!(r.bitmap(), [attr::TYPE]);
     assert_eq!((r.u32(), r.u32()), (4, 2));
@@ -108,10 +109,10 @@ async fn unknown_attributes_are_left_out_of_the_answer() {
 
 #[tokio::test]
 async fn setattr_answers_with_what_it_set() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"hello").await;
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"hello").await;
     let named = [attr::SIZE, attr::MODE, attr::OWNER, attr::TIME_MODIFY_SET];
-    let mut r = kit
+    let mut r = harness
         .run(|c| {
             let c = setattr(c.putfh(&file), &named, |v| {
                 v.u64(3);
@@ -137,15 +138,15 @@ async fn setattr_answers_with_what_it_set() {
 /// RFC 8881 section 18.30.4.
 #[tokio::test]
 async fn a_setattr_that_fails_half_way_tells_what_was_set() {
-    let mut kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"hello").await;
-    kit.run(|c| setattr(c.putfh(&file), &[attr::MODE], |w| w.u32(0o666))).await;
-    kit.cred = Cred { uid: 7, gid: 7, groups: Arc::new([]) };
+    let mut harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"hello").await;
+    harness.run(|c| setattr(c.putfh(&file), &[attr::MODE], |w| w.u32(0o666))).await;
+    harness.cred = Cred { uid: 7, gid: 7, groups: Arc::new([]) };
     let cut = |w: &mut Writer| {
         w.u64(2);
         w.count(0);
     };
-    let mut r = kit.run(|c| setattr(c.putfh(&file), &[attr::SIZE, attr::ACL], cut)).await;
+    let mut r = harness.run(|c| setattr(c.putfh(&file), &[attr::SIZE, attr::ACL], cut)).await;
     r.ok(&[op::PUTFH]).expect(op::SETATTR, Status::Perm);
     assert_eq!(r.bitmap(), [attr::SIZE]);
     r.end(Status::Perm);
@@ -155,8 +156,8 @@ async fn a_setattr_that_fails_half_way_tells_what_was_set() {
 #[tokio::test]
 async fn a_setattr_that_fails_in_the_volume_tells_what_was_set() {
     let folder = tempfile::tempdir().unwrap();
-    let kit = Kit::over_folder(folder.path());
-    let (_, file) = kit.with_file(b"f", b"hello").await;
+    let harness = Harness::over_folder(folder.path());
+    let (_, file) = harness.with_file(b"f", b"hello").await;
     let both = [attr::SIZE, attr::MODE];
     let values = |mode: u32| {
         move |w: &mut Writer| {
@@ -164,15 +165,15 @@ async fn a_setattr_that_fails_in_the_volume_tells_what_was_set() {
             w.u32(mode);
         }
     };
-    let mut r = kit.run(|c| setattr(c.putfh(&file), &both, values(0o600))).await;
+    let mut r = harness.run(|c| setattr(c.putfh(&file), &both, values(0o600))).await;
     r.ok(&[op::PUTFH]).expect(op::SETATTR, Status::FBig);
     assert_eq!(r.bitmap(), [attr::MODE]);
     r.end(Status::FBig);
-    let mut r = kit.run(|c| c.putfh(&file).getattr(&both)).await;
+    let mut r = harness.run(|c| c.putfh(&file).getattr(&both)).await;
     r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
     assert_eq!((r.bitmap(), r.u32(), r.u64(), r.u32()), (both.to_vec(), 12, 5, 0o600));
     // What was so already was not set.
-    let mut r = kit.run(|c| setattr(c.putfh(&file), &both, values(0o600))).await;
+    let mut r = harness.run(|c| setattr(c.putfh(&file), &both, values(0o600))).await;
     r.ok(&[op::PUTFH]).expect(op::SETATTR, Status::FBig);
     assert!(r.bitmap().is_empty());
     r.end(Status::FBig);
@@ -180,8 +181,8 @@ async fn a_setattr_that_fails_in_the_volume_tells_what_was_set() {
 
 #[tokio::test]
 async fn a_list_of_too_many_entries_has_no_space_and_a_long_one_is_read() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"hello").await;
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"hello").await;
     // All their values together are longer than 64 KiB.
     let name = format!("7@{}", "x".repeat(80));
     for (entries, status) in [(1_024, Status::Ok), (1_025, Status::NoSpc)] {
@@ -192,7 +193,7 @@ async fn a_list_of_too_many_entries_has_no_space_and_a_long_one_is_read() {
                 w.opaque(name.as_bytes());
             }
         };
-        let mut r = kit.run(|c| setattr(c.putfh(&file), &[attr::ACL], values)).await;
+        let mut r = harness.run(|c| setattr(c.putfh(&file), &[attr::ACL], values)).await;
         r.ok(&[op::PUTFH]).expect(op::SETATTR, status);
         let set = if status == Status::Ok { vec![attr::ACL] } else { vec![] };
         assert_eq!(r.bitmap(), set);
@@ -202,12 +203,12 @@ async fn a_list_of_too_many_entries_has_no_space_and_a_long_one_is_read() {
 
 #[tokio::test]
 async fn a_failed_setattr_has_an_empty_bitmap_behind_its_status() {
-    let kit = Kit::new();
-    let mut r = kit.run(|c| setattr(c.data(), &[attr::FS_LOCATIONS], |v| v.u32(0))).await;
+    let harness = Harness::new();
+    let mut r = harness.run(|c| setattr(c.data(), &[attr::FS_LOCATIONS], |v| v.u32(0))).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::SETATTR, Status::AttrNotSupp);
     assert!(r.bitmap().is_empty());
     r.end(Status::AttrNotSupp);
-    let mut r = kit.run(|c| setattr(c.data(), &[attr::SIZE], |v| v.u64(0))).await;
+    let mut r = harness.run(|c| setattr(c.data(), &[attr::SIZE], |v| v.u64(0))).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::SETATTR, Status::IsDir);
     assert!(r.bitmap().is_empty());
     r.end(Status::IsDir);
@@ -215,35 +216,35 @@ async fn a_failed_setattr_has_an_empty_bitmap_behind_its_status() {
 
 #[tokio::test]
 async fn verify_compares_and_nverify_is_its_opposite() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"hello").await;
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"hello").await;
     for (size, same) in [(5, true), (6, false)] {
         let values = |w: &mut Writer| fattr(w, &[attr::SIZE], |v| v.u64(size));
         let (on_verify, on_nverify) =
             if same { (Status::Ok, Status::Same) } else { (Status::NotSame, Status::Ok) };
-        let mut r = kit.run(|c| c.putfh(&file).op(op::VERIFY, values)).await;
+        let mut r = harness.run(|c| c.putfh(&file).op(op::VERIFY, values)).await;
         r.ok(&[op::PUTFH]).expect(op::VERIFY, on_verify).end(on_verify);
-        let mut r = kit.run(|c| c.putfh(&file).op(op::NVERIFY, values)).await;
+        let mut r = harness.run(|c| c.putfh(&file).op(op::NVERIFY, values)).await;
         r.ok(&[op::PUTFH]).expect(op::NVERIFY, on_nverify).end(on_nverify);
     }
     let unsupported = |w: &mut Writer| fattr(w, &[attr::FS_LOCATIONS], |v| v.u32(0));
-    let mut r = kit.run(|c| c.putfh(&file).op(op::VERIFY, unsupported)).await;
+    let mut r = harness.run(|c| c.putfh(&file).op(op::VERIFY, unsupported)).await;
     r.ok(&[op::PUTFH]).expect(op::VERIFY, Status::AttrNotSupp).end(Status::AttrNotSupp);
 }
 
 #[tokio::test]
 async fn a_frozen_share_refuses_changes() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let mut r =
-        kit.run(|c| setattr(c.root().lookup(b"frozen"), &[attr::MODE], |v| v.u32(0o700))).await;
+        harness.run(|c| setattr(c.root().lookup(b"frozen"), &[attr::MODE], |v| v.u32(0o700))).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::SETATTR, Status::RoFs);
     assert!(r.bitmap().is_empty());
     r.end(Status::RoFs);
-    let mut r = kit.run(|c| c.root().lookup(b"frozen").mkdir(b"d")).await;
+    let mut r = harness.run(|c| c.root().lookup(b"frozen").mkdir(b"d")).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::CREATE, Status::RoFs).end(Status::RoFs);
-    let mut r = kit.run(|c| c.root().mkdir(b"d")).await;
+    let mut r = harness.run(|c| c.root().mkdir(b"d")).await;
     r.ok(&[op::PUTROOTFH]).expect(op::CREATE, Status::RoFs).end(Status::RoFs);
-    let mut r = kit.run(|c| c.root().lookup(b"frozen").op(op::ACCESS, |w| w.u32(0x3f))).await;
+    let mut r = harness.run(|c| c.root().lookup(b"frozen").op(op::ACCESS, |w| w.u32(0x3f))).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::ACCESS, Status::Ok);
     assert_eq!((r.u32(), r.u32()), (0x1f, 0x03));
     r.end(Status::Ok);
@@ -251,8 +252,8 @@ async fn a_frozen_share_refuses_changes() {
 
 #[tokio::test]
 async fn the_root_counts_only_shares_that_the_client_may_see() {
-    let kit = Kit::new();
-    let mut r = kit.run(|c| c.root().getattr(&[attr::NUMLINKS])).await;
+    let harness = Harness::new();
+    let mut r = harness.run(|c| c.root().getattr(&[attr::NUMLINKS])).await;
     r.ok(&[op::PUTROOTFH]).expect(op::GETATTR, Status::Ok);
     r.bitmap();
     assert_eq!((r.u32(), r.u32()), (4, 2 + 3));
@@ -269,9 +270,9 @@ proptest! {
         let want: Vec<u32> = want.into_iter().filter(|a| !none.contains(a)).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let kit = Kit::new();
-            let (_, file) = kit.with_file(b"f", b"hello").await;
-            let s = kit.session().await;
+            let harness = Harness::new();
+            let (_, file) = harness.with_file(b"f", b"hello").await;
+            let s = harness.session().await;
             let mut r = s.run(|c| c.putfh(&file).getattr(&want)).await;
             r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
             let have = r.bitmap();
@@ -308,10 +309,10 @@ impl Directory for Alice {
 #[tokio::test]
 async fn with_a_domain_users_and_groups_have_names() {
     let domain = Some(Arc::new(Domain::new("example.org", Arc::new(Alice))));
-    let kit = Kit::with(Options { domain, ..Options::default() });
-    let (_, file) = kit.with_file(b"f", b"hello").await;
+    let harness = Harness::with(Options { domain, ..Options::default() });
+    let (_, file) = harness.with_file(b"f", b"hello").await;
     let set = |owner: &'static [u8], group: &'static [u8], who: &'static [u8]| {
-        let (kit, file) = (&kit, &file);
+        let (harness, file) = (&harness, &file);
         async move {
             let named = [attr::ACL, attr::OWNER, attr::OWNER_GROUP];
             let values = |w: &mut Writer| {
@@ -319,7 +320,7 @@ async fn with_a_domain_users_and_groups_have_names() {
                 [0, 0, 1].into_iter().for_each(|n| w.u32(n));
                 [who, owner, group].into_iter().for_each(|name| w.opaque(name));
             };
-            kit.run(|c| setattr(c.putfh(file), &named, values)).await
+            harness.run(|c| setattr(c.putfh(file), &named, values)).await
         }
     };
     set(b"alice@example.org", b"staff@example.org", b"alice@example.org")
@@ -327,8 +328,9 @@ async fn with_a_domain_users_and_groups_have_names() {
         .ok(&[op::PUTFH])
         .expect(op::SETATTR, Status::Ok);
     let shown = || async {
-        let mut r =
-            kit.run(|c| c.putfh(&file).getattr(&[attr::ACL, attr::OWNER, attr::OWNER_GROUP])).await;
+        let mut r = harness
+            .run(|c| c.putfh(&file).getattr(&[attr::ACL, attr::OWNER, attr::OWNER_GROUP]))
+            .await;
         r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
         let _head = (r.bitmap(), r.u32(), [r.u32(), r.u32(), r.u32(), r.u32()]);
         [r.opaque(), r.opaque(), r.opaque()].map(|name| String::from_utf8(name).unwrap())

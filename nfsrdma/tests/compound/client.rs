@@ -10,14 +10,14 @@ use rdma_transport::channel::Handle;
 use rdma_transport::xdr::Writer;
 use vfs::Cred;
 
-pub use crate::kit::conn as conn_of;
-use crate::kit::{Args, Kit, Results, fattr};
+pub use crate::harness::conn as conn_of;
+use crate::harness::{Args, Harness, Results, fattr};
 
 pub const BACK_CHAN: u32 = 2;
 
 /// A client with one session.
 pub struct Client<'k> {
-    pub kit: &'k Kit,
+    pub harness: &'k Harness,
     pub minor: u32,
     pub id: u64,
     pub session: Vec<u8>,
@@ -62,52 +62,53 @@ pub const FORE: [u32; 5] = [1 << 20, 1 << 20, 4096, 32, 4];
 
 impl<'k> Client<'k> {
     /// A client that has nothing to reclaim.
-    pub async fn new(kit: &'k Kit, name: &[u8]) -> Self {
-        let c = Self::unreclaimed(kit, name, Handle::detached()).await;
+    pub async fn new(harness: &'k Harness, name: &[u8]) -> Self {
+        let c = Self::unreclaimed(harness, name, Handle::detached()).await;
         c.run(|c| c.op(op::RECLAIM_COMPLETE, |w| w.bool(false))).await.ok(&[op::RECLAIM_COMPLETE]);
         c
     }
 
     /// One that is called back through this handle.
-    pub async fn called_by(kit: &'k Kit, name: &[u8], handle: Handle) -> Self {
-        let c = Self::unreclaimed(kit, name, handle).await;
+    pub async fn called_by(harness: &'k Harness, name: &[u8], handle: Handle) -> Self {
+        let c = Self::unreclaimed(harness, name, handle).await;
         c.run(|c| c.op(op::RECLAIM_COMPLETE, |w| w.bool(false))).await.ok(&[op::RECLAIM_COMPLETE]);
         c
     }
 
-    pub async fn unreclaimed(kit: &'k Kit, name: &[u8], handle: Handle) -> Self {
-        Self::with(kit, name, handle, FORE).await
+    pub async fn unreclaimed(harness: &'k Harness, name: &[u8], handle: Handle) -> Self {
+        Self::with(harness, name, handle, FORE).await
     }
 
-    pub async fn with(kit: &'k Kit, name: &[u8], handle: Handle, fore: [u32; 5]) -> Self {
-        Self::of_minor(1, kit, name, handle, fore).await
+    pub async fn with(harness: &'k Harness, name: &[u8], handle: Handle, fore: [u32; 5]) -> Self {
+        Self::of_minor(1, harness, name, handle, fore).await
     }
 
     /// One of minor version 2 that has nothing to reclaim.
-    pub async fn of_minor_2(kit: &'k Kit, name: &[u8], handle: Handle) -> Self {
-        let c = Self::of_minor(2, kit, name, handle, FORE).await;
+    pub async fn of_minor_2(harness: &'k Harness, name: &[u8], handle: Handle) -> Self {
+        let c = Self::of_minor(2, harness, name, handle, FORE).await;
         c.run(|c| c.op(op::RECLAIM_COMPLETE, |w| w.bool(false))).await.ok(&[op::RECLAIM_COMPLETE]);
         c
     }
 
     async fn of_minor(
         minor: u32,
-        kit: &'k Kit,
+        harness: &'k Harness,
         name: &[u8],
         handle: Handle,
         fore: [u32; 5],
     ) -> Self {
         let (conn, cred) = (conn_of(handle), Cred::root());
-        let mut r =
-            kit.run_on(&conn, &cred, minor, |c| c.op(op::EXCHANGE_ID, exchange(name, 1, 0))).await;
+        let mut r = harness
+            .run_on(&conn, &cred, minor, |c| c.op(op::EXCHANGE_ID, exchange(name, 1, 0)))
+            .await;
         r.expect(op::EXCHANGE_ID, Status::Ok);
         let (id, sequence) = (r.u64(), r.u32());
         let args = create(id, sequence, BACK_CHAN, fore);
-        let mut r = kit.run_on(&conn, &cred, minor, |c| c.op(op::CREATE_SESSION, args)).await;
+        let mut r = harness.run_on(&conn, &cred, minor, |c| c.op(op::CREATE_SESSION, args)).await;
         r.expect(op::CREATE_SESSION, Status::Ok);
         let session = r.fixed(16);
         let (sequence, flags) = (Cell::new(0), Cell::new(0));
-        Self { kit, minor, id, session, conn, cred, sequence, flags }
+        Self { harness, minor, id, session, conn, cred, sequence, flags }
     }
 
     /// Runs the next COMPOUND of slot 0 behind its SEQUENCE.
@@ -144,7 +145,7 @@ impl<'k> Client<'k> {
             w.u32(slot);
             w.bool(keep);
         };
-        self.kit.run_on(conn, &self.cred, self.minor, |c| build(c.op(op::SEQUENCE, head))).await
+        self.harness.run_on(conn, &self.cred, self.minor, |c| build(c.op(op::SEQUENCE, head))).await
     }
 
     pub fn read_sequence(&self, r: &mut Results) {

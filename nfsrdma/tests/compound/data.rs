@@ -4,16 +4,16 @@ use iobuf::Buf;
 use nfs_proto::nfs4::Nfsstat4;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
-use rdma_transport::channel::Pulled;
+use rdma_transport::channel::ReadChunkData;
 use rdma_transport::xdr::Writer;
 
-use crate::kit::Kit;
+use crate::harness::Harness;
 
 #[tokio::test]
 async fn what_is_written_is_read_and_its_end_is_told() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"").await;
-    let mut r = kit
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"").await;
+    let mut r = harness
         .run(|c| c.putfh(&file).write(0, 2, b"hello world").read(6, 3).read(6, 100).read(50, 1))
         .await;
     r.ok(&[op::PUTFH]).expect(op::WRITE, Status::Ok);
@@ -29,8 +29,8 @@ async fn what_is_written_is_read_and_its_end_is_told() {
 
 #[tokio::test]
 async fn data_outside_the_message_is_written_too() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"").await;
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"").await;
     let mut w = Writer::new();
     w.opaque(b"tag");
     w.u32(0);
@@ -42,25 +42,27 @@ async fn data_outside_the_message_is_written_too() {
     w.u64(1);
     w.u32(0);
     w.u32(5);
-    let pulled =
-        Pulled { at: w.len(), data: vec![Buf::from(b"abc".to_vec()), Buf::from(b"de".to_vec())] };
-    let mut r = kit.raw(w.into_reply().head, &[pulled]).await.unwrap();
+    let read_chunks = ReadChunkData {
+        at: w.len(),
+        data: vec![Buf::from(b"abc".to_vec()), Buf::from(b"de".to_vec())],
+    };
+    let mut r = harness.raw(w.into_reply().head, &[read_chunks]).await.unwrap();
     r.ok(&[op::PUTFH]).expect(op::WRITE, Status::Ok);
     assert_eq!(r.u32(), 5);
     r.u32();
     r.fixed(8);
     r.end(Status::Ok);
-    let mut r = kit.run(|c| c.putfh(&file).read(0, 10)).await;
+    let mut r = harness.run(|c| c.putfh(&file).read(0, 10)).await;
     r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);
     assert_eq!((r.bool(), r.opaque()), (true, b"\0abcde".to_vec()));
 }
 
 #[tokio::test]
 async fn only_regular_files_have_data() {
-    let kit = Kit::new();
-    let mut r = kit.run(|c| c.data().read(0, 1)).await;
+    let harness = Harness::new();
+    let mut r = harness.run(|c| c.data().read(0, 1)).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::READ, Status::IsDir).end(Status::IsDir);
-    let mut r = kit.run(|c| c.root().write(0, 0, b"x")).await;
+    let mut r = harness.run(|c| c.root().write(0, 0, b"x")).await;
     r.ok(&[op::PUTROOTFH]).expect(op::WRITE, Status::IsDir).end(Status::IsDir);
     let fifo = |w: &mut Writer| {
         w.u32(7);
@@ -68,7 +70,7 @@ async fn only_regular_files_have_data() {
         w.u32(0);
         w.u32(0);
     };
-    let mut r = kit.run(|c| c.data().op(op::CREATE, fifo).read(0, 1)).await;
+    let mut r = harness.run(|c| c.data().op(op::CREATE, fifo).read(0, 1)).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::CREATE, Status::Ok).fixed(20);
     r.bitmap();
     r.expect(op::READ, Status::Inval).end(Status::Inval);
@@ -76,15 +78,15 @@ async fn only_regular_files_have_data() {
 
 #[tokio::test]
 async fn a_made_up_stateid_opens_nothing() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"x").await;
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"x").await;
     let made_up = Stateid { seqid: 1, other: [9; 12] };
     let args = |w: &mut Writer| {
         w.value(&made_up);
         w.u64(0);
         w.u32(1);
     };
-    let mut r = kit.run(|c| c.putfh(&file).op(op::READ, args)).await;
+    let mut r = harness.run(|c| c.putfh(&file).op(op::READ, args)).await;
     r.ok(&[op::PUTFH]);
     r.left -= 1;
     assert_eq!(r.u32(), op::READ);
@@ -95,10 +97,10 @@ async fn a_made_up_stateid_opens_nothing() {
 
 #[tokio::test]
 async fn permission_is_checked_without_an_open() {
-    let mut kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"secret").await;
-    kit.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into() };
-    let mut r = kit.run(|c| c.putfh(&file).read(0, 9).write(0, 0, b"x")).await;
+    let mut harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"secret").await;
+    harness.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into() };
+    let mut r = harness.run(|c| c.putfh(&file).read(0, 9).write(0, 0, b"x")).await;
     r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);
     assert_eq!((r.bool(), r.opaque()), (true, b"secret".to_vec()));
     r.expect(op::WRITE, Status::Access).end(Status::Access);
@@ -106,11 +108,11 @@ async fn permission_is_checked_without_an_open() {
 
 #[tokio::test]
 async fn a_read_is_cut_to_what_the_reply_can_hold() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let size = 1 << 20;
-    let (_, file) = kit.with_file(b"f", &vec![7; size]).await;
+    let (_, file) = harness.with_file(b"f", &vec![7; size]).await;
     // The second does not fit beside the first.
-    let mut r = kit.run(|c| c.putfh(&file).read(0, u32::MAX).read(0, u32::MAX)).await;
+    let mut r = harness.run(|c| c.putfh(&file).read(0, u32::MAX).read(0, u32::MAX)).await;
     r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);
     assert_eq!((r.bool(), r.opaque().len()), (true, size));
     r.expect(op::READ, Status::Ok);
@@ -121,13 +123,13 @@ async fn a_read_is_cut_to_what_the_reply_can_hold() {
 
 #[tokio::test]
 async fn commit_and_write_name_the_same_verifier() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"").await;
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"").await;
     let commit = |w: &mut Writer| {
         w.u64(0);
         w.u32(0);
     };
-    let mut r = kit.run(|c| c.putfh(&file).write(0, 0, b"x").op(op::COMMIT, commit)).await;
+    let mut r = harness.run(|c| c.putfh(&file).write(0, 0, b"x").op(op::COMMIT, commit)).await;
     r.ok(&[op::PUTFH]).expect(op::WRITE, Status::Ok);
     r.u64();
     let verifier = r.u64();
@@ -138,14 +140,14 @@ async fn commit_and_write_name_the_same_verifier() {
 
 #[tokio::test]
 async fn truncation_needs_write_permission() {
-    let mut kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"secret").await;
-    kit.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into() };
+    let mut harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"secret").await;
+    harness.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into() };
     let set = |w: &mut Writer| {
         w.value(&Stateid::ANONYMOUS);
-        crate::kit::fattr(w, &[attr::SIZE], |v| v.u64(0));
+        crate::harness::fattr(w, &[attr::SIZE], |v| v.u64(0));
     };
-    let mut r = kit.run(|c| c.putfh(&file).op(op::SETATTR, set)).await;
+    let mut r = harness.run(|c| c.putfh(&file).op(op::SETATTR, set)).await;
     r.ok(&[op::PUTFH]).expect(op::SETATTR, Status::Access);
     assert!(r.bitmap().is_empty());
     r.end(Status::Access);
@@ -154,10 +156,10 @@ async fn truncation_needs_write_permission() {
 /// RFC 8881 section 18.32.3: the server may write less than it is given, and says how much.
 #[tokio::test]
 async fn of_a_write_that_is_too_long_the_first_bytes_are_written() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"").await;
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"").await;
     let data: Vec<u8> = (0..(1_u32 << 20) + 5).map(|i| (i % 251) as u8).collect();
-    let mut r = kit.run(|c| c.putfh(&file).write(0, 2, &data).read(0, 1 << 20)).await;
+    let mut r = harness.run(|c| c.putfh(&file).write(0, 2, &data).read(0, 1 << 20)).await;
     r.ok(&[op::PUTFH]).expect(op::WRITE, Status::Ok);
     assert_eq!((r.u32(), r.u32()), (1 << 20, 2));
     r.fixed(8);

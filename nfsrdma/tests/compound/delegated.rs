@@ -10,24 +10,24 @@ use vfs::Time;
 
 use crate::client::{Client, Opened, R, RW, W, open_head};
 use crate::delegations::{Ask, Callback, give_back};
-use crate::kit::{Kit, fattr};
+use crate::harness::{Harness, fattr};
 
 const TIMES: u32 = 0x0010_0000;
 const XOR: u32 = 0x0020_0000;
 const NO_OPEN_STATEID: u32 = 0x10;
 const WRITE_ATTRS: u32 = 5;
 
-async fn client<'k>(kit: &'k Kit, name: &[u8]) -> (Client<'k>, Receiver<Command>) {
+async fn client<'k>(harness: &'k Harness, name: &[u8]) -> (Client<'k>, Receiver<Command>) {
     let (handle, asked) = Handle::played();
-    (Client::of_minor_2(kit, name, handle).await, asked)
+    (Client::of_minor_2(harness, name, handle).await, asked)
 }
 
 /// Opens that clients have of the files of the share.
-async fn opens(kit: &Kit, name: &[u8]) -> usize {
-    let ns = &kit.nfs.core.namespace;
+async fn opens(harness: &Harness, name: &[u8]) -> usize {
+    let ns = &harness.nfs.core.namespace;
     let root = ns.share_named(b"data").unwrap().backend.root();
     let (node, _) = root.lookup(&vfs::Cred::root(), name).await.unwrap();
-    ns.keeper().state().opens(node.id(), None)
+    ns.arbiter().state().opens(node.id(), None)
 }
 
 /// CLAIM_DELEG_CUR_FH
@@ -42,19 +42,19 @@ fn from(deleg: Stateid, share: (u32, u32)) -> impl FnOnce(&mut Writer) {
 
 #[tokio::test]
 async fn a_delegation_stands_for_the_open_where_the_client_wants_that() {
-    let kit = Kit::new();
-    let (_, _) = kit.with_file(b"f", b"content").await;
-    let (c, _asked) = client(&kit, b"holder").await;
+    let harness = Harness::new();
+    let (_, _) = harness.with_file(b"f", b"content").await;
+    let (c, _asked) = client(&harness, b"holder").await;
     for (access, kind, name) in [(R.0, 1, b"f"), (RW.0, 2, b"g")] {
         let o = c.open(b"o", name, (access | XOR, 0)).await.unwrap();
         let (given, Some(deleg)) = o.delegation else { panic!("{:?}", o.delegation) };
         assert_eq!((given, o.stateid), (kind, Stateid::ANONYMOUS));
         assert_eq!(o.rflags & NO_OPEN_STATEID, NO_OPEN_STATEID);
-        assert_eq!(opens(&kit, name).await, 0);
+        assert_eq!(opens(&harness, name).await, 0);
         assert_eq!(c.read(&o.fh, deleg).await, Status::Ok);
         let more = c.open(b"o", name, (access | XOR, 0)).await.unwrap();
         assert_eq!((more.delegation, more.rflags & NO_OPEN_STATEID), ((0, None), 0), "it has one");
-        assert_eq!((opens(&kit, name).await, c.close(&more).await), (1, Status::Ok));
+        assert_eq!((opens(&harness, name).await, c.close(&more).await), (1, Status::Ok));
     }
     let denies = c.open(b"o", b"h", (RW.0 | XOR, 2)).await.unwrap();
     assert_eq!((denies.rflags & NO_OPEN_STATEID, denies.delegation), (0, (0, None)));
@@ -63,26 +63,26 @@ async fn a_delegation_stands_for_the_open_where_the_client_wants_that() {
     let second = c.open(b"o", b"i", (RW.0 | XOR, 0)).await.unwrap();
     assert_eq!(second.delegation.0, 2);
     assert_eq!(second.rflags & NO_OPEN_STATEID, 0, "more than this OPEN came to that open");
-    assert_eq!(opens(&kit, b"i").await, 1);
+    assert_eq!(opens(&harness, b"i").await, 1);
 }
 
 #[tokio::test]
 async fn the_wishes_are_those_of_minor_version_2() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let (handle, _asked) = Handle::played();
-    let c = Client::called_by(&kit, b"older", handle).await;
+    let c = Client::called_by(&harness, b"older", handle).await;
     let o = c.open(b"o", b"f", (RW.0 | XOR | TIMES, 0)).await.unwrap();
     assert_eq!((o.delegation.0, o.rflags & NO_OPEN_STATEID), (2, 0));
-    assert_eq!(opens(&kit, b"f").await, 1);
+    assert_eq!(opens(&harness, b"f").await, 1);
 }
 
 #[tokio::test]
 async fn who_has_a_delegation_alone_opens_the_file_before_it_gives_it_back() {
-    let kit = Kit::new();
-    let (c, mut asked) = client(&kit, b"holder").await;
+    let harness = Harness::new();
+    let (c, mut asked) = client(&harness, b"holder").await;
     let o = c.open(b"o", b"f", (RW.0 | XOR, 0)).await.unwrap();
     let deleg = o.delegation.1.unwrap();
-    let d = Client::new(&kit, b"other").await;
+    let d = Client::new(&harness, b"other").await;
     let gives_back = async {
         let call = Callback::next(&mut asked).await;
         assert_eq!((call.stateid(), &call.fh), (deleg, &o.fh));
@@ -93,7 +93,7 @@ async fn who_has_a_delegation_alone_opens_the_file_before_it_gives_it_back() {
     // Who denies what the other has kept open finds that it has it open.
     let (opened, ()) = tokio::join!(d.open(b"o", b"f", (R.0, 2)), gives_back);
     assert_eq!(opened.unwrap_err(), Status::ShareDenied);
-    assert_eq!(opens(&kit, b"f").await, 1);
+    assert_eq!(opens(&harness, b"f").await, 1);
 }
 
 fn times(access: Time, modify: Time) -> impl FnOnce(&mut Writer) {
@@ -129,8 +129,8 @@ async fn look(c: &Client<'_>, fh: &[u8]) -> (u64, u64, Time, Time) {
     (head.0, head.1, time(), time())
 }
 
-async fn keeper<'k>(kit: &'k Kit) -> (Client<'k>, Receiver<Command>, Opened, Stateid) {
-    let (c, asked) = client(kit, b"holder").await;
+async fn arbiter<'k>(harness: &'k Harness) -> (Client<'k>, Receiver<Command>, Opened, Stateid) {
+    let (c, asked) = client(harness, b"holder").await;
     let o = c.open(b"o", b"f", (RW.0 | TIMES, 0)).await.unwrap();
     let (WRITE_ATTRS, Some(deleg)) = o.delegation else { panic!("{:?}", o.delegation) };
     (c, asked, o, deleg)
@@ -138,12 +138,12 @@ async fn keeper<'k>(kit: &'k Kit) -> (Client<'k>, Receiver<Command>, Opened, Sta
 
 #[tokio::test]
 async fn the_times_are_set_by_who_keeps_them_and_by_nobody_else() {
-    let kit = Kit::new();
-    let (c, _asked, o, deleg) = keeper(&kit).await;
+    let harness = Harness::new();
+    let (c, _asked, o, deleg) = arbiter(&harness).await;
     let long_ago = Time { sec: 1_000_000_000, nsec: 5 };
     assert_eq!(set(&c, &o.fh, o.stateid, long_ago).await, Status::BadStateId);
     assert_eq!(set(&c, &o.fh, Stateid::ANONYMOUS, long_ago).await, Status::BadStateId);
-    let d = Client::of_minor_2(&kit, b"other", Handle::detached()).await;
+    let d = Client::of_minor_2(&harness, b"other", Handle::detached()).await;
     assert_eq!(set(&d, &o.fh, deleg, long_ago).await, Status::BadStateId);
     let read = Bitmap::of(&[attr::TIME_DELEG_MODIFY]);
     assert_eq!(c.on(&o.fh, op::GETATTR, |w| w.value(&read)).await.0, Status::Inval);
@@ -164,9 +164,9 @@ async fn the_times_are_set_by_who_keeps_them_and_by_nobody_else() {
 
 #[tokio::test]
 async fn a_delegation_for_writing_alone_or_for_reading_keeps_no_times() {
-    let kit = Kit::new();
-    let (_, _) = kit.with_file(b"f", b"content").await;
-    let (c, _asked) = client(&kit, b"holder").await;
+    let harness = Harness::new();
+    let (_, _) = harness.with_file(b"f", b"content").await;
+    let (c, _asked) = client(&harness, b"holder").await;
     let reads = c.open(b"o", b"f", (R.0 | TIMES, 0)).await.unwrap();
     assert_eq!(reads.delegation.0, 1);
     let writes = c.open(b"o", b"g", RW).await.unwrap();
@@ -195,10 +195,10 @@ fn says(call: Callback, change: u64, size: u64, modify: Time) {
 
 #[tokio::test]
 async fn others_see_the_times_that_the_holder_keeps() {
-    let kit = Kit::new();
-    let (c, mut asked, o, _) = keeper(&kit).await;
+    let harness = Harness::new();
+    let (c, mut asked, o, _) = arbiter(&harness).await;
     let (given, _, _, at_first) = look(&c, &o.fh).await;
-    let d = Client::of_minor_2(&kit, b"other", Handle::detached()).await;
+    let d = Client::of_minor_2(&harness, b"other", Handle::detached()).await;
     let mut last = given;
     let clean = tokio::join!(look(&d, &o.fh), async {
         says(Callback::next(&mut asked).await, given, 0, at_first);

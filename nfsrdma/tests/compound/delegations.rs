@@ -15,7 +15,7 @@ use tokio::sync::mpsc::Receiver;
 use vfs::{Cred, SetAttr, VfsError};
 
 use crate::client::{Client, Opened, R, RW, W, open_head, read_open, unchecked};
-use crate::kit::{Args, Kit};
+use crate::harness::{Args, Harness};
 
 const REVOKED: u32 = 0x40;
 const CB_GETATTR: u32 = 3;
@@ -106,10 +106,10 @@ pub fn give_back(stateid: Stateid) -> impl FnOnce(&mut Writer) {
 }
 
 /// A client with a delegation on the file `f`.
-async fn holder<'k>(kit: &'k Kit) -> (Client<'k>, Receiver<Command>, Opened, Stateid) {
-    let (_, _) = kit.with_file(b"f", b"content").await;
+async fn holder<'k>(harness: &'k Harness) -> (Client<'k>, Receiver<Command>, Opened, Stateid) {
+    let (_, _) = harness.with_file(b"f", b"content").await;
     let (handle, asked) = Handle::played();
-    let c = Client::called_by(kit, b"holder", handle).await;
+    let c = Client::called_by(harness, b"holder", handle).await;
     let o = c.open(b"o", b"f", R).await.unwrap();
     let (1, Some(deleg)) = o.delegation else { panic!("no delegation: {:?}", o.delegation) };
     (c, asked, o, deleg)
@@ -118,16 +118,16 @@ async fn holder<'k>(kit: &'k Kit) -> (Client<'k>, Receiver<Command>, Opened, Sta
 /// What is asked may take longer than a lease, and a client need not send anything while it waits for its answer.
 #[tokio::test]
 async fn a_client_that_waits_for_its_answer_is_not_silent() {
-    let kit = Kit::new();
-    let (_holder, _asked, ..) = holder(&kit).await;
-    let c = Client::new(&kit, b"waits").await;
+    let harness = Harness::new();
+    let (_holder, _asked, ..) = holder(&harness).await;
+    let c = Client::new(&harness, b"waits").await;
     let write = |a: Args| a.root().lookup(b"data").lookup(b"f").write(0, 2, b"new");
     let mut waiting = Box::pin(c.send(0, 2, false, write));
     let first = poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx))).await;
     assert!(first.is_pending(), "the delegation is to come back first");
-    kit.at_ms(3_600_000);
+    harness.at_ms(3_600_000);
     // Who is heard of next has those forgotten that are silent and hold nothing.
-    Client::new(&kit, b"another").await;
+    Client::new(&harness, b"another").await;
     waiting.await;
     let r = c.send(0, 3, false, |a| a.root()).await;
     assert_eq!(r.status, Status::Ok, "its lease begins when it is answered");
@@ -135,17 +135,17 @@ async fn a_client_that_waits_for_its_answer_is_not_silent() {
 
 #[tokio::test]
 async fn a_reader_gets_one_and_reads_by_it() {
-    let kit = Kit::new();
-    let (c, _asked, o, deleg) = holder(&kit).await;
+    let harness = Harness::new();
+    let (c, _asked, o, deleg) = holder(&harness).await;
     assert_eq!(c.read(&o.fh, deleg).await, Status::Ok);
     assert_eq!(c.write(&o.fh, deleg, b"x").await, Status::OpenMode);
     assert_eq!(c.open(b"o", b"f", R).await.unwrap().delegation, (0, None), "once per client");
     let (handle, _other_asked) = Handle::played();
-    let d = Client::called_by(&kit, b"other", handle).await;
+    let d = Client::called_by(&harness, b"other", handle).await;
     assert_eq!(d.open(b"o", b"f", R).await.unwrap().delegation.0, 1, "readers share");
     assert_eq!(d.open(b"o", b"g", W).await.unwrap().delegation, (0, None), "who only writes");
     assert_eq!(d.open(b"p", b"g", R).await.unwrap().delegation, (0, None), "nor beside them");
-    let unreachable = Client::new(&kit, b"deaf").await;
+    let unreachable = Client::new(&harness, b"deaf").await;
     assert_eq!(unreachable.open(b"o", b"f", R).await.unwrap().delegation, (0, None));
     assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::Ok);
     assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::BadStateId);
@@ -155,10 +155,10 @@ async fn a_reader_gets_one_and_reads_by_it() {
 
 #[tokio::test]
 async fn wishes_are_answered() {
-    let kit = Kit::new();
-    let (_, _) = kit.with_file(b"f", b"content").await;
+    let harness = Harness::new();
+    let (_, _) = harness.with_file(b"f", b"content").await;
     let (handle, _asked) = Handle::played();
-    let c = Client::called_by(&kit, b"x", handle).await;
+    let c = Client::called_by(&harness, b"x", handle).await;
     for (want, said) in [(0x400, 3), (0x500, 3), (0x100, 1)] {
         assert_eq!(c.open(b"o", b"f", (1 | want, 0)).await.unwrap().delegation.0, said);
     }
@@ -167,9 +167,9 @@ async fn wishes_are_answered() {
 
 #[tokio::test]
 async fn a_writer_waits_for_the_recall() {
-    let kit = Kit::new();
-    let (c, mut asked, o, deleg) = holder(&kit).await;
-    let d = Client::new(&kit, b"writer").await;
+    let harness = Harness::new();
+    let (c, mut asked, o, deleg) = holder(&harness).await;
+    let d = Client::new(&harness, b"writer").await;
     let gives_back = async {
         let call = Callback::next(&mut asked).await;
         assert_eq!((&call.session, call.sequence, call.slot), (&c.session, 1, 0));
@@ -190,9 +190,9 @@ async fn every_change_by_others_recalls() {
     let root = Cred::root();
     let change_mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
     for change in 0..6 {
-        let kit = Kit::new();
-        let (c, mut asked, _, _) = holder(&kit).await;
-        let ns = &kit.nfs.core.namespace;
+        let harness = Harness::new();
+        let (c, mut asked, _, _) = holder(&harness).await;
+        let ns = &harness.nfs.core.namespace;
         let share = &ns.share_named(b"data").unwrap();
         let dir = share.backend.root();
         let (file, _) = dir.lookup(&root, b"f").await.unwrap();
@@ -213,7 +213,7 @@ async fn every_change_by_others_recalls() {
         };
         assert_eq!(done, Err(VfsError::Delay), "change {change}");
         Callback::next(&mut asked).await.reply(Status::Ok);
-        let mut into = kit.conn.read_into.clone();
+        let mut into = harness.conn.read_into.clone();
         into.account = iobuf::Account::new();
         assert!(ns.read(&file, Some(&root), 0, 9, &into).await.is_ok(), "reading recalls nothing");
         drop(c);
@@ -222,26 +222,26 @@ async fn every_change_by_others_recalls() {
 
 #[tokio::test]
 async fn a_change_behind_the_back_of_the_server_recalls() {
-    let kit = Kit::new();
-    let (c, mut asked, o, deleg) = holder(&kit).await;
-    kit.nfs.clients.tick().await;
+    let harness = Harness::new();
+    let (c, mut asked, o, deleg) = holder(&harness).await;
+    harness.nfs.clients.tick().await;
     assert!(asked.try_recv().is_err(), "nothing has changed");
-    let share = &kit.nfs.core.namespace.share_named(b"data").unwrap();
+    let share = &harness.nfs.core.namespace.share_named(b"data").unwrap();
     let (file, _) = share.backend.root().lookup(&Cred::root(), b"f").await.unwrap();
     file.write(None, 0, vec![Buf::from(vec![1])], vfs::Stable::File).await.unwrap();
-    kit.nfs.clients.tick().await;
+    harness.nfs.clients.tick().await;
     let call = Callback::next(&mut asked).await;
     assert_eq!(call.stateid(), deleg);
     call.reply(Status::Ok);
     assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::Ok);
-    kit.nfs.clients.tick().await;
+    harness.nfs.clients.tick().await;
     assert!(asked.try_recv().is_err(), "once");
 }
 
 #[tokio::test]
 async fn the_holder_itself_may_change_the_file() {
-    let kit = Kit::new();
-    let (c, mut asked, o, deleg) = holder(&kit).await;
+    let harness = Harness::new();
+    let (c, mut asked, o, deleg) = holder(&harness).await;
     let w = c.open(b"o", b"f", W).await.unwrap();
     assert_eq!(c.write(&o.fh, w.stateid, b"own").await, Status::Ok);
     let r = c.run(|a| a.data().op(op::REMOVE, |w| w.opaque(b"f"))).await;
@@ -252,9 +252,9 @@ async fn the_holder_itself_may_change_the_file() {
 
 #[tokio::test]
 async fn a_recall_that_the_client_does_not_understand_yet_is_repeated() {
-    let kit = Kit::new();
-    let (c, mut asked, o, deleg) = holder(&kit).await;
-    let d = Client::new(&kit, b"writer").await;
+    let harness = Harness::new();
+    let (c, mut asked, o, deleg) = holder(&harness).await;
+    let d = Client::new(&harness, b"writer").await;
     assert_eq!(d.open(b"o", b"f", W).await.unwrap_err(), Status::Delay);
     Callback::next(&mut asked).await.reply(Status::BadHandle);
     let second = Callback::next(&mut asked).await;
@@ -266,16 +266,16 @@ async fn a_recall_that_the_client_does_not_understand_yet_is_repeated() {
 
 #[tokio::test]
 async fn a_delegation_that_is_not_given_back_is_revoked() {
-    let kit = Kit::new();
-    let (c, mut asked, o, deleg) = holder(&kit).await;
-    let d = Client::new(&kit, b"writer").await;
+    let harness = Harness::new();
+    let (c, mut asked, o, deleg) = holder(&harness).await;
+    let d = Client::new(&harness, b"writer").await;
     assert_eq!(d.open(b"o", b"f", W).await.unwrap_err(), Status::Delay);
     Callback::next(&mut asked).await.reply(Status::Ok);
-    kit.at_ms(34_999);
+    harness.at_ms(34_999);
     assert_eq!(d.open(b"o", b"f", W).await.unwrap_err(), Status::Delay);
-    kit.at_ms(35_000);
+    harness.at_ms(35_000);
     d.open(b"o", b"f", W).await.unwrap();
-    assert_eq!(kit.nfs.clients.counters.revoked.load(Ordering::Relaxed), 1);
+    assert_eq!(harness.nfs.clients.counters.revoked.load(Ordering::Relaxed), 1);
     assert_eq!(c.read(&o.fh, deleg).await, Status::DelegRevoked);
     assert_eq!(c.flags.get() & REVOKED, REVOKED);
     assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::DelegRevoked);
@@ -294,8 +294,8 @@ async fn a_delegation_that_is_not_given_back_is_revoked() {
 
 #[tokio::test]
 async fn opens_are_made_from_a_delegation() {
-    let kit = Kit::new();
-    let (c, _asked, o, deleg) = holder(&kit).await;
+    let harness = Harness::new();
+    let (c, _asked, o, deleg) = holder(&harness).await;
     let from = |claim: u32, stateid: Stateid, share: (u32, u32)| {
         move |w: &mut Writer| {
             open_head(w, 0, 0, b"local", share);
@@ -328,10 +328,10 @@ async fn opens_are_made_from_a_delegation() {
 }
 
 /// A client with a write delegation on the file `f`, and the file's change attribute.
-async fn writer<'k>(kit: &'k Kit) -> (Client<'k>, Receiver<Command>, Opened, Stateid, u64) {
-    let (_, _) = kit.with_file(b"f", b"content").await;
+async fn writer<'k>(harness: &'k Harness) -> (Client<'k>, Receiver<Command>, Opened, Stateid, u64) {
+    let (_, _) = harness.with_file(b"f", b"content").await;
     let (handle, asked) = Handle::played();
-    let c = Client::called_by(kit, b"holder", handle).await;
+    let c = Client::called_by(harness, b"holder", handle).await;
     let o = c.open(b"o", b"f", RW).await.unwrap();
     let (2, Some(deleg)) = o.delegation else { panic!("no delegation: {:?}", o.delegation) };
     let (change, _) = look(&c, &o.fh).await.unwrap();
@@ -350,13 +350,13 @@ async fn look(c: &Client<'_>, fh: &[u8]) -> Result<(u64, u64), Status> {
 
 #[tokio::test]
 async fn a_lone_writer_gets_one_and_works_by_it() {
-    let kit = Kit::new();
-    let (c, mut asked, o, deleg, _) = writer(&kit).await;
+    let harness = Harness::new();
+    let (c, mut asked, o, deleg, _) = writer(&harness).await;
     assert_eq!(c.write(&o.fh, deleg, b"new").await, Status::Ok);
     assert_eq!(c.read(&o.fh, deleg).await, Status::Ok);
     assert_eq!(c.open(b"o", b"f", R).await.unwrap().delegation, (0, None), "it has one");
     assert_eq!(c.open(b"o", b"f", RW).await.unwrap().delegation, (0, None), "it has one");
-    kit.nfs.clients.tick().await;
+    harness.nfs.clients.tick().await;
     assert!(asked.try_recv().is_err(), "its own changes are no changes behind its back");
     assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::Ok);
     assert_eq!(c.write(&o.fh, deleg, b"x").await, Status::BadStateId);
@@ -364,12 +364,12 @@ async fn a_lone_writer_gets_one_and_works_by_it() {
 
 #[tokio::test]
 async fn a_writer_beside_others_gets_none() {
-    let kit = Kit::new();
-    let (_, _) = kit.with_file(b"f", b"content").await;
-    let other = Client::new(&kit, b"other").await;
+    let harness = Harness::new();
+    let (_, _) = harness.with_file(b"f", b"content").await;
+    let other = Client::new(&harness, b"other").await;
     let o = other.open(b"o", b"f", R).await.unwrap();
     let (handle, _asked) = Handle::played();
-    let c = Client::called_by(&kit, b"writer", handle).await;
+    let c = Client::called_by(&harness, b"writer", handle).await;
     assert_eq!(c.open(b"o", b"f", RW).await.unwrap().delegation, (0, None), "another reads");
     assert_eq!(other.close(&o).await, Status::Ok);
     assert_eq!(c.open(b"p", b"f", RW).await.unwrap().delegation.0, 2);
@@ -378,14 +378,14 @@ async fn a_writer_beside_others_gets_none() {
     assert_eq!(c.open(b"o", b"h", (0x503, 0)).await.unwrap().delegation.0, 3, "unwanted");
     assert_eq!(c.open(b"o", b"i", (0x103, 0)).await.unwrap().delegation.0, 3, "of another sort");
     assert_eq!(c.open(b"o", b"j", (0x203, 0)).await.unwrap().delegation.0, 2, "wanted");
-    let kept = kit.nfs.core.namespace.keeper().state().grants();
+    let kept = harness.nfs.core.namespace.arbiter().state().grants();
     assert_eq!(kept, 2, "f and j");
 }
 
 #[tokio::test]
 async fn a_read_delegation_is_widened_for_who_goes_on_to_write() {
-    let kit = Kit::new();
-    let (c, _asked, o, deleg) = holder(&kit).await;
+    let harness = Harness::new();
+    let (c, _asked, o, deleg) = holder(&harness).await;
     let wide = c.open(b"o", b"f", RW).await.unwrap().delegation;
     assert_eq!(wide, (2, Some(Stateid { seqid: 2, ..deleg })));
     assert_eq!(c.write(&o.fh, wide.1.unwrap(), b"new").await, Status::Ok);
@@ -404,14 +404,14 @@ fn lockt(w: &mut Writer) {
 async fn any_open_or_access_by_others_recalls_what_is_written_by() {
     let root = Cred::root();
     for access in 0..5 {
-        let kit = Kit::new();
-        let (c, mut asked, o, deleg, _) = writer(&kit).await;
-        let ns = &kit.nfs.core.namespace;
+        let harness = Harness::new();
+        let (c, mut asked, o, deleg, _) = writer(&harness).await;
+        let ns = &harness.nfs.core.namespace;
         let share = &ns.share_named(b"data").unwrap();
         let (file, _) = share.backend.root().lookup(&root, b"f").await.unwrap();
-        let mut into = kit.conn.read_into.clone();
+        let mut into = harness.conn.read_into.clone();
         into.account = iobuf::Account::new();
-        let other = Client::new(&kit, b"other").await;
+        let other = Client::new(&harness, b"other").await;
         let come = async {
             match access {
                 0 => other.open(b"o", b"f", R).await.map(drop),
@@ -447,9 +447,9 @@ async fn any_open_or_access_by_others_recalls_what_is_written_by() {
 
 #[tokio::test]
 async fn others_are_told_what_the_holder_keeps_back() {
-    let kit = Kit::new();
-    let (c, mut asked, o, _, given) = writer(&kit).await;
-    let other = Client::new(&kit, b"other").await;
+    let harness = Harness::new();
+    let (c, mut asked, o, _, given) = writer(&harness).await;
+    let other = Client::new(&harness, b"other").await;
     let (clean, ()) = tokio::join!(look(&other, &o.fh), async {
         let call = Callback::next(&mut asked).await;
         assert_eq!(call.fh, o.fh);
@@ -475,9 +475,9 @@ async fn others_are_told_what_the_holder_keeps_back() {
 
 #[tokio::test]
 async fn who_does_not_say_what_it_keeps_back_has_to_give_it_back() {
-    let kit = Kit::new();
-    let (c, mut asked, o, deleg, _) = writer(&kit).await;
-    let other = Client::new(&kit, b"other").await;
+    let harness = Harness::new();
+    let (c, mut asked, o, deleg, _) = writer(&harness).await;
+    let other = Client::new(&harness, b"other").await;
     let (seen, ()) = tokio::join!(look(&other, &o.fh), async {
         Callback::next(&mut asked).await.reply(Status::BadHandle);
         let call = Callback::next(&mut asked).await;
@@ -490,8 +490,8 @@ async fn who_does_not_say_what_it_keeps_back_has_to_give_it_back() {
 
 #[tokio::test]
 async fn opens_for_writing_are_made_from_a_write_delegation() {
-    let kit = Kit::new();
-    let (c, _asked, o, deleg, _) = writer(&kit).await;
+    let harness = Harness::new();
+    let (c, _asked, o, deleg, _) = writer(&harness).await;
     let from = |share: (u32, u32)| {
         move |w: &mut Writer| {
             open_head(w, 0, 0, b"local", share);

@@ -10,7 +10,7 @@ use vfs::{CreateHow, Cred, SetAttr, VfsError};
 
 use crate::client::{Client, R, RW, read_stateid};
 use crate::delegations::{Callback, give_back};
-use crate::kit::Kit;
+use crate::harness::Harness;
 
 /// `gddrnf4_status`
 const UNAVAILABLE: u32 = 1;
@@ -53,10 +53,10 @@ async fn top(c: &Client<'_>) -> Vec<u8> {
 }
 
 /// A client with a delegation of the top of the share, in which there is `f`.
-async fn holder<'k>(kit: &'k Kit) -> (Client<'k>, Receiver<Command>, Vec<u8>, Stateid) {
-    let (_, _) = kit.with_file(b"f", b"content").await;
+async fn holder<'k>(harness: &'k Harness) -> (Client<'k>, Receiver<Command>, Vec<u8>, Stateid) {
+    let (_, _) = harness.with_file(b"f", b"content").await;
     let (handle, asked) = Handle::played();
-    let c = Client::called_by(kit, b"holder", handle).await;
+    let c = Client::called_by(harness, b"holder", handle).await;
     let dir = top(&c).await;
     let deleg = ask(&c, &dir).await.unwrap();
     (c, asked, dir, deleg)
@@ -64,13 +64,13 @@ async fn holder<'k>(kit: &'k Kit) -> (Client<'k>, Receiver<Command>, Vec<u8>, St
 
 #[tokio::test]
 async fn a_directory_is_delegated_to_those_who_can_be_called() {
-    let kit = Kit::new();
-    let (c, _asked, dir, deleg) = holder(&kit).await;
+    let harness = Harness::new();
+    let (c, _asked, dir, deleg) = holder(&harness).await;
     assert_eq!(ask(&c, &dir).await, Err(UNAVAILABLE), "once per client");
     let (handle, _other_asked) = Handle::played();
-    let d = Client::called_by(&kit, b"other", handle).await;
+    let d = Client::called_by(&harness, b"other", handle).await;
     assert!(ask(&d, &dir).await.is_ok(), "readers share");
-    let deaf = Client::new(&kit, b"deaf").await;
+    let deaf = Client::new(&harness, b"deaf").await;
     assert_eq!(ask(&deaf, &dir).await, Err(UNAVAILABLE));
     let file = c.open(b"o", b"f", R).await.unwrap().fh;
     assert_eq!(c.on(&file, op::GET_DIR_DELEGATION, wants).await.0, Status::NotDir);
@@ -85,25 +85,25 @@ async fn a_directory_is_delegated_to_those_who_can_be_called() {
 async fn whoever_changes_the_directory_waits_for_it() {
     let root = Cred::root();
     for change in 0..8 {
-        let kit = Kit::new();
-        let (c, mut asked, dir, deleg) = holder(&kit).await;
-        let ns = &kit.nfs.core.namespace;
+        let harness = Harness::new();
+        let (c, mut asked, dir, deleg) = holder(&harness).await;
+        let ns = &harness.nfs.core.namespace;
         let share = &ns.share_named(b"data").unwrap();
         let top = share.backend.root();
         let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
         let file = top.lookup(&root, b"f").await.unwrap().0;
-        // Behind the door: nobody is told.
+        // Behind `FileOps`: nobody is told.
         top.mkdir(&root, b"d", set).await.unwrap();
-        let door = ns.by(None);
+        let file_ops = ns.by(None);
         let come = async || match change {
-            0 => door.create(share, &top, &root, b"g", CreateHow::Guarded, set).await.map(drop),
-            1 => door.unlink(share, &top, &root, b"f").await.map(drop),
-            2 => door.rename(share, &top, &root, b"f", &top, b"g").await.map(drop),
-            3 => door.link(share, &file, &root, &top, b"g").await.map(drop),
-            4 => door.mkdir(share, &top, &root, b"g", set).await.map(drop),
-            5 => door.rmdir(share, &top, &root, b"d").await.map(drop),
-            6 => door.symlink(share, &top, &root, b"g", b"f", set).await.map(drop),
-            _ => door.setattr(share, &top, &root, set, false).await.map(drop),
+            0 => file_ops.create(share, &top, &root, b"g", CreateHow::Guarded, set).await.map(drop),
+            1 => file_ops.unlink(share, &top, &root, b"f").await.map(drop),
+            2 => file_ops.rename(share, &top, &root, b"f", &top, b"g").await.map(drop),
+            3 => file_ops.link(share, &file, &root, &top, b"g").await.map(drop),
+            4 => file_ops.mkdir(share, &top, &root, b"g", set).await.map(drop),
+            5 => file_ops.rmdir(share, &top, &root, b"d").await.map(drop),
+            6 => file_ops.symlink(share, &top, &root, b"g", b"f", set).await.map(drop),
+            _ => file_ops.setattr(share, &top, &root, set, false).await.map(drop),
         };
         assert_eq!(come().await, Err(VfsError::Delay), "change {change}");
         let call = Callback::next(&mut asked).await;
@@ -116,9 +116,9 @@ async fn whoever_changes_the_directory_waits_for_it() {
 
 #[tokio::test]
 async fn what_leaves_the_listing_as_it_is_recalls_nothing() {
-    let kit = Kit::new();
-    let (c, mut asked, _, _) = holder(&kit).await;
-    let d = Client::new(&kit, b"other").await;
+    let harness = Harness::new();
+    let (c, mut asked, _, _) = holder(&harness).await;
+    let d = Client::new(&harness, b"other").await;
     let o = d.open(b"o", b"f", RW).await.expect("it is there, so it is not made");
     assert_eq!(d.write(&o.fh, o.stateid, b"new").await, Status::Ok);
     let own = c.open(b"o", b"mine", RW).await.unwrap();
@@ -132,10 +132,10 @@ async fn what_leaves_the_listing_as_it_is_recalls_nothing() {
 
 #[tokio::test]
 async fn a_delegated_directory_that_goes_comes_back_first() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let (handle, mut asked) = Handle::played();
-    let c = Client::called_by(&kit, b"holder", handle).await;
-    let ns = &kit.nfs.core.namespace;
+    let c = Client::called_by(&harness, b"holder", handle).await;
+    let ns = &harness.nfs.core.namespace;
     let (share, root) = (&ns.share_named(b"data").unwrap(), Cred::root());
     let top = share.backend.root();
     let set = SetAttr { mode: Some(0o755), ..SetAttr::default() };
@@ -151,13 +151,13 @@ async fn a_delegated_directory_that_goes_comes_back_first() {
 
 #[tokio::test]
 async fn a_change_behind_the_back_of_the_server_recalls() {
-    let kit = Kit::new();
-    let (_c, mut asked, _, deleg) = holder(&kit).await;
-    kit.nfs.clients.tick().await;
+    let harness = Harness::new();
+    let (_c, mut asked, _, deleg) = holder(&harness).await;
+    harness.nfs.clients.tick().await;
     assert!(asked.try_recv().is_err(), "nothing has changed");
-    let share = &kit.nfs.core.namespace.share_named(b"data").unwrap();
+    let share = &harness.nfs.core.namespace.share_named(b"data").unwrap();
     let set = SetAttr { mode: Some(0o755), ..SetAttr::default() };
     share.backend.root().mkdir(&Cred::root(), b"d", set).await.unwrap();
-    kit.nfs.clients.tick().await;
+    harness.nfs.clients.tick().await;
     assert_eq!(Callback::next(&mut asked).await.stateid(), deleg);
 }

@@ -4,20 +4,20 @@ use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{attr, op};
 
 use crate::client::{Client, R, open_head};
-use crate::kit::{Args, Kit};
+use crate::harness::{Args, Harness};
 
 /// `data` and `more` lie below one folder, `unlisted`, which is hidden, and `hidden`, which is for others, below two more.
-fn kit() -> Kit {
-    let kit = Kit::new();
+fn harness() -> Harness {
+    let harness = Harness::new();
     for (name, path) in [
         ("data", "srv/nfs/public"),
         ("more", "srv/nfs/more"),
         ("unlisted", "srv/secret/unlisted"),
         ("hidden", "vault/hidden"),
     ] {
-        kit.reload(name, |share| share.rules.export = Some(path.into()));
+        harness.reload(name, |share| share.rules.export = Some(path.into()));
     }
-    kit
+    harness
 }
 
 fn to(args: Args, path: &str) -> Args {
@@ -26,8 +26,8 @@ fn to(args: Args, path: &str) -> Args {
 }
 
 /// The handle of a path, or why it has none.
-async fn handle(kit: &Kit, path: &str) -> Result<Vec<u8>, Status> {
-    let mut r = kit.run(|c| to(c, path).getfh()).await;
+async fn handle(harness: &Harness, path: &str) -> Result<Vec<u8>, Status> {
+    let mut r = harness.run(|c| to(c, path).getfh()).await;
     if r.status != Status::Ok {
         return Err(r.status);
     }
@@ -39,13 +39,13 @@ async fn handle(kit: &Kit, path: &str) -> Result<Vec<u8>, Status> {
 }
 
 /// What a listing tells, with the number of each by its attributes.
-async fn names(kit: &Kit, path: &str) -> Vec<String> {
-    let fh = handle(kit, path).await.unwrap();
+async fn names(harness: &Harness, path: &str) -> Vec<String> {
+    let fh = handle(harness, path).await.unwrap();
     let mut names = Vec::new();
     let mut cookie = 0;
     loop {
         // Room for one entry.
-        let mut r = kit.run(|c| c.putfh(&fh).readdir(cookie, 1, 4096, &[attr::FILEID])).await;
+        let mut r = harness.run(|c| c.putfh(&fh).readdir(cookie, 1, 4096, &[attr::FILEID])).await;
         r.ok(&[op::PUTFH]).expect(op::READDIR, Status::Ok);
         r.fixed(8);
         while r.bool() {
@@ -62,9 +62,9 @@ async fn names(kit: &Kit, path: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn a_share_stands_at_its_path_and_the_folders_on_the_way_hold_nothing_else() {
-    let kit = kit();
+    let harness = harness();
     let sorted = async |path| {
-        let mut names = names(&kit, path).await;
+        let mut names = names(&harness, path).await;
         names.sort();
         names
     };
@@ -72,11 +72,11 @@ async fn a_share_stands_at_its_path_and_the_folders_on_the_way_hold_nothing_else
     assert_eq!(sorted("srv").await, ["nfs"], "what is hidden is in no list");
     assert_eq!(sorted("srv/nfs").await, ["more", "public"]);
     for path in ["data", "public", "srv/data", "srv/nfs/none", "srv/nf", "vault", "vault/hidden"] {
-        assert_eq!(handle(&kit, path).await, Err(Status::NoEnt), "{path}");
+        assert_eq!(handle(&harness, path).await, Err(Status::NoEnt), "{path}");
     }
-    handle(&kit, "srv/secret/unlisted").await.expect("whoever knows its name finds it");
-    let (_, file) = kit.with_file(b"f", b"content").await;
-    assert_eq!(handle(&kit, "srv/nfs/public/f").await, Ok(file));
+    handle(&harness, "srv/secret/unlisted").await.expect("whoever knows its name finds it");
+    let (_, file) = harness.with_file(b"f", b"content").await;
+    assert_eq!(handle(&harness, "srv/nfs/public/f").await, Ok(file));
     let rows = rdma_transport::refused::list();
     let told = |share: &str| rows.iter().any(|row| row.refused.share == share);
     assert!(told("srv/nfs/none"), "the path that was asked for: {rows:?}");
@@ -84,12 +84,13 @@ async fn a_share_stands_at_its_path_and_the_folders_on_the_way_hold_nothing_else
 
 #[tokio::test]
 async fn folders_above_shares_have_handles_numbers_and_parents_of_their_own() {
-    let kit = kit();
+    let harness = harness();
     let paths = ["", "srv", "srv/nfs", "srv/secret"];
     let (mut handles, mut numbers) = (Vec::new(), Vec::new());
     for path in paths {
-        handles.push(handle(&kit, path).await.unwrap());
-        let mut r = kit.run(|c| c.putfh(handles.last().unwrap()).getattr(&[attr::FILEID])).await;
+        handles.push(handle(&harness, path).await.unwrap());
+        let mut r =
+            harness.run(|c| c.putfh(handles.last().unwrap()).getattr(&[attr::FILEID])).await;
         r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok).bitmap();
         r.u32();
         numbers.push(r.u64());
@@ -98,19 +99,19 @@ async fn folders_above_shares_have_handles_numbers_and_parents_of_their_own() {
     numbers.dedup();
     assert_eq!(numbers.len(), paths.len());
     for (path, parent) in [("srv", ""), ("srv/nfs", "srv"), ("srv/nfs/public", "srv/nfs")] {
-        let mut r = kit.run(|c| to(c, path).op(op::LOOKUPP, |_| {}).getfh()).await;
+        let mut r = harness.run(|c| to(c, path).op(op::LOOKUPP, |_| {}).getfh()).await;
         r.ok(&[op::PUTROOTFH]);
         path.split('/').for_each(|_| {
             r.ok(&[op::LOOKUP]);
         });
         let fh = r.ok(&[op::LOOKUPP]).expect(op::GETFH, Status::Ok).opaque();
-        assert_eq!(Ok(fh), handle(&kit, parent).await, "{path}");
+        assert_eq!(Ok(fh), handle(&harness, parent).await, "{path}");
     }
-    let r = kit.run(|c| c.root().op(op::LOOKUPP, |_| {})).await;
+    let r = harness.run(|c| c.root().op(op::LOOKUPP, |_| {})).await;
     assert_eq!(r.status, Status::NoEnt);
     // Nothing is made or opened there.
-    assert_eq!(kit.run(|c| to(c, "srv").mkdir(b"d")).await.status, Status::RoFs);
-    let c = Client::new(&kit, b"x").await;
+    assert_eq!(harness.run(|c| to(c, "srv").mkdir(b"d")).await.status, Status::RoFs);
+    let c = Client::new(&harness, b"x").await;
     for (name, status) in [(b"public", Status::IsDir), (b"nobody", Status::NoEnt)] {
         let open = |w: &mut rdma_transport::xdr::Writer| {
             open_head(w, 0, 0, b"o", R);
@@ -124,15 +125,23 @@ async fn folders_above_shares_have_handles_numbers_and_parents_of_their_own() {
 
 #[tokio::test]
 async fn a_folder_is_stale_when_no_share_lies_below_it_any_more() {
-    let kit = kit();
+    let harness = harness();
     let (nfs, secret) =
-        (handle(&kit, "srv/nfs").await.unwrap(), handle(&kit, "srv/secret").await.unwrap());
-    let public = handle(&kit, "srv/nfs/public").await.unwrap();
-    kit.reload("unlisted", |share| share.clients = Some(vec![]));
-    assert_eq!(kit.run(|c| c.putfh(&secret)).await.status, Status::Stale, "not for this client");
-    kit.reload("more", |share| share.rules.export = None);
-    assert_eq!(kit.run(|c| c.putfh(&nfs)).await.status, Status::Ok);
-    kit.reload("data", |share| share.rules.export = None);
-    assert_eq!(kit.run(|c| c.putfh(&nfs)).await.status, Status::Stale);
-    assert_eq!(handle(&kit, "data").await, Ok(public), "a file's handle has nothing of its path");
+        (handle(&harness, "srv/nfs").await.unwrap(), handle(&harness, "srv/secret").await.unwrap());
+    let public = handle(&harness, "srv/nfs/public").await.unwrap();
+    harness.reload("unlisted", |share| share.clients = Some(vec![]));
+    assert_eq!(
+        harness.run(|c| c.putfh(&secret)).await.status,
+        Status::Stale,
+        "not for this client"
+    );
+    harness.reload("more", |share| share.rules.export = None);
+    assert_eq!(harness.run(|c| c.putfh(&nfs)).await.status, Status::Ok);
+    harness.reload("data", |share| share.rules.export = None);
+    assert_eq!(harness.run(|c| c.putfh(&nfs)).await.status, Status::Stale);
+    assert_eq!(
+        handle(&harness, "data").await,
+        Ok(public),
+        "a file's handle has nothing of its path"
+    );
 }

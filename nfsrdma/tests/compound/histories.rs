@@ -10,7 +10,7 @@ use rdma_transport::xdr::Writer;
 use crate::client::{
     Client, Opened, READ_LT, WRITE_LT, close, first_lock, locku, next_lock, read_stateid,
 };
-use crate::kit::Kit;
+use crate::harness::Harness;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -153,30 +153,30 @@ async fn act_on_locks(c: &Client<'_>, belief: &mut Belief, step: &Step) {
 }
 
 async fn run(steps: &[(usize, Step)]) {
-    let kit = Kit::with(Options { delegations: false, ..Options::default() });
-    let clients = [Client::new(&kit, b"x").await, Client::new(&kit, b"y").await];
+    let harness = Harness::with(Options { delegations: false, ..Options::default() });
+    let clients = [Client::new(&harness, b"x").await, Client::new(&harness, b"y").await];
     let mut beliefs = [Belief::default(), Belief::default()];
     let mut now = 0;
     for (who, step) in steps {
         if let Step::Silence(ms) = step {
             now += ms;
-            kit.at_ms(now);
+            harness.at_ms(now);
             for c in &clients {
                 c.run(|a| a.root()).await;
             }
         }
         act(&clients[*who], &mut beliefs[*who], step).await;
     }
-    let state = kit.nfs.core.namespace.keeper().state();
+    let state = harness.nfs.core.namespace.arbiter().state();
     let (c, belief) = (&clients[0], &beliefs[0]);
     for o in &belief.opens {
         let (status, _) = c.on(&o.fh, op::CLOSE, close(0, newest(o.stateid))).await;
         assert_eq!(status, Status::Ok);
     }
     drop(clients);
-    kit.at_ms(now + 25 * 60 * 60 * 1000);
-    kit.nfs.clients.tick().await;
-    assert_eq!((kit.nfs.clients.len(), state.nodes(), state.is_used()), (0, 0, false));
+    harness.at_ms(now + 25 * 60 * 60 * 1000);
+    harness.nfs.clients.tick().await;
+    assert_eq!((harness.nfs.clients.len(), state.nodes(), state.is_used()), (0, 0, false));
 }
 
 proptest! {

@@ -12,7 +12,7 @@ use rdma_transport::xdr::Writer;
 use recovery::Store;
 
 use crate::client::{Client, Opened, R, RW, W, WRITE_LT, first_lock, lockt, open_head, read_open};
-use crate::kit::Kit;
+use crate::harness::Harness;
 
 const LEASE_MS: u64 = 10_000;
 
@@ -48,11 +48,11 @@ async fn complete(c: &Client<'_>) {
 
 #[tokio::test]
 async fn a_silent_client_keeps_what_nobody_else_wants() {
-    let kit = Kit::with(options(None));
-    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let harness = Harness::with(options(None));
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let o = c.open(b"o", b"f", (3, 2)).await.unwrap();
     assert_eq!(d.open(b"o", b"f", W).await.unwrap_err(), Status::ShareDenied);
-    kit.at_ms(LEASE_MS + 1);
+    harness.at_ms(LEASE_MS + 1);
     d.run(|a| a.root()).await;
     assert_eq!(c.write(&o.fh, o.stateid, b"back").await, Status::Ok, "a courtesy");
     assert_eq!(
@@ -60,79 +60,79 @@ async fn a_silent_client_keeps_what_nobody_else_wants() {
         Status::ShareDenied,
         "its lease is renewed"
     );
-    kit.at_ms(2 * LEASE_MS + 2);
+    harness.at_ms(2 * LEASE_MS + 2);
     d.open(b"o", b"f", W).await.unwrap();
-    assert_eq!(kit.nfs.clients.counters.expired.load(Ordering::Relaxed), 1);
+    assert_eq!(harness.nfs.clients.counters.expired.load(Ordering::Relaxed), 1);
     let r = c.send(0, 99, false, |a| a.root()).await;
     assert_eq!(r.status, Status::BadSession);
 }
 
 #[tokio::test]
 async fn locks_of_a_silent_client_give_way() {
-    let kit = Kit::with(options(None));
-    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let harness = Harness::with(options(None));
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let o = c.open(b"o", b"f", RW).await.unwrap();
     let p = d.open(b"o", b"f", RW).await.unwrap();
     let all = (0, u64::MAX);
     let lock = |id| first_lock(WRITE_LT, all, id, b"l", false);
     assert_eq!(c.on(&o.fh, op::LOCK, lock(o.stateid)).await.0, Status::Ok);
     assert_eq!(d.on(&p.fh, op::LOCK, lock(p.stateid)).await.0, Status::Denied);
-    kit.at_ms(LEASE_MS);
+    harness.at_ms(LEASE_MS);
     d.run(|a| a.root()).await;
-    kit.at_ms(LEASE_MS + 1);
+    harness.at_ms(LEASE_MS + 1);
     assert_eq!(d.on(&p.fh, op::LOCKT, lockt(WRITE_LT, all, b"l")).await.0, Status::Ok);
     assert_eq!(d.on(&p.fh, op::LOCK, lock(p.stateid)).await.0, Status::Ok);
 }
 
 #[tokio::test]
 async fn who_holds_nothing_is_forgotten_with_its_lease() {
-    let kit = Kit::with(options(None));
-    let (_idle, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
-    assert_eq!(kit.nfs.clients.len(), 2);
-    kit.at_ms(LEASE_MS - 1);
+    let harness = Harness::with(options(None));
+    let (_idle, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
+    assert_eq!(harness.nfs.clients.len(), 2);
+    harness.at_ms(LEASE_MS - 1);
     d.run(|a| a.root()).await;
-    kit.at_ms(LEASE_MS + 1_500);
+    harness.at_ms(LEASE_MS + 1_500);
     d.run(|a| a.root()).await;
-    assert_eq!(kit.nfs.clients.len(), 1);
+    assert_eq!(harness.nfs.clients.len(), 1);
 }
 
 #[tokio::test]
 async fn opens_and_locks_are_reclaimed_after_a_restart() {
     let state = tempfile::tempdir().unwrap();
-    let kit = Kit::with(options(Some(state.path())));
+    let harness = Harness::with(options(Some(state.path())));
     let all = (0, u64::MAX);
     let fh = {
-        let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+        let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
         let o = c.open(b"o", b"f", (3, 2)).await.unwrap();
         let lock = first_lock(WRITE_LT, all, o.stateid, b"l", false);
         assert_eq!(c.on(&o.fh, op::LOCK, lock).await.0, Status::Ok);
         d.open(b"o", b"g", R).await.unwrap();
         o.fh
     };
-    let kit = kit.restart(|| options(Some(state.path())));
-    assert!(kit.nfs.clients.in_grace());
-    let stranger = Client::new(&kit, b"z").await;
+    let harness = harness.restart(|| options(Some(state.path())));
+    assert!(harness.nfs.clients.in_grace());
+    let stranger = Client::new(&harness, b"z").await;
     assert_eq!(stranger.open(b"o", b"f", W).await.unwrap_err(), Status::Grace);
     assert_eq!(
         reclaimed(&stranger, &fh, R).await.unwrap_err(),
         Status::NoGrace,
         "said it was done"
     );
-    let liar = Client::unreclaimed(&kit, b"liar", Handle::detached()).await;
+    let liar = Client::unreclaimed(&harness, b"liar", Handle::detached()).await;
     assert_eq!(reclaimed(&liar, &fh, R).await.unwrap_err(), Status::ReclaimBad);
     assert_eq!(liar.on(&fh, op::LOCKT, lockt(WRITE_LT, all, b"l")).await.0, Status::Grace);
 
-    let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+    let c = Client::unreclaimed(&harness, b"x", Handle::detached()).await;
     let o = reclaimed(&c, &fh, (3, 2)).await.unwrap();
     let lock = |id: Stateid, reclaim| first_lock(WRITE_LT, all, id, b"l", reclaim);
     assert_eq!(c.on(&fh, op::LOCK, lock(o.stateid, false)).await.0, Status::Grace);
     assert_eq!(c.on(&fh, op::LOCK, lock(o.stateid, true)).await.0, Status::Ok);
     complete(&c).await;
-    assert!(kit.nfs.clients.in_grace(), "the other has not come back");
-    let d = Client::unreclaimed(&kit, b"y", Handle::detached()).await;
+    assert!(harness.nfs.clients.in_grace(), "the other has not come back");
+    let d = Client::unreclaimed(&harness, b"y", Handle::detached()).await;
     assert_eq!(reclaimed(&d, &fh, W).await.unwrap_err(), Status::ReclaimConflict);
     complete(&d).await;
-    assert!(!kit.nfs.clients.in_grace(), "all are back: no need to wait for the end");
+    assert!(!harness.nfs.clients.in_grace(), "all are back: no need to wait for the end");
     assert_eq!(reclaimed(&c, &fh, R).await.unwrap_err(), Status::NoGrace);
     assert_eq!(stranger.open(b"o", b"f", W).await.unwrap_err(), Status::ShareDenied);
     assert_eq!(c.write(&fh, o.stateid, b"mine").await, Status::Ok);
@@ -142,10 +142,10 @@ async fn opens_and_locks_are_reclaimed_after_a_restart() {
 #[tokio::test]
 async fn nobody_works_past_what_may_be_reclaimed() {
     let state = tempfile::tempdir().unwrap();
-    let kit = Kit::with(options(Some(state.path())));
-    let fh = Client::new(&kit, b"x").await.open(b"o", b"f", (1, 2)).await.unwrap().fh;
-    let kit = kit.restart(|| options(Some(state.path())));
-    let d = Client::new(&kit, b"y").await;
+    let harness = Harness::with(options(Some(state.path())));
+    let fh = Client::new(&harness, b"x").await.open(b"o", b"f", (1, 2)).await.unwrap().fh;
+    let harness = harness.restart(|| options(Some(state.path())));
+    let d = Client::new(&harness, b"y").await;
     assert_eq!(d.write(&fh, Stateid::ANONYMOUS, b"x").await, Status::Grace);
     assert_eq!(d.write(&fh, Stateid::READ_BYPASS, b"x").await, Status::Grace);
     assert_eq!(d.read(&fh, Stateid::ANONYMOUS).await, Status::Grace);
@@ -158,7 +158,7 @@ async fn nobody_works_past_what_may_be_reclaimed() {
     };
     let moved = d.run(|a| a.data().savefh().op(op::RENAME, rename)).await;
     assert_eq!(moved.status, Status::Grace);
-    let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+    let c = Client::unreclaimed(&harness, b"x", Handle::detached()).await;
     reclaimed(&c, &fh, (1, 2)).await.unwrap();
     complete(&c).await;
     assert_eq!(d.write(&fh, Stateid::ANONYMOUS, b"x").await, Status::Locked);
@@ -169,65 +169,65 @@ async fn nobody_works_past_what_may_be_reclaimed() {
 #[tokio::test]
 async fn who_comes_back_too_late_has_lost_it_for_good() {
     let state = tempfile::tempdir().unwrap();
-    let kit = Kit::with(options(Some(state.path())));
+    let harness = Harness::with(options(Some(state.path())));
     let fh = {
-        let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+        let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
         d.open(b"o", b"g", R).await.unwrap();
         c.open(b"o", b"f", RW).await.unwrap().fh
     };
-    let kit = kit.restart(|| options(Some(state.path())));
+    let harness = harness.restart(|| options(Some(state.path())));
     {
-        let d = Client::unreclaimed(&kit, b"y", Handle::detached()).await;
-        kit.at_ms(LEASE_MS);
+        let d = Client::unreclaimed(&harness, b"y", Handle::detached()).await;
+        harness.at_ms(LEASE_MS);
         d.run(|a| a.root()).await;
         // The record of who did not come back is struck before others take anything.
-        kit.nfs.clients.tick().await;
-        assert!(!kit.nfs.clients.in_grace());
+        harness.nfs.clients.tick().await;
+        assert!(!harness.nfs.clients.in_grace());
         complete(&d).await;
         d.open(b"o", b"f", RW).await.unwrap();
-        let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+        let c = Client::unreclaimed(&harness, b"x", Handle::detached()).await;
         assert_eq!(reclaimed(&c, &fh, RW).await.unwrap_err(), Status::NoGrace);
     }
-    let kit = kit.restart(|| options(Some(state.path())));
-    let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+    let harness = harness.restart(|| options(Some(state.path())));
+    let c = Client::unreclaimed(&harness, b"x", Handle::detached()).await;
     assert_eq!(reclaimed(&c, &fh, RW).await.unwrap_err(), Status::ReclaimBad);
-    let d = Client::unreclaimed(&kit, b"y", Handle::detached()).await;
+    let d = Client::unreclaimed(&harness, b"y", Handle::detached()).await;
     reclaimed(&d, &fh, RW).await.unwrap();
 }
 
 #[tokio::test]
 async fn with_nobody_to_wait_for_there_is_no_grace() {
     let state = tempfile::tempdir().unwrap();
-    let kit = Kit::with(options(Some(state.path())));
+    let harness = Harness::with(options(Some(state.path())));
     {
-        let c = Client::new(&kit, b"x").await;
+        let c = Client::new(&harness, b"x").await;
         let o = c.open(b"o", b"f", RW).await.unwrap();
         assert_eq!(c.close(&o).await, Status::Ok);
         let session = c.session.clone();
         c.run(|a| a.op(op::DESTROY_SESSION, |w| w.fixed(&session))).await;
         let id = c.id;
-        let r = kit.run_minor(1, |a| a.op(op::DESTROY_CLIENTID, |w| w.u64(id))).await;
+        let r = harness.run_minor(1, |a| a.op(op::DESTROY_CLIENTID, |w| w.u64(id))).await;
         assert_eq!(r.status, Status::Ok);
     }
-    let kit = kit.restart(|| options(Some(state.path())));
-    assert!(!kit.nfs.clients.in_grace());
-    Client::new(&kit, b"z").await.open(b"o", b"f", RW).await.unwrap();
+    let harness = harness.restart(|| options(Some(state.path())));
+    assert!(!harness.nfs.clients.in_grace());
+    Client::new(&harness, b"z").await.open(b"o", b"f", RW).await.unwrap();
 }
 
 #[tokio::test]
 async fn what_was_released_for_another_cannot_be_reclaimed() {
     let state = tempfile::tempdir().unwrap();
-    let kit = Kit::with(options(Some(state.path())));
+    let harness = Harness::with(options(Some(state.path())));
     let fh = {
-        let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+        let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
         let fh = c.open(b"o", b"f", (3, 3)).await.unwrap().fh;
-        kit.at_ms(LEASE_MS);
+        harness.at_ms(LEASE_MS);
         d.run(|a| a.root()).await;
-        kit.at_ms(LEASE_MS + 1);
+        harness.at_ms(LEASE_MS + 1);
         d.open(b"o", b"f", W).await.unwrap();
         fh
     };
-    let kit = kit.restart(|| options(Some(state.path())));
-    let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+    let harness = harness.restart(|| options(Some(state.path())));
+    let c = Client::unreclaimed(&harness, b"x", Handle::detached()).await;
     assert_eq!(reclaimed(&c, &fh, (3, 3)).await.unwrap_err(), Status::ReclaimBad);
 }

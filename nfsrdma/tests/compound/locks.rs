@@ -9,7 +9,7 @@ use crate::client::{
     Client, Opened, R, READ_LT, RW, WRITE_LT, close, first_lock, lockt, locku, next_lock,
     read_stateid,
 };
-use crate::kit::{Kit, Results};
+use crate::harness::{Harness, Results};
 
 const ALL: (u64, u64) = (0, u64::MAX);
 
@@ -31,8 +31,8 @@ fn denied(r: &mut Results) -> (u64, u64, u32, u64, Vec<u8>) {
 
 #[tokio::test]
 async fn a_refused_lock_names_the_one_in_the_way() {
-    let kit = Kit::new();
-    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let harness = Harness::new();
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let (o, p) = (c.open(b"o", b"f", RW).await.unwrap(), d.open(b"o", b"f", RW).await.unwrap());
     let held = lock(&c, &o, b"alice", WRITE_LT, (10, 10)).await.unwrap();
     assert_eq!(held.seqid, 1);
@@ -53,8 +53,8 @@ async fn a_refused_lock_names_the_one_in_the_way() {
 
 #[tokio::test]
 async fn a_lock_is_split_joined_and_given_back() {
-    let kit = Kit::new();
-    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let harness = Harness::new();
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let (o, p) = (c.open(b"o", b"f", RW).await.unwrap(), d.open(b"o", b"f", RW).await.unwrap());
     let held = lock(&c, &o, b"a", WRITE_LT, (0, 100)).await.unwrap();
     let (status, mut r) = c.on(&o.fh, op::LOCKU, locku((40, 20), held)).await;
@@ -75,8 +75,8 @@ async fn a_lock_is_split_joined_and_given_back() {
 
 #[tokio::test]
 async fn ranges_stateids_and_modes_are_checked() {
-    let kit = Kit::new();
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    let c = Client::new(&harness, b"x").await;
     let o = c.open(b"o", b"f", R).await.unwrap();
     for range in [(0, 0), (u64::MAX, 2), (2, u64::MAX - 1)] {
         assert_eq!(lock(&c, &o, b"a", READ_LT, range).await.unwrap_err().0, Status::Inval);
@@ -100,8 +100,8 @@ async fn ranges_stateids_and_modes_are_checked() {
 
 #[tokio::test]
 async fn a_lock_stateid_reads_and_ends_with_its_open() {
-    let kit = Kit::new();
-    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let harness = Harness::new();
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let o = c.open(b"o", b"f", RW).await.unwrap();
     let held = lock(&c, &o, b"a", WRITE_LT, ALL).await.unwrap();
     assert_eq!(c.write(&o.fh, held, b"x").await, Status::Ok);
@@ -116,8 +116,8 @@ async fn a_lock_stateid_reads_and_ends_with_its_open() {
 
 #[tokio::test]
 async fn stateids_are_tested_and_freed() {
-    let kit = Kit::new();
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    let c = Client::new(&harness, b"x").await;
     let o = c.open(b"o", b"f", RW).await.unwrap();
     let held = lock(&c, &o, b"a", WRITE_LT, ALL).await.unwrap();
     let strange = Stateid { seqid: 1, other: [9; 12] };
@@ -148,8 +148,8 @@ async fn stateids_are_tested_and_freed() {
 
 #[tokio::test]
 async fn a_refused_first_lock_leaves_no_state() {
-    let kit = Kit::new();
-    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let harness = Harness::new();
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let (o, p) = (c.open(b"o", b"f", RW).await.unwrap(), d.open(b"o", b"f", RW).await.unwrap());
     lock(&c, &o, b"a", WRITE_LT, ALL).await.unwrap();
     for _ in 0..3 {
@@ -157,30 +157,30 @@ async fn a_refused_first_lock_leaves_no_state() {
     }
     assert_eq!(d.close(&p).await, Status::Ok);
     assert_eq!(c.close(&o).await, Status::Ok);
-    assert_eq!(kit.nfs.core.namespace.keeper().state().nodes(), 0);
+    assert_eq!(harness.nfs.core.namespace.arbiter().state().nodes(), 0);
 }
 
 #[tokio::test]
 async fn what_an_administrator_takes_is_told_until_it_is_freed() {
     /// SEQ4_STATUS_ADMIN_STATE_REVOKED
     const TAKEN: u32 = 0x20;
-    let kit = Kit::new();
-    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let harness = Harness::new();
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let (o, p) = (c.open(b"o", b"f", RW).await.unwrap(), d.open(b"o", b"f", RW).await.unwrap());
     let held = lock(&c, &o, b"alice", WRITE_LT, ALL).await.unwrap();
-    let holdings = kit.nfs.clients.holdings();
+    let holdings = harness.nfs.clients.holdings();
     let mine = holdings.iter().filter(|h| h.client == "x");
     let open = mine.clone().find(|h| !matches!(h.held, Held::Locked)).unwrap().holder;
     assert!(mine.clone().any(|h| h.held == Held::Locked));
     assert_eq!(c.flags.get() & TAKEN, 0);
-    assert!(kit.nfs.clients.take_away(open));
-    assert!(!kit.nfs.clients.take_away(open), "nobody holds it any more");
+    assert!(harness.nfs.clients.take_away(open));
+    assert!(!harness.nfs.clients.take_away(open), "nobody holds it any more");
     // The lock goes with its open.
     lock(&d, &p, b"bob", WRITE_LT, ALL).await.unwrap();
     assert_eq!(c.read(&o.fh, o.stateid).await, Status::AdminRevoked);
     assert_eq!(c.read(&o.fh, held).await, Status::AdminRevoked);
     assert_eq!(c.flags.get() & TAKEN, TAKEN);
-    assert_eq!(kit.nfs.clients.holdings().iter().filter(|h| h.client == "x").count(), 0);
+    assert_eq!(harness.nfs.clients.holdings().iter().filter(|h| h.client == "x").count(), 0);
     let free = async |id: Stateid| c.run(|a| a.op(op::FREE_STATEID, |w| w.value(&id))).await.status;
     assert_eq!(free(held).await, Status::Ok);
     assert_eq!(c.read(&o.fh, held).await, Status::BadStateId);
@@ -194,10 +194,10 @@ async fn what_an_administrator_takes_is_told_until_it_is_freed() {
     for locked in [true, false] {
         let o = c.open(b"o", b"f", RW).await.unwrap();
         let held = lock(&c, &o, b"alice", WRITE_LT, ALL).await.unwrap();
-        let mut holdings = kit.nfs.clients.holdings();
+        let mut holdings = harness.nfs.clients.holdings();
         holdings.sort_by_key(|h| (h.held == Held::Locked) != locked);
         for h in holdings {
-            kit.nfs.clients.take_away(h.holder);
+            harness.nfs.clients.take_away(h.holder);
         }
         assert_eq!(c.read(&o.fh, held).await, Status::AdminRevoked);
         assert_eq!(c.flags.get() & TAKEN, TAKEN);

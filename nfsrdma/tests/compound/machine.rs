@@ -21,7 +21,7 @@ use crate::client::{
     BACK_CHAN, Client, FORE, Opened, R, close, conn_of, create, open_head, read, read_open,
     unchecked,
 };
-use crate::kit::{Args, Caller, Kit, Results};
+use crate::harness::{Args, Caller, Harness, Results};
 
 const LEASE_MS: u64 = 10_000;
 const UPDATE: u32 = 0x4000_0000;
@@ -101,11 +101,11 @@ struct Introduced {
 }
 
 async fn introduce(
-    kit: &Kit,
+    harness: &Harness,
     caller: &Caller,
     args: impl FnOnce(&mut Writer),
 ) -> Result<Introduced, Status> {
-    let mut r = kit.run_by(&kit.conn, caller, 1, |c| c.op(op::EXCHANGE_ID, args)).await;
+    let mut r = harness.run_by(&harness.conn, caller, 1, |c| c.op(op::EXCHANGE_ID, args)).await;
     r.expect(op::EXCHANGE_ID, r.status);
     if r.status != Status::Ok {
         return Err(r.status);
@@ -121,7 +121,7 @@ async fn introduce(
 
 /// A session of the client whose number and sequence these are.
 struct Session<'k> {
-    kit: &'k Kit,
+    harness: &'k Harness,
     id: Vec<u8>,
     conn: Arc<Conn>,
     sequence: Cell<u32>,
@@ -129,24 +129,24 @@ struct Session<'k> {
 
 impl<'k> Session<'k> {
     async fn make(
-        kit: &'k Kit,
+        harness: &'k Harness,
         caller: &Caller,
         (id, sequence): (u64, u32),
     ) -> Result<Session<'k>, Status> {
         let conn = conn_of(Handle::detached());
         let args = create(id, sequence, BACK_CHAN, FORE);
-        let mut r = kit.run_by(&conn, caller, 1, |c| c.op(op::CREATE_SESSION, args)).await;
+        let mut r = harness.run_by(&conn, caller, 1, |c| c.op(op::CREATE_SESSION, args)).await;
         r.expect(op::CREATE_SESSION, r.status);
         if r.status != Status::Ok {
             return Err(r.status);
         }
-        Ok(Session { kit, id: r.fixed(16), conn, sequence: 0.into() })
+        Ok(Session { harness, id: r.fixed(16), conn, sequence: 0.into() })
     }
 
     /// That of a client like Linux'.
-    async fn bound(kit: &'k Kit) -> Session<'k> {
-        let client = introduce(kit, &machine(), as_linux(1, 0)).await.unwrap();
-        let session = Self::make(kit, &machine(), (client.id, client.sequence)).await.unwrap();
+    async fn bound(harness: &'k Harness) -> Session<'k> {
+        let client = introduce(harness, &machine(), as_linux(1, 0)).await.unwrap();
+        let session = Self::make(harness, &machine(), (client.id, client.sequence)).await.unwrap();
         let complete = |a: Args| a.op(op::RECLAIM_COMPLETE, |w| w.bool(false));
         assert_eq!(session.run(&machine(), complete).await.status, Status::Ok);
         session
@@ -166,7 +166,7 @@ impl<'k> Session<'k> {
             w.u32(0);
             w.bool(true);
         };
-        self.kit.run_by(conn, caller, 1, |c| build(c.op(op::SEQUENCE, head))).await
+        self.harness.run_by(conn, caller, 1, |c| build(c.op(op::SEQUENCE, head))).await
     }
 
     /// The next request on its own connection; its SEQUENCE is read.
@@ -178,7 +178,7 @@ impl<'k> Session<'k> {
     }
 
     async fn alone(&self, caller: &Caller, opcode: u32, args: impl FnOnce(&mut Writer)) -> Status {
-        self.kit.run_by(&self.conn, caller, 1, |c| c.op(opcode, args)).await.status
+        self.harness.run_by(&self.conn, caller, 1, |c| c.op(opcode, args)).await.status
     }
 
     async fn bind(&self, conn: &Arc<Conn>, caller: &Caller, direction: u32) -> Status {
@@ -187,7 +187,7 @@ impl<'k> Session<'k> {
             w.u32(direction);
             w.bool(false);
         };
-        self.kit.run_by(conn, caller, 1, |c| c.op(op::BIND_CONN_TO_SESSION, args)).await.status
+        self.harness.run_by(conn, caller, 1, |c| c.op(op::BIND_CONN_TO_SESSION, args)).await.status
     }
 
     /// The number of its client, which its own begins with.
@@ -212,8 +212,8 @@ impl<'k> Session<'k> {
 
 #[tokio::test]
 async fn a_machine_that_protects_its_call_gets_what_it_asks_for() {
-    let kit = Kit::new();
-    let known = introduce(&kit, &machine(), as_linux(1, 0)).await.unwrap();
+    let harness = Harness::new();
+    let known = introduce(&harness, &machine(), as_linux(1, 0)).await.unwrap();
     assert_eq!((known.enforce.clone(), known.sequence), (sorted(&ENFORCE), 1));
     let allowed = [
         op::CLOSE,
@@ -224,10 +224,10 @@ async fn a_machine_that_protects_its_call_gets_what_it_asks_for() {
         op::FREE_STATEID,
     ];
     assert_eq!(known.allow, sorted(&allowed));
-    Session::make(&kit, &machine(), (known.id, known.sequence)).await.unwrap();
+    Session::make(&harness, &machine(), (known.id, known.sequence)).await.unwrap();
     // Of a client that is known the answer is what was agreed, whatever is asked for now.
     let none = exchange(1, 0, 0, (&[], &[]));
-    let again = introduce(&kit, &machine(), none).await.unwrap();
+    let again = introduce(&harness, &machine(), none).await.unwrap();
     assert_eq!((again.id, again.enforce, again.allow), (known.id, known.enforce, known.allow));
 }
 
@@ -239,65 +239,73 @@ fn sorted(opcodes: &[u32]) -> Vec<u32> {
 
 #[tokio::test]
 async fn a_call_that_proves_nothing_of_itself_binds_nothing() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     for caller in [by(MACHINE, GssService::None), Caller::sys(&Cred::root())] {
-        let refused = introduce(&kit, &caller, as_linux(1, 0)).await;
+        let refused = introduce(&harness, &caller, as_linux(1, 0)).await;
         assert_eq!(refused, Err(Status::Inval), "{caller:?}");
     }
     let none = exchange(1, 0, 0, (&[], &[]));
-    let unbound = introduce(&kit, &machine(), none).await.unwrap();
+    let unbound = introduce(&harness, &machine(), none).await.unwrap();
     assert_eq!((unbound.enforce, unbound.allow), (vec![], vec![]));
 }
 
 #[tokio::test]
 async fn a_client_is_its_machines_alone_to_confirm_to_bind_and_to_end() {
-    let kit = Kit::new();
-    let new = introduce(&kit, &machine(), as_linux(1, 0)).await.unwrap();
+    let harness = Harness::new();
+    let new = introduce(&harness, &machine(), as_linux(1, 0)).await.unwrap();
     for caller in &others() {
-        let stolen = Session::make(&kit, caller, (new.id, new.sequence)).await.err();
+        let stolen = Session::make(&harness, caller, (new.id, new.sequence)).await.err();
         assert_eq!(stolen, Some(Status::WrongCred), "before it is confirmed: {caller:?}");
     }
-    let session = Session::make(&kit, &machine(), (new.id, new.sequence)).await.unwrap();
+    let session = Session::make(&harness, &machine(), (new.id, new.sequence)).await.unwrap();
     let id = |w: &mut Writer| w.u64(new.id);
     for caller in &others() {
-        let stolen = Session::make(&kit, caller, (new.id, new.sequence + 1)).await.err();
+        let stolen = Session::make(&harness, caller, (new.id, new.sequence + 1)).await.err();
         assert_eq!(stolen, Some(Status::WrongCred), "{caller:?}");
         let conn = conn_of(Handle::detached());
         assert_eq!(session.bind(&conn, caller, DIRECTIONS_BOTH).await, Status::WrongCred);
         assert_eq!(session.destroy(caller).await, Status::WrongCred, "{caller:?}");
         assert_eq!(session.alone(caller, op::DESTROY_CLIENTID, id).await, Status::WrongCred);
-        let renewed = introduce(&kit, caller, as_linux(1, UPDATE)).await;
+        let renewed = introduce(&harness, caller, as_linux(1, UPDATE)).await;
         // The way of the call is looked at before what it says.
         let is_protected = caller.principal == OTHER;
         let refused = if is_protected { Status::WrongCred } else { Status::Inval };
         assert_eq!(renewed, Err(refused), "{caller:?}");
         let plain = exchange(1, UPDATE, 0, (&[], &[]));
-        assert_eq!(introduce(&kit, caller, plain).await, Err(Status::WrongCred), "{caller:?}");
+        assert_eq!(introduce(&harness, caller, plain).await, Err(Status::WrongCred), "{caller:?}");
         for verifier in [1, 2] {
             let plain = exchange(verifier, 0, 0, (&[], &[]));
-            assert_eq!(introduce(&kit, caller, plain).await, Err(Status::ClidInUse), "{caller:?}");
+            assert_eq!(
+                introduce(&harness, caller, plain).await,
+                Err(Status::ClidInUse),
+                "{caller:?}"
+            );
         }
     }
     assert_eq!(session.run(&machine(), |a| a.root()).await.status, Status::Ok, "nothing was lost");
     let private = by(MACHINE, GssService::Privacy);
-    assert_eq!(introduce(&kit, &private, as_linux(1, UPDATE)).await.unwrap().id, new.id);
+    assert_eq!(introduce(&harness, &private, as_linux(1, UPDATE)).await.unwrap().id, new.id);
     assert_eq!(session.destroy(&private).await, Status::Ok);
     // It holds nothing now, and its name is its own for as long as its lease lasts.
     let plain = || exchange(2, 0, 0, (&[], &[]));
     for caller in &others() {
-        assert_eq!(introduce(&kit, caller, plain()).await, Err(Status::ClidInUse), "{caller:?}");
+        assert_eq!(
+            introduce(&harness, caller, plain()).await,
+            Err(Status::ClidInUse),
+            "{caller:?}"
+        );
     }
-    kit.at_ms(90_001);
-    assert!(introduce(&kit, &others()[0], plain()).await.is_ok());
+    harness.at_ms(90_001);
+    assert!(introduce(&harness, &others()[0], plain()).await.is_ok());
 }
 
 #[tokio::test]
 async fn what_a_client_asks_to_be_enforced_inside_a_session_is() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let asked = [op::BACKCHANNEL_CTL, op::DELEGPURGE];
-    let new = introduce(&kit, &machine(), exchange(1, 0, 1, (&asked, &[]))).await.unwrap();
+    let new = introduce(&harness, &machine(), exchange(1, 0, 1, (&asked, &[]))).await.unwrap();
     assert_eq!(new.enforce, sorted(&[&asked[..], &ENFORCE].concat()));
-    let session = Session::make(&kit, &machine(), (new.id, new.sequence)).await.unwrap();
+    let session = Session::make(&harness, &machine(), (new.id, new.sequence)).await.unwrap();
     let control = |w: &mut Writer| {
         w.u32(1);
         w.u32(1);
@@ -312,16 +320,16 @@ async fn what_a_client_asks_to_be_enforced_inside_a_session_is() {
         .await
         .ok(&[op::BACKCHANNEL_CTL]);
     // Linux does not ask for it.
-    let kit = Kit::new();
-    let session = Session::bound(&kit).await;
+    let harness = Harness::new();
+    let session = Session::bound(&harness).await;
     let user = by(OTHER, GssService::None);
     session.run(&user, |a| a.op(op::BACKCHANNEL_CTL, control)).await.ok(&[op::BACKCHANNEL_CTL]);
 }
 
 #[tokio::test]
 async fn a_connection_carries_calls_once_it_was_bound() {
-    let kit = Kit::new();
-    let session = Session::bound(&kit).await;
+    let harness = Harness::new();
+    let session = Session::bound(&harness).await;
     let user = by(OTHER, GssService::None);
     let last = session.run(&user, |a| a.root().getfh()).await;
     assert_eq!(last.status, Status::Ok);
@@ -334,7 +342,7 @@ async fn a_connection_carries_calls_once_it_was_bound() {
     assert_eq!(session.bind(&other, &machine(), DIRECTIONS_FORE).await, Status::Ok);
     let taken = session.send(&other, &user, next, |a| a.root()).await;
     assert_eq!(taken.status, Status::Ok, "under the number that was refused");
-    kit.nfs.connection_closed(&other);
+    harness.nfs.connection_closed(&other);
     let refused = session.send(&other, &user, next + 1, |a| a.root()).await;
     assert_eq!(refused.status, Status::ConnNotBoundToSession, "its binding ended with it");
     assert_eq!(session.bind(&other, &machine(), DIRECTIONS_BOTH).await, Status::Ok);
@@ -343,8 +351,8 @@ async fn a_connection_carries_calls_once_it_was_bound() {
 
 #[tokio::test]
 async fn the_connection_that_was_bound_first_gives_way() {
-    let kit = Kit::new();
-    let session = Session::bound(&kit).await;
+    let harness = Harness::new();
+    let session = Session::bound(&harness).await;
     let conns: Vec<_> = (0..64).map(|_| conn_of(Handle::detached())).collect();
     for conn in &conns {
         assert_eq!(session.bind(conn, &machine(), DIRECTIONS_FORE).await, Status::Ok);
@@ -360,9 +368,9 @@ async fn the_connection_that_was_bound_first_gives_way() {
 /// machine's is krb5i.
 #[tokio::test]
 async fn a_machine_gives_back_what_a_user_held_whatever_flavor_the_share_wants() {
-    let kit = Kit::new();
-    kit.reload("data", |share| share.rules.sec = [OfShare::Krb5p].into_iter().collect());
-    let session = Session::bound(&kit).await;
+    let harness = Harness::new();
+    harness.reload("data", |share| share.rules.sec = [OfShare::Krb5p].into_iter().collect());
+    let session = Session::bound(&harness).await;
     let user = Caller::krb5(OTHER, GssService::Privacy, Cred::root());
     let opened = session.open(&user, b"f").await;
     let given = |a: Args| a.putfh(&opened.fh).op(op::CLOSE, close(0, opened.stateid));
@@ -394,13 +402,13 @@ async fn a_machine_gives_back_what_a_user_held_whatever_flavor_the_share_wants()
 /// On a share whose users are protected less than the machine is: Linux closes with one call, not with two.
 #[tokio::test]
 async fn a_machine_that_is_protected_more_is_told_attributes_beside() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     for (sec, user) in [
         (OfShare::Sys, Caller::sys(&Cred::root())),
         (OfShare::Krb5, Caller::krb5(OTHER, GssService::None, Cred::root())),
     ] {
-        kit.reload("data", |share| share.rules.sec = [sec].into_iter().collect());
-        let session = Session::bound(&kit).await;
+        harness.reload("data", |share| share.rules.sec = [sec].into_iter().collect());
+        let session = Session::bound(&harness).await;
         let opened = session.open(&user, b"f").await;
         let given =
             |a: Args| a.putfh(&opened.fh).getattr(&[4]).op(op::CLOSE, close(0, opened.stateid));
@@ -420,10 +428,10 @@ async fn a_machine_that_is_protected_more_is_told_attributes_beside() {
 /// A client that bound nothing has nothing of the kind.
 #[tokio::test]
 async fn a_machine_that_bound_nothing_gives_nothing_back_by_another_flavor() {
-    let kit = Kit::new();
-    kit.reload("data", |share| share.rules.sec = [OfShare::Krb5p].into_iter().collect());
-    let new = introduce(&kit, &machine(), exchange(1, 0, 0, (&[], &[]))).await.unwrap();
-    let session = Session::make(&kit, &machine(), (new.id, new.sequence)).await.unwrap();
+    let harness = Harness::new();
+    harness.reload("data", |share| share.rules.sec = [OfShare::Krb5p].into_iter().collect());
+    let new = introduce(&harness, &machine(), exchange(1, 0, 0, (&[], &[]))).await.unwrap();
+    let session = Session::make(&harness, &machine(), (new.id, new.sequence)).await.unwrap();
     session.run(&machine(), |a| a.op(op::RECLAIM_COMPLETE, |w| w.bool(false))).await;
     let user = Caller::krb5(OTHER, GssService::Privacy, Cred::root());
     let opened = session.open(&user, b"f").await;
@@ -454,66 +462,70 @@ async fn reclaim(session: &Session<'_>, user: &Caller, fh: &[u8]) -> Status {
 #[tokio::test]
 async fn after_a_restart_a_machine_alone_takes_back_what_it_held() {
     let state = tempfile::tempdir().unwrap();
-    let kit = Kit::with(kept_in(state.path()));
+    let harness = Harness::with(kept_in(state.path()));
     let user = Caller::sys(&Cred::root());
     let fh = {
-        let session = Session::bound(&kit).await;
+        let session = Session::bound(&harness).await;
         session.open(&user, b"f").await.fh
     };
-    let kit = kit.restart(|| kept_in(state.path()));
-    assert!(kit.nfs.clients.in_grace());
+    let harness = harness.restart(|| kept_in(state.path()));
+    assert!(harness.nfs.clients.in_grace());
     for other in others() {
         let none = exchange(7, 0, 0, (&[], &[]));
-        assert_eq!(introduce(&kit, &other, none).await.unwrap_err(), Status::Delay, "{other:?}");
+        assert_eq!(
+            introduce(&harness, &other, none).await.unwrap_err(),
+            Status::Delay,
+            "{other:?}"
+        );
     }
-    let known = introduce(&kit, &machine(), as_linux(2, 0)).await.unwrap();
-    let session = Session::make(&kit, &machine(), (known.id, known.sequence)).await.unwrap();
+    let known = introduce(&harness, &machine(), as_linux(2, 0)).await.unwrap();
+    let session = Session::make(&harness, &machine(), (known.id, known.sequence)).await.unwrap();
     assert_eq!(reclaim(&session, &user, &fh).await, Status::Ok);
     let complete = |a: Args| a.op(op::RECLAIM_COMPLETE, |w| w.bool(false));
     assert_eq!(session.run(&machine(), complete).await.status, Status::Ok);
-    assert!(!kit.nfs.clients.in_grace());
+    assert!(!harness.nfs.clients.in_grace());
     // From now on the name is in use.
     let none = exchange(7, 0, 0, (&[], &[]));
-    assert_eq!(introduce(&kit, &others()[0], none).await.unwrap_err(), Status::ClidInUse);
+    assert_eq!(introduce(&harness, &others()[0], none).await.unwrap_err(), Status::ClidInUse);
 }
 
 #[tokio::test]
 async fn who_does_not_come_back_in_time_leaves_its_name_to_others() {
     let state = tempfile::tempdir().unwrap();
-    let kit = Kit::with(kept_in(state.path()));
+    let harness = Harness::with(kept_in(state.path()));
     let user = Caller::sys(&Cred::root());
     let fh = {
-        let session = Session::bound(&kit).await;
+        let session = Session::bound(&harness).await;
         session.open(&user, b"f").await.fh
     };
-    let kit = kit.restart(|| kept_in(state.path()));
-    kit.at_ms(LEASE_MS + 1);
-    kit.nfs.clients.tick().await;
-    assert!(!kit.nfs.clients.in_grace());
+    let harness = harness.restart(|| kept_in(state.path()));
+    harness.at_ms(LEASE_MS + 1);
+    harness.nfs.clients.tick().await;
+    assert!(!harness.nfs.clients.in_grace());
     let [other, ..] = others();
-    let known = introduce(&kit, &other, as_linux(7, 0)).await.unwrap();
-    let session = Session::make(&kit, &other, (known.id, known.sequence)).await.unwrap();
+    let known = introduce(&harness, &other, as_linux(7, 0)).await.unwrap();
+    let session = Session::make(&harness, &other, (known.id, known.sequence)).await.unwrap();
     assert_eq!(reclaim(&session, &user, &fh).await, Status::NoGrace);
 }
 
 #[tokio::test]
 async fn a_record_without_a_principal_is_that_of_whoever_has_the_name() {
     let state = tempfile::tempdir().unwrap();
-    let kit = Kit::with(kept_in(state.path()));
+    let harness = Harness::with(kept_in(state.path()));
     let user = Caller::sys(&Cred::root());
     let fh = {
-        let c = Client::new(&kit, b"x").await;
+        let c = Client::new(&harness, b"x").await;
         c.open(b"o", b"f", R).await.unwrap().fh
     };
-    let kit = kit.restart(|| kept_in(state.path()));
-    let known = introduce(&kit, &machine(), as_linux(2, 0)).await.unwrap();
-    let session = Session::make(&kit, &machine(), (known.id, known.sequence)).await.unwrap();
+    let harness = harness.restart(|| kept_in(state.path()));
+    let known = introduce(&harness, &machine(), as_linux(2, 0)).await.unwrap();
+    let session = Session::make(&harness, &machine(), (known.id, known.sequence)).await.unwrap();
     assert_eq!(reclaim(&session, &user, &fh).await, Status::Ok);
     // It is the machine's by now.
     let complete = |a: Args| a.op(op::RECLAIM_COMPLETE, |w| w.bool(false));
     assert_eq!(session.run(&machine(), complete).await.status, Status::Ok);
     drop(session);
-    let kit = kit.restart(|| kept_in(state.path()));
+    let harness = harness.restart(|| kept_in(state.path()));
     let none = exchange(7, 0, 0, (&[], &[]));
-    assert_eq!(introduce(&kit, &user, none).await.unwrap_err(), Status::Delay);
+    assert_eq!(introduce(&harness, &user, none).await.unwrap_err(), Status::Delay);
 }

@@ -10,7 +10,7 @@ use vfs::namespace::{Flavor, ShareAccess};
 use crate::client::{
     Opened, RW, close, first_lock, open_head, read, read_open, read_stateid, write,
 };
-use crate::kit::{Caller, Kit, Results, fattr};
+use crate::harness::{Caller, Harness, Results, fattr};
 
 fn introduction(name: &[u8], verifier: u64) -> impl FnOnce(&mut Writer) {
     move |w| {
@@ -25,10 +25,15 @@ fn introduction(name: &[u8], verifier: u64) -> impl FnOnce(&mut Writer) {
 
 pub type Known = (u64, [u8; 8]);
 
-pub async fn introduce(kit: &Kit, uid: u32, name: &[u8], verifier: u64) -> Result<Known, Status> {
+pub async fn introduce(
+    harness: &Harness,
+    uid: u32,
+    name: &[u8],
+    verifier: u64,
+) -> Result<Known, Status> {
     let cred = Cred { uid, ..Cred::root() };
     let args = introduction(name, verifier);
-    let mut r = kit.run_on(&kit.conn, &cred, 0, |c| c.op(op::SETCLIENTID, args)).await;
+    let mut r = harness.run_on(&harness.conn, &cred, 0, |c| c.op(op::SETCLIENTID, args)).await;
     let status = r.status;
     r.expect(op::SETCLIENTID, status);
     match status {
@@ -37,18 +42,18 @@ pub async fn introduce(kit: &Kit, uid: u32, name: &[u8], verifier: u64) -> Resul
     }
 }
 
-async fn confirm(kit: &Kit, uid: u32, (id, verifier): Known) -> Status {
+async fn confirm(harness: &Harness, uid: u32, (id, verifier): Known) -> Status {
     let cred = Cred { uid, ..Cred::root() };
     let args = |w: &mut Writer| {
         w.u64(id);
         w.fixed(&verifier);
     };
-    kit.run_on(&kit.conn, &cred, 0, |c| c.op(op::SETCLIENTID_CONFIRM, args)).await.status
+    harness.run_on(&harness.conn, &cred, 0, |c| c.op(op::SETCLIENTID_CONFIRM, args)).await.status
 }
 
-pub async fn client(kit: &Kit, name: &[u8]) -> u64 {
-    let known = introduce(kit, 0, name, 1).await.unwrap();
-    assert_eq!(confirm(kit, 0, known).await, Status::Ok);
+pub async fn client(harness: &Harness, name: &[u8]) -> u64 {
+    let known = introduce(harness, 0, name, 1).await.unwrap();
+    assert_eq!(confirm(harness, 0, known).await, Status::Ok);
     known.0
 }
 
@@ -69,15 +74,21 @@ fn open_args(
     }
 }
 
-pub async fn open(kit: &Kit, seqid: u32, id: u64, owner: &[u8], name: &[u8]) -> (Status, Results) {
+pub async fn open(
+    harness: &Harness,
+    seqid: u32,
+    id: u64,
+    owner: &[u8],
+    name: &[u8],
+) -> (Status, Results) {
     let args = open_args(seqid, id, owner, name, RW);
-    let mut r = kit.run(|c| c.data().op(op::OPEN, args).getfh()).await;
+    let mut r = harness.run(|c| c.data().op(op::OPEN, args).getfh()).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]);
     (r.status, r)
 }
 
-async fn opened(kit: &Kit, seqid: u32, id: u64, owner: &[u8], name: &[u8]) -> Opened {
-    let (_, mut r) = open(kit, seqid, id, owner, name).await;
+async fn opened(harness: &Harness, seqid: u32, id: u64, owner: &[u8], name: &[u8]) -> Opened {
+    let (_, mut r) = open(harness, seqid, id, owner, name).await;
     let mut o = read_open(&mut r);
     o.fh = r.expect(op::GETFH, Status::Ok).opaque();
     o
@@ -92,12 +103,12 @@ fn confirm_args(stateid: Stateid, seqid: u32) -> impl FnOnce(&mut Writer) {
 
 /// An operation on the file.
 pub async fn on(
-    kit: &Kit,
+    harness: &Harness,
     fh: &[u8],
     opcode: u32,
     args: impl FnOnce(&mut Writer),
 ) -> (Status, Results) {
-    let mut r = kit.run(|c| c.putfh(fh).op(opcode, args)).await;
+    let mut r = harness.run(|c| c.putfh(fh).op(opcode, args)).await;
     r.ok(&[op::PUTFH]);
     let status = r.status;
     r.expect(opcode, status);
@@ -108,31 +119,35 @@ pub async fn on(
 /// that is RPCSEC_GSS: no client of it gets what would have to be called back.
 #[tokio::test]
 async fn no_delegation_is_given_whatever_way_the_client_could_be_called() {
-    let kit = Kit::new();
-    kit.reload("data", |share| share.rules.sec = Flavor::ALL.into_iter().collect());
+    let harness = Harness::new();
+    harness.reload("data", |share| share.rules.sec = Flavor::ALL.into_iter().collect());
     for (name, service) in [(b"a", GssService::None), (b"b", GssService::Privacy)] {
         let caller = Caller::krb5(7, service, Cred::root());
         let args = introduction(name, 1);
-        let mut r = kit.run_by(&kit.conn, &caller, 0, |c| c.op(op::SETCLIENTID, args)).await;
+        let mut r =
+            harness.run_by(&harness.conn, &caller, 0, |c| c.op(op::SETCLIENTID, args)).await;
         r.expect(op::SETCLIENTID, Status::Ok);
         let (id, verifier) = (r.u64(), r.fixed(8));
         let args = |w: &mut Writer| {
             w.u64(id);
             w.fixed(&verifier);
         };
-        let r = kit.run_by(&kit.conn, &caller, 0, |c| c.op(op::SETCLIENTID_CONFIRM, args)).await;
+        let r = harness
+            .run_by(&harness.conn, &caller, 0, |c| c.op(op::SETCLIENTID_CONFIRM, args))
+            .await;
         assert_eq!(r.status, Status::Ok);
         let args = open_args(1, id, b"o", name, RW);
-        let mut r = kit.run_by(&kit.conn, &caller, 0, |c| c.data().op(op::OPEN, args)).await;
+        let mut r =
+            harness.run_by(&harness.conn, &caller, 0, |c| c.data().op(op::OPEN, args)).await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]);
         assert_eq!(read_open(&mut r).delegation, (0, None), "{service:?}");
     }
 }
 
 /// A confirmed open of an owner whose next number is 3.
-pub async fn confirmed(kit: &Kit, id: u64, owner: &[u8], name: &[u8]) -> Opened {
-    let mut o = opened(kit, 1, id, owner, name).await;
-    let (status, mut r) = on(kit, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 2)).await;
+pub async fn confirmed(harness: &Harness, id: u64, owner: &[u8], name: &[u8]) -> Opened {
+    let mut o = opened(harness, 1, id, owner, name).await;
+    let (status, mut r) = on(harness, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 2)).await;
     assert_eq!(status, Status::Ok);
     o.stateid = read_stateid(&mut r);
     o
@@ -140,31 +155,35 @@ pub async fn confirmed(kit: &Kit, id: u64, owner: &[u8], name: &[u8]) -> Opened 
 
 #[tokio::test]
 async fn every_case_of_setclientid() {
-    let kit = Kit::new();
-    let a = introduce(&kit, 0, b"x", 1).await.unwrap();
-    let b = introduce(&kit, 0, b"x", 1).await.unwrap();
+    let harness = Harness::new();
+    let a = introduce(&harness, 0, b"x", 1).await.unwrap();
+    let b = introduce(&harness, 0, b"x", 1).await.unwrap();
     assert_ne!(a, b);
     assert_eq!(
-        confirm(&kit, 0, a).await,
+        confirm(&harness, 0, a).await,
         Status::StaleClientId,
         "replaced before it was confirmed"
     );
-    assert_eq!(confirm(&kit, 0, (b.0, [9; 8])).await, Status::StaleClientId);
-    assert_eq!(confirm(&kit, 5, b).await, Status::ClidInUse);
-    assert_eq!(confirm(&kit, 0, b).await, Status::Ok);
-    assert_eq!(confirm(&kit, 0, b).await, Status::Ok, "a repetition");
-    let again = introduce(&kit, 0, b"x", 1).await.unwrap();
+    assert_eq!(confirm(&harness, 0, (b.0, [9; 8])).await, Status::StaleClientId);
+    assert_eq!(confirm(&harness, 5, b).await, Status::ClidInUse);
+    assert_eq!(confirm(&harness, 0, b).await, Status::Ok);
+    assert_eq!(confirm(&harness, 0, b).await, Status::Ok, "a repetition");
+    let again = introduce(&harness, 0, b"x", 1).await.unwrap();
     assert_eq!(again.0, b.0, "the same client, another callback");
-    let o = confirmed(&kit, b.0, b"o", b"f").await;
-    assert_eq!(confirm(&kit, 0, again).await, Status::Ok);
-    assert_eq!(on(&kit, &o.fh, op::READ, read(o.stateid)).await.0, Status::Ok, "nothing was lost");
-    assert_eq!(introduce(&kit, 5, b"x", 1).await, Err(Status::ClidInUse));
-    let reborn = introduce(&kit, 0, b"x", 2).await.unwrap();
+    let o = confirmed(&harness, b.0, b"o", b"f").await;
+    assert_eq!(confirm(&harness, 0, again).await, Status::Ok);
+    assert_eq!(
+        on(&harness, &o.fh, op::READ, read(o.stateid)).await.0,
+        Status::Ok,
+        "nothing was lost"
+    );
+    assert_eq!(introduce(&harness, 5, b"x", 1).await, Err(Status::ClidInUse));
+    let reborn = introduce(&harness, 0, b"x", 2).await.unwrap();
     assert_ne!(reborn.0, b.0);
-    assert_eq!(on(&kit, &o.fh, op::READ, read(o.stateid)).await.0, Status::Ok, "not yet");
-    assert_eq!(confirm(&kit, 0, reborn).await, Status::Ok);
-    assert_eq!(on(&kit, &o.fh, op::READ, read(o.stateid)).await.0, Status::Expired);
-    let renew = |id: u64| kit.run(move |c| c.op(op::RENEW, |w| w.u64(id)));
+    assert_eq!(on(&harness, &o.fh, op::READ, read(o.stateid)).await.0, Status::Ok, "not yet");
+    assert_eq!(confirm(&harness, 0, reborn).await, Status::Ok);
+    assert_eq!(on(&harness, &o.fh, op::READ, read(o.stateid)).await.0, Status::Expired);
+    let renew = |id: u64| harness.run(move |c| c.op(op::RENEW, |w| w.u64(id)));
     assert_eq!(renew(b.0).await.status, Status::Expired);
     assert_eq!(renew(reborn.0).await.status, Status::Ok);
     assert_eq!(
@@ -176,90 +195,92 @@ async fn every_case_of_setclientid() {
 
 #[tokio::test]
 async fn a_new_owner_is_confirmed_before_its_open_counts() {
-    let kit = Kit::new();
-    let id = client(&kit, b"x").await;
-    let o = opened(&kit, 77, id, b"o", b"f").await;
+    let harness = Harness::new();
+    let id = client(&harness, b"x").await;
+    let o = opened(&harness, 77, id, b"o", b"f").await;
     assert_eq!(o.rflags, 2 | 4);
-    assert_eq!(on(&kit, &o.fh, op::READ, read(o.stateid)).await.0, Status::BadStateId);
-    let (status, _) = on(&kit, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 80)).await;
+    assert_eq!(on(&harness, &o.fh, op::READ, read(o.stateid)).await.0, Status::BadStateId);
+    let (status, _) = on(&harness, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 80)).await;
     assert_eq!(status, Status::BadSeqId);
-    let (status, mut r) = on(&kit, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 78)).await;
+    let (status, mut r) = on(&harness, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 78)).await;
     assert_eq!(status, Status::Ok);
     let now = read_stateid(&mut r);
     assert_eq!(now.seqid, 2);
-    assert_eq!(on(&kit, &o.fh, op::READ, read(now)).await.0, Status::Ok);
-    let (status, mut r) = on(&kit, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 78)).await;
+    assert_eq!(on(&harness, &o.fh, op::READ, read(now)).await.0, Status::Ok);
+    let (status, mut r) = on(&harness, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 78)).await;
     assert_eq!((status, read_stateid(&mut r)), (Status::Ok, now), "a repetition");
-    let (status, _) = on(&kit, &o.fh, op::OPEN_CONFIRM, confirm_args(now, 79)).await;
+    let (status, _) = on(&harness, &o.fh, op::OPEN_CONFIRM, confirm_args(now, 79)).await;
     assert_eq!(status, Status::BadStateId, "once");
-    let again = opened(&kit, 79, id, b"o", b"g").await;
+    let again = opened(&harness, 79, id, b"o", b"g").await;
     assert_eq!(again.rflags, 4, "the number of an error that is not counted comes again");
 }
 
 #[tokio::test]
 async fn a_failed_open_of_an_unconfirmed_owner_is_not_repeated() {
-    let kit = Kit::new();
-    let id = client(&kit, b"x").await;
+    let harness = Harness::new();
+    let id = client(&harness, b"x").await;
     let args = open_args(5, id, b"o", b"..", RW);
-    let r = kit.run(|c| c.data().op(op::OPEN, args)).await;
+    let r = harness.run(|c| c.data().op(op::OPEN, args)).await;
     assert_eq!(r.status, Status::BadName);
-    let o = opened(&kit, 5, id, b"o", b"f").await;
+    let o = opened(&harness, 5, id, b"o", b"f").await;
     assert_eq!(o.rflags, 2 | 4, "the client did not count the failure");
-    let again = opened(&kit, 5, id, b"o", b"f").await;
+    let again = opened(&harness, 5, id, b"o", b"f").await;
     assert_eq!(again.stateid, o.stateid, "a success is repeated");
 }
 
 #[tokio::test]
 async fn an_unconfirmed_owner_begins_anew() {
-    let kit = Kit::new();
-    let id = client(&kit, b"x").await;
-    let first = opened(&kit, 5, id, b"o", b"f").await;
-    let second = opened(&kit, 500, id, b"o", b"f").await;
+    let harness = Harness::new();
+    let id = client(&harness, b"x").await;
+    let first = opened(&harness, 5, id, b"o", b"f").await;
+    let second = opened(&harness, 500, id, b"o", b"f").await;
     assert_eq!(second.rflags, 2 | 4);
-    let (status, _) = on(&kit, &first.fh, op::OPEN_CONFIRM, confirm_args(first.stateid, 6)).await;
+    let (status, _) =
+        on(&harness, &first.fh, op::OPEN_CONFIRM, confirm_args(first.stateid, 6)).await;
     assert_eq!(status, Status::BadStateId);
     let (status, _) =
-        on(&kit, &first.fh, op::OPEN_CONFIRM, confirm_args(second.stateid, 501)).await;
+        on(&harness, &first.fh, op::OPEN_CONFIRM, confirm_args(second.stateid, 501)).await;
     assert_eq!(status, Status::Ok);
 }
 
 #[tokio::test]
 async fn repetitions_get_the_reply_of_the_original() {
-    let kit = Kit::new();
-    let id = client(&kit, b"x").await;
-    let o = confirmed(&kit, id, b"o", b"f").await;
-    let (_, first) = open(&kit, 3, id, b"o", b"g").await;
-    let (status, again) = open(&kit, 3, id, b"o", b"g").await;
+    let harness = Harness::new();
+    let id = client(&harness, b"x").await;
+    let o = confirmed(&harness, id, b"o", b"f").await;
+    let (_, first) = open(&harness, 3, id, b"o", b"g").await;
+    let (status, again) = open(&harness, 3, id, b"o", b"g").await;
     assert_eq!(status, Status::Ok);
     assert_eq!(again.body, first.body, "with the file handle that GETFH reads");
-    let (status, _) = open(&kit, 5, id, b"o", b"g").await;
+    let (status, _) = open(&harness, 5, id, b"o", b"g").await;
     assert_eq!(status, Status::BadSeqId);
-    let (status, mut r) = on(&kit, &o.fh, op::CLOSE, close(4, o.stateid)).await;
+    let (status, mut r) = on(&harness, &o.fh, op::CLOSE, close(4, o.stateid)).await;
     assert_eq!(status, Status::Ok);
     let closed = read_stateid(&mut r);
-    let (status, mut r) = on(&kit, &o.fh, op::CLOSE, close(4, o.stateid)).await;
+    let (status, mut r) = on(&harness, &o.fh, op::CLOSE, close(4, o.stateid)).await;
     assert_eq!((status, read_stateid(&mut r)), (Status::Ok, closed), "also of what is gone");
-    let (status, _) = on(&kit, &o.fh, op::CLOSE, close(5, o.stateid)).await;
+    let (status, _) = on(&harness, &o.fh, op::CLOSE, close(5, o.stateid)).await;
     assert_eq!(status, Status::BadStateId);
-    let (status, _) = open(&kit, 5, id, b"o", b"").await;
+    let (status, _) = open(&harness, 5, id, b"o", b"").await;
     assert_eq!(status, Status::Inval);
-    let (status, _) = open(&kit, 5, id, b"o", b"").await;
+    let (status, _) = open(&harness, 5, id, b"o", b"").await;
     assert_eq!(status, Status::Inval, "errors are repeated as well");
-    assert_eq!(open(&kit, 6, id, b"o", b"f").await.0, Status::Ok);
+    assert_eq!(open(&harness, 6, id, b"o", b"f").await.0, Status::Ok);
 }
 
 /// The reply to a repetition is the original's. What its caller does behind it is judged anew: the first caller's rights are not
 /// another's, nor its own once it has lost them.
 #[tokio::test]
 async fn a_repeated_open_gives_none_of_the_rights_of_the_original() {
-    let kit = Kit::new();
-    let id = client(&kit, b"x").await;
-    confirmed(&kit, id, b"o", b"f").await;
-    assert_eq!(open(&kit, 3, id, b"o", b"g").await.0, Status::Ok);
+    let harness = Harness::new();
+    let id = client(&harness, b"x").await;
+    confirmed(&harness, id, b"o", b"f").await;
+    assert_eq!(open(&harness, 3, id, b"o", b"g").await.0, Status::Ok);
     let (root, other) = (Cred::root(), Cred { uid: 5, gid: 5, ..Cred::root() });
     let written_behind = async |cred: &Cred| {
         let args = open_args(3, id, b"o", b"g", RW);
-        let run = kit.run_on(&kit.conn, cred, 0, |c| c.data().op(op::OPEN, args).write(0, 2, b"x"));
+        let run = harness
+            .run_on(&harness.conn, cred, 0, |c| c.data().op(op::OPEN, args).write(0, 2, b"x"));
         let mut r = run.await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]);
         let status = r.status;
@@ -269,25 +290,25 @@ async fn a_repeated_open_gives_none_of_the_rights_of_the_original() {
     };
     assert_eq!(written_behind(&root).await, Status::Ok);
     assert_eq!(written_behind(&other).await, Status::Access, "its mode is 0644, and root's it is");
-    kit.reload("data", |share| share.read_only = true);
+    harness.reload("data", |share| share.read_only = true);
     assert_eq!(written_behind(&root).await, Status::RoFs);
-    kit.reload("data", |share| share.rules.access = Some(ShareAccess::default()));
+    harness.reload("data", |share| share.rules.access = Some(ShareAccess::default()));
     assert_eq!(written_behind(&root).await, Status::Access);
 }
 
 /// Stateids are no secret: they give nobody more than the permissions of whoever sends them.
 #[tokio::test]
 async fn a_stateid_of_another_user_gives_none_of_its_rights() {
-    let kit = Kit::new();
-    let id = client(&kit, b"x").await;
-    let o = confirmed(&kit, id, b"o", b"f").await;
+    let harness = Harness::new();
+    let id = client(&harness, b"x").await;
+    let o = confirmed(&harness, id, b"o", b"f").await;
     let other = Cred { uid: 5, gid: 5, ..Cred::root() };
     let by_other = |opcode, args: Vec<u8>| {
         let fh = o.fh.clone();
-        let (kit, other) = (&kit, &other);
+        let (harness, other) = (&harness, &other);
         async move {
-            let run =
-                kit.run_on(&kit.conn, other, 0, |c| c.putfh(&fh).op(opcode, |w| w.fixed(&args)));
+            let run = harness
+                .run_on(&harness.conn, other, 0, |c| c.putfh(&fh).op(opcode, |w| w.fixed(&args)));
             run.await.status
         }
     };
@@ -300,14 +321,14 @@ async fn a_stateid_of_another_user_gives_none_of_its_rights() {
     assert_eq!(by_other(op::WRITE, written).await, Status::Access);
     let readable = bytes(&|w| read(o.stateid)(w));
     assert_eq!(by_other(op::READ, readable).await, Status::Ok, "its mode lets everybody read");
-    assert_eq!(on(&kit, &o.fh, op::WRITE, write(o.stateid, b"mine")).await.0, Status::Ok);
+    assert_eq!(on(&harness, &o.fh, op::WRITE, write(o.stateid, b"mine")).await.0, Status::Ok);
 }
 
 #[tokio::test]
 async fn lock_owners_have_an_order_of_their_own() {
-    let kit = Kit::new();
-    let id = client(&kit, b"x").await;
-    let o = confirmed(&kit, id, b"o", b"f").await;
+    let harness = Harness::new();
+    let id = client(&harness, b"x").await;
+    let o = confirmed(&harness, id, b"o", b"f").await;
     let lock = |open_seqid: u32, lock_seqid: u32, owner: &'static [u8]| {
         let stateid = o.stateid;
         move |w: &mut Writer| {
@@ -324,16 +345,16 @@ async fn lock_owners_have_an_order_of_their_own() {
             w.opaque(owner);
         }
     };
-    let (status, mut r) = on(&kit, &o.fh, op::LOCK, lock(3, 40, b"a")).await;
+    let (status, mut r) = on(&harness, &o.fh, op::LOCK, lock(3, 40, b"a")).await;
     assert_eq!(status, Status::Ok);
     let held = read_stateid(&mut r);
-    let (status, mut r) = on(&kit, &o.fh, op::LOCK, lock(3, 40, b"a")).await;
+    let (status, mut r) = on(&harness, &o.fh, op::LOCK, lock(3, 40, b"a")).await;
     assert_eq!((status, read_stateid(&mut r)), (Status::Ok, held), "a repetition");
-    let (status, _) = on(&kit, &o.fh, op::LOCK, lock(4, 40, b"a")).await;
+    let (status, _) = on(&harness, &o.fh, op::LOCK, lock(4, 40, b"a")).await;
     assert_eq!(status, Status::BadSeqId, "its number does not follow");
-    let (status, first) = on(&kit, &o.fh, op::LOCK, lock(4, 7, b"b")).await;
+    let (status, first) = on(&harness, &o.fh, op::LOCK, lock(4, 7, b"b")).await;
     assert_eq!(status, Status::Denied);
-    let (status, again) = on(&kit, &o.fh, op::LOCK, lock(4, 7, b"b")).await;
+    let (status, again) = on(&harness, &o.fh, op::LOCK, lock(4, 7, b"b")).await;
     assert_eq!((status, again.body), (Status::Denied, first.body));
     let unlock = |seqid: u32, stateid: Stateid| {
         move |w: &mut Writer| {
@@ -345,7 +366,7 @@ async fn lock_owners_have_an_order_of_their_own() {
         }
     };
     let release = |owner: &'static [u8]| {
-        kit.run(move |c| {
+        harness.run(move |c| {
             c.op(op::RELEASE_LOCKOWNER, |w| {
                 w.u64(id);
                 w.opaque(owner);
@@ -353,35 +374,39 @@ async fn lock_owners_have_an_order_of_their_own() {
         })
     };
     assert_eq!(release(b"a").await.status, Status::LocksHeld);
-    assert_eq!(on(&kit, &o.fh, op::LOCKU, unlock(43, held)).await.0, Status::BadSeqId);
-    let (status, mut r) = on(&kit, &o.fh, op::LOCKU, unlock(41, held)).await;
+    assert_eq!(on(&harness, &o.fh, op::LOCKU, unlock(43, held)).await.0, Status::BadSeqId);
+    let (status, mut r) = on(&harness, &o.fh, op::LOCKU, unlock(41, held)).await;
     assert_eq!((status, read_stateid(&mut r).seqid), (Status::Ok, 2));
-    assert_eq!(on(&kit, &o.fh, op::LOCKU, unlock(41, held)).await.0, Status::Ok, "a repetition");
-    let (status, mut r) = on(&kit, &o.fh, op::LOCK, lock(5, 42, b"a")).await;
+    assert_eq!(
+        on(&harness, &o.fh, op::LOCKU, unlock(41, held)).await.0,
+        Status::Ok,
+        "a repetition"
+    );
+    let (status, mut r) = on(&harness, &o.fh, op::LOCK, lock(5, 42, b"a")).await;
     assert_eq!(status, Status::Ok, "through the open again, in its order");
     let held = read_stateid(&mut r);
-    assert_eq!(on(&kit, &o.fh, op::LOCKU, unlock(43, held)).await.0, Status::Ok);
+    assert_eq!(on(&harness, &o.fh, op::LOCKU, unlock(43, held)).await.0, Status::Ok);
     assert_eq!(release(b"a").await.status, Status::Ok);
     assert_eq!(release(b"never").await.status, Status::Ok);
-    let (status, _) = on(&kit, &o.fh, op::LOCK, lock(6, 90, b"a")).await;
+    let (status, _) = on(&harness, &o.fh, op::LOCK, lock(6, 90, b"a")).await;
     assert_eq!(status, Status::Ok, "a released owner is new again");
 }
 
 #[tokio::test]
 async fn another_operation_under_the_last_number_is_no_repetition() {
-    let kit = Kit::new();
-    let id = client(&kit, b"x").await;
-    let o = confirmed(&kit, id, b"o", b"f").await;
-    assert_eq!(open(&kit, 2, id, b"o", b"f").await.0, Status::BadSeqId);
-    assert_eq!(on(&kit, &o.fh, op::CLOSE, close(2, o.stateid)).await.0, Status::BadSeqId);
-    assert_eq!(on(&kit, &o.fh, op::READ, read(o.stateid)).await.0, Status::Ok, "it is open");
+    let harness = Harness::new();
+    let id = client(&harness, b"x").await;
+    let o = confirmed(&harness, id, b"o", b"f").await;
+    assert_eq!(open(&harness, 2, id, b"o", b"f").await.0, Status::BadSeqId);
+    assert_eq!(on(&harness, &o.fh, op::CLOSE, close(2, o.stateid)).await.0, Status::BadSeqId);
+    assert_eq!(on(&harness, &o.fh, op::READ, read(o.stateid)).await.0, Status::Ok, "it is open");
 }
 
 #[tokio::test]
 async fn an_owner_is_confirmed_once_and_before_it_locks() {
-    let kit = Kit::new();
-    let id = client(&kit, b"x").await;
-    let o = opened(&kit, 1, id, b"o", b"f").await;
+    let harness = Harness::new();
+    let id = client(&harness, b"x").await;
+    let o = opened(&harness, 1, id, b"o", b"f").await;
     let lock = |w: &mut Writer| {
         w.u32(2);
         w.bool(false);
@@ -394,41 +419,41 @@ async fn an_owner_is_confirmed_once_and_before_it_locks() {
         w.u64(id);
         w.opaque(b"a");
     };
-    assert_eq!(on(&kit, &o.fh, op::LOCK, lock).await.0, Status::BadStateId);
-    let (status, mut r) = on(&kit, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 2)).await;
+    assert_eq!(on(&harness, &o.fh, op::LOCK, lock).await.0, Status::BadStateId);
+    let (status, mut r) = on(&harness, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 2)).await;
     assert_eq!(status, Status::Ok);
     let stateid = read_stateid(&mut r);
-    let (status, _) = on(&kit, &o.fh, op::OPEN_CONFIRM, confirm_args(stateid, 3)).await;
+    let (status, _) = on(&harness, &o.fh, op::OPEN_CONFIRM, confirm_args(stateid, 3)).await;
     assert_eq!(status, Status::BadStateId);
-    assert_eq!(on(&kit, &o.fh, op::READ, read(stateid)).await.0, Status::Ok, "as it was");
+    assert_eq!(on(&harness, &o.fh, op::READ, read(stateid)).await.0, Status::Ok, "as it was");
 }
 
 #[tokio::test]
 async fn stateids_of_an_earlier_run_are_stale() {
-    let kit = Kit::new();
-    let id = client(&kit, b"x").await;
-    let o = confirmed(&kit, id, b"o", b"f").await;
+    let harness = Harness::new();
+    let id = client(&harness, b"x").await;
+    let o = confirmed(&harness, id, b"o", b"f").await;
     let mut old = o.stateid;
     old.other[3] -= 1;
-    assert_eq!(on(&kit, &o.fh, op::READ, read(old)).await.0, Status::StaleStateId);
+    assert_eq!(on(&harness, &o.fh, op::READ, read(old)).await.0, Status::StaleStateId);
     let locking = first_lock(1, (0, 1), old, b"a", false);
-    assert_eq!(on(&kit, &o.fh, op::LOCK, locking).await.0, Status::StaleStateId);
+    assert_eq!(on(&harness, &o.fh, op::LOCK, locking).await.0, Status::StaleStateId);
     let mut other = o.stateid;
     other.other[7] ^= 0x7f;
-    assert_eq!(on(&kit, &o.fh, op::READ, read(other)).await.0, Status::Expired);
+    assert_eq!(on(&harness, &o.fh, op::READ, read(other)).await.0, Status::Expired);
     let sent = Stateid { seqid: 1, ..o.stateid };
-    assert_eq!(on(&kit, &o.fh, op::READ, read(sent)).await.0, Status::OldStateId);
+    assert_eq!(on(&harness, &o.fh, op::READ, read(sent)).await.0, Status::OldStateId);
     let zero = Stateid { seqid: 0, ..o.stateid };
     assert_eq!(
-        on(&kit, &o.fh, op::READ, read(zero)).await.0,
+        on(&harness, &o.fh, op::READ, read(zero)).await.0,
         Status::OldStateId,
         "no newest in 4.0"
     );
     for (share, want) in [((0x401, 0), Status::Inval), ((1, 0), Status::Ok)] {
         let args = open_args(3, id, b"o", b"h", share);
-        assert_eq!(kit.run(|c| c.data().op(op::OPEN, args)).await.status, want);
+        assert_eq!(harness.run(|c| c.data().op(op::OPEN, args)).await.status, want);
         if want == Status::Inval {
-            assert_eq!(open(&kit, 4, id, b"o", b"h").await.0, Status::Ok);
+            assert_eq!(open(&harness, 4, id, b"o", b"h").await.0, Status::Ok);
             return;
         }
     }

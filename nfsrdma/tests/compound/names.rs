@@ -4,7 +4,7 @@ use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
 use rdma_transport::xdr::Writer;
 
-use crate::kit::{Args, Kit, fattr};
+use crate::harness::{Args, Harness, fattr};
 
 fn create(c: Args, name: &[u8], kind: impl FnOnce(&mut Writer)) -> Args {
     c.op(op::CREATE, |w| {
@@ -16,7 +16,7 @@ fn create(c: Args, name: &[u8], kind: impl FnOnce(&mut Writer)) -> Args {
 
 #[tokio::test]
 async fn names_that_are_none_are_refused() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let long = [b'a'; 300];
     let longer = [b'a'; 5000];
     for (name, status) in [
@@ -28,20 +28,20 @@ async fn names_that_are_none_are_refused() {
         (&long, Status::NameTooLong),
         (&longer, Status::NameTooLong),
     ] {
-        let mut r = kit.run(|c| c.data().lookup(name)).await;
+        let mut r = harness.run(|c| c.data().lookup(name)).await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::LOOKUP, status).end(status);
-        let mut r = kit.run(|c| c.data().mkdir(name)).await;
+        let mut r = harness.run(|c| c.data().mkdir(name)).await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::CREATE, status).end(status);
-        let mut r = kit.run(|c| c.data().op(op::REMOVE, |w| w.opaque(name))).await;
+        let mut r = harness.run(|c| c.data().op(op::REMOVE, |w| w.opaque(name))).await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::REMOVE, status).end(status);
     }
 }
 
 #[tokio::test]
 async fn names_are_bytes() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     for name in ["Grüße.txt".as_bytes(), b"\xff\xfe", b"a b\n"] {
-        let mut r = kit.run(|c| c.data().mkdir(name).data().lookup(name)).await;
+        let mut r = harness.run(|c| c.data().mkdir(name).data().lookup(name)).await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::CREATE, Status::Ok);
         r.fixed(20);
         assert_eq!(r.bitmap(), [attr::MODE]);
@@ -51,30 +51,30 @@ async fn names_are_bytes() {
 
 #[tokio::test]
 async fn lookupp_leads_from_a_share_to_the_root_and_no_further() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let up = |c: Args| c.op(op::LOOKUPP, |_| {});
-    let mut r = kit.run(|c| up(up(c.data().mkdir(b"d"))).getfh()).await;
+    let mut r = harness.run(|c| up(up(c.data().mkdir(b"d"))).getfh()).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::CREATE, Status::Ok);
     r.fixed(20);
     r.bitmap();
     r.ok(&[op::LOOKUPP, op::LOOKUPP]).expect(op::GETFH, Status::Ok);
-    assert_eq!(r.opaque(), kit.nfs.core.handles.above(0).as_bytes());
+    assert_eq!(r.opaque(), harness.nfs.core.handles.above(0).as_bytes());
     r.end(Status::Ok);
-    let mut r = kit.run(|c| up(c.root())).await;
+    let mut r = harness.run(|c| up(c.root())).await;
     r.ok(&[op::PUTROOTFH]).expect(op::LOOKUPP, Status::NoEnt).end(Status::NoEnt);
 }
 
 #[tokio::test]
 async fn a_look_up_in_what_is_no_directory_says_what_it_is() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"").await;
-    let mut r = kit.run(|c| c.putfh(&file).lookup(b"x")).await;
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"").await;
+    let mut r = harness.run(|c| c.putfh(&file).lookup(b"x")).await;
     r.ok(&[op::PUTFH]).expect(op::LOOKUP, Status::NotDir).end(Status::NotDir);
     let link = |w: &mut Writer| {
         w.u32(5);
         w.opaque(b"target");
     };
-    let mut r = kit.run(|c| create(c.data(), b"l", link).lookup(b"x")).await;
+    let mut r = harness.run(|c| create(c.data(), b"l", link).lookup(b"x")).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::CREATE, Status::Ok);
     r.fixed(20);
     r.bitmap();
@@ -84,14 +84,14 @@ async fn a_look_up_in_what_is_no_directory_says_what_it_is() {
 /// RFC 8881 section 15.1.2.9: a client that is told so follows the link. libnfs does, for whatever it makes below one.
 #[tokio::test]
 async fn names_below_a_symbolic_link_are_its_targets() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let link = |w: &mut Writer| {
         w.u32(5);
         w.opaque(b"target");
     };
     for below in [op::CREATE, op::REMOVE] {
         let name = [b'a' + u8::try_from(below).unwrap()];
-        let mut r = kit
+        let mut r = harness
             .run(|c| {
                 let c = create(c.data(), &name, link);
                 if below == op::CREATE {
@@ -110,7 +110,7 @@ async fn names_below_a_symbolic_link_are_its_targets() {
 
 #[tokio::test]
 async fn every_type_but_regular_files_is_made_by_create() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let device = |w: &mut Writer| {
         w.u32(8);
         w.u32(1);
@@ -125,7 +125,7 @@ async fn every_type_but_regular_files_is_made_by_create() {
                 _ => {}
             }
         };
-        let mut r = kit.run(|c| create(c.data(), &name, what).getattr(&[attr::TYPE])).await;
+        let mut r = harness.run(|c| create(c.data(), &name, what).getattr(&[attr::TYPE])).await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::CREATE, Status::Ok);
         r.fixed(20);
         r.bitmap();
@@ -135,7 +135,7 @@ async fn every_type_but_regular_files_is_made_by_create() {
         r.end(Status::Ok);
     }
     for kind in [0, 1, 8, 9, 10] {
-        let mut r = kit.run(|c| create(c.data(), b"x", |w| w.u32(kind))).await;
+        let mut r = harness.run(|c| create(c.data(), b"x", |w| w.u32(kind))).await;
         let status = Status::BadType;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::CREATE, status).end(status);
     }
@@ -143,12 +143,12 @@ async fn every_type_but_regular_files_is_made_by_create() {
 
 #[tokio::test]
 async fn the_target_of_a_link_comes_back_as_it_went() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let what = |w: &mut Writer| {
         w.u32(5);
         w.opaque(b"../else where/");
     };
-    let mut r = kit.run(|c| create(c.data(), b"l", what).op(op::READLINK, |_| {})).await;
+    let mut r = harness.run(|c| create(c.data(), b"l", what).op(op::READLINK, |_| {})).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::CREATE, Status::Ok);
     r.fixed(20);
     r.bitmap();
@@ -163,18 +163,19 @@ async fn the_target_of_a_link_comes_back_as_it_went() {
             w.opaque(b"5");
         });
     };
-    let mut r = kit.run(|c| c.data().lookup(b"l").op(op::SETATTR, set)).await;
+    let mut r = harness.run(|c| c.data().lookup(b"l").op(op::SETATTR, set)).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP, op::LOOKUP]).expect(op::SETATTR, Status::Ok);
     assert_eq!(r.bitmap(), [attr::OWNER_GROUP], "a link has no mode");
     r.end(Status::Ok);
-    let mut r = kit.run(|c| c.data().op(op::READLINK, |_| {})).await;
+    let mut r = harness.run(|c| c.data().op(op::READLINK, |_| {})).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::READLINK, Status::Inval).end(Status::Inval);
 }
 
 #[tokio::test]
 async fn change_info_of_a_directory_links_up() {
-    let kit = Kit::new();
-    let mut r = kit.run(|c| c.data().getattr(&[attr::CHANGE]).mkdir(b"a").data().mkdir(b"b")).await;
+    let harness = Harness::new();
+    let mut r =
+        harness.run(|c| c.data().getattr(&[attr::CHANGE]).mkdir(b"a").data().mkdir(b"b")).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
     r.bitmap();
     r.u32();
@@ -193,29 +194,29 @@ async fn change_info_of_a_directory_links_up() {
 
 #[tokio::test]
 async fn remove_takes_files_and_empty_directories() {
-    let kit = Kit::new();
-    kit.with_file(b"f", b"").await;
+    let harness = Harness::new();
+    harness.with_file(b"f", b"").await;
     let remove = |c: Args, name: &'static [u8]| c.op(op::REMOVE, |w| w.opaque(name));
-    let mut r = kit.run(|c| remove(c.data().mkdir(b"d").mkdir(b"e").data(), b"d")).await;
+    let mut r = harness.run(|c| remove(c.data().mkdir(b"d").mkdir(b"e").data(), b"d")).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]);
     for _ in 0..2 {
         r.expect(op::CREATE, Status::Ok).fixed(20);
         r.bitmap();
     }
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::REMOVE, Status::NotEmpty).end(Status::NotEmpty);
-    let mut r = kit.run(|c| remove(remove(c.data().lookup(b"d"), b"e").data(), b"d")).await;
+    let mut r = harness.run(|c| remove(remove(c.data().lookup(b"d"), b"e").data(), b"d")).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP, op::LOOKUP]).expect(op::REMOVE, Status::Ok).fixed(20);
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::REMOVE, Status::Ok).fixed(20);
     r.end(Status::Ok);
-    let mut r = kit.run(|c| remove(remove(c.data(), b"f"), b"f")).await;
+    let mut r = harness.run(|c| remove(remove(c.data(), b"f"), b"f")).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::REMOVE, Status::Ok).fixed(20);
     r.expect(op::REMOVE, Status::NoEnt).end(Status::NoEnt);
 }
 
 #[tokio::test]
 async fn rename_and_link_stay_inside_one_share() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"x").await;
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"x").await;
     let rename = |c: Args| {
         c.op(op::RENAME, |w| {
             w.opaque(b"f");
@@ -223,19 +224,19 @@ async fn rename_and_link_stay_inside_one_share() {
         })
     };
     let link = |c: Args| c.op(op::LINK, |w| w.opaque(b"h"));
-    let mut r = kit.run(|c| rename(c.data().savefh().root().lookup(b"more"))).await;
+    let mut r = harness.run(|c| rename(c.data().savefh().root().lookup(b"more"))).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP, op::SAVEFH, op::PUTROOTFH, op::LOOKUP]);
     r.expect(op::RENAME, Status::Xdev).end(Status::Xdev);
-    let mut r = kit.run(|c| link(c.putfh(&file).savefh().root().lookup(b"more"))).await;
+    let mut r = harness.run(|c| link(c.putfh(&file).savefh().root().lookup(b"more"))).await;
     r.ok(&[op::PUTFH, op::SAVEFH, op::PUTROOTFH, op::LOOKUP]);
     r.expect(op::LINK, Status::Xdev).end(Status::Xdev);
 
-    let mut r = kit.run(|c| rename(c.data().savefh()).data().lookup(b"g").getfh()).await;
+    let mut r = harness.run(|c| rename(c.data().savefh()).data().lookup(b"g").getfh()).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP, op::SAVEFH]).expect(op::RENAME, Status::Ok).fixed(40);
     r.ok(&[op::PUTROOTFH, op::LOOKUP, op::LOOKUP]).expect(op::GETFH, Status::Ok);
     assert_eq!(r.opaque(), file, "a handle survives a rename");
     r.end(Status::Ok);
-    let mut r = kit
+    let mut r = harness
         .run(|c| link(c.putfh(&file).savefh().data()).lookup(b"h").getattr(&[attr::NUMLINKS]))
         .await;
     r.ok(&[op::PUTFH, op::SAVEFH, op::PUTROOTFH, op::LOOKUP])
@@ -245,19 +246,19 @@ async fn rename_and_link_stay_inside_one_share() {
     r.bitmap();
     assert_eq!((r.u32(), r.u32()), (4, 2));
     r.end(Status::Ok);
-    let mut r = kit.run(|c| link(c.data().savefh())).await;
+    let mut r = harness.run(|c| link(c.data().savefh())).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP, op::SAVEFH]).expect(op::LINK, Status::IsDir);
     r.end(Status::IsDir);
 }
 
 #[tokio::test]
 async fn secinfo_names_the_flavors_best_first() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let ask = |c: Args, name: &'static [u8]| c.op(op::SECINFO, |w| w.opaque(name));
-    let mut r = kit.run(|c| ask(c.root(), b"data")).await;
+    let mut r = harness.run(|c| ask(c.root(), b"data")).await;
     r.ok(&[op::PUTROOTFH]).expect(op::SECINFO, Status::Ok);
     assert_eq!((r.u32(), r.u32(), r.u32()), (2, 1, 0));
     r.end(Status::Ok);
-    let mut r = kit.run(|c| ask(c.root(), b"hidden")).await;
+    let mut r = harness.run(|c| ask(c.root(), b"hidden")).await;
     r.ok(&[op::PUTROOTFH]).expect(op::SECINFO, Status::NoEnt).end(Status::NoEnt);
 }

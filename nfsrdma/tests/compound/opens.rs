@@ -12,7 +12,7 @@ use crate::client::{
     unchecked, write,
 };
 use crate::delegations::give_back;
-use crate::kit::{Kit, Results, fattr};
+use crate::harness::{Harness, Results, fattr};
 use crate::locks::lock;
 
 /// OPEN of a name without making it.
@@ -58,8 +58,8 @@ async fn size_of(c: &Client<'_>, fh: &[u8]) -> u64 {
 
 #[tokio::test]
 async fn an_open_says_what_it_did() {
-    let kit = Kit::new();
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    let c = Client::new(&harness, b"x").await;
     let o = c.open(b"o", b"f", RW).await.unwrap();
     assert_eq!((o.stateid.seqid, o.rflags), (1, 4), "POSIX locks, no confirmation");
     assert_ne!(o.change.0, o.change.1, "a name was made");
@@ -76,8 +76,8 @@ async fn an_open_says_what_it_did() {
 
 #[tokio::test]
 async fn stateids_allow_what_was_opened_and_nothing_else() {
-    let kit = Kit::new();
-    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let harness = Harness::new();
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let r = c.open(b"r", b"f", R).await.unwrap();
     let w = c.open(b"w", b"f", W).await.unwrap();
     let g = c.open(b"w", b"g", W).await.unwrap();
@@ -105,8 +105,8 @@ async fn stateids_allow_what_was_opened_and_nothing_else() {
 
 #[tokio::test]
 async fn an_open_that_cuts_is_a_writer_for_that_moment() {
-    let kit = Kit::new();
-    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let harness = Harness::new();
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let o = c.open(b"o", b"f", RW).await.unwrap();
     assert_eq!(c.write(&o.fh, o.stateid, b"data").await, Status::Ok);
     assert_eq!(c.close(&o).await, Status::Ok);
@@ -129,8 +129,8 @@ async fn an_open_that_cuts_is_a_writer_for_that_moment() {
 
 #[tokio::test]
 async fn the_current_stateid_is_that_of_the_open_before() {
-    let kit = Kit::new();
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    let c = Client::new(&harness, b"x").await;
     let args = unchecked(0, b"o", b"f", RW, &[]);
     let mut r = c
         .run(|a| {
@@ -154,8 +154,8 @@ async fn the_current_stateid_is_that_of_the_open_before() {
 
 #[tokio::test]
 async fn share_modes_hold_between_clients_and_for_those_without_an_open() {
-    let kit = Kit::new();
-    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let harness = Harness::new();
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let o = c.open(b"o", b"f", (1, 2)).await.unwrap();
     assert_eq!(d.open(b"o", b"f", W).await.unwrap_err(), Status::ShareDenied);
     assert_eq!(d.open(b"o", b"f", (1, 1)).await.unwrap_err(), Status::ShareDenied);
@@ -173,13 +173,13 @@ async fn share_modes_hold_between_clients_and_for_those_without_an_open() {
     assert_eq!(d.close(&r).await, Status::Ok);
     assert_eq!(c.close(&o).await, Status::Ok);
     assert_eq!(d.write(&o.fh, Stateid::ANONYMOUS, b"x").await, Status::Ok);
-    assert_eq!(kit.nfs.core.namespace.keeper().state().nodes(), 0);
+    assert_eq!(harness.nfs.core.namespace.arbiter().state().nodes(), 0);
 }
 
 #[tokio::test]
 async fn a_refused_open_changes_nothing() {
-    let kit = Kit::new();
-    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let harness = Harness::new();
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let o = c.open(b"o", b"f", (3, 2)).await.unwrap();
     assert_eq!(c.write(&o.fh, o.stateid, b"precious").await, Status::Ok);
     let truncating = unchecked(0, b"o", b"f", W, &[0]);
@@ -194,8 +194,8 @@ async fn a_refused_open_changes_nothing() {
 
 #[tokio::test]
 async fn downgrade_gives_back_what_some_opens_had() {
-    let kit = Kit::new();
-    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let harness = Harness::new();
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     c.open(b"o", b"f", R).await.unwrap();
     let o = c.open(b"o", b"f", (2, 2)).await.unwrap();
     let down = |stateid: Stateid, share: (u32, u32)| {
@@ -220,8 +220,8 @@ async fn downgrade_gives_back_what_some_opens_had() {
 
 #[tokio::test]
 async fn files_are_made_guarded_and_exclusively() {
-    let kit = Kit::new();
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    let c = Client::new(&harness, b"x").await;
     assert_eq!(open_status(&c, made(1, 0, b"g", 0o600)).await, Status::Ok);
     assert_eq!(open_status(&c, made(1, 0, b"g", 0o600)).await, Status::Exist);
     for (how, name) in [(2, b"e"), (3, b"h")] {
@@ -232,9 +232,9 @@ async fn files_are_made_guarded_and_exclusively() {
     // The maker may use its file whatever mode it gave it; others are asked.
     let c = Client {
         cred: Cred { uid: 7, gid: 7, groups: [].into() },
-        ..Client::new(&kit, b"z").await
+        ..Client::new(&harness, b"z").await
     };
-    let root = kit.nfs.core.namespace.share_named(b"data").unwrap().backend.root();
+    let root = harness.nfs.core.namespace.share_named(b"data").unwrap().backend.root();
     let open_to_all = vfs::SetAttr { mode: Some(0o777), ..Default::default() };
     root.setattr(&Cred::root(), open_to_all, false).await.unwrap();
     assert_eq!(open_status(&c, made(1, 0, b"closed", 0)).await, Status::Ok);
@@ -243,11 +243,11 @@ async fn files_are_made_guarded_and_exclusively() {
 
 #[tokio::test]
 async fn who_may_execute_a_file_may_fetch_it() {
-    let kit = Kit::new();
-    let root = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    let root = Client::new(&harness, b"x").await;
     assert_eq!(open_status(&root, made(1, 0, b"program", 0o711)).await, Status::Ok);
     let user = Cred { uid: 7, gid: 7, groups: [].into() };
-    let c = Client { cred: user, ..Client::new(&kit, b"y").await };
+    let c = Client { cred: user, ..Client::new(&harness, b"y").await };
     let mut r = c.run(|a| a.data().op(op::OPEN, found(b"p", b"program", R)).getfh()).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]);
     let o = read_open(&mut r);
@@ -259,8 +259,8 @@ async fn who_may_execute_a_file_may_fetch_it() {
 
 #[tokio::test]
 async fn only_regular_files_are_opened() {
-    let kit = Kit::new();
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    let c = Client::new(&harness, b"x").await;
     c.run(|a| a.data().mkdir(b"d")).await;
     let link = |w: &mut Writer| {
         w.u32(5);
@@ -285,7 +285,7 @@ async fn only_regular_files_are_opened() {
     };
     let mut r = c.run(|a| a.root().op(op::OPEN, found(b"o", b"data", R))).await;
     assert_eq!(above(&mut r), Status::IsDir);
-    kit.reload("more", |share| share.protocols = Protocols::Smb);
+    harness.reload("more", |share| share.protocols = Protocols::Smb);
     for name in [&b"hidden"[..], b"more"] {
         // Of a share of other addresses, and of one of SMB, it is not told that there is one.
         let mut r = c.run(|a| a.root().op(op::OPEN, found(b"o", name, R))).await;
@@ -301,9 +301,9 @@ async fn only_regular_files_are_opened() {
 
 #[tokio::test]
 async fn a_file_is_opened_by_its_handle() {
-    let kit = Kit::new();
-    let c = Client::new(&kit, b"x").await;
-    let (_, file) = kit.with_file(b"f", b"content").await;
+    let harness = Harness::new();
+    let c = Client::new(&harness, b"x").await;
+    let (_, file) = harness.with_file(b"f", b"content").await;
     let by_handle = |claim: u32| {
         move |w: &mut Writer| {
             open_head(w, 0, 0, b"o", R);
@@ -327,8 +327,8 @@ async fn a_file_is_opened_by_its_handle() {
 
 #[tokio::test]
 async fn a_removed_file_is_still_open() {
-    let kit = Kit::new();
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    let c = Client::new(&harness, b"x").await;
     let o = c.open(b"o", b"f", RW).await.unwrap();
     assert_eq!(c.write(&o.fh, o.stateid, b"still here").await, Status::Ok);
     let r = c.run(|a| a.data().op(op::REMOVE, |w| w.opaque(b"f"))).await;
@@ -383,10 +383,10 @@ async fn what_comes_with_a_list_is_kept_with_it() {
         calls: Some(modes.clone()),
         ..vfs::local::LocalConfig::new(dir.path())
     };
-    let kit = Kit::over(config);
-    let share = kit.nfs.core.namespace.shares()[0].clone();
+    let harness = Harness::over(config);
+    let share = harness.nfs.core.namespace.shares()[0].clone();
     share.backend.set_strict(true, false);
-    let c = Client::new(&kit, b"x").await;
+    let c = Client::new(&harness, b"x").await;
     let top = share.backend.root();
     for name in [b"f", b"g"] {
         for (opcode, made) in [(op::OPEN, 0), (op::CREATE, 1)] {
@@ -410,12 +410,12 @@ async fn what_comes_with_a_list_is_kept_with_it() {
 /// The masks of a share limit what its clients make, whatever list comes with it.
 #[tokio::test]
 async fn a_list_that_comes_with_something_new_has_no_more_than_the_masks() {
-    let kit = Kit::new();
-    kit.reload("data", |share| {
+    let harness = Harness::new();
+    harness.reload("data", |share| {
         share.rules.masks = vfs::namespace::Masks { file: Some(0o640), folder: Some(0o2750) };
     });
-    let top = kit.nfs.core.namespace.share_named(b"data").unwrap().backend.root();
-    let c = Client::new(&kit, b"x").await;
+    let top = harness.nfs.core.namespace.share_named(b"data").unwrap().backend.root();
+    let c = Client::new(&harness, b"x").await;
     let stranger = Cred { uid: 5, gid: 5, ..Cred::root() };
     for (opcode, name, mode) in [(op::OPEN, b"file", 0o640), (op::CREATE, b"fold", 0o750)] {
         let all = listed(opcode, name, vfs::acl::mask::FILE_ALL);
@@ -432,8 +432,8 @@ async fn a_list_that_comes_with_something_new_has_no_more_than_the_masks() {
 /// its own user, as with the kernel's server.
 #[tokio::test]
 async fn a_stateid_gives_another_user_none_of_its_holders_rights() {
-    let kit = Kit::new();
-    let mut c = Client::of_minor_2(&kit, b"x", Handle::detached()).await;
+    let harness = Harness::new();
+    let mut c = Client::of_minor_2(&harness, b"x", Handle::detached()).await;
     let o = c.open(b"o", b"f", RW).await.unwrap();
     let held = lock(&c, &o, b"a", WRITE_LT, (0, 10)).await.unwrap();
     assert_eq!(c.write(&o.fh, held, b"data").await, Status::Ok);
@@ -478,15 +478,15 @@ async fn a_stateid_gives_another_user_none_of_its_holders_rights() {
 /// A reload leaves the client's address out. What it holds keeps others from the files, so that it can be given back.
 #[tokio::test]
 async fn an_address_that_lost_the_share_gives_back_what_it_holds() {
-    let kit = Kit::new();
-    kit.with_file(b"f", b"content").await;
+    let harness = Harness::new();
+    harness.with_file(b"f", b"content").await;
     let (handle, _asked) = Handle::played();
-    let c = Client::called_by(&kit, b"x", handle).await;
+    let c = Client::called_by(&harness, b"x", handle).await;
     let d = c.open(b"reader", b"f", R).await.unwrap();
     let o = c.open(b"o", b"g", RW).await.unwrap();
     assert_eq!((d.delegation.0, o.delegation.0), (1, 2), "one to read, one to write");
     let held = lock(&c, &o, b"a", WRITE_LT, (0, 10)).await.unwrap();
-    kit.reload("data", |share| share.clients = Some(vec![]));
+    harness.reload("data", |share| share.clients = Some(vec![]));
     assert_eq!(c.read(&o.fh, o.stateid).await, Status::Access);
     assert_eq!(c.write(&o.fh, held, b"data").await, Status::Access);
     assert_eq!(lock(&c, &o, b"b", READ_LT, (20, 10)).await.unwrap_err().0, Status::Access);
@@ -497,8 +497,8 @@ async fn an_address_that_lost_the_share_gives_back_what_it_holds() {
         assert_eq!(c.on(&opened.fh, op::DELEGRETURN, returned).await.0, Status::Ok);
     }
     let everybody = Cidr { addr: [0, 0, 0, 0].into(), bits: 0 };
-    kit.reload("data", |share| share.clients = Some(vec![everybody.into()]));
-    let other = Client::new(&kit, b"y").await;
+    harness.reload("data", |share| share.clients = Some(vec![everybody.into()]));
+    let other = Client::new(&harness, b"y").await;
     for name in [b"f", b"g"] {
         other.open(b"o", name, (3, 3)).await.expect("nothing is left of it");
     }
@@ -507,8 +507,8 @@ async fn an_address_that_lost_the_share_gives_back_what_it_holds() {
 /// One open owner may be the name of several users: what an OPEN checked of one is not the other's.
 #[tokio::test]
 async fn an_open_of_two_users_gives_neither_the_rights_of_the_other() {
-    let kit = Kit::new();
-    let mut c = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    let mut c = Client::new(&harness, b"x").await;
     // Made by root, readable by everybody.
     c.open(b"root", b"f", RW).await.unwrap();
     let (other, root) = (Cred { uid: 5, gid: 5, ..Cred::root() }, Cred::root());

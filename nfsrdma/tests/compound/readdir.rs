@@ -3,7 +3,7 @@
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{attr, op};
 
-use crate::kit::{Kit, Results};
+use crate::harness::{Harness, Results};
 
 const ENOUGH: u32 = 1 << 16;
 
@@ -29,26 +29,32 @@ fn listing(r: &mut Results) -> Listing {
     Listing { entries, eof, bytes: before - r.remaining() }
 }
 
-async fn list(kit: &Kit, cookie: u64, dircount: u32, maxcount: u32, attrs: &[u32]) -> Listing {
-    let mut r = kit.run(|c| c.data().readdir(cookie, dircount, maxcount, attrs)).await;
+async fn list(
+    harness: &Harness,
+    cookie: u64,
+    dircount: u32,
+    maxcount: u32,
+    attrs: &[u32],
+) -> Listing {
+    let mut r = harness.run(|c| c.data().readdir(cookie, dircount, maxcount, attrs)).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::READDIR, Status::Ok);
     let l = listing(&mut r);
     r.end(Status::Ok);
     l
 }
 
-async fn filled(n: usize) -> Kit {
-    let kit = Kit::new();
+async fn filled(n: usize) -> Harness {
+    let harness = Harness::new();
     for i in 0..n {
-        kit.with_file(format!("file-{i:04}").as_bytes(), b"").await;
+        harness.with_file(format!("file-{i:04}").as_bytes(), b"").await;
     }
-    kit
+    harness
 }
 
 #[tokio::test]
 async fn the_root_lists_the_shares_of_the_client() {
-    let kit = Kit::new();
-    let mut r = kit.run(|c| c.root().readdir(0, 0, ENOUGH, &[attr::TYPE, attr::FSID])).await;
+    let harness = Harness::new();
+    let mut r = harness.run(|c| c.root().readdir(0, 0, ENOUGH, &[attr::TYPE, attr::FSID])).await;
     r.ok(&[op::PUTROOTFH]).expect(op::READDIR, Status::Ok);
     let l = listing(&mut r);
     let names: Vec<_> = l.entries.iter().map(|e| &e.1[..]).collect();
@@ -57,23 +63,23 @@ async fn the_root_lists_the_shares_of_the_client() {
     assert!(l.eof);
     r.end(Status::Ok);
     let cookie = l.entries[0].0;
-    let mut r = kit.run(|c| c.root().readdir(cookie, 0, ENOUGH, &[])).await;
+    let mut r = harness.run(|c| c.root().readdir(cookie, 0, ENOUGH, &[])).await;
     r.ok(&[op::PUTROOTFH]).expect(op::READDIR, Status::Ok);
     assert_eq!(listing(&mut r).entries, l.entries[1..]);
     // What is in no list is found by its name.
-    let mut r = kit.run(|c| c.root().lookup(b"unlisted")).await;
+    let mut r = harness.run(|c| c.root().lookup(b"unlisted")).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).end(Status::Ok);
 }
 
 #[tokio::test]
 async fn a_listing_in_parts_has_every_name_once_and_keeps_its_limits() {
-    let kit = filled(300).await;
+    let harness = filled(300).await;
     let all = [attr::TYPE, attr::FILEHANDLE, attr::FILEID, attr::MODE, attr::OWNER];
     for attrs in [&[][..], &[attr::TYPE, attr::FILEID], &all] {
         for maxcount in [600, 4096, ENOUGH] {
             let (mut cookie, mut names) = (0, vec![]);
             loop {
-                let l = list(&kit, cookie, 0, maxcount, attrs).await;
+                let l = list(&harness, cookie, 0, maxcount, attrs).await;
                 assert!(l.bytes <= maxcount as usize, "{} of {maxcount}", l.bytes);
                 cookie = l.entries.last().map_or(cookie, |e| e.0);
                 names.extend(l.entries.into_iter().map(|e| e.1));
@@ -90,18 +96,18 @@ async fn a_listing_in_parts_has_every_name_once_and_keeps_its_limits() {
 
 #[tokio::test]
 async fn dircount_limits_names_but_not_the_first() {
-    let kit = filled(10).await;
+    let harness = filled(10).await;
     // 4 + 8 + 4 + 12 bytes each.
-    let l = list(&kit, 0, 28 * 3, ENOUGH, &[]).await;
+    let l = list(&harness, 0, 28 * 3, ENOUGH, &[]).await;
     assert_eq!((l.entries.len(), l.eof), (3, false));
-    assert_eq!(list(&kit, 0, 1, ENOUGH, &[]).await.entries.len(), 1);
+    assert_eq!(list(&harness, 0, 1, ENOUGH, &[]).await.entries.len(), 1);
 }
 
 #[tokio::test]
 async fn no_room_for_one_entry_is_toosmall() {
-    let kit = filled(1).await;
+    let harness = filled(1).await;
     for maxcount in [0, 15, 40] {
-        let mut r = kit.run(|c| c.data().readdir(0, 0, maxcount, &[attr::TYPE])).await;
+        let mut r = harness.run(|c| c.data().readdir(0, 0, maxcount, &[attr::TYPE])).await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::READDIR, Status::TooSmall);
         r.end(Status::TooSmall);
     }
@@ -109,15 +115,15 @@ async fn no_room_for_one_entry_is_toosmall() {
 
 #[tokio::test]
 async fn an_empty_directory_is_at_its_end() {
-    let l = list(&Kit::new(), 0, 0, 16, &[attr::TYPE]).await;
+    let l = list(&Harness::new(), 0, 0, 16, &[attr::TYPE]).await;
     assert_eq!((l.entries.len(), l.eof), (0, true));
 }
 
 #[tokio::test]
 async fn reserved_cookies_are_bad() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     for cookie in [1, 2] {
-        let mut r = kit.run(|c| c.data().readdir(cookie, 0, ENOUGH, &[])).await;
+        let mut r = harness.run(|c| c.data().readdir(cookie, 0, ENOUGH, &[])).await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::READDIR, Status::BadCookie);
         r.end(Status::BadCookie);
     }
@@ -125,22 +131,22 @@ async fn reserved_cookies_are_bad() {
 
 #[tokio::test]
 async fn a_file_cannot_be_listed() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"").await;
-    let mut r = kit.run(|c| c.putfh(&file).readdir(0, 0, ENOUGH, &[])).await;
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"").await;
+    let mut r = harness.run(|c| c.putfh(&file).readdir(0, 0, ENOUGH, &[])).await;
     r.ok(&[op::PUTFH]).expect(op::READDIR, Status::NotDir).end(Status::NotDir);
 }
 
 #[tokio::test]
 async fn what_is_wrong_with_an_entry_stands_in_its_rdattr_error() {
-    let mut kit = filled(1).await;
+    let mut harness = filled(1).await;
     // The directory may be listed but not searched.
-    let share = &kit.nfs.core.namespace.share_named(b"data").unwrap();
+    let share = &harness.nfs.core.namespace.share_named(b"data").unwrap();
     let set = vfs::SetAttr { mode: Some(0o744), ..Default::default() };
     share.backend.root().setattr(&vfs::Cred::root(), set, false).await.unwrap();
-    kit.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into() };
+    harness.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into() };
     let mut r =
-        kit.run(|c| c.data().readdir(0, 0, ENOUGH, &[attr::RDATTR_ERROR, attr::SIZE])).await;
+        harness.run(|c| c.data().readdir(0, 0, ENOUGH, &[attr::RDATTR_ERROR, attr::SIZE])).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::READDIR, Status::Ok);
     r.fixed(8);
     assert!(r.bool());
@@ -150,6 +156,6 @@ async fn what_is_wrong_with_an_entry_stands_in_its_rdattr_error() {
     assert_eq!((r.u32(), r.u32()), (4, Status::Access.to_u32()));
     assert!(!r.bool() && r.bool());
     r.end(Status::Ok);
-    let mut r = kit.run(|c| c.data().readdir(0, 0, ENOUGH, &[attr::SIZE])).await;
+    let mut r = harness.run(|c| c.data().readdir(0, 0, ENOUGH, &[attr::SIZE])).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::READDIR, Status::Access).end(Status::Access);
 }

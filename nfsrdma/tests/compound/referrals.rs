@@ -9,16 +9,16 @@ use rdma_transport::channel::Handle;
 use vfs::refer::{Referral, Server};
 
 use crate::client::{Client, R};
-use crate::kit::{Args, Kit, Results, fattr};
+use crate::harness::{Args, Harness, Results, fattr};
 
 /// `more` is on two other servers, the second of which has RDMA.
-fn kit() -> Kit {
-    let kit = Kit::new();
-    refer(&kit, "more");
-    kit
+fn harness() -> Harness {
+    let harness = Harness::new();
+    refer(&harness, "more");
+    harness
 }
 
-fn refer(kit: &Kit, name: &str) {
+fn refer(harness: &Harness, name: &str) {
     let at = |server, path: &str, rdma| Referral {
         server,
         nfs_path: path.into(),
@@ -29,7 +29,7 @@ fn refer(kit: &Kit, name: &str) {
         at(Server::Name("gw2.example.org".into()), "archive", false),
         at(Server::Ip("2001:db8::3".parse().unwrap()), "srv/archive", true),
     ];
-    kit.reload(name, |share| share.rules.refers_to = targets.into());
+    harness.reload(name, |share| share.rules.refers_to = targets.into());
 }
 
 /// `fattr4` as it stands next, in bytes of its own.
@@ -48,21 +48,22 @@ fn names<'a>(path: &[Component4<'a>]) -> Vec<&'a str> {
 
 #[tokio::test]
 async fn a_name_leads_into_it_and_nothing_is_done_there() {
-    let kit = kit();
-    let first = Client::new(&kit, b"one").await;
-    let second = Client::of_minor_2(&kit, b"two", Handle::detached()).await;
+    let harness = harness();
+    let first = Client::new(&harness, b"one").await;
+    let second = Client::of_minor_2(&harness, b"two", Handle::detached()).await;
     let to = |c: Args| c.root().lookup(b"more").getfh();
-    for mut r in [kit.run(to).await, first.run(to).await, second.run(to).await] {
+    for mut r in [harness.run(to).await, first.run(to).await, second.run(to).await] {
         r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETFH, Status::Moved);
         r.end(Status::Moved);
     }
-    let mut r = kit.run(|c| c.root().lookup(b"more").lookup(b"x")).await;
+    let mut r = harness.run(|c| c.root().lookup(b"more").lookup(b"x")).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::LOOKUP, Status::Moved);
-    let mut r = kit.run(|c| c.root().lookup(b"more").op(op::LOOKUPP, |_| {})).await;
+    let mut r = harness.run(|c| c.root().lookup(b"more").op(op::LOOKUPP, |_| {})).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::LOOKUPP, Status::Moved);
-    let mut r = kit.run(|c| c.root().lookup(b"more").readdir(0, 4096, 4096, &[attr::FILEID])).await;
+    let mut r =
+        harness.run(|c| c.root().lookup(b"more").readdir(0, 4096, 4096, &[attr::FILEID])).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::READDIR, Status::Moved);
-    let mut r = kit.run(|c| c.root().lookup(b"more").op(op::ACCESS, |w| w.u32(0x3f))).await;
+    let mut r = harness.run(|c| c.root().lookup(b"more").op(op::ACCESS, |w| w.u32(0x3f))).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::ACCESS, Status::Moved);
     let rows = rdma_transport::refused::list();
     assert!(
@@ -73,9 +74,9 @@ async fn a_name_leads_into_it_and_nothing_is_done_there() {
 
 #[tokio::test]
 async fn attributes_say_where_it_is_and_little_else() {
-    let kit = kit();
+    let harness = harness();
     let want = [attr::FSID, attr::SIZE, attr::FILEID, attr::FS_LOCATIONS, attr::MOUNTED_ON_FILEID];
-    let mut r = kit.run(|c| c.root().lookup(b"more").getattr(&want)).await;
+    let mut r = harness.run(|c| c.root().lookup(b"more").getattr(&want)).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
     let (mask, bytes) = next_fattr(&mut r);
     r.end(Status::Ok);
@@ -98,8 +99,8 @@ async fn attributes_say_where_it_is_and_little_else() {
 /// RFC 7530 section 2.2.7, byte for byte.
 #[tokio::test]
 async fn fs_locations_as_the_specification_writes_them() {
-    let kit = kit();
-    let mut r = kit.run(|c| c.root().lookup(b"more").getattr(&[attr::FS_LOCATIONS])).await;
+    let harness = harness();
+    let mut r = harness.run(|c| c.root().lookup(b"more").getattr(&[attr::FS_LOCATIONS])).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
     let (mask, bytes) = next_fattr(&mut r);
     assert_eq!(mask, [attr::FS_LOCATIONS]);
@@ -122,9 +123,9 @@ async fn fs_locations_as_the_specification_writes_them() {
 
 #[tokio::test]
 async fn minor_version_1_is_told_the_transports() {
-    let kit = kit();
+    let harness = harness();
     let want = [attr::FS_STATUS, attr::FS_LOCATIONS_INFO, attr::TYPE];
-    let client = Client::new(&kit, b"one").await;
+    let client = Client::new(&harness, b"one").await;
     let mut r = client.run(|c| c.root().lookup(b"more").getattr(&want)).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
     let (mask, bytes) = next_fattr(&mut r);
@@ -162,24 +163,24 @@ async fn minor_version_1_is_told_the_transports() {
         ]
     );
     // Minor version 0 knows of neither, so that a client that asks for them alone asks for nothing.
-    let mut r = kit.run(|c| c.root().lookup(b"more").getattr(&want)).await;
+    let mut r = harness.run(|c| c.root().lookup(b"more").getattr(&want)).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Moved);
 }
 
 #[tokio::test]
 async fn attributes_without_a_place_are_moved() {
-    let kit = kit();
+    let harness = harness();
     for want in [&[attr::TYPE][..], &[attr::FSID, attr::MOUNTED_ON_FILEID], &[]] {
-        let mut r = kit.run(|c| c.root().lookup(b"more").getattr(want)).await;
+        let mut r = harness.run(|c| c.root().lookup(b"more").getattr(want)).await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Moved);
     }
     // VERIFY takes none but those that there are.
     let verify = async |named: &[u32], value: &[u8], opcode| {
-        let r = kit
+        let r = harness
             .run(|c| c.root().lookup(b"more").op(opcode, |w| fattr(w, named, |v| v.fixed(value))));
         r.await.status
     };
-    let mut r = kit.run(|c| c.root().lookup(b"more").getattr(&[attr::FS_LOCATIONS])).await;
+    let mut r = harness.run(|c| c.root().lookup(b"more").getattr(&[attr::FS_LOCATIONS])).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
     let (_, locations) = next_fattr(&mut r);
     assert_eq!(verify(&[attr::FS_LOCATIONS], &locations, op::VERIFY).await, Status::Ok);
@@ -190,8 +191,12 @@ async fn attributes_without_a_place_are_moved() {
 }
 
 /// The entry of a name in a listing of the root, or the status of READDIR.
-async fn listed(kit: &Kit, name: &str, want: &[u32]) -> Result<(Vec<u32>, Vec<u8>), Status> {
-    let mut r = kit.run(|c| c.root().readdir(0, 0, 8192, want)).await;
+async fn listed(
+    harness: &Harness,
+    name: &str,
+    want: &[u32],
+) -> Result<(Vec<u32>, Vec<u8>), Status> {
+    let mut r = harness.run(|c| c.root().readdir(0, 0, 8192, want)).await;
     if r.status != Status::Ok {
         return Err(r.status);
     }
@@ -209,35 +214,36 @@ async fn listed(kit: &Kit, name: &str, want: &[u32]) -> Result<(Vec<u32>, Vec<u8
 
 #[tokio::test]
 async fn a_listing_tells_of_it_as_of_the_others() {
-    let kit = kit();
+    let harness = harness();
     let few = [attr::FSID, attr::RDATTR_ERROR, attr::MOUNTED_ON_FILEID];
-    let (mask, bytes) = listed(&kit, "more", &[&few[..], &[attr::SIZE]].concat()).await.unwrap();
+    let (mask, bytes) =
+        listed(&harness, "more", &[&few[..], &[attr::SIZE]].concat()).await.unwrap();
     assert_eq!(mask, few);
     let Value::RdattrError(error) = values(&mask, &bytes)[1] else { panic!() };
     assert_eq!(Status::from(error), Status::Moved);
-    let (mask, bytes) = listed(&kit, "data", &few).await.unwrap();
+    let (mask, bytes) = listed(&harness, "data", &few).await.unwrap();
     let Value::RdattrError(error) = values(&mask, &bytes)[1] else { panic!() };
     assert_eq!(Status::from(error), Status::Ok, "only of the one");
     let with = [attr::RDATTR_ERROR, attr::SIZE, attr::FS_LOCATIONS];
-    let (mask, bytes) = listed(&kit, "more", &with).await.unwrap();
+    let (mask, bytes) = listed(&harness, "more", &with).await.unwrap();
     assert_eq!(mask, [attr::RDATTR_ERROR, attr::FS_LOCATIONS]);
     let Value::RdattrError(error) = values(&mask, &bytes)[0] else { panic!() };
     assert_eq!(Status::from(error), Status::Ok);
-    assert_eq!(listed(&kit, "more", &[attr::SIZE]).await, Err(Status::Moved));
-    assert!(listed(&kit, "more", &[attr::MOUNTED_ON_FILEID]).await.is_ok());
+    assert_eq!(listed(&harness, "more", &[attr::SIZE]).await, Err(Status::Moved));
+    assert!(listed(&harness, "more", &[attr::MOUNTED_ON_FILEID]).await.is_ok());
 }
 
 #[tokio::test]
 async fn handles_of_before_are_moved() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", b"content").await;
-    let client = Client::new(&kit, b"one").await;
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"content").await;
+    let client = Client::new(&harness, b"one").await;
     let opened = client.open(b"owner", b"f", R).await.unwrap();
-    refer(&kit, "data");
-    let mut r = kit.run(|c| c.putfh(&file).read(0, 7)).await;
+    refer(&harness, "data");
+    let mut r = harness.run(|c| c.putfh(&file).read(0, 7)).await;
     r.ok(&[op::PUTFH]).expect(op::READ, Status::Moved);
     assert_eq!(client.close(&opened).await, Status::Moved);
-    let mut r = kit.run(|c| c.putfh(&file).getattr(&[attr::FS_LOCATIONS])).await;
+    let mut r = harness.run(|c| c.putfh(&file).getattr(&[attr::FS_LOCATIONS])).await;
     r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
     assert_eq!(next_fattr(&mut r).0, [attr::FS_LOCATIONS]);
 }
@@ -245,8 +251,9 @@ async fn handles_of_before_are_moved() {
 /// What the root can say of itself: a client learns that the server knows of referrals.
 #[tokio::test]
 async fn the_root_says_that_it_is_here() {
-    let kit = kit();
-    let mut r = kit.run(|c| c.root().getattr(&[attr::SUPPORTED_ATTRS, attr::FS_LOCATIONS])).await;
+    let harness = harness();
+    let mut r =
+        harness.run(|c| c.root().getattr(&[attr::SUPPORTED_ATTRS, attr::FS_LOCATIONS])).await;
     r.ok(&[op::PUTROOTFH]).expect(op::GETATTR, Status::Ok);
     let (mask, bytes) = next_fattr(&mut r);
     let all = values(&mask, &bytes);
@@ -257,10 +264,10 @@ async fn the_root_says_that_it_is_here() {
 
 #[tokio::test]
 async fn only_addresses_that_may_use_it_are_told() {
-    let kit = kit();
-    kit.reload("more", |share| share.clients = Some(Vec::new()));
-    let mut r = kit.run(|c| c.root().lookup(b"more").getattr(&[attr::FS_LOCATIONS])).await;
+    let harness = harness();
+    harness.reload("more", |share| share.clients = Some(Vec::new()));
+    let mut r = harness.run(|c| c.root().lookup(b"more").getattr(&[attr::FS_LOCATIONS])).await;
     r.ok(&[op::PUTROOTFH]).expect(op::LOOKUP, Status::NoEnt);
-    let mut r = kit.run(|c| c.root().readdir(0, 0, 8192, &[attr::TYPE])).await;
+    let mut r = harness.run(|c| c.root().readdir(0, 0, 8192, &[attr::TYPE])).await;
     r.ok(&[op::PUTROOTFH]).expect(op::READDIR, Status::Ok);
 }

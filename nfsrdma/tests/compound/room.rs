@@ -17,7 +17,7 @@ use vfs::Cred;
 use crate::client::{
     Client, FORE, Opened, R, RW, W, close, create, exchange, open_head, read_open,
 };
-use crate::kit::{Kit, conn_from};
+use crate::harness::{Harness, conn_from};
 use crate::minor0;
 
 const LEASE_MS: u64 = 10_000;
@@ -35,20 +35,20 @@ fn on_disk(disk: &Disk) -> Options {
 
 /// A new client from an address, by EXCHANGE_ID and CREATE_SESSION with these limits: slots and bytes of a kept reply.
 async fn session_from(
-    kit: &Kit,
+    harness: &Harness,
     conn: &Arc<Conn>,
     name: u32,
     fore: [u32; 5],
 ) -> Result<(u32, u32), Status> {
     let name = name.to_be_bytes();
     let args = exchange(&name, 1, 0);
-    let mut r = kit.run_on(conn, &Cred::root(), 1, |c| c.op(op::EXCHANGE_ID, args)).await;
+    let mut r = harness.run_on(conn, &Cred::root(), 1, |c| c.op(op::EXCHANGE_ID, args)).await;
     if r.status != Status::Ok {
         return Err(r.status);
     }
     r.expect(op::EXCHANGE_ID, Status::Ok);
     let args = create(r.u64(), r.u32(), 0, fore);
-    let mut r = kit.run_on(conn, &Cred::root(), 1, |c| c.op(op::CREATE_SESSION, args)).await;
+    let mut r = harness.run_on(conn, &Cred::root(), 1, |c| c.op(op::CREATE_SESSION, args)).await;
     if r.status != Status::Ok {
         return Err(r.status);
     }
@@ -71,38 +71,38 @@ async fn reclaimed(c: &Client<'_>, fh: &[u8], share: (u32, u32)) -> Result<Opene
 
 #[tokio::test]
 async fn a_client_of_4_0_that_has_closed_everything_goes_with_its_lease() {
-    let kit = Kit::with(options());
-    let id = minor0::client(&kit, b"x").await;
-    let opened = minor0::confirmed(&kit, id, b"o", b"f").await;
-    let closed = minor0::on(&kit, &opened.fh, op::CLOSE, close(3, opened.stateid)).await;
+    let harness = Harness::with(options());
+    let id = minor0::client(&harness, b"x").await;
+    let opened = minor0::confirmed(&harness, id, b"o", b"f").await;
+    let closed = minor0::on(&harness, &opened.fh, op::CLOSE, close(3, opened.stateid)).await;
     assert_eq!(closed.0, Status::Ok);
-    let keeps = minor0::client(&kit, b"y").await;
-    minor0::confirmed(&kit, keeps, b"o", b"g").await;
-    kit.at_ms(LEASE_MS + 1_500);
-    kit.nfs.clients.tick().await;
-    assert_eq!(kit.nfs.clients.len(), 1, "who has something open keeps it");
-    let census = kit.nfs.clients.census();
+    let keeps = minor0::client(&harness, b"y").await;
+    minor0::confirmed(&harness, keeps, b"o", b"g").await;
+    harness.at_ms(LEASE_MS + 1_500);
+    harness.nfs.clients.tick().await;
+    assert_eq!(harness.nfs.clients.len(), 1, "who has something open keeps it");
+    let census = harness.nfs.clients.census();
     assert_eq!((census.known, census.lapsed, census.lapsed_states), (1, 1, 1));
 }
 
 #[tokio::test]
 async fn lapsed_clients_make_room_oldest_first_though_they_hold_something() {
-    let kit = Kit::with(options());
-    kit.nfs.clients.set_clients_max(3);
+    let harness = Harness::with(options());
+    harness.nfs.clients.set_clients_max(3);
     let mut held = Vec::new();
     for (n, name) in [b"a", b"b", b"c"].into_iter().enumerate() {
-        kit.at_ms(n as u64 * 100);
-        let c = Client::new(&kit, name).await;
+        harness.at_ms(n as u64 * 100);
+        let c = Client::new(&harness, name).await;
         c.open(b"o", name, ALONE).await.unwrap();
         held.push(c);
     }
     let stranger = conn_from([10, 0, 0, 77], Handle::detached());
-    let refused = session_from(&kit, &stranger, 1, FORE).await;
+    let refused = session_from(&harness, &stranger, 1, FORE).await;
     assert_eq!(refused, Err(Status::Delay), "all of them are live");
-    kit.at_ms(LEASE_MS + 500);
-    let c = Client::new(&kit, b"d").await;
-    assert_eq!(kit.nfs.clients.len(), 3);
-    assert_eq!(kit.nfs.clients.counters.evicted.load(Ordering::Relaxed), 1);
+    harness.at_ms(LEASE_MS + 500);
+    let c = Client::new(&harness, b"d").await;
+    assert_eq!(harness.nfs.clients.len(), 3);
+    assert_eq!(harness.nfs.clients.counters.evicted.load(Ordering::Relaxed), 1);
     c.open(b"o", b"a", W).await.unwrap();
     for silent in &held[1..] {
         silent.run(|a| a.root()).await.ok(&[op::PUTROOTFH]);
@@ -113,78 +113,82 @@ async fn lapsed_clients_make_room_oldest_first_though_they_hold_something() {
 
 #[tokio::test]
 async fn the_courtesy_of_one_that_holds_a_removed_file_ends_with_its_lease() {
-    let kit = Kit::with(options());
-    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+    let harness = Harness::with(options());
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     c.open(b"o", b"f", RW).await.unwrap();
     d.open(b"o", b"g", RW).await.unwrap();
-    let other = Client::new(&kit, b"z").await;
+    let other = Client::new(&harness, b"z").await;
     let remove = other.run(|a| a.data().op(op::REMOVE, |w| w.opaque(b"f"))).await;
     assert_eq!(remove.status, Status::Ok);
-    kit.nfs.clients.tick().await;
-    assert_eq!(kit.nfs.clients.len(), 3, "its lease holds");
-    kit.at_ms(LEASE_MS - 1);
+    harness.nfs.clients.tick().await;
+    assert_eq!(harness.nfs.clients.len(), 3, "its lease holds");
+    harness.at_ms(LEASE_MS - 1);
     other.run(|a| a.root()).await;
-    kit.at_ms(LEASE_MS + 1_500);
-    kit.nfs.clients.tick().await;
+    harness.at_ms(LEASE_MS + 1_500);
+    harness.nfs.clients.tick().await;
     assert_eq!(c.send(0, 99, false, |a| a.root()).await.status, Status::BadSession);
     d.run(|a| a.root()).await.ok(&[op::PUTROOTFH]);
-    assert_eq!(kit.nfs.clients.counters.evicted.load(Ordering::Relaxed), 1);
-    assert_eq!(kit.nfs.core.namespace.keeper().state().nodes(), 1, "the removed file is let go");
+    assert_eq!(harness.nfs.clients.counters.evicted.load(Ordering::Relaxed), 1);
+    assert_eq!(
+        harness.nfs.core.namespace.arbiter().state().nodes(),
+        1,
+        "the removed file is let go"
+    );
 }
 
 #[tokio::test]
 async fn lapsed_clients_together_keep_so_many_files_and_no_more() {
-    let kit = Kit::with(Options { courtesy_files: 3, ..options() });
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::with(Options { courtesy_files: 3, ..options() });
+    let c = Client::new(&harness, b"x").await;
     for name in [b"a", b"b"] {
         c.open(b"o", name, R).await.unwrap();
     }
-    kit.at_ms(100);
-    let d = Client::new(&kit, b"y").await;
+    harness.at_ms(100);
+    let d = Client::new(&harness, b"y").await;
     for name in [b"c", b"d"] {
         d.open(b"o", name, R).await.unwrap();
     }
-    kit.at_ms(LEASE_MS + 50);
-    kit.nfs.clients.tick().await;
-    assert_eq!(kit.nfs.clients.census().lapsed_states, 2, "the other is live");
-    kit.at_ms(LEASE_MS + 1_500);
-    kit.nfs.clients.tick().await;
-    let census = kit.nfs.clients.census();
+    harness.at_ms(LEASE_MS + 50);
+    harness.nfs.clients.tick().await;
+    assert_eq!(harness.nfs.clients.census().lapsed_states, 2, "the other is live");
+    harness.at_ms(LEASE_MS + 1_500);
+    harness.nfs.clients.tick().await;
+    let census = harness.nfs.clients.census();
     assert_eq!((census.lapsed, census.lapsed_states), (1, 2), "the longest silent went");
     d.run(|a| a.root()).await.ok(&[op::PUTROOTFH]);
 }
 
 #[tokio::test]
 async fn one_address_does_not_take_the_clients_of_all() {
-    let kit = Kit::with(options());
-    kit.nfs.clients.set_clients_max(256);
+    let harness = Harness::with(options());
+    harness.nfs.clients.set_clients_max(256);
     let (busy, other) = (
         conn_from([10, 0, 0, 9], Handle::detached()),
         conn_from([10, 0, 0, 10], Handle::detached()),
     );
     for n in 0..32 {
-        session_from(&kit, &busy, n, FORE).await.unwrap();
+        session_from(&harness, &busy, n, FORE).await.unwrap();
     }
-    assert_eq!(session_from(&kit, &busy, 32, FORE).await, Err(Status::ServerFault));
-    let v40 = minor0::introduce(&kit, 0, b"of 4.0", 1).await;
+    assert_eq!(session_from(&harness, &busy, 32, FORE).await, Err(Status::ServerFault));
+    let v40 = minor0::introduce(&harness, 0, b"of 4.0", 1).await;
     assert_eq!(v40, Err(Status::Resource), "the same address");
-    session_from(&kit, &other, 33, FORE).await.unwrap();
+    session_from(&harness, &other, 33, FORE).await.unwrap();
     // Who holds nothing makes room as soon as it is silent.
-    kit.at_ms(LEASE_MS + 1);
-    session_from(&kit, &busy, 34, FORE).await.unwrap();
+    harness.at_ms(LEASE_MS + 1);
+    session_from(&harness, &busy, 34, FORE).await.unwrap();
 }
 
 #[tokio::test]
 async fn replies_that_sessions_keep_stay_within_their_memory() {
     const MEMORY: usize = 1 << 20;
     const MANY: [u32; 5] = [1 << 20, 1 << 20, 8 << 10, 16, 128];
-    let kit = Kit::with(options());
-    kit.nfs.clients.set_replies_max(MEMORY);
+    let harness = Harness::with(options());
+    harness.nfs.clients.set_replies_max(MEMORY);
     let (mut many, mut refused) = (0, 0);
     for n in 0..4_096_u32 {
         let [_, _, c, d] = n.to_be_bytes();
         let conn = conn_from([10, 7, c, d], Handle::detached());
-        match session_from(&kit, &conn, n, MANY).await {
+        match session_from(&harness, &conn, n, MANY).await {
             Ok((slots, cached)) => {
                 assert!(slots >= 1 && cached >= 512, "{slots} slots, {cached} bytes");
                 many += usize::from(slots >= 8);
@@ -195,28 +199,28 @@ async fn replies_that_sessions_keep_stay_within_their_memory() {
             }
         }
     }
-    let used = kit.nfs.clients.census().reply_bytes;
+    let used = harness.nfs.clients.census().reply_bytes;
     assert!(used <= MEMORY && used > MEMORY / 2, "{used}");
     assert!(refused > 0 && many > 0);
 }
 
 #[tokio::test]
 async fn silent_clients_give_their_memory_for_kept_replies_to_new_ones() {
-    let kit = Kit::with(options());
+    let harness = Harness::with(options());
     // One slot with a reply of 512 bytes for each, sixteen of them for one address.
-    kit.nfs.clients.set_replies_max(64 << 10);
+    harness.nfs.clients.set_replies_max(64 << 10);
     let mut clients = Vec::new();
     for n in 0..16_u8 {
-        let c = Client::with(&kit, &[n], Handle::detached(), FORE).await;
+        let c = Client::with(&harness, &[n], Handle::detached(), FORE).await;
         c.run(|a| a.op(op::RECLAIM_COMPLETE, |w| w.bool(false))).await.ok(&[op::RECLAIM_COMPLETE]);
         c.open(b"o", &[b'a' + n], R).await.unwrap();
         clients.push(c);
     }
-    assert_eq!(session_from(&kit, &kit.conn, 99, FORE).await, Err(Status::NoSpc));
-    kit.at_ms(LEASE_MS + 1);
-    session_from(&kit, &kit.conn, 100, FORE).await.unwrap();
+    assert_eq!(session_from(&harness, &harness.conn, 99, FORE).await, Err(Status::NoSpc));
+    harness.at_ms(LEASE_MS + 1);
+    session_from(&harness, &harness.conn, 100, FORE).await.unwrap();
     assert_eq!(
-        kit.nfs.clients.counters.evicted.load(Ordering::Relaxed),
+        harness.nfs.clients.counters.evicted.load(Ordering::Relaxed),
         1,
         "no more than it takes"
     );
@@ -226,27 +230,27 @@ async fn silent_clients_give_their_memory_for_kept_replies_to_new_ones() {
 async fn what_a_client_held_is_its_own_until_its_record_is_struck() {
     for fault in [Fault::Full, Fault::Broken] {
         let disk = Disk::default();
-        let kit = Kit::with(on_disk(&disk));
+        let harness = Harness::with(on_disk(&disk));
         let fh = {
-            let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+            let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
             let fh = c.open(b"o", b"f", ALONE).await.unwrap().fh;
             d.open(b"o", b"g", R).await.unwrap();
-            kit.at_ms(LEASE_MS);
+            harness.at_ms(LEASE_MS);
             d.run(|a| a.root()).await;
-            kit.at_ms(LEASE_MS + 1);
+            harness.at_ms(LEASE_MS + 1);
             disk.set(fault);
             for _ in 0..3 {
                 assert_eq!(d.open(b"o", b"f", W).await.unwrap_err(), Status::Delay, "{fault:?}");
-                kit.nfs.clients.tick().await;
+                harness.nfs.clients.tick().await;
             }
-            assert_eq!(kit.nfs.clients.census().unstruck, 1);
-            assert!(kit.nfs.clients.counters.unkept.load(Ordering::Relaxed) > 0);
+            assert_eq!(harness.nfs.clients.census().unstruck, 1);
+            assert!(harness.nfs.clients.counters.unkept.load(Ordering::Relaxed) > 0);
             fh
         };
         // Killed in that state: nobody else has got what the first held, so it takes it back.
         disk.set(Fault::None);
-        let kit = kit.restart(|| on_disk(&disk));
-        let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+        let harness = harness.restart(|| on_disk(&disk));
+        let c = Client::unreclaimed(&harness, b"x", Handle::detached()).await;
         reclaimed(&c, &fh, ALONE).await.unwrap();
     }
 }
@@ -254,40 +258,40 @@ async fn what_a_client_held_is_its_own_until_its_record_is_struck() {
 #[tokio::test]
 async fn a_strike_that_failed_is_tried_again_and_then_others_get_it() {
     let disk = Disk::default();
-    let kit = Kit::with(on_disk(&disk));
+    let harness = Harness::with(on_disk(&disk));
     let fh = {
-        let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+        let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
         let fh = c.open(b"o", b"f", ALONE).await.unwrap().fh;
-        kit.at_ms(LEASE_MS);
+        harness.at_ms(LEASE_MS);
         d.run(|a| a.root()).await;
-        kit.at_ms(LEASE_MS + 1);
+        harness.at_ms(LEASE_MS + 1);
         disk.set(Fault::Full);
         assert_eq!(d.open(b"o", b"f", W).await.unwrap_err(), Status::Delay);
-        let again = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+        let again = Client::unreclaimed(&harness, b"x", Handle::detached()).await;
         assert_ne!(again.id, c.id, "who comes back meanwhile is a new client");
         assert_eq!(c.send(0, 99, false, |a| a.root()).await.status, Status::BadSession);
         disk.set(Fault::None);
-        kit.nfs.clients.tick().await;
+        harness.nfs.clients.tick().await;
         d.open(b"o", b"f", W).await.unwrap();
-        assert_eq!(kit.nfs.clients.census().unstruck, 0);
+        assert_eq!(harness.nfs.clients.census().unstruck, 0);
         fh
     };
-    let kit = kit.restart(|| on_disk(&disk));
-    let d = Client::unreclaimed(&kit, b"y", Handle::detached()).await;
+    let harness = harness.restart(|| on_disk(&disk));
+    let d = Client::unreclaimed(&harness, b"y", Handle::detached()).await;
     reclaimed(&d, &fh, W).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_slow_store_does_not_let_two_hold_one_file() {
     let disk = Disk::default();
-    let kit = Kit::with(on_disk(&disk));
-    let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
-    let e = Client::new(&kit, b"z").await;
+    let harness = Harness::with(on_disk(&disk));
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
+    let e = Client::new(&harness, b"z").await;
     let fh = c.open(b"o", b"f", ALONE).await.unwrap().fh;
-    kit.at_ms(LEASE_MS);
+    harness.at_ms(LEASE_MS);
     d.run(|a| a.root()).await;
     e.run(|a| a.root()).await;
-    kit.at_ms(LEASE_MS + 1);
+    harness.at_ms(LEASE_MS + 1);
     disk.set(Fault::Hangs);
     let (opened, ()) = tokio::join!(d.open(b"o", b"f", W), async {
         let hangs = disk.clone();
@@ -297,45 +301,45 @@ async fn a_slow_store_does_not_let_two_hold_one_file() {
     });
     opened.unwrap();
     drop((c, d, e));
-    let kit = kit.restart(|| on_disk(&disk));
-    let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+    let harness = harness.restart(|| on_disk(&disk));
+    let c = Client::unreclaimed(&harness, b"x", Handle::detached()).await;
     assert_eq!(reclaimed(&c, &fh, ALONE).await.unwrap_err(), Status::ReclaimBad);
 }
 
 #[tokio::test]
 async fn the_time_to_reclaim_is_not_over_before_the_absent_are_struck() {
     let disk = Disk::default();
-    let kit = Kit::with(on_disk(&disk));
+    let harness = Harness::with(on_disk(&disk));
     let fh = {
-        let (c, d) = (Client::new(&kit, b"x").await, Client::new(&kit, b"y").await);
+        let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
         d.open(b"o", b"g", R).await.unwrap();
         c.open(b"o", b"f", ALONE).await.unwrap().fh
     };
-    let kit = kit.restart(|| on_disk(&disk));
+    let harness = harness.restart(|| on_disk(&disk));
     let fh = {
-        let d = Client::new(&kit, b"y").await;
+        let d = Client::new(&harness, b"y").await;
         disk.set(Fault::Full);
-        kit.at_ms(LEASE_MS);
+        harness.at_ms(LEASE_MS);
         d.run(|a| a.root()).await;
         // In the moment in which the time ends, before anybody looked.
         let refused = d.open(b"o", b"f", W).await.unwrap_err();
         assert_eq!(refused, Status::Grace);
-        kit.nfs.clients.tick().await;
-        assert!(kit.nfs.clients.in_grace());
+        harness.nfs.clients.tick().await;
+        assert!(harness.nfs.clients.in_grace());
         let refused = d.open(b"o", b"f", W).await.unwrap_err();
         assert_eq!(refused, Status::ServerFault, "an error that ends");
         fh
     };
     // Killed now, the absent client finds what it held.
     disk.set(Fault::None);
-    let kit = kit.restart(|| on_disk(&disk));
-    let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+    let harness = harness.restart(|| on_disk(&disk));
+    let c = Client::unreclaimed(&harness, b"x", Handle::detached()).await;
     reclaimed(&c, &fh, ALONE).await.unwrap();
-    let d = Client::new(&kit, b"y").await;
-    kit.at_ms(LEASE_MS);
+    let d = Client::new(&harness, b"y").await;
+    harness.at_ms(LEASE_MS);
     d.run(|a| a.root()).await;
-    kit.nfs.clients.tick().await;
-    assert!(!kit.nfs.clients.in_grace());
+    harness.nfs.clients.tick().await;
+    assert!(!harness.nfs.clients.in_grace());
 }
 
 #[tokio::test]
@@ -343,12 +347,12 @@ async fn on_a_full_store_a_new_client_gets_an_error_that_ends() {
     let disk = Disk::default();
     let options = on_disk(&disk);
     let store = options.store.clone().unwrap();
-    let kit = Kit::with(options);
+    let harness = Harness::with(options);
     disk.set(Fault::Full);
-    let c = Client::new(&kit, b"x").await;
+    let c = Client::new(&harness, b"x").await;
     assert_eq!(c.open(b"o", b"f", RW).await.unwrap_err(), Status::ServerFault);
-    let id = minor0::client(&kit, b"y").await;
-    assert_eq!(minor0::open(&kit, 1, id, b"o", b"g").await.0, Status::ServerFault);
+    let id = minor0::client(&harness, b"y").await;
+    assert_eq!(minor0::open(&harness, 1, id, b"o", b"g").await.0, Status::ServerFault);
     let trouble = store.health().expect("trouble");
     assert!(trouble.to_string().contains("make space"), "{trouble}");
     disk.set(Fault::None);
@@ -359,14 +363,14 @@ async fn on_a_full_store_a_new_client_gets_an_error_that_ends() {
 #[tokio::test]
 async fn who_cannot_be_struck_and_says_that_it_goes_is_told_so() {
     let disk = Disk::default();
-    let kit = Kit::with(on_disk(&disk));
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::with(on_disk(&disk));
+    let c = Client::new(&harness, b"x").await;
     let session = c.session.clone();
     c.run(|a| a.op(op::DESTROY_SESSION, |w| w.fixed(&session))).await.ok(&[op::DESTROY_SESSION]);
     disk.set(Fault::Full);
     let id = c.id;
     let leave =
-        async || kit.run_minor(1, |a| a.op(op::DESTROY_CLIENTID, |w| w.u64(id))).await.status;
+        async || harness.run_minor(1, |a| a.op(op::DESTROY_CLIENTID, |w| w.u64(id))).await.status;
     assert_eq!(leave().await, Status::ServerFault);
     disk.set(Fault::None);
     assert_eq!(leave().await, Status::Ok);

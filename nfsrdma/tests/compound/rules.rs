@@ -5,48 +5,48 @@ use nfsrdma::v4::wire::op;
 use proptest::prelude::*;
 use rdma_transport::xdr::Writer;
 
-use crate::kit::{Args, Kit};
+use crate::harness::{Args, Harness};
 
 #[tokio::test]
 async fn an_empty_compound_is_answered() {
-    Kit::new().run(|c| c).await.end(Status::Ok);
+    Harness::new().run(|c| c).await.end(Status::Ok);
 }
 
 #[tokio::test]
 async fn the_first_error_ends_it() {
-    let mut r = Kit::new().run(|c| c.root().lookup(b"nothing").getfh()).await;
+    let mut r = Harness::new().run(|c| c.root().lookup(b"nothing").getfh()).await;
     r.ok(&[op::PUTROOTFH]).expect(op::LOOKUP, Status::NoEnt);
     r.end(Status::NoEnt);
 }
 
 #[tokio::test]
 async fn minor_versions_above_two_are_refused_with_no_result() {
-    let mut r = Kit::new().run_minor(3, |c| c.root()).await;
+    let mut r = Harness::new().run_minor(3, |c| c.root()).await;
     r.end(Status::MinorVersMismatch);
 }
 
 #[tokio::test]
 async fn numbers_of_no_operation_are_illegal_by_minor_version() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     for number in [0, 2, 40, 59, 76, 10_044, u32::MAX] {
-        let mut r = kit.run(|c| c.op(number, |_| {})).await;
+        let mut r = harness.run(|c| c.op(number, |_| {})).await;
         r.expect(op::ILLEGAL, Status::OpIllegal);
         r.end(Status::OpIllegal);
     }
-    let mut r = kit.run_minor(1, |c| c.op(op::SEEK, |_| {})).await;
+    let mut r = harness.run_minor(1, |c| c.op(op::SEEK, |_| {})).await;
     r.expect(op::ILLEGAL, Status::OpIllegal);
     r.end(Status::OpIllegal);
 }
 
 #[tokio::test]
 async fn without_a_session_only_its_makers_may_come_and_only_alone() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     for minor in [1, 2] {
-        let mut r = kit.run_minor(minor, |c| c.root()).await;
+        let mut r = harness.run_minor(minor, |c| c.root()).await;
         r.expect(op::PUTROOTFH, Status::OpNotInSession);
         r.end(Status::OpNotInSession);
         for number in [op::EXCHANGE_ID, op::CREATE_SESSION, op::DESTROY_SESSION] {
-            let mut r = kit.run_minor(minor, |c| c.op(number, |_| {}).root()).await;
+            let mut r = harness.run_minor(minor, |c| c.op(number, |_| {}).root()).await;
             r.expect(number, Status::NotOnlyOp);
             r.end(Status::NotOnlyOp);
         }
@@ -55,9 +55,9 @@ async fn without_a_session_only_its_makers_may_come_and_only_alone() {
 
 #[tokio::test]
 async fn more_operations_than_the_limit_are_refused() {
-    let mut r = Kit::new().run(|c| (0..129).fold(c, |c, _| c.root())).await;
+    let mut r = Harness::new().run(|c| (0..129).fold(c, |c, _| c.root())).await;
     r.end(Status::Resource);
-    let mut r = Kit::new().run(|c| (0..128).fold(c, |c, _| c.root())).await;
+    let mut r = Harness::new().run(|c| (0..128).fold(c, |c, _| c.root())).await;
     r.ok(&[op::PUTROOTFH; 128]).end(Status::Ok);
 }
 
@@ -67,11 +67,14 @@ async fn a_count_that_the_request_cannot_hold_is_no_compound() {
     w.opaque(b"");
     w.u32(0);
     w.u32(u32::MAX);
-    assert!(Kit::new().raw(w.into_reply().head, &[]).await.is_none());
+    assert!(Harness::new().raw(w.into_reply().head, &[]).await.is_none());
     let mut w = Writer::new();
     w.u32(1025);
     w.fixed(&[0; 1020]);
-    assert!(Kit::new().raw(w.into_reply().head, &[]).await.is_none(), "a tag that is not there");
+    assert!(
+        Harness::new().raw(w.into_reply().head, &[]).await.is_none(),
+        "a tag that is not there"
+    );
 }
 
 /// RFC 8881 section 16.2.3: a tag is the client's own, and is repeated.
@@ -85,7 +88,7 @@ async fn a_long_tag_is_repeated_and_may_leave_no_room() {
         w.u32(0);
         w.u32(1);
         w.u32(op::PUTROOTFH);
-        let mut r = Kit::new().raw(w.into_reply().head, &[]).await.unwrap();
+        let mut r = Harness::new().raw(w.into_reply().head, &[]).await.unwrap();
         assert!(r.tag == vec![b't'; length], "{length}");
         r.expect(op::PUTROOTFH, status).end(status);
     }
@@ -93,14 +96,14 @@ async fn a_long_tag_is_repeated_and_may_leave_no_room() {
 
 #[tokio::test]
 async fn arguments_that_end_early_are_badxdr() {
-    let mut r = Kit::new().run(|c| c.root().op(op::LOOKUP, |w| w.u32(9))).await;
+    let mut r = Harness::new().run(|c| c.root().op(op::LOOKUP, |w| w.u32(9))).await;
     r.ok(&[op::PUTROOTFH]).expect(op::LOOKUP, Status::BadXdr);
     r.end(Status::BadXdr);
 }
 
 #[tokio::test]
 async fn operations_without_a_file_handle_say_so() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     for (number, words) in [
         (op::GETFH, 0),
         (op::SAVEFH, 0),
@@ -113,20 +116,20 @@ async fn operations_without_a_file_handle_say_so() {
         (op::READDIR, 7),
     ] {
         let args = |w: &mut Writer| (0..words).for_each(|_| w.u32(0));
-        let mut r = kit.run(|c| c.op(number, args)).await;
+        let mut r = harness.run(|c| c.op(number, args)).await;
         r.expect(number, Status::NoFileHandle);
         r.end(Status::NoFileHandle);
     }
-    let mut r = kit.run(|c| c.op(op::RESTOREFH, |_| {})).await;
+    let mut r = harness.run(|c| c.op(op::RESTOREFH, |_| {})).await;
     r.expect(op::RESTOREFH, Status::RestoreFh);
     r.end(Status::RestoreFh);
 }
 
 #[tokio::test]
 async fn saved_and_current_handles_are_exchanged() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let restore = |_: &mut Writer| {};
-    let mut r = kit
+    let mut r = harness
         .run(|c| {
             c.root().getfh().savefh().lookup(b"data").getfh().op(op::RESTOREFH, restore).getfh()
         })
@@ -143,25 +146,25 @@ async fn saved_and_current_handles_are_exchanged() {
 
 #[tokio::test]
 async fn handles_that_this_server_did_not_make_are_refused() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     for fh in [&b""[..], &[0; 64], &[1; 33]] {
-        let mut r = kit.run(|c| c.putfh(fh)).await;
+        let mut r = harness.run(|c| c.putfh(fh)).await;
         r.expect(op::PUTFH, Status::BadHandle);
         r.end(Status::BadHandle);
     }
-    let mut r = kit.run(|c| c.putfh(&[0; 129])).await;
+    let mut r = harness.run(|c| c.putfh(&[0; 129])).await;
     r.expect(op::PUTFH, Status::BadXdr);
     r.end(Status::BadXdr);
 }
 
 #[tokio::test]
 async fn a_share_is_closed_to_clients_that_it_does_not_name() {
-    let kit = Kit::new();
-    let mut r = kit.run(|c| c.root().lookup(b"hidden")).await;
+    let harness = Harness::new();
+    let mut r = harness.run(|c| c.root().lookup(b"hidden")).await;
     r.ok(&[op::PUTROOTFH]).expect(op::LOOKUP, Status::NoEnt);
     r.end(Status::NoEnt);
     // Nor does a handle help that somebody else was given.
-    let core = &kit.nfs.core;
+    let core = &harness.nfs.core;
     let share = &core.namespace.share_named(b"hidden").unwrap();
     let fh = core.handles.of_node(share, &share.backend.root().handle());
     // It may have been the client's before a reload, so that it can be named in order to give back what is held there. It leads to
@@ -176,7 +179,7 @@ async fn a_share_is_closed_to_clients_that_it_does_not_name() {
         (op::READDIR, |c| c.readdir(0, 1000, 1000, &[])),
     ];
     for (opcode, ask) in asks {
-        let mut r = kit.run(|c| ask(c.putfh(fh.as_bytes()))).await;
+        let mut r = harness.run(|c| ask(c.putfh(fh.as_bytes()))).await;
         r.ok(&[op::PUTFH]).expect(opcode, Status::Access).end(Status::Access);
     }
 }
@@ -199,6 +202,6 @@ proptest! {
             w.fixed(&args);
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(Kit::new().raw(w.into_reply().head, &[]));
+        runtime.block_on(Harness::new().raw(w.into_reply().head, &[]));
     }
 }

@@ -9,7 +9,7 @@ use rdma_transport::xdr::Writer;
 use vfs::Cred;
 
 use crate::client::{BACK_CHAN, Client, FORE, R, conn_of, create, exchange};
-use crate::kit::{Kit, conn_from};
+use crate::harness::{Harness, conn_from};
 
 const UPDATE: u32 = 0x4000_0000;
 const CONFIRMED: u32 = 0x8000_0000;
@@ -17,20 +17,24 @@ const NON_PNFS: u32 = 0x0001_0000;
 
 /// EXCHANGE_ID; the client's number, its sequence number and the flags.
 async fn introduce(
-    kit: &Kit,
+    harness: &Harness,
     uid: u32,
     args: impl FnOnce(&mut Writer),
 ) -> Result<(u64, u32, u32), Status> {
     let cred = Cred { uid, ..Cred::root() };
-    let mut r = kit.run_on(&kit.conn, &cred, 1, |c| c.op(op::EXCHANGE_ID, args)).await;
+    let mut r = harness.run_on(&harness.conn, &cred, 1, |c| c.op(op::EXCHANGE_ID, args)).await;
     r.expect(op::EXCHANGE_ID, r.status);
     if r.status == Status::Ok { Ok((r.u64(), r.u32(), r.u32())) } else { Err(r.status) }
 }
 
 /// CREATE_SESSION as this user.
-async fn make(kit: &Kit, uid: u32, args: impl FnOnce(&mut Writer)) -> Result<Vec<u8>, Status> {
+async fn make(
+    harness: &Harness,
+    uid: u32,
+    args: impl FnOnce(&mut Writer),
+) -> Result<Vec<u8>, Status> {
     let cred = Cred { uid, ..Cred::root() };
-    let mut r = kit.run_on(&kit.conn, &cred, 1, |c| c.op(op::CREATE_SESSION, args)).await;
+    let mut r = harness.run_on(&harness.conn, &cred, 1, |c| c.op(op::CREATE_SESSION, args)).await;
     r.expect(op::CREATE_SESSION, r.status);
     if r.status == Status::Ok { Ok(r.fixed(16)) } else { Err(r.status) }
 }
@@ -38,58 +42,62 @@ async fn make(kit: &Kit, uid: u32, args: impl FnOnce(&mut Writer)) -> Result<Vec
 /// The nine cases of RFC 8881 section 18.35.4.
 #[tokio::test]
 async fn every_case_of_exchange_id() {
-    let kit = Kit::new();
-    let (a, seq, flags) = introduce(&kit, 0, exchange(b"x", 1, 0)).await.unwrap();
+    let harness = Harness::new();
+    let (a, seq, flags) = introduce(&harness, 0, exchange(b"x", 1, 0)).await.unwrap();
     assert_eq!((seq, flags), (1, NON_PNFS), "1: new, unconfirmed");
-    let (b, ..) = introduce(&kit, 0, exchange(b"x", 1, 0)).await.unwrap();
+    let (b, ..) = introduce(&harness, 0, exchange(b"x", 1, 0)).await.unwrap();
     assert_ne!(a, b, "4: an unconfirmed record is replaced");
-    assert_eq!(make(&kit, 0, create(a, 1, 0, FORE)).await, Err(Status::StaleClientId));
-    assert_eq!(introduce(&kit, 0, exchange(b"x", 1, UPDATE)).await, Err(Status::NoEnt), "7");
-    make(&kit, 0, create(b, 1, 0, FORE)).await.unwrap();
-    let again = introduce(&kit, 0, exchange(b"x", 1, 0)).await.unwrap();
+    assert_eq!(make(&harness, 0, create(a, 1, 0, FORE)).await, Err(Status::StaleClientId));
+    assert_eq!(introduce(&harness, 0, exchange(b"x", 1, UPDATE)).await, Err(Status::NoEnt), "7");
+    make(&harness, 0, create(b, 1, 0, FORE)).await.unwrap();
+    let again = introduce(&harness, 0, exchange(b"x", 1, 0)).await.unwrap();
     assert_eq!(again, (b, 2, NON_PNFS | CONFIRMED), "2: the same client");
-    let again = introduce(&kit, 0, exchange(b"x", 1, UPDATE)).await.unwrap();
+    let again = introduce(&harness, 0, exchange(b"x", 1, UPDATE)).await.unwrap();
     assert_eq!(again, (b, 2, NON_PNFS | CONFIRMED), "6: update");
-    assert_eq!(introduce(&kit, 0, exchange(b"x", 2, UPDATE)).await, Err(Status::NotSame), "8");
-    assert_eq!(introduce(&kit, 5, exchange(b"x", 1, UPDATE)).await, Err(Status::Perm), "9");
-    let (c, ..) = introduce(&kit, 0, exchange(b"x", 2, 0)).await.unwrap();
+    assert_eq!(introduce(&harness, 0, exchange(b"x", 2, UPDATE)).await, Err(Status::NotSame), "8");
+    assert_eq!(introduce(&harness, 5, exchange(b"x", 1, UPDATE)).await, Err(Status::Perm), "9");
+    let (c, ..) = introduce(&harness, 0, exchange(b"x", 2, 0)).await.unwrap();
     assert_ne!(c, b, "5: the client started again");
-    let still = introduce(&kit, 0, exchange(b"x", 1, UPDATE)).await.unwrap();
+    let still = introduce(&harness, 0, exchange(b"x", 1, UPDATE)).await.unwrap();
     assert_eq!(still.0, b, "what is confirmed stays until the new one is");
-    make(&kit, 0, create(c, 1, 0, FORE)).await.unwrap();
-    assert_eq!(make(&kit, 0, create(b, 2, 0, FORE)).await, Err(Status::StaleClientId));
+    make(&harness, 0, create(c, 1, 0, FORE)).await.unwrap();
+    assert_eq!(make(&harness, 0, create(b, 2, 0, FORE)).await, Err(Status::StaleClientId));
 }
 
 #[tokio::test]
 async fn a_client_that_holds_something_is_not_thrown_out_by_another_user() {
-    let kit = Kit::new();
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    let c = Client::new(&harness, b"x").await;
     let refused = Err(Status::ClidInUse);
-    assert_eq!(introduce(&kit, 5, exchange(b"x", 1, 0)).await, refused, "3: it has a session");
+    assert_eq!(introduce(&harness, 5, exchange(b"x", 1, 0)).await, refused, "3: it has a session");
     c.open(b"o", b"f", R).await.unwrap();
-    assert_eq!(introduce(&kit, 5, exchange(b"x", 1, 0)).await, refused, "3: and an open");
-    kit.at_ms(90_001);
-    assert!(introduce(&kit, 5, exchange(b"x", 1, 0)).await.is_ok(), "3: its lease has lapsed");
-    assert_eq!(make(&kit, 0, create(c.id, 2, 0, FORE)).await, Err(Status::StaleClientId), "gone");
+    assert_eq!(introduce(&harness, 5, exchange(b"x", 1, 0)).await, refused, "3: and an open");
+    harness.at_ms(90_001);
+    assert!(introduce(&harness, 5, exchange(b"x", 1, 0)).await.is_ok(), "3: its lease has lapsed");
+    assert_eq!(
+        make(&harness, 0, create(c.id, 2, 0, FORE)).await,
+        Err(Status::StaleClientId),
+        "gone"
+    );
 }
 
 /// RFC 7862 section 14.1 defines a bit that RFC 8881 section 18.35.3 has the server refuse, as pynfs' EID4 asks in every version.
 #[tokio::test]
 async fn a_flag_of_minor_version_2_is_none_of_minor_version_1() {
     const FENCE_OPS: u32 = 0x4;
-    let kit = Kit::new();
+    let harness = Harness::new();
     for (minor, status) in [(1, Status::Inval), (2, Status::Ok)] {
         let args = exchange(b"x", 1, FENCE_OPS);
-        let r = kit.run_minor(minor, |c| c.op(op::EXCHANGE_ID, args)).await;
+        let r = harness.run_minor(minor, |c| c.op(op::EXCHANGE_ID, args)).await;
         assert_eq!(r.status, status, "4.{minor}");
     }
 }
 
 #[tokio::test]
 async fn flags_and_protection_that_are_not_served_are_refused() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     for flags in [CONFIRMED, 0x4, 0x8, 0x0100_0000] {
-        assert_eq!(introduce(&kit, 0, exchange(b"x", 1, flags)).await, Err(Status::Inval));
+        assert_eq!(introduce(&harness, 0, exchange(b"x", 1, flags)).await, Err(Status::Inval));
     }
     let protected = |how: u32| {
         move |w: &mut Writer| {
@@ -109,41 +117,45 @@ async fn flags_and_protection_that_are_not_served_are_refused() {
             w.count(0);
         }
     };
-    assert!(introduce(&kit, 0, protected(0)).await.is_ok());
-    assert_eq!(introduce(&kit, 0, protected(1)).await, Err(Status::Inval));
-    assert_eq!(introduce(&kit, 0, protected(2)).await, Err(Status::EncrAlgUnsupp));
-    assert_eq!(introduce(&kit, 0, protected(3)).await, Err(Status::BadXdr));
+    assert!(introduce(&harness, 0, protected(0)).await.is_ok());
+    assert_eq!(introduce(&harness, 0, protected(1)).await, Err(Status::Inval));
+    assert_eq!(introduce(&harness, 0, protected(2)).await, Err(Status::EncrAlgUnsupp));
+    assert_eq!(introduce(&harness, 0, protected(3)).await, Err(Status::BadXdr));
 }
 
 #[tokio::test]
 async fn create_session_has_an_order_and_a_kept_reply() {
-    let kit = Kit::new();
-    let (id, seq, _) = introduce(&kit, 0, exchange(b"x", 1, 0)).await.unwrap();
-    assert_eq!(make(&kit, 0, create(id, seq + 1, 0, FORE)).await, Err(Status::SeqMisordered));
-    assert_eq!(make(&kit, 0, create(id, seq - 1, 0, FORE)).await, Err(Status::SeqMisordered));
-    assert_eq!(make(&kit, 5, create(id, seq, 0, FORE)).await, Err(Status::ClidInUse));
+    let harness = Harness::new();
+    let (id, seq, _) = introduce(&harness, 0, exchange(b"x", 1, 0)).await.unwrap();
+    assert_eq!(make(&harness, 0, create(id, seq + 1, 0, FORE)).await, Err(Status::SeqMisordered));
+    assert_eq!(make(&harness, 0, create(id, seq - 1, 0, FORE)).await, Err(Status::SeqMisordered));
+    assert_eq!(make(&harness, 5, create(id, seq, 0, FORE)).await, Err(Status::ClidInUse));
     // What failed has had its turn; some clients count it, and some do not.
     let small = [9, 9, 9, 9, 9];
-    assert_eq!(make(&kit, 0, create(id, seq, 0x10, FORE)).await, Err(Status::Inval));
-    assert_eq!(make(&kit, 0, create(id, seq + 1, 0, small)).await, Err(Status::TooSmall));
+    assert_eq!(make(&harness, 0, create(id, seq, 0x10, FORE)).await, Err(Status::Inval));
+    assert_eq!(make(&harness, 0, create(id, seq + 1, 0, small)).await, Err(Status::TooSmall));
     let seq = seq + 2;
-    assert_eq!(make(&kit, 0, create(id + 1, seq, 0, FORE)).await, Err(Status::StaleClientId));
-    let first = make(&kit, 0, create(id, seq, 0, FORE)).await.unwrap();
-    assert_eq!(make(&kit, 0, create(id, seq, 0, FORE)).await, Ok(first.clone()), "a repetition");
+    assert_eq!(make(&harness, 0, create(id + 1, seq, 0, FORE)).await, Err(Status::StaleClientId));
+    let first = make(&harness, 0, create(id, seq, 0, FORE)).await.unwrap();
+    assert_eq!(
+        make(&harness, 0, create(id, seq, 0, FORE)).await,
+        Ok(first.clone()),
+        "a repetition"
+    );
     for seq in [seq, seq + 1] {
-        let stolen = make(&kit, 5, create(id, seq, 0, FORE)).await;
+        let stolen = make(&harness, 5, create(id, seq, 0, FORE)).await;
         assert_eq!(stolen, Err(Status::ClidInUse), "another's client, by its number");
     }
-    let second = make(&kit, 0, create(id, seq + 1, 0, FORE)).await.unwrap();
+    let second = make(&harness, 0, create(id, seq + 1, 0, FORE)).await.unwrap();
     assert_ne!(first, second);
 }
 
 #[tokio::test]
 async fn channels_are_agreed_to_the_smaller_number() {
-    let kit = Kit::new();
-    let (id, seq, _) = introduce(&kit, 0, exchange(b"x", 1, 0)).await.unwrap();
+    let harness = Harness::new();
+    let (id, seq, _) = introduce(&harness, 0, exchange(b"x", 1, 0)).await.unwrap();
     let args = create(id, seq, BACK_CHAN, [u32::MAX, 5_000, u32::MAX, u32::MAX, u32::MAX]);
-    let mut r = kit.run_minor(1, |c| c.op(op::CREATE_SESSION, args)).await;
+    let mut r = harness.run_minor(1, |c| c.op(op::CREATE_SESSION, args)).await;
     r.expect(op::CREATE_SESSION, Status::Ok).fixed(16);
     assert_eq!((r.u32(), r.u32()), (seq, BACK_CHAN));
     let fore: Vec<u32> = (0..7).map(|_| r.u32()).collect();
@@ -155,10 +167,10 @@ async fn channels_are_agreed_to_the_smaller_number() {
 
 #[tokio::test]
 async fn a_request_is_executed_once_also_on_another_connection() {
-    let kit = Kit::new();
-    let c = Client::new(&kit, b"x").await;
-    let (_, dir) = (0, kit.with_file(b"f", b"").await.0);
-    let make = |c: crate::kit::Args| c.putfh(&dir).mkdir(b"d");
+    let harness = Harness::new();
+    let c = Client::new(&harness, b"x").await;
+    let (_, dir) = (0, harness.with_file(b"f", b"").await.0);
+    let make = |c: crate::harness::Args| c.putfh(&dir).mkdir(b"d");
     let mut first = c.send(1, 1, true, make).await;
     assert_eq!(first.status, Status::Ok);
     let other = conn_of(Handle::detached());
@@ -174,8 +186,8 @@ async fn a_request_is_executed_once_also_on_another_connection() {
 
 #[tokio::test]
 async fn a_repetition_that_was_not_to_be_kept_says_so() {
-    let kit = Kit::new();
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    let c = Client::new(&harness, b"x").await;
     assert_eq!(c.send(1, 1, false, |c| c.root().getfh()).await.status, Status::Ok);
     let mut r = c.send(1, 1, false, |c| c.root().getfh()).await;
     c.read_sequence(&mut r);
@@ -184,8 +196,8 @@ async fn a_repetition_that_was_not_to_be_kept_says_so() {
 
 #[tokio::test]
 async fn the_numbers_of_a_slot_are_checked() {
-    let kit = Kit::new();
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    let c = Client::new(&harness, b"x").await;
     let refused = |slot, sequence, count: usize| {
         let c = &c;
         async move {
@@ -209,7 +221,7 @@ async fn the_numbers_of_a_slot_are_checked() {
         w.fixed(&c.session);
         [1, 1, 4, 0].iter().for_each(|v| w.u32(*v));
     };
-    let r = kit.run_minor(1, |a| a.op(op::SEQUENCE, head)).await;
+    let r = harness.run_minor(1, |a| a.op(op::SEQUENCE, head)).await;
     assert_eq!(r.status, Status::BadHighSlot);
     let big = vec![0; 1 << 20];
     let mut r = c.send(1, 2, false, |a| a.root().lookup(&big)).await;
@@ -218,9 +230,9 @@ async fn the_numbers_of_a_slot_are_checked() {
 
 #[tokio::test]
 async fn replies_have_limits_with_and_without_being_kept() {
-    let kit = Kit::new();
-    let c = Client::with(&kit, b"x", Handle::detached(), [4096, 512, 300, 32, 4]).await;
-    let look = |a: crate::kit::Args| (0..12).fold(a.root(), |a, _| a.getfh());
+    let harness = Harness::new();
+    let c = Client::with(&harness, b"x", Handle::detached(), [4096, 512, 300, 32, 4]).await;
+    let look = |a: crate::harness::Args| (0..12).fold(a.root(), |a, _| a.getfh());
     let mut r = c.send(0, 1, true, look).await;
     assert_eq!(r.status, Status::RepTooBigToCache);
     c.read_sequence(&mut r);
@@ -231,12 +243,12 @@ async fn replies_have_limits_with_and_without_being_kept() {
 
 #[tokio::test]
 async fn sessions_and_clients_end_in_order() {
-    let kit = Kit::new();
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    let c = Client::new(&harness, b"x").await;
     let destroy_client = |id: u64| move |w: &mut Writer| w.u64(id);
     let alone = |opcode, args: Vec<u8>| {
-        let kit = &kit;
-        async move { kit.run_minor(1, |c| c.op(opcode, |w| w.fixed(&args))).await.status }
+        let harness = &harness;
+        async move { harness.run_minor(1, |c| c.op(opcode, |w| w.fixed(&args))).await.status }
     };
     let id = c.id.to_be_bytes().to_vec();
     assert_eq!(alone(op::DESTROY_CLIENTID, id.clone()).await, Status::ClientIdBusy);
@@ -252,19 +264,19 @@ async fn sessions_and_clients_end_in_order() {
     assert_eq!(alone(op::DESTROY_SESSION, session).await, Status::BadSession);
     assert_eq!(alone(op::DESTROY_CLIENTID, id.clone()).await, Status::Ok);
     assert_eq!(alone(op::DESTROY_CLIENTID, id).await, Status::StaleClientId);
-    assert!(kit.nfs.clients.is_empty());
+    assert!(harness.nfs.clients.is_empty());
 }
 
 #[tokio::test]
 async fn a_client_that_started_again_has_nothing_left() {
-    let kit = Kit::new();
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    let c = Client::new(&harness, b"x").await;
     let opened = c.open(b"o", b"f", (3, 3)).await.unwrap();
-    let other = Client::new(&kit, b"y").await;
+    let other = Client::new(&harness, b"y").await;
     assert_eq!(other.open(b"o", b"f", R).await.unwrap_err(), Status::ShareDenied);
-    let (id, seq, _) = introduce(&kit, 0, exchange(b"x", 2, 0)).await.unwrap();
+    let (id, seq, _) = introduce(&harness, 0, exchange(b"x", 2, 0)).await.unwrap();
     assert_eq!(other.open(b"o", b"f", R).await.unwrap_err(), Status::ShareDenied, "not yet");
-    make(&kit, 0, create(id, seq, 0, FORE)).await.unwrap();
+    make(&harness, 0, create(id, seq, 0, FORE)).await.unwrap();
     let r = c.send(0, 99, false, |a| a.putfh(&opened.fh)).await;
     assert_eq!(r.status, Status::BadSession);
     other.open(b"o", b"f", R).await.unwrap();
@@ -274,9 +286,9 @@ async fn a_client_that_started_again_has_nothing_left() {
 async fn connections_are_bound_to_the_backchannel_and_lost() {
     const PATH_DOWN: u32 = 1;
     const PATH_DOWN_SESSION: u32 = 0x200;
-    let kit = Kit::new();
+    let harness = Harness::new();
     let (handle, asked) = Handle::played();
-    let c = Client::called_by(&kit, b"x", handle).await;
+    let c = Client::called_by(&harness, b"x", handle).await;
     c.run(|a| a.root()).await;
     assert_eq!(c.flags.get(), 0);
     drop(asked);
@@ -293,11 +305,11 @@ async fn connections_are_bound_to_the_backchannel_and_lost() {
         }
     };
     let bound = |direction| {
-        let (kit, c, other, bind) = (&kit, &c, &other, &bind);
+        let (harness, c, other, bind) = (&harness, &c, &other, &bind);
         async move {
             let args = bind(direction);
             let mut r =
-                kit.run_on(other, &c.cred, 1, |a| a.op(op::BIND_CONN_TO_SESSION, args)).await;
+                harness.run_on(other, &c.cred, 1, |a| a.op(op::BIND_CONN_TO_SESSION, args)).await;
             r.expect(op::BIND_CONN_TO_SESSION, r.status);
             if r.status != Status::Ok {
                 return Err(r.status);
@@ -317,7 +329,7 @@ async fn connections_are_bound_to_the_backchannel_and_lost() {
     assert_eq!(bound(1).await, Err(Status::Inval), "out of the other channel");
     c.run(|a| a.root()).await;
     assert_eq!(c.flags.get(), 0);
-    kit.nfs.connection_closed(&other);
+    harness.nfs.connection_closed(&other);
     c.run(|a| a.root()).await;
     assert_eq!(c.flags.get(), PATH_DOWN | PATH_DOWN_SESSION);
 }
@@ -325,8 +337,8 @@ async fn connections_are_bound_to_the_backchannel_and_lost() {
 /// A client that takes callbacks by RPCSEC_GSS alone.
 #[tokio::test]
 async fn callbacks_by_kerberos_are_not_promised() {
-    let kit = Kit::new();
-    let (id, seq, _) = introduce(&kit, 0, exchange(b"x", 1, 0)).await.unwrap();
+    let harness = Harness::new();
+    let (id, seq, _) = introduce(&harness, 0, exchange(b"x", 1, 0)).await.unwrap();
     let args = |w: &mut Writer| {
         w.u64(id);
         w.u32(seq);
@@ -344,12 +356,12 @@ async fn callbacks_by_kerberos_are_not_promised() {
     };
     let (handle, _asked) = Handle::played();
     let conn = conn_of(handle);
-    let mut r = kit.run_on(&conn, &Cred::root(), 1, |c| c.op(op::CREATE_SESSION, args)).await;
+    let mut r = harness.run_on(&conn, &Cred::root(), 1, |c| c.op(op::CREATE_SESSION, args)).await;
     let session = r.expect(op::CREATE_SESSION, Status::Ok).fixed(16);
     assert_eq!((r.u32(), r.u32()), (seq, 0), "no backchannel");
     let (sequence, flags) = (0.into(), 0.into());
     let cred = Cred::root();
-    let c = Client { kit: &kit, minor: 1, id, session, conn, cred, sequence, flags };
+    let c = Client { harness: &harness, minor: 1, id, session, conn, cred, sequence, flags };
     c.run(|a| a.op(op::RECLAIM_COMPLETE, |w| w.bool(false))).await.ok(&[op::RECLAIM_COMPLETE]);
     assert_eq!(c.flags.get(), 0, "nothing is broken that was not promised");
     let opened = c.open(b"o", b"f", R).await.unwrap();
@@ -358,8 +370,8 @@ async fn callbacks_by_kerberos_are_not_promised() {
 
 #[tokio::test]
 async fn reclaim_complete_is_said_once_and_before_anything_new() {
-    let kit = Kit::new();
-    let c = Client::unreclaimed(&kit, b"x", Handle::detached()).await;
+    let harness = Harness::new();
+    let c = Client::unreclaimed(&harness, b"x", Handle::detached()).await;
     assert_eq!(c.open(b"o", b"f", R).await.unwrap_err(), Status::Grace);
     let complete = |w: &mut Writer| w.bool(false);
     c.run(|a| a.op(op::RECLAIM_COMPLETE, complete)).await.ok(&[op::RECLAIM_COMPLETE]);
@@ -370,39 +382,39 @@ async fn reclaim_complete_is_said_once_and_before_anything_new() {
 
 #[tokio::test]
 async fn a_client_has_so_many_sessions_and_no_more() {
-    let kit = Kit::new();
-    let (id, seq, _) = introduce(&kit, 0, exchange(b"x", 1, 0)).await.unwrap();
+    let harness = Harness::new();
+    let (id, seq, _) = introduce(&harness, 0, exchange(b"x", 1, 0)).await.unwrap();
     for n in 0..64 {
-        make(&kit, 0, create(id, seq + n, 0, FORE)).await.unwrap();
+        make(&harness, 0, create(id, seq + n, 0, FORE)).await.unwrap();
     }
     // Asking again changes nothing, so it is not told to.
-    assert_eq!(make(&kit, 0, create(id, seq + 64, 0, FORE)).await, Err(Status::NoSpc));
+    assert_eq!(make(&harness, 0, create(id, seq + 64, 0, FORE)).await, Err(Status::NoSpc));
 }
 
 #[tokio::test]
 async fn those_who_never_came_back_make_room_for_new_clients() {
-    let kit = Kit::new();
-    let confirmed = Client::new(&kit, b"x").await;
-    let first = introduce(&kit, 0, exchange(b"first", 1, 0)).await.unwrap();
+    let harness = Harness::new();
+    let confirmed = Client::new(&harness, b"x").await;
+    let first = introduce(&harness, 0, exchange(b"first", 1, 0)).await.unwrap();
     // One address has an eighth of all.
     for n in 0..2_048_u32 {
-        introduce(&kit, 0, exchange(&n.to_be_bytes(), 1, 0)).await.unwrap();
+        introduce(&harness, 0, exchange(&n.to_be_bytes(), 1, 0)).await.unwrap();
     }
-    assert_eq!(kit.nfs.clients.len(), 2_048);
+    assert_eq!(harness.nfs.clients.len(), 2_048);
     confirmed.run(|a| a.root()).await.ok(&[op::PUTROOTFH]);
-    let last = introduce(&kit, 0, exchange(b"last", 1, 0)).await.unwrap();
-    make(&kit, 0, create(last.0, last.1, 0, FORE)).await.unwrap();
-    kit.at_ms(91_500);
-    introduce(&kit, 0, exchange(b"late", 1, 0)).await.unwrap();
-    assert_eq!(kit.nfs.clients.len(), 1, "who holds nothing ends with its lease");
-    assert_eq!(make(&kit, 0, create(first.0, 1, 0, FORE)).await, Err(Status::StaleClientId));
+    let last = introduce(&harness, 0, exchange(b"last", 1, 0)).await.unwrap();
+    make(&harness, 0, create(last.0, last.1, 0, FORE)).await.unwrap();
+    harness.at_ms(91_500);
+    introduce(&harness, 0, exchange(b"late", 1, 0)).await.unwrap();
+    assert_eq!(harness.nfs.clients.len(), 1, "who holds nothing ends with its lease");
+    assert_eq!(make(&harness, 0, create(first.0, 1, 0, FORE)).await, Err(Status::StaleClientId));
 }
 
 #[tokio::test]
 async fn arguments_that_are_too_long_are_refused_before_anything_is_taken() {
-    let kit = Kit::new();
-    assert_eq!(introduce(&kit, 0, exchange(&[0; 1025], 1, 0)).await, Err(Status::BadXdr));
-    let c = Client::new(&kit, b"x").await;
+    let harness = Harness::new();
+    assert_eq!(introduce(&harness, 0, exchange(&[0; 1025], 1, 0)).await, Err(Status::BadXdr));
+    let c = Client::new(&harness, b"x").await;
     for count in [1_025, u32::MAX] {
         let r = c.run(|a| a.op(op::TEST_STATEID, |w| w.u32(count))).await;
         assert_eq!(r.status, Status::BadXdr);
@@ -436,16 +448,16 @@ async fn arguments_that_are_too_long_are_refused_before_anything_is_taken() {
 /// the administrator is told.
 #[tokio::test]
 async fn a_client_in_use_that_begins_anew_from_another_address_is_told_of() {
-    let kit = Kit::new();
-    let moved = || kit.nfs.clients.counters.moved.load(Ordering::Relaxed);
+    let harness = Harness::new();
+    let moved = || harness.nfs.clients.counters.moved.load(Ordering::Relaxed);
     let cred = Cred::root();
     let begin = async |ip: [u8; 4], verifier: u64| {
         let conn = conn_from(ip, Handle::detached());
         let args = exchange(b"x", verifier, 0);
-        let mut r = kit.run_on(&conn, &cred, 1, |c| c.op(op::EXCHANGE_ID, args)).await;
+        let mut r = harness.run_on(&conn, &cred, 1, |c| c.op(op::EXCHANGE_ID, args)).await;
         r.expect(op::EXCHANGE_ID, Status::Ok);
         let args = create(r.u64(), r.u32(), 0, FORE);
-        let r = kit.run_on(&conn, &cred, 1, |c| c.op(op::CREATE_SESSION, args)).await;
+        let r = harness.run_on(&conn, &cred, 1, |c| c.op(op::CREATE_SESSION, args)).await;
         assert_eq!(r.status, Status::Ok);
     };
     begin([10, 0, 0, 9], 1).await;
@@ -453,7 +465,7 @@ async fn a_client_in_use_that_begins_anew_from_another_address_is_told_of() {
     assert_eq!(moved(), 0, "it was restarted");
     begin([10, 0, 0, 8], 3).await;
     assert_eq!(moved(), 1);
-    kit.at_ms(90_001);
+    harness.at_ms(90_001);
     begin([10, 0, 0, 7], 4).await;
     assert_eq!(moved(), 1, "it had been silent for longer than its lease");
 }

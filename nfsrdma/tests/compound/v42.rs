@@ -4,7 +4,7 @@ use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
 use rdma_transport::xdr::Writer;
 
-use crate::kit::{Args, Kit, Session};
+use crate::harness::{Args, Harness, Session};
 
 /// An operation whose arguments are a stateid and numbers.
 fn with_id(c: Args, opcode: u32, numbers: &[u64]) -> Args {
@@ -42,14 +42,14 @@ async fn size(s: &Session<'_>, file: &[u8]) -> u64 {
 const DATA: u64 = 1 << 16;
 
 /// A file of 1 MiB that is a hole but for [`DATA`] at its middle.
-async fn sparse(kit: &Kit, s: &Session<'_>) -> Vec<u8> {
-    let (_, file) = kit.with_file(b"sparse", b"").await;
+async fn sparse(harness: &Harness, s: &Session<'_>) -> Vec<u8> {
+    let (_, file) = harness.with_file(b"sparse", b"").await;
     let data = vec![7; 1 << 16];
     let mut r = s.run(|c| c.putfh(&file).write(1 << 19, 2, &data)).await;
     r.ok(&[op::PUTFH]).expect(op::WRITE, Status::Ok);
     let grow = |w: &mut Writer| {
         w.value(&Stateid::ANONYMOUS);
-        crate::kit::fattr(w, &[attr::SIZE], |v| v.u64(1 << 20));
+        crate::harness::fattr(w, &[attr::SIZE], |v| v.u64(1 << 20));
     };
     let mut r = s.run(|c| c.putfh(&file).op(op::SETATTR, grow)).await;
     r.ok(&[op::PUTFH]).expect(op::SETATTR, Status::Ok);
@@ -58,9 +58,9 @@ async fn sparse(kit: &Kit, s: &Session<'_>) -> Vec<u8> {
 
 #[tokio::test]
 async fn seek_finds_data_and_holes() {
-    let kit = Kit::new();
-    let s = kit.session().await;
-    let file = sparse(&kit, &s).await;
+    let harness = Harness::new();
+    let s = harness.session().await;
+    let file = sparse(&harness, &s).await;
     for (at, what, eof, found) in [
         (0, 0, false, 1 << 19),
         (0, 1, false, 0),
@@ -82,9 +82,9 @@ async fn seek_finds_data_and_holes() {
 
 #[tokio::test]
 async fn every_file_ends_with_a_hole() {
-    let kit = Kit::new();
-    let s = kit.session().await;
-    let (_, file) = kit.with_file(b"f", b"hello").await;
+    let harness = Harness::new();
+    let s = harness.session().await;
+    let (_, file) = harness.with_file(b"f", b"hello").await;
     let mut r = s.run(|c| seek(c.putfh(&file), 0, 1)).await;
     r.ok(&[op::PUTFH]).expect(op::SEEK, Status::Ok);
     assert_eq!((r.bool(), r.u64()), (true, 5));
@@ -93,9 +93,9 @@ async fn every_file_ends_with_a_hole() {
 
 #[tokio::test]
 async fn read_plus_tells_holes_from_data() {
-    let kit = Kit::new();
-    let s = kit.session().await;
-    let file = sparse(&kit, &s).await;
+    let harness = Harness::new();
+    let s = harness.session().await;
+    let file = sparse(&harness, &s).await;
     let mut r = s.run(|c| read_plus(c.putfh(&file), 4096, 1 << 20)).await;
     r.ok(&[op::PUTFH]).expect(op::READ_PLUS, Status::Ok);
     assert!(r.bool(), "eof");
@@ -116,9 +116,9 @@ async fn read_plus_tells_holes_from_data() {
 /// A client that asks for a whole payload gets it in one answer, as by READ, not all but a few bytes.
 #[tokio::test]
 async fn read_plus_gives_a_whole_payload() {
-    let kit = Kit::new();
-    let s = kit.session().await;
-    let (_, file) = kit.with_file(b"f", &vec![9; 1 << 20]).await;
+    let harness = Harness::new();
+    let s = harness.session().await;
+    let (_, file) = harness.with_file(b"f", &vec![9; 1 << 20]).await;
     let mut r = s.run(|c| read_plus(c.putfh(&file), 0, 1 << 20)).await;
     r.ok(&[op::PUTFH]).expect(op::READ_PLUS, Status::Ok);
     assert_eq!((r.bool(), r.u32()), (true, 1));
@@ -129,9 +129,9 @@ async fn read_plus_gives_a_whole_payload() {
 
 #[tokio::test]
 async fn allocate_grows_and_deallocate_leaves_the_size() {
-    let kit = Kit::new();
-    let s = kit.session().await;
-    let (_, file) = kit.with_file(b"f", &[1; 12288]).await;
+    let harness = Harness::new();
+    let s = harness.session().await;
+    let (_, file) = harness.with_file(b"f", &[1; 12288]).await;
     let mut r = s.run(|c| with_id(c.putfh(&file), op::ALLOCATE, &[8192, 8192])).await;
     r.ok(&[op::PUTFH, op::ALLOCATE]).end(Status::Ok);
     assert_eq!(size(&s, &file).await, 16384);
@@ -172,16 +172,16 @@ fn copy(c: Args, from: u64, to: u64, count: u64, servers: u32) -> Args {
 
 #[tokio::test]
 async fn a_copy_is_done_at_once() {
-    let kit = Kit::new();
-    let s = kit.session().await;
-    let (_, from) = kit.with_file(b"from", b"hello world").await;
-    let (_, to) = kit.with_file(b"to", b"").await;
+    let harness = Harness::new();
+    let s = harness.session().await;
+    let (_, from) = harness.with_file(b"from", b"hello world").await;
+    let (_, to) = harness.with_file(b"to", b"").await;
     // Count 0 is to the end.
     for (at, count, expected) in [(6, 0, 5), (0, 5, 5), (8, 3, 3), (11, 0, 0)] {
         let mut r = s.run(|c| copy(c.putfh(&from).savefh().putfh(&to), at, 2, count, 0)).await;
         r.ok(&[op::PUTFH, op::SAVEFH, op::PUTFH]).expect(op::COPY, Status::Ok);
         assert_eq!((r.u32(), r.u64(), r.u32()), (0, expected, 0));
-        assert_eq!(r.fixed(8), kit.nfs.core.write_verifier(0));
+        assert_eq!(r.fixed(8), harness.nfs.core.write_verifier(0));
         assert!(r.bool() && r.bool());
         r.end(Status::Ok);
     }
@@ -213,12 +213,12 @@ fn clone(c: Args, from: u64, to: u64, count: u64) -> Args {
 
 #[tokio::test]
 async fn a_clone_is_aligned_and_whole_or_nothing() {
-    let kit = Kit::new();
-    let s = kit.session().await;
+    let harness = Harness::new();
+    let s = harness.session().await;
     let mut content = vec![1; 1 << 16];
     content.extend([2; 100]);
-    let (_, from) = kit.with_file(b"from", &content).await;
-    let (_, to) = kit.with_file(b"to", b"").await;
+    let (_, from) = harness.with_file(b"from", &content).await;
+    let (_, to) = harness.with_file(b"to", b"").await;
     let mut r = s.run(|c| c.putfh(&from).getattr(&[attr::CLONE_BLKSIZE])).await;
     r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
     r.bitmap();
@@ -240,9 +240,9 @@ async fn a_clone_is_aligned_and_whole_or_nothing() {
 
 #[tokio::test]
 async fn copies_under_way_are_never_found() {
-    let kit = Kit::new();
-    let s = kit.session().await;
-    let (_, file) = kit.with_file(b"f", b"").await;
+    let harness = Harness::new();
+    let s = harness.session().await;
+    let (_, file) = harness.with_file(b"f", b"").await;
     for opcode in [op::OFFLOAD_CANCEL, op::OFFLOAD_STATUS] {
         let mut r = s.run(|c| with_id(c.putfh(&file), opcode, &[])).await;
         r.ok(&[op::PUTFH]).expect(opcode, Status::BadStateId).end(Status::BadStateId);
@@ -251,8 +251,8 @@ async fn copies_under_way_are_never_found() {
 
 #[tokio::test]
 async fn what_is_not_done_is_notsupp() {
-    let kit = Kit::new();
-    let s = kit.session().await;
+    let harness = Harness::new();
+    let s = harness.session().await;
     for opcode in [op::LAYOUTGET, op::COPY_NOTIFY, op::WRITE_SAME, op::WANT_DELEGATION] {
         let mut r = s.run(|c| c.data().op(opcode, |_| {})).await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(opcode, Status::NotSupp).end(Status::NotSupp);
@@ -265,9 +265,9 @@ async fn what_is_not_done_is_notsupp() {
 
 #[tokio::test]
 async fn hints_are_taken_and_none_is_promised() {
-    let kit = Kit::new();
-    let s = kit.session().await;
-    let (_, file) = kit.with_file(b"f", b"").await;
+    let harness = Harness::new();
+    let s = harness.session().await;
+    let (_, file) = harness.with_file(b"f", b"").await;
     let advise = |w: &mut Writer| {
         w.value(&Stateid::ANONYMOUS);
         w.u64(0);
@@ -291,9 +291,9 @@ fn set(c: Args, how: u32, name: &[u8], value: &[u8]) -> Args {
 
 #[tokio::test]
 async fn extended_attributes_are_set_read_listed_and_removed() {
-    let kit = Kit::new();
-    let s = kit.session().await;
-    let (_, file) = kit.with_file(b"f", b"").await;
+    let harness = Harness::new();
+    let s = harness.session().await;
+    let (_, file) = harness.with_file(b"f", b"").await;
     let get = |c: Args, name: &'static [u8]| c.op(op::GETXATTR, |w| w.opaque(name));
     for name in [&b"b"[..], b"a", b"c"] {
         let mut r = s.run(|c| set(c.putfh(&file), 1, name, b"value")).await;
@@ -336,8 +336,8 @@ async fn extended_attributes_are_set_read_listed_and_removed() {
 
 #[tokio::test]
 async fn the_attributes_of_minor_version_2_are_there() {
-    let kit = Kit::new();
-    let s = kit.session().await;
+    let harness = Harness::new();
+    let s = harness.session().await;
     let want = [attr::SUPPATTR_EXCLCREAT, attr::CHANGE_ATTR_TYPE, attr::XATTR_SUPPORT];
     let mut r = s.run(|c| c.data().getattr(&want)).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
@@ -351,8 +351,8 @@ async fn the_attributes_of_minor_version_2_are_there() {
 
 #[tokio::test]
 async fn what_open_takes_is_said() {
-    let kit = Kit::new();
-    let s = kit.session().await;
+    let harness = Harness::new();
+    let s = harness.session().await;
     let mut r = s.run(|c| c.data().getattr(&[attr::OPEN_ARGUMENTS])).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
     assert_eq!((r.bitmap(), r.u32()), (vec![attr::OPEN_ARGUMENTS], 40));
@@ -365,12 +365,12 @@ async fn what_open_takes_is_said() {
 
 #[tokio::test]
 async fn the_umask_of_a_new_directory_is_applied_by_the_server() {
-    let kit = Kit::new();
-    let s = kit.session().await;
+    let harness = Harness::new();
+    let s = harness.session().await;
     let mkdir = |w: &mut Writer| {
         w.u32(2);
         w.opaque(b"d");
-        crate::kit::fattr(w, &[attr::MODE_UMASK], |v| {
+        crate::harness::fattr(w, &[attr::MODE_UMASK], |v| {
             v.u32(0o777);
             v.u32(0o027);
         });
@@ -386,9 +386,9 @@ async fn the_umask_of_a_new_directory_is_applied_by_the_server() {
 
 #[tokio::test]
 async fn a_reply_keeps_to_the_limits_of_its_session() {
-    let kit = Kit::new();
-    let (_, file) = kit.with_file(b"f", &[7; 8192]).await;
-    let s = kit.session_of(1024, 512).await;
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", &[7; 8192]).await;
+    let s = harness.session_of(1024, 512).await;
     // READ is cut, LOOKUP and GETFH end the COMPOUND, and what changes something is refused beforehand.
     let mut r = s.run(|c| c.putfh(&file).read(0, 8192)).await;
     r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);

@@ -11,7 +11,7 @@ fn behind_a_delegation(
     bed: &Bed,
     procedure: u32,
     args: &[u8],
-) -> (state::Party, tokio::runtime::Runtime, BoxFuture<'static, Option<Reply>>) {
+) -> (state::Holder, tokio::runtime::Runtime, BoxFuture<'static, Option<Reply>>) {
     let reader = party(bed.table(), state::ClientId(7));
     assert!(bed.table().delegate(bed.node(), &reader, state::Caching::READ_HANDLE, 0));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -33,7 +33,7 @@ fn a_share_that_fails_forgets_no_other_of_its_owner() {
     assert_eq!(stat(&bed.nlm(p::SHARE, &share_args(A, &bed.fh, 0, 1))), GRANTED);
     assert_eq!(stat(&bed.nlm(p::SHARE, &share_args(B, &bed.fh, WRITE, 1))), GRANTED);
     table.release(node, reader.holder);
-    bed.client.server.core().namespace.keeper().released();
+    bed.client.server.core().namespace.arbiter().released();
     runtime.block_on(waits).expect("an answer");
     for who in [A, B] {
         assert_eq!(stat(&bed.nlm(p::UNSHARE, &share_args(who, &bed.fh, 0, 1))), GRANTED);
@@ -57,7 +57,7 @@ fn a_request_whose_holder_goes_while_it_waits_leaves_nothing_behind() {
         let (reader, runtime, waits) = behind_a_delegation(&bed, asked, &args);
         assert_eq!(stat(&bed.nlm(given_back, &back)), GRANTED);
         table.release(node, reader.holder);
-        bed.client.server.core().namespace.keeper().released();
+        bed.client.server.core().namespace.arbiter().released();
         runtime.block_on(waits).expect("an answer");
         assert_eq!(stat(&bed.nlm(given_back, &back)), GRANTED);
         assert_eq!(table.nodes(), 0, "nothing is left of procedure {asked}");

@@ -16,7 +16,7 @@ use common::{call, flat, head, session_from};
 use iobuf::Buf;
 use nfs_proto::oncrpc::AcceptStat;
 use nfsrdma::clock::Clock;
-use nfsrdma::context::{Boot, Core};
+use nfsrdma::context::{Boot, ServerState};
 use nfsrdma::fh::Handles;
 use nfsrdma::nlm::procedure as p;
 use nfsrdma::nlm::{self, Stat};
@@ -28,7 +28,7 @@ use nfsrdma::v4;
 use rdma_transport::channel::{Handle, Info, Service, Transport};
 use rdma_transport::xdr::{Reader, Writer};
 use recovery::Store;
-use state::{Enforce, Lease, LockKind, LockVerdict, Party, Range, Rights, SmbLockRange, Terms};
+use state::{Enforce, Holder, Lease, LockKind, LockVerdict, Range, Rights, SmbLockRange, Terms};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use vfs::namespace::Namespace;
@@ -164,7 +164,7 @@ impl Bed {
     }
 
     fn table(&self) -> &state::Table {
-        self.client.server.core().namespace.keeper().state()
+        self.client.server.core().namespace.arbiter().state()
     }
 
     fn node(&self) -> state::NodeId {
@@ -182,9 +182,9 @@ fn results(reply: Option<rdma_transport::channel::Reply>) -> Results {
 }
 
 /// Somebody of another protocol.
-fn party(table: &state::Table, client: state::ClientId) -> Party {
+fn party(table: &state::Table, client: state::ClientId) -> Holder {
     let terms = Terms { lease_ms: u64::MAX / 4, courtesy_ms: 0 };
-    Party { holder: table.holder(), lease: Arc::new(Lease::new(client, terms, 0)) }
+    Holder { holder: table.holder(), lease: Arc::new(Lease::new(client, terms, 0)) }
 }
 
 #[test]
@@ -693,7 +693,8 @@ impl Live {
         let how = vfs::CreateHow::Guarded;
         let made = root.create(&cred, b"f", how, vfs::SetAttr::default()).await.unwrap();
         let namespace = Arc::new(Namespace::new(vec![share]));
-        let core = Core::new(namespace, Handles::new([3; 16]), boot, Clock::Manual(0.into()));
+        let core =
+            ServerState::new(namespace, Handles::new([3; 16]), boot, Clock::Manual(0.into()));
         let v4 = v4::Options { store, grace: Duration::from_secs(90), ..v4::Options::default() };
         let server = Server::with(core, [4; 16], v4, nlm::Options { rpcbind_port }).unwrap();
         let core = server.core();
@@ -766,22 +767,22 @@ async fn a_release_by_another_protocol_is_noticed() {
     let host = Host::start().await;
     let live = Live::start(host.rpcbind, None, 1).await;
     let core = live.server.core().clone();
-    let keeper = core.namespace.keeper();
+    let arbiter = core.namespace.arbiter();
     let (_, node) = core.handles.resolve(&core.namespace, &live.fh).await.unwrap();
-    let smb = party(keeper.state(), keeper.state().key());
+    let smb = party(arbiter.state(), arbiter.state().key());
     let extent = SmbLockRange::new(5, 1).unwrap();
-    keeper.lock(node.id(), &smb, extent, LockKind::Exclusive, None).await.unwrap();
+    arbiter.lock(node.id(), &smb, extent, LockKind::Exclusive, None).await.unwrap();
     assert_eq!(live.lock(A, true).await, BLOCKED);
-    assert!(keeper.unlock(node.id(), &smb, extent));
+    assert!(arbiter.unlock(node.id(), &smb, extent));
     host.wait_for(NLM, p::GRANTED, 1).await;
     live.nobody_waits().await;
     // A share mode is waited for like a lock.
     live.unlock(A).await;
     let deny = state::Share::new(Rights::READ, Rights::WRITE);
-    keeper.open(node.id(), &smb, deny).await.unwrap();
+    arbiter.open(node.id(), &smb, deny).await.unwrap();
     assert_eq!(live.lock(A, false).await, DENIED);
     assert_eq!(live.lock(A, true).await, BLOCKED);
-    keeper.close(node.id(), smb.holder);
+    arbiter.close(node.id(), smb.holder);
     host.wait_for(NLM, p::GRANTED, 2).await;
 }
 

@@ -24,7 +24,7 @@ use super::wire::{
     Lists, PREFIX_LEN, Prefix, PrivateData, RDMA_MSG, RDMA_NOMSG, RdmaError, ReadSeg, VERSION,
 };
 use crate::caller::{Answer, BulkResult, Call, Caller, Event};
-use crate::channel::{ChannelError, Info, Payload, Place, Pulled, RemoteSeg, Traffic};
+use crate::channel::{ChannelError, Info, Payload, Place, ReadChunkData, RemoteSeg, Traffic};
 use crate::limits;
 use crate::link::Link;
 use crate::moves::pieces;
@@ -314,13 +314,13 @@ impl RdmaCaller {
             Some(_) => return Err(Violation::XidMismatch),
             None => return Err(Violation::MessageShort),
         }
-        let pulled = bulk.map(|data| {
+        let read_chunks = bulk.map(|data| {
             let found = call.bulk.and_then(|b| (b.locate)(&body));
             let (at, len) = found.unwrap_or((body.len(), data.len()));
-            Pulled { at, data: vec![data.slice(0..len)] }
+            ReadChunkData { at, data: vec![data.slice(0..len)] }
         });
-        let pulled = pulled.into_iter().collect();
-        self.events.push_back(Event::Answer(xid, Answer { body, pulled }));
+        let read_chunks = read_chunks.into_iter().collect();
+        self.events.push_back(Event::Answer(xid, Answer { body, read_chunks }));
         Ok(())
     }
 

@@ -271,9 +271,9 @@ impl RdmaChannel {
         let Some(Some(slot)) = self.slots.get_mut(index) else { return };
         let (Some(fetch), prefix) = (slot.fetch.take(), slot.prefix) else { return };
         match fetch.finish(prefix.xid, &self.info.pool) {
-            Ok((body, pulled)) => {
+            Ok((body, read_chunks)) => {
                 let reply_to = ReplyTo(index as u64);
-                self.ready.push_back(Request { body, pulled, reply_to });
+                self.ready.push_back(Request { body, read_chunks, reply_to });
             }
             Err(v) => {
                 self.take_slot(index);

@@ -5,7 +5,7 @@ use iobuf::{Buf, BufMut, Pool};
 use super::check::Violation;
 use super::chunks::ReadChunk;
 use crate::calls::xid_and_is_reply;
-use crate::channel::{Pulled, RemoteSeg};
+use crate::channel::{ReadChunkData, RemoteSeg};
 use crate::limits;
 
 /// One RDMA Read, into a buffer of its own.
@@ -87,7 +87,11 @@ impl Fetch {
     }
 
     /// The RPC message and its bulk data. `pool` counts a message that has to lie on the heap.
-    pub(super) fn finish(self, xid: u32, pool: &Pool) -> Result<(Buf, Vec<Pulled>), Violation> {
+    pub(super) fn finish(
+        self,
+        xid: u32,
+        pool: &Pool,
+    ) -> Result<(Buf, Vec<ReadChunkData>), Violation> {
         let mut all = self.parts.into_iter().filter_map(|p| p.into);
         let mut data = all.next().unwrap_or_default();
         let body = match self.inline {
@@ -108,13 +112,13 @@ impl Fetch {
         if data.is_empty() {
             data = all.next().unwrap_or_default();
         }
-        let pulled = self.reads.into_iter().map(|(at, len)| {
+        let read_chunks = self.reads.into_iter().map(|(at, len)| {
             let chunk = data.split_to(len);
             let chunk = chunk.slice(0..without_padding(&body, at, len));
-            Pulled { at, data: vec![chunk] }
+            ReadChunkData { at, data: vec![chunk] }
         });
-        let pulled = pulled.collect();
-        Ok((body, pulled))
+        let read_chunks = read_chunks.collect();
+        Ok((body, read_chunks))
     }
 }
 
@@ -189,10 +193,10 @@ mod tests {
         assert_eq!(f.source(0).len(), 6);
         let message = [0, 0, 0, 9, 0, 0, 0, 0, 7, 7, 7, 7];
         assert!(f.got(0, filled(&[&message[..], b"abcdefg"].concat())));
-        let (body, pulled) = f.finish(9, &pool()).unwrap();
+        let (body, read_chunks) = f.finish(9, &pool()).unwrap();
         assert_eq!(&*body, message);
-        let pulled: Vec<_> = pulled.iter().map(|p| (p.at, p.data[0].to_vec())).collect();
-        assert_eq!(pulled, [(8, b"abcd".to_vec()), (12, b"efg".to_vec())]);
+        let read_chunks: Vec<_> = read_chunks.iter().map(|p| (p.at, p.data[0].to_vec())).collect();
+        assert_eq!(read_chunks, [(8, b"abcd".to_vec()), (12, b"efg".to_vec())]);
     }
 
     #[test]
@@ -223,8 +227,8 @@ mod tests {
         assert!(!f.got(1, filled(&message[mib..])));
         assert!(f.got(0, filled(&message[..mib])));
         let pool = pool();
-        let (body, pulled) = f.finish(9, &pool).unwrap();
-        assert!(*body == message[..] && pulled.is_empty());
+        let (body, read_chunks) = f.finish(9, &pool).unwrap();
+        assert!(*body == message[..] && read_chunks.is_empty());
         assert_eq!(pool.heap_stats().in_use, mib + 308);
         drop(body);
         assert_eq!(pool.heap_stats().in_use, 0);

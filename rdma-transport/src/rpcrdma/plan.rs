@@ -8,14 +8,14 @@ use iobuf::Buf;
 use super::chunks::Offer;
 use super::wire::{Lists, PREFIX_LEN, Prefix, RDMA_MSG, RDMA_NOMSG, VERSION};
 use crate::channel::{Payload, Place, RemoteSeg, Reply};
-pub use crate::moves::Move;
+pub use crate::moves::RdmaWrite;
 use crate::moves::{pieces, scatter};
 
 /// A reply, ready to be posted: the Writes, then one Send.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// RDMA Writes, in order.
-    pub writes: Vec<Move>,
+    pub writes: Vec<RdmaWrite>,
     /// The pieces of the Send.
     pub send: Vec<Buf>,
 }
@@ -73,7 +73,7 @@ pub fn plan(
 fn move_payloads(
     chunks: &mut [Vec<RemoteSeg>],
     payloads: Vec<Payload>,
-    writes: &mut Vec<Move>,
+    writes: &mut Vec<RdmaWrite>,
 ) -> Result<Vec<Payload>, TooBig> {
     let mut chunks = chunks.iter_mut();
     let mut stay = Vec::new();

@@ -52,7 +52,7 @@ impl Messages for SmbDirectCaller {
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message, ChannelError>> {
         loop {
             if let Some(body) = self.port.pop() {
-                return Poll::Ready(Ok(Message { body, pulled: Vec::new() }));
+                return Poll::Ready(Ok(Message { body, read_chunks: Vec::new() }));
             }
             match self.port.poll(cx) {
                 Poll::Ready(Ok(())) => {}

@@ -160,7 +160,7 @@ impl Channel for SmbDirectChannel {
                 self.in_work += 1;
                 self.next_request += 1;
                 let reply_to = ReplyTo(self.next_request);
-                return Poll::Ready(Ok(Request { body, pulled: Vec::new(), reply_to }));
+                return Poll::Ready(Ok(Request { body, read_chunks: Vec::new(), reply_to }));
             }
             match self.drive(cx) {
                 Poll::Ready(Ok(())) => {}

@@ -6,13 +6,13 @@ use iobuf::Buf;
 
 use super::wire::DATA_OFFSET;
 use crate::channel::{Payload, Place, Reply, UntilLeft};
-use crate::moves::{Move, pieces, scatter};
+use crate::moves::{RdmaWrite, pieces, scatter};
 
 /// A message that has not left whole.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     /// RDMA Writes that go before its first fragment.
-    pub(super) writes: Vec<Move>,
+    pub(super) writes: Vec<RdmaWrite>,
     pieces: VecDeque<Buf>,
     /// Bytes that have not been put into fragments.
     left: usize,

@@ -27,7 +27,7 @@ struct Waiting {
     fetched: Fetched,
 }
 
-struct UnderWay {
+struct InFlight {
     parts: Vec<Buf>,
     missing: usize,
     fetched: Fetched,
@@ -37,7 +37,7 @@ struct UnderWay {
 pub(super) struct Pulls {
     waiting: VecDeque<Waiting>,
     wait: Option<AcquireAll>,
-    under_way: HashMap<u64, UnderWay>,
+    under_way: HashMap<u64, InFlight>,
     next: u64,
     /// Bytes that are being fetched.
     fetching: usize,
@@ -91,7 +91,7 @@ impl Pulls {
                     self.next += 1;
                     let missing = buffers.len();
                     let parts = vec![Buf::empty(); missing];
-                    self.under_way.insert(self.next, UnderWay { parts, missing, fetched });
+                    self.under_way.insert(self.next, InFlight { parts, missing, fetched });
                     reads.extend(plan(self.next, from, buffers));
                 }
                 Err(e) => {

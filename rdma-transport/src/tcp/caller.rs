@@ -22,13 +22,13 @@ use super::send::Sender;
 use super::stream::Stream;
 use crate::caller::{Answer, BulkResult, Call, Caller, Event};
 use crate::calls::xid_and_is_reply;
-use crate::channel::{ChannelError, Info, Locate, Reply, Traffic};
+use crate::channel::{ChannelError, Info, PayloadLocator, Reply, Traffic};
 
 /// Calls under way, and where their bulk results stand.
 #[derive(Default)]
 struct Outstanding(HashMap<u32, Option<BulkResult>>);
 
-impl Locate for Outstanding {
+impl PayloadLocator for Outstanding {
     fn bulk(&self, head: &[u8], _total: usize) -> Option<(usize, usize)> {
         let (xid, _) = xid_and_is_reply(head)?;
         let bulk = (*self.0.get(&xid)?)?;
@@ -97,7 +97,7 @@ impl Caller for TcpCaller {
             match self.recv.next_record(&self.outstanding) {
                 Ok(Some(record)) => match xid_and_is_reply(&record.body) {
                     Some((xid, true)) if self.outstanding.0.remove(&xid).is_some() => {
-                        let answer = Answer { body: record.body, pulled: record.pulled };
+                        let answer = Answer { body: record.body, read_chunks: record.read_chunks };
                         return Poll::Ready(Ok(Event::Answer(xid, answer)));
                     }
                     Some((_, false)) => return Poll::Ready(Ok(Event::Callback(record.body))),

@@ -28,7 +28,8 @@ use super::send::Sender;
 use super::stream::Stream;
 use crate::calls::{Calls, xid_and_is_reply};
 use crate::channel::{
-    Channel, ChannelError, Command, Facts, Handle, Info, Locate, Reply, ReplyTo, Request, Traffic,
+    Channel, ChannelError, Command, Facts, Handle, Info, PayloadLocator, Reply, ReplyTo, Request,
+    Traffic,
 };
 use crate::limits;
 use crate::refused::{self, Refused};
@@ -46,7 +47,7 @@ const HANDSHAKE_REMEDY: &str =
 pub struct TcpChannel {
     info: Arc<Info>,
     framing: Framing,
-    locate: Arc<dyn Locate>,
+    locate: Arc<dyn PayloadLocator>,
     stream: Stream,
     recv: Receiver,
     send: Sender,
@@ -73,7 +74,7 @@ impl TcpChannel {
         stream: TcpStream,
         info: Arc<Info>,
         recvs: Pool,
-        locate: Arc<dyn Locate>,
+        locate: Arc<dyn PayloadLocator>,
         framing: Framing,
     ) -> io::Result<Self> {
         crate::socket::tune(&stream)?;
@@ -164,7 +165,7 @@ impl TcpChannel {
         self.in_work += 1;
         self.next_request += 1;
         let reply_to = ReplyTo(self.next_request);
-        Some(Request { body: record.body, pulled: record.pulled, reply_to })
+        Some(Request { body: record.body, read_chunks: record.read_chunks, reply_to })
     }
 
     /// More replies wait to be taken than may: nothing is read and nobody pushes until the peer has taken some.

@@ -17,7 +17,7 @@ use super::framing::Framing;
 use super::recv::Receiver;
 use super::send::Sender;
 use super::stream::Stream;
-use crate::channel::{ChannelError, Info, Locate, Reply, Traffic};
+use crate::channel::{ChannelError, Info, PayloadLocator, Reply, Traffic};
 use crate::messages::{Message, Messages};
 use crate::verbs::{Refused, Region, RemoteSeg};
 
@@ -27,7 +27,7 @@ pub struct TcpMessages {
     stream: Stream,
     recv: Receiver,
     send: Sender,
-    locate: Arc<dyn Locate>,
+    locate: Arc<dyn PayloadLocator>,
 }
 
 impl TcpMessages {
@@ -37,7 +37,7 @@ impl TcpMessages {
         stream: TcpStream,
         info: Arc<Info>,
         recvs: Pool,
-        locate: Arc<dyn Locate>,
+        locate: Arc<dyn PayloadLocator>,
     ) -> io::Result<Self> {
         crate::socket::tune(&stream)?;
         Ok(Self {
@@ -69,7 +69,7 @@ impl Messages for TcpMessages {
         loop {
             match self.recv.next_record(&*self.locate) {
                 Ok(Some(record)) => {
-                    let message = Message { body: record.body, pulled: record.pulled };
+                    let message = Message { body: record.body, read_chunks: record.read_chunks };
                     return Poll::Ready(Ok(message));
                 }
                 Ok(None) => {}

@@ -22,14 +22,14 @@ use iobuf::{Acquire, AcquireAll, Buf, BufMut, Paid, Pay, Pool};
 use super::framing::{Framing, Next, Violation};
 use super::record::{Fragments, MARK_LEN, Mark};
 use super::stream::Stream;
-use crate::channel::{Info, Locate, Pulled, Traffic};
+use crate::channel::{Info, PayloadLocator, ReadChunkData, Traffic};
 use crate::{count, limits};
 
 /// One whole message.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) body: Buf,
-    pub(super) pulled: Vec<Pulled>,
+    pub(super) read_chunks: Vec<ReadChunkData>,
 }
 
 /// Pieces that one system call fills: the buffers of the largest bulk data, what follows it, and the start of the next message.
@@ -76,7 +76,7 @@ impl Bulk {
         let mut data = Vec::with_capacity(1 + self.into.len());
         data.extend(Some(self.first).filter(|b| !b.is_empty()));
         data.extend(self.into.into_iter().map(BufMut::freeze));
-        Record { body, pulled: vec![Pulled { at, data }] }
+        Record { body, read_chunks: vec![ReadChunkData { at, data }] }
     }
 }
 
@@ -220,14 +220,17 @@ impl Receiver {
     }
 
     /// The next whole record of what has come.
-    pub(super) fn next_record(&mut self, locate: &dyn Locate) -> Result<Option<Record>, Violation> {
+    pub(super) fn next_record(
+        &mut self,
+        locate: &dyn PayloadLocator,
+    ) -> Result<Option<Record>, Violation> {
         loop {
             let step = match &mut self.state {
                 State::Mark => self.at_mark(locate)?,
                 State::Assembly(a) => match a.take(&mut self.held)? {
                     true => {
                         let body = std::mem::take(&mut **a).into_body();
-                        Step::Record(Record { body, pulled: Vec::new() })
+                        Step::Record(Record { body, read_chunks: Vec::new() })
                     }
                     false => Step::More,
                 },
@@ -250,7 +253,7 @@ impl Receiver {
         }
     }
 
-    fn at_mark(&mut self, locate: &dyn Locate) -> Result<Step, Violation> {
+    fn at_mark(&mut self, locate: &dyn PayloadLocator) -> Result<Step, Violation> {
         let total = loop {
             let Some(&four) = self.held.first_chunk::<MARK_LEN>() else { return Ok(Step::More) };
             match self.framing.next(four)? {
@@ -267,7 +270,7 @@ impl Receiver {
         if have >= total {
             let mut body = self.held.split_to(MARK_LEN + total);
             body = body.slice(MARK_LEN..body.len());
-            return Ok(Step::Record(Record { body, pulled: Vec::new() }));
+            return Ok(Step::Record(Record { body, read_chunks: Vec::new() }));
         }
         if MARK_LEN + total <= limits::TCP_RECV_SMALL || have < limits::RECORD_LOCATE_MIN {
             return Ok(Step::More);

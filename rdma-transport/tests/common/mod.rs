@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use iobuf::{Buf, Pool, PoolLimits};
-use rdma_transport::channel::{BoxFuture, Locate, Payload, Place, Pulled, Reply, Service};
+use rdma_transport::channel::{
+    BoxFuture, Payload, PayloadLocator, Place, ReadChunkData, Reply, Service,
+};
 
 /// A call: xid, type CALL, bytes of the head, head, bytes of the bulk data (0: none), bulk data with padding, what follows.
 /// Head and tail are multiples of four, as XDR is.
@@ -70,16 +72,16 @@ pub fn bulk_of(head: &[u8]) -> Option<(usize, usize)> {
 
 pub struct Locator;
 
-impl Locate for Locator {
+impl PayloadLocator for Locator {
     fn bulk(&self, head: &[u8], _total: usize) -> Option<(usize, usize)> {
         bulk_of(head)
     }
 }
 
 /// Bulk data where it would stand inline, with its padding.
-pub fn put_back(body: &[u8], pulled: &[Pulled]) -> Vec<u8> {
+pub fn put_back(body: &[u8], read_chunks: &[ReadChunkData]) -> Vec<u8> {
     let mut out = body.to_vec();
-    for p in pulled.iter().rev() {
+    for p in read_chunks.iter().rev() {
         let mut data: Vec<u8> = p.data.iter().flat_map(|b| b.to_vec()).collect();
         data.resize(data.len().next_multiple_of(4), 0);
         out.splice(p.at..p.at, data);
@@ -93,15 +95,19 @@ pub fn put_back(body: &[u8], pulled: &[Pulled]) -> Vec<u8> {
 pub struct Echo {
     pub in_work: Arc<AtomicUsize>,
     pub in_work_most: Arc<AtomicUsize>,
-    pub pulled: Arc<AtomicUsize>,
+    pub read_chunks: Arc<AtomicUsize>,
     pub hold: Option<Arc<tokio::sync::Semaphore>>,
 }
 
 impl Service for Echo {
-    fn call(&self, body: Buf, pulled: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
+    fn call(
+        &self,
+        body: Buf,
+        read_chunks: Vec<ReadChunkData>,
+    ) -> BoxFuture<'static, Option<Reply>> {
         let (in_work, most) = (self.in_work.clone(), self.in_work_most.clone());
         let hold = self.hold.clone();
-        self.pulled.fetch_add(pulled.len(), Ordering::SeqCst);
+        self.read_chunks.fetch_add(read_chunks.len(), Ordering::SeqCst);
         Box::pin(async move {
             most.fetch_max(in_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             if let Some(hold) = hold {
@@ -112,15 +118,15 @@ impl Service for Echo {
                 }
             }
             in_work.fetch_sub(1, Ordering::SeqCst);
-            let (mut head, mut pulled) = (body.to_vec(), pulled);
+            let (mut head, mut read_chunks) = (body.to_vec(), read_chunks);
             let inline =
                 bulk_of(&body).filter(|(at, len)| at + len.next_multiple_of(4) <= head.len());
-            if let (true, Some((at, len))) = (pulled.is_empty(), inline) {
+            if let (true, Some((at, len))) = (read_chunks.is_empty(), inline) {
                 head.drain(at..at + len.next_multiple_of(4));
-                pulled.push(Pulled { at, data: vec![body.slice(at..at + len)] });
+                read_chunks.push(ReadChunkData { at, data: vec![body.slice(at..at + len)] });
             }
             head[7] = 1;
-            let payloads = pulled.into_iter().map(|p| {
+            let payloads = read_chunks.into_iter().map(|p| {
                 let len: usize = p.data.iter().map(Buf::len).sum();
                 let pad = u8::try_from(len.wrapping_neg() % 4).unwrap();
                 Payload { at: p.at, data: p.data, pages: None, pad, place: Place::Eligible }

@@ -4,7 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 #[macro_use]
-mod kit;
+mod harness;
 
 use std::net::SocketAddr;
 use std::time::Duration;

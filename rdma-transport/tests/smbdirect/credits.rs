@@ -8,7 +8,7 @@ use rdma_transport::smbdirect::wire::NegotiateRequest;
 
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
-use crate::kit::*;
+use crate::harness::*;
 
 const BOTH: [Over; 2] = [Over::Loopback, Over::Iwarp];
 

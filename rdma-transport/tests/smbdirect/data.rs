@@ -6,7 +6,7 @@ use rdma_transport::channel::ChannelError;
 use rdma_transport::limits;
 use rdma_transport::smbdirect::wire::{DATA_OFFSET, DataTransfer, RESPONSE_REQUESTED};
 
-use crate::kit::*;
+use crate::harness::*;
 
 const BOTH: [Over; 2] = [Over::Loopback, Over::Iwarp];
 

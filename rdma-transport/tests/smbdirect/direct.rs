@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use rdma_transport::channel::{ChannelError, RemoteSeg};
 
-use crate::kit::*;
+use crate::harness::*;
 
 const BOTH: [Over; 2] = [Over::Loopback, Over::Iwarp];
 
@@ -82,16 +82,16 @@ fn eight_mebibytes_are_read_into_several_buffers() {
             let segs: Vec<RemoteSeg> =
                 data.chunks(3_000_001).map(|part| raw.readable(part)).collect();
             let handle = served.handle.clone();
-            let pulled = tokio::spawn(async move { handle.pull(segs).await });
+            let read_chunks = tokio::spawn(async move { handle.pull(segs).await });
             let quiet = async {
                 raw.recv().await;
             };
-            let pulled =
-                tokio::select! { p = pulled => p.unwrap().unwrap(), () = quiet => panic!() };
-            assert_eq!(pulled.len(), 8);
-            let whole: Vec<u8> = pulled.iter().flat_map(|b| b.to_vec()).collect();
+            let read_chunks =
+                tokio::select! { p = read_chunks => p.unwrap().unwrap(), () = quiet => panic!() };
+            assert_eq!(read_chunks.len(), 8);
+            let whole: Vec<u8> = read_chunks.iter().flat_map(|b| b.to_vec()).collect();
             assert!(whole == data);
-            drop(pulled);
+            drop(read_chunks);
             crate::common::nobody_holds(&served.payload);
             let seg = RemoteSeg { handle: 1, len: 1 << 30, offset: 0 };
             assert!(served.handle.pull(vec![seg]).await.is_err(), "that is too much");

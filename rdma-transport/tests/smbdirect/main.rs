@@ -7,6 +7,6 @@ mod common;
 mod credits;
 mod data;
 mod direct;
-mod kit;
+mod harness;
 mod negotiate;
 mod pair;

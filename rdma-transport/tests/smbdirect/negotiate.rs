@@ -6,7 +6,7 @@ use rdma_transport::limits;
 use rdma_transport::smbdirect::SmbDirectChannel;
 use rdma_transport::smbdirect::wire::{NegotiateRequest, STATUS_NOT_SUPPORTED, VERSION};
 
-use crate::kit::*;
+use crate::harness::*;
 
 const BOTH: [Over; 2] = [Over::Loopback, Over::Iwarp];
 

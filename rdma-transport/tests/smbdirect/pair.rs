@@ -11,7 +11,7 @@ use rdma_transport::smbdirect::SmbDirectCaller;
 use rdma_transport::verbs::{QueuePair, Region};
 
 use crate::common::{nobody_holds, pool};
-use crate::kit::*;
+use crate::harness::*;
 
 struct Pair {
     caller: SmbDirectCaller,

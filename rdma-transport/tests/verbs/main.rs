@@ -4,9 +4,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../contract/kit.rs"]
+#[path = "../contract/harness.rs"]
 #[macro_use]
-mod kit;
+mod harness;
 mod rping;
 
 use std::net::{IpAddr, SocketAddr};
@@ -48,9 +48,9 @@ fn five_hundred_connects_leave_nothing() {
         let mut after_the_first = 0;
         for round in 0..500 {
             let connects = async {
-                let (mut client, mut server) = kit::connected(&provider).await;
+                let (mut client, mut server) = harness::connected(&provider).await;
                 client.qp.disconnect();
-                kit::until_down(&mut client, &mut server).await;
+                harness::until_down(&mut client, &mut server).await;
             };
             tokio::time::timeout(Duration::from_secs(20), connects).await.unwrap();
             if round == 0 {

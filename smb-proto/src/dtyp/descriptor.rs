@@ -316,9 +316,9 @@ impl<'a> Part<'a> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::test_kit::any_sid;
+    use super::super::test_harness::any_sid;
     use super::*;
-    use crate::smb2::test_kit::named;
+    use crate::smb2::test_harness::named;
     use proptest::prelude::*;
 
     fn any_ace() -> impl Strategy<Value = Ace> {

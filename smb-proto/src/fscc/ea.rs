@@ -97,7 +97,7 @@ pub fn emit_names(names: &[&[u8]]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smb2::test_kit::named;
+    use crate::smb2::test_harness::named;
     use proptest::prelude::*;
 
     #[test]

@@ -231,7 +231,7 @@ pub(crate) fn entries<'a, T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smb2::test_kit::named;
+    use crate::smb2::test_harness::named;
     use proptest::prelude::*;
 
     #[test]

@@ -70,7 +70,7 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::super::HEADER_LEN;
-    use super::super::test_kit::named;
+    use super::super::test_harness::named;
     use super::*;
     use proptest::prelude::*;
 

@@ -109,7 +109,7 @@ impl Response {
 mod tests {
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::{message, named};
+    use crate::smb2::test_harness::{message, named};
 
     #[test]
     fn requests_round_trip() {

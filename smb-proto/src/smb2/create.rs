@@ -384,7 +384,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::smb2::test_kit::{message, named};
+    use crate::smb2::test_harness::{message, named};
     use crate::smb2::{Command, put_utf16};
 
     fn some(name: &str, contexts: Vec<Context<'static>>) -> Request<'static> {

@@ -71,7 +71,7 @@ pub fn parse_symlink(data: &[u8]) -> Parsed<(String, bool, u16)> {
 mod tests {
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::message;
+    use crate::smb2::test_harness::message;
 
     #[test]
     fn links_round_trip_in_both_forms() {

@@ -51,7 +51,7 @@ impl Response {
 mod tests {
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::message;
+    use crate::smb2::test_harness::message;
 
     #[test]
     fn both_round_trip() {

@@ -579,7 +579,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::smb2::test_kit::{named, unhex};
+    use crate::smb2::test_harness::{named, unhex};
 
     fn file() -> impl Strategy<Value = FileId> {
         any::<(u64, u64)>().prop_map(|(persistent, volatile)| FileId { persistent, volatile })

@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::{message, named};
+    use crate::smb2::test_harness::{message, named};
 
     proptest! {
         #[test]

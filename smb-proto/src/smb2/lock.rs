@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::{message, named};
+    use crate::smb2::test_harness::{message, named};
 
     fn some(count: usize) -> Request {
         let element = Element { offset: 1 << 40, length: u64::MAX, flags: flag::SHARED };

@@ -257,7 +257,7 @@ impl<'a> Response<'a> {
 mod tests {
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::{message, named};
+    use crate::smb2::test_harness::{message, named};
     use proptest::prelude::*;
 
     fn contexts() -> impl Strategy<Value = Vec<NegotiateContext<'static>>> {

@@ -231,7 +231,7 @@ pub(super) fn put(out: &mut Vec<u8>, all: &[NegotiateContext<'_>]) -> (u32, u16)
 mod tests {
     use super::*;
     use crate::parse::{Parsed, whole};
-    use crate::smb2::test_kit::named;
+    use crate::smb2::test_harness::named;
 
     fn parse(message: &[u8], offset: u32, count: u16) -> Parsed<Vec<NegotiateContext<'_>>> {
         whole(message, |i| Ok((i, list(message, offset, count, i)?)))
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn what_windows_sends_is_read() {
         let mut bytes = vec![0; 72];
-        bytes.extend(crate::smb2::test_kit::unhex(
+        bytes.extend(crate::smb2::test_harness::unhex(
             "0100 2600 00000000 0100 2000 0100
              c1d2e3f405162738495a6b7c8d9eafb0c1d2e3f405162738495a6b7c8d9eafb0 0000
              0200 0600 00000000 0200 0200 0100",

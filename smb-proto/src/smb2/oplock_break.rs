@@ -181,7 +181,7 @@ impl Response {
 mod tests {
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::{message, named};
+    use crate::smb2::test_harness::{message, named};
 
     #[test]
     fn each_has_the_size_that_names_it() {

@@ -110,7 +110,7 @@ impl Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smb2::test_kit::named;
+    use crate::smb2::test_harness::named;
     use proptest::prelude::*;
 
     /// A body behind an empty header.

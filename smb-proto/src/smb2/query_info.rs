@@ -109,7 +109,7 @@ impl Request {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_kit::named;
+    use super::super::test_harness::named;
     use super::*;
     use proptest::prelude::*;
 

@@ -175,7 +175,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::smb2::test_kit::named;
+    use crate::smb2::test_harness::named;
 
     #[test]
     fn descriptors_round_trip_and_have_no_half() {
@@ -206,7 +206,7 @@ mod tests {
         let seg = RemoteSeg { handle: 0x5566_7788, len: 0x1000, offset: 0x0102_0304_0506_0708 };
         let mut bytes = Vec::new();
         signed().put(&mut bytes, &[seg]);
-        let expected = crate::smb2::test_kit::unhex(
+        let expected = crate::smb2::test_harness::unhex(
             "3800 1000 02000000 0100 0000 00000000
              0200 1000 0c00 0000
              101112131415161718191a1b1c1d1e1f 202122232425262728292a2b 00000000

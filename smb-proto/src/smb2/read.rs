@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::{message, named};
+    use crate::smb2::test_harness::{message, named};
 
     fn some() -> Request {
         Request {

@@ -102,7 +102,7 @@ impl<'a> Response<'a> {
 mod tests {
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::{message, named};
+    use crate::smb2::test_harness::{message, named};
     use proptest::prelude::*;
 
     proptest! {

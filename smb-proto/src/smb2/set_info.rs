@@ -74,7 +74,7 @@ impl Response {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_kit::named;
+    use super::super::test_harness::named;
     use super::*;
     use proptest::prelude::*;
 

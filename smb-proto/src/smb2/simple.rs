@@ -18,7 +18,7 @@ pub fn parse(message: &[u8]) -> Parsed<()> {
 mod tests {
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::{message, named};
+    use crate::smb2::test_harness::{message, named};
 
     #[test]
     fn it_is_checked() {

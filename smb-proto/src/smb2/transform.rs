@@ -59,7 +59,7 @@ impl Transform {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smb2::test_kit::named;
+    use crate::smb2::test_harness::named;
 
     #[test]
     fn it_round_trips() {

@@ -115,7 +115,7 @@ impl Response {
 mod tests {
     use super::*;
     use crate::smb2::Command;
-    use crate::smb2::test_kit::message;
+    use crate::smb2::test_harness::message;
     use proptest::prelude::*;
 
     proptest! {

@@ -17,16 +17,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use iobuf::Buf;
 use tokio::sync::MutexGuard;
 use vfs::backend::NodeRef;
-use vfs::namespace::Door;
+use vfs::namespace::FileOps;
 use vfs::types::SetAttr;
 use vfs::watch::what;
 use vfs::{AppendAt, Stable, VfsError, VfsResult};
 
 use super::{set_info, stream_notice};
-use crate::cx::Cx;
 use crate::dtyp::mask;
 use crate::lease;
 use crate::open::{File, Open};
+use crate::request_context::RequestContext;
 use crate::status::Status;
 
 /// An offset that means the end of the file (MS-FSA section 2.1.5.4).
@@ -98,7 +98,7 @@ impl Change {
 
 /// The right to make one change through one handle.
 pub(crate) struct Changing<'a> {
-    cx: &'a Cx,
+    cx: &'a RequestContext,
     open: &'a Open,
     file: &'a File,
     change: Change,
@@ -116,7 +116,7 @@ pub(crate) fn check(open: &Open, change: Change) -> Result<(), Status> {
     reach(open.granted, change).map(drop)
 }
 
-impl Cx {
+impl RequestContext {
     /// Whether this handle may make this change, and the right to it. Waits for the changes before it where the open holds the
     /// last-write time, as for storage; one that is cancelled meanwhile has changed nothing.
     pub(crate) async fn changing<'a>(
@@ -158,7 +158,7 @@ impl<'a> Changing<'a> {
         if self.begun.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        set_info::before_write(self.open, self.file, self.turn.is_some()).await
+        set_info::check_write(self.open, self.file, self.turn.is_some()).await
     }
 
     /// Runs a change that only a FLUSH makes durable: from its begin on the open answers for what storage loses.
@@ -169,8 +169,8 @@ impl<'a> Changing<'a> {
         done
     }
 
-    fn door(&self) -> Door<'a> {
-        self.cx.door(self.open)
+    fn file_ops(&self) -> FileOps<'a> {
+        self.cx.file_ops(self.open)
     }
 
     /// Where the piece of `len` bytes stands that begins `skip` bytes from the beginning of the range, as the file is now.
@@ -205,20 +205,20 @@ impl<'a> Changing<'a> {
         let at = self.place(skip, len as u64).await?;
         self.begin().await?;
         let (share, node) = (&self.file.share, self.file.node());
-        let door = self.door();
+        let file_ops = self.file_ops();
         let write = async {
             match self.append_at(at) {
                 Some(at) => {
-                    let done = door.append(share, &node, at, data, stable).await?;
+                    let done = file_ops.append(share, &node, at, data, stable).await?;
                     Ok((done.at, done.written.count))
                 }
                 None => {
-                    let done = door.write(share, &node, None, at, data, stable).await?;
+                    let done = file_ops.write(share, &node, None, at, data, stable).await?;
                     Ok((at, done.count))
                 }
             }
         };
-        // The door gives up its waits for others by itself.
+        // `FileOps` gives up its waits for others by itself.
         let write = self.cx.wholly_by_storage(write);
         match stable {
             Stable::Unstable => self.unflushed(write).await,
@@ -241,7 +241,7 @@ impl<'a> Changing<'a> {
     pub(crate) async fn copy_from(
         &self,
         skip: u64,
-        from: (&NodeRef, &Door<'_>),
+        from: (&NodeRef, &FileOps<'_>),
         from_at: u64,
         count: u64,
     ) -> Result<VfsResult<u64>, Status> {
@@ -252,37 +252,37 @@ impl<'a> Changing<'a> {
         let at = self.place(skip, count).await?;
         self.begin().await?;
         let (share, node) = (&self.file.share, self.file.node());
-        let door = self.door();
-        let copy = door.copy_range_from(share, &node, from, from_at, at, count);
+        let file_ops = self.file_ops();
+        let copy = file_ops.copy_range_from(share, &node, from, from_at, at, count);
         Ok(self.unflushed(copy).await)
     }
 
     /// Shares the storage of another file over the whole range.
     pub(crate) async fn clone_from(
         &self,
-        from: (&NodeRef, &Door<'_>),
+        from: (&NodeRef, &FileOps<'_>),
         from_at: u64,
     ) -> VfsResult<()> {
         self.begin().await?;
         let (at, len) = self.change.range();
         let (share, node) = (&self.file.share, self.file.node());
-        let door = self.door();
-        self.unflushed(door.clone_range_unlocked(share, &node, from, from_at, at, len)).await
+        let file_ops = self.file_ops();
+        self.unflushed(file_ops.clone_range_unlocked(share, &node, from, from_at, at, len)).await
     }
 
     /// Gives the storage of the whole range back: it reads as zeros.
     pub(crate) async fn deallocate(&self) -> VfsResult<()> {
         self.begin().await?;
         let (at, len) = self.change.range();
-        let (door, node) = (self.door(), self.file.node());
-        self.unflushed(door.deallocate(&self.file.share, &node, at, len)).await
+        let (file_ops, node) = (self.file_ops(), self.file.node());
+        self.unflushed(file_ops.deallocate(&self.file.share, &node, at, len)).await
     }
 
     /// Sets storage aside for the whole range.
     pub(crate) async fn allocate(&self) -> VfsResult<()> {
         self.begin().await?;
         let (at, len) = self.change.range();
-        self.door().allocate(&self.file.share, &self.file.node(), at, len).await
+        self.file_ops().allocate(&self.file.share, &self.file.node(), at, len).await
     }
 
     /// Moves the end of the file.
@@ -290,7 +290,7 @@ impl<'a> Changing<'a> {
         let set = SetAttr { size: Some(self.change.range().0), ..SetAttr::default() };
         let (share, node) = (&self.file.share, self.file.node());
         self.begin().await?;
-        self.door().setattr(share, &node, &self.open.cred, set, true).await?;
+        self.file_ops().setattr(share, &node, &self.open.cred, set, true).await?;
         self.done().await
     }
 
@@ -361,10 +361,10 @@ mod tests {
     #[test]
     fn no_other_file_changes_bytes() {
         const CALLS: [&str; 9] = [
-            "door.write(",
-            "door().write(",
-            "door.append(",
-            "door().append(",
+            "file_ops.write(",
+            "file_ops().write(",
+            "file_ops.append(",
+            "file_ops().append(",
             ".deallocate(&",
             ".allocate(&",
             ".copy_range",

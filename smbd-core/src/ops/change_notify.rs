@@ -2,15 +2,15 @@
 
 use std::sync::{Arc, PoisonError};
 
-use crate::cx::{Answer, Cx};
 use crate::dtyp::mask;
 use crate::fscc::notify::Change;
 use crate::notify::{Watching, change};
 use crate::open::Open;
+use crate::request_context::{Answer, RequestContext};
 use crate::status::Status;
 use crate::wire::change_notify::{Request, Response, WATCH_TREE};
 
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
     super::check_output(cx, r.output_len)?;
@@ -68,7 +68,11 @@ fn ended(why: Status) -> Result<Answer, Status> {
 }
 
 /// The watch of this open; made by its first request, whose filter counts for all (MS-FSA section 2.1.5.11).
-async fn watching(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<Arc<Watching>, Status> {
+async fn watching(
+    cx: &RequestContext,
+    open: &Arc<Open>,
+    r: &Request,
+) -> Result<Arc<Watching>, Status> {
     if let Some(watching) = open.open_state.watching() {
         return match watching.why() {
             Some(Status::NOTIFY_CLEANUP) => Err(Status::FILE_CLOSED),

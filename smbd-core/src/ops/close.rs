@@ -10,22 +10,22 @@
 
 use std::sync::Arc;
 
-use state::{ClientId, Operation, Who};
+use state::{ClientId, Operation, Requester};
 use tokio::time::{Duration, Instant};
 use vfs::{Kind, VfsError};
 
-use crate::cx::{Answer, Cx};
 use crate::file_info;
 use crate::lease;
 use crate::open::{File, Open};
 use crate::path_tracking;
+use crate::request_context::{Answer, RequestContext};
 use crate::security;
-use crate::server::Core;
+use crate::server::ServerState;
 use crate::status::Status;
 use crate::wire::close::{Basics, POSTQUERY_ATTRIB, Request, Response};
 
 /// Answers CLOSE.
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
     let dated = super::set_info::at_close(cx, &open).await;
@@ -42,8 +42,8 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     Ok(Answer::ok(Response { basics }.emit()))
 }
 
-async fn basics(cx: &Cx, open: &Open, file: &File) -> Option<Basics> {
-    let facts = file_info::of_file(&cx.door(open), file).await.ok()?;
+async fn basics(cx: &RequestContext, open: &Open, file: &File) -> Option<Basics> {
+    let facts = file_info::of_file(&cx.file_ops(open), file).await.ok()?;
     let n = facts.network_open();
     Some(Basics {
         times: [n.creation.0, n.last_access.0, n.last_write.0, n.change.0],
@@ -54,10 +54,10 @@ async fn basics(cx: &Cx, open: &Open, file: &File) -> Option<Basics> {
 }
 
 /// Ends an open: by CLOSE, or because its tree, session or connection has ended.
-pub(crate) async fn end(core: &Arc<Core>, open: &Arc<Open>) {
+pub(crate) async fn end(core: &Arc<ServerState>, open: &Arc<Open>) {
     let Some(ripe) = core.opens.remove(open) else { return };
     if let Ok(file) = open.file() {
-        core.namespace.keeper().close(file.node().id(), open.party.holder);
+        core.namespace.arbiter().close(file.node().id(), open.party.holder);
     }
     lease::closed(core, open);
     crate::durable::closed(core, open);
@@ -81,22 +81,22 @@ pub(crate) async fn end(core: &Arc<Core>, open: &Arc<Open>) {
 
 /// An open that is deleted with its close is not the last of its file, which is marked to be removed now: handles that are only
 /// cached are given back (MS-FSA section 2.1.5.15.3).
-fn marked(core: &Core, open: &Open) {
+fn marked(core: &ServerState, open: &Open) {
     let Ok(file) = open.file() else { return };
-    let who = Who { client: open.party.client(), holder: None };
-    core.namespace.keeper().tell(file.node().id(), Some(who), Operation::Delete);
+    let who = Requester { client: open.party.client(), holder: None };
+    core.namespace.arbiter().tell(file.node().id(), Some(who), Operation::Delete);
 }
 
-async fn gone(core: &Core, open: &Arc<Open>, ripe: &[Arc<Open>]) {
+async fn gone(core: &ServerState, open: &Arc<Open>, ripe: &[Arc<Open>]) {
     core.opens.removed(ripe);
     crate::persist::forget(core, open).await;
 }
 
 /// Asks again while somebody has to give back what it caches, at the longest until the rights are taken from it.
-async fn remove_later(core: &Core, ripe: &[Arc<Open>], last: &Open) {
+async fn remove_later(core: &ServerState, ripe: &[Arc<Open>], last: &Open) {
     /// Between two tries. Each waits for a moment by itself.
     const PAUSE: Duration = Duration::from_millis(100);
-    let wait = Duration::from_millis(core.namespace.keeper().state().deadlines().wait_ms());
+    let wait = Duration::from_millis(core.namespace.arbiter().state().deadlines().wait_ms());
     let until = Instant::now() + wait;
     for doomed in ripe {
         while remove(core, doomed, last).await == Err(VfsError::Delay) && Instant::now() < until {
@@ -106,7 +106,7 @@ async fn remove_later(core: &Core, ripe: &[Arc<Open>], last: &Open) {
 }
 
 /// Removes the name that `open` marked, because `last` was the last open of it. A name that is gone is none to remove.
-async fn remove(core: &Core, open: &Open, last: &Open) -> Result<(), VfsError> {
+async fn remove(core: &ServerState, open: &Open, last: &Open) -> Result<(), VfsError> {
     let Ok(file) = open.file() else { return Ok(()) };
     let parent = lease::parent_of_removal(core, open, last);
     let done = remove_name(core, open, file, parent).await;
@@ -119,24 +119,24 @@ async fn remove(core: &Core, open: &Open, last: &Open) -> Result<(), VfsError> {
 }
 
 async fn remove_name(
-    core: &Core,
+    core: &ServerState,
     open: &Open,
     file: &File,
     parent: Option<ClientId>,
 ) -> Result<(), VfsError> {
-    let who = Who { client: open.party.client(), holder: None };
-    let door = core.namespace.by_smb(Some(who)).from_parent(parent).audited(open);
+    let who = Requester { client: open.party.client(), holder: None };
+    let file_ops = core.namespace.by_smb(Some(who)).from_parent(parent).audited(open);
     if let Some(stream) = file.stream() {
-        return door.stream_remove(&file.share, &file.base(), &stream).await.map(drop);
+        return file_ops.stream_remove(&file.share, &file.base(), &stream).await.map(drop);
     }
     let place = path_tracking::look(&core.opens, file).await?;
     // The user need not be allowed to look names up where it may delete them.
     let folder = security::may_take_from(&open.cred, &place.dir).await?;
-    let door = door.granted(open.to_delete.as_ref(), folder.as_ref());
+    let file_ops = file_ops.granted(open.to_delete.as_ref(), folder.as_ref());
     if file.base().kind() == Kind::Dir {
-        door.rmdir(&file.share, &place.dir, &open.cred, &place.name).await?;
+        file_ops.rmdir(&file.share, &place.dir, &open.cred, &place.name).await?;
     } else {
-        door.unlink(&file.share, &place.dir, &open.cred, &place.name).await?;
+        file_ops.unlink(&file.share, &place.dir, &open.cred, &place.name).await?;
     }
     Ok(())
 }

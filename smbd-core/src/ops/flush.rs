@@ -4,13 +4,13 @@
 
 use vfs::VfsError;
 
-use crate::cx::{Answer, Cx};
 use crate::dtyp::mask;
+use crate::request_context::{Answer, RequestContext};
 use crate::status::Status;
 use crate::wire::flush::{Request, Response};
 
 /// Answers FLUSH.
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
     // What is written to a pipe has been taken.

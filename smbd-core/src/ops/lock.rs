@@ -9,21 +9,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use state::{LockKind, Operation, Range, SmbLockRange};
+use vfs::arbiter::WaitPolicy;
 use vfs::backend::BoxFuture;
-use vfs::keeper::Patience;
 use vfs::{NodeId, VfsError, VfsResult};
 
-use crate::cx::{Answer, Cx};
 use crate::dtyp::mask;
 use crate::open::Open;
 use crate::persist;
+use crate::request_context::{Answer, RequestContext};
 use crate::session::Standing;
 use crate::status::Status;
 use crate::wire::lock::{Element, Request, Response, flag};
 use crate::wire::negotiate::Dialect;
 
 /// Answers LOCK.
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let request = cx.parse(Request::parse)?;
     let open = cx.open(request.file)?;
     if open.is_dir() {
@@ -60,13 +60,13 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
 }
 
 /// The place of the request in `Open.LockSequenceArray`.
-fn slot(cx: &Cx, request: &Request) -> Option<usize> {
+fn slot(cx: &RequestContext, request: &Request) -> Option<usize> {
     let index = usize::try_from(request.sequence_index).ok()?.checked_sub(1)?;
     (cx.conn.dialect() != Dialect::V202 && index < crate::open::LOCK_SEQUENCES).then_some(index)
 }
 
 /// The server compares the numbers of this open.
-fn verifies(cx: &Cx, open: &Open) -> bool {
+fn verifies(cx: &RequestContext, open: &Open) -> bool {
     open.durable.is_durable() || cx.conn.dialect().is_3() && cx.conn.has_multichannel()
 }
 
@@ -75,13 +75,13 @@ fn lock_range(l: &Element) -> Result<SmbLockRange, Status> {
 }
 
 /// MS-SMB2 section 3.3.5.14.1.
-fn unlock(cx: &Cx, open: &Open, node: NodeId, locks: &[Element]) -> Result<(), Status> {
-    let keeper = cx.server.namespace.keeper();
+fn unlock(cx: &RequestContext, open: &Open, node: NodeId, locks: &[Element]) -> Result<(), Status> {
+    let arbiter = cx.server.namespace.arbiter();
     for l in locks {
         if l.flags != flag::UNLOCK {
             return Err(Status::INVALID_PARAMETER);
         }
-        if !keeper.unlock(node, &open.party, lock_range(l)?) {
+        if !arbiter.unlock(node, &open.party, lock_range(l)?) {
             return Err(Status::RANGE_NOT_LOCKED);
         }
         open.locks.fetch_sub(1, Ordering::Relaxed);
@@ -90,16 +90,21 @@ fn unlock(cx: &Cx, open: &Open, node: NodeId, locks: &[Element]) -> Result<(), S
 }
 
 /// MS-SMB2 section 3.3.5.14.2.
-async fn lock(cx: &Cx, open: &Arc<Open>, node: NodeId, locks: &[Element]) -> Result<(), Status> {
+async fn lock(
+    cx: &RequestContext,
+    open: &Arc<Open>,
+    node: NodeId,
+    locks: &[Element],
+) -> Result<(), Status> {
     let at_once = |l: &Element| l.flags & flag::FAIL_IMMEDIATELY != 0;
     if locks.len() > 1 && !locks.iter().all(at_once) {
         return Err(Status::INVALID_PARAMETER);
     }
-    let keeper = cx.server.namespace.keeper();
+    let arbiter = cx.server.namespace.arbiter();
     let mut held = Vec::with_capacity(locks.len());
     let undo = |held: Vec<SmbLockRange>| {
         for lock_range in held {
-            keeper.unlock(node, &open.party, lock_range);
+            arbiter.unlock(node, &open.party, lock_range);
             open.locks.fetch_sub(1, Ordering::Relaxed);
         }
     };
@@ -128,25 +133,25 @@ async fn lock(cx: &Cx, open: &Arc<Open>, node: NodeId, locks: &[Element]) -> Res
 }
 
 async fn one(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Arc<Open>,
     node: NodeId,
     lock_range: SmbLockRange,
     kind: LockKind,
     at_once: bool,
 ) -> Result<(), Status> {
-    let keeper = cx.server.namespace.keeper();
-    cx.or_cancelled(keeper.after_grace(Some(cx))).await??;
+    let arbiter = cx.server.namespace.arbiter();
+    cx.or_cancelled(arbiter.after_grace(Some(cx))).await??;
     // MS-FSA section 2.1.5.8: others must not read from their caches what is locked from now on.
-    let who = Some(open.party.who());
-    let breaks = keeper.before_patiently(node, who, Operation::Lock, Range::ALL, Some(cx));
+    let who = Some(open.party.requester());
+    let breaks = arbiter.check_conflicts_waiting(node, who, Operation::Lock, Range::ALL, Some(cx));
     cx.or_cancelled(breaks).await??;
     cx.room_for_a_lock(open)?;
     let wait = Wait { cx, open };
     // It may take for ever, of which no client is told in the middle of a chain.
     let may_wait = !at_once && cx.may_go_async();
-    let patience: Option<&dyn Patience> = if may_wait { Some(&wait) } else { None };
-    let got = cx.or_cancelled(keeper.lock(node, &open.party, lock_range, kind, patience)).await;
+    let wait_policy: Option<&dyn WaitPolicy> = if may_wait { Some(&wait) } else { None };
+    let got = cx.or_cancelled(arbiter.lock(node, &open.party, lock_range, kind, wait_policy)).await;
     let locked = match got {
         Ok(locked) => locked,
         // MS-SMB2 section 3.3.5.16 gives STATUS_CANCELLED to the one that was cancelled; one whose session or tree has ended
@@ -156,13 +161,13 @@ async fn one(
     };
     match locked {
         Ok(()) if open.is_closed() || has_lost_its_tree(cx) => {
-            keeper.close(node, open.party.holder);
+            arbiter.close(node, open.party.holder);
             Err(Status::RANGE_NOT_LOCKED)
         }
         // Who began to cache while this waited for the range is told now.
         Ok(()) => {
             open.locks.fetch_add(1, Ordering::Relaxed);
-            keeper.tell(node, who, Operation::Lock);
+            arbiter.tell(node, who, Operation::Lock);
             Ok(())
         }
         Err(VfsError::Locked) if at_once || may_wait => Err(Status::LOCK_NOT_GRANTED),
@@ -174,18 +179,18 @@ async fn one(
 }
 
 /// The tree went while this waited, and its opens are about to be closed.
-fn has_lost_its_tree(cx: &Cx) -> bool {
+fn has_lost_its_tree(cx: &RequestContext) -> bool {
     let (Ok(session), Ok(tree)) = (cx.session(), cx.tree()) else { return true };
     session.tree(tree.id).is_none()
 }
 
 /// A lock that waits, for as long as its open is open.
 struct Wait<'a> {
-    cx: &'a Cx,
+    cx: &'a RequestContext,
     open: &'a Open,
 }
 
-impl Patience for Wait<'_> {
+impl WaitPolicy for Wait<'_> {
     fn begin(&self) -> BoxFuture<'_, VfsResult<()>> {
         self.cx.begin()
     }

@@ -1,6 +1,7 @@
-//! The commands, one file each: `call` reads the request, does it through [`vfs::namespace`], and gives the [`crate::cx::Answer`].
+//! The commands, one file each: `call` reads the request, does it through [`vfs::namespace`], and gives the
+//! [`crate::request_context::Answer`].
 
-use crate::cx::Cx;
+use crate::request_context::RequestContext;
 use crate::status::Status;
 
 mod bytes;
@@ -31,13 +32,13 @@ pub(crate) mod write;
 mod tests;
 
 /// An answer of QUERY_INFO, QUERY_DIRECTORY or CHANGE_NOTIFY may have so many bytes (MS-SMB2 sections 3.3.5.18 to 20).
-fn check_output(cx: &Cx, len: u32) -> Result<(), Status> {
+fn check_output(cx: &RequestContext, len: u32) -> Result<(), Status> {
     let max = cx.conn.negotiated().map_or(0, |n| n.transact_max);
     if len > max { Err(Status::INVALID_PARAMETER) } else { Ok(()) }
 }
 
 /// Classes of the POSIX extensions exist for those who have negotiated them.
-fn check_posix(cx: &Cx) -> Result<(), Status> {
+fn check_posix(cx: &RequestContext) -> Result<(), Status> {
     let agreed = cx.conn.negotiated().is_some_and(|n| n.posix);
     if agreed { Ok(()) } else { Err(Status::INVALID_INFO_CLASS) }
 }

@@ -7,12 +7,12 @@ use crate::auth;
 use crate::conn::{Conn, Negotiated};
 use crate::crypto::seal::Cipher;
 use crate::crypto::sign::Algorithm;
-use crate::cx::{Answer, Cx};
 use crate::dispatch::with_pieces;
 use crate::limits::{IO_BYTES_MAX, IO_BYTES_MAX_2, IO_BYTES_MAX_SINGLE};
 use crate::ops::ioctl::dfs;
 use crate::refusal::Rule;
-use crate::server::Core;
+use crate::request_context::{Answer, RequestContext};
+use crate::server::ServerState;
 use crate::settings::Encryption;
 use crate::status::Status;
 use crate::violation::Fatal;
@@ -31,14 +31,14 @@ const SIGNERS: [Algorithm; 3] = [Algorithm::AesGmac, Algorithm::AesCmac, Algorit
 const SALT_LEN: usize = 32;
 
 /// The outer error ends the connection.
-pub(crate) async fn call(cx: &Cx) -> Result<Result<Answer, Status>, Fatal> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Result<Answer, Status>, Fatal> {
     if cx.header.flags.has(Flags::SIGNED) {
         return Ok(Err(Status::INVALID_PARAMETER));
     }
     Ok(negotiate(cx))
 }
 
-fn negotiate(cx: &Cx) -> Result<Answer, Status> {
+fn negotiate(cx: &RequestContext) -> Result<Answer, Status> {
     let request = cx.parse(Request::parse)?;
     let Some(dialect) = cx.server.greatest_common(&request.dialects) else {
         Rule::Dialect.note(&cx.conn, "", "");
@@ -64,7 +64,7 @@ fn negotiate(cx: &Cx) -> Result<Answer, Status> {
 }
 
 /// For `status`.
-fn note(cx: &Cx, n: &Negotiated, request: &Request<'_>) {
+fn note(cx: &RequestContext, n: &Negotiated, request: &Request<'_>) {
     let facts = &cx.conn.info.facts;
     facts.note(Facts::DIALECT, n.dialect.name());
     let multichannel = n.dialect.is_3() && request.capabilities & CAP_MULTI_CHANNEL != 0;
@@ -93,7 +93,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn before_311(core: &Core, request: &Request<'_>, dialect: Dialect) -> Self {
+    fn before_311(core: &ServerState, request: &Request<'_>, dialect: Dialect) -> Self {
         let wanted = request.capabilities & CAP_ENCRYPTION != 0;
         let offered = core.settings().offers_encryption();
         Self {
@@ -107,7 +107,7 @@ impl Chosen {
 
 /// MS-SMB2 section 3.3.5.4, the part on contexts: chooses, and says what was chosen.
 fn choose<'a>(
-    core: &Core,
+    core: &ServerState,
     request: &Request<'_>,
     out: &mut Vec<NegotiateContext<'a>>,
     salt: &'a [u8],
@@ -184,7 +184,12 @@ fn transforms_in_common(offered: &[u16], cipher: Option<Cipher>) -> Vec<Protecti
     common
 }
 
-fn settle(core: &Core, dialect: Dialect, request: &Request<'_>, chosen: Chosen) -> Negotiated {
+fn settle(
+    core: &ServerState,
+    dialect: Dialect,
+    request: &Request<'_>,
+    chosen: Chosen,
+) -> Negotiated {
     let settings = core.settings();
     let largest = match dialect {
         Dialect::V202 => IO_BYTES_MAX_SINGLE,
@@ -226,7 +231,7 @@ fn settle(core: &Core, dialect: Dialect, request: &Request<'_>, chosen: Chosen) 
 }
 
 fn response<'a>(
-    core: &Core,
+    core: &ServerState,
     n: &Negotiated,
     dialect: u16,
     token: &'a [u8],
@@ -249,7 +254,7 @@ fn response<'a>(
 }
 
 /// An SMB1 NEGOTIATE: answered when it asks for SMB2 (MS-SMB2 section 3.3.5.3). `None` ends the connection.
-pub(crate) fn from_smb1(core: &Core, conn: &Conn, message: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn from_smb1(core: &ServerState, conn: &Conn, message: &[u8]) -> Option<Vec<u8>> {
     if conn.negotiated().is_some() || !conn.take_ids(0, 1) {
         return None;
     }
@@ -288,7 +293,7 @@ pub(crate) fn from_smb1(core: &Core, conn: &Conn, message: &[u8]) -> Option<Vec<
     Some(head)
 }
 
-impl Core {
+impl ServerState {
     /// The greatest dialect of these that is served, by number.
     pub(crate) fn greatest_common(&self, offered: &[u16]) -> Option<Dialect> {
         let (low, high) = self.settings().dialects;

@@ -2,16 +2,16 @@
 
 use state::Caching;
 
-use crate::cx::{Answer, Cx};
 use crate::lease;
 use crate::persist;
+use crate::request_context::{Answer, RequestContext};
 use crate::status::Status;
 use crate::wire::create::oplock;
 use crate::wire::negotiate::Dialect;
 use crate::wire::oplock_break::{Lease, Oplock, Request, Response};
 
 /// Answers OPLOCK_BREAK.
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let response = match cx.parse(Request::parse)? {
         Request::Oplock(ack) => Response::Oplock(of_oplock(cx, ack).await?),
         Request::Lease(ack) => Response::Lease(of_lease(cx, ack).await?),
@@ -20,11 +20,11 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
 }
 
 /// MS-SMB2 section 3.3.5.22.1.
-async fn of_oplock(cx: &Cx, ack: Oplock) -> Result<Oplock, Status> {
+async fn of_oplock(cx: &RequestContext, ack: Oplock) -> Result<Oplock, Status> {
     let open = cx.open(ack.file)?;
     let node = open.node()?.id();
     lease::settled(&cx.server, std::slice::from_ref(&open)).await;
-    let table = cx.server.namespace.keeper().state();
+    let table = cx.server.namespace.arbiter().state();
     let held = table.held(node, open.party.holder).unwrap_or_default();
     // As Windows answers: also one that had nothing to acknowledge, because level II goes without a word.
     let to = held.breaking_to.ok_or(Status::INVALID_OPLOCK_PROTOCOL)?;
@@ -48,7 +48,7 @@ async fn of_oplock(cx: &Cx, ack: Oplock) -> Result<Oplock, Status> {
 }
 
 /// MS-SMB2 section 3.3.5.22.2.
-async fn of_lease(cx: &Cx, ack: Lease) -> Result<Lease, Status> {
+async fn of_lease(cx: &RequestContext, ack: Lease) -> Result<Lease, Status> {
     if cx.conn.dialect() == Dialect::V202 {
         return Err(Status::INVALID_PARAMETER);
     }
@@ -57,7 +57,7 @@ async fn of_lease(cx: &Cx, ack: Lease) -> Result<Lease, Status> {
     let found = found.ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
     found.not_replayable();
     lease::settled(&cx.server, &found.opens()).await;
-    let table = cx.server.namespace.keeper().state();
+    let table = cx.server.namespace.arbiter().state();
     let held = table.held(found.node(), found.party.holder).unwrap_or_default();
     let to = held.breaking_to.ok_or(Status::UNSUCCESSFUL)?;
     let keep = lease::from_state(ack.state);

@@ -20,12 +20,12 @@ use smb_proto::fscc::pipe::{
     SERVER_END,
 };
 
-use crate::cx::{Answer, Cx};
 use crate::dispatch::SLACK;
 use crate::dtyp::mask;
 use crate::lease;
 use crate::open::{Open, Target};
 use crate::pipe::{self, CoreHost, Piece, Pipe};
+use crate::request_context::{Answer, RequestContext};
 use crate::status::Status;
 use crate::wire::close::Basics;
 use crate::wire::create::{Request, Response, action};
@@ -40,7 +40,7 @@ const QUOTA: u32 = 4096;
 const WRITE_MAX: usize = 1 << 20;
 
 /// CREATE on `IPC$`.
-pub(crate) fn create(cx: &Cx, request: &Request<'_>) -> Result<Answer, Status> {
+pub(crate) fn create(cx: &RequestContext, request: &Request<'_>) -> Result<Answer, Status> {
     /// A server may act for whoever opens a pipe, but not pass that on (MS-SMB2 section 3.3.5.9).
     const DELEGATE: u32 = 3;
     if request.impersonation >= DELEGATE {
@@ -83,7 +83,7 @@ pub(crate) fn create(cx: &Cx, request: &Request<'_>) -> Result<Answer, Status> {
 
 /// Runs what may ask the host.
 async fn run<T: Send + 'static>(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Arc<Open>,
     work: impl FnOnce(&Pipe, &CoreHost) -> Result<T, Status> + Send + 'static,
 ) -> Result<T, Status> {
@@ -96,7 +96,11 @@ async fn run<T: Send + 'static>(
 }
 
 /// What a WRITE brings.
-pub(crate) async fn write(cx: &Cx, open: &Arc<Open>, data: Vec<Buf>) -> Result<(), Status> {
+pub(crate) async fn write(
+    cx: &RequestContext,
+    open: &Arc<Open>,
+    data: Vec<Buf>,
+) -> Result<(), Status> {
     open.check(mask::WRITE_DATA | mask::APPEND_DATA)?;
     let len: usize = data.iter().map(Buf::len).sum();
     if len > WRITE_MAX {
@@ -107,14 +111,18 @@ pub(crate) async fn write(cx: &Cx, open: &Arc<Open>, data: Vec<Buf>) -> Result<(
 }
 
 /// What a READ takes: the status of the answer and the bytes.
-pub(crate) async fn read(cx: &Cx, open: &Open, max: usize) -> Result<(Status, Vec<u8>), Status> {
+pub(crate) async fn read(
+    cx: &RequestContext,
+    open: &Open,
+    max: usize,
+) -> Result<(Status, Vec<u8>), Status> {
     open.check(mask::READ_DATA)?;
     let pipe = open.pipe().ok_or(Status::INVALID_DEVICE_REQUEST)?;
     next(cx, pipe, max).await.map(status)
 }
 
 /// The first piece that comes, once the reads before this one have theirs (MS-SMB2 sections 3.3.5.12 and 3.3.4.2).
-async fn next(cx: &Cx, pipe: &Pipe, max: usize) -> Result<Piece, Status> {
+async fn next(cx: &RequestContext, pipe: &Pipe, max: usize) -> Result<Piece, Status> {
     let empty = |piece: &Result<Piece, Status>| *piece == Err(Status::PIPE_EMPTY);
     if pipe.fails_at_once() {
         return pipe.read(max);
@@ -163,7 +171,7 @@ fn status(piece: Piece) -> (Status, Vec<u8>) {
 
 /// A control code: the status of the answer and its output.
 pub(crate) async fn ioctl(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Arc<Open>,
     code: u32,
     input: &[u8],

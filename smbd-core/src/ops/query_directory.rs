@@ -13,7 +13,6 @@ use vfs::namespace::{LOOKS_AT_ONCE, Share};
 use vfs::types::Attr;
 use vfs::{VfsError, names};
 
-use crate::cx::{Answer, Cx};
 use crate::dtyp::mask;
 use crate::file_info;
 use crate::fscc::Chain;
@@ -22,6 +21,7 @@ use crate::fscc::file::Facts;
 use crate::open::{File, Open};
 use crate::open_state::{Scan, Stage};
 use crate::pattern::{Pattern, has_wildcards, is_wildcard};
+use crate::request_context::{Answer, RequestContext};
 use crate::status::Status;
 use crate::wire::query_directory::{Request, Response, flag};
 
@@ -30,7 +30,7 @@ const NAMES_MAX: usize = 512;
 /// Bytes of the longest pattern in UTF-8: four for each of the 255 characters of a name.
 const PATTERN_MAX: usize = 1024;
 
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
     super::check_output(cx, r.output_len)?;
@@ -91,7 +91,7 @@ fn begin<'a>(kept: &'a mut Option<Scan>, r: &Request) -> Result<&'a mut Scan, St
 }
 
 struct Listing<'a> {
-    cx: &'a Cx,
+    cx: &'a RequestContext,
     open: &'a Open,
     /// As it is now.
     share: &'a Share,
@@ -226,8 +226,8 @@ impl Listing<'_> {
         node: &NodeRef,
         attr: &Attr,
     ) -> Result<bool, Status> {
-        let door = self.cx.server.namespace.by(None).patiently(self.cx);
-        let attr = if door.is_known(node) { attr } else { &door.getattr(node).await? };
+        let file_ops = self.cx.server.namespace.by(None).waiting(self.cx);
+        let attr = if file_ops.is_known(node) { attr } else { &file_ops.getattr(node).await? };
         let dos = match node.dos(attr).await {
             Ok(dos) => dos,
             Err(VfsError::NotFound | VfsError::Stale) => return Ok(true),

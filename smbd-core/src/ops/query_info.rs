@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use vfs::VfsError;
-use vfs::namespace::{Door, Share};
+use vfs::namespace::{FileOps, Share};
 use vfs::streams;
 
-use crate::cx::{Answer, Cx};
 use crate::dtyp::time::file_time;
 use crate::dtyp::{FileTime, mask};
 use crate::file_info;
@@ -16,13 +15,14 @@ use crate::fscc::stream::Stream;
 use crate::fscc::{Chain, volume};
 use crate::open::{File, Open};
 use crate::path_tracking;
+use crate::request_context::{Answer, RequestContext};
 use crate::security;
 use crate::status::Status;
 use crate::wire::error;
 use crate::wire::negotiate::Dialect;
 use crate::wire::query_info::{Request, Response, flag, info_type};
 
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     match answer(cx).await {
         // With a context that has no data (MS-SMB2 sections 3.3.5.20.1 and 3.3.5.20.2).
         Err(status @ Status::INFO_LENGTH_MISMATCH) if cx.conn.dialect() == Dialect::V311 => {
@@ -32,7 +32,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     }
 }
 
-async fn answer(cx: &Cx) -> Result<Answer, Status> {
+async fn answer(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
     super::check_output(cx, r.output_len)?;
@@ -63,17 +63,21 @@ fn limit(r: &Request) -> usize {
 }
 
 /// STATUS_BUFFER_TOO_SMALL with the length that would do (MS-SMB2 section 3.3.5.20.3).
-fn too_small(cx: &Cx, needed: usize) -> Answer {
+fn too_small(cx: &RequestContext, needed: usize) -> Answer {
     let needed = u32::try_from(needed).unwrap_or(u32::MAX).to_le_bytes();
     with_data(cx, Status::BUFFER_TOO_SMALL, &needed)
 }
 
 /// An error that says more, in the form of the dialect.
-fn with_data(cx: &Cx, status: Status, data: &[u8]) -> Answer {
+fn with_data(cx: &RequestContext, status: Status, data: &[u8]) -> Answer {
     Answer::with_status(status, error::body(data, cx.conn.dialect() == Dialect::V311))
 }
 
-async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<u8>), Status> {
+async fn of_file(
+    cx: &RequestContext,
+    open: &Arc<Open>,
+    r: &Request,
+) -> Result<(Status, Vec<u8>), Status> {
     let class = Class::from_number(r.class).ok_or_else(|| file::refusal(r.class))?;
     if class == Class::Posix {
         super::check_posix(cx)?;
@@ -89,13 +93,13 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
         return Err(Status::INFO_LENGTH_MISMATCH);
     }
     match class {
-        Class::Stream => return of_streams(&cx.door(open), file, limit(r)).await,
+        Class::Stream => return of_streams(&cx.file_ops(open), file, limit(r)).await,
         Class::FullEa => return of_full_ea(cx, open, file, r).await,
         _ => {}
     }
     let pending = cx.server.opens.is_delete_pending(open);
     let mut facts =
-        file_info::of_open(open, file_info::of_file(&cx.door(open), file).await?, pending);
+        file_info::of_open(open, file_info::of_file(&cx.file_ops(open), file).await?, pending);
     if class.has_name() {
         facts.name = path(cx, file).await;
     }
@@ -111,7 +115,7 @@ async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(Status, Vec<
 }
 
 /// The path of an open as clients are told it: from the share's root, `\` in front, and the stream.
-async fn path(cx: &Cx, file: &File) -> String {
+async fn path(cx: &RequestContext, file: &File) -> String {
     let home = cx.tree().ok().and_then(|tree| tree.home.clone());
     let path = path_tracking::path(&cx.server.opens, file, home.as_ref()).await;
     match file.stream() {
@@ -122,11 +126,11 @@ async fn path(cx: &Cx, file: &File) -> String {
 
 /// The streams of a file, its own data first (MS-FSA section 2.1.5.12.27).
 async fn of_streams(
-    door: &Door<'_>,
+    file_ops: &FileOps<'_>,
     file: &File,
     limit: usize,
 ) -> Result<(Status, Vec<u8>), Status> {
-    let attr = door.getattr(&file.base()).await?;
+    let attr = file_ops.getattr(&file.base()).await?;
     let dos = file.base().dos(&attr).await?;
     let mut list = Vec::new();
     if attr.kind == vfs::Kind::File {
@@ -149,7 +153,7 @@ async fn of_streams(
 
 /// Extended attributes: those that were asked for by name, or all, or one after the other (MS-FSA section 2.1.5.12.12).
 async fn of_full_ea(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Open,
     file: &File,
     r: &Request,
@@ -194,7 +198,11 @@ async fn of_full_ea(
     Ok((Status::SUCCESS, chain.into_bytes()))
 }
 
-async fn of_volume(cx: &Cx, open: &Open, r: &Request) -> Result<(Status, Vec<u8>), Status> {
+async fn of_volume(
+    cx: &RequestContext,
+    open: &Open,
+    r: &Request,
+) -> Result<(Status, Vec<u8>), Status> {
     let class =
         volume::Class::from_number(r.class).ok_or_else(|| volume::Class::refusal(r.class))?;
     if class == volume::Class::Posix {
@@ -210,7 +218,11 @@ async fn of_volume(cx: &Cx, open: &Open, r: &Request) -> Result<(Status, Vec<u8>
 }
 
 /// What is known of the volume that a file is on.
-async fn volume_facts(cx: &Cx, open: &Open, share: &Share) -> Result<volume::Facts, Status> {
+async fn volume_facts(
+    cx: &RequestContext,
+    open: &Open,
+    share: &Share,
+) -> Result<volume::Facts, Status> {
     use volume::attribute as a;
     /// Bytes of an allocation unit. The host says none; this is what its pages and most of its file systems have.
     const UNIT: u32 = 4096;

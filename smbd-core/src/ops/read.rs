@@ -12,17 +12,17 @@ use iobuf::{Buf, Pages};
 use rdma_transport::channel::Place;
 
 use crate::compound::ERROR_BODY;
-use crate::cx::{Answer, Bulk, Cx};
 use crate::dtyp::mask;
 use crate::open::Open;
 use crate::ops::pipe;
 use crate::ops::remote::{self, Remote};
+use crate::request_context::{Answer, Bulk, RequestContext};
 use crate::status::Status;
 use crate::wire::negotiate::Dialect;
 use crate::wire::read::{RESPONSE_TRANSFORM, Request, Response, UNBUFFERED};
 
 /// Answers READ.
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let remote = remote::for_read(cx, r.channel, &r.descriptors, r.length)?;
     let invalidate = remote::token(cx, r.channel, &r.descriptors);
@@ -35,7 +35,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     }
 }
 
-async fn read(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<Answer, Status> {
+async fn read(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Result<Answer, Status> {
     let open = cx.open(r.file)?;
     let max = cx.conn.negotiated().map_or(0, |n| n.read_max);
     if r.length > max {
@@ -66,9 +66,9 @@ async fn read(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<Answer, St
         // Nothing can stand in the way of nothing.
         return answer(cx, Vec::new(), None, 0, remote);
     }
-    let door = cx.door(&open);
+    let file_ops = cx.file_ops(&open);
     let into = if remote.is_none() { cx.unseen() } else { &cx.conn.read_into };
-    let got = door.read(&node, None, r.offset, count, into);
+    let got = file_ops.read(&node, None, r.offset, count, into);
     let got = cx.by_storage(got).await??;
     let len = u32::try_from(got.len()).map_err(|_| Status::INTERNAL_ERROR)?;
     if len == 0 && r.length > 0 || len < r.minimum_count {
@@ -81,7 +81,7 @@ async fn read(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<Answer, St
 
 /// From a pipe: what waits there, to the end of its message, or what comes.
 async fn of_pipe(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Open,
     r: &Request,
     remote: Option<Remote>,
@@ -94,7 +94,7 @@ async fn of_pipe(
 
 /// The data and where it goes. What goes by RDMA counts as `DataRemaining`, and how it is protected stands where the data would.
 fn answer(
-    cx: &Cx,
+    cx: &RequestContext,
     data: Vec<Buf>,
     pages: Option<Pages>,
     len: u32,

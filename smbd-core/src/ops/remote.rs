@@ -17,7 +17,7 @@ use rdma_transport::channel::RemoteSeg;
 
 use crate::answer::writable;
 use crate::crypto::sign::Sender;
-use crate::cx::Cx;
+use crate::request_context::RequestContext;
 use crate::session;
 use crate::status::Status;
 use crate::wire::Flags;
@@ -34,7 +34,7 @@ pub(super) struct Remote {
 
 /// Where a READ's data goes; `None` when it travels inside the answer.
 pub(super) fn for_read(
-    cx: &Cx,
+    cx: &RequestContext,
     channel: Option<Channel>,
     segs: &[RemoteSeg],
     len: u32,
@@ -58,7 +58,7 @@ pub(super) fn for_read(
 }
 
 /// Where a WRITE's data comes from; `None` when it travels inside the request.
-pub(super) fn for_write(cx: &Cx, r: &write::Request) -> Result<Option<Remote>, Status> {
+pub(super) fn for_write(cx: &RequestContext, r: &write::Request) -> Result<Option<Remote>, Status> {
     if cx.conn.dialect() < Dialect::V300 {
         return Ok(None);
     }
@@ -83,14 +83,14 @@ pub(super) fn for_write(cx: &Cx, r: &write::Request) -> Result<Option<Remote>, S
     remote(cx, protection, &r.descriptors, r.remaining).map(Some)
 }
 
-fn negotiated(cx: &Cx, protection: Protection) -> bool {
+fn negotiated(cx: &RequestContext, protection: Protection) -> bool {
     cx.conn.negotiated().is_some_and(|n| n.transforms.contains(&protection))
 }
 
 /// Refused: RDMA on a connection without it, no data, too little memory, a protection that was not agreed on, and data that must
 /// be encrypted and would not be.
 fn remote(
-    cx: &Cx,
+    cx: &RequestContext,
     protection: Option<Protection>,
     segs: &[RemoteSeg],
     len: u32,
@@ -219,13 +219,17 @@ fn first(segs: &[RemoteSeg], len: u32) -> Vec<RemoteSeg> {
 }
 
 /// The token that is invalidated with the answer: of the first descriptor. `channel`: what the descriptors are for.
-pub(super) fn token(cx: &Cx, channel: Option<Channel>, segs: &[RemoteSeg]) -> Option<u32> {
+pub(super) fn token(
+    cx: &RequestContext,
+    channel: Option<Channel>,
+    segs: &[RemoteSeg],
+) -> Option<u32> {
     let asked = channel == Some(Channel::RdmaV1Invalidate) && cx.conn.dialect() >= Dialect::V302;
     segs.first().filter(|_| asked).map(|s| s.handle)
 }
 
 /// An answer with so many bytes of data is no longer than the peer takes.
-pub(super) fn fits(cx: &Cx, data: usize) -> bool {
+pub(super) fn fits(cx: &RequestContext, data: usize) -> bool {
     /// Header, body and what encryption adds.
     const AROUND: usize = 64 + 16 + 52;
     let max = cx.conn.info.message_out_max.load(Ordering::Relaxed);

@@ -9,11 +9,10 @@ use state::{Operation, Range};
 use vfs::authority::Actor;
 use vfs::backend::NodeRef;
 use vfs::names::{self, Found};
-use vfs::namespace::Door;
+use vfs::namespace::FileOps;
 use vfs::watch::{Action, what};
 use vfs::{Cred, Kind, VfsError, VfsResult};
 
-use crate::cx::Cx;
 use crate::dtyp::mask;
 use crate::file_info;
 use crate::fscc::attribute;
@@ -21,24 +20,29 @@ use crate::fscc::set::{NewName, rename as flag};
 use crate::open::{File, Open, Place};
 use crate::path::{Path, join};
 use crate::path_tracking;
+use crate::request_context::RequestContext;
 use crate::security;
 use crate::status::Status;
 
 /// Asks those who cache a file for whom its name matters, and waits for them.
-pub(super) async fn before_names(cx: &Cx, open: &Open, node: &NodeRef) -> Result<(), Status> {
+pub(super) async fn check_names(
+    cx: &RequestContext,
+    open: &Open,
+    node: &NodeRef,
+) -> Result<(), Status> {
     ask(cx, open, node, Operation::Names).await
 }
 
 /// Asks those who cache a file before `what` is done to it, and waits for them.
 pub(super) async fn ask(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Open,
     node: &NodeRef,
     what: Operation,
 ) -> Result<(), Status> {
-    let keeper = cx.server.namespace.keeper();
-    let who = Some(open.party.who());
-    Ok(keeper.before_patiently(node.id(), who, what, Range::ALL, Some(cx)).await?)
+    let arbiter = cx.server.namespace.arbiter();
+    let who = Some(open.party.requester());
+    Ok(arbiter.check_conflicts_waiting(node.id(), who, what, Range::ALL, Some(cx)).await?)
 }
 
 /// Where a new name is to stand.
@@ -65,7 +69,7 @@ fn new_path(open: &Open, name: &str) -> Result<Path, Status> {
 }
 
 /// Finds a name as the user, or by the right to pass through a directory as CREATE does.
-async fn find(cx: &Cx, open: &Open, dir: &NodeRef, name: &str) -> VfsResult<Found> {
+async fn find(cx: &RequestContext, open: &Open, dir: &NodeRef, name: &str) -> VfsResult<Found> {
     match find_as(cx, open, &open.cred, dir, name).await {
         Err(VfsError::Access) => match security::may_pass(&open.cred, dir).await? {
             Some(power) => find_as(cx, open, Actor::by(power).cred(), dir, name).await,
@@ -76,7 +80,13 @@ async fn find(cx: &Cx, open: &Open, dir: &NodeRef, name: &str) -> VfsResult<Foun
 }
 
 /// Finds a name: in any case, or for a client of the POSIX extensions exactly.
-async fn find_as(cx: &Cx, open: &Open, cred: &Cred, dir: &NodeRef, name: &str) -> VfsResult<Found> {
+async fn find_as(
+    cx: &RequestContext,
+    open: &Open,
+    cred: &Cred,
+    dir: &NodeRef,
+    name: &str,
+) -> VfsResult<Found> {
     if !open.posix {
         return cx.server.namespace.names().find(dir, cred, name).await;
     }
@@ -84,7 +94,12 @@ async fn find_as(cx: &Cx, open: &Open, cred: &Cred, dir: &NodeRef, name: &str) -
 }
 
 /// Walks to the directory of the new name. Links in the path are for the client to follow.
-async fn target(cx: &Cx, open: &Open, file: &File, path: &Path) -> Result<Target, Status> {
+async fn target(
+    cx: &RequestContext,
+    open: &Open,
+    file: &File,
+    path: &Path,
+) -> Result<Target, Status> {
     let (before, last) = path.split_last().ok_or(Status::OBJECT_NAME_INVALID)?;
     let (mut dir, mut dir_path) = (cx.tree()?.top(&file.share), String::new());
     for name in before {
@@ -108,7 +123,7 @@ async fn target(cx: &Cx, open: &Open, file: &File, path: &Path) -> Result<Target
 /// What may be replaced, for whoever wants its name (MS-FSA section 2.1.5.15.11): no directory, and nothing that is open. A client
 /// of the POSIX extensions replaces what rename(2) does.
 async fn may_replace(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Open,
     source_is_dir: bool,
     (dir, found): (&NodeRef, &Found),
@@ -119,8 +134,8 @@ async fn may_replace(
     }
     let target_is_dir = found.attr.kind == Kind::Dir;
     // Who may not take its name away is refused before anybody gives anything back.
-    let door = cx.door(open);
-    let gives_way = || door.before_replaced(&found.node, dir, &open.cred);
+    let file_ops = cx.file_ops(open);
+    let gives_way = || file_ops.check_replaced(&found.node, dir, &open.cred);
     match (open.posix, source_is_dir, target_is_dir) {
         // As rename(2) has it; whether the directory is empty is seen when it is replaced.
         (true, true, true) => return Ok(gives_way().await?),
@@ -151,7 +166,7 @@ async fn may_replace(
 
 /// FileRenameInformation, with or without flags.
 pub(super) async fn rename(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Arc<Open>,
     file: &File,
     new: NewName,
@@ -177,7 +192,7 @@ pub(super) async fn rename(
     let same_dir = to.dir.id() == old.dir.id();
     if same_dir && to.name == old.name {
         // As Windows does, and rename(2) does not.
-        return if open.posix { Ok(()) } else { before_names(cx, open, &file.base()).await };
+        return if open.posix { Ok(()) } else { check_names(cx, open, &file.base()).await };
     }
     if is_dir {
         nothing_open_below(cx, open, file).await?;
@@ -192,10 +207,10 @@ pub(super) async fn rename(
     let dir_attr = to.dir.getattr().await?;
     let comes = security::may_add(cx.tree()?, &to.dir, &dir_attr, is_dir).await?;
     let leaves = security::may_take_from(&open.cred, &old.dir).await?.filter(|_| !same_dir);
-    let door =
-        cx.door(open).granted(open.by_list.as_ref(), comes.as_ref()).leaving(leaves.as_ref());
-    door.before_named(&file.base(), &to.dir, &open.cred).await?;
-    let name = move_name(&door, open, file, &old, &to, itself).await?;
+    let file_ops =
+        cx.file_ops(open).granted(open.by_list.as_ref(), comes.as_ref()).leaving(leaves.as_ref());
+    file_ops.check_named(&file.base(), &to.dir, &open.cred).await?;
+    let name = move_name(&file_ops, open, file, &old, &to, itself).await?;
     let to = Target { name, ..to };
     if !is_dir {
         // Windows marks what it renames as changed, and says so.
@@ -211,7 +226,7 @@ pub(super) async fn rename(
 /// system the two are different names; the spelling comes after that. Where only the spelling fails, the old one stays: an
 /// error would say that nothing was replaced.
 async fn move_name(
-    door: &Door<'_>,
+    file_ops: &FileOps<'_>,
     open: &Open,
     file: &File,
     old: &Place,
@@ -224,16 +239,17 @@ async fn move_name(
     if let Some(found) = found.filter(|_| same_file) {
         // Two names of one file: to the file system they are the same, and it would leave both.
         if found.name == to.name {
-            door.unlink(share, &old.dir, cred, &old.name).await?;
+            file_ops.unlink(share, &old.dir, cred, &old.name).await?;
             return Ok(to.name.clone());
         }
-        door.unlink(share, &to.dir, cred, &found.name).await?;
+        file_ops.unlink(share, &to.dir, cred, &found.name).await?;
     }
     let spelt = found.filter(|f| !same_file && f.name != to.name).map_or(&to.name, |f| &f.name);
     let replace = to.found.is_some();
-    door.rename_with(share, &old.dir, cred, &old.name, &to.dir, spelt, replace).await?;
+    file_ops.rename_with(share, &old.dir, cred, &old.name, &to.dir, spelt, replace).await?;
     if *spelt != to.name {
-        let again = door.rename_with(share, &to.dir, cred, spelt, &to.dir, &to.name, false).await;
+        let again =
+            file_ops.rename_with(share, &to.dir, cred, spelt, &to.dir, &to.name, false).await;
         return Ok(again.map_or(spelt, |_| &to.name).clone());
     }
     Ok(to.name.clone())
@@ -241,7 +257,7 @@ async fn move_name(
 
 /// A rename opens the directory of the new name to add to it, and shares that with nobody who may delete it (as Windows does, and
 /// rename(2) does not). Who only caches such a handle gives it back first.
-async fn check_sharing(cx: &Cx, open: &Open, dir: &NodeRef) -> Result<(), Status> {
+async fn check_sharing(cx: &RequestContext, open: &Open, dir: &NodeRef) -> Result<(), Status> {
     let deletes = |o: &Arc<Open>| o.id != open.id && o.granted & mask::DELETE != 0;
     let is_shared = || open.posix || !cx.server.opens.of_node(dir.id()).iter().any(deletes);
     if is_shared() {
@@ -253,17 +269,17 @@ async fn check_sharing(cx: &Cx, open: &Open, dir: &NodeRef) -> Result<(), Status
 
 /// A directory moves only when nobody has something open below it, unless by rename(2). Handles that are only cached are given back
 /// for this (MS-SMB2 section 3.3.1.4).
-async fn nothing_open_below(cx: &Cx, open: &Open, file: &File) -> Result<(), Status> {
+async fn nothing_open_below(cx: &RequestContext, open: &Open, file: &File) -> Result<(), Status> {
     let (share, dir) = (file.share.id, file.base());
-    let keeper = cx.server.namespace.keeper();
-    keeper.before_moved(share, &dir, Some(open.party.who()), Some(cx)).await?;
+    let arbiter = cx.server.namespace.arbiter();
+    arbiter.check_moved(share, &dir, Some(open.party.requester()), Some(cx)).await?;
     let below = path_tracking::below(&cx.server.opens, share, &dir, |_| !open.posix).await?;
     if below.is_empty() { Ok(()) } else { Err(Status::ACCESS_DENIED) }
 }
 
 /// `:new` or `:new:$DATA`.
 async fn rename_stream(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Open,
     file: &File,
     new: &str,
@@ -273,19 +289,19 @@ async fn rename_stream(
     let path = Path::of(&format!("x:{new}"))?;
     // The data of the file itself cannot be put in a stream's place.
     let to = path.stream.ok_or(Status::INVALID_PARAMETER)?;
-    let door = cx.door(open);
+    let file_ops = cx.file_ops(open);
     let replace = flags & flag::REPLACE_IF_EXISTS != 0;
     let base = file.base();
     if replace {
         may_replace_stream(cx, file, &to).await?;
     }
-    door.stream_rename(&file.share, &base, &old, &to, replace).await?;
+    file_ops.stream_rename(&file.share, &base, &old, &to, replace).await?;
     cx.server.opens.stream_moved(base.id(), file.node().id(), &to);
     Ok(())
 }
 
 /// A stream takes the place of none that has data or is open (MS-FSA section 2.1.5.15.12.1).
-async fn may_replace_stream(cx: &Cx, file: &File, to: &str) -> Result<(), Status> {
+async fn may_replace_stream(cx: &RequestContext, file: &File, to: &str) -> Result<(), Status> {
     let base = file.base();
     let there = match vfs::streams::find(&file.share, &base, to).await {
         Err(VfsError::NotFound) => return Ok(()),
@@ -301,7 +317,7 @@ async fn may_replace_stream(cx: &Cx, file: &File, to: &str) -> Result<(), Status
 
 /// FileLinkInformation: a further name.
 pub(super) async fn link(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Arc<Open>,
     file: &File,
     new: NewName,
@@ -322,21 +338,21 @@ pub(super) async fn link(
     let to = target(cx, open, file, &path).await?;
     let dir_attr = to.dir.getattr().await?;
     let folder = security::may_add(cx.tree()?, &to.dir, &dir_attr, false).await?;
-    let door = cx.door(open).granted(None, folder.as_ref());
+    let file_ops = cx.file_ops(open).granted(None, folder.as_ref());
     let (share, cred) = (&file.share, &open.cred);
     if let Some(found) = &to.found {
         may_replace(cx, open, false, (&to.dir, found), new.flags).await?;
         if found.node.id() == file.base().id() {
             return Ok(());
         }
-        door.link_over(share, &file.base(), cred, (&to.dir, &found.name), &found.node).await?;
+        file_ops.link_over(share, &file.base(), cred, (&to.dir, &found.name), &found.node).await?;
         if found.name != to.name {
             // The file has the place; where only the spelling fails, the old one stays.
             let (dir, name) = (&to.dir, &to.name);
-            let _ = door.rename_with(share, dir, cred, &found.name, dir, name, false).await;
+            let _ = file_ops.rename_with(share, dir, cred, &found.name, dir, name, false).await;
         }
         return Ok(());
     }
-    door.link(&file.share, &file.base(), &open.cred, &to.dir, &to.name).await?;
+    file_ops.link(&file.share, &file.base(), &open.cred, &to.dir, &to.name).await?;
     Ok(())
 }

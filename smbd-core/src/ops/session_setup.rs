@@ -17,16 +17,16 @@ use crate::crypto::kdf::{self, Context, Keys};
 use crate::crypto::preauth::Preauth;
 use crate::crypto::seal::{Cipher, Opener, Sealer};
 use crate::crypto::sign::{Algorithm, Sender, Signer};
-use crate::cx::{Answer, Cx};
-use crate::dispatch::{Loss, end_session, with_pieces};
+use crate::dispatch::{TeardownReason, end_session, with_pieces};
 use crate::kerberos::{self, User as Ticketed};
 use crate::limits::{
     AUTH_ROUNDS_MAX, CHANNELS_MAX, LOGONS_PER_CONNECTION_MAX, SESSIONS_MAX,
     SESSIONS_PER_CONNECTION_MAX,
 };
 use crate::logons::Ticket;
+use crate::reauthorize::{denied_from, end_fallen_trees, session_stands};
 use crate::refusal::Rule;
-use crate::review::{denied_from, end_fallen_trees, session_stands};
+use crate::request_context::{Answer, RequestContext};
 use crate::session::{Channel, Kind, Secrets, Session, Standing, Terms, User};
 use crate::settings::Encryption;
 use crate::status::Status;
@@ -37,7 +37,7 @@ use crate::wire::Flags;
 use crate::wire::negotiate::{Dialect, SIGNING_REQUIRED};
 use crate::wire::session_setup::{BINDING, ENCRYPT_DATA, IS_GUEST, IS_NULL, Request, Response};
 
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let request = cx.parse(Request::parse)?;
     let n = cx.conn.negotiated().ok_or(Status::INVALID_PARAMETER)?;
     if cx.server.settings().encryption == Encryption::Required && n.cipher.is_none() {
@@ -73,7 +73,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
 }
 
 /// An address that has guessed passwords too often waits, whether this one is right or wrong. Nothing is held meanwhile.
-async fn slow_down(cx: &Cx) {
+async fn slow_down(cx: &RequestContext) {
     let from = cx.conn.info.peer.ip();
     let wait = locked(&cx.server.logon_throttle).delay(from, cx.server.since_start());
     if let Some(wait) = wait {
@@ -84,7 +84,11 @@ async fn slow_down(cx: &Cx) {
 
 /// Of an account at which many guess, answers are given in turns, whether they are right or wrong. `made`: the session that ends
 /// where nobody waits for the answer any more.
-async fn in_turn(cx: &Cx, made: Option<Arc<Session>>, step: Step<Ticketed>) -> Step<Ticketed> {
+async fn in_turn(
+    cx: &RequestContext,
+    made: Option<Arc<Session>>,
+    step: Step<Ticketed>,
+) -> Step<Ticketed> {
     let account = match &step {
         Step::Done { who: Who::User(account), .. } => account,
         Step::Refused(Refusal::UnknownUser(account) | Refusal::WrongPassword(account)) => account,
@@ -111,7 +115,7 @@ async fn in_turn(cx: &Cx, made: Option<Arc<Session>>, step: Step<Ticketed>) -> S
 
 /// A session that nobody has used yet, and is taken out again unless its logon goes on.
 struct Unproved<'a> {
-    cx: &'a Cx,
+    cx: &'a RequestContext,
     session: Option<Arc<Session>>,
 }
 
@@ -124,7 +128,11 @@ impl Drop for Unproved<'_> {
 }
 
 /// Asks Kerberos about a token. Meanwhile the connection may end, and with it this.
-async fn prove(cx: &Cx, logon: &mut Logon, token: Vec<u8>) -> Result<Step<Ticketed>, Status> {
+async fn prove(
+    cx: &RequestContext,
+    logon: &mut Logon,
+    token: Vec<u8>,
+) -> Result<Step<Ticketed>, Status> {
     let session = (logon.purpose == Purpose::New).then(|| logon.session.clone());
     let mut unproved = Unproved { cx, session };
     // It was there when the first token came, and may be gone by now.
@@ -146,7 +154,7 @@ impl auth::Secrets for Passwords<'_> {
 }
 
 /// The logon that this request continues, taken out of the connection; or a new one.
-fn begin(cx: &Cx, n: &Negotiated, request: &Request<'_>) -> Result<Logon, Status> {
+fn begin(cx: &RequestContext, n: &Negotiated, request: &Request<'_>) -> Result<Logon, Status> {
     let id = cx.header.session_id;
     let binding = request.flags & BINDING != 0;
     let under_way = locked(&cx.conn.logons).remove(&id);
@@ -184,7 +192,7 @@ fn begin(cx: &Cx, n: &Negotiated, request: &Request<'_>) -> Result<Logon, Status
 }
 
 /// A logon that begins takes the place of the oldest one of its connection, its address or the server where it finds no room.
-fn place_for_logon(cx: &Cx, session: u64) -> Ticket {
+fn place_for_logon(cx: &RequestContext, session: u64) -> Ticket {
     if let Some(oldest) = cx.conn.oldest_logon(LOGONS_PER_CONNECTION_MAX) {
         drop_logon(
             cx,
@@ -204,7 +212,12 @@ fn place_for_logon(cx: &Cx, session: u64) -> Ticket {
 }
 
 /// A logon gives way. Of a session that was to be made nothing is left; one that there was stays as it is.
-fn drop_logon(cx: &Cx, conn: &Conn, session: u64, (limit, most): (&'static str, usize)) {
+fn drop_logon(
+    cx: &RequestContext,
+    conn: &Conn,
+    session: u64,
+    (limit, most): (&'static str, usize),
+) {
     rdma_transport::count::limit_met(limit);
     tracing::debug!(peer = %conn.info.peer, limit, most, "an unfinished logon gave way to a newer one");
     if let Some(logon) = conn.take_logon(session)
@@ -215,7 +228,7 @@ fn drop_logon(cx: &Cx, conn: &Conn, session: u64, (limit, most): (&'static str, 
 }
 
 /// Takes out a session that nobody has used yet.
-fn forget(cx: &Cx, session: &Session) {
+fn forget(cx: &RequestContext, session: &Session) {
     session.end();
     cx.server.sessions.remove(session.id);
 }
@@ -231,11 +244,11 @@ impl Terms {
     }
 }
 
-fn identity(cx: &Cx) -> Identity {
+fn identity(cx: &RequestContext) -> Identity {
     Identity::standalone(&cx.server.settings().host)
 }
 
-fn fresh(cx: &Cx) -> Result<Fresh, Status> {
+fn fresh(cx: &RequestContext) -> Result<Fresh, Status> {
     let (mut challenge, mut key) = ([0; 8], [0; 16]);
     let random = getrandom::fill(&mut challenge).and_then(|()| getrandom::fill(&mut key));
     random.map_err(|_| Status::INSUFFICIENT_RESOURCES)?;
@@ -243,13 +256,13 @@ fn fresh(cx: &Cx) -> Result<Fresh, Status> {
 }
 
 /// Guests may come when some share is for them.
-fn policy(cx: &Cx) -> Policy {
+fn policy(cx: &RequestContext) -> Policy {
     let guest = cx.server.settings().has_guests();
     Policy { guest, anonymous: guest }
 }
 
 /// MS-SMB2 section 3.3.5.5, step 4.
-fn session_to_bind(cx: &Cx, n: &Negotiated) -> Result<Arc<Session>, Status> {
+fn session_to_bind(cx: &RequestContext, n: &Negotiated) -> Result<Arc<Session>, Status> {
     let sessions = &cx.server.sessions;
     let session = sessions.get(cx.header.session_id).ok_or(Status::USER_SESSION_DELETED)?;
     let terms = session.terms;
@@ -282,7 +295,7 @@ fn session_to_bind(cx: &Cx, n: &Negotiated) -> Result<Arc<Session>, Status> {
 }
 
 /// Requests that bind are signed with the session's key, because the connection has none yet.
-fn verify_with_session(cx: &Cx, session: &Session) -> Result<(), Status> {
+fn verify_with_session(cx: &RequestContext, session: &Session) -> Result<(), Status> {
     // Guests have no key, and that of anonymous users proves nothing.
     let is_user = session.user().is_some_and(|u| u.kind == Kind::User);
     let secrets = session.secrets.get().filter(|_| is_user).ok_or(Status::NOT_SUPPORTED)?;
@@ -294,7 +307,7 @@ fn verify_with_session(cx: &Cx, session: &Session) -> Result<(), Status> {
 }
 
 /// One more round.
-fn go_on(cx: &Cx, logon: Logon, token: &[u8]) -> Answer {
+fn go_on(cx: &RequestContext, logon: Logon, token: &[u8]) -> Answer {
     let session = logon.session.clone();
     if let Some(client) = logon.acceptor.client() {
         cx.conn.info.facts.note(Facts::CLIENT, client);
@@ -320,7 +333,7 @@ fn of(logon: &Logon) -> Of<'_> {
     (logon.purpose, &logon.session)
 }
 
-async fn refused(cx: &Cx, (purpose, session): Of<'_>, why: &Refusal) -> Status {
+async fn refused(cx: &RequestContext, (purpose, session): Of<'_>, why: &Refusal) -> Status {
     let (user, detail) = (why.user(), why.detail());
     let mut wrong = 0;
     if why.is_guess() {
@@ -338,13 +351,13 @@ async fn refused(cx: &Cx, (purpose, session): Of<'_>, why: &Refusal) -> Status {
     Rule::from(why).note_logon(&cx.conn, user, why.reason());
     // Who fails to show again who it is loses the session, as with Windows; who fails to bind one changes nothing.
     if purpose != Purpose::Bind {
-        end_session(&cx.server, session, Loss::GivenUp, "refused").await;
+        end_session(&cx.server, session, TeardownReason::GivenUp, "refused").await;
     }
     why.status().into()
 }
 
 /// Whom the client turned out to be, to this server.
-fn user(cx: &Cx, who: &Who<Ticketed>) -> Result<User, Status> {
+fn user(cx: &RequestContext, who: &Who<Ticketed>) -> Result<User, Status> {
     let users = &cx.server.users;
     Ok(match who {
         Who::User(account) => {
@@ -370,7 +383,11 @@ fn user(cx: &Cx, who: &Who<Ticketed>) -> Result<User, Status> {
 
 /// `Session.ExpirationTime`: when the ticket runs out, on the server's clock. The library takes one that has run out, because the
 /// clocks might differ; by it a session would be useless from the beginning, and its client would come back with the same ticket.
-async fn expires(cx: &Cx, of: Of<'_>, ticket: &ticket::Ticket<Ticketed>) -> Result<Millis, Status> {
+async fn expires(
+    cx: &RequestContext,
+    of: Of<'_>,
+    ticket: &ticket::Ticket<Ticketed>,
+) -> Result<Millis, Status> {
     // FILETIME counts from 1601, 100 ns each.
     let now = (cx.server.filetime() / 10_000).saturating_sub(11_644_473_600_000);
     let left = ticket.ends.saturating_mul(1000).saturating_sub(now);
@@ -385,7 +402,7 @@ async fn expires(cx: &Cx, of: Of<'_>, ticket: &ticket::Ticket<Ticketed>) -> Resu
 /// MS-SMB2 section 3.3.5.5.3, when authentication has succeeded.
 #[allow(clippy::too_many_arguments)] // What the request and its authentication gave, used once.
 async fn done(
-    cx: &Cx,
+    cx: &RequestContext,
     n: &Negotiated,
     logon: Logon,
     request: &Request<'_>,
@@ -417,14 +434,14 @@ async fn done(
     };
     if let Err(status) = finished {
         if purpose == Purpose::New {
-            end_session(&cx.server, &session, Loss::GivenUp, "refused").await;
+            end_session(&cx.server, &session, TeardownReason::GivenUp, "refused").await;
         }
         return Err(status);
     }
     // The configuration may have changed meanwhile, and whoever looked at the others has not seen this one.
     let stands = session_stands(&cx.server, &session);
     if !stands || purpose == Purpose::New && changes_dialect(cx, &session) {
-        end_session(&cx.server, &session, Loss::GivenUp, "configuration").await;
+        end_session(&cx.server, &session, TeardownReason::GivenUp, "configuration").await;
         return Err(Status::USER_SESSION_DELETED);
     }
     if purpose == Purpose::New && previous != 0 && previous != session.id {
@@ -452,7 +469,7 @@ async fn done(
 }
 
 fn new(
-    cx: &Cx,
+    cx: &RequestContext,
     n: &Negotiated,
     request: &Request<'_>,
     session: &Arc<Session>,
@@ -490,7 +507,12 @@ fn new(
 
 /// A session stays its first user's: it goes on with the keys of that user's logon, so another user's messages would be signed by
 /// keys that are not theirs. Who it refuses has changed nothing (MS-SMB2 section 3.3.5.5.3).
-fn again(cx: &Cx, session: &Session, user: User, expires: Option<Millis>) -> Result<(), Status> {
+fn again(
+    cx: &RequestContext,
+    session: &Session,
+    user: User,
+    expires: Option<Millis>,
+) -> Result<(), Status> {
     if let Err(status) = check_owner(session, &user) {
         tracing::warn!(
             peer = %cx.conn.info.peer, session = session.id, user = user.name,
@@ -511,7 +533,7 @@ fn check_owner(session: &Session, user: &User) -> Result<(), Status> {
 }
 
 fn bind(
-    cx: &Cx,
+    cx: &RequestContext,
     n: &Negotiated,
     session: &Arc<Session>,
     user: &User,
@@ -534,7 +556,7 @@ fn bind(
 
 /// STATUS_ACCESS_DENIED where a share that the session is connected to gives less to who comes from here: `clients` of a share
 /// holds for each connection.
-fn check_address(cx: &Cx, session: &Session, user: &User) -> Result<(), Status> {
+fn check_address(cx: &RequestContext, session: &Session, user: &User) -> Result<(), Status> {
     let peer = cx.conn.info.peer.ip();
     let Some(tree) = denied_from(&cx.server, session, peer) else { return Ok(()) };
     let rule = vfs::namespace::Refusal::Address.name();
@@ -545,7 +567,7 @@ fn check_address(cx: &Cx, session: &Session, user: &User) -> Result<(), Status> 
 }
 
 /// The session uses this connection from now on.
-fn join(cx: &Cx, session: &Arc<Session>, signer: Option<Signer>) -> Result<(), Status> {
+fn join(cx: &RequestContext, session: &Arc<Session>, signer: Option<Signer>) -> Result<(), Status> {
     let channel =
         Arc::new(Channel { session: session.clone(), conn: Arc::downgrade(&cx.conn), signer });
     if !session.add_channel(channel.clone()) {
@@ -557,7 +579,7 @@ fn join(cx: &Cx, session: &Arc<Session>, signer: Option<Signer>) -> Result<(), S
 }
 
 /// For `status`.
-fn note(cx: &Cx, session: &Session) {
+fn note(cx: &RequestContext, session: &Session) {
     let info = &cx.conn.info;
     let user = session.user().map_or_else(String::new, |u| u.name.clone());
     info.facts.note("user", user);
@@ -573,7 +595,7 @@ fn protection(session: &Session) -> &'static str {
 }
 
 /// For the audit trail.
-fn logged_on(cx: &Cx, session: &Session, purpose: Purpose) -> audit::Event {
+fn logged_on(cx: &RequestContext, session: &Session, purpose: Purpose) -> audit::Event {
     let info = &cx.conn.info;
     let how = session.user().map_or(audit::Way::Anonymous, |user| match user.kind {
         Kind::User if user.by_ticket => audit::Way::Ticket,
@@ -635,7 +657,7 @@ fn secrets(
 
 /// MS-SMB2 section 3.3.5.5.3: by dialect 3.0 or newer a client keeps to the dialect by which it is connected already. Only the same
 /// user's sessions count: a name that clients give themselves must not let one user keep another out.
-fn changes_dialect(cx: &Cx, session: &Session) -> bool {
+fn changes_dialect(cx: &RequestContext, session: &Session) -> bool {
     let Terms { dialect, client_guid, .. } = session.terms;
     let own = session.owner();
     let other = |old: &Session| {
@@ -646,10 +668,10 @@ fn changes_dialect(cx: &Cx, session: &Session) -> bool {
 }
 
 /// MS-SMB2 section 3.3.5.5.3: a client that was cut off says which session it had, so that nothing of it stands in its own way.
-async fn end_previous(cx: &Cx, session: &Session, previous: u64) {
+async fn end_previous(cx: &RequestContext, session: &Session, previous: u64) {
     let Some(old) = cx.server.sessions.get(previous) else { return };
     let name = |s: &Session| s.user().map(|u| (u.name.clone(), u.kind));
     if name(&old) == name(session) {
-        end_session(&cx.server, &old, Loss::Connection, "replaced").await;
+        end_session(&cx.server, &old, TeardownReason::Connection, "replaced").await;
     }
 }

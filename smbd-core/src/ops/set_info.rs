@@ -8,7 +8,6 @@ use vfs::dos::Changed;
 use vfs::types::{Cred, SetAttr, SetTime, Time, XattrHow};
 use vfs::{Dos, Kind, VfsError, VfsResult};
 
-use crate::cx::{Answer, Cx};
 use crate::dtyp::{FileTime, SecurityDescriptor, mask, time};
 use crate::file_info;
 use crate::fscc::ea::{self, FullEa};
@@ -19,12 +18,13 @@ use crate::lease;
 use crate::open::{File, Open};
 use crate::ops::bytes::Change;
 use crate::path_tracking;
+use crate::request_context::{Answer, RequestContext};
 use crate::security;
 use crate::status::Status;
 use crate::wire::query_info::info_type;
 use crate::wire::set_info::{Request, Response};
 
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
     let _writing = open.caching.writing();
@@ -62,18 +62,18 @@ fn of_volume(class: u8) -> Status {
     }
 }
 
-async fn of_security(cx: &Cx, open: &Open, r: &Request) -> Result<(), Status> {
+async fn of_security(cx: &RequestContext, open: &Open, r: &Request) -> Result<(), Status> {
     let needs = security::needs(r.additional, true);
     if open.granted & needs != needs {
         return Err(Status::ACCESS_DENIED);
     }
     let sd = cx.parse_part(&r.buffer, SecurityDescriptor::parse)?;
     let file = open.file()?;
-    let door = cx.door(open);
-    security::set(cx.tree()?, &door, &file.share, &file.base(), r.additional, sd).await
+    let file_ops = cx.file_ops(open);
+    security::set(cx.tree()?, &file_ops, &file.share, &file.base(), r.additional, sd).await
 }
 
-async fn of_file(cx: &Cx, open: &Arc<Open>, r: &Request) -> Result<(), Status> {
+async fn of_file(cx: &RequestContext, open: &Arc<Open>, r: &Request) -> Result<(), Status> {
     let set = Set::parse(r.class, &r.buffer)?;
     let file = open.file()?;
     match set {
@@ -111,7 +111,7 @@ fn time(t: FileTime) -> Result<Option<Time>, Status> {
 }
 
 /// Times and attributes (MS-FSA section 2.1.5.15.2).
-async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), Status> {
+async fn set_basic(cx: &RequestContext, open: &Open, file: &File, b: Basic) -> Result<(), Status> {
     open.check(mask::WRITE_ATTRIBUTES)?;
     let is_dir = file.base().kind() == Kind::Dir;
     if b.attributes & attribute::DIRECTORY != 0 && !open.is_dir()
@@ -125,14 +125,14 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
         FileTime::OMIT => None,
         _ => Some(open.open_state.timed.lock().await),
     };
-    let door = cx.door(open);
+    let file_ops = cx.file_ops(open);
     if accessed.is_some() || written.is_some() {
         let set = SetAttr {
             atime: accessed.map(SetTime::At),
             mtime: written.map(SetTime::At),
             ..SetAttr::default()
         };
-        door.setattr(&file.share, &file.base(), &open.cred, set, true).await?;
+        file_ops.setattr(&file.share, &file.base(), &open.cred, set, true).await?;
     }
     if written.is_some() {
         // What was written before is older than the time that is set now, whoever closes when.
@@ -160,7 +160,7 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
         dos.changed = Some(change_record(cx, shown));
     }
     if dos != old {
-        door.dos_set(&file.share, &file.base(), dos).await?;
+        file_ops.dos_set(&file.share, &file.base(), dos).await?;
     }
     if accessed.or(written).or(changed).or(created).is_some() || b.attributes != 0 {
         lease::listing_changed(&cx.server, open);
@@ -173,7 +173,7 @@ async fn set_basic(cx: &Cx, open: &Open, file: &File, b: Basic) -> Result<(), St
 }
 
 /// A file that was changed is to be archived again (MS-FSA section 2.1.4.17).
-pub(crate) async fn archive(cx: &Cx, open: &Open) -> Result<(), Status> {
+pub(crate) async fn archive(cx: &RequestContext, open: &Open) -> Result<(), Status> {
     if !open.open_state.is_unarchived() {
         return Ok(());
     }
@@ -181,13 +181,13 @@ pub(crate) async fn archive(cx: &Cx, open: &Open) -> Result<(), Status> {
     let attr = file.base().getattr().await?;
     let mut dos = file.base().dos(&attr).await?;
     dos.attributes = dos.attributes.map(|a| a | Dos::ARCHIVE);
-    cx.door(open).dos_set(&file.share, &file.base(), dos).await?;
+    cx.file_ops(open).dos_set(&file.share, &file.base(), dos).await?;
     open.open_state.note_attributes(dos.attributes);
     Ok(())
 }
 
 /// A change time to show instead of the host's, which moves when the record is written: until a moment from now.
-fn change_record(cx: &Cx, shown: Time) -> Changed {
+fn change_record(cx: &RequestContext, shown: Time) -> Changed {
     /// 20 ms: the host's clock for files ticks every 4 to 10.
     const MOMENT: u64 = 200_000;
     let until = time::time(FileTime(cx.server.filetime() + MOMENT)).unwrap_or_default();
@@ -206,7 +206,7 @@ pub(crate) async fn turn(open: &Open) -> Option<MutexGuard<'_, ()>> {
 
 /// Before an open changes bytes: one that holds the last-write time, in its [`turn`], holds the one that it finds, since another
 /// may have written meanwhile.
-pub(crate) async fn before_write(open: &Open, file: &File, in_turn: bool) -> VfsResult<()> {
+pub(crate) async fn check_write(open: &Open, file: &File, in_turn: bool) -> VfsResult<()> {
     open.open_state.note_written();
     if in_turn && holds_write_time(open) {
         let attr = file.base().getattr().await?;
@@ -220,34 +220,34 @@ fn holds_write_time(open: &Open) -> bool {
 }
 
 /// Gives the times back that this open holds, after it has changed the file.
-pub(crate) async fn give_times_back(cx: &Cx, open: &Open) -> Result<(), Status> {
+pub(crate) async fn give_times_back(cx: &RequestContext, open: &Open) -> Result<(), Status> {
     let Some(held) = open.open_state.held() else { return Ok(()) };
     let file = open.file()?;
-    let door = cx.door(open);
+    let file_ops = cx.file_ops(open);
     if let Some(mtime) = held.write {
         let set = SetAttr { mtime: Some(SetTime::At(mtime)), ..SetAttr::default() };
         // As the gateway: the open may write without owning the file.
-        door.setattr(&file.share, &file.base(), &Cred::root(), set, true).await?;
+        file_ops.setattr(&file.share, &file.base(), &Cred::root(), set, true).await?;
     }
     if let Some(shown) = held.change {
         let attr = file.base().getattr().await?;
         let mut dos = file.base().dos(&attr).await?;
         dos.changed = Some(change_record(cx, shown));
-        door.dos_set(&file.share, &file.base(), dos).await?;
+        file_ops.dos_set(&file.share, &file.base(), dos).await?;
     }
     Ok(())
 }
 
 /// A file of which a stream was written gets the time of that: to the host a stream is a file of its own. Errors: those of storage.
-pub(crate) async fn at_close(cx: &Cx, open: &Open) -> VfsResult<()> {
+pub(crate) async fn at_close(cx: &RequestContext, open: &Open) -> VfsResult<()> {
     let Ok(file) = open.file() else { return Ok(()) };
     let written = file.is_stream() && open.open_state.has_written();
     if !written || open.open_state.held().is_some_and(|h| h.write.is_some()) {
         return Ok(());
     }
-    let door = cx.server.namespace.by_smb(Some(open.party.who()));
+    let file_ops = cx.server.namespace.by_smb(Some(open.party.requester()));
     let set = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
-    let done = door.setattr(&file.share, &file.base(), &Cred::root(), set, true).await;
+    let done = file_ops.setattr(&file.share, &file.base(), &Cred::root(), set, true).await;
     match done.map(drop) {
         Err(VfsError::Io | VfsError::NoSpace | VfsError::Quota) | Ok(()) => done.map(drop),
         Err(why) => {
@@ -280,7 +280,12 @@ fn check_has_data(open: &Open) -> Result<(), Status> {
 
 /// Storage is given when it is written; what is asked for must be there. Less than the data has cuts the data (MS-FSA
 /// section 2.1.5.15.1).
-async fn set_allocation(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(), Status> {
+async fn set_allocation(
+    cx: &RequestContext,
+    open: &Open,
+    file: &File,
+    len: u64,
+) -> Result<(), Status> {
     check_has_data(open)?;
     let right = cx.changing(open, Change::Allocation(len)).await?;
     let attr = file.node().getattr().await?;
@@ -298,7 +303,7 @@ async fn set_allocation(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(
     open.open_state.reserve(file_info::in_units(len));
     if let Some(right) = keeps {
         right.begin().await?;
-        // The file has changed though its data has not. Not through the door: it tells whoever watches of no write. Holders that
+        // The file has changed though its data has not. Not through `FileOps`: it tells whoever watches of no write. Holders that
         // were asked may have written since.
         let attr = file.node().getattr().await?;
         let set = SetAttr { mtime: Some(SetTime::At(attr.mtime)), ..SetAttr::default() };
@@ -310,7 +315,7 @@ async fn set_allocation(cx: &Cx, open: &Open, file: &File, len: u64) -> Result<(
 
 /// Whether the name is removed at the end (MS-FSA sections 2.1.5.15.3 and 2.1.5.15.4).
 async fn set_disposition(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Arc<Open>,
     file: &File,
     flags: u32,
@@ -378,19 +383,19 @@ pub(super) async fn is_empty(file: &File, cred: &Cred) -> Result<bool, Status> {
 }
 
 /// Extended attributes: an empty value removes one (MS-FSA section 2.1.5.15.6).
-async fn set_eas(cx: &Cx, open: &Open, file: &File, list: &[u8]) -> Result<(), Status> {
+async fn set_eas(cx: &RequestContext, open: &Open, file: &File, list: &[u8]) -> Result<(), Status> {
     open.check(mask::WRITE_EA)?;
     let list = FullEa::parse_list(list).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
     if list.iter().any(|e| !ea::is_name(&e.name) || e.flags & !ea::NEED_EA != 0) {
         return Err(Status::INVALID_EA_NAME);
     }
-    let door = cx.door(open);
-    put_eas(&door, file, open, &list).await
+    let file_ops = cx.file_ops(open);
+    put_eas(&file_ops, file, open, &list).await
 }
 
 /// Sets extended attributes, also those of a CREATE. Names are found in any case.
 pub(crate) async fn put_eas(
-    door: &vfs::namespace::Door<'_>,
+    file_ops: &vfs::namespace::FileOps<'_>,
     file: &File,
     open: &Open,
     list: &[FullEa],
@@ -407,13 +412,16 @@ pub(crate) async fn put_eas(
         let known = there.iter().find(|n| n.eq_ignore_ascii_case(&ea.name));
         let name = known.unwrap_or(&ea.name);
         let done = if ea.value.is_empty() {
-            match door.xattr_remove(&file.share, &file.base(), cred, name).await {
+            match file_ops.xattr_remove(&file.share, &file.base(), cred, name).await {
                 Err(VfsError::NoXattr) => Ok(()),
                 other => other.map(|_| ()),
             }
         } else {
             let how = XattrHow::Either;
-            door.xattr_set(&file.share, &file.base(), cred, name, &ea.value, how).await.map(|_| ())
+            file_ops
+                .xattr_set(&file.share, &file.base(), cred, name, &ea.value, how)
+                .await
+                .map(|_| ())
         };
         done.map_err(error)?;
     }

@@ -3,11 +3,11 @@
 
 use vfs::watch::what;
 
-use crate::cx::Cx;
 use crate::open::File;
+use crate::request_context::RequestContext;
 
 /// The size of a stream before it is changed, when anybody wants to know of changes; nothing is asked of the file system else.
-pub(super) async fn size_before(cx: &Cx, file: &File) -> Option<u64> {
+pub(super) async fn size_before(cx: &RequestContext, file: &File) -> Option<u64> {
     if !file.is_stream() || !cx.server.namespace.watches().is_watched(file.share.id) {
         return None;
     }
@@ -15,7 +15,7 @@ pub(super) async fn size_before(cx: &Cx, file: &File) -> Option<u64> {
 }
 
 /// The stream that had the size `before` was written to ([`what::STREAM_WRITE`]), or only cut or lengthened (0).
-pub(super) async fn changed(cx: &Cx, file: &File, before: Option<u64>, kind: u32) {
+pub(super) async fn changed(cx: &RequestContext, file: &File, before: Option<u64>, kind: u32) {
     let (Some(name), Some(before)) = (file.stream(), before) else { return };
     let is_other = file.node().getattr().await.is_ok_and(|a| a.size != before);
     let kind = if is_other { kind | what::STREAM_SIZE } else { kind };

@@ -8,10 +8,10 @@ use rdma_transport::refused::{self, Refused};
 use vfs::namespace::{By, Entered, Refusal, Share};
 use vfs::{NodeRef, VfsError};
 
-use crate::cx::{Answer, Cx};
 use crate::limits::TREES_MAX;
+use crate::reauthorize::{Unknown, end_tree, tree_stands};
 use crate::refusal::Rule;
-use crate::review::{Unknown, end_tree, tree_stands};
+use crate::request_context::{Answer, RequestContext};
 use crate::session::{Kind, User};
 use crate::settings::ShareSettings;
 use crate::status::Status;
@@ -29,7 +29,7 @@ const READ_ACCESS: u32 = 0x0012_00a9;
 const PIPE_ACCESS: u32 = 0x001f_00a9;
 const PIPES: &str = "IPC$";
 
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let request = cx.parse(Request::parse)?;
     let name = share_name(&request.path)?;
     let user = cx.session()?.user().ok_or(Status::USER_SESSION_DELETED)?;
@@ -100,7 +100,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
 }
 
 /// A share that is on other servers is connected to by who may know of it, so that its client is told to look for it there.
-fn elsewhere(cx: &Cx, share: &Arc<Share>, user: &User) -> Result<Answer, Status> {
+fn elsewhere(cx: &RequestContext, share: &Arc<Share>, user: &User) -> Result<Answer, Status> {
     for ip in [cx.conn.info.peer.ip()].into_iter().chain(cx.session()?.addresses()) {
         let client = share.client(ip, By::Smb);
         client.map_err(|why| denied(cx, ip, user, &share.name, Denial::Rule(why)))?;
@@ -118,9 +118,9 @@ fn elsewhere(cx: &Cx, share: &Arc<Share>, user: &User) -> Result<Answer, Status>
 }
 
 /// The user's own folder in a share of homes. Where it cannot be had there is no share for the user.
-async fn home(cx: &Cx, granted: &Entered, user: &User) -> Result<NodeRef, Status> {
-    let door = cx.server.namespace.by_smb(None);
-    door.home(&granted.share, &user.name, &granted.cred).await.map_err(|error| {
+async fn home(cx: &RequestContext, granted: &Entered, user: &User) -> Result<NodeRef, Status> {
+    let file_ops = cx.server.namespace.by_smb(None);
+    file_ops.home(&granted.share, &user.name, &granted.cred).await.map_err(|error| {
         let (user, share, peer) = (&user.name, &granted.share.name, cx.conn.info.peer);
         tracing::warn!(%peer, user, share, %error, "the folder of this user cannot be had");
         match error {
@@ -143,7 +143,7 @@ pub(crate) enum Denial {
 
 /// What this user is granted by each connection of the session, of whatever address: any of them may use the tree.
 fn grant_to_all(
-    cx: &Cx,
+    cx: &RequestContext,
     share: &Arc<Share>,
     settings: &ShareSettings,
     user: &User,
@@ -189,7 +189,7 @@ pub(crate) fn most(share: &Share) -> u32 {
 }
 
 /// MS-SMB2 section 3.3.5.7 has one status for all of them; the log tells which rule of the share it was.
-fn denied(cx: &Cx, peer: IpAddr, user: &User, share: &str, why: Denial) -> Status {
+fn denied(cx: &RequestContext, peer: IpAddr, user: &User, share: &str, why: Denial) -> Status {
     match why {
         Denial::Guest => Rule::Guest.note(&cx.conn, &user.name, share),
         Denial::Clear => Rule::EncryptionOfShare.note(&cx.conn, &user.name, share),
@@ -207,7 +207,7 @@ fn denied(cx: &Cx, peer: IpAddr, user: &User, share: &str, why: Denial) -> Statu
 }
 
 /// `make` makes it of the numbers of the tree and of the session.
-fn connect(cx: &Cx, make: impl FnOnce(u32, u64) -> Tree) -> Result<Answer, Status> {
+fn connect(cx: &RequestContext, make: impl FnOnce(u32, u64) -> Tree) -> Result<Answer, Status> {
     let session = cx.session()?;
     let tree = session
         .add_tree(|id| make(id, session.id))

@@ -1,15 +1,15 @@
 //! TREE_DISCONNECT (MS-SMB2 section 3.3.5.8): closes what was opened in the tree.
 
-use crate::cx::{Answer, Cx};
-use crate::dispatch::{Loss, lose};
+use crate::dispatch::{TeardownReason, lose};
+use crate::request_context::{Answer, RequestContext};
 use crate::status::Status;
 use crate::wire::simple;
 
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     cx.parse(simple::parse)?;
     let (session, id) = (cx.session()?, cx.tree()?.id);
     let tree = session.remove_tree(id).ok_or(Status::NETWORK_NAME_DELETED)?;
     tree.ended(session, "disconnect");
-    lose(&cx.server, session.id, Some(id), Loss::GivenUp).await;
+    lose(&cx.server, session.id, Some(id), TeardownReason::GivenUp).await;
     Ok(Answer::ok(simple::BODY.to_vec()))
 }

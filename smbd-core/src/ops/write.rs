@@ -11,11 +11,11 @@ use iobuf::Buf;
 use vfs::Stable;
 
 use crate::compound::ERROR_BODY;
-use crate::cx::{Answer, Cx};
 use crate::open::Open;
 use crate::ops::bytes::Change;
 use crate::ops::pipe;
 use crate::ops::remote::{self, Remote};
+use crate::request_context::{Answer, RequestContext};
 use crate::status::Status;
 use crate::violation::Violation;
 use crate::wire::create::option;
@@ -26,7 +26,7 @@ use crate::wire::write::{Request, Response, WRITE_THROUGH, WRITE_UNBUFFERED};
 const DATA_OFFSET_MAX: u16 = 0x100;
 
 /// Answers WRITE.
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let remote = remote::for_write(cx, &r)?;
     let channel = r.transform.as_ref().map_or(r.channel, |t| Some(t.channel));
@@ -43,7 +43,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
     }
 }
 
-async fn write(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<u32, Status> {
+async fn write(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Result<u32, Status> {
     let open = cx.open(r.file)?;
     let _writing = open.caching.writing();
     let len = if remote.is_some() { r.remaining } else { r.length };
@@ -81,7 +81,12 @@ async fn write(cx: &Cx, r: &Request, remote: Option<Remote>) -> Result<u32, Stat
 }
 
 /// The data, wherever it is.
-async fn fetch(cx: &Cx, r: &Request, remote: Option<Remote>, len: u32) -> Result<Vec<Buf>, Status> {
+async fn fetch(
+    cx: &RequestContext,
+    r: &Request,
+    remote: Option<Remote>,
+    len: u32,
+) -> Result<Vec<Buf>, Status> {
     match remote {
         Some(mut remote) if len > 0 => {
             let segs = std::mem::take(&mut remote.segs);
@@ -99,7 +104,7 @@ async fn fetch(cx: &Cx, r: &Request, remote: Option<Remote>, len: u32) -> Result
 }
 
 /// The data inside the message, in place.
-fn inline(cx: &Cx, r: &Request) -> Result<Vec<Buf>, Status> {
+fn inline(cx: &RequestContext, r: &Request) -> Result<Vec<Buf>, Status> {
     if r.length == 0 {
         return Ok(Vec::new());
     }
@@ -112,7 +117,7 @@ fn inline(cx: &Cx, r: &Request) -> Result<Vec<Buf>, Status> {
 }
 
 /// How durable the data must be before the answer. The flag means nothing in dialect 2.0.2.
-fn stable(cx: &Cx, r: &Request, open: &Open) -> Stable {
+fn stable(cx: &RequestContext, r: &Request, open: &Open) -> Stable {
     let asked = r.flags & WRITE_THROUGH != 0 && cx.conn.dialect() > Dialect::V202;
     if asked || open.options & option::WRITE_THROUGH != 0 { Stable::Data } else { Stable::Unstable }
 }

@@ -18,7 +18,7 @@ use vfs::NodeRef;
 
 use crate::lease::Lease;
 use crate::open::Open;
-use crate::server::Core;
+use crate::server::ServerState;
 use crate::status::Status;
 pub use restore::NotRestored;
 pub(crate) use restore::restore;
@@ -34,7 +34,7 @@ fn key(open: &Open) -> [u8; 8] {
 }
 
 /// Writes a persistent handle as it is now; of another there is nothing to write. Ready when it is durable.
-pub(crate) async fn save(core: &Core, open: &Open) -> Result<(), Status> {
+pub(crate) async fn save(core: &ServerState, open: &Open) -> Result<(), Status> {
     let pending = {
         // What is seen first is written first.
         let saving = open.durable.saving();
@@ -52,7 +52,7 @@ pub(crate) async fn save(core: &Core, open: &Open) -> Result<(), Status> {
 }
 
 /// Writes all persistent handles of a lease. Ready when they are durable.
-pub(crate) async fn save_lease(core: &Core, lease: &Lease) -> Result<(), Status> {
+pub(crate) async fn save_lease(core: &ServerState, lease: &Lease) -> Result<(), Status> {
     for open in lease.opens() {
         save(core, &open).await?;
     }
@@ -60,7 +60,7 @@ pub(crate) async fn save_lease(core: &Core, lease: &Lease) -> Result<(), Status>
 }
 
 /// Begins to write what has become of a holder's rights, for those who cannot wait. What is written later comes after it.
-pub(crate) fn note(core: &std::sync::Arc<Core>, opens: Vec<std::sync::Arc<Open>>) {
+pub(crate) fn note(core: &std::sync::Arc<ServerState>, opens: Vec<std::sync::Arc<Open>>) {
     for open in opens.into_iter().filter(|o| o.durable.is_persistent()) {
         let core = core.clone();
         tokio::spawn(async move { save(&core, &open).await });
@@ -68,7 +68,7 @@ pub(crate) fn note(core: &std::sync::Arc<Core>, opens: Vec<std::sync::Arc<Open>>
 }
 
 /// A handle has gone. Ready when a restart does not bring it back.
-pub(crate) async fn forget(core: &Core, open: &Open) {
+pub(crate) async fn forget(core: &ServerState, open: &Open) {
     let pending = {
         let mut saving = open.durable.saving();
         let Some(store) = core.store.as_ref().filter(|_| open.durable.is_persistent()) else {
@@ -82,10 +82,10 @@ pub(crate) async fn forget(core: &Core, open: &Open) {
     }
 }
 
-fn snapshot(core: &Core, open: &Open, next: Option<&NodeRef>) -> Result<Record, Status> {
+fn snapshot(core: &ServerState, open: &Open, next: Option<&NodeRef>) -> Result<Record, Status> {
     let file = open.file()?;
     let place = file.place();
-    let locks = core.namespace.keeper().state().smb_locks_of(file.node().id(), open.party.holder);
+    let locks = core.namespace.arbiter().state().smb_locks_of(file.node().id(), open.party.holder);
     if locks.len() > LOCKS_MAX {
         return Err(Status::INSUFFICIENT_RESOURCES);
     }
@@ -122,8 +122,8 @@ fn snapshot(core: &Core, open: &Open, next: Option<&NodeRef>) -> Result<Record, 
 }
 
 /// What the handle may cache. During a break still all that it had: its client may know of no break.
-fn caches(core: &Core, open: &Open) -> Option<Caches> {
-    let table = core.namespace.keeper().state();
+fn caches(core: &ServerState, open: &Open) -> Option<Caches> {
+    let table = core.namespace.arbiter().state();
     let node = open.node().ok()?.id();
     let rights = |holder| table.held(node, holder).map_or(Caching::NONE, |h| h.rights);
     let Some(lease) = open.caching.lease() else {

@@ -16,8 +16,8 @@ use crate::durable::{self, Facts};
 use crate::lease::{self, OpenCaching};
 use crate::open::{File, LockSequences, Open, Place, Target};
 use crate::open_state::OpenState;
-use crate::review::review;
-use crate::server::Core;
+use crate::reauthorize::reauthorize;
+use crate::server::ServerState;
 use recovery::{Change, Kind};
 
 /// Why a record is given up, in words.
@@ -40,7 +40,7 @@ impl From<recovery::Error> for NotRestored {
 
 /// As [`reopen`], which may never come back from a file system that gives no answer: its task is then left behind.
 async fn reopen_in_time(
-    core: &Arc<Core>,
+    core: &Arc<ServerState>,
     record: &Arc<Record>,
     limit: Duration,
 ) -> Result<Result<Arc<Open>, Lost>, NotRestored> {
@@ -54,7 +54,10 @@ async fn reopen_in_time(
 
 /// Opens all that the store has and that their users would be granted again; gives how many. To be called once, before anybody
 /// is served. `limit` is how long one handle may take.
-pub(crate) async fn restore(core: &Arc<Core>, limit: Duration) -> Result<usize, NotRestored> {
+pub(crate) async fn restore(
+    core: &Arc<ServerState>,
+    limit: Duration,
+) -> Result<usize, NotRestored> {
     let Some(store) = &core.store else { return Ok(0) };
     let reader = store.clone();
     let records = tokio::task::spawn_blocking(move || reader.read(Kind::SmbOpen)).await;
@@ -97,7 +100,7 @@ pub(crate) async fn restore(core: &Arc<Core>, limit: Duration) -> Result<usize, 
         durable::wait_for_client(core, open);
     }
     // What the configuration, or an account, does not give any more keeps nobody out.
-    let refused = review(core).await.opens;
+    let refused = reauthorize(core).await.opens;
     if refused > 0 {
         tracing::warn!(
             refused,
@@ -107,13 +110,13 @@ pub(crate) async fn restore(core: &Arc<Core>, limit: Duration) -> Result<usize, 
     Ok(opens.len().saturating_sub(refused))
 }
 
-fn share_of(core: &Core, record: &Record) -> Option<Arc<Share>> {
+fn share_of(core: &ServerState, record: &Record) -> Option<Arc<Share>> {
     let shares = core.namespace.shares();
     shares.iter().filter(|s| s.protocols.smb()).find(|s| s.name == record.share).cloned()
 }
 
 /// Which file it was, and where it stood.
-async fn file(core: &Core, record: &Record) -> Result<File, Lost> {
+async fn file(core: &ServerState, record: &Record) -> Result<File, Lost> {
     let share = share_of(core, record).ok_or("its share is not served by SMB any more")?;
     let handle = |bytes: &[u8]| Handle::new(bytes).ok_or("its record makes no sense");
     // Where it stood matters when it is removed at its close, which looks whether it still stands there.
@@ -147,7 +150,7 @@ async fn in_place(share: &Share, next: &Handle, place: &Place) -> Option<NodeRef
     (there.id() == next.id()).then_some(next)
 }
 
-async fn reopen(core: &Arc<Core>, record: &Record) -> Result<Arc<Open>, Lost> {
+async fn reopen(core: &Arc<ServerState>, record: &Record) -> Result<Arc<Open>, Lost> {
     let file = file(core, record).await?;
     let (base, node) = (file.base(), file.node().id());
     let losses = file.node().losses();
@@ -188,7 +191,7 @@ async fn reopen(core: &Arc<Core>, record: &Record) -> Result<Arc<Open>, Lost> {
     });
     let open = Arc::new(open);
     let opening = Open::opening(record.granted, record.shared, false);
-    let state = core.namespace.keeper().state();
+    let state = core.namespace.arbiter().state();
     if opening.share != Sharing::default()
         && matches!(
             state.open(node, &open.party, opening, core.now()),
@@ -205,9 +208,9 @@ async fn reopen(core: &Arc<Core>, record: &Record) -> Result<Arc<Open>, Lost> {
     Ok(open)
 }
 
-fn cache(core: &Arc<Core>, open: &Arc<Open>, record: &Record) {
+fn cache(core: &Arc<ServerState>, open: &Arc<Open>, record: &Record) {
     let Ok(node) = open.node() else { return };
-    let state = core.namespace.keeper().state();
+    let state = core.namespace.arbiter().state();
     let rights_now = |rights| if node.is_cacheable() { rights } else { Caching::NONE };
     match &record.caches {
         None => {}
@@ -239,10 +242,10 @@ fn cache(core: &Arc<Core>, open: &Arc<Open>, record: &Record) {
     }
 }
 
-fn lock(core: &Core, open: &Open, record: &Record) {
+fn lock(core: &ServerState, open: &Open, record: &Record) {
     let Ok(node) = open.node() else { return };
     for (lock_range, kind) in &record.locks {
-        let state = core.namespace.keeper().state();
+        let state = core.namespace.arbiter().state();
         let got = state.lock_smb(node.id(), &open.party, *lock_range, *kind, core.now());
         if got == state::LockVerdict::Go {
             open.locks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -10,12 +10,12 @@ use super::Host;
 use crate::dtyp::Sid;
 use crate::ops::ioctl::dfs;
 use crate::ops::tree_connect::grant;
-use crate::server::Core;
+use crate::server::ServerState;
 use crate::session::User;
 
 /// The server, asked by one user.
 pub(crate) struct CoreHost {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<ServerState>,
     /// `None` before the logon.
     pub(crate) user: Option<Arc<User>>,
     /// From where it asks.
@@ -104,13 +104,13 @@ fn machine(guid: &[u8; 16]) -> Sid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kit::Kit;
+    use crate::harness::Harness;
     use crate::session::Kind;
     use crate::settings::{Settings, ShareSettings};
     use vfs::Cred;
     use vfs::namespace::{People, Protocols, Rules, ShareAccess};
 
-    fn asked_by(core: &Arc<Core>, kind: Kind, uid: u32) -> CoreHost {
+    fn asked_by(core: &Arc<ServerState>, kind: Kind, uid: u32) -> CoreHost {
         let cred = Cred { uid, gid: uid, groups: Arc::new([]) };
         let user = Arc::new(User { name: "alice".into(), kind, cred, rid: 1000, by_ticket: false });
         CoreHost { core: core.clone(), user: Some(user), peer: [192, 0, 2, 1].into() }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn everybody_is_shown_what_they_may_open_and_nobody_what_is_hidden() {
-        let core = Kit::new().core;
+        let core = Harness::new().core;
         let data = core.namespace.shares()[0].clone();
         let share = |name: &str, rules| {
             let (name, backend) = (name.to_owned(), data.backend.clone());
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_share_of_nfs_is_not_in_the_list() {
-        let core = Kit::new().core;
+        let core = Harness::new().core;
         let host = asked_by(&core, Kind::User, 1000);
         assert_eq!(host.shares(), [("data".to_owned(), String::new())]);
         let data = core.namespace.shares()[0].clone();

@@ -4,7 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use iobuf::{Buf, Pool, PoolLimits};
-use rdma_transport::channel::{Command as Asked, Handle, Info, Pulled, Reply, Service, Transport};
+use rdma_transport::channel::{
+    Command as Asked, Handle, Info, ReadChunkData, Reply, Service, Transport,
+};
 use smb_auth::ntlm::Credentials;
 use smb_auth::{self as auth, Fresh, Initiator, NtHash};
 use smb_crypto::kdf::{self, Context, Keys};
@@ -16,7 +18,7 @@ use smb_proto::smb2::negotiate::{self, Dialect};
 use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
 use smb_proto::smb2::transform::{self, Transform};
 use smb_proto::smb2::{Command, FileId, Flags, HEADER_LEN, Header, session_setup, tree_connect};
-use smbd_core::server::{Connection, Core, Server};
+use smbd_core::server::{Connection, Server, ServerState};
 use smbd_core::settings::Settings;
 use smbd_core::status::Status;
 use smbd_core::users::{Account, Users};
@@ -67,7 +69,7 @@ pub(crate) fn server_of(users: Arc<dyn Users>, change: impl FnOnce(&mut Settings
     let mut settings = Settings::default();
     settings.shares.entry("secret".into()).or_default().encrypt = true;
     change(&mut settings);
-    Server::new(Core::new(Arc::new(namespace), settings, users))
+    Server::new(ServerState::new(Arc::new(namespace), settings, users))
 }
 
 /// What a connection offers.
@@ -246,8 +248,12 @@ impl Peer {
         }
     }
 
-    pub(crate) async fn raw_with(&mut self, bytes: &[u8], pulled: Vec<Pulled>) -> Option<Vec<u8>> {
-        let call = self.connection.call(Buf::from(bytes.to_vec()), pulled);
+    pub(crate) async fn raw_with(
+        &mut self,
+        bytes: &[u8],
+        read_chunks: Vec<ReadChunkData>,
+    ) -> Option<Vec<u8>> {
+        let call = self.connection.call(Buf::from(bytes.to_vec()), read_chunks);
         call.await.map(|reply| flat(&reply))
     }
 

@@ -1,7 +1,7 @@
 //! Signatures and encryption.
 
 use iobuf::{Buf, BufMut};
-use rdma_transport::channel::Pulled;
+use rdma_transport::channel::ReadChunkData;
 use smb_proto::smb2::negotiate::Dialect;
 use smb_proto::smb2::{Command, Flags, Header, read, simple, transform, write};
 use smbd_core::settings::Encryption;
@@ -102,14 +102,14 @@ async fn write_and_read(peer: &mut Peer, sealed: bool, len: usize) {
             own.append(c);
             own.freeze()
         });
-        let pulled = vec![Pulled { at: transform::LEN, data: pieces.collect() }];
-        peer.raw_with(&message[..transform::LEN], pulled).await.unwrap()
+        let read_chunks = vec![ReadChunkData { at: transform::LEN, data: pieces.collect() }];
+        peer.raw_with(&message[..transform::LEN], read_chunks).await.unwrap()
     } else {
         let message = peer.sign(header, &body);
         let at = Header::SIGNATURE.end + 48;
         let pieces = message[at..].chunks(1 << 20).map(|c| Buf::from(c.to_vec())).collect();
-        let pulled = vec![Pulled { at, data: pieces }];
-        peer.raw_with(&message[..at], pulled).await.unwrap()
+        let read_chunks = vec![ReadChunkData { at, data: pieces }];
+        peer.raw_with(&message[..at], read_chunks).await.unwrap()
     };
     let bytes = if sealed { peer.open(&bytes) } else { bytes };
     let answer = peer.check(&bytes);

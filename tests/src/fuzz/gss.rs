@@ -12,13 +12,15 @@ use nfs_proto::oncrpc::{AcceptStat, OpaqueAuth, ReplyBody, ReplyHead};
 use nfs_proto::rpcsec_gss::{GssCred, GssInitArg, GssInitRes, GssProc, GssService, RPCSEC_GSS};
 use nfs_proto::xdr;
 use nfsrdma::clock::Clock;
-use nfsrdma::context::{Boot, Core};
+use nfsrdma::context::{Boot, ServerState};
 use nfsrdma::fh::Handles;
 use nfsrdma::locate::NfsLocate;
 use nfsrdma::rpc::gss::{Accept, Accepted, Gss, NotAccepted};
 use nfsrdma::rpc::program;
 use nfsrdma::server::{Offer, Server, Session};
-use rdma_transport::channel::{BoxFuture, Handle, Info, Locate, Pulled, Service, Transport};
+use rdma_transport::channel::{
+    BoxFuture, Handle, Info, PayloadLocator, ReadChunkData, Service, Transport,
+};
 use rdma_transport::xdr::Writer;
 use vfs::Cred;
 use vfs::namespace::{Flavor, Namespace};
@@ -109,7 +111,7 @@ fn session(kind: u8) -> Session {
     share.rules.sec = Flavor::ALL.into_iter().collect();
     let (handles, boot) = (Handles::new([1; 16]), Boot { write_verifier: 1, instance: 1 });
     let namespace = Arc::new(Namespace::new(vec![share]));
-    let mut core = Core::new(namespace, handles, boot, Clock::Manual(0.into()));
+    let mut core = ServerState::new(namespace, handles, boot, Clock::Manual(0.into()));
     core.gss = Gss::new(Some(Arc::new(Everybody(kind))), [3; 16]);
     let pool = Pool::new(PoolLimits { buffers_max: [4, 4, 4] });
     let (peer, local) = (([127, 0, 0, 1], 50_000).into(), ([127, 0, 0, 1], 2049).into());
@@ -133,15 +135,15 @@ fn answer(
     w.value(&if none { OpaqueAuth::NONE } else { OpaqueAuth { flavor: RPCSEC_GSS, body: &mic } });
     w.head().extend_from_slice(args);
     let mut message = w.into_reply().head;
-    let mut pulled = Vec::new();
+    let mut read_chunks = Vec::new();
     if let Some((at, len)) = NfsLocate.bulk(&message, message.len()) {
         let behind = message.split_off(at);
         let (data, rest) = behind.split_at(len);
         message.extend_from_slice(rest.get(len.wrapping_neg() % 4..).unwrap_or_default());
         let data = data.chunks(len / 2 + 1).map(|piece| Buf::from(piece.to_vec())).collect();
-        pulled.push(Pulled { at, data });
+        read_chunks.push(ReadChunkData { at, data });
     }
-    let reply = RUNTIME.with(|r| r.block_on(session.call(Buf::from(message), pulled)))?;
+    let reply = RUNTIME.with(|r| r.block_on(session.call(Buf::from(message), read_chunks)))?;
     Some(reply.pieces().flatten().copied().collect())
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use iobuf::{Buf, Pool, PoolLimits};
 use nfs_proto::nfs4::Nfsstat4;
 use nfsrdma::clock::Clock;
-use nfsrdma::context::{Boot, Core};
+use nfsrdma::context::{Boot, ServerState};
 use nfsrdma::fh::Handles;
 use nfsrdma::rpc::program;
 use nfsrdma::server::{Server, Session};
@@ -82,7 +82,8 @@ impl Client {
         let (share, _) = RUNTIME.with(|r| share(1 << 22, r));
         let boot = Boot { write_verifier: 1, instance: 1 };
         let namespace = Arc::new(Namespace::new(vec![share]));
-        let core = Core::new(namespace, Handles::new([1; 16]), boot, Clock::Manual(0.into()));
+        let core =
+            ServerState::new(namespace, Handles::new([1; 16]), boot, Clock::Manual(0.into()));
         let info = Info::new(
             ([192, 0, 2, 9], 700).into(),
             ([192, 0, 2, 1], 2049).into(),

@@ -5,7 +5,7 @@ use nfs_proto::nfs3::{Args, Write3args, procedure};
 use nfs_proto::rpcsec_gss::RPCSEC_GSS;
 use nfsrdma::locate::NfsLocate;
 use nfsrdma::rpc::{decode_call, decode_cred, program};
-use rdma_transport::channel::{Locate, Pulled};
+use rdma_transport::channel::{PayloadLocator, ReadChunkData};
 use rdma_transport::xdr::Reader;
 
 /// A whole message of a byte stream: its head, and what the transport believes about its bulk data.
@@ -52,6 +52,6 @@ pub fn nfs3_args(data: &[u8]) {
     let at = args.first().map_or(0, |n| usize::from(*n)).min(args.len());
     let (head, bulk) = args.split_at(at);
     let body = Buf::from(head.to_vec());
-    let pulled = [Pulled { at, data: vec![Buf::from(bulk.to_vec())] }];
-    decode(&mut Reader::new(&body, &pulled));
+    let read_chunks = [ReadChunkData { at, data: vec![Buf::from(bulk.to_vec())] }];
+    decode(&mut Reader::new(&body, &read_chunks));
 }

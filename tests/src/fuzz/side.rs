@@ -7,7 +7,7 @@ use iobuf::{Buf, Pool, PoolLimits};
 use nfs_proto::nfs3::Nfsstat3;
 use nfs_proto::nlm::Args;
 use nfsrdma::clock::Clock;
-use nfsrdma::context::{Boot, Core};
+use nfsrdma::context::{Boot, ServerState};
 use nfsrdma::fh::{FH_MAX, Handles};
 use nfsrdma::nlm::procedure as p;
 use nfsrdma::nsm::procedure as sm;
@@ -133,7 +133,7 @@ impl Host {
             w.bytes().to_vec()
         });
         let namespace = Arc::new(Namespace::new(vec![share]));
-        let core = Core::new(namespace, handles, boot, Clock::Manual(0.into()));
+        let core = ServerState::new(namespace, handles, boot, Clock::Manual(0.into()));
         let pool = Pool::new(PoolLimits { buffers_max: [4, 4, 4] });
         let (peer, local) = (([127, 0, 0, 1], 700).into(), ([127, 0, 0, 1], 2049).into());
         let info = Arc::new(Info::new(peer, local, Transport::Tcp, pool));

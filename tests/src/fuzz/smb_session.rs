@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iobuf::{Buf, Pool, PoolLimits};
-use rdma_transport::channel::{Handle, Info, Pulled, Service, Transport};
+use rdma_transport::channel::{Handle, Info, ReadChunkData, Service, Transport};
 use smb_auth::ntlm::Credentials;
 use smb_auth::{self as auth, Initiator, NtHash};
 use smb_proto::smb2::header::Flags;
 use smb_proto::smb2::{HEADER_LEN, Header};
 use smb_proto::smb2::{negotiate, session_setup, tree_connect};
-use smbd_core::server::{Connection, Core, Server};
+use smbd_core::server::{Connection, Server, ServerState};
 use smbd_core::settings::Settings;
 use smbd_core::users::{self, Users};
 use vfs::Cred;
@@ -113,7 +113,7 @@ impl Client {
         let (share, _) = RUNTIME.with(|r| share(1 << 22, r));
         let settings = Settings { signing_required: false, ..Settings::default() };
         let namespace = Arc::new(Namespace::new(vec![share]));
-        let server = Server::new(Core::new(namespace, settings, Arc::new(OneUser)));
+        let server = Server::new(ServerState::new(namespace, settings, Arc::new(OneUser)));
         let info = Info::new(
             ([192, 0, 2, 9], 700).into(),
             ([192, 0, 2, 1], 445).into(),
@@ -126,7 +126,7 @@ impl Client {
 
     /// The answer to a message; `None` when the server ended the connection.
     fn call(&self, message: &[u8]) -> Option<Vec<u8>> {
-        let call = self.connection.call(Buf::from(message.to_vec()), Vec::<Pulled>::new());
+        let call = self.connection.call(Buf::from(message.to_vec()), Vec::<ReadChunkData>::new());
         let done =
             RUNTIME.with(|r| r.block_on(async { tokio::time::timeout(WAIT_MAX, call).await }));
         let Ok(reply) = done else { return Some(Vec::new()) };

@@ -7,11 +7,11 @@ use std::time::Duration;
 use iobuf::{Buf, Pool, PoolLimits};
 use nfs_proto::oncrpc::{AUTH_TLS, CallHead, OpaqueAuth, program};
 use nfsrdma::clock::Clock;
-use nfsrdma::context::{Boot, Core};
+use nfsrdma::context::{Boot, ServerState};
 use nfsrdma::fh::Handles;
 use nfsrdma::locate::NfsLocate;
 use nfsrdma::server::{Offer, Server, Session};
-use rdma_transport::channel::{BoxFuture, Channel, Info, Pulled, Reply, Service, Transport};
+use rdma_transport::channel::{BoxFuture, Channel, Info, ReadChunkData, Reply, Service, Transport};
 use rdma_transport::serve::serve;
 use rdma_transport::tcp::{Framing, TcpChannel};
 use rustls::server::NoServerSessionStorage;
@@ -39,7 +39,7 @@ fn server() -> Arc<Server> {
     let (share, _) = RUNTIME.with(|runtime| share(1 << 20, runtime));
     let (handles, boot) = (Handles::new([1; 16]), Boot { write_verifier: 1, instance: 1 });
     let namespace = Arc::new(Namespace::new(vec![share]));
-    Server::new(Core::new(namespace, handles, boot, Clock::Manual(0.into())), [2; 16])
+    Server::new(ServerState::new(namespace, handles, boot, Clock::Manual(0.into())), [2; 16])
 }
 
 #[allow(clippy::expect_used)]
@@ -66,9 +66,13 @@ struct Counted {
 }
 
 impl Service for Counted {
-    fn call(&self, body: Buf, pulled: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
+    fn call(
+        &self,
+        body: Buf,
+        read_chunks: Vec<ReadChunkData>,
+    ) -> BoxFuture<'static, Option<Reply>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.session.call(body, pulled)
+        self.session.call(body, read_chunks)
     }
 }
 

@@ -288,18 +288,18 @@ pub(crate) async fn a_list_helps_in_its_own_folder_alone(b: Bench) {
 /// What fails after it was made is taken back as long as its name is still its own, by whoever made it, whatever the folder says.
 pub(crate) async fn a_failed_create_removes_what_it_made_alone(b: Bench) {
     let namespace = served(&b);
-    let (share, door) = (namespace.shares()[0].clone(), namespace.by(None));
+    let (share, file_ops) = (namespace.shares()[0].clone(), namespace.by(None));
     let add = mask::WRITE_DATA | mask::EXECUTE;
     let d = folder(&b, b"d", vec![allow(BOB, add)]).await;
     let bob = user(BOB);
     let made = d.create(&bob, b"f", CreateHow::Guarded, mode(0o600)).await.unwrap();
     d.rename(&root(), b"f", d.as_ref(), b"g", true).await.unwrap();
     let other = d.create(&root(), b"f", CreateHow::Guarded, mode(0o600)).await.unwrap().node;
-    door.unmake(&share, &d, &bob, b"f", &made).await;
+    file_ops.unmake(&share, &d, &bob, b"f", &made).await;
     assert_eq!(d.lookup(&root(), b"f").await.unwrap().0.id(), other.id());
     assert_eq!(d.lookup(&root(), b"g").await.unwrap().0.id(), made.node.id());
     refused(d.unlink(&bob, b"g"), VfsError::Access).await;
-    door.unmake(&share, &d, &bob, b"g", &made).await;
+    file_ops.unmake(&share, &d, &bob, b"g", &made).await;
     refused(d.lookup(&root(), b"g"), VfsError::NotFound).await;
 }
 
@@ -349,7 +349,7 @@ pub(crate) async fn a_list_goes_with_its_file(b: Bench) {
 pub(crate) async fn what_is_made_inherits(b: Bench) {
     let namespace = served(&b);
     let share = namespace.shares()[0].clone();
-    let door = namespace.by(None);
+    let file_ops = namespace.by(None);
     let on = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
     let rw = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
     let passes = vec![
@@ -360,7 +360,7 @@ pub(crate) async fn what_is_made_inherits(b: Bench) {
     let d = folder(&b, b"d", passes).await;
     let by = root();
     let make =
-        |name: &'static [u8], set| door.create(&share, &d, &by, name, CreateHow::Guarded, set);
+        |name: &'static [u8], set| file_ops.create(&share, &d, &by, name, CreateHow::Guarded, set);
     // By a client that applies its umask itself, and by one that leaves it to the folder.
     let strict = make(b"strict", mode(0o644)).await.unwrap();
     assert_eq!(strict.attr.mode, 0o600);
@@ -374,35 +374,35 @@ pub(crate) async fn what_is_made_inherits(b: Bench) {
         node.access(&user(who), Access(right), &attr).await.unwrap() == Access(right)
     };
     assert!(!ran(&strict.node, BOB, Access::EXECUTE).await, "what is passed on says so");
-    let sub = door.mkdir(&share, &d, &by, b"sub", mode(0o777)).await.unwrap().node;
+    let sub = file_ops.mkdir(&share, &d, &by, b"sub", mode(0o777)).await.unwrap().node;
     let deep =
-        door.create(&share, &sub, &by, b"deep", CreateHow::Guarded, mode(0o666)).await.unwrap();
+        file_ops.create(&share, &sub, &by, b"deep", CreateHow::Guarded, mode(0o666)).await.unwrap();
     deep.node.open(&user(BOB), true, true).await.unwrap();
     // Where nothing is passed on the mask counts.
     let plain = b.dir("plain").await;
     let set = SetAttr { umask: 0o027, ..mode(0o666) };
-    let made = door.create(&share, &plain, &by, b"f", CreateHow::Guarded, set).await.unwrap();
+    let made = file_ops.create(&share, &plain, &by, b"f", CreateHow::Guarded, set).await.unwrap();
     assert_eq!((made.attr.mode, kept(&made.node).await), (0o640, None));
 }
 
 /// What mode bits take away of what is passed on: to search a folder takes a bit, to run a file none. A pipe inherits nothing.
 pub(crate) async fn mode_bits_limit_what_is_inherited(b: Bench) {
     let namespace = served(&b);
-    let (share, door, by) = (namespace.shares()[0].clone(), namespace.by(None), root());
+    let (share, file_ops, by) = (namespace.shares()[0].clone(), namespace.by(None), root());
     let on = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
     let d = folder(&b, b"d", vec![Ace::allow(Who::User(BOB), mask::FILE_ALL, on)]).await;
     let rights = async |node: &NodeRef| {
         kept(node).await.unwrap().allowed(&user(BOB), Owner { uid: ANN, gid: ANN })
     };
     let how = CreateHow::Guarded;
-    let f = door.create(&share, &d, &by, b"f", how, mode(0o644)).await.unwrap().node;
+    let f = file_ops.create(&share, &d, &by, b"f", how, mode(0o644)).await.unwrap().node;
     assert_eq!(rights(&f).await, mask::FILE_ALL & !(mask::WRITE_DATA | mask::APPEND_DATA));
-    let sub = door.mkdir(&share, &d, &by, b"sub", mode(0o740)).await.unwrap().node;
+    let sub = file_ops.mkdir(&share, &d, &by, b"sub", mode(0o740)).await.unwrap().node;
     let left = mask::FILE_ALL
         & !(mask::WRITE_DATA | mask::APPEND_DATA | mask::DELETE_CHILD | mask::EXECUTE);
     assert_eq!(rights(&sub).await, left);
     let set = SetAttr { umask: 0o022, ..mode(0o666) };
-    let fifo = door.mknod(&share, &d, &by, b"p", Special::Fifo, set).await.unwrap();
+    let fifo = file_ops.mknod(&share, &d, &by, b"p", Special::Fifo, set).await.unwrap();
     assert_eq!((fifo.attr.mode, kept(&fifo.node).await), (0o666, None));
 }
 
@@ -441,8 +441,8 @@ pub(crate) async fn a_giver_gives_its_list_to_what_is_made(b: Bench) {
         (&d, ListOfNew::Given, 1, Some(&carls)),
     ] {
         let giver = Gives { result: Ok(()), times: AtomicU32::new(0) };
-        let door = namespace.by(None).with_list(list, &giver);
-        let made = door.create(&share, dir, &by, b"f", how, mode(0o640)).await.unwrap();
+        let file_ops = namespace.by(None).with_list(list, &giver);
+        let made = file_ops.create(&share, dir, &by, b"f", how, mode(0o640)).await.unwrap();
         assert_eq!(giver.times.into_inner(), calls, "{list:?}");
         let found = kept(&made.node).await;
         assert_eq!(found.as_ref().map(Acl::entries), want.map(|w| &w[..]), "{list:?}");
@@ -450,43 +450,43 @@ pub(crate) async fn a_giver_gives_its_list_to_what_is_made(b: Bench) {
         dir.unlink(&by, b"f").await.unwrap();
     }
     let giver = Gives { result: Err(VfsError::NoSpace), times: AtomicU32::new(0) };
-    let door = namespace.by(None).with_list(ListOfNew::Given, &giver);
-    refused(door.create(&share, &d, &by, b"f", how, mode(0o640)), VfsError::NoSpace).await;
-    refused(door.mkdir(&share, &d, &by, b"s", mode(0o750)), VfsError::NoSpace).await;
+    let file_ops = namespace.by(None).with_list(ListOfNew::Given, &giver);
+    refused(file_ops.create(&share, &d, &by, b"f", how, mode(0o640)), VfsError::NoSpace).await;
+    refused(file_ops.mkdir(&share, &d, &by, b"s", mode(0o750)), VfsError::NoSpace).await;
     assert_eq!(b.names(&d, 10).await, [] as [&str; 0]);
 }
 
 /// RFC 8881 section 6.2.1.3.1: the owner, and those who have ACE4_WRITE_ACL.
 pub(crate) async fn a_list_is_set_by_those_who_may_change_the_mode(b: Bench) {
     let namespace = served(&b);
-    let (share, door) = (namespace.shares()[0].clone(), namespace.by(None));
+    let (share, file_ops) = (namespace.shares()[0].clone(), namespace.by(None));
     let f = owned(&b, b"f", 0o640).await;
     let read = mask::READ_DATA | mask::WRITE_DAC;
     let acl = Acl::new(vec![Ace::allow(Who::Owner, mask::FILE_ALL, 0), allow(BOB, read)]);
     for who in [BOB, CARL] {
-        refused(door.acl_change(&share, &f, &user(who), &acl), VfsError::Perm).await;
+        refused(file_ops.acl_change(&share, &f, &user(who), &acl), VfsError::Perm).await;
     }
     assert_eq!((kept(&f).await, f.getattr().await.unwrap().mode), (None, 0o640));
-    door.acl_change(&share, &f, &user(ANN), &acl).await.unwrap();
+    file_ops.acl_change(&share, &f, &user(ANN), &acl).await.unwrap();
     assert_eq!((kept(&f).await, f.getattr().await.unwrap().mode), (Some(acl.clone()), 0o700));
     let more = Acl::new([acl.entries(), &[Ace::allow(Who::Group, mask::READ_DATA, 0)]].concat());
-    refused(door.acl_change(&share, &f, &user(CARL), &more), VfsError::Perm).await;
-    door.acl_change(&share, &f, &user(BOB), &more).await.unwrap();
+    refused(file_ops.acl_change(&share, &f, &user(CARL), &more), VfsError::Perm).await;
+    file_ops.acl_change(&share, &f, &user(BOB), &more).await.unwrap();
     assert_eq!((kept(&f).await, f.getattr().await.unwrap().mode), (Some(more.clone()), 0o740));
 
     let change = posix::Change { access: Some(Posix::of_mode(0o604)), default: None };
-    refused(door.posix_change(&share, &f, &user(CARL), &change), VfsError::Perm).await;
+    refused(file_ops.posix_change(&share, &f, &user(CARL), &change), VfsError::Perm).await;
     assert_eq!(kept(&f).await, Some(more.clone()));
-    match door.posix_change(&share, &f, &user(BOB), &change).await {
+    match file_ops.posix_change(&share, &f, &user(BOB), &change).await {
         Ok(()) => assert_eq!((kept(&f).await, f.getattr().await.unwrap().mode), (None, 0o604)),
         // Memory keeps no such list.
         Err(e) => assert_eq!(e, VfsError::NotSupported),
     }
 
     let fixed = Namespace::new(vec![Share { read_only: true, ..plain(&b) }]);
-    let (share, door, before) = (fixed.shares()[0].clone(), fixed.by(None), kept(&f).await);
-    refused(door.acl_change(&share, &f, &root(), &acl), VfsError::ReadOnly).await;
-    refused(door.acl_set(&share, &f, &acl, 0o777), VfsError::ReadOnly).await;
-    refused(door.posix_change(&share, &f, &root(), &change), VfsError::ReadOnly).await;
+    let (share, file_ops, before) = (fixed.shares()[0].clone(), fixed.by(None), kept(&f).await);
+    refused(file_ops.acl_change(&share, &f, &root(), &acl), VfsError::ReadOnly).await;
+    refused(file_ops.acl_set(&share, &f, &acl, 0o777), VfsError::ReadOnly).await;
+    refused(file_ops.posix_change(&share, &f, &root(), &change), VfsError::ReadOnly).await;
     assert_eq!(kept(&f).await, before);
 }

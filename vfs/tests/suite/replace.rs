@@ -17,7 +17,7 @@ async fn waiting(share: &Share) -> Vec<Vec<u8>> {
 
 pub(crate) async fn a_node_takes_the_place_of_another(b: Bench) {
     let ns = served(&b);
-    let (share, door, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
+    let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     for (new, kind) in [
         (New::Link(b"../target"), Kind::Symlink),
         (New::Special(Special::Fifo), Kind::Fifo),
@@ -29,11 +29,11 @@ pub(crate) async fn a_node_takes_the_place_of_another(b: Bench) {
         let dos = Dos { attributes: Some(2), ..Dos::default() };
         file.dos_set(dos).await.unwrap();
         for (name, old) in [(&b"f"[..], &file), (b"d", &dir)] {
-            let staged = door.stage(share, r, &c, old, new).await.unwrap();
+            let staged = file_ops.stage(share, r, &c, old, new).await.unwrap();
             let node = staged.node.clone();
             assert!(b.names(r, 100).await == ["f", "d"] || b.names(r, 100).await == ["d", "f"]);
             assert_eq!(r.lookup(&c, name).await.unwrap().0.id(), old.id(), "not yet");
-            door.put_in_place(share, staged, &c, (r, name), old).await.unwrap();
+            file_ops.put_in_place(share, staged, &c, (r, name), old).await.unwrap();
             let (found, attr) = r.lookup(&c, name).await.unwrap();
             assert_eq!((found.id(), attr.kind, attr.nlink), (node.id(), kind, 1));
             if kind != Kind::Symlink {
@@ -54,10 +54,10 @@ pub(crate) async fn a_node_takes_the_place_of_another(b: Bench) {
 
 pub(crate) async fn a_file_that_was_a_link_has_the_mode_of_a_new_one(b: Bench) {
     let ns = served(&b);
-    let (share, door, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
+    let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     let link = r.symlink(&c, b"l", b"x", SetAttr::default()).await.unwrap().node;
-    let staged = door.stage(share, r, &c, &link, New::File).await.unwrap();
-    door.put_in_place(share, staged, &c, (r, b"l"), &link).await.unwrap();
+    let staged = file_ops.stage(share, r, &c, &link, New::File).await.unwrap();
+    file_ops.put_in_place(share, staged, &c, (r, b"l"), &link).await.unwrap();
     let (_, attr) = r.lookup(&c, b"l").await.unwrap();
     assert_eq!((attr.kind, attr.mode, attr.size), (Kind::File, 0o644, 0));
 }
@@ -66,13 +66,13 @@ pub(crate) async fn a_file_that_was_a_link_has_the_mode_of_a_new_one(b: Bench) {
 pub(crate) async fn a_file_that_was_a_link_inherits(b: Bench) {
     use vfs::acl::{Ace, Acl, Owner, Who, flag, mask};
     let ns = served(&b);
-    let (share, door, c) = (&ns.shares()[0].clone(), ns.by(None), root());
+    let (share, file_ops, c) = (&ns.shares()[0].clone(), ns.by(None), root());
     let d = b.dir("d").await;
     let passed = Ace::allow(Who::User(1001), mask::FILE_ALL, flag::OBJECT_INHERIT);
     d.acl_set(&Acl::new(vec![passed]), 0o700).await.unwrap();
     let link = d.symlink(&c, b"l", b"x", SetAttr::default()).await.unwrap().node;
-    let staged = door.stage(share, &d, &c, &link, New::File).await.unwrap();
-    door.put_in_place(share, staged, &c, (&d, b"l"), &link).await.unwrap();
+    let staged = file_ops.stage(share, &d, &c, &link, New::File).await.unwrap();
+    file_ops.put_in_place(share, staged, &c, (&d, b"l"), &link).await.unwrap();
     let (node, attr) = d.lookup(&c, b"l").await.unwrap();
     let acl = node.acl(&attr).await.unwrap().unwrap();
     let rights = acl.allowed(&user(1001), Owner::of(&attr));
@@ -85,43 +85,43 @@ pub(crate) async fn a_file_that_was_a_link_has_the_mode_that_masks_leave(b: Benc
     let rules = namespace::Rules { masks, ..namespace::Rules::default() };
     let share = Share { rules, ..plain(&b) };
     let ns = namespace::Namespace::new(vec![share]);
-    let (share, door) = (&ns.shares()[0].clone(), ns.by(None));
+    let (share, file_ops) = (&ns.shares()[0].clone(), ns.by(None));
     let link = r.symlink(&c, b"l", b"x", SetAttr::default()).await.unwrap().node;
-    let staged = door.stage(share, r, &c, &link, New::File).await.unwrap();
-    door.put_in_place(share, staged, &c, (r, b"l"), &link).await.unwrap();
+    let staged = file_ops.stage(share, r, &c, &link, New::File).await.unwrap();
+    file_ops.put_in_place(share, staged, &c, (r, b"l"), &link).await.unwrap();
     assert_eq!(r.lookup(&c, b"l").await.unwrap().1.mode, 0o660);
 }
 
 /// Whatever fails between the first step and the last: the name stands as before, and nothing is left.
 pub(crate) async fn what_fails_halfway_leaves_the_old_node(b: Bench) {
     let ns = served(&b);
-    let (share, door, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
+    let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     let (file, dir) = (b.file("f").await, b.dir("d").await);
     dir.create(&c, b"inside", CreateHow::Guarded, mode(0o600)).await.unwrap();
     // It is made, and changes places with the directory; then that cannot go.
-    let staged = door.stage(share, r, &c, &dir, New::Link(b"x")).await.unwrap();
-    refused(door.put_in_place(share, staged, &c, (r, b"d"), &dir), VfsError::NotEmpty).await;
+    let staged = file_ops.stage(share, r, &c, &dir, New::Link(b"x")).await.unwrap();
+    refused(file_ops.put_in_place(share, staged, &c, (r, b"d"), &dir), VfsError::NotEmpty).await;
     assert_eq!(r.lookup(&c, b"d").await.unwrap().0.id(), dir.id());
     assert_eq!(b.names(&dir, 10).await, ["inside"]);
     let (up, _) = dir.lookup(&c, b"..").await.unwrap();
     assert_eq!(up.id(), r.id(), "it is where it was");
     assert_eq!(dir.path().await.unwrap(), b"d");
     // It cannot be made.
-    refused(door.stage(share, r, &c, &file, New::Link(b"")), VfsError::Invalid).await;
+    refused(file_ops.stage(share, r, &c, &file, New::Link(b"")), VfsError::Invalid).await;
     // Another file has come there meanwhile, or none is there any more.
-    let staged = door.stage(share, r, &c, &file, New::File).await.unwrap();
+    let staged = file_ops.stage(share, r, &c, &file, New::File).await.unwrap();
     r.rename(&c, b"f", r.as_ref(), b"g", true).await.unwrap();
-    refused(door.put_in_place(share, staged, &c, (r, b"f"), &file), VfsError::NotFound).await;
+    refused(file_ops.put_in_place(share, staged, &c, (r, b"f"), &file), VfsError::NotFound).await;
     let other = b.file("f").await;
-    let staged = door.stage(share, r, &c, &file, New::File).await.unwrap();
-    refused(door.put_in_place(share, staged, &c, (r, b"f"), &file), VfsError::NotFound).await;
+    let staged = file_ops.stage(share, r, &c, &file, New::File).await.unwrap();
+    refused(file_ops.put_in_place(share, staged, &c, (r, b"f"), &file), VfsError::NotFound).await;
     assert_eq!(r.lookup(&c, b"f").await.unwrap().0.id(), other.id());
     assert_eq!(r.lookup(&c, b"g").await.unwrap().0.id(), file.id());
     // It is given up.
-    door.stage(share, r, &c, &file, New::File).await.unwrap().give_up().await;
+    file_ops.stage(share, r, &c, &file, New::File).await.unwrap().give_up().await;
     assert!(waiting(share).await.is_empty());
     // Whoever was about to place it is gone.
-    drop(door.stage(share, r, &c, &file, New::File).await.unwrap());
+    drop(file_ops.stage(share, r, &c, &file, New::File).await.unwrap());
     while !waiting(share).await.is_empty() {
         tokio::task::yield_now().await;
     }
@@ -130,21 +130,22 @@ pub(crate) async fn what_fails_halfway_leaves_the_old_node(b: Bench) {
 /// Who may not remove the name may not give it to another node, and nobody makes what only the superuser may make.
 pub(crate) async fn the_caller_needs_permission(b: Bench) {
     let ns = served(&b);
-    let (share, door, c, alice) = (&ns.shares()[0].clone(), ns.by(None), root(), user(1000));
+    let (share, file_ops, c, alice) = (&ns.shares()[0].clone(), ns.by(None), root(), user(1000));
     let dir = b.dir("d").await;
     let own = SetAttr { uid: Some(1000), gid: Some(1000), ..mode(0o640) };
     let file = dir.create(&c, b"f", CreateHow::Guarded, own).await.unwrap().node;
     let fifo = New::Special(Special::Fifo);
-    let staged = door.stage(share, &dir, &alice, &file, fifo).await.unwrap();
-    refused(door.put_in_place(share, staged, &alice, (&dir, b"f"), &file), VfsError::Access).await;
+    let staged = file_ops.stage(share, &dir, &alice, &file, fifo).await.unwrap();
+    refused(file_ops.put_in_place(share, staged, &alice, (&dir, b"f"), &file), VfsError::Access)
+        .await;
     assert_eq!(dir.lookup(&c, b"f").await.unwrap().0.id(), file.id());
     let device = New::Special(Special::Char(1, 3));
-    refused(door.stage(share, &dir, &alice, &file, device), VfsError::Perm).await;
+    refused(file_ops.stage(share, &dir, &alice, &file, device), VfsError::Perm).await;
     dir.setattr(&c, SetAttr { gid: Some(7), ..mode(0o2777) }, false).await.unwrap();
     let own = SetAttr { gid: Some(7), ..SetAttr::default() };
     file.setattr(&c, own, false).await.unwrap();
-    let staged = door.stage(share, &dir, &alice, &file, fifo).await.unwrap();
-    door.put_in_place(share, staged, &alice, (&dir, b"f"), &file).await.unwrap();
+    let staged = file_ops.stage(share, &dir, &alice, &file, fifo).await.unwrap();
+    file_ops.put_in_place(share, staged, &alice, (&dir, b"f"), &file).await.unwrap();
     let (_, attr) = dir.lookup(&c, b"f").await.unwrap();
     let found = (attr.kind, attr.uid, attr.gid, attr.mode);
     assert_eq!(found, (Kind::Fifo, 1000, 7, 0o640), "as the file was");
@@ -153,10 +154,10 @@ pub(crate) async fn the_caller_needs_permission(b: Bench) {
 
 pub(crate) async fn a_start_removes_what_an_earlier_run_left(b: Bench) {
     let ns = served(&b);
-    let (share, door, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
+    let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     assert_eq!(replace::sweep(share).await, Ok(0));
     let file = b.file("f").await;
-    let own = door.stage(share, r, &c, &file, New::File).await.unwrap();
+    let own = file_ops.stage(share, r, &c, &file, New::File).await.unwrap();
     let hidden = share.backend.hidden(false).await.unwrap().unwrap();
     let (new, _) = hidden.lookup(&c, b"new").await.unwrap();
     let mut left = Vec::new();
@@ -167,7 +168,7 @@ pub(crate) async fn a_start_removes_what_an_earlier_run_left(b: Bench) {
     left[1].mkdir(&c, b"node", mode(0o777)).await.unwrap();
     assert_eq!(replace::sweep(share).await, Ok(4));
     assert_eq!(waiting(share).await.len(), 1, "what this run is about to place stays");
-    door.put_in_place(share, own, &c, (r, b"f"), &file).await.unwrap();
+    file_ops.put_in_place(share, own, &c, (r, b"f"), &file).await.unwrap();
     let full = new.mkdir(&c, b"0-4", mode(0o777)).await.unwrap().node;
     let moved = full.mkdir(&c, b"node", mode(0o777)).await.unwrap().node;
     moved.create(&c, b"inside", CreateHow::Guarded, mode(0o600)).await.unwrap();

@@ -34,61 +34,61 @@ async fn shown(share: &Share, file: &NodeRef) -> Vec<(String, u64)> {
 
 pub(crate) async fn streams_hold_data_beside_a_file(b: Bench) {
     let ns = served(&b);
-    let (share, door) = (&ns.shares()[0].clone(), ns.by(None));
+    let (share, file_ops) = (&ns.shares()[0].clone(), ns.by(None));
     let f = b.file("f").await;
     b.write(&f, 0, b"main").await;
     assert_eq!(shown(share, &f).await, []);
     refused(streams::find(share, &f, "x"), VfsError::NotFound).await;
-    let (zone, made) = door.stream_create(share, &f, "Zone.Identifier").await.unwrap();
+    let (zone, made) = file_ops.stream_create(share, &f, "Zone.Identifier").await.unwrap();
     assert!(made);
     let large = pattern(3, 300_000);
     b.write(&zone.node, 0, &large).await;
-    let (again, made) = door.stream_create(share, &f, "ZONE.identifier").await.unwrap();
+    let (again, made) = file_ops.stream_create(share, &f, "ZONE.identifier").await.unwrap();
     assert!(!made && again.node.id() == zone.node.id() && again.name == "Zone.Identifier");
-    door.stream_create(share, &f, "a*b?").await.unwrap();
+    file_ops.stream_create(share, &f, "a*b?").await.unwrap();
     assert!(
         b.contents(&streams::find(share, &f, "zone.IDENTIFIER").await.unwrap().node).await == large
     );
     let want = [("Zone.Identifier".to_owned(), 300_000), ("a*b?".to_owned(), 0)];
     assert_eq!(shown(share, &f).await, want);
     assert_eq!(b.contents(&f).await, b"main");
-    refused(door.stream_rename(share, &f, "A*B?", "zone.identifier", false), VfsError::Exists)
+    refused(file_ops.stream_rename(share, &f, "A*B?", "zone.identifier", false), VfsError::Exists)
         .await;
-    door.stream_rename(share, &f, "zone.identifier", "ZONE", false).await.unwrap();
-    door.stream_rename(share, &f, "zone", "Zone", false).await.unwrap();
-    door.stream_rename(share, &f, "zone", "A*b?", true).await.unwrap();
+    file_ops.stream_rename(share, &f, "zone.identifier", "ZONE", false).await.unwrap();
+    file_ops.stream_rename(share, &f, "zone", "Zone", false).await.unwrap();
+    file_ops.stream_rename(share, &f, "zone", "A*b?", true).await.unwrap();
     assert_eq!(shown(share, &f).await, [("A*b?".to_owned(), 300_000)]);
-    door.stream_remove(share, &f, "a*b?").await.unwrap();
-    refused(door.stream_remove(share, &f, "a*b?"), VfsError::NotFound).await;
+    file_ops.stream_remove(share, &f, "a*b?").await.unwrap();
+    refused(file_ops.stream_remove(share, &f, "a*b?"), VfsError::NotFound).await;
     assert_eq!(shown(share, &f).await, []);
     for bad in ["", "a:b", "a/b"] {
-        refused(door.stream_create(share, &f, bad), VfsError::BadName).await;
+        refused(file_ops.stream_create(share, &f, bad), VfsError::BadName).await;
     }
     let d = b.dir("d").await;
-    door.stream_create(share, &d, "of a directory").await.unwrap();
+    file_ops.stream_create(share, &d, "of a directory").await.unwrap();
     assert_eq!(shown(share, &d).await.len(), 1);
 }
 
 pub(crate) async fn streams_go_where_the_file_goes(b: Bench) {
     let ns = served(&b);
-    let (share, door, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
+    let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     let (f, g) = (b.file("f").await, b.file("g").await);
     for file in [&f, &g] {
-        door.stream_create(share, file, "s").await.unwrap();
+        file_ops.stream_create(share, file, "s").await.unwrap();
     }
     f.link(&c, r.as_ref(), b"f2").await.unwrap();
-    door.unlink(share, r, &c, b"f").await.unwrap();
+    file_ops.unlink(share, r, &c, b"f").await.unwrap();
     assert_eq!(shown(share, &f).await.len(), 1, "it has another name");
     let held = streams::find(share, &f, "s").await.unwrap();
     b.write(&held.node, 0, b"open").await;
     // Replaced, and with it its stream; what was open stays so.
-    door.rename(share, r, &c, b"g", r, b"f2").await.unwrap();
+    file_ops.rename(share, r, &c, b"g", r, b"f2").await.unwrap();
     assert_eq!(shown(share, &f).await, []);
     assert_eq!(shown(share, &g).await.len(), 1);
     assert_eq!(b.contents(&held.node).await, b"open");
     let d = b.dir("d").await;
-    door.stream_create(share, &d, "s").await.unwrap();
-    door.rmdir(share, r, &c, b"d").await.unwrap();
+    file_ops.stream_create(share, &d, "s").await.unwrap();
+    file_ops.rmdir(share, r, &c, b"d").await.unwrap();
     assert_eq!(shown(share, &d).await, []);
     // What was removed by other ways is found out later.
     assert_eq!(streams::sweep(share).await, Ok(0));
@@ -100,10 +100,10 @@ pub(crate) async fn streams_go_where_the_file_goes(b: Bench) {
 
 pub(crate) async fn nobody_sees_where_streams_are(b: Bench) {
     let ns = served(&b);
-    let (share, door, c) = (&ns.shares()[0].clone(), ns.by(None), root());
+    let (share, file_ops, c) = (&ns.shares()[0].clone(), ns.by(None), root());
     let f = b.file("f").await;
     assert!(b.backend.hidden(false).await.unwrap().is_none());
-    let (s, _) = door.stream_create(share, &f, "s").await.unwrap();
+    let (s, _) = file_ops.stream_create(share, &f, "s").await.unwrap();
     assert_eq!(b.names(&b.root, 10).await, ["f"]);
     refused(s.node.path(), VfsError::Stale).await;
     let hidden = b.backend.hidden(false).await.unwrap().unwrap();

@@ -96,30 +96,34 @@ pub(crate) async fn a_rename_can_leave_what_is_there(b: Bench) {
     refused(b.root.rename(&c, b"d", d.as_ref(), b"x", false), VfsError::Invalid).await;
 }
 
-/// Every change that goes through the door, whoever makes it, is told to those who watch, and is found in any case.
+/// Every change that goes through `FileOps`, whoever makes it, is told to those who watch, and is found in any case.
 pub(crate) async fn the_door_tells_of_changes(b: Bench) {
     use vfs::watch::Action::{Added, Modified, Removed, RenamedNew, RenamedOld};
     let ns = super::streams::served(&b);
-    let (share, door, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
+    let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     let watch = ns.watches().watch(share.id, r.clone(), 0xfff, true).await.unwrap();
-    let d = door.mkdir(share, r, &c, b"Dir", mode(0o755)).await.unwrap().node;
-    let f = door.create(share, &d, &c, b"f", CreateHow::Guarded, mode(0o644)).await.unwrap().node;
+    let d = file_ops.mkdir(share, r, &c, b"Dir", mode(0o755)).await.unwrap().node;
+    let f =
+        file_ops.create(share, &d, &c, b"f", CreateHow::Guarded, mode(0o644)).await.unwrap().node;
     assert_eq!(ns.names().find(r, &c, "DIR").await.unwrap().name, b"Dir");
-    door.write(share, &f, None, 0, vec![Buf::from(vec![1])], Stable::Unstable).await.unwrap();
-    door.setattr(share, &f, &c, mode(0o600), false).await.unwrap();
-    door.link(share, &f, &c, r, b"g").await.unwrap();
-    door.symlink(share, r, &c, b"s", b"f", SetAttr::default()).await.unwrap();
-    door.unlink(share, r, &c, b"s").await.unwrap();
-    door.rename(share, r, &c, b"g", r, b"h").await.unwrap();
-    door.rename(share, r, &c, b"h", &d, b"h").await.unwrap();
-    door.dos_set(share, &d, Dos { attributes: Some(Dos::HIDDEN), ..Dos::default() }).await.unwrap();
-    door.rename(share, r, &c, b"Dir", r, b"Other").await.unwrap();
+    file_ops.write(share, &f, None, 0, vec![Buf::from(vec![1])], Stable::Unstable).await.unwrap();
+    file_ops.setattr(share, &f, &c, mode(0o600), false).await.unwrap();
+    file_ops.link(share, &f, &c, r, b"g").await.unwrap();
+    file_ops.symlink(share, r, &c, b"s", b"f", SetAttr::default()).await.unwrap();
+    file_ops.unlink(share, r, &c, b"s").await.unwrap();
+    file_ops.rename(share, r, &c, b"g", r, b"h").await.unwrap();
+    file_ops.rename(share, r, &c, b"h", &d, b"h").await.unwrap();
+    file_ops
+        .dos_set(share, &d, Dos { attributes: Some(Dos::HIDDEN), ..Dos::default() })
+        .await
+        .unwrap();
+    file_ops.rename(share, r, &c, b"Dir", r, b"Other").await.unwrap();
     assert_eq!(ns.names().find(r, &c, "OTHER").await.unwrap().name, b"Other");
     refused(ns.names().find(r, &c, "dir"), VfsError::NotFound).await;
     for name in [&b"f"[..], b"h"] {
-        door.unlink(share, &d, &c, name).await.unwrap();
+        file_ops.unlink(share, &d, &c, name).await.unwrap();
     }
-    door.rmdir(share, r, &c, b"Other").await.unwrap();
+    file_ops.rmdir(share, r, &c, b"Other").await.unwrap();
     let told = watch.take();
     assert!(!told.overflow && !told.gone);
     let mut told: Vec<_> =

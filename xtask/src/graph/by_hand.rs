@@ -41,7 +41,10 @@ const KNOWN: [(&str, &str); 37] = [
     ("smb-auth/src/version.rs", "the eight bytes of a version"),
     ("smb-crypto/src/sign.rs", "the command in a header of 64 bytes"),
     ("smbd-core/src/answer.rs", "the header that this server wrote"),
-    ("smbd-core/src/cx.rs", "a field of the header that has another meaning by dialect"),
+    (
+        "smbd-core/src/request_context.rs",
+        "a field of the header that has another meaning by dialect",
+    ),
     ("smbd-core/src/open.rs", "random bytes"),
     ("smbd-core/src/persist/record.rs", "a record of the store"),
     ("smbd-core/src/pipe/host.rs", "a number that is made of the host's name"),
@@ -69,7 +72,7 @@ pub(super) fn check(folder: &str) -> Result<()> {
     while let Some(path) = left.pop() {
         let told = |e| format!("{}: {e}", path.display());
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        if stem == "tests" || stem.ends_with("_tests") || stem.ends_with("kit") {
+        if stem == "tests" || stem.ends_with("_tests") || stem.ends_with("harness") {
             continue;
         }
         if path.is_dir() {

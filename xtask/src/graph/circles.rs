@@ -57,7 +57,7 @@ fn read(source: &Path) -> Result<BTreeMap<Module, String>> {
             let path = entry.map_err(told)?.path();
             let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
             let below = || at.iter().cloned().chain([stem.to_owned()]).collect::<Module>();
-            if stem == "tests" || stem.ends_with("_tests") || stem.ends_with("kit") {
+            if stem == "tests" || stem.ends_with("_tests") || stem.ends_with("harness") {
                 continue;
             }
             if path.is_dir() {

@@ -35,7 +35,7 @@ use nfs_proto::rpcsec_gss::{
     GssCred, GssInitArg, GssInitRes, GssProc, GssService, MAXSEQ, RPCSEC_GSS, VERSION_1,
 };
 use nfs_proto::xdr::{self, Xdr};
-use rdma_transport::channel::{BoxFuture, Pulled, Reply};
+use rdma_transport::channel::{BoxFuture, ReadChunkData, Reply};
 use rdma_transport::count;
 use rdma_transport::refused::Refused;
 use siphasher::sip::SipHasher13;
@@ -127,7 +127,7 @@ pub(crate) struct Call {
     /// Where the arguments begin.
     pub(crate) at: usize,
     /// Bulk data.
-    pub(crate) pulled: Vec<Pulled>,
+    pub(crate) read_chunks: Vec<ReadChunkData>,
 }
 
 impl Call {
@@ -194,7 +194,7 @@ impl Gss {
         &self,
         conn: &Conn,
         body: Buf,
-        pulled: Vec<Pulled>,
+        read_chunks: Vec<ReadChunkData>,
         now: Duration,
     ) -> Admitted {
         let Ok((arguments, head)) = CallHead::decode(&body) else { return Admitted::Dropped };
@@ -245,7 +245,7 @@ impl Gss {
                 if let Some(handle) = ends {
                     return self.destroy(&context, &head, number, &handle);
                 }
-                unpacked(conn, Call { head, context, service, number, body, at, pulled })
+                unpacked(conn, Call { head, context, service, number, body, at, read_chunks })
             }
         }
     }
@@ -363,18 +363,18 @@ const CREDENTIAL_AT: usize = 32;
 
 /// The arguments in plain, or GARBAGE_ARGS (RFC 2203 section 5.3.3.2).
 fn unpacked(conn: &Conn, call: Call) -> Admitted {
-    let Call { head, context, service, number, body, at, pulled } = call;
+    let Call { head, context, service, number, body, at, read_chunks } = call;
     let opened = match service {
-        GssService::None => Some(open::Opened { body, at, pulled }),
-        GssService::Integrity => open::integrity(&context, number, body, at, pulled),
-        GssService::Privacy => open::privacy(&context, &head, number, body, at, pulled),
+        GssService::None => Some(open::Opened { body, at, read_chunks }),
+        GssService::Integrity => open::integrity(&context, number, body, at, read_chunks),
+        GssService::Privacy => open::privacy(&context, &head, number, body, at, read_chunks),
     };
-    let Some(open::Opened { body, at, pulled }) = opened else {
+    let Some(open::Opened { body, at, read_chunks }) = opened else {
         Violation::GssBody.note(conn, "arguments");
         let reply = plain(head.xid, AcceptStat::GarbageArgs);
         return Admitted::Answered(protect::protect(&context, number, service, reply));
     };
-    Admitted::Call(Box::new(Call { head, context, service, number, body, at, pulled }))
+    Admitted::Call(Box::new(Call { head, context, service, number, body, at, read_chunks }))
 }
 
 /// The memory itself where it is nobody else's, or a copy.

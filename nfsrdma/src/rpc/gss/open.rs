@@ -4,7 +4,7 @@ use iobuf::{Buf, BufMut};
 use nfs_proto::oncrpc::CallHead;
 use nfs_proto::rpcsec_gss::{GssInteg, GssMic, GssPriv};
 use nfs_proto::xdr;
-use rdma_transport::channel::Pulled;
+use rdma_transport::channel::ReadChunkData;
 use wire::pad;
 
 use super::table::Context;
@@ -17,7 +17,7 @@ pub(super) struct Opened {
     /// Where they begin.
     pub(super) at: usize,
     /// Their bulk data.
-    pub(super) pulled: Vec<Pulled>,
+    pub(super) read_chunks: Vec<ReadChunkData>,
 }
 
 /// Verifies the MIC over number and arguments, which stand where they stood.
@@ -26,13 +26,13 @@ pub(super) fn integrity(
     number: u32,
     body: Buf,
     at: usize,
-    pulled: Vec<Pulled>,
+    read_chunks: Vec<ReadChunkData>,
 ) -> Option<Opened> {
     let (rest, GssInteg { databody_integ, seq_num }) =
         xdr::decode::<GssInteg>(body.get(at..)?).ok()?;
     let start = body.len() - rest.len();
-    let of = |pulled: &Pulled| pulled.data.iter().map(Buf::len).sum::<usize>();
-    let beside: usize = pulled.iter().map(|p| of(p) + pad(of(p))).sum();
+    let of = |read_chunks: &ReadChunkData| read_chunks.data.iter().map(Buf::len).sum::<usize>();
+    let beside: usize = read_chunks.iter().map(|p| of(p) + pad(of(p))).sum();
     let inline = usize::try_from(databody_integ).ok()?.checked_sub(beside)?;
     // The number is counted in, and stands before the arguments.
     let end = (start - 4).checked_add(inline)?;
@@ -43,9 +43,9 @@ pub(super) fn integrity(
         Ok(([], GssMic { checksum })) => checksum,
         _ => return None,
     };
-    let mut pieces: Vec<&[u8]> = Vec::with_capacity(2 + 3 * pulled.len());
+    let mut pieces: Vec<&[u8]> = Vec::with_capacity(2 + 3 * read_chunks.len());
     let mut from = start - 4;
-    for part in &pulled {
+    for part in &read_chunks {
         pieces.push(body.get(from..part.at.min(end))?);
         pieces.extend(part.data.iter().map(Buf::as_slice));
         pieces.push(&[0; 3][..pad(of(part))]);
@@ -53,7 +53,7 @@ pub(super) fn integrity(
     }
     pieces.push(body.get(from..end)?);
     context.keys.verify_mic(mic, &pieces).ok()?;
-    Some(Opened { body: body.slice(0..end), at: start, pulled })
+    Some(Opened { body: body.slice(0..end), at: start, read_chunks })
 }
 
 /// Bytes of arguments among which the data of a WRITE is looked for.
@@ -67,11 +67,11 @@ pub(super) fn privacy(
     number: u32,
     body: Buf,
     at: usize,
-    pulled: Vec<Pulled>,
+    read_chunks: Vec<ReadChunkData>,
 ) -> Option<Opened> {
     let (rest, GssPriv { databody_priv }) = xdr::decode::<GssPriv>(body.get(at..)?).ok()?;
     let (start, len) = (body.len() - rest.len(), databody_priv.len);
-    let (token, skip) = match pulled.into_iter().next() {
+    let (token, skip) = match read_chunks.into_iter().next() {
         None if rest.len() == len.checked_add(pad(len))? => (vec![body], start),
         Some(beside) if rest.is_empty() && beside.at == start => (beside.data, 0),
         _ => return None,
@@ -99,19 +99,19 @@ pub(super) fn privacy(
 /// Arguments as the transport would have brought them: in one piece, but for the data of a WRITE.
 fn laid_out(head: &CallHead<'_>, args: Vec<Buf>) -> Opened {
     if let [whole] = &args[..] {
-        return Opened { body: whole.clone(), at: 0, pulled: Vec::new() };
+        return Opened { body: whole.clone(), at: 0, read_chunks: Vec::new() };
     }
     let total: usize = args.iter().map(Buf::len).sum();
     let front = gathered(&part(&args, 0, FRONT));
     let found = locate::of_arguments(head, &front)
         .filter(|(at, len)| *len > 0 && at + len + pad(*len) <= total);
     let Some((at, len)) = found else {
-        return Opened { body: gathered(&args), at: 0, pulled: Vec::new() };
+        return Opened { body: gathered(&args), at: 0, read_chunks: Vec::new() };
     };
     let mut body = part(&args, 0, at);
     body.extend(part_from(&args, at + len + pad(len)));
-    let pulled = vec![Pulled { at, data: part(&args, at, len) }];
-    Opened { body: gathered(&body), at: 0, pulled }
+    let read_chunks = vec![ReadChunkData { at, data: part(&args, at, len) }];
+    Opened { body: gathered(&body), at: 0, read_chunks }
 }
 
 /// A part of what lies in several pieces, without a copy.

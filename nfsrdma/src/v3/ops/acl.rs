@@ -42,5 +42,5 @@ pub(super) async fn setacl(op: &Op<'_>, args: Setacl3args<'_>, out: &mut Writer)
 async fn change(op: &Op<'_>, t: &Target, new: &Secattr) -> Result<(), Failed> {
     t.writable(op)?;
     let change = lists(new).ok_or(Nfsstat3::Inval)?;
-    Ok(op.door_of_names().posix_change(&t.share, &t.node, &t.cred, &change).await?)
+    Ok(op.file_ops_by_name().posix_change(&t.share, &t.node, &t.cred, &change).await?)
 }

@@ -40,12 +40,12 @@ async fn change(
     {
         return Err(Nfsstat3::NotSync.into());
     }
-    let door = op.door(t, Rights::WRITE).audited(op.call);
+    let file_ops = op.file_ops(t, Rights::WRITE).audited(op.call);
     let set = async {
-        match door.setattr(&t.share, &t.node, &t.cred, new, false).await {
+        match file_ops.setattr(&t.share, &t.node, &t.cred, new, false).await {
             // A program that holds the file open may cut it whatever its mode says now (RFC 1813 section 4.4).
             Err(VfsError::Access) if new.size.is_some() && t.is_owner().await => {
-                door.setattr(&t.share, &t.node, &t.cred, new, true).await
+                file_ops.setattr(&t.share, &t.node, &t.cred, new, true).await
             }
             other => other,
         }

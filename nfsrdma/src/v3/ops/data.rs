@@ -25,10 +25,10 @@ pub(super) async fn read(op: &Op<'_>, args: &Read3args<'_>, out: &mut Writer) ->
     let Read3args { file, offset, count: wanted } = *args;
     let t = op.target(file).await?;
     let wanted = usize::try_from(wanted).unwrap_or(usize::MAX).min(TRANSFER_MAX);
-    let door = op.door(&t, Rights::READ);
+    let file_ops = op.file_ops(&t, Rights::READ);
     // Of an owner who holds the file open perhaps, and of who may execute it, backends know (RFC 1813 section 4.4).
     let into = ReadInto { attributes: true, ..op.conn.unseen(op.call).clone() };
-    match door.read(&t.node, Some(&t.cred), offset, wanted, &into).await {
+    match file_ops.read(&t.node, Some(&t.cred), offset, wanted, &into).await {
         Ok(read) => {
             let t = op.found_again(t, file, read.attr.as_ref()).await?;
             op.moved(read.len());
@@ -90,12 +90,12 @@ async fn store(
     data: Vec<Buf>,
     stable: Stable,
 ) -> VfsResult<Written> {
-    let door = op.door(t, Rights::WRITE).opened_by(&t.cred);
+    let file_ops = op.file_ops(t, Rights::WRITE).opened_by(&t.cred);
     let write = async {
         // The pieces are views: cloning them for the rare second attempt copies no data.
-        match door.write(&t.share, &t.node, Some(&t.cred), offset, data.clone(), stable).await {
+        match file_ops.write(&t.share, &t.node, Some(&t.cred), offset, data.clone(), stable).await {
             Err(VfsError::Access) if t.node.kind() == Kind::File && t.is_owner().await => {
-                door.write(&t.share, &t.node, None, offset, data, stable).await
+                file_ops.write(&t.share, &t.node, None, offset, data, stable).await
             }
             other => other,
         }

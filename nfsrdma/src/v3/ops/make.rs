@@ -24,8 +24,8 @@ pub(super) async fn create(op: &Op<'_>, args: &Create3args<'_>, out: &mut Writer
             (CreateHow::Exclusive(of_address(v, op.conn.info.peer.ip())), Sattr3::default())
         }
     };
-    let door = op.door_of_names();
-    let made = door.create(&t.share, &t.node, &t.cred, place.name, how, set_attr(&new)).await;
+    let file_ops = op.file_ops_by_name();
+    let made = file_ops.create(&t.share, &t.node, &t.cred, place.name, how, set_attr(&new)).await;
     reply(op, &t, made, out).await;
     Ok(())
 }
@@ -33,8 +33,8 @@ pub(super) async fn create(op: &Op<'_>, args: &Create3args<'_>, out: &mut Writer
 pub(super) async fn mkdir(op: &Op<'_>, args: &Mkdir3args<'_>, out: &mut Writer) -> OpResult {
     let (place, new) = (args.place, set_attr(&args.attributes));
     let t = op.target(place.dir).await?;
-    let door = op.door_of_names();
-    let made = door.mkdir(&t.share, &t.node, &t.cred, place.name, new).await;
+    let file_ops = op.file_ops_by_name();
+    let made = file_ops.mkdir(&t.share, &t.node, &t.cred, place.name, new).await;
     reply(op, &t, made, out).await;
     Ok(())
 }
@@ -61,8 +61,8 @@ pub(super) async fn symlink(
         t.fail_wcc(out, Nfsstat3::Nametoolong).await;
         return Ok(());
     }
-    let door = op.door_of_names();
-    let made = door.symlink(&t.share, &t.node, &t.cred, place.name, &target, new).await;
+    let file_ops = op.file_ops_by_name();
+    let made = file_ops.symlink(&t.share, &t.node, &t.cred, place.name, &target, new).await;
     reply(op, &t, made, out).await;
     Ok(())
 }
@@ -91,8 +91,8 @@ pub(super) async fn mknod(op: &Op<'_>, args: &Mknod3args<'_>, out: &mut Writer) 
         t.fail_wcc(out, Nfsstat3::Badtype).await;
         return Ok(());
     };
-    let door = op.door_of_names();
-    let made = door.mknod(&t.share, &t.node, &t.cred, place.name, what, set_attr(&new)).await;
+    let file_ops = op.file_ops_by_name();
+    let made = file_ops.mknod(&t.share, &t.node, &t.cred, place.name, what, set_attr(&new)).await;
     reply(op, &t, made, out).await;
     Ok(())
 }

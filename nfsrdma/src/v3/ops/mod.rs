@@ -17,12 +17,12 @@ use nfs_proto::nfs3::{Args, Nfsstat3, WccData};
 use nfs_proto::xdr::Xdr;
 use rdma_transport::meter::{Done, NO_SHARE};
 use state::Rights;
-use vfs::namespace::{Door, Entered, Refusal, Share};
+use vfs::namespace::{Entered, FileOps, Refusal, Share};
 use vfs::{Attr, Cred, NodeRef, VfsResult};
 
 use super::attr::{post_op, wcc};
 use super::procedure;
-use crate::context::{CallContext, Conn, Core, Outcome};
+use crate::context::{CallContext, Conn, Outcome, ServerState};
 use crate::fh::Fh;
 use crate::operation;
 use crate::status::Failed;
@@ -42,7 +42,7 @@ fn answer<'v>(out: &mut Writer, ok: &impl Xdr<'v>) {
 
 /// One call.
 struct Op<'a> {
-    core: &'a Core,
+    core: &'a ServerState,
     conn: &'a Conn,
     call: &'a CallContext,
     /// The share that it turned out to mean, and the bytes of file data that it moved: for the counters.
@@ -62,7 +62,7 @@ struct Target {
 }
 
 impl<'a> Op<'a> {
-    fn new(core: &'a Core, conn: &'a Conn, call: &'a CallContext) -> Self {
+    fn new(core: &'a ServerState, conn: &'a Conn, call: &'a CallContext) -> Self {
         let (share, moved) = (AtomicU32::new(NO_SHARE), AtomicU64::new(0));
         Self { core, conn, call, share, moved, too_weak: AtomicBool::new(false) }
     }
@@ -140,14 +140,14 @@ impl<'a> Op<'a> {
         self.conn.info.meter.record(self.call.began, done, || named().unwrap_or_default());
     }
 
-    /// The door for the data of a file: a share reservation is not in the way of the host that made it.
-    fn door(&self, t: &Target, access: Rights) -> Door<'_> {
+    /// `FileOps` for the data of a file: a share reservation is not in the way of the host that made it.
+    fn file_ops(&self, t: &Target, access: Rights) -> FileOps<'_> {
         let peer = self.conn.info.peer.ip();
         self.core.namespace.by(self.core.reservations.who(peer, t.node.id(), access))
     }
 
-    /// The door for names and lists: what is done is recorded where the share asks for that.
-    fn door_of_names(&self) -> Door<'_> {
+    /// `FileOps` for names and lists: what is done is recorded where the share asks for that.
+    fn file_ops_by_name(&self) -> FileOps<'_> {
         self.core.namespace.by(None).audited(self.call)
     }
 
@@ -201,7 +201,7 @@ fn empty_words(number: u32) -> usize {
 
 /// Does one call. `args` stands at the arguments; results are appended to `out`.
 pub async fn serve(
-    core: &Core,
+    core: &ServerState,
     conn: &Conn,
     call: &CallContext,
     number: u32,
@@ -229,7 +229,7 @@ pub async fn serve(
 
 /// Does one call of NFSACL.
 pub async fn serve_acl(
-    core: &Core,
+    core: &ServerState,
     conn: &Conn,
     call: &CallContext,
     number: u32,

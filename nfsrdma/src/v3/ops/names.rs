@@ -39,7 +39,7 @@ async fn find(dir: &Target, name: &[u8]) -> VfsResult<(NodeRef, Attr)> {
 
 pub(super) async fn remove(op: &Op<'_>, object: Diropargs3<'_>, out: &mut Writer) -> OpResult {
     let t = op.target(object.dir).await?;
-    let removed = op.door_of_names().unlink(&t.share, &t.node, &t.cred, object.name).await;
+    let removed = op.file_ops_by_name().unlink(&t.share, &t.node, &t.cred, object.name).await;
     removed_from(&t, removed, out).await;
     Ok(())
 }
@@ -47,10 +47,10 @@ pub(super) async fn remove(op: &Op<'_>, object: Diropargs3<'_>, out: &mut Writer
 pub(super) async fn rmdir(op: &Op<'_>, object: Diropargs3<'_>, out: &mut Writer) -> OpResult {
     let t = op.target(object.dir).await?;
     // RFC 1813 section 3.3.13: INVAL for ".", EXIST for "..".
-    let door = op.door_of_names();
+    let file_ops = op.file_ops_by_name();
     let removed = match t.writable(op) {
         Ok(()) if object.name == b".." => Err(VfsError::Exists),
-        Ok(()) => door.rmdir(&t.share, &t.node, &t.cred, object.name).await,
+        Ok(()) => file_ops.rmdir(&t.share, &t.node, &t.cred, object.name).await,
         Err(e) => Err(e),
     };
     removed_from(&t, removed, out).await;
@@ -73,8 +73,9 @@ pub(super) async fn rename(
     let source = op.target(from.dir).await?;
     let target = op.target(to.dir).await?;
     let renamed = if source.share.id == target.share.id {
-        let door = op.door_of_names();
-        door.rename(&source.share, &source.node, &source.cred, from.name, &target.node, to.name)
+        let file_ops = op.file_ops_by_name();
+        file_ops
+            .rename(&source.share, &source.node, &source.cred, from.name, &target.node, to.name)
             .await
     } else {
         Err(VfsError::CrossDevice)
@@ -106,7 +107,7 @@ pub(super) async fn link(
     let linked = if t.share.id != dir.share.id {
         Err(VfsError::CrossDevice)
     } else {
-        op.door_of_names().link(&t.share, &t.node, &t.cred, &dir.node, link.name).await
+        op.file_ops_by_name().link(&t.share, &t.node, &t.cred, &dir.node, link.name).await
     };
     match linked {
         Ok((attr, change)) => {

@@ -220,7 +220,7 @@ impl Facts {
             Object::Node(l) => {
                 let attr = match want.and(&OF_DATA).is_empty() {
                     true => l.node.getattr().await?,
-                    false => cx.door().getattr(&l.node).await?,
+                    false => cx.file_ops().getattr(&l.node).await?,
                 };
                 Self::with_attr(cx, object, want, attr).await
             }

@@ -4,7 +4,7 @@ use nfs_proto::nfs4::Nfstime4;
 use nfs_proto::nfs4::attrs::{Fattr4, Settime4, Value};
 use vfs::acl::{Acl, Owner, control};
 use vfs::backend::Made;
-use vfs::namespace::{Door, GiveList, ListOfNew};
+use vfs::namespace::{FileOps, GiveList, ListOfNew};
 use vfs::{Attr, BoxFuture, DelegatedTimes, Kind, NodeRef, SetAttr, SetTime, Time, VfsResult};
 
 use super::{Bitmap, acl};
@@ -141,10 +141,10 @@ impl ToSet {
 
     /// Sets the list that the client named, if it has named one, on behalf of the caller. What Windows clients keep beside the
     /// list stays.
-    pub async fn apply_acl(&self, door: &Door<'_>, at: &Located) -> VfsResult<()> {
+    pub async fn apply_acl(&self, file_ops: &FileOps<'_>, at: &Located) -> VfsResult<()> {
         let attr = at.node.getattr().await?;
         let Some(new) = self.new_list(&at.node, &attr).await? else { return Ok(()) };
-        door.acl_change(&at.share, &at.node, &at.cred, &new).await
+        file_ops.acl_change(&at.share, &at.node, &at.cred, &new).await
     }
 
     /// The list that the client named, with what is kept beside the one that is there.

@@ -11,8 +11,8 @@ pub(in crate::v4) async fn allocate(cx: &mut Compound<'_>) -> Result<(), Status>
     if end > at.share.backend.capabilities().size_max {
         return Err(Status::FBig);
     }
-    let door = cx.nfs.core.namespace.by(right.who).opened_by(&at.cred);
-    let allocate = door.allocate(&at.share, &at.node, offset, length);
+    let file_ops = cx.nfs.core.namespace.by(right.who).opened_by(&at.cred);
+    let allocate = file_ops.allocate(&at.share, &at.node, offset, length);
     Ok(cx.recorded(&at, &right, allocate).await?)
 }
 
@@ -24,8 +24,8 @@ pub(in crate::v4) async fn deallocate(cx: &mut Compound<'_>) -> Result<(), Statu
     if length == 0 {
         return Ok(());
     }
-    let door = cx.nfs.core.namespace.by(right.who);
-    let deallocate = door.deallocate(&at.share, &at.node, offset, length);
+    let file_ops = cx.nfs.core.namespace.by(right.who);
+    let deallocate = file_ops.deallocate(&at.share, &at.node, offset, length);
     Ok(cx.recorded(&at, &right, deallocate).await?)
 }
 

@@ -25,9 +25,9 @@ pub(in crate::v4) async fn clone(cx: &mut Compound<'_>) -> Result<(), Status> {
     {
         return Err(Status::Inval);
     }
-    let door = cx.nfs.core.namespace.by(p.to_right.who);
+    let file_ops = cx.nfs.core.namespace.by(p.to_right.who);
     let clone =
-        door.clone_range(&p.to.share, &p.to.node, &p.from.node, p.from_at, p.to_at, p.count);
+        file_ops.clone_range(&p.to.share, &p.to.node, &p.from.node, p.from_at, p.to_at, p.count);
     cx.recorded(&p.to, &p.to_right, clone).await?;
     Ok(())
 }

@@ -32,13 +32,13 @@ pub(in crate::v4) async fn close(cx: &mut Compound<'_>) -> Result<(), Status> {
 
 fn close_now(cx: &mut Compound<'_>, named: &ResolvedStateid) -> Result<(), Status> {
     let node = cx.given_back()?.node.id();
-    let keeper = cx.nfs.core.namespace.keeper();
+    let arbiter = cx.nfs.core.namespace.arbiter();
     let last = {
         let mut held = named.client.held();
         named.entry(&mut held, node, cx.minor)?;
-        held.close(named.number, cx.minor, keeper.state())?
+        held.close(named.number, cx.minor, arbiter.state())?
     };
-    keeper.released();
+    arbiter.released();
     let id = if cx.minor == 0 {
         compose(named.client.id, named.number, stateid::next(last))
     } else {

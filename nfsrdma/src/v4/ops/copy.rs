@@ -81,9 +81,9 @@ pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
     let done = if count == 0 {
         0
     } else {
-        let door = cx.nfs.core.namespace.by(p.to_right.who).opened_by(&p.to.cred);
+        let file_ops = cx.nfs.core.namespace.by(p.to_right.who).opened_by(&p.to.cred);
         let copy =
-            door.copy_range(&p.to.share, &p.to.node, &p.from.node, p.from_at, p.to_at, count);
+            file_ops.copy_range(&p.to.share, &p.to.node, &p.from.node, p.from_at, p.to_at, count);
         cx.recorded(&p.to, &p.to_right, copy).await?
     };
     cx.out.value(&Copied {

@@ -63,12 +63,12 @@ async fn make(
     wanted: &Wanted<'_>,
     to_set: &ToSet,
 ) -> Result<Made, Status> {
-    let door = cx.door().with_list(to_set.list_of_new(), to_set);
+    let file_ops = cx.file_ops().with_list(to_set.list_of_new(), to_set);
     let set = to_set.with_mode(0o700);
     let (share, dir, cred) = (&at.share, &at.node, &at.cred);
     Ok(match *wanted {
-        Wanted::Dir => door.mkdir(share, dir, cred, name, set).await?,
-        Wanted::Link(target) => door.symlink(share, dir, cred, name, target, set).await?,
-        Wanted::Special(what) => door.mknod(share, dir, cred, name, what, set).await?,
+        Wanted::Dir => file_ops.mkdir(share, dir, cred, name, set).await?,
+        Wanted::Link(target) => file_ops.symlink(share, dir, cred, name, target, set).await?,
+        Wanted::Special(what) => file_ops.mknod(share, dir, cred, name, what, set).await?,
     })
 }

@@ -12,7 +12,7 @@ use crate::v4::wire::Stateid;
 pub(in crate::v4) async fn free_stateid(cx: &mut Compound<'_>) -> Result<(), Status> {
     let stateid = cx.args.value::<Stateid>()?;
     let named = resolve_any(cx, stateid)?;
-    let table = cx.nfs.core.namespace.keeper().state();
+    let table = cx.nfs.core.namespace.arbiter().state();
     let mut held = named.client.held();
     let freed = held.free_revoked(named.number);
     if freed > 0 {

@@ -20,8 +20,8 @@ pub(in crate::v4) async fn link(cx: &mut Compound<'_>) -> Result<(), Status> {
     if file.share.id != dir.share.id {
         return Err(Status::Xdev);
     }
-    let door = cx.door();
-    let (_, change) = door.link(&dir.share, &file.node, &dir.cred, &dir.node, name).await?;
+    let file_ops = cx.file_ops();
+    let (_, change) = file_ops.link(&dir.share, &file.node, &dir.cred, &dir.node, name).await?;
     cx.out.value(&change_info(&change));
     Ok(())
 }

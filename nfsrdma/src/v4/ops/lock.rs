@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nfs_proto::nfs4::StateOwner4;
 use nfs_proto::nfs4::ops::{ExistLockOwner4, Lock, Locker4, OpenToLockOwner4};
-use state::{LockKind, LockVerdict, Operation, Party, Range, Rights};
+use state::{Holder, LockKind, LockVerdict, Operation, Range, Rights};
 use vfs::NodeId;
 
 use crate::v4::client::Client;
@@ -83,7 +83,7 @@ async fn first_lock(
     let client = &named.client;
     let opener = client.held().open(named.number).map(|o| o.uid);
     check_user(&at, opener).await?;
-    let keeper = cx.nfs.core.namespace.keeper();
+    let arbiter = cx.nfs.core.namespace.arbiter();
     let (number, party, fresh) = {
         let mut held = client.held();
         match named.entry(&mut held, at.node.id(), cx.minor)? {
@@ -94,7 +94,7 @@ async fn first_lock(
             return Err(Status::BadStateId);
         }
         check_grace(cx, client, wanted.reclaim)?;
-        let made = lock_state(&mut held, client, named.number, owner, || keeper.state().holder());
+        let made = lock_state(&mut held, client, named.number, owner, || arbiter.state().holder());
         let (number, party, fresh) = made.ok_or_else(|| limit(cx))?;
         if cx.minor == 0 {
             let owner = held.lock_owners.get_mut(owner);
@@ -110,7 +110,7 @@ async fn first_lock(
     };
     let done = take(cx, client, &at, number, &party, wanted.kind, range).await;
     if done.is_err() && fresh {
-        client.held().remove_lock(number, keeper.state());
+        client.held().remove_lock(number, arbiter.state());
     }
     done
 }
@@ -173,17 +173,17 @@ async fn take(
     client: &Arc<Client>,
     at: &Located,
     number: u32,
-    party: &Party,
+    party: &Holder,
     kind: LockKind,
     range: Range,
 ) -> Result<(), Status> {
     let clients = cx.nfs.clients.clone();
-    let keeper = cx.nfs.core.namespace.keeper();
+    let arbiter = cx.nfs.core.namespace.arbiter();
     let (node, enforce): (NodeId, _) = (at.node.id(), at.share.nfs_locks);
     // Clients of SMB must not read from their caches what they may not read from the file from now on: those who cache now give
     // that back, and who began between this and the lock is told when it is held.
-    let who = Some(party.who());
-    keeper.before(node, who, Operation::Advise, Range::ALL).await?;
+    let who = Some(party.requester());
+    arbiter.check_conflicts(node, who, Operation::Advise, Range::ALL).await?;
     for _ in 0..ROUNDS_MAX {
         let verdict = {
             // Under the client's lock, so that a lock is never given to a state that has just ended.
@@ -191,17 +191,17 @@ async fn take(
             let Some(Entry::Lock(state)) = held.get_mut(number) else {
                 return Err(Status::BadStateId);
             };
-            let verdict = keeper.state().lock(node, party, range, kind, enforce, clients.now());
+            let verdict = arbiter.state().lock(node, party, range, kind, enforce, clients.now());
             if verdict == LockVerdict::Go {
                 if kind == LockKind::Shared {
                     // It may have been an exclusive one before.
-                    keeper.released();
+                    arbiter.released();
                 }
                 state.seqid = stateid::next(state.seqid);
                 let id = compose(client.id, number, state.seqid);
                 cx.out.value(&id);
                 cx.current_stateid = Some(id);
-                keeper.tell(node, who, Operation::Advise);
+                arbiter.tell(node, who, Operation::Advise);
                 return Ok(());
             }
             verdict
@@ -212,7 +212,7 @@ async fn take(
                 write_denied(cx, &lock);
                 return Err(Status::Denied);
             }
-            LockVerdict::Lapsed(lapsed) => keeper.release(&lapsed).await,
+            LockVerdict::Lapsed(lapsed) => arbiter.release(&lapsed).await,
             LockVerdict::Full(_) => {
                 return Err(cx.limited("locks-of-file", state::Limits::default().locks_per_client));
             }

@@ -1,7 +1,7 @@
 //! LOCKT (RFC 8881 section 18.11).
 
 use nfs_proto::nfs4::ops::Lockt;
-use state::{ClientId, HolderId, LockVerdict, Who};
+use state::{ClientId, HolderId, LockVerdict, Requester};
 
 use crate::v4::compound::Compound;
 use crate::v4::locks::{kind_of, range_of, write_denied};
@@ -30,10 +30,10 @@ pub(in crate::v4) async fn lockt(cx: &mut Compound<'_>) -> Result<(), Status> {
             _ => NOBODY,
         }
     };
-    let keeper = cx.nfs.core.namespace.keeper();
-    let who = Some(Who { client: client.id, holder: None });
-    keeper.locks_known(at.node.id(), who).await?;
-    let verdict = keeper.state().test(at.node.id(), holder, range, kind, cx.nfs.clients.now());
+    let arbiter = cx.nfs.core.namespace.arbiter();
+    let who = Some(Requester { client: client.id, holder: None });
+    arbiter.locks_known(at.node.id(), who).await?;
+    let verdict = arbiter.state().test(at.node.id(), holder, range, kind, cx.nfs.clients.now());
     match verdict {
         LockVerdict::Denied(lock) => {
             write_denied(cx, &lock);

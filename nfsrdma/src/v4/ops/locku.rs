@@ -29,16 +29,16 @@ pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
 fn unlock(cx: &mut Compound<'_>, named: &ResolvedStateid, range: Range) -> Result<(), Status> {
     // Rights to the share that were lost meanwhile keep nobody from giving back.
     let at = cx.regular(&Object::Node(cx.given_back()?.clone()))?;
-    let keeper = cx.nfs.core.namespace.keeper();
+    let arbiter = cx.nfs.core.namespace.arbiter();
     let mut held = named.client.held();
     let Entry::Lock(lock) = named.entry(&mut held, at.node.id(), cx.minor)? else {
         return Err(Status::BadStateId);
     };
-    if !keeper.state().unlock(at.node.id(), &lock.party, range) {
+    if !arbiter.state().unlock(at.node.id(), &lock.party, range) {
         return Err(cx.limited("locks-of-file", state::Limits::default().locks_per_client));
     }
     // Clients of other protocols may wait for it.
-    keeper.released();
+    arbiter.released();
     lock.seqid = stateid::next(lock.seqid);
     let id = compose(named.client.id, named.number, lock.seqid);
     cx.out.value(&id);

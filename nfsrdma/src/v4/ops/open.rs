@@ -15,7 +15,7 @@ use nfs_proto::nfs4::ops::{
     Openflag4, ReadDelegation, SpaceLimit4, WriteDelegation,
 };
 use nfs_proto::nfs4::{ChangeInfo4, StateOwner4};
-use state::{ClientId, Rights, Share, Who};
+use state::{ClientId, Requester, Rights, Share};
 use vfs::audited::{Actor, Opening, opening};
 use vfs::{Attr, CreateHow, DirChange, SetAttr, VfsError};
 
@@ -104,7 +104,7 @@ pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
                 !o.confirmed && !o.order.is_busy() && !o.order.is_last_success(seqid)
             });
             if stale {
-                held.discard_owner(owner, cx.nfs.core.namespace.keeper().state());
+                held.discard_owner(owner, cx.nfs.core.namespace.arbiter().state());
             }
         }
         let made = held.open_owner(owner).map(|(name, _)| name);
@@ -229,7 +229,7 @@ async fn after_delete(
         (OpenClaim4::Fh, _) => None,
         _ => return Ok(()),
     };
-    match cx.nfs.core.namespace.keeper().after_delete(node.id(), name, links).await? {
+    match cx.nfs.core.namespace.arbiter().after_delete(node.id(), name, links).await? {
         // It may be gone now.
         true => Err(Status::Delay),
         false => Ok(()),
@@ -238,10 +238,10 @@ async fn after_delete(
 
 /// Lets the delegation stand for the open that it came with.
 fn stand_in(cx: &Compound<'_>, client: &Client, open: Stateid) -> bool {
-    let keeper = cx.nfs.core.namespace.keeper();
+    let arbiter = cx.nfs.core.namespace.arbiter();
     let (_, number) = stateid::parts(open);
-    let gone = client.held().stand_in(number, keeper.state());
-    keeper.released();
+    let gone = client.held().stand_in(number, arbiter.state());
+    arbiter.released();
     gone
 }
 
@@ -401,10 +401,10 @@ async fn by_name(
     if set.size == Some(0) {
         set.size = None;
     }
-    let who = Some(Who { client: client.id, holder: None });
-    let door = cx.nfs.core.namespace.by(who).audited(cx.call);
-    let door = door.with_list(to_set.list_of_new(), to_set);
-    let made = door.create(&dir.share, &dir.node, &dir.cred, name, how, set).await?;
+    let who = Some(Requester { client: client.id, holder: None });
+    let file_ops = cx.nfs.core.namespace.by(who).audited(cx.call);
+    let file_ops = file_ops.with_list(to_set.list_of_new(), to_set);
+    let made = file_ops.create(&dir.share, &dir.node, &dir.cred, name, how, set).await?;
     let exclusive = matches!(how, CreateHow::Exclusive(_));
     let fresh = made.created || exclusive;
     let mut was_set = if fresh { to_set.done_of(&made.attr) } else { Bitmap::EMPTY };
@@ -427,10 +427,10 @@ async fn enter(
     found: &Found,
     share: Share,
 ) -> Result<Stateid, Status> {
-    let keeper = cx.nfs.core.namespace.keeper();
+    let arbiter = cx.nfs.core.namespace.arbiter();
     let node = &found.at.node;
     let opener = (node, found.at.cred.uid);
-    let reserved = client.held().reserve(client, owner, opener, || keeper.state().holder());
+    let reserved = client.held().reserve(client, owner, opener, || arbiter.state().holder());
     let (number, party) =
         reserved.ok_or_else(|| cx.limited("opens-of-client", cx.nfs.clients.states_max.get()))?;
     let own = client.held().open(number).map(|o| o.share).unwrap_or_default();
@@ -440,12 +440,12 @@ async fn enter(
     let mut done = match own.conflicts(wanted) {
         // RFC 8881 section 9.7: an owner's own opens are no exception.
         true => Err(Status::ShareDenied),
-        false => keeper.open(node.id(), &party, wanted).await.map_err(Status::from),
+        false => arbiter.open(node.id(), &party, wanted).await.map_err(Status::from),
     };
     if done.is_ok() && found.cut {
         let (at, set) = (&found.at, SetAttr { size: Some(0), ..SetAttr::default() });
-        let door = cx.nfs.core.namespace.by(Some(party.who()));
-        done = door
+        let file_ops = cx.nfs.core.namespace.by(Some(party.requester()));
+        done = file_ops
             .setattr(&at.share, node, &at.cred, set, true)
             .await
             .map(drop)
@@ -459,10 +459,10 @@ async fn enter(
     if stateid.is_err() {
         // What `state` has for this holder goes back to what was open before.
         let before = held.open(number).map(|o| o.share).unwrap_or_default();
-        keeper.state().narrow(node.id(), party.holder, before);
+        arbiter.state().narrow(node.id(), party.holder, before);
         held.abandon(number);
     } else if let Some(open) = held.open(number).filter(|o| wanted != share && o.opening == 0) {
-        keeper.state().narrow(node.id(), party.holder, open.share);
+        arbiter.state().narrow(node.id(), party.holder, open.share);
     }
     stateid
 }

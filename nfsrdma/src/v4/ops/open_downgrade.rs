@@ -41,7 +41,7 @@ pub(in crate::v4) async fn open_downgrade(cx: &mut Compound<'_>) -> Result<(), S
 
 fn downgrade(cx: &mut Compound<'_>, named: &ResolvedStateid, to: Share) -> Result<(), Status> {
     let node = cx.given_back()?.node.id();
-    let keeper = cx.nfs.core.namespace.keeper();
+    let arbiter = cx.nfs.core.namespace.arbiter();
     let mut held = named.client.held();
     let Entry::Open(open) = named.entry(&mut held, node, cx.minor)? else {
         return Err(Status::BadStateId);
@@ -51,8 +51,8 @@ fn downgrade(cx: &mut Compound<'_>, named: &ResolvedStateid, to: Share) -> Resul
         return Err(Status::BadStateId);
     }
     let (id, node, holder) = held.downgrade(&named.client, named.number, to)?;
-    keeper.state().narrow(node, holder, to);
-    keeper.released();
+    arbiter.state().narrow(node, holder, to);
+    arbiter.released();
     cx.out.value(&id);
     cx.current_stateid = Some(id);
     Ok(())

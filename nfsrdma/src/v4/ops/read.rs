@@ -18,8 +18,9 @@ pub(in crate::v4) async fn read(cx: &mut Compound<'_>) -> Result<(), Status> {
     // The client learns from a short answer to ask again; an error would end it.
     let count = usize::try_from(count).unwrap_or(IO_MAX).min(IO_MAX);
     let count = count.min(cx.room_for_data(AROUND));
-    let door = cx.nfs.core.namespace.by(right.who);
-    let got = door.read(&at.node, right.cred(&at), offset, count, cx.conn.unseen(cx.call)).await?;
+    let file_ops = cx.nfs.core.namespace.by(right.who);
+    let got =
+        file_ops.read(&at.node, right.cred(&at), offset, count, cx.conn.unseen(cx.call)).await?;
     cx.moved = got.len() as u64;
     cx.out.value(&ReadDone { eof: got.eof, data: Bulk { len: got.len() } });
     cx.out.attach(got.data, got.pages);

@@ -37,7 +37,7 @@ pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status
     let mut room = cx.room_for_data(AROUND);
     let mut data_left = IO_MAX;
     let (mut pos, mut segments) = (offset, 0);
-    let door = cx.nfs.core.namespace.by(right.who);
+    let file_ops = cx.nfs.core.namespace.by(right.who);
     while pos < end && segments < SEGMENTS_MAX && room > AROUND_SEGMENT && data_left > 0 {
         room -= AROUND_SEGMENT;
         let data = if dense { pos } else { next(&at, pos, Seek::Data, end).await? };
@@ -50,7 +50,7 @@ pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status
         }
         let hole = if dense { end } else { next(&at, pos, Seek::Hole, end).await? };
         let want = usize::try_from(hole - pos).unwrap_or(IO_MAX).min(room).min(data_left);
-        let got = door.read(&at.node, right.cred(&at), pos, want, &cx.conn.read_into).await?;
+        let got = file_ops.read(&at.node, right.cred(&at), pos, want, &cx.conn.read_into).await?;
         let len = got.len();
         // `data4`, whose bytes are not copied.
         cx.out.value(&NFS4_CONTENT_DATA);

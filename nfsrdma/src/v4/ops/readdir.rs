@@ -185,7 +185,7 @@ async fn look(
         VfsError::Invalid | VfsError::BadName => Status::NoEnt,
         other => other.into(),
     })?;
-    let known = cx.door().is_known(&node);
+    let known = cx.file_ops().is_known(&node);
     let found = Object::Node(at.beside(node));
     if known {
         Facts::with_attr(cx, &found, want, attr).await

@@ -10,7 +10,7 @@ use crate::v4::status::Status;
 pub(in crate::v4) async fn release_lockowner(cx: &mut Compound<'_>) -> Result<(), Status> {
     let StateOwner4 { clientid, owner } = cx.args.value()?;
     let client = cx.nfs.clients.find_v40(ClientId(clientid))?;
-    let table = cx.nfs.core.namespace.keeper().state();
+    let table = cx.nfs.core.namespace.arbiter().state();
     let mut held = client.held();
     let Some(found) = held.lock_owners.get(owner) else { return Ok(()) };
     let numbers: Vec<u32> = found.states.values().copied().collect();

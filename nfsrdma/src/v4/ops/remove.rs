@@ -15,8 +15,8 @@ pub(in crate::v4) async fn remove(cx: &mut Compound<'_>) -> Result<(), Status> {
         return Err(Status::Grace);
     }
     // The volume says whether it is a directory; asking first would only leave a gap in which it can change.
-    let dir = match cx.door().unlink(&at.share, &at.node, &at.cred, name).await {
-        Err(VfsError::IsDir) => cx.door().rmdir(&at.share, &at.node, &at.cred, name).await?,
+    let dir = match cx.file_ops().unlink(&at.share, &at.node, &at.cred, name).await {
+        Err(VfsError::IsDir) => cx.file_ops().rmdir(&at.share, &at.node, &at.cred, name).await?,
         done => done?,
     };
     cx.out.value(&change_info(&dir));

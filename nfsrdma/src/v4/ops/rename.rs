@@ -24,7 +24,7 @@ pub(in crate::v4) async fn rename(cx: &mut Compound<'_>) -> Result<(), Status> {
         // As the kernel's server does: somebody may be about to reclaim by these names.
         return Err(Status::Grace);
     }
-    let done = cx.door().rename(&to.share, &from.node, &to.cred, old, &to.node, new).await;
+    let done = cx.file_ops().rename(&to.share, &from.node, &to.cred, old, &to.node, new).await;
     let done = done.map_err(|e| match e {
         // RFC 8881 section 18.26.3: what is there is of another type.
         VfsError::IsDir | VfsError::NotDir => Status::Exist,

@@ -18,7 +18,7 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     let caps = at.share.backend.capabilities();
     let to_set = cx.to_set(&obj_attributes, &supported(cx.minor, &caps), Purpose::Change).await?;
     // Other attributes than the size change no bytes.
-    let mut right = StateidAccess { who: cx.who(), open_checked: false, is_opener: true };
+    let mut right = StateidAccess { who: cx.requester(), open_checked: false, is_opener: true };
     if to_set.set.size.is_some() {
         // Only the size needs the stateid; with others it is not looked at (RFC 8881 section 18.30.3).
         let file = cx.file()?;
@@ -28,11 +28,11 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
         Some(_) => to_set.with_mode(at.node.getattr().await?.mode),
         None => to_set.set,
     };
-    let door = cx.nfs.core.namespace.by(right.who).audited(cx.call);
+    let file_ops = cx.nfs.core.namespace.by(right.who).audited(cx.call);
     let kept = to_set.delegated != DelegatedTimes::default();
     if kept {
         check_keeps_times(cx, &at, stateid)?;
-        door.set_delegated_times(&at.share, &at.node, to_set.delegated).await?;
+        file_ops.set_delegated_times(&at.share, &at.node, to_set.delegated).await?;
     }
     if set != SetAttr::default() || to_set.acl.is_none() && !kept {
         // One alone is set or not; of several, the first may be when a later one fails.
@@ -40,7 +40,7 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
             true => Some(at.node.getattr().await?),
             false => None,
         };
-        let change = door.setattr(&at.share, &at.node, &at.cred, set, right.open_checked);
+        let change = file_ops.setattr(&at.share, &at.node, &at.cred, set, right.open_checked);
         if let Err(e) = cx.recorded(&at, &right, change).await {
             let after = match before {
                 Some(_) => at.node.getattr().await.ok(),
@@ -50,7 +50,7 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
             return Err(e.into());
         }
     }
-    if let Err(e) = to_set.apply_acl(&door, &at).await {
+    if let Err(e) = to_set.apply_acl(&file_ops, &at).await {
         // The list is the last to be set.
         cx.out.value(&to_set.named.without(&ToSet::LIST));
         return Err(e.into());

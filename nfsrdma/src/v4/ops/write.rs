@@ -24,8 +24,8 @@ pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
     let data = if given > IO_MAX { at_most(data, IO_MAX) } else { data };
     let at = file_of(cx, stateid).await?;
     let right = check_io(cx, &at, stateid, IoAccess::Write).await?;
-    let door = cx.nfs.core.namespace.by(right.who).opened_by(&at.cred);
-    let write = door.write(&at.share, &at.node, right.cred(&at), offset, data, stable);
+    let file_ops = cx.nfs.core.namespace.by(right.who).opened_by(&at.cred);
+    let write = file_ops.write(&at.share, &at.node, right.cred(&at), offset, data, stable);
     let done = cx.recorded(&at, &right, write).await?;
     cx.moved = done.count as u64;
     // None is above IO_MAX.

@@ -34,7 +34,7 @@ pub(in crate::v4) async fn setxattr(cx: &mut Compound<'_>) -> Result<(), Status>
         return Err(Status::Xattr2Big);
     }
     let at = node(cx)?;
-    let done = cx.door().xattr_set(&at.share, &at.node, &at.cred, name, value, how).await?;
+    let done = cx.file_ops().xattr_set(&at.share, &at.node, &at.cred, name, value, how).await?;
     change(cx, &done);
     Ok(())
 }
@@ -43,7 +43,7 @@ pub(in crate::v4) async fn removexattr(cx: &mut Compound<'_>) -> Result<(), Stat
     let Component4 { name } = cx.args.value()?;
     let name = key(name)?;
     let at = node(cx)?;
-    let done = cx.door().xattr_remove(&at.share, &at.node, &at.cred, name).await?;
+    let done = cx.file_ops().xattr_remove(&at.share, &at.node, &at.cred, name).await?;
     change(cx, &done);
     Ok(())
 }

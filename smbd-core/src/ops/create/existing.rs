@@ -6,13 +6,13 @@ use vfs::names::Found;
 use vfs::{Attr, Dos, Kind, NodeRef};
 
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
-use crate::cx::Cx;
 use crate::dtyp::mask;
 use crate::durable;
 use crate::fscc::attribute;
 use crate::lease;
 use crate::open::{File, Open};
 use crate::path_tracking;
+use crate::request_context::RequestContext;
 use crate::security::{self, Granted};
 use crate::status::Status;
 use crate::wire::create::{Disposition, option, share};
@@ -20,7 +20,7 @@ use crate::wire::create::{Disposition, option, share};
 /// Opens it. `None` where the name is to be looked up again: a handle that waited for its client was closed, and may have taken the
 /// file with it. That is done for a create whose user may open the file, and for no other.
 pub(super) async fn open(
-    cx: &Cx,
+    cx: &RequestContext,
     w: &Wanted<'_>,
     at: &Walked,
     found: Found,
@@ -65,7 +65,7 @@ pub(super) async fn open(
 
 /// Whether the same application had it open on another machine, and that was closed now.
 pub(super) async fn is_taken_over(
-    cx: &Cx,
+    cx: &RequestContext,
     w: &Wanted<'_>,
     at: &Walked,
     found: &Found,
@@ -161,38 +161,42 @@ pub(in crate::ops) async fn check_folder(dir: &NodeRef) -> Result<(), Status> {
 }
 
 /// After a restart clients of NFS reclaim what they held: until they have, nobody else opens a file that was there.
-pub(super) async fn after_grace(cx: &Cx, open: &Open, access: u32) -> Result<(), Status> {
+pub(super) async fn after_grace(
+    cx: &RequestContext,
+    open: &Open,
+    access: u32,
+) -> Result<(), Status> {
     if Open::opening(access, open.shared, false).attributes_only {
         return Ok(());
     }
-    let wait = cx.server.namespace.keeper().after_grace(Some(cx));
+    let wait = cx.server.namespace.arbiter().after_grace(Some(cx));
     Ok(cx.or_cancelled(wait).await??)
 }
 
 /// Asks `state` for the sharing, and waits for what others must give back first.
 pub(super) async fn share_with(
-    cx: &Cx,
+    cx: &RequestContext,
     open: &Arc<Open>,
     access: u32,
     overwrites: bool,
 ) -> Result<(), Status> {
     delete_sharing(cx, open, access)?;
     crate::durable::check_waiting(&cx.server, open, access)?;
-    let keeper = cx.server.namespace.keeper();
+    let arbiter = cx.server.namespace.arbiter();
     let node = open.node()?.id();
     let opening = Open::opening(access, open.shared, overwrites);
-    let wait = keeper.open_patiently(node, &open.party, opening, Some(cx));
+    let wait = arbiter.open_waiting(node, &open.party, opening, Some(cx));
     cx.or_cancelled(wait).await??;
     let own = Open::opening(open.granted, open.shared, false).share;
     if own != opening.share {
-        keeper.state().narrow(node, open.party.holder, own);
+        arbiter.state().narrow(node, open.party.holder, own);
     }
     Ok(())
 }
 
 /// Whoever deletes a file deletes its streams, so that all who have one open must agree, while `state` knows each stream by itself
 /// (MS-FSA section 2.1.5.1.2.2).
-fn delete_sharing(cx: &Cx, open: &Arc<Open>, access: u32) -> Result<(), Status> {
+fn delete_sharing(cx: &RequestContext, open: &Arc<Open>, access: u32) -> Result<(), Status> {
     const SHARES: u32 =
         mask::READ_DATA | mask::EXECUTE | mask::WRITE_DATA | mask::APPEND_DATA | mask::DELETE;
     let conflict = |of_file: u32, of_stream: u32, shared: u32| {
@@ -213,15 +217,15 @@ fn delete_sharing(cx: &Cx, open: &Arc<Open>, access: u32) -> Result<(), Status> 
 }
 
 /// Takes back what was begun for an open that did not come about.
-pub(super) fn give_back(cx: &Cx, open: &Arc<Open>) {
+pub(super) fn give_back(cx: &RequestContext, open: &Arc<Open>) {
     if let Ok(node) = open.node() {
-        cx.server.namespace.keeper().close(node.id(), open.party.holder);
+        cx.server.namespace.arbiter().close(node.id(), open.party.holder);
     }
 }
 
 /// Cuts it where that was asked for, and enters the open.
 async fn finish(
-    cx: &Cx,
+    cx: &RequestContext,
     w: &Wanted<'_>,
     open: &Arc<Open>,
     attr: Attr,
@@ -230,12 +234,12 @@ async fn finish(
     if !w.disposition.cuts() {
         cx.server.opens.insert(open.clone())?;
         // Whoever had to give something back has written what it had only cached; who need not may know better.
-        let is_old = cx.has_waited() || !cx.door(open).is_known(&open.node()?);
+        let is_old = cx.has_waited() || !cx.file_ops(open).is_known(&open.node()?);
         return if is_old { super::now(cx, open).await } else { Ok((attr, dos)) };
     }
     let node = open.node()?;
-    let door = cx.door(open);
-    let (_, mut attr) = door.empty(w.share, &node, &open.cred).await?;
+    let file_ops = cx.file_ops(open);
+    let (_, mut attr) = file_ops.empty(w.share, &node, &open.cred).await?;
     lease::listing_changed(&cx.server, open);
     let new = super::new::kept_attributes(w, false);
     let mut now = dos;
@@ -244,14 +248,14 @@ async fn finish(
         now.created = None;
     }
     if now != dos {
-        door.dos_set(w.share, &node, now).await?;
+        file_ops.dos_set(w.share, &node, now).await?;
     }
     // Named streams go with the old contents (MS-FSA section 2.1.5.1.2). Extended attributes should, too, but they are those of the
     // host: a program that empties a file over NFS or on Linux' mount of SMB loses none, and Samba keeps them.
     for stream in vfs::streams::list(w.share, &node).await? {
-        door.stream_remove(w.share, &node, &stream.name).await?;
+        file_ops.stream_remove(w.share, &node, &stream.name).await?;
     }
-    super::new::extended_attributes(cx, &door, w, (&node, &open.cred)).await?;
+    super::new::extended_attributes(cx, &file_ops, w, (&node, &open.cred)).await?;
     if now != dos || w.asked.ea.is_some() {
         attr = node.getattr().await?;
     }

@@ -21,7 +21,6 @@ use vfs::audited::{Actor, opening};
 use vfs::namespace::Share;
 use vfs::{Attr, Dos, Kind};
 
-use crate::cx::{Answer, Cx};
 use crate::dtyp::mask;
 use crate::dtyp::time::file_time;
 use crate::durable::{self, Begun, Ticket};
@@ -31,6 +30,7 @@ use crate::open::{File, Open, Target};
 use crate::open_state::OpenState;
 use crate::path::Path;
 use crate::persist;
+use crate::request_context::{Answer, RequestContext};
 use crate::security::{self, Granted};
 use crate::sequence::Sequence;
 use crate::status::Status;
@@ -89,7 +89,7 @@ struct Opened {
 }
 
 /// Answers CREATE.
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let mut request = cx.parse(Request::parse)?;
     let tree = cx.tree()?;
     // What is said of a path of DFS holds for each: the link is the share itself (MS-DFSC section 3.2.4.1).
@@ -148,7 +148,7 @@ fn reads_and_writes(access: u32) -> (bool, bool) {
 }
 
 /// Opens it, with a record where the share asks for that.
-async fn open_recorded(cx: &Cx, w: &Wanted<'_>) -> Result<Opened, Ended> {
+async fn open_recorded(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
     let asked = mask::map_generic(w.request.access) | implied(w.disposition);
     let how = match asked & mask::MAXIMUM_ALLOWED {
         0 => reads_and_writes(asked),
@@ -173,7 +173,7 @@ async fn open_recorded(cx: &Cx, w: &Wanted<'_>) -> Result<Opened, Ended> {
 }
 
 /// What the server changes of a request before it is looked at (MS-SMB2 section 3.3.5.9, "Open Execution").
-fn adjust(cx: &Cx, request: &mut Request<'_>) {
+fn adjust(cx: &RequestContext, request: &mut Request<'_>) {
     if request.options & option::NO_INTERMEDIATE_BUFFERING != 0 {
         request.access &= !mask::APPEND_DATA;
     }
@@ -186,7 +186,7 @@ fn adjust(cx: &Cx, request: &mut Request<'_>) {
 /// Times that a name is looked for again because somebody made or removed it just then.
 const RACES_MAX: usize = 4;
 
-async fn open(cx: &Cx, w: &Wanted<'_>) -> Result<Opened, Ended> {
+async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
     for _ in 0..RACES_MAX {
         let mut at = walk::walk(cx, w).await?;
         match at.found.take() {
@@ -215,7 +215,12 @@ async fn open(cx: &Cx, w: &Wanted<'_>) -> Result<Opened, Ended> {
 }
 
 /// The open of a file, for the table: with a key of its own for what it may cache, or that of the lease which the request names.
-fn entry(cx: &Cx, w: &Wanted<'_>, file: File, granted: Granted) -> Result<Open, Status> {
+fn entry(
+    cx: &RequestContext,
+    w: &Wanted<'_>,
+    file: File,
+    granted: Granted,
+) -> Result<Open, Status> {
     let (level, context) = (w.request.oplock_level, w.asked.lease.as_ref());
     cx.room_for_an_open_of(&file)?;
     let (party, claim) = lease::claim(cx, level, context, file.node().id())?;
@@ -251,14 +256,14 @@ enum How {
 }
 
 /// A file that was open before, as it is now.
-async fn now(cx: &Cx, open: &Open) -> Result<(Attr, Dos), Status> {
+async fn now(cx: &RequestContext, open: &Open) -> Result<(Attr, Dos), Status> {
     let file = open.file()?;
-    let attr = cx.door(open).getattr(&file.node()).await?;
+    let attr = cx.file_ops(open).getattr(&file.node()).await?;
     Ok((attr, file.base().dos(&attr).await?))
 }
 
 async fn answer(
-    cx: &Cx,
+    cx: &RequestContext,
     (request, asked): (&Request<'_>, &Asked<'_>),
     opened: Opened,
     how: How,

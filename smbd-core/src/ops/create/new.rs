@@ -5,17 +5,17 @@ use std::sync::{Arc, OnceLock};
 use vfs::authority::Grant;
 use vfs::backend::Made;
 use vfs::names::Found;
-use vfs::namespace::Door;
+use vfs::namespace::FileOps;
 use vfs::{Attr, CreateHow, Cred, Dos, NodeRef, SetAttr, XattrHow};
 
 use super::existing::{give_back, share_with};
 use super::{Opened, Walked, Wanted, entry};
-use crate::cx::Cx;
 use crate::dtyp::{SecurityDescriptor, mask};
 use crate::fscc::attribute;
 use crate::fscc::ea::{self, FullEa};
 use crate::lease;
 use crate::open::{File, Open};
+use crate::request_context::RequestContext;
 use crate::security::{self, Granted};
 use crate::status::Status;
 use crate::wire::create::{action, option};
@@ -29,7 +29,11 @@ const DIR_MODE: u32 = 0o777;
 const UMASK: u32 = 0o022;
 
 /// Makes it and opens it.
-pub(super) async fn make(cx: &Cx, w: &Wanted<'_>, at: &Walked) -> Result<Opened, Status> {
+pub(super) async fn make(
+    cx: &RequestContext,
+    w: &Wanted<'_>,
+    at: &Walked,
+) -> Result<Opened, Status> {
     let (_, last) = w.path.split_last().ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
     let is_dir = w.is_dir();
     if w.path.slash && !w.has(option::DIRECTORY_FILE) {
@@ -64,7 +68,7 @@ pub(super) async fn make(cx: &Cx, w: &Wanted<'_>, at: &Walked) -> Result<Opened,
         Ok((attr, dos)) => Ok(Opened { open, attr, dos, action: action::CREATED }),
         Err(status) => {
             give_back(cx, &open);
-            cx.door(&open).unmake(w.share, &at.dir, &w.tree.cred, &name, &made).await;
+            cx.file_ops(&open).unmake(w.share, &at.dir, &w.tree.cred, &name, &made).await;
             Err(status)
         }
     }
@@ -73,7 +77,7 @@ pub(super) async fn make(cx: &Cx, w: &Wanted<'_>, at: &Walked) -> Result<Opened,
 /// Goes on with a file that was made for the sake of a stream. What the request brings is the file's (MS-FSA section 2.1.5.1.1): a
 /// stream has none of it. Without the stream the file is not kept.
 async fn file_of(
-    cx: &Cx,
+    cx: &RequestContext,
     w: &Wanted<'_>,
     at: &Walked,
     (made, name): (Made, Vec<u8>),
@@ -88,8 +92,8 @@ async fn file_of(
         Err(status) => Err(status),
     };
     if opened.is_err() {
-        let door = cx.server.namespace.by_smb(None);
-        door.unmake(w.share, &at.dir, &w.tree.cred, &name, &made).await;
+        let file_ops = cx.server.namespace.by_smb(None);
+        file_ops.unmake(w.share, &at.dir, &w.tree.cred, &name, &made).await;
     }
     opened
 }
@@ -125,7 +129,7 @@ fn mode(w: &Wanted<'_>) -> (u32, u32) {
 /// Makes the file or directory itself, as the user. `folder`: what the directory's list has granted; `given`: the descriptor that
 /// it is to get ([`security::ListOf`]).
 async fn node(
-    cx: &Cx,
+    cx: &RequestContext,
     w: &Wanted<'_>,
     at: &Walked,
     name: &[u8],
@@ -137,20 +141,20 @@ async fn node(
     let refused = OnceLock::new();
     let giver = security::ListOf { tree: w.tree, is_listed, mode, given, refused };
     let parent = lease::parent_of_new(cx, w.request.oplock_level, w.asked.lease.as_ref(), &at.dir);
-    let door = cx.server.namespace.by_smb(None).from_parent(parent).audited(cx);
-    let door = door.with_deletes().granted(None, folder).with_list(list, &giver);
+    let file_ops = cx.server.namespace.by_smb(None).from_parent(parent).audited(cx);
+    let file_ops = file_ops.with_deletes().granted(None, folder).with_list(list, &giver);
     let cred = &w.tree.cred;
     let set = SetAttr { mode: Some(mode), umask, ..SetAttr::default() };
     let made = match w.is_dir() {
-        true => door.mkdir(w.share, &at.dir, cred, name, set).await,
-        false => door.create(w.share, &at.dir, cred, name, CreateHow::Guarded, set).await,
+        true => file_ops.mkdir(w.share, &at.dir, cred, name, set).await,
+        false => file_ops.create(w.share, &at.dir, cred, name, CreateHow::Guarded, set).await,
     };
     made.map_err(|e| giver.refused.into_inner().unwrap_or_else(|| e.into()))
 }
 
 /// Shares a new file, gives it what the request brought for it and enters the open.
 async fn furnish(
-    cx: &Cx,
+    cx: &RequestContext,
     w: &Wanted<'_>,
     listed: bool,
     open: &Arc<Open>,
@@ -163,19 +167,25 @@ async fn furnish(
 }
 
 /// Gives a new file or directory everything that the request brought for it.
-async fn dress(cx: &Cx, w: &Wanted<'_>, listed: bool, made: &Made) -> Result<(Attr, Dos), Status> {
+async fn dress(
+    cx: &RequestContext,
+    w: &Wanted<'_>,
+    listed: bool,
+    made: &Made,
+) -> Result<(Attr, Dos), Status> {
     let (node, mut attr) = (&made.node, made.attr);
     let attributes = kept_attributes(w, w.is_dir());
     let dos = Dos { attributes, ..Dos::default() };
     if dos.attributes.is_some() {
-        // Not through the door: who watches was told of the file already.
+        // Not through `FileOps`: who watches was told of the file already.
         node.dos_set(dos).await?;
     }
     let maker = Grant::of_maker(made, mask::WRITE_EA);
-    let door = cx.server.namespace.by_smb(None).granted(maker.as_ref().filter(|_| listed), None);
-    extended_attributes(cx, &door, w, (node, &w.tree.cred)).await?;
+    let file_ops =
+        cx.server.namespace.by_smb(None).granted(maker.as_ref().filter(|_| listed), None);
+    extended_attributes(cx, &file_ops, w, (node, &w.tree.cred)).await?;
     reserve(w).await?;
-    door.make_durable(w.share, &[node]).await?;
+    file_ops.make_durable(w.share, &[node]).await?;
     if dos.attributes.is_some() || w.asked.ea.is_some() {
         attr = node.getattr().await?;
     }
@@ -184,8 +194,8 @@ async fn dress(cx: &Cx, w: &Wanted<'_>, listed: bool, made: &Made) -> Result<(At
 
 /// Sets the extended attributes that the request brought.
 pub(super) async fn extended_attributes(
-    cx: &Cx,
-    door: &Door<'_>,
+    cx: &RequestContext,
+    file_ops: &FileOps<'_>,
     w: &Wanted<'_>,
     (node, cred): (&NodeRef, &Cred),
 ) -> Result<(), Status> {
@@ -195,7 +205,7 @@ pub(super) async fn extended_attributes(
             return Err(Status::INVALID_EA_NAME);
         }
         if !ea.value.is_empty() {
-            door.xattr_set(w.share, node, cred, &ea.name, &ea.value, XattrHow::Either).await?;
+            file_ops.xattr_set(w.share, node, cred, &ea.name, &ea.value, XattrHow::Either).await?;
         }
     }
     Ok(())

@@ -10,18 +10,18 @@ use vfs::{Attr, Dos, VfsError};
 
 use super::existing::{after_grace, check_delete, give_back, granted, share_with};
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
-use crate::cx::Cx;
 use crate::durable;
 use crate::open::File;
 use crate::ops::stream_notice;
 use crate::path_tracking;
+use crate::request_context::RequestContext;
 use crate::security::Granted;
 use crate::status::Status;
 use crate::wire::create::{Disposition, action, option};
 
 /// Opens or makes the stream `name` of what was found. `None` as of [`super::existing::open`].
 pub(super) async fn open(
-    cx: &Cx,
+    cx: &RequestContext,
     w: &Wanted<'_>,
     at: &Walked,
     found: Found,
@@ -55,7 +55,7 @@ pub(super) async fn open(
 
 /// Makes the stream `name` of a file that was just made. Whoever made the file gets what it asks for.
 pub(super) async fn make(
-    cx: &Cx,
+    cx: &RequestContext,
     w: &Wanted<'_>,
     at: &Walked,
     (found, dos): (Found, Dos),
@@ -67,14 +67,19 @@ pub(super) async fn make(
 }
 
 /// The stream, and whether this made it.
-async fn new(cx: &Cx, w: &Wanted<'_>, found: &Found, name: &str) -> Result<(Stream, bool), Status> {
-    let door = cx.server.namespace.by_smb(None);
-    Ok(door.stream_create(w.share, &found.node, name).await?)
+async fn new(
+    cx: &RequestContext,
+    w: &Wanted<'_>,
+    found: &Found,
+    name: &str,
+) -> Result<(Stream, bool), Status> {
+    let file_ops = cx.server.namespace.by_smb(None);
+    Ok(file_ops.stream_create(w.share, &found.node, name).await?)
 }
 
 /// Shares the stream and enters its open.
 async fn enter(
-    cx: &Cx,
+    cx: &RequestContext,
     w: &Wanted<'_>,
     at: &Walked,
     (found, dos): (Found, Dos),
@@ -108,7 +113,7 @@ async fn enter(
 }
 
 async fn finish(
-    cx: &Cx,
+    cx: &RequestContext,
     w: &Wanted<'_>,
     open: &Arc<crate::open::Open>,
     stream: &Stream,
@@ -116,8 +121,8 @@ async fn finish(
 ) -> Result<Attr, Status> {
     let mut attr = stream.attr;
     if cuts {
-        let door = cx.door(open);
-        (_, attr) = door.empty(w.share, &stream.node, &open.cred).await?;
+        let file_ops = cx.file_ops(open);
+        (_, attr) = file_ops.empty(w.share, &stream.node, &open.cred).await?;
         stream_notice::changed(cx, open.file()?, Some(stream.attr.size), 0).await;
     } else if cx.has_waited() {
         attr = stream.node.getattr().await?;

@@ -11,9 +11,9 @@ use vfs::names::{Found, Look};
 use vfs::{Attr, Cred, Kind, NodeRef, VfsError, VfsResult};
 
 use super::Wanted;
-use crate::cx::Cx;
 use crate::open::Place;
 use crate::path::join;
+use crate::request_context::RequestContext;
 use crate::security;
 use crate::status::Status;
 
@@ -60,7 +60,7 @@ impl Walked {
 }
 
 /// Walks a path. What stands at its end may be a link: that is for the caller to judge.
-pub(super) async fn walk(cx: &Cx, w: &Wanted<'_>) -> Result<Walked, Ended> {
+pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, Ended> {
     let path = &w.path;
     let mut past = Past(w.past());
     let root = past.enter(w, w.tree.top(w.share)).await?;
@@ -134,7 +134,7 @@ impl Past {
 }
 
 /// Finds a name. Where the directory's list refuses the user, it may pass through all the same.
-async fn find(cx: &Cx, w: &Wanted<'_>, dir: &NodeRef, name: &str) -> VfsResult<Look> {
+async fn find(cx: &RequestContext, w: &Wanted<'_>, dir: &NodeRef, name: &str) -> VfsResult<Look> {
     match find_as(cx, w, &w.tree.cred, dir, name).await {
         Err(VfsError::Access) => match security::may_pass(&w.tree.cred, dir).await? {
             Some(power) => find_as(cx, w, Actor::by(power).cred(), dir, name).await,
@@ -146,7 +146,7 @@ async fn find(cx: &Cx, w: &Wanted<'_>, dir: &NodeRef, name: &str) -> VfsResult<L
 
 /// Finds a name: in any case, or for a client of the POSIX extensions exactly.
 async fn find_as(
-    cx: &Cx,
+    cx: &RequestContext,
     w: &Wanted<'_>,
     cred: &Cred,
     dir: &NodeRef,
@@ -164,7 +164,11 @@ fn utf16_len(text: &str) -> usize {
 
 /// The body of an error that tells of a symbolic link (MS-SMB2 sections 2.2.2 and 2.2.2.2.1). Dialect 3.1.1 wraps it in a context.
 /// A client of the POSIX extensions reads the target as it stands.
-pub(super) async fn stopped(cx: &Cx, w: &Wanted<'_>, at: &Stopped) -> Result<Vec<u8>, Status> {
+pub(super) async fn stopped(
+    cx: &RequestContext,
+    w: &Wanted<'_>,
+    at: &Stopped,
+) -> Result<Vec<u8>, Status> {
     use crate::wire::negotiate::Dialect;
     let target = at.link.readlink(&w.tree.cred).await?;
     let relative = !target.starts_with(b"/");

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use vfs::backend::ReadInto;
 use vfs::{Stable, VfsError};
 
-use crate::cx::Answer;
 use crate::dtyp::mask;
 use crate::open::{File, Open};
 use crate::ops::bytes::{self, Change, Changing};
+use crate::request_context::Answer;
 use crate::status::Status;
 use crate::wire::fsctl::{Chunk, Copied, CopyChunks, ResumeKey, code};
 
@@ -139,7 +139,7 @@ async fn some(
     if c.from.checked_add(len).is_none_or(|end| end > size) {
         return Err(Status::INVALID_VIEW_SIZE);
     }
-    let reader = a.door_of(source);
+    let reader = a.file_ops_of(source);
     let target = a.file()?;
     let overlaps = from.node().id() == target.node().id()
         && c.from < c.to.saturating_add(len)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use vfs::namespace::{By, Namespace, Share};
 
-use crate::cx::{Answer, Cx};
+use crate::request_context::{Answer, RequestContext};
 use crate::status::Status;
 use crate::wire::FileId;
 use crate::wire::dfs::{ReferralRequest, ReferralResponse, STORAGE_SERVERS, Version};
@@ -31,7 +31,7 @@ pub(crate) fn is_told(share: &Share, ip: IpAddr) -> bool {
     share.client(ip, By::Smb).is_ok()
 }
 
-pub(super) fn referrals(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
+pub(super) fn referrals(cx: &RequestContext, r: &Request<'_>) -> Result<Answer, Status> {
     if !is_capable(&cx.server.namespace) {
         return Err(Status::FS_DRIVER_REQUIRED);
     }

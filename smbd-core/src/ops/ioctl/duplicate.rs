@@ -1,11 +1,11 @@
 //! FSCTL_DUPLICATE_EXTENTS_TO_FILE (MS-FSA section 2.1.5.10.4): two files share storage.
 
-use vfs::namespace::Door;
+use vfs::namespace::FileOps;
 use vfs::{NodeRef, VfsError};
 
-use crate::cx::Answer;
 use crate::dtyp::mask;
 use crate::ops::bytes::{Change, Changing};
+use crate::request_context::Answer;
 use crate::status::Status;
 use crate::wire::fsctl::DuplicateExtents;
 
@@ -43,7 +43,7 @@ pub(super) async fn extents(a: &Asked<'_>) -> Result<Answer, Status> {
     if d.count == 0 {
         return a.answer(&[]);
     }
-    let reader = a.door_of(&source);
+    let reader = a.file_ops_of(&source);
     let from = (&from.node(), &reader);
     match right.clone_from(from, d.from).await {
         // Clients know one cluster size; where storage is shared in larger pieces only, the data is copied.
@@ -62,7 +62,7 @@ fn aligned(d: &DuplicateExtents) -> bool {
 
 async fn copied(
     right: &Changing<'_>,
-    from: (&NodeRef, &Door<'_>),
+    from: (&NodeRef, &FileOps<'_>),
     d: &DuplicateExtents,
 ) -> Result<(), Status> {
     let mut n = 0;

@@ -13,11 +13,11 @@ mod snapshots;
 use std::sync::Arc;
 
 use smb_proto::wire::Fault;
-use vfs::namespace::Door;
+use vfs::namespace::FileOps;
 
-use crate::cx::{Answer, Cx};
 use crate::open::{File, Open};
 use crate::ops::bytes::{Change, Changing};
+use crate::request_context::{Answer, RequestContext};
 use crate::status::Status;
 use crate::wire::FileId;
 use crate::wire::fsctl::code;
@@ -25,7 +25,7 @@ use crate::wire::fsctl::{PipeWait, Resiliency};
 use crate::wire::ioctl::{IS_FSCTL, Request, Response};
 use crate::wire::negotiate::Dialect;
 
-pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
+pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let output = r.output_max.checked_add(r.input_max).ok_or(Status::INVALID_PARAMETER)?;
     let input = u32::try_from(r.input.len()).map_err(|_| Status::INVALID_PARAMETER)?;
@@ -61,7 +61,7 @@ pub(crate) async fn call(cx: &Cx) -> Result<Answer, Status> {
 }
 
 /// FSCTL_PIPE_WAIT (MS-FSCC section 2.3.49): a pipe of this name can be opened. There is no end to how often, so nobody waits.
-fn pipe_wait(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
+fn pipe_wait(cx: &RequestContext, r: &Request<'_>) -> Result<Answer, Status> {
     if !cx.tree()?.is_pipes() {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
@@ -73,12 +73,12 @@ fn pipe_wait(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
 
 /// What is asked of an open.
 struct Asked<'a> {
-    cx: &'a Cx,
+    cx: &'a RequestContext,
     request: &'a Request<'a>,
     open: Arc<Open>,
 }
 
-async fn on_open(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
+async fn on_open(cx: &RequestContext, r: &Request<'_>) -> Result<Answer, Status> {
     let a = Asked { cx, request: r, open: cx.open(r.file)? };
     if a.open.pipe().is_some() {
         let max = usize::try_from(r.output_max).unwrap_or(usize::MAX);
@@ -147,19 +147,19 @@ impl Asked<'_> {
         self.request.input
     }
 
-    /// The input, by its parser ([`Cx::parse_part`]).
+    /// The input, by its parser ([`RequestContext::parse_part`]).
     fn parse<T>(&self, parser: impl FnOnce(&[u8]) -> Result<T, Fault>) -> Result<T, Status> {
         self.cx.parse_part(self.input(), parser)
     }
 
-    /// The door, held open by the one who has the file open.
-    fn door(&self) -> Door<'_> {
-        self.door_of(&self.open)
+    /// `FileOps`, held open by the one who has the file open.
+    fn file_ops(&self) -> FileOps<'_> {
+        self.file_ops_of(&self.open)
     }
 
-    /// The door, held open by the one who has another file open.
-    fn door_of<'a>(&'a self, open: &'a Open) -> Door<'a> {
-        self.cx.door(open)
+    /// `FileOps`, held open by the one who has another file open.
+    fn file_ops_of<'a>(&'a self, open: &'a Open) -> FileOps<'a> {
+        self.cx.file_ops(open)
     }
 
     /// There is room for so many bytes of output; else this status.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::cx::{Answer, Cx};
+use crate::request_context::{Answer, RequestContext};
 use crate::status::Status;
 use crate::violation::Violation;
 use crate::wire::FileId;
@@ -11,7 +11,7 @@ use crate::wire::ioctl::{Request, Response};
 use crate::wire::negotiate::Dialect;
 
 /// Answers, or ends the connection: somebody between has changed what was negotiated.
-pub(super) async fn validate(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
+pub(super) async fn validate(cx: &RequestContext, r: &Request<'_>) -> Result<Answer, Status> {
     match check(cx, r) {
         Ok(validated) => {
             let output = validated.emit();
@@ -26,7 +26,7 @@ pub(super) async fn validate(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status>
     }
 }
 
-fn check(cx: &Cx, r: &Request<'_>) -> Result<Validated, Cow<'static, str>> {
+fn check(cx: &RequestContext, r: &Request<'_>) -> Result<Validated, Cow<'static, str>> {
     let n = cx.conn.negotiated().ok_or("nothing was negotiated")?;
     if n.dialect == Dialect::V311 {
         return Err("dialect 3.1.1 needs no validation".into());

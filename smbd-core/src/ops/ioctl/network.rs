@@ -2,14 +2,14 @@
 
 use rdma_transport::channel::Facts;
 
-use crate::cx::{Answer, Cx};
+use crate::request_context::{Answer, RequestContext};
 use crate::status::Status;
 use crate::wire::FileId;
 use crate::wire::fsctl::{INTERFACE_LEN, emit_interfaces};
 use crate::wire::ioctl::{Request, Response};
 use crate::wire::negotiate::CAP_MULTI_CHANNEL;
 
-pub(super) fn interfaces(cx: &Cx, r: &Request<'_>) -> Result<Answer, Status> {
+pub(super) fn interfaces(cx: &RequestContext, r: &Request<'_>) -> Result<Answer, Status> {
     let n = cx.conn.negotiated().ok_or(Status::NOT_SUPPORTED)?;
     if !n.dialect.is_3() || n.capabilities & CAP_MULTI_CHANNEL == 0 {
         return Err(Status::NOT_SUPPORTED);

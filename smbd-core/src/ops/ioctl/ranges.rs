@@ -4,9 +4,9 @@
 use iobuf::Buf;
 use vfs::{Attr, Dos, Seek, Stable, VfsError};
 
-use crate::cx::Answer;
 use crate::dtyp::mask;
 use crate::open::File;
+use crate::request_context::Answer;
 use crate::status::Status;
 use crate::wire::fsctl::{Span, Trim};
 
@@ -33,7 +33,7 @@ pub(super) async fn set_sparse(a: &Asked<'_>) -> Result<Answer, Status> {
     let after = if on { before | Dos::SPARSE } else { before & !Dos::SPARSE };
     if after != before {
         dos.attributes = Some(after);
-        a.door().dos_set(&file.share, &file.node(), dos).await?;
+        a.file_ops().dos_set(&file.share, &file.node(), dos).await?;
     }
     a.answer(&[])
 }

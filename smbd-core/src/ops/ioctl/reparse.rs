@@ -9,12 +9,12 @@ use vfs::names::{to_client, to_disk};
 use vfs::replace::New;
 use vfs::{Kind, NodeRef, Special, VfsError, streams};
 
-use crate::cx::Answer;
 use crate::dtyp::mask;
 use crate::node_replacement::NodeReplacement;
 use crate::open::File;
 use crate::ops::set_info::is_empty;
 use crate::path_tracking;
+use crate::request_context::Answer;
 use crate::security;
 use crate::status::Status;
 use crate::wire::reparse::{Reparse, TAG_NFS, TAG_SYMLINK};
@@ -173,8 +173,8 @@ async fn replace(a: &Asked<'_>, file: &File, new: New<'_>) -> Result<(), Status>
     may_go(a, file, &old).await?;
     let dir_attr = dir.getattr().await?;
     let folder = security::may_add(tree, dir, &dir_attr, false).await?;
-    let door = a.door().granted(a.open.by_list.as_ref(), folder.as_ref());
-    let staged = door.stage(share, dir, cred, &old, new).await?;
+    let file_ops = a.file_ops().granted(a.open.by_list.as_ref(), folder.as_ref());
+    let staged = file_ops.stage(share, dir, cred, &old, new).await?;
     let announced = async {
         let mut replacement = NodeReplacement::new(&a.cx.server, old.clone(), staged.node.clone())?;
         replacement.announce().await?;
@@ -187,7 +187,7 @@ async fn replace(a: &Asked<'_>, file: &File, new: New<'_>) -> Result<(), Status>
             return Err(e);
         }
     };
-    door.put_in_place(share, staged, cred, (dir, name), &old).await?;
+    file_ops.put_in_place(share, staged, cred, (dir, name), &old).await?;
     replacement.succeeds().await
 }
 

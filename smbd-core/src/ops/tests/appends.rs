@@ -6,7 +6,7 @@ use super::data::write;
 use super::hold::{ALONE, lock};
 use super::ioctl::{copying, key_of};
 use crate::dtyp::mask;
-use crate::kit::{Client, Kit};
+use crate::harness::{Client, Harness};
 use crate::open::FileId;
 use crate::ops::tests::ioctl::status;
 use crate::status::Status;
@@ -16,10 +16,10 @@ async fn with_access(c: &Client, access: u32) -> FileId {
     c.create("f", |r| r.access = access).await.unwrap().file
 }
 
-fn on_disk() -> (Kit, tempfile::TempDir) {
+fn on_disk() -> (Harness, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let backend = LocalBackend::open(LocalConfig::new(dir.path())).unwrap();
-    (Kit::on(backend, None), dir)
+    (Harness::on(backend, None), dir)
 }
 
 /// A copy by a handle that may only append replaces nothing that came there meanwhile (MS-SMB2 section 3.3.5.15.6, MS-FSA section
@@ -27,11 +27,11 @@ fn on_disk() -> (Kit, tempfile::TempDir) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_may_only_append_replaces_nothing() {
     const EACH: usize = 1500;
-    let (kit, dir) = on_disk();
+    let (harness, dir) = on_disk();
     let path = dir.path().join("f");
     std::fs::write(dir.path().join("from"), b"copy").unwrap();
     std::fs::write(&path, b"").unwrap();
-    let (c, writer) = (kit.client_as(0), kit.client_as(0));
+    let (c, writer) = (harness.client_as(0), harness.client_as(0));
     let to = with_access(&c, mask::APPEND_DATA).await;
     let key = key_of(&c, c.open("from").await).await;
     let writing = tokio::spawn(async move {
@@ -59,9 +59,9 @@ async fn a_copy_that_may_only_append_replaces_nothing() {
 /// A copy within the server goes on while its client leaves answers untaken: nothing of it goes to the client.
 #[tokio::test]
 async fn a_copy_does_not_wait_for_a_client_that_takes_no_answers() {
-    let (kit, dir) = on_disk();
+    let (harness, dir) = on_disk();
     std::fs::write(dir.path().join("f"), b"01234567").unwrap();
-    let c = kit.client_as(0);
+    let c = harness.client_as(0);
     let f = c.open("f").await;
     // Over itself, so that it is read and written.
     let chunks = copying(key_of(&c, f).await, &[(0, 2, 4)]).emit();
@@ -78,15 +78,15 @@ async fn a_copy_does_not_wait_for_a_client_that_takes_no_answers() {
 async fn none_of_several_additions_reaches_a_locked_range() {
     const ROUNDS: usize = 40;
     const AT_ONCE: usize = 6;
-    let (kit, dir) = on_disk();
+    let (harness, dir) = on_disk();
     let path = dir.path().join("f");
     std::fs::write(&path, b"").unwrap();
-    let owner = kit.client_as(0);
+    let owner = harness.client_as(0);
     let locked = with_access(&owner, mask::READ_DATA | mask::WRITE_DATA).await;
     assert_eq!(lock(&owner, locked, &[(400, 1 << 20, ALONE)]).await, Status::SUCCESS);
     let mut adding = Vec::new();
     for n in 0..AT_ONCE {
-        let c = kit.client_as(0);
+        let c = harness.client_as(0);
         let access = if n % 2 == 0 { mask::APPEND_DATA } else { mask::WRITE_DATA };
         adding.push((with_access(&c, access).await, c));
     }

@@ -6,7 +6,7 @@ use super::info::{put, set, to};
 use super::ioctl::status;
 use crate::dtyp::{Ace, Acl, SecurityDescriptor, Sid, descriptor::control, mask};
 use crate::fscc::set::{Set, rename};
-use crate::kit::{Client, Kit, doom};
+use crate::harness::{Client, Harness, doom};
 use crate::open::FileId;
 use crate::security::{sid_of_gid, sid_of_uid};
 use crate::status::Status;
@@ -24,8 +24,8 @@ fn of(uid: u32, mode: u32) -> SetAttr {
 }
 
 /// Folders of this user, each with a file `x` of it that is its own to see.
-async fn folder(kit: &Kit, name: &str, uid: u32, mode: u32) -> NodeRef {
-    let (root, top) = (Cred::root(), kit.core.namespace.shares()[0].backend.root());
+async fn folder(harness: &Harness, name: &str, uid: u32, mode: u32) -> NodeRef {
+    let (root, top) = (Cred::root(), harness.core.namespace.shares()[0].backend.root());
     let dir = top.mkdir(&root, name.as_bytes(), of(uid, mode)).await.unwrap().node;
     dir.create(&root, b"x", CreateHow::Guarded, of(uid, 0o600)).await.unwrap();
     dir
@@ -57,10 +57,10 @@ async fn owner_of(dir: &NodeRef, name: &[u8]) -> Option<u32> {
 
 #[tokio::test]
 async fn a_rename_that_fails_leaves_the_name_in_another_case_alone() {
-    let kit = Kit::new();
-    let ann = kit.client_as(ANN);
-    let from = folder(&kit, "from", ANN, 0o755).await;
-    let into = folder(&kit, "into", ANN, 0o755).await;
+    let harness = Harness::new();
+    let ann = harness.client_as(ANN);
+    let from = folder(&harness, "from", ANN, 0o755).await;
+    let into = folder(&harness, "into", ANN, 0o755).await;
     let f = with(&ann, "from\\x", mask::DELETE).await.unwrap();
     let root = Cred::root();
     let bits = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
@@ -77,10 +77,10 @@ async fn a_rename_that_fails_leaves_the_name_in_another_case_alone() {
 
 #[tokio::test]
 async fn what_may_be_deleted_may_be_moved_out() {
-    let kit = Kit::new();
-    let (ann, bob) = (kit.client_as(ANN), kit.client_as(BOB));
-    let from = folder(&kit, "from", BOB, 0o755).await;
-    let into = folder(&kit, "into", ANN, 0o755).await;
+    let harness = Harness::new();
+    let (ann, bob) = (harness.client_as(ANN), harness.client_as(BOB));
+    let from = folder(&harness, "from", BOB, 0o755).await;
+    let into = folder(&harness, "into", ANN, 0o755).await;
     let all = Ace::allow(sid_of_uid(BOB), mask::FILE_ALL, 0);
     let allow = |rights| vec![all.clone(), Ace::allow(sid_of_uid(ANN), rights, 0)];
     // Names are not looked up by these rights; what is found may be deleted.
@@ -99,11 +99,11 @@ async fn what_may_be_deleted_may_be_moved_out() {
 
 #[tokio::test]
 async fn a_list_on_a_file_moves_it_into_no_folder_of_others() {
-    let kit = Kit::new();
-    let ann = kit.client_as(ANN);
-    folder(&kit, "mine", ANN, 0o755).await;
-    let bobs = folder(&kit, "bobs", BOB, 0o700).await;
-    let roots = folder(&kit, "roots", 0, 0o755).await;
+    let harness = Harness::new();
+    let ann = harness.client_as(ANN);
+    folder(&harness, "mine", ANN, 0o755).await;
+    let bobs = folder(&harness, "bobs", BOB, 0o700).await;
+    let roots = folder(&harness, "roots", 0, 0o755).await;
     give(&ann, "mine\\x", vec![Ace::allow(sid_of_uid(ANN), mask::FILE_ALL, 0)]).await;
     let f = with(&ann, "mine\\x", mask::FILE_ALL).await.unwrap();
     let posix = rename::REPLACE_IF_EXISTS | rename::POSIX_SEMANTICS;
@@ -128,10 +128,10 @@ async fn a_list_on_a_file_moves_it_into_no_folder_of_others() {
 
 #[tokio::test]
 async fn a_handle_that_shows_attributes_replaces_nothing() {
-    let kit = Kit::new();
-    let (ann, bob) = (kit.client_as(ANN), kit.client_as(BOB));
-    let mine = folder(&kit, "mine", ANN, 0o755).await;
-    folder(&kit, "bobs", BOB, 0o755).await;
+    let harness = Harness::new();
+    let (ann, bob) = (harness.client_as(ANN), harness.client_as(BOB));
+    let mine = folder(&harness, "mine", ANN, 0o755).await;
+    folder(&harness, "bobs", BOB, 0o755).await;
     give(&ann, "mine\\x", vec![Ace::allow(Sid::everyone(), mask::FILE_READ, 0)]).await;
     let f = with(&bob, "bobs\\x", mask::READ_ATTRIBUTES).await.unwrap();
     let over = |name: &str| Set::Link(to(name, rename::REPLACE_IF_EXISTS));
@@ -152,9 +152,9 @@ async fn a_handle_that_shows_attributes_replaces_nothing() {
 
 #[tokio::test]
 async fn a_sticky_folder_is_sticky_for_smb() {
-    let kit = Kit::new();
-    let (ann, bob) = (kit.client_as(ANN), kit.client_as(BOB));
-    let dir = folder(&kit, "tmp", ANN, 0o1777).await;
+    let harness = Harness::new();
+    let (ann, bob) = (harness.client_as(ANN), harness.client_as(BOB));
+    let dir = folder(&harness, "tmp", ANN, 0o1777).await;
     let all = vec![Ace::allow(Sid::everyone(), mask::FILE_ALL, 0)];
     for listed in [false, true] {
         if listed {
@@ -183,9 +183,9 @@ async fn a_sticky_folder_is_sticky_for_smb() {
 /// What a handle was granted it keeps, whatever the list says later (MS-FSA section 2.1.5.1.2.1).
 #[tokio::test]
 async fn a_handle_keeps_what_it_was_granted() {
-    let kit = Kit::new();
-    let (ann, bob) = (kit.client_as(ANN), kit.client_as(BOB));
-    let dir = folder(&kit, "mine", ANN, 0o755).await;
+    let harness = Harness::new();
+    let (ann, bob) = (harness.client_as(ANN), harness.client_as(BOB));
+    let dir = folder(&harness, "mine", ANN, 0o755).await;
     give(&ann, "mine\\x", vec![Ace::allow(sid_of_uid(BOB), mask::FILE_ALL, 0)]).await;
     let f = with(&bob, "mine\\x", mask::DELETE | mask::WRITE_DATA).await.unwrap();
     give(&ann, "mine\\x", vec![]).await;
@@ -198,9 +198,9 @@ async fn a_handle_keeps_what_it_was_granted() {
 
 #[tokio::test]
 async fn only_the_superuser_makes_devices() {
-    let kit = Kit::new();
-    let ann = kit.client_as(ANN);
-    let dir = folder(&kit, "mine", ANN, 0o700).await;
+    let harness = Harness::new();
+    let ann = harness.client_as(ANN);
+    let dir = folder(&harness, "mine", ANN, 0o700).await;
     give(&ann, "mine", vec![Ace::allow(sid_of_uid(ANN), mask::FILE_ALL, 3)]).await;
     let f = ann.open("mine\\n").await;
     for what in [Reparse::NfsChar(1, 3), Reparse::NfsBlock(7, 0)] {
@@ -210,7 +210,7 @@ async fn only_the_superuser_makes_devices() {
     let (node, attr) = dir.lookup(&Cred::root(), b"n").await.unwrap();
     assert_eq!((node.kind(), attr.uid), (Kind::File, ANN));
     assert_eq!(status(&ann, f, SET_REPARSE_POINT, &Reparse::NfsFifo.emit()).await, Status::SUCCESS);
-    let root = kit.client_as(0);
+    let root = harness.client_as(0);
     let d = root.open("mine\\d").await;
     let device = Reparse::NfsChar(1, 3).emit();
     assert_eq!(status(&root, d, SET_REPARSE_POINT, &device).await, Status::SUCCESS);
@@ -219,9 +219,9 @@ async fn only_the_superuser_makes_devices() {
 /// As chown(2): the owner gives a file to a group that it is in.
 #[tokio::test]
 async fn an_owner_gives_a_file_to_its_own_groups_alone() {
-    let kit = Kit::new();
-    let ann = kit.client_as(ANN);
-    let dir = folder(&kit, "mine", ANN, 0o700).await;
+    let harness = Harness::new();
+    let ann = harness.client_as(ANN);
+    let dir = folder(&harness, "mine", ANN, 0o700).await;
     let f = with(&ann, "mine\\x", mask::WRITE_OWNER | mask::READ_CONTROL).await.unwrap();
     for (gid, want) in
         [(0, Status::ACCESS_DENIED), (BOB, Status::ACCESS_DENIED), (ANN, Status::SUCCESS)]
@@ -253,9 +253,9 @@ async fn what_comes_with_a_list_is_kept_with_it() {
     use vfs::local::{LocalBackend, LocalConfig};
     let (dir, modes) = (tempfile::tempdir().unwrap(), std::sync::Arc::new(Modes::default()));
     let config = LocalConfig { calls: Some(modes.clone()), ..LocalConfig::new(dir.path()) };
-    let kit = Kit::on(LocalBackend::open(config).unwrap(), None);
-    let (c, top) = (kit.client(), kit.core.namespace.shares()[0].backend.root());
-    kit.core.namespace.shares()[0].backend.set_strict(true, true);
+    let harness = Harness::on(LocalBackend::open(config).unwrap(), None);
+    let (c, top) = (harness.client(), harness.core.namespace.shares()[0].backend.root());
+    harness.core.namespace.shares()[0].backend.set_strict(true, true);
     let everyone = |flags| vec![Ace::allow(Sid::everyone(), mask::FILE_ALL, flags)];
     for folder in ["none", "ends", "passes"] {
         top.mkdir(&Cred::root(), folder.as_bytes(), of(0, 0o755)).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::hold::{ALONE, HANDLE, READ, WRITE, acknowledge, leased, lock};
 use super::info::to;
 use crate::fscc::set::Set;
-use crate::kit::{Answered, Client, Kit, create_request};
+use crate::harness::{Answered, Client, Harness, create_request};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::create::Disposition;
@@ -45,10 +45,12 @@ fn statuses(answers: &[Answered]) -> Vec<Status> {
 
 /// One who caches, another who is in its way.
 async fn two(state: u32) -> (Client, Client) {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let (holder, other) =
-        (kit.client(), kit.machine(2, 0, Dialect::V311, rdma_transport::channel::Transport::Tcp));
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let (holder, other) = (
+        harness.client(),
+        harness.machine(2, 0, Dialect::V311, rdma_transport::channel::Transport::Tcp),
+    );
     leased(&holder, "f", 1, state).await.unwrap();
     (holder, other)
 }
@@ -206,8 +208,8 @@ async fn a_rename_that_waits_ends_with_its_connection() {
 /// smb2.compound.interim2: the others are answered as if it had not been there.
 #[tokio::test(start_paused = true)]
 async fn what_would_wait_for_ever_in_the_middle_of_a_chain_is_refused() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let folder = |r: &mut create::Request<'_>| {
         r.options = create::option::DIRECTORY_FILE;
     };

@@ -13,7 +13,7 @@ use super::ioctl::{get, put, status};
 use crate::dtyp::{FileTime, mask};
 use crate::fscc::file::Basic;
 use crate::fscc::set::Set;
-use crate::kit::{Client, Kit};
+use crate::harness::{Client, Harness};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::Command;
@@ -107,7 +107,7 @@ async fn by(c: &Client, way: Way, file: FileId, source: FileId) -> Status {
 
 #[tokio::test]
 async fn a_handle_changes_what_its_access_allows_and_nothing_else() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let (source, own) = (c.open("source").await, c.open("f").await);
     put(&c, source, 0, &[b's'; SIZE]).await;
     let bits = [
@@ -157,7 +157,7 @@ async fn hold_time(c: &Client, file: FileId) {
 /// MS-FSA section 2.1.5.15.2: another may have written meanwhile, and nothing else of this handle is under way.
 #[tokio::test(start_paused = true)]
 async fn every_change_leaves_the_time_that_its_handle_holds_as_it_finds_it() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let [source, other, file] = [c.open("source").await, c.open("f").await, c.open("f").await];
     put(&c, source, 0, &[b's'; SIZE]).await;
     let open = c.core.opens.get(file).unwrap();
@@ -183,7 +183,7 @@ async fn every_change_leaves_the_time_that_its_handle_holds_as_it_finds_it() {
 /// A write that waits for its turn holds no buffer for its data, and its client can give it up.
 #[tokio::test(start_paused = true)]
 async fn a_write_is_in_its_turn_before_its_data_is_fetched() {
-    let c = Kit::new().client_by(0, Dialect::V311, RDMA);
+    let c = Harness::new().client_by(0, Dialect::V311, RDMA);
     let file = c.open("f").await;
     hold_time(&c, file).await;
     let open = c.core.opens.get(file).unwrap();

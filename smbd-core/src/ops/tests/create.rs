@@ -7,7 +7,7 @@ use crate::fscc::attribute;
 use crate::fscc::ea::FullEa;
 use crate::fscc::file::{Basic, Class};
 use crate::fscc::set::Set;
-use crate::kit::{Kit, doom};
+use crate::harness::{Harness, doom};
 use crate::status::Status;
 use crate::wire::context::{Told, name};
 use crate::wire::create::{Context, Disposition, action, option, share};
@@ -15,7 +15,7 @@ use crate::wire::create::{Context, Disposition, action, option, share};
 #[tokio::test]
 async fn every_disposition_does_what_it_says() {
     use Disposition::*;
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let missing = Status::OBJECT_NAME_NOT_FOUND;
     let table = [
         (Supersede, Ok(action::CREATED), Ok(action::SUPERSEDED)),
@@ -44,7 +44,7 @@ async fn every_disposition_does_what_it_says() {
 
 #[tokio::test]
 async fn requests_that_mean_nothing_are_refused() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("file").await;
     let refused = async |change: &dyn Fn(&mut crate::wire::create::Request<'static>)| {
         c.create("file", |r| change(r)).await.unwrap_err()
@@ -85,19 +85,19 @@ async fn requests_that_mean_nothing_are_refused() {
 /// MS-SMB2 section 3.3.5.9, "Open Execution".
 #[tokio::test]
 async fn whoever_does_without_buffers_does_not_append() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let f = c.create("f", |r| {
         r.access = mask::WRITE_DATA | mask::APPEND_DATA;
         r.options = option::NO_INTERMEDIATE_BUFFERING;
     });
-    let granted = kit.core.opens.get(f.await.unwrap().file).unwrap().granted;
+    let granted = harness.core.opens.get(f.await.unwrap().file).unwrap().granted;
     assert_eq!(granted & (mask::WRITE_DATA | mask::APPEND_DATA), mask::WRITE_DATA);
 }
 
 #[tokio::test]
 async fn paths_lead_where_they_say() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let dir = c.create("Dir", |r| r.options = option::DIRECTORY_FILE).await.unwrap();
     assert_eq!(dir.basics.attributes, attribute::DIRECTORY);
     let f = c.open("Dir\\File.TXT").await;
@@ -124,7 +124,7 @@ async fn paths_lead_where_they_say() {
 
 #[tokio::test]
 async fn attributes_stand_in_the_way_of_writing() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let made = c.create("ro", |r| r.attributes = attribute::READONLY).await.unwrap();
     assert_eq!(made.basics.attributes, attribute::READONLY | attribute::ARCHIVE);
     // FILE_ATTRIBUTE_INTEGRITY_STREAM: of other file systems (MS-FSCC section 2.6).
@@ -158,8 +158,8 @@ async fn attributes_stand_in_the_way_of_writing() {
 /// section 2.1.4.17).
 #[tokio::test]
 async fn what_changes_is_to_be_archived_again() {
-    let kit = Kit::new();
-    let (c, backup) = (kit.client(), kit.client());
+    let harness = Harness::new();
+    let (c, backup) = (harness.client(), harness.client());
     let open = c.open("f").await;
     let taken = backup.open("f").await;
     let normal = Set::Basic(Basic { attributes: attribute::NORMAL, ..Basic::default() });
@@ -180,8 +180,8 @@ async fn what_changes_is_to_be_archived_again() {
 
 #[tokio::test]
 async fn what_is_shared_can_be_opened() {
-    let kit = Kit::new();
-    let (a, b) = (kit.client(), kit.client());
+    let harness = Harness::new();
+    let (a, b) = (harness.client(), harness.client());
     let f = a
         .create("f", |r| {
             r.access = mask::GENERIC_READ;
@@ -216,7 +216,7 @@ async fn what_is_shared_can_be_opened() {
 
 #[tokio::test]
 async fn contexts_are_answered() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let ask = || {
         vec![
             Context::new(name::QUERY_MAXIMAL_ACCESS, vec![]),
@@ -238,7 +238,7 @@ async fn contexts_are_answered() {
 
 #[tokio::test]
 async fn streams_are_files_of_their_own() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let s = c.create("f:one", |_| {}).await.unwrap();
     assert_eq!((s.action, s.basics.end_of_file), (action::CREATED, 0));
     let open = |d: Disposition| {
@@ -267,7 +267,7 @@ async fn streams_are_files_of_their_own() {
 /// MS-FSA section 2.1.5.1.1: attributes and extended attributes are the file's, and whoever makes it gets what it asks for.
 #[tokio::test]
 async fn a_file_made_for_its_stream_gets_what_the_request_brings() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let ea = FullEa { flags: 0, name: b"A".to_vec(), value: b"1".to_vec() };
     let given = attribute::READONLY | attribute::HIDDEN;
     let stream = c.create("f:s", |r| {
@@ -292,8 +292,8 @@ async fn a_file_made_for_its_stream_gets_what_the_request_brings() {
 
 #[tokio::test]
 async fn opens_of_others_cannot_be_used() {
-    let kit = Kit::new();
-    let (a, b) = (kit.client(), kit.client());
+    let harness = Harness::new();
+    let (a, b) = (harness.client(), harness.client());
     let f = a.open("f").await;
     assert_eq!(b.close(f).await, Status::FILE_CLOSED);
     let mut forged = f;
@@ -305,20 +305,20 @@ async fn opens_of_others_cannot_be_used() {
 
 #[tokio::test]
 async fn a_user_gets_what_the_mode_gives() {
-    let kit = Kit::new();
-    let root = kit.client();
+    let harness = Harness::new();
+    let root = harness.client();
     let dir = root.create("d", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
     let f = root.open("d\\f").await;
     root.close(f).await;
     root.close(dir).await;
-    let user = kit.client_as(1000);
+    let user = harness.client_as(1000);
     let ask = async |access| user.create("d\\f", |r| r.access = access).await.map(|o| o.file);
     assert!(ask(mask::GENERIC_READ).await.is_ok());
     assert_eq!(ask(mask::GENERIC_WRITE).await, Err(Status::ACCESS_DENIED));
     assert_eq!(ask(mask::DELETE).await, Err(Status::ACCESS_DENIED));
     assert_eq!(ask(mask::WRITE_DAC).await, Err(Status::ACCESS_DENIED));
     let most = ask(mask::MAXIMUM_ALLOWED).await.unwrap();
-    let granted = kit.core.opens.get(most).unwrap().granted;
+    let granted = harness.core.opens.get(most).unwrap().granted;
     assert_eq!(granted & mask::READ_DATA, mask::READ_DATA);
     assert_eq!(granted & mask::WRITE_DATA, 0);
     assert_eq!(user.create("d\\new", |_| {}).await.unwrap_err(), Status::ACCESS_DENIED);
@@ -327,8 +327,8 @@ async fn a_user_gets_what_the_mode_gives() {
 #[tokio::test]
 async fn an_open_waits_for_the_one_who_caches() {
     use crate::wire::create::oplock;
-    let kit = Kit::new();
-    let (a, b) = (kit.client(), kit.client());
+    let harness = Harness::new();
+    let (a, b) = (harness.client(), harness.client());
     let held = a.create("f", |r| r.oplock_level = oplock::BATCH).await.unwrap();
     assert_eq!(held.oplock_level, oplock::BATCH);
     assert_eq!(b.create("f", |_| {}).await.unwrap_err(), Status::PENDING);

@@ -6,7 +6,7 @@ use rdma_transport::channel::{Place, RemoteSeg, Transport};
 use vfs::local::{LocalBackend, LocalConfig};
 
 use crate::dtyp::mask;
-use crate::kit::{Answered, Client, Kit};
+use crate::harness::{Answered, Client, Harness};
 use crate::open::FileId;
 use crate::ops::tests::info::put;
 use crate::status::Status;
@@ -59,7 +59,7 @@ pub(super) async fn write(c: &Client, file: FileId, offset: u64, data: &[u8]) ->
 /// Each is answered, counted, and logged once on its connection.
 #[tokio::test]
 async fn a_body_that_breaks_its_format_breaks_a_rule() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let noted = || {
         let rules = rdma_transport::count::broken_rules();
         rules.iter().find(|(rule, _)| *rule == Violation::Format.name()).map_or(0, |(_, n)| *n)
@@ -89,7 +89,7 @@ async fn a_body_that_breaks_its_format_breaks_a_rule() {
 /// What waits keeps its message: nothing may stand behind one that has no data.
 #[tokio::test]
 async fn nothing_large_stands_behind_a_command_without_data() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     let element = lock::Element { offset: 0, length: 1, flags: lock::flag::EXCLUSIVE };
     let locks = |n| lock::Request {
@@ -127,7 +127,7 @@ async fn nothing_large_stands_behind_a_command_without_data() {
 
 #[tokio::test]
 async fn what_is_written_is_read() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     let data: Vec<u8> =
         (0..3 << 20).map(|i: u32| i.to_le_bytes()[1] ^ i.to_le_bytes()[0]).collect();
@@ -151,7 +151,7 @@ async fn what_is_written_is_read() {
 
 #[tokio::test]
 async fn the_end_of_a_file_is_an_error_only_when_nothing_comes() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     assert_eq!(write(&c, f, 0, b"0123456789").await, Status::SUCCESS);
     assert_eq!(read(&c, &reading(f, 4, 100)).await.data(), b"456789");
@@ -165,7 +165,7 @@ async fn the_end_of_a_file_is_an_error_only_when_nothing_comes() {
 
 #[tokio::test]
 async fn hostile_offsets_and_lengths_are_refused() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     let bad = Status::INVALID_PARAMETER;
     for (offset, length) in [(0, (8 << 20) + 1), (0, u32::MAX), (1 << 63, 1), (u64::MAX, 1)] {
@@ -189,7 +189,7 @@ async fn hostile_offsets_and_lengths_are_refused() {
 
 #[tokio::test]
 async fn an_open_does_what_it_was_granted() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     assert_eq!(write(&c, f, 0, b"abc").await, Status::SUCCESS);
     let open = async |access| c.create("f", |r| r.access = access).await.unwrap().file;
@@ -209,10 +209,10 @@ async fn two_who_append_write_behind_each_other() {
     const EACH: usize = 200;
     let dir = tempfile::tempdir().unwrap();
     let backend = LocalBackend::open(LocalConfig::new(dir.path())).unwrap();
-    let kit = Kit::on(backend, None);
+    let harness = Harness::on(backend, None);
     let mut tasks = Vec::new();
     for (name, access) in [("one ", mask::APPEND_DATA), ("two ", mask::WRITE_DATA)] {
-        let c = kit.client_as(0);
+        let c = harness.client_as(0);
         tasks.push(tokio::spawn(async move {
             let f = c.create("f", |r| r.access = access).await.unwrap().file;
             for _ in 0..EACH {
@@ -231,7 +231,7 @@ async fn two_who_append_write_behind_each_other() {
 /// MS-SMB2 section 3.3.5.13.
 #[tokio::test]
 async fn whoever_may_only_append_changes_nothing_that_is_there() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     assert_eq!(write(&c, f, 0, b"0123456789").await, Status::SUCCESS);
     let only = c.create("f", |r| r.access = mask::APPEND_DATA).await.unwrap().file;
@@ -248,7 +248,7 @@ async fn whoever_may_only_append_changes_nothing_that_is_there() {
 /// MS-SMB2 section 3.3.5.13.
 #[tokio::test]
 async fn data_begins_near_its_header() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     let far = async |data_offset: u16| {
         let r = write::Request { data_offset, ..writing(f, 0, 4) };
@@ -263,7 +263,7 @@ async fn data_begins_near_its_header() {
 
 #[tokio::test]
 async fn memory_of_the_client_is_named_on_rdma_only() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     let descriptors = vec![RemoteSeg { handle: 1, len: 8, offset: 0 }];
     let channel = Some(Channel::RdmaV1);
@@ -276,7 +276,7 @@ async fn memory_of_the_client_is_named_on_rdma_only() {
 
 #[tokio::test]
 async fn data_goes_to_and_comes_from_all_descriptors() {
-    let c = Kit::new().client_by(0, Dialect::V311, RDMA);
+    let c = Harness::new().client_by(0, Dialect::V311, RDMA);
     let f = c.open("f").await;
     let seg = |handle, len| RemoteSeg { handle, len, offset: u64::from(handle) << 32 };
     let w = write::Request {
@@ -306,7 +306,7 @@ async fn data_goes_to_and_comes_from_all_descriptors() {
 
 #[tokio::test]
 async fn too_little_memory_and_failures_invalidate_too() {
-    let c = Kit::new().client_by(0, Dialect::V311, RDMA);
+    let c = Harness::new().client_by(0, Dialect::V311, RDMA);
     let f = c.open("f").await;
     let r = read::Request {
         channel: Some(Channel::RdmaV1Invalidate),
@@ -346,7 +346,7 @@ async fn too_little_memory_and_failures_invalidate_too() {
 
 #[tokio::test]
 async fn old_dialects_know_no_channels() {
-    let c = Kit::new().client_by(0, Dialect::V210, Transport::Tcp);
+    let c = Harness::new().client_by(0, Dialect::V210, Transport::Tcp);
     let f = c.open("f").await;
     assert_eq!(write(&c, f, 0, b"abc").await, Status::SUCCESS);
     let reserved = read::Request { channel: None, ..reading(f, 0, 3) };
@@ -356,7 +356,7 @@ async fn old_dialects_know_no_channels() {
 /// MS-SMB2 section 3.3.5.2.10: what a lost connection still brings changes nothing any more; reading does no harm.
 #[tokio::test]
 async fn what_comes_late_from_a_lost_connection_is_not_written() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     assert_eq!(write(&c, f, 0, b"first").await, Status::SUCCESS);
     c.sequence.store(1, Ordering::Relaxed);
@@ -364,7 +364,7 @@ async fn what_comes_late_from_a_lost_connection_is_not_written() {
     c.sequence.store(0, Ordering::Relaxed);
     assert_eq!(write(&c, f, 0, b"late!").await, Status::FILE_NOT_AVAILABLE);
     assert_eq!(read(&c, &reading(f, 0, 5)).await.data(), b"again");
-    let of_2_1 = Kit::new().client_by(0, Dialect::V210, Transport::Tcp);
+    let of_2_1 = Harness::new().client_by(0, Dialect::V210, Transport::Tcp);
     let f = of_2_1.open("f").await;
     of_2_1.sequence.store(1, Ordering::Relaxed);
     assert_eq!(write(&of_2_1, f, 0, b"x").await, Status::SUCCESS);
@@ -375,7 +375,7 @@ async fn what_comes_late_from_a_lost_connection_is_not_written() {
 /// As above: what is sent again waits until the first one has come to its end.
 #[tokio::test]
 async fn a_write_that_is_sent_again_does_not_meet_the_first_one() {
-    let c = Kit::new().client_by(0, Dialect::V311, RDMA);
+    let c = Harness::new().client_by(0, Dialect::V311, RDMA);
     let f = c.open("f").await;
     let remote = write::Request {
         data_offset: 0,
@@ -415,7 +415,7 @@ async fn each_open_with_unflushed_writes_learns_that_they_are_lost() {
     let dir = tempfile::tempdir().unwrap();
     let calls = Some(std::sync::Arc::new(FailsOnce(true.into())) as _);
     let backend = LocalBackend::open(LocalConfig { calls, ..LocalConfig::new(dir.path()) });
-    let c = Kit::on(backend.unwrap(), None).client();
+    let c = Harness::on(backend.unwrap(), None).client();
     let (a, b, closed, clean) =
         (c.open("f").await, c.open("f").await, c.open("f").await, c.open("f").await);
     for f in [a, b, closed] {
@@ -442,9 +442,9 @@ async fn a_close_tells_that_its_times_are_not_kept() {
         let dir = tempfile::tempdir().unwrap();
         let device = std::sync::Arc::new(FailsOnce(false.into()));
         let config = LocalConfig { calls: Some(device.clone()), ..LocalConfig::new(dir.path()) };
-        let kit = Kit::on(LocalBackend::open(config).unwrap(), None);
-        kit.core.namespace.shares()[0].backend.set_strict(true, true);
-        let c = kit.client();
+        let harness = Harness::on(LocalBackend::open(config).unwrap(), None);
+        harness.core.namespace.shares()[0].backend.set_strict(true, true);
+        let c = harness.client();
         let made = c.create("f:s", |r| r.options = option::WRITE_THROUGH).await.unwrap();
         assert_eq!(write(&c, made.file, 0, b"data").await, Status::SUCCESS);
         device.0.store(fails, Ordering::SeqCst);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use state::{Caching, Lease, Party};
+use state::{Caching, Holder, Lease};
 
 use vfs::types::Time;
 
@@ -13,7 +13,7 @@ use crate::dtyp::mask;
 use crate::dtyp::time::file_time;
 use crate::fscc::file::{Basic, Class};
 use crate::fscc::set::Set;
-use crate::kit::{Client, Kit, doom};
+use crate::harness::{Client, Harness, doom};
 use crate::status::Status;
 use crate::wire::create::{Disposition, option};
 use crate::wire::utf16;
@@ -31,8 +31,8 @@ async fn exists(c: &Client, name: &str) -> Result<(), Status> {
 
 #[tokio::test]
 async fn the_last_close_removes() {
-    let kit = Kit::new();
-    let (a, b) = (kit.client(), kit.client());
+    let harness = Harness::new();
+    let (a, b) = (harness.client(), harness.client());
     let doomed = a.create("f", doom).await.unwrap().file;
     let other = b.open("f").await;
     assert_eq!(exists(&b, "f").await, Ok(()), "not before the close of the one that says so");
@@ -46,8 +46,8 @@ async fn the_last_close_removes() {
 /// A client of NFS caches the file: CLOSE does not wait for it, and the name goes all the same.
 #[tokio::test]
 async fn a_name_that_somebody_caches_goes_when_it_is_given_back() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let doomed = c
         .create("f", |r| {
             r.options = option::DELETE_ON_CLOSE;
@@ -55,14 +55,14 @@ async fn a_name_that_somebody_caches_goes_when_it_is_given_back() {
         })
         .await;
     let doomed = doomed.unwrap().file;
-    let node = kit.core.opens.get(doomed).unwrap().node().unwrap().id();
-    let keeper = kit.core.namespace.keeper();
-    let table = keeper.state();
-    let party = Party { holder: table.holder(), lease: Arc::new(Lease::held(table.key())) };
-    assert!(table.delegate(node, &party, Caching::READ_HANDLE, kit.core.now()));
+    let node = harness.core.opens.get(doomed).unwrap().node().unwrap().id();
+    let arbiter = harness.core.namespace.arbiter();
+    let table = arbiter.state();
+    let party = Holder { holder: table.holder(), lease: Arc::new(Lease::held(table.key())) };
+    assert!(table.delegate(node, &party, Caching::READ_HANDLE, harness.core.now()));
     assert_eq!(c.close(doomed).await, Status::SUCCESS);
     assert_eq!(exists(&c, "f").await, Err(Status::DELETE_PENDING), "it is cached still");
-    keeper.close(node, party.holder);
+    arbiter.close(node, party.holder);
     let gone = async {
         while exists(&c, "f").await != Err(Status::OBJECT_NAME_NOT_FOUND) {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -73,16 +73,16 @@ async fn a_name_that_somebody_caches_goes_when_it_is_given_back() {
 
 #[tokio::test]
 async fn a_disposition_can_be_taken_back() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let f = c.open("f").await;
-    let open = kit.core.opens.get(f).unwrap();
-    kit.core.opens.set_delete_pending(&open, true);
-    assert!(kit.core.opens.is_delete_pending(&open));
+    let open = harness.core.opens.get(f).unwrap();
+    harness.core.opens.set_delete_pending(&open, true);
+    assert!(harness.core.opens.is_delete_pending(&open));
     assert_eq!(exists(&c, "f").await, Err(Status::DELETE_PENDING));
-    kit.core.opens.set_delete_pending(&open, false);
+    harness.core.opens.set_delete_pending(&open, false);
     assert_eq!(exists(&c, "f").await, Ok(()));
-    kit.core.opens.set_delete_pending(&open, true);
+    harness.core.opens.set_delete_pending(&open, true);
     drop(open);
     c.close(f).await;
     assert_eq!(exists(&c, "f").await, Err(Status::OBJECT_NAME_NOT_FOUND));
@@ -90,7 +90,7 @@ async fn a_disposition_can_be_taken_back() {
 
 #[tokio::test]
 async fn directories_go_when_they_are_empty() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let doomed_dir = async || {
         let made = c.create("d", |r| {
             r.options = option::DIRECTORY_FILE;
@@ -112,7 +112,7 @@ async fn directories_go_when_they_are_empty() {
 
 #[tokio::test]
 async fn a_stream_goes_alone_and_a_file_takes_its_streams() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     let s = c.create("f:s", doom).await.unwrap().file;
     c.close(s).await;
@@ -130,8 +130,8 @@ async fn a_stream_goes_alone_and_a_file_takes_its_streams() {
 
 #[tokio::test]
 async fn the_end_of_a_session_closes_what_it_had() {
-    let kit = Kit::new();
-    let (a, b) = (kit.client(), kit.client());
+    let harness = Harness::new();
+    let (a, b) = (harness.client(), harness.client());
     let f = a
         .create("f", |r| {
             doom(r);
@@ -140,16 +140,16 @@ async fn the_end_of_a_session_closes_what_it_had() {
         .await;
     assert!(f.is_ok());
     assert_eq!(b.create("f", |_| {}).await.unwrap_err(), Status::SHARING_VIOLATION);
-    crate::dispatch::end_of_connection(&kit.core, &a.conn).await;
+    crate::dispatch::end_of_connection(&harness.core, &a.conn).await;
     assert_eq!(exists(&b, "f").await, Err(Status::OBJECT_NAME_NOT_FOUND));
-    assert_eq!(kit.core.opens.count(), 0);
+    assert_eq!(harness.core.opens.count(), 0);
 }
 
 /// The name that is removed is the one that the stream has, and nobody else's who took its first.
 #[tokio::test]
 async fn a_stream_that_was_renamed_goes_by_its_new_name() {
-    let kit = Kit::new();
-    let (c, other) = (kit.client(), kit.client());
+    let harness = Harness::new();
+    let (c, other) = (harness.client(), harness.client());
     let stream = c.open("f:a").await;
     let second = other.open("f:a").await;
     assert_eq!(set(&c, stream, Set::Rename(to(":b", 0))).await, Status::SUCCESS);
@@ -174,7 +174,7 @@ async fn a_stream_that_was_renamed_goes_by_its_new_name() {
 /// Who looks for changed files by their times finds one of which only a stream was written (MS-FSA section 2.1.4.17).
 #[tokio::test]
 async fn what_is_written_to_a_stream_shows_in_the_time_of_its_file() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let stream = c.open("f:a").await;
     let file = c.open("f").await;
     let old =
@@ -197,7 +197,7 @@ async fn what_the_host_has_sealed_is_not_removed() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("d")).unwrap();
     std::fs::write(dir.path().join("d/f"), "data").unwrap();
-    let c = Kit::on(LocalBackend::open(LocalConfig::new(dir.path())).unwrap(), None).client();
+    let c = Harness::on(LocalBackend::open(LocalConfig::new(dir.path())).unwrap(), None).client();
     let f = c.open("d\\f").await;
     let seal = |at: &str, marks| {
         let file = rustix::fs::open(dir.path().join(at), OFlags::RDONLY, Mode::empty()).unwrap();

@@ -9,7 +9,7 @@ use vfs::namespace::{Enforce, Protocols, Rules, Share, Squash};
 use vfs::refer::{Referral, Server};
 
 use crate::conn::Conn;
-use crate::kit::{Answered, Client, Kit, create_request};
+use crate::harness::{Answered, Client, Harness, create_request};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::dfs::{ReferralRequest, ReferralResponse, STORAGE_SERVERS, Version};
@@ -45,21 +45,21 @@ fn archive(backend: Arc<MemBackend>) -> Share {
 }
 
 /// Beside `data`, and changed like this.
-fn with(kit: &Kit, change: impl FnOnce(&mut Share)) {
-    let before = kit.core.namespace.shares();
+fn with(harness: &Harness, change: impl FnOnce(&mut Share)) {
+    let before = harness.core.namespace.shares();
     let old = before.iter().find(|share| share.name == "Archive").cloned();
     let mut share = archive(MemBackend::new(1 << 20).unwrap());
     if let Some(old) = old {
         share.backend = old.backend.clone();
     }
     change(&mut share);
-    kit.core.namespace.set_shares(vec![before[0].clone(), Arc::new(share)].into());
+    harness.core.namespace.set_shares(vec![before[0].clone(), Arc::new(share)].into());
 }
 
-fn kit() -> Kit {
-    let kit = Kit::new();
-    with(&kit, |_| {});
-    kit
+fn harness() -> Harness {
+    let harness = Harness::new();
+    with(&harness, |_| {});
+    harness
 }
 
 async fn ask(c: &Client, code: u32, input: &[u8], output_max: u32) -> (Status, Vec<u8>) {
@@ -80,8 +80,8 @@ async fn why(c: &Client, path: &str) -> Status {
 
 #[tokio::test]
 async fn a_path_is_told_with_its_servers_in_their_order() {
-    let kit = kit();
-    let c = kit.client();
+    let harness = harness();
+    let c = harness.client();
     for (code, input) in [
         (code::DFS_GET_REFERRALS, asking(r"\gw\aRCHIVE\x\y").emit()),
         (code::DFS_GET_REFERRALS_EX, asking(r"\gw\aRCHIVE\x\y").emit_ex()),
@@ -112,8 +112,8 @@ async fn a_path_is_told_with_its_servers_in_their_order() {
 
 #[tokio::test]
 async fn nothing_else_is_told() {
-    let kit = kit();
-    let c = kit.client();
+    let harness = harness();
+    let c = harness.client();
     // What a domain controller would answer.
     for domain in ["", r"\example.org", "example.org"] {
         assert_eq!(why(&c, domain).await, Status::INVALID_PARAMETER, "{domain}");
@@ -127,15 +127,15 @@ async fn nothing_else_is_told() {
         assert_eq!(status, Status::INVALID_PARAMETER, "{level}");
     }
     assert_eq!(ask(&c, code::DFS_GET_REFERRALS, &[4], 4096).await.0, Status::INVALID_PARAMETER);
-    with(&kit, |share| share.clients = Some(Vec::new()));
+    with(&harness, |share| share.clients = Some(Vec::new()));
     assert_eq!(why(&c, r"\gw\archive").await, Status::NOT_FOUND, "not for this address");
-    with(&kit, |share| share.protocols = Protocols::Nfs);
+    with(&harness, |share| share.protocols = Protocols::Nfs);
     assert_eq!(why(&c, r"\gw\archive").await, Status::FS_DRIVER_REQUIRED);
 }
 
 /// By 3.1.1 a TREE_CONNECT has to be signed.
-fn client(kit: &Kit) -> Client {
-    kit.client_by(0, Dialect::V302, Transport::Tcp)
+fn client(harness: &Harness) -> Client {
+    harness.client_by(0, Dialect::V302, Transport::Tcp)
 }
 
 async fn connect(c: &mut Client) -> Answered {
@@ -148,8 +148,8 @@ async fn connect(c: &mut Client) -> Answered {
 #[tokio::test]
 async fn its_tree_says_that_it_is_of_dfs_and_holds_nothing() {
     use tree_connect::{CAP_DFS, DFS, DFS_ROOT};
-    let kit = kit();
-    let mut c = client(&kit);
+    let harness = harness();
+    let mut c = client(&harness);
     let file = c.open("f").await;
     let told = connect(&mut c).await;
     assert_eq!(told.status(), Status::SUCCESS);
@@ -174,8 +174,8 @@ async fn its_tree_says_that_it_is_of_dfs_and_holds_nothing() {
 
 #[tokio::test]
 async fn its_tree_ends_with_what_made_it() {
-    let connected = async |kit: &Kit| {
-        let mut c = client(kit);
+    let connected = async |harness: &Harness| {
+        let mut c = client(harness);
         assert_eq!(connect(&mut c).await.status(), Status::SUCCESS);
         c
     };
@@ -185,18 +185,18 @@ async fn its_tree_ends_with_what_made_it() {
         |share| share.protocols = Protocols::Nfs,
     ];
     for change in changes {
-        let kit = kit();
-        let _c = connected(&kit).await;
-        assert_eq!(crate::review::review(&kit.core).await.trees, 0);
-        with(&kit, change);
-        assert_eq!(crate::review::review(&kit.core).await.trees, 1);
+        let harness = harness();
+        let _c = connected(&harness).await;
+        assert_eq!(crate::reauthorize::reauthorize(&harness.core).await.trees, 0);
+        with(&harness, change);
+        assert_eq!(crate::reauthorize::reauthorize(&harness.core).await.trees, 1);
     }
-    let kit = kit();
-    with(&kit, |share| share.clients = Some(Vec::new()));
-    assert_eq!(connect(&mut client(&kit)).await.status(), Status::ACCESS_DENIED);
+    let harness = harness();
+    with(&harness, |share| share.clients = Some(Vec::new()));
+    assert_eq!(connect(&mut client(&harness)).await.status(), Status::ACCESS_DENIED);
 }
 
-async fn negotiated(kit: &Kit, dialect: Dialect) -> u32 {
+async fn negotiated(harness: &Harness, dialect: Dialect) -> u32 {
     let anywhere = std::net::SocketAddr::from(([127, 0, 0, 1], 445));
     let pool = Pool::new(PoolLimits::of_bytes(1 << 20));
     let info = Info::new(anywhere, anywhere, Transport::Tcp, pool);
@@ -206,10 +206,10 @@ async fn negotiated(kit: &Kit, dialect: Dialect) -> u32 {
     let dialects = vec![dialect.number()];
     let request = negotiate::Request { dialects, contexts, ..Default::default() };
     let header =
-        Header { session_id: 0, message_id: 0, ..kit.client().header(Command::Negotiate, 1) };
+        Header { session_id: 0, message_id: 0, ..harness.client().header(Command::Negotiate, 1) };
     let mut message = Header { tree_or_async: 0, ..header }.emit().to_vec();
     message.extend(request.emit());
-    let reply = crate::compound::call(kit.core.clone(), conn, Buf::from(message), Vec::new());
+    let reply = crate::compound::call(harness.core.clone(), conn, Buf::from(message), Vec::new());
     let answer = Answered::of(reply.await.expect("an answer"));
     assert_eq!(answer.status(), Status::SUCCESS);
     negotiate::Response::parse(&answer.message).unwrap().capabilities
@@ -218,7 +218,7 @@ async fn negotiated(kit: &Kit, dialect: Dialect) -> u32 {
 #[tokio::test]
 async fn clients_are_told_where_there_is_something_to_ask() {
     for dialect in [Dialect::V202, Dialect::V302, Dialect::V311] {
-        assert_ne!(negotiated(&kit(), dialect).await & CAP_DFS, 0, "{dialect:?}");
-        assert_eq!(negotiated(&Kit::new(), dialect).await & CAP_DFS, 0, "{dialect:?}");
+        assert_ne!(negotiated(&harness(), dialect).await & CAP_DFS, 0, "{dialect:?}");
+        assert_eq!(negotiated(&Harness::new(), dialect).await & CAP_DFS, 0, "{dialect:?}");
     }
 }

@@ -9,7 +9,7 @@ use rdma_transport::channel::{RemoteSeg, Transport};
 use super::data::{RDMA, writing};
 use super::info::{set, to};
 use crate::fscc::set::Set;
-use crate::kit::{Answered, Client, Kit, create_request, doom};
+use crate::harness::{Answered, Client, Harness, create_request, doom};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::context::{DurableV2, Lease, LeaseV2, ReconnectV2, Told, lease_flag, name};
@@ -32,8 +32,8 @@ pub(super) const ALONE: u32 = flag::EXCLUSIVE | NOW;
 /// MS-SMB2 section 3.3.5.14: which elements may stand together, and what is undone when one fails.
 #[tokio::test]
 async fn locks_that_make_no_sense_are_refused_and_leave_what_the_specification_leaves() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let (a, b) = (c.open("f").await, c.open("f").await);
     for flags in [0, flag::SHARED | flag::EXCLUSIVE, 0x20, NOW] {
         assert_eq!(lock(&c, a, &[(0, 1, flags)]).await, Status::INVALID_PARAMETER, "{flags:#x}");
@@ -59,8 +59,8 @@ async fn locks_that_make_no_sense_are_refused_and_leave_what_the_specification_l
 #[tokio::test]
 async fn one_session_does_not_keep_others_out_of_a_file() {
     use crate::limits::{LOCKS_OF_FILE_PER_SESSION_MAX, OPENS_OF_FILE_PER_SESSION_MAX};
-    let kit = Kit::new();
-    let (greedy, other) = (kit.client(), kit.client());
+    let harness = Harness::new();
+    let (greedy, other) = (harness.client(), harness.client());
     let first = greedy.open("f").await;
     for n in 0..LOCKS_OF_FILE_PER_SESSION_MAX as u64 / 128 {
         let some: Vec<_> = (0..128).map(|m| ((n * 128 + m) * 2, 1, ALONE)).collect();
@@ -93,7 +93,7 @@ async fn one_session_does_not_keep_others_out_of_a_file() {
 /// MS-FSA section 2.1.5.8.
 #[tokio::test]
 async fn a_directory_has_no_bytes_to_lock() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let d = c.create("d", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
     let now = flag::EXCLUSIVE | flag::FAIL_IMMEDIATELY;
     assert_eq!(lock(&c, d, &[(0, 1, now)]).await, Status::INVALID_PARAMETER);
@@ -128,9 +128,9 @@ pub(super) async fn acknowledge(c: &Client, key: u8, state: u32) -> Status {
 /// MS-SMB2 sections 3.3.5.9.8 and 3.3.5.22.2.
 #[tokio::test]
 async fn a_lease_is_of_one_file_and_acknowledged_only_while_it_breaks() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let c = kit.client();
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let c = harness.client();
     let first = leased(&c, "f", 1, READ).await.unwrap();
     assert_eq!(leased(&c, "g", 1, READ).await, Err(Status::INVALID_PARAMETER), "another file's");
     assert_eq!(acknowledge(&c, 1, 0).await, Status::UNSUCCESSFUL, "it does not break");
@@ -144,18 +144,18 @@ async fn a_lease_is_of_one_file_and_acknowledged_only_while_it_breaks() {
     assert_eq!((n.key, n.from, n.to, n.acknowledge), ([1; 16], READ, 0, false));
     assert_eq!(n.epoch, 9, "granted as 8");
     assert_eq!(acknowledge(&c, 1, 0).await, Status::UNSUCCESSFUL, "nothing was asked");
-    assert_eq!(kit.core.leases.count(), 1);
+    assert_eq!(harness.core.leases.count(), 1);
     assert_eq!(c.close(first).await, Status::SUCCESS);
-    assert_eq!(kit.core.leases.count(), 0, "a lease goes with its last open");
+    assert_eq!(harness.core.leases.count(), 0, "a lease goes with its last open");
     assert_eq!(c.close(second).await, Status::SUCCESS);
 }
 
 /// MS-SMB2 section 3.3.5.9.8: one client, one key, two users: two leases, each of which stands in the way of the other.
 #[tokio::test]
 async fn two_users_of_one_client_have_two_leases_of_one_key() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let (alice, bob) = (kit.user("alice"), kit.user("bob"));
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let (alice, bob) = (harness.user("alice"), harness.user("bob"));
     let all = READ | WRITE | HANDLE;
     let first = leased(&alice, "f", 1, all).await.unwrap();
     assert_eq!(leased(&bob, "f", 1, all).await, Err(Status::PENDING));
@@ -165,7 +165,7 @@ async fn two_users_of_one_client_have_two_leases_of_one_key() {
     assert_eq!(acknowledge(&bob, 1, READ | HANDLE).await, Status::UNSUCCESSFUL, "not bob's");
     assert_eq!(acknowledge(&alice, 1, READ | HANDLE).await, Status::SUCCESS);
     assert_eq!(granted(bob.pushed().await), (READ | HANDLE, 0), "no WRITE beside another lease");
-    assert_eq!(kit.core.leases.count(), 2);
+    assert_eq!(harness.core.leases.count(), 2);
     // What bob writes breaks what alice caches, and the notice comes by her connection although both have that key.
     let second = bob.create("f", |r| r.disposition = Disposition::Open as u32).await.unwrap().file;
     let written = super::data::write(&bob, second, 0, b"new").await;
@@ -201,9 +201,9 @@ fn granted(answer: Answered) -> (u32, u32) {
 /// Linux drops the locks that it has kept to itself when an open is answered before it has sent them.
 #[tokio::test]
 async fn an_open_under_a_lease_that_loses_write_waits_for_its_acknowledgement() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let (c, other) = (kit.client(), kit.client());
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let (c, other) = (harness.client(), harness.client());
     opened_while_it_breaks(&c, &other).await;
     assert_eq!(acknowledge(&c, 1, READ).await, Status::SUCCESS);
     // Its first open has sent a LOCK.
@@ -214,9 +214,9 @@ async fn an_open_under_a_lease_that_loses_write_waits_for_its_acknowledgement() 
 /// A lease gets WRITE anew with another open, but not where a LOCK may be under way.
 #[tokio::test]
 async fn a_lease_is_not_widened_to_write_beside_an_open_that_locks() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let c = kit.client();
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let c = harness.client();
     let widened = async |key, name| {
         let answer = c
             .create(name, |r| {
@@ -241,9 +241,9 @@ async fn a_lease_is_not_widened_to_write_beside_an_open_that_locks() {
 /// Nobody has to acknowledge before its open is answered: MS-SMB2 section 3.3.5.9.8 answers it with what is going on.
 #[tokio::test(start_paused = true)]
 async fn an_open_waits_for_no_client_that_does_nothing() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let (c, other) = (kit.client(), kit.client());
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let (c, other) = (harness.client(), harness.client());
     opened_while_it_breaks(&c, &other).await;
     assert_eq!(granted(c.pushed().await), (READ | WRITE, lease_flag::BREAK_IN_PROGRESS));
     assert_eq!(acknowledge(&c, 1, READ).await, Status::SUCCESS);
@@ -277,9 +277,9 @@ async fn renaming(
 /// MS-SMB2 section 3.3.1.4: handles below a directory that are only cached are closed before it is renamed.
 #[tokio::test]
 async fn a_directory_is_renamed_when_those_below_have_given_their_handles_back() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let (c, other) = (kit.client(), kit.client());
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let (c, other) = (harness.client(), harness.client());
     c.close(folder(&c, "d", Disposition::Create).await).await;
     let f = leased(&c, "d\\f", 1, READ | HANDLE).await.unwrap();
     let g = leased(&c, "d\\g", 2, READ | HANDLE).await.unwrap();
@@ -305,9 +305,9 @@ async fn a_directory_is_renamed_when_those_below_have_given_their_handles_back()
 /// The same for the handle that stands in the way of names that come into its directory.
 #[tokio::test]
 async fn a_cached_handle_of_the_directory_that_a_name_moves_to_is_given_back_first() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let (c, other) = (kit.client(), kit.client());
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let (c, other) = (harness.client(), harness.client());
     c.close(folder(&c, "d", Disposition::Create).await).await;
     let dir = leased(&c, "d", 1, READ | HANDLE).await.unwrap();
     let f = other.open("f").await;
@@ -334,9 +334,9 @@ fn of_file(key: u8, parent: Option<u8>) -> Context<'static> {
 /// What is done to a file through a handle that names this key as that of its directory's lease: the keys of the directories
 /// that are told of it.
 async fn told_of(parent: Option<u8>, change: impl AsyncFn(&Client, FileId)) -> Vec<u8> {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let (holder, other) = (kit.client(), kit.machine(1, 0, Dialect::V311, RDMA));
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let (holder, other) = (harness.client(), harness.machine(1, 0, Dialect::V311, RDMA));
     for name in ["d", "e"] {
         holder.close(folder(&holder, name, Disposition::Create).await).await;
     }
@@ -436,9 +436,9 @@ fn leasing(name: &str, key: u8, state: u32) -> create::Request<'static> {
 /// MS-SMB2 section 3.3.4.7: a client would take the break of a right of which it was not told for that of another one.
 #[tokio::test(start_paused = true)]
 async fn a_notice_waits_until_the_answer_that_told_of_the_right_has_left() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let (c, other) = (kit.client(), kit.machine(2, 0, Dialect::V311, RDMA));
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let (c, other) = (harness.client(), harness.machine(2, 0, Dialect::V311, RDMA));
     let created = c.reply(Command::Create, &leasing("f", 1, READ | WRITE).emit(), &[]).await;
     assert_eq!(Answered::of(created.clone()).status(), Status::SUCCESS);
     assert_eq!(other.create("f", |_| {}).await.unwrap_err(), Status::PENDING);
@@ -453,9 +453,9 @@ async fn a_notice_waits_until_the_answer_that_told_of_the_right_has_left() {
 /// A peer that takes no answers holds nobody up for long, and it is counted.
 #[tokio::test(start_paused = true)]
 async fn a_notice_does_not_wait_for_ever_for_an_answer_to_leave() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let (c, other) = (kit.client(), kit.machine(2, 0, Dialect::V311, RDMA));
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let (c, other) = (harness.client(), harness.machine(2, 0, Dialect::V311, RDMA));
     let met = || {
         let limits = rdma_transport::count::limits_met();
         limits.iter().find(|(limit, _)| *limit == "notice-behind-answer").map_or(0, |(_, n)| *n)
@@ -472,9 +472,9 @@ async fn a_notice_does_not_wait_for_ever_for_an_answer_to_leave() {
 /// A break in two steps: a client that gets the second one before the answer about the first has acknowledged what it did not.
 #[tokio::test(start_paused = true)]
 async fn the_next_step_of_a_break_waits_until_the_acknowledgement_is_answered() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let (c, other) = (kit.client(), kit.machine(2, 0, Dialect::V311, RDMA));
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let (c, other) = (harness.client(), harness.machine(2, 0, Dialect::V311, RDMA));
     leased(&c, "f", 1, READ | WRITE | HANDLE).await.unwrap();
     assert_eq!(other.create("f", |_| {}).await.unwrap_err(), Status::PENDING);
     let cuts = |r: &mut create::Request<'_>| r.disposition = Disposition::Overwrite as u32;
@@ -549,10 +549,10 @@ async fn told_and_again(c: &Client) {
 /// names, which may be another client's (section 2.1.4.12.2 compares keys).
 #[tokio::test]
 async fn a_create_spares_the_lease_of_the_directory_that_it_names() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let (holder, own) = (kit.client(), kit.machine(2, 0, Dialect::V311, RDMA));
-    let stranger = kit.machine(3, 0, Dialect::V311, RDMA);
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let (holder, own) = (harness.client(), harness.machine(2, 0, Dialect::V311, RDMA));
+    let stranger = harness.machine(3, 0, Dialect::V311, RDMA);
     own.close(folder(&own, "d", Disposition::Create).await).await;
     cached_folders(&own, &[("d", 1)]).await;
     cached_folders(&holder, &[("d", 7)]).await;
@@ -574,9 +574,9 @@ async fn a_create_spares_the_lease_of_the_directory_that_it_names() {
 #[tokio::test]
 async fn a_removal_spares_the_lease_that_all_who_caused_it_name() {
     for (parents, want) in [((1, 1), &[(2, 0)][..]), ((1, 2), &[(1, 0), (2, 0)])] {
-        let kit = Kit::new();
-        crate::lease::attach(&kit.core);
-        let c = kit.client();
+        let harness = Harness::new();
+        crate::lease::attach(&harness.core);
+        let c = harness.client();
         c.close(folder(&c, "d", Disposition::Create).await).await;
         c.close(c.open("d\\f").await).await;
         let marks = with_parent(&c, "d\\f", (8, Some(parents.0)), doom).await;
@@ -591,9 +591,9 @@ async fn a_removal_spares_the_lease_that_all_who_caused_it_name() {
 /// MS-FSA section 2.1.5.15.3: a file is marked to be removed when the open that is deleted with its close goes, however it goes.
 #[tokio::test]
 async fn cached_handles_of_a_file_are_given_back_when_a_close_marks_it() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let (c, other) = (kit.client(), kit.machine(2, 0, Dialect::V311, RDMA));
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let (c, other) = (harness.client(), harness.machine(2, 0, Dialect::V311, RDMA));
     c.close(c.open("f").await).await;
     leased(&c, "f", 1, READ | HANDLE).await.unwrap();
     other.create("f", doom).await.unwrap();
@@ -609,11 +609,11 @@ async fn cached_handles_of_a_file_are_given_back_when_a_close_marks_it() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_goes_behind_the_notice_that_its_command_has_caused() {
     for is_old in [false, true] {
-        let kit = Kit::new();
-        crate::lease::attach(&kit.core);
+        let harness = Harness::new();
+        crate::lease::attach(&harness.core);
         let c = match is_old {
-            true => kit.client_by(0, Dialect::V302, Transport::Tcp),
-            false => kit.posix_client(),
+            true => harness.client_by(0, Dialect::V302, Transport::Tcp),
+            false => harness.posix_client(),
         };
         c.close(folder(&c, "d", Disposition::Create).await).await;
         let dir = leased(&c, "d", 1, READ | HANDLE).await.unwrap();
@@ -632,9 +632,9 @@ async fn an_answer_goes_behind_the_notice_that_its_command_has_caused() {
 /// A client that flushes and acknowledges in one breath: whoever waited for it finds what it flushed.
 #[tokio::test]
 async fn an_acknowledgement_does_not_overtake_a_write() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let (c, other) = (kit.client_by(0, Dialect::V311, RDMA), kit.client());
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let (c, other) = (harness.client_by(0, Dialect::V311, RDMA), harness.client());
     let file = leased(&c, "f", 1, READ | WRITE).await.unwrap();
     let descriptors = vec![RemoteSeg { handle: 7, len: 5, offset: 0 }];
     let write = write::Request {
@@ -691,8 +691,8 @@ async fn an_acknowledgement_that_makes_no_sense_ends_the_oplock() {
         (oplock::BATCH, oplock::BATCH, Err(Status::INVALID_OPLOCK_PROTOCOL)),
         (oplock::BATCH, oplock::LEASE, Err(Status::INVALID_PARAMETER)),
     ] {
-        let kit = Kit::new();
-        let (a, b) = (kit.client(), kit.machine(2, 0, Dialect::V311, RDMA));
+        let harness = Harness::new();
+        let (a, b) = (harness.client(), harness.machine(2, 0, Dialect::V311, RDMA));
         let file = a.create("f", |r| r.oplock_level = had).await.unwrap().file;
         let ack = oplock_break::Request::Oplock(oplock_break::Oplock { file, level }).emit();
         let holder = async {
@@ -719,8 +719,8 @@ async fn an_acknowledgement_that_makes_no_sense_ends_the_oplock() {
 /// MS-SMB2 sections 3.3.5.9.7, 3.3.5.9.10 and 3.3.5.9.12.
 #[tokio::test]
 async fn durable_contexts_exclude_each_other_and_name_what_is_there() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let new = DurableV2 { timeout: 0, flags: 0, guid: [5; 16] };
     let again =
         ReconnectV2 { file: FileId { persistent: 3, volatile: 4 }, guid: [5; 16], flags: 0 };
@@ -742,18 +742,18 @@ async fn durable_contexts_exclude_each_other_and_name_what_is_there() {
 /// MS-SMB2 section 3.3.5.9.10: the answer to a create was lost with the connection, and so was the session.
 #[tokio::test]
 async fn a_create_that_is_sent_again_by_a_new_session_finds_its_durable_open() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let asks = |r: &mut create::Request<'static>| {
         r.oplock_level = oplock::BATCH;
         r.contexts = vec![DurableV2 { timeout: 0, flags: 0, guid: [5; 16] }.context()];
     };
-    let first = kit.client();
+    let first = harness.client();
     let lost = first.create("f", asks).await.unwrap().file;
-    let second = kit.client();
+    let second = harness.client();
     second.replays.store(true, Ordering::Relaxed);
     let early = second.create("f", asks).await;
     assert_eq!(early.map(|r| r.file), Err(Status::DUPLICATE_OBJECTID), "the first session has it");
-    crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
+    crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
     let again = second.create("f", asks).await.unwrap();
     assert_eq!((again.file, again.action), (lost, create::action::CREATED));
     assert_eq!(second.close(lost).await, Status::SUCCESS);
@@ -763,17 +763,17 @@ async fn a_create_that_is_sent_again_by_a_new_session_finds_its_durable_open() {
 #[tokio::test(start_paused = true)]
 async fn a_durable_open_that_is_deleted_on_close_waits_for_its_client() {
     for comes_back in [true, false] {
-        let kit = Kit::new();
+        let harness = Harness::new();
         let durable = DurableV2 { timeout: 9_000, flags: 0, guid: [5; 16] };
-        let first = kit.client();
+        let first = harness.client();
         let asked = first.create("f", |r| {
             doom(r);
             r.oplock_level = oplock::BATCH;
             r.contexts = vec![durable.context()];
         });
         let file = asked.await.unwrap().file;
-        crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
-        let second = kit.client();
+        crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
+        let second = harness.client();
         if comes_back {
             let again = ReconnectV2 { file, guid: [5; 16], flags: 0 };
             let back = second.create("f", |r| {
@@ -794,11 +794,11 @@ async fn a_durable_open_that_is_deleted_on_close_waits_for_its_client() {
 /// Another that opens the file does not find it: the open gives way, and its file goes with it.
 #[tokio::test]
 async fn a_durable_open_that_is_deleted_on_close_gives_way_to_whoever_opens_its_file() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
     // In the first millisecond of a server nothing is in the past yet.
     tokio::time::sleep(Duration::from_millis(3)).await;
-    let first = kit.client();
+    let first = harness.client();
     let asked = first.create("f", |r| {
         doom(r);
         r.share = 0;
@@ -806,8 +806,8 @@ async fn a_durable_open_that_is_deleted_on_close_gives_way_to_whoever_opens_its_
         r.contexts = vec![DurableV2 { timeout: 0, flags: 0, guid: [5; 16] }.context()];
     });
     asked.await.unwrap();
-    crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
-    let other = kit.machine(2, 0, Dialect::V311, RDMA);
+    crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
+    let other = harness.machine(2, 0, Dialect::V311, RDMA);
     assert_eq!(other.create("f", |_| {}).await.unwrap().action, create::action::CREATED);
 }
 
@@ -817,8 +817,8 @@ async fn a_durable_open_with_locks_is_kept_with_write_caching_alone() {
     for (state, want) in
         [(READ | HANDLE, Err(Status::OBJECT_NAME_NOT_FOUND)), (READ | HANDLE | WRITE, Ok(()))]
     {
-        let kit = Kit::new();
-        let first = kit.client();
+        let harness = Harness::new();
+        let first = harness.client();
         let asked = first.create("f", |r| {
             r.oplock_level = oplock::LEASE;
             let durable = DurableV2 { timeout: 0, flags: 0, guid: [5; 16] };
@@ -826,9 +826,9 @@ async fn a_durable_open_with_locks_is_kept_with_write_caching_alone() {
         });
         let file = asked.await.unwrap().file;
         assert_eq!(lock(&first, file, &[(0, 1, ALONE)]).await, Status::SUCCESS);
-        crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
+        crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
         let again = ReconnectV2 { file, guid: [5; 16], flags: 0 };
-        let second = kit.client();
+        let second = harness.client();
         let back = second.create("f", |r| {
             r.oplock_level = oplock::LEASE;
             r.contexts = vec![lease(1, state), again.context()];
@@ -844,8 +844,8 @@ async fn open(c: &Client, name: &str, with: Vec<Context<'static>>) -> Result<Fil
 /// MS-SMB2 section 3.3.5.9.13.
 #[tokio::test]
 async fn an_application_takes_over_its_own_file_and_no_other() {
-    let kit = Kit::new();
-    let (a, b) = (kit.client(), kit.machine(2, 0, Dialect::V311, RDMA));
+    let harness = Harness::new();
+    let (a, b) = (harness.client(), harness.machine(2, 0, Dialect::V311, RDMA));
     let instance = || Context::new(name::APP_INSTANCE_ID, [&[20, 0, 0, 0][..], &[7; 16]].concat());
     let version = |high: u64| {
         let words = [24_u64, high, 0].map(u64::to_le_bytes).concat();
@@ -864,11 +864,11 @@ async fn an_application_takes_over_its_own_file_and_no_other() {
     assert_eq!(a.close(first).await, Status::FILE_CLOSED);
     // Who may not read it takes nothing from anybody.
     let secret = open(&a, "h", vec![instance()]).await.unwrap();
-    let door = kit.core.namespace.shares()[0].backend.root();
-    let (node, _) = door.lookup(&vfs::Cred::root(), b"h").await.unwrap();
+    let file_ops = harness.core.namespace.shares()[0].backend.root();
+    let (node, _) = file_ops.lookup(&vfs::Cred::root(), b"h").await.unwrap();
     let private = vfs::SetAttr { mode: Some(0o600), ..vfs::SetAttr::default() };
     node.setattr(&vfs::Cred::root(), private, false).await.unwrap();
-    let stranger = kit.machine(3, 1005, Dialect::V311, RDMA);
+    let stranger = harness.machine(3, 1005, Dialect::V311, RDMA);
     open(&stranger, "h", vec![instance()]).await.unwrap();
     assert_eq!(a.close(secret).await, Status::SUCCESS);
 }

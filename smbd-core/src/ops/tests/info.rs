@@ -10,8 +10,8 @@ use crate::fscc::ea::FullEa;
 use crate::fscc::file::{Basic, Class, Standard};
 use crate::fscc::set::{NewName, Set, rename};
 use crate::fscc::{attribute, volume};
-use crate::kit::{Answered, Client, Kit, doom};
-use crate::ops::set_info::{before_write, turn};
+use crate::harness::{Answered, Client, Harness, doom};
+use crate::ops::set_info::{check_write, turn};
 use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::create::{Disposition, option};
@@ -68,7 +68,7 @@ async fn open(c: &Client, name: &str) -> Result<FileId, Status> {
 /// A class of fixed size is answered whole or not at all; one with a name behind it is cut.
 #[tokio::test]
 async fn short_buffers_get_the_status_of_windows() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("a-name-of-some-length").await;
     for class in Class::ALL {
         let n = class.number();
@@ -106,7 +106,7 @@ async fn short_buffers_get_the_status_of_windows() {
 /// MS-FSA section 2.1.5.15.12.
 #[tokio::test]
 async fn another_name_of_the_same_file_is_replaced_without_a_word() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     assert_eq!(set(&c, f, Set::Link(to("g", 0))).await, Status::SUCCESS);
     assert_eq!(set(&c, f, Set::Rename(to("g", 0))).await, Status::SUCCESS);
@@ -128,7 +128,7 @@ async fn another_name_of_the_same_file_is_replaced_without_a_word() {
 #[tokio::test]
 async fn dispositions_with_flags() {
     use crate::fscc::set::disposition as flag;
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     let ex = async |file, flags| set(&c, file, Set::Disposition { flags, ex: true }).await;
     assert_eq!(ex(f, 0x20).await, Status::NOT_SUPPORTED, "no such flag");
@@ -166,7 +166,7 @@ async fn dispositions_with_flags() {
 /// MS-SMB2 sections 3.3.5.20.1 and 3.3.5.20.2, with the exceptions of Windows that the appendix lists.
 #[tokio::test]
 async fn classes_that_are_not_told_are_refused_as_windows_refuses_them() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     let of_file = async |class| ask(&c, f, info_type::FILE, class, 65_536).await.status();
     for class in [1, 2, 3, 10, 11, 12, 13, 19, 20, 27, 31, 36, 37, 38, 39, 40, 50, 0, 42, 255] {
@@ -193,12 +193,12 @@ async fn classes_that_are_not_told_are_refused_as_windows_refuses_them() {
 /// MS-SMB2 sections 3.3.5.20.1 and 2.2.2: one context without data in dialect 3.1.1, nothing at all before.
 #[tokio::test]
 async fn a_buffer_that_is_too_short_is_told_in_the_form_of_the_dialect() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     for (dialect, body) in [
         (Dialect::V311, &[9_u8, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..]),
         (Dialect::V302, &[9_u8, 0, 0, 0, 0, 0, 0, 0][..]),
     ] {
-        let c = kit.client_by(0, dialect, Transport::Tcp);
+        let c = harness.client_by(0, dialect, Transport::Tcp);
         let f = c.open("f").await;
         for info_type in [info_type::FILE, info_type::FILESYSTEM] {
             let told = ask(&c, f, info_type, 5, 7).await;
@@ -211,7 +211,7 @@ async fn a_buffer_that_is_too_short_is_told_in_the_form_of_the_dialect() {
 /// MS-SMB2 section 3.3.5.20: of what needs no input it is ignored, whatever it says.
 #[tokio::test]
 async fn input_that_means_nothing_is_passed_over() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     let mut r = Request {
         info_type: info_type::FILE,
@@ -235,7 +235,7 @@ async fn input_that_means_nothing_is_passed_over() {
 
 #[tokio::test]
 async fn every_class_needs_its_right() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.create("f", |r| r.access = mask::EXECUTE).await.unwrap().file;
     for class in [Class::Basic, Class::All, Class::NetworkOpen, Class::AttributeTag, Class::FullEa]
     {
@@ -260,8 +260,8 @@ async fn every_class_needs_its_right() {
 /// Windows Server 2019 and later write last-write times at once; one that an open has set or held stays as that open finds it.
 #[tokio::test]
 async fn a_write_shows_at_once_unless_its_open_holds_the_time() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let (sets, other) = (c.open("f").await, c.open("f").await);
     let time = async |file| {
         Basic::parse(&query(&c, file, Class::Basic).await.unwrap()).unwrap().last_write
@@ -287,7 +287,7 @@ async fn a_write_shows_at_once_unless_its_open_holds_the_time() {
 /// A write moves the time of the file until it has given it back, and meanwhile the next one of the same open must not find it.
 #[tokio::test]
 async fn writes_of_an_open_that_holds_the_time_go_one_after_the_other() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     let open = c.core.opens.get(f).unwrap();
     assert!(turn(&open).await.is_none(), "others need no turn");
@@ -300,13 +300,13 @@ async fn writes_of_an_open_that_holds_the_time_go_one_after_the_other() {
     assert!(!poll.await);
     drop(first);
     assert!(second.await.is_some());
-    before_write(&open, open.file().unwrap(), true).await.unwrap();
+    check_write(&open, open.file().unwrap(), true).await.unwrap();
     assert_eq!(open.open_state.held().unwrap().write, crate::dtyp::time::time(held));
 }
 
 #[tokio::test]
 async fn times_and_attributes_are_kept() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     let t = |n: u64| FileTime(0x01d0_0000_0000_0000 + n * 10_000_000);
     let b = Basic {
@@ -337,7 +337,7 @@ async fn times_and_attributes_are_kept() {
 
 #[tokio::test]
 async fn renames_follow_the_rules_of_windows() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     c.close(c.open("there").await).await;
     let dir = c.create("d", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
@@ -377,7 +377,7 @@ async fn renames_follow_the_rules_of_windows() {
 
 #[tokio::test]
 async fn links_and_attributes_with_names_are_made() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     assert_eq!(set(&c, f, Set::Link(to("g", 0))).await, Status::SUCCESS);
     assert_eq!(set(&c, f, Set::Link(to("g", 0))).await, Status::OBJECT_NAME_COLLISION);
@@ -402,8 +402,8 @@ async fn links_and_attributes_with_names_are_made() {
 
 #[tokio::test]
 async fn a_list_that_was_set_is_enforced() {
-    let kit = Kit::new();
-    let (root, bob) = (kit.client(), kit.client_as(2000));
+    let harness = Harness::new();
+    let (root, bob) = (harness.client(), harness.client_as(2000));
     let f = root.open("f").await;
     let sd = SecurityDescriptor {
         control: control::DACL_PRESENT,
@@ -433,7 +433,7 @@ async fn a_list_that_was_set_is_enforced() {
 async fn whether_an_open_waits_is_said_when_it_is_opened() {
     /// FILE_SYNCHRONOUS_IO_ALERT.
     const ALERT: u32 = 0x10;
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     let waits = c.create("f", |r| r.options = ALERT).await.unwrap().file;
     for (file, mode, want) in [
@@ -448,7 +448,7 @@ async fn whether_an_open_waits_is_said_when_it_is_opened() {
 
 #[tokio::test]
 async fn volumes_are_not_to_be_set() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let f = c.open("f").await;
     let volume = async |class| put(&c, f, info_type::FILESYSTEM, class, 0, &[0; 64]).await;
     // MS-SMB2 section 3.3.5.21.2.

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use rdma_transport::channel::{Command as Asked, Transport};
 
 use crate::dtyp::mask;
+use crate::harness::{Client, Harness};
 use crate::interfaces::Interface;
-use crate::kit::{Client, Kit};
 use crate::open::FileId;
 use crate::settings::Settings;
 use crate::status::Status;
@@ -95,8 +95,8 @@ pub(super) async fn key_of(c: &Client, file: FileId) -> ResumeKey {
 
 #[tokio::test]
 async fn what_holds_for_all_codes() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let f = c.open("f").await;
     let good = Request {
         code: code::GET_COMPRESSION,
@@ -129,8 +129,8 @@ async fn what_holds_for_all_codes() {
 
 #[tokio::test]
 async fn chunks_are_copied() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let (from, to) = (c.open("from").await, c.open("to").await);
     let data = pattern(3 << 20);
     put(&c, from, 0, &data).await;
@@ -166,8 +166,8 @@ async fn chunks_are_copied() {
 
 #[tokio::test]
 async fn too_much_to_copy_is_answered_with_the_limits() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let (from, to) = (c.open("from").await, c.open("to").await);
     put(&c, from, 0, b"data").await;
     let key = key_of(&c, from).await;
@@ -201,8 +201,8 @@ async fn too_much_to_copy_is_answered_with_the_limits() {
 
 #[tokio::test]
 async fn a_copy_needs_key_rights_and_data() {
-    let kit = Kit::new();
-    let (c, other) = (kit.client(), kit.client());
+    let harness = Harness::new();
+    let (c, other) = (harness.client(), harness.client());
     let from = c.open("from").await;
     put(&c, from, 0, b"12345678").await;
     let key = key_of(&c, from).await;
@@ -241,8 +241,8 @@ fn spans(output: &[u8]) -> Vec<(u64, u64)> {
 
 #[tokio::test]
 async fn holes_are_made_and_shown() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let f = c.open("f").await;
     let page = 65536;
     put(&c, f, 0, &pattern(4 * 65536)).await;
@@ -287,8 +287,8 @@ async fn holes_are_made_and_shown() {
 
 #[tokio::test]
 async fn what_is_wrong_about_holes() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let f = c.open("f").await;
     let d = c.create("d", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
     let (zero, query) = (code::SET_ZERO_DATA, code::QUERY_ALLOCATED_RANGES);
@@ -314,8 +314,8 @@ async fn what_is_wrong_about_holes() {
 
 #[tokio::test]
 async fn what_is_trimmed_needs_no_storage() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let f = c.open("f").await;
     put(&c, f, 0, &pattern(65536)).await;
     let range = Span { at: 0, other: 1 << 40 };
@@ -329,8 +329,8 @@ async fn what_is_trimmed_needs_no_storage() {
 
 #[tokio::test]
 async fn storage_is_shared() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let (from, to) = (c.open("from").await, c.open("to").await);
     let data = pattern(131_072);
     put(&c, from, 0, &data).await;
@@ -356,8 +356,8 @@ async fn storage_is_shared() {
 
 #[tokio::test]
 async fn links_are_made_and_read() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let link = Reparse::Symlink { target: "..\\dir\\file".into(), relative: true };
     for (name, reparse) in [
         ("link", link.clone()),
@@ -385,8 +385,8 @@ async fn links_are_made_and_read() {
 
 #[tokio::test]
 async fn what_is_no_link_is_refused() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let f = c.open("f").await;
     let set = code::SET_REPARSE_POINT;
     let absolute = Reparse::Symlink { target: "\\??\\C:\\x".into(), relative: false };
@@ -403,8 +403,8 @@ async fn what_is_no_link_is_refused() {
 
 #[tokio::test]
 async fn marks_that_need_little() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let (f, g) = (c.open("f").await, c.open("g").await);
     assert_eq!(done(&c, f, code::GET_COMPRESSION, &[]).await, [0, 0]);
     done(&c, f, code::SET_COMPRESSION, &[0, 0]).await;
@@ -429,11 +429,11 @@ fn network(n: u8) -> Interface {
 
 #[tokio::test]
 async fn networks_are_told() {
-    let kit = Kit::new();
-    kit.core.interfaces.set(vec![network(1), network(0), network(2)]);
+    let harness = Harness::new();
+    harness.core.interfaces.set(vec![network(1), network(0), network(2)]);
     let query = code::QUERY_NETWORK_INTERFACE_INFO;
-    let c = kit.client_by(0, Dialect::V302, Transport::Tcp);
-    // The kit's connections have no multichannel.
+    let c = harness.client_by(0, Dialect::V302, Transport::Tcp);
+    // The harness's connections have no multichannel.
     assert_eq!(status(&c, NO_FILE, query, &[]).await, Status::NOT_SUPPORTED);
     let list = emit_interfaces(&[network(1), network(2)]);
     assert_eq!(parse_interfaces(&list).unwrap().len(), 2);
@@ -441,7 +441,7 @@ async fn networks_are_told() {
 
 #[tokio::test]
 async fn negotiation_is_validated() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let good = ValidateNegotiate {
         capabilities: 0,
         guid: [1; 16],
@@ -449,7 +449,7 @@ async fn negotiation_is_validated() {
         dialects: vec![0x202, 0x302],
     };
     let validate = code::VALIDATE_NEGOTIATE_INFO;
-    let c = kit.client_by(0, Dialect::V302, Transport::Tcp);
+    let c = harness.client_by(0, Dialect::V302, Transport::Tcp);
     let told = Validated::parse(&done(&c, NO_FILE, validate, &good.emit()).await).unwrap();
     assert_eq!((told.dialect, told.security_mode, told.capabilities), (0x302, 1, 0));
     for bad in [
@@ -459,22 +459,22 @@ async fn negotiation_is_validated() {
         ValidateNegotiate { dialects: vec![0x302, 0x311], ..good.clone() },
         ValidateNegotiate { dialects: Vec::new(), ..good.clone() },
     ] {
-        let c = kit.client_by(0, Dialect::V302, Transport::Tcp);
+        let c = harness.client_by(0, Dialect::V302, Transport::Tcp);
         assert!(status(&c, NO_FILE, validate, &bad.emit()).await.is_error());
         let ended = c.asked.lock().unwrap().try_recv();
         assert!(matches!(ended, Ok(Asked::Shutdown)), "{bad:?}");
     }
-    let newer = kit.client();
+    let newer = harness.client();
     assert!(status(&newer, NO_FILE, validate, &good.emit()).await.is_error());
 }
 
 /// MS-SMB2 section 3.3.5.15.12: the greatest dialect in common is chosen among those that this server is told to serve.
 #[tokio::test]
 async fn a_client_that_knows_more_than_is_served_is_no_downgrade() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let dialects = (Dialect::V202, Dialect::V302);
-    kit.core.set_settings(Settings { dialects, ..Settings::clone(&kit.core.settings()) });
-    let c = kit.client_by(0, Dialect::V302, Transport::Tcp);
+    harness.core.set_settings(Settings { dialects, ..Settings::clone(&harness.core.settings()) });
+    let c = harness.client_by(0, Dialect::V302, Transport::Tcp);
     let asked = ValidateNegotiate {
         capabilities: 0,
         guid: [1; 16],
@@ -498,7 +498,7 @@ proptest! {
         ];
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let c = Kit::new().client();
+            let c = Harness::new().client();
             let f = c.open("f").await;
             let code = codes[n % codes.len()];
             let r = Request { code, file: f, input: &input, input_max: 0, output_max: max, flags: IS_FSCTL };
@@ -511,7 +511,7 @@ proptest! {
 
 #[tokio::test]
 async fn nobody_waits_for_a_pipe_of_a_file_share() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let refused = Status::INVALID_DEVICE_REQUEST;
     assert_eq!(status(&c, NO_FILE, code::PIPE_WAIT, &[0; 14]).await, refused);
     let f = c.open("f").await;

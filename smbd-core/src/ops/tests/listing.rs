@@ -14,7 +14,7 @@ use crate::fscc::ea::FullEa;
 use crate::fscc::file::Class;
 use crate::fscc::notify::{Action, Change};
 use crate::fscc::set::Set;
-use crate::kit::{Client, Kit, doom};
+use crate::harness::{Client, Harness, doom};
 use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::change_notify::{self, WATCH_TREE, filter};
@@ -59,7 +59,7 @@ async fn filled(c: &Client, names: &[&str]) -> FileId {
 
 #[tokio::test]
 async fn every_level_lists_every_name_once() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let names: Vec<String> = (0..300).map(|n| format!("file-{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let d = filled(&c, &names).await;
@@ -85,7 +85,7 @@ async fn every_level_lists_every_name_once() {
 /// MS-FSA sections 2.1.5.6.3, 2.1.5.12.10 and 2.1.5.12.2: the length of all attributes, and four bytes more for an open file.
 #[tokio::test]
 async fn the_size_of_extended_attributes_is_told() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let d = filled(&c, &["none"]).await;
     let f = c.open("d\\some").await;
     let list = [("ONE", 4), ("OTHER", 0x101)].map(|(name, len)| FullEa {
@@ -127,7 +127,7 @@ async fn the_size_of_extended_attributes_is_told() {
 
 #[tokio::test]
 async fn patterns_restarts_and_single_entries() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let d = filled(&c, &["a.txt", "b.txt", "b.c"]).await;
     let found = list(&c, d, "B.*", 0, BIG).await.map(|mut f| {
         f.sort();
@@ -153,7 +153,7 @@ async fn patterns_restarts_and_single_entries() {
 
 #[tokio::test]
 async fn what_cannot_be_listed_is_refused() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let d = filled(&c, &["a-name-of-some-length"]).await;
     let f = c.open("f").await;
     assert_eq!(list(&c, f, "*", 0, BIG).await, Err(Status::INVALID_PARAMETER), "a file");
@@ -181,7 +181,7 @@ pub(super) fn changes(message: &[u8]) -> Vec<Change> {
 
 #[tokio::test]
 async fn changes_are_told_when_they_come_and_kept_when_nobody_waits() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let d = dir(&c, "d").await;
     let first = c.ask(Command::ChangeNotify, &watch(d, 1000, filter::ALL)).await;
     assert_eq!(first.status(), Status::PENDING);
@@ -201,7 +201,7 @@ async fn changes_are_told_when_they_come_and_kept_when_nobody_waits() {
 /// MS-FSCC section 2.7.1: what the kernel does not tell of.
 #[tokio::test]
 async fn changes_of_named_streams_are_told() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let d = dir(&c, "d").await;
     let s = c.open("d\\f:s").await;
     let told = async || changes(&c.pushed().await.message);
@@ -233,7 +233,7 @@ async fn commands_that_change_a_stream_without_a_write_are_told() {
     use super::ioctl::{put, status};
     use crate::wire::fsctl::{Chunk, CopyChunks, DuplicateExtents, ResumeKey, Span, Trim, code};
     const CLUSTER: u32 = 4096;
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     dir(&c, "d").await;
     let (s, source) = (c.open("d\\f:s").await, c.open("source").await);
     for file in [s, source] {
@@ -268,7 +268,7 @@ async fn commands_that_change_a_stream_without_a_write_are_told() {
 
 #[tokio::test]
 async fn a_watch_ends_with_its_open_and_with_its_directory() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let (d, e) = (dir(&c, "d").await, dir(&c, "e").await);
     let ask = async |file| c.ask(Command::ChangeNotify, &watch(file, 1000, filter::ALL)).await;
     assert_eq!(ask(d).await.status(), Status::PENDING);
@@ -290,7 +290,7 @@ async fn a_watch_ends_with_its_open_and_with_its_directory() {
 
 #[tokio::test]
 async fn what_does_not_fit_is_to_be_looked_up() {
-    let c = Kit::new().client();
+    let c = Harness::new().client();
     let d = dir(&c, "d").await;
     let ask = async |len| c.ask(Command::ChangeNotify, &watch(d, len, filter::FILE_NAME)).await;
     assert_eq!(ask(1).await.status(), Status::PENDING);
@@ -307,12 +307,12 @@ async fn what_does_not_fit_is_to_be_looked_up() {
 /// A folder of any length in which nothing is shown is looked through by one request, which its client can end.
 #[tokio::test(start_paused = true)]
 async fn a_listing_that_takes_long_can_be_cancelled_and_loses_nothing() {
-    let kit = Kit::new();
-    let old = kit.core.namespace.shares()[0].clone();
+    let harness = Harness::new();
+    let old = harness.core.namespace.shares()[0].clone();
     let rules = Rules { only_visible: true, ..Rules::default() };
     let (name, backend) = (old.name.clone(), old.backend.clone());
     let share = Arc::new(Share { name, backend, clients: None, rules, ..*old });
-    kit.core.namespace.set_shares([share].into());
+    harness.core.namespace.set_shares([share].into());
     let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
     let (root, guarded) = (Cred::root(), CreateHow::Guarded);
     let made = old.backend.root().mkdir(&root, b"d", mode(0o755)).await.unwrap().node;
@@ -320,7 +320,7 @@ async fn a_listing_that_takes_long_can_be_cancelled_and_loses_nothing() {
         made.create(&root, format!("{n:05}").as_bytes(), guarded, mode(0o600)).await.unwrap();
     }
     made.create(&root, b"shown", guarded, mode(0o644)).await.unwrap();
-    let c = kit.client_as(1005);
+    let c = harness.client_as(1005);
     let d = c.create("d", |r| (r.access, r.options) = (mask::READ_DATA, option::DIRECTORY_FILE));
     let d = d.await.unwrap().file;
     let cancelled = c.cancels_next();

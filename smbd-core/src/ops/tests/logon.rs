@@ -6,7 +6,7 @@ use rdma_transport::channel::Transport;
 
 use crate::auth::ntlm::Credentials;
 use crate::auth::{Account, Fresh, Initiator, NtHash};
-use crate::kit::{Answered, Client, Kit};
+use crate::harness::{Answered, Client, Harness};
 use crate::limits::{ACCOUNT_GUESSES_FREE, ACCOUNT_TURN, GUESS_DELAY, GUESSES_FREE};
 use crate::open::FileId;
 use crate::session::User;
@@ -51,8 +51,8 @@ async fn log_on_after(client: &mut Client, user: &str, password: &str, previous:
 
 #[tokio::test(start_paused = true)]
 async fn ten_wrong_passwords_in_a_minute_slow_the_next() {
-    let kit = Kit::new();
-    let mut client = kit.client();
+    let harness = Harness::new();
+    let mut client = harness.client();
     let begun = tokio::time::Instant::now();
     for _ in 0..GUESSES_FREE {
         assert_eq!(guess(&mut client).await, Status::LOGON_FAILURE);
@@ -65,16 +65,16 @@ async fn ten_wrong_passwords_in_a_minute_slow_the_next() {
 }
 
 /// A client with files open and a range locked, whose session has run out, as the ticket of a user does.
-async fn run_out(kit: &Kit) -> (Client, FileId) {
-    let client = kit.client();
+async fn run_out(harness: &Harness) -> (Client, FileId) {
+    let client = harness.client();
     let file = client.open("f").await;
     assert_eq!(
         lock(&client, file, flag::EXCLUSIVE | flag::FAIL_IMMEDIATELY).await,
         Status::SUCCESS
     );
-    let session = kit.core.sessions.get(client.session_id).unwrap();
+    let session = harness.core.sessions.get(client.session_id).unwrap();
     let user = session.user().unwrap();
-    session.log_on(User::clone(&user), Some(kit.core.now()));
+    session.log_on(User::clone(&user), Some(harness.core.now()));
     (client, file)
 }
 
@@ -87,8 +87,8 @@ async fn lock(client: &Client, file: FileId, flags: u32) -> Status {
 /// MS-SMB2 section 3.3.5.2.9: LOGOFF, CLOSE, LOCK where it unlocks, and ECHO are still done, nothing else.
 #[tokio::test]
 async fn a_session_that_has_run_out_only_gives_back() {
-    let kit = Kit::new();
-    let (client, file) = run_out(&kit).await;
+    let harness = Harness::new();
+    let (client, file) = run_out(&harness).await;
     let others = Command::ALL.into_iter().filter(|c| {
         use Command::{Cancel, Close, Echo, Lock, Logoff, Negotiate, SessionSetup};
         !matches!(c, Cancel | Close | Echo | Lock | Logoff | Negotiate | SessionSetup)
@@ -103,14 +103,14 @@ async fn a_session_that_has_run_out_only_gives_back() {
     assert_eq!(client.ask(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
     assert_eq!(client.close(file).await, Status::SUCCESS);
     assert_eq!(client.ask(Command::Logoff, &simple::BODY).await.status(), Status::SUCCESS);
-    assert_eq!(kit.core.sessions.count(), 0);
+    assert_eq!(harness.core.sessions.count(), 0);
 }
 
 /// MS-SMB2 section 3.3.5.2.4: a signature is of a session, of which there is none yet.
 #[tokio::test]
 async fn a_logon_to_a_new_session_is_not_signed() {
-    let kit = Kit::new();
-    let mut client = kit.client();
+    let harness = Harness::new();
+    let mut client = harness.client();
     client.session_id = 0;
     let request = Request { security_mode: 1, ..Request::default() };
     for flags in [Flags::SIGNED, 0] {
@@ -119,7 +119,7 @@ async fn a_logon_to_a_new_session_is_not_signed() {
         header.signature = [5; 16];
         let mut message = header.emit().to_vec();
         message.extend(request.emit());
-        let (core, conn) = (kit.core.clone(), client.conn.clone());
+        let (core, conn) = (harness.core.clone(), client.conn.clone());
         let reply = crate::compound::call(core, conn, message.into(), Vec::new()).await;
         let told = Answered::of(reply.unwrap());
         let refused = told.status() == Status::USER_SESSION_DELETED;
@@ -131,7 +131,7 @@ async fn a_logon_to_a_new_session_is_not_signed() {
 /// MS-SMB2 section 3.3.5.17.
 #[tokio::test]
 async fn an_echo_may_name_no_session_but_none_that_is_not() {
-    let mut client = Kit::new().client();
+    let mut client = Harness::new().client();
     let own = client.session_id;
     for (session, want) in
         [(0, Status::SUCCESS), (own, Status::SUCCESS), (own + 1, Status::USER_SESSION_DELETED)]
@@ -145,8 +145,8 @@ async fn an_echo_may_name_no_session_but_none_that_is_not() {
 /// MS-SMB2 section 3.3.5.5.1: who logs on again goes on with all that is open.
 #[tokio::test]
 async fn a_session_that_has_run_out_goes_on_when_its_user_logs_on_again() {
-    let kit = Kit::new();
-    let (mut client, file) = run_out(&kit).await;
+    let harness = Harness::new();
+    let (mut client, file) = run_out(&harness).await;
     let (session, tree) = (client.session_id, client.tree_id);
     let flush = flush::Request { file }.emit();
     let flushed = client.ask(Command::Flush, &flush).await.status();
@@ -154,7 +154,7 @@ async fn a_session_that_has_run_out_goes_on_when_its_user_logs_on_again() {
     assert_eq!(log_on(&mut client, "user", "pw").await, Status::SUCCESS);
     assert_eq!((client.session_id, client.tree_id), (session, tree));
     assert_eq!(client.ask(Command::Flush, &flush).await.status(), Status::SUCCESS);
-    let other = kit.client();
+    let other = harness.client();
     let theirs = other.open("f").await;
     let held = lock(&other, theirs, flag::EXCLUSIVE | flag::FAIL_IMMEDIATELY).await;
     assert_eq!(held, Status::LOCK_NOT_GRANTED, "the lock was kept");
@@ -162,33 +162,33 @@ async fn a_session_that_has_run_out_goes_on_when_its_user_logs_on_again() {
 
 #[tokio::test]
 async fn a_session_that_has_run_out_ends_when_somebody_else_tries() {
-    let kit = Kit::new();
-    let (mut client, _) = run_out(&kit).await;
+    let harness = Harness::new();
+    let (mut client, _) = run_out(&harness).await;
     assert_eq!(log_on(&mut client, "user", "wrong").await, Status::LOGON_FAILURE);
-    assert_eq!((kit.core.sessions.count(), kit.core.opens.count()), (0, 0));
+    assert_eq!((harness.core.sessions.count(), harness.core.opens.count()), (0, 0));
 }
 
 /// MS-SMB2 section 3.3.5.5.3.
 #[tokio::test]
 async fn a_client_that_was_cut_off_comes_back_by_the_same_dialect() {
-    let kit = Kit::new();
-    let old = kit.client();
+    let harness = Harness::new();
+    let old = harness.client();
     let file = old.open("f").await;
     for (dialect, want) in
         [(Dialect::V302, Status::USER_SESSION_DELETED), (Dialect::V311, Status::SUCCESS)]
     {
-        assert!(kit.core.opens.get(file).is_some());
-        let mut client = kit.client_by(0, dialect, Transport::Tcp);
+        assert!(harness.core.opens.get(file).is_some());
+        let mut client = harness.client_by(0, dialect, Transport::Tcp);
         assert_eq!(client.ask(Command::Logoff, &simple::BODY).await.status(), Status::SUCCESS);
         client.session_id = 0;
         assert_eq!(log_on_after(&mut client, "user", "pw", old.session_id).await, want);
     }
-    assert!(kit.core.opens.get(file).is_none(), "its session ended");
+    assert!(harness.core.opens.get(file).is_none(), "its session ended");
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_sign_is_among_the_refused() {
-    let client = Kit::new().user("unsigned");
+    let client = Harness::new().user("unsigned");
     client.core.sessions.get(client.session_id).unwrap().require(true, false);
     for _ in 0..2 {
         let told = client.ask(Command::Echo, &simple::BODY).await;
@@ -200,23 +200,23 @@ async fn a_client_that_does_not_sign_is_among_the_refused() {
 }
 
 /// Wrong passwords from all over the world.
-fn attack(kit: &Kit, name: &str) {
-    let now = kit.core.since_start();
-    (0..ACCOUNT_GUESSES_FREE).for_each(|_| kit.core.accounts.lock().unwrap().wrong(name, now));
+fn attack(harness: &Harness, name: &str) {
+    let now = harness.core.since_start();
+    (0..ACCOUNT_GUESSES_FREE).for_each(|_| harness.core.accounts.lock().unwrap().wrong(name, now));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_account_that_many_guess_answers_in_turns_and_who_was_here_before_at_once() {
-    let kit = Kit::new();
-    let mut client = kit.client();
-    attack(&kit, "user");
+    let harness = Harness::new();
+    let mut client = harness.client();
+    attack(&harness, "user");
     for waited in [ACCOUNT_TURN, Duration::ZERO] {
         (client.session_id, client.tree_id) = (0, 0);
         let begun = tokio::time::Instant::now();
         assert_eq!(log_on(&mut client, "user", "pw").await, Status::SUCCESS);
         assert_eq!(begun.elapsed(), waited);
     }
-    attack(&kit, "mallory");
+    attack(&harness, "mallory");
     let begun = tokio::time::Instant::now();
     assert_eq!(guess(&mut client).await, Status::LOGON_FAILURE);
     assert_eq!(begun.elapsed(), ACCOUNT_TURN, "who does not exist waits alike");
@@ -224,16 +224,16 @@ async fn an_account_that_many_guess_answers_in_turns_and_who_was_here_before_at_
 
 #[tokio::test(start_paused = true)]
 async fn who_gets_no_turn_is_refused_with_the_right_password() {
-    let kit = Kit::new();
-    let mut client = kit.client();
-    attack(&kit, "user");
-    let (elsewhere, now) = ([192, 0, 2, 77].into(), kit.core.since_start());
-    let turn = || kit.core.accounts.lock().unwrap().turn("user", elsewhere, now);
+    let harness = Harness::new();
+    let mut client = harness.client();
+    attack(&harness, "user");
+    let (elsewhere, now) = ([192, 0, 2, 77].into(), harness.core.since_start());
+    let turn = || harness.core.accounts.lock().unwrap().turn("user", elsewhere, now);
     while turn() != Turn::None {}
     (client.session_id, client.tree_id) = (0, 0);
-    let sessions = kit.core.sessions.count();
+    let sessions = harness.core.sessions.count();
     assert_eq!(log_on(&mut client, "user", "pw").await, Status::LOGON_FAILURE);
-    assert_eq!(kit.core.sessions.count(), sessions);
+    assert_eq!(harness.core.sessions.count(), sessions);
     let met = rdma_transport::count::limits_met();
     assert!(met.iter().any(|(limit, n)| *limit == accounts::LIMIT && *n > 0));
 }

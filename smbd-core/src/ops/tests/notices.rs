@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 use super::hold::{HANDLE, READ, WRITE, acknowledge, cached_folders, leased};
 use super::info::{set, to};
 use crate::fscc::set::Set;
-use crate::kit::{Answered, Client, Kit, create_request};
+use crate::harness::{Answered, Client, Harness, create_request};
 use crate::session::{Kind, User};
 use crate::status::Status;
 use crate::wire::create::option;
@@ -19,11 +19,11 @@ const SILENT: Silence = Silence { owes: true, lasts: Duration::from_secs(2), rep
 const DELIVERED: Silence = Silence { owes: false, ..SILENT };
 
 /// A client with a lease on `f` and three connections, the oldest first; another, which opens it and waits for that.
-async fn broken(kit: &Kit) -> [Client; 4] {
-    crate::lease::attach(&kit.core);
-    let [a, b, c] = [kit.client(), kit.client(), kit.client()];
+async fn broken(harness: &Harness) -> [Client; 4] {
+    crate::lease::attach(&harness.core);
+    let [a, b, c] = [harness.client(), harness.client(), harness.client()];
     leased(&a, "f", 1, READ | WRITE).await.unwrap();
-    let other = kit.machine(2, 0, Dialect::V311, super::data::RDMA);
+    let other = harness.machine(2, 0, Dialect::V311, super::data::RDMA);
     assert_eq!(other.create("f", |_| {}).await.unwrap_err(), Status::PENDING);
     [a, b, c, other]
 }
@@ -61,8 +61,8 @@ fn cut(c: &Client) {
 
 #[tokio::test(start_paused = true)]
 async fn a_notice_goes_by_the_next_connection_when_its_own_ends() {
-    let kit = Kit::new();
-    let [a, b, c, other] = broken(&kit).await;
+    let harness = Harness::new();
+    let [a, b, c, other] = broken(&harness).await;
     let first = notice(&a).await;
     cut(&a);
     assert_eq!(notice(&b).await, first, "the same break, with the same epoch");
@@ -74,8 +74,8 @@ async fn a_notice_goes_by_the_next_connection_when_its_own_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn a_notice_goes_by_the_next_connection_when_nothing_is_heard_on_its_own() {
-    let kit = Kit::new();
-    let [a, b, c, other] = broken(&kit).await;
+    let harness = Harness::new();
+    let [a, b, c, other] = broken(&harness).await;
     let first = notice(&a).await;
     assert!(answers(&a, SILENT).await, "no further notice is to be lost there");
     assert_eq!(notice(&b).await, first);
@@ -96,8 +96,8 @@ async fn a_client_that_heard_its_notice_has_its_time_and_is_not_told_again() {
         Silence { lasts: Duration::from_millis(1400), ..SILENT },
         Silence { repeats: 2, ..SILENT },
     ] {
-        let (kit, real) = (Kit::new(), std::time::Instant::now());
-        let [a, b, _c, other] = broken(&kit).await;
+        let (harness, real) = (Harness::new(), std::time::Instant::now());
+        let [a, b, _c, other] = broken(&harness).await;
         let began = Instant::now();
         notice(&a).await;
         let overruled = async {
@@ -117,11 +117,11 @@ async fn a_client_that_heard_its_notice_has_its_time_and_is_not_told_again() {
 /// A notice that nobody has to answer is followed until its peer has taken it, also where its client has no other connection.
 #[tokio::test(start_paused = true)]
 async fn a_notice_that_was_heard_is_not_followed_any_more() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let c = kit.client();
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let c = harness.client();
     leased(&c, "f", 1, READ).await.unwrap();
-    let other = kit.machine(2, 0, Dialect::V311, super::data::RDMA);
+    let other = harness.machine(2, 0, Dialect::V311, super::data::RDMA);
     let file = other.open("f").await;
     assert_eq!(super::data::write(&other, file, 0, b"new").await, Status::SUCCESS);
     assert!(!notice(&c).await.acknowledge);
@@ -136,9 +136,9 @@ async fn a_notice_that_was_heard_is_not_followed_any_more() {
 /// Anybody may call itself by a client's name; the keys of its leases are for those who have logged on by a password.
 #[tokio::test(start_paused = true)]
 async fn a_stranger_who_names_the_same_client_hears_nothing() {
-    let kit = Kit::new();
-    let [a, b, stranger, _other] = broken(&kit).await;
-    let session = kit.core.sessions.get(stranger.session_id).unwrap();
+    let harness = Harness::new();
+    let [a, b, stranger, _other] = broken(&harness).await;
+    let session = harness.core.sessions.get(stranger.session_id).unwrap();
     let user = User::clone(&session.user().unwrap());
     session.log_on(User { name: String::new(), kind: Kind::Anonymous, ..user }, None);
     let first = notice(&a).await;
@@ -151,8 +151,8 @@ async fn a_stranger_who_names_the_same_client_hears_nothing() {
 /// A connection that takes nothing at all is passed over, and may go on.
 #[tokio::test(start_paused = true)]
 async fn a_notice_does_not_wait_for_a_connection_that_takes_nothing() {
-    let kit = Kit::new();
-    let [a, b, _c, _other] = broken(&kit).await;
+    let harness = Harness::new();
+    let [a, b, _c, _other] = broken(&harness).await;
     let began = Instant::now();
     notice(&b).await;
     assert_eq!(began.elapsed(), Duration::from_millis(1500));
@@ -162,9 +162,9 @@ async fn a_notice_does_not_wait_for_a_connection_that_takes_nothing() {
 /// A rename tells of the folder that it leaves, then of the other, also where both notices go behind its answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn notices_of_one_change_keep_their_order() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let c = kit.client();
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let c = harness.client();
     for name in ["d", "e"] {
         let folder = c.create(name, |r| r.options |= option::DIRECTORY_FILE).await.unwrap();
         c.close(folder.file).await;
@@ -186,9 +186,9 @@ async fn notices_of_one_change_keep_their_order() {
 /// A client that is not Linux has changed a directory that it caches: it is told so when the answer has left, as by Windows.
 #[tokio::test(start_paused = true)]
 async fn a_notice_of_ones_own_change_of_a_directory_goes_behind_the_answer() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let c = kit.client();
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let c = harness.client();
     let folder = c.create("d", |r| r.options |= option::DIRECTORY_FILE).await.unwrap().file;
     c.close(folder).await;
     leased(&c, "d", 1, READ | HANDLE).await.unwrap();
@@ -203,7 +203,7 @@ async fn a_notice_of_ones_own_change_of_a_directory_goes_behind_the_answer() {
     // Another's change is told at once, whatever waits to leave.
     leased(&c, "d", 1, READ | HANDLE).await.unwrap();
     let _stuck = c.reply(Command::Echo, &crate::wire::simple::BODY, &[]).await;
-    let other = kit.machine(2, 0, Dialect::V311, super::data::RDMA);
+    let other = harness.machine(2, 0, Dialect::V311, super::data::RDMA);
     other.create("d\\g", |_| {}).await.unwrap();
     let began = Instant::now();
     assert_eq!((notice(&c).await.to, began.elapsed()), (0, Duration::ZERO));

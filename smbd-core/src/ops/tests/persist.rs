@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rdma_transport::channel::Transport;
 use recovery::{Change, Kind, Store};
+use vfs::arbiter::Recall;
 use vfs::backend::BoxFuture;
-use vfs::keeper::Recall;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
 use vfs::replace::New;
@@ -15,7 +15,7 @@ use vfs::{Backend, Cred, Special};
 
 use super::ioctl::{done, put};
 use crate::dtyp::mask;
-use crate::kit::{Client, Kit};
+use crate::harness::{Client, Harness};
 use crate::node_replacement::NodeReplacement;
 use crate::open::FileId;
 use crate::status::Status;
@@ -38,33 +38,33 @@ const ALONE: u32 = flag::EXCLUSIVE | flag::FAIL_IMMEDIATELY;
 struct World {
     folder: tempfile::TempDir,
     volume: Arc<MemBackend>,
-    kit: Kit,
+    harness: Harness,
 }
 
 impl World {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let volume = MemBackend::new(64 << 20).unwrap();
-        let kit = Kit::on(volume.clone(), Some(Store::open(folder.path()).unwrap()));
-        Self { folder, volume, kit }
+        let harness = Harness::on(volume.clone(), Some(Store::open(folder.path()).unwrap()));
+        Self { folder, volume, harness }
     }
 
     /// Nothing of the old server is left but its disk. Gives how many handles came back.
     async fn restart(self) -> (Self, usize) {
-        let Self { folder, volume, kit } = self;
-        let core = Arc::downgrade(&kit.core);
-        drop(kit);
+        let Self { folder, volume, harness } = self;
+        let core = Arc::downgrade(&harness.core);
+        drop(harness);
         // A task may be about to end.
         while core.strong_count() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let kit = Kit::on(volume.clone(), Some(Store::open(folder.path()).unwrap()));
-        let count = crate::persist::restore(&kit.core, Duration::from_secs(60)).await.unwrap();
-        (Self { folder, volume, kit }, count)
+        let harness = Harness::on(volume.clone(), Some(Store::open(folder.path()).unwrap()));
+        let count = crate::persist::restore(&harness.core, Duration::from_secs(60)).await.unwrap();
+        (Self { folder, volume, harness }, count)
     }
 
     fn machine(&self, guid: u8) -> Client {
-        self.kit.machine(guid, 0, Dialect::V311, Transport::Tcp)
+        self.harness.machine(guid, 0, Dialect::V311, Transport::Tcp)
     }
 }
 
@@ -186,7 +186,7 @@ async fn locks_of_a_client_that_is_not_back_yet_stand_in_the_way() {
     let reads = other.create("g", |r| r.access = mask::READ_DATA);
     reads.await.unwrap();
     // Not by another machine, not by another user, not without saying that it is persistent.
-    let stranger = world.kit.machine(1, 7, Dialect::V311, Transport::Tcp);
+    let stranger = world.harness.machine(1, 7, Dialect::V311, Transport::Tcp);
     let c = world.machine(1);
     let quiet = ReconnectV2 { file, guid: GUID, flags: 0 }.context();
     let asked = c.create("f", |r| r.contexts = vec![quiet]).await;
@@ -201,15 +201,15 @@ async fn locks_of_a_client_that_is_not_back_yet_stand_in_the_way() {
 /// MS-SMB2 section 3.3.5.9: what is written on a share that is continuously available is durable when it is answered.
 #[tokio::test]
 async fn a_share_that_is_continuously_available_writes_through() {
-    let through = |kit: &Kit, file| {
-        kit.core.opens.get(file).unwrap().options & create::option::WRITE_THROUGH != 0
+    let through = |harness: &Harness, file| {
+        harness.core.opens.get(file).unwrap().options & create::option::WRITE_THROUGH != 0
     };
     let world = World::new();
     let file = world.machine(1).open("f").await;
-    assert!(through(&world.kit, file));
-    let kit = Kit::new();
-    let file = kit.client().open("f").await;
-    assert!(!through(&kit, file));
+    assert!(through(&world.harness, file));
+    let harness = Harness::new();
+    let file = harness.client().open("f").await;
+    assert!(!through(&harness, file));
 }
 
 #[tokio::test]
@@ -291,7 +291,7 @@ async fn a_lost_connection_does_not_make_it_give_way() {
     let world = World::new();
     let c = world.machine(1);
     let (file, _) = persistent(&c, "f", 0).await;
-    crate::dispatch::end_of_connection(&world.kit.core, &c.conn).await;
+    crate::dispatch::end_of_connection(&world.harness.core, &c.conn).await;
     let other = world.machine(2);
     assert_eq!(opens(&other, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE);
     let c = world.machine(1);
@@ -306,12 +306,16 @@ async fn a_break_waits_for_the_client() {
     let (file, _) = persistent(&c, "f", 0).await;
     drop(c);
     let (world, _) = world.restart().await;
-    let namespace = world.kit.core.namespace.clone();
+    let namespace = world.harness.core.namespace.clone();
     let share = namespace.shares()[0].clone();
     let (node, _) = share.backend.root().lookup(&vfs::Cred::root(), b"f").await.unwrap();
     // As NFS asks before a write.
-    let before =
-        namespace.keeper().before(node.id(), None, state::Operation::Write, state::Range::ALL);
+    let before = namespace.arbiter().check_conflicts(
+        node.id(),
+        None,
+        state::Operation::Write,
+        state::Range::ALL,
+    );
     assert_eq!(before.await, Err(vfs::VfsError::Delay));
     let c = world.machine(1);
     again(&c, "f", file, vec![lease(1)]).await.unwrap();
@@ -358,12 +362,12 @@ async fn a_handle_whose_file_is_gone_is_given_up_alone() {
     drop(c);
     let cred = vfs::Cred::root();
     vfs::Backend::root(&*world.volume).unlink(&cred, b"f").await.unwrap();
-    let store = world.kit.core.store.clone().unwrap();
+    let store = world.harness.core.store.clone().unwrap();
     store.commit_blocking(vec![Change::put(Kind::SmbOpen, b"torn", b"\x01half")]).unwrap();
     drop(store);
     let (world, count) = world.restart().await;
     assert_eq!(count, 1);
-    let left = world.kit.core.store.as_ref().unwrap().read(Kind::SmbOpen).unwrap();
+    let left = world.harness.core.store.as_ref().unwrap().read(Kind::SmbOpen).unwrap();
     assert_eq!(left.len(), 1);
 }
 
@@ -372,7 +376,7 @@ async fn a_handle_whose_file_is_gone_is_given_up_alone() {
 async fn persistence_is_promised_only_where_it_is_kept() {
     let told = |r: create::Response<'static>| Told::parse(&r.contexts).unwrap().durable_v2;
     let world = World::new();
-    let old = world.kit.machine(1, 0, Dialect::V210, Transport::Tcp);
+    let old = world.harness.machine(1, 0, Dialect::V210, Transport::Tcp);
     let asked = old.create("a", |r| r.contexts = vec![asks(0)]).await.unwrap();
     assert_eq!(told(asked), None, "dialect 2.1");
     let c = world.machine(1);
@@ -381,10 +385,10 @@ async fn persistence_is_promised_only_where_it_is_kept() {
         r.contexts = vec![asks(0)];
     });
     assert_eq!(told(asked.await.unwrap()), None, "a directory");
-    let kit = Kit::new();
-    let asked = kit.client().create("a", |r| r.contexts = vec![asks(0)]).await.unwrap();
+    let harness = Harness::new();
+    let asked = harness.client().create("a", |r| r.contexts = vec![asks(0)]).await.unwrap();
     assert_eq!(told(asked), None, "no such share");
-    let c = kit.client();
+    let c = harness.client();
     let batch = c.create("b", |r| {
         r.oplock_level = oplock::BATCH;
         r.contexts = vec![DurableV2 { timeout: 0, flags: 2, guid: [3; 16] }.context()];
@@ -431,8 +435,8 @@ async fn an_application_takes_over_from_an_older_self_only() {
 /// MS-SMB2 section 3.3.5.15.9.
 #[tokio::test]
 async fn a_resilient_open_waits_without_any_caching() {
-    let kit = Kit::new();
-    let c = kit.machine(1, 0, Dialect::V210, Transport::Tcp);
+    let harness = Harness::new();
+    let c = harness.machine(1, 0, Dialect::V210, Transport::Tcp);
     let file = c.create("f", |r| r.share = 0).await.unwrap().file;
     let ask = |c, input: &'static [u8]| {
         let request = ioctl::Request {
@@ -451,10 +455,10 @@ async fn a_resilient_open_waits_without_any_caching() {
     assert_eq!(ask(&c, &[0xff; 8]).await, Status::INVALID_PARAMETER, "too long");
     assert_eq!(ask(&c, &[0x10, 0x27, 0, 0, 0, 0, 0, 0]).await, Status::SUCCESS);
     assert_eq!(lock_as(&c, file, 0, ALONE).await, Status::SUCCESS);
-    crate::dispatch::end_of_connection(&kit.core, &c.conn).await;
-    let other = kit.machine(2, 0, Dialect::V210, Transport::Tcp);
+    crate::dispatch::end_of_connection(&harness.core, &c.conn).await;
+    let other = harness.machine(2, 0, Dialect::V210, Transport::Tcp);
     assert_eq!(opens(&other, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE);
-    let c = kit.machine(1, 0, Dialect::V210, Transport::Tcp);
+    let c = harness.machine(1, 0, Dialect::V210, Transport::Tcp);
     let back = Context::new(name::DURABLE_HANDLE_RECONNECT, file.emit().to_vec());
     let back = c.create("f", |r| r.contexts = vec![back]).await.unwrap();
     assert_eq!(back.file, file);
@@ -487,7 +491,7 @@ impl Recall for Others {
 async fn opens_and_locks_wait_for_those_who_reclaim() {
     let world = World::new();
     let others = Arc::new(Others::default());
-    assert!(world.kit.core.namespace.keeper().attach(others.clone(), || 0));
+    assert!(world.harness.core.namespace.arbiter().attach(others.clone(), || 0));
     let c = world.machine(1);
     let file = plain(&c, "f", 0).await;
     others.in_grace.store(true, Ordering::Relaxed);
@@ -507,7 +511,7 @@ async fn opens_and_locks_wait_for_those_who_reclaim() {
 async fn who_waits_for_those_who_reclaim_is_told_that_it_does_not_end() {
     let world = World::new();
     let others = Arc::new(Others::default());
-    assert!(world.kit.core.namespace.keeper().attach(others.clone(), || 0));
+    assert!(world.harness.core.namespace.arbiter().attach(others.clone(), || 0));
     let c = world.machine(1);
     let file = plain(&c, "f", 0).await;
     others.in_grace.store(true, Ordering::Relaxed);
@@ -559,17 +563,17 @@ async fn a_kill_while_a_file_becomes_another_node_loses_no_handle() {
         let world = World::new();
         let c = world.machine(1);
         let (file, _) = persistent(&c, "f", 0).await;
-        let core = &world.kit.core;
+        let core = &world.harness.core;
         let share = core.namespace.shares()[0].clone();
         let (root, cred) = (world.volume.root(), Cred::root());
-        let door = core.namespace.by(Some(core.opens.get(file).unwrap().party.who()));
+        let file_ops = core.namespace.by(Some(core.opens.get(file).unwrap().party.requester()));
         let (old, _) = root.lookup(&cred, b"f").await.unwrap();
         let made = New::Special(Special::Fifo);
-        let staged = door.stage(&share, &root, &cred, &old, made).await.unwrap();
+        let staged = file_ops.stage(&share, &root, &cred, &old, made).await.unwrap();
         let mut replacement = NodeReplacement::new(core, old.clone(), staged.node.clone()).unwrap();
         replacement.announce().await.unwrap();
         if placed {
-            door.put_in_place(&share, staged, &cred, (&root, b"f"), &old).await.unwrap();
+            file_ops.put_in_place(&share, staged, &cred, (&root, b"f"), &old).await.unwrap();
         } else {
             staged.give_up().await;
         }
@@ -586,7 +590,7 @@ async fn a_kill_while_a_file_becomes_another_node_loses_no_handle() {
             put(&c, file, 0, b"a file as before").await;
         }
         assert_eq!(c.close(file).await, Status::SUCCESS);
-        assert_eq!(world.kit.core.namespace.keeper().state().nodes(), 0);
+        assert_eq!(world.harness.core.namespace.arbiter().state().nodes(), 0);
     }
 }
 
@@ -600,19 +604,19 @@ async fn a_handle_does_not_come_back_when_the_share_has_another_folder() {
         }
         let start = |dir: &str| {
             let volume = LocalBackend::open(LocalConfig::new(disk.path().join(dir))).unwrap();
-            Kit::on(volume, Some(Store::open(state.path()).unwrap()))
+            Harness::on(volume, Some(Store::open(state.path()).unwrap()))
         };
-        let kit = start("share");
-        let c = kit.machine(1, 0, Dialect::V311, Transport::Tcp);
+        let harness = start("share");
+        let c = harness.machine(1, 0, Dialect::V311, Transport::Tcp);
         plain(&c, "f", 0).await;
-        let core = Arc::downgrade(&kit.core);
-        drop((c, kit));
+        let core = Arc::downgrade(&harness.core);
+        drop((c, harness));
         while core.strong_count() > 0 {
             tokio::task::yield_now().await;
         }
-        let kit = start(next);
+        let harness = start(next);
         assert_eq!(
-            crate::persist::restore(&kit.core, Duration::from_secs(60)).await.unwrap(),
+            crate::persist::restore(&harness.core, Duration::from_secs(60)).await.unwrap(),
             wanted,
             "{next}"
         );

@@ -2,8 +2,8 @@
 
 use super::data::{reading, writing};
 use super::info::put;
-use crate::dispatch::{Loss, end_session};
-use crate::kit::{Answered, Client, Kit};
+use crate::dispatch::{TeardownReason, end_session};
+use crate::harness::{Answered, Client, Harness};
 use crate::limits::ASYNC_MAX;
 use crate::open::FileId;
 use crate::pipe::Interface;
@@ -22,7 +22,7 @@ const PIPE_INFORMATION: u8 = 23;
 
 /// A client whose tree is `IPC$`.
 fn client() -> Client {
-    let mut c = Kit::new().client();
+    let mut c = Harness::new().client();
     let session = session(&c);
     let tree = session.add_tree(|id| Tree {
         home: None,
@@ -162,7 +162,9 @@ async fn reads_that_wait_end_with_their_pipe_tree_session_and_connection() {
                 let done = c.ask(Command::TreeDisconnect, &[4, 0, 0, 0]).await;
                 assert_eq!(done.status(), Status::SUCCESS);
             }
-            "session" => end_session(&c.core, &session(&c), Loss::GivenUp, "logoff").await,
+            "session" => {
+                end_session(&c.core, &session(&c), TeardownReason::GivenUp, "logoff").await
+            }
             _ => crate::dispatch::end_of_connection(&c.core, &c.conn).await,
         }
         let mut told = [c.pushed().await, c.pushed().await];

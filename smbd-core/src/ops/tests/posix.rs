@@ -10,7 +10,7 @@ use crate::dtyp::mask;
 use crate::fscc::attribute;
 use crate::fscc::file::{Class, Standard};
 use crate::fscc::set::{Set, rename};
-use crate::kit::{Client, Kit, doom};
+use crate::harness::{Client, Harness, doom};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::context::name::POSIX;
@@ -38,8 +38,8 @@ async fn remove(c: &Client, name: &str) {
     c.close(doomed.await.unwrap().file).await;
 }
 
-async fn node(kit: &Kit, name: &[u8]) -> (NodeRef, u32) {
-    let root = kit.core.namespace.shares()[0].backend.root();
+async fn node(harness: &Harness, name: &[u8]) -> (NodeRef, u32) {
+    let root = harness.core.namespace.shares()[0].backend.root();
     let (node, attr) = root.lookup(&Cred::root(), name).await.unwrap();
     (node, attr.mode)
 }
@@ -52,8 +52,8 @@ async fn links(c: &Client, file: FileId) -> u32 {
 
 #[tokio::test]
 async fn directories_have_the_links_that_they_have() {
-    let kit = Kit::new();
-    let c = kit.posix_client();
+    let harness = Harness::new();
+    let c = harness.posix_client();
     let d = open(&c, "d", 0o755, option::DIRECTORY_FILE).await.unwrap();
     assert_eq!(links(&c, d).await, 2);
     let below = open(&c, "d/e", 0o755, option::DIRECTORY_FILE).await.unwrap();
@@ -69,13 +69,13 @@ async fn directories_have_the_links_that_they_have() {
 /// Linux knows the mode of a file, and of what `mknod` makes it tells none.
 #[tokio::test]
 async fn modes_are_those_of_the_client_where_it_tells_them() {
-    let kit = Kit::new();
-    let c = kit.posix_client();
+    let harness = Harness::new();
+    let c = harness.posix_client();
     for (told, want) in [(0o100_4750, 0o4750), (0o640, 0o640), (0xffff, 0o644), (u32::MAX, 0o644)] {
         let f = open(&c, "f", told, 0).await.unwrap();
-        assert_eq!(node(&kit, b"f").await.1, want, "{told:#o}");
+        assert_eq!(node(&harness, b"f").await.1, want, "{told:#o}");
         done(&c, f, SET_REPARSE_POINT, &Reparse::NfsFifo.emit()).await;
-        let (fifo, mode) = node(&kit, b"f").await;
+        let (fifo, mode) = node(&harness, b"f").await;
         assert_eq!((fifo.kind(), mode), (Kind::Fifo, want));
         assert_eq!(links(&c, f).await, 1);
         c.close(f).await;
@@ -86,14 +86,14 @@ async fn modes_are_those_of_the_client_where_it_tells_them() {
 /// Linux sends READONLY beside a mode without the right to write.
 #[tokio::test]
 async fn who_made_a_file_that_nobody_may_write_goes_on_with_it() {
-    let kit = Kit::new();
-    let c = kit.posix_client();
+    let harness = Harness::new();
+    let c = harness.posix_client();
     let made = c.create("f", |r| {
         r.contexts = vec![Context { name: Cow::Borrowed(POSIX), data: vec![0x24, 1, 0, 0].into() }];
         r.attributes = attribute::READONLY;
     });
     c.close(made.await.unwrap().file).await;
-    assert_eq!(node(&kit, b"f").await.1, 0o444);
+    assert_eq!(node(&harness, b"f").await.1, 0o444);
     let writes = c.create("f", |r| (r.access, r.disposition) = (mask::WRITE_DATA, 1));
     assert!(writes.await.is_ok(), "the superuser may");
     let windows = c.create("w", |r| r.attributes = attribute::READONLY);
@@ -105,8 +105,8 @@ async fn who_made_a_file_that_nobody_may_write_goes_on_with_it() {
 /// A path of its own host means something to a client of that kind, which gets it back as it was.
 #[tokio::test]
 async fn links_may_lead_anywhere() {
-    let kit = Kit::new();
-    let c = kit.posix_client();
+    let harness = Harness::new();
+    let c = harness.posix_client();
     for target in ["/etc/passwd", "../up", "x", "a//b/"] {
         let f = open(&c, "link", 0o644, 0).await.unwrap();
         let relative = !target.starts_with('/');
@@ -115,7 +115,7 @@ async fn links_may_lead_anywhere() {
         let told = Reparse::NfsLink(target.into());
         assert_eq!(done(&c, f, GET_REPARSE_POINT, &[]).await, told.emit());
         assert_eq!(
-            node(&kit, b"link").await.0.readlink(&Cred::root()).await.unwrap(),
+            node(&harness, b"link").await.0.readlink(&Cred::root()).await.unwrap(),
             target.as_bytes()
         );
         c.close(f).await;
@@ -130,8 +130,8 @@ async fn links_may_lead_anywhere() {
 /// rename(2): a directory that is empty is replaced by a directory, a file by a file, whoever has it open.
 #[tokio::test]
 async fn renames_replace_what_rename_replaces() {
-    let kit = Kit::new();
-    let c = kit.posix_client();
+    let harness = Harness::new();
+    let c = harness.posix_client();
     let dir = async |name| open(&c, name, 0o755, option::DIRECTORY_FILE).await.unwrap();
     let over = |name: &str| Set::Rename(to(name, rename::REPLACE_IF_EXISTS));
     for name in ["empty", "full", "full/inside"] {
@@ -149,7 +149,7 @@ async fn renames_replace_what_rename_replaces() {
     assert_eq!(set(&c, f, over("HELD")).await, Status::SUCCESS);
     c.close(open(&c, "held", 0o644, 0).await.unwrap()).await;
     assert_eq!(set(&c, f, over("hELD")).await, Status::SUCCESS, "held is another file");
-    let root = kit.core.namespace.shares()[0].backend.root();
+    let root = harness.core.namespace.shares()[0].backend.root();
     let entries = root.readdir(&Cred::root(), 0, 99).await.unwrap().0;
     let mut names: Vec<_> = entries.iter().map(|e| &e.name[..]).collect();
     names.sort_unstable();
@@ -161,7 +161,7 @@ async fn renames_replace_what_rename_replaces() {
     assert_eq!(set(&c, full, over("moved")).await, Status::SUCCESS);
     assert_eq!(set(&c, below, over("moved/inside/g")).await, Status::SUCCESS);
     // Without the extensions it is in the way, and no directory is replaced, nor a file that is open.
-    let windows = kit.client();
+    let windows = harness.client();
     let (e, g) = (windows.open("empty").await, windows.open("g").await);
     let flat = dir("other").await;
     c.close(flat).await;

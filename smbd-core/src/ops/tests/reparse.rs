@@ -6,7 +6,7 @@ use super::hold::{ALONE, READ, leased, lock};
 use super::ioctl::{done, get, put, status};
 use super::listing::{changes, watch};
 use crate::fscc::notify::{Action, Change};
-use crate::kit::{Client, Kit, doom};
+use crate::harness::{Client, Harness, doom};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::Command;
@@ -16,8 +16,8 @@ use crate::wire::fsctl::code::{DELETE_REPARSE_POINT, GET_REPARSE_POINT, SET_REPA
 use crate::wire::oplock_break;
 use crate::wire::reparse::Reparse;
 
-fn root(kit: &Kit) -> NodeRef {
-    kit.core.namespace.shares()[0].backend.root()
+fn root(harness: &Harness) -> NodeRef {
+    harness.core.namespace.shares()[0].backend.root()
 }
 
 async fn becomes(c: &Client, f: FileId, what: &Reparse) {
@@ -38,9 +38,9 @@ const ALL: u32 = share::READ | share::WRITE | share::DELETE;
 
 #[tokio::test]
 async fn all_opens_go_on_as_what_the_file_became() {
-    let kit = Kit::new();
-    let (c, other) = (kit.client(), kit.client());
-    let table = kit.core.namespace.keeper().state();
+    let harness = Harness::new();
+    let (c, other) = (harness.client(), harness.client());
+    let table = harness.core.namespace.arbiter().state();
     let shared =
         |r: &mut crate::wire::create::Request<'static>| r.share = share::READ | share::WRITE;
     let f = c.create("f", shared).await.unwrap().file;
@@ -52,7 +52,7 @@ async fn all_opens_go_on_as_what_the_file_became() {
     let g = other.create("f", without_delete).await.unwrap().file;
     becomes(&c, f, &Reparse::NfsFifo).await;
     assert_eq!(done(&other, g, GET_REPARSE_POINT, &[]).await, Reparse::NfsFifo.emit());
-    let (node, _) = root(&kit).lookup(&Cred::root(), b"f").await.unwrap();
+    let (node, _) = root(&harness).lookup(&Cred::root(), b"f").await.unwrap();
     assert_eq!(node.kind(), Kind::Fifo);
     assert_eq!((table.nodes(), table.opens(node.id(), None)), (1, 2), "both, and of it alone");
     let denied = open_itself(&other, "f", ALL).await;
@@ -71,8 +71,8 @@ async fn all_opens_go_on_as_what_the_file_became() {
 
 #[tokio::test]
 async fn a_directory_becomes_a_link_and_goes_with_its_open() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let doomed_directory = |r: &mut crate::wire::create::Request<'static>| {
         r.options = option::DIRECTORY_FILE;
         doom(r);
@@ -85,17 +85,17 @@ async fn a_directory_becomes_a_link_and_goes_with_its_open() {
     c.close(c.create("d\\f", doom).await.unwrap().file).await;
     c.close(inside).await;
     becomes(&c, d, &link).await;
-    assert_eq!(root(&kit).readdir(&Cred::root(), 0, 9).await.unwrap().0[0].name[..], *b"d");
+    assert_eq!(root(&harness).readdir(&Cred::root(), 0, 9).await.unwrap().0[0].name[..], *b"d");
     c.close(d).await;
-    assert!(root(&kit).readdir(&Cred::root(), 0, 9).await.unwrap().0.is_empty());
+    assert!(root(&harness).readdir(&Cred::root(), 0, 9).await.unwrap().0.is_empty());
 }
 
 /// MS-SMB2 section 3.3.5.9.8: the lease is of the file, which is the same to its client.
 #[tokio::test]
 async fn a_lease_goes_along() {
-    let kit = Kit::new();
-    crate::lease::attach(&kit.core);
-    let (c, other) = (kit.client(), kit.client());
+    let harness = Harness::new();
+    crate::lease::attach(&harness.core);
+    let (c, other) = (harness.client(), harness.client());
     let f = leased(&c, "f", 1, READ).await.unwrap();
     becomes(&c, f, &Reparse::NfsFifo).await;
     done(&c, f, DELETE_REPARSE_POINT, &Reparse::NfsFifo.emit()).await;
@@ -109,23 +109,26 @@ async fn a_lease_goes_along() {
     for (client, file) in [(&c, f), (&c, again), (&other, g)] {
         assert_eq!(client.close(file).await, Status::SUCCESS);
     }
-    assert_eq!((kit.core.leases.count(), kit.core.namespace.keeper().state().nodes()), (0, 0));
+    assert_eq!(
+        (harness.core.leases.count(), harness.core.namespace.arbiter().state().nodes()),
+        (0, 0)
+    );
 }
 
 /// Who has the file open may not remove its name: that is found out last.
 #[tokio::test]
 async fn what_fails_leaves_the_file_and_its_open() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let (admin, set) = (Cred::root(), |uid, mode| SetAttr {
         uid: Some(uid),
         mode: Some(mode),
         ..SetAttr::default()
     });
-    let dir = root(&kit).mkdir(&admin, b"d", set(0, 0o755)).await.unwrap().node;
+    let dir = root(&harness).mkdir(&admin, b"d", set(0, 0o755)).await.unwrap().node;
     dir.create(&admin, b"f", CreateHow::Guarded, set(1000, 0o600)).await.unwrap();
-    let c = kit.client_as(1000);
+    let c = harness.client_as(1000);
     let f = leased(&c, "d\\f", 1, READ).await.unwrap();
-    let table = kit.core.namespace.keeper().state();
+    let table = harness.core.namespace.arbiter().state();
     for refused in [Reparse::NfsFifo, Reparse::NfsLink("x".into())] {
         let told = status(&c, f, SET_REPARSE_POINT, &refused.emit()).await;
         assert_eq!(told, Status::ACCESS_DENIED);
@@ -142,18 +145,18 @@ async fn what_fails_leaves_the_file_and_its_open() {
 
 #[tokio::test]
 async fn what_a_reparse_point_cannot_have_is_not_lost() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let fifo = Reparse::NfsFifo.emit();
     let f = c.open("stream").await;
     c.close(c.open("stream:s").await).await;
     assert_eq!(status(&c, f, SET_REPARSE_POINT, &fifo).await, Status::NOT_SUPPORTED);
     let f = c.open("names").await;
-    let (node, _) = root(&kit).lookup(&Cred::root(), b"names").await.unwrap();
-    node.link(&Cred::root(), root(&kit).as_ref(), b"another").await.unwrap();
+    let (node, _) = root(&harness).lookup(&Cred::root(), b"names").await.unwrap();
+    node.link(&Cred::root(), root(&harness).as_ref(), b"another").await.unwrap();
     assert_eq!(status(&c, f, SET_REPARSE_POINT, &fifo).await, Status::NOT_SUPPORTED);
     let f = c.open("ea").await;
-    let (node, _) = root(&kit).lookup(&Cred::root(), b"ea").await.unwrap();
+    let (node, _) = root(&harness).lookup(&Cred::root(), b"ea").await.unwrap();
     node.xattr_set(&Cred::root(), b"a", b"1", vfs::XattrHow::Either).await.unwrap();
     assert_eq!(status(&c, f, SET_REPARSE_POINT, &fifo).await, Status::NOT_SUPPORTED);
     let f = c.open("locked").await;
@@ -168,9 +171,9 @@ async fn what_a_reparse_point_cannot_have_is_not_lost() {
 /// MS-FSA section 2.1.5.1.2: the client is told where to go on, whatever it wants to do there.
 #[tokio::test]
 async fn a_link_is_followed_to_make_what_it_leads_to() {
-    let kit = Kit::new();
-    let c = kit.client();
-    root(&kit).symlink(&Cred::root(), b"l", b"made", SetAttr::default()).await.unwrap();
+    let harness = Harness::new();
+    let c = harness.client();
+    root(&harness).symlink(&Cred::root(), b"l", b"made", SetAttr::default()).await.unwrap();
     let new = async |options| {
         let change = |r: &mut crate::wire::create::Request<'static>| {
             (r.options, r.disposition) = (options, Disposition::Create as u32);
@@ -184,8 +187,8 @@ async fn a_link_is_followed_to_make_what_it_leads_to() {
 /// It is the same file to those who watch: changed, neither removed nor added.
 #[tokio::test]
 async fn who_watches_is_told_of_a_change() {
-    let kit = Kit::new();
-    let c = kit.client();
+    let harness = Harness::new();
+    let c = harness.client();
     let f = c.open("f").await;
     let top = c.create("", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
     let watching = c.ask(Command::ChangeNotify, &watch(top, 1000, filter::ALL)).await;

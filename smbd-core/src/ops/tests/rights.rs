@@ -13,8 +13,8 @@ use vfs::{CreateHow, Cred, SetAttr, VfsError};
 
 use super::listing::{BIG, list};
 use crate::dtyp::mask;
-use crate::kit::{Client, Kit, doom};
-use crate::review::Taken;
+use crate::harness::{Client, Harness, doom};
+use crate::reauthorize::Taken;
 use crate::settings::ShareSettings;
 use crate::status::Status;
 use crate::tree::{Target, Tree};
@@ -35,9 +35,9 @@ fn durable(flags: u32) -> impl FnOnce(&mut create::Request<'static>) {
     }
 }
 
-/// The share of this kit as it would be by other rules.
-fn share_by(kit: &Kit, change: impl FnOnce(&mut Share)) -> Share {
-    let old = kit.core.namespace.shares()[0].clone();
+/// The share of this harness as it would be by other rules.
+fn share_by(harness: &Harness, change: impl FnOnce(&mut Share)) -> Share {
+    let old = harness.core.namespace.shares()[0].clone();
     let mut share = Share {
         name: old.name.clone(),
         id: old.id,
@@ -53,8 +53,8 @@ fn share_by(kit: &Kit, change: impl FnOnce(&mut Share)) -> Share {
     share
 }
 
-fn now(kit: &Kit, change: impl FnOnce(&mut Share)) {
-    kit.core.namespace.set_shares(Arc::new([Arc::new(share_by(kit, change))]));
+fn now(harness: &Harness, change: impl FnOnce(&mut Share)) {
+    harness.core.namespace.set_shares(Arc::new([Arc::new(share_by(harness, change))]));
 }
 
 fn someone(uid: u32) -> Cred {
@@ -89,12 +89,12 @@ async fn a_handle_is_not_taken_up_by_a_tree_that_does_not_give_its_rights() {
         (false, mask::FILE_ALL, 0, Ok(())),
         (true, mask::FILE_ALL, 0, Ok(())),
     ] {
-        let kit = Kit::new();
-        let first = kit.client();
+        let harness = Harness::new();
+        let first = harness.client();
         let file = first.create("f", durable(0)).await.unwrap().file;
-        crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
-        assert_eq!(kit.core.opens.count_of(0), 1);
-        let mut second = kit.client();
+        crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
+        assert_eq!(harness.core.opens.count_of(0), 1);
+        let mut second = harness.client();
         connect(&mut second, maximal_access, someone(uid));
         second.replays.store(replays, Ordering::Relaxed);
         let back = second.create("f", |r| {
@@ -105,20 +105,24 @@ async fn a_handle_is_not_taken_up_by_a_tree_that_does_not_give_its_rights() {
         });
         let back = back.await.map(|_| ());
         assert_eq!(back, want, "{replays} {maximal_access:x} {uid}");
-        let left = kit.core.opens.count();
+        let left = harness.core.opens.count();
         assert_eq!(left, usize::from(want.is_ok()), "what is refused is not kept");
     }
 }
 
 #[tokio::test]
 async fn a_waiting_handle_ends_where_its_user_acts_as_another_now() {
-    let kit = Kit::new();
-    let first = kit.client();
+    let harness = Harness::new();
+    let first = harness.client();
     first.create("f", durable(0)).await.unwrap();
-    crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
-    assert_eq!(crate::review::review(&kit.core).await.opens, 0, "nothing has changed");
-    now(&kit, |share| share.rules.force = Some(Force::User(someone(7))));
-    assert_eq!(crate::review::review(&kit.core).await.opens, 1);
+    crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
+    assert_eq!(
+        crate::reauthorize::reauthorize(&harness.core).await.opens,
+        0,
+        "nothing has changed"
+    );
+    now(&harness, |share| share.rules.force = Some(Force::User(someone(7))));
+    assert_eq!(crate::reauthorize::reauthorize(&harness.core).await.opens, 1);
 }
 
 /// A start by another configuration: what is not given any more keeps nobody out.
@@ -126,25 +130,25 @@ async fn a_waiting_handle_ends_where_its_user_acts_as_another_now() {
 async fn a_start_gives_up_persistent_handles_that_would_not_be_granted() {
     let folder = tempfile::tempdir().unwrap();
     let volume = MemBackend::new(64 << 20).unwrap();
-    let kit = Kit::on(volume.clone(), Some(Store::open(folder.path()).unwrap()));
-    let c = kit.machine(1, 0, Dialect::V311, Transport::Tcp);
+    let harness = Harness::on(volume.clone(), Some(Store::open(folder.path()).unwrap()));
+    let c = harness.machine(1, 0, Dialect::V311, Transport::Tcp);
     let asked = c.create("f", |r| {
         durable(DHANDLE_FLAG_PERSISTENT)(r);
         r.share = 0;
     });
     asked.await.unwrap();
-    let core = Arc::downgrade(&kit.core);
-    drop((c, kit));
+    let core = Arc::downgrade(&harness.core);
+    drop((c, harness));
     while core.strong_count() > 0 {
         tokio::task::yield_now().await;
     }
-    let kit = Kit::on(volume, Some(Store::open(folder.path()).unwrap()));
-    now(&kit, |share| share.read_only = true);
+    let harness = Harness::on(volume, Some(Store::open(folder.path()).unwrap()));
+    now(&harness, |share| share.read_only = true);
     assert_eq!(
-        crate::persist::restore(&kit.core, std::time::Duration::from_secs(60)).await.unwrap(),
+        crate::persist::restore(&harness.core, std::time::Duration::from_secs(60)).await.unwrap(),
         0
     );
-    let other = kit.machine(2, 0, Dialect::V311, Transport::Tcp);
+    let other = harness.machine(2, 0, Dialect::V311, Transport::Tcp);
     let opened = other.create("f", |r| {
         r.access = mask::READ_DATA;
         r.disposition = Disposition::Open as u32;
@@ -156,22 +160,22 @@ async fn a_start_gives_up_persistent_handles_that_would_not_be_granted() {
 #[tokio::test]
 async fn a_waiting_handle_gives_way_only_to_who_may_open_its_file() {
     for name in ["f", "f:s"] {
-        let kit = Kit::new();
-        crate::lease::attach(&kit.core);
-        let first = kit.client();
+        let harness = Harness::new();
+        crate::lease::attach(&harness.core);
+        let first = harness.client();
         first.close(first.open(name).await).await;
         let asked = first.create("f", |r| {
             doom(r);
             durable(0)(r);
         });
         asked.await.unwrap();
-        let root = kit.core.namespace.shares()[0].backend.root();
+        let root = harness.core.namespace.shares()[0].backend.root();
         let (node, _) = root.lookup(&Cred::root(), b"f").await.unwrap();
         let private = SetAttr { mode: Some(0o600), ..SetAttr::default() };
         node.setattr(&Cred::root(), private, false).await.unwrap();
-        crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
+        crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
         // In the first millisecond of a server nothing is in the past yet.
-        while kit.core.now() < 2 {
+        while harness.core.now() < 2 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let as_this = |how: Disposition| {
@@ -179,7 +183,7 @@ async fn a_waiting_handle_gives_way_only_to_who_may_open_its_file() {
                 (r.access, r.disposition) = (mask::READ_DATA, how as u32);
             }
         };
-        let stranger = kit.machine(2, 1005, Dialect::V311, Transport::Tcp);
+        let stranger = harness.machine(2, 1005, Dialect::V311, Transport::Tcp);
         for (how, want) in [
             (Disposition::Open, Status::ACCESS_DENIED),
             (Disposition::OpenIf, Status::ACCESS_DENIED),
@@ -188,10 +192,10 @@ async fn a_waiting_handle_gives_way_only_to_who_may_open_its_file() {
         ] {
             let refused = stranger.create(name, as_this(how)).await.map(|_| ());
             assert_eq!(refused, Err(want), "{name} {how:?}");
-            assert_eq!(kit.core.opens.count_of(0), 1, "{name} {how:?}: the handle waits");
+            assert_eq!(harness.core.opens.count_of(0), 1, "{name} {how:?}: the handle waits");
             assert!(root.lookup(&Cred::root(), b"f").await.is_ok(), "{name} {how:?}");
         }
-        let owner = kit.machine(2, 0, Dialect::V311, Transport::Tcp);
+        let owner = harness.machine(2, 0, Dialect::V311, Transport::Tcp);
         let new = owner.create(name, as_this(Disposition::OpenIf)).await.unwrap();
         assert_eq!(new.action, create::action::CREATED, "{name}");
     }
@@ -201,26 +205,26 @@ async fn a_waiting_handle_gives_way_only_to_who_may_open_its_file() {
 #[tokio::test]
 async fn a_waiting_handle_gives_way_only_to_who_may_remove_its_file() {
     for (dir_mode, refusal) in [(0o755, VfsError::Access), (0o1777, VfsError::Perm)] {
-        let kit = Kit::new();
-        crate::lease::attach(&kit.core);
-        let share = kit.core.namespace.shares()[0].clone();
+        let harness = Harness::new();
+        crate::lease::attach(&harness.core);
+        let share = harness.core.namespace.shares()[0].clone();
         let root = share.backend.root();
         let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
         root.setattr(&Cred::root(), mode(dir_mode), false).await.unwrap();
-        let first = kit.client();
+        let first = harness.client();
         let asked = first.create("f", |r| {
             doom(r);
             durable(0)(r);
         });
         asked.await.unwrap();
-        let nfs = kit.core.namespace.by(None);
+        let nfs = harness.core.namespace.by(None);
         let stranger = someone(1005);
         let made = root.create(&Cred::root(), b"own", CreateHow::Guarded, mode(0o644)).await;
         let owned = SetAttr { uid: Some(1005), ..SetAttr::default() };
         made.unwrap().node.setattr(&Cred::root(), owned, false).await.unwrap();
-        crate::dispatch::end_of_connection(&kit.core, &first.conn).await;
+        crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
         // In the first millisecond of a server nothing is in the past yet.
-        while kit.core.now() < 2 {
+        while harness.core.now() < 2 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let tried = [
@@ -229,11 +233,11 @@ async fn a_waiting_handle_gives_way_only_to_who_may_remove_its_file() {
             nfs.rename(&share, &root, &stranger, b"own", &root, b"f").await.map(drop),
         ];
         assert_eq!(tried, [Err(refusal); 3], "{dir_mode:o}");
-        assert_eq!(kit.core.opens.count_of(0), 1, "{dir_mode:o}: it waits");
+        assert_eq!(harness.core.opens.count_of(0), 1, "{dir_mode:o}: it waits");
         assert!(root.lookup(&Cred::root(), b"f").await.is_ok(), "{dir_mode:o}");
         // The file goes with the handle.
         let _ = nfs.unlink(&share, &root, &Cred::root(), b"f").await;
-        assert_eq!(kit.core.opens.count_of(0), 0, "{dir_mode:o}");
+        assert_eq!(harness.core.opens.count_of(0), 0, "{dir_mode:o}");
         assert!(root.lookup(&Cred::root(), b"f").await.is_err(), "{dir_mode:o}");
     }
 }
@@ -241,14 +245,14 @@ async fn a_waiting_handle_gives_way_only_to_who_may_remove_its_file() {
 /// What a share says of listings and of new files holds for trees that stand, which keep all that they hold.
 #[tokio::test]
 async fn a_tree_lists_and_makes_by_the_share_as_it_is_now() {
-    let kit = Kit::new();
+    let harness = Harness::new();
     let forced = |share: &mut Share| share.rules.force = Some(Force::User(someone(7)));
-    now(&kit, forced);
-    let root = kit.core.namespace.shares()[0].backend.root();
+    now(&harness, forced);
+    let root = harness.core.namespace.shares()[0].backend.root();
     let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
     root.setattr(&Cred::root(), mode(0o777), false).await.unwrap();
     root.create(&Cred::root(), b"secret", CreateHow::Guarded, mode(0o600)).await.unwrap();
-    let mut c = kit.client();
+    let mut c = harness.client();
     connect(&mut c, mask::FILE_ALL, someone(7));
     let held = c.open("held").await;
     let dir = c.create("", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
@@ -263,12 +267,12 @@ async fn a_tree_lists_and_makes_by_the_share_as_it_is_now() {
     };
     assert!(is_listed("secret").await);
     assert_eq!(mode_of("before").await, 0o644);
-    now(&kit, |share| {
+    now(&harness, |share| {
         forced(share);
         share.rules.only_visible = true;
         share.rules.masks.file = Some(0o640);
     });
-    assert_eq!(crate::review::review(&kit.core).await, Taken::default());
+    assert_eq!(crate::reauthorize::reauthorize(&harness.core).await, Taken::default());
     assert!(!is_listed("secret").await && is_listed("before").await);
     assert_eq!(mode_of("after").await, 0o640);
     assert_eq!(c.close(held).await, Status::SUCCESS);
@@ -276,8 +280,8 @@ async fn a_tree_lists_and_makes_by_the_share_as_it_is_now() {
 
 #[test]
 fn a_tree_sees_its_own_folder_and_a_reader_the_share_of_readers() {
-    let kit = Kit::new();
-    let connected = kit.core.namespace.shares()[0].reader();
+    let harness = Harness::new();
+    let connected = harness.core.namespace.shares()[0].reader();
     let tree = Tree {
         home: None,
         id: 1,
@@ -288,20 +292,20 @@ fn a_tree_sees_its_own_folder_and_a_reader_the_share_of_readers() {
         maximal_access: READS,
         settings: ShareSettings::default(),
     };
-    now(&kit, |share| share.rules.only_visible = true);
-    let seen = tree.share_now(&kit.core.namespace).unwrap();
+    now(&harness, |share| share.rules.only_visible = true);
+    let seen = tree.share_now(&harness.core.namespace).unwrap();
     assert!(seen.read_only && seen.rules.only_visible);
-    now(&kit, |share| share.backend = MemBackend::new(1 << 20).unwrap());
-    let seen = tree.share_now(&kit.core.namespace).unwrap();
+    now(&harness, |share| share.backend = MemBackend::new(1 << 20).unwrap());
+    let seen = tree.share_now(&harness.core.namespace).unwrap();
     assert!(Arc::ptr_eq(&seen, &connected), "another folder is not this tree's");
 }
 
 /// By its protocol the client has done nothing wrong.
 #[tokio::test]
 async fn a_share_that_is_not_for_a_client_counts_a_refusal_and_no_broken_rule() {
-    let kit = Kit::new();
-    now(&kit, |share| share.clients = Some(Vec::new()));
-    let c = kit.client_by(0, Dialect::V302, Transport::Tcp);
+    let harness = Harness::new();
+    now(&harness, |share| share.clients = Some(Vec::new()));
+    let c = harness.client_by(0, Dialect::V302, Transport::Tcp);
     let request = tree_connect::Request { flags: 0, path: r"\\gate\data".into() };
     let refused = c.ask(Command::TreeConnect, &request.emit()).await.status();
     assert_eq!(refused, Status::ACCESS_DENIED);
@@ -315,8 +319,8 @@ async fn a_share_that_is_not_for_a_client_counts_a_refusal_and_no_broken_rule() 
 /// has changed meanwhile.
 #[tokio::test]
 async fn a_name_that_is_not_known_yet_ends_no_tree() {
-    let (kit, known) = (Kit::new(), Arc::new(ClientNames::default()));
-    let c = kit.client_by(0, Dialect::V302, Transport::Tcp);
+    let (harness, known) = (Harness::new(), Arc::new(ClientNames::default()));
+    let c = harness.client_by(0, Dialect::V302, Transport::Tcp);
     let session = c.core.sessions.get(c.session_id).unwrap();
     let by_pattern = |share: &mut Share| {
         let name = HostName { name: "*.lab".into(), kind: NameKind::Pattern, known: known.clone() };
@@ -329,8 +333,8 @@ async fn a_name_that_is_not_known_yet_ends_no_tree() {
         };
         share.clients = Some(vec![rule]);
     };
-    now(&kit, by_pattern);
-    assert_eq!(crate::review::review(&kit.core).await, Taken::default());
+    now(&harness, by_pattern);
+    assert_eq!(crate::reauthorize::reauthorize(&harness.core).await, Taken::default());
     // A tree that is made anew is refused.
     let request = tree_connect::Request { flags: 0, path: r"\\gate\data".into() };
     let refused = c.ask(Command::TreeConnect, &request.emit()).await.status();
@@ -339,14 +343,18 @@ async fn a_name_that_is_not_known_yet_ends_no_tree() {
     for (name, ended) in [("ws.lab", 0), ("ws.org", 1)] {
         let facts = ClientFacts { names: vec![name.into()], netgroups: Vec::new() };
         known.set_client(ip.to_canonical(), facts, Instant::now());
-        assert_eq!(crate::review::review(&kit.core).await.trees, ended, "{name}");
+        assert_eq!(crate::reauthorize::reauthorize(&harness.core).await.trees, ended, "{name}");
     }
-    let kit = Kit::new();
-    let _there = kit.client_by(0, Dialect::V302, Transport::Tcp);
-    now(&kit, |share| {
+    let harness = Harness::new();
+    let _there = harness.client_by(0, Dialect::V302, Transport::Tcp);
+    now(&harness, |share| {
         by_pattern(share);
         share.read_only = true;
     });
     known.retain(|_| false, Instant::now() + AGE_MAX);
-    assert_eq!(crate::review::review(&kit.core).await.trees, 1, "nobody changes anything now");
+    assert_eq!(
+        crate::reauthorize::reauthorize(&harness.core).await.trees,
+        1,
+        "nobody changes anything now"
+    );
 }

@@ -7,14 +7,14 @@ use std::task::Poll;
 
 use audit::Party;
 use iobuf::{Buf, Pages};
-use rdma_transport::channel::{Place, Pulled};
+use rdma_transport::channel::{Place, ReadChunkData};
 use rdma_transport::count;
 use smb_proto::wire::Fault;
 
+use vfs::arbiter::WaitPolicy;
 use vfs::audited::Acting;
 use vfs::backend::ReadInto;
-use vfs::keeper::Patience;
-use vfs::namespace::Door;
+use vfs::namespace::FileOps;
 use vfs::{BoxFuture, VfsError, VfsResult};
 
 use crate::answer::{Hash, Seal};
@@ -27,7 +27,7 @@ use crate::limits::{
 };
 use crate::open::{File, Open};
 use crate::sequence::Counted;
-use crate::server::Core;
+use crate::server::ServerState;
 use crate::session::{Channel, Session};
 use crate::status::Status;
 use crate::tree::Tree;
@@ -42,7 +42,7 @@ pub struct Bulk {
     pub at: usize,
     /// The bytes.
     pub data: Vec<Buf>,
-    /// Bytes behind those: only where [nobody looks at them](Cx::unseen).
+    /// Bytes behind those: only where [nobody looks at them](RequestContext::unseen).
     pub pages: Option<Pages>,
     /// Where they go.
     pub place: Place,
@@ -87,17 +87,17 @@ impl Answer {
 }
 
 /// One command being answered.
-pub struct Cx {
+pub struct RequestContext {
     /// What all connections share.
-    pub server: Arc<Core>,
+    pub server: Arc<ServerState>,
     /// The connection that it came by.
     pub conn: Arc<Conn>,
     /// Its header.
     pub header: Header,
-    /// The message from its header on; bulk data that stands in `pulled` is not inside.
+    /// The message from its header on; bulk data that stands in `read_chunks` is not inside.
     pub message: Buf,
     /// Bulk data that was read into place: offsets count from the header.
-    pub pulled: Vec<Pulled>,
+    pub read_chunks: Vec<ReadChunkData>,
     /// It came encrypted.
     pub encrypted: bool,
     pub(crate) channel: Option<Arc<Channel>>,
@@ -109,19 +109,19 @@ pub struct Cx {
     pub(crate) pending: OnceLock<Arc<Pending>>,
     /// The open that the command works with, which counts it until it is answered.
     pub(crate) counted: OnceLock<(Arc<Open>, Counted)>,
-    /// See [`Cx::outlives_connection`].
+    /// See [`RequestContext::outlives_connection`].
     pub(crate) survives: AtomicBool,
-    /// See [`Cx::waits_silently`].
+    /// See [`RequestContext::waits_silently`].
     silent: AtomicBool,
     /// Bytes of file data that it moved.
     pub(crate) moved: AtomicU64,
     pub(crate) slot: Arc<Slot>,
 }
 
-impl Cx {
+impl RequestContext {
     /// A command that came in clear with all its data inside, of nobody yet.
     pub(crate) fn new(
-        server: Arc<Core>,
+        server: Arc<ServerState>,
         conn: Arc<Conn>,
         slot: Arc<Slot>,
         header: Header,
@@ -132,7 +132,7 @@ impl Cx {
             conn,
             header,
             message,
-            pulled: Vec::new(),
+            read_chunks: Vec::new(),
             encrypted: false,
             channel: None,
             tree: None,
@@ -194,7 +194,7 @@ impl Cx {
     /// The same for one more byte range that this open locks. Counted only where the file has as many locks as one session may.
     pub(crate) fn room_for_a_lock(&self, open: &Open) -> Result<(), Status> {
         let (file, node) = (open.file()?, open.node()?.id());
-        let state = self.server.namespace.keeper().state();
+        let state = self.server.namespace.arbiter().state();
         if state.locks_on(node) < LOCKS_OF_FILE_PER_SESSION_MAX {
             return Ok(());
         }
@@ -269,22 +269,22 @@ impl Cx {
         Ok(())
     }
 
-    /// The door for what is done through an open: it waits for holders, and the open's own caching is not in its way.
-    pub fn door<'a>(&'a self, open: &'a Open) -> Door<'a> {
-        let door = self.server.namespace.by_smb(Some(open.party.who()));
+    /// `FileOps` for what is done through an open: it waits for holders, and the open's own caching is not in its way.
+    pub fn file_ops<'a>(&'a self, open: &'a Open) -> FileOps<'a> {
+        let file_ops = self.server.namespace.by_smb(Some(open.party.requester()));
         // READ and WRITE change no listing before the close.
         let data = matches!(self.header.command(), Some(Command::Read | Command::Write));
         let parent = if data { None } else { crate::lease::parent(&self.server, open) };
-        let door = door.patiently(self).from_parent(parent).audited(self);
-        door.granted(open.by_list.as_ref(), None).opened_by(&open.cred)
+        let file_ops = file_ops.waiting(self).from_parent(parent).audited(self);
+        file_ops.granted(open.by_list.as_ref(), None).opened_by(&open.cred)
     }
 
     /// `len` bytes of bulk data at `offset` from the header, wherever they came by. No copy.
     pub fn bulk(&self, offset: usize, len: usize) -> Result<Vec<Buf>, Status> {
-        if let Some(pulled) = self.pulled.iter().find(|p| p.at == offset) {
-            let have: usize = pulled.data.iter().map(Buf::len).sum();
+        if let Some(read_chunks) = self.read_chunks.iter().find(|p| p.at == offset) {
+            let have: usize = read_chunks.data.iter().map(Buf::len).sum();
             return if have == len {
-                Ok(pulled.data.clone())
+                Ok(read_chunks.data.clone())
             } else {
                 Err(Status::INVALID_PARAMETER)
             };
@@ -365,7 +365,7 @@ impl Cx {
     }
 
     /// Waits until this request is to be given up, and gives the status to answer: the client cancelled it, its session or tree
-    /// ended, the connection is gone. Only after [`Cx::wait`] or [`Cx::pend`]; waits for ever before.
+    /// ended, the connection is gone. Only after [`RequestContext::wait`] or [`RequestContext::pend`]; waits for ever before.
     pub async fn cancelled(&self) -> Status {
         match self.pending.get() {
             Some(pending) if pending.is_async() => pending.ended().await,
@@ -380,7 +380,7 @@ impl Cx {
     }
 }
 
-impl Cx {
+impl RequestContext {
     /// Does something that may wait, until it is done or this request is to be given up.
     pub async fn or_cancelled<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
         let mut work = std::pin::pin!(work);
@@ -405,7 +405,7 @@ impl Cx {
     }
 }
 
-impl Cx {
+impl RequestContext {
     /// Does what storage may take long for. The client may cancel it, and when it takes long is told so; not where
     /// [it may not have](Self::may_go_async) an interim answer, or too many requests of the connection wait.
     pub(crate) async fn by_storage<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
@@ -454,14 +454,14 @@ async fn at_once<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
 }
 
 /// For the audit trail.
-impl vfs::audited::Actor for Cx {
+impl vfs::audited::Actor for RequestContext {
     fn acting(&self) -> Acting {
         let party = self.channel.as_ref().map_or_else(Party::default, |c| c.session.party());
         Acting { peer: self.conn.info.peer.ip(), protocol: "smb", party }
     }
 }
 
-impl Patience for Cx {
+impl WaitPolicy for RequestContext {
     /// In the middle of a chain there is no interim answer but that of CREATE. Linux renames and links by chains and holds leases
     /// of its own meanwhile, so such a command waits without one: holders have a deadline.
     fn begin(&self) -> BoxFuture<'_, VfsResult<()>> {
@@ -484,7 +484,7 @@ impl Patience for Cx {
     }
 }
 
-impl Cx {
+impl RequestContext {
     /// The body, by its parser.
     ///
     /// # Errors
@@ -517,7 +517,7 @@ impl Cx {
     }
 }
 
-impl Drop for Cx {
+impl Drop for RequestContext {
     fn drop(&mut self) {
         if let Some((open, counted)) = self.counted.get() {
             open.sequence.end(*counted);

@@ -1,8 +1,8 @@
 //! Conflicts of an operation with what clients hold: asks `state`, breaks conflicting rights, and waits a limited time for them.
 //!
-//! *Operation.* [`Keeper::before`] is one load when no client restricts the node. Otherwise it carries the verdict out: holders
-//! that must give something back are told through [`Recall`], clients whose lease has lapsed are released, and the request waits
-//! for at most [`WAIT_MS`] before its caller is told to come back.
+//! *Operation.* [`Arbiter::check_conflicts`] is one load when no client restricts the node. Otherwise it carries the verdict out:
+//! holders that must give something back are told through [`Recall`], clients whose lease has lapsed are released, and the request
+//! waits for at most [`WAIT_MS`] before its caller is told to come back.
 //!
 //! *Memory.* At most [`WAITING_MAX`] requests wait at once; more are told at once to come back.
 //!
@@ -14,8 +14,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use state::{
-    Break, Caching, ClientId, Deadlines, HolderId, Limits, LockKind, LockVerdict, Millis, Name,
-    NodeId, Opening, Operation, Party, Range, SmbLockRange, Stage, Table, Verdict, Who,
+    Break, Caching, ClientId, Deadlines, Holder, HolderId, Limits, LockKind, LockVerdict, Millis,
+    Name, NodeId, Opening, Operation, Range, Requester, SmbLockRange, Stage, Table, Verdict,
 };
 use tokio::sync::Notify;
 
@@ -48,7 +48,7 @@ const GRACE_LOOK: Duration = Duration::from_millis(50);
 const ROUNDS_MAX: usize = 16;
 
 /// How a request that may wait long tells its client so.
-pub trait Patience: Send + Sync {
+pub trait WaitPolicy: Send + Sync {
     /// The wait begins; called once. An error ends it.
     fn begin(&self) -> BoxFuture<'_, VfsResult<()>>;
 
@@ -66,7 +66,7 @@ pub trait Patience: Send + Sync {
 /// What a front end does when `state` wants something back from one of its clients. Called without any lock.
 pub trait Recall: Send + Sync {
     /// Tells the holder to give rights back, or that they are gone ([`Stage::Done`]). Must not wait: the holder answers by
-    /// [`Keeper::acknowledge`].
+    /// [`Arbiter::acknowledge`].
     fn recall(&self, what: &Break);
     /// The holder's time is over: takes the rights away and tells `state` so.
     fn revoke(&self, what: &Break);
@@ -131,7 +131,7 @@ pub struct Counters {
 }
 
 /// `state`, and how its verdicts are carried out.
-pub struct Keeper {
+pub struct Arbiter {
     state: Table,
     /// The one whose clients have leases, and the one whose opens and leases have keys of their own.
     clients: OnceLock<Arc<dyn Recall>>,
@@ -146,7 +146,7 @@ pub struct Keeper {
     pub counters: Counters,
 }
 
-impl Default for Keeper {
+impl Default for Arbiter {
     fn default() -> Self {
         Self::with_recall(Duration::from_millis(ACKNOWLEDGE_MS))
     }
@@ -172,7 +172,7 @@ impl Refusal {
     }
 }
 
-impl Keeper {
+impl Arbiter {
     /// Over an empty table; holders have this long to give back what another wants.
     pub fn with_recall(time: Duration) -> Self {
         let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 8).clamp(1, u64::MAX / 8);
@@ -234,25 +234,25 @@ impl Keeper {
     }
 
     /// Before something is taken that another client may reclaim: waits for the end of the grace period. [`VfsError::Delay`] for a
-    /// caller without patience, [`VfsError::Resources`] where that time does not end by itself.
-    pub async fn after_grace(&self, patience: Option<&dyn Patience>) -> VfsResult<()> {
+    /// caller without a [`WaitPolicy`], [`VfsError::Resources`] where that time does not end by itself.
+    pub async fn after_grace(&self, wait_policy: Option<&dyn WaitPolicy>) -> VfsResult<()> {
         if !self.in_grace() {
             return Ok(());
         }
         self.counters.waits.fetch_add(1, Ordering::Relaxed);
-        let place = patience.and_then(|p| Some((p, self.place(true)?)));
-        let Some((patience, _place)) = place else {
+        let place = wait_policy.and_then(|p| Some((p, self.place(true)?)));
+        let Some((wait_policy, _place)) = place else {
             self.counters.delays.fetch_add(1, Ordering::Relaxed);
             return Err(VfsError::Delay);
         };
-        patience.begin().await?;
+        wait_policy.begin().await?;
         while self.in_grace() {
             if self.grace_is_stuck() {
                 return Err(VfsError::Resources);
             }
             tokio::select! {
                 () = tokio::time::sleep(GRACE_LOOK) => {}
-                () = patience.ended() => return Err(VfsError::Cancelled),
+                () = wait_policy.ended() => return Err(VfsError::Cancelled),
             }
         }
         Ok(())
@@ -263,10 +263,10 @@ impl Keeper {
     pub async fn delegated_attrs(
         &self,
         node: NodeId,
-        who: Option<Who>,
-        patience: Option<&dyn Patience>,
+        requester: Option<Requester>,
+        wait_policy: Option<&dyn WaitPolicy>,
     ) -> VfsResult<Option<DelegatedAttrs>> {
-        let client = who.map(|w| w.client);
+        let client = requester.map(|w| w.client);
         let Some(holder) = self.state.keeps_back(node, client) else { return Ok(None) };
         self.counters.asked.fetch_add(1, Ordering::Relaxed);
         let said = async { self.front(holder.0)?.delegated_attrs(holder).await };
@@ -274,7 +274,7 @@ impl Keeper {
             Ok(Some(kept)) => Ok(Some(kept)),
             Ok(None) | Err(_) => {
                 let all = (Operation::Attributes, Range::ALL);
-                self.before_patiently(node, who, all.0, all.1, patience).await?;
+                self.check_conflicts_waiting(node, requester, all.0, all.1, wait_policy).await?;
                 Ok(None)
             }
         }
@@ -282,9 +282,11 @@ impl Keeper {
 
     /// Before other clients' locks are read: the holder of a write delegation may have locked locally, so it returns the
     /// delegation, with its locks (RFC 8881 section 10.4.2).
-    pub async fn locks_known(&self, node: NodeId, who: Option<Who>) -> VfsResult<()> {
-        match self.state.keeps_back(node, who.map(|w| w.client)) {
-            Some(_) => self.before(node, who, Operation::Attributes, Range::ALL).await,
+    pub async fn locks_known(&self, node: NodeId, requester: Option<Requester>) -> VfsResult<()> {
+        match self.state.keeps_back(node, requester.map(|w| w.client)) {
+            Some(_) => {
+                self.check_conflicts(node, requester, Operation::Attributes, Range::ALL).await
+            }
             None => Ok(()),
         }
     }
@@ -302,67 +304,76 @@ impl Keeper {
     }
 
     /// Asks before an access, and waits a little for rights that must come back first.
-    pub async fn before(
+    pub async fn check_conflicts(
         &self,
         node: NodeId,
-        who: Option<Who>,
+        requester: Option<Requester>,
         op: Operation,
         range: Range,
     ) -> VfsResult<()> {
-        self.before_patiently(node, who, op, range, None).await
+        self.check_conflicts_waiting(node, requester, op, range, None).await
     }
 
     /// No conflict: the access goes on.
     pub(crate) fn passes(
         &self,
         node: NodeId,
-        who: Option<Who>,
+        requester: Option<Requester>,
         op: Operation,
         range: Range,
     ) -> bool {
         // Fast path: no conflict, so skip the clock read.
-        let passes = !self.state.is_used() || self.state.is_free(node, who, op, range);
+        let passes = !self.state.is_used() || self.state.is_free(node, requester, op, range);
         if passes {
-            self.had_turn(node, who.map(|w| w.client), &[op]);
+            self.had_turn(node, requester.map(|w| w.client), &[op]);
         }
         passes
     }
 
-    /// As [`Keeper::before`], waiting as long as it takes.
-    pub async fn before_patiently(
+    /// As [`Arbiter::check_conflicts`], waiting as long as it takes.
+    pub async fn check_conflicts_waiting(
         &self,
         node: NodeId,
-        who: Option<Who>,
+        requester: Option<Requester>,
         op: Operation,
         range: Range,
-        patience: Option<&dyn Patience>,
+        wait_policy: Option<&dyn WaitPolicy>,
     ) -> VfsResult<()> {
-        if self.passes(node, who, op, range) {
+        if self.passes(node, requester, op, range) {
             return Ok(());
         }
-        let client = who.map(|w| w.client);
+        let client = requester.map(|w| w.client);
         let denied = if op == Operation::Names { VfsError::InUse } else { VfsError::Locked };
-        let done = self.settle(|now| self.state.before(node, who, op, range, now), patience).await;
+        let done = self
+            .settle(|now| self.state.check_conflicts(node, requester, op, range, now), wait_policy)
+            .await;
         self.note_turn(node, client, &[op], done);
         done.map_err(|why| why.error(denied))
     }
 
     /// Before a directory gets another name: a client that caches the handle of a file below would go on using the old path. All
     /// holders are told before the first is waited for.
-    pub async fn before_moved(
+    pub async fn check_moved(
         &self,
         share: u32,
         dir: &NodeRef,
-        who: Option<Who>,
-        patience: Option<&dyn Patience>,
+        requester: Option<Requester>,
+        wait_policy: Option<&dyn WaitPolicy>,
     ) -> VfsResult<()> {
         let Some(front) = self.keys.get() else { return Ok(()) };
         let below = front.handles_below(share, dir).await?;
         for node in &below {
-            self.tell(*node, who, Operation::Handles);
+            self.tell(*node, requester, Operation::Handles);
         }
         for node in below {
-            self.before_patiently(node, who, Operation::Handles, Range::ALL, patience).await?;
+            self.check_conflicts_waiting(
+                node,
+                requester,
+                Operation::Handles,
+                Range::ALL,
+                wait_policy,
+            )
+            .await?;
         }
         Ok(())
     }
@@ -371,21 +382,21 @@ impl Keeper {
     pub async fn open(
         &self,
         node: NodeId,
-        party: &Party,
+        party: &Holder,
         how: impl Into<Opening>,
     ) -> VfsResult<()> {
-        self.open_patiently(node, party, how.into(), None).await
+        self.open_waiting(node, party, how.into(), None).await
     }
 
-    /// As [`Keeper::open`], waiting as long as it takes.
-    pub async fn open_patiently(
+    /// As [`Arbiter::open`], waiting as long as it takes.
+    pub async fn open_waiting(
         &self,
         node: NodeId,
-        party: &Party,
+        party: &Holder,
         how: Opening,
-        patience: Option<&dyn Patience>,
+        wait_policy: Option<&dyn WaitPolicy>,
     ) -> VfsResult<()> {
-        let done = self.settle(|now| self.state.open(node, party, how, now), patience).await;
+        let done = self.settle(|now| self.state.open(node, party, how, now), wait_policy).await;
         // It may wait for a cached handle as well, which holds a share mode against it.
         let ops = [how.operation(), Operation::Handles];
         self.note_turn(node, Some(party.client()), &ops, done);
@@ -418,15 +429,15 @@ impl Keeper {
         }
     }
 
-    /// Locks bytes for an SMB open. With `patience` it waits until they are free, for as long as its caller wants it; without it
+    /// Locks bytes for an SMB open. With `wait_policy` it waits until they are free, for as long as its caller wants it; without it
     /// [`VfsError::Locked`] comes at once.
     pub async fn lock(
         &self,
         node: NodeId,
-        party: &Party,
+        party: &Holder,
         lock_range: SmbLockRange,
         kind: LockKind,
-        patience: Option<&dyn Patience>,
+        wait_policy: Option<&dyn WaitPolicy>,
     ) -> VfsResult<()> {
         let mut place = None;
         let mut rounds = 0;
@@ -443,16 +454,16 @@ impl Keeper {
                 // They cannot be released now, so what they hold is still theirs.
                 LockVerdict::Lapsed(_) => return Err(VfsError::Locked),
                 LockVerdict::Denied(_) => {
-                    let Some(patience) = patience else {
+                    let Some(wait_policy) = wait_policy else {
                         self.counters.denials.fetch_add(1, Ordering::Relaxed);
                         return Err(VfsError::Locked);
                     };
                     if place.is_none() {
                         place = Some(self.place(true).ok_or(VfsError::Locked)?);
                         self.counters.waits.fetch_add(1, Ordering::Relaxed);
-                        patience.begin().await?;
+                        wait_policy.begin().await?;
                     }
-                    if !patience.goes_on() {
+                    if !wait_policy.goes_on() {
                         return Err(VfsError::Cancelled);
                     }
                     returned.await;
@@ -462,7 +473,7 @@ impl Keeper {
     }
 
     /// Takes a lock of an SMB open away. False when no lock of exactly this range is held.
-    pub fn unlock(&self, node: NodeId, party: &Party, lock_range: SmbLockRange) -> bool {
+    pub fn unlock(&self, node: NodeId, party: &Holder, lock_range: SmbLockRange) -> bool {
         let held = self.state.unlock_smb(node, party, lock_range);
         self.returned.notify_waiters();
         held
@@ -478,7 +489,7 @@ impl Keeper {
         done.held
     }
 
-    /// As [`Keeper::acknowledge`], for a front end that tells the holder of the next step itself.
+    /// As [`Arbiter::acknowledge`], for a front end that tells the holder of the next step itself.
     pub fn acknowledged(&self, node: NodeId, holder: HolderId, to: Caching) -> Option<Break> {
         let done = self.state.acknowledge(node, holder, to, self.now());
         self.returned.notify_waiters();
@@ -586,18 +597,19 @@ impl Keeper {
         }
     }
 
-    /// A node was changed other than through [`Door`](crate::namespace::Door): breaks what clients cache of it, and does not wait.
+    /// A node was changed other than through [`FileOps`](crate::namespace::FileOps): breaks what clients cache of it, and does not
+    /// wait.
     pub fn changed_externally(&self, node: NodeId, op: Operation) {
         let breaks = self.state.changed(node, op, self.now());
         self.pursue(&breaks);
     }
 
-    /// Breaks caching after the fact, without waiting: `who` changed a directory that other clients cache.
-    pub fn tell(&self, node: NodeId, who: Option<Who>, op: Operation) {
-        if !self.state.is_used() || self.state.is_free(node, who, op, Range::ALL) {
+    /// Breaks caching after the fact, without waiting: `requester` changed a directory that other clients cache.
+    pub fn tell(&self, node: NodeId, requester: Option<Requester>, op: Operation) {
+        if !self.state.is_used() || self.state.is_free(node, requester, op, Range::ALL) {
             return;
         }
-        let verdict = self.state.before(node, who, op, Range::ALL, self.now());
+        let verdict = self.state.check_conflicts(node, requester, op, Range::ALL, self.now());
         if let Verdict::WaitFor(breaks) | Verdict::Tell(breaks) = verdict {
             self.pursue(&breaks);
         }
@@ -606,14 +618,14 @@ impl Keeper {
     async fn settle(
         &self,
         mut ask: impl FnMut(Millis) -> Verdict,
-        patience: Option<&dyn Patience>,
+        wait_policy: Option<&dyn WaitPolicy>,
     ) -> Result<(), Refusal> {
         let mut began = None;
         let mut place = None;
         let mut rounds = 0;
         // Subscribe to wake-ups only after the first conflict.
         let mut listening = false;
-        while rounds < ROUNDS_MAX || patience.is_some() {
+        while rounds < ROUNDS_MAX || wait_policy.is_some() {
             rounds += 1;
             // Enabled before the question, so that an answer between the two is not missed.
             let mut returned = std::pin::pin!(self.returned.notified());
@@ -639,25 +651,25 @@ impl Keeper {
                         continue;
                     }
                     if began.is_none() {
-                        place = self.place(patience.is_some());
+                        place = self.place(wait_policy.is_some());
                         if place.is_none() {
                             break;
                         }
-                        if let Some(patience) = patience {
-                            patience.begin().await.map_err(Refusal::Cancelled)?;
+                        if let Some(wait_policy) = wait_policy {
+                            wait_policy.begin().await.map_err(Refusal::Cancelled)?;
                         }
                         self.counters.waits.fetch_add(1, Ordering::Relaxed);
                     }
                     let began = *began.get_or_insert_with(|| (Instant::now(), self.now()));
-                    let left = self.left(began, patience.is_some());
+                    let left = self.left(began, wait_policy.is_some());
                     if left.is_zero() {
                         break;
                     }
                     // When the wait is over, ask once more: the holder's time may be over as well.
                     let wait = tokio::time::timeout(left, returned);
                     let ended = async {
-                        match patience {
-                            Some(patience) => patience.ended().await,
+                        match wait_policy {
+                            Some(wait_policy) => wait_policy.ended().await,
                             None => std::future::pending().await,
                         }
                     };
@@ -743,7 +755,7 @@ mod tests {
         revoked: Mutex<Vec<Break>>,
         released: Mutex<Vec<ClientId>>,
         says: Mutex<Option<((ClientId, HolderId), DelegatedAttrs)>>,
-        keeper: OnceLock<Arc<Keeper>>,
+        arbiter: OnceLock<Arc<Arbiter>>,
         now: Arc<AtomicU64>,
     }
 
@@ -754,7 +766,7 @@ mod tests {
 
         fn revoke(&self, what: &Break) {
             self.revoked.lock().unwrap().push(*what);
-            self.keeper.get().unwrap().acknowledge(what.node, what.holder, Caching::NONE);
+            self.arbiter.get().unwrap().acknowledge(what.node, what.holder, Caching::NONE);
         }
 
         fn delegated_attrs(
@@ -769,24 +781,24 @@ mod tests {
             Box::pin(async move {
                 self.released.lock().unwrap().push(client);
                 // The test has one holder per client, of the same number.
-                self.keeper.get().unwrap().state().release(N, HolderId(client.0));
+                self.arbiter.get().unwrap().state().release(N, HolderId(client.0));
             })
         }
     }
 
-    fn keeper() -> (Arc<Keeper>, Arc<Front>) {
+    fn arbiter() -> (Arc<Arbiter>, Arc<Front>) {
         let deadlines = Deadlines::new(10_000, 20_000).unwrap();
-        let k = Arc::new(Keeper::new(Table::new(deadlines, Limits::default(), 0)));
+        let k = Arc::new(Arbiter::new(Table::new(deadlines, Limits::default(), 0)));
         let f = Arc::new(Front::default());
         let now = f.now.clone();
-        assert!(f.keeper.set(k.clone()).is_ok());
+        assert!(f.arbiter.set(k.clone()).is_ok());
         assert!(k.attach(f.clone(), move || now.load(Ordering::Relaxed)));
         (k, f)
     }
 
-    fn party(client: u64) -> Party {
+    fn party(client: u64) -> Holder {
         let terms = Terms { lease_ms: 1_000, courtesy_ms: 1_000 };
-        Party { holder: HolderId(client), lease: Arc::new(Lease::new(ClientId(client), terms, 0)) }
+        Holder { holder: HolderId(client), lease: Arc::new(Lease::new(ClientId(client), terms, 0)) }
     }
 
     fn block_on<T>(f: impl Future<Output = T>) -> T {
@@ -795,11 +807,11 @@ mod tests {
 
     #[test]
     fn a_write_waits_for_a_delegation_that_comes_back_in_time() {
-        let (k, f) = keeper();
+        let (k, f) = arbiter();
         let a = party(1);
         assert!(k.state().delegate(N, &a, Caching::READ_HANDLE, 0));
         block_on(async {
-            let write = k.before(N, None, Operation::Write, Range::ALL);
+            let write = k.check_conflicts(N, None, Operation::Write, Range::ALL);
             let give_back = async {
                 while f.told.lock().unwrap().is_empty() {
                     tokio::task::yield_now().await;
@@ -824,10 +836,10 @@ mod tests {
 
     #[test]
     fn a_write_is_told_to_come_back_and_at_last_the_delegation_is_revoked() {
-        let (k, f) = keeper();
+        let (k, f) = arbiter();
         let a = party(1);
         assert!(k.state().delegate(N, &a, Caching::READ_HANDLE, 0));
-        let write = || block_on(k.before(N, None, Operation::Write, Range::ALL));
+        let write = || block_on(k.check_conflicts(N, None, Operation::Write, Range::ALL));
         assert_eq!(write(), Err(VfsError::Delay));
         assert_eq!(write(), Err(VfsError::Delay));
         assert_eq!(f.told.lock().unwrap().len(), 1, "told once");
@@ -840,14 +852,14 @@ mod tests {
 
     #[test]
     fn who_keeps_something_back_is_asked_and_who_does_not_say_gives_it_back() {
-        let (k, f) = keeper();
+        let (k, f) = arbiter();
         let a = party(1);
         assert!(k.state().delegate(N, &a, Caching::ALL, 0));
         let times = DelegatedTimes::default();
         let kept = DelegatedAttrs { size: 7, modified: true, times };
         *f.says.lock().unwrap() = Some(((ClientId(1), a.holder), kept));
         assert_eq!(
-            block_on(k.delegated_attrs(N, Some(a.who()), None)),
+            block_on(k.delegated_attrs(N, Some(a.requester()), None)),
             Ok(None),
             "not asked itself"
         );
@@ -862,12 +874,15 @@ mod tests {
 
     #[test]
     fn a_lapsed_client_is_released_for_the_first_who_wants_its_file() {
-        let (k, f) = keeper();
+        let (k, f) = arbiter();
         let (a, b) = (party(1), party(2));
         let all = Share::new(Rights::BOTH, Rights::BOTH);
         assert_eq!(block_on(k.open(N, &a, all)), Ok(()));
         assert_eq!(block_on(k.open(N, &b, all)), Err(VfsError::ShareDenied));
-        assert_eq!(block_on(k.before(N, None, Operation::Read, Range::ALL)), Err(VfsError::Locked));
+        assert_eq!(
+            block_on(k.check_conflicts(N, None, Operation::Read, Range::ALL)),
+            Err(VfsError::Locked)
+        );
         f.now.store(1_001, Ordering::Relaxed);
         b.lease.renew(1_001);
         assert_eq!(block_on(k.open(N, &b, all)), Ok(()));

@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use state::HolderId;
 
-use crate::dispatch::{Loss, end_session};
+use crate::dispatch::{TeardownReason, end_session};
 use crate::open::Open;
 use crate::ops::close;
-use crate::server::Core;
+use crate::server::ServerState;
 use crate::session::Session;
 
 /// A client that is about to go, and what it has.
@@ -45,7 +45,7 @@ fn peers(session: &Session) -> impl Iterator<Item = SocketAddr> {
     session.channels().into_iter().filter_map(|c| Some(c.conn.upgrade()?.info.peer))
 }
 
-impl Core {
+impl ServerState {
     /// Those who have a session with a connection from this address, or were there last.
     pub fn leaving(&self, at: IpAddr) -> Leaving {
         let sessions = self.sessions.all(|s| is_at(s, at));
@@ -60,10 +60,10 @@ impl Core {
     }
 
     /// Ends their sessions, and the durable opens that wait for them: also what they made while their connections ended.
-    pub async fn expel(self: &Arc<Self>, leaving: Leaving) -> Expelled {
+    pub async fn disconnect_client(self: &Arc<Self>, leaving: Leaving) -> Expelled {
         let theirs = |s: &Session| leaving.sessions.contains(&s.id) || is_at(s, leaving.at);
         for session in self.sessions.all(theirs) {
-            end_session(self, &session, Loss::GivenUp, "administrator").await;
+            end_session(self, &session, TeardownReason::GivenUp, "administrator").await;
         }
         for open in self.opens.all(|o| leaving.is_waited_for_by(o)) {
             close::end(self, &open).await;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use iobuf::{Buf, Pool, PoolLimits};
 use rdma_transport::channel::{
-    Command as Asked, Handle, Info, Payload, Pulled, RemoteSeg, Reply, Silence, Transport,
+    Command as Asked, Handle, Info, Payload, ReadChunkData, RemoteSeg, Reply, Silence, Transport,
 };
 use recovery::Store;
 use tokio::sync::mpsc;
@@ -21,7 +21,7 @@ use crate::crypto::sign::Algorithm;
 use crate::dtyp::mask;
 use crate::limits::STORAGE_USUAL_MAX;
 use crate::open::FileId;
-use crate::server::{Core, Server};
+use crate::server::{Server, ServerState};
 use crate::session::{Channel, Kind, Terms, User};
 use crate::settings::{Settings, ShareSettings};
 use crate::status::Status;
@@ -49,11 +49,11 @@ fn continuous(continuous: bool) -> ShareSettings {
 }
 
 /// A server with one share, `data`, in memory.
-pub(crate) struct Kit {
-    pub(crate) core: Arc<Core>,
+pub(crate) struct Harness {
+    pub(crate) core: Arc<ServerState>,
 }
 
-impl Kit {
+impl Harness {
     pub(crate) fn new() -> Self {
         Self::on(MemBackend::new(64 << 20).unwrap(), None)
     }
@@ -75,7 +75,7 @@ impl Kit {
         // The clients here have no keys.
         let mut settings = Settings { signing_required: false, ..Settings::default() };
         settings.shares.insert("data".into(), continuous(store.is_some()));
-        let core = Core::new(namespace, settings, Arc::new(One)).with_store(store);
+        let core = ServerState::new(namespace, settings, Arc::new(One)).with_store(store);
         Self { core: Server::new(core).core().clone() }
     }
 
@@ -93,7 +93,7 @@ impl Kit {
         self.machine(1, uid, dialect, transport)
     }
 
-    /// As [`Kit::client_by`], on the machine of this number.
+    /// As [`Harness::client_by`], on the machine of this number.
     pub(crate) fn machine(
         &self,
         guid: u8,
@@ -104,7 +104,7 @@ impl Kit {
         self.negotiated(guid, ("user", uid), dialect, transport, false)
     }
 
-    /// A client of the superuser by TCP, dialect 3.1.1, logged on as this user, on the same machine as [`Kit::client`].
+    /// A client of the superuser by TCP, dialect 3.1.1, logged on as this user, on the same machine as [`Harness::client`].
     pub(crate) fn user(&self, name: &str) -> Client {
         self.negotiated(1, (name, 0), Dialect::V311, Transport::Tcp, false)
     }
@@ -244,7 +244,7 @@ impl Answered {
 
 /// A client that is logged on and connected to the share.
 pub(crate) struct Client {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<ServerState>,
     pub(crate) conn: Arc<Conn>,
     pub(crate) session_id: u64,
     pub(crate) tree_id: u32,
@@ -295,12 +295,12 @@ impl Client {
     pub(crate) async fn reply(&self, command: Command, body: &[u8], bulk: &[u8]) -> Reply {
         let mut message = self.header(command, 128).emit().to_vec();
         message.extend(body);
-        let pulled = match bulk {
+        let read_chunks = match bulk {
             [] => Vec::new(),
-            bulk => vec![Pulled { at: message.len(), data: vec![Buf::from(bulk.to_vec())] }],
+            bulk => vec![ReadChunkData { at: message.len(), data: vec![Buf::from(bulk.to_vec())] }],
         };
         let (core, conn) = (self.core.clone(), self.conn.clone());
-        let reply = compound::call(core, conn, Buf::from(message), pulled).await;
+        let reply = compound::call(core, conn, Buf::from(message), read_chunks).await;
         reply.expect("an answer")
     }
 

@@ -518,7 +518,7 @@ macro_rules! contract {
     ($provider:ident, $make:expr, [$($test:ident),* $(,)?]) => {
         mod $provider {
             use std::sync::Arc;
-            $(#[test] fn $test() { $crate::kit::$test(|| Arc::new($make)); })*
+            $(#[test] fn $test() { $crate::harness::$test(|| Arc::new($make)); })*
         }
     };
     ($provider:ident, $make:expr) => {

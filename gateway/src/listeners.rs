@@ -1,8 +1,8 @@
 //! The listeners: which the configuration asks for, which are open, and the step from the one set to the other.
 //!
-//! *Operation.* [`Doors::prepare`] opens what is new and leaves the rest alone; nothing is accepted there yet.
-//! [`Doors::commit`] begins to accept, and closes what is not asked for any more. A listener that is asked for as before goes
-//! on, with the connections that wait in it. The listeners of RDMA are [`crate::rdma::doors`], which follow devices too; they
+//! *Operation.* [`Listeners::prepare`] opens what is new and leaves the rest alone; nothing is accepted there yet.
+//! [`Listeners::commit`] begins to accept, and closes what is not asked for any more. A listener that is asked for as before goes
+//! on, with the connections that wait in it. The listeners of RDMA are [`crate::rdma::listeners`], which follow devices too; they
 //! are told of each change.
 //!
 //! *Errors.* An address that cannot be had leaves everything as it was. Where a new listener needs the address of one that goes
@@ -17,12 +17,12 @@ use config::{Portmap, Settings};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::accept::{self, Front, Shared};
+use crate::accept::{self, ProtocolServer, Shared};
 use crate::admin::snapshot::Protocol;
 use crate::listen::{Named, addresses, listen_tcp};
 use crate::port;
 use crate::portmap::PORT_OPTION;
-use crate::rdma::doors::{self as rdma, BoundAddresses};
+use crate::rdma::listeners::{self as rdma, BoundAddresses};
 
 /// What is served at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,10 +135,10 @@ impl Served {
         all.into_iter().flat_map(|s| self.at(s).into_iter().map(move |at| (s, at))).collect()
     }
 
-    fn set(&self, doors: &[Door]) {
+    fn set(&self, listeners: &[Listening]) {
         let mut served: BTreeMap<Service, Vec<SocketAddr>> = BTreeMap::new();
-        for door in doors {
-            served.entry(door.wanted.service).or_default().push(door.local);
+        for listening in listeners {
+            served.entry(listening.wanted.service).or_default().push(listening.local);
         }
         *self.tcp.write().unwrap_or_else(PoisonError::into_inner) = served;
     }
@@ -191,13 +191,13 @@ pub struct Step {
     closed: Vec<Wanted>,
 }
 
-struct Door {
+struct Listening {
     wanted: Wanted,
     local: SocketAddr,
     task: JoinHandle<()>,
 }
 
-impl Door {
+impl Listening {
     /// The other cannot be opened while this one is.
     fn stands_in_the_way(&self, other: &Wanted) -> bool {
         let (a, b) = (self.local.ip(), other.at.ip());
@@ -212,7 +212,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for Listening {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -228,20 +228,25 @@ pub struct Moved {
 }
 
 /// All listeners.
-pub struct Doors {
+pub struct Listeners {
     shared: Arc<Shared>,
-    nfs: Front,
-    smb: Front,
-    open: Vec<Door>,
+    nfs: ProtocolServer,
+    smb: ProtocolServer,
+    open: Vec<Listening>,
     /// What they were opened by.
     settings: Settings,
     rdma: rdma::ListenerReconciler,
     served: Arc<Served>,
 }
 
-impl Doors {
+impl Listeners {
     /// None yet. `spin`: see [`Settings::rdma_spin`].
-    pub fn new(shared: Arc<Shared>, nfs: Front, smb: Front, spin: Option<Duration>) -> Self {
+    pub fn new(
+        shared: Arc<Shared>,
+        nfs: ProtocolServer,
+        smb: ProtocolServer,
+        spin: Option<Duration>,
+    ) -> Self {
         let rdma = rdma::ListenerReconciler::new(&shared, spin);
         let served = Arc::new(Served { rdma: rdma.bound(), ..Served::default() });
         let settings = Settings::default();
@@ -257,19 +262,19 @@ impl Doors {
     pub async fn prepare(&mut self, settings: &Settings, with_smb: bool) -> Result<Step, String> {
         let wanted = wanted(settings, with_smb);
         let is_open = |w: &Wanted| self.open.iter().any(|d| d.wanted == *w);
-        let goes = |d: &Door| !wanted.contains(&d.wanted);
-        let in_the_way = |d: &Door, w: &Wanted| goes(d) && d.stands_in_the_way(w);
+        let goes = |d: &Listening| !wanted.contains(&d.wanted);
+        let in_the_way = |d: &Listening, w: &Wanted| goes(d) && d.stands_in_the_way(w);
         let (later, now): (Vec<&Wanted>, Vec<&Wanted>) = wanted
             .iter()
             .filter(|w| !is_open(w))
             .partition(|w| self.open.iter().any(|d| in_the_way(d, w)));
         let mut step = Step { opened: open_all(&now, settings)?, closed: Vec::new() };
-        let blocking = |d: &Door| later.iter().any(|w| in_the_way(d, w));
+        let blocking = |d: &Listening| later.iter().any(|w| in_the_way(d, w));
         let (closing, staying) = std::mem::take(&mut self.open).into_iter().partition(blocking);
         self.open = staying;
-        for door in closing {
-            step.closed.push(door.wanted.clone());
-            door.close().await;
+        for listening in closing {
+            step.closed.push(listening.wanted.clone());
+            listening.close().await;
         }
         let by_rdma = self.by_rdma(settings, with_smb);
         let rest = match open_all(&later, settings) {
@@ -288,7 +293,7 @@ impl Doors {
         }
     }
 
-    fn by_rdma(&self, settings: &Settings, with_smb: bool) -> Vec<(Named, Front)> {
+    fn by_rdma(&self, settings: &Settings, with_smb: bool) -> Vec<(Named, ProtocolServer)> {
         let nfs = settings.by_nfs().then(|| (Service::NfsRdma.named(settings), self.nfs.clone()));
         let smb = with_smb.then(|| (Service::SmbDirect.named(settings), self.smb.clone()));
         [nfs, smb].into_iter().flatten().collect()
@@ -319,12 +324,12 @@ impl Doors {
         }
         let (staying, closing) = std::mem::take(&mut self.open)
             .into_iter()
-            .partition(|d: &Door| wanted.contains(&d.wanted));
+            .partition(|d: &Listening| wanted.contains(&d.wanted));
         self.open = staying;
         // In the order of the configuration.
         self.open.sort_by_key(|d| wanted.iter().position(|w| *w == d.wanted));
-        for door in closing {
-            door.close().await;
+        for listening in closing {
+            listening.close().await;
         }
         self.settings = settings.clone();
         self.served.set(&self.open);
@@ -344,17 +349,19 @@ impl Doors {
         let Opened { wanted, local, socket } = opened;
         let front = match (wanted.service, &self.nfs) {
             (Service::Smb, _) => self.smb.clone(),
-            (Service::Portmap, Front::Nfs(server)) => Front::Portmap(server.clone()),
+            (Service::Portmap, ProtocolServer::Nfs(server)) => {
+                ProtocolServer::Portmap(server.clone())
+            }
             _ => self.nfs.clone(),
         };
         let task = tokio::spawn(accept::tcp(socket, self.shared.clone(), front));
-        self.open.push(Door { wanted, local, task });
+        self.open.push(Listening { wanted, local, task });
     }
 
     /// Closes all of them: nobody comes in any more.
     pub async fn close(&mut self) {
-        for door in std::mem::take(&mut self.open) {
-            door.close().await;
+        for listening in std::mem::take(&mut self.open) {
+            listening.close().await;
         }
         self.rdma.close().await;
     }

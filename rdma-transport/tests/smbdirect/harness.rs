@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use iobuf::{Buf, BufMut, Pool, PoolLimits};
 use rdma_transport::channel::{
-    BoxFuture, Channel, ChannelError, Handle, Info, Payload, Place, Pulled, RemoteSeg, Reply,
-    Service, Transport,
+    BoxFuture, Channel, ChannelError, Handle, Info, Payload, Place, ReadChunkData, RemoteSeg,
+    Reply, Service, Transport,
 };
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use rdma_transport::loopback;
@@ -100,7 +100,7 @@ pub(crate) struct Serving {
 }
 
 impl Service for Serving {
-    fn call(&self, body: Buf, _pulled: Vec<Pulled>) -> BoxFuture<'static, Option<Reply>> {
+    fn call(&self, body: Buf, _pulled: Vec<ReadChunkData>) -> BoxFuture<'static, Option<Reply>> {
         let handle = self.handle.get().unwrap().clone();
         Box::pin(async move {
             let ask = Ask::parse(&body);

@@ -7,14 +7,14 @@ use iobuf::{Buf, Pool, PoolLimits};
 use nfs_proto::nfs4::Nfsstat4;
 use nfs_proto::rpcsec_gss::GssService;
 use nfsrdma::clock::Clock;
-use nfsrdma::context::{Boot, CallContext, Conn, Core};
+use nfsrdma::context::{Boot, CallContext, Conn, ServerState};
 use nfsrdma::fh::Handles;
 use nfsrdma::rpc::Flavor;
 use nfsrdma::v4::attrs::Bitmap;
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
 use nfsrdma::v4::{Nfs4, Options};
-use rdma_transport::channel::{Handle, Info, Pulled, Reply, Transport};
+use rdma_transport::channel::{Handle, Info, ReadChunkData, Reply, Transport};
 use rdma_transport::xdr::{Reader, Writer};
 use vfs::Cred;
 use vfs::backend::Backend;
@@ -23,7 +23,7 @@ use vfs::mem::MemBackend;
 use vfs::namespace::{Cidr, Enforce, Namespace, Protocols, Rules, Share, Squash};
 
 /// A server with the shares `data` and `more` for everybody, `hidden` for nobody, and `frozen`, which is read-only.
-pub struct Kit {
+pub struct Harness {
     pub nfs: Nfs4,
     pub conn: Arc<Conn>,
     pub cred: Cred,
@@ -81,7 +81,7 @@ fn share(name: &str, backend: Arc<dyn Backend>, clients: Vec<Cidr>) -> Share {
     }
 }
 
-impl Kit {
+impl Harness {
     pub fn new() -> Self {
         Self::with(Options::default())
     }
@@ -103,7 +103,8 @@ impl Kit {
         ];
         let boot = Boot { write_verifier: 0x1122_3344_5566_7788, instance };
         let clock = Clock::Manual(0.into());
-        let core = Core::new(Namespace::new(shares).into(), Handles::new([1; 16]), boot, clock);
+        let core =
+            ServerState::new(Namespace::new(shares).into(), Handles::new([1; 16]), boot, clock);
         let nfs = Nfs4::with(Arc::new(core), options).unwrap();
         Self { nfs, conn: conn(Handle::detached()), cred: Cred::root(), volumes }
     }
@@ -182,8 +183,8 @@ impl Kit {
     }
 
     /// Runs bytes as they are; `None` when the COMPOUND's head cannot be read.
-    pub async fn raw(&self, body: Vec<u8>, pulled: &[Pulled]) -> Option<Results> {
-        self.raw_on(&self.conn, &Caller::sys(&self.cred), body, pulled).await
+    pub async fn raw(&self, body: Vec<u8>, read_chunks: &[ReadChunkData]) -> Option<Results> {
+        self.raw_on(&self.conn, &Caller::sys(&self.cred), body, read_chunks).await
     }
 
     async fn raw_on(
@@ -191,7 +192,7 @@ impl Kit {
         conn: &Arc<Conn>,
         caller: &Caller,
         body: Vec<u8>,
-        pulled: &[Pulled],
+        read_chunks: &[ReadChunkData],
     ) -> Option<Results> {
         let body = Buf::from(body);
         let call = CallContext {
@@ -203,7 +204,7 @@ impl Kit {
             began: Instant::now(),
             now: self.nfs.core.clock.now(),
         };
-        let mut args = Reader::new(&body, pulled);
+        let mut args = Reader::new(&body, read_chunks);
         let mut out = Writer::new();
         self.nfs.compound(conn, &call, &mut args, &mut out).await.ok()?;
         Some(Results::new(out.into_reply()))
@@ -214,14 +215,14 @@ impl Kit {
         Self::over(LocalConfig::new(root))
     }
 
-    /// As [`Kit::over_folder`], with all that is configured of the volume.
+    /// As [`Harness::over_folder`], with all that is configured of the volume.
     pub fn over(config: LocalConfig) -> Self {
         let local = LocalBackend::open(config).unwrap();
         let everybody = vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }];
         let boot = Boot { write_verifier: 0x1122_3344_5566_7788, instance: 7 };
         let clock = Clock::Manual(0.into());
         let shares = Namespace::new(vec![share("data", local, everybody)]).into();
-        let core = Core::new(shares, Handles::new([1; 16]), boot, clock);
+        let core = ServerState::new(shares, Handles::new([1; 16]), boot, clock);
         let nfs = Nfs4::with(Arc::new(core), Options::default()).unwrap();
         Self { nfs, conn: conn(Handle::detached()), cred: Cred::root(), volumes: vec![] }
     }
@@ -428,12 +429,12 @@ impl Results {
 
 /// A session of minor version 2 with its only slot in use.
 pub struct Session<'a> {
-    kit: &'a Kit,
+    harness: &'a Harness,
     id: Vec<u8>,
     sequence: std::cell::Cell<u32>,
 }
 
-impl Kit {
+impl Harness {
     pub async fn session(&self) -> Session<'_> {
         self.session_of(1 << 21, 1 << 12).await
     }
@@ -467,7 +468,7 @@ impl Kit {
         };
         let mut r = self.run_minor(2, |c| c.op(op::CREATE_SESSION, create)).await;
         r.expect(op::CREATE_SESSION, Status::Ok);
-        Session { kit: self, id: r.fixed(16), sequence: 0.into() }
+        Session { harness: self, id: r.fixed(16), sequence: 0.into() }
     }
 }
 
@@ -486,7 +487,7 @@ impl Session<'_> {
             w.u32(0);
             w.bool(cache);
         };
-        let mut r = self.kit.run_minor(2, |c| build(c.op(op::SEQUENCE, sequence))).await;
+        let mut r = self.harness.run_minor(2, |c| build(c.op(op::SEQUENCE, sequence))).await;
         r.expect(op::SEQUENCE, Status::Ok).fixed(36);
         r
     }

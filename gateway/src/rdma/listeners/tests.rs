@@ -7,7 +7,7 @@ use iobuf::Pool;
 use rdma_transport::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Listener};
 
 use super::*;
-use crate::admission::{Admission, Most};
+use crate::admission::{Admission, ConnectionLimits};
 use crate::descriptors::Descriptors;
 use crate::rdma::plan::tests::{card, host};
 use crate::shutdown::Connections;
@@ -73,7 +73,7 @@ impl Deaf {
 
 /// A gateway with one port of RDMA on a host that the test changes.
 struct Lab {
-    doors: Doors,
+    listeners: Listeners,
     verbs: Deaf,
     iwarp: Deaf,
     host: Arc<Mutex<Host>>,
@@ -88,7 +88,10 @@ pub(crate) fn shared() -> Arc<Shared> {
         recvs: pool(),
         connections: Arc::new(Connections::default()),
         admission: Admission::new(
-            Most::of(&Settings::default(), Descriptors::of(&Settings::default(), u64::MAX)),
+            ConnectionLimits::of(
+                &Settings::default(),
+                Descriptors::of(&Settings::default(), u64::MAX),
+            ),
             pool(),
         ),
         attempts: Arc::default(),
@@ -102,25 +105,26 @@ fn lab(mode: Rdma, port: u16, first: Host) -> Lab {
     let shared = shared();
     let (verbs, iwarp, now) = (Deaf::default(), Deaf::default(), Arc::new(Mutex::new(first)));
     let source = now.clone();
-    let front = Front::Nfs(nfs());
+    let front = ProtocolServer::Nfs(nfs());
     let look = Arc::new(move |_: &Settings| source.lock().unwrap().clone());
     let named = ("NFS over RDMA", "--nfs-rdma-port", port);
     let hardware = Some(Arc::new(verbs.clone()) as Arc<dyn Provider>);
-    let mut doors = Doors::new(&settings, &shared, vec![(named, front)], hardware, look);
-    doors.iwarp = Arc::new(iwarp.clone());
-    Lab { doors, verbs, iwarp, host: now }
+    let mut listeners = Listeners::new(&settings, &shared, vec![(named, front)], hardware, look);
+    listeners.iwarp = Arc::new(iwarp.clone());
+    Lab { listeners, verbs, iwarp, host: now }
 }
 
 /// A server without shares.
 pub(crate) fn nfs() -> Arc<nfsrdma::server::Server> {
     use nfsrdma::clock::Clock;
-    use nfsrdma::context::{Boot, Core};
+    use nfsrdma::context::{Boot, ServerState};
     let share = config::Share::new("m", config::Source::Memory);
     let settings = Settings { shares: vec![share], ..Settings::default() };
     let shares = crate::shares::ShareSet::default().next(&settings, &|_| None).unwrap();
     let namespace = Arc::new(vfs::namespace::Namespace::new(Vec::new()));
     namespace.set_shares(shares.shares());
-    let core = Core::new(namespace, nfsrdma::fh::Handles::new([0; 16]), Boot::now(), Clock::real());
+    let core =
+        ServerState::new(namespace, nfsrdma::fh::Handles::new([0; 16]), Boot::now(), Clock::real());
     nfsrdma::server::Server::new(core, [0; 16])
 }
 
@@ -130,25 +134,25 @@ impl Lab {
     }
 
     fn heard(&self) -> usize {
-        self.doors.bound.at("NFS over RDMA").len()
+        self.listeners.bound.at("NFS over RDMA").len()
     }
 }
 
 #[tokio::test]
 async fn a_device_that_comes_is_served_and_one_that_goes_is_left() {
     let mut lab = lab(Rdma::Auto, 20049, host(vec![]));
-    lab.doors.begin().await.unwrap();
+    lab.listeners.begin().await.unwrap();
     assert_eq!((lab.verbs.at(), lab.iwarp.at()), (vec![], vec!["[::]:20049".into()]));
     lab.change(|h| h.devices.list.push(card("rxe0", Fabric::Roce, "eth1", WITH)));
-    lab.doors.look_again().await;
+    lab.listeners.look_again().await;
     assert_eq!(lab.verbs.at(), ["198.51.100.1:20049"]);
     assert_eq!(lab.heard(), 2);
     // The same name, another device: a new listener.
     lab.change(|h| h.devices.list[0].incarnation += 1);
-    lab.doors.look_again().await;
+    lab.listeners.look_again().await;
     assert_eq!((lab.verbs.at().len(), lab.verbs.tries.load(Ordering::Relaxed)), (1, 2));
     lab.change(|h| h.devices.list.clear());
-    lab.doors.look_again().await;
+    lab.listeners.look_again().await;
     assert_eq!((lab.verbs.at(), lab.iwarp.at().len(), lab.heard()), (vec![], 1, 1));
 }
 
@@ -159,17 +163,21 @@ async fn rdma_that_the_kernel_loads_later_is_told_of_and_served_after_a_restart(
     let at_start = with_kernel(Ok(()), &class);
     let usable = usable_since(&at_start, Ok(()));
     let mut lab = lab(Rdma::Auto, 20049, Host { library: usable.clone(), ..host(vec![]) });
-    lab.doors.begin().await.unwrap();
+    lab.listeners.begin().await.unwrap();
     let ip: IpAddr = WITH.parse().unwrap();
-    assert!(lab.doors.told[&ip].is_empty(), "no device, nothing to tell: {:?}", lab.doors.told);
+    assert!(
+        lab.listeners.told[&ip].is_empty(),
+        "no device, nothing to tell: {:?}",
+        lab.listeners.told
+    );
     // Now the kernel loads it, and a device comes.
     std::fs::create_dir(&class).unwrap();
     lab.change(|h| {
         h.devices.list.push(card("rxe0", Fabric::Roce, "eth1", WITH));
         h.library = usable_since(&at_start, Ok(()));
     });
-    lab.doors.look_again().await;
-    let told = &lab.doors.told[&ip];
+    lab.listeners.look_again().await;
+    let told = &lab.listeners.told[&ip];
     for words in ["RDMA by iWARP", "rxe0 is here", &class.display().to_string(), "restart it"] {
         assert!(told.contains(words), "no {words} in {told}");
     }
@@ -177,7 +185,7 @@ async fn rdma_that_the_kernel_loads_later_is_told_of_and_served_after_a_restart(
     // After a restart.
     let again = with_kernel(Ok(()), &class);
     lab.change(|h| h.library = usable_since(&again, Ok(())));
-    lab.doors.look_again().await;
+    lab.listeners.look_again().await;
     assert_eq!(lab.verbs.at(), ["198.51.100.1:20049"]);
     // Libraries that are missing are another matter.
     let missing = || Err("no libibverbs".to_owned());
@@ -188,13 +196,13 @@ async fn rdma_that_the_kernel_loads_later_is_told_of_and_served_after_a_restart(
 #[tokio::test]
 async fn an_iwarp_card_takes_its_address_from_our_own_iwarp_and_gives_it_back() {
     let mut lab = lab(Rdma::Auto, 20049, host(vec![]));
-    lab.doors.begin().await.unwrap();
+    lab.listeners.begin().await.unwrap();
     lab.change(|h| h.devices.list.push(card("cxgb4_0", Fabric::Iwarp, "eth1", WITH)));
-    lab.doors.look_again().await;
+    lab.listeners.look_again().await;
     assert_eq!(lab.verbs.at(), ["198.51.100.1:20049"]);
     assert_eq!(lab.iwarp.at(), ["127.0.0.1:20049", "192.0.2.1:20049"]);
     lab.change(|h| h.devices.list.clear());
-    lab.doors.look_again().await;
+    lab.listeners.look_again().await;
     assert_eq!((lab.verbs.at(), lab.iwarp.at()), (vec![], vec!["[::]:20049".into()]));
 }
 
@@ -203,28 +211,28 @@ async fn a_device_that_refuses_is_replaced_by_iwarp_and_not_asked_at_every_look(
     let card = card("cxgb4_0", Fabric::Iwarp, "eth1", WITH);
     let mut lab = lab(Rdma::Auto, 20049, host(vec![card]));
     *lab.verbs.refuses.lock().unwrap() = Some(io::ErrorKind::AddrInUse);
-    lab.doors.begin().await.unwrap();
+    lab.listeners.begin().await.unwrap();
     assert_eq!((lab.verbs.at(), lab.iwarp.at()), (vec![], vec!["[::]:20049".into()]));
-    lab.doors.look_again().await;
+    lab.listeners.look_again().await;
     assert_eq!(lab.verbs.tries.load(Ordering::Relaxed), 1);
-    let (_, why) = lab.doors.refused.first_key_value().unwrap();
+    let (_, why) = lab.listeners.refused.first_key_value().unwrap();
     assert!(why.contains("cxgb4_0 refused") && why.contains("its ports and TCP's"), "{why}");
     // Later it is.
     *lab.verbs.refuses.lock().unwrap() = None;
-    lab.doors.refused_at = Instant::now().checked_sub(REFUSED_FOR * 2).unwrap();
-    lab.doors.look_again().await;
+    lab.listeners.refused_at = Instant::now().checked_sub(REFUSED_FOR * 2).unwrap();
+    lab.listeners.look_again().await;
     assert_eq!(lab.verbs.at(), ["198.51.100.1:20049"]);
 }
 
 #[tokio::test]
 async fn a_demand_that_cannot_be_met_stops_the_start() {
     let mut none = lab(Rdma::Verbs, 20049, host(vec![]));
-    let why = none.doors.begin().await.unwrap_err();
+    let why = none.listeners.begin().await.unwrap_err();
     assert!(why.contains("--rdma verbs") && why.contains("eth1"), "{why}");
     let mut refusing =
         lab(Rdma::Verbs, 20049, host(vec![card("rxe0", Fabric::Roce, "eth1", WITH)]));
     *refusing.verbs.refuses.lock().unwrap() = Some(io::ErrorKind::OutOfMemory);
-    let why = refusing.doors.begin().await.unwrap_err();
+    let why = refusing.listeners.begin().await.unwrap_err();
     assert!(why.contains("198.51.100.1:20049"), "{why}");
     assert!(refusing.iwarp.at().is_empty());
 }
@@ -232,7 +240,7 @@ async fn a_demand_that_cannot_be_met_stops_the_start() {
 #[tokio::test]
 async fn any_port_is_one_port_for_all_listeners() {
     let mut lab = lab(Rdma::Auto, 0, host(vec![card("rxe0", Fabric::Roce, "eth1", WITH)]));
-    lab.doors.begin().await.unwrap();
+    lab.listeners.begin().await.unwrap();
     assert_eq!(lab.verbs.at(), ["198.51.100.1:4711"]);
     assert_eq!(lab.iwarp.at(), ["[::]:4711"]);
 }
@@ -240,46 +248,46 @@ async fn any_port_is_one_port_for_all_listeners() {
 #[tokio::test]
 async fn a_listener_whose_task_ended_is_opened_again() {
     let mut lab = lab(Rdma::Auto, 20049, host(vec![]));
-    lab.doors.begin().await.unwrap();
-    for open in lab.doors.doors[0].open.values() {
+    lab.listeners.begin().await.unwrap();
+    for open in lab.listeners.listeners[0].open.values() {
         open.task.abort();
     }
     tokio::task::yield_now().await;
-    lab.doors.look_again().await;
+    lab.listeners.look_again().await;
     assert_eq!((lab.iwarp.at().len(), lab.iwarp.tries.load(Ordering::Relaxed)), (1, 2));
 }
 
 #[tokio::test]
 async fn switched_off_nothing_listens() {
     let mut lab = lab(Rdma::Off, 20049, host(vec![]));
-    lab.doors.begin().await.unwrap();
+    lab.listeners.begin().await.unwrap();
     assert_eq!((lab.iwarp.at(), lab.heard()), (vec![], 0));
 }
 
 #[tokio::test]
 async fn a_change_leaves_what_stays_and_comes_back_when_it_fails() {
     let mut lab = lab(Rdma::Auto, 20049, host(vec![]));
-    lab.doors.begin().await.unwrap();
-    let settings = lab.doors.settings.clone();
-    let nfs = || Front::Nfs(nfs());
+    lab.listeners.begin().await.unwrap();
+    let settings = lab.listeners.settings.clone();
+    let nfs = || ProtocolServer::Nfs(nfs());
     let first = ("NFS over RDMA", "--nfs-rdma-port", 20049);
     let second = ("SMB Direct", "--smb-direct-port", 5445);
-    lab.doors.change(settings.clone(), vec![(first, nfs()), (second, nfs())]).await.unwrap();
+    lab.listeners.change(settings.clone(), vec![(first, nfs()), (second, nfs())]).await.unwrap();
     assert_eq!(lab.iwarp.at(), ["[::]:20049", "[::]:5445"]);
     assert_eq!(lab.iwarp.tries.load(Ordering::Relaxed), 2, "the first went on");
     // Another port, which cannot be had: what was there listens again.
     *lab.iwarp.refuses.lock().unwrap() = Some(io::ErrorKind::AddrInUse);
     let other = ("SMB Direct", "--smb-direct-port", 5446);
     let both = vec![(first, nfs()), (other, nfs())];
-    let why = lab.doors.change(settings.clone(), both.clone()).await.unwrap_err();
+    let why = lab.listeners.change(settings.clone(), both.clone()).await.unwrap_err();
     assert!(why.contains("5446"), "{why}");
     assert_eq!(lab.iwarp.at(), ["[::]:20049"], "nothing could be opened at all");
     *lab.iwarp.refuses.lock().unwrap() = None;
-    lab.doors.look_again().await;
+    lab.listeners.look_again().await;
     assert_eq!(lab.iwarp.at(), ["[::]:20049", "[::]:5445"], "as it was");
-    lab.doors.change(settings.clone(), both).await.unwrap();
+    lab.listeners.change(settings.clone(), both).await.unwrap();
     assert_eq!(lab.iwarp.at(), ["[::]:20049", "[::]:5446"]);
     let off = Settings { rdma: Rdma::Off, ..settings };
-    lab.doors.change(off, vec![(first, nfs())]).await.unwrap();
+    lab.listeners.change(off, vec![(first, nfs())]).await.unwrap();
     assert_eq!((lab.iwarp.at(), lab.heard()), (vec![], 0));
 }

@@ -1,6 +1,7 @@
 //! The listeners of RDMA: opened by the plan, and opened and closed anew as devices and addresses come and go.
 //!
-//! *Operation.* A task looks at the host every [`LOOK_EVERY`] and makes what listens equal to what is wanted ([`Doors::follow`]).
+//! *Operation.* A task looks at the host every [`LOOK_EVERY`] and makes what listens equal to what is wanted
+//! ([`Listeners::follow`]).
 //! [`ListenerReconciler::change`] tells it what the configuration wants, at the start and at each reload. Connections that were
 //! accepted are not touched by that: they end with their device.
 //!
@@ -26,7 +27,7 @@ use tokio::time::Instant;
 
 use super::host::{Host, Watcher};
 use super::plan::{self, By, ListenEndpoint, Offer, Refused};
-use crate::accept::{self, Front, Shared, Way};
+use crate::accept::{self, ProtocolServer, Shared, Way};
 use crate::listen::{Named, listen_rdma};
 use crate::port;
 
@@ -93,14 +94,14 @@ impl BoundAddresses {
 type Look = Arc<dyn Fn(&Settings) -> Host + Send + Sync>;
 
 /// Every listener of RDMA.
-pub(crate) struct Doors {
+pub(crate) struct Listeners {
     settings: Settings,
     look: Look,
     iwarp: Arc<dyn Provider>,
     /// None where the libraries are missing; then the plan wants none.
     verbs: Option<Arc<dyn Provider>>,
     shared: Arc<Shared>,
-    doors: Vec<Door>,
+    listeners: Vec<Listening>,
     refused: Refused,
     refused_at: Instant,
     /// What was said of each address last, and what of listeners, so that it is said once.
@@ -110,19 +111,19 @@ pub(crate) struct Doors {
 }
 
 /// One protocol's port.
-struct Door {
+struct Listening {
     /// As the configuration has it.
     asked: Named,
     /// With the port that was given where any will do.
     named: Named,
-    front: Front,
+    front: ProtocolServer,
     open: BTreeMap<ListenEndpoint, Open>,
     /// It came with the change that is being made.
     is_new: bool,
 }
 
-impl Door {
-    fn new((named, front): (Named, Front)) -> Self {
+impl Listening {
+    fn new((named, front): (Named, ProtocolServer)) -> Self {
         Self { asked: named, named, front, open: BTreeMap::new(), is_new: true }
     }
 
@@ -153,7 +154,7 @@ impl Drop for Open {
 }
 
 /// What the configuration wants, and where the answer goes.
-type Change = (Settings, Vec<(Named, Front)>, oneshot::Sender<Result<(), String>>);
+type Change = (Settings, Vec<(Named, ProtocolServer)>, oneshot::Sender<Result<(), String>>);
 
 /// The task that follows host and configuration, for those who tell it what to do.
 pub(crate) struct ListenerReconciler {
@@ -168,10 +169,10 @@ impl ListenerReconciler {
         let settings = Settings { rdma: Rdma::Off, ..Settings::default() };
         let watcher = Watcher::default();
         let look = Arc::new(move |settings: &Settings| watcher.look(settings));
-        let doors = Doors::new(&settings, shared, Vec::new(), hardware(spin), look);
-        let bound = doors.bound.clone();
+        let listeners = Listeners::new(&settings, shared, Vec::new(), hardware(spin), look);
+        let bound = listeners.bound.clone();
         let (changes, asked) = mpsc::channel(1);
-        Self { changes, task: tokio::spawn(doors.follow(asked)), bound }
+        Self { changes, task: tokio::spawn(listeners.follow(asked)), bound }
     }
 
     /// Where they listen.
@@ -183,7 +184,7 @@ impl ListenerReconciler {
     pub(crate) async fn change(
         &self,
         settings: &Settings,
-        fronts: Vec<(Named, Front)>,
+        fronts: Vec<(Named, ProtocolServer)>,
     ) -> Result<(), String> {
         let gone = || "the listeners of RDMA are not followed any more".to_owned();
         let (answer, wait) = oneshot::channel();
@@ -211,11 +212,11 @@ fn own_iwarp(settings: &Settings) -> IwarpConfig {
     IwarpConfig { crc, handshake_time_max, ..usual }
 }
 
-impl Doors {
+impl Listeners {
     fn new(
         settings: &Settings,
         shared: &Arc<Shared>,
-        fronts: Vec<(Named, Front)>,
+        fronts: Vec<(Named, ProtocolServer)>,
         verbs: Option<Arc<dyn Provider>>,
         look: Look,
     ) -> Self {
@@ -225,7 +226,7 @@ impl Doors {
             iwarp: Arc::new(Iwarp::new(own_iwarp(settings))),
             verbs,
             shared: shared.clone(),
-            doors: fronts.into_iter().map(Door::new).collect(),
+            listeners: fronts.into_iter().map(Listening::new).collect(),
             refused: Refused::new(),
             refused_at: Instant::now(),
             told: BTreeMap::new(),
@@ -253,24 +254,26 @@ impl Doors {
     async fn change(
         &mut self,
         settings: Settings,
-        fronts: Vec<(Named, Front)>,
+        fronts: Vec<(Named, ProtocolServer)>,
     ) -> Result<(), String> {
         let other_iwarp = own_iwarp(&settings) != own_iwarp(&self.settings);
-        let stays = |d: &Door| {
-            let wanted = |(named, _): &(Named, Front)| *named == d.asked;
+        let stays = |d: &Listening| {
+            let wanted = |(named, _): &(Named, ProtocolServer)| *named == d.asked;
             fronts.iter().any(wanted) && !(other_iwarp && d.open.keys().any(|s| s.by == By::Iwarp))
         };
-        let mut old = std::mem::take(&mut self.doors);
+        let mut old = std::mem::take(&mut self.listeners);
         old.iter_mut().for_each(|d| d.is_new = false);
-        let (mut kept, mut going): (Vec<Door>, Vec<Door>) = old.into_iter().partition(stays);
+        let (mut kept, mut going): (Vec<Listening>, Vec<Listening>) =
+            old.into_iter().partition(stays);
         for (named, front) in fronts {
             let at = kept.iter().position(|d| d.asked == named);
-            let door = at.map_or_else(|| Door::new((named, front)), |at| kept.swap_remove(at));
-            self.doors.push(door);
+            let listening =
+                at.map_or_else(|| Listening::new((named, front)), |at| kept.swap_remove(at));
+            self.listeners.push(listening);
         }
         // What is new may need the address of what goes.
-        for door in &mut going {
-            door.close(|_, _| true).await;
+        for listening in &mut going {
+            listening.close(|_, _| true).await;
         }
         let before = std::mem::replace(&mut self.settings, settings);
         let iwarp = match other_iwarp {
@@ -282,11 +285,11 @@ impl Doors {
         };
         let done = self.begin().await;
         if done.is_err() {
-            for door in self.doors.iter_mut().filter(|d| d.is_new) {
-                door.close(|_, _| true).await;
+            for listening in self.listeners.iter_mut().filter(|d| d.is_new) {
+                listening.close(|_, _| true).await;
             }
-            self.doors.retain(|d| !d.is_new);
-            self.doors.append(&mut going);
+            self.listeners.retain(|d| !d.is_new);
+            self.listeners.append(&mut going);
             (self.settings, self.iwarp) = (before, iwarp);
             if let Err(lost) = self.begin().await {
                 tracing::error!("a listener is lost: {lost}");
@@ -356,7 +359,7 @@ impl Doors {
     }
 
     fn tell_where(&self) {
-        let bound = self.doors.iter().flat_map(|d| d.open.values().map(|o| (d.named.0, o.at)));
+        let bound = self.listeners.iter().flat_map(|d| d.open.values().map(|o| (d.named.0, o.at)));
         *self.bound.0.write().unwrap_or_else(PoisonError::into_inner) = bound.collect();
     }
 
@@ -417,11 +420,11 @@ impl Doors {
     }
 
     async fn close_others(&mut self, wanted: &BTreeSet<ListenEndpoint>) {
-        for door in &mut self.doors {
+        for listening in &mut self.listeners {
             let over = |spot: &ListenEndpoint, open: &Open| {
                 !wanted.contains(spot) || open.task.is_finished()
             };
-            door.close(over).await;
+            listening.close(over).await;
         }
     }
 
@@ -431,9 +434,9 @@ impl Doors {
         offers: &[Offer],
     ) -> Vec<Failed> {
         let mut failed = Vec::new();
-        for door in &mut self.doors {
+        for listening in &mut self.listeners {
             for spot in wanted {
-                if door.open.contains_key(spot) {
+                if listening.open.contains_key(spot) {
                     continue;
                 }
                 let provider = match spot.by {
@@ -441,18 +444,20 @@ impl Doors {
                     By::Verbs => self.verbs.as_ref(),
                 };
                 let Some(provider) = provider else { continue };
-                let at = SocketAddr::new(spot.ip, door.named.2);
+                let at = SocketAddr::new(spot.ip, listening.named.2);
                 match listen_rdma(provider.as_ref(), at, &self.settings).await {
                     Ok(listener) => {
                         let at = listener.local_addr();
                         // Where any port will do, all listeners of a protocol take that of the first.
-                        door.named.2 = at.port();
-                        let (shared, front) = (self.shared.clone(), door.front.clone());
+                        listening.named.2 = at.port();
+                        let (shared, front) = (self.shared.clone(), listening.front.clone());
                         let way = Way { provider: provider.name(), device: device(spot, offers) };
                         let task = tokio::spawn(accept::rdma(way, listener, shared, front));
-                        door.open.insert(*spot, Open { at, task });
+                        listening.open.insert(*spot, Open { at, task });
                     }
-                    Err(error) => failed.push(Failed { spot: *spot, named: door.named, error }),
+                    Err(error) => {
+                        failed.push(Failed { spot: *spot, named: listening.named, error })
+                    }
                 }
             }
         }

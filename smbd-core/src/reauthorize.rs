@@ -1,7 +1,7 @@
 //! What a changed configuration takes from those who are there already.
 //!
-//! *Operation.* [`review`] asks of every session, tree connect and waiting durable open whether it would be granted again, by the
-//! same rules that grant it to a newcomer. What would not be is ended as if its client had given it up: a session answers
+//! *Operation.* [`reauthorize`] asks of every session, tree connect and waiting durable open whether it would be granted again, by
+//! the same rules that grant it to a newcomer. What would not be is ended as if its client had given it up: a session answers
 //! STATUS_USER_SESSION_DELETED from then on, a tree connect STATUS_NETWORK_NAME_DELETED (MS-SMB2 sections 3.3.4.5, 3.3.4.12), and
 //! clients log on or connect again by themselves. Whatever would be granted again keeps all that it holds, and so does a tree
 //! connect of which that depends on a name that is not known now ([`Unknown`]).
@@ -20,12 +20,12 @@ use std::sync::Arc;
 use vfs::Cred;
 use vfs::namespace::{By, Entered, Refusal, Share};
 
-use crate::dispatch::{Loss, end_session, lose};
+use crate::dispatch::{TeardownReason, end_session, lose};
 use crate::open::{Open, Target as Opened};
 use crate::ops::close;
 use crate::ops::ioctl::dfs::is_told;
 use crate::ops::tree_connect::{Denial, FULL_ACCESS, grant, most};
-use crate::server::Core;
+use crate::server::ServerState;
 use crate::session::{Kind, Session, Standing};
 use crate::settings::Encryption;
 use crate::tree::{Target, Tree};
@@ -42,7 +42,7 @@ pub struct Taken {
 }
 
 /// Asks of everything whether it would be granted again.
-pub(crate) async fn review(core: &Arc<Core>) -> Taken {
+pub(crate) async fn reauthorize(core: &Arc<ServerState>) -> Taken {
     let mut taken = Taken::default();
     let now = core.now();
     let mut all = core.sessions.all(|s| s.standing(now) != Standing::InProgress);
@@ -58,11 +58,11 @@ pub(crate) async fn review(core: &Arc<Core>) -> Taken {
         }
     }
     for session in gone {
-        end_session(core, &session, Loss::GivenUp, "configuration").await;
+        end_session(core, &session, TeardownReason::GivenUp, "configuration").await;
         taken.sessions += 1;
     }
     for (session, tree) in trees {
-        lose(core, session, Some(tree), Loss::GivenUp).await;
+        lose(core, session, Some(tree), TeardownReason::GivenUp).await;
         taken.trees += 1;
     }
     for open in core.opens.all(|o| o.session_id() == 0 && !open_stands(core, o)) {
@@ -73,7 +73,7 @@ pub(crate) async fn review(core: &Arc<Core>) -> Taken {
 }
 
 /// The user may still log on, as the same one, and the session protects its messages as it would have to now.
-pub(crate) fn session_stands(core: &Core, session: &Session) -> bool {
+pub(crate) fn session_stands(core: &ServerState, session: &Session) -> bool {
     let settings = core.settings();
     let Some(user) = session.user() else { return true };
     let may_log_on = match user.kind {
@@ -110,7 +110,12 @@ pub(crate) enum Unknown {
 }
 
 /// A TREE_CONNECT by any connection of the session would give no less than this one did.
-pub(crate) fn tree_stands(core: &Core, session: &Session, tree: &Tree, unknown: Unknown) -> bool {
+pub(crate) fn tree_stands(
+    core: &ServerState,
+    session: &Session,
+    tree: &Tree,
+    unknown: Unknown,
+) -> bool {
     if let Some(share) = tree.elsewhere() {
         return elsewhere_stands(core, session, share, unknown);
     }
@@ -139,7 +144,12 @@ pub(crate) fn tree_stands(core: &Core, session: &Session, tree: &Tree, unknown: 
 }
 
 /// A share that is on other servers still is, and each of the session's addresses may know of it.
-fn elsewhere_stands(core: &Core, session: &Session, share: &Share, unknown: Unknown) -> bool {
+fn elsewhere_stands(
+    core: &ServerState,
+    session: &Session,
+    share: &Share,
+    unknown: Unknown,
+) -> bool {
     let now = core.namespace.share(share.id).filter(|s| s.protocols.smb() && s.is_elsewhere());
     let may = |now: &Share, ip| match now.client(ip, By::Smb) {
         Err(Refusal::NameUnknown) => unknown == Unknown::Keeps,
@@ -149,7 +159,7 @@ fn elsewhere_stands(core: &Core, session: &Session, share: &Share, unknown: Unkn
 }
 
 /// A tree of this session that would not be granted as it is to who comes from this address; `None` when all would.
-pub(crate) fn denied_from(core: &Core, session: &Session, ip: IpAddr) -> Option<Arc<Tree>> {
+pub(crate) fn denied_from(core: &ServerState, session: &Session, ip: IpAddr) -> Option<Arc<Tree>> {
     let user = session.user()?;
     let settings = core.settings();
     session.trees().into_iter().find(|tree| {
@@ -169,7 +179,7 @@ pub(crate) fn denied_from(core: &Core, session: &Session, ip: IpAddr) -> Option<
 
 /// Ends the tree connects of this session that its user, who has logged on again, would not be granted as they are: a ticket may
 /// name other groups than the one before.
-pub(crate) async fn end_fallen_trees(core: &Arc<Core>, session: &Session) {
+pub(crate) async fn end_fallen_trees(core: &Arc<ServerState>, session: &Session) {
     let falls = |tree: &Arc<Tree>| !tree_stands(core, session, tree, Unknown::Keeps);
     for tree in session.trees().into_iter().filter(falls) {
         end_tree(core, session, &tree).await;
@@ -177,16 +187,16 @@ pub(crate) async fn end_fallen_trees(core: &Arc<Core>, session: &Session) {
 }
 
 /// Ends a tree connect.
-pub(crate) async fn end_tree(core: &Arc<Core>, session: &Session, tree: &Tree) {
+pub(crate) async fn end_tree(core: &Arc<ServerState>, session: &Session, tree: &Tree) {
     if session.remove_tree(tree.id).is_some() {
         tree.ended(session, "configuration");
     }
-    lose(core, session.id, Some(tree.id), Loss::GivenUp).await;
+    lose(core, session.id, Some(tree.id), TeardownReason::GivenUp).await;
 }
 
 /// A durable open that waits: its share is served, and its owner may log on, have there what it was granted and act as the same
 /// user. The address of its client is known when that is back: see [`crate::durable`].
-fn open_stands(core: &Core, open: &Open) -> bool {
+fn open_stands(core: &ServerState, open: &Open) -> bool {
     let Opened::File(file) = &open.target else { return true };
     let share = core.namespace.share(file.share.id).filter(|s| s.protocols.smb());
     let is_same = |s: &Arc<Share>| {
