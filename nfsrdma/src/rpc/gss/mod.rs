@@ -37,7 +37,7 @@ use nfs_proto::rpcsec_gss::{
 use nfs_proto::xdr::{self, Xdr};
 use rdma_transport::channel::{BoxFuture, ReadChunkData, Reply};
 use rdma_transport::count;
-use rdma_transport::refused::Refused;
+use rdma_transport::refused::{self, Refused};
 use siphasher::sip::SipHasher13;
 use vfs::Cred;
 
@@ -137,12 +137,16 @@ impl Call {
     }
 }
 
-/// Counts a token that makes no context, keeps it for `headgate status`, and says in one line of the log what was wrong with it.
+/// Counts a token that makes no context, keeps it for `headgate status`, and says in one line of the log what was wrong with it,
+/// unless that was told within the last minute: whoever sends such tokens without end fills no log.
 fn note_refused(conn: &Conn, why: Why, principal: String, detail: &str) {
+    refused::count(RULE);
     let (reason, remedy) = (why.reason(), why.remedy());
-    tracing::info!(peer = %conn.info.peer, principal, reason, detail, remedy, "ticket of NFS refused");
     let (share, rule) = (String::new(), RULE);
-    conn.refused(Refused { peer: conn.peer_ip(), user: principal, share, rule, remedy });
+    let one = Refused { peer: conn.peer_ip(), user: principal.clone(), share, rule, remedy };
+    if !conn.is_datagram() && refused::record(one) {
+        tracing::warn!(peer = %conn.info.peer, principal, reason, detail, remedy, "ticket of NFS refused");
+    }
 }
 
 /// The contexts of all clients.
