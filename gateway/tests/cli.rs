@@ -51,8 +51,10 @@ fn demo_moves_every_byte_through_all_protocols() {
 /// As behind `| head`.
 #[test]
 fn a_reader_that_goes_away_is_no_fault() {
+    let state = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_headgate"))
-        .args(["check", "--share", "a=mem:"])
+        .args(["check", "--share", "a=mem:", "--state"])
+        .arg(state.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -2,17 +2,17 @@
 //!
 //! *Operation.* `tests/ceph/cluster` starts one of a single node, of ordinary processes, and ends it whatever the tests say.
 
+use crate::programs::one_test;
 use crate::sh::{Result, Tally, run};
-use crate::tiers::cargo_test;
 
 const CLUSTER: &str = "tests/ceph/cluster";
 
 /// Everything that is tested on a cluster.
 pub(crate) fn tier() -> Result<Tally> {
     let mut tally = Tally::default();
-    tally.add(cargo_test(&["--package", "ceph-sys", "--test", "layout"])?);
+    tally.add(one_test("ceph-sys", "layout", &[])?);
     run(&[CLUSTER, "up"])?;
-    let tested = ["vfs", "gateway"].map(|of| cargo_test(&["--package", of, "--test", "ceph"]));
+    let tested = ["vfs", "gateway"].map(|of| one_test(of, "ceph", &[]));
     run(&[CLUSTER, "down"])?;
     for part in tested {
         tally.add(part?);

@@ -1,14 +1,11 @@
 //! The fuzz targets, each for its time, two at once. They are built here as cargo-fuzz builds them, without it: libFuzzer
 //! comes as a crate, coverage and the address sanitizer with the toolchain.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
-use std::thread;
 
-use crate::sh::{Result, Tally, output, workspace};
+use crate::sh::{Result, Tally, in_turns, lowest_priority, output, workspace};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 const AT_ONCE: usize = 2;
@@ -34,23 +31,18 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
 pub(crate) fn tier(only: &[String], runs: Runs, verbose: bool) -> Result<Tally> {
     let mut targets = names()?;
     targets.retain(|t| only.is_empty() || only.iter().any(|o| t.contains(o.as_str())));
+    // They run beside a tier that mostly waits.
+    lowest_priority();
     build()?;
     seed_corpora()?;
-    let waiting = Mutex::new(targets);
-    let tally = Mutex::new(Tally::default());
-    thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while let Some(target) = waiting.lock().ok().and_then(|mut w| w.pop()) {
-                    let result = fuzz(&target, runs, verbose);
-                    if let Ok(mut tally) = tally.lock() {
-                        tally.count(&target, result);
-                    }
-                }
-            });
-        }
-    });
-    tally.into_inner().map_err(|e| e.to_string())
+    let mut tally = Tally::default();
+    for (target, result) in in_turns(targets, AT_ONCE, |target| {
+        let result = fuzz(&target, runs, verbose);
+        (target, result)
+    }) {
+        tally.count(&target, result);
+    }
+    Ok(tally)
 }
 
 /// The programs of the fuzz workspace.
@@ -63,15 +55,9 @@ fn names() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// A program that leaves the processors to whoever else wants them: the targets run beside a tier that mostly waits.
-fn patient(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new("nice");
-    command.args(["-n", "19"]).arg(program);
-    command
-}
-
-fn build() -> Result<()> {
-    let mut cargo = patient("cargo");
+/// Builds all targets.
+pub(crate) fn build() -> Result<()> {
+    let mut cargo = Command::new("cargo");
     cargo
         .args([
             "build",
@@ -116,7 +102,7 @@ fn fuzz(target: &str, Runs { seconds, seed }: Runs, verbose: bool) -> Result<()>
     let fuzz = workspace().join("fuzz");
     let artifacts = fuzz.join("artifacts").join(target);
     fs::create_dir_all(&artifacts).map_err(|e| format!("{}: {e}", artifacts.display()))?;
-    let done = patient(target_dir().join(TARGET).join("release").join(target))
+    let done = Command::new(target_dir().join(TARGET).join("release").join(target))
         .arg(fuzz.join("corpus").join(target))
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-seed={seed}"))

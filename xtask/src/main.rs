@@ -12,6 +12,7 @@ mod graph;
 mod lab;
 mod packages;
 mod page;
+mod programs;
 mod registry;
 mod sh;
 mod smbtorture;

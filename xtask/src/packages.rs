@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use crate::sh::{Result, command, output, run};
 
@@ -169,6 +170,9 @@ pub(crate) fn unpack(package: &str, dir: &Path, program: &str) -> Result<PathBuf
 
 /// The same of several packages.
 pub(crate) fn unpack_all(packages: &[&str], dir: &Path, program: &str) -> Result<PathBuf> {
+    // apt wants its lists for itself.
+    static APT: Mutex<()> = Mutex::new(());
+    let _turn = APT.lock().map_err(|e| e.to_string())?;
     let program = dir.join(program);
     if program.exists() {
         return Ok(program);

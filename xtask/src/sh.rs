@@ -1,7 +1,10 @@
 //! Running programs, and counting what passed.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
 
 /// What a command of this program can end in; an error says that it could not even be tried.
 pub(crate) type Result<T> = std::result::Result<T, String>;
@@ -96,6 +99,48 @@ const CERTAIN: [&str; 5] = ["differ", "Differ", "panicked", "/gateway-log: ", "/
 
 fn is_certain(failure: &str) -> bool {
     CERTAIN.iter().any(|words| failure.contains(words))
+}
+
+/// Does the work of all of them, in order, so many at once; what came of each, in the order in which they ended.
+pub(crate) fn in_turns<T: Send, R: Send>(
+    all: Vec<T>,
+    at_once: usize,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    in_turns_of(all, (0..at_once).collect(), |_, one| work(one))
+}
+
+/// The same by workers that have something of their own, one thread for each.
+pub(crate) fn in_turns_of<T: Send, W: Send, R: Send>(
+    all: Vec<T>,
+    workers: Vec<W>,
+    work: impl Fn(&W, T) -> R + Sync,
+) -> Vec<R> {
+    let (waiting, done) = (Mutex::new(VecDeque::from(all)), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for worker in workers {
+            let (waiting, done, work) = (&waiting, &done, &work);
+            scope.spawn(move || {
+                while let Some(one) = waiting.lock().ok().and_then(|mut w| w.pop_front()) {
+                    let result = work(&worker, one);
+                    if let Ok(mut done) = done.lock() {
+                        done.push(result);
+                    }
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap_or_default()
+}
+
+/// Leaves the processors to whoever else wants them, with all that this thread starts from now on.
+pub(crate) fn lowest_priority() {
+    // Linux counts by thread, and says which this is. Where it does not, the work is done all the same.
+    if let Ok(thread) = std::fs::read_link("/proc/thread-self")
+        && let Some(id) = thread.file_name()
+    {
+        let _ = output(&["renice", "-n", "19", "-p", &id.to_string_lossy()]);
+    }
 }
 
 /// The workspace's folder.

@@ -1,10 +1,11 @@
 //! The tiers of `cargo xtask test`, in order. Each prints its own closing line.
 
-use std::process::Stdio;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Instant;
 
-use crate::sh::{Outcome, Result, Tally, command, output, target_dir};
+use crate::programs::{cargo_test, one_test};
+use crate::sh::{Outcome, Result, Tally, in_turns, lowest_priority, output, target_dir};
 use crate::{ceph, dashboard, fuzz, graph, lab, packages, page, registry, smbtorture, tidy};
 
 const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
@@ -15,12 +16,7 @@ const UNIT_AND_E2E: &str = "unit and e2e";
 
 /// Of each target, where nothing else is asked for. With the same seed each run tries much the same inputs: this shows what a
 /// change broke on known paths; other seeds and longer runs look for new ones.
-const FUZZ_SECONDS: u32 = 12;
-/// So many tests of a tier that failed are run once more, with nothing beside them. Where more failed, it was no chance.
-const UNSTEADY_MAX: usize = 3;
-/// Failures that are never forgiven, by what stands in their messages: bytes that were not what they had to be.
-const CERTAIN: [&str; 2] = ["differ", "lost"];
-
+const FUZZ_SECONDS: u32 = 5;
 /// What the command line asked for.
 #[derive(Debug)]
 struct Asked {
@@ -41,7 +37,10 @@ pub(crate) fn test(args: &[String]) -> Result<Outcome> {
         let counted = thread::scope(|scope| {
             let asked = &asked;
             let run = |tier| (tier, scope.spawn(move || timed(tier, asked)));
-            let running: Vec<_> = together.into_iter().map(run).collect();
+            let running: Vec<_> = together.iter().copied().map(run).collect();
+            if together.contains(&UNIT_AND_E2E) {
+                scope.spawn(|| prepare(&asked.tiers));
+            }
             let broke_down = |tier: &str| Tally::of(tier, || Err("its thread broke down".into()));
             let ended = |(tier, thread): (_, thread::ScopedJoinHandle<'_, _>)| {
                 (tier, thread.join().unwrap_or_else(|_| broke_down(tier)))
@@ -142,53 +141,136 @@ fn parse(args: &[String]) -> Result<Asked> {
     Ok(asked)
 }
 
-/// Other people's programs.
+/// Other people's programs, three at once: most of them wait.
 fn third_parties(asked: &Asked) -> Result<Tally> {
-    let wanted =
-        |name: &str| asked.only.is_empty() || asked.only.iter().any(|o| name.contains(o.as_str()));
+    let lanes = vec![vec![smbtorture as Part], vec![domain, cluster, cephfs], CLIENTS.to_vec()];
+    let run = |lane: Vec<Part>| {
+        let mut tally = Tally::default();
+        for part in lane {
+            tally.add(Tally::of("third", || part(asked)));
+        }
+        tally
+    };
+    let at_once = lanes.len();
     let mut tally = Tally::default();
-    if wanted("transforms") {
-        tally.add(lab::transforms()?);
-    }
-    tally.add(lab::third_parties(&asked.only, asked.verbose)?);
-    if wanted("rdma-core") {
-        tally.add(cargo_test(&["--package", "rdma-sys", "--test", "layout"])?);
+    in_turns(lanes, at_once, run).into_iter().for_each(|of_lane| tally.add(of_lane));
+    Ok(tally)
+}
+
+/// A part of the tier `third`: nothing, where it was not asked for.
+type Part = fn(&Asked) -> Result<Tally>;
+
+/// What computes.
+const CLIENTS: [Part; 7] = [
+    transforms,
+    |asked| lab::third_parties(&asked.only, asked.verbose),
+    rdma_core,
+    import,
+    registries,
+    in_a_browser,
+    dashboards,
+];
+
+fn transforms(asked: &Asked) -> Result<Tally> {
+    asked.part("transforms", lab::transforms)
+}
+
+fn rdma_core(asked: &Asked) -> Result<Tally> {
+    asked.part("rdma-core", || {
+        let mut tally = one_test("rdma-sys", "layout", &[])?;
         tally.count("headgate starts without rdma-core", is_not_linked_with_rdma_core());
-    }
-    if wanted("kerberos") {
-        tally.add(cargo_test(&["--package", "gss-sys", "--test", "kdc"])?);
-        smbtorture::unpack()?;
-        let dir = target_dir().join("samba-dc");
-        packages::unpack_all(packages::DOMAIN_CONTROLLER, &dir, "usr/sbin/samba")?;
+        Ok(tally)
+    })
+}
+
+/// MIT's KDC and Samba's domain controller.
+fn domain(asked: &Asked) -> Result<Tally> {
+    asked.part("kerberos", || {
+        let mut tally = one_test("gss-sys", "kdc", &[])?;
+        let dir = domain_controller()?;
         let named = format!("HEADGATE_SAMBA_DC={}", dir.display());
-        let of_gateway = ["--package", "gateway", "--test", "kerberos"];
-        tally.add(cargo_test_by(&["env", &named], &of_gateway)?);
-    }
-    if wanted("cluster") {
-        tally.add(cargo_test(&["--package", "cluster", "--test", "takeover"])?);
-        tally.add(cargo_test(&["--package", "gateway", "--test", "cluster"])?);
-    }
-    if wanted("ceph") {
-        tally.add(ceph::tier()?);
-    }
-    if wanted("import") {
-        tally.add(import_beside_samba()?);
-    }
-    if wanted("registry") {
+        tally.add(one_test("gateway", "kerberos", &[&named])?);
+        Ok(tally)
+    })
+}
+
+/// Where the domain controller is, with the libraries of the suite beside it.
+fn domain_controller() -> Result<PathBuf> {
+    smbtorture::unpack()?;
+    let dir = target_dir().join("samba-dc");
+    packages::unpack_all(packages::DOMAIN_CONTROLLER, &dir, "usr/sbin/samba")?;
+    Ok(dir)
+}
+
+/// etcd.
+fn cluster(asked: &Asked) -> Result<Tally> {
+    asked.part("cluster", || {
+        let mut tally = one_test("cluster", "takeover", &[])?;
+        tally.add(one_test("gateway", "cluster", &[])?);
+        Ok(tally)
+    })
+}
+
+fn cephfs(asked: &Asked) -> Result<Tally> {
+    asked.part("ceph", ceph::tier)
+}
+
+fn import(asked: &Asked) -> Result<Tally> {
+    asked.part("import", import_beside_samba)
+}
+
+fn registries(asked: &Asked) -> Result<Tally> {
+    asked.part("registry", || {
+        let mut tally = Tally::default();
         tally.count("the format crates can be published", registry::would_publish());
         let built = registry::builds_with_the_registrys_rdma_sys();
         tally.count("rdma-transport on the registry's rdma-sys", built);
+        Ok(tally)
+    })
+}
+
+fn in_a_browser(asked: &Asked) -> Result<Tally> {
+    asked.part("page", || Ok(Tally::of("page", page::tier).once_more("page", page::tier)))
+}
+
+fn dashboards(asked: &Asked) -> Result<Tally> {
+    let run = || Tally::of("dashboard", dashboard::tier);
+    asked.part("dashboard", || Ok(run().once_more("dashboard", dashboard::tier)))
+}
+
+fn smbtorture(asked: &Asked) -> Result<Tally> {
+    asked.part("smbtorture", || smbtorture::tier(asked.verbose))
+}
+
+impl Asked {
+    /// What came of one part of a tier, and how long it took.
+    fn part(&self, name: &str, run: impl FnOnce() -> Result<Tally>) -> Result<Tally> {
+        if !self.only.is_empty() && !self.only.iter().any(|o| name.contains(o.as_str())) {
+            return Ok(Tally::default());
+        }
+        let began = Instant::now();
+        let tally = Tally::of(name, run);
+        println!("   {name} took {:.0} s", began.elapsed().as_secs_f64());
+        Ok(tally)
     }
-    if wanted("page") {
-        tally.add(Tally::of("page", page::tier).once_more("page", page::tier));
+}
+
+/// What later tiers want, made while tests of earlier ones wait: with empty caches that is a kernel, a release build, other
+/// people's programs, and the fuzz targets. What fails here is done again, and told, by the tier that wants it.
+fn prepare(tiers: &[String]) {
+    lowest_priority();
+    let wanted = |tier: &str| tiers.iter().any(|t| t == tier);
+    let mut made = Vec::new();
+    if wanted("lab") || wanted("third") {
+        made.extend([lab::gateway::build(), lab::build_kernel().map(drop)]);
     }
-    if wanted("dashboard") {
-        tally.add(Tally::of("dashboard", dashboard::tier).once_more("dashboard", dashboard::tier));
+    if wanted("third") {
+        made.push(domain_controller().map(drop));
     }
-    if wanted("smbtorture") {
-        tally.add(Tally::of("smbtorture", || smbtorture::tier(asked.verbose)));
+    if wanted("fuzz") {
+        made.push(fuzz::build());
     }
-    Ok(tally)
+    made.into_iter().filter_map(Result::err).for_each(|why| println!("   {why}"));
 }
 
 /// What Samba lets its users do by files of other people, and the gateway by what it imports of them. smbclient has brought the
@@ -196,7 +278,7 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
 fn import_beside_samba() -> Result<Tally> {
     let smbd = packages::unpack("samba", &target_dir().join("samba"), "usr/sbin/smbd")?;
     let named = format!("HEADGATE_SMBD={}", smbd.display());
-    cargo_test_by(&["env", &named], &["--package", "gateway", "--test", "import_corpus"])
+    one_test("gateway", "import_corpus", &[&named])
 }
 
 /// The loader must find the program complete where libibverbs and librdmacm are not installed.
@@ -229,90 +311,9 @@ fn quietly(words: &[&str]) -> Result<()> {
     output(words).map(drop)
 }
 
-/// Runs `cargo test` and counts by its own summary lines; what did not compile is one failure.
-pub(crate) fn cargo_test(selection: &[&str]) -> Result<Tally> {
-    cargo_test_by(&[], selection)
-}
-
-/// The same, by a command that runs the one behind its own arguments.
-fn cargo_test_by(by: &[&str], selection: &[&str]) -> Result<Tally> {
-    let words = [by, &["cargo", "test", "--no-fail-fast"], selection].concat();
-    let (mut tally, out, err) = tests_of(&words)?;
-    let few = (1..=UNSTEADY_MAX).contains(&tally.failures.len());
-    if few && !is_certain(&out) {
-        println!("   once more, alone: {}", tally.failures.join(", "));
-        let names = tally.failures.iter().map(String::as_str);
-        let words: Vec<&str> =
-            words.iter().copied().chain(["--", "--exact"]).chain(names).collect();
-        let (again, ..) = tests_of(&words)?;
-        if again.failures.is_empty() && again.passed >= tally.failures.len() {
-            tally.unsteady = std::mem::take(&mut tally.failures);
-            tally.passed += tally.unsteady.len();
-            // Without the lines that a program would take for failures.
-            out.lines().filter(|l| !l.starts_with("test ")).for_each(|l| println!("{l}"));
-            return Ok(tally);
-        }
-    }
-    println!("{out}{err}");
-    if tally.failures.is_empty() && !err.is_empty() {
-        tally.fail(format!("`{}`: not all of it ran", words.join(" ")));
-    }
-    Ok(tally)
-}
-
-/// Some failure is never forgiven. The lines of tests that passed say nothing of that.
-fn is_certain(out: &str) -> bool {
-    let mut said = out.lines().filter(|l| !l.starts_with("test "));
-    said.any(|l| CERTAIN.iter().any(|word| l.contains(word)))
-}
-
-/// Runs cargo's tests by these words. If that did not end well: what they said, and what cargo said.
-fn tests_of(words: &[&str]) -> Result<(Tally, String, String)> {
-    let done = command(words).stdin(Stdio::null()).output();
-    let done = done.map_err(|e| format!("cannot run cargo: {e}"))?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let out = text(&done.stdout);
-    let tally = count_tests(&out);
-    if done.status.success() {
-        return Ok((tally, String::new(), String::new()));
-    }
-    Ok((tally, out, format!("{}{}", text(&done.stderr), done.status)))
-}
-
-/// Reads libtest's lines: `test NAME ... ok`, `test NAME ... FAILED`.
-fn count_tests(out: &str) -> Tally {
-    let mut tally = Tally::default();
-    for line in out.lines().filter_map(|l| l.strip_prefix("test ")) {
-        if line.ends_with(" ... ok") {
-            tally.passed += 1;
-        } else if let Some(name) = line.strip_suffix(" ... FAILED") {
-            tally.failures.push(name.to_owned());
-        }
-    }
-    tally
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn wrong_bytes_are_no_chance() {
-        let of = |why: &str| {
-            format!("test a_lost_handle_is_found ... ok\ntest reads ... FAILED\n{why}\n")
-        };
-        assert!(is_certain(&of("panicked at tests/x.rs:3:5:\nread 3 differs")));
-        assert!(is_certain(&of("record 17 is lost")));
-        assert!(!is_certain(&of("index out of bounds")));
-    }
-
-    #[test]
-    fn libtest_lines_are_counted() {
-        let out = "running 3 tests\ntest a::b ... ok\ntest c ... FAILED\ntest d - should panic ... ok\n\
-                   test result: FAILED. 2 passed; 1 failed; 0 ignored\n";
-        let tally = count_tests(out);
-        assert_eq!((tally.passed, tally.failures), (2, vec!["c".to_owned()]));
-    }
 
     #[test]
     fn unit_and_e2e_are_one_build() {

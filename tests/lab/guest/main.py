@@ -72,8 +72,9 @@ def main():
     local = servers.start()
     if "multichannel" in ENV["JOBS"]:
         importlib.import_module("multichannel").second_network()
-    if lab.CIFS and lab.PROTO == "rdma":
-        # This client gives the first address resolution of a new device no second chance: the neighbour is found by TCP.
+    if lab.PROTO == "rdma":
+        # The first address resolution of a new device fails: SMB gives it no second chance, NFS waits for 5 s. So the neighbor is
+        # found by TCP.
         with contextlib.suppress(ConnectionRefusedError):
             socket.create_connection((lab.SERVER, 445), 10).close()
     if lab.V3_LOCKS:

@@ -1,7 +1,7 @@
 """A large copy goes on by itself when the server is killed or stopped, or the connection cut, in the middle of it.
 
 $TROUBLE says which: `kill-gateway`, `stop-container`, `cut-connections`, or `unplug` (the RDMA device goes and comes back). The job
-only asks for it and goes on copying. $COPY_MIB is the size of the copy."""
+only asks for it and goes on copying."""
 
 import errno
 import hashlib
@@ -13,8 +13,7 @@ import share
 from lab import check, must_equal, must_hold
 
 MIB = 1 << 20
-# A device in software that has both ends in this guest is slower than a network.
-SIZE = int(lab.ENV.get("COPY_MIB", "192" if servers.is_here() or "ROUTER" in lab.ENV else "512")) * MIB
+SIZE = 192 * MIB
 FSYNC_EVERY = SIZE // 8
 TROUBLE_AT = (SIZE * 3 // 10 // MIB * MIB, SIZE * 7 // 10 // MIB * MIB)
 

@@ -19,12 +19,10 @@ mod third;
 mod tls;
 mod transforms;
 
-use std::collections::VecDeque;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::thread;
 use std::time::Instant;
 
 pub(crate) use gateway::Gateway;
@@ -35,11 +33,11 @@ use scenarios::{
 };
 
 use crate::packages;
-use crate::sh::{Outcome, Result, Tally, output, target_dir};
+use crate::sh::{Outcome, Result, Tally, in_turns_of, output, target_dir};
 
-/// Scenarios that run at once, each in a network of its own: one mostly waits while the other computes. With three on two
-/// processors the tier ended a tenth earlier, and checks that wait for a time were unsteady.
-const AT_ONCE: usize = 2;
+/// Scenarios that run at once on two processors, each in a network of its own. One guest keeps half a processor busy, and a third
+/// of them mostly wait.
+const AT_ONCE: usize = 4;
 
 /// How often a scenario is run again because its guest lost its network. That was seen on machines with more work than processors.
 const DEAD_MAX: usize = 2;
@@ -115,11 +113,11 @@ pub(crate) fn third_parties(only: &[String], verbose: bool) -> Result<Tally> {
     gateway::build()?;
     let mut tally = Tally::default();
     if wanted(only, "libnfs") {
-        let run = || third::libnfs(&Net::new(0)?, &lab.dir.join("libnfs"));
+        let run = || third::libnfs(&Net::new()?, &lab.dir.join("libnfs"));
         tally.add(Tally::of("libnfs", run).once_more("libnfs", run));
     }
     if wanted(only, "smbclients") {
-        let run = || smbclients::all(&Net::new(0)?, &lab.dir.join("smbclients"));
+        let run = || smbclients::all(&Net::new()?, &lab.dir.join("smbclients"));
         tally.add(Tally::of("smbclients", run).once_more("smbclients", run));
     }
     // One after the other: a capture must not miss a packet.
@@ -132,7 +130,7 @@ pub(crate) fn third_parties(only: &[String], verbose: bool) -> Result<Tally> {
 
 /// Of the tier `third` as well, without a guest: a stranger's look at data that is protected by itself.
 pub(crate) fn transforms() -> Result<Tally> {
-    let run = || transforms::all(&Net::new(0)?);
+    let run = || transforms::all(&Net::new()?);
     Ok(Tally::of("transforms", run).once_more("transforms", run))
 }
 
@@ -197,18 +195,24 @@ fn wanted(only: &[String], name: &str) -> bool {
     only.is_empty() || only.iter().any(|o| name.contains(o.as_str()))
 }
 
+/// The kernel of the guests, and an archive of the tree of sources that jobs unpack; both are made once.
+pub(crate) fn build_kernel() -> Result<(PathBuf, PathBuf)> {
+    // What it says while it builds is shown: that takes minutes.
+    let built = Command::new("tests/lab/build-kernel")
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|e| format!("build-kernel: {e}"))?;
+    let built = String::from_utf8_lossy(&built.stdout);
+    let mut lines = built.lines().map(PathBuf::from);
+    let kernel = lines.next().ok_or("build-kernel built no kernel")?;
+    let source_tree = lines.next().ok_or("build-kernel made no source tree")?;
+    Ok((kernel, source_tree))
+}
+
 impl Lab {
     fn new(verbose: bool) -> Result<Lab> {
-        // What it says while it builds is shown: that takes minutes.
-        let built = Command::new("tests/lab/build-kernel")
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output()
-            .map_err(|e| format!("build-kernel: {e}"))?;
-        let built = String::from_utf8_lossy(&built.stdout);
-        let mut lines = built.lines().map(PathBuf::from);
-        let kernel = lines.next().ok_or("build-kernel built no kernel")?;
-        let source_tree = lines.next().ok_or("build-kernel made no source tree")?;
+        let (kernel, source_tree) = build_kernel()?;
         let dir = target_dir().join(format!("lab/{}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         Ok(Lab { kernel, source_tree, dir, verbose, figures: Mutex::default() })
@@ -228,7 +232,7 @@ impl Lab {
             return;
         }
         for (scenario, tally) in all {
-            let again = || Ok(run_one(&Place { lab: self, net: Net::new(0)? }, scenario));
+            let again = || Ok(run_one(&Place { lab: self, net: Net::new()? }, scenario));
             *tally = std::mem::take(tally).once_more(scenario.name, again);
         }
     }
@@ -237,26 +241,25 @@ impl Lab {
         if scenarios.iter().any(|s| !s.is_reference()) {
             gateway::build()?;
         }
-        let at_once = at_once.min(scenarios.len());
-        let nets = (0..at_once).map(Net::new).collect::<Result<Vec<_>>>()?;
-        let waiting = Mutex::new(VecDeque::from(scenarios));
-        let all = Mutex::new(Vec::new());
-        thread::scope(|scope| {
-            for net in nets {
-                let (waiting, all) = (&waiting, &all);
-                scope.spawn(move || {
-                    let place = Place { lab: self, net };
-                    while let Some(scenario) = waiting.lock().ok().and_then(|mut w| w.pop_front()) {
-                        let tally = run_one(&place, &scenario);
-                        if let Ok(mut all) = all.lock() {
-                            all.push((scenario, tally));
-                        }
-                    }
-                });
-            }
-        });
-        all.into_inner().map_err(|e| e.to_string())
+        let nets = (0..at_once.min(scenarios.len())).map(|_| Net::new());
+        let places = nets.map(|net| Ok(Place { lab: self, net: net? })).collect::<Result<_>>()?;
+        let one = |place: &Place<'_>, scenario| (scenario, run_one(place, &scenario));
+        Ok(in_turns_of(spread(scenarios), places, one))
     }
+}
+
+/// Those that mostly wait stand evenly among those that compute, so that there are always some of both.
+fn spread(scenarios: Vec<Scenario>) -> Vec<Scenario> {
+    let (waiting, computing): (Vec<_>, Vec<_>) =
+        scenarios.into_iter().partition(Scenario::mostly_waits);
+    let share = |n: usize, of: usize| (2 * n + 1) as f64 / (2 * of) as f64;
+    let placed = |all: Vec<Scenario>| {
+        let of = all.len();
+        all.into_iter().enumerate().map(move |(n, scenario)| (share(n, of), scenario))
+    };
+    let mut all: Vec<_> = placed(waiting).chain(placed(computing)).collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    all.into_iter().map(|(_, scenario)| scenario).collect()
 }
 
 fn run_one(place: &Place<'_>, scenario: &Scenario) -> Tally {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::sh::{Result, output};
 
@@ -22,8 +23,10 @@ pub(crate) struct Net {
 
 impl Net {
     /// Makes it, after clearing away those of runs that were killed.
-    pub(crate) fn new(number: usize) -> Result<Net> {
+    pub(crate) fn new() -> Result<Net> {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
         remove_stale();
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
         let net = Net { name: format!("{PREFIX}{}-{number}", std::process::id()) };
         output(&["ip", "netns", "add", &net.name])?;
         net.ip("link set lo up")?;

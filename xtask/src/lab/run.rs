@@ -15,6 +15,7 @@ use super::net::{FIRST_GUEST, INSIDE, Net, SECOND_GUEST, guest_address, host_add
 use super::scenarios::{Kind, Scenario, Server};
 use super::third::{Capture, NFS_RDMA, SMB_DIRECT, SMB_TCP};
 use super::tls;
+use crate::programs::test_program;
 use crate::sh::{Result, Tally, output, target_dir};
 
 /// What the job `sizes` reads, and what it writes, at the least: every size twice, less what goes in line.
@@ -89,9 +90,6 @@ impl Place<'_> {
         }
         env.extend(scenario.trouble.map(|words| ("TROUBLE", words.into())));
         env.extend(scenario.runs.map(|runs| ("RUNS", runs.to_string())));
-        if scenario.server == Server::Container {
-            env.push(("COPY_MIB", "256".into()));
-        }
         let seconds_max = scenario.seconds_max + SECONDS_OF_A_RUN * scenario.runs.unwrap_or(0);
         Ok(Guest {
             kernel: &self.lab.kernel,
@@ -279,7 +277,7 @@ impl Place<'_> {
             [("contract", "rdma-transport", "verbs"), ("device", "headgate-tests", "device")]
         {
             if scenario.jobs.contains(job) {
-                fs::copy(built_test(package, test)?, guest.scratch.join(job))
+                fs::copy(test_program(package, test)?, guest.scratch.join(job))
                     .map_err(|e| format!("{job}: {e}"))?;
             }
         }
@@ -340,17 +338,6 @@ fn unpack_ksmbd_tools(scratch: &Path) -> Result<()> {
         "cd {at} && apt-get download -qq ksmbd-tools 2>&1 && dpkg -x ksmbd-tools_*.deb ksmbd && rm ksmbd-tools_*.deb"
     );
     output(&["sh", "-c", &script]).map(drop)
-}
-
-/// Builds tests that want the RDMA device of a guest; where they are.
-fn built_test(package: &str, test: &str) -> Result<String> {
-    let selection = ["cargo", "test", "--package", package, "--test", test, "--no-run"];
-    let messages = output(&[&selection[..], &["--quiet", "--message-format=json"]].concat())?;
-    let program = messages.lines().find_map(|line| {
-        let (_, rest) = line.split_once("\"executable\":\"")?;
-        rest.split_once('"').map(|(program, _)| program.to_owned())
-    });
-    program.ok_or_else(|| format!("cargo built no tests {test} of {package}"))
 }
 
 /// Compares the manifests that guests left with the share's folder.

@@ -152,7 +152,7 @@ fn with_gateway(
     dir: &Path,
 ) -> Result<(Results, Results)> {
     lab::gateway::build()?;
-    let net = Net::new(0)?;
+    let net = Net::new()?;
     let shares: Vec<PathBuf> = (0..AT_ONCE).map(|n| dir.join(format!("t{n}"))).collect();
     let mut gateway = Gateway::for_smbtorture(&net, dir, &shares)?;
     let server = Server::gateway(&net, root.clone(), shares);

@@ -1,20 +1,17 @@
 //! Tests as processes: each with a limit, in a folder of its own, read by the lines of subunit that it prints.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
-use std::thread;
 use std::time::Instant;
 
 use super::Results;
 use super::root::Root;
 use crate::lab::Net;
 use crate::lab::gateway::{BLOCK_SHARE, LASTING_SHARE, USER_ID};
-use crate::sh::Result;
+use crate::sh::{Result, in_turns_of};
 
 /// Of one test. The longest that passes, smb2.notify.mask, waits for 80 s in all.
 const SECONDS_MAX: &str = "120";
@@ -223,31 +220,17 @@ pub(super) fn all(
     let mut order: Vec<&String> = names.iter().collect();
     let rank = |name: &str| SLOW.iter().position(|s| name.starts_with(s)).unwrap_or(SLOW.len());
     order.sort_by_key(|name| rank(name));
-    let waiting = Mutex::new(VecDeque::from(order));
-    let results = Mutex::new(Results::new());
-    let times = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for worker in 0..at_once.min(names.len()) {
-            let (waiting, results, times) = (&waiting, &results, &times);
-            scope.spawn(move || {
-                while let Some(name) = waiting.lock().ok().and_then(|mut w| w.pop_front()) {
-                    let began = Instant::now();
-                    let verdict = one(server, name, worker, dir);
-                    if let Ok(mut times) = times.lock() {
-                        times.push((began.elapsed().as_secs(), name.clone()));
-                    }
-                    if verbose {
-                        println!("    {name}: {verdict}");
-                    }
-                    if let Ok(mut results) = results.lock() {
-                        results.insert(name.clone(), verdict);
-                    }
-                }
-            });
+    let workers = (0..at_once.min(names.len())).collect();
+    let done = in_turns_of(order, workers, |worker, name| {
+        let began = Instant::now();
+        let verdict = one(server, name, *worker, dir);
+        if verbose {
+            println!("    {name}: {verdict}");
         }
+        (began.elapsed().as_secs(), name.clone(), verdict)
     });
-    print_slowest(times.into_inner().unwrap_or_default());
-    results.into_inner().unwrap_or_default()
+    print_slowest(done.iter().map(|(seconds, name, _)| (*seconds, name.clone())).collect());
+    done.into_iter().map(|(_, name, verdict)| (name, verdict)).collect()
 }
 
 /// What a run waits for.
