@@ -209,8 +209,15 @@ impl Run {
         if *self.drained.borrow() != Some(false) {
             return Ok(true);
         }
-        let is_other = self.wanted().await?.is_some_and(|wanted| wanted != self.plan.node);
-        if !is_other || self.etcd.get(&self.keys.owner).await?.is_some() {
+        let Some(wanted) = self.wanted().await?.filter(|wanted| *wanted != self.plan.node) else {
+            return Ok(false);
+        };
+        if self.etcd.get(&self.keys.owner).await?.is_some() {
+            return Ok(false);
+        }
+        // The chosen node owned it last: it is dead, drained or stopped, and asks for the service when it is back.
+        let last = self.etcd.get(&self.keys.last).await?;
+        if last.and_then(|it| Last::parse(&it.value)).is_some_and(|last| last.node == wanted) {
             return Ok(false);
         }
         // Its own chance, and then nobody waits for a node that does not come.

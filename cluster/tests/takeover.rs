@@ -342,6 +342,49 @@ async fn a_service_stays_where_it_is_while_the_node_that_was_chosen_is_not_there
     two.end().await;
 }
 
+/// In which epoch the service is owned, if it is.
+async fn epoch(world: &World) -> Option<u64> {
+    let etcd = world.member.client(world.member.1);
+    etcd.get(&Keys::new("c", "files").owner).await.unwrap().map(|it| it.created)
+}
+
+/// How long it takes from the end of this epoch until line `number` of the journal is there.
+async fn after(world: &World, ended: Option<u64>, number: usize) -> Duration {
+    until("the epoch ends", || async { epoch(world).await != ended }).await;
+    let began = Instant::now();
+    world.line(number).await;
+    began.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_node_that_was_chosen_is_not_waited_for_where_it_owned_the_service_last() {
+    let world = World::new().await;
+    let port = world.member.1;
+    let etcd = world.member.client(port);
+    let way = Way::to(port).await;
+    etcd.put(&Keys::new("c", "files").wanted, b"gw1").await.unwrap();
+    let one = world.node("gw1", way.0, world.service());
+    assert_eq!(world.line(1).await[..2], ["serves", "gw1"]);
+    let two = world.node("gw2", port, world.service());
+    // It stands, and waits for the end of the owner.
+    sleep(TTL).await;
+    let first = epoch(&world).await;
+    way.1.send(true).unwrap();
+    let waited = after(&world, first, 2).await;
+    assert!(waited < TTL, "{waited:?} until gw1 was fenced, which was cut off");
+    assert_eq!(world.line(3).await[..2], ["serves", "gw2"]);
+    // It comes back, and has the service again; then it is drained.
+    way.1.send(false).unwrap();
+    assert_eq!(world.line(4).await[..2], ["serves", "gw1"]);
+    let third = epoch(&world).await;
+    etcd.put(&drained("c", "gw1"), b"").await.unwrap();
+    let waited = after(&world, third, 5).await;
+    assert!(waited < TTL, "{waited:?} until another served, when gw1 was drained");
+    assert_eq!(world.line(5).await[..2], ["serves", "gw2"]);
+    one.end().await;
+    two.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_takeover_is_as_fast_where_etcd_has_forgotten_when_the_owner_was_elected() {
     let world = World::new().await;
