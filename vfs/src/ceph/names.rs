@@ -407,6 +407,23 @@ impl CephNode {
         self.volume.records.find(vino, self.volume.now())
     }
 
+    /// The cluster renames, after a look at both names just before: see `Renames`.
+    fn rename_now(&self, old: &Name, target: &Self, new: &Name, perm: &Perm) -> VfsResult<()> {
+        let _apart = self.volume.renames.rename(self.vino, target.vino);
+        let look = |dir: &Self, name| {
+            let found = dir.inode().lookup(name, &self.volume.process);
+            self.volume.done(found.map(|(_, stat)| vino_of(&stat)))
+        };
+        let moved = look(self, old)?;
+        match look(target, new) {
+            // Two names of one file both stay (POSIX rename). The library would take both for gone.
+            Ok(there) if there == moved => return Ok(()),
+            Err(VfsError::NotFound) | Ok(_) => {}
+            Err(e) => return Err(e),
+        }
+        self.volume.done(self.inode().rename(old, target.inode(), new, perm))
+    }
+
     pub(super) fn do_rename(
         &self,
         by: &Acting<'_>,
@@ -430,30 +447,16 @@ impl CephNode {
                 self.permitted(by.cred, perm::EXECUTE, &before)?;
                 return Err(self.or_stale(VfsError::NotFound));
             }
-            other => other?.0,
+            other => other?,
         };
+        let (moved, its) = moved;
         // Two names of one file both stay (POSIX rename); so do the directories.
         let stays = there == Some(moved);
         let replaces = there.is_some() && !stays;
         if there.is_some() && !replace {
             return Err(VfsError::Exists);
         }
-        let rename = |perm: &Perm| {
-            let _apart = self.volume.renames.rename(self.vino, target.vino);
-            // Looked at just before: see `Renames`.
-            let look = |dir: &Self, name| {
-                let found = dir.inode().lookup(name, &self.volume.process);
-                self.volume.done(found.map(|(_, stat)| vino_of(&stat)))
-            };
-            let moved = look(self, &old)?;
-            match look(target, &new) {
-                // Two names of one file both stay (POSIX rename). The library would take both for gone.
-                Ok(there) if there == moved => return Ok(()),
-                Err(VfsError::NotFound) | Ok(_) => {}
-                Err(e) => return Err(e),
-            }
-            self.volume.done(self.inode().rename(&old, target.inode(), &new, perm))
-        };
+        let rename = |perm: &Perm| self.rename_now(&old, target, &new, perm);
         let names = [(self, from, &before), (target, to, &to_before)];
         let listed = by.is_helped()
             || self.by_list(by.cred, &before)?.is_some()
@@ -472,6 +475,11 @@ impl CephNode {
             Err(e @ (VfsError::Access | VfsError::Perm)) if !listed && by.cred.uid != 0 => {
                 by_lists().map_err(|_| e)
             }
+            other => other,
+        };
+        let done = match done {
+            // The MDS looks first whether the directory is empty, and then at what is to take its place.
+            Err(VfsError::NotEmpty) if its.kind != Kind::Dir => Err(VfsError::IsDir),
             other => other,
         };
         done.map_err(|e| self.or_stale(target.or_stale(e)))?;

@@ -161,6 +161,7 @@ pub(crate) async fn rename_moves_and_replaces(b: Bench) {
     let r = b.root.as_ref();
     refused(b.root.rename(&c, b"e", r, b"d", true), VfsError::NotEmpty).await;
     refused(b.root.rename(&c, b"h", r, b"e", true), VfsError::IsDir).await;
+    refused(b.root.rename(&c, b"h", r, b"d", true), VfsError::IsDir).await;
     refused(b.root.rename(&c, b"e", r, b"h", true), VfsError::NotDir).await;
     refused(b.root.rename(&c, b"none", r, b"x", true), VfsError::NotFound).await;
     refused(b.root.rename(&c, b"d", d.as_ref(), b"x", true), VfsError::Invalid).await;
