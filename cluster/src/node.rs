@@ -186,9 +186,29 @@ pub(crate) fn hardware_of(addresses: &[Address]) -> Vec<String> {
     addresses.iter().filter_map(of).collect()
 }
 
+/// Ends what TCP connections of an address this host's kernel still has, without a word to their peers: the address is not here.
+///
+/// A connection whose program has closed it waits for minutes for the acknowledgement of its end (FIN-WAIT-1). A client that
+/// takes the same port again, as the kernel's NFS 3 client does, finds it when the service is back within that time: it is
+/// answered from a state of the connection that is long over, and hears of nothing that ends its own.
+async fn end_connections(address: &Address) {
+    let Address { ip, .. } = address;
+    let source = if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() };
+    let words = ["ss", "--kill", "--tcp", "--no-header", "state", "connected", "src", &source];
+    if let Err(why) = run(&words.map(str::to_owned), &Told(Vec::new())).await {
+        tracing::warn!(
+            address = %ip,
+            "connections of an address that is not here were not ended; clients that come back to this node in the next minutes \
+             may wait: {why}"
+        );
+    }
+}
+
 /// Takes the addresses and tells the neighbours.
 pub(crate) async fn take(addresses: &[Address]) -> Result<(), String> {
     for address in addresses {
+        // A run before this one may have been killed.
+        end_connections(address).await;
         // Nobody else has it, which was asked before ([`free`]). The kernel's own test for duplicates would take a second.
         let extra: &[&str] = if address.ip.is_ipv6() { &["nodad"] } else { &[] };
         ip("replace", address, extra).await?;
@@ -210,7 +230,9 @@ pub(crate) async fn release(addresses: &[Address]) -> Result<(), String> {
             && !why.contains("not found")
         {
             failed = Err(why);
+            continue;
         }
+        end_connections(address).await;
     }
     failed
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::load::Writer;
+use crate::load::{Writer, connect};
 use crate::world::{How, World, sh};
 use crate::{TTL, headgate, until};
 
@@ -54,6 +54,24 @@ async fn clients_go_on_when_the_service_moves_and_nothing_acknowledged_is_lost()
         writer.check(&world.path("share"));
     }
     println!("acknowledged and there: {:?} blocks", counts());
+}
+
+/// What is left there would answer a client that comes back by the same port, as Linux does with NFS 3, once the service is
+/// there again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_lets_go_keeps_no_connection_of_the_service() {
+    let mut world = World::new().await;
+    until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
+    world.start(1);
+    until("the other node stands", || world.logs().matches("stands for").count() == 2).await;
+    let vip = world.vip();
+    let nfs = connect(&format!("nfs://{vip}/data?version=3&mountport=2049")).await.unwrap();
+    let smb = connect(&format!("smb://alice:moves-with-it@{vip}/data")).await.unwrap();
+    assert!(world.connections(0).len() >= 2, "{:?}", world.connections(0));
+    world.strike(How::Drain, 0);
+    until("another node serves", || world.has_address(1)).await;
+    assert_eq!(world.connections(0), [""; 0], "on the node that has let go");
+    drop((nfs, smb));
 }
 
 async fn a_second_run_on_the_node_of_the_owner_takes_no_address(world: &World) {

@@ -382,6 +382,22 @@ impl World {
             .collect()
     }
 
+    /// The states of the connections that a node's kernel has at the address of the service: column `st` of `/proc/net/tcp`.
+    pub fn connections(&self, node: usize) -> Vec<String> {
+        const LISTEN: &str = "0A";
+        let ip: std::net::Ipv4Addr = self.vip().parse().unwrap();
+        let from = format!("{:08X}:", u32::from_ne_bytes(ip.octets()));
+        let tables = Command::new("ip")
+            .args(["netns", "exec", &self.space(node), "cat", "/proc/net/tcp"])
+            .output()
+            .unwrap();
+        let state = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            (words[1].starts_with(&from) && words[3] != LISTEN).then(|| words[3].to_owned())
+        };
+        String::from_utf8_lossy(&tables.stdout).lines().skip(1).filter_map(state).collect()
+    }
+
     /// All that clients of this host have sent to the service was acknowledged by the TCP of its node.
     pub fn is_acknowledged(&self) -> bool {
         let ip: std::net::Ipv4Addr = self.vip().parse().unwrap();
