@@ -2,14 +2,15 @@
 
 pub mod smb;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use client::connect::Local;
 use client::target::{Protocol, Target, Transport, Version};
 
 use client::{Credential, File, Result, Volume};
-use config::{PrivilegedPorts, Settings, Share, Source, Squash};
+use config::{Ceph, PrivilegedPorts, Settings, Share, Source, Squash};
 use gateway::serve::{self, Running};
 use iobuf::{Buf, BufMut};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
@@ -25,11 +26,31 @@ pub const WAYS: [(Version, Transport); 6] = [
     (Version::V42, Transport::Rdma),
 ];
 
-/// A running gateway that serves a folder as `/data` and memory as `/mem`, on free ports of the loopback address.
+/// A running gateway that serves a folder as `/data` and memory as `/mem`, on free ports of the loopback address. With
+/// `HEADGATE_ON_CEPH` the folder is one of CephFS.
 pub struct World {
     /// What it listens on.
     pub running: Running,
-    dir: TempDir,
+    folder: PathBuf,
+    _dir: TempDir,
+}
+
+/// The tests are asked to run on CephFS.
+pub fn is_on_ceph() -> bool {
+    std::env::var_os("HEADGATE_ON_CEPH").is_some()
+}
+
+/// A folder of CephFS by both ways: its path at `HEADGATE_ON_CEPH`, where another client of the cluster has mounted the file system
+/// `fs`, and the source of a share. `None` where the tests are not asked to run on CephFS.
+fn on_ceph() -> Option<(PathBuf, Source)> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let mount = std::env::var_os("HEADGATE_ON_CEPH")?;
+    let name = format!("w{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    // What the mount changes is seen by the gateway at its next look, if the share is not its alone.
+    let config = std::env::var_os("CEPH_CONF").map(PathBuf::from);
+    let ceph: Ceph = format!("fs/{name}/data").parse().ok()?;
+    let ceph = Ceph { config, exclusive: false, ..ceph };
+    Some((Path::new(&mount).join(name).join("data"), Source::Ceph(ceph)))
 }
 
 impl World {
@@ -42,13 +63,12 @@ impl World {
     #[allow(clippy::expect_used)] // A test without a gateway has failed.
     pub async fn with(change: impl FnOnce(&mut Settings)) -> World {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        std::fs::create_dir(dir.path().join("data")).expect("the share's folder");
+        let local = || (dir.path().join("data"), Source::Folder(dir.path().join("data")));
+        let (folder, source) = on_ceph().unwrap_or_else(local);
+        std::fs::create_dir_all(&folder).expect("the share's folder");
         let share = |name: &str, source| Share { squash: Squash::None, ..Share::new(name, source) };
         let mut settings = Settings {
-            shares: vec![
-                share("data", Source::Folder(dir.path().join("data"))),
-                share("mem", Source::Memory),
-            ],
+            shares: vec![share("data", source), share("mem", Source::Memory)],
             bind: vec![[127, 0, 0, 1].into()],
             nfs_port: 0,
             nfs_rdma_port: 0,
@@ -62,12 +82,12 @@ impl World {
         };
         change(&mut settings);
         let running = serve::start(settings).await.expect("the gateway starts");
-        World { running, dir }
+        World { running, folder, _dir: dir }
     }
 
     /// The folder behind `/data`.
     pub fn folder(&self) -> PathBuf {
-        self.dir.path().join("data")
+        self.folder.clone()
     }
 
     /// How a client names a share.

@@ -109,6 +109,11 @@ impl Op {
         makes.contains(&self) || matches!(self, Self::Mkdir | Self::Fifo | Self::Device)
     }
 
+    /// CephFS has no such operation, whoever asks.
+    pub(crate) fn is_not_of_ceph(self) -> bool {
+        matches!(self, Self::Allocate | Self::Copy)
+    }
+
     /// It leaves nothing to see on the host: what was done is what was answered.
     pub(crate) fn is_hidden(self) -> bool {
         matches!(
