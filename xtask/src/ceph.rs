@@ -1,13 +1,128 @@
 //! Tests that want a cluster of Ceph.
 //!
-//! *Operation.* `tests/ceph/cluster` starts one of a single node, of ordinary processes, and ends it whatever the tests say.
+//! *Operation.* `tests/ceph/cluster` starts one of a single node, of ordinary processes, and ends it whatever the tests say. In the
+//! lab it is in the scenario's network. There a client of the cluster that is not ours, ceph-fuse, shows the same files by a path.
 
-use crate::programs::one_test;
-use crate::sh::{Result, Tally, run};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::lab::{self, Net};
+use crate::programs::{one_test, test_program};
+use crate::sh::{Outcome, Result, Tally, output, run, target_dir};
+use crate::{packages, smbtorture};
 
 const CLUSTER: &str = "tests/ceph/cluster";
+/// The file system of the cluster.
+pub(crate) const FILE_SYSTEM: &str = "fs";
+/// What the jobs of the lab leave is twice as much as what the tests of crates do.
+const OSD_BYTES: &str = "OSD_BYTES=2147483648";
 
-/// Everything that is tested on a cluster.
+const USAGE: &str = "\
+usage: cargo xtask ceph [-v] [lab|smbtorture|authority]...
+
+  the lab's jobs, smbtorture and the table of who may do what on shares in CephFS, or some of the three; 25 minutes in all
+";
+
+/// A cluster in a network of the lab, and its file system at a path.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    /// What stands before each command: in that network, with that cluster.
+    before: Vec<String>,
+    mount: PathBuf,
+}
+
+impl Cluster {
+    /// Starts it below `dir`, and mounts its file system.
+    pub(crate) fn start(net: &Net, dir: &Path, mount: &Path) -> Result<Cluster> {
+        let at = dir.join("ceph");
+        // Not by `ip netns exec`: a mount made there is seen there alone.
+        let before = vec![
+            "nsenter".into(),
+            format!("--net=/run/netns/{}", net.name),
+            "env".into(),
+            format!("CEPH_AT={}", at.display()),
+            format!("CEPH_CONF={}", at.join("ceph.conf").display()),
+            OSD_BYTES.into(),
+        ];
+        let cluster = Cluster { before, mount: mount.to_owned() };
+        cluster.call(&[CLUSTER, "up"])?;
+        fs::create_dir_all(mount).map_err(|e| format!("{}: {e}", mount.display()))?;
+        cluster.call(&[
+            "ceph-fuse",
+            "--id=admin",
+            "--client_fs",
+            FILE_SYSTEM,
+            // Lists decide, and the cluster asks them, not this kernel.
+            "--client_acl_type=posix_acl",
+            "--fuse_default_permissions=false",
+            &mount.display().to_string(),
+        ])?;
+        Ok(cluster)
+    }
+
+    /// Where its files are seen.
+    pub(crate) fn mount(&self) -> &Path {
+        &self.mount
+    }
+
+    /// How the gateway is told of a folder of the mount.
+    pub(crate) fn source(&self, folder: &Path) -> String {
+        let inside = folder.strip_prefix(&self.mount).unwrap_or(folder);
+        format!("ceph:{FILE_SYSTEM}/{}", inside.display())
+    }
+
+    fn call(&self, words: &[&str]) -> Result<()> {
+        let before = self.before.iter().map(String::as_str);
+        output(&before.chain(words.iter().copied()).collect::<Vec<_>>()).map(drop)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // What is left of either is in the way of nothing but this folder's removal.
+        let _ = output(&["umount", "--lazy", &self.mount.display().to_string()]);
+        let _ = self.call(&[CLUSTER, "down"]);
+    }
+}
+
+/// `cargo xtask ceph`.
+pub(crate) fn command(args: &[String]) -> Result<Outcome> {
+    const PARTS: [&str; 3] = ["lab", "smbtorture", "authority"];
+    let verbose = args.iter().any(|a| a == "-v");
+    let named: Vec<&str> = args.iter().map(String::as_str).filter(|a| *a != "-v").collect();
+    if named.iter().any(|name| !PARTS.contains(name)) {
+        return Err(USAGE.into());
+    }
+    packages::install(&["lab", "smbtorture", "ceph"])?;
+    let mut tally = Tally::default();
+    for part in PARTS.into_iter().filter(|part| named.is_empty() || named.contains(part)) {
+        println!("== {part}");
+        tally.add(Tally::of(part, || match part {
+            "lab" => lab::on_ceph(verbose),
+            "smbtorture" => smbtorture::on_ceph(verbose),
+            _ => authority(),
+        }));
+    }
+    Ok(tally.report(Some("ceph")))
+}
+
+/// Who may do what on CephFS, as the other client of the cluster sees it.
+fn authority() -> Result<Tally> {
+    let program = test_program("headgate-tests", "authority")?.display().to_string();
+    let net = Net::new()?;
+    let dir = target_dir().join(format!("ceph/{}", std::process::id()));
+    let cluster = Cluster::start(&net, &dir, &dir.join("cephfs"))?;
+    let mount = format!("HEADGATE_ON_CEPH={}", cluster.mount().display());
+    let words = cluster.before.iter().map(String::as_str).chain([&*mount, &*program]);
+    let tested = run(&words.chain(["--test-threads=1"]).collect::<Vec<_>>());
+    drop(cluster);
+    let _ = fs::remove_dir_all(&dir);
+    let mut tally = Tally::default();
+    tally.count("authority", tested);
+    Ok(tally)
+}
+
+/// Everything of the tier `third` that is tested on a cluster.
 pub(crate) fn tier() -> Result<Tally> {
     let mut tally = Tally::default();
     tally.add(one_test("ceph-sys", "layout", &[])?);

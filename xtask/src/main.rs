@@ -40,6 +40,8 @@ usage: cargo xtask COMMAND
                  --options mounts by these, --runs is how often the job `counting` counts
   smbtorture [PREFIX]...
                  these tests of Samba's suite, or all, against a gateway; --help shows more
+  ceph [-v] [lab|smbtorture|authority]...
+                 the lab's jobs, smbtorture and the table of who may do what on shares in CephFS
   page [--write] the status page with a thousand connections in a real browser; --write makes the
                  documentation's picture
   dashboard [--write]
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         "page" => page::command(rest),
         "dashboard" => grafana::command(rest),
         "smbtorture" => smbtorture::command(rest),
+        "ceph" => ceph::command(rest),
         "soak" => soak::main(rest),
         "bench" => bench::command(rest),
         "clean-root" => cleanroot::main(rest),

@@ -63,6 +63,10 @@ const THIRD: &[&str] = &[
     "libcephfs-dev",
 ];
 
+/// A cluster of Ceph, and a client of it that is not ours.
+const CEPH: &[&str] =
+    &["ceph-mon", "ceph-osd", "ceph-mds", "ceph-mgr", "ceph-common", "libcephfs2", "ceph-fuse"];
+
 /// What the registry's `rdma-sys` makes its bindings with; only Debian 12 has it.
 const LIBCLANG: &[&str] = &["libclang1-14", "libclang-common-14-dev"];
 
@@ -128,6 +132,7 @@ pub(crate) fn install(tiers: &[&str]) -> Result<()> {
             "lab" => [KERNEL, LAB].concat(),
             "third" => [KERNEL, LAB, THIRD, LIBCLANG, SMBTORTURE].concat(),
             "smbtorture" => SMBTORTURE.to_vec(),
+            "ceph" => CEPH.to_vec(),
             "bench" => BENCH.to_vec(),
             "disks" => DISKS.to_vec(),
             "clean-root" => CLEAN_ROOT.to_vec(),

@@ -32,6 +32,8 @@ V4 = VERS.startswith("4") and not CIFS
 # Version 3 has locks by programs of their own, which find each other by port 111: the gateway's answers there.
 HAS_PORTMAP = ENV.get("BACKEND", "host") == "host"
 V3_LOCKS = VERS == "3" and not CIFS and HAS_PORTMAP and "nolock" not in ENV.get("OPTIONS", "")
+# There a hole is data, and nothing is reserved or copied within the cluster (docs/ceph.md).
+ON_CEPH = ENV.get("FS") == "ceph"
 # The gateway's SMB user, mapped to root: what the jobs make belongs to root, as it does by NFS.
 USER, PASSWORD = "root", "pass"
 

@@ -69,7 +69,8 @@ def holes(top):
     lab.drop_caches()
     st = os.stat(path)
     must_equal(st.st_size, (64 << 20) + 3)
-    must(st.st_blocks * 512 < 1 << 20, f"{st.st_blocks * 512} bytes allocated")
+    # CephFS tells no other number of blocks than that of the size.
+    must(st.st_blocks * 512 < 1 << 20 or lab.ON_CEPH, f"{st.st_blocks * 512} bytes allocated")
     with open(path, "rb") as f:
         must_equal(f.read(100_000), bytes(100_000))
         f.seek(64 << 20)

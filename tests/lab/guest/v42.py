@@ -27,10 +27,13 @@ def seeks_holes(top):
         os.pwrite(fd, share.pattern("d", MIB), at)
     os.ftruncate(fd, 16 * MIB)
     os.fsync(fd)
-    must_equal(os.lseek(fd, 0, os.SEEK_HOLE), MIB, "first hole")
-    must_equal(os.lseek(fd, MIB, os.SEEK_DATA), 8 * MIB, "second data")
-    must_equal(os.lseek(fd, 8 * MIB, os.SEEK_HOLE), 9 * MIB, "second hole")
-    must_raise(errno.ENXIO, os.lseek, fd, 9 * MIB, os.SEEK_DATA)
+    if lab.ON_CEPH:
+        must_equal(os.lseek(fd, 0, os.SEEK_HOLE), 16 * MIB, "the hole behind the end")
+    else:
+        must_equal(os.lseek(fd, 0, os.SEEK_HOLE), MIB, "first hole")
+        must_equal(os.lseek(fd, MIB, os.SEEK_DATA), 8 * MIB, "second data")
+        must_equal(os.lseek(fd, 8 * MIB, os.SEEK_HOLE), 9 * MIB, "second hole")
+        must_raise(errno.ENXIO, os.lseek, fd, 9 * MIB, os.SEEK_DATA)
     must_raise(errno.ENXIO, os.lseek, fd, 17 * MIB, os.SEEK_HOLE)
     os.close(fd)
     lab.drop_caches()
@@ -45,7 +48,7 @@ def punches_holes(top):
     os.pwrite(fd, data, 0)
     os.fsync(fd)
     fallocate(fd, KEEP_SIZE | PUNCH_HOLE, MIB, 2 * MIB)
-    must_equal(os.lseek(fd, 0, os.SEEK_HOLE), MIB, "the hole")
+    must_equal(os.lseek(fd, 0, os.SEEK_HOLE), 4 * MIB if lab.ON_CEPH else MIB, "the hole")
     os.close(fd)
     lab.drop_caches()
     must_hold(pread_all(path), data[:MIB] + bytes(2 * MIB) + data[3 * MIB :], "content around the hole")
@@ -54,6 +57,9 @@ def punches_holes(top):
 def allocates(top):
     path = f"{top}/allocated"
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    if lab.ON_CEPH:
+        must_raise(errno.EOPNOTSUPP, fallocate, fd, 0, 0, 4 * MIB)
+        return os.close(fd)
     fallocate(fd, 0, 0, 4 * MIB)
     must_equal(os.fstat(fd).st_size, 4 * MIB)
     os.close(fd)
@@ -78,7 +84,7 @@ def server_copies(top):
     moved = bytes_moved() - before
     os.close(a)
     os.close(b)
-    must(moved < MIB, f"{moved} bytes went over the network")
+    must(moved < MIB or lab.ON_CEPH, f"{moved} bytes went over the network")
     lab.drop_caches()
     must_hold(pread_all(f"{top}/target"), data, "copy")
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::container;
 use super::net::{Net, host_address, second_address, tap};
 use super::{kerberos, rights, tls};
+use crate::ceph::{Cluster, FILE_SYSTEM};
 use crate::sh::{Result, output, run, target_dir};
 
 const READY_SECONDS_MAX: u64 = 60;
@@ -41,9 +42,10 @@ const USERS: [(&str, &str); 2] = [("user", "pass"), ("user2", "pass2")];
 
 /// Each start has mounts of its own, which end with it: one that is soon full.
 const SMALL: &str = "mount -t tmpfs -o size=16M small \"$0/small\" && ";
-/// The same, in the realm of the scenario.
-const SMALL_AND_REALM: &str =
-    "mount -t tmpfs -o size=16M small \"$0/small\" && export KRB5_CONFIG=\"$0/krb5/krb5.conf\" && ";
+/// In the realm of the scenario.
+const REALM: &str = "export KRB5_CONFIG=\"$0/krb5/krb5.conf\" && ";
+/// With the cluster of Ceph of the scenario.
+const CLUSTER: &str = "export CEPH_CONF=\"$0/ceph/ceph.conf\" && ";
 
 /// User and group `games`, who has a ticket in the realm of a scenario: the same numbers on every Debian.
 const GAMES: (u32, u32) = (5, 60);
@@ -69,6 +71,8 @@ pub(crate) struct Demands {
     pub(crate) rights: bool,
     /// Beside it stand shares that are on [another](Gateway::elsewhere) gateway.
     pub(crate) refers: bool,
+    /// Its first share is in CephFS, by a cluster of this folder.
+    pub(crate) ceph: bool,
 }
 
 impl Demands {
@@ -94,7 +98,7 @@ pub(crate) struct Gateway<'a> {
     net: &'a Net,
     dir: PathBuf,
     /// Shell that stands before it.
-    prelude: &'static str,
+    prelude: String,
     /// What runs `serve`, and its options.
     words: Vec<String>,
     child: Option<Child>,
@@ -169,7 +173,11 @@ impl<'a> Gateway<'a> {
             let folder = dir.join(if share == "data" { "share" } else { share });
             let demanded = if share == "data" { demands.of_share() } else { String::new() };
             let options = options.to_owned() + &demanded;
-            args.extend(["--share".into(), format!("{share}={}{options}", folder.display())]);
+            let source = match share == "data" && demands.ceph {
+                true => format!("ceph:{FILE_SYSTEM}/"),
+                false => folder.display().to_string(),
+            };
+            args.extend(["--share".into(), format!("{share}={source}{options}")]);
         }
         if demands.tls.is_some() {
             args.extend(tls::options(dir));
@@ -200,7 +208,9 @@ impl<'a> Gateway<'a> {
             }
             args.extend(["--rdma".into(), "off".into()]);
         }
-        Gateway::new(net, dir, if demands.kerberos { SMALL_AND_REALM } else { SMALL }, args)
+        let realm = if demands.kerberos { REALM } else { "" };
+        let ceph = if demands.ceph { CLUSTER } else { "" };
+        Gateway::new(net, dir, format!("{SMALL}{realm}{ceph}"), args)
     }
 
     /// Starts one more at the second address of the first tap, which serves `dir/archive`.
@@ -215,7 +225,7 @@ impl<'a> Gateway<'a> {
         let words = ["--bind", &second_address(0), "--share", &share, "--admin", "off"];
         let words = words.into_iter().chain(["--lease", "10s", "--grace", "10s"]);
         let words = words.chain(["--smb-signing", "offered"]).map(str::to_owned);
-        Gateway::new(net, dir, "", words.chain(user(dir, LAB_USER)?).collect())
+        Gateway::new(net, dir, String::new(), words.chain(user(dir, LAB_USER)?).collect())
     }
 
     /// Starts it as the container image has it: its root file system, its user, its configuration.
@@ -228,53 +238,57 @@ impl<'a> Gateway<'a> {
         let password = dir.join("root/etc/headgate/root.password");
         output(&["chmod", "0644", &password.display().to_string()])?;
         words.extend(["--smb-signing", "offered", "--lease", "10s"].map(str::to_owned));
-        let mut gateway = Gateway { net, dir: dir.to_owned(), prelude: "", words, child: None };
+        let prelude = String::new();
+        let mut gateway = Gateway { net, dir: dir.to_owned(), prelude, words, child: None };
         gateway.spawn()?;
         Ok(gateway)
     }
 
     /// Starts it on loopback for smbtorture: these folders as shares of the same names, and [`BLOCK_SHARE`] where
-    /// this machine [has](has_block_share) it.
+    /// this machine [has](has_block_share) it. With a cluster all folders but that one are of CephFS.
     pub(crate) fn for_smbtorture(
         net: &'a Net,
         dir: &Path,
         folders: &[PathBuf],
+        cluster: Option<&Cluster>,
     ) -> Result<Gateway<'a>> {
+        let source = |folder: &Path| match cluster {
+            Some(cluster) => cluster.source(folder),
+            None => folder.display().to_string(),
+        };
+        let top = cluster.map_or(dir, Cluster::mount);
         make_folder(&dir.join("state"), 0o700)?;
         // Samba offers signing and leaves it to the client, and some tests do without.
         let mut args: Vec<String> =
             ["--bind", "127.0.0.1", "--portmap", "off", "--smb-signing", "offered"]
                 .map(str::to_owned)
                 .into();
-        let block_share = has_block_share().then(|| dir.join(BLOCK_SHARE));
+        let has_blocks = cluster.is_none() && has_block_share();
+        let block_share = has_blocks.then(|| dir.join(BLOCK_SHARE));
         if block_share.is_some() {
             make_block_share(dir)?;
         }
         for folder in folders.iter().chain(&block_share) {
             make_folder(folder, 0o777)?;
             let name = folder.file_name().unwrap_or_default().to_string_lossy();
-            args.extend(["--share".into(), format!("{name}={}", folder.display())]);
+            args.extend(["--share".into(), format!("{name}={}", source(folder))]);
         }
         // One that its users may not look into, and one whose handles survive the server.
         for (name, mode, options) in [("noperm", 0o700, ""), (LASTING_SHARE, 0o777, ",ca")] {
-            let folder = dir.join(name);
+            let folder = top.join(name);
             make_folder(&folder, mode)?;
-            args.extend(["--share".into(), format!("{name}={}{options}", folder.display())]);
+            args.extend(["--share".into(), format!("{name}={}{options}", source(&folder))]);
         }
         args.extend(visible_share(dir)?);
         for name in USERS {
             args.extend(user(dir, name)?);
         }
-        let prelude = if block_share.is_some() { BLOCK_MOUNT } else { "" };
-        Gateway::new(net, dir, prelude, args)
+        let block_mount = if block_share.is_some() { BLOCK_MOUNT } else { "" };
+        let ceph = if cluster.is_some() { CLUSTER } else { "" };
+        Gateway::new(net, dir, format!("{block_mount}{ceph}"), args)
     }
 
-    fn new(
-        net: &'a Net,
-        dir: &Path,
-        prelude: &'static str,
-        args: Vec<String>,
-    ) -> Result<Gateway<'a>> {
+    fn new(net: &'a Net, dir: &Path, prelude: String, args: Vec<String>) -> Result<Gateway<'a>> {
         let start = [program(), "serve".into(), "--state".into(), dir.join("state")];
         let mut words: Vec<String> = start.iter().map(|w| w.display().to_string()).collect();
         words.extend(args);
@@ -439,7 +453,7 @@ fn user(dir: &Path, (name, password): (&str, &str)) -> Result<[String; 2]> {
     Ok(["--user".into(), format!("{name}={},uid={id},gid={id}", file.display())])
 }
 
-fn make_folder(path: &Path, mode: u32) -> Result<()> {
+pub(super) fn make_folder(path: &Path, mode: u32) -> Result<()> {
     let failed = |e| format!("{}: {e}", path.display());
     fs::create_dir_all(path).map_err(failed)?;
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)

@@ -15,6 +15,7 @@ mod rights;
 mod run;
 mod scenarios;
 mod smbclients;
+mod takeover;
 mod third;
 mod tls;
 mod transforms;
@@ -29,7 +30,8 @@ pub(crate) use gateway::Gateway;
 pub(crate) use net::Net;
 use run::Place;
 use scenarios::{
-    BESIDE, BESIDE_BY_DEVICE, BESIDE_ON_EXT4, BESIDE_PROTECTED, CAPTURED, Kind, SCENARIOS, Scenario,
+    BESIDE, BESIDE_BY_DEVICE, BESIDE_ON_EXT4, BESIDE_PROTECTED, CAPTURED, Kind, ON_CEPH, SCENARIOS,
+    Scenario, TAKEOVERS,
 };
 
 use crate::packages;
@@ -61,7 +63,7 @@ struct Lab {
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     let of_devices = || BESIDE_BY_DEVICE.iter().chain(BESIDE_ON_EXT4);
     let beside = || BESIDE.iter().chain(of_devices()).chain(BESIDE_PROTECTED);
-    let all = || SCENARIOS.iter().chain(CAPTURED).chain(beside());
+    let all = || SCENARIOS.iter().chain(CAPTURED).chain(ON_CEPH).chain(TAKEOVERS).chain(beside());
     let verbose = args.iter().any(|a| a == "-v");
     let given = |option| args.iter().find_map(|a| a.strip_prefix(option)).map(str::to_owned);
     // For as long as this program runs, which is not long.
@@ -72,6 +74,10 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
         None => None,
     };
     let names: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
+    let names: Vec<String> = match args.iter().any(|a| a == "--takeovers") {
+        true => TAKEOVERS.iter().map(|s| s.name.to_owned()).collect(),
+        false => names.into_iter().cloned().collect(),
+    };
     if args.iter().any(|a| a == "--list") || names.is_empty() {
         all().for_each(|s| println!("{:16} {}", s.name, s.jobs));
         return Ok(Outcome::Passed);
@@ -89,6 +95,11 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
         .collect();
     packages::install(&["lab"])?;
     Ok(sum(Lab::new(verbose)?.run_all(chosen, 1)?).report(Some("lab")))
+}
+
+/// The kernel's clients on a share in CephFS.
+pub(crate) fn on_ceph(verbose: bool) -> Result<Tally> {
+    Ok(sum(Lab::new(verbose)?.run_all(ON_CEPH.to_vec(), 1)?))
 }
 
 /// The tier `lab`: every scenario that is not a reference.

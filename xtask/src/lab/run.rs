@@ -14,7 +14,8 @@ use super::kerberos::{self, Realm};
 use super::net::{FIRST_GUEST, INSIDE, Net, SECOND_GUEST, guest_address, host_address};
 use super::scenarios::{Kind, Scenario, Server};
 use super::third::{Capture, NFS_RDMA, SMB_DIRECT, SMB_TCP};
-use super::tls;
+use super::{takeover, tls};
+use crate::ceph::Cluster;
 use crate::programs::test_program;
 use crate::sh::{Result, Tally, output, target_dir};
 
@@ -43,7 +44,8 @@ impl Place<'_> {
         fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let tally = match scenario.server {
             Server::Host if scenario.pair => self.two_guests(scenario, &dir)?,
-            Server::Host | Server::Container => self.one_guest(scenario, &dir)?,
+            Server::Host | Server::Container | Server::Ceph => self.one_guest(scenario, &dir)?,
+            Server::Cluster => self.cluster(scenario, &dir)?,
             Server::Guest(fs_kind) if scenario.pair => self.far_client(scenario, &dir, fs_kind)?,
             Server::Guest(fs_kind) => self.server_inside(scenario, &dir, "headgate", fs_kind)?,
             Server::Knfsd => self.server_inside(scenario, &dir, "knfsd", "ext4")?,
@@ -108,13 +110,19 @@ impl Place<'_> {
             true => Some(Realm::start(&self.net, dir, &dir.join("scratch/krb5"), host_address(0))?),
             false => None,
         };
+        // Before the gateway, so that it ends after it.
+        let cluster = match scenario.server {
+            Server::Ceph => Some(Cluster::start(&self.net, dir, &dir.join("share"))?),
+            _ => None,
+        };
         let mut gateway = match scenario.server {
             Server::Container => Gateway::in_container(&self.net, dir)?,
             _ => {
                 let rights = scenario.jobs == "rights";
                 let refers = scenario.refers();
                 let (tls, kerberos) = (scenario.tls(), realm.is_some());
-                let demands = Demands { tls, kerberos, rights, refers };
+                let ceph = cluster.is_some();
+                let demands = Demands { tls, kerberos, rights, refers, ceph };
                 if demands.tls.is_some() {
                     tls::certificates(dir, &dir.join("scratch/tls"))?;
                 }
@@ -134,7 +142,10 @@ impl Place<'_> {
             true => Some(Capture::start(&self.net, dir, expected)?),
             false => None,
         };
-        let guest = self.guest(scenario, &FIRST_GUEST, dir, "scratch")?;
+        let mut guest = self.guest(scenario, &FIRST_GUEST, dir, "scratch")?;
+        if cluster.is_some() {
+            guest.env.push(("FS", "ceph".into()));
+        }
         if scenario.jobs == "first" {
             let page = ("docs/first-share.md".into(), "first-share.md");
             for (from, to) in [(gateway::program(), "headgate"), page] {
@@ -157,6 +168,24 @@ impl Place<'_> {
         for one in [Some(&mut gateway), other.as_mut()].into_iter().flatten() {
             gateway_is_content(one, scenario.name, &mut tally);
         }
+        Ok(tally)
+    }
+
+    /// One guest, and a service that goes from node to node.
+    fn cluster(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
+        let mut nodes = takeover::Cluster::start(&self.net, dir)?;
+        let mut guest = self.guest(scenario, &FIRST_GUEST, dir, "scratch")?;
+        guest.env.push(("SERVER", takeover::ADDRESS.into()));
+        guest.env.push(("TTL", takeover::TTL.to_string()));
+        let mut tally = guest.run(scenario.name, |words| match words.strip_prefix("figure ") {
+            Some(figure) => self.lab.note(figure),
+            None => nodes.obey(words),
+        })?;
+        compare(&guest.scratch, &nodes.share(), &mut tally);
+        // That a node has lost its lease is what it is there to say.
+        let log: Vec<String> =
+            nodes.log().lines().filter(|l| !l.contains(" lost: ")).map(str::to_owned).collect();
+        tally.count(&format!("{}/gateway-log", scenario.name), nothing_broken(&log.join("\n")));
         Ok(tally)
     }
 

@@ -40,6 +40,10 @@ pub(super) enum Server {
     Host,
     /// The same, as the container image has it.
     Container,
+    /// On the host's side, with its first share in CephFS. Not part of a tier.
+    Ceph,
+    /// Two nodes of a cluster on the host's side. Not part of a tier.
+    Cluster,
     /// In the guest: the gateway, on this file system.
     Guest(&'static str),
     /// In the guest: the kernel's own server, a reference for the jobs. Not part of a tier.
@@ -133,6 +137,10 @@ impl Scenario {
 
     const fn trouble(self, words: &'static str) -> Scenario {
         Scenario { jobs: "survive", trouble: Some(words), ..self }
+    }
+
+    const fn takeover(self) -> Scenario {
+        Scenario { jobs: "takeover", server: Server::Cluster, ..self }
     }
 
     const fn captured(self) -> Scenario {
@@ -321,6 +329,24 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("knfsd-v4.1-rdma", "4.1", "rdma").on(Server::Knfsd),
     Scenario::new("knfsd-v4.2-rdma", "4.2", "rdma").on(Server::Knfsd),
     Scenario::new("knfsd-v4.2-tcp", "4.2", "tcp").on(Server::Knfsd),
+];
+
+/// The share is a folder of CephFS: a command of its own.
+pub(super) const ON_CEPH: &[Scenario] = &[
+    Scenario::new("ceph-v4.2", "4.2", "tcp").jobs(FILES_AND_LISTS).on(Server::Ceph),
+    Scenario::new("ceph-v3", "3", "tcp").jobs(FILES_AND_LISTS).on(Server::Ceph),
+    Scenario::cifs("ceph-cifs", "3.1.1", "tcp").jobs(SMB_ALL).on(Server::Ceph),
+    Scenario::cifs("ceph-mixed", "3.1.1", "tcp").jobs("mixed,threeways").on(Server::Ceph),
+];
+
+/// A service that goes from node to node while the kernel's client works on it: a command of its own.
+pub(super) const TAKEOVERS: &[Scenario] = &[
+    Scenario::new("takeover-v4.2-tcp", "4.2", "tcp").takeover(),
+    Scenario::new("takeover-v4.1-rdma", "4.1", "rdma").takeover(),
+    Scenario::new("takeover-v3-tcp", "3", "tcp").takeover(),
+    // Otherwise this client tells programs of a server that is away for a moment.
+    Scenario::cifs("takeover-cifs-tcp", "3.1.1", "tcp").takeover().options("hard"),
+    Scenario::cifs("takeover-cifs-rdma", "3.1.1", "rdma").takeover().options("hard"),
 ];
 
 /// The gateway beside the kernel's server, measured by the kernel's client over RDMA.

@@ -7,6 +7,8 @@ use crate::sh::Result;
 
 const PASSES: &str = "tests/smbtorture/passes.txt";
 const KNOWN: &str = "tests/smbtorture/known.txt";
+/// What of the first does not pass on CephFS.
+const CEPH: &str = "tests/smbtorture/ceph.txt";
 /// In front of a name or prefix of the second list: not even run.
 const NOT_RUN: &str = "- ";
 
@@ -23,6 +25,26 @@ impl Lists {
     pub(super) fn read() -> Result<Lists> {
         let text = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
         Lists::parse(&text(PASSES)?, &text(KNOWN)?)
+    }
+
+    /// The same, of shares in CephFS.
+    pub(super) fn read_for_ceph() -> Result<Lists> {
+        let text = fs::read_to_string(CEPH).map_err(|e| format!("{CEPH}: {e}"))?;
+        Lists::read()?.without(&text)
+    }
+
+    /// What is named here is known, and has passed elsewhere.
+    fn without(mut self, known: &str) -> Result<Lists> {
+        for line in lines(known) {
+            let Some((name, why)) = line.split_once("  ") else {
+                return Err(format!("{CEPH}: {line} has no reason"));
+            };
+            if !self.passes.remove(name) {
+                return Err(format!("{CEPH}: {name} is not in {PASSES}"));
+            }
+            self.known.insert(name.into(), why.trim().into());
+        }
+        Ok(self)
     }
 
     fn parse(passes: &str, known: &str) -> Result<Lists> {
@@ -102,6 +124,16 @@ mod tests {
         assert!(lists.is_known("smb2.b.with a space"));
         assert!(!lists.is_run("smb2.bench.echo") && lists.is_run("smb2.a"));
         assert_eq!(lists.head, "# head\n");
+    }
+
+    #[test]
+    fn another_file_system_has_fewer_passes() {
+        let local = || Lists::parse("smb2.a\nsmb2.b c\n", "smb2.d  why\n").unwrap();
+        let there = local().without("# head\nsmb2.b c  no holes\n").unwrap();
+        assert!(there.passes("smb2.a") && !there.passes("smb2.b c"));
+        assert!(there.is_known("smb2.b c") && there.is_known("smb2.d"));
+        assert!(local().without("smb2.a\n").is_err(), "no reason");
+        assert!(local().without("smb2.d  why\n").is_err(), "passes nowhere");
     }
 
     #[test]

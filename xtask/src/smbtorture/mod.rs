@@ -18,6 +18,7 @@ use lists::Lists;
 use root::Root;
 use run::{Server, Verdict};
 
+use crate::ceph::Cluster;
 use crate::lab::{Gateway, Net};
 use crate::sh::{Outcome, Result, Tally, output, target_dir};
 use crate::{lab, packages};
@@ -28,10 +29,11 @@ const AT_ONCE: usize = 8;
 const AGAIN_MAX: usize = 40;
 
 const USAGE: &str = "\
-usage: cargo xtask smbtorture [--server HOST:PORT[,OPTION...]] [--jobs N] [--write] [PREFIX]...
+usage: cargo xtask smbtorture [--server HOST:PORT[,OPTION...] | --ceph] [--jobs N] [--write] [PREFIX]...
 
   runs those tests of smbtorture whose name begins with one of PREFIX (all without one), against a gateway of its own or
   against a server that runs already: shares t0 ... t7, users user%pass and user2%pass2
+  --ceph    on shares in CephFS, of a cluster of its own
   --write   adds new passes to tests/smbtorture/passes.txt
 ";
 
@@ -39,6 +41,7 @@ usage: cargo xtask smbtorture [--server HOST:PORT[,OPTION...]] [--jobs N] [--wri
 #[derive(Debug, Default)]
 struct Asked {
     server: Option<String>,
+    on_ceph: bool,
     jobs: usize,
     write: bool,
     verbose: bool,
@@ -48,7 +51,7 @@ struct Asked {
 /// `cargo xtask smbtorture`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     let asked = parse(args)?;
-    packages::install(&["smbtorture"])?;
+    packages::install(if asked.on_ceph { &["smbtorture", "ceph"] } else { &["smbtorture"] })?;
     Ok(suite(&asked)?.report(Some("smbtorture")))
 }
 
@@ -73,26 +76,40 @@ fn parse(args: &[String]) -> Result<Asked> {
                 asked.jobs = value()?.parse().map_err(|e| format!("{arg}: {e}"))?;
                 asked.jobs = asked.jobs.clamp(1, AT_ONCE);
             }
+            "--ceph" => asked.on_ceph = true,
             "--write" => asked.write = true,
             "-v" => asked.verbose = true,
             prefix if !prefix.starts_with('-') => asked.prefixes.push(prefix.into()),
             _ => return Err(USAGE.into()),
         }
     }
-    Ok(asked)
+    // The list is that of local disks.
+    if asked.on_ceph && (asked.write || asked.server.is_some()) {
+        Err(USAGE.into())
+    } else {
+        Ok(asked)
+    }
+}
+
+/// The same on CephFS.
+pub(crate) fn on_ceph(verbose: bool) -> Result<Tally> {
+    suite(&Asked { jobs: AT_ONCE, on_ceph: true, verbose, ..Asked::default() })
 }
 
 /// Runs what was asked for and compares it with the lists.
 fn suite(asked: &Asked) -> Result<Tally> {
     let began = Instant::now();
-    let lists = Lists::read()?;
+    let lists = if asked.on_ceph { Lists::read_for_ceph()? } else { Lists::read()? };
     let root = Root::get()?;
     let all = all_tests(&root)?;
     let chosen =
         |n: &String| asked.prefixes.is_empty() || asked.prefixes.iter().any(|p| n.starts_with(p));
     let mut names: Vec<String> =
         all.iter().filter(|n| lists.is_run(n) && chosen(n)).cloned().collect();
-    if asked.server.is_none() && !lab::gateway::has_block_share() {
+    if asked.on_ceph {
+        // CephFS shares no blocks.
+        names.retain(|n| !run::shares_blocks(n));
+    } else if asked.server.is_none() && !lab::gateway::has_block_share() {
         println!(
             "   smbtorture: this kernel has no XFS or no loop device: dup_extents is left out"
         );
@@ -153,8 +170,13 @@ fn with_gateway(
 ) -> Result<(Results, Results)> {
     lab::gateway::build()?;
     let net = Net::new()?;
-    let shares: Vec<PathBuf> = (0..AT_ONCE).map(|n| dir.join(format!("t{n}"))).collect();
-    let mut gateway = Gateway::for_smbtorture(&net, dir, &shares)?;
+    let cluster = match asked.on_ceph {
+        true => Some(Cluster::start(&net, dir, &dir.join("cephfs"))?),
+        false => None,
+    };
+    let top = cluster.as_ref().map_or(dir, Cluster::mount);
+    let shares: Vec<PathBuf> = (0..AT_ONCE).map(|n| top.join(format!("t{n}"))).collect();
+    let mut gateway = Gateway::for_smbtorture(&net, dir, &shares, cluster.as_ref())?;
     let server = Server::gateway(&net, root.clone(), shares);
     let results = run_on(&server, asked, lists, names, dir);
     let beside_nfs = beside::nfs(&net, &server, asked, dir)?;

@@ -1,0 +1,291 @@
+//! A cluster as a guest's server: two nodes, each in a network namespace of its own on one bridge with the guest, and an etcd.
+//!
+//! *Operation.* The guest works on the share `data` of the service `files` at a floating address, and reads from the service
+//! `beside`, which only the second node may serve. It says how the first node is to go; here that is done, awaited and mended, and
+//! the guest is told by files in its folder.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::gateway::{self, LAB_USER};
+use super::net::{FIRST_GUEST, Net, host_address, tap};
+use crate::sh::{Result, output};
+
+/// Of the owner's lease in etcd, in seconds; the guest judges its stalls by it.
+pub(super) const TTL: u64 = 3;
+/// Where the service is, and the one beside it: addresses of the guest's own network.
+pub(super) const ADDRESS: &str = "10.77.0.10";
+const BESIDE: &str = "10.77.0.11";
+const NODES: usize = 2;
+const BRIDGE: &str = "br0";
+/// What a machine under load takes for what needs no time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two nodes and their etcd.
+#[derive(Debug)]
+pub(super) struct Cluster<'a> {
+    net: &'a Net,
+    dir: PathBuf,
+    etcd: Option<Child>,
+    nodes: [Option<Child>; NODES],
+    /// How the first node went, until that is mended.
+    gone: Option<String>,
+}
+
+impl<'a> Cluster<'a> {
+    /// Starts it below `dir`: the share is `dir/share`.
+    pub(super) fn start(net: &'a Net, dir: &Path) -> Result<Cluster<'a>> {
+        let nodes = [const { None }; NODES];
+        let mut cluster = Cluster { net, dir: dir.to_owned(), etcd: None, nodes, gone: None };
+        cluster.network()?;
+        cluster.configure()?;
+        cluster.start_etcd()?;
+        until("etcd answers", || cluster.ask(&["status"]).is_ok())?;
+        cluster.start_node(0)?;
+        let serves = |cluster: &Self, node, address| {
+            until("a node serves", || cluster.has_address(node, address))
+                .map_err(|why| format!("{why}:\n{}", cluster.log()))
+        };
+        serves(&cluster, 0, ADDRESS)?;
+        cluster.start_node(1)?;
+        serves(&cluster, 1, BESIDE)?;
+        Ok(cluster)
+    }
+
+    /// The folder that is served.
+    pub(super) fn share(&self) -> PathBuf {
+        self.dir.join("share")
+    }
+
+    /// What all nodes have logged.
+    pub(super) fn log(&self) -> String {
+        let log = |node| fs::read_to_string(self.dir.join(format!("gw{node}.log")));
+        (0..NODES).map(|node| log(node).unwrap_or_default()).collect()
+    }
+
+    /// Does what the guest asks for, and tells it.
+    pub(super) fn obey(&mut self, words: &str) -> Result<()> {
+        let done = match words.strip_prefix("takeover ") {
+            Some(how) => self.strike(how),
+            None if words == "mend" => self.mend(),
+            None => Err("the host does not know how".into()),
+        };
+        // A guest that waits in vain tells less than this error.
+        let told = fs::write(self.dir.join("scratch").join(words.replace(' ', "-")), "");
+        done.and(told.map_err(|e| format!("{words}: {e}")))
+    }
+
+    /// Ends the first node like this, and waits until the other has the address.
+    fn strike(&mut self, how: &str) -> Result<()> {
+        match how {
+            "drain" => drop(self.ask(&["drain", "gw0"])?),
+            "kill" => self.signal(0, "-KILL"),
+            "cut" => self.net.ip("link set n0 down")?,
+            "stop" => self.signal(0, "-STOP"),
+            _ => return Err(format!("no way to end a node: {how}")),
+        }
+        self.gone = Some(how.to_owned());
+        until("another node serves", || self.has_address(1, ADDRESS))
+    }
+
+    /// The first node is as before, and serves.
+    fn mend(&mut self) -> Result<()> {
+        let how = self.gone.take().ok_or("nothing is to be mended")?;
+        let fenced = fs::read_to_string(self.dir.join("fenced")).unwrap_or_default();
+        let wanted = if how == "drain" { "" } else { "gw0" };
+        if fenced.trim() != wanted {
+            return Err(format!("after {how} these were fenced: {fenced:?}, wanted {wanted:?}"));
+        }
+        if how == "drain" {
+            self.ask(&["undrain", "gw0"])?;
+        } else {
+            fs::remove_file(self.dir.join("fenced")).map_err(|e| format!("fenced: {e}"))?;
+            self.net.ip("link set n0 up")?;
+            if let Some(mut child) = self.nodes[0].take() {
+                let _ = child.wait();
+            }
+            self.start_node(0)?;
+        }
+        self.ask(&["move", "files", "gw0"])?;
+        until("the first node serves again", || self.has_address(0, ADDRESS))
+    }
+
+    fn space(&self, node: usize) -> String {
+        // As a network of the lab is named, so that it is cleared away like one.
+        format!("{}{node}", self.net.name)
+    }
+
+    /// A bridge with the guest's taps, and the nodes on it.
+    fn network(&self) -> Result<()> {
+        let net = self.net;
+        net.ip(&format!("link add {BRIDGE} type bridge"))?;
+        for n in FIRST_GUEST {
+            net.ip(&format!("addr flush dev {}", tap(n)))?;
+            net.ip(&format!("link set {} master {BRIDGE}", tap(n)))?;
+        }
+        net.ip(&format!("addr add {}/24 dev {BRIDGE}", host_address(0)))?;
+        net.ip(&format!("link set {BRIDGE} up"))?;
+        for node in 0..NODES {
+            let space = self.space(node);
+            // `ip netns exec` lays these over those of this host: machines of their own.
+            let own = Path::new("/etc/netns").join(&space);
+            let failed = |e| format!("{}: {e}", own.display());
+            fs::create_dir_all(&own).map_err(failed)?;
+            let number = u128::from(std::process::id()) * 2 + node as u128;
+            fs::write(own.join("machine-id"), format!("{number:032x}\n")).map_err(failed)?;
+            output(&["ip", "netns", "add", &space])?;
+            net.ip(&format!("link add n{node} type veth peer name eth0 netns {space}"))?;
+            net.ip(&format!("link set n{node} master {BRIDGE} up"))?;
+            for words in [
+                format!("addr add 10.77.0.{}/24 dev eth0", 20 + node),
+                "link set eth0 up".into(),
+                "link set lo up".into(),
+            ] {
+                let words: Vec<&str> = words.split(' ').collect();
+                output(&[&["ip", "-n", &*space], &*words].concat())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn configure(&self) -> Result<()> {
+        let dir = self.dir.display();
+        for folder in ["share", "state", "beside", "beside-state"] {
+            gateway::make_folder(&self.dir.join(folder), 0o755)?;
+        }
+        let (user, password) = LAB_USER;
+        let secret = self.dir.join("password");
+        self.write("password", password)?;
+        fs::set_permissions(&secret, Permissions::from_mode(0o600)).map_err(|e| e.to_string())?;
+        for (name, share, state, portmap) in
+            [("files", "share", "state", "own"), ("beside", "beside", "beside-state", "off")]
+        {
+            let shared = if name == "files" { "data" } else { name };
+            self.write(
+                &format!("{name}.yaml"),
+                &format!(
+                    "shares: [{{name: {shared}, path: {dir}/{share}, squash: none, continuous_availability: true}}]\n\
+                     users: [{{name: {user}, password_file: {dir}/password, uid: 0, gid: 0, groups: []}}]\n\
+                     state: {dir}/{state}\nadmin: off\nrdma_crc: always\nsmb: {{signing: offered}}\n\
+                     nfs: {{lease: 10s, grace: 10s, portmap: {portmap}}}\n"
+                ),
+            )?;
+        }
+        // A power switch: nothing of that node runs any more.
+        let net = &self.net.name;
+        self.write(
+            "fence",
+            &format!(
+                "#!/bin/sh\necho $HEADGATE_FENCED_NODE >>{dir}/fenced\n\
+                 ip -n {net} link set n${{HEADGATE_FENCED_NODE#gw}} down\n\
+                 ip netns pids {net}${{HEADGATE_FENCED_NODE#gw}} | xargs -r kill -9\n"
+            ),
+        )?;
+        fs::set_permissions(self.dir.join("fence"), Permissions::from_mode(0o700))
+            .map_err(|e| e.to_string())?;
+        for node in 0..NODES {
+            self.write(
+                &format!("gw{node}.yaml"),
+                &format!(
+                    "cluster:\n  etcd: http://{etcd}:2379\n  node: gw{node}\n  ttl: {TTL}s\n  services:\n  \
+                     - {{name: files, config: {dir}/files.yaml, addresses: [{ADDRESS}/24@eth0], fence: {dir}/fence}}\n  \
+                     - {{name: beside, config: {dir}/beside.yaml, addresses: [{BESIDE}/24@eth0], fence: {dir}/fence, \
+                     nodes: [gw1]}}\n",
+                    etcd = host_address(0),
+                ),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<()> {
+        fs::write(self.dir.join(name), text).map_err(|e| format!("{name}: {e}"))
+    }
+
+    fn start_etcd(&mut self) -> Result<()> {
+        let (clients, peers) = (
+            format!("http://{}:2379", host_address(0)),
+            format!("http://{}:2380", host_address(0)),
+        );
+        let mut etcd = self.net.command("etcd");
+        etcd.args(["--name", "m", "--initial-cluster", &format!("m={peers}")]);
+        etcd.arg("--data-dir").arg(self.dir.join("etcd"));
+        etcd.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+        etcd.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+        let log = fs::File::create(self.dir.join("etcd.log")).map_err(|e| e.to_string())?;
+        let started = etcd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        self.etcd = Some(started.map_err(|e| format!("etcd: {e}"))?);
+        Ok(())
+    }
+
+    fn start_node(&mut self, node: usize) -> Result<()> {
+        let log = self.dir.join(format!("gw{node}.log"));
+        let log = fs::File::options().create(true).append(true).open(log);
+        let mut run = std::process::Command::new("setpriv");
+        run.args(["--pdeathsig", "KILL", "ip", "netns", "exec", &self.space(node)]);
+        run.arg(gateway::program()).args(["cluster", "run", "--config"]);
+        run.arg(self.dir.join(format!("gw{node}.yaml")));
+        run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.map_err(|e| e.to_string())?);
+        self.nodes[node] = Some(run.spawn().map_err(|e| format!("gw{node}: {e}"))?);
+        Ok(())
+    }
+
+    /// `headgate cluster`.
+    fn ask(&self, words: &[&str]) -> Result<String> {
+        let (program, config) = (gateway::program(), self.dir.join("gw1.yaml"));
+        let (program, config) = (program.display().to_string(), config.display().to_string());
+        self.net.output(&[&[&*program, "cluster"], words, &["--config", &*config]].concat())
+    }
+
+    fn has_address(&self, node: usize, address: &str) -> bool {
+        output(&["ip", "-n", &self.space(node), "address"])
+            .is_ok_and(|shown| shown.contains(&format!("{address}/")))
+    }
+
+    /// A signal to all that runs on a node.
+    fn signal(&self, node: usize, signal: &str) {
+        let pids = output(&["ip", "netns", "pids", &self.space(node)]).unwrap_or_default();
+        for pid in pids.split_whitespace() {
+            // It may have ended meanwhile.
+            let _ = output(&["kill", signal, pid]);
+        }
+    }
+}
+
+impl Drop for Cluster<'_> {
+    fn drop(&mut self) {
+        for node in 0..NODES {
+            self.signal(node, "-KILL");
+        }
+        for child in self.nodes.iter_mut().chain([&mut self.etcd]).flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for node in 0..NODES {
+            // A name that is gone keeps no link from existing while something there still ends.
+            let _ = self.net.ip(&format!("link del n{node}"));
+            let _ = output(&["ip", "netns", "del", &self.space(node)]);
+            let _ = fs::remove_dir_all(Path::new("/etc/netns").join(self.space(node)));
+        }
+        // The next scenario of this network finds it as it was.
+        let _ = self.net.ip(&format!("link del {BRIDGE}"));
+        for n in FIRST_GUEST {
+            let _ = self.net.ip(&format!("addr replace {}/24 dev {}", host_address(n), tap(n)));
+        }
+    }
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !is() {
+        if Instant::now() > end {
+            return Err(format!("waited in vain until {what}"));
+        }
+        sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
