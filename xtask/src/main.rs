@@ -35,7 +35,7 @@ usage: cargo xtask COMMAND
   prepush        style and unit
   graph          checks which crate may depend on which
   tidy           checks line, function and file lengths, words and paths
-  lab [-v] [--list] [--jobs=A,B] [--options=A,B] [--runs=N] NAME...
+  lab [-v] [--list] [--jobs=A,B] [--options=A,B] [--runs=N] NAME... | --takeovers
                  boots the lab's kernel and runs these scenarios; -v shows what the guest says, --jobs runs some only,
                  --options mounts by these, --runs is how often the job `counting` counts
   smbtorture [PREFIX]...
