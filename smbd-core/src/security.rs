@@ -433,6 +433,7 @@ async fn keep(
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use vfs::Acting;
 
     use vfs::Backend;
     use vfs::mem::MemBackend;
@@ -492,8 +493,12 @@ mod tests {
                 gid: Some(1000),
                 ..SetAttr::default()
             };
-            let dir = self.root.mkdir(&root, b"d", own(0o755)).await.unwrap().node;
-            let file = dir.create(&root, b"f", CreateHow::Guarded, own(0o640)).await.unwrap().node;
+            let dir = self.root.mkdir(Acting::caller(&root), b"d", own(0o755)).await.unwrap().node;
+            let file = dir
+                .create(Acting::caller(&root), b"f", CreateHow::Guarded, own(0o640))
+                .await
+                .unwrap()
+                .node;
             (dir, file)
         }
 

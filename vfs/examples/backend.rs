@@ -363,7 +363,7 @@ impl Node for TreeNode {
         })
     }
 
-    fn create_by<'a>(
+    fn create<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
@@ -389,7 +389,7 @@ impl Node for TreeNode {
         })
     }
 
-    fn mkdir_by<'a>(
+    fn mkdir<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
@@ -399,7 +399,7 @@ impl Node for TreeNode {
         Box::pin(self.make(by, name, (Kind::Dir, mode), SetAttr { size: None, ..set }))
     }
 
-    fn remove_by<'a>(
+    fn remove<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
@@ -422,7 +422,7 @@ impl Node for TreeNode {
         })
     }
 
-    fn rename_by<'a>(
+    fn rename<'a>(
         &'a self,
         by: Acting<'a>,
         from: &'a [u8],
@@ -515,7 +515,7 @@ impl Node for TreeNode {
 
     fn write<'a>(
         &'a self,
-        cred: Option<&'a Cred>,
+        by: WriteBy<'a>,
         at: u64,
         data: Vec<Buf>,
         stable: Stable,
@@ -523,7 +523,7 @@ impl Node for TreeNode {
         Box::pin(async move {
             regular(self.kind)?;
             let before = self.attr()?;
-            if let Some(cred) = cred {
+            if let Some(cred) = by.judged() {
                 Judge::of(self, &before, cred).await?.data(true)?;
             }
             let count: usize = data.iter().map(Buf::len).sum();
@@ -584,9 +584,9 @@ impl Node for TreeNode {
 async fn main() -> VfsResult<()> {
     let (own, cred) = (Own::new(), Cred::root());
     let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
-    let made = own.root().create(&cred, b"hello", CreateHow::Guarded, set).await?;
+    let made = own.root().create(Acting::caller(&cred), b"hello", CreateHow::Guarded, set).await?;
     let data = vec![Buf::from(b"a file of one's own\n".to_vec())];
-    let written = made.node.write(Some(&cred), 0, data, Stable::File).await?;
+    let written = made.node.write(WriteBy::Caller(&cred), 0, data, Stable::File).await?;
     println!("{} bytes in {:?}", written.count, made.node.path().await);
     Ok(())
 }

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use ceph_sys::{File, Inode, Mount, Name, Options, Perm};
 use iobuf::{Account, Buf, Pool, PoolLimits};
+use vfs::Acting;
+use vfs::WriteBy;
 use vfs::backend::ReadInto;
 use vfs::ceph::{CephBackend, CephConfig};
 use vfs::{Backend, CreateHow, Cred, NodeRef, SetAttr, Stable};
@@ -143,10 +145,14 @@ impl Served {
         let backend = CephBackend::open(&config).unwrap();
         let root = backend.root();
         let (by, set) = (Cred::root(), SetAttr::default());
-        let file = root.create(&by, b"backend", CreateHow::Guarded, set).await.unwrap().node;
+        let file = root
+            .create(Acting::caller(&by), b"backend", CreateHow::Guarded, set)
+            .await
+            .unwrap()
+            .node;
         for at in 0..FILE_MIB {
             let data = vec![Buf::from(vec![7; MIB])];
-            file.write(None, at << 20, data, Stable::Unstable).await.unwrap();
+            file.write(WriteBy::Open(None), at << 20, data, Stable::Unstable).await.unwrap();
         }
         let pool = Pool::new(PoolLimits { buffers_max: [64; 3] });
         let account = Account::new();
@@ -159,7 +165,8 @@ impl Served {
         match load {
             Load::Write => {
                 let data = vec![data.clone()];
-                let written = self.file.write(None, at, data, Stable::Unstable).await.unwrap();
+                let written =
+                    self.file.write(WriteBy::Open(None), at, data, Stable::Unstable).await.unwrap();
                 assert_eq!(written.count, count);
             }
             Load::Read | Load::Random => {
@@ -169,7 +176,8 @@ impl Served {
             Load::Create => {
                 let (name, set) = (format!("b{n}"), SetAttr::default());
                 let by = Cred::root();
-                let made = self.root.create(&by, name.as_bytes(), CreateHow::Guarded, set);
+                let made =
+                    self.root.create(Acting::caller(&by), name.as_bytes(), CreateHow::Guarded, set);
                 assert!(made.await.unwrap().created);
             }
         }
@@ -212,7 +220,7 @@ fn main() {
     let whole = CephConfig { conf: Some(conf.clone()), ..CephConfig::new("fs", "/") };
     let top = CephBackend::open(&whole).unwrap();
     let (root, by) = (top.root(), Cred::root());
-    let made = root.mkdir(&by, &folder.as_bytes()[1..], SetAttr::default());
+    let made = root.mkdir(Acting::caller(&by), &folder.as_bytes()[1..], SetAttr::default());
     drop(runtime.block_on(made).unwrap().node);
     drop((root, top));
     let library = Library::open(&conf, &folder);

@@ -40,14 +40,15 @@ fn main() {
     let root = volume.root();
     let (who, plain) = (Cred::root(), SetAttr::default());
     let make = |name: &str| {
-        let made = root.create(&who, name.as_bytes(), CreateHow::Unchecked, plain);
+        let made = root.create(Acting::caller(&who), name.as_bytes(), CreateHow::Unchecked, plain);
         block_on(made).unwrap().node
     };
     let remove = |name: &str| {
-        let _ = block_on(root.unlink(&who, name.as_bytes())).unwrap();
+        let _ = block_on(root.unlink(Acting::caller(&who), name.as_bytes())).unwrap();
     };
     let write = |node: &NodeRef, at: u64, data: &Buf| {
-        let _ = block_on(node.write(None, at, vec![data.clone()], Stable::Unstable)).unwrap();
+        let _ = block_on(node.write(WriteBy::Open(None), at, vec![data.clone()], Stable::Unstable))
+            .unwrap();
     };
     let (small, large) = (Buf::from(vec![1; 4 << 10]), Buf::from(vec![1; 1 << 20]));
     let file = make("f");

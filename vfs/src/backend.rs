@@ -200,22 +200,18 @@ pub trait Node: Send + Sync + 'static {
     /// Makes or opens a regular file. Attributes in `set` apply to a new file; `size: Some(0)` also to a found one.
     fn create<'a>(
         &'a self,
-        cred: &'a Cred,
+        by: Acting<'a>,
         name: &'a [u8],
         how: CreateHow,
         set: SetAttr,
-    ) -> BoxFuture<'a, VfsResult<Made>> {
-        self.create_by(Acting::caller(cred), name, how, set)
-    }
+    ) -> BoxFuture<'a, VfsResult<Made>>;
     /// Makes a directory.
     fn mkdir<'a>(
         &'a self,
-        cred: &'a Cred,
+        by: Acting<'a>,
         name: &'a [u8],
         set: SetAttr,
-    ) -> BoxFuture<'a, VfsResult<Made>> {
-        self.mkdir_by(Acting::caller(cred), name, set)
-    }
+    ) -> BoxFuture<'a, VfsResult<Made>>;
     /// Makes a symbolic link.
     fn symlink<'a>(
         &'a self,
@@ -238,71 +234,24 @@ pub trait Node: Send + Sync + 'static {
         let _ = (cred, name, what, set);
         ready(Err(VfsError::NotSupported))
     }
-    /// Removes a name that is not a directory's.
-    fn unlink<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
-        self.remove_by(Acting::caller(cred), name, false)
-    }
-    /// Removes an empty directory.
-    fn rmdir<'a>(&'a self, cred: &'a Cred, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
-        self.remove_by(Acting::caller(cred), name, true)
-    }
-    /// Moves `from` in this directory to `to` in `to_dir`. What is there is replaced, or without `replace` in the way
-    /// ([`VfsError::Exists`], decided in the same step as the move). Gives both directories.
-    fn rename<'a>(
-        &'a self,
-        cred: &'a Cred,
-        from: &'a [u8],
-        to_dir: &'a dyn Node,
-        to: &'a [u8],
-        replace: bool,
-    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        self.rename_by(Acting::caller(cred), from, to_dir, to, replace)
-    }
-    /// What `here` in this directory and `there` in `other` name change places, in one step. [`VfsError::NotSupported`] where the
-    /// volume cannot do that.
-    fn exchange<'a>(
-        &'a self,
-        cred: &'a Cred,
-        here: &'a [u8],
-        other: &'a dyn Node,
-        there: &'a [u8],
-    ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        self.exchange_by(Acting::caller(cred), here, other, there)
-    }
-    /// Gives this node a further name in `dir`, which must be free. Gives the node's attributes and the directory.
-    fn link<'a>(
-        &'a self,
-        cred: &'a Cred,
-        dir: &'a dyn Node,
-        name: &'a [u8],
-    ) -> BoxFuture<'a, VfsResult<(Attr, DirChange)>> {
-        self.link_by(Acting::caller(cred), dir, name)
-    }
-
-    /// [`Node::create`] by a caller to whom a list may have granted more.
-    fn create_by<'a>(
-        &'a self,
-        by: Acting<'a>,
-        name: &'a [u8],
-        how: CreateHow,
-        set: SetAttr,
-    ) -> BoxFuture<'a, VfsResult<Made>>;
-    /// [`Node::mkdir`] by a caller to whom a list may have granted more.
-    fn mkdir_by<'a>(
-        &'a self,
-        by: Acting<'a>,
-        name: &'a [u8],
-        set: SetAttr,
-    ) -> BoxFuture<'a, VfsResult<Made>>;
-    /// [`Node::unlink`], or with `dir` [`Node::rmdir`], by a caller to whom a list may have granted more.
-    fn remove_by<'a>(
+    /// Removes a name: with `dir` that of an empty directory, without it one that is no directory's.
+    fn remove<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
         dir: bool,
     ) -> BoxFuture<'a, VfsResult<DirChange>>;
-    /// [`Node::rename`] by a caller to whom a list may have granted more.
-    fn rename_by<'a>(
+    /// [`Node::remove`] of a name that is not a directory's.
+    fn unlink<'a>(&'a self, by: Acting<'a>, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
+        self.remove(by, name, false)
+    }
+    /// [`Node::remove`] of an empty directory.
+    fn rmdir<'a>(&'a self, by: Acting<'a>, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
+        self.remove(by, name, true)
+    }
+    /// Moves `from` in this directory to `to` in `to_dir`. What is there is replaced, or without `replace` in the way
+    /// ([`VfsError::Exists`], decided in the same step as the move). Gives both directories.
+    fn rename<'a>(
         &'a self,
         by: Acting<'a>,
         from: &'a [u8],
@@ -310,8 +259,9 @@ pub trait Node: Send + Sync + 'static {
         to: &'a [u8],
         replace: bool,
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>>;
-    /// [`Node::exchange`] by a caller to whom a list may have granted more.
-    fn exchange_by<'a>(
+    /// What `here` in this directory and `there` in `other` name change places, in one step. [`VfsError::NotSupported`] where the
+    /// volume cannot do that.
+    fn exchange<'a>(
         &'a self,
         by: Acting<'a>,
         here: &'a [u8],
@@ -321,8 +271,8 @@ pub trait Node: Send + Sync + 'static {
         let _ = (by, here, other, there);
         ready(Err(VfsError::NotSupported))
     }
-    /// [`Node::link`] by a caller to whom a list may have granted more.
-    fn link_by<'a>(
+    /// Gives this node a further name in `dir`, which must be free. Gives the node's attributes and the directory.
+    fn link<'a>(
         &'a self,
         by: Acting<'a>,
         dir: &'a dyn Node,
@@ -354,25 +304,14 @@ pub trait Node: Send + Sync + 'static {
         count: usize,
         into: &'a ReadInto,
     ) -> BoxFuture<'a, VfsResult<ReadData>>;
-    /// Writes all of `data` or fails; a short count only when the volume filled up half-way. `cred` as for `read`.
+    /// Writes all of `data` or fails; a short count only when the volume filled up half-way.
     fn write<'a>(
         &'a self,
-        cred: Option<&'a Cred>,
+        by: WriteBy<'a>,
         at: u64,
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>>;
-    /// Writes for an open of this caller, which was checked. Storage is taken as the caller: root's reserve and quotas hold.
-    fn write_by<'a>(
-        &'a self,
-        opener: &'a Cred,
-        at: u64,
-        data: Vec<Buf>,
-        stable: Stable,
-    ) -> BoxFuture<'a, VfsResult<Written>> {
-        let _ = opener;
-        self.write(None, at, data, stable)
-    }
     /// Adds data for an open, which was checked, by this caller. No two additions overlap, and none replaces a byte that the file
     /// has: [`VfsError::Access`] where the offset is no longer behind all of them.
     fn append<'a>(
@@ -422,39 +361,24 @@ pub trait Node: Send + Sync + 'static {
             }
         })
     }
-    /// Reserves storage; extends the file when the range goes beyond it.
-    fn allocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
-        let _ = (at, count);
-        ready(Err(VfsError::NotSupported))
-    }
-    /// As [`Node::allocate`], with storage taken as the caller whose open it is.
-    fn allocate_by<'a>(
+    /// Reserves storage, as the caller whose open it is; extends the file when the range goes beyond it.
+    fn allocate<'a>(
         &'a self,
         opener: Option<&'a Cred>,
         at: u64,
         count: u64,
     ) -> BoxFuture<'a, VfsResult<()>> {
-        let _ = opener;
-        self.allocate(at, count)
+        let _ = (opener, at, count);
+        ready(Err(VfsError::NotSupported))
     }
     /// Makes a hole; the size stays.
     fn deallocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
         let _ = (at, count);
         ready(Err(VfsError::NotSupported))
     }
-    /// Copies `count` bytes (0: to the end) of `from` into this file by the volume's own means; may copy less.
+    /// Copies `count` bytes (0: to the end) of `from` into this file by the volume's own means; may copy less. Storage is taken as
+    /// the caller whose open it is.
     fn copy_range<'a>(
-        &'a self,
-        from: &'a dyn Node,
-        from_at: u64,
-        at: u64,
-        count: u64,
-    ) -> BoxFuture<'a, VfsResult<u64>> {
-        let _ = (from, from_at, at, count);
-        ready(Err(VfsError::NotSupported))
-    }
-    /// As [`Node::copy_range`], with storage taken as the caller whose open it is.
-    fn copy_range_by<'a>(
         &'a self,
         opener: Option<&'a Cred>,
         from: &'a dyn Node,
@@ -462,8 +386,8 @@ pub trait Node: Send + Sync + 'static {
         at: u64,
         count: u64,
     ) -> BoxFuture<'a, VfsResult<u64>> {
-        let _ = opener;
-        self.copy_range(from, from_at, at, count)
+        let _ = (opener, from, from_at, at, count);
+        ready(Err(VfsError::NotSupported))
     }
     /// Shares storage of `from` with this file, all or nothing; `count` 0 means to the end.
     fn clone_range<'a>(

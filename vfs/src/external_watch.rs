@@ -103,6 +103,7 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use crate::authority::Acting;
     use crate::local::{LocalBackend, LocalConfig};
     use crate::namespace::{Enforce, Namespace, Protocols, Share, Squash};
     use crate::types::{CreateHow, Cred, SetAttr};
@@ -126,8 +127,8 @@ mod tests {
         let (share, root) = (namespace.shares()[0].clone(), Cred::root());
         let (top, arbiter) = (share.backend.root(), namespace.arbiter());
         let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
-        let made = top.create(&root, b"f", CreateHow::Guarded, set).await.unwrap();
-        made.node.link(&root, top.as_ref(), b"g").await.unwrap();
+        let made = top.create(Acting::caller(&root), b"f", CreateHow::Guarded, set).await.unwrap();
+        made.node.link(Acting::caller(&root), top.as_ref(), b"g").await.unwrap();
         arbiter.watch_external(&made.node);
         assert!(!arbiter.has_no_external_watch());
         let file_ops = namespace.by(None);

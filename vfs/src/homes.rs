@@ -44,6 +44,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::authority::Acting;
     use crate::backend::Backend;
     use crate::mem::MemBackend;
     use crate::namespace::{Namespace, Protocols, Rules, Squash};
@@ -80,7 +81,7 @@ mod tests {
         // What root has made stays root's, whatever is in it: who is kept out so must not be let in.
         let set = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
         for (name, mode, uid) in [("bob", MODE, 0), ("carol", 0o755, 0)] {
-            top.mkdir(&Cred::root(), name.as_bytes(), set(mode)).await.unwrap();
+            top.mkdir(Acting::caller(&Cred::root()), name.as_bytes(), set(mode)).await.unwrap();
             let home = file_ops.home(&writer, name, &cred(9)).await.unwrap();
             assert_eq!(home.getattr().await.unwrap().uid, uid, "{name}");
         }

@@ -40,6 +40,7 @@ pub mod streams;
 pub mod types;
 pub mod watch;
 
+pub use authority::Acting;
 pub use backend::{Backend, BoxFuture, Node, NodeRef};
 pub use dos::Dos;
 pub use error::{VfsError, VfsResult};

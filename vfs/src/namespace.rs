@@ -416,10 +416,8 @@ impl<'a> FileOps<'a> {
             let by = (cred, Intent::Write);
             self.check_judged(node, by, Operation::Write, range(at, count as u64)).await?;
         }
-        let done = match (cred, self.opener) {
-            (None, Some(opener)) => node.write_by(opener, at, data, stable).await?,
-            _ => node.write(cred, at, data, stable).await?,
-        };
+        let by = cred.map_or(WriteBy::Open(self.opener), WriteBy::Caller);
+        let done = node.write(by, at, data, stable).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
         Ok(done)
     }
@@ -496,7 +494,7 @@ impl<'a> FileOps<'a> {
         }
         let heritage = heritage(dir, self.list).await?;
         let by = self.acting(cred, mask::WRITE_DATA);
-        let mut made = dir.create_by(by, name, how, heritage.masked(set, Kind::File)).await?;
+        let mut made = dir.create(by, name, how, heritage.masked(set, Kind::File)).await?;
         if made.created {
             self.give_list(&heritage, (dir, cred, name), &mut made, &new).await?;
             self.made(share, dir, name, &made, what::FILE_NAME).await;
@@ -537,7 +535,7 @@ impl<'a> FileOps<'a> {
         let new = share.rules.masks.of_new(set, Kind::Dir, self.smb);
         let heritage = heritage(dir, self.list).await?;
         let by = self.acting(cred, mask::APPEND_DATA);
-        let mut made = dir.mkdir_by(by, name, heritage.masked(new.set, Kind::Dir)).await?;
+        let mut made = dir.mkdir(by, name, heritage.masked(new.set, Kind::Dir)).await?;
         self.give_list(&heritage, (dir, cred, name), &mut made, &new).await?;
         self.made(share, dir, name, &made, what::DIR_NAME).await;
         self.make_durable(share, &[dir, &made.node]).await?;
@@ -604,7 +602,7 @@ impl<'a> FileOps<'a> {
             self.check_conflicts(&node, Operation::Entries, Range::ALL).await?;
         }
         let victim = self.with_streams(share, dir, name).await;
-        let change = dir.remove_by(self.acting(cred, REMOVES), name, true).await?;
+        let change = dir.rmdir(self.acting(cred, REMOVES), name).await?;
         self.lost_a_name(share, victim).await;
         self.gone(share, dir, name, &change, what::DIR_NAME).await;
         self.make_durable(share, &[dir]).await?;
@@ -624,7 +622,7 @@ impl<'a> FileOps<'a> {
         let _announced = self.check_taken(dir, cred, name).await?;
         let victim = self.with_streams(share, dir, name).await;
         let watched = self.externally_watched(dir, name).await;
-        let change = dir.remove_by(self.acting(cred, REMOVES), name, false).await?;
+        let change = dir.unlink(self.acting(cred, REMOVES), name).await?;
         watched.into_iter().for_each(|node| self.arbiter.end_external_watch(node));
         self.lost_a_name(share, victim).await;
         self.gone(share, dir, name, &change, what::FILE_NAME).await;
@@ -689,7 +687,7 @@ impl<'a> FileOps<'a> {
         let watched = if replace { self.externally_watched(to_dir, to).await } else { None };
         let doomed = self.doomed(from_dir, from).await;
         let by = self.acting(cred, REMOVES | ADDS);
-        let done = from_dir.rename_by(by, from, to_dir.as_ref(), to, replace).await?;
+        let done = from_dir.rename(by, from, to_dir.as_ref(), to, replace).await?;
         if done.0.is_none() && done.1.is_none() {
             return Ok(done);
         }
@@ -726,7 +724,7 @@ impl<'a> FileOps<'a> {
         }
         let _announced = self.check_added(dir, cred, name, node.kind()).await?;
         let by = self.acting(cred, mask::WRITE_DATA);
-        let done = node.link_by(by, dir.as_ref(), name).await?;
+        let done = node.link(by, dir.as_ref(), name).await?;
         self.names.made(dir.id(), name, &done.1);
         self.listing_changed(dir);
         self.watches.post(share.id, dir, name, Action::Added, what::FILE_NAME).await;
@@ -746,7 +744,7 @@ impl<'a> FileOps<'a> {
         let _announced = self.arbiter.state().writing(node.id());
         self.check_data(node).await?;
         self.check_conflicts(node, Operation::Write, range(at, count)).await?;
-        node.allocate_by(self.opener, at, count).await?;
+        node.allocate(self.opener, at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
         self.make_durable(share, &[node]).await?;
         Ok(())
@@ -798,7 +796,7 @@ impl<'a> FileOps<'a> {
         self.check_data(node).await?;
         reader.check_conflicts(from, Operation::Read, range(from_at, count)).await?;
         self.check_conflicts(node, Operation::Write, range(at, count)).await?;
-        let done = node.copy_range_by(self.opener, from.as_ref(), from_at, at, count).await?;
+        let done = node.copy_range(self.opener, from.as_ref(), from_at, at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
         Ok(done)
     }

@@ -18,6 +18,7 @@ use tokio::runtime::Handle;
 
 use crate::acl::mask;
 use crate::acl::posix::{Change, Posix};
+use crate::authority::Acting;
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
 use crate::namespace::{FileOps, Share};
@@ -74,7 +75,7 @@ impl Folder {
         let all = made_folder(&hidden, FOLDER).await?;
         let name = format!("{:016x}-{}", *RUN, NEXT.fetch_add(1, Ordering::Relaxed));
         let set = SetAttr { mode: Some(0o777), ..SetAttr::default() };
-        let node = all.mkdir(&Cred::root(), name.as_bytes(), set).await?.node;
+        let node = all.mkdir(Acting::caller(&Cred::root()), name.as_bytes(), set).await?.node;
         let folder = Self { all, node, name, stays: false };
         // What the share's own folder passes on is not for these.
         let plain = Change { access: Some(Posix::of_mode(0o777)), default: Some(None) };
@@ -113,8 +114,8 @@ impl Drop for Folder {
 async fn remove(all: &NodeRef, folder: &NodeRef, name: &str) {
     let root = Cred::root();
     let done = async {
-        if_there(folder.unlink(&root, NAME).await)?;
-        if_there(all.rmdir(&root, name.as_bytes()).await)
+        if_there(folder.unlink(Acting::caller(&root), NAME).await)?;
+        if_there(all.rmdir(Acting::caller(&root), name.as_bytes()).await)
     };
     if let Err(e) = done.await {
         tracing::warn!(error = %e, folder = name, "something in the gateway's own folder stays until the next start");
@@ -135,7 +136,7 @@ async fn make(folder: &Folder, cred: &Cred, new: New<'_>) -> VfsResult<NodeRef> 
     let made = match new {
         New::Link(target) => dir.symlink(cred, NAME, target, SetAttr::default()).await,
         New::Special(special) => dir.mknod(cred, NAME, special, set).await,
-        New::File => dir.create(cred, NAME, CreateHow::Guarded, set).await,
+        New::File => dir.create(Acting::caller(cred), NAME, CreateHow::Guarded, set).await,
     };
     Ok(made?.node)
 }
@@ -229,9 +230,9 @@ impl FileOps<'_> {
             self.check_change(old).await?;
             let announced = self.check_taken(dir, cred, name).await?;
             let victim = self.with_streams(share, dir, name).await;
-            node.link(cred, folder.node.as_ref(), NAME).await?;
+            node.link(Acting::caller(cred), folder.node.as_ref(), NAME).await?;
             let by = self.acting(cred, CHANGES);
-            let change = folder.node.rename_by(by, NAME, dir.as_ref(), name, true).await?.1;
+            let change = folder.node.rename(by, NAME, dir.as_ref(), name, true).await?.1;
             self.lost_a_name(share, victim).await;
             Ok::<_, VfsError>((announced, change))
         };
@@ -282,10 +283,10 @@ impl Folder {
     ) -> VfsResult<DirChange> {
         let (root, by) = (Cred::root(), || file_ops.acting(cred, CHANGES));
         let new = self.node.lookup(&root, NAME).await?.0.id();
-        let change = match self.node.exchange_by(by(), NAME, dir.as_ref(), name).await {
+        let change = match self.node.exchange(by(), NAME, dir.as_ref(), name).await {
             // A file system that knows no such thing: what comes there in this moment is replaced.
             Err(VfsError::NotSupported) if old.kind() != Kind::Dir => {
-                return Ok(self.node.rename_by(by(), NAME, dir.as_ref(), name, true).await?.1);
+                return Ok(self.node.rename(by(), NAME, dir.as_ref(), name, true).await?.1);
             }
             other => other?.1,
         };
@@ -293,7 +294,9 @@ impl Folder {
         self.stays = true;
         let done = match self.node.lookup(&root, NAME).await {
             Ok((out, _)) if out.id() != old.id() => Err(VfsError::NotFound),
-            Ok(_) if old.kind() == Kind::Dir => self.node.rmdir(&root, NAME).await.map(drop),
+            Ok(_) if old.kind() == Kind::Dir => {
+                self.node.rmdir(Acting::caller(&root), NAME).await.map(drop)
+            }
             other => other.map(drop),
         };
         let Err(why) = done else {
@@ -316,17 +319,21 @@ impl Folder {
     /// Should a third file have come there since, that one stays, and what came out is kept in here.
     async fn put_back(&self, (dir, name): (&NodeRef, &[u8]), new: NodeId) -> VfsResult<()> {
         let root = Cred::root();
-        match self.node.exchange(&root, NAME, dir.as_ref(), name).await {
+        match self.node.exchange(Acting::caller(&root), NAME, dir.as_ref(), name).await {
             // Somebody has removed what stood there for that moment.
             Err(VfsError::NotFound) => {
-                return self.node.rename(&root, NAME, dir.as_ref(), name, false).await.map(drop);
+                return self
+                    .node
+                    .rename(Acting::caller(&root), NAME, dir.as_ref(), name, false)
+                    .await
+                    .map(drop);
             }
             other => other.map(drop)?,
         }
         if self.node.lookup(&root, NAME).await?.0.id() == new {
             return Ok(());
         }
-        self.node.exchange(&root, NAME, dir.as_ref(), name).await?;
+        self.node.exchange(Acting::caller(&root), NAME, dir.as_ref(), name).await?;
         Err(VfsError::Exists)
     }
 }
@@ -368,13 +375,13 @@ async fn swept(all: &NodeRef, name: &[u8], folder: &NodeRef) -> VfsResult<bool> 
     let root = Cred::root();
     if let Some((_, attr)) = if_there(folder.lookup(&root, NAME).await)? {
         match attr.kind {
-            Kind::Dir => if_there(folder.rmdir(&root, NAME).await).map(drop)?,
+            Kind::Dir => if_there(folder.rmdir(Acting::caller(&root), NAME).await).map(drop)?,
             // One that has another name is missed by nobody.
             Kind::File if attr.size != 0 && attr.nlink < 2 => return Ok(false),
-            _ => if_there(folder.unlink(&root, NAME).await).map(drop)?,
+            _ => if_there(folder.unlink(Acting::caller(&root), NAME).await).map(drop)?,
         }
     }
-    Ok(if_there(all.rmdir(&root, name).await)?.is_some())
+    Ok(if_there(all.rmdir(Acting::caller(&root), name).await)?.is_some())
 }
 
 #[cfg(test)]
@@ -401,12 +408,13 @@ mod tests {
             rules: crate::namespace::Rules::default(),
         }]);
         let (share, file_ops, set) = (ns.shares()[0].clone(), ns.by(None), SetAttr::default());
-        let old = root.create(&c, b"f", CreateHow::Guarded, set).await.unwrap().node;
+        let old =
+            root.create(Acting::caller(&c), b"f", CreateHow::Guarded, set).await.unwrap().node;
         let others = [
-            root.create(&c, b"other", CreateHow::Guarded, set).await.unwrap().node,
-            root.mkdir(&c, b"dir", set).await.unwrap().node,
+            root.create(Acting::caller(&c), b"other", CreateHow::Guarded, set).await.unwrap().node,
+            root.mkdir(Acting::caller(&c), b"dir", set).await.unwrap().node,
         ];
-        others[1].create(&c, b"inside", CreateHow::Guarded, set).await.unwrap();
+        others[1].create(Acting::caller(&c), b"inside", CreateHow::Guarded, set).await.unwrap();
         for (other, name) in others.iter().zip([&b"other"[..], b"dir"]) {
             let staged = file_ops.stage(&share, &root, &c, &old, New::Link(b"x")).await.unwrap();
             let Staged { node, mut folder } = staged;

@@ -621,6 +621,7 @@ fn squashed(rule: Squash, to: (u32, u32), cred: Cred) -> Cred {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::authority::Acting;
     use crate::client_names::{ClientFacts, ClientNames};
     use crate::mem::MemBackend;
     use crate::share_access::People;
@@ -674,7 +675,7 @@ mod tests {
         for n in 0..500 {
             let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
             let (how, name) = (crate::types::CreateHow::Guarded, format!("f{n}"));
-            root.create(&Cred::root(), name.as_bytes(), how, set).await.unwrap();
+            root.create(Acting::caller(&Cred::root()), name.as_bytes(), how, set).await.unwrap();
         }
         let caller = cred(5, &[]);
         let mut listing = std::pin::pin!(team.readdir(&root, &caller, 0, 1000));

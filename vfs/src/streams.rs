@@ -14,6 +14,7 @@
 
 use std::fmt::Write;
 
+use crate::authority::Acting;
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
 use crate::names::same;
@@ -111,7 +112,7 @@ async fn folder(share: &Share, file: &NodeRef) -> VfsResult<Option<NodeRef>> {
 /// A folder of this name, found or made.
 pub(crate) async fn made_folder(dir: &NodeRef, name: &[u8]) -> VfsResult<NodeRef> {
     let private = SetAttr { mode: Some(0o700), ..SetAttr::default() };
-    match dir.mkdir(&Cred::root(), name, private).await {
+    match dir.mkdir(Acting::caller(&Cred::root()), name, private).await {
         Ok(made) => Ok(made.node),
         Err(VfsError::Exists) => Ok(dir.lookup(&Cred::root(), name).await?.0),
         Err(e) => Err(e),
@@ -165,13 +166,13 @@ pub(crate) async fn forget(share: &Share, file: &Handle) -> VfsResult<()> {
     loop {
         let (entries, end) = folder.readdir(&root, 0, STREAMS_MAX).await?;
         for entry in entries {
-            if_there(folder.unlink(&root, &entry.name).await)?;
+            if_there(folder.unlink(Acting::caller(&root), &entry.name).await)?;
         }
         if end {
             break;
         }
     }
-    if_there(all.rmdir(&root, name.as_bytes()).await)?;
+    if_there(all.rmdir(Acting::caller(&root), name.as_bytes()).await)?;
     Ok(())
 }
 
@@ -237,7 +238,8 @@ impl FileOps<'_> {
             gid: Some(attr.gid),
             ..SetAttr::default()
         };
-        let made = folder.create(&Cred::root(), &disk, CreateHow::Unchecked, set).await?;
+        let made =
+            folder.create(Acting::caller(&Cred::root()), &disk, CreateHow::Unchecked, set).await?;
         self.told(share, file, name, Action::AddedStream, what::STREAM_NAME).await;
         self.make_durable(share, &[&hidden, &all, &folder, &made.node]).await?;
         let stream = Stream { name: name.to_owned(), node: made.node, attr: made.attr };
@@ -249,12 +251,15 @@ impl FileOps<'_> {
         self.writable(share)?;
         let folder = folder(share, file).await?.ok_or(VfsError::NotFound)?;
         let found = find_in(&folder, name).await?;
-        folder.unlink(&Cred::root(), &to_disk(&found.name)?).await?;
+        folder.unlink(Acting::caller(&Cred::root()), &to_disk(&found.name)?).await?;
         self.make_durable(share, &[&folder]).await?;
         self.told(share, file, &found.name, Action::RemovedStream, what::STREAM_NAME).await;
         // The last one takes the folder along.
         if let Some(all) = all(share).await? {
-            match all.rmdir(&Cred::root(), folder_of(share, &file.handle()).as_bytes()).await {
+            match all
+                .rmdir(Acting::caller(&Cred::root()), folder_of(share, &file.handle()).as_bytes())
+                .await
+            {
                 Ok(_) | Err(VfsError::NotEmpty | VfsError::NotFound) => {}
                 Err(e) => return Err(e),
             }
@@ -279,10 +284,14 @@ impl FileOps<'_> {
         match if_there(find_in(&folder, to).await)? {
             Some(there) if there.node.id() == old.node.id() => {}
             Some(_) if !replace => return Err(VfsError::Exists),
-            Some(there) => drop(folder.unlink(&root, &to_disk(&there.name)?).await?),
+            Some(there) => {
+                drop(folder.unlink(Acting::caller(&root), &to_disk(&there.name)?).await?)
+            }
             None => {}
         }
-        folder.rename(&root, &to_disk(&old.name)?, folder.as_ref(), &new, true).await?;
+        folder
+            .rename(Acting::caller(&root), &to_disk(&old.name)?, folder.as_ref(), &new, true)
+            .await?;
         self.told(share, file, &old.name, Action::RemovedStream, what::STREAM_NAME).await;
         self.told(share, file, to, Action::AddedStream, what::STREAM_NAME).await;
         self.make_durable(share, &[&folder]).await

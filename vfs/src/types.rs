@@ -293,6 +293,34 @@ pub struct Appended {
     pub written: Written,
 }
 
+/// Who answers for a write.
+#[derive(Clone, Copy, Debug)]
+pub enum WriteBy<'a> {
+    /// A caller without an open, whom the node judges.
+    Caller(&'a Cred),
+    /// An open, which was checked, of this caller: storage is taken as the caller, so that root's reserve and quotas hold. `None`:
+    /// as the process.
+    Open(Option<&'a Cred>),
+}
+
+impl<'a> WriteBy<'a> {
+    /// The caller that the node judges; `None` for an open.
+    pub fn judged(self) -> Option<&'a Cred> {
+        match self {
+            Self::Caller(cred) => Some(cred),
+            Self::Open(_) => None,
+        }
+    }
+
+    /// As whom storage is taken; `None`: as the process.
+    pub fn owner(self) -> Option<&'a Cred> {
+        match self {
+            Self::Caller(cred) => Some(cred),
+            Self::Open(opener) => opener,
+        }
+    }
+}
+
 /// Data was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {

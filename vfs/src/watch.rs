@@ -431,6 +431,7 @@ impl Drop for Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::authority::Acting;
     use crate::mem::MemBackend;
     use crate::types::{Cred, SetAttr};
     use crate::{Backend, VfsResult};
@@ -445,8 +446,8 @@ mod tests {
     async fn tree() -> VfsResult<(NodeRef, NodeRef, NodeRef)> {
         let root = MemBackend::new(1 << 20)?.root();
         let c = Cred::root();
-        let d = root.mkdir(&c, b"d", SetAttr::default()).await?.node;
-        let e = d.mkdir(&c, b"e", SetAttr::default()).await?.node;
+        let d = root.mkdir(Acting::caller(&c), b"d", SetAttr::default()).await?.node;
+        let e = d.mkdir(Acting::caller(&c), b"e", SetAttr::default()).await?.node;
         Ok((root, d, e))
     }
 
@@ -494,7 +495,7 @@ mod tests {
             let c = Cred::root();
             let top = hub.watch(SHARE, root.clone(), ALL, true).await.unwrap();
             let inner = hub.watch(SHARE, e.clone(), ALL, false).await.unwrap();
-            root.rename(&c, b"d", root.as_ref(), b"moved", true).await.unwrap();
+            root.rename(Acting::caller(&c), b"d", root.as_ref(), b"moved", true).await.unwrap();
             hub.post_rename(SHARE, (&root, b"d"), (&root, b"moved"), true).await;
             hub.post(SHARE, &e, b"f", Action::Added, what::FILE_NAME).await;
             hub.post_rename(SHARE, (&e, b"f"), (&d, b"g"), false).await;

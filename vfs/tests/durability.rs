@@ -9,6 +9,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use iobuf::Buf;
+use vfs::Acting;
+use vfs::WriteBy;
 use vfs::local::{LocalBackend, LocalConfig, SyncCalls};
 use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 use vfs::{AppendAt, Backend, CreateHow, Cred, NodeRef, SetAttr, Stable, VfsError};
@@ -52,13 +54,14 @@ fn open(dir: &tempfile::TempDir, calls: Arc<dyn SyncCalls>) -> Arc<LocalBackend>
 
 async fn file(backend: &LocalBackend, name: &[u8]) -> NodeRef {
     let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
-    let made = backend.root().create(&Cred::root(), name, CreateHow::Guarded, set).await;
+    let made =
+        backend.root().create(Acting::caller(&Cred::root()), name, CreateHow::Guarded, set).await;
     made.unwrap().node
 }
 
 async fn write(node: &NodeRef) -> u64 {
     let data = vec![Buf::from(b"data".to_vec())];
-    node.write(None, 0, data, Stable::Unstable).await.unwrap().verifier
+    node.write(WriteBy::Open(None), 0, data, Stable::Unstable).await.unwrap().verifier
 }
 
 #[tokio::test]
@@ -352,7 +355,7 @@ async fn changes_of_one_directory_share_its_sync() {
         .map(|name| {
             let (ns, share, top, node) = (ns.clone(), share.clone(), top.clone(), node.clone());
             tokio::spawn(async move {
-                node.link(&Cred::root(), top.as_ref(), &name).await.unwrap();
+                node.link(Acting::caller(&Cred::root()), top.as_ref(), &name).await.unwrap();
                 ns.by(None).unlink(&share, &top, &Cred::root(), &name).await
             })
         })

@@ -13,6 +13,8 @@ use std::process::Command;
 
 use iobuf::Buf;
 use rustix::thread::UnshareFlags;
+use vfs::Acting;
+use vfs::WriteBy;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::{AppendAt, Backend, CreateHow, Cred, NodeRef, SetAttr, Stable, VfsError, Written};
 
@@ -53,12 +55,13 @@ fn fill(folder: &Path) {
 
 async fn file(backend: &LocalBackend, name: &[u8]) -> NodeRef {
     let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
-    let made = backend.root().create(&Cred::root(), name, CreateHow::Guarded, set).await;
+    let made =
+        backend.root().create(Acting::caller(&Cred::root()), name, CreateHow::Guarded, set).await;
     made.unwrap().node
 }
 
 async fn write(node: &NodeRef, at: usize, stable: Stable) -> Result<Written, VfsError> {
-    node.write(None, at as u64, vec![Buf::from(vec![7; MIB])], stable).await
+    node.write(WriteBy::Open(None), at as u64, vec![Buf::from(vec![7; MIB])], stable).await
 }
 
 async fn everybody_learns(folder: &Path, mount: &Path) {

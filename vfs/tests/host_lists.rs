@@ -77,8 +77,8 @@ impl Bench {
         let (folder, file) = block_on(async {
             let how = CreateHow::Guarded;
             let c = Cred::root();
-            let folder = root.mkdir(&c, b"folder", mode(0o755)).await.unwrap().node;
-            (folder, root.create(&c, b"file", how, mode(0o644)).await.unwrap().node)
+            let folder = root.mkdir(Acting::caller(&c), b"folder", mode(0o755)).await.unwrap().node;
+            (folder, root.create(Acting::caller(&c), b"file", how, mode(0o644)).await.unwrap().node)
         });
         Some(Self { dir, root, folder, file })
     }
@@ -199,8 +199,12 @@ fn the_owners_bits_stay_where_one_user_serves_all() {
     let root = open(dir.path(), true).root();
     block_on(async {
         let c = Cred::root();
-        let file = root.create(&c, b"f", CreateHow::Guarded, mode(0o644)).await.unwrap().node;
-        let folder = root.mkdir(&c, b"d", mode(0o755)).await.unwrap().node;
+        let file = root
+            .create(Acting::caller(&c), b"f", CreateHow::Guarded, mode(0o644))
+            .await
+            .unwrap()
+            .node;
+        let folder = root.mkdir(Acting::caller(&c), b"d", mode(0o755)).await.unwrap().node;
         for (asked, of_file, of_folder) in
             [(0, 0o600, 0o700), (0o640, 0o640, 0o740), (0o750, 0o750, 0o750), (0o044, 0o644, 0o744)]
         {
@@ -253,29 +257,29 @@ fn a_list_adds_no_name_to_a_file_of_another() {
             (0o676, true),
         ] {
             f.setattr(&c, mode(bits), false).await.unwrap();
-            let done = f.link(&bob, b.folder.as_ref(), b"link").await.map(drop);
+            let done = f.link(Acting::caller(&bob), b.folder.as_ref(), b"link").await.map(drop);
             let want = if may { Ok(()) } else { Err(VfsError::Perm) };
             assert_eq!(done, want, "{bits:o}");
-            f.link(&c, b.folder.as_ref(), b"roots").await.unwrap();
-            b.folder.unlink(&c, b"roots").await.unwrap();
+            f.link(Acting::caller(&c), b.folder.as_ref(), b"roots").await.unwrap();
+            b.folder.unlink(Acting::caller(&c), b"roots").await.unwrap();
             if may {
-                b.folder.unlink(&c, b"link").await.unwrap();
+                b.folder.unlink(Acting::caller(&c), b"link").await.unwrap();
             }
         }
         // Its own file everybody links.
         let own = SetAttr { uid: Some(BOB), ..mode(0o4400) };
         f.setattr(&c, own, false).await.unwrap();
-        f.link(&bob, b.folder.as_ref(), b"own").await.unwrap();
+        f.link(Acting::caller(&bob), b.folder.as_ref(), b"own").await.unwrap();
         let fifo = b.root.mknod(&c, b"fifo", Special::Fifo, mode(0o666)).await.unwrap().node;
         fifo.setattr(&c, mode(0o666), false).await.unwrap();
-        let done = fifo.link(&bob, b.folder.as_ref(), b"fifo").await.map(drop);
+        let done = fifo.link(Acting::caller(&bob), b.folder.as_ref(), b"fifo").await.map(drop);
         assert_eq!(done, Err(VfsError::Perm));
         // What a list of ours lets a caller read and write the kernel does not know.
         f.setattr(&c, SetAttr { uid: Some(0), ..mode(0o600) }, false).await.unwrap();
         f.acl_set(&all_to(BOB), 0o600).await.unwrap();
-        f.link(&bob, b.folder.as_ref(), b"by-its-list").await.unwrap();
+        f.link(Acting::caller(&bob), b.folder.as_ref(), b"by-its-list").await.unwrap();
         f.acl_set(&all_to(ANN), 0o600).await.unwrap();
-        let done = f.link(&bob, b.folder.as_ref(), b"by-no-list").await.map(drop);
+        let done = f.link(Acting::caller(&bob), b.folder.as_ref(), b"by-no-list").await.map(drop);
         assert_eq!(done, Err(VfsError::Perm));
     });
 }

@@ -100,7 +100,7 @@ async fn nothing_is_made_that_cannot_be_opened(b: &Bench, dir: &Path, many: &mut
             let name = format!("{what} {}", many.len());
             let set = SetAttr::default();
             let made = match what {
-                "folder" => b.root.mkdir(&c, name.as_bytes(), set).await,
+                "folder" => b.root.mkdir(Acting::caller(&c), name.as_bytes(), set).await,
                 "link" => b.root.symlink(&c, name.as_bytes(), b"target", set).await,
                 _ => b.root.mknod(&c, name.as_bytes(), Special::Fifo, set).await,
             };
@@ -205,23 +205,26 @@ async fn operation(
     let (c, set) = (root(), SetAttr::default());
     let size = |size| SetAttr { size: Some(size), ..set };
     match what {
-        "mkdir" => b.root.mkdir(&c, b"d", set).await.map(drop),
+        "mkdir" => b.root.mkdir(Acting::caller(&c), b"d", set).await.map(drop),
         "symlink" => b.root.symlink(&c, b"l", b"data", set).await.map(drop),
         "mknod" => b.root.mknod(&c, b"p", Special::Fifo, set).await.map(drop),
         "readdir" => folder.readdir(&c, 0, 10).await.map(drop),
         "cut" => data.setattr(&c, size(1), true).await.map(drop),
         "cut much" => large.setattr(&c, size(1), true).await.map(drop),
-        "allocate" => data.allocate(0, 8192).await,
+        "allocate" => data.allocate(None, 0, 8192).await,
         "deallocate" => data.deallocate(0, 4096).await,
         "seek" => data.seek(0, Seek::Hole).await.map(drop),
-        "copy" => data.copy_range(large.as_ref(), 0, 0, 4096).await.map(drop),
+        "copy" => data.copy_range(None, large.as_ref(), 0, 0, 4096).await.map(drop),
         "clone" => data.clone_range(large.as_ref(), 0, 0, 0).await,
         "attributes of a file" => data.xattr_list(&c).await.map(drop),
         "attributes of a folder" => folder.xattr_list(&c).await.map(drop),
         "search" => b.backend.resolve(handle).await.map(drop),
         // What the list of the file lets another user do.
-        "unlink" => folder.unlink(&user(1000), b"new").await.map(drop),
-        _ => folder.rename(&user(1000), b"new", b.root.as_ref(), b"to", true).await.map(drop),
+        "unlink" => folder.unlink(Acting::caller(&user(1000)), b"new").await.map(drop),
+        _ => folder
+            .rename(Acting::caller(&user(1000)), b"new", b.root.as_ref(), b"to", true)
+            .await
+            .map(drop),
     }
 }
 

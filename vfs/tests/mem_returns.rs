@@ -36,17 +36,25 @@ fn is_returned(start: u64) -> bool {
 }
 
 async fn made(root: &NodeRef, name: &str) -> NodeRef {
-    root.create(&Cred::root(), name.as_bytes(), CreateHow::Guarded, SetAttr::default())
-        .await
-        .unwrap()
-        .node
+    root.create(
+        Acting::caller(&Cred::root()),
+        name.as_bytes(),
+        CreateHow::Guarded,
+        SetAttr::default(),
+    )
+    .await
+    .unwrap()
+    .node
 }
 
 async fn filled(root: &NodeRef, name: &str, bytes: u64, step: usize) -> NodeRef {
     let (file, data) = (made(root, name).await, Buf::from(vec![0x5a; step]));
     for at in (0..bytes).step_by(step) {
         assert_eq!(
-            file.write(None, at, vec![data.clone()], Stable::Unstable).await.unwrap().count,
+            file.write(WriteBy::Open(None), at, vec![data.clone()], Stable::Unstable)
+                .await
+                .unwrap()
+                .count,
             step
         );
     }
@@ -54,7 +62,7 @@ async fn filled(root: &NodeRef, name: &str, bytes: u64, step: usize) -> NodeRef 
 }
 
 async fn removed(root: &NodeRef, name: &str) {
-    root.unlink(&Cred::root(), name.as_bytes()).await.unwrap();
+    root.unlink(Acting::caller(&Cred::root()), name.as_bytes()).await.unwrap();
 }
 
 async fn removed_cut_and_replaced() {
@@ -116,7 +124,7 @@ async fn replaced_while_it_is_read() {
     };
     let seen = file.read(None, 0, 128 << 20, &into).await.unwrap();
     for at in (0..BYTES / 2).step_by(8 << 20) {
-        assert_eq!(file.copy_range(from.as_ref(), 0, at, 8 * MIB).await.unwrap(), 8 * MIB);
+        assert_eq!(file.copy_range(None, from.as_ref(), 0, at, 8 * MIB).await.unwrap(), 8 * MIB);
     }
     removed(&root, "f").await;
     removed(&root, "from").await;

@@ -69,8 +69,10 @@ impl World {
             let name = format!("f{i}");
             let root = backend.root();
             let how = CreateHow::Guarded;
-            let made =
-                root.create(&Cred::root(), name.as_bytes(), how, SetAttr::default()).await.unwrap();
+            let made = root
+                .create(Acting::caller(&Cred::root()), name.as_bytes(), how, SetAttr::default())
+                .await
+                .unwrap();
             files.push(made.node);
         }
         let pool = Pool::new(PoolLimits { buffers_max: [32, 32, 8] });
@@ -115,7 +117,10 @@ impl World {
                 let mut rest = Buf::from(data.clone());
                 let mut pieces: Vec<Buf> = cuts.iter().map(|n| rest.split_to(*n)).collect();
                 pieces.push(rest);
-                let w = self.files[file].write(None, at, pieces, Stable::Unstable).await.unwrap();
+                let w = self.files[file]
+                    .write(WriteBy::Open(None), at, pieces, Stable::Unstable)
+                    .await
+                    .unwrap();
                 assert_eq!(w.count, len);
                 self.put(file, at, &data);
                 assert_eq!(w.after.size, self.model[file].len() as u64);
@@ -132,7 +137,7 @@ impl World {
                 self.model[file][from..to].fill(0);
             }
             Step::Allocate { file, at, len } => {
-                self.files[file].allocate(at, len).await.unwrap();
+                self.files[file].allocate(None, at, len).await.unwrap();
                 let size = self.model[file].len().max((at + len) as usize);
                 self.model[file].resize(size, 0);
             }
@@ -158,7 +163,8 @@ impl World {
     }
 
     async fn copy(&mut self, from: usize, to: usize, from_at: u64, at: u64, len: u64) {
-        let answer = self.files[to].copy_range(self.files[from].as_ref(), from_at, at, len).await;
+        let answer =
+            self.files[to].copy_range(None, self.files[from].as_ref(), from_at, at, len).await;
         let size = self.model[from].len() as u64;
         if from_at > size {
             assert_eq!(answer, Err(VfsError::Invalid));

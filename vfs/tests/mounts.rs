@@ -60,16 +60,25 @@ fn a_full_volume_keeps_what_it_has() {
             let data = pattern(1, 700_000);
             b.write(&f, 0, &data).await;
             for stable in [Stable::Unstable, Stable::File] {
-                let w = f.write(None, 700_000, vec![Buf::from(data.clone())], stable).await;
+                let w = f
+                    .write(WriteBy::Open(None), 700_000, vec![Buf::from(data.clone())], stable)
+                    .await;
                 let n = w.unwrap().count;
                 assert!(n > 0 && n < 700_000);
             }
-            let w = f.write(None, 2 << 20, vec![Buf::from(data.clone())], Stable::Unstable).await;
+            let w = f
+                .write(
+                    WriteBy::Open(None),
+                    2 << 20,
+                    vec![Buf::from(data.clone())],
+                    Stable::Unstable,
+                )
+                .await;
             assert_eq!(w.err(), Some(VfsError::NoSpace));
             let small = vec![Buf::from(vec![1; 4096])];
-            let w = f.write(None, 3 << 20, small, Stable::Unstable).await;
+            let w = f.write(WriteBy::Open(None), 3 << 20, small, Stable::Unstable).await;
             assert_eq!(w.err(), Some(VfsError::NoSpace));
-            refused(f.allocate(0, 4 << 20), VfsError::NoSpace).await;
+            refused(f.allocate(None, 0, 4 << 20), VfsError::NoSpace).await;
             assert!(b.contents(&f).await[..700_000] == data);
             // No inode left.
             let mut made = 0;
@@ -80,10 +89,11 @@ fn a_full_volume_keeps_what_it_has() {
                 }
             };
             assert_eq!((why, made < 50), (VfsError::NoSpace, true));
-            refused(b.root.mkdir(&root(), b"d", mode(0o755)), VfsError::NoSpace).await;
+            refused(b.root.mkdir(Acting::caller(&root()), b"d", mode(0o755)), VfsError::NoSpace)
+                .await;
             // Removing gives the room back at once, although the file was open here.
             drop(f);
-            b.root.unlink(&root(), b"f").await.unwrap();
+            b.root.unlink(Acting::caller(&root()), b"f").await.unwrap();
             // A program that another test starts holds all files until it runs.
             let limit = Instant::now() + Duration::from_secs(60);
             let free = async || b.backend.statfs().await.unwrap().free_bytes;
@@ -137,7 +147,11 @@ fn callers_do_not_use_roots_reserve() {
             let free = async || b.backend.statfs().await.unwrap().avail_bytes;
             let data = || vec![Buf::from(vec![7; STEP])];
             for way in ["judged", "opened", "hole", "reserved", "copied", "durable"] {
-                let f = b.root.create(&bob, b"f", CreateHow::Guarded, mode(0o600)).await.unwrap();
+                let f = b
+                    .root
+                    .create(Acting::caller(&bob), b"f", CreateHow::Guarded, mode(0o600))
+                    .await
+                    .unwrap();
                 let f = f.node;
                 let source = b.file("source").await;
                 b.write(&source, 0, &vec![7; STEP]).await;
@@ -149,26 +163,36 @@ fn callers_do_not_use_roots_reserve() {
                 let some = async |at: u64| {
                     let n = |w: Written| w.count as u64;
                     match way {
-                        "judged" => f.write(Some(&bob), at, data(), Stable::Unstable).await.map(n),
-                        "durable" => f.write_by(&bob, at, data(), Stable::File).await.map(n),
+                        "judged" => f
+                            .write(WriteBy::Caller(&bob), at, data(), Stable::Unstable)
+                            .await
+                            .map(n),
+                        "durable" => f
+                            .write(WriteBy::Open(Some(&bob)), at, data(), Stable::File)
+                            .await
+                            .map(n),
                         "reserved" => {
                             let step = STEP as u64;
-                            f.allocate_by(Some(&bob), at, step).await.map(|()| step)
+                            f.allocate(Some(&bob), at, step).await.map(|()| step)
                         }
                         "copied" => {
                             let step = STEP as u64;
-                            f.copy_range_by(Some(&bob), source.as_ref(), 0, at, step).await
+                            f.copy_range(Some(&bob), source.as_ref(), 0, at, step).await
                         }
-                        _ => f.write_by(&bob, at, data(), Stable::Unstable).await.map(n),
+                        _ => f
+                            .write(WriteBy::Open(Some(&bob)), at, data(), Stable::Unstable)
+                            .await
+                            .map(n),
                     }
                 };
                 let taken = until_full(some).await;
                 assert!(taken > 1 << 20 && taken <= room, "{way}: {taken} of {room}");
                 // Root goes on, for itself.
-                let w = source.write(Some(&root()), STEP as u64, data(), Stable::File).await;
+                let w =
+                    source.write(WriteBy::Caller(&root()), STEP as u64, data(), Stable::File).await;
                 assert_eq!(w.unwrap().count, STEP, "{way}");
-                b.root.unlink(&root(), b"f").await.unwrap();
-                b.root.unlink(&root(), b"source").await.unwrap();
+                b.root.unlink(Acting::caller(&root()), b"f").await.unwrap();
+                b.root.unlink(Acting::caller(&root()), b"source").await.unwrap();
                 drop((f, source));
                 b.root.getattr().await.unwrap();
                 assert!(run("sync", &["-f", at.to_str().unwrap()]));
@@ -192,17 +216,21 @@ fn set_id_bits_go_before_the_data_changes() {
                 let f = b.file("f").await;
                 b.write(&f, 0, &[1; 4096]).await;
                 let full = b.file("full").await;
-                let _ = full.write(None, 0, vec![Buf::from(vec![1; 1 << 20])], Stable::File).await;
+                let _ = full
+                    .write(WriteBy::Open(None), 0, vec![Buf::from(vec![1; 1 << 20])], Stable::File)
+                    .await;
                 f.setattr(&root(), mode(0o6777), false).await.unwrap();
                 // Nothing is left for the data that would have to come first.
                 let why = match opened {
-                    true => f.write_by(&bob, 8192, data(), Stable::Unstable).await,
-                    false => f.write(Some(&bob), 8192, data(), Stable::Unstable).await,
+                    true => {
+                        f.write(WriteBy::Open(Some(&bob)), 8192, data(), Stable::Unstable).await
+                    }
+                    false => f.write(WriteBy::Caller(&bob), 8192, data(), Stable::Unstable).await,
                 };
                 assert_eq!(why.err(), Some(VfsError::NoSpace));
                 assert_eq!(f.getattr().await.unwrap().mode, 0o777, "{opened}");
-                b.root.unlink(&root(), b"f").await.unwrap();
-                b.root.unlink(&root(), b"full").await.unwrap();
+                b.root.unlink(Acting::caller(&root()), b"f").await.unwrap();
+                b.root.unlink(Acting::caller(&root()), b"full").await.unwrap();
             }
         });
     });
@@ -229,10 +257,17 @@ fn other_volumes_below_the_share_are_not_crossed() {
             assert_eq!(names, ["below", "bound", "f"]);
             for name in [&b"below"[..], b"bound"] {
                 refused(b.root.lookup(&c, name), VfsError::Access).await;
-                refused(b.root.rmdir(&c, name), VfsError::Access).await;
-                refused(b.root.rename(&c, name, b.root.as_ref(), b"x", true), VfsError::Access)
-                    .await;
-                let why = b.root.create(&c, name, CreateHow::Unchecked, mode(0o644)).await.err();
+                refused(b.root.rmdir(Acting::caller(&c), name), VfsError::Access).await;
+                refused(
+                    b.root.rename(Acting::caller(&c), name, b.root.as_ref(), b"x", true),
+                    VfsError::Access,
+                )
+                .await;
+                let why = b
+                    .root
+                    .create(Acting::caller(&c), name, CreateHow::Unchecked, mode(0o644))
+                    .await
+                    .err();
                 assert_eq!(why, Some(VfsError::Access));
             }
         });
@@ -269,7 +304,9 @@ fn a_volume_mounted_read_only_says_so() {
             let (f, _) = b.root.lookup(&root(), b"f").await.unwrap();
             assert_eq!(b.contents(&f).await, b"data");
             refused(b.create("x", CreateHow::Guarded), VfsError::ReadOnly).await;
-            let w = f.write(Some(&root()), 0, vec![Buf::from(vec![1])], Stable::Unstable).await;
+            let w = f
+                .write(WriteBy::Caller(&root()), 0, vec![Buf::from(vec![1])], Stable::Unstable)
+                .await;
             assert_eq!(w.err(), Some(VfsError::ReadOnly));
             let may = f
                 .access(&root(), Access(Access::READ | Access::MODIFY), &f.getattr().await.unwrap())
@@ -312,7 +349,7 @@ fn a_volume_without_handles_is_searched() {
             // Rules of permission that mode and owner do not tell are the kernel's there.
             f.setattr(&root(), mode(0o600), false).await.unwrap();
             refused(f.read(Some(&user(5)), 0, 10, &b.into), VfsError::Access).await;
-            b.root.rename(&root(), b"f", d.as_ref(), b"g", true).await.unwrap();
+            b.root.rename(Acting::caller(&root()), b"f", d.as_ref(), b"g", true).await.unwrap();
             drop((f, d, old, b));
             let b = bench(&at);
             for h in &handles {

@@ -48,10 +48,11 @@ async fn bad_names_are_refused() {
         (&[b'x'; 256], VfsError::NameTooLong),
     ] {
         let set = SetAttr::default();
-        refused(bench.root.create(&root(), name, CreateHow::Unchecked, set), why).await;
-        refused(bench.root.mkdir(&root(), name, set), why).await;
+        refused(bench.root.create(Acting::caller(&root()), name, CreateHow::Unchecked, set), why)
+            .await;
+        refused(bench.root.mkdir(Acting::caller(&root()), name, set), why).await;
         refused(bench.root.lookup(&root(), name), why).await;
-        refused(bench.root.unlink(&root(), name), why).await;
+        refused(bench.root.unlink(Acting::caller(&root()), name), why).await;
     }
 }
 
@@ -73,7 +74,7 @@ async fn a_list_decides_instead_of_the_mode() {
     let granted = file.access(&bob, all, &attr).await.unwrap();
     assert_eq!(granted.0, Access::READ | Access::MODIFY);
     let data = vec![Buf::from(b"bob's".to_vec())];
-    file.write(Some(&bob), 0, data, Stable::File).await.unwrap();
+    file.write(WriteBy::Caller(&bob), 0, data, Stable::File).await.unwrap();
     assert_eq!(bench.contents(&file).await, b"bob's");
 }
 
@@ -84,9 +85,9 @@ async fn what_it_does_not_say_is_not_supported() {
     bench.write(&file, 0, b"data").await;
     let (dir, none) = (&bench.root, VfsError::NotSupported);
     refused(dir.symlink(&root(), b"l", b"f", SetAttr::default()), none).await;
-    refused(file.link(&root(), dir.as_ref(), b"g"), none).await;
+    refused(file.link(Acting::caller(&root()), dir.as_ref(), b"g"), none).await;
     refused(file.xattr_list(&root()), none).await;
-    refused(file.allocate(0, 9), none).await;
+    refused(file.allocate(None, 0, 9), none).await;
     refused(file.clone_range(file.as_ref(), 0, 0, 0), none).await;
     // Nobody tells of holes: it is all data up to the end.
     assert_eq!(file.seek(1, Seek::Data).await, Ok(1));

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::XattrFlags;
+use vfs::Acting;
 use vfs::acl::{Ace, Acl, Owner, Who, mask};
 use vfs::local::{LocalBackend, LocalConfig, SealKey, refused_lists};
 use vfs::{Backend, CreateHow, Cred, NodeRef, SetAttr};
@@ -19,7 +20,11 @@ fn open(root: &Path, key: u8) -> Arc<LocalBackend> {
 
 async fn make(b: &LocalBackend, name: &str, uid: u32) -> NodeRef {
     let (cred, set) = (Cred::root(), SetAttr::default());
-    let made = b.root().create(&cred, name.as_bytes(), CreateHow::Guarded, set).await.unwrap();
+    let made = b
+        .root()
+        .create(Acting::caller(&cred), name.as_bytes(), CreateHow::Guarded, set)
+        .await
+        .unwrap();
     let acl = Acl::new(vec![Ace::allow(Who::User(uid), mask::READ_DATA, 0)]);
     let attr = made.node.getattr().await.unwrap();
     made.node.acl_set(&acl, acl.mode(Owner::of(&attr))).await.unwrap();

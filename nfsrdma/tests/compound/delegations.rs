@@ -12,6 +12,7 @@ use nfsrdma::v4::wire::{Stateid, op};
 use rdma_transport::channel::{Command, Handle};
 use rdma_transport::xdr::{Reader, Writer};
 use tokio::sync::mpsc::Receiver;
+use vfs::WriteBy;
 use vfs::{Cred, SetAttr, VfsError};
 
 use crate::client::{Client, Opened, R, RW, W, open_head, read_open, unchecked};
@@ -228,7 +229,7 @@ async fn a_change_behind_the_back_of_the_server_recalls() {
     assert!(asked.try_recv().is_err(), "nothing has changed");
     let share = &harness.nfs.core.namespace.share_named(b"data").unwrap();
     let (file, _) = share.backend.root().lookup(&Cred::root(), b"f").await.unwrap();
-    file.write(None, 0, vec![Buf::from(vec![1])], vfs::Stable::File).await.unwrap();
+    file.write(WriteBy::Open(None), 0, vec![Buf::from(vec![1])], vfs::Stable::File).await.unwrap();
     harness.nfs.clients.tick().await;
     let call = Callback::next(&mut asked).await;
     assert_eq!(call.stateid(), deleg);

@@ -6,6 +6,7 @@ use nfsrdma::v4::wire::{Stateid, op};
 use rdma_transport::channel::{Command, Handle};
 use rdma_transport::xdr::Writer;
 use tokio::sync::mpsc::Receiver;
+use vfs::Acting;
 use vfs::{CreateHow, Cred, SetAttr, VfsError};
 
 use crate::client::{Client, R, RW, read_stateid};
@@ -93,7 +94,7 @@ async fn whoever_changes_the_directory_waits_for_it() {
         let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
         let file = top.lookup(&root, b"f").await.unwrap().0;
         // Behind `FileOps`: nobody is told.
-        top.mkdir(&root, b"d", set).await.unwrap();
+        top.mkdir(Acting::caller(&root), b"d", set).await.unwrap();
         let file_ops = ns.by(None);
         let come = async || match change {
             0 => file_ops.create(share, &top, &root, b"g", CreateHow::Guarded, set).await.map(drop),
@@ -157,7 +158,7 @@ async fn a_change_behind_the_back_of_the_server_recalls() {
     assert!(asked.try_recv().is_err(), "nothing has changed");
     let share = &harness.nfs.core.namespace.share_named(b"data").unwrap();
     let set = SetAttr { mode: Some(0o755), ..SetAttr::default() };
-    share.backend.root().mkdir(&Cred::root(), b"d", set).await.unwrap();
+    share.backend.root().mkdir(Acting::caller(&Cred::root()), b"d", set).await.unwrap();
     harness.nfs.clients.tick().await;
     assert_eq!(Callback::next(&mut asked).await.stateid(), deleg);
 }

@@ -16,7 +16,9 @@ use nfsrdma::v4::wire::{Stateid, op};
 use nfsrdma::v4::{Nfs4, Options};
 use rdma_transport::channel::{Handle, Info, ReadChunkData, Reply, Transport};
 use rdma_transport::xdr::{Reader, Writer};
+use vfs::Acting;
 use vfs::Cred;
+use vfs::WriteBy;
 use vfs::backend::Backend;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
@@ -234,9 +236,9 @@ impl Harness {
         let root = share.backend.root();
         let set = vfs::SetAttr { mode: Some(0o644), ..Default::default() };
         let how = vfs::CreateHow::Guarded;
-        let made = root.create(&self.cred, name, how, set).await.unwrap();
+        let made = root.create(Acting::caller(&self.cred), name, how, set).await.unwrap();
         let data = vec![Buf::from(content.to_vec())];
-        made.node.write(None, 0, data, vfs::Stable::File).await.unwrap();
+        made.node.write(WriteBy::Open(None), 0, data, vfs::Stable::File).await.unwrap();
         let fh = |h| core.handles.of_node(share, &h).as_bytes().to_vec();
         (fh(root.handle()), fh(made.node.handle()))
     }

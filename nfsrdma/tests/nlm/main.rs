@@ -31,6 +31,7 @@ use recovery::Store;
 use state::{Enforce, Holder, Lease, LockKind, LockVerdict, Range, Rights, SmbLockRange, Terms};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use vfs::Acting;
 use vfs::namespace::Namespace;
 
 const GRANTED: u32 = Stat::Granted as u32;
@@ -691,7 +692,8 @@ impl Live {
         let root = share.backend.root();
         let cred = vfs::Cred::root();
         let how = vfs::CreateHow::Guarded;
-        let made = root.create(&cred, b"f", how, vfs::SetAttr::default()).await.unwrap();
+        let made =
+            root.create(Acting::caller(&cred), b"f", how, vfs::SetAttr::default()).await.unwrap();
         let namespace = Arc::new(Namespace::new(vec![share]));
         let core =
             ServerState::new(namespace, Handles::new([3; 16]), boot, Clock::Manual(0.into()));

@@ -22,6 +22,7 @@ mod tls;
 mod wire;
 
 use tokio::runtime::Runtime;
+use vfs::Acting;
 use vfs::backend::NodeRef;
 use vfs::mem::MemBackend;
 use vfs::namespace::{Cidr, Enforce, Protocols, Share, Squash};
@@ -48,7 +49,7 @@ fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
     let backend = MemBackend::new(bytes).expect("memory");
     let (root, cred) = (backend.root(), Cred::root());
     let file = SetAttr { mode: Some(0o644), ..SetAttr::default() };
-    let made = root.create(&cred, b"f", CreateHow::Guarded, file);
+    let made = root.create(Acting::caller(&cred), b"f", CreateHow::Guarded, file);
     let file = runtime.block_on(made).expect("a file").node;
     let share = Share {
         name: "d".into(),

@@ -140,7 +140,7 @@ impl CephNode {
     pub(super) async fn do_write(
         &self,
         room: Option<Room>,
-        cred: Option<&Cred>,
+        by: WriteBy<'_>,
         at: u64,
         data: Vec<Buf>,
         stable: Stable,
@@ -148,10 +148,10 @@ impl CephNode {
         self.changeable()?;
         self.regular()?;
         let count: usize = data.iter().map(Buf::len).sum();
-        let (me, cred) = (self.strong()?, cred.cloned());
+        let (me, judged) = (self.strong()?, by.judged().cloned());
         let write = move || {
             let _room = room;
-            let before = match &cred {
+            let before = match &judged {
                 Some(cred) => {
                     let attr = me.attr()?;
                     me.may_use_data(cred, &attr, true)?;
@@ -160,7 +160,7 @@ impl CephNode {
                 None => None,
             };
             let n = me.write_all(at, &data, count, stable)?;
-            me.finish_write(cred.as_ref(), before, (n, count), stable)
+            me.finish_write(judged.as_ref(), before, (n, count), stable)
         };
         match stable {
             Stable::File => self.volume.engine.run_long(write).await,

@@ -272,7 +272,7 @@ impl Node for CephNode {
         self.volume.at_once(move || self.do_mknod(&by, name, what, set))
     }
 
-    fn create_by<'a>(
+    fn create<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
@@ -282,7 +282,7 @@ impl Node for CephNode {
         self.volume.at_once(move || self.do_create(&by, name, how, set))
     }
 
-    fn mkdir_by<'a>(
+    fn mkdir<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
@@ -291,7 +291,7 @@ impl Node for CephNode {
         self.volume.at_once(move || self.do_mkdir(&by, name, set))
     }
 
-    fn remove_by<'a>(
+    fn remove<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
@@ -300,7 +300,7 @@ impl Node for CephNode {
         self.volume.at_once(move || self.do_remove(&by, name, dir))
     }
 
-    fn rename_by<'a>(
+    fn rename<'a>(
         &'a self,
         by: Acting<'a>,
         from: &'a [u8],
@@ -311,7 +311,7 @@ impl Node for CephNode {
         self.volume.at_once(move || self.do_rename(&by, from, to_dir, to, replace))
     }
 
-    fn exchange_by<'a>(
+    fn exchange<'a>(
         &'a self,
         _by: Acting<'a>,
         _here: &'a [u8],
@@ -321,7 +321,7 @@ impl Node for CephNode {
         ready(self.same_backend(other).and(Err(VfsError::NotSupported)))
     }
 
-    fn link_by<'a>(
+    fn link<'a>(
         &'a self,
         by: Acting<'a>,
         dir: &'a dyn Node,
@@ -352,13 +352,13 @@ impl Node for CephNode {
 
     fn write<'a>(
         &'a self,
-        cred: Option<&'a Cred>,
+        by: WriteBy<'a>,
         at: u64,
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>> {
         let bytes = data.iter().map(Buf::len).sum();
-        let write = move |room| self.do_write(room, cred, at, data, stable);
+        let write = move |room| self.do_write(room, by, at, data, stable);
         Box::pin(self.volume.turns.on_threads(bytes, write))
     }
 
@@ -386,8 +386,12 @@ impl Node for CephNode {
         self.volume.at_once(move || self.do_seek(at, what))
     }
 
-    fn allocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
-        let _ = (at, count);
+    fn allocate<'a>(
+        &'a self,
+        _opener: Option<&'a Cred>,
+        _at: u64,
+        _count: u64,
+    ) -> BoxFuture<'a, VfsResult<()>> {
         // The library would extend the file and reserve nothing.
         ready(self.volume.writable().and(self.regular()).and(Err(VfsError::NotSupported)))
     }
@@ -398,6 +402,7 @@ impl Node for CephNode {
 
     fn copy_range<'a>(
         &'a self,
+        _opener: Option<&'a Cred>,
         from: &'a dyn Node,
         _from_at: u64,
         _at: u64,

@@ -368,7 +368,7 @@ impl LocalNode {
 
     pub(super) async fn do_write(
         &self,
-        (cred, opener): (Option<&Cred>, Option<&Cred>),
+        by: WriteBy<'_>,
         at: u64,
         (data, room): (Vec<Buf>, Option<Room>),
         stable: Stable,
@@ -378,7 +378,7 @@ impl LocalNode {
         // Before the first byte: a failure from here on shows by another value.
         let verifier = self.volume.ledger.verifier();
         let count: usize = data.iter().map(Buf::len).sum();
-        let before = match cred {
+        let before = match by.judged() {
             Some(cred) => {
                 let attr = self.attr()?;
                 self.may_use_data(cred, &attr, true)?;
@@ -389,8 +389,7 @@ impl LocalNode {
         if i64::try_from(at.saturating_add(count as u64)).is_err() {
             return Err(VfsError::TooBig);
         }
-        let owner =
-            cred.or(opener).filter(|c| self.takes_storage(c, at.saturating_add(count as u64)));
+        let owner = by.owner().filter(|c| self.takes_storage(c, at.saturating_add(count as u64)));
         // Memory has nothing that a write could wait for.
         let waits = stable != Stable::Unstable && !self.volume.in_memory;
         let fd = match waits {
@@ -405,7 +404,7 @@ impl LocalNode {
                     // While the descriptor is in use: until then nobody closes it.
                     self.note_unsynced();
                     drop(fd);
-                    return self.finish_write(cred, before, (n, count), stable, verifier);
+                    return self.finish_write(by.judged(), before, (n, count), stable, verifier);
                 }
                 InPlace::Partly(n) => done = n,
             }
@@ -423,7 +422,7 @@ impl LocalNode {
         if n.is_err() {
             self.changed();
         }
-        self.finish_write(cred, before, (n?, count), stable, verifier)
+        self.finish_write(by.judged(), before, (n?, count), stable, verifier)
     }
 
     /// A write for this caller that ends there may take storage, or takes set-id bits away.

@@ -389,7 +389,7 @@ impl Node for LocalNode {
         self.volume.patient(move || self.do_mknod(&by, name, what, set))
     }
 
-    fn create_by<'a>(
+    fn create<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
@@ -399,7 +399,7 @@ impl Node for LocalNode {
         self.volume.patient(move || self.do_create(&by, name, how, set))
     }
 
-    fn mkdir_by<'a>(
+    fn mkdir<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
@@ -408,7 +408,7 @@ impl Node for LocalNode {
         self.volume.patient(move || self.do_mkdir(&by, name, set))
     }
 
-    fn remove_by<'a>(
+    fn remove<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
@@ -420,7 +420,7 @@ impl Node for LocalNode {
         }
     }
 
-    fn rename_by<'a>(
+    fn rename<'a>(
         &'a self,
         by: Acting<'a>,
         from: &'a [u8],
@@ -431,7 +431,7 @@ impl Node for LocalNode {
         self.volume.patient(move || self.do_rename(&by, from, to_dir, to, replace))
     }
 
-    fn exchange_by<'a>(
+    fn exchange<'a>(
         &'a self,
         by: Acting<'a>,
         here: &'a [u8],
@@ -441,7 +441,7 @@ impl Node for LocalNode {
         self.volume.patient(move || self.do_exchange(&by, here, other, there))
     }
 
-    fn link_by<'a>(
+    fn link<'a>(
         &'a self,
         by: Acting<'a>,
         dir: &'a dyn Node,
@@ -475,26 +475,13 @@ impl Node for LocalNode {
 
     fn write<'a>(
         &'a self,
-        cred: Option<&'a Cred>,
+        by: WriteBy<'a>,
         at: u64,
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>> {
-        self.volume.steps_with(bytes(&data), move |room| {
-            self.do_write((cred, None), at, (data, room), stable)
-        })
-    }
-
-    fn write_by<'a>(
-        &'a self,
-        opener: &'a Cred,
-        at: u64,
-        data: Vec<Buf>,
-        stable: Stable,
-    ) -> BoxFuture<'a, VfsResult<Written>> {
-        self.volume.steps_with(bytes(&data), move |room| {
-            self.do_write((None, Some(opener)), at, (data, room), stable)
-        })
+        self.volume
+            .steps_with(bytes(&data), move |room| self.do_write(by, at, (data, room), stable))
     }
 
     fn append<'a>(
@@ -531,11 +518,7 @@ impl Node for LocalNode {
         self.volume.patient(move || self.do_seek(at, what))
     }
 
-    fn allocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
-        self.volume.steps(self.do_allocate(None, at, count))
-    }
-
-    fn allocate_by<'a>(
+    fn allocate<'a>(
         &'a self,
         opener: Option<&'a Cred>,
         at: u64,
@@ -549,16 +532,6 @@ impl Node for LocalNode {
     }
 
     fn copy_range<'a>(
-        &'a self,
-        from: &'a dyn Node,
-        from_at: u64,
-        at: u64,
-        count: u64,
-    ) -> BoxFuture<'a, VfsResult<u64>> {
-        self.volume.steps(self.do_copy_range(None, from, from_at, at, count))
-    }
-
-    fn copy_range_by<'a>(
         &'a self,
         opener: Option<&'a Cred>,
         from: &'a dyn Node,

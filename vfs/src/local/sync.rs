@@ -411,8 +411,10 @@ mod tests {
     use iobuf::Buf;
 
     use super::*;
+    use crate::authority::Acting;
     use crate::backend::Backend;
     use crate::local::{LocalBackend, LocalConfig};
+    use crate::types::WriteBy;
     use crate::types::{CreateHow, Cred, SetAttr};
 
     #[derive(Debug, Default)]
@@ -453,10 +455,14 @@ mod tests {
             let config = LocalConfig { calls, ..LocalConfig::new(dir.path()) };
             let backend = LocalBackend::open(config).unwrap();
             let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
-            let made = backend.root().create(&Cred::root(), b"f", CreateHow::Guarded, set).await;
+            let made = backend
+                .root()
+                .create(Acting::caller(&Cred::root()), b"f", CreateHow::Guarded, set)
+                .await;
             let node = made.unwrap().node;
             let data = vec![Buf::from(b"data".to_vec())];
-            let written = node.write(None, 0, data, Stable::Unstable).await.unwrap().verifier;
+            let written =
+                node.write(WriteBy::Open(None), 0, data, Stable::Unstable).await.unwrap().verifier;
             let local: &LocalNode = node.as_any().downcast_ref().unwrap();
             let ino = (local.dev, local.ino);
             device.fails.store(fails, Ordering::SeqCst);

@@ -366,7 +366,7 @@ impl Node for MemNode {
         ready(self.do_mknod(&Acting::caller(cred), name, what, set))
     }
 
-    fn create_by<'a>(
+    fn create<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
@@ -376,7 +376,7 @@ impl Node for MemNode {
         ready(self.do_create(&by, name, how, set))
     }
 
-    fn mkdir_by<'a>(
+    fn mkdir<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
@@ -385,7 +385,7 @@ impl Node for MemNode {
         ready(self.do_mkdir(&by, name, set))
     }
 
-    fn remove_by<'a>(
+    fn remove<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
@@ -394,7 +394,7 @@ impl Node for MemNode {
         ready(self.do_remove(&by, name, dir))
     }
 
-    fn rename_by<'a>(
+    fn rename<'a>(
         &'a self,
         by: Acting<'a>,
         from: &'a [u8],
@@ -405,7 +405,7 @@ impl Node for MemNode {
         ready(self.do_rename(&by, from, to_dir, to, replace))
     }
 
-    fn exchange_by<'a>(
+    fn exchange<'a>(
         &'a self,
         by: Acting<'a>,
         here: &'a [u8],
@@ -415,7 +415,7 @@ impl Node for MemNode {
         ready(self.do_exchange(&by, here, other, there))
     }
 
-    fn link_by<'a>(
+    fn link<'a>(
         &'a self,
         by: Acting<'a>,
         dir: &'a dyn Node,
@@ -445,12 +445,12 @@ impl Node for MemNode {
 
     fn write<'a>(
         &'a self,
-        cred: Option<&'a Cred>,
+        by: WriteBy<'a>,
         at: u64,
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>> {
-        ready(self.do_write(cred, at, &data, stable))
+        ready(self.do_write(by.judged(), at, &data, stable))
     }
 
     fn append<'a>(
@@ -472,7 +472,12 @@ impl Node for MemNode {
         ready(self.do_seek(at, what))
     }
 
-    fn allocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
+    fn allocate<'a>(
+        &'a self,
+        _opener: Option<&'a Cred>,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<()>> {
         ready(self.change_storage(at, count, Pages::allocate))
     }
 
@@ -482,6 +487,7 @@ impl Node for MemNode {
 
     fn copy_range<'a>(
         &'a self,
+        _opener: Option<&'a Cred>,
         from: &'a dyn Node,
         from_at: u64,
         at: u64,

@@ -24,7 +24,9 @@ pub(crate) async fn names_are_found_in_any_case(b: Bench) {
     let d = b.dir("Folder").await;
     let c = root();
     for name in ["Readme.TXT", "ÄRGER", "a:b", "other"] {
-        d.create(&c, name.as_bytes(), CreateHow::Guarded, mode(0o644)).await.unwrap();
+        d.create(Acting::caller(&c), name.as_bytes(), CreateHow::Guarded, mode(0o644))
+            .await
+            .unwrap();
     }
     assert_eq!(found(&names, &b.root, "FOLDER").await.as_deref(), Some("Folder"));
     let before = scans(&names);
@@ -39,8 +41,8 @@ pub(crate) async fn names_are_found_in_any_case(b: Bench) {
     }
     assert_eq!(scans(&names), before + 1, "misses are answered by one scan");
     // Somebody else changes the directory: it shows.
-    d.create(&c, b"Later", CreateHow::Guarded, mode(0o644)).await.unwrap();
-    d.unlink(&c, b"other").await.unwrap();
+    d.create(Acting::caller(&c), b"Later", CreateHow::Guarded, mode(0o644)).await.unwrap();
+    d.unlink(Acting::caller(&c), b"other").await.unwrap();
     assert_eq!(found(&names, &d, "LATER").await.as_deref(), Some("Later"));
     assert_eq!(found(&names, &d, "OTHER").await, None);
     refused(names.find(&d, &c, "a*"), VfsError::BadName).await;
@@ -60,7 +62,7 @@ pub(crate) async fn the_index_follows_changes_of_ours(b: Bench) {
     }
     for n in 0..50 {
         let name = format!("File{n}");
-        let change = r.unlink(&c, name.as_bytes()).await.unwrap();
+        let change = r.unlink(Acting::caller(&c), name.as_bytes()).await.unwrap();
         names.gone(r.id(), name.as_bytes(), &change);
         assert_eq!(found(&names, r, &name.to_uppercase()).await, None);
     }

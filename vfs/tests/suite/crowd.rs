@@ -41,18 +41,18 @@ async fn one_step(b: &Bench, dirs: &[NodeRef], dice: &mut Dice, who: u64) -> Vfs
     match dice.roll(10) {
         0 | 1 => {
             let how = if dice.roll(2) == 0 { CreateHow::Guarded } else { CreateHow::Unchecked };
-            let made = dir.create(&c, &name, how, mode(0o644)).await?;
+            let made = dir.create(Acting::caller(&c), &name, how, mode(0o644)).await?;
             assert_eq!(made.attr.kind, made.node.kind());
             let data = vec![Buf::from(vec![who as u8; 5000])];
-            made.node.write(None, 0, data, Stable::Unstable).await?;
+            made.node.write(WriteBy::Open(None), 0, data, Stable::Unstable).await?;
         }
-        2 => drop(dir.mkdir(&c, &name, mode(0o755)).await?),
-        3 => drop(dir.unlink(&c, &name).await?),
-        4 => drop(dir.rmdir(&c, &name).await?),
-        5 | 6 => drop(dir.rename(&c, &name, other.as_ref(), &to, true).await?),
+        2 => drop(dir.mkdir(Acting::caller(&c), &name, mode(0o755)).await?),
+        3 => drop(dir.unlink(Acting::caller(&c), &name).await?),
+        4 => drop(dir.rmdir(Acting::caller(&c), &name).await?),
+        5 | 6 => drop(dir.rename(Acting::caller(&c), &name, other.as_ref(), &to, true).await?),
         7 => {
             let (node, _) = dir.lookup(&c, &name).await?;
-            node.link(&c, other.as_ref(), &to).await?;
+            node.link(Acting::caller(&c), other.as_ref(), &to).await?;
         }
         8 => {
             let (entries, _) = dir.readdir(&c, 0, 100).await?;

@@ -66,7 +66,7 @@ pub(crate) async fn writes_come_in_pieces(b: Bench) {
         pieces.push(rest.split_to(n));
     }
     pieces.push(rest);
-    let w = f.write(Some(&root()), 5, pieces, Stable::File).await.unwrap();
+    let w = f.write(WriteBy::Caller(&root()), 5, pieces, Stable::File).await.unwrap();
     assert_eq!((w.count, w.stable, w.after.size), (300_000, Stable::File, 300_005));
     assert!(w.before.is_some_and(|a| a.size == 0));
     let read = b.contents(&f).await;
@@ -74,12 +74,12 @@ pub(crate) async fn writes_come_in_pieces(b: Bench) {
     assert!(read[5..] == data);
     // Many small ones: more than one system call takes.
     let many: Vec<Buf> = data.chunks(100).map(|c| Buf::from(c.to_vec())).collect();
-    let w = f.write(None, 0, many, Stable::Data).await.unwrap();
+    let w = f.write(WriteBy::Open(None), 0, many, Stable::Data).await.unwrap();
     assert_eq!(w.count, 300_000);
     assert!(b.contents(&f).await[..300_000] == data);
     f.commit(0, 0).await.unwrap();
     let many: Vec<Buf> = data[..20_000].chunks(10).map(|c| Buf::from(c.to_vec())).collect();
-    f.write(None, 300_000, many, Stable::Unstable).await.unwrap();
+    f.write(WriteBy::Open(None), 300_000, many, Stable::Unstable).await.unwrap();
     assert!(b.contents(&f).await[300_000..] == data[..20_000]);
 }
 
@@ -90,13 +90,13 @@ pub(crate) async fn offsets_at_the_edge_of_the_world(b: Bench) {
         let r = f.read(Some(&root()), at, 4096, &b.into).await.unwrap();
         assert!(r.is_empty() && r.eof);
         let data = vec![Buf::from(vec![1, 2, 3])];
-        let w = f.write(Some(&root()), at, data, Stable::Unstable).await;
+        let w = f.write(WriteBy::Caller(&root()), at, data, Stable::Unstable).await;
         assert!(matches!(w, Err(VfsError::TooBig | VfsError::NoSpace)), "{w:?}");
         let set = SetAttr { size: Some(at), ..SetAttr::default() };
         if at > i64::MAX as u64 {
             assert!(f.setattr(&root(), set, false).await.is_err());
         }
-        assert!(f.allocate(at, 10).await.is_err());
+        assert!(f.allocate(None, at, 10).await.is_err());
         refused(f.seek(at, Seek::Data), VfsError::NoMoreData).await;
     }
     assert_eq!(f.getattr().await.unwrap().size, 1);
@@ -183,30 +183,30 @@ pub(crate) async fn holes_and_storage(b: Bench) {
     let (some, _) = b.read(&f, 4 * m, 65536).await;
     assert!(some[..100] == pattern(0, 65536)[..100] && some[100..].iter().all(|b| *b == 0));
     // Storage ahead of data reads as zeros and may extend the file.
-    f.allocate(8 * m, m).await.unwrap();
+    f.allocate(None, 8 * m, m).await.unwrap();
     let a = f.getattr().await.unwrap();
     assert_eq!(a.size, 9 * m);
     assert!(a.used >= m);
     let (some, eof) = b.read(&f, 9 * m - 10, 100).await;
     assert_eq!((some, eof), (vec![0; 10], true));
-    refused(f.allocate(0, 0), VfsError::Invalid).await;
+    refused(f.allocate(None, 0, 0), VfsError::Invalid).await;
     refused(f.deallocate(0, 0), VfsError::Invalid).await;
-    refused(b.root.allocate(0, 1), VfsError::IsDir).await;
+    refused(b.root.allocate(None, 0, 1), VfsError::IsDir).await;
 }
 
 pub(crate) async fn copies_and_clones(b: Bench) {
     let (f, g) = (b.file("f").await, b.file("g").await);
     let data = pattern(7, 300_000);
     b.write(&f, 0, &data).await;
-    assert_eq!(g.copy_range(f.as_ref(), 1000, 5, 100_000).await, Ok(100_000));
+    assert_eq!(g.copy_range(None, f.as_ref(), 1000, 5, 100_000).await, Ok(100_000));
     let read = b.contents(&g).await;
     assert!(read[..5] == [0; 5] && read[5..] == data[1000..101_000]);
     // To the end, and what reaches beyond it.
-    assert_eq!(g.copy_range(f.as_ref(), 299_000, 0, 0).await, Ok(1000));
-    assert_eq!(g.copy_range(f.as_ref(), 299_000, 0, 5000).await, Ok(1000));
-    refused(g.copy_range(f.as_ref(), 300_001, 0, 1), VfsError::Invalid).await;
-    refused(g.copy_range(b.root.as_ref(), 0, 0, 1), VfsError::IsDir).await;
-    refused(f.copy_range(f.as_ref(), 0, 100, 1000), VfsError::Invalid).await;
+    assert_eq!(g.copy_range(None, f.as_ref(), 299_000, 0, 0).await, Ok(1000));
+    assert_eq!(g.copy_range(None, f.as_ref(), 299_000, 0, 5000).await, Ok(1000));
+    refused(g.copy_range(None, f.as_ref(), 300_001, 0, 1), VfsError::Invalid).await;
+    refused(g.copy_range(None, b.root.as_ref(), 0, 0, 1), VfsError::IsDir).await;
+    refused(f.copy_range(None, f.as_ref(), 0, 100, 1000), VfsError::Invalid).await;
     if !b.backend.capabilities().reflink {
         refused(g.clone_range(f.as_ref(), 0, 0, 0), VfsError::NotSupported).await;
         return;
@@ -281,7 +281,7 @@ pub(crate) async fn a_read_is_short_at_the_end_alone(b: Bench) {
     let data = pattern(9, 300_000);
     b.write(&f, 0, &data).await;
     assert!(b.contents(&g).await.is_empty());
-    g.copy_range(f.as_ref(), 0, 0, 0).await.unwrap();
+    g.copy_range(None, f.as_ref(), 0, 0, 0).await.unwrap();
     let (read, eof) = b.read(&g, 0, 200_000).await;
     assert!(!eof && read == data[..200_000]);
 }

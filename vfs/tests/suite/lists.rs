@@ -32,12 +32,12 @@ async fn kept(node: &NodeRef) -> Option<Acl> {
 
 async fn owned(b: &Bench, name: &[u8], m: u32) -> NodeRef {
     let set = SetAttr { uid: Some(ANN), gid: Some(ANN), ..mode(m) };
-    b.root.create(&root(), name, CreateHow::Guarded, set).await.unwrap().node
+    b.root.create(Acting::caller(&root()), name, CreateHow::Guarded, set).await.unwrap().node
 }
 
 async fn folder(b: &Bench, name: &[u8], entries: Vec<Ace>) -> NodeRef {
     let set = SetAttr { uid: Some(ANN), gid: Some(ANN), ..mode(0o700) };
-    let dir = b.root.mkdir(&root(), name, set).await.unwrap().node;
+    let dir = b.root.mkdir(Acting::caller(&root()), name, set).await.unwrap().node;
     give(&dir, entries).await;
     dir
 }
@@ -52,7 +52,7 @@ pub(crate) async fn a_list_decides_about_data(b: Bench) {
     assert_eq!(f.getattr().await.unwrap().mode, 0);
     let (bob, carl) = (user(BOB), user(CARL));
     let data = || vec![Buf::from(b"data".to_vec())];
-    f.write(Some(&bob), 0, data(), Stable::Unstable).await.unwrap();
+    f.write(WriteBy::Caller(&bob), 0, data(), Stable::Unstable).await.unwrap();
     assert_eq!(f.read(Some(&bob), 0, 10, &b.into).await.unwrap().len(), 4);
     f.open(&bob, true, true).await.unwrap();
     refused(f.open(&carl, true, false), VfsError::Access).await;
@@ -138,7 +138,7 @@ pub(crate) async fn a_list_decides_about_names(b: Bench) {
     let (bob, carl) = (user(BOB), user(CARL));
     let make = |dir: &NodeRef, cred: Cred, name: &'static [u8]| {
         let dir = dir.clone();
-        async move { dir.create(&cred, name, CreateHow::Guarded, mode(0o640)).await }
+        async move { dir.create(Acting::caller(&cred), name, CreateHow::Guarded, mode(0o640)).await }
     };
     let add = mask::WRITE_DATA | mask::EXECUTE;
     let d =
@@ -149,30 +149,31 @@ pub(crate) async fn a_list_decides_about_names(b: Bench) {
     d.lookup(&bob, b"f").await.unwrap();
     refused(d.lookup(&user(ANN), b"f"), VfsError::Access).await;
     refused(d.readdir(&bob, 0, 9), VfsError::Access).await;
-    refused(d.mkdir(&bob, b"s", mode(0o755)), VfsError::Access).await;
-    refused(d.unlink(&bob, b"f"), VfsError::Access).await;
+    refused(d.mkdir(Acting::caller(&bob), b"s", mode(0o755)), VfsError::Access).await;
+    refused(d.unlink(Acting::caller(&bob), b"f"), VfsError::Access).await;
     refused(make(&d, carl.clone(), b"g"), VfsError::Access).await;
     refused(make(&d, carl.clone(), b"f"), VfsError::Exists).await;
     // Who may not look names up is not told which there are.
     refused(make(&d, user(ANN), b"f"), VfsError::Access).await;
     refused(make(&d, bob.clone(), b"f"), VfsError::Exists).await;
-    d.unlink(&carl, b"f").await.unwrap();
+    d.unlink(Acting::caller(&carl), b"f").await.unwrap();
     // Who may delete a file may do so wherever it is.
     let f = make(&d, bob.clone(), b"f").await.unwrap().node;
     give(&f, vec![allow(BOB, mask::DELETE)]).await;
-    d.unlink(&bob, b"f").await.unwrap();
+    d.unlink(Acting::caller(&bob), b"f").await.unwrap();
     let plain = b.dir("plain").await;
     let set = SetAttr { uid: Some(ANN), ..mode(0o600) };
-    let f = plain.create(&root(), b"f", CreateHow::Guarded, set).await.unwrap().node;
-    refused(plain.unlink(&bob, b"f"), VfsError::Access).await;
+    let f =
+        plain.create(Acting::caller(&root()), b"f", CreateHow::Guarded, set).await.unwrap().node;
+    refused(plain.unlink(Acting::caller(&bob), b"f"), VfsError::Access).await;
     give(&f, vec![allow(BOB, mask::FILE_ALL & !mask::DELETE)]).await;
-    refused(plain.unlink(&bob, b"f"), VfsError::Access).await;
+    refused(plain.unlink(Acting::caller(&bob), b"f"), VfsError::Access).await;
     give(&f, vec![allow(BOB, mask::DELETE)]).await;
     // To find it there the folder must let him.
     plain.setattr(&root(), mode(0o744), false).await.unwrap();
-    refused(plain.unlink(&bob, b"f"), VfsError::Access).await;
+    refused(plain.unlink(Acting::caller(&bob), b"f"), VfsError::Access).await;
     plain.setattr(&root(), mode(0o755), false).await.unwrap();
-    plain.unlink(&bob, b"f").await.unwrap();
+    plain.unlink(Acting::caller(&bob), b"f").await.unwrap();
 }
 
 pub(crate) async fn a_list_decides_about_renames(b: Bench) {
@@ -181,19 +182,27 @@ pub(crate) async fn a_list_decides_about_renames(b: Bench) {
     let to = folder(&b, b"to", vec![allow(BOB, mask::WRITE_DATA | mask::EXECUTE)]).await;
     let make = |dir: &NodeRef, name: &'static [u8]| {
         let dir = dir.clone();
-        async move { dir.create(&root(), name, CreateHow::Guarded, mode(0o600)).await.unwrap() }
+        async move {
+            dir.create(Acting::caller(&root()), name, CreateHow::Guarded, mode(0o600))
+                .await
+                .unwrap()
+        }
     };
     make(&from, b"f").await;
-    refused(to.rename(&bob, b"g", from.as_ref(), b"g", true), VfsError::NotFound).await;
-    from.rename(&bob, b"f", to.as_ref(), b"f", true).await.unwrap();
-    refused(to.rename(&bob, b"f", from.as_ref(), b"f", true), VfsError::Access).await;
+    refused(to.rename(Acting::caller(&bob), b"g", from.as_ref(), b"g", true), VfsError::NotFound)
+        .await;
+    from.rename(Acting::caller(&bob), b"f", to.as_ref(), b"f", true).await.unwrap();
+    refused(to.rename(Acting::caller(&bob), b"f", from.as_ref(), b"f", true), VfsError::Access)
+        .await;
     make(&from, b"f").await;
     // What is replaced is removed.
-    refused(from.rename(&bob, b"f", to.as_ref(), b"f", true), VfsError::Access).await;
-    from.rename(&bob, b"f", to.as_ref(), b"g", true).await.unwrap();
-    let d = from.mkdir(&root(), b"s", mode(0o777)).await.unwrap();
+    refused(from.rename(Acting::caller(&bob), b"f", to.as_ref(), b"f", true), VfsError::Access)
+        .await;
+    from.rename(Acting::caller(&bob), b"f", to.as_ref(), b"g", true).await.unwrap();
+    let d = from.mkdir(Acting::caller(&root()), b"s", mode(0o777)).await.unwrap();
     assert_eq!(d.attr.kind, Kind::Dir);
-    refused(from.rename(&bob, b"s", to.as_ref(), b"s", true), VfsError::Access).await;
+    refused(from.rename(Acting::caller(&bob), b"s", to.as_ref(), b"s", true), VfsError::Access)
+        .await;
 }
 
 /// Whatever a folder's list lets a caller add, a device is the superuser's to make.
@@ -221,52 +230,58 @@ pub(crate) async fn a_list_leaves_a_sticky_folder_sticky(b: Bench) {
     let (bob, carl) = (user(BOB), user(CARL));
     let make = |name: &'static [u8], cred: Cred| {
         let d = d.clone();
-        async move { d.create(&cred, name, CreateHow::Guarded, mode(0o666)).await.unwrap().node }
+        async move {
+            d.create(Acting::caller(&cred), name, CreateHow::Guarded, mode(0o666))
+                .await
+                .unwrap()
+                .node
+        }
     };
     let f = make(b"carls", carl.clone()).await;
     make(b"bobs", bob.clone()).await;
-    let sub = d.mkdir(&carl, b"sub", mode(0o777)).await.unwrap();
+    let sub = d.mkdir(Acting::caller(&carl), b"sub", mode(0o777)).await.unwrap();
     assert_eq!(sub.attr.uid, CARL);
-    refused(d.unlink(&bob, b"carls"), VfsError::Perm).await;
-    refused(d.rmdir(&bob, b"sub"), VfsError::Perm).await;
-    refused(d.rename(&bob, b"carls", d.as_ref(), b"x", true), VfsError::Perm).await;
-    refused(d.rename(&bob, b"bobs", d.as_ref(), b"carls", true), VfsError::Perm).await;
-    d.unlink(&bob, b"bobs").await.unwrap();
+    refused(d.unlink(Acting::caller(&bob), b"carls"), VfsError::Perm).await;
+    refused(d.rmdir(Acting::caller(&bob), b"sub"), VfsError::Perm).await;
+    refused(d.rename(Acting::caller(&bob), b"carls", d.as_ref(), b"x", true), VfsError::Perm).await;
+    refused(d.rename(Acting::caller(&bob), b"bobs", d.as_ref(), b"carls", true), VfsError::Perm)
+        .await;
+    d.unlink(Acting::caller(&bob), b"bobs").await.unwrap();
     give(&f, vec![allow(BOB, mask::DELETE)]).await;
-    d.rename(&bob, b"carls", d.as_ref(), b"x", true).await.unwrap();
-    d.unlink(&bob, b"x").await.unwrap();
+    d.rename(Acting::caller(&bob), b"carls", d.as_ref(), b"x", true).await.unwrap();
+    d.unlink(Acting::caller(&bob), b"x").await.unwrap();
     make(b"more", carl.clone()).await;
-    d.unlink(&user(ANN), b"more").await.unwrap();
+    d.unlink(Acting::caller(&user(ANN)), b"more").await.unwrap();
     // Its own file everybody moves, also onto another one of its own; the owner of the folder and the superuser anybody's.
     for name in [b"one", b"two"] {
         make(name, carl.clone()).await;
     }
-    d.rename(&carl, b"one", d.as_ref(), b"two", true).await.unwrap();
+    d.rename(Acting::caller(&carl), b"one", d.as_ref(), b"two", true).await.unwrap();
     for (who, from, to) in [(user(ANN), b"two", b"3rd"), (root(), b"3rd", b"4th")] {
-        refused(d.rename(&bob, from, d.as_ref(), to, true), VfsError::Perm).await;
-        d.rename(&who, from, d.as_ref(), to, true).await.unwrap();
+        refused(d.rename(Acting::caller(&bob), from, d.as_ref(), to, true), VfsError::Perm).await;
+        d.rename(Acting::caller(&who), from, d.as_ref(), to, true).await.unwrap();
     }
     d.setattr(&user(ANN), mode(0o777), false).await.unwrap();
-    d.rename(&bob, b"4th", d.as_ref(), b"5th", true).await.unwrap();
+    d.rename(Acting::caller(&bob), b"4th", d.as_ref(), b"5th", true).await.unwrap();
 }
 
 /// What the list of a folder granted stays granted for the call that was decided about, and helps to nothing else.
 pub(crate) async fn a_right_that_was_granted_is_enough(b: Bench) {
     let d = folder(&b, b"d", vec![allow(BOB, mask::FILE_ALL)]).await;
     for name in [b"f", b"g"] {
-        d.create(&root(), name, CreateHow::Guarded, mode(0o600)).await.unwrap();
+        d.create(Acting::caller(&root()), name, CreateHow::Guarded, mode(0o600)).await.unwrap();
     }
     let bob = user(BOB);
     let grant = Grant::decide(&d, &d.getattr().await.unwrap(), &bob).await.unwrap().unwrap();
     give(&d, vec![allow(CARL, mask::READ_DATA)]).await;
     let remove = |name: &'static [u8], right: u32| {
         let by = Acting::with(&bob, [None, None, grant.power(right)]);
-        d.remove_by(by, name, false)
+        d.remove(by, name, false)
     };
-    refused(d.unlink(&bob, b"f"), VfsError::Access).await;
+    refused(d.unlink(Acting::caller(&bob), b"f"), VfsError::Access).await;
     refused(remove(b"f", mask::WRITE_DATA | mask::EXECUTE), VfsError::Access).await;
     remove(b"f", mask::DELETE_CHILD).await.unwrap();
-    refused(d.unlink(&bob, b"g"), VfsError::Access).await;
+    refused(d.unlink(Acting::caller(&bob), b"g"), VfsError::Access).await;
 }
 
 /// What a folder's list lets a caller do there it lets it do nowhere else.
@@ -274,15 +289,18 @@ pub(crate) async fn a_list_helps_in_its_own_folder_alone(b: Bench) {
     let bob = user(BOB);
     let mine = folder(&b, b"mine", vec![allow(BOB, mask::FILE_ALL)]).await;
     let set = SetAttr { uid: Some(CARL), gid: Some(CARL), ..mode(0o755) };
-    let other = b.root.mkdir(&root(), b"other", set).await.unwrap().node;
+    let other = b.root.mkdir(Acting::caller(&root()), b"other", set).await.unwrap().node;
     let theirs = SetAttr { uid: Some(CARL), gid: Some(CARL), ..mode(0o600) };
-    other.create(&root(), b"f", CreateHow::Guarded, theirs).await.unwrap();
-    mine.create(&bob, b"g", CreateHow::Guarded, mode(0o600)).await.unwrap();
-    refused(mine.rename(&bob, b"g", other.as_ref(), b"f", true), VfsError::Access).await;
-    refused(mine.rename(&bob, b"g", other.as_ref(), b"h", true), VfsError::Access).await;
-    refused(other.rename(&bob, b"f", mine.as_ref(), b"f", true), VfsError::Access).await;
+    other.create(Acting::caller(&root()), b"f", CreateHow::Guarded, theirs).await.unwrap();
+    mine.create(Acting::caller(&bob), b"g", CreateHow::Guarded, mode(0o600)).await.unwrap();
+    refused(mine.rename(Acting::caller(&bob), b"g", other.as_ref(), b"f", true), VfsError::Access)
+        .await;
+    refused(mine.rename(Acting::caller(&bob), b"g", other.as_ref(), b"h", true), VfsError::Access)
+        .await;
+    refused(other.rename(Acting::caller(&bob), b"f", mine.as_ref(), b"f", true), VfsError::Access)
+        .await;
     let (g, _) = mine.lookup(&bob, b"g").await.unwrap();
-    refused(g.link(&bob, other.as_ref(), b"h"), VfsError::Access).await;
+    refused(g.link(Acting::caller(&bob), other.as_ref(), b"h"), VfsError::Access).await;
 }
 
 /// What fails after it was made is taken back as long as its name is still its own, by whoever made it, whatever the folder says.
@@ -292,13 +310,17 @@ pub(crate) async fn a_failed_create_removes_what_it_made_alone(b: Bench) {
     let add = mask::WRITE_DATA | mask::EXECUTE;
     let d = folder(&b, b"d", vec![allow(BOB, add)]).await;
     let bob = user(BOB);
-    let made = d.create(&bob, b"f", CreateHow::Guarded, mode(0o600)).await.unwrap();
-    d.rename(&root(), b"f", d.as_ref(), b"g", true).await.unwrap();
-    let other = d.create(&root(), b"f", CreateHow::Guarded, mode(0o600)).await.unwrap().node;
+    let made = d.create(Acting::caller(&bob), b"f", CreateHow::Guarded, mode(0o600)).await.unwrap();
+    d.rename(Acting::caller(&root()), b"f", d.as_ref(), b"g", true).await.unwrap();
+    let other = d
+        .create(Acting::caller(&root()), b"f", CreateHow::Guarded, mode(0o600))
+        .await
+        .unwrap()
+        .node;
     file_ops.unmake(&share, &d, &bob, b"f", &made).await;
     assert_eq!(d.lookup(&root(), b"f").await.unwrap().0.id(), other.id());
     assert_eq!(d.lookup(&root(), b"g").await.unwrap().0.id(), made.node.id());
-    refused(d.unlink(&bob, b"g"), VfsError::Access).await;
+    refused(d.unlink(Acting::caller(&bob), b"g"), VfsError::Access).await;
     file_ops.unmake(&share, &d, &bob, b"g", &made).await;
     refused(d.lookup(&root(), b"g"), VfsError::NotFound).await;
 }
@@ -333,8 +355,8 @@ pub(crate) async fn a_list_goes_with_its_file(b: Bench) {
     let f = owned(&b, b"f", 0o600).await;
     let entries = vec![allow(BOB, mask::READ_DATA)];
     give(&f, entries.clone()).await;
-    f.link(&root(), b.root.as_ref(), b"g").await.unwrap();
-    b.root.rename(&root(), b"f", b.root.as_ref(), b"h", true).await.unwrap();
+    f.link(Acting::caller(&root()), b.root.as_ref(), b"g").await.unwrap();
+    b.root.rename(Acting::caller(&root()), b"f", b.root.as_ref(), b"h", true).await.unwrap();
     for name in [&b"g"[..], b"h"] {
         let (node, _) = b.root.lookup(&root(), name).await.unwrap();
         assert_eq!(kept(&node).await.unwrap().entries(), entries);
@@ -447,7 +469,7 @@ pub(crate) async fn a_giver_gives_its_list_to_what_is_made(b: Bench) {
         let found = kept(&made.node).await;
         assert_eq!(found.as_ref().map(Acl::entries), want.map(|w| &w[..]), "{list:?}");
         assert_eq!(made.attr, made.node.getattr().await.unwrap(), "as it is after that");
-        dir.unlink(&by, b"f").await.unwrap();
+        dir.unlink(Acting::caller(&by), b"f").await.unwrap();
     }
     let giver = Gives { result: Err(VfsError::NoSpace), times: AtomicU32::new(0) };
     let file_ops = namespace.by(None).with_list(ListOfNew::Given, &giver);

@@ -46,16 +46,16 @@ impl Bench {
     }
 
     pub(crate) async fn create(&self, name: &str, how: CreateHow) -> VfsResult<Made> {
-        self.root.create(&root(), name.as_bytes(), how, mode(0o644)).await
+        self.root.create(Acting::caller(&root()), name.as_bytes(), how, mode(0o644)).await
     }
 
     pub(crate) async fn dir(&self, name: &str) -> NodeRef {
-        self.root.mkdir(&root(), name.as_bytes(), mode(0o755)).await.unwrap().node
+        self.root.mkdir(Acting::caller(&root()), name.as_bytes(), mode(0o755)).await.unwrap().node
     }
 
     pub(crate) async fn write(&self, node: &NodeRef, at: u64, data: &[u8]) -> Written {
         let data = vec![Buf::from(data.to_vec())];
-        node.write(Some(&root()), at, data, Stable::Unstable).await.unwrap()
+        node.write(WriteBy::Caller(&root()), at, data, Stable::Unstable).await.unwrap()
     }
 
     pub(crate) async fn read(&self, node: &NodeRef, at: u64, count: usize) -> (Vec<u8>, bool) {

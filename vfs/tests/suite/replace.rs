@@ -47,7 +47,7 @@ pub(crate) async fn a_node_takes_the_place_of_another(b: Bench) {
         assert!(kept.attributes == Some(2) || kind != Kind::File);
         assert!(waiting(share).await.is_empty());
         for name in [b"f", b"d"] {
-            r.unlink(&c, name).await.unwrap();
+            r.unlink(Acting::caller(&c), name).await.unwrap();
         }
     }
 }
@@ -97,7 +97,7 @@ pub(crate) async fn what_fails_halfway_leaves_the_old_node(b: Bench) {
     let ns = served(&b);
     let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     let (file, dir) = (b.file("f").await, b.dir("d").await);
-    dir.create(&c, b"inside", CreateHow::Guarded, mode(0o600)).await.unwrap();
+    dir.create(Acting::caller(&c), b"inside", CreateHow::Guarded, mode(0o600)).await.unwrap();
     // It is made, and changes places with the directory; then that cannot go.
     let staged = file_ops.stage(share, r, &c, &dir, New::Link(b"x")).await.unwrap();
     refused(file_ops.put_in_place(share, staged, &c, (r, b"d"), &dir), VfsError::NotEmpty).await;
@@ -110,7 +110,7 @@ pub(crate) async fn what_fails_halfway_leaves_the_old_node(b: Bench) {
     refused(file_ops.stage(share, r, &c, &file, New::Link(b"")), VfsError::Invalid).await;
     // Another file has come there meanwhile, or none is there any more.
     let staged = file_ops.stage(share, r, &c, &file, New::File).await.unwrap();
-    r.rename(&c, b"f", r.as_ref(), b"g", true).await.unwrap();
+    r.rename(Acting::caller(&c), b"f", r.as_ref(), b"g", true).await.unwrap();
     refused(file_ops.put_in_place(share, staged, &c, (r, b"f"), &file), VfsError::NotFound).await;
     let other = b.file("f").await;
     let staged = file_ops.stage(share, r, &c, &file, New::File).await.unwrap();
@@ -133,7 +133,7 @@ pub(crate) async fn the_caller_needs_permission(b: Bench) {
     let (share, file_ops, c, alice) = (&ns.shares()[0].clone(), ns.by(None), root(), user(1000));
     let dir = b.dir("d").await;
     let own = SetAttr { uid: Some(1000), gid: Some(1000), ..mode(0o640) };
-    let file = dir.create(&c, b"f", CreateHow::Guarded, own).await.unwrap().node;
+    let file = dir.create(Acting::caller(&c), b"f", CreateHow::Guarded, own).await.unwrap().node;
     let fifo = New::Special(Special::Fifo);
     let staged = file_ops.stage(share, &dir, &alice, &file, fifo).await.unwrap();
     refused(file_ops.put_in_place(share, staged, &alice, (&dir, b"f"), &file), VfsError::Access)
@@ -162,21 +162,25 @@ pub(crate) async fn a_start_removes_what_an_earlier_run_left(b: Bench) {
     let (new, _) = hidden.lookup(&c, b"new").await.unwrap();
     let mut left = Vec::new();
     for name in [b"0-0", b"0-1", b"0-2", b"0-3"] {
-        left.push(new.mkdir(&c, name, mode(0o777)).await.unwrap().node);
+        left.push(new.mkdir(Acting::caller(&c), name, mode(0o777)).await.unwrap().node);
     }
     left[0].symlink(&c, b"node", b"x", SetAttr::default()).await.unwrap();
-    left[1].mkdir(&c, b"node", mode(0o777)).await.unwrap();
+    left[1].mkdir(Acting::caller(&c), b"node", mode(0o777)).await.unwrap();
     assert_eq!(replace::sweep(share).await, Ok(4));
     assert_eq!(waiting(share).await.len(), 1, "what this run is about to place stays");
     file_ops.put_in_place(share, own, &c, (r, b"f"), &file).await.unwrap();
-    let full = new.mkdir(&c, b"0-4", mode(0o777)).await.unwrap().node;
-    let moved = full.mkdir(&c, b"node", mode(0o777)).await.unwrap().node;
-    moved.create(&c, b"inside", CreateHow::Guarded, mode(0o600)).await.unwrap();
+    let full = new.mkdir(Acting::caller(&c), b"0-4", mode(0o777)).await.unwrap().node;
+    let moved = full.mkdir(Acting::caller(&c), b"node", mode(0o777)).await.unwrap().node;
+    moved.create(Acting::caller(&c), b"inside", CreateHow::Guarded, mode(0o600)).await.unwrap();
     assert_eq!(replace::sweep(share).await, Err(VfsError::NotEmpty));
     assert_eq!(b.names(&moved, 10).await, ["inside"], "nobody's file is removed");
-    moved.unlink(&c, b"inside").await.unwrap();
-    let full = new.mkdir(&c, b"0-5", mode(0o777)).await.unwrap().node;
-    let data = full.create(&c, b"node", CreateHow::Guarded, mode(0o600)).await.unwrap().node;
+    moved.unlink(Acting::caller(&c), b"inside").await.unwrap();
+    let full = new.mkdir(Acting::caller(&c), b"0-5", mode(0o777)).await.unwrap().node;
+    let data = full
+        .create(Acting::caller(&c), b"node", CreateHow::Guarded, mode(0o600))
+        .await
+        .unwrap()
+        .node;
     data.setattr(&c, SetAttr { size: Some(1), ..SetAttr::default() }, false).await.unwrap();
     assert_eq!(replace::sweep(share).await, Ok(1));
     assert_eq!(b.names(&full, 10).await, ["node"], "nor is a file with data");

@@ -15,7 +15,7 @@ async fn open_root(b: &Bench) {
 }
 
 async fn made_by(b: &Bench, uid: u32, name: &[u8], m: u32) -> NodeRef {
-    b.root.create(&user(uid), name, CreateHow::Guarded, mode(m)).await.unwrap().node
+    b.root.create(Acting::caller(&user(uid)), name, CreateHow::Guarded, mode(m)).await.unwrap().node
 }
 
 pub(crate) async fn files_belong_to_who_made_them(b: Bench) {
@@ -23,21 +23,25 @@ pub(crate) async fn files_belong_to_who_made_them(b: Bench) {
     let f = made_by(&b, ANN, b"f", 0o640).await;
     let a = f.getattr().await.unwrap();
     assert_eq!((a.uid, a.gid), (ANN, ANN));
-    let d = b.root.mkdir(&user(BOB), b"d", mode(0o755)).await.unwrap();
+    let d = b.root.mkdir(Acting::caller(&user(BOB)), b"d", mode(0o755)).await.unwrap();
     assert_eq!((d.attr.uid, d.attr.gid), (BOB, BOB));
     let s = b.root.symlink(&user(BOB), b"s", b"x", SetAttr::default()).await.unwrap();
     assert_eq!(s.attr.uid, BOB);
     // An owner that an ordinary user names for a new file is not heard.
     let set = SetAttr { uid: Some(0), gid: Some(0), ..mode(0o600) };
-    let n = b.root.create(&user(ANN), b"n", CreateHow::Guarded, set).await.unwrap();
+    let n = b.root.create(Acting::caller(&user(ANN)), b"n", CreateHow::Guarded, set).await.unwrap();
     assert_eq!((n.attr.uid, n.attr.gid), (ANN, ANN));
-    let n = b.root.create(&root(), b"r", CreateHow::Guarded, set).await.unwrap();
+    let n = b.root.create(Acting::caller(&root()), b"r", CreateHow::Guarded, set).await.unwrap();
     assert_eq!((n.attr.uid, n.attr.gid), (0, 0));
     // In a directory with the set-group-id bit, its group decides.
     let set = SetAttr { gid: Some(77), ..mode(0o2777) };
-    let d = b.root.mkdir(&root(), b"g", set).await.unwrap();
+    let d = b.root.mkdir(Acting::caller(&root()), b"g", set).await.unwrap();
     assert_eq!((d.attr.gid, d.attr.mode), (77, 0o2777));
-    let n = d.node.create(&user(ANN), b"n", CreateHow::Guarded, mode(0o644)).await.unwrap();
+    let n = d
+        .node
+        .create(Acting::caller(&user(ANN)), b"n", CreateHow::Guarded, mode(0o644))
+        .await
+        .unwrap();
     assert_eq!(n.attr.gid, 77);
 }
 
@@ -46,9 +50,9 @@ pub(crate) async fn an_exclusive_create_is_repeated_by_its_maker_alone(b: Bench)
     open_root(&b).await;
     let mine = CreateHow::Exclusive(*b"verifier");
     let (ann, bob) = (user(ANN), user(BOB));
-    let first = b.root.create(&ann, b"x", mine, mode(0o600)).await.unwrap();
-    refused(b.root.create(&bob, b"x", mine, mode(0o600)), VfsError::Exists).await;
-    let again = b.root.create(&ann, b"x", mine, mode(0o600)).await.unwrap();
+    let first = b.root.create(Acting::caller(&ann), b"x", mine, mode(0o600)).await.unwrap();
+    refused(b.root.create(Acting::caller(&bob), b"x", mine, mode(0o600)), VfsError::Exists).await;
+    let again = b.root.create(Acting::caller(&ann), b"x", mine, mode(0o600)).await.unwrap();
     assert_eq!((again.created, again.node.id()), (true, first.node.id()));
 }
 
@@ -57,17 +61,17 @@ pub(crate) async fn data_needs_permission(b: Bench) {
     let f = made_by(&b, ANN, b"f", 0o640).await;
     let (ann, bob, carl) = (user(ANN), user(BOB), with_groups(1003, &[5, ANN]));
     let data = || vec![Buf::from(b"data".to_vec())];
-    f.write(Some(&ann), 0, data(), Stable::Unstable).await.unwrap();
-    refused(f.write(Some(&bob), 0, data(), Stable::Unstable), VfsError::Access).await;
+    f.write(WriteBy::Caller(&ann), 0, data(), Stable::Unstable).await.unwrap();
+    refused(f.write(WriteBy::Caller(&bob), 0, data(), Stable::Unstable), VfsError::Access).await;
     refused(f.read(Some(&bob), 0, 10, &b.into), VfsError::Access).await;
     assert_eq!(f.read(Some(&carl), 0, 10, &b.into).await.unwrap().len(), 4);
-    refused(f.write(Some(&carl), 0, data(), Stable::Unstable), VfsError::Access).await;
+    refused(f.write(WriteBy::Caller(&carl), 0, data(), Stable::Unstable), VfsError::Access).await;
     refused(f.open(&bob, true, false), VfsError::Access).await;
     refused(f.open(&carl, true, true), VfsError::Access).await;
     f.open(&carl, true, false).await.unwrap();
     // The owner keeps access to data by NFS when he takes the mode away, but cannot open anew.
     f.setattr(&ann, mode(0), false).await.unwrap();
-    f.write(Some(&ann), 0, data(), Stable::Unstable).await.unwrap();
+    f.write(WriteBy::Caller(&ann), 0, data(), Stable::Unstable).await.unwrap();
     assert!(f.read(Some(&ann), 0, 10, &b.into).await.is_ok());
     refused(f.open(&ann, true, false), VfsError::Access).await;
     refused(f.read(Some(&carl), 0, 10, &b.into), VfsError::Access).await;
@@ -87,15 +91,15 @@ pub(crate) async fn data_needs_permission(b: Bench) {
 pub(crate) async fn names_need_permission(b: Bench) {
     open_root(&b).await;
     let (ann, bob) = (user(ANN), user(BOB));
-    let d = b.root.mkdir(&ann, b"d", mode(0o755)).await.unwrap().node;
-    d.create(&ann, b"f", CreateHow::Guarded, mode(0o644)).await.unwrap();
+    let d = b.root.mkdir(Acting::caller(&ann), b"d", mode(0o755)).await.unwrap().node;
+    d.create(Acting::caller(&ann), b"f", CreateHow::Guarded, mode(0o644)).await.unwrap();
     let set = mode(0o644);
-    refused(d.create(&bob, b"g", CreateHow::Guarded, set), VfsError::Access).await;
-    refused(d.mkdir(&bob, b"g", set), VfsError::Access).await;
+    refused(d.create(Acting::caller(&bob), b"g", CreateHow::Guarded, set), VfsError::Access).await;
+    refused(d.mkdir(Acting::caller(&bob), b"g", set), VfsError::Access).await;
     refused(d.symlink(&bob, b"g", b"x", set), VfsError::Access).await;
     refused(d.mknod(&bob, b"g", Special::Fifo, set), VfsError::Access).await;
-    refused(d.unlink(&bob, b"f"), VfsError::Access).await;
-    refused(d.rename(&bob, b"f", d.as_ref(), b"g", true), VfsError::Access).await;
+    refused(d.unlink(Acting::caller(&bob), b"f"), VfsError::Access).await;
+    refused(d.rename(Acting::caller(&bob), b"f", d.as_ref(), b"g", true), VfsError::Access).await;
     // Devices are the superuser's.
     refused(d.mknod(&ann, b"n", Special::Char(1, 3), set), VfsError::Perm).await;
     d.lookup(&bob, b"f").await.unwrap();
@@ -107,13 +111,13 @@ pub(crate) async fn names_need_permission(b: Bench) {
     refused(d.lookup(&bob, b"f"), VfsError::Access).await;
     refused(d.lookup(&bob, b"none"), VfsError::Access).await;
     // Sticky: only the owner removes.
-    let t = b.root.mkdir(&root(), b"t", mode(0o1777)).await.unwrap().node;
-    t.create(&ann, b"f", CreateHow::Guarded, set).await.unwrap();
-    refused(t.unlink(&bob, b"f"), VfsError::Perm).await;
-    refused(t.rename(&bob, b"f", t.as_ref(), b"g", true), VfsError::Perm).await;
-    t.create(&bob, b"b", CreateHow::Guarded, set).await.unwrap();
-    refused(t.rename(&bob, b"b", t.as_ref(), b"f", true), VfsError::Perm).await;
-    t.unlink(&ann, b"f").await.unwrap();
+    let t = b.root.mkdir(Acting::caller(&root()), b"t", mode(0o1777)).await.unwrap().node;
+    t.create(Acting::caller(&ann), b"f", CreateHow::Guarded, set).await.unwrap();
+    refused(t.unlink(Acting::caller(&bob), b"f"), VfsError::Perm).await;
+    refused(t.rename(Acting::caller(&bob), b"f", t.as_ref(), b"g", true), VfsError::Perm).await;
+    t.create(Acting::caller(&bob), b"b", CreateHow::Guarded, set).await.unwrap();
+    refused(t.rename(Acting::caller(&bob), b"b", t.as_ref(), b"f", true), VfsError::Perm).await;
+    t.unlink(Acting::caller(&ann), b"f").await.unwrap();
 }
 
 pub(crate) async fn attributes_need_ownership(b: Bench) {
@@ -157,10 +161,10 @@ pub(crate) async fn set_id_bits_go_when_others_write(b: Bench) {
     let (_, a) = f.setattr(&ann, mode(0o6777), false).await.unwrap();
     assert_eq!(a.mode, 0o6777);
     let data = || vec![Buf::from(b"x".to_vec())];
-    let w = f.write(Some(&user(BOB)), 0, data(), Stable::Unstable).await.unwrap();
+    let w = f.write(WriteBy::Caller(&user(BOB)), 0, data(), Stable::Unstable).await.unwrap();
     assert_eq!(w.after.mode, 0o777);
     f.setattr(&ann, mode(0o4777), false).await.unwrap();
-    let w = f.write(Some(&root()), 0, data(), Stable::Unstable).await.unwrap();
+    let w = f.write(WriteBy::Caller(&root()), 0, data(), Stable::Unstable).await.unwrap();
     assert_eq!(w.after.mode, 0o4777);
     let cut = SetAttr { size: Some(0), ..SetAttr::default() };
     let (_, a) = f.setattr(&user(BOB), cut, false).await.unwrap();
@@ -195,7 +199,7 @@ pub(crate) async fn access_says_what_would_happen(b: Bench) {
     let one =
         f.access(&user(ANN), Access(Access::READ), &f.getattr().await.unwrap()).await.unwrap();
     assert_eq!(one.0, Access::READ);
-    let d = b.root.mkdir(&user(ANN), b"d", mode(0o751)).await.unwrap().node;
+    let d = b.root.mkdir(Acting::caller(&user(ANN)), b"d", mode(0o751)).await.unwrap().node;
     let dir = read | write | Access::LOOKUP | Access::DELETE;
     assert_eq!(d.access(&user(ANN), all, &d.getattr().await.unwrap()).await.unwrap().0, dir);
     assert_eq!(
@@ -236,7 +240,7 @@ pub(crate) async fn a_new_folder_that_is_set_group_id_gets_no_other_bit(b: Bench
     let default = Posix::new(bits.map(|(tag, bits)| (tag, bits, u32::MAX)));
     match d.posix_set(&Change { access: None, default: Some(default) }).await {
         Ok(_) => {
-            let made = d.mkdir(&alice, b"kept-out", mode(0o2775)).await.unwrap();
+            let made = d.mkdir(Acting::caller(&alice), b"kept-out", mode(0o2775)).await.unwrap();
             assert_eq!(made.attr.mode, 0o2750, "{:o}", made.attr.mode);
         }
         // Memory keeps no such list.
@@ -247,9 +251,9 @@ pub(crate) async fn a_new_folder_that_is_set_group_id_gets_no_other_bit(b: Bench
     let e = b.dir("e").await;
     let team = SetAttr { mode: Some(0o2777), gid: Some(7000), ..SetAttr::default() };
     e.setattr(&root(), team, false).await.unwrap();
-    let made = e.mkdir(&alice, b"team", mode(0o2770)).await.unwrap();
+    let made = e.mkdir(Acting::caller(&alice), b"team", mode(0o2770)).await.unwrap();
     assert_eq!((made.attr.mode, made.attr.gid), (0o2770, 7000), "{:o}", made.attr.mode);
-    let made = b.dir("own").await.mkdir(&root(), b"x", mode(0o6711)).await.unwrap();
+    let made = b.dir("own").await.mkdir(Acting::caller(&root()), b"x", mode(0o6711)).await.unwrap();
     assert_eq!(made.attr.mode, 0o6711);
 }
 
@@ -269,7 +273,9 @@ pub(crate) async fn a_new_file_lends_no_group_that_its_maker_is_not_in(b: Bench)
         }
         for (who, kept) in [(&ann, 0o755), (&member, 0o2755)] {
             let name = |kind: &str| format!("{kind}{}", who.uid);
-            let file = d.create(who, name("f").as_bytes(), CreateHow::Guarded, mode(0o2755)).await;
+            let file = d
+                .create(Acting::caller(who), name("f").as_bytes(), CreateHow::Guarded, mode(0o2755))
+                .await;
             let pipe = d.mknod(who, name("p").as_bytes(), Special::Fifo, mode(0o2755)).await;
             for made in [file.unwrap(), pipe.unwrap()] {
                 assert_eq!((made.attr.uid, made.attr.gid), (who.uid, 7000), "{listed}");

@@ -76,7 +76,7 @@ pub(crate) async fn streams_go_where_the_file_goes(b: Bench) {
     for file in [&f, &g] {
         file_ops.stream_create(share, file, "s").await.unwrap();
     }
-    f.link(&c, r.as_ref(), b"f2").await.unwrap();
+    f.link(Acting::caller(&c), r.as_ref(), b"f2").await.unwrap();
     file_ops.unlink(share, r, &c, b"f").await.unwrap();
     assert_eq!(shown(share, &f).await.len(), 1, "it has another name");
     let held = streams::find(share, &f, "s").await.unwrap();
@@ -92,7 +92,7 @@ pub(crate) async fn streams_go_where_the_file_goes(b: Bench) {
     assert_eq!(shown(share, &d).await, []);
     // What was removed by other ways is found out later.
     assert_eq!(streams::sweep(share).await, Ok(0));
-    r.unlink(&c, b"f2").await.unwrap();
+    r.unlink(Acting::caller(&c), b"f2").await.unwrap();
     drop((f, g, d, held));
     assert_eq!(streams::sweep(share).await, Ok(1));
     assert_eq!(streams::sweep(share).await, Ok(0));
@@ -114,6 +114,6 @@ pub(crate) async fn nobody_sees_where_streams_are(b: Bench) {
     }
     let d = b.dir("d").await;
     // Elsewhere the name is like any other.
-    d.mkdir(&c, b".headgate", mode(0o755)).await.unwrap();
+    d.mkdir(Acting::caller(&c), b".headgate", mode(0o755)).await.unwrap();
     d.lookup(&c, b".headgate").await.unwrap();
 }

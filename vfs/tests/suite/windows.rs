@@ -31,7 +31,7 @@ pub(crate) async fn side_data_is_kept_and_hidden(b: Bench) {
     refused(f.side_set("sd", Some(&large)), VfsError::XattrTooBig).await;
     // A name has no part in it: it goes where the file goes.
     f.side_set("sd", Some(b"kept")).await.unwrap();
-    b.root.rename(&c, b"f", b.root.as_ref(), b"g", true).await.unwrap();
+    b.root.rename(Acting::caller(&c), b"f", b.root.as_ref(), b"g", true).await.unwrap();
     let (g, _) = b.root.lookup(&c, b"g").await.unwrap();
     assert_eq!(g.side_get("sd").await, Ok(Some(b"kept".to_vec())));
 }
@@ -64,18 +64,18 @@ pub(crate) async fn dos_records_are_kept(b: Bench) {
 pub(crate) async fn a_node_knows_its_path(b: Bench) {
     let c = root();
     let d = b.dir("d").await;
-    let e = d.mkdir(&c, b"e", mode(0o755)).await.unwrap().node;
-    let f = e.create(&c, b"f", CreateHow::Guarded, mode(0o644)).await.unwrap().node;
+    let e = d.mkdir(Acting::caller(&c), b"e", mode(0o755)).await.unwrap().node;
+    let f = e.create(Acting::caller(&c), b"f", CreateHow::Guarded, mode(0o644)).await.unwrap().node;
     assert_eq!(b.root.path().await, Ok(Vec::new()));
     assert_eq!(e.path().await, Ok(b"d/e".to_vec()));
     assert_eq!(f.path().await, Ok(b"d/e/f".to_vec()));
-    b.root.rename(&c, b"d", b.root.as_ref(), b"moved", true).await.unwrap();
+    b.root.rename(Acting::caller(&c), b"d", b.root.as_ref(), b"moved", true).await.unwrap();
     assert_eq!(f.path().await, Ok(b"moved/e/f".to_vec()));
-    e.rename(&c, b"f", b.root.as_ref(), b"g (deleted)", true).await.unwrap();
+    e.rename(Acting::caller(&c), b"f", b.root.as_ref(), b"g (deleted)", true).await.unwrap();
     assert_eq!(f.path().await, Ok(b"g (deleted)".to_vec()));
-    b.root.unlink(&c, b"g (deleted)").await.unwrap();
+    b.root.unlink(Acting::caller(&c), b"g (deleted)").await.unwrap();
     refused(f.path(), VfsError::Stale).await;
-    d.rmdir(&c, b"e").await.unwrap();
+    d.rmdir(Acting::caller(&c), b"e").await.unwrap();
     refused(e.path(), VfsError::Stale).await;
 }
 
@@ -86,14 +86,15 @@ pub(crate) async fn a_rename_can_leave_what_is_there(b: Bench) {
     b.file("g").await;
     b.dir("d").await;
     for taken in [&b"g"[..], b"d", b"f"] {
-        refused(b.root.rename(&c, b"f", r, taken, false), VfsError::Exists).await;
+        refused(b.root.rename(Acting::caller(&c), b"f", r, taken, false), VfsError::Exists).await;
     }
-    refused(b.root.rename(&c, b"d", r, b"f", false), VfsError::Exists).await;
-    refused(b.root.rename(&c, b"none", r, b"x", false), VfsError::NotFound).await;
-    b.root.rename(&c, b"f", r, b"F", false).await.unwrap();
+    refused(b.root.rename(Acting::caller(&c), b"d", r, b"f", false), VfsError::Exists).await;
+    refused(b.root.rename(Acting::caller(&c), b"none", r, b"x", false), VfsError::NotFound).await;
+    b.root.rename(Acting::caller(&c), b"f", r, b"F", false).await.unwrap();
     assert_eq!(b.root.lookup(&c, b"F").await.unwrap().0.id(), f.id());
     let d = b.root.lookup(&c, b"d").await.unwrap().0;
-    refused(b.root.rename(&c, b"d", d.as_ref(), b"x", false), VfsError::Invalid).await;
+    refused(b.root.rename(Acting::caller(&c), b"d", d.as_ref(), b"x", false), VfsError::Invalid)
+        .await;
 }
 
 /// Every change that goes through `FileOps`, whoever makes it, is told to those who watch, and is found in any case.

@@ -1,5 +1,6 @@
 //! Every operation is the user's own: what the list of one file grants helps with that file alone.
 
+use vfs::Acting;
 use vfs::{CreateHow, Cred, Kind, NodeRef, SetAttr};
 
 use super::info::{put, set, to};
@@ -26,8 +27,8 @@ fn of(uid: u32, mode: u32) -> SetAttr {
 /// Folders of this user, each with a file `x` of it that is its own to see.
 async fn folder(harness: &Harness, name: &str, uid: u32, mode: u32) -> NodeRef {
     let (root, top) = (Cred::root(), harness.core.namespace.shares()[0].backend.root());
-    let dir = top.mkdir(&root, name.as_bytes(), of(uid, mode)).await.unwrap().node;
-    dir.create(&root, b"x", CreateHow::Guarded, of(uid, 0o600)).await.unwrap();
+    let dir = top.mkdir(Acting::caller(&root), name.as_bytes(), of(uid, mode)).await.unwrap().node;
+    dir.create(Acting::caller(&root), b"x", CreateHow::Guarded, of(uid, 0o600)).await.unwrap();
     dir
 }
 
@@ -258,7 +259,7 @@ async fn what_comes_with_a_list_is_kept_with_it() {
     harness.core.namespace.shares()[0].backend.set_strict(true, true);
     let everyone = |flags| vec![Ace::allow(Sid::everyone(), mask::FILE_ALL, flags)];
     for folder in ["none", "ends", "passes"] {
-        top.mkdir(&Cred::root(), folder.as_bytes(), of(0, 0o755)).await.unwrap();
+        top.mkdir(Acting::caller(&Cred::root()), folder.as_bytes(), of(0, 0o755)).await.unwrap();
     }
     give(&c, "ends", everyone(0)).await;
     give(&c, "passes", everyone(OBJECT_INHERIT | CONTAINER_INHERIT)).await;

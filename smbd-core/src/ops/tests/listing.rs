@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use vfs::Acting;
 use vfs::namespace::{LOOKS_AT_ONCE, Rules, Share};
 use vfs::{CreateHow, Cred, SetAttr};
 
@@ -315,11 +316,14 @@ async fn a_listing_that_takes_long_can_be_cancelled_and_loses_nothing() {
     harness.core.namespace.set_shares([share].into());
     let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
     let (root, guarded) = (Cred::root(), CreateHow::Guarded);
-    let made = old.backend.root().mkdir(&root, b"d", mode(0o755)).await.unwrap().node;
+    let made =
+        old.backend.root().mkdir(Acting::caller(&root), b"d", mode(0o755)).await.unwrap().node;
     for n in 0..20 * LOOKS_AT_ONCE {
-        made.create(&root, format!("{n:05}").as_bytes(), guarded, mode(0o600)).await.unwrap();
+        made.create(Acting::caller(&root), format!("{n:05}").as_bytes(), guarded, mode(0o600))
+            .await
+            .unwrap();
     }
-    made.create(&root, b"shown", guarded, mode(0o644)).await.unwrap();
+    made.create(Acting::caller(&root), b"shown", guarded, mode(0o644)).await.unwrap();
     let c = harness.client_as(1005);
     let d = c.create("d", |r| (r.access, r.options) = (mask::READ_DATA, option::DIRECTORY_FILE));
     let d = d.await.unwrap().file;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rdma_transport::channel::Transport;
 use recovery::{Change, Kind, Store};
+use vfs::Acting;
 use vfs::arbiter::Recall;
 use vfs::backend::BoxFuture;
 use vfs::local::{LocalBackend, LocalConfig};
@@ -361,7 +362,7 @@ async fn a_handle_whose_file_is_gone_is_given_up_alone() {
     c.create("g", |r| r.contexts = vec![kept]).await.unwrap();
     drop(c);
     let cred = vfs::Cred::root();
-    vfs::Backend::root(&*world.volume).unlink(&cred, b"f").await.unwrap();
+    vfs::Backend::root(&*world.volume).unlink(Acting::caller(&cred), b"f").await.unwrap();
     let store = world.harness.core.store.clone().unwrap();
     store.commit_blocking(vec![Change::put(Kind::SmbOpen, b"torn", b"\x01half")]).unwrap();
     drop(store);

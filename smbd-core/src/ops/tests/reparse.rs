@@ -1,5 +1,6 @@
 //! A file that becomes a reparse point, and ceases to be one: what its opens have then.
 
+use vfs::Acting;
 use vfs::{CreateHow, Cred, Kind, NodeRef, SetAttr};
 
 use super::hold::{ALONE, READ, leased, lock};
@@ -124,8 +125,8 @@ async fn what_fails_leaves_the_file_and_its_open() {
         mode: Some(mode),
         ..SetAttr::default()
     });
-    let dir = root(&harness).mkdir(&admin, b"d", set(0, 0o755)).await.unwrap().node;
-    dir.create(&admin, b"f", CreateHow::Guarded, set(1000, 0o600)).await.unwrap();
+    let dir = root(&harness).mkdir(Acting::caller(&admin), b"d", set(0, 0o755)).await.unwrap().node;
+    dir.create(Acting::caller(&admin), b"f", CreateHow::Guarded, set(1000, 0o600)).await.unwrap();
     let c = harness.client_as(1000);
     let f = leased(&c, "d\\f", 1, READ).await.unwrap();
     let table = harness.core.namespace.arbiter().state();
@@ -153,7 +154,7 @@ async fn what_a_reparse_point_cannot_have_is_not_lost() {
     assert_eq!(status(&c, f, SET_REPARSE_POINT, &fifo).await, Status::NOT_SUPPORTED);
     let f = c.open("names").await;
     let (node, _) = root(&harness).lookup(&Cred::root(), b"names").await.unwrap();
-    node.link(&Cred::root(), root(&harness).as_ref(), b"another").await.unwrap();
+    node.link(Acting::caller(&Cred::root()), root(&harness).as_ref(), b"another").await.unwrap();
     assert_eq!(status(&c, f, SET_REPARSE_POINT, &fifo).await, Status::NOT_SUPPORTED);
     let f = c.open("ea").await;
     let (node, _) = root(&harness).lookup(&Cred::root(), b"ea").await.unwrap();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rdma_transport::channel::Transport;
 use recovery::Store;
+use vfs::Acting;
 use vfs::client_names::{AGE_MAX, ClientFacts, ClientNames, HostName, NameKind};
 use vfs::mem::MemBackend;
 use vfs::namespace::{ClientRule, Force, Protocols, Refusal, Rules, Share, Whom};
@@ -219,7 +220,9 @@ async fn a_waiting_handle_gives_way_only_to_who_may_remove_its_file() {
         asked.await.unwrap();
         let nfs = harness.core.namespace.by(None);
         let stranger = someone(1005);
-        let made = root.create(&Cred::root(), b"own", CreateHow::Guarded, mode(0o644)).await;
+        let made = root
+            .create(Acting::caller(&Cred::root()), b"own", CreateHow::Guarded, mode(0o644))
+            .await;
         let owned = SetAttr { uid: Some(1005), ..SetAttr::default() };
         made.unwrap().node.setattr(&Cred::root(), owned, false).await.unwrap();
         crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
@@ -251,7 +254,9 @@ async fn a_tree_lists_and_makes_by_the_share_as_it_is_now() {
     let root = harness.core.namespace.shares()[0].backend.root();
     let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
     root.setattr(&Cred::root(), mode(0o777), false).await.unwrap();
-    root.create(&Cred::root(), b"secret", CreateHow::Guarded, mode(0o600)).await.unwrap();
+    root.create(Acting::caller(&Cred::root()), b"secret", CreateHow::Guarded, mode(0o600))
+        .await
+        .unwrap();
     let mut c = harness.client();
     connect(&mut c, mask::FILE_ALL, someone(7));
     let held = c.open("held").await;
