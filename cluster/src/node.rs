@@ -153,8 +153,7 @@ pub(crate) async fn free(addresses: &[Address], fenced: &[String]) -> Result<(),
             Ok((ip, device, Ok(Some(mac)))) if fenced.contains(&hardware(mac)) => {
                 tracing::warn!(
                     address = %ip, device, mac = hardware(mac),
-                    "the node that was fenced still answers for the address; neighbours may go to it: \
-                     have the fence switch it off"
+                    "the fenced node still answers for the address, and hosts of its subnet may send to it: have the fence power it off"
                 );
             }
             Ok((ip, device, Ok(Some(mac)))) => {
@@ -215,7 +214,7 @@ pub(crate) async fn take(addresses: &[Address]) -> Result<(), String> {
     }
     for address in addresses {
         if let Err(why) = announce(address.ip, &address.device) {
-            tracing::warn!(address = %address.ip, "neighbours were not told of the address: {why}");
+            tracing::warn!(address = %address.ip, "the address could not be announced on its subnet: {why}");
         }
     }
     Ok(())

@@ -42,7 +42,7 @@ fn ask(
 ) -> io::Result<Option<Mac>> {
     let config = Config { read_timeout: Some(PAUSE / 4), ..Config::default() };
     let Channel::Ethernet(mut sender, mut frames) = pnet_datalink::channel(device, config)? else {
-        return Err(io::Error::other("it is no Ethernet"));
+        return Err(io::Error::other("it is not an Ethernet device"));
     };
     let began = Instant::now();
     let mut due = Duration::ZERO;

@@ -91,7 +91,7 @@ impl Run {
                 Ok(pause) => pause,
                 Err(e) => {
                     self.board.note(&service, |s| s.trouble = Some(e.to_string()));
-                    tracing::warn!(service, "cannot stand for the service: {e}");
+                    tracing::warn!(service, "cannot be a candidate for the service: {e}");
                     self.plan.ttl / 2
                 }
             };

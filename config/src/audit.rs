@@ -72,7 +72,7 @@ pub enum Audited {
 
 words!(
     Audited,
-    "is nothing that is recorded of a share",
+    "is not an audit level of a share",
     "changes" => Changes, "reads" => Reads, "writes" => Writes
 );
 

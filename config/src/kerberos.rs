@@ -38,7 +38,7 @@ pub enum KerberosMap {
     Rid,
 }
 
-words!(KerberosMap, "is no way to find users", "names" => Names, "rid" => Rid);
+words!(KerberosMap, "is not a way to map principals to users", "names" => Names, "rid" => Rid);
 
 /// What `rid_base` is when it is not said.
 const RID_BASE: u32 = 100_000;

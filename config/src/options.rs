@@ -316,10 +316,7 @@ mod tests {
                  `tls=offered|required|mutual`, for CephFS `id=USER`, and for SMB `encrypt`, \
                  `guest` and `ca` (a folder with a comma in its name needs the configuration file)",
             ),
-            (
-                "data=/srv,squash=me",
-                "`me` is no way to squash users; write `root`, `all` or `none`",
-            ),
+            ("data=/srv,squash=me", "`me` is not a squash mode; write `root`, `all` or `none`"),
             (
                 "data=/srv,clients=10.0.0.0/8,write",
                 "`write` is no option, and no host's name with a dot; behind `clients=` there may be more clients or another \

@@ -830,7 +830,10 @@ fn check_limits(draft: &Draft, connections: usize, memory: u64, report: &mut Rep
     if !(INTRODUCTION_MIN..=INTRODUCTION_MAX).contains(&introduction.value.0) {
         report.add_help(
             introduction.origin,
-            format!("{} for a connection to introduce itself is not possible", introduction.value),
+            format!(
+                "{} is not possible as the time for a connection to introduce itself",
+                introduction.value
+            ),
             format!(
                 "choose a time from {} to {}; the default is 45s",
                 Span(INTRODUCTION_MIN),

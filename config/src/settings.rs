@@ -344,7 +344,7 @@ pub enum Signing {
     Offered,
 }
 
-words!(Signing, "is no way to sign", "required" => Required, "offered" => Offered);
+words!(Signing, "is not a signing mode", "required" => Required, "offered" => Offered);
 
 /// Whether SMB messages are encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -358,7 +358,7 @@ pub enum Encryption {
     Required,
 }
 
-words!(Encryption, "is no way to encrypt", "off" => Off, "offered" => Offered, "required" => Required);
+words!(Encryption, "is not an encryption mode", "off" => Off, "offered" => Offered, "required" => Required);
 
 /// An SMB user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -482,7 +482,7 @@ pub enum Squash {
     All,
 }
 
-words!(Squash, "is no way to squash users", "root" => Root, "all" => All, "none" => None);
+words!(Squash, "is not a squash mode", "root" => Root, "all" => All, "none" => None);
 
 /// Who must call from a port below 1024, by NFS over TCP and UDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -496,7 +496,7 @@ pub enum PrivilegedPorts {
     Off,
 }
 
-words!(PrivilegedPorts, "says not whose ports are privileged", "local" => Local, "required" => Required, "off" => Off);
+words!(PrivilegedPorts, "is not a mode of privileged ports", "local" => Local, "required" => Required, "off" => Off);
 
 /// Whom byte-range locks of NFS clients bind. Among those clients they are advice, and they exclude locks of SMB clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -518,9 +518,9 @@ pub enum Durability {
     Relaxed,
 }
 
-words!(Durability, "is no way to keep changes", "strict" => Strict, "relaxed" => Relaxed);
+words!(Durability, "is not a durability mode", "strict" => Strict, "relaxed" => Relaxed);
 
-words!(NfsLocks, "is no way to treat locks", "enforced" => Enforced, "advisory" => Advisory);
+words!(NfsLocks, "is not a mode of NFS locks", "enforced" => Enforced, "advisory" => Advisory);
 
 /// The domain of NFSv4 names, as in `alice@example.org` (RFC 8881 section 5.9).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -555,7 +555,7 @@ pub enum Names {
     Own,
 }
 
-words!(Names, "is not whose names count", "host" => Host, "own" => Own);
+words!(Names, "is not a source of names", "host" => Host, "own" => Own);
 
 /// How clients of NFS version 3 find MOUNT and the lock manager: they ask port 111 of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -570,7 +570,7 @@ pub enum Portmap {
     Off,
 }
 
-words!(Portmap, "is no way to be found on port 111", "auto" => Auto, "register" => Register, "own" => Own, "off" => Off);
+words!(Portmap, "is not a portmap mode", "auto" => Auto, "register" => Register, "own" => Own, "off" => Off);
 
 /// Which RDMA provider is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -598,7 +598,7 @@ pub enum RdmaCrc {
     Always,
 }
 
-words!(RdmaCrc, "does not say when", "asked" => Asked, "always" => Always);
+words!(RdmaCrc, "is not a CRC mode", "asked" => Asked, "always" => Always);
 
 /// Where health, metrics and status are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

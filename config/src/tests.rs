@@ -554,13 +554,13 @@ rdma: roce
     assert_eq!(
         whats,
         [
-            "`me` is no way to squash users; write `root`, `all` or `none`",
+            "`me` is not a squash mode; write `root`, `all` or `none`",
             "`maybe` is neither `true` nor `false`",
             "`10.1.2.3/8` names a host inside a range; write `10.0.0.0/8`",
             "`65536` is not a port; write a number from 1 to 65535, or 0 for any free one",
             "`30` is not a span of time; write a number with ms, s, m or h, like `30s`",
             "`a@b` is not a domain; write at most 128 letters, digits, `.`, `-` and `_`, like `example.org`",
-            "`all` is not whose names count; write `host` or `own`",
+            "`all` is not a source of names; write `host` or `own`",
             "`64MB` is not a size; write a number with KiB, MiB or GiB, like `256MiB`",
             "`many` is not a whole number",
             "`localhost` is a name; write an address of this host, like `192.0.2.1` (`getent ahosts localhost` shows its own)",
@@ -815,7 +815,7 @@ fn values_outside_their_limits() {
     assert_eq!(
         with("limits: {introduction: 10ms}"),
         pair(
-            "10ms for a connection to introduce itself is not possible",
+            "10ms is not possible as the time for a connection to introduce itself",
             "choose a time from 1s to 10m; the default is 45s"
         )
     );
@@ -945,7 +945,7 @@ error: gw.yaml:8:13: NFS over TCP and SMB over TCP cannot share port 2049
 8 | smb: {port: 2049, signing: maybe}
   |             ^
   = the usual ports are 445 for SMB and 5445 for SMB Direct
-error: gw.yaml:8:28: `maybe` is no way to sign; write `required` or `offered`
+error: gw.yaml:8:28: `maybe` is not a signing mode; write `required` or `offered`
   |
 8 | smb: {port: 2049, signing: maybe}
   |                            ^"

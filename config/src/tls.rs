@@ -41,7 +41,7 @@ pub enum ShareTls {
 
 words!(
     ShareTls,
-    "says not how clients are protected",
+    "is not a TLS mode",
     "offered" => Offered, "required" => Required, "mutual" => Mutual
 );
 

@@ -307,7 +307,8 @@ fn not_set_up(peer: SocketAddr, error: &io::Error) {
 
 /// Others had all turns to look at whose an RDMA connection is; the limit was counted where that ended.
 fn not_looked_at(peer: SocketAddr, error: &io::Error) {
-    let remedy = "its client connects again; look who sets up many RDMA connections at once";
+    let remedy =
+        "the client connects again; find out which client sets up many RDMA connections at once";
     let Some(limit) = local_user::no_turn(error) else { return };
     if keep_refusal(peer, limit, remedy) {
         tracing::warn!(%peer, %error, limit, "RDMA connection ended: it may be of a user of this host");

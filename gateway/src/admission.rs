@@ -287,7 +287,7 @@ impl Admission {
         }
         tracing::warn!(
             %peer, open, refused, limit = rule, limits,
-            "connection refused: the limit is reached, and no idle connection could give way; {remedy}"
+            "connection refused: the limit is reached, and no connection is idle enough to be closed for it; {remedy}"
         );
     }
 }

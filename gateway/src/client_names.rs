@@ -355,7 +355,7 @@ pub(crate) async fn keep(lookup: Arc<Lookup>, connections: Arc<Connections>, smb
             tracing::info!(
                 sessions = taken.sessions,
                 trees = taken.trees,
-                "clients that `clients` names are others than before"
+                "the addresses of the names in `clients` have changed"
             );
         }
     }

@@ -254,7 +254,7 @@ fn force(
         (Meant::User(cred), Some(gid)) => cred.with_first_group(gid),
         (Meant::Number(uid), Some(gid)) => Cred { uid, gid, groups: Arc::new([]) },
         (Meant::Number(uid), None) => {
-            return Err(format!("nobody knows the groups of the user {uid}; say `group` too"));
+            return Err(format!("the groups of the user {uid} are unknown; set `group` too"));
         }
     };
     Ok(Some(Force::User(cred)))

@@ -116,7 +116,7 @@ impl Entered {
         if !self.0.is_empty()
             && let Err(error) = register::unregister(Path::new(register::SOCKET), &self.0).await
         {
-            tracing::debug!(%error, "rpcbind was not told of the end");
+            tracing::debug!(%error, "rpcbind still lists this gateway: its entries could not be removed");
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn start(runtime: &Runtime) {
         }
     };
     if let Err(error) = thread::Builder::new().name("pulse".into()).spawn(knock) {
-        tracing::warn!(%error, "no thread to knock at the workers");
+        tracing::warn!(%error, "cannot start the thread that checks the workers");
     }
 }
 

@@ -264,7 +264,7 @@ pub(crate) async fn sweep(shares: Vec<Arc<Share>>) {
             tracing::warn!(
                 share = share.name,
                 error = %e,
-                "in the gateway's own folder .headgate/new stays what an earlier run left there"
+                "what an earlier run left in the gateway's own folder .headgate/new could not be removed"
             )
         }
     }
@@ -538,7 +538,7 @@ async fn keep_time(nfs: Arc<Server>) {
         if !held_up.is_zero() {
             tracing::warn!(
                 ?held_up,
-                "this process did not run for a while; leases and deadlines are longer by that"
+                "this process was suspended; leases and deadlines are extended by that time"
             );
         }
     }

@@ -359,7 +359,7 @@ fn an_administrator_sends_a_client_away_and_the_log_says_who_did() {
     null(&mut TcpStream::connect(daemon.nfs).unwrap());
     daemon.signal("-TERM");
     let (_, log) = daemon.end();
-    let line = log.lines().find(|l| l.contains("disconnected by order of an administrator"));
+    let line = log.lines().find(|l| l.contains("an administrator has disconnected a client"));
     let line = line.unwrap_or_else(|| panic!("{log}"));
     let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap());
     assert!(line.contains(&format!("uid={uid}")) && line.contains("client=127.0.0.1"), "{line}");

@@ -455,7 +455,7 @@ async fn take_up(cx: &RequestContext, open: &Arc<Open>) -> Result<bool, Status> 
     if !stands {
         tracing::info!(
             peer = %cx.conn.info.peer, share = tree.name, user = &*session.owner(),
-            "a handle is given up: its client came back with other rights"
+            "a durable handle is closed: its client reconnected with different rights"
         );
         crate::ops::close::end(&cx.server, open).await;
         return Err(Status::ACCESS_DENIED);

@@ -678,7 +678,9 @@ struct Link(Weak<ServerState>);
 pub(crate) fn attach(core: &Arc<ServerState>) {
     let link = Arc::new(Link(Arc::downgrade(core)));
     if !core.namespace.arbiter().attach_keys(link) {
-        tracing::warn!("these shares have an SMB server already; its clients alone are told");
+        tracing::warn!(
+            "these shares have an SMB server already; only its clients receive break notifications"
+        );
     }
 }
 
@@ -725,7 +727,10 @@ fn overrule(core: &Arc<ServerState>, what: &Break) {
     let arbiter = core.namespace.arbiter();
     let breaking = arbiter.state().held(what.node, what.holder).and_then(|h| h.breaking_to);
     if breaking == Some(what.to) {
-        tracing::warn!(holder = what.holder.0, "an oplock or lease was not given back in time");
+        tracing::warn!(
+            holder = what.holder.0,
+            "an oplock or lease break was not acknowledged in time; the right is revoked"
+        );
         arbiter.acknowledge(what.node, what.holder, Caching::NONE);
         crate::persist::note(core, opens_of(core, what.holder));
     }

@@ -103,11 +103,14 @@ impl Following {
         let mut tried = vec![self.sent.conn];
         while let Some(ways) = self.lost(&tried).await {
             count::limit_met(SILENT);
-            self.sent.handle.abort("nothing is heard of the peer, and a notice waits for it").await;
+            self.sent
+                .handle
+                .abort("the client does not answer, and a break notification waits for it")
+                .await;
             // Its client knows that this connection has ended before it answers by another.
             let _ = tokio::time::timeout(LOOK, self.sent.handle.closed()).await;
             let Some(sent) = send(ways, &self.body).await else { return };
-            tracing::debug!(what = ?self.what, conn = sent.conn, "break notice sent again");
+            tracing::debug!(what = ?self.what, conn = sent.conn, "break notification sent again");
             tried.push(sent.conn);
             self.sent = sent;
         }

@@ -88,7 +88,7 @@ impl From<&auth::Refusal> for Rule {
                 "log on with the password of the user; `password_file` or `headgate user add` has it"
             }
             Refusal::NoTurn(_) => {
-                "log on from an address by which this user was here before, or when nobody guesses its password any more"
+                "log on from an address that this user has logged on from before, or wait until the wrong passwords for it stop"
             }
             Refusal::Anonymous => "log on by a name, or say `guest: true` for a share",
             Refusal::OldResponse(_) | Refusal::TooOld => {
@@ -114,10 +114,12 @@ fn of_ticket(why: Why) -> &'static str {
             "put the current keys of the name that the client uses (cifs/NAME) into the keytab, and let the client get a new \
              ticket (`kdestroy`, `klist purge`)"
         }
-        Why::Clock => "set the clocks of both: they may differ by five minutes",
+        Why::Clock => {
+            "synchronize the clocks of client and server: they may differ by five minutes"
+        }
         Why::Expired => "let the client get a new ticket (`kinit`, `klist purge`)",
         Why::Replay => {
-            "let the client connect again; if it goes on, somebody repeats what others sent"
+            "let the client connect again; if this persists, somebody replays its messages"
         }
         Why::Service => "let the client ask for a ticket for cifs/NAME or host/NAME",
         Why::NoUser => {
@@ -128,7 +130,7 @@ fn of_ticket(why: Why) -> &'static str {
             "only tickets of Active Directory have numbers (a PAC): say `kerberos: {map: names}` for other domains"
         }
         Why::Superuser => "log on as another user, or name this one in `users`",
-        Why::NameService => "look why `getent passwd USER` fails on this host",
+        Why::NameService => "find out why `getent passwd USER` fails on this host",
         Why::Other => "the log line `logon refused` says what Kerberos says",
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn open(
         let mut pieces: Vec<&mut [u8]> = pieces.iter_mut().map(BufMut::filled_mut).collect();
         opener
             .open_in_place(&header.nonce, aad, &mut pieces, &header.signature)
-            .map_err(|_| "it does not open")?;
+            .map_err(|_| "it cannot be decrypted")?;
     }
     let mut pieces: Vec<Buf> = pieces.into_iter().map(BufMut::freeze).collect();
     let (message, read_chunks) = join(conn, &mut pieces, total);

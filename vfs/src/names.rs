@@ -251,7 +251,7 @@ impl Names {
             self.counters.partial.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(
                 names = DIR_NAMES_MAX,
-                "directory too large to find every name in any case"
+                "directory too large to find every name regardless of case"
             );
         }
         let index = Index { change: before.change, names, whole: end, used: 0 };

@@ -118,7 +118,7 @@ async fn remove(all: &NodeRef, folder: &NodeRef, name: &str) {
         if_there(all.rmdir(Acting::caller(&root), name.as_bytes()).await)
     };
     if let Err(e) = done.await {
-        tracing::warn!(error = %e, folder = name, "something in the gateway's own folder stays until the next start");
+        tracing::warn!(error = %e, folder = name, "a file in the gateway's own folder could not be removed; the next start removes it");
     }
 }
 
@@ -309,7 +309,7 @@ impl Folder {
             tracing::error!(
                 error = %e,
                 folder = self.name,
-                "a file of somebody is in the folder .headgate/new of its share and could not be put back"
+                "a client's file could not be moved back from the folder .headgate/new of its share; move it back by hand"
             );
         }
         Err(why)

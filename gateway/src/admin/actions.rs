@@ -399,7 +399,7 @@ async fn add_user(
         uid,
         user = name,
         what = done.what,
-        "a user is added by order of an administrator"
+        "an administrator has added a user"
     );
     Ok(Json(done))
 }

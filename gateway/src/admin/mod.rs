@@ -69,7 +69,7 @@ pub async fn listen(admin: Admin) -> Result<Option<TcpListener>, String> {
             Ok(listener) => Ok(Some(listener)),
             Err(error) => {
                 let at = Admin::USUAL;
-                tracing::warn!(%at, %error, "no health, metrics and status; give --admin ADDR:PORT");
+                tracing::warn!(%at, %error, "health, metrics and status are not served; give --admin ADDR:PORT");
                 Ok(None)
             }
         },

@@ -161,7 +161,9 @@ impl Admission {
                 count::limit_met(GAVE_WAY);
                 let name = limit.name();
                 let idle = entry.active.elapsed().as_secs();
-                let why = format!("idle for {idle} s, it gave way to another: limit `{name}`");
+                let why = format!(
+                    "closed after {idle} s without a request, to admit another connection: limit `{name}`"
+                );
                 // A connection that ends by itself at this moment gives way as well.
                 let _ = entry.cut.send(why);
                 true

@@ -152,7 +152,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
     match client_names::missing(settings) {
         Ok(missing) => missing.into_iter().for_each(|name| {
             remarks.warn(format!(
-                "`clients` names the host `{name}`, of which this host's name service has no address: it is nobody"
+                "`clients` names the host `{name}`, of which this host's name service has no address: it matches no client"
             ));
         }),
         Err(why) => remarks.warn(why),

@@ -214,7 +214,12 @@ async fn serve(cluster: &Cluster, services: Vec<Service>, etcd: Etcd) -> Result<
     let on = |kind| signal(kind).map_err(|e| format!("cannot wait for signals: {e}"));
     let (mut term, mut int) = (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
     let (name, node, ttl) = (cluster.name.clone(), own_name(cluster), cluster.ttl);
-    tracing::info!(cluster = name, node, services = services.len(), "stands for its services");
+    tracing::info!(
+        cluster = name,
+        node,
+        services = services.len(),
+        "is a candidate for its services"
+    );
     let (stop, stopped) = watch::channel(false);
     let names = (name.clone(), node.clone());
     let runner = Runner::new(Plan { name, node, ttl, services }, etcd);

@@ -153,7 +153,7 @@ pub(crate) async fn disconnect(
         gone.connections = dismissed.count();
         // On a connection that goes on, a client would have opened again what it loses, for nothing.
         if !connections.wait_for(&dismissed, LAST_REQUESTS).await {
-            tracing::warn!(client = %ip, limit = ?LAST_REQUESTS, "a client that is sent away has requests that take longer");
+            tracing::warn!(client = %ip, limit = ?LAST_REQUESTS, "a disconnected client still has requests in progress");
         }
         let smb = servers.smb.core().disconnect_client(leaving).await;
         (gone.smb_sessions, gone.smb_waiting_opens) = (smb.sessions, smb.waiting);

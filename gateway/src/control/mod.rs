@@ -247,6 +247,6 @@ async fn admin_token(
     let token = desk.logins.token(Instant::now());
     trail::act("admin-token", by, "", &token.as_ref().map(drop));
     let token = token.map_err(|why| NotDone::Failed(format!("error: {why}")))?.as_str().to_owned();
-    tracing::warn!(uid, pid, "a token for actions on the status page is given out");
+    tracing::warn!(uid, pid, "an administrator was given a token for the status page");
     Ok(Json(AdminToken { token, seconds: TOKEN_LIFE.as_secs(), page }))
 }

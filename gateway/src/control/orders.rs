@@ -170,7 +170,7 @@ impl Orders {
         for HeldFile { share, path, protocol, client, how, .. } in &closed.files {
             tracing::warn!(
                 by = way, uid, pid, share, path = ?path, protocol, client, how,
-                "closed by order of an administrator"
+                "an administrator has closed what was open"
             );
         }
         Ok(closed)
@@ -193,7 +193,7 @@ impl Orders {
         let By { way, uid, pid } = by;
         tracing::warn!(
             by = way, uid, pid, %client, ?gone,
-            "disconnected by order of an administrator"
+            "an administrator has disconnected a client"
         );
         Ok(gone)
     }
@@ -215,7 +215,7 @@ impl Orders {
             pid,
             share = name,
             path,
-            "a share is added by order of an administrator"
+            "an administrator has added a share"
         );
         Ok(changes)
     }

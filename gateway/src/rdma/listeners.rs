@@ -186,7 +186,7 @@ impl ListenerReconciler {
         settings: &Settings,
         fronts: Vec<(Named, ProtocolServer)>,
     ) -> Result<(), String> {
-        let gone = || "the listeners of RDMA are not followed any more".to_owned();
+        let gone = || "the RDMA listeners no longer follow devices that come and go".to_owned();
         let (answer, wait) = oneshot::channel();
         self.changes.send((settings.clone(), fronts, answer)).await.map_err(|_| gone())?;
         wait.await.unwrap_or_else(|_| Err(gone()))

@@ -24,7 +24,8 @@ async fn an_owner_that_wakes_after_its_time_answers_and_writes_nothing() {
     let mut world = World::of(Setup { is_storage_fenced: true, ..Setup::default() }).await;
     until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
     world.start(1);
-    until("the other node stands", || world.logs().matches("stands for").count() == 2).await;
+    until("the other node stands", || world.logs().matches("is a candidate for").count() == 2)
+        .await;
     let vip = world.vip();
     let nfs = format!("nfs://{vip}/data?version=3&mountport=2049");
     let smb = format!("smb://alice:moves-with-it@{vip}/data");

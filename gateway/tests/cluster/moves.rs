@@ -85,7 +85,7 @@ async fn a_second_run_on_the_node_of_the_owner_takes_no_address(world: &World) {
         .spawn()
         .unwrap();
     until("the second run has begun", || {
-        fs::read_to_string(&log).is_ok_and(|text| text.contains("stands for its services"))
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("is a candidate for its services"))
     })
     .await;
     // It asks etcd every fifth of a TTL.

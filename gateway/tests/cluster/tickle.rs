@@ -16,7 +16,8 @@ async fn wait_of_a_client(is_told: bool) -> Option<Duration> {
     let mut world = World::of(Setup::default()).await;
     until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
     world.start(1);
-    until("the other node stands", || world.logs().matches("stands for").count() == 2).await;
+    until("the other node stands", || world.logs().matches("is a candidate for").count() == 2)
+        .await;
     let vip = world.vip();
     let nfs = connect(&format!("nfs://{vip}/data?version=3&mountport=2049")).await.unwrap();
     let smb = connect(&format!("smb://alice:moves-with-it@{vip}/data")).await.unwrap();

@@ -84,7 +84,7 @@ impl Nlm {
             };
             let callee = Callee { program: program::NLM, version: VERSION, procedure: result };
             if let Err(e) = route.call(me.options.rpcbind_port, callee, &args).await {
-                tracing::debug!(error = %e, result, "a lock manager did not take a result");
+                tracing::debug!(error = %e, result, "a client's lock manager did not accept the result of its request");
             }
         });
     }

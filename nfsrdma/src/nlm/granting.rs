@@ -99,7 +99,7 @@ impl Nlm {
                 }
                 Ok(Stat::DeniedGracePeriod) => {}
                 Ok(stat) => {
-                    tracing::debug!(host = %b.host.key.ip, ?stat, "a lock is not wanted any more");
+                    tracing::debug!(host = %b.host.key.ip, ?stat, "the client no longer waits for a lock");
                     return self.take_back(b);
                 }
                 Err(e) => {
@@ -111,7 +111,7 @@ impl Nlm {
                 self.counters.untold.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(
                     host = %b.host.key.ip, kept = may_have_heard,
-                    "a host could not be told of a lock that it had waited for; is its rpcbind reachable?"
+                    "a client could not be notified of a granted lock; is its rpcbind reachable?"
                 );
                 if may_have_heard {
                     self.queue.leave(b.number);

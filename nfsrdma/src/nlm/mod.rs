@@ -188,7 +188,7 @@ impl Nlm {
         let Some((host, released)) = released else {
             self.counters.ignored.fetch_add(1, Ordering::Relaxed);
             let shown = String::from_utf8_lossy(name);
-            tracing::debug!(host = %shown, %ip, state, "a notice of a restart frees nothing");
+            tracing::debug!(host = %shown, %ip, state, "a restart notification released no locks");
             return;
         };
         self.was_restarted(&host, state, &released);
@@ -207,7 +207,7 @@ impl Nlm {
         self.forget_waiting(host, shares);
         tracing::warn!(
             host = %String::from_utf8_lossy(&host.key.name), ip = %host.key.ip, state, holders,
-            "a host was restarted: its locks by NFSv3 are released"
+            "a client restarted: its NFSv3 locks are released"
         );
         self.core.namespace.arbiter().released();
     }

@@ -27,7 +27,7 @@ impl Nlm {
         let hosts = match self.monitors.all() {
             Ok(hosts) => hosts,
             Err(e) => {
-                return tracing::error!(error = %e, "hosts with NFSv3 locks are not told of the restart");
+                return tracing::error!(error = %e, "clients with NFSv3 locks are not notified of the restart");
             }
         };
         if hosts.is_empty() {
@@ -35,7 +35,7 @@ impl Nlm {
         }
         tracing::info!(
             hosts = hosts.len(),
-            "telling hosts with NFSv3 locks that they may reclaim them"
+            "notifying clients with NFSv3 locks that they may reclaim them"
         );
         let me = &self;
         stream::iter(hosts)
@@ -69,7 +69,7 @@ impl Nlm {
             if Instant::now() + Duration::from_millis(pause) > until {
                 tracing::warn!(
                     host = %host.key.ip,
-                    "a host with NFSv3 locks could not be told of the restart; is its rpcbind reachable?"
+                    "a client with NFSv3 locks could not be notified of the restart; is its rpcbind reachable?"
                 );
                 return;
             }

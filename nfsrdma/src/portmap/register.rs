@@ -150,7 +150,7 @@ pub async fn register(socket: &Path, served: &[Mapping], six: bool) -> io::Resul
                 Ok(_) => done.entered.push((*m, family)),
                 Err(other) => {
                     let line = format!(
-                        "{} {} is another program's, at {other}",
+                        "{} {} is registered by another program, at {other}",
                         name(m.program),
                         m.version
                     );

@@ -665,9 +665,7 @@ impl Clients {
         let held = old.held().entries().count();
         tracing::warn!(
             client = shown(client.name.shown()), %was, %now, held,
-            "an NFSv4 client that is in use began anew from another address, and what it held has ended: if it did not move, two \
-             hosts call themselves the same (the module parameter nfs4_unique_id of Linux sets them apart), or one uses the \
-             other's name"
+            "an active NFSv4 client restarted from another address, and its state was released: if it did not move, two hosts send the same client name (Linux: set the module parameter nfs4_unique_id on each), or one uses the name of the other"
         );
     }
 

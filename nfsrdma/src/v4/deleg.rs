@@ -42,9 +42,7 @@ pub(super) fn attach(clients: &Arc<Clients>) {
         u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
     };
     if !clients.core.namespace.arbiter().attach(Arc::new(Link(weak)), clock) {
-        tracing::warn!(
-            "these shares have a front end already; its clients alone are asked to give back"
-        );
+        tracing::warn!("these shares have an NFS server already; only its clients receive recalls");
     }
 }
 
@@ -315,7 +313,10 @@ impl Clients {
                 client.revoked.fetch_add(1, Ordering::AcqRel);
                 self.delegations.fetch_sub(1, Ordering::Relaxed);
                 self.counters.revoked.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(client = client.id.0, "a delegation was not given back in time");
+                tracing::warn!(
+                    client = client.id.0,
+                    "a delegation was not returned in time and is revoked"
+                );
             }
         }
         arbiter.acknowledge(what.node, what.holder, Caching::NONE);

@@ -272,10 +272,7 @@ impl Clients {
             return;
         }
         self.counters.expired.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(
-            client = client.id.0,
-            "released the state of a client that was silent for too long"
-        );
+        tracing::info!(client = client.id.0, "released the state of a client whose lease expired");
     }
 
     /// Ends what is over: the time to reclaim, courtesies, introductions that nobody came back to. At most once a second. Who has
@@ -362,7 +359,10 @@ impl Clients {
         // Before the lock is given back: there is no moment without either.
         let mut listed = self.striking.absent();
         listed.extend(known.map(Name::of_bytes));
-        tracing::info!(absent = listed.len(), "clients can no longer reclaim");
+        tracing::info!(
+            absent = listed.len(),
+            "the grace period has ended: clients can no longer reclaim"
+        );
     }
 
     /// To be called about once a second: strikes the records of those who are to go, and lets them go. Waits for the store only so
@@ -389,10 +389,10 @@ impl Clients {
         }
         if failed {
             tracing::error!(
-                "records of clients that are gone cannot be struck: nobody else gets what these held"
+                "records of expired clients cannot be removed from the store: what these clients held stays reserved for them"
             );
         } else {
-            tracing::info!("all records of clients that are gone are struck");
+            tracing::info!("the records of expired clients are removed from the store");
         }
     }
 

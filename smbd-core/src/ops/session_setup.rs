@@ -219,7 +219,7 @@ fn drop_logon(
     (limit, most): (&'static str, usize),
 ) {
     rdma_transport::count::limit_met(limit);
-    tracing::debug!(peer = %conn.info.peer, limit, most, "an unfinished logon gave way to a newer one");
+    tracing::debug!(peer = %conn.info.peer, limit, most, "an unfinished logon was dropped for a newer one");
     if let Some(logon) = conn.take_logon(session)
         && logon.purpose == Purpose::New
     {

@@ -122,7 +122,7 @@ async fn home(cx: &RequestContext, granted: &Entered, user: &User) -> Result<Nod
     let file_ops = cx.server.namespace.by_smb(None);
     file_ops.home(&granted.share, &user.name, &granted.cred).await.map_err(|error| {
         let (user, share, peer) = (&user.name, &granted.share.name, cx.conn.info.peer);
-        tracing::warn!(%peer, user, share, %error, "the folder of this user cannot be had");
+        tracing::warn!(%peer, user, share, %error, "the home folder of this user cannot be opened or created");
         match error {
             VfsError::NotFound | VfsError::NotDir | VfsError::BadName => Status::BAD_NETWORK_NAME,
             e => e.into(),

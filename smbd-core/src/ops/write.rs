@@ -95,7 +95,10 @@ async fn fetch(
                 Status::UNEXPECTED_IO_ERROR
             })?;
             remote.unprotect(r.transform.as_ref(), data).inspect_err(|_| {
-                Violation::Payload.note(&cx.conn, "what was fetched is not what was protected");
+                Violation::Payload.note(
+                    &cx.conn,
+                    "the data read from the client's memory does not match its signature",
+                );
             })
         }
         Some(_) => Ok(Vec::new()),

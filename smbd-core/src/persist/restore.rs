@@ -65,7 +65,7 @@ pub(crate) async fn restore(
     let (mut opens, mut gone) = (Vec::with_capacity(records.len()), Vec::new());
     for (key, value) in records {
         let Some(record) = Record::decode(&value) else {
-            tracing::error!("a persistent handle of another version of this program is given up");
+            tracing::error!("a persistent handle of another version of this program is dropped");
             gone.push(Change::Remove(Kind::SmbOpen, key));
             continue;
         };
@@ -78,7 +78,7 @@ pub(crate) async fn restore(
                     path = record.path,
                     user = record.owner,
                     why,
-                    "a persistent handle is given up"
+                    "a persistent handle is dropped"
                 );
                 gone.push(Change::Remove(Kind::SmbOpen, key));
             }
@@ -104,7 +104,7 @@ pub(crate) async fn restore(
     if refused > 0 {
         tracing::warn!(
             refused,
-            "persistent handles are given up: their users have other rights now"
+            "persistent handles are dropped: the rights of their users have changed"
         );
     }
     Ok(opens.len().saturating_sub(refused))
@@ -118,7 +118,7 @@ fn share_of(core: &ServerState, record: &Record) -> Option<Arc<Share>> {
 /// Which file it was, and where it stood.
 async fn file(core: &ServerState, record: &Record) -> Result<File, Lost> {
     let share = share_of(core, record).ok_or("its share is not served by SMB any more")?;
-    let handle = |bytes: &[u8]| Handle::new(bytes).ok_or("its record makes no sense");
+    let handle = |bytes: &[u8]| Handle::new(bytes).ok_or("its record is damaged");
     // Where it stood matters when it is removed at its close, which looks whether it still stands there.
     let dir = share.backend.resolve(&handle(&record.dir)?).await;
     let dir = dir.unwrap_or_else(|_| share.backend.root());
@@ -161,13 +161,13 @@ async fn reopen(core: &Arc<ServerState>, record: &Record) -> Result<Arc<Open>, L
         _ => None,
     };
     let (party, claim) = lease::claim_for(core, (record.client, &record.owner), of_lease, node)
-        .map_err(|_| "its lease is another file's")?;
+        .map_err(|_| "its lease key is used for another file")?;
     let cred = Cred { uid: record.uid, gid: record.gid, groups: record.groups.as_slice().into() };
     let open = Open::new((0, 0), Target::File(file), party, cred, record.granted);
     let mut open = open.map_err(|_| "there are no random numbers")?;
     open.id = record.id;
     open.caching = OpenCaching::new(claim);
-    let attr = base.getattr().await.map_err(|_| "its file cannot be looked at")?;
+    let attr = base.getattr().await.map_err(|_| "the attributes of its file cannot be read")?;
     let by_list = Grant::recorded(&base, &attr, &open.cred, record.granted).await;
     open.by_list = by_list.map_err(|_| "its access control list cannot be read")?;
     open.shared = record.shared;
@@ -198,11 +198,11 @@ async fn reopen(core: &Arc<ServerState>, record: &Record) -> Result<Arc<Open>, L
             Verdict::Denied { .. } | Verdict::Full(_)
         )
     {
-        return Err("another open stands in its way");
+        return Err("another open conflicts with it");
     }
     if core.opens.insert(open.clone()).is_err() {
         state.release(node, open.party.holder);
-        return Err("too much is open");
+        return Err("the limit of open files is reached");
     }
     durable::known_again(core, &open);
     Ok(open)
@@ -223,7 +223,7 @@ fn cache(core: &Arc<ServerState>, open: &Arc<Open>, record: &Record) {
                 core.now(),
             );
             if held.rights != *rights {
-                tracing::warn!(path = record.path, "an oplock came back smaller");
+                tracing::warn!(path = record.path, "an oplock is restored at a lower level");
             }
         }
         Some(Caches::Lease { rights, parent, .. }) => {
@@ -236,7 +236,7 @@ fn cache(core: &Arc<ServerState>, open: &Arc<Open>, record: &Record) {
                 core.now(),
             );
             if !held.rights.has(*rights) {
-                tracing::warn!(path = record.path, "a lease came back smaller");
+                tracing::warn!(path = record.path, "a lease is restored with fewer rights");
             }
         }
     }
@@ -250,7 +250,11 @@ fn lock(core: &ServerState, open: &Open, record: &Record) {
         if got == state::LockVerdict::Go {
             open.locks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         } else {
-            tracing::error!(path = record.path, ?lock_range, "a lock did not come back: {got:?}");
+            tracing::error!(
+                path = record.path,
+                ?lock_range,
+                "a byte-range lock could not be restored: {got:?}"
+            );
         }
     }
 }

@@ -117,7 +117,7 @@ impl LocalNode {
                 folder = %self.volume.folder.display(),
                 path = %path.escape_ascii(),
                 inode = self.ino,
-                "an access control list counts as none: it was not written by this gateway for this file"
+                "an access control list is ignored: this gateway did not write it for this file"
             );
         }
         Ok(None)

@@ -145,7 +145,10 @@ impl Volume {
             }
         }
         if index.places.len() >= SCAN_MAX {
-            tracing::warn!(files = SCAN_MAX, "share too large to find every file by its number");
+            tracing::warn!(
+                files = SCAN_MAX,
+                "share too large to find every file by its inode number"
+            );
         }
         index.places.sort_unstable();
         index.walked = Some(Instant::now());

@@ -97,10 +97,12 @@ impl Why {
                 "put the key of `nfs/NAME` into the keytab; after a new key the client logs on again"
             }
             Self::WrongKey => "make the keytab anew: its key is not the one that the KDC has",
-            Self::Clock => "set the clocks of client and server: they differ by minutes",
+            Self::Clock => {
+                "synchronize the clocks of client and server: they differ by more than five minutes"
+            }
             Self::Expired => "the client's ticket has run out; `kinit` gets a new one",
             Self::Replay => {
-                "let the client mount again; if it goes on, somebody repeats what others sent"
+                "let the client mount again; if this persists, somebody replays its messages"
             }
             Self::Malformed => {
                 "mount by a client that sends tickets of Kerberos 5, and no other tokens"
