@@ -7,7 +7,7 @@ use aws_lc_rs::hmac;
 use crate::Failed;
 use crate::enctype::{BLOCK, UsageKeys, cbc_decrypt, cbc_encrypt};
 use crate::pieces;
-use crate::token::Tag;
+use crate::tag::Tag;
 
 /// How a message of this length is taken apart: bytes in plain CBC, then the last two blocks, of which the second may be short.
 fn split(len: usize) -> Result<(usize, usize), Failed> {

@@ -15,10 +15,12 @@ mod cts;
 mod enctype;
 mod password;
 mod pieces;
+mod tag;
 mod token;
 
 pub use enctype::Enctype;
-pub use token::{Context, Role, Tag, Unwrapped, Wrapped};
+pub use tag::Tag;
+pub use token::{Context, Role, Unwrapped, Wrapped};
 
 /// A token that does not verify, an unknown encryption type, or a key of the wrong length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,15 +1,12 @@
 //! MIC and Wrap tokens (RFC 4121 section 4.2).
 
-use std::ops::Deref;
-
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::rand;
 
-use crate::enctype::{BLOCK, TAG_MAX, UsageKeys};
+use crate::enctype::{BLOCK, UsageKeys};
+use crate::tag::{HEADER, Tag};
 use crate::{Enctype, Failed, cts, pieces};
 
-/// Bytes of the header of either token (RFC 4121 sections 4.2.6.1 and 4.2.6.2).
-const HEADER: usize = 16;
 const TOK_MIC: [u8; 2] = [4, 4];
 const TOK_WRAP: [u8; 2] = [5, 4];
 const SENT_BY_ACCEPTOR: u8 = 1;
@@ -23,44 +20,6 @@ pub enum Role {
     Acceptor,
     /// The client.
     Initiator,
-}
-
-/// Bytes of a token that stand outside of the message: at most a header and a checksum.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Tag {
-    bytes: [u8; HEADER + TAG_MAX],
-    len: usize,
-}
-
-impl Tag {
-    /// The part of a hash that this encryption type uses.
-    pub(crate) fn of(enctype: Enctype, hash: &[u8]) -> Self {
-        let hash = hash.get(..enctype.tag_len()).unwrap_or(hash);
-        Self::joined(&[], hash)
-    }
-
-    fn joined(first: &[u8], second: &[u8]) -> Self {
-        let (mut bytes, mut len) = ([0; HEADER + TAG_MAX], 0);
-        for (slot, byte) in bytes.iter_mut().zip(first.iter().chain(second)) {
-            *slot = *byte;
-            len += 1;
-        }
-        Self { bytes, len }
-    }
-}
-
-impl Deref for Tag {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
-impl std::fmt::Debug for Tag {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Tag({} bytes)", self.len)
-    }
 }
 
 /// What stands before and behind a wrapped message, whose own bytes were changed in place.

@@ -13,8 +13,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
+use crate::account::Account;
 use crate::client_quota::Permit;
-use crate::pool::{Account, Acquire, Pool, TooLarge, lock};
+use crate::pool::{Acquire, Pool, TooLarge, lock};
 use crate::{BufMut, CLASS_SIZES};
 
 const LARGEST: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];

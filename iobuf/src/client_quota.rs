@@ -15,8 +15,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use crate::CLASS_SIZES;
+use crate::account::Account;
 use crate::fair_queue::FairQueue;
-use crate::pool::{Account, PoolInner, lock};
+use crate::pool::{PoolInner, lock};
 
 /// What one client has of each size.
 pub(crate) struct ClientQuota {

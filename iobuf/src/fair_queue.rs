@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::pool::Account;
+use crate::account::Account;
 
 /// One queue per account, in the order in which accounts get their turn.
 pub(crate) struct FairQueue<T>(VecDeque<(Account, VecDeque<T>)>);

@@ -16,6 +16,7 @@
 //! ([`Pool::of_one_client`]), however much is free, and one whose peer
 //! takes no answers ([`Backpressure`]). A request above the largest size is [`TooLarge`].
 
+mod account;
 mod all;
 mod backpressure;
 mod buf;
@@ -28,6 +29,7 @@ mod pages;
 mod pool;
 mod slab;
 
+pub use account::Account;
 pub use all::AcquireAll;
 pub use backpressure::{Admit, Admitted, Backpressure};
 pub use buf::{Buf, BufMut};
@@ -35,7 +37,7 @@ pub use chunks::{CHUNK, Chunk, Chunks, WARM_MAX};
 pub use heap::{HeapStats, Paid, Pay};
 pub use note::{copied, copied_bytes, copied_note};
 pub use pages::{PAGES_MAX, PIPES_MAX, Pages, PagesMut, paged_bytes};
-pub use pool::{Account, Acquire, ClassStats, Pool, PoolLimits, TooLarge};
+pub use pool::{Acquire, ClassStats, Pool, PoolLimits, TooLarge};
 pub use slab::{Slab, SlabWatch, watch_slabs};
 
 /// The buffer sizes a pool hands out, in bytes.

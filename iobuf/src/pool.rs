@@ -5,11 +5,12 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
+use crate::account::Account;
 use crate::all::{AcquireAll, WaitQueue};
 use crate::client_quota::{ClientQuota, Permit};
 use crate::fair_queue::FairQueue;
@@ -59,24 +60,6 @@ impl Place {
     /// From now on it counts for this client, which has room for it.
     pub(crate) fn count_for(&mut self, share: Option<Arc<ClientQuota>>) {
         self.share = share;
-    }
-}
-
-/// Who waits: buffers are given to accounts in turn, so that one connection cannot starve another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Account(u64);
-
-impl Account {
-    /// A new account, different from all others of this process.
-    pub fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-impl Default for Account {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

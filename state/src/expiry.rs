@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::holder::{ClientId, Millis};
+use crate::id::{ClientId, Millis};
 
 /// The two times, declared together because the second begins where the first ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

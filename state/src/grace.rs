@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::holder::Millis;
+use crate::id::Millis;
 
 /// The time goes on for so long after something was taken back.
 const GOES_ON_MS: u64 = 1_000;

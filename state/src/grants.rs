@@ -6,7 +6,8 @@
 //! waits for a break of WRITE caching waits for all of its steps.
 
 use crate::caching::{Caching, Effect, Kind, Operation, effect};
-use crate::holder::{ClientId, Holder, HolderId, Millis, NodeId};
+use crate::holder::Holder;
+use crate::id::{ClientId, HolderId, Millis, NodeId};
 use crate::recall::{Break, Deadlines, Stage};
 use crate::turns::{self, Waiter};
 

@@ -16,6 +16,7 @@ pub mod expiry;
 pub mod grace;
 pub mod grants;
 pub mod holder;
+pub mod id;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
@@ -35,7 +36,8 @@ pub use caching::{CacheRequest, Caching, Kind, Operation};
 pub use expiry::{Lease, Standing, Terms};
 pub use grace::Grace;
 pub use grants::{Acknowledged, Held};
-pub use holder::{ClientId, Holder, HolderId, Millis, NodeId, Requester};
+pub use holder::{Holder, Requester};
+pub use id::{ClientId, HolderId, Millis, NodeId};
 pub use node::{Limits, LockVerdict, Opening, Verdict};
 pub use pending::Name;
 pub use range::{Enforce, Lock, LockKind, Range, RangeSet};

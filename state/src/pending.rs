@@ -4,7 +4,7 @@
 //!
 //! *Memory.* One entry per marked name, as many as the front end has opens of the node at most.
 
-use crate::holder::NodeId;
+use crate::id::NodeId;
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Caching rights that are being taken back.
 
 use crate::caching::{Caching, Kind};
-use crate::holder::{ClientId, HolderId, Millis, NodeId};
+use crate::id::{ClientId, HolderId, Millis, NodeId};
 
 /// How long a break may take, of whatever kind. Declared together, because the second must be the longer one: who waits must still
 /// be there when the one who holds out is overruled.

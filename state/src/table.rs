@@ -18,7 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::access::Share;
 use crate::caching::{CacheRequest, Caching, Kind, Operation};
 use crate::grants::{Acknowledged, Held};
-use crate::holder::{ClientId, Holder, HolderId, Millis, NodeId, Requester};
+use crate::holder::{Holder, Requester};
+use crate::id::{ClientId, HolderId, Millis, NodeId};
 use crate::node::{Limits, LockVerdict, Opening, Record, Verdict};
 use crate::pending::Name;
 use crate::range::{Enforce, LockKind, Range};
@@ -584,7 +585,7 @@ mod tests {
     use super::*;
     use crate::access::Rights;
     use crate::expiry::{Lease, Terms};
-    use crate::holder::ClientId;
+    use crate::id::ClientId;
     use crate::recall::Stage;
 
     const N: NodeId = NodeId(7);

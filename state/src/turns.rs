@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 
 use crate::caching::{Caching, Kind, Operation, effect};
-use crate::holder::{ClientId, Millis, NodeId};
+use crate::id::{ClientId, Millis, NodeId};
 
 /// A client that was sent away is waited for so long, in milliseconds: longer than clients wait before they ask again (Linux: 5
 /// seconds by version 3, up to 15 by version 4).
@@ -148,7 +148,8 @@ mod tests {
     use crate::access::{Rights, Share};
     use crate::caching::CacheRequest;
     use crate::expiry::{Lease, Terms};
-    use crate::holder::{Holder, HolderId, Requester};
+    use crate::holder::{Holder, Requester};
+    use crate::id::HolderId;
     use crate::node::{Limits, Verdict};
     use crate::range::Range;
     use crate::recall::{Deadlines, Stage};

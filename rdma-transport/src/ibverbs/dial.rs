@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 
 use rdma_sys::rdma_cm_event_type::{self, *};
 
+use super::VerbsConfig;
 use super::cm::{Event, Events, Id, Terms};
-use super::listen::{Verbs, pair, reads};
+use super::device::Devices;
+use super::unconnected::{pair, reads};
 use crate::verbs::{ConnectParams, Connected};
 
 async fn expect(
@@ -30,11 +32,12 @@ async fn expect(
 }
 
 pub(super) async fn dial(
-    provider: &Verbs,
+    config: &VerbsConfig,
+    devices: &Devices,
     to: SocketAddr,
     params: ConnectParams,
 ) -> io::Result<Connected> {
-    let milliseconds = provider.config.handshake_time_max.as_millis();
+    let milliseconds = config.handshake_time_max.as_millis();
     let milliseconds = c_int::try_from(milliseconds).unwrap_or(c_int::MAX);
     let events = Events::new()?;
     // Before its events, should this end early.
@@ -43,13 +46,13 @@ pub(super) async fn dial(
     expect(&events, RDMA_CM_EVENT_ADDR_RESOLVED, to).await?;
     id.resolve_route(milliseconds)?;
     expect(&events, RDMA_CM_EVENT_ROUTE_RESOLVED, to).await?;
-    let device = provider.devices.of(&id)?;
+    let device = devices.of(&id)?;
     let terms = Terms {
         private_data: &params.private_data,
         reads_in: reads(params.reads_in, device.attr.max_qp_rd_atom),
         reads_out: reads(params.reads_out, device.attr.max_qp_init_rd_atom),
     };
-    let pair = pair(events, id, device, &params, terms.reads_out, &provider.config)?;
+    let pair = pair(events, id, device, &params, terms.reads_out, config)?;
     let hw = pair.hardware().ok_or(ErrorKind::NotConnected)?;
     hw.id.connect(&terms)?;
     let established = expect(&hw.events, RDMA_CM_EVENT_ESTABLISHED, to).await?;

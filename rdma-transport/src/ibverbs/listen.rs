@@ -16,7 +16,7 @@ use super::VerbsConfig;
 use super::cm::{Event, Events, Id, Terms};
 use super::device::{Device, Devices};
 use super::hardware::{Depth, Hardware, used_up};
-use super::pair::VerbsPair;
+use super::unconnected::{pair, reads};
 use crate::limits::{
     VERBS_BACKLOG, VERBS_EARLY_RECVS, VERBS_REGIONS_MAX, VERBS_SEND_PIECES_MAX, VERBS_UNTAKEN_MAX,
 };
@@ -28,8 +28,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The provider `verbs`.
 #[derive(Clone)]
 pub struct Verbs {
-    pub(super) config: Arc<VerbsConfig>,
-    pub(super) devices: Arc<Devices>,
+    config: Arc<VerbsConfig>,
+    devices: Arc<Devices>,
 }
 
 impl Verbs {
@@ -63,7 +63,12 @@ impl Provider for Verbs {
         Box::pin(async move {
             super::available().map_err(|why| Error::new(ErrorKind::Unsupported, why))?;
             let limit = provider.config.handshake_time_max;
-            match tokio::time::timeout(limit, super::dial::dial(&provider, to, params)).await {
+            match tokio::time::timeout(
+                limit,
+                super::dial::dial(&provider.config, &provider.devices, to, params),
+            )
+            .await
+            {
                 Ok(result) => result,
                 Err(_) => Err(Error::new(ErrorKind::TimedOut, format!("{to} does not answer"))),
             }
@@ -226,41 +231,4 @@ impl VerbsIncoming {
         pair.accepted();
         Ok(Connected { qp: Box::new(pair), private_data: self.private_data.clone(), peer, local })
     }
-}
-
-/// What is wished for, as far as the device can.
-pub(super) fn reads(wished: u16, device: i32) -> u8 {
-    let most = u16::try_from(device).unwrap_or(u16::MAX);
-    u8::try_from(wished.min(most)).unwrap_or(u8::MAX)
-}
-
-/// A queue pair that is not connected yet. The order of the arguments matters as with [`Hardware::new`].
-pub(super) fn pair(
-    events: Events,
-    id: Id,
-    device: Arc<Device>,
-    params: &ConnectParams,
-    reads_out: u8,
-    config: &VerbsConfig,
-) -> io::Result<VerbsPair> {
-    let most = u32::try_from(device.attr.max_qp_wr).unwrap_or(u32::MAX);
-    let wanted = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let recvs = wanted(params.recvs + VERBS_EARLY_RECVS);
-    if recvs > most {
-        let name = &device.name;
-        let why =
-            format!("RDMA device {name} posts {most} receives at most, and {recvs} are needed");
-        return Err(Error::new(ErrorKind::Unsupported, why));
-    }
-    let depth = Depth { recvs, sends: wanted(params.sends).clamp(1, most) };
-    let hw = Hardware::new(events, id, device.clone(), depth)?;
-    let limits = Limits {
-        recvs_max: params.recvs,
-        sends_max: params.sends,
-        send_pieces_max: VERBS_SEND_PIECES_MAX,
-        reads_in_flight_max: usize::from(reads_out),
-        regions_max: VERBS_REGIONS_MAX,
-        backlog_useful: VERBS_UNTAKEN_MAX,
-    };
-    Ok(VerbsPair::new(hw, device, limits, depth.sends, config.spin_max, config.close_time_max))
 }

@@ -25,6 +25,7 @@ mod quirks;
 mod receives;
 mod requests;
 mod spin;
+mod unconnected;
 mod windows;
 
 use std::time::Duration;
