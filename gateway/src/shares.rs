@@ -14,16 +14,16 @@ use std::time::Duration;
 use audit::Files;
 use config::in_time::{self, LOOK_MAX, Silent};
 use config::{Settings, Source};
-use vfs::Backend;
 use vfs::ceph::{CephBackend, CephConfig, MountError, Step};
 use vfs::client_names::{ClientNames, HostName, NameKind};
 use vfs::local::{LocalBackend, LocalConfig, SealKey};
 use vfs::mem::MemBackend;
 use vfs::namespace::{
-    ANONYMOUS, Cidr, ClientRule, Enforce, Flavor, Masks, Protection, Protocols, Rules, Share,
-    Shares, Squash, Whom,
+    Cidr, ClientRule, Enforce, Flavor, Masks, Protection, Protocols, Rules, Share, Shares, Squash,
+    Whom,
 };
 use vfs::refer::{Referral, Server};
+use vfs::{ANONYMOUS, Backend};
 
 use crate::people::{self, Accounts, Rights};
 use crate::rdma::listeners;

@@ -4,7 +4,8 @@
 //! two requests waits for the second. Requests of one open are answered in their order.
 
 use tokio::sync::{Mutex, watch};
-use vfs::watch::{Action as Seen, Event, Taken, Watch};
+use vfs::Action as Seen;
+use vfs::watch::{Event, Taken, Watch};
 
 use crate::fscc::notify::{Action, Change};
 use crate::status::Status;

@@ -25,7 +25,6 @@ use crate::acl::posix::{Change, Lists, Posix};
 use crate::acl::{self, Acl, Kept, Owner};
 use crate::authority::Acting;
 use crate::dos::{self, Dos};
-use crate::durability::Losses;
 use crate::error::{VfsError, VfsResult};
 use crate::external_change;
 use crate::judge::{Judge, regular};

@@ -20,15 +20,6 @@ use crate::types::Kind;
 const CROWDED_TRIES: u32 = 20;
 const CROWDED_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a volume failed to keep.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Losses {
-    /// Syncs and writes that failed.
-    pub count: u64,
-    /// The path of the last file or folder concerned, on the host.
-    pub last: Option<String>,
-}
-
 /// What making things durable has cost, for all volumes since the start.
 #[derive(Debug, Default)]
 pub struct Counters {

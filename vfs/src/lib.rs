@@ -13,6 +13,7 @@ pub mod backend;
 pub mod ceph;
 mod cidr;
 pub mod client_names;
+mod conflicts;
 mod creation;
 pub mod dos;
 pub mod durability;

@@ -20,12 +20,12 @@ use crate::names::Names;
 use crate::rights::heritage;
 pub use crate::rights::{GiveList, ListOfNew};
 pub use crate::share::{
-    ANONYMOUS, By, ClientRule, Entered, Flavor, Flavors, Force, Granted, LOOKS_AT_ONCE, Listed,
-    Masks, Protection, Protocols, Refusal, Rules, Share, Squash, Whom,
+    By, ClientRule, Entered, Flavor, Flavors, Force, Granted, LOOKS_AT_ONCE, Listed, Masks,
+    Protection, Protocols, Refusal, Rules, Share, Squash, Whom,
 };
 pub use crate::share_access::{People, Right, ShareAccess};
 use crate::types::*;
-use crate::watch::{Action, Hub, what};
+use crate::watch::{Hub, what};
 
 /// Shares in the order of the configuration.
 pub type Shares = Arc<[Arc<Share>]>;

@@ -19,7 +19,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::refer::Referral;
 pub use crate::refusal::Refusal;
 use crate::share_access::{Right, ShareAccess};
-use crate::types::{Access, Attr, Cred, DirEntry, Kind, SetAttr};
+use crate::types::{ANONYMOUS, Access, Attr, Cred, DirEntry, Kind, SetAttr};
 
 /// Which users a share maps to the anonymous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +34,6 @@ pub enum Squash {
 
 /// Shared, so that to squash a caller takes no memory.
 static NO_GROUPS: LazyLock<Arc<[u32]>> = LazyLock::new(|| Arc::new([]));
-
-/// The user and group that squashed callers become.
-pub const ANONYMOUS: u32 = 65534;
 
 /// By which protocols a share is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::names::same;
 use crate::namespace::{FileOps, Share};
 use crate::types::*;
-use crate::watch::{Action, what};
+use crate::watch::what;
 
 /// Streams of one file.
 pub const STREAMS_MAX: usize = 1024;

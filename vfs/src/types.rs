@@ -6,6 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{VfsError, VfsResult};
 
+/// The user and group that squashed callers become.
+pub const ANONYMOUS: u32 = 65534;
+
 /// Names a node while this process runs; the key of all shared state. Hard links of one file have one id; an id is
 /// never used again for another file.
 pub use state::NodeId;
@@ -291,6 +294,37 @@ pub struct Appended {
     pub at: u64,
     /// The write.
     pub written: Written,
+}
+
+/// What a volume failed to keep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Syncs and writes that failed.
+    pub count: u64,
+    /// The path of the last file or folder concerned, on the host.
+    pub last: Option<String>,
+}
+
+/// What happened to a name; the numbers are those of MS-FSCC section 2.7.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Action {
+    /// It came.
+    Added = 1,
+    /// It went.
+    Removed = 2,
+    /// What it names was changed.
+    Modified = 3,
+    /// It was renamed within its directory: the old name, followed by the new one.
+    RenamedOld = 4,
+    /// The new name.
+    RenamedNew = 5,
+    /// A stream came.
+    AddedStream = 6,
+    /// A stream went.
+    RemovedStream = 7,
+    /// A stream was changed.
+    ModifiedStream = 8,
 }
 
 /// Who answers for a write.

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
 use crate::external_change::{Change, Listener, Watched};
-use crate::types::{Cred, Kind};
+use crate::types::{Action, Cred, Kind};
 
 /// Events that wait for one watcher.
 pub const EVENTS_MAX: usize = 1024;
@@ -44,28 +44,6 @@ pub mod what {
     pub const STREAM_NAME: u32 = 0x200;
     pub const STREAM_SIZE: u32 = 0x400;
     pub const STREAM_WRITE: u32 = 0x800;
-}
-
-/// What happened to a name; the numbers are those of MS-FSCC section 2.7.1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Action {
-    /// It came.
-    Added = 1,
-    /// It went.
-    Removed = 2,
-    /// What it names was changed.
-    Modified = 3,
-    /// It was renamed within its directory: the old name, followed by the new one.
-    RenamedOld = 4,
-    /// The new name.
-    RenamedNew = 5,
-    /// A stream came.
-    AddedStream = 6,
-    /// A stream went.
-    RemovedStream = 7,
-    /// A stream was changed.
-    ModifiedStream = 8,
 }
 
 /// One change, as a watcher sees it.

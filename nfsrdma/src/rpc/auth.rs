@@ -5,8 +5,8 @@ use std::sync::Arc;
 use nfs_proto::oncrpc::{AUTH_NONE, AUTH_SYS, AuthStat, AuthSys, OpaqueAuth};
 use nfs_proto::rpcsec_gss::GssService;
 use nfs_proto::xdr;
+use vfs::ANONYMOUS;
 use vfs::Cred;
-use vfs::namespace::ANONYMOUS;
 
 /// How a caller says who it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -14,8 +14,9 @@ use nfsrdma::v4::wire::{Stateid, op};
 use rdma_transport::channel::Handle;
 use rdma_transport::xdr::Writer;
 use recovery::Store;
+use vfs::ANONYMOUS;
 use vfs::Cred;
-use vfs::namespace::{ANONYMOUS, Flavor as OfShare};
+use vfs::namespace::Flavor as OfShare;
 
 use crate::client::{
     BACK_CHAN, Client, FORE, Opened, R, close, conn_of, create, open_head, read, read_open,

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use state::{Operation, Range};
+use vfs::Action;
 use vfs::authority::Actor;
 use vfs::backend::NodeRef;
 use vfs::names::{self, Found};
 use vfs::namespace::FileOps;
-use vfs::watch::{Action, what};
+use vfs::watch::what;
 use vfs::{Cred, Kind, VfsError, VfsResult};
 
 use crate::dtyp::mask;

@@ -34,7 +34,7 @@ pub(crate) use model::Acting;
 pub(crate) use ops::Op;
 use rustix::fs::IFlags;
 use shape::{By, Shape};
-use vfs::namespace::ANONYMOUS;
+use vfs::ANONYMOUS;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What a list allows (MS-DTYP section 2.5.3.2, RFC 8881 section 6.2.1.3).
 
 use super::{Ace, Acl, Owner, Sid, Who, flag, kind, mask};
-use crate::namespace::ANONYMOUS;
+use crate::types::ANONYMOUS;
 use crate::types::Cred;
 
 /// The owner may always read and change the list, unless an entry for OWNER RIGHTS says otherwise.

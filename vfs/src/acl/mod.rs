@@ -187,7 +187,7 @@ impl Acl {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::namespace::ANONYMOUS;
+    use crate::types::ANONYMOUS;
     use crate::types::Cred;
     use proptest::prelude::*;
 

@@ -333,7 +333,7 @@ mod tests {
 
     use super::super::tests::{any_acl, any_cred};
     use super::*;
-    use crate::namespace::ANONYMOUS;
+    use crate::types::ANONYMOUS;
     use crate::types::Cred;
     use proptest::prelude::*;
 

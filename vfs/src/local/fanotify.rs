@@ -7,7 +7,7 @@ use super::side::ProcPath;
 use super::sys::{last_error, name_to_handle};
 use crate::error::{VfsError, VfsResult};
 use crate::external_change::Change;
-use crate::watch::Action;
+use crate::types::Action;
 
 const CHANGES: u64 = libc::FAN_MODIFY | libc::FAN_ATTRIB;
 const FILE: u64 = CHANGES | libc::FAN_DELETE_SELF | libc::FAN_MOVE_SELF;

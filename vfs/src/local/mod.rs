@@ -47,7 +47,8 @@ mod cred;
 mod data;
 mod decide;
 mod dir;
-pub(crate) mod fanotify;
+mod external;
+mod fanotify;
 mod handle;
 mod names;
 mod node;
@@ -71,10 +72,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::backend::{Backend, BoxFuture, NodeRef, ready};
-use crate::durability::Losses;
 use crate::engine::far::Turns;
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
+use crate::types::Losses;
 use crate::types::{Attr, Capabilities, FsStat, Handle, Kind};
 
 use cache::Cache;

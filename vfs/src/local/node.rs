@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use iobuf::Buf;
 
+use super::external;
 use crate::acl::Acl;
 use crate::acl::posix::{self, Lists};
 use crate::authority::Acting;
@@ -630,6 +631,6 @@ impl Node for LocalNode {
         &self,
         listener: external_change::Listener,
     ) -> Option<external_change::Watched> {
-        external_change::watch(self.fd(), self.kind == Kind::Dir, listener)
+        external::watch(self.fd(), self.kind == Kind::Dir, listener)
     }
 }

@@ -23,10 +23,11 @@ use rustix::io::ReadWriteFlags;
 use tokio::sync::oneshot;
 
 use crate::backend::{BoxFuture, ready};
-use crate::durability::{self, Losses};
+use crate::durability;
 use crate::engine::limits::QUEUE_MAX;
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
+use crate::types::Losses;
 use crate::types::{Kind, Stable};
 
 use super::Volume;

@@ -99,7 +99,7 @@ pub(crate) async fn a_rename_can_leave_what_is_there(b: Bench) {
 
 /// Every change that goes through `FileOps`, whoever makes it, is told to those who watch, and is found in any case.
 pub(crate) async fn the_door_tells_of_changes(b: Bench) {
-    use vfs::watch::Action::{Added, Modified, Removed, RenamedNew, RenamedOld};
+    use vfs::Action::{Added, Modified, Removed, RenamedNew, RenamedOld};
     let ns = super::streams::served(&b);
     let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     let watch = ns.watches().watch(share.id, r.clone(), 0xfff, true).await.unwrap();
