@@ -3,7 +3,7 @@
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::rand;
 
-use crate::enctype::{BLOCK, UsageKeys};
+use crate::enctype::{BLOCK, TAG_MAX, UsageKeys};
 use crate::tag::{HEADER, Tag};
 use crate::{Enctype, Failed, cts, pieces};
 

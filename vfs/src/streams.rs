@@ -285,7 +285,7 @@ impl FileOps<'_> {
             Some(there) if there.node.id() == old.node.id() => {}
             Some(_) if !replace => return Err(VfsError::Exists),
             Some(there) => {
-                drop(folder.unlink(Acting::caller(&root), &to_disk(&there.name)?).await?)
+                folder.unlink(Acting::caller(&root), &to_disk(&there.name)?).await.map(drop)?;
             }
             None => {}
         }

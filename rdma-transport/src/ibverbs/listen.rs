@@ -14,13 +14,11 @@ use rdma_sys::rdma_cm_event_type;
 
 use super::VerbsConfig;
 use super::cm::{Event, Events, Id, Terms};
-use super::device::{Device, Devices};
-use super::hardware::{Depth, Hardware, used_up};
+use super::device::Devices;
+use super::hardware::used_up;
 use super::unconnected::{pair, reads};
-use crate::limits::{
-    VERBS_BACKLOG, VERBS_EARLY_RECVS, VERBS_REGIONS_MAX, VERBS_SEND_PIECES_MAX, VERBS_UNTAKEN_MAX,
-};
-use crate::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Limits, Listener, Provider};
+use crate::limits::{VERBS_BACKLOG, VERBS_EARLY_RECVS};
+use crate::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Listener, Provider};
 
 /// Between tries to listen again where a device went.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -13,8 +13,8 @@ use std::borrow::Cow;
 use nfs_proto::nfs4::attrs::{self, Nfsace4, Nfsacl41, Value};
 use vfs::acl::{Ace, Acl, Sid, Who, control, flag, kind, mask};
 
-use super::set::owner;
 use crate::v4::limits::ACES_MAX;
+use crate::v4::limits::OWNER_MAX;
 use crate::v4::names::{Id, Names, People};
 use crate::v4::status::Status;
 
@@ -61,6 +61,11 @@ impl Shown<'_> {
         let Self { kind, bits, mask, name } = self;
         Nfsace4 { acetype: *kind, flag: *bits, access_mask: *mask, who: name }
     }
+}
+
+/// The name of an owner, a group, or somebody in a list. Nobody has one that is longer than all that are given.
+pub(super) fn owner(name: &[u8]) -> Result<&[u8], Status> {
+    if name.len() > OWNER_MAX { Err(Status::BadOwner) } else { Ok(name) }
 }
 
 /// Writes `fattr4_acl`.

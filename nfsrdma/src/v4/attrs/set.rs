@@ -7,9 +7,9 @@ use vfs::backend::Made;
 use vfs::namespace::{FileOps, GiveList, ListOfNew};
 use vfs::{Attr, BoxFuture, DelegatedTimes, Kind, NodeRef, SetAttr, SetTime, Time, VfsResult};
 
+use super::acl::owner;
 use super::{Bitmap, acl};
 use crate::v4::compound::Located;
-use crate::v4::limits::OWNER_MAX;
 use crate::v4::names::Names;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
@@ -61,11 +61,6 @@ pub struct ToSet {
     pub mode_masked: Option<(u32, u32)>,
     /// Which attributes the client named.
     pub named: Bitmap,
-}
-
-/// The name of an owner, a group, or somebody in a list. Nobody has one that is longer than all that are given.
-pub(super) fn owner(name: &[u8]) -> Result<&[u8], Status> {
-    if name.len() > OWNER_MAX { Err(Status::BadOwner) } else { Ok(name) }
 }
 
 impl ToSet {
