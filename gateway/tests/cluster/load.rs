@@ -10,7 +10,11 @@ use client::connect::Local;
 use client::target::Target;
 use client::{Credential, Volume};
 use iobuf::Buf;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+
+use crate::until;
+use crate::world::{How, World};
 
 /// Bytes of each file.
 pub const BLOCK: usize = 4096;
@@ -29,9 +33,9 @@ pub struct Writer {
     has_one_file: bool,
     acknowledged: AtomicU64,
     /// Its longest stall in milliseconds.
-    pub longest: AtomicU64,
+    longest: AtomicU64,
     /// It is to end.
-    pub stop: AtomicBool,
+    stop: AtomicBool,
 }
 
 /// The bytes of a file.
@@ -74,7 +78,7 @@ impl Writer {
         volume.close(file).await
     }
 
-    pub async fn run(self: Arc<Self>) {
+    async fn run(self: Arc<Self>) {
         let mut opened = None;
         let mut last = Instant::now();
         let mut said = String::new();
@@ -110,12 +114,12 @@ impl Writer {
         }
     }
 
-    pub fn count(&self) -> u64 {
+    fn count(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
     /// Everything that was acknowledged is there.
-    pub fn check(&self, share: &Path) {
+    fn check(&self, share: &Path) {
         if self.has_one_file {
             let data = fs::read(share.join(self.name)).unwrap();
             // The next may have been written, and its answer lost.
@@ -127,6 +131,74 @@ impl Writer {
         for number in 0..self.count() {
             let data = fs::read(share.join(self.file(number))).unwrap_or_default();
             assert_eq!(data, block(self.name, number), "{}: block {number} is lost", self.name);
+        }
+    }
+}
+
+/// Clients that write at the same time.
+pub struct Writers {
+    all: Vec<Arc<Writer>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// A service that another node has taken over.
+pub struct TakenOver {
+    /// Who had it.
+    pub owner: String,
+    /// And in which epoch.
+    pub epoch: u64,
+    /// The number of that node.
+    pub node: usize,
+    /// The longest stall of each client meanwhile, in milliseconds.
+    pub stalls: Vec<u64>,
+}
+
+impl Writers {
+    /// Lets each of them write.
+    pub async fn start(all: Vec<Arc<Writer>>) -> Self {
+        let tasks = all.iter().map(|w| tokio::spawn(w.clone().run())).collect();
+        let writers = Self { all, tasks };
+        until("all clients write", || writers.have_gone_on(&vec![0; writers.all.len()])).await;
+        writers
+    }
+
+    /// How many blocks were acknowledged to each.
+    pub fn counts(&self) -> Vec<u64> {
+        self.all.iter().map(|w| w.count()).collect()
+    }
+
+    fn have_gone_on(&self, from: &[u64]) -> bool {
+        self.all.iter().zip(from).all(|(w, from)| w.count() > from + 5)
+    }
+
+    /// Ends the owner of the service so, and waits until all clients write again by another node.
+    pub async fn taken_over(&self, world: &World, how: How) -> TakenOver {
+        let (owner, epoch) = world.owner().unwrap();
+        let node = usize::from(owner == "gw1");
+        for writer in &self.all {
+            writer.longest.store(0, Ordering::Relaxed);
+        }
+        world.strike(how, node);
+        until("another node serves", || {
+            world.owner().is_some_and(|(other, later)| other != owner && later > epoch)
+        })
+        .await;
+        let before = self.counts();
+        until(&format!("all clients write after {how:?}"), || self.have_gone_on(&before)).await;
+        let stalls = self.all.iter().map(|w| w.longest.load(Ordering::Relaxed)).collect();
+        TakenOver { owner, epoch, node, stalls }
+    }
+
+    /// Ends them; everything that was acknowledged is in the share, or this fails.
+    pub async fn end(self, share: &Path) {
+        for writer in &self.all {
+            writer.stop.store(true, Ordering::Relaxed);
+        }
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+        for writer in &self.all {
+            writer.check(share);
         }
     }
 }

@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::load::{Writer, connect};
+use crate::load::{TakenOver, Writer, Writers, connect};
 use crate::world::{How, World, sh};
 use crate::{TTL, headgate, until};
 
@@ -17,43 +16,21 @@ async fn clients_go_on_when_the_service_moves_and_nothing_acknowledged_is_lost()
     until("the service is served", || world.owner().is_some()).await;
     world.start(1);
     let vip = world.vip();
-    let writers = [
+    let writers = Writers::start(vec![
         Writer::new("v3", format!("nfs://{vip}/data?version=3&mountport=2049")),
         Writer::new("v41", format!("nfs://{vip}/data?version=4.1")),
         Writer::new("smb", format!("smb://alice:moves-with-it@{vip}/data")),
-    ];
-    let tasks: Vec<_> = writers.iter().map(|w| tokio::spawn(w.clone().run())).collect();
-    let progress = |from: [u64; 3]| writers.iter().zip(from).all(|(w, from)| w.count() > from + 5);
-    let counts = || [writers[0].count(), writers[1].count(), writers[2].count()];
-    until("all clients write", || progress([0; 3])).await;
+    ])
+    .await;
     for how in [How::Drain, How::Kill, How::Cut, How::StandStill] {
-        let (owner, epoch) = world.owner().unwrap();
-        let node = usize::from(owner == "gw1");
-        for writer in &writers {
-            writer.longest.store(0, Ordering::Relaxed);
-        }
-        world.strike(how, node);
-        until("another node serves", || {
-            world.owner().is_some_and(|(other, later)| other != owner && later > epoch)
-        })
-        .await;
-        let before = counts();
-        until(&format!("all clients write after {how:?}"), || progress(before)).await;
-        let stalls = writers.each_ref().map(|w| w.longest.load(Ordering::Relaxed));
+        let TakenOver { owner, epoch, node, stalls } = writers.taken_over(&world, how).await;
         println!("{how:?}: {owner} in epoch {epoch}; longest stalls in ms: {stalls:?}");
         world.mend(how, node).await;
     }
     a_second_run_on_the_node_of_the_owner_takes_no_address(&world).await;
-    for writer in &writers {
-        writer.stop.store(true, Ordering::Relaxed);
-    }
-    for task in tasks {
-        task.await.unwrap();
-    }
-    for writer in &writers {
-        writer.check(&world.path("share"));
-    }
-    println!("acknowledged and there: {:?} blocks", counts());
+    let counts = writers.counts();
+    writers.end(&world.path("share")).await;
+    println!("acknowledged and there: {counts:?} blocks at least");
 }
 
 /// What is left there would answer a client that comes back by the same port, as Linux does with NFS 3, once the service is
@@ -63,7 +40,7 @@ async fn a_node_that_lets_go_keeps_no_connection_of_the_service() {
     let mut world = World::new().await;
     until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
     world.start(1);
-    until("the other node stands", || world.logs().matches("stands for").count() == 2).await;
+    until("the other node stands", || world.logs().matches("is a candidate for").count() == 2).await;
     let vip = world.vip();
     let nfs = connect(&format!("nfs://{vip}/data?version=3&mountport=2049")).await.unwrap();
     let smb = connect(&format!("smb://alice:moves-with-it@{vip}/data")).await.unwrap();

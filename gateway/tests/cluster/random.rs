@@ -3,12 +3,11 @@
 //! `HEADGATE_TAKEOVERS=50` says how many, `HEADGATE_TAKEOVER_SEED` which.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::load::Writer;
+use crate::load::{TakenOver, Writer, Writers};
 use crate::until;
 use crate::world::{How, Setup, World};
 
@@ -48,16 +47,13 @@ async fn takeovers_in_any_order_lose_nothing_that_was_acknowledged() {
     world.start(1);
     let vip = world.vip();
     let v3 = format!("nfs://{vip}/data?version=3&mountport=2049");
-    let writers = [
+    let writers = Writers::start(vec![
         Writer::new("v3", v3.clone()),
         Writer::new("v41", format!("nfs://{vip}/data?version=4.1")),
         Writer::new("smb", format!("smb://alice:moves-with-it@{vip}/data")),
         Writer::of_one_file("again", v3),
-    ];
-    let tasks: Vec<_> = writers.iter().map(|w| tokio::spawn(w.clone().run())).collect();
-    let counts = || writers.each_ref().map(|w| w.count());
-    let progress = |from: [u64; 4]| writers.iter().zip(from).all(|(w, from)| w.count() > from + 5);
-    until("all clients write", || progress([0; 4])).await;
+    ])
+    .await;
     let mut stalls = BTreeMap::<(How, &str), Vec<u64>>::new();
     for round in 0..rounds {
         // Some of these moments are within the grace period of the takeover before.
@@ -67,19 +63,7 @@ async fn takeovers_in_any_order_lose_nothing_that_was_acknowledged() {
             [usize::try_from(random.below(4)).unwrap()];
         // An owner that etcd was too long away for has stopped, and any node may have it next.
         until("some node serves", || world.owner().is_some()).await;
-        let (owner, epoch) = world.owner().unwrap();
-        let node = usize::from(owner == "gw1");
-        for writer in &writers {
-            writer.longest.store(0, Ordering::Relaxed);
-        }
-        world.strike(how, node);
-        until("another node serves", || {
-            world.owner().is_some_and(|(other, later)| other != owner && later > epoch)
-        })
-        .await;
-        let before = counts();
-        until(&format!("all clients write after {how:?}"), || progress(before)).await;
-        let these = writers.each_ref().map(|w| w.longest.load(Ordering::Relaxed));
+        let TakenOver { owner, epoch, node, stalls: these } = writers.taken_over(&world, how).await;
         println!(
             "{round}: {how:?} of {owner} in epoch {epoch}, leader killed: {leader:?}; stalls in ms: {these:?}"
         );
@@ -91,16 +75,9 @@ async fn takeovers_in_any_order_lose_nothing_that_was_acknowledged() {
             world.start_etcd(leader);
         }
     }
-    for writer in &writers {
-        writer.stop.store(true, Ordering::Relaxed);
-    }
-    for task in tasks {
-        task.await.unwrap();
-    }
-    for writer in &writers {
-        writer.check(&world.path("share"));
-    }
-    println!("acknowledged and there: {:?} blocks, seed {seed}", counts());
+    let counts = writers.counts();
+    writers.end(&world.path("share")).await;
+    println!("acknowledged and there: {counts:?} blocks at least, seed {seed}");
     for ((how, name), mut list) in stalls {
         println!("| {how:?} | {name} | {} | {:?} |", list.len(), spread(&mut list));
     }

@@ -449,6 +449,16 @@ fn kept_in(state: &Path) -> Options {
     Options { lease: time, grace: time, store, ..Options::default() }
 }
 
+/// A server that was restarted while a machine had a file open, and the handle of that.
+async fn restarted_while_open(state: &Path, user: &Caller) -> (Harness, Vec<u8>) {
+    let harness = Harness::with(kept_in(state));
+    let fh = {
+        let session = Session::bound(&harness).await;
+        session.open(user, b"f").await.fh
+    };
+    (harness.restart(|| kept_in(state)), fh)
+}
+
 /// Takes back an open of this file by its handle.
 async fn reclaim(session: &Session<'_>, user: &Caller, fh: &[u8]) -> Status {
     let args = |w: &mut Writer| {
@@ -463,13 +473,8 @@ async fn reclaim(session: &Session<'_>, user: &Caller, fh: &[u8]) -> Status {
 #[tokio::test]
 async fn after_a_restart_a_machine_alone_takes_back_what_it_held() {
     let state = tempfile::tempdir().unwrap();
-    let harness = Harness::with(kept_in(state.path()));
     let user = Caller::sys(&Cred::root());
-    let fh = {
-        let session = Session::bound(&harness).await;
-        session.open(&user, b"f").await.fh
-    };
-    let harness = harness.restart(|| kept_in(state.path()));
+    let (harness, fh) = restarted_while_open(state.path(), &user).await;
     assert!(harness.nfs.clients.in_grace());
     for other in others() {
         let none = exchange(7, 0, 0, (&[], &[]));
@@ -493,13 +498,8 @@ async fn after_a_restart_a_machine_alone_takes_back_what_it_held() {
 #[tokio::test]
 async fn who_does_not_come_back_in_time_leaves_its_name_to_others() {
     let state = tempfile::tempdir().unwrap();
-    let harness = Harness::with(kept_in(state.path()));
     let user = Caller::sys(&Cred::root());
-    let fh = {
-        let session = Session::bound(&harness).await;
-        session.open(&user, b"f").await.fh
-    };
-    let harness = harness.restart(|| kept_in(state.path()));
+    let (harness, fh) = restarted_while_open(state.path(), &user).await;
     harness.at_ms(LEASE_MS + 1);
     harness.nfs.clients.tick().await;
     assert!(!harness.nfs.clients.in_grace());
