@@ -40,6 +40,7 @@ mod share_access;
 pub mod streams;
 pub mod types;
 pub mod watch;
+mod xattrs;
 
 pub use authority::Acting;
 pub use backend::{Backend, BoxFuture, Node, NodeRef};

@@ -18,17 +18,13 @@ use crate::engine::limits::{SIDE_MAX, XATTR_MAX};
 use crate::error::{VfsError, VfsResult};
 use crate::perm::{self, Need};
 use crate::types::*;
+use crate::xattrs::{self, PREFIX, SAMBA, full, seen_by_clients};
 
 use super::acl::{ACCESS, DEFAULT};
 use super::node::{CephNode, lock};
 
-const PREFIX: &[u8] = b"user.";
 /// Where side data is.
 const SIDE: &str = "trusted.headgate.";
-/// The kernel's limit for a name with its prefix (`XATTR_NAME_MAX`).
-const NAME_MAX: usize = 255;
-/// Samba's record of DOS attributes.
-const SAMBA: &[u8] = b"user.DOSATTRIB";
 
 /// What is kept with a node.
 #[derive(Debug, Default)]
@@ -48,21 +44,6 @@ pub(super) struct Beside {
 pub(super) fn cluster_of(inode: &Inode, process: &Perm) -> Vec<u8> {
     let asked = Name::new(b"ceph.cluster_fsid").and_then(|name| inode.getxattr(&name, process));
     asked.unwrap_or_default()
-}
-
-fn full(name: &[u8]) -> VfsResult<Vec<u8>> {
-    if name.is_empty() || name.contains(&0) {
-        return Err(VfsError::Invalid);
-    }
-    if PREFIX.len() + name.len() > NAME_MAX {
-        return Err(VfsError::NameTooLong);
-    }
-    Ok([PREFIX, name].concat())
-}
-
-/// The names of a list that clients see, without the prefix.
-fn seen_by_clients(list: &[u8]) -> impl Iterator<Item = &[u8]> {
-    list.split(|b| *b == 0).filter_map(|n| n.strip_prefix(PREFIX)).filter(|n| !n.is_empty())
 }
 
 impl CephNode {
@@ -104,7 +85,7 @@ impl CephNode {
             Err(VfsError::NotSupported) => Vec::new(),
             other => other?,
         };
-        let has = |name: &[u8]| names.split(|b| *b == 0).any(|n| n == name);
+        let has = |name: &[u8]| xattrs::names(&names).any(|n| n == name);
         let ask = |name: &[u8]| if has(name) { self.value(name) } else { Ok(None) };
         let side = |name: &str| ask(format!("{SIDE}{name}").as_bytes());
         let is_dir = self.kind == Kind::Dir;
@@ -115,10 +96,7 @@ impl CephNode {
         // One that the cluster was given later is newer.
         let kept = kept.filter(|_| of_host.is_none());
         let now = |kept: Kept| kept.now(Owner::of(attr), attr.mode, is_dir).into_owned();
-        let dos = match side(dos::NAME)? {
-            Some(record) => Dos::decode(&record),
-            None => ask(SAMBA)?.map_or(Dos::default(), |record| Dos::decode_samba(&record)),
-        };
+        let dos = xattrs::dos(side(dos::NAME)?, || ask(SAMBA.as_bytes()))?;
         let mut sizes = XattrSizes::default();
         if self.has_xattrs() {
             for name in seen_by_clients(&names) {

@@ -19,14 +19,12 @@ use crate::dos::{self, Dos};
 use crate::engine::limits::SIDE_MAX;
 use crate::error::{VfsError, VfsResult};
 use crate::types::{Attr, Kind, Time, XattrSizes};
+use crate::xattrs::{self, PREFIX, SAMBA};
 
 use super::node::{LocalNode, lock};
 use super::stat::{self, Stat};
-use super::xattr::{PREFIX, growing, seen_by_clients};
+use super::xattr::{growing, seen_by_clients};
 use super::{HIDDEN, decimal};
-
-/// Samba's record of DOS attributes.
-const SAMBA: &str = "user.DOSATTRIB";
 
 /// A record of DOS attributes of any writer fits.
 const RECORD_MAX: usize = 128;
@@ -160,24 +158,21 @@ impl LocalNode {
 
     /// The record of DOS attributes, ours or Samba's.
     fn dos_of(&self, path: &ProcPath, names: &[u8]) -> VfsResult<Dos> {
-        let has = |name: &str| names.split(|b| *b == 0).any(|n| n == name.as_bytes());
-        let mut room = [0; RECORD_MAX];
-        let mut ask = |name: &str| match rustix::fs::getxattr(path.bytes(), name, &mut room[..]) {
-            Ok(n) => Ok(Some(room[..n.min(RECORD_MAX)].to_vec())),
-            // Too large to be a record.
-            Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM | Errno::RANGE) => Ok(None),
-            Err(e) => Err(VfsError::from(e)),
+        let ask = |name: &str| {
+            if !xattrs::names(names).any(|n| n == name.as_bytes()) {
+                return Ok(None);
+            }
+            let mut room = [0; RECORD_MAX];
+            match rustix::fs::getxattr(path.bytes(), name, &mut room[..]) {
+                Ok(n) => Ok(Some(room[..n.min(RECORD_MAX)].to_vec())),
+                // Too large to be a record.
+                Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM | Errno::RANGE) => Ok(None),
+                Err(e) => Err(VfsError::from(e)),
+            }
         };
-        let ours = self.side_name(dos::NAME)?;
-        if has(&ours)
-            && let Some(record) = ask(&ours)?
-        {
-            return Ok(Dos::decode(&record));
-        }
-        if has(SAMBA) && matches!(self.kind, Kind::File | Kind::Dir) {
-            return Ok(ask(SAMBA)?.map_or(Dos::default(), |r| Dos::decode_samba(&r)));
-        }
-        Ok(Dos::default())
+        let has_samba = matches!(self.kind, Kind::File | Kind::Dir);
+        let samba = || if has_samba { ask(SAMBA) } else { Ok(None) };
+        xattrs::dos(ask(&self.side_name(dos::NAME)?)?, samba)
     }
 
     pub(super) fn do_path(&self) -> VfsResult<Vec<u8>> {

@@ -14,12 +14,9 @@ use crate::engine::limits::XATTR_MAX;
 use crate::error::{VfsError, VfsResult};
 use crate::perm::{self, Need};
 use crate::types::*;
+use crate::xattrs::{self, full};
 
 use super::node::LocalNode;
-
-pub(super) const PREFIX: &[u8] = b"user.";
-/// The kernel's limit for a name with its prefix (`XATTR_NAME_MAX`).
-const NAME_MAX: usize = 255;
 
 /// A guess that most values fit.
 const FIRST: usize = 4096;
@@ -27,20 +24,9 @@ const FIRST: usize = 4096;
 /// Where side data is kept when the process may not use `trusted.`: clients do not see it there.
 const HIDDEN: &[u8] = b"headgate.";
 
-fn full(name: &[u8]) -> VfsResult<Vec<u8>> {
-    if name.is_empty() || name.contains(&0) {
-        return Err(VfsError::Invalid);
-    }
-    if PREFIX.len() + name.len() > NAME_MAX {
-        return Err(VfsError::NameTooLong);
-    }
-    Ok([PREFIX, name].concat())
-}
-
-/// The names of a list that clients see, without the prefix.
+/// The names of a list that clients see, without the prefix: none of the gateway's own.
 pub(super) fn seen_by_clients(list: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let names = list.split(|b| *b == 0).filter_map(|n| n.strip_prefix(PREFIX));
-    names.filter(|n| !n.starts_with(HIDDEN))
+    xattrs::seen_by_clients(list).filter(|name| !name.starts_with(HIDDEN))
 }
 
 /// Asks with a small buffer first and with the largest when that did not do.
