@@ -153,7 +153,8 @@ pub(crate) async fn free(addresses: &[Address], fenced: &[String]) -> Result<(),
             Ok((ip, device, Ok(Some(mac)))) if fenced.contains(&hardware(mac)) => {
                 tracing::warn!(
                     address = %ip, device, mac = hardware(mac),
-                    "the fenced node still answers for the address, and hosts of its subnet may send to it: have the fence power it off"
+                    "the fenced node still answers for the address, and hosts of its subnet may send to it: \
+                     have the fence power it off"
                 );
             }
             Ok((ip, device, Ok(Some(mac)))) => {

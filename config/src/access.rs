@@ -101,7 +101,7 @@ impl Access {
     }
 
     /// Everybody who is named.
-    pub fn people(&self) -> impl Iterator<Item = &Who> {
+    pub fn principals(&self) -> impl Iterator<Item = &Who> {
         [&self.read, &self.write, &self.deny].into_iter().flatten()
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::fault::{Faults, Place};
+use crate::fault::{Faults, Location};
 use crate::file::{Absolute, Group, Origin, Report, Set, Text, groups, parse_list, shown};
 use crate::keys::{CLUSTER, CLUSTER_FILE, SERVICE};
 use crate::refer::ReferHost;
@@ -53,7 +53,7 @@ pub struct Service {
     /// Its name.
     pub name: String,
     /// Where that stands in the file.
-    pub place: Place,
+    pub place: Location,
     /// The configuration of its gateway.
     pub config: PathBuf,
     /// Its addresses; one at least.
@@ -342,7 +342,7 @@ fn service(node: &Node, report: &mut Report) -> Option<(Service, Origin)> {
     let origin = name.as_ref().map_or(at, |set| set.origin);
     let service = Service {
         name: name?.value.0,
-        place: Place::Nowhere,
+        place: Location::Nowhere,
         config: config?.value.0,
         addresses: addresses.into_iter().map(|set| set.value).collect(),
         host: host.map(|set| set.value),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Where a fault is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// In a file.
     File {
         /// The file.
@@ -27,7 +27,7 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where.
-    pub place: Place,
+    pub place: Location,
     /// What is wrong.
     pub what: String,
     /// What to do about it.
@@ -37,16 +37,16 @@ pub struct Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::File { file, line: 0, .. } => write!(f, "{}: {}", file.display(), self.what)?,
-            Place::File { file, line, column, text } => {
+            Location::File { file, line: 0, .. } => write!(f, "{}: {}", file.display(), self.what)?,
+            Location::File { file, line, column, text } => {
                 let number = line.to_string();
                 let gutter = " ".repeat(number.len());
                 let caret = " ".repeat(column.saturating_sub(1));
                 writeln!(f, "{}:{line}:{column}: {}", file.display(), self.what)?;
                 write!(f, "{gutter} |\n{number} | {text}\n{gutter} | {caret}^")?;
             }
-            Place::Option(option) => write!(f, "{option}: {}", self.what)?,
-            Place::Nowhere => f.write_str(&self.what)?,
+            Location::Option(option) => write!(f, "{option}: {}", self.what)?,
+            Location::Nowhere => f.write_str(&self.what)?,
         }
         match &self.help {
             Some(help) => write!(f, "\n  = {help}"),

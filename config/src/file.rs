@@ -62,7 +62,7 @@ pub(crate) struct DraftShare {
     /// Where `audit` is said, if it is.
     pub(crate) audit_at: Option<Origin>,
     /// Whom `access` names.
-    pub(crate) people: Vec<Set<Who>>,
+    pub(crate) principals: Vec<Set<Who>>,
 }
 
 impl DraftShare {
@@ -76,7 +76,7 @@ impl DraftShare {
             tls_at: None,
             sec_at: None,
             audit_at: None,
-            people: Vec::new(),
+            principals: Vec::new(),
         }
     }
 }
@@ -604,8 +604,8 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let export = group.parse::<Export>("export", report);
     let export_at = export.as_ref().map(|e| e.origin);
     let clients = group.get("clients").map(|n| clients_of_share(n, report));
-    let (access, mut people) = access(&group, report);
-    let (force, masks) = (force(&group, &mut people, report), masks(&group, report));
+    let (access, mut principals) = access(&group, report);
+    let (force, masks) = (force(&group, &mut principals, report), masks(&group, report));
     let list = group.parse::<List>("list", report).map_or(List::default(), |l| l.value);
     let (name, source) = (name?, source?);
     let (source, source_at) = (source.value, source.origin);
@@ -640,7 +640,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         tls_at,
         sec_at,
         audit_at,
-        people,
+        principals,
     })
 }
 
@@ -672,7 +672,7 @@ fn clients_of_share(node: &Node, report: &mut Report) -> Vec<Client> {
 }
 
 /// As whom everything is done.
-fn force(share: &Group<'_>, people: &mut Vec<Set<Who>>, report: &mut Report) -> Force {
+fn force(share: &Group<'_>, principals: &mut Vec<Set<Who>>, report: &mut Report) -> Force {
     let group = share.get("force").and_then(|n| Group::read(n, "`force`", &FORCE, report));
     let Some(group) = group else { return Force::default() };
     let mut named = |key, make: fn(String) -> Who| {
@@ -686,7 +686,7 @@ fn force(share: &Group<'_>, people: &mut Vec<Set<Who>>, report: &mut Report) -> 
                     report.add(set.origin, rights::is_no_id(&set.value.0));
                     return None;
                 }
-                people.push(who.clone());
+                principals.push(who.clone());
                 Some(who.value)
             }
             _ => {

@@ -44,7 +44,7 @@ pub use ceph::Ceph;
 pub use client::{Client, Whom};
 pub use cluster::{Cluster, Endpoint, Moving, Service, load_cluster};
 pub use export::Export;
-pub use fault::{Fault, Faults, Place};
+pub use fault::{Fault, Faults, Location};
 pub use kerberos::{HostName, Kerberos, KerberosMap, Realm};
 pub use lines::{Lines, Step};
 pub use log::{LogFilter, LogFormat};

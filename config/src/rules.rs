@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::access::{OnHost, Who};
-use crate::fault::{Fault, Faults, Place};
+use crate::fault::{Fault, Faults, Location};
 use crate::file::{Draft, DraftShare, DraftUser, Finding, Origin, Report, Set, draft, shown};
 use crate::in_time::{self, LOOK_MAX};
 use crate::kerberos;
@@ -79,7 +79,7 @@ pub fn load(file: Option<&Path>, options: Options, known: Known) -> Result<Setti
 pub(crate) fn text_of(path: &Path) -> Result<String, Faults> {
     read_text(path).map_err(|what| {
         let file = path.to_owned();
-        let place = Place::File { file, line: 0, column: 0, text: String::new() };
+        let place = Location::File { file, line: 0, column: 0, text: String::new() };
         Faults(vec![Fault { place, what, help: None }])
     })
 }
@@ -171,14 +171,14 @@ fn located(file: &Path, text: &str, f: Finding) -> Fault {
 }
 
 /// Where that stands in the text.
-pub(crate) fn place_of(file: &Path, text: &str, at: Origin) -> Place {
+pub(crate) fn place_of(file: &Path, text: &str, at: Origin) -> Location {
     match at {
         Origin::Node(number) => {
             let (line, column) = tree::locate(text, number);
             place(file, text, line, column)
         }
-        Origin::Option(name) => Place::Option(name),
-        Origin::Nowhere => Place::Nowhere,
+        Origin::Option(name) => Location::Option(name),
+        Origin::Nowhere => Location::Nowhere,
     }
 }
 
@@ -187,19 +187,19 @@ pub(crate) fn faults(file: &Path, text: &str, report: Report) -> Faults {
     let findings = report.0.into_iter().take(FAULTS_MAX);
     let mut faults: Vec<Fault> = findings.map(|f| located(file, text, f)).collect();
     faults.sort_by_key(|f| match &f.place {
-        Place::File { line, column, .. } => (0, *line, *column),
-        Place::Option(_) => (1, 0, 0),
-        Place::Nowhere => (2, 0, 0),
+        Location::File { line, column, .. } => (0, *line, *column),
+        Location::Option(_) => (1, 0, 0),
+        Location::Nowhere => (2, 0, 0),
     });
     Faults(faults)
 }
 
-fn place(file: &Path, text: &str, line: usize, column: usize) -> Place {
+fn place(file: &Path, text: &str, line: usize, column: usize) -> Location {
     let text = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
     // A tab would move the mark under the line; one space keeps it in place.
     let text =
         text.replace('\t', " ").chars().filter(|c| !c.is_control()).take(SHOWN_MAX).collect();
-    Place::File { file: file.to_owned(), line, column: column.min(SHOWN_MAX), text }
+    Location::File { file: file.to_owned(), line, column: column.min(SHOWN_MAX), text }
 }
 
 /// Lays the options over what the file says.
@@ -523,9 +523,9 @@ fn check_users(users: &[DraftUser], known: Known, report: &mut Report) {
 /// Whom the shares name is known: a name that nobody has would let nobody in, or keep nobody out. Gives what the host says of all
 /// of them, so that it is asked once for a configuration.
 fn check_people(draft: &Draft, known: Known, report: &mut Report) -> BTreeMap<Who, Option<OnHost>> {
-    let named = || draft.shares.iter().flat_map(|s| &s.people);
+    let named = || draft.shares.iter().flat_map(|s| &s.principals);
     for share in &draft.shares {
-        if let Some(first) = share.people.get(NAMED_MAX) {
+        if let Some(first) = share.principals.get(NAMED_MAX) {
             let what = format!("the share `{}` names more than {NAMED_MAX}", share.share.name);
             report.add_help(first.origin, what, "name a group that they are in");
             return BTreeMap::new();
@@ -568,7 +568,7 @@ fn check_people(draft: &Draft, known: Known, report: &mut Report) -> BTreeMap<Wh
 fn accounts(draft: &Draft, known: Known) -> (HashSet<String>, bool) {
     let own = draft.users.iter().map(|u| u.user.name.to_lowercase());
     let mut accounts: HashSet<String> = own.collect();
-    let mut named = draft.shares.iter().flat_map(|s| &s.people);
+    let mut named = draft.shares.iter().flat_map(|s| &s.principals);
     if !named.any(|s| matches!(s.value, Who::User(_))) {
         return (accounts, false);
     }

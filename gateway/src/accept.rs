@@ -32,7 +32,7 @@ use tokio::net::{TcpListener, TcpStream};
 use vfs::namespace::{By, Refusal};
 
 use crate::admin::snapshot::{Protocol, transport_name};
-use crate::admission::{Admission, Place};
+use crate::admission::{Admission, AdmissionPermit};
 use crate::attempts::Attempts;
 use crate::client_names::{Lookup, Why};
 use crate::shutdown::Connections;
@@ -213,7 +213,7 @@ async fn one_tcp(
     peer: SocketAddr,
     shared: Arc<Shared>,
     front: ProtocolServer,
-    place: Place,
+    place: AdmissionPermit,
 ) {
     let Ok(local) = stream.local_addr() else { return };
     if !shared.is_admitted(peer, local.ip(), &front).await {
@@ -232,7 +232,7 @@ async fn one_rdma(
     incoming: Box<dyn Incoming>,
     shared: Arc<Shared>,
     front: ProtocolServer,
-    place: Place,
+    place: AdmissionPermit,
 ) {
     // In memory of its own, which is not the connection's for as long as that lasts.
     let channel = Box::pin(set_up(way, incoming, &shared, &front, &place)).await;
@@ -247,7 +247,7 @@ async fn set_up(
     mut incoming: Box<dyn Incoming>,
     shared: &Shared,
     front: &ProtocolServer,
-    place: &Place,
+    place: &AdmissionPermit,
 ) -> Option<Box<dyn Channel>> {
     let peer = canonical(incoming.peer());
     let connected = match incoming.request().await {
@@ -322,7 +322,7 @@ impl Shared {
         peer: SocketAddr,
         local: Option<IpAddr>,
         front: &ProtocolServer,
-    ) -> Option<Place> {
+    ) -> Option<AdmissionPermit> {
         if front.admits(peer.ip(), local) == Err(Refusal::Address) {
             self.admission.refuse_stranger(peer);
             return None;
@@ -354,7 +354,7 @@ impl Shared {
         local: SocketAddr,
         transport: Transport,
         front: &ProtocolServer,
-        place: &Place,
+        place: &AdmissionPermit,
     ) -> Info {
         let mut info = Info::new(peer, local, transport, place.payload().clone());
         if transport == Transport::Tcp
@@ -389,7 +389,12 @@ impl Shared {
     }
 
     /// One connection from its first request to its end.
-    async fn connection(&self, channel: Box<dyn Channel>, front: ProtocolServer, mut place: Place) {
+    async fn connection(
+        &self,
+        channel: Box<dyn Channel>,
+        front: ProtocolServer,
+        mut place: AdmissionPermit,
+    ) {
         let info = channel.info().clone();
         let handle = channel.handle();
         let _open = self.connections.add(front.protocol(), info.clone(), handle.clone());
@@ -431,7 +436,7 @@ impl Shared {
         &self,
         channel: Box<dyn Channel>,
         session: Arc<dyn Service>,
-        mut place: Place,
+        mut place: AdmissionPermit,
     ) -> ChannelError {
         let (info, handle) = (channel.info().clone(), channel.handle());
         let limit = self.admission.introduction();
@@ -453,7 +458,7 @@ impl Shared {
     }
 
     /// Waits until somebody has logged on, and ends the connection when that takes too long.
-    async fn logon(&self, connection: &smbd_core::server::Connection, place: &mut Place) {
+    async fn logon(&self, connection: &smbd_core::server::Connection, place: &mut AdmissionPermit) {
         let limit = self.admission.introduction();
         match tokio::time::timeout(limit, connection.logged_on()).await {
             Ok(()) => place.established(),

@@ -2,12 +2,12 @@
 //! themselves.
 //!
 //! *Operation.* A connection takes a place before anything is done for it ([`Admission::admit`]) and gives it back when its
-//! [`Place`] is dropped, however its task ends. Until [`Place::established`] it counts among the newcomers, of which there are
-//! few, so that those who connect and say nothing cannot keep others out; and it ends when it remains one for too long
-//! ([`Admission::introduction`]). At a limit, an idle connection gives way to the new one ([`give_way`]).
+//! [`AdmissionPermit`] is dropped, however its task ends. Until [`AdmissionPermit::established`] it counts among the newcomers, of
+//! which there are few, so that those who connect and say nothing cannot keep others out; and it ends when it remains one for too
+//! long ([`Admission::introduction`]). At a limit, an idle connection gives way to the new one ([`give_way`]).
 //!
-//! *Memory.* All connections of one host take payload memory by one handle of the pool ([`Place::payload`]), so that no client
-//! takes what the others need. A host is an IPv4 address or an IPv6 /64 ([`host_of`]).
+//! *Memory.* All connections of one host take payload memory by one handle of the pool ([`AdmissionPermit::payload`]), so that no
+//! client takes what the others need. A host is an IPv4 address or an IPv6 /64 ([`host_of`]).
 //!
 //! *Errors.* A refusal is counted by the limit that it met, kept and logged ([`refused`]).
 
@@ -152,7 +152,7 @@ pub struct Admission {
 }
 
 /// The place of one connection.
-pub struct Place {
+pub struct AdmissionPermit {
     admission: Arc<Admission>,
     id: u64,
     payload: Pool,
@@ -194,7 +194,7 @@ impl Admission {
     }
 
     /// Room for one more connection, which an idle one may have to give up.
-    pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Place> {
+    pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<AdmissionPermit> {
         let host = host_of(peer.ip());
         let mut tried = self.try_admit(host);
         // One for each limit that may be met.
@@ -206,7 +206,7 @@ impl Admission {
         }
         match tried {
             Ok((id, payload, cut)) => {
-                Some(Place { admission: self.clone(), id, payload, cut: Some(cut) })
+                Some(AdmissionPermit { admission: self.clone(), id, payload, cut: Some(cut) })
             }
             Err(limit) => {
                 self.note(limit, peer);
@@ -292,7 +292,7 @@ impl Admission {
     }
 }
 
-impl Place {
+impl AdmissionPermit {
     /// Where the payload of this connection comes from.
     pub fn payload(&self) -> &Pool {
         &self.payload
@@ -341,7 +341,7 @@ impl Tables {
     }
 }
 
-impl Drop for Place {
+impl Drop for AdmissionPermit {
     fn drop(&mut self) {
         let mut tables = self.admission.lock();
         if tables.remove(self.id).is_none() {
@@ -376,7 +376,7 @@ mod tests {
     }
 
     /// Newcomers, each from an address of its own.
-    fn come(a: &Arc<Admission>, from: std::ops::Range<u8>) -> Vec<Place> {
+    fn come(a: &Arc<Admission>, from: std::ops::Range<u8>) -> Vec<AdmissionPermit> {
         from.map(|n| a.admit(peer(n)).unwrap()).collect()
     }
 
@@ -391,7 +391,7 @@ mod tests {
         }
         let mut others = come(&a, 50..100);
         assert!(a.admit(peer(100)).is_none(), "all places are taken");
-        others.iter_mut().for_each(Place::established);
+        others.iter_mut().for_each(AdmissionPermit::established);
         drop((places, others));
         let tables = a.lock();
         assert_eq!((tables.all.open, tables.all.new), (0, 0));
@@ -417,7 +417,7 @@ mod tests {
         let mut places: Vec<_> = (0..25).map(|_| a.admit(peer(1)).unwrap()).collect();
         assert_eq!(refusal(&a, 1), Some(Limit::NewcomersOfAddress));
         assert!(a.admit(peer(2)).is_some());
-        places.iter_mut().for_each(Place::established);
+        places.iter_mut().for_each(AdmissionPermit::established);
         while places.len() < 75 {
             let mut place = a.admit(peer(1)).unwrap();
             place.established();

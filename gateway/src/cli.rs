@@ -16,9 +16,9 @@ use crate::control::client::{self as control, Refused};
 use crate::control::ending::{Client, What};
 use crate::daemon::Load;
 use crate::demo::DemoArgs;
+use crate::identities;
 use crate::import::ImportArgs;
 use crate::keytab;
-use crate::people;
 use crate::place::{self, Place};
 use crate::top::TopArgs;
 use crate::user::UserArgs;
@@ -315,7 +315,7 @@ fn known() -> Known {
             let database = read_database_in_time(&database_path(state)).ok()?;
             Some(database.entries().map(|e| e.name.clone()).collect())
         },
-        host: people::of_host,
+        host: identities::of_host,
         memory: crate::memory::most,
     }
 }
@@ -404,7 +404,7 @@ fn serve(mut configuration: Configuration) -> Result<(), Failure> {
     let settings = load.now()?;
     // Before there are other threads that serve. Where no share lets anybody act as root, nobody may make devices: the process
     // need not be able to.
-    if !people::make_root(&settings) {
+    if !identities::make_root(&settings) {
         vfs::local::give_up_devices();
     }
     if let Some(lease) = lease {

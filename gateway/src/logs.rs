@@ -71,10 +71,10 @@ pub fn tell_left_out() {
 /// How many lines each place in the code has written in this second.
 struct Limit {
     began: Instant,
-    places: Mutex<HashMap<Identifier, Place>>,
+    places: Mutex<HashMap<Identifier, CallSite>>,
 }
 
-struct Place {
+struct CallSite {
     name: &'static str,
     second: u64,
     lines: u32,
@@ -88,13 +88,13 @@ impl Default for Limit {
 }
 
 impl Limit {
-    fn places(&self) -> MutexGuard<'_, HashMap<Identifier, Place>> {
+    fn places(&self) -> MutexGuard<'_, HashMap<Identifier, CallSite>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn admits(&self, of: &'static Metadata<'static>, second: u64) -> bool {
         let mut places = self.places();
-        let place = places.entry(of.callsite()).or_insert_with(|| Place {
+        let place = places.entry(of.callsite()).or_insert_with(|| CallSite {
             name: of.name(),
             second,
             lines: 0,

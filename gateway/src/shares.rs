@@ -25,7 +25,7 @@ use vfs::namespace::{
 use vfs::refer::{Referral, Server};
 use vfs::{ANONYMOUS, Backend};
 
-use crate::people::{self, Accounts, Rights};
+use crate::identities::{self, Accounts, Rights};
 use crate::rdma::listeners;
 
 /// Bytes of the volume of a share that is on other servers, in which nothing is ever made.
@@ -76,7 +76,7 @@ impl ShareSet {
     /// Opens what these settings name and this set does not have. The error is one line for the user. Blocks, for each share not
     /// longer than [`OPEN_MAX`].
     pub(crate) fn next(&self, settings: &Settings, accounts: Accounts<'_>) -> Result<Self, String> {
-        let rights = people::rights(settings, accounts)?;
+        let rights = identities::rights(settings, accounts)?;
         let open = |(s, rights): (&config::Share, Rights)| {
             let rules = rules(s, rights);
             let same = |o: &&Opened| o.configured.name == s.name && o.configured.source == s.source;
@@ -174,7 +174,7 @@ pub(crate) fn without_files(
     accounts: Accounts<'_>,
     names: &Arc<ClientNames>,
 ) -> Result<Vec<Arc<Share>>, String> {
-    let rights = people::rights(settings, accounts)?;
+    let rights = identities::rights(settings, accounts)?;
     let made = |(s, rights): (&config::Share, Rights)| {
         let backend = MemBackend::new(1 << 20).map_err(|e| format!("share {}: {e}", s.name))?;
         Ok(Arc::new(share(s, rules(s, rights), backend, names)))

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use crate::chunks::Chunk;
 use crate::client_quota::ClientQuota;
-use crate::pool::Place;
+use crate::pool::Origin;
 use crate::slab::Slab;
 
 /// Where the memory of a buffer goes when its last owner is gone.
 enum Home {
     /// Back to the free list of a pool.
-    Pool(Place),
+    Pool(Origin),
     /// To the allocator: the buffer was made by [`BufMut::heap`]; the length is what was allocated.
     Heap,
     /// The same, and what is dropped with it.
@@ -89,7 +89,7 @@ impl BufMut {
     }
 
     /// `base` points to `capacity` initialised bytes that belong to the pool of `place` and to nobody else.
-    pub(crate) fn pooled(base: NonNull<u8>, capacity: usize, place: Place) -> Self {
+    pub(crate) fn pooled(base: NonNull<u8>, capacity: usize, place: Origin) -> Self {
         Self { block: Block { base, capacity, home: Home::Pool(place) }, filled: 0 }
     }
 

@@ -42,14 +42,14 @@ impl PoolLimits {
 }
 
 /// Where a buffer comes from, and what it gives back to when its last owner is gone.
-pub(crate) struct Place {
+pub(crate) struct Origin {
     pool: Arc<PoolInner>,
     class: usize,
     /// The client that it counts for.
     share: Option<Arc<ClientQuota>>,
 }
 
-impl Place {
+impl Origin {
     pub(crate) fn give_back(&self, base: NonNull<u8>) {
         self.pool.give_back(self.class, base);
         if let Some(share) = &self.share {
@@ -337,7 +337,7 @@ impl Pool {
     }
 
     fn buffer(&self, class: usize, base: NonNull<u8>, share: Option<Arc<ClientQuota>>) -> BufMut {
-        BufMut::pooled(base, CLASS_SIZES[class], Place { pool: self.inner.clone(), class, share })
+        BufMut::pooled(base, CLASS_SIZES[class], Origin { pool: self.inner.clone(), class, share })
     }
 
     /// A buffer of at least `bytes` if one is free now, nobody waits for one, the size exists, and the client has room.

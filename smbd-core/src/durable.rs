@@ -56,7 +56,7 @@ pub enum Version {
 
 /// What is known of an open's client and of the create that it came by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct CreateInfo {
     /// `Open.DurableOpenTimeout`
     pub(crate) timeout_ms: u32,
     /// `Open.ClientGuid`
@@ -80,7 +80,7 @@ struct Inner {
     persistent: bool,
     /// `Open.IsResilient`
     resilient: bool,
-    facts: Facts,
+    facts: CreateInfo,
     /// Counts losses of the connection, so that a timer knows its own.
     losses: u64,
     /// Where its client was last; of another run of the server that is not known.
@@ -148,12 +148,12 @@ impl OpenDurable {
         inner.persistent || inner.resilient
     }
 
-    pub(crate) fn facts(&self) -> Facts {
+    pub(crate) fn facts(&self) -> CreateInfo {
         locked(&self.inner).facts.clone()
     }
 
     /// An open of another run of the server, whose client may send the create again or come back.
-    pub(crate) fn set_persistent(&self, facts: Facts) {
+    pub(crate) fn set_persistent(&self, facts: CreateInfo) {
         let mut inner = locked(&self.inner);
         (inner.version, inner.persistent, inner.facts) = (Some(Version::Two), true, facts);
         self.replayable.store(true, Ordering::Relaxed);
@@ -401,7 +401,7 @@ pub(crate) async fn reconnect(
         _ => return Ok(None),
     };
     let session = cx.session()?;
-    let Facts { client, owner, .. } = found.durable.facts();
+    let CreateInfo { client, owner, .. } = found.durable.facts();
     // The level is as meaningless as the rest of the request; only the context counts.
     let context = lease::asked(cx, oplock::LEASE, asked.lease.as_ref());
     match (found.caching.lease(), context) {

@@ -11,7 +11,7 @@ use crate::dtyp::mask;
 use crate::dtyp::time::file_time;
 use crate::fscc::attribute;
 use crate::fscc::ea::FullEa;
-use crate::fscc::file::{Basic, Facts, Posix, Standard, shown_attributes};
+use crate::fscc::file::{Basic, FileInfo, Posix, Standard, shown_attributes};
 use crate::open::{File, Open};
 use crate::security::{sid_of_gid, sid_of_uid};
 use crate::status::Status;
@@ -114,9 +114,9 @@ pub(crate) fn posix_mode(attr: &Attr) -> u32 {
 }
 
 /// All that its attributes say of a node. What belongs to an open (position, rights, name) is left as it is by default.
-pub(crate) fn of(attr: &Attr, dos: &Dos, name: &[u8]) -> Facts {
+pub(crate) fn of(attr: &Attr, dos: &Dos, name: &[u8]) -> FileInfo {
     let is_dir = attr.kind == Kind::Dir;
-    Facts {
+    FileInfo {
         basic: basic(attr, dos, name),
         standard: Standard {
             allocation: allocation(attr, dos),
@@ -137,12 +137,12 @@ pub(crate) fn of(attr: &Attr, dos: &Dos, name: &[u8]) -> Facts {
             owner: sid_of_uid(attr.uid),
             group: sid_of_gid(attr.gid),
         },
-        ..Facts::default()
+        ..FileInfo::default()
     }
 }
 
 /// What a file or stream that is open says now: times and attributes of the file, sizes of the stream.
-pub(crate) async fn of_file(file_ops: &FileOps<'_>, file: &File) -> Result<Facts, Status> {
+pub(crate) async fn of_file(file_ops: &FileOps<'_>, file: &File) -> Result<FileInfo, Status> {
     let attr = file_ops.getattr(&file.base()).await?;
     let dos = file.base().dos(&attr).await?;
     let place = file.place();
@@ -170,7 +170,7 @@ pub(crate) fn short_name(name: &[u8]) -> Option<String> {
 }
 
 /// Adds what belongs to the open, but for its name.
-pub(crate) fn of_open(open: &Open, mut facts: Facts, delete_pending: bool) -> Facts {
+pub(crate) fn of_open(open: &Open, mut facts: FileInfo, delete_pending: bool) -> FileInfo {
     facts.standard.delete_pending = u8::from(delete_pending);
     facts.standard.links -= u32::from(delete_pending && facts.standard.links > 0);
     if facts.standard.links == 0 {

@@ -39,7 +39,7 @@ fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Where a file stands: changes when it is renamed.
 #[derive(Clone)]
-pub struct Place {
+pub struct PathInShare {
     /// The directory; of the root of a share the root itself.
     pub dir: NodeRef,
     /// Its name there, as the file system has it; empty for the root.
@@ -48,7 +48,7 @@ pub struct Place {
     pub path: String,
 }
 
-impl Place {
+impl PathInShare {
     fn is(&self, other: &Self) -> bool {
         self.dir.id() == other.dir.id() && self.name == other.name
     }
@@ -65,7 +65,7 @@ pub struct File {
     stream: RwLock<Option<String>>,
     /// The share.
     pub share: Arc<Share>,
-    place: RwLock<Place>,
+    place: RwLock<PathInShare>,
 }
 
 impl File {
@@ -75,7 +75,7 @@ impl File {
         base: NodeRef,
         stream: Option<String>,
         share: Arc<Share>,
-        place: Place,
+        place: PathInShare,
     ) -> Self {
         let (nodes, stream) = (RwLock::new(Nodes { node, base }), RwLock::new(stream));
         Self { nodes, stream, share, place: RwLock::new(place) }
@@ -108,12 +108,12 @@ impl File {
     }
 
     /// Where it stands.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> PathInShare {
         self.place.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// It was renamed.
-    pub fn set_place(&self, to: Place) {
+    pub fn set_place(&self, to: PathInShare) {
         *self.place.write().unwrap_or_else(PoisonError::into_inner) = to;
     }
 
@@ -638,7 +638,7 @@ impl Opens {
     }
 
     /// A file has another name: its opens by the old one, and those that are closed and wait for its removal, are told.
-    pub(crate) fn moved(&self, node: NodeId, old: &Place, new: &Place) {
+    pub(crate) fn moved(&self, node: NodeId, old: &PathInShare, new: &PathInShare) {
         for open in self.of_node(node).into_iter().chain(self.doomed(node)) {
             if let Some(file) = file_of(&open).filter(|f| f.place().is(old)) {
                 file.set_place(new.clone());
@@ -654,7 +654,11 @@ impl Opens {
             let Some(file) = file_of(&open) else { continue };
             let old = file.place();
             if old.dir.id() == from.0.id() && old.name == from.1 {
-                file.set_place(Place { dir: to.0.clone(), name: to.1.to_vec(), path: old.path });
+                file.set_place(PathInShare {
+                    dir: to.0.clone(),
+                    name: to.1.to_vec(),
+                    path: old.path,
+                });
             }
         }
         self.publish(&locked(&self.files), node);

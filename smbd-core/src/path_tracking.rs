@@ -16,11 +16,11 @@
 use vfs::names::to_client;
 use vfs::{Cred, NodeId, NodeRef, VfsError, VfsResult};
 
-use crate::open::{File, Open, Opens, Place};
+use crate::open::{File, Open, Opens, PathInShare};
 use crate::path::join;
 
 /// The place of an open file, looked up anew. [`VfsError::NotFound`] when the name by which it was opened is gone.
-pub(crate) async fn look(opens: &Opens, file: &File) -> VfsResult<Place> {
+pub(crate) async fn look(opens: &Opens, file: &File) -> VfsResult<PathInShare> {
     let (old, root) = (file.place(), Cred::root());
     if old.name.is_empty() || leads_to(&old, file).await? {
         return Ok(old);
@@ -35,7 +35,7 @@ pub(crate) async fn look(opens: &Opens, file: &File) -> VfsResult<Place> {
     for name in names {
         (dir, _) = dir.lookup(&root, name).await.map_err(gone)?;
     }
-    let new = Place { dir, name, path: old.path.clone() };
+    let new = PathInShare { dir, name, path: old.path.clone() };
     // It may have been moved again.
     if !leads_to(&new, file).await? {
         return Err(VfsError::NotFound);
@@ -128,7 +128,7 @@ fn shown(path: &[u8]) -> String {
     names.join("\\")
 }
 
-async fn leads_to(place: &Place, file: &File) -> VfsResult<bool> {
+async fn leads_to(place: &PathInShare, file: &File) -> VfsResult<bool> {
     match place.dir.lookup(&Cred::root(), &place.name).await {
         Ok((node, _)) => Ok(node.id() == file.base().id()),
         Err(e) if gone(e) == VfsError::NotFound => Ok(false),

@@ -719,20 +719,20 @@ impl Arbiter {
     }
 
     /// A place among the waiting requests; `None` when all are taken.
-    fn place(&self, patient: bool) -> Option<Place<'_>> {
+    fn place(&self, patient: bool) -> Option<WaitSlot<'_>> {
         let (count, max) = match patient {
             true => (&self.patient, PATIENT_MAX),
             false => (&self.waiting, WAITING_MAX),
         };
-        let place = Place(count);
+        let place = WaitSlot(count);
         (count.fetch_add(1, Ordering::Relaxed) < max).then_some(place)
     }
 }
 
 /// A place among the waiting requests, given back also when the request is dropped.
-struct Place<'a>(&'a AtomicUsize);
+struct WaitSlot<'a>(&'a AtomicUsize);
 
-impl Drop for Place<'_> {
+impl Drop for WaitSlot<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -23,7 +23,7 @@ pub use crate::share::{
     By, ClientRule, Entered, Flavor, Flavors, Force, Granted, LOOKS_AT_ONCE, Listed, Masks,
     Protection, Protocols, Refusal, Rules, Share, Squash, Whom,
 };
-pub use crate::share_access::{People, Right, ShareAccess};
+pub use crate::share_access::{PrincipalSet, Right, ShareAccess};
 use crate::types::*;
 use crate::watch::{Hub, what};
 

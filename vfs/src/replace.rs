@@ -118,7 +118,10 @@ async fn remove(all: &NodeRef, folder: &NodeRef, name: &str) {
         if_there(all.rmdir(Acting::caller(&root), name.as_bytes()).await)
     };
     if let Err(e) = done.await {
-        tracing::warn!(error = %e, folder = name, "a file in the gateway's own folder could not be removed; the next start removes it");
+        tracing::warn!(
+            error = %e, folder = name,
+            "a file in the gateway's own folder could not be removed; the next start removes it"
+        );
     }
 }
 

@@ -621,7 +621,7 @@ mod tests {
     use crate::authority::Acting;
     use crate::client_names::{ClientFacts, ClientNames};
     use crate::mem::MemBackend;
-    use crate::share_access::People;
+    use crate::share_access::PrincipalSet;
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 2, 3));
 
@@ -644,8 +644,12 @@ mod tests {
     }
 
     fn access(read: &[u32], write: &[u32]) -> ShareAccess {
-        let people = |users: &[u32]| People::new(users.to_vec(), Vec::new());
-        ShareAccess { read: people(read), write: people(write), deny: People::default() }
+        let principals = |users: &[u32]| PrincipalSet::new(users.to_vec(), Vec::new());
+        ShareAccess {
+            read: principals(read),
+            write: principals(write),
+            deny: PrincipalSet::default(),
+        }
     }
 
     #[test]

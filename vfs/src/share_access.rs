@@ -8,13 +8,13 @@ use crate::types::Cred;
 
 /// Users and groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct People {
+pub struct PrincipalSet {
     everyone: bool,
     users: Box<[u32]>,
     groups: Box<[u32]>,
 }
 
-impl People {
+impl PrincipalSet {
     /// These users, and whoever is in one of these groups.
     pub fn new(users: Vec<u32>, groups: Vec<u32>) -> Self {
         Self { everyone: false, users: sorted(users), groups: sorted(groups) }
@@ -60,11 +60,11 @@ pub enum Right {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShareAccess {
     /// Who may read.
-    pub read: People,
+    pub read: PrincipalSet,
     /// Who may write, and read.
-    pub write: People,
+    pub write: PrincipalSet,
     /// Who may do nothing, whatever the others say.
-    pub deny: People,
+    pub deny: PrincipalSet,
 }
 
 impl ShareAccess {
@@ -93,9 +93,9 @@ mod tests {
     #[test]
     fn deny_wins_and_write_includes_read() {
         let access = ShareAccess {
-            read: People::new(vec![9, 1, 5, 5], vec![100]),
-            write: People::new(vec![5], vec![200]),
-            deny: People::new(vec![1], vec![300]),
+            read: PrincipalSet::new(vec![9, 1, 5, 5], vec![100]),
+            write: PrincipalSet::new(vec![5], vec![200]),
+            deny: PrincipalSet::new(vec![1], vec![300]),
         };
         let of = |uid, gid, groups: &[u32]| access.right(&cred(uid, gid, groups));
         assert_eq!(of(9, 9, &[]), Ok(Right::Read));
@@ -111,10 +111,11 @@ mod tests {
 
     #[test]
     fn everyone_but_those_who_are_denied() {
-        let deny = People::new(vec![1], Vec::new());
-        let access = ShareAccess { write: People::everyone(), deny, ..ShareAccess::default() };
+        let deny = PrincipalSet::new(vec![1], Vec::new());
+        let access =
+            ShareAccess { write: PrincipalSet::everyone(), deny, ..ShareAccess::default() };
         assert_eq!(access.right(&cred(7, 7, &[])), Ok(Right::Write));
         assert_eq!(access.right(&cred(1, 7, &[])), Err(Refusal::Denied));
-        assert!(People::default().is_empty() && !People::everyone().is_empty());
+        assert!(PrincipalSet::default().is_empty() && !PrincipalSet::everyone().is_empty());
     }
 }

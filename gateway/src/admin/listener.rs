@@ -70,7 +70,7 @@ struct Table {
 
 /// The place of one connection, until it is dropped.
 #[derive(Debug)]
-struct Place {
+struct Admitted {
     table: Arc<Table>,
     id: u64,
     entry: Arc<Entry>,
@@ -82,7 +82,7 @@ impl Table {
     }
 
     /// Room for one more connection, which another may have to give up.
-    fn admit(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
+    fn admit(self: &Arc<Self>, from: IpAddr) -> Option<Admitted> {
         let host = host_of(from);
         let mut open = self.lock();
         let (next, open) = &mut *open;
@@ -101,11 +101,11 @@ impl Table {
             Arc::new(Entry { host, requests: AtomicUsize::new(0), give_way: Notify::new() });
         *next += 1;
         open.insert(*next, entry.clone());
-        Some(Place { table: self.clone(), id: *next, entry })
+        Some(Admitted { table: self.clone(), id: *next, entry })
     }
 }
 
-impl Drop for Place {
+impl Drop for Admitted {
     fn drop(&mut self) {
         self.table.lock().1.remove(&self.id);
     }
@@ -149,7 +149,7 @@ async fn connection(
     stream: TcpStream,
     from: SocketAddr,
     routes: Router,
-    place: Place,
+    place: Admitted,
     tls: Option<AdminTls>,
 ) {
     let Ok(local) = stream.local_addr() else { return };
@@ -180,7 +180,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     peer: Peer,
     routes: Router,
-    place: Place,
+    place: Admitted,
 ) {
     let routes = TowerToHyperService::new(routes.layer(axum::Extension(ConnectInfo(peer))));
     let entry = place.entry.clone();
@@ -219,7 +219,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 mod tests {
     use super::*;
 
-    fn table_with(n: usize, from: IpAddr) -> (Arc<Table>, Vec<Place>) {
+    fn table_with(n: usize, from: IpAddr) -> (Arc<Table>, Vec<Admitted>) {
         let table = Arc::new(Table::default());
         let places = (0..n).map(|_| table.admit(from).unwrap()).collect();
         (table, places)
@@ -255,7 +255,7 @@ mod tests {
     fn there_are_no_more_than_that_from_all_addresses() {
         let table = Arc::new(Table::default());
         let from = |n: u8| IpAddr::from([192, 0, 2, n]);
-        let places: Vec<Place> = (0..64).map(|n| table.admit(from(n)).unwrap()).collect();
+        let places: Vec<Admitted> = (0..64).map(|n| table.admit(from(n)).unwrap()).collect();
         assert_eq!(places.len(), CONNECTIONS_MAX);
         let _one_more = table.admit(from(64)).unwrap();
         assert_eq!(table.lock().1.len(), CONNECTIONS_MAX);

@@ -182,7 +182,7 @@ mod tests {
 
     use rdma_transport::channel::Transport;
 
-    use super::super::{ConnectionLimits, Place};
+    use super::super::{AdmissionPermit, ConnectionLimits};
     use super::*;
 
     fn admission(all: usize) -> Arc<Admission> {
@@ -191,7 +191,11 @@ mod tests {
         Admission::new(limits, iobuf::Pool::new(iobuf::PoolLimits { buffers_max: [4; 3] }))
     }
 
-    fn served(a: &Arc<Admission>, from: u8, holds: bool) -> (Place, oneshot::Receiver<String>) {
+    fn served(
+        a: &Arc<Admission>,
+        from: u8,
+        holds: bool,
+    ) -> (AdmissionPermit, oneshot::Receiver<String>) {
         let peer = SocketAddr::from(([10, 0, 0, from], 1));
         let mut place = a.admit(peer).unwrap();
         let info = Info::new(peer, peer, Transport::Tcp, place.payload().clone());
@@ -201,7 +205,7 @@ mod tests {
     }
 
     /// As if this had been so for as long.
-    fn idle(a: &Admission, place: &Place, seconds: u64) {
+    fn idle(a: &Admission, place: &AdmissionPermit, seconds: u64) {
         let mut tables = a.lock();
         let entry = tables.open.get_mut(&place.id).unwrap();
         entry.active = entry.active.checked_sub(Duration::from_secs(seconds)).unwrap();
@@ -292,7 +296,8 @@ mod tests {
         a.set(ConnectionLimits { all: 2 * CLOSING_MAX, ..a.limits() });
         all.iter().for_each(|(place, _)| idle(&a, place, 100));
         let newcomer = SocketAddr::from(([10, 0, 0, 9], 1));
-        let mut come: Vec<Place> = (0..CLOSING_MAX).map(|_| a.admit(newcomer).unwrap()).collect();
+        let mut come: Vec<AdmissionPermit> =
+            (0..CLOSING_MAX).map(|_| a.admit(newcomer).unwrap()).collect();
         assert!(a.admit(newcomer).is_none(), "the descriptors of those are still open");
         let gone = all.iter_mut().position(|(_, cut)| cut.try_recv().is_ok()).unwrap();
         drop(all.remove(gone));
@@ -319,7 +324,7 @@ mod tests {
         let from = |n: u128| {
             SocketAddr::new(std::net::Ipv6Addr::from(0x2001_0db8_u128 << 96 | n).into(), 1)
         };
-        let places: Vec<Place> = (0..25).map(|n| a.admit(from(n)).unwrap()).collect();
+        let places: Vec<AdmissionPermit> = (0..25).map(|n| a.admit(from(n)).unwrap()).collect();
         assert!(a.admit(from(1 << 63)).is_none(), "newcomers of one /64");
         assert!(a.admit(from(1 << 64)).is_some(), "another /64");
         drop(places);

@@ -16,7 +16,7 @@ struct Keys {
 }
 
 /// What the keytab holds.
-pub(super) struct Facts {
+pub(super) struct KeytabInfo {
     path: String,
     keys: Vec<Keys>,
     /// What clients will ask a KDC for, and whether the keytab has it.
@@ -24,7 +24,7 @@ pub(super) struct Facts {
 }
 
 /// Looks into the keytab, where one is named.
-pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Option<Facts> {
+pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Option<KeytabInfo> {
     let kerberos = settings.kerberos.as_ref()?;
     // The configuration is sound, so it could be read a moment ago.
     let entries = keytab::read(&kerberos.keytab).unwrap_or_else(|why| {
@@ -55,7 +55,7 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Option<Facts>
         }
         asked_for.push((principal, there));
     }
-    Some(Facts { path: kerberos.keytab.display().to_string(), keys, asked_for })
+    Some(KeytabInfo { path: kerberos.keytab.display().to_string(), keys, asked_for })
 }
 
 /// As clients type it: the names of the configuration, or that of the host, long and short.
@@ -109,7 +109,7 @@ fn newest(entries: &[Entry]) -> Vec<Keys> {
 }
 
 /// For people.
-pub(super) fn words(facts: &Facts) -> Vec<String> {
+pub(super) fn words(facts: &KeytabInfo) -> Vec<String> {
     let mut words = vec![format!("Kerberos by the keys of {}:", facts.path)];
     for keys in &facts.keys {
         let enctypes = keys.enctypes.join(", ");
@@ -121,7 +121,7 @@ pub(super) fn words(facts: &Facts) -> Vec<String> {
 }
 
 /// For programs.
-pub(super) fn json(facts: Option<&Facts>) -> Value {
+pub(super) fn json(facts: Option<&KeytabInfo>) -> Value {
     let Some(facts) = facts else { return Value::Null };
     let keys = |k: &Keys| json!({"principal": k.principal, "kvno": k.kvno, "enctypes": k.enctypes});
     let asked = |(service, there): &(String, bool)| json!({"service": service, "key": there});

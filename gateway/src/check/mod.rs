@@ -43,9 +43,9 @@ const MEM_SIZE_TRIED: u64 = 1 << 20;
 struct Findings<'a> {
     settings: &'a Settings,
     shares: Vec<ShareFacts<'a>>,
-    places: Vec<Place>,
+    places: Vec<ServedAddress>,
     smb: smb::Smb,
-    kerberos: Option<kerberos::Facts>,
+    kerberos: Option<kerberos::KeytabInfo>,
     rights: host::Rights,
     /// User of the process.
     uid: u32,
@@ -123,7 +123,7 @@ enum Handles {
 }
 
 /// An address and how it is reached.
-struct Place {
+struct ServedAddress {
     ip: IpAddr,
     device: Option<String>,
     facts: Device,
@@ -131,7 +131,7 @@ struct Place {
     offer: Offer,
 }
 
-impl Place {
+impl ServedAddress {
     /// A Linux client on this host cannot use its own soft iWARP on the loopback device (its address resolution refuses).
     fn only_this_host(&self) -> bool {
         self.ip.is_loopback()
@@ -147,7 +147,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
     let mounts = files::mounts();
     let shares: Vec<ShareFacts<'_>> =
         settings.shares.iter().map(|s| share_facts(s, &mounts, &mut remarks)).collect();
-    let places: Vec<Place> = places(settings, &mut remarks);
+    let places: Vec<ServedAddress> = places(settings, &mut remarks);
     state(settings, &mut remarks);
     match client_names::missing(settings) {
         Ok(missing) => missing.into_iter().for_each(|name| {
@@ -360,7 +360,7 @@ fn folder_facts<'a>(
 }
 
 /// The addresses that would be served.
-fn places(settings: &Settings, remarks: &mut Remarks) -> Vec<Place> {
+fn places(settings: &Settings, remarks: &mut Remarks) -> Vec<ServedAddress> {
     let host = rdma::host::look(settings);
     let is_here = |ip: IpAddr| host.addresses.iter().any(|a| a.ip == ip);
     for ip in settings.bind.iter().filter(|ip| !ip.is_unspecified() && !is_here(**ip)) {
@@ -371,7 +371,7 @@ fn places(settings: &Settings, remarks: &mut Remarks) -> Vec<Place> {
     if let Err(why) = plan::demanded(settings.rdma, &settings.bind, &offers) {
         remarks.stop(format!("{why}; `headgate serve` will not start"));
     }
-    let place = |offer: Offer| Place {
+    let place = |offer: Offer| ServedAddress {
         ip: offer.ip,
         device: offer.netdev.clone(),
         facts: offer.netdev.as_deref().map(netdev::device).unwrap_or_default(),

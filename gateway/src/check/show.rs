@@ -7,7 +7,7 @@ use config::{Portmap, PrivilegedPorts, Protocols, Rdma, Settings, Share, ShareTl
 use rdma_transport::devices::{Fabric, Served};
 use serde_json::{Value, json};
 
-use super::{Findings, Handles, Place, ShareFacts, kerberos, smb};
+use super::{Findings, Handles, ServedAddress, ShareFacts, kerberos, smb};
 use crate::portmap::Chosen;
 use crate::table::{Table, Tone, bytes};
 use crate::tls::Certificate;
@@ -102,7 +102,7 @@ fn features(s: &ShareFacts<'_>) -> String {
     parts.join(", ")
 }
 
-fn device(place: &Place) -> String {
+fn device(place: &ServedAddress) -> String {
     let mut parts = Vec::new();
     parts.extend(place.device.clone());
     parts.extend(place.facts.mtu.map(|m| format!("MTU {m}")));
@@ -129,7 +129,7 @@ fn served(s: &Served) -> String {
 }
 
 /// Which clients get RDMA at this address, and why the others do not.
-fn rdma_words(f: &Findings<'_>, place: &Place) -> Vec<String> {
+fn rdma_words(f: &Findings<'_>, place: &ServedAddress) -> Vec<String> {
     if f.settings.rdma == Rdma::Off {
         return vec!["no RDMA: it is switched off (`rdma: off`)".into()];
     }
@@ -227,7 +227,7 @@ fn verdict(f: &Findings<'_>, (_, warn, off): Marks) {
 }
 
 /// What clients type to mount the shares at an address, and what is said of the address.
-fn at_place(f: &Findings<'_>, place: &Place, (bold, _, off): Marks) {
+fn at_place(f: &Findings<'_>, place: &ServedAddress, (bold, _, off): Marks) {
     say!("  {bold}{}{off}  {}", place.ip, device(place));
     for line in rdma_words(f, place) {
         say!("    {line}");
@@ -348,7 +348,7 @@ fn commands(rdma: bool) -> Vec<(&'static str, bool)> {
 }
 
 /// Who serves RDMA at an address, the best first.
-fn providers(place: &Place) -> Vec<&'static str> {
+fn providers(place: &ServedAddress) -> Vec<&'static str> {
     let verbs = place.offer.device().map(|_| "verbs");
     let iwarp = place.offer.iwarp.is_ok().then_some("iwarp");
     verbs.into_iter().chain(iwarp).collect()
@@ -372,13 +372,13 @@ pub(super) fn faults(faults: &config::Faults) -> Value {
     let fault = |f: &config::Fault| {
         let mut one = json!({ "what": f.what, "help": f.help });
         match &f.place {
-            config::Place::File { file, line, column, .. } => {
+            config::Location::File { file, line, column, .. } => {
                 one["file"] = file.display().to_string().into();
                 // 0 where the whole file is meant.
                 (one["line"], one["column"]) = ((*line).into(), (*column).into());
             }
-            config::Place::Option(option) => one["option"] = (*option).into(),
-            config::Place::Nowhere => {}
+            config::Location::Option(option) => one["option"] = (*option).into(),
+            config::Location::Nowhere => {}
         }
         one
     };
@@ -445,7 +445,7 @@ fn share_json(s: &ShareFacts<'_>) -> Value {
     })
 }
 
-fn place_json(f: &Findings<'_>, p: &Place) -> Value {
+fn place_json(f: &Findings<'_>, p: &ServedAddress) -> Value {
     let mounts: Vec<String> = by_nfs(f)
         .flat_map(|s| {
             commands(p.offer.rdma())

@@ -8,8 +8,8 @@ use config::{Encryption, Identity, Ntlm, RdmaTransforms, Settings, Share, Signin
 use rdma_transport::devices::Fabric;
 use serde_json::{Value, json};
 
-use super::{Findings, Place, Remarks};
-use crate::people::{self, Rights};
+use super::{Findings, Remarks, ServedAddress};
+use crate::identities::{self, Rights};
 use crate::users::{self, database_path, read_database, resolve};
 
 /// Who may log on, and what hinders.
@@ -53,7 +53,7 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
     }
     let rights = users::accounts(settings).and_then(|accounts| {
         let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
-        people::rights(settings, &account)
+        identities::rights(settings, &account)
     });
     let rights = rights.unwrap_or_else(|why| {
         remarks.stop(why);
@@ -100,7 +100,7 @@ fn unc(ip: IpAddr, share: &Share) -> String {
 }
 
 /// The mount commands of a Linux client: the best first.
-pub(super) fn mounts(f: &Findings<'_>, place: &Place, share: &Share) -> Vec<String> {
+pub(super) fn mounts(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> Vec<String> {
     let user = f.smb.users.first().map_or("USER", String::as_str);
     let one = |rdma: bool| {
         let mut options = "vers=3.1.1".to_owned();
@@ -139,7 +139,7 @@ pub(super) fn mounts(f: &Findings<'_>, place: &Place, share: &Share) -> Vec<Stri
 }
 
 /// Whose clients come by SMB Direct, with the article.
-fn adapters(place: &Place) -> &'static str {
+fn adapters(place: &ServedAddress) -> &'static str {
     match (place.offer.device().map(|d| d.fabric), place.offer.iwarp.is_ok()) {
         (Some(Fabric::Roce), true) => "a RoCE or an iWARP",
         (Some(Fabric::InfiniBand), true) => "an InfiniBand or an iWARP",
@@ -150,7 +150,7 @@ fn adapters(place: &Place) -> &'static str {
 }
 
 /// What a Windows client learns at this address, and what keeps clients from placing data directly.
-pub(super) fn words(f: &Findings<'_>, place: &Place, share: &Share) -> Vec<String> {
+pub(super) fn words(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> Vec<String> {
     let path = unc(place.ip, share);
     let speed = match place.facts.speed {
         Some(s) if s >= 1000 => format!("{} Gbit/s", s / 1000),
@@ -234,7 +234,7 @@ pub(super) fn json(f: &Findings<'_>) -> Value {
 }
 
 /// For programs: an address.
-pub(super) fn place_json(f: &Findings<'_>, place: &Place) -> Value {
+pub(super) fn place_json(f: &Findings<'_>, place: &ServedAddress) -> Value {
     if !f.smb.served {
         return Value::Null;
     }

@@ -14,7 +14,7 @@ use serde_json::json;
 use vfs::Cred;
 use vfs::namespace::{By, ClientRule, Entered, Refusal, Share};
 
-use crate::people::{self, Accounts, Found, Reason};
+use crate::identities::{self, Accounts, Found, Reason};
 use crate::table::{Table, Tone};
 use crate::{client_names, networks, shares, users};
 
@@ -40,10 +40,10 @@ pub fn run(
 ) -> Result<(), String> {
     let accounts = users::accounts(settings)?;
     let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
-    let cred = people::user_of(name, settings, &account)?;
+    let cred = identities::user_of(name, settings, &account)?;
     let asked = Asked {
         accounts: &account,
-        found: people::on_host(settings, &account)?,
+        found: identities::on_host(settings, &account)?,
         local_subnets: LocalSubnets::new(networks::attached()),
         client: client.map(|ip| ip.to_canonical()),
         account: account(name).map(|(cred, _)| cred),
@@ -123,7 +123,7 @@ impl Asked<'_> {
             Some(ip) => share.squash_from(ip, self.cred.clone()),
             None => share.squash(self.cred.clone()),
         };
-        let reason = people::reason(said, self.accounts, &self.found, &caller)?;
+        let reason = identities::reason(said, self.accounts, &self.found, &caller)?;
         let entered = share.right_nfs(rule, &self.cred).map(|right| share.clone().granted(right));
         Ok(self.answer(share, rule, entered, reason.as_ref()))
     }
@@ -145,7 +145,7 @@ impl Asked<'_> {
             Ok(rule) => rule.flatten(),
             Err(why) => return Ok(nothing(of_client(why), vec![Key("clients")])),
         };
-        let reason = people::reason(said, self.accounts, &self.found, &caller)?;
+        let reason = identities::reason(said, self.accounts, &self.found, &caller)?;
         let entered = share.enter_smb(self.client, &caller);
         let mut answer = self.answer(share, rule, entered, reason.as_ref());
         if self.account.is_none() {

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use config::{NewShare, Place, Settings};
+use config::{Location, NewShare, Settings};
 use rustix::fs::{XattrFlags, fsetxattr};
 use rustix::io::Errno;
 
@@ -50,7 +50,7 @@ pub(crate) fn write(load: &Load, new: &NewShare) -> Result<Replaced, Refusal> {
     })?;
     let after = load.of(Some(beside.path())).map_err(|mut faults| {
         for fault in &mut faults.0 {
-            if let Place::File { file, .. } = &mut fault.place {
+            if let Location::File { file, .. } = &mut fault.place {
                 named.clone_into(file);
             }
         }

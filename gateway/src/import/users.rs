@@ -50,7 +50,7 @@ impl Lists {
         let (mut read, write) = (list(self.read), list(self.write));
         // Who is in both writes.
         read.retain(|who| !write.contains(who));
-        let only = |access: Access| Some(access).filter(|a| a.people().next().is_some());
+        let only = |access: Access| Some(access).filter(|a| a.principals().next().is_some());
         let some = |read, write| only(Access { read, write, deny: deny.clone() });
         match (read_only, valid.is_empty()) {
             (true, true) if write.is_empty() => Ok((some(vec![], vec![]), true)),

@@ -29,7 +29,7 @@ use super::names::Domain;
 use super::opens::{Held, StatesMax};
 use super::recovery::{Owner, Recovery};
 use super::release::Striking;
-use super::room::{Full, Place, Replies, Room};
+use super::room::{ClientPermit, Full, Replies, Room};
 use super::session::{Session, SessionId};
 use super::stateid;
 use super::status::Status;
@@ -226,7 +226,7 @@ pub struct Client {
     /// Where it was heard of when it introduced itself, or last joined a connection to itself.
     at: Mutex<Option<IpAddr>>,
     /// Counts it among the clients of the network that it introduced itself from.
-    pub(super) place: Place,
+    pub(super) place: ClientPermit,
     /// How many of its files were looked at for their last name having gone, since it lapsed.
     pub(super) looked_at: AtomicUsize,
     /// 4.0: the verifier that confirms it.
@@ -665,7 +665,9 @@ impl Clients {
         let held = old.held().entries().count();
         tracing::warn!(
             client = shown(client.name.shown()), %was, %now, held,
-            "an active NFSv4 client restarted from another address, and its state was released: if it did not move, two hosts send the same client name (Linux: set the module parameter nfs4_unique_id on each), or one uses the name of the other"
+            "an active NFSv4 client restarted from another address, and its state was released: if it did not \
+             move, two hosts send the same client name (Linux: set the module \
+             parameter nfs4_unique_id on each), or one uses the name of the other"
         );
     }
 

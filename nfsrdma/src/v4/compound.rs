@@ -25,7 +25,7 @@ use wire::{Parsed, Rule, reject};
 
 use super::attrs::{Bitmap, Purpose, ToSet, asks_where};
 use super::client::{Client, Principal};
-use super::names::{self, Id, Late, Names, People};
+use super::names::{self, Id, IdMap, Late, Names};
 use super::pseudo::Above;
 use super::session::SlotUse;
 use super::stateid_access::StateidAccess;
@@ -143,13 +143,13 @@ impl<'a> Compound<'a> {
     }
 
     /// The users and groups that are to be shown, by name where they have one.
-    pub(super) async fn people(&self, ids: impl FnOnce() -> BTreeSet<Id>) -> People {
-        let Some(domain) = &self.nfs.domain else { return People::default() };
-        let (people, done) = domain.people(ids(), self.call.now).await;
+    pub(super) async fn id_map(&self, ids: impl FnOnce() -> BTreeSet<Id>) -> IdMap {
+        let Some(domain) = &self.nfs.domain else { return IdMap::default() };
+        let (id_map, done) = domain.id_map(ids(), self.call.now).await;
         if let Err(late) = done {
             self.late(late);
         }
-        people
+        id_map
     }
 
     /// Attributes to set, with the names in them.

@@ -153,16 +153,16 @@ impl Domain {
     }
 
     /// How these are shown. Who has no name is left out.
-    pub(super) async fn people(
+    pub(super) async fn id_map(
         &self,
         ids: BTreeSet<Id>,
         now: Duration,
-    ) -> (People, Result<(), Late>) {
+    ) -> (IdMap, Result<(), Late>) {
         let (there, missing) = self.names.split(ids.into_iter(), now);
-        let mut people = People::default();
-        people.extend(there);
+        let mut id_map = IdMap::default();
+        id_map.extend(there);
         if missing.is_empty() {
-            return (people, Ok(()));
+            return (id_map, Ok(()));
         }
         let domain = self.name.clone();
         let asked = self.ask(now, move |directory| {
@@ -172,10 +172,10 @@ impl Domain {
         match asked.await {
             Ok(told) => {
                 self.names.put(&told, now + KNOWN_FOR, now);
-                people.extend(told);
-                (people, Ok(()))
+                id_map.extend(told);
+                (id_map, Ok(()))
             }
-            Err(late) => (people, Err(late)),
+            Err(late) => (id_map, Err(late)),
         }
     }
 
@@ -238,9 +238,9 @@ fn shown(name: &str, domain: &str) -> Option<String> {
 
 /// How users and groups are shown in one answer: those who are not in it by their numbers.
 #[derive(Debug, Default)]
-pub(super) struct People(BTreeMap<Id, Arc<str>>);
+pub(super) struct IdMap(BTreeMap<Id, Arc<str>>);
 
-impl People {
+impl IdMap {
     fn extend(&mut self, told: Vec<(Id, Option<Arc<str>>)>) {
         self.0.extend(told.into_iter().filter_map(|(id, name)| Some((id, name?))));
     }
@@ -377,19 +377,19 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(100);
 
-    fn told(people: &People, id: Id) -> Vec<u8> {
-        people.text(id, &mut Digits::default()).to_vec()
+    fn told(id_map: &IdMap, id: Id) -> Vec<u8> {
+        id_map.text(id, &mut Digits::default()).to_vec()
     }
 
     #[tokio::test]
     async fn who_has_a_name_of_his_own_is_shown_by_it() {
         let domain = Domain::new("example.org", Arc::new(Small::default()));
         let ids = [Id::User(1000), Id::User(1001), Id::User(1002), Id::User(7), Id::Group(50)];
-        let (people, late) = domain.people(ids.into(), NOW).await;
+        let (id_map, late) = domain.id_map(ids.into(), NOW).await;
         assert_eq!(late, Ok(()));
-        let shown = ids.map(|id| String::from_utf8(told(&people, id)).unwrap());
+        let shown = ids.map(|id| String::from_utf8(told(&id_map, id)).unwrap());
         assert_eq!(shown, ["alice@example.org", "1001", "1002", "7", "staff@example.org"]);
-        assert_eq!(told(&People::default(), Id::User(u32::MAX)), b"4294967295");
+        assert_eq!(told(&IdMap::default(), Id::User(u32::MAX)), b"4294967295");
     }
 
     #[tokio::test]
@@ -429,8 +429,8 @@ mod tests {
         let domain = Domain::new("d", small.clone());
         let mut asked = Vec::new();
         for now in [NOW, NOW, NOW + KNOWN_FOR] {
-            let (people, _) = domain.people([Id::User(1000)].into(), now).await;
-            assert_eq!(told(&people, Id::User(1000)), b"alice@d");
+            let (id_map, _) = domain.id_map([Id::User(1000)].into(), now).await;
+            assert_eq!(told(&id_map, Id::User(1000)), b"alice@d");
             asked.push(small.0.load(Ordering::Relaxed));
         }
         assert_eq!(asked, [1, 1, 2]);
@@ -465,8 +465,8 @@ mod tests {
         let (let_it, waits) = mpsc::channel();
         let mut domain = Domain::new("d", Arc::new(Stuck(waits.into())));
         domain.wait_policy = Duration::from_millis(1);
-        let (people, late) = domain.people([Id::User(5)].into(), NOW).await;
-        assert_eq!((told(&people, Id::User(5)), late), (b"5".to_vec(), Err(Late)));
+        let (id_map, late) = domain.id_map([Id::User(5)].into(), NOW).await;
+        assert_eq!((told(&id_map, Id::User(5)), late), (b"5".to_vec(), Err(Late)));
         drop(let_it);
         domain.wait_policy = PATIENCE;
         let mut names = Names::of(Some(&domain));

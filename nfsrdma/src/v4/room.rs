@@ -1,9 +1,9 @@
 //! Room for clients of version 4: how many there may be, and how much memory their sessions' kept replies take, in all and from one
 //! network address (of IPv6: from one /64), so that no single one takes what all need.
 //!
-//! *Operation.* A client takes a [`Place`] when it introduces itself; where there is none, whoever never came back or is silent
-//! makes room, longest first. A session takes a [`Pinned`], as large as its slots can make the server keep. What it wishes for is
-//! cut so that there is always something left for the next one: see [`Replies::agree`].
+//! *Operation.* A client takes a [`ClientPermit`] when it introduces itself; where there is none, whoever never came back or is
+//! silent makes room, longest first. A session takes a [`Pinned`], as large as its slots can make the server keep. What it wishes
+//! for is cut so that there is always something left for the next one: see [`Replies::agree`].
 //!
 //! *Memory.* A counter for each address that has clients.
 //!
@@ -87,7 +87,7 @@ impl Room {
     }
 
     /// A place for a client at this address.
-    pub(super) fn take(&self, at: IpAddr) -> Option<Place> {
+    pub(super) fn take(&self, at: IpAddr) -> Option<ClientPermit> {
         let network = host_of(at);
         let mut counts = counts(&self.0);
         if counts.full(network).is_some() {
@@ -95,7 +95,7 @@ impl Room {
         }
         counts.all += 1;
         *counts.of.entry(network).or_default() += 1;
-        Some(Place { counts: self.0.clone(), network })
+        Some(ClientPermit { counts: self.0.clone(), network })
     }
 
     fn full(&self, network: IpAddr) -> Option<(Full, usize)> {
@@ -108,18 +108,18 @@ impl Room {
 
 /// The place of one client.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ClientPermit {
     counts: Arc<Mutex<Counts>>,
     network: IpAddr,
 }
 
-impl Place {
+impl ClientPermit {
     pub(super) fn network(&self) -> IpAddr {
         self.network
     }
 }
 
-impl Drop for Place {
+impl Drop for ClientPermit {
     fn drop(&mut self) {
         let mut counts = counts(&self.counts);
         counts.all -= 1;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nfsrdma::nlm::Stat;
 use nfsrdma::nlm::procedure as p;
 use rdma_transport::refused;
-use vfs::namespace::{People, Protocols, Share, ShareAccess};
+use vfs::namespace::{PrincipalSet, Protocols, Share, ShareAccess};
 
 use crate::{
     A, B, BLOCKED, Bed, DENIED, GRANTED, Host, Live, NLM, lock_args, share_args, stat, unlock_args,
@@ -24,8 +24,8 @@ fn reload(live: &Live, change: impl FnOnce(&mut Share)) {
 
 /// Nobody but the user of this number.
 fn only(uid: u32) -> Option<ShareAccess> {
-    let (read, deny) = (People::default(), People::default());
-    Some(ShareAccess { read, write: People::new(vec![uid], Vec::new()), deny })
+    let (read, deny) = (PrincipalSet::default(), PrincipalSet::default());
+    Some(ShareAccess { read, write: PrincipalSet::new(vec![uid], Vec::new()), deny })
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ const HEADER_MAX: usize = mpa::LENGTH_LEN + ddp::UNTAGGED_LEN;
 
 /// Where payload belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Destination {
     /// [`Rx::control`]: messages for the provider itself.
     Control,
     /// The oldest Receive.
@@ -70,12 +70,12 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    fn window(&mut self, place: Place) -> Option<&mut [u8]> {
+    fn window(&mut self, place: Destination) -> Option<&mut [u8]> {
         match place {
-            Place::Control => None,
-            Place::Recv => self.recvs.front_mut().map(|(_, b)| b.whole_mut()),
-            Place::Sink(seq) => self.reads.window(seq),
-            Place::Region(stag) => self.memory.window(stag),
+            Destination::Control => None,
+            Destination::Recv => self.recvs.front_mut().map(|(_, b)| b.whole_mut()),
+            Destination::Sink(seq) => self.reads.window(seq),
+            Destination::Region(stag) => self.memory.window(stag),
         }
     }
 
@@ -95,7 +95,7 @@ struct Segment {
     last: bool,
     /// STag to invalidate of a Send, if it has one.
     invalidate: Option<u32>,
-    place: Place,
+    place: Destination,
     /// Position in the place of the next byte.
     at: usize,
     /// Bytes of payload to come.
@@ -120,7 +120,7 @@ struct Message {
 /// Where the next payload belongs if the peer goes on as before.
 #[derive(Clone, Copy)]
 struct Next {
-    place: Place,
+    place: Destination,
     at: usize,
     /// Payload of one FPDU.
     len: usize,
@@ -128,7 +128,7 @@ struct Next {
 
 /// What is likely to come: FPDUs with this header and `len` bytes of payload each, which belong to `place` from `at` on.
 struct Guess {
-    place: Place,
+    place: Destination,
     at: usize,
     /// Bytes of length field and header.
     header: usize,
@@ -147,7 +147,7 @@ struct Missing {
 
 /// What to ask the socket for: turn by turn a slot in `side` and a piece of the memory of `place` from `at` on.
 struct Plan {
-    place: Place,
+    place: Destination,
     at: usize,
     turns: Vec<(usize, usize)>,
 }
@@ -196,7 +196,7 @@ impl Rx {
             send_msn: 1,
             read_msn: 1,
             message: None,
-            plan: Plan { place: Place::Control, at: 0, turns: Vec::new() },
+            plan: Plan { place: Destination::Control, at: 0, turns: Vec::new() },
             next: None,
             reach: FIRST_GUESS,
             usual: 0,
@@ -319,7 +319,7 @@ impl Rx {
     ) -> Result<(), Violation> {
         crc.update(bytes);
         let (from, to) = (s.at, s.at + bytes.len());
-        if s.place == Place::Control {
+        if s.place == Destination::Control {
             // Invariant: `begin` takes no control message that is larger.
             control[from..to].copy_from_slice(bytes);
         } else {
@@ -395,7 +395,7 @@ impl Rx {
         let header = &self.header[mpa::LENGTH_LEN..];
         let rtr = self.rtr_send && !self.started;
         if rtr && ulpdu_len == 0 {
-            return Ok(self.segment(Opcode::Send, true, Place::Control, 0, 0));
+            return Ok(self.segment(Opcode::Send, true, Destination::Control, 0, 0));
         }
         if self.header_len == mpa::LENGTH_LEN {
             return Err(Violation::UlpduLength);
@@ -422,7 +422,14 @@ impl Rx {
         }
     }
 
-    fn segment(&self, opcode: Opcode, last: bool, place: Place, at: usize, len: usize) -> Segment {
+    fn segment(
+        &self,
+        opcode: Opcode,
+        last: bool,
+        place: Destination,
+        at: usize,
+        len: usize,
+    ) -> Segment {
         Segment { opcode, last, invalidate: None, place, at, left: len, len }
     }
 
@@ -436,11 +443,11 @@ impl Rx {
         let (place, at) = match opcode {
             Opcode::ReadResponse => {
                 let (seq, at) = t.reads.begin(h.stag, h.to, len, h.last)?;
-                (Place::Sink(seq), at)
+                (Destination::Sink(seq), at)
             }
             // A segment without data touches no memory, and its STag and TO mean nothing (RFC 5041 section 5.2).
-            _ if len == 0 => (Place::Control, 0),
-            _ => (Place::Region(h.stag), t.memory.write_at(h.stag, h.to, len)?),
+            _ if len == 0 => (Destination::Control, 0),
+            _ => (Destination::Region(h.stag), t.memory.write_at(h.stag, h.to, len)?),
         };
         Ok(self.segment(opcode, h.last, place, at, len))
     }
@@ -472,11 +479,11 @@ impl Rx {
                 Err(Violation::TerminateMalformed)
             }
             Opcode::ReadRequest | Opcode::Terminate => {
-                Ok(self.segment(opcode, true, Place::Control, 0, len))
+                Ok(self.segment(opcode, true, Destination::Control, 0, len))
             }
             _ if rtr && len == 0 && h.last && h.mo == 0 => {
                 self.send_msn = self.send_msn.wrapping_add(1);
-                Ok(self.segment(Opcode::Send, true, Place::Control, 0, 0))
+                Ok(self.segment(Opcode::Send, true, Destination::Control, 0, 0))
             }
             _ => self.begin_send(t, opcode, h, len),
         }
@@ -505,7 +512,7 @@ impl Rx {
         }
         self.message = Some(Message { opcode, filled });
         let invalidate = opcode.invalidates().then_some(h.ulp_word);
-        Ok(Segment { invalidate, ..self.segment(opcode, h.last, Place::Recv, filled, len) })
+        Ok(Segment { invalidate, ..self.segment(opcode, h.last, Destination::Recv, filled, len) })
     }
 
     /// A whole FPDU is here and its CRC is right.
@@ -518,7 +525,7 @@ impl Rx {
         match s.opcode {
             Opcode::Write => Ok(()),
             Opcode::ReadResponse => {
-                if let Place::Sink(seq) = s.place {
+                if let Destination::Sink(seq) = s.place {
                     t.reads.landed(seq, s.at, s.last);
                 }
                 Ok(())
@@ -529,7 +536,7 @@ impl Rx {
                 self.terminated = Some(header.ok_or(Violation::TerminateMalformed)?);
                 Ok(())
             }
-            _ if s.place == Place::Control => Ok(()),
+            _ if s.place == Destination::Control => Ok(()),
             _ if !s.last => {
                 self.message = Some(Message { opcode: s.opcode, filled: s.at });
                 Ok(())
@@ -577,7 +584,7 @@ impl Rx {
         let mut window: &mut [u8] = &mut [];
         if placed > 0 {
             let w = match place {
-                Place::Control => Some(&mut self.control[..]),
+                Destination::Control => Some(&mut self.control[..]),
                 _ => t.window(*place),
             };
             window = w.and_then(|w| w.get_mut(*at..*at + placed)).ok_or(Violation::WriteStag)?;
@@ -636,14 +643,14 @@ impl Rx {
         let Next { place, at, len } = next;
         let mut header = mpa::LENGTH_LEN + ddp::TAGGED_LEN;
         let chunks: Vec<usize> = match place {
-            Place::Sink(seq) => t.reads.coming(seq).collect(),
-            Place::Region(stag) => vec![t.memory.fresh(stag, at)],
-            Place::Recv => {
+            Destination::Sink(seq) => t.reads.coming(seq).collect(),
+            Destination::Region(stag) => vec![t.memory.fresh(stag, at)],
+            Destination::Recv => {
                 header = HEADER_MAX;
                 let (_, b) = t.recvs.front().filter(|_| self.message.is_some())?;
                 vec![b.capacity().saturating_sub(at)]
             }
-            Place::Control => return None,
+            Destination::Control => return None,
         };
         chunks.iter().any(|n| *n > 0).then_some(Guess { place, at, header, len, chunks })
     }
@@ -651,14 +658,14 @@ impl Rx {
     /// Nothing goes on: what comes is the answer to the oldest Read, or else a Send.
     fn begins(&self, t: &Targets) -> Option<Guess> {
         if let Some((seq, at)) = t.reads.next() {
-            let place = Place::Sink(seq);
+            let place = Destination::Sink(seq);
             let len = if self.usual == 0 { FIRST_GUESS } else { self.usual };
             let header = mpa::LENGTH_LEN + ddp::TAGGED_LEN;
             return Some(Guess { place, at, header, len, chunks: t.reads.coming(seq).collect() });
         }
         let (_, b) = t.recvs.front().filter(|_| self.message.is_none())?;
         let len = b.capacity();
-        Some(Guess { place: Place::Recv, at: 0, header: HEADER_MAX, len, chunks: vec![len] })
+        Some(Guess { place: Destination::Recv, at: 0, header: HEADER_MAX, len, chunks: vec![len] })
     }
 
     /// Appends to the plan: turns for the guess as far as it may go, and a tail for what comes then.
@@ -689,7 +696,7 @@ impl Rx {
                 trailer = mpa::pad(header - mpa::LENGTH_LEN + data) + mpa::CRC_LEN;
             }
         }
-        if let (Place::Sink(seq), false) = (self.plan.place, turns.is_empty()) {
+        if let (Destination::Sink(seq), false) = (self.plan.place, turns.is_empty()) {
             more_follows |= t.reads.comes_after(seq);
         }
         let slot = (trailer + header).saturating_sub(have);
@@ -740,11 +747,13 @@ impl Rx {
     /// The guess is known to be wrong before the next slot is looked at, and looking at it would harm what was read
     /// behind it: an FPDU that is longer than guessed goes on where that stands, and the end of a Send takes its buffer
     /// away.
-    fn goes_astray(&self, place: Place) -> bool {
+    fn goes_astray(&self, place: Destination) -> bool {
         match &self.state {
             State::Header => false,
             State::Payload(_) => true,
-            State::Trailer(s) => s.last && s.place == Place::Recv && place == Place::Recv,
+            State::Trailer(s) => {
+                s.last && s.place == Destination::Recv && place == Destination::Recv
+            }
         }
     }
 
@@ -761,7 +770,7 @@ impl Rx {
     }
 
     /// `k` bytes were read to `at` of `place`: how many of them are payload that belongs there.
-    fn take_placed(&mut self, t: &mut Targets, place: Place, at: usize, k: usize) -> usize {
+    fn take_placed(&mut self, t: &mut Targets, place: Destination, at: usize, k: usize) -> usize {
         if self.used != self.have {
             return 0;
         }
@@ -771,7 +780,7 @@ impl Rx {
         }
         let m = k.min(s.left);
         let window = match place {
-            Place::Control => Some(&mut self.control[..]),
+            Destination::Control => Some(&mut self.control[..]),
             _ => t.window(place),
         };
         let Some(bytes) = window.and_then(|w| w.get(at..at + m)) else { return 0 };
@@ -806,7 +815,7 @@ impl Rx {
             n -= k;
             let k = data.min(n);
             let window = match self.plan.place {
-                Place::Control => Some(&mut self.control[..]),
+                Destination::Control => Some(&mut self.control[..]),
                 place => t.window(place),
             };
             if let Some(bytes) = window.and_then(|w| w.get(at..at + k)) {

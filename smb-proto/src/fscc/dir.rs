@@ -3,7 +3,7 @@
 use wire::{Parser, le_u32, le_u64, take};
 
 use super::attribute;
-use super::file::Facts;
+use super::file::FileInfo;
 use crate::NtStatus;
 use crate::dtyp::{FileTime, Sid};
 use crate::parse::{Parsed, put_utf16, size, text, whole};
@@ -90,7 +90,7 @@ impl Level {
     }
 
     /// The entry of a name, with `NextEntryOffset` zero. Names asks for no facts.
-    pub fn entry(self, name: &str, index: u32, facts: &Facts) -> Vec<u8> {
+    pub fn entry(self, name: &str, index: u32, facts: &FileInfo) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.fixed_len() + 2 * name.len());
         out.extend([0; 4]);
         out.extend(index.to_le_bytes());
@@ -123,7 +123,7 @@ impl Level {
     }
 
     /// What stands between the length of the name and the name.
-    fn put_rest(self, facts: &Facts, out: &mut Vec<u8>) {
+    fn put_rest(self, facts: &FileInfo, out: &mut Vec<u8>) {
         // Of a reparse point the field holds the tag (MS-FSCC section 2.4.8).
         let ea = if facts.reparse_tag != 0 { facts.reparse_tag } else { facts.ea_size };
         /// ShortNameLength and, behind a reserved byte, ShortName: there are none.
@@ -170,10 +170,10 @@ impl Level {
     }
 
     /// Reads name and facts of an entry, as our own client does. What a level does not say is zero.
-    pub fn parse(self, entry: &[u8]) -> Parsed<(String, Facts)> {
+    pub fn parse(self, entry: &[u8]) -> Parsed<(String, FileInfo)> {
         whole(entry, |i| {
             let (i, _) = (le_u32("NextEntryOffset"), le_u32("FileIndex")).parse(i)?;
-            let mut facts = Facts::default();
+            let mut facts = FileInfo::default();
             let mut i = i;
             if self != Self::Names {
                 i = parse_basics(i, &mut facts)?.0;
@@ -189,7 +189,7 @@ impl Level {
     }
 
     /// What stands between the length of the name and the name.
-    fn parse_rest<'a>(self, i: &'a [u8], facts: &mut Facts) -> wire::Parsed<'a, ()> {
+    fn parse_rest<'a>(self, i: &'a [u8], facts: &mut FileInfo) -> wire::Parsed<'a, ()> {
         const SHORT_NAME: usize = 26;
         if !self.tells_ea_size() {
             return Ok((i, ()));
@@ -225,7 +225,7 @@ impl Level {
     }
 }
 
-fn parse_basics<'a>(i: &'a [u8], facts: &mut Facts) -> wire::Parsed<'a, ()> {
+fn parse_basics<'a>(i: &'a [u8], facts: &mut FileInfo) -> wire::Parsed<'a, ()> {
     let time = |name| le_u64(name).map(FileTime);
     let (i, (creation, last_access, last_write, change)) =
         (time("CreationTime"), time("LastAccessTime"), time("LastWriteTime"), time("ChangeTime"))
@@ -237,7 +237,7 @@ fn parse_basics<'a>(i: &'a [u8], facts: &mut Facts) -> wire::Parsed<'a, ()> {
     Ok((i, ()))
 }
 
-fn parse_posix<'a>(i: &'a [u8], facts: &mut Facts) -> wire::Parsed<'a, ()> {
+fn parse_posix<'a>(i: &'a [u8], facts: &mut FileInfo) -> wire::Parsed<'a, ()> {
     let (i, (id, device, _, links)) =
         (le_u64("Inode"), le_u32("DeviceId"), le_u32("Zero"), le_u32("HardLinks")).parse(i)?;
     let (i, (tag, mode, owner, group)) =
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn names_stand_where_they_should() {
         for level in Level::ALL {
-            let e = level.entry("x", 0, &Facts::default());
+            let e = level.entry("x", 0, &FileInfo::default());
             // Everyone, twice, and the length of the name.
             let more = if level == Level::Posix { 12 + 12 + 4 } else { 0 };
             assert_eq!(e.len(), level.fixed_len() + more + 2, "{level:?}");
@@ -275,7 +275,7 @@ mod tests {
         #[test]
         fn entries_round_trip(name in ".{0,20}", size: u64, attributes: u32, id: u64, change: u64, ea_size: u32) {
             let attributes = attributes & !attribute::REPARSE_POINT;
-            let mut facts = Facts { file_id: id, ea_size, ..Facts::default() };
+            let mut facts = FileInfo { file_id: id, ea_size, ..FileInfo::default() };
             facts.standard.end_of_file = size;
             facts.basic.attributes = attributes;
             facts.basic.change.0 = change;

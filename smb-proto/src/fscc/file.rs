@@ -1,7 +1,7 @@
 //! Information about an open file: MS-FSCC section 2.4, as QUERY_INFO answers it.
 //!
-//! *Operation.* [`Facts`] is all that any class says; [`query`] picks and orders it. What fits into the client's buffer, and which
-//! status it gets when not all does, is in [`Class::fixed_len`] and [`fit`].
+//! *Operation.* [`FileInfo`] is all that any class says; [`query`] picks and orders it. What fits into the client's buffer, and
+//! which status it gets when not all does, is in [`Class::fixed_len`] and [`fit`].
 
 use super::{attribute, fixed};
 use crate::NtStatus;
@@ -114,7 +114,7 @@ fixed! {
 
 /// All that is known of an open file, in SMB's terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct FileInfo {
     /// Times and attributes.
     pub basic: Basic,
     /// Sizes, links, what becomes of it.
@@ -164,7 +164,7 @@ impl Default for Posix {
 
 impl Posix {
     /// The part that queries and directory entries have in common: from the inode to the mode.
-    pub(crate) fn put(&self, facts: &Facts, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, facts: &FileInfo, out: &mut Vec<u8>) {
         out.extend(facts.file_id.to_le_bytes());
         out.extend(self.device.to_le_bytes());
         out.extend([0; 4]);
@@ -174,7 +174,7 @@ impl Posix {
     }
 }
 
-impl Facts {
+impl FileInfo {
     /// FileNetworkOpenInformation.
     pub fn network_open(&self) -> NetworkOpen {
         let (b, s) = (&self.basic, &self.standard);
@@ -229,7 +229,7 @@ fn put_name(out: &mut Vec<u8>, name: &str) {
 }
 
 /// The bytes of a class, whole. Streams and extended attributes have writers of their own.
-pub fn query(class: Class, facts: &Facts) -> Result<Vec<u8>, NtStatus> {
+pub fn query(class: Class, facts: &FileInfo) -> Result<Vec<u8>, NtStatus> {
     let mut out = Vec::with_capacity(class.fixed_len());
     match class {
         Class::Basic => facts.basic.put(&mut out),
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn every_class_has_its_length() {
-        let facts = Facts { name: "\\a".into(), ..Facts::default() };
+        let facts = FileInfo { name: "\\a".into(), ..FileInfo::default() };
         for class in Class::ALL {
             let Ok(bytes) = query(*class, &facts) else { continue };
             let want = match class {
@@ -328,8 +328,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_cut_or_refused() {
-        let bytes =
-            query(Class::All, &Facts { name: "\\abcdef".into(), ..Facts::default() }).unwrap();
+        let bytes = query(Class::All, &FileInfo { name: "\\abcdef".into(), ..FileInfo::default() })
+            .unwrap();
         let fixed = Class::All.fixed_len();
         assert_eq!(fit(bytes.clone(), fixed, fixed - 1), Err(NtStatus::INFO_LENGTH_MISMATCH));
         let cut = fit(bytes.clone(), fixed, fixed).unwrap();
@@ -346,7 +346,7 @@ mod tests {
             prop_assert!(Basic::parse(&b.emit()[..39]).is_err());
             let s = Standard { allocation, end_of_file, links, delete_pending: 1, directory: 0 };
             prop_assert_eq!(Standard::parse(&s.emit()).unwrap(), s);
-            let n = Facts { basic: b, standard: s, ..Facts::default() }.network_open();
+            let n = FileInfo { basic: b, standard: s, ..FileInfo::default() }.network_open();
             prop_assert_eq!(NetworkOpen::parse(&n.emit()).unwrap(), n);
         }
     }

@@ -141,7 +141,7 @@ pub const SECTOR: u32 = 512;
 
 /// All that is known of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct VolumeInfo {
     /// When it was made.
     pub created: FileTime,
     /// Serial number.
@@ -165,7 +165,7 @@ pub struct Facts {
 }
 
 /// The bytes of a class, whole.
-pub fn query(class: Class, f: &Facts) -> Result<Vec<u8>, NtStatus> {
+pub fn query(class: Class, f: &VolumeInfo) -> Result<Vec<u8>, NtStatus> {
     let sectors_per_unit = f.unit / SECTOR;
     let (total, free, available) = f.units;
     let mut out = Vec::with_capacity(class.fixed_len());
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn every_class_has_its_length() {
-        let facts = Facts { unit: 4096, label: "a".into(), ..Facts::default() };
+        let facts = VolumeInfo { unit: 4096, label: "a".into(), ..VolumeInfo::default() };
         for class in Class::ALL {
             let len = query(class, &facts).unwrap().len();
             let want = match class {

@@ -17,7 +17,7 @@ use crate::dtyp::mask;
 use crate::file_info;
 use crate::fscc::Chain;
 use crate::fscc::dir::{Level, level};
-use crate::fscc::file::Facts;
+use crate::fscc::file::FileInfo;
 use crate::open::{File, Open};
 use crate::open_state::{Scan, Stage};
 use crate::pattern::{Pattern, has_wildcards, is_wildcard};
@@ -209,12 +209,12 @@ impl Listing<'_> {
     /// One name of the directory. False when it does not fit.
     async fn entry(&mut self, shown: &str, name: &[u8]) -> Result<bool, Status> {
         if self.level == Level::Names && !self.share.rules.only_visible {
-            return Ok(self.put(shown, &Facts::default()));
+            return Ok(self.put(shown, &FileInfo::default()));
         }
         let (dir, reader) = (self.file.node(), self.reader());
         match self.share.listed(&dir, reader.cred(), name, &self.open.cred).await? {
             None => Ok(true),
-            Some(_) if self.level == Level::Names => Ok(self.put(shown, &Facts::default())),
+            Some(_) if self.level == Level::Names => Ok(self.put(shown, &FileInfo::default())),
             Some((node, attr)) => self.push(shown, name, &node, &attr).await,
         }
     }
@@ -241,7 +241,7 @@ impl Listing<'_> {
     }
 
     /// The first entry may be cut, with a status that says so; others wait for the next answer.
-    fn put(&mut self, shown: &str, facts: &Facts) -> bool {
+    fn put(&mut self, shown: &str, facts: &FileInfo) -> bool {
         let entry = self.level.entry(shown, 0, facts);
         if self.chain.push(&entry) {
             return true;

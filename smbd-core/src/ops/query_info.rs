@@ -222,7 +222,7 @@ async fn volume_facts(
     cx: &RequestContext,
     open: &Open,
     share: &Share,
-) -> Result<volume::Facts, Status> {
+) -> Result<volume::VolumeInfo, Status> {
     use volume::attribute as a;
     /// Bytes of an allocation unit. The host says none; this is what its pages and most of its file systems have.
     const UNIT: u32 = 4096;
@@ -237,7 +237,7 @@ async fn volume_facts(
     let mut id = [0; 16];
     id[..4].copy_from_slice(&share.id.to_le_bytes());
     id[4..12].copy_from_slice(&open.node()?.getattr().await?.fsid.to_le_bytes());
-    Ok(volume::Facts {
+    Ok(volume::VolumeInfo {
         created: root.btime.map_or(FileTime(cx.server.started()), file_time),
         serial: share.id,
         label: tree.name.clone(),

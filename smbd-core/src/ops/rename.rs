@@ -18,7 +18,7 @@ use crate::dtyp::mask;
 use crate::file_info;
 use crate::fscc::attribute;
 use crate::fscc::set::{NewName, rename as flag};
-use crate::open::{File, Open, Place};
+use crate::open::{File, Open, PathInShare};
 use crate::path::{Path, join};
 use crate::path_tracking;
 use crate::request_context::RequestContext;
@@ -57,9 +57,9 @@ struct Target {
 }
 
 impl Target {
-    fn place(&self) -> Place {
+    fn place(&self) -> PathInShare {
         let path = join(&self.dir_path, &names::to_client(&self.name));
-        Place { dir: self.dir.clone(), name: self.name.clone(), path }
+        PathInShare { dir: self.dir.clone(), name: self.name.clone(), path }
     }
 }
 
@@ -230,7 +230,7 @@ async fn move_name(
     file_ops: &FileOps<'_>,
     open: &Open,
     file: &File,
-    old: &Place,
+    old: &PathInShare,
     to: &Target,
     itself: bool,
 ) -> Result<Vec<u8>, Status> {

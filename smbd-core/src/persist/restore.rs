@@ -12,9 +12,9 @@ use vfs::namespace::Share;
 use vfs::{Cred, Handle, NodeRef, VfsError, streams};
 
 use super::record::{Caches, Record};
-use crate::durable::{self, Facts};
+use crate::durable::{self, CreateInfo};
 use crate::lease::{self, OpenCaching};
-use crate::open::{File, LockSequences, Open, Place, Target};
+use crate::open::{File, LockSequences, Open, PathInShare, Target};
 use crate::open_state::OpenState;
 use crate::reauthorize::reauthorize;
 use crate::server::ServerState;
@@ -122,7 +122,7 @@ async fn file(core: &ServerState, record: &Record) -> Result<File, Lost> {
     // Where it stood matters when it is removed at its close, which looks whether it still stands there.
     let dir = share.backend.resolve(&handle(&record.dir)?).await;
     let dir = dir.unwrap_or_else(|_| share.backend.root());
-    let place = Place { dir, name: record.name.clone(), path: record.path.clone() };
+    let place = PathInShare { dir, name: record.name.clone(), path: record.path.clone() };
     let next = match &record.next {
         Some(next) => in_place(&share, &handle(next)?, &place).await,
         None => None,
@@ -144,7 +144,7 @@ async fn file(core: &ServerState, record: &Record) -> Result<File, Lost> {
 }
 
 /// The node that was to take this place, if it did.
-async fn in_place(share: &Share, next: &Handle, place: &Place) -> Option<NodeRef> {
+async fn in_place(share: &Share, next: &Handle, place: &PathInShare) -> Option<NodeRef> {
     let next = share.backend.resolve(next).await.ok()?;
     let (there, _) = place.dir.lookup(&Cred::root(), &place.name).await.ok()?;
     (there.id() == next.id()).then_some(next)
@@ -180,7 +180,7 @@ async fn reopen(core: &Arc<ServerState>, record: &Record) -> Result<Arc<Open>, L
     if record.delete_on_close {
         open.set_delete_on_close();
     }
-    open.durable.set_persistent(Facts {
+    open.durable.set_persistent(CreateInfo {
         timeout_ms: record.timeout_ms,
         client: record.client,
         owner: record.owner.clone(),

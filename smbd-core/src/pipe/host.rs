@@ -108,7 +108,7 @@ mod tests {
     use crate::session::Kind;
     use crate::settings::{Settings, ShareSettings};
     use vfs::Cred;
-    use vfs::namespace::{People, Protocols, Rules, ShareAccess};
+    use vfs::namespace::{PrincipalSet, Protocols, Rules, ShareAccess};
 
     fn asked_by(core: &Arc<ServerState>, kind: Kind, uid: u32) -> CoreHost {
         let cred = Cred { uid, gid: uid, groups: Arc::new([]) };
@@ -126,7 +126,7 @@ mod tests {
             Arc::new(Share { name, id, backend, clients: None, rules, ..*data })
         };
         let of_five =
-            ShareAccess { read: People::new(vec![5], Vec::new()), ..ShareAccess::default() };
+            ShareAccess { read: PrincipalSet::new(vec![5], Vec::new()), ..ShareAccess::default() };
         let shares = [
             share("all", Rules::default()),
             share("five", Rules { access: Some(of_five), ..Rules::default() }),

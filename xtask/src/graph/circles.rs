@@ -82,9 +82,9 @@ pub(super) const CLEARED: [(&str, &[&str]); 22] = [
             "admin::operations admin::snapshot admin::why",
             "control::adding daemon reloads",
             "admin::actions admin::daemon admin::rules admin::show cluster control \
-             control::client control::ending control::files interfaces listeners people \
-             portmap rdma::host rdma::listeners rdma::plan reload serve shares smb \
-             tickets trail user users",
+             control::client control::ending control::files identities interfaces \
+             listeners portmap rdma::host rdma::listeners rdma::plan reload serve shares \
+             smb tickets trail user users",
         ],
     ),
 ];

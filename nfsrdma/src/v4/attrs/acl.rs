@@ -15,7 +15,7 @@ use vfs::acl::{Ace, Acl, Sid, Who, control, flag, kind, mask};
 
 use crate::v4::limits::ACES_MAX;
 use crate::v4::limits::OWNER_MAX;
-use crate::v4::names::{Id, Names, People};
+use crate::v4::names::{Id, IdMap, Names};
 use crate::v4::status::Status;
 
 /// ACL4_SUPPORT_ALLOW_ACL and ACL4_SUPPORT_DENY_ACL.
@@ -69,26 +69,26 @@ pub(super) fn owner(name: &[u8]) -> Result<&[u8], Status> {
 }
 
 /// Writes `fattr4_acl`.
-pub(super) fn encode(acl: &Acl, people: &People, out: &mut Vec<u8>) {
-    let shown = all(acl, people);
+pub(super) fn encode(acl: &Acl, id_map: &IdMap, out: &mut Vec<u8>) {
+    let shown = all(acl, id_map);
     let aces = shown.iter().map(Shown::as_ace).collect();
     Value::Acl(attrs::Acl { aces }).emit(out);
 }
 
 /// The entries that are shown.
-fn all<'p>(acl: &Acl, people: &'p People) -> Vec<Shown<'p>> {
+fn all<'p>(acl: &Acl, id_map: &'p IdMap) -> Vec<Shown<'p>> {
     let everyone = [Ace::allow(Who::Everyone, mask::FILE_ALL, 0)];
     let entries = acl.entries.as_deref().unwrap_or(&everyone);
     let shown = entries.iter().filter_map(|ace| match ace {
         Ace::Simple { kind: kind @ (kind::ALLOWED | kind::DENIED), flags, mask: m, who } => {
-            Some(show((*kind, *flags, mask::map_generic(*m)), who, people))
+            Some(show((*kind, *flags, mask::map_generic(*m)), who, id_map))
         }
         _ => None,
     });
     shown.collect()
 }
 
-fn show<'p>((kind, flags, mask): (u8, u8, u32), who: &Who, people: &'p People) -> Shown<'p> {
+fn show<'p>((kind, flags, mask): (u8, u8, u32), who: &Who, id_map: &'p IdMap) -> Shown<'p> {
     let mut bits = u32::from(flags & flag::PASSING_ON);
     if flags & flag::INHERITED != 0 {
         bits |= INHERITED_ACE;
@@ -115,17 +115,17 @@ fn show<'p>((kind, flags, mask): (u8, u8, u32), who: &Who, people: &'p People) -
         Who::Sid(sid) => (None, name_of(sid)),
     };
     let name = match id {
-        Some(id) => people.shown(id),
+        Some(id) => id_map.shown(id),
         None => Cow::Owned(name.into_bytes()),
     };
     Shown { kind: kind.into(), bits, mask: mask & mask::FILE_ALL, name }
 }
 
 /// Writes `fattr4_dacl`.
-pub(super) fn encode_dacl(acl: &Acl, people: &People, out: &mut Vec<u8>) {
+pub(super) fn encode_dacl(acl: &Acl, id_map: &IdMap, out: &mut Vec<u8>) {
     let bit = |ours: u16, theirs: u32| if acl.has(ours) { theirs } else { 0 };
     let na41_flag = FLAGS.iter().fold(0, |all, (ours, theirs)| all | bit(*ours, *theirs));
-    let shown = all(acl, people);
+    let shown = all(acl, id_map);
     let na41_aces = shown.iter().map(Shown::as_ace).collect();
     Value::Dacl(Nfsacl41 { na41_flag, na41_aces }).emit(out);
 }
@@ -208,7 +208,7 @@ mod tests {
 
     fn wire(acl: &Acl) -> Vec<u8> {
         let mut out = Vec::new();
-        encode_dacl(acl, &People::default(), &mut out);
+        encode_dacl(acl, &IdMap::default(), &mut out);
         out
     }
 

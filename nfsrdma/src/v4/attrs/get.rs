@@ -15,7 +15,7 @@ use super::{Bitmap, absent, acl};
 use crate::fh::Fh;
 use crate::v4::compound::{Compound, Located, Object};
 use crate::v4::limits::IO_MAX;
-use crate::v4::names::{Digits, Id, People};
+use crate::v4::names::{Digits, Id, IdMap};
 use crate::v4::pseudo::{self, Above};
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
@@ -178,7 +178,7 @@ pub(in crate::v4) fn supported_on(minor: u32, object: &Object) -> Bitmap {
 }
 
 /// What `fs_locations` is made of, where the object has it.
-enum Place {
+enum FsLocations {
     /// It does not.
     Here,
     /// A folder above the shares.
@@ -188,12 +188,12 @@ enum Place {
 }
 
 /// What the values of an object's attributes are made of.
-pub struct Facts {
+pub struct ObjectAttrs {
     fh: Fh,
     attr: Attr,
     /// Where it was asked for.
     acl: Option<Arc<Acl>>,
-    people: People,
+    id_map: IdMap,
     /// `fsid4`.
     fsid: (u64, u64),
     mounted_on: u64,
@@ -201,11 +201,11 @@ pub struct Facts {
     volume: FsStat,
     lease_secs: u32,
     supported: Bitmap,
-    place: Place,
+    place: FsLocations,
     rdattr_error: Nfsstat4,
 }
 
-impl Facts {
+impl ObjectAttrs {
     /// How many names the object has.
     pub fn nlink(&self) -> u32 {
         self.attr.nlink
@@ -241,14 +241,14 @@ impl Facts {
             Object::Node(l) if !l.share.is_elsewhere() => l,
             _ => {
                 let (fsid, place) = match object {
-                    Object::Above(above) => (pseudo::FSID, Place::Above(above.clone())),
+                    Object::Above(above) => (pseudo::FSID, FsLocations::Above(above.clone())),
                     Object::Node(l) => {
-                        (pseudo::fsid_of(&l.share, 0), Place::Absent(l.share.clone()))
+                        (pseudo::fsid_of(&l.share, 0), FsLocations::Absent(l.share.clone()))
                     }
                 };
                 return Ok(Self {
                     fh,
-                    people: people(cx, want, &attr, None).await,
+                    id_map: id_map(cx, want, &attr, None).await,
                     attr,
                     acl: None,
                     fsid,
@@ -277,7 +277,7 @@ impl Facts {
         let acl = list(l, want, &attr).await?;
         Ok(Self {
             fh,
-            people: people(cx, want, &attr, acl.as_deref()).await,
+            id_map: id_map(cx, want, &attr, acl.as_deref()).await,
             attr,
             acl,
             fsid: pseudo::fsid_of(&l.share, attr.fsid),
@@ -286,7 +286,7 @@ impl Facts {
             volume,
             lease_secs,
             supported,
-            place: Place::Here,
+            place: FsLocations::Here,
             rdattr_error: Nfsstat4::Ok,
         })
     }
@@ -303,14 +303,14 @@ impl Facts {
             fh: Fh::EMPTY,
             attr,
             acl: None,
-            people: People::default(),
+            id_map: IdMap::default(),
             fsid: pseudo::FSID,
             mounted_on: fileid,
             caps: pseudo::CAPABILITIES,
             volume: FsStat::default(),
             lease_secs: 0,
             supported: supported(minor, &pseudo::CAPABILITIES),
-            place: Place::Here,
+            place: FsLocations::Here,
             rdattr_error: Nfsstat4::Ok,
         }
     }
@@ -340,16 +340,16 @@ impl Facts {
         let (a, digits) = (&self.attr, &mut Digits::default());
         let list = || self.acl.as_deref();
         let value = match number {
-            attr::ACL => return acl::encode(list().unwrap_or(&Acl::default()), &self.people, out),
+            attr::ACL => return acl::encode(list().unwrap_or(&Acl::default()), &self.id_map, out),
             attr::DACL => {
-                return acl::encode_dacl(list().unwrap_or(&Acl::default()), &self.people, out);
+                return acl::encode_dacl(list().unwrap_or(&Acl::default()), &self.id_map, out);
             }
             attr::FS_LOCATIONS | attr::FS_LOCATIONS_INFO | attr::FS_STATUS => {
                 return match &self.place {
-                    Place::Absent(share) => absent::emit(number, share, out),
-                    Place::Above(above) => absent::no_locations(above.path(), out),
+                    FsLocations::Absent(share) => absent::emit(number, share, out),
+                    FsLocations::Above(above) => absent::no_locations(above.path(), out),
                     // Invariant: `supported_on` names them for these two.
-                    Place::Here => debug_assert!(false, "attribute {number} has no value"),
+                    FsLocations::Here => debug_assert!(false, "attribute {number} has no value"),
                 };
             }
             attr::SUPPORTED_ATTRS => Value::SupportedAttrs(self.supported),
@@ -424,7 +424,7 @@ impl Facts {
     }
 
     fn name<'f>(&'f self, id: Id, digits: &'f mut Digits) -> Component4<'f> {
-        Component4 { name: self.people.text(id, digits) }
+        Component4 { name: self.id_map.text(id, digits) }
     }
 }
 
@@ -442,14 +442,14 @@ async fn list(at: &Located, want: &Bitmap, attr: &Attr) -> Result<Option<Arc<Acl
 }
 
 /// Whom the attributes name that are asked for.
-async fn people(cx: &Compound<'_>, want: &Bitmap, attr: &Attr, acl: Option<&Acl>) -> People {
+async fn id_map(cx: &Compound<'_>, want: &Bitmap, attr: &Attr, acl: Option<&Acl>) -> IdMap {
     let ids = || {
         let mut ids: BTreeSet<Id> = acl.into_iter().flat_map(Id::all_of).collect();
         ids.extend(want.has(attr::OWNER).then_some(Id::User(attr.uid)));
         ids.extend(want.has(attr::OWNER_GROUP).then_some(Id::Group(attr.gid)));
         ids
     };
-    cx.people(ids).await
+    cx.id_map(ids).await
 }
 
 /// What OPEN takes, as sets of the numbers that its arguments have (RFC 9754 section 3).

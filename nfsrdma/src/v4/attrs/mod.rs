@@ -1,4 +1,4 @@
-//! Attributes: sets of them ([`Bitmap`]), their values as a client asks for them ([`Facts`]), and those that a client sets
+//! Attributes: sets of them ([`Bitmap`]), their values as a client asks for them ([`ObjectAttrs`]), and those that a client sets
 //! ([`ToSet`]).
 
 mod absent;
@@ -7,7 +7,7 @@ mod get;
 mod set;
 
 pub(super) use absent::asks_where;
-pub use get::{Facts, SUPPORTED_BY_EXCLUSIVE, supported};
+pub use get::{ObjectAttrs, SUPPORTED_BY_EXCLUSIVE, supported};
 pub(super) use get::{is_write_only, supported_on};
 pub use nfs_proto::nfs4::attrs::Bitmap4 as Bitmap;
 pub(super) use set::time_of;

@@ -1,6 +1,6 @@
 //! GETATTR (RFC 8881 section 18.7).
 
-use crate::v4::attrs::{Bitmap, Facts, is_write_only};
+use crate::v4::attrs::{Bitmap, ObjectAttrs, is_write_only};
 use crate::v4::compound::Compound;
 use crate::v4::status::Status;
 
@@ -15,7 +15,7 @@ pub(in crate::v4) async fn getattr(cx: &mut Compound<'_>) -> Result<(), Status> 
         true => cx.current.as_ref().ok_or(Status::NoFileHandle)?,
         false => cx.described(&want)?,
     };
-    let facts = Facts::of(cx, object, &want).await?;
+    let facts = ObjectAttrs::of(cx, object, &want).await?;
     cx.found_again(facts.nlink()).await?;
     facts.encode(&want, cx.out.head());
     Ok(())

@@ -13,7 +13,7 @@ use nfs_proto::nfs4::ops::{Component4, Readdir};
 use vfs::namespace::Listed;
 use vfs::{DirEntry, Kind, VfsError};
 
-use crate::v4::attrs::{Bitmap, Facts, asks_where, is_write_only, supported_on};
+use crate::v4::attrs::{Bitmap, ObjectAttrs, asks_where, is_write_only, supported_on};
 use crate::v4::compound::{Compound, Located, Object};
 use crate::v4::pseudo::{Above, Child};
 use crate::v4::status::Status;
@@ -109,7 +109,7 @@ async fn list_above(
             // Attributes of the root of a share are told by the flavor that it wants, as by GETATTR.
             Err(Status::WrongSec)
         } else {
-            Facts::of(cx, &object, want).await
+            ObjectAttrs::of(cx, &object, want).await
         };
         if write_entry(cx, budget, cookie, name.as_bytes(), facts)? == Next::Full {
             return Ok(false);
@@ -120,8 +120,12 @@ async fn list_above(
 
 /// The attributes of a share that is on another server (RFC 8881 section 11.4.2): with those that say where, all is well; without
 /// them it is told in `rdattr_error`, beside what there is, or ends a READDIR that wants what there is not.
-async fn of_absent(cx: &Compound<'_>, object: &Object, want: &Bitmap) -> Result<Facts, Status> {
-    let facts = Facts::of(cx, object, want).await?;
+async fn of_absent(
+    cx: &Compound<'_>,
+    object: &Object,
+    want: &Bitmap,
+) -> Result<ObjectAttrs, Status> {
+    let facts = ObjectAttrs::of(cx, object, want).await?;
     if asks_where(cx.minor, want) {
         Ok(facts)
     } else if want.has(attr::RDATTR_ERROR) {
@@ -153,7 +157,7 @@ async fn list(
             let entry = &listed.entry;
             cookie = entry.cookie;
             let facts = match entry.kind {
-                Some(kind) if by_listing => Ok(Facts::of_entry(cx.minor, entry.fileid, kind)),
+                Some(kind) if by_listing => Ok(ObjectAttrs::of_entry(cx.minor, entry.fileid, kind)),
                 _ => match look(cx, at, listed, &budget.want).await {
                     // Removed between the listing and the look.
                     Err(Status::NoEnt | Status::Stale) => continue,
@@ -175,7 +179,7 @@ async fn look(
     at: &Located,
     listed: &Listed,
     want: &Bitmap,
-) -> Result<Facts, Status> {
+) -> Result<ObjectAttrs, Status> {
     let looked_up = match &listed.found {
         Some(found) => Ok(found.clone()),
         None => at.node.lookup(&at.cred, &listed.entry.name).await,
@@ -188,9 +192,9 @@ async fn look(
     let known = cx.file_ops().is_known(&node);
     let found = Object::Node(at.beside(node));
     if known {
-        Facts::with_attr(cx, &found, want, attr).await
+        ObjectAttrs::with_attr(cx, &found, want, attr).await
     } else {
-        Facts::of(cx, &found, want).await
+        ObjectAttrs::of(cx, &found, want).await
     }
 }
 
@@ -200,7 +204,7 @@ fn write_entry(
     budget: &mut Budget,
     cookie: u64,
     name: &[u8],
-    facts: Result<Facts, Status>,
+    facts: Result<ObjectAttrs, Status>,
 ) -> Result<Next, Status> {
     let mark = cx.out.len();
     cx.out.value(&true);

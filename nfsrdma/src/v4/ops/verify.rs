@@ -1,6 +1,6 @@
 //! VERIFY and NVERIFY (RFC 8881 sections 18.31 and 18.15): the values are compared in their encoded form.
 
-use crate::v4::attrs::{Facts, is_write_only, supported_on};
+use crate::v4::attrs::{ObjectAttrs, is_write_only, supported_on};
 use crate::v4::compound::Compound;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
@@ -27,7 +27,7 @@ async fn same(cx: &mut Compound<'_>) -> Result<bool, Status> {
         // RFC 8881 section 11.4.1: what an absent file system has not.
         return Err(if object.is_absent() { Status::Moved } else { Status::AttrNotSupp });
     }
-    let facts = Facts::of(cx, object, &want).await?;
+    let facts = ObjectAttrs::of(cx, object, &want).await?;
     let mut ours = Vec::new();
     facts.encode(&want, &mut ours);
     Ok(ours == encode(&sent))

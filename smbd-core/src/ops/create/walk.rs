@@ -11,7 +11,7 @@ use vfs::names::{Found, Look};
 use vfs::{Attr, Cred, Kind, NodeRef, VfsError, VfsResult};
 
 use super::Wanted;
-use crate::open::Place;
+use crate::open::PathInShare;
 use crate::path::join;
 use crate::request_context::RequestContext;
 use crate::security;
@@ -53,9 +53,9 @@ impl<S: Into<Status>> From<S> for Ended {
 
 impl Walked {
     /// The place of a name in this directory, as the file system has it.
-    pub(super) fn place(&self, name: &[u8]) -> Place {
+    pub(super) fn place(&self, name: &[u8]) -> PathInShare {
         let path = join(&self.dir_path, &vfs::names::to_client(name));
-        Place { dir: self.dir.clone(), name: name.to_vec(), path }
+        PathInShare { dir: self.dir.clone(), name: name.to_vec(), path }
     }
 }
 

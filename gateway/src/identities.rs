@@ -19,7 +19,7 @@ use config::{Access, Member, Names, OnHost, Settings, Squash, Who};
 use rdma_transport::count;
 use vfs::Cred;
 use vfs::accounts;
-use vfs::namespace::{Force, People, ShareAccess};
+use vfs::namespace::{Force, PrincipalSet, ShareAccess};
 
 use crate::users;
 
@@ -56,7 +56,7 @@ const HOST: Service = Service {
     group_of: accounts::members_of_gid,
 };
 
-/// What a share says of people, in numbers.
+/// What a share says of users and groups, in numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rights {
     pub(crate) access: Option<ShareAccess>,
@@ -94,7 +94,7 @@ pub(crate) fn of_host(names: &[Who]) -> Result<Vec<Option<OnHost>>, String> {
     within(move || names.iter().map(|who| look_up(who, HOST)).collect())?
 }
 
-/// What each share says of people, in the order of the shares. Blocks, for a time that has an end.
+/// What each share says of users and groups, in the order of the shares. Blocks, for a time that has an end.
 pub(crate) fn rights(settings: &Settings, accounts: Accounts<'_>) -> Result<Vec<Rights>, String> {
     rights_by(settings, accounts, HOST)
 }
@@ -131,7 +131,7 @@ fn found(settings: &Settings, accounts: Accounts<'_>, host: Service) -> Result<F
         Who::Group(_) => true,
     };
     let shares = || settings.shares.iter();
-    let named = shares().filter_map(|s| s.access.as_ref()).flat_map(Access::people);
+    let named = shares().filter_map(|s| s.access.as_ref()).flat_map(Access::principals);
     let forced = shares().flat_map(|s| [&s.force.user, &s.force.group]).flatten();
     let asked: BTreeSet<Who> = named.chain(forced).filter(is_asked).cloned().collect();
     if settings.names == Names::Own || asked.is_empty() {
@@ -166,7 +166,7 @@ pub(crate) fn reason(
     let lists = [("deny", &access.deny), ("write", &access.write), ("read", &access.read)];
     for (list, all) in lists {
         for (entry, who) in all.iter().enumerate() {
-            if people(std::slice::from_ref(who), accounts, found)?.has(cred) {
+            if principals(std::slice::from_ref(who), accounts, found)?.has(cred) {
                 return Ok(Some(Reason { list, who: who.clone(), entry }));
             }
         }
@@ -265,16 +265,17 @@ fn share_access(
     accounts: Accounts<'_>,
     found: &Found,
 ) -> Result<ShareAccess, String> {
-    let people = |list: &[Who]| people(list, accounts, found);
-    let write = if access.only_denies() { People::everyone() } else { people(&access.write)? };
-    Ok(ShareAccess { read: people(&access.read)?, write, deny: people(&access.deny)? })
+    let principals = |list: &[Who]| principals(list, accounts, found);
+    let write =
+        if access.only_denies() { PrincipalSet::everyone() } else { principals(&access.write)? };
+    Ok(ShareAccess { read: principals(&access.read)?, write, deny: principals(&access.deny)? })
 }
 
-fn people(list: &[Who], accounts: Accounts<'_>, found: &Found) -> Result<People, String> {
+fn principals(list: &[Who], accounts: Accounts<'_>, found: &Found) -> Result<PrincipalSet, String> {
     let (mut users, mut groups) = (Vec::new(), Vec::new());
     for who in list {
         match who {
-            Who::Everyone => return Ok(People::everyone()),
+            Who::Everyone => return Ok(PrincipalSet::everyone()),
             Who::User(_) => users.push(user(who, accounts, found)?.uid()),
             Who::Group(name) => {
                 let (gid, members) = group(who, found)?;
@@ -285,7 +286,7 @@ fn people(list: &[Who], accounts: Accounts<'_>, found: &Found) -> Result<People,
             }
         }
     }
-    Ok(People::new(users, groups))
+    Ok(PrincipalSet::new(users, groups))
 }
 
 /// The number of a member of a group. A name that is left in the group database although its user has gone is nobody's.
