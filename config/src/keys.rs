@@ -104,7 +104,7 @@ pub(crate) const TOP: Group = Group {
             "connections",
             "whole number",
             "2048",
-            "Connections held at once; more are closed as they come.",
+            "Connections held at once; more are closed on accept.",
         ),
         key(
             "admin",

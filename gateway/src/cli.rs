@@ -60,7 +60,7 @@ enum Command {
     Drain(OrderArgs),
     /// Change what the running daemon logs, until its next reload
     Log(LogArgs),
-    /// A token that begins one session on the status page, in which files are closed, clients sent away, users and shares added
+    /// A token that begins one session on the status page, in which files are closed, clients disconnected, users and shares added
     AdminToken(OrderArgs),
     /// Is the configuration sound, and what does a client type for every address?
     Check(CheckArgs),

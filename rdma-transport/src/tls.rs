@@ -26,7 +26,7 @@ pub(crate) fn remedy(error: &io::Error) -> Option<&'static str> {
                 "renew the client's certificate: it has run out"
             }
             Of::NotValidYet | Of::NotValidYetContext { .. } => {
-                "set the clocks of client and server: the client's certificate is not valid yet"
+                "synchronize the clocks of client and server: the client's certificate is not valid yet"
             }
             Of::InvalidPurpose | Of::InvalidPurposeContext { .. } => {
                 "make the client's certificate for clients (extended key usage clientAuth)"

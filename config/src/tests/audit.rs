@@ -22,5 +22,5 @@ fn a_trail_needs_a_place_of_its_own() {
     assert!(fault("audit: {to: /proc}").contains("is a folder"));
     assert!(fault("audit: {to: journald, required: maybe}").contains("neither `true` nor"));
     let wrong = told(&shares.replace("reads", "opens"));
-    assert!(wrong.contains("`opens` is nothing that is recorded"), "{wrong}");
+    assert!(wrong.contains("`opens` is not an audit level"), "{wrong}");
 }

@@ -458,10 +458,10 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "nlm",
         labels: &["event"],
-        help: "Locks of NFSv3: granted, denied, blocked (began to wait), untold (granted after a wait, but the host could not be \
-               told), refused in the grace period, reclaimed, limited; and restarts of hosts: reboot (we were told), notified (we \
-               told), stranger (a notice of somebody whom no share lets in), ignored (a notice that frees nothing: not from \
-               the address that its host locked from, or no news)",
+        help: "Locks of NFSv3: granted, denied, blocked (began to wait), untold (granted after a wait, but the client could \
+               not be notified), refused in the grace period, reclaimed, limited; and restarts: reboot (a client restarted), \
+               notified (a client was notified of ours), stranger (a notification from an address that no share admits), \
+               ignored (a notification that releases nothing: from another address than its client locked from, or repeated)",
         values: Values::Counter(|s| {
             s.nlm.iter().map(|(event, n)| (vec![event.clone()], *n)).collect()
         }),

@@ -2,7 +2,7 @@
 //!
 //! *Operation.* One request is one connection of HTTP/1: `GET /metrics`. Labels are the names of services, which the file has.
 //!
-//! *Memory.* [`REQUEST_MAX`] for each of at most [`ASKING_MAX`] requests; others are closed as they come.
+//! *Memory.* [`REQUEST_MAX`] for each of at most [`ASKING_MAX`] requests; others are closed on accept.
 //!
 //! *Errors.* A request that does not come in [`REQUEST_TIME`] ends its connection.
 

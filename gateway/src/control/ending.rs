@@ -1,7 +1,7 @@
 //! `headgate close` and `headgate disconnect`: the administrator takes from a client what stands in others' way.
 //!
 //! *Operation.* What the client has written by the gateway is on its disk first. Who may keep data back (a delegation, a lease that
-//! lets its client write) is asked for it as for any other who wants the file, within the `recall` time; a client that is sent away
+//! lets its client write) is asked for it as for any other who wants the file, within the `recall` time; a client that is disconnected
 //! as a whole is not asked. Then it ends, and the client is told in the words of its protocol: NFS4ERR_ADMIN_REVOKED or
 //! NFS4ERR_BADSESSION, STATUS_FILE_CLOSED or STATUS_USER_SESSION_DELETED. NFS 3 has no words for it.
 //!
@@ -24,7 +24,7 @@ use super::files::{self, HeldFile, HeldFiles, Holding};
 use crate::serve::Servers;
 use crate::shutdown::Connections;
 
-/// So long connections of a client that is sent away may work on what they have begun. Then it loses what it holds all the same.
+/// So long connections of a client that is disconnected may work on what they have begun. Then it loses what it holds all the same.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
 /// What is to be closed.

@@ -171,7 +171,7 @@ fn clocks_that_differ_by_nfs() {
     world.serve("    sec: [krb5]", &["faketime", "-f", "+10m"]);
     let cache = world.tickets("nobody", &[]);
     let early = token(&world, &cache, "nfs");
-    world.is_not_mounted(&early, "", "set the clocks of client and server");
+    world.is_not_mounted(&early, "", "synchronize the clocks of client and server");
 }
 
 #[test]

@@ -257,7 +257,10 @@ mod tests {
 
         let done = register(&path, &served, true).await.unwrap();
         let at = living.local_addr().unwrap();
-        assert_eq!(done.taken, [format!("NLM (locks) 4 is another program's, at {at}")]);
+        assert_eq!(
+            done.taken,
+            [format!("NLM (locks) 4 is registered by another program, at {at}")]
+        );
         assert_eq!(done.entered.len(), 5, "{:?}", done.entered);
         let of = |program, version, id: &[u8]| {
             entries.lock().unwrap().get(&(program, version, id.to_vec())).cloned()
