@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use rdma_transport::channel::{Handle, Info};
 use tokio::sync::{Notify, Semaphore};
@@ -22,6 +22,7 @@ use crate::in_flight::InFlight;
 use crate::kerberos::User;
 use crate::limits::{ASYNC_MAX, CREDITS_MAX};
 use crate::logons::Ticket;
+use crate::mutex::locked;
 use crate::session::{Channel, Session};
 use crate::status::Status;
 use crate::wire::negotiate::Dialect;
@@ -228,10 +229,6 @@ pub struct Conn {
     pub(crate) reported: AtomicU32,
     /// Break notices that have no place yet among the messages to be sent.
     pub(crate) notices: Arc<InFlight>,
-}
-
-pub(crate) fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Conn {

@@ -12,7 +12,7 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -20,6 +20,7 @@ use state::{Caching, ClientId};
 use vfs::NodeRef;
 
 use crate::lease;
+use crate::mutex::locked;
 use crate::open::{File, Open};
 use crate::persist;
 use crate::reauthorize;
@@ -40,10 +41,6 @@ type Guid = [u8; 16];
 pub const TIMEOUT_DEFAULT_MS: u32 = 60_000;
 /// It is kept for this long at most.
 pub const TIMEOUT_MAX_MS: u32 = 300_000;
-
-fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Which sort of durable open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

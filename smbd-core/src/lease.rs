@@ -18,7 +18,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -36,6 +36,7 @@ use vfs::namespace::Namespace;
 use crate::compound;
 use crate::conn::Conn;
 use crate::in_flight::{Guard, InFlight};
+use crate::mutex::locked;
 use crate::notice::{Following, HEARD_MAX, To, send, ways};
 use crate::open::Open;
 use crate::path_tracking;
@@ -57,10 +58,6 @@ const ANSWERS_TAKE_LONG: &str = "notice-behind-answer";
 /// A CREATE waits no longer than this for a client that gives back WRITE caching and writes nothing: one that does not do so before
 /// its CREATE is answered must not lose what it caches.
 const IDLE_MAX: Duration = Duration::from_secs(1);
-
-fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 const STATE_READ: u32 = 1;
 const STATE_HANDLE: u32 = 2;

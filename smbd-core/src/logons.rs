@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rdma_transport::channel::host_of;
 
-use crate::conn::{Conn, locked};
+use crate::conn::Conn;
 use crate::limits::{LOGONS_MAX, LOGONS_PER_ADDRESS_MAX};
+use crate::mutex::locked;
 
 /// Logons under way.
 #[derive(Default)]

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use dashmap::DashMap;
 use rdma_transport::channel::host_of;
@@ -26,16 +26,13 @@ use crate::dtyp::mask;
 use crate::durable::OpenDurable;
 use crate::lease::OpenCaching;
 use crate::limits::OPENS_MAX;
+use crate::mutex::locked;
 use crate::open_state::OpenState;
 use crate::pipe::Pipe;
 use crate::sequence::Sequence;
 use crate::status::Status;
 use crate::wire::create::share;
 pub use crate::wire::file_id::FileId;
-
-fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Where a file stands: changes when it is renamed.
 #[derive(Clone)]

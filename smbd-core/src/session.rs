@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use dashmap::DashMap;
 use state::Millis;
@@ -19,6 +19,7 @@ use crate::conn::Conn;
 use crate::crypto::seal::{Opener, Sealer};
 use crate::crypto::sign::Signer;
 use crate::limits::{CHANNELS_MAX, SESSIONS_MAX, TREES_MAX};
+use crate::mutex::locked;
 use crate::status::Status;
 use crate::tree::Tree;
 use crate::wire::negotiate::Dialect;
@@ -133,10 +134,6 @@ pub struct Channel {
     pub conn: Weak<Conn>,
     /// `Channel.SigningKey`; `None` for guests and anonymous users, who share no secret with the server.
     pub(crate) signer: Option<Signer>,
-}
-
-fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Session {

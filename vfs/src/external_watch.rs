@@ -9,23 +9,19 @@
 //! *Errors.* A node that cannot be watched is not.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use state::{NodeId, Operation};
 use tokio::sync::Notify;
 
 use crate::backend::NodeRef;
 use crate::external_change::{Change, Watched};
+use crate::mutex::locked;
 
 #[derive(Default)]
 struct Queue {
     changed: Mutex<HashMap<NodeId, Vec<Operation>>>,
     came: Notify,
-}
-
-fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole at every step.
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The watched nodes.

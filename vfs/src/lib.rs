@@ -27,6 +27,7 @@ pub mod hosts;
 pub mod judge;
 pub mod local;
 pub mod mem;
+mod mutex;
 pub mod names;
 pub mod namespace;
 mod pending;

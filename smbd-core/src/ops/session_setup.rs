@@ -12,7 +12,7 @@ use crate::auth::ticket::{self, Why};
 use crate::auth::{
     self, Acceptor, Fresh, Identity, NtHash, Policy, Refusal, SessionKey, Step, Who,
 };
-use crate::conn::{Conn, Logon, Negotiated, Purpose, locked};
+use crate::conn::{Conn, Logon, Negotiated, Purpose};
 use crate::crypto::kdf::{self, Context, Keys};
 use crate::crypto::preauth::Preauth;
 use crate::crypto::seal::{Cipher, Opener, Sealer};
@@ -24,6 +24,7 @@ use crate::limits::{
     SESSIONS_PER_CONNECTION_MAX,
 };
 use crate::logons::Ticket;
+use crate::mutex::locked;
 use crate::reauthorize::{denied_from, end_fallen_trees, session_stands};
 use crate::refusal::Rule;
 use crate::request_context::{Answer, RequestContext};

@@ -22,12 +22,13 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 pub(crate) use host::CoreHost;
 use vfs::accounts::Directory;
 
 use crate::dtyp::Sid;
+use crate::mutex::locked;
 use crate::status::Status;
 use rpc::Association;
 
@@ -145,10 +146,6 @@ struct Answers {
     taken: usize,
     /// The client has broken the framing.
     broken: bool,
-}
-
-fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The pipe of this name; STATUS_OBJECT_NAME_NOT_FOUND when there is none.

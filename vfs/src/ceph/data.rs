@@ -21,10 +21,11 @@ use crate::durability;
 use crate::engine::far::Room;
 use crate::engine::transfer::{buffers, in_turn, vectors, vectors_mut, views};
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::types::*;
 
 use super::attrs::sheds_set_id;
-use super::node::{CephNode, lock};
+use super::node::CephNode;
 
 /// An inode that is open for data.
 pub(super) struct Open(Arc<File>);
@@ -38,7 +39,7 @@ impl Open {
 impl CephNode {
     /// The inode, open for data by the superuser.
     pub(super) fn file(&self) -> VfsResult<Arc<File>> {
-        let mut open = lock(&self.open);
+        let mut open = locked(&self.open);
         if let Some(Open(file)) = &*open {
             return Ok(file.clone());
         }
@@ -225,7 +226,7 @@ impl CephNode {
         let count: usize = data.iter().map(Buf::len).sum();
         let (me, opener) = (self.strong()?, opener.cloned());
         let add = move || {
-            let (_room, _turn) = (room, lock(&me.appends));
+            let (_room, _turn) = (room, locked(&me.appends));
             let size = me.attr()?.size;
             let start = match at {
                 AppendAt::End => size,

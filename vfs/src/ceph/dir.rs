@@ -9,9 +9,10 @@ use ceph_sys::Dir;
 
 use crate::engine::limits::ENTRIES_MAX;
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::types::*;
 
-use super::node::{CephNode, lock};
+use super::node::CephNode;
 
 /// An open listing and where it stands.
 pub(super) struct Listing {
@@ -49,7 +50,7 @@ impl CephNode {
         let offset = i64::try_from(cookie.saturating_sub(DirEntry::COOKIE_MIN))
             .map_err(|_| VfsError::BadCookie)?;
         let entries_max = entries_max.min(ENTRIES_MAX);
-        let mut kept = lock(&self.listing);
+        let mut kept = locked(&self.listing);
         let mut listing = match kept.take() {
             Some(listing) if cookie != 0 && listing.at == cookie => listing,
             _ => {

@@ -49,10 +49,11 @@ use crate::backend::{Backend, BoxFuture, NodeRef};
 use crate::engine::far::{self, Turns};
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::types::*;
 
 use handle::Tag;
-use node::{CephNode, lock};
+use node::CephNode;
 use records::Records;
 
 /// How a folder of CephFS is served.
@@ -253,14 +254,14 @@ impl CephBackend {
     }
 
     fn hidden_folder(&self, make: bool) -> VfsResult<Option<NodeRef>> {
-        let known = lock(&self.hidden).clone();
+        let known = locked(&self.hidden).clone();
         if let Some(node) = known
             && node.attr().is_ok()
         {
             return Ok(Some(node));
         }
         let found = self.root.open_hidden(make)?;
-        *lock(&self.hidden) = found.clone();
+        *locked(&self.hidden) = found.clone();
         Ok(found.map(|n| n as NodeRef))
     }
 }

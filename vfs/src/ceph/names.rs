@@ -15,6 +15,7 @@ use crate::backend::{Made, Node, check_name};
 use crate::creation::{Existing, existing, verifier_times};
 use crate::error::{VfsError, VfsResult};
 use crate::folder::Folder;
+use crate::mutex::locked;
 use crate::perm::{self, Need};
 use crate::types::*;
 
@@ -22,7 +23,7 @@ use super::HIDDEN;
 use super::attrs::{Stat, vino_of};
 use super::data::Open;
 use super::decide::Judge;
-use super::node::{CephNode, lock};
+use super::node::CephNode;
 
 /// Longest name, in bytes.
 const NAME_MAX: u32 = 255;
@@ -159,7 +160,7 @@ impl CephNode {
             let (inode, file, stat) = self.by_name(|| self.inode().create(&its, mode, perm))?;
             let node = CephNode::new(self.volume.clone(), inode, &stat)?;
             let node = self.volume.records.enter(node, self.volume.now());
-            *lock(&node.open) = Some(Open::new(file));
+            *locked(&node.open) = Some(Open::new(file));
             Ok((node, stat))
         };
         for _ in 0..RACES_MAX {

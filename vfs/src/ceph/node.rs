@@ -10,7 +10,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use ceph_sys::{Inode, Vino};
 use iobuf::Buf;
@@ -57,11 +57,6 @@ pub(super) struct CephNode {
     /// When it was last used, and whether the list of records keeps it.
     pub(super) used: AtomicU64,
     pub(super) is_kept: AtomicBool,
-}
-
-pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these locks guard is whole at every step.
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CephNode {

@@ -14,9 +14,10 @@ use ceph_sys::{Name, Vino};
 
 use crate::engine::limits::DEPTH_MAX;
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::types::*;
 
-use super::node::{CephNode, lock};
+use super::node::CephNode;
 use super::{HIDDEN, ROOT_INO};
 
 /// For how many milliseconds a directory that was found below the share is taken to be there still.
@@ -39,7 +40,7 @@ impl CephNode {
     /// It was found under this name.
     pub(super) fn is_at(&self, dir: &CephNode, name: &[u8]) {
         // The way into snapshots has a name that leads to no other place.
-        *lock(&self.home) = Some(Home { dir: dir.vino, name: name.into() });
+        *locked(&self.home) = Some(Home { dir: dir.vino, name: name.into() });
     }
 
     /// The directory above this one. Above a directory that leads to snapshots, and above the share's own as a snapshot has it,
@@ -52,7 +53,7 @@ impl CephNode {
         if self.vino.snap == SNAPDIR || is_top && self.vino.snap != self.volume.root.snap {
             return self.volume.hold(Vino { ino: self.vino.ino, snap: CEPH_NOSNAP });
         }
-        let home = lock(&self.home).clone();
+        let home = locked(&self.home).clone();
         if let Some(home) = home.clone()
             && let Some((above, _)) = self.still_at(home)?
         {
@@ -109,7 +110,7 @@ impl CephNode {
             if names.len() >= DEPTH_MAX {
                 return Err(VfsError::NameTooLong);
             }
-            let known = lock(&at.home).clone();
+            let known = locked(&at.home).clone();
             let here = match known {
                 Some(home) => at.still_at(home)?,
                 None => None,

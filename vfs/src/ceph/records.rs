@@ -15,7 +15,8 @@ use ceph_sys::Vino;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
-use super::node::{CephNode, lock};
+use super::node::CephNode;
+use crate::mutex::locked;
 
 /// Records that are kept.
 const KEPT_MAX: usize = 8192;
@@ -70,7 +71,7 @@ impl Records {
         if node.is_kept.load(Ordering::Relaxed) || node.is_nameless() {
             return;
         }
-        let mut kept = lock(&self.kept);
+        let mut kept = locked(&self.kept);
         node.is_kept.store(true, Ordering::Relaxed);
         kept.insert(node.vino, node.clone());
         let dropped = if kept.len() > KEPT_MAX { spared(&mut kept) } else { Vec::new() };
@@ -80,7 +81,7 @@ impl Records {
 
     /// Lets a record go: its inode has no name any more.
     pub(super) fn forget(&self, node: &CephNode) {
-        let mut kept = lock(&self.kept);
+        let mut kept = locked(&self.kept);
         node.is_kept.store(false, Ordering::Relaxed);
         let dropped = kept.remove(&node.vino);
         drop(kept);
@@ -90,7 +91,7 @@ impl Records {
     /// Lets go of what was not used lately.
     pub(super) fn sweep(&self, now: u64) {
         let mut dropped = Vec::new();
-        let mut kept = lock(&self.kept);
+        let mut kept = locked(&self.kept);
         kept.retain(|_, node| {
             let idle = now.saturating_sub(node.used.load(Ordering::Relaxed));
             let goes = idle >= DROP_MS && Arc::strong_count(node) == 1;
@@ -108,7 +109,7 @@ impl Records {
 
     /// Lets go of everything that nobody else refers to.
     pub(super) fn clear(&self) {
-        let kept = std::mem::take(&mut *lock(&self.kept));
+        let kept = std::mem::take(&mut *locked(&self.kept));
         kept.values().for_each(|node| node.is_kept.store(false, Ordering::Relaxed));
     }
 }

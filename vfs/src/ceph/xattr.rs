@@ -16,12 +16,13 @@ use crate::backend::check_side_name;
 use crate::dos::{self, Dos};
 use crate::engine::limits::{SIDE_MAX, XATTR_MAX};
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::perm::{self, Need};
 use crate::types::*;
 use crate::xattrs::{self, PREFIX, SAMBA, full, seen_by_clients};
 
 use super::acl::{ACCESS, DEFAULT};
-use super::node::{CephNode, lock};
+use super::node::CephNode;
 
 /// Where side data is.
 const SIDE: &str = "trusted.headgate.";
@@ -67,7 +68,7 @@ impl CephNode {
             Some(value) => self.inode().setxattr(&name, value, 0, &self.volume.process),
             None => self.inode().removexattr(&name, &self.volume.process),
         };
-        *lock(&self.beside) = None;
+        *locked(&self.beside) = None;
         match self.volume.done(done) {
             Err(VfsError::NoXattr | VfsError::NotSupported) if value.is_none() => Ok(()),
             other => other,
@@ -76,7 +77,7 @@ impl CephNode {
 
     /// What is kept with the node; `attr` was just seen. One list of names says which of it there is.
     pub(super) fn beside(&self, attr: &Attr) -> VfsResult<Arc<Beside>> {
-        if let Some((change, known)) = &*lock(&self.beside)
+        if let Some((change, known)) = &*locked(&self.beside)
             && *change == attr.change
         {
             return Ok(known.clone());
@@ -108,7 +109,7 @@ impl CephNode {
         }
         let acl = kept.map(|kept| Arc::new(now(kept)));
         let found = Arc::new(Beside { acl, of_host, access, default, dos, sizes });
-        *lock(&self.beside) = Some((attr.change, found.clone()));
+        *locked(&self.beside) = Some((attr.change, found.clone()));
         Ok(found)
     }
 

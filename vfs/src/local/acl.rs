@@ -16,11 +16,12 @@ use crate::acl::steps::{Step, steps};
 use crate::acl::{self, Acl, Kept, Owner};
 use crate::authority::Acting;
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::perm::{self, Need};
 use crate::types::*;
 
 use super::decide::Judge;
-use super::node::{LocalNode, lock};
+use super::node::LocalNode;
 use super::side::ProcPath;
 use super::stat;
 use super::xattr::growing;
@@ -52,7 +53,7 @@ fn remove(fd: BorrowedFd<'_>, name: &str) -> VfsResult<()> {
 
 impl LocalNode {
     pub(super) fn do_acl(&self, attr: &Attr) -> VfsResult<Option<Arc<Acl>>> {
-        if let Some((ctime, acl)) = &*lock(&self.acl)
+        if let Some((ctime, acl)) = &*locked(&self.acl)
             && *ctime == attr.ctime
         {
             return Ok(acl.clone());
@@ -62,7 +63,7 @@ impl LocalNode {
         if let Some(has) = theirs
             && is_settled
         {
-            *lock(&self.listed) = Some((attr.ctime, has));
+            *locked(&self.listed) = Some((attr.ctime, has));
         }
         let record = if ours { self.do_side_get(acl::NAME)? } else { None };
         let kept = record.and_then(|record| Kept::decode(&record));
@@ -71,7 +72,7 @@ impl LocalNode {
             .filter(|_| !theirs.unwrap_or_else(|| self.has_list(attr)))
             .map(|kept| Arc::new(kept.now(Owner::of(attr), attr.mode, is_dir).into_owned()));
         if is_settled {
-            *lock(&self.acl) = Some((attr.ctime, acl.clone()));
+            *locked(&self.acl) = Some((attr.ctime, acl.clone()));
         }
         Ok(acl)
     }

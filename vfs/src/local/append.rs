@@ -19,11 +19,12 @@ use rustix::fs::{OFlags, SeekFrom};
 
 use crate::engine::transfer::vectors;
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::types::*;
 
 use super::cache::Fd;
 use super::data::DataFd;
-use super::node::{LocalNode, lock};
+use super::node::LocalNode;
 use super::stat;
 use crate::engine::far::Room;
 
@@ -78,7 +79,7 @@ impl LocalNode {
 
     /// Where it came to stand, and how many bytes of it.
     fn add(&self, a: &Addition) -> VfsResult<(u64, usize)> {
-        let turn = lock(&self.appends);
+        let turn = locked(&self.appends);
         let placed = self.place(a);
         // The bytes stand. Others add theirs while the device keeps these, and share its work.
         drop(turn);

@@ -18,12 +18,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::acl::Owner;
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::perm::{self, Need, R, W, X};
 use crate::types::*;
 
 use super::Volume;
 use super::names::LARGE;
-use super::node::{LocalNode, lock};
+use super::node::LocalNode;
 use super::side::ProcPath;
 use super::sys;
 
@@ -47,7 +48,7 @@ impl LocalNode {
     /// The file has an access control list of the host's own, or it is not known. Remembered until its change time moves; a change
     /// time that is very recent may stand for more than one change and is not trusted.
     pub(super) fn has_list(&self, attr: &Attr) -> bool {
-        if let Some((ctime, has)) = *lock(&self.listed)
+        if let Some((ctime, has)) = *locked(&self.listed)
             && ctime == attr.ctime
         {
             return has;
@@ -57,7 +58,7 @@ impl LocalNode {
             Ok(()) | Err(_) => true,
         };
         if self.volume.is_settled(attr.ctime) {
-            *lock(&self.listed) = Some((attr.ctime, has));
+            *locked(&self.listed) = Some((attr.ctime, has));
         }
         has
     }

@@ -30,10 +30,11 @@ use crate::backend::ReadInto;
 use crate::engine::limits::{PAGED_ALIGN, PAGED_MIN, read_in_place_max, write_in_place_max};
 use crate::engine::transfer::{VECTORS_MAX, buffers, in_turn, vectors, vectors_mut, views};
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::types::*;
 
 use super::cache::Fd;
-use super::node::{LocalNode, lock};
+use super::node::LocalNode;
 use super::sync;
 use crate::engine::far::{Room, Turn};
 
@@ -74,7 +75,7 @@ enum InPlace {
 impl LocalNode {
     /// The file's descriptor for data, where it is open.
     fn open_data_fd(&self, write: bool) -> Option<DataFd> {
-        lock(&self.data).as_ref().filter(|data| data.write || !write).cloned()
+        locked(&self.data).as_ref().filter(|data| data.write || !write).cloned()
     }
 
     /// The file's descriptor for data. It is opened with no lock held: an open that hangs keeps none waiting who has a descriptor,
@@ -86,7 +87,7 @@ impl LocalNode {
         let flags = if write { OFlags::RDWR } else { OFlags::RDONLY };
         let fd = self.volume.cache.with_room(|| self.volume.reopen(self.fd(), flags))?;
         let opened = DataFd::new(fd, write);
-        let mut data = lock(&self.data);
+        let mut data = locked(&self.data);
         // Another has been as quick: all share one, which tells them what the device lost.
         if let Some(first) = data.as_ref().filter(|first| first.write || !write) {
             return Ok(first.clone());

@@ -14,10 +14,11 @@ use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
 
 use crate::engine::limits::{ENTRIES_MAX, LISTING};
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::types::*;
 
 use super::cache::Fd;
-use super::node::{LocalNode, lock};
+use super::node::LocalNode;
 use super::stat;
 
 /// For how many milliseconds fetched entries are good.
@@ -49,7 +50,7 @@ impl LocalNode {
         // This also finds out whether the directory is gone: a removed one would list as empty.
         self.permitted_now(cred, crate::perm::READ)?;
         let entries_max = entries_max.min(ENTRIES_MAX);
-        let mut kept = lock(&self.listing);
+        let mut kept = locked(&self.listing);
         let mut listing = match kept.take() {
             Some(l) => l,
             None => {

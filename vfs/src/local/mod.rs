@@ -75,6 +75,7 @@ use crate::backend::{Backend, BoxFuture, NodeRef, ready};
 use crate::engine::far::Turns;
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::types::Losses;
 use crate::types::{Attr, Capabilities, FsStat, Handle, Kind};
 
@@ -267,7 +268,7 @@ impl LocalBackend {
     }
 
     fn hidden_folder(&self, make: bool) -> VfsResult<Option<NodeRef>> {
-        let mut hidden = node::lock(&self.hidden);
+        let mut hidden = locked(&self.hidden);
         match &*hidden {
             // Somebody on the host may have cleared the share, and this folder with it.
             Hidden::There(node) if node.attr().is_ok() => {

@@ -17,12 +17,13 @@ use crate::authority::Acting;
 use crate::backend::{Made, Node, check_name};
 use crate::creation::{Existing, existing, verifier_times};
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::perm::{self, Need};
 use crate::types::*;
 
 use super::data::DataFd;
 use super::decide::{Judge, Override};
-use super::node::{LocalNode, lock};
+use super::node::LocalNode;
 use super::stat::{self, Stat};
 use super::{HIDDEN, Volume, decimal};
 
@@ -226,7 +227,7 @@ impl LocalNode {
         let stat = stat::of_fd(path.as_fd())?;
         let node = self.volume.adopt(path, &stat)?;
         if let Some(file) = file {
-            *lock(&node.data) = Some(DataFd::new(file, true));
+            *locked(&node.data) = Some(DataFd::new(file, true));
             node.note_as_born(&stat);
         }
         let mut set = *set;

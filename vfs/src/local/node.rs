@@ -11,7 +11,7 @@
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use iobuf::Buf;
 
@@ -24,6 +24,7 @@ use crate::dos::Dos;
 use crate::engine::threads::Turns;
 use crate::error::{VfsError, VfsResult};
 use crate::external_change;
+use crate::mutex::locked;
 use crate::types::*;
 
 use super::Volume;
@@ -96,11 +97,6 @@ pub(super) struct LocalNode {
 
 fn bytes(data: &[Buf]) -> usize {
     data.iter().map(Buf::len).sum()
-}
-
-pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these locks guard is whole at every step.
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LocalNode {
@@ -245,7 +241,7 @@ impl LocalNode {
 
     fn change_number(&self, ctime: u64) -> u64 {
         let own = self.own_changes.load(Ordering::Relaxed);
-        let mut last = lock(&self.change);
+        let mut last = locked(&self.change);
         let same = (last.ctime, last.own) == (ctime, own);
         if !same || last.given == 0 {
             let next = if same { last.given } else { last.given.saturating_add(1) };

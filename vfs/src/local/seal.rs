@@ -17,8 +17,9 @@ use std::sync::{LazyLock, Mutex};
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign, verify};
 
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 
-use super::node::{LocalNode, lock};
+use super::node::LocalNode;
 use super::{stat, sys};
 
 /// Bytes of a seal.
@@ -109,7 +110,7 @@ impl LocalNode {
             return Ok(Some(record.to_vec()));
         }
         REFUSED.fetch_add(1, Ordering::Relaxed);
-        let mut named = lock(&NAMED);
+        let mut named = locked(&NAMED);
         if named.len() < NAMED_MAX && named.insert((self.dev, self.ino)) {
             drop(named);
             let path = self.do_path().unwrap_or_default();

@@ -18,9 +18,9 @@ use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags};
 
 use crate::engine::limits::{LISTING, SCAN_MAX};
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::types::Handle;
 
-use super::node::lock;
 use super::{Volume, handle, stat};
 
 /// Least time between two walks.
@@ -83,7 +83,7 @@ fn if_there<T>(opened: VfsResult<T>) -> VfsResult<Option<T>> {
 
 impl Volume {
     pub(super) fn find_by_number(&self, ino: u64, wanted: &Handle) -> VfsResult<OwnedFd> {
-        let mut index = lock(&self.search.0);
+        let mut index = locked(&self.search.0);
         if let Some(fd) = self.look(&index, ino, wanted)? {
             return Ok(fd);
         }

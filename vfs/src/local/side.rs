@@ -18,10 +18,11 @@ use crate::backend::check_side_name;
 use crate::dos::{self, Dos};
 use crate::engine::limits::SIDE_MAX;
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::types::{Attr, Kind, Time, XattrSizes};
 use crate::xattrs::{self, PREFIX, SAMBA};
 
-use super::node::{LocalNode, lock};
+use super::node::LocalNode;
 use super::stat::{self, Stat};
 use super::xattr::{growing, seen_by_clients};
 use super::{HIDDEN, decimal};
@@ -104,8 +105,8 @@ impl LocalNode {
                 other => other,
             },
         };
-        *lock(&self.beside) = None;
-        *lock(&self.acl) = None;
+        *locked(&self.beside) = None;
+        *locked(&self.acl) = None;
         self.changed();
         done.map_err(|e| match e {
             // `user.` attributes of what is neither file nor directory.
@@ -119,16 +120,16 @@ impl LocalNode {
     pub(super) fn note_as_born(&self, stat: &Stat) {
         let ctime = stat.attr.ctime;
         if self.volume.exact_times && self.volume.trusted && stat.attr.btime == Some(ctime) {
-            *lock(&self.acl) = Some((ctime, None));
+            *locked(&self.acl) = Some((ctime, None));
             let (dos, xattrs) = Default::default();
-            *lock(&self.beside) = Some(Beside { ctime, dos, xattrs });
+            *locked(&self.beside) = Some(Beside { ctime, dos, xattrs });
         }
     }
 
     /// What is kept beside the node; known until the change time moves, like the access control list. One list of names says
     /// which of it there is, so that a file with none of it costs one call.
     pub(super) fn beside(&self, attr: &Attr) -> VfsResult<Beside> {
-        if let Some(known) = *lock(&self.beside)
+        if let Some(known) = *locked(&self.beside)
             && known.ctime == attr.ctime
         {
             return Ok(known);
@@ -151,7 +152,7 @@ impl LocalNode {
         }
         let found = Beside { ctime: attr.ctime, dos, xattrs };
         if self.volume.is_settled(attr.ctime) {
-            *lock(&self.beside) = Some(found);
+            *locked(&self.beside) = Some(found);
         }
         Ok(found)
     }

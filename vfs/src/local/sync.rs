@@ -27,12 +27,13 @@ use crate::durability;
 use crate::engine::limits::QUEUE_MAX;
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
+use crate::mutex::locked;
 use crate::types::Losses;
 use crate::types::{Kind, Stable};
 
 use super::Volume;
 use super::cache::Fd;
-use super::node::{LocalNode, lock};
+use super::node::LocalNode;
 
 /// The system calls by which data becomes durable. The default methods are the kernel's; tests put failing ones in their place.
 pub trait SyncCalls: Debug + Send + Sync + 'static {
@@ -93,12 +94,12 @@ impl Ledger {
     }
 
     pub(super) fn losses(&self) -> Losses {
-        lock(&self.losses).clone()
+        locked(&self.losses).clone()
     }
 
     fn lost(&self, path: String) {
         self.verifier.fetch_max(next_verifier(), Ordering::AcqRel);
-        let mut losses = lock(&self.losses);
+        let mut losses = locked(&self.losses);
         losses.count += 1;
         losses.last = Some(path);
     }
@@ -131,7 +132,7 @@ impl SyncQueue {
         sync: impl FnMut() -> VfsResult<()> + Send + 'static,
     ) -> VfsResult<Told> {
         let (tell, told) = oneshot::channel();
-        let mut waiting = lock(&self.0);
+        let mut waiting = locked(&self.0);
         if waiting.callers.len() >= QUEUE_MAX {
             durability::counters().refused.fetch_add(1, Ordering::Relaxed);
             return Err(VfsError::Delay);
@@ -151,7 +152,7 @@ impl SyncQueue {
 
     /// The next round's callers; `None` ends the job.
     fn next(&self) -> Option<Vec<oneshot::Sender<VfsResult<()>>>> {
-        let mut waiting = lock(&self.0);
+        let mut waiting = locked(&self.0);
         if !std::mem::take(&mut waiting.wanted) {
             waiting.running = false;
             return None;
@@ -196,7 +197,7 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         if !self.ended {
-            let left = std::mem::take(&mut *lock(&self.queue.0));
+            let left = std::mem::take(&mut *locked(&self.queue.0));
             drop(left);
         }
     }
@@ -237,10 +238,10 @@ impl Volume {
 
     /// Starts to make these durable, so that they can be closed: all at once, by a sync of the whole file system.
     pub(super) fn press(self: &Arc<Self>, nodes: Vec<Arc<LocalNode>>) {
-        *lock(&self.pressed) = nodes;
+        *locked(&self.pressed) = nodes;
         if let Err(e) = self.ask_pressed(false) {
             tracing::debug!(error = %e, "no descriptor becomes free");
-            drop(std::mem::take(&mut *lock(&self.pressed)));
+            drop(std::mem::take(&mut *locked(&self.pressed)));
         }
     }
 
@@ -248,7 +249,7 @@ impl Volume {
     fn ask_pressed(self: &Arc<Self>, waits: bool) -> VfsResult<Told> {
         let me = self.clone();
         self.pressing.ask(&self.engine, waits, move || {
-            let nodes = std::mem::take(&mut *lock(&me.pressed));
+            let nodes = std::mem::take(&mut *locked(&me.pressed));
             if nodes.is_empty() { Ok(()) } else { me.sync_these(&nodes) }
         })
     }
