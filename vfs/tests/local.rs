@@ -14,6 +14,10 @@ use suite::*;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::*;
 
+fn by(cred: &Cred) -> Acting<'_> {
+    Acting::caller(cred)
+}
+
 fn block_on<T>(f: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(f)
 }
@@ -163,14 +167,14 @@ fn a_restart_changes_no_handle() {
         block_on(async {
             let b = Bench::new(open(dir.path(), unprivileged));
             let d = b.dir("d").await;
-            let e = d.mkdir(Acting::caller(&root()), b"e", mode(0o755)).await.unwrap().node;
+            let e = d.mkdir(by(&root()), b"e", mode(0o755)).await.unwrap().node;
             let f = b.file("f").await;
             b.write(&f, 0, b"kept").await;
             let gone = b.file("gone").await;
             let link = b.root.symlink(&root(), b"s", b"t", SetAttr::default()).await.unwrap().node;
             let pipe = b.root.mknod(&root(), b"p", Special::Fifo, mode(0o600)).await.unwrap().node;
             let handles = [&b.root, &d, &e, &f, &link, &pipe].map(|n| n.handle());
-            b.root.rename(Acting::caller(&root()), b"f", e.as_ref(), b"g", true).await.unwrap();
+            b.root.rename(by(&root()), b"f", e.as_ref(), b"g", true).await.unwrap();
             let gone_handle = gone.handle();
             let mine = CreateHow::Exclusive(*b"verifier");
             let first = b.create("exclusive", mine).await.unwrap().node.handle();
@@ -213,7 +217,7 @@ fn handles_of_one_folder_are_stale_in_another() {
         block_on(async {
             let b = Bench::new(open(&old, unprivileged));
             let (f, d) = (b.file("f").await, b.dir("d").await);
-            let below = d.mkdir(Acting::caller(&root()), b"e", mode(0o755)).await.unwrap().node;
+            let below = d.mkdir(by(&root()), b"e", mode(0o755)).await.unwrap().node;
             let handles = [&b.root, &f, &d, &below].map(|n| n.handle());
             drop((f, d, below, b));
             // The whole of it lies below the new folder as well: that is no reason to know it by old handles.
@@ -243,11 +247,7 @@ fn symbolic_links_lead_nowhere() {
         assert_eq!(attr.kind, Kind::Symlink);
         refused(etc.lookup(&c, b"passwd"), VfsError::Symlink).await;
         refused(etc.readdir(&c, 0, 10), VfsError::Symlink).await;
-        refused(
-            etc.create(Acting::caller(&c), b"x", CreateHow::Guarded, mode(0o644)),
-            VfsError::Symlink,
-        )
-        .await;
+        refused(etc.create(by(&c), b"x", CreateHow::Guarded, mode(0o644)), VfsError::Symlink).await;
         let (passwd, _) = b.root.lookup(&c, b"passwd").await.unwrap();
         refused(passwd.read(Some(&c), 0, 10, &b.into), VfsError::Symlink).await;
         refused(passwd.open(&c, true, false), VfsError::Symlink).await;
@@ -286,16 +286,9 @@ fn what_was_moved_out_is_served_no_more() {
             refused(d.lookup(&c, b"sub"), VfsError::Stale).await;
             refused(sub.lookup(&c, b".."), VfsError::Stale).await;
             refused(sub.readdir(&c, 0, 10), VfsError::Stale).await;
-            refused(
-                sub.create(Acting::caller(&c), b"x", CreateHow::Guarded, mode(0o644)),
-                VfsError::Stale,
-            )
-            .await;
-            refused(
-                b.root.rename(Acting::caller(&c), b"x", sub.as_ref(), b"y", true),
-                VfsError::Stale,
-            )
-            .await;
+            refused(sub.create(by(&c), b"x", CreateHow::Guarded, mode(0o644)), VfsError::Stale)
+                .await;
+            refused(b.root.rename(by(&c), b"x", sub.as_ref(), b"y", true), VfsError::Stale).await;
             let handle = d.handle();
             drop((d, sub, b));
             let b = Bench::new(open(&share, unprivileged));
@@ -339,13 +332,13 @@ fn a_read_only_share_changes_nothing() {
         let why = VfsError::ReadOnly;
         let (f, before) = b.root.lookup(&c, b"f").await.unwrap();
         refused(b.create("x", CreateHow::Guarded), why).await;
-        refused(b.root.mkdir(Acting::caller(&c), b"x", mode(0o755)), why).await;
+        refused(b.root.mkdir(by(&c), b"x", mode(0o755)), why).await;
         refused(b.root.symlink(&c, b"x", b"y", mode(0o755)), why).await;
         refused(b.root.mknod(&c, b"x", Special::Fifo, mode(0o755)), why).await;
-        refused(b.root.unlink(Acting::caller(&c), b"f"), why).await;
-        refused(b.root.rmdir(Acting::caller(&c), b"d"), why).await;
-        refused(b.root.rename(Acting::caller(&c), b"f", r, b"g", true), why).await;
-        refused(f.link(Acting::caller(&c), r, b"g"), why).await;
+        refused(b.root.unlink(by(&c), b"f"), why).await;
+        refused(b.root.rmdir(by(&c), b"d"), why).await;
+        refused(b.root.rename(by(&c), b"f", r, b"g", true), why).await;
+        refused(f.link(by(&c), r, b"g"), why).await;
         refused(f.setattr(&c, mode(0o600), false), why).await;
         refused(f.write(WriteBy::Open(None), 0, vec![], Stable::Unstable), why).await;
         refused(f.open(&c, true, true), why).await;
@@ -436,20 +429,15 @@ fn permission_lists_are_seen_when_they_come() {
         let bob = user(1002);
         refused(d.lookup(&bob, b"f"), VfsError::Access).await;
         refused(d.readdir(&bob, 0, 10), VfsError::Access).await;
-        refused(d.unlink(Acting::caller(&bob), b"f"), VfsError::Access).await;
-        refused(d.rename(Acting::caller(&bob), b"f", d.as_ref(), b"g", true), VfsError::Access)
-            .await;
-        refused(
-            d.create(Acting::caller(&bob), b"h", CreateHow::Guarded, mode(0o644)),
-            VfsError::Access,
-        )
-        .await;
+        refused(d.unlink(by(&bob), b"f"), VfsError::Access).await;
+        refused(d.rename(by(&bob), b"f", d.as_ref(), b"g", true), VfsError::Access).await;
+        refused(d.create(by(&bob), b"h", CreateHow::Guarded, mode(0o644)), VfsError::Access).await;
         assert_eq!(
             d.access(&bob, Access(0x1ff), &d.getattr().await.unwrap()).await.unwrap(),
             Access(0)
         );
         d.lookup(&user(1001), b"f").await.unwrap();
-        d.unlink(Acting::caller(&user(1003)), b"f").await.unwrap();
+        d.unlink(by(&user(1003)), b"f").await.unwrap();
     });
 }
 
@@ -470,12 +458,8 @@ fn lists_and_attributes_of_the_host_count_from_the_next_look_on() {
             let name = format!("f{round}");
             let path = dir.path().join(&name);
             let how = CreateHow::Guarded;
-            let f = b
-                .root
-                .create(Acting::caller(&root()), name.as_bytes(), how, mode(0o644))
-                .await
-                .unwrap()
-                .node;
+            let f =
+                b.root.create(by(&root()), name.as_bytes(), how, mode(0o644)).await.unwrap().node;
             assert!(f.read(Some(&bob), 0, 1, &b.into).await.is_ok(), "{round}");
             assert_eq!(f.dos(&f.getattr().await.unwrap()).await.unwrap().attributes, None);
             if !set_list(&path, 4) {
@@ -557,21 +541,15 @@ fn a_link_that_fails_leaves_what_it_was_to_replace() {
         let (share, file_ops) = (namespace.shares()[0].clone(), namespace.by(None));
         let (bob, set) = (suite::user(1002), suite::mode(0o600));
         b.root.setattr(&Cred::root(), suite::mode(0o777), false).await.unwrap();
-        let mine =
-            b.root.mkdir(Acting::caller(&bob), b"mine", suite::mode(0o700)).await.unwrap().node;
-        let old =
-            mine.create(Acting::caller(&bob), b"old", CreateHow::Guarded, set).await.unwrap().node;
-        let roots = b
-            .root
-            .create(Acting::caller(&Cred::root()), b"roots", CreateHow::Guarded, set)
-            .await
-            .unwrap();
+        let mine = b.root.mkdir(by(&bob), b"mine", suite::mode(0o700)).await.unwrap().node;
+        let old = mine.create(by(&bob), b"old", CreateHow::Guarded, set).await.unwrap().node;
+        let roots =
+            b.root.create(by(&Cred::root()), b"roots", CreateHow::Guarded, set).await.unwrap();
         let over = (&mine, &b"old"[..]);
         let done = file_ops.link_over(&share, &roots.node, &bob, over, &old).await;
         assert_eq!(done, Err(VfsError::Perm));
         assert_eq!(mine.lookup(&bob, b"old").await.unwrap().0.id(), old.id());
-        let new =
-            mine.create(Acting::caller(&bob), b"new", CreateHow::Guarded, set).await.unwrap().node;
+        let new = mine.create(by(&bob), b"new", CreateHow::Guarded, set).await.unwrap().node;
         file_ops.link_over(&share, &new, &bob, over, &old).await.unwrap();
         let (there, attr) = mine.lookup(&bob, b"old").await.unwrap();
         assert_eq!((there.id(), attr.nlink), (new.id(), 2));
@@ -602,27 +580,17 @@ fn no_thread_stays_another() {
                     let c = Cred { uid: 1000 + t, gid: 2000 + i % 3, groups: [7, i].into() };
                     let name = format!("{t}-{i}");
                     let how = CreateHow::Guarded;
-                    let made = block_on(b.root.create(
-                        Acting::caller(&c),
-                        name.as_bytes(),
-                        how,
-                        mode(0o600),
-                    ));
+                    let made = block_on(b.root.create(by(&c), name.as_bytes(), how, mode(0o600)));
                     assert_eq!(file_identity(), before);
                     let made = made.unwrap();
                     assert_eq!((made.attr.uid, made.attr.gid), (c.uid, c.gid));
                     // Failures come back as well.
                     let other = Cred { uid: 3000, ..c.clone() };
-                    block_on(refused(
-                        b.root.unlink(Acting::caller(&other), name.as_bytes()),
-                        VfsError::Perm,
-                    ));
+                    block_on(refused(b.root.unlink(by(&other), name.as_bytes()), VfsError::Perm));
                     block_on(refused(made.node.open(&other, true, false), VfsError::Access));
                     assert_eq!(file_identity(), before);
                     let nobody = Cred { uid: u32::MAX, ..c.clone() };
-                    let why =
-                        block_on(b.root.create(Acting::caller(&nobody), b"x", how, mode(0o600)))
-                            .err();
+                    let why = block_on(b.root.create(by(&nobody), b"x", how, mode(0o600))).err();
                     assert_eq!(why, Some(VfsError::Access));
                     assert_eq!(file_identity(), before);
                     // What the thread does for itself is the process's.
@@ -655,19 +623,16 @@ fn an_ordinary_user_can_serve() {
         block_on(async {
             let b = bench(&path);
             // Whoever calls, the files are the server's.
-            let made = b
-                .root
-                .create(Acting::caller(&user(5)), b"f", CreateHow::Guarded, mode(0o600))
-                .await
-                .unwrap();
+            let made =
+                b.root.create(by(&user(5)), b"f", CreateHow::Guarded, mode(0o600)).await.unwrap();
             assert_eq!((made.attr.uid, made.attr.gid), (65534, 65534));
             b.write(&made.node, 0, b"data").await;
             assert_eq!(b.contents(&made.node).await, b"data");
             let give = SetAttr { uid: Some(0), ..SetAttr::default() };
             refused(made.node.setattr(&root(), give, false), VfsError::Perm).await;
-            made.node.link(Acting::caller(&user(5)), b.root.as_ref(), b"g").await.unwrap();
+            made.node.link(by(&user(5)), b.root.as_ref(), b"g").await.unwrap();
             let d = b.dir("d").await;
-            b.root.rename(Acting::caller(&root()), b"f", d.as_ref(), b"f", true).await.unwrap();
+            b.root.rename(by(&root()), b"f", d.as_ref(), b"f", true).await.unwrap();
             assert_eq!(b.names(&d, 10).await, ["f"]);
             d.setattr(&root(), mode(0), false).await.unwrap();
             refused(d.lookup(&root(), b"f"), VfsError::Access).await;
@@ -693,12 +658,12 @@ fn deep_trees_are_served_as_far_as_they_can_be_checked() {
         let c = root();
         // Longer than any path the kernel takes or tells.
         let name = vec![b'd'; 250];
-        let top = b.root.mkdir(Acting::caller(&c), &name, mode(0o755)).await.unwrap().node;
+        let top = b.root.mkdir(by(&c), &name, mode(0o755)).await.unwrap().node;
         let mut at = top.clone();
         for _ in 0..20 {
-            at = at.mkdir(Acting::caller(&c), &name, mode(0o755)).await.unwrap().node;
+            at = at.mkdir(by(&c), &name, mode(0o755)).await.unwrap().node;
         }
-        at.create(Acting::caller(&c), b"f", CreateHow::Guarded, mode(0o644)).await.unwrap();
+        at.create(by(&c), b"f", CreateHow::Guarded, mode(0o644)).await.unwrap();
         assert_eq!(b.names(&at, 10).await, ["f"]);
         at.lookup(&c, b"..").await.unwrap();
         let out = outer.path().join("out");
@@ -710,7 +675,7 @@ fn deep_trees_are_served_as_far_as_they_can_be_checked() {
         let mut at = b.root.clone();
         let mut depth = 0;
         let why = loop {
-            match at.mkdir(Acting::caller(&c), b"d", mode(0o755)).await {
+            match at.mkdir(by(&c), b"d", mode(0o755)).await {
                 Ok(made) => at = made.node,
                 Err(e) => break e,
             }
@@ -860,9 +825,8 @@ fn a_hidden_folder_that_is_not_ours_is_not_used() {
             refused(b.backend.hidden(make), VfsError::NotSupported).await;
         }
         refused(b.root.lookup(&root(), b".headgate"), VfsError::NotFound).await;
-        refused(b.root.rmdir(Acting::caller(&root()), b".headgate"), VfsError::Access).await;
-        refused(b.root.mkdir(Acting::caller(&root()), b".headgate", mode(0o755)), VfsError::Access)
-            .await;
+        refused(b.root.rmdir(by(&root()), b".headgate"), VfsError::Access).await;
+        refused(b.root.mkdir(by(&root()), b".headgate", mode(0o755)), VfsError::Access).await;
         assert!(b.names(&b.root, 10).await.is_empty());
         // Files are served all the same: they have no streams, and can be cut and removed.
         let ns = suite::streams::served(&b);
@@ -886,7 +850,7 @@ fn the_hidden_folder_is_made_again_when_the_host_cleared_the_share() {
         assert!(backend.hidden(false).await.unwrap().is_none());
         let again = backend.hidden(true).await.unwrap().unwrap();
         assert_ne!(again.id(), first.id());
-        let made = again.mkdir(Acting::caller(&Cred::root()), b"streams", SetAttr::default()).await;
+        let made = again.mkdir(by(&Cred::root()), b"streams", SetAttr::default()).await;
         assert!(made.is_ok());
     });
 }
@@ -996,10 +960,10 @@ fn a_number_that_comes_back_is_nobody_elses() {
         let change = |b: Arc<Bench>| {
             block_on(async {
                 for _ in 0..500 {
-                    let _ = b.root.mkdir(Acting::caller(&root()), b"a", mode(0o755)).await;
-                    let _ = b.root.rmdir(Acting::caller(&root()), b"a").await;
+                    let _ = b.root.mkdir(by(&root()), b"a", mode(0o755)).await;
+                    let _ = b.root.rmdir(by(&root()), b"a").await;
                     let _ = b.create("a", CreateHow::Guarded).await;
-                    let _ = b.root.unlink(Acting::caller(&root()), b"a").await;
+                    let _ = b.root.unlink(by(&root()), b"a").await;
                 }
             });
         };

@@ -1,9 +1,9 @@
 //! `headgate close` and `headgate disconnect`: the administrator takes from a client what stands in others' way.
 //!
 //! *Operation.* What the client has written by the gateway is on its disk first. Who may keep data back (a delegation, a lease that
-//! lets its client write) is asked for it as for any other who wants the file, within the `recall` time; a client that is disconnected
-//! as a whole is not asked. Then it ends, and the client is told in the words of its protocol: NFS4ERR_ADMIN_REVOKED or
-//! NFS4ERR_BADSESSION, STATUS_FILE_CLOSED or STATUS_USER_SESSION_DELETED. NFS 3 has no words for it.
+//! lets its client write) is asked for it as for any other who wants the file, within the `recall` time; a client that is
+//! disconnected as a whole is not asked. Then it ends, and the client is told in the words of its protocol:
+//! NFS4ERR_ADMIN_REVOKED or NFS4ERR_BADSESSION, STATUS_FILE_CLOSED or STATUS_USER_SESSION_DELETED. NFS 3 has no words for it.
 //!
 //! Nobody is kept out: who may come back does. That is for `clients` of a share.
 //!
