@@ -40,7 +40,8 @@ async fn a_node_that_lets_go_keeps_no_connection_of_the_service() {
     let mut world = World::new().await;
     until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
     world.start(1);
-    until("the other node stands", || world.logs().matches("is a candidate for").count() == 2).await;
+    until("the other node stands", || world.logs().matches("is a candidate for").count() == 2)
+        .await;
     let vip = world.vip();
     let nfs = connect(&format!("nfs://{vip}/data?version=3&mountport=2049")).await.unwrap();
     let smb = connect(&format!("smb://alice:moves-with-it@{vip}/data")).await.unwrap();
