@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(forced(Some("alice"), None), user(5, 5, &[50]));
         assert_eq!(forced(Some("alice"), Some("12")), user(5, 12, &[5, 50]));
         assert_eq!(forced(Some("4294967000"), Some("12")), user(4_294_967_000, 12, &[]));
-        assert!(forced(Some("4294967000"), None).unwrap_err().contains("say `group` too"));
+        assert!(forced(Some("4294967000"), None).unwrap_err().contains("set `group` too"));
         assert_eq!(forced(None, Some("root")), Ok(Some(Force::Group(0))));
         let nobody = vfs::accounts::by_name("nobody").unwrap().unwrap();
         assert_eq!(forced(Some("nobody"), None), Ok(Some(Force::User(nobody))));

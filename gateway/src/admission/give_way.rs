@@ -229,7 +229,7 @@ mod tests {
         }
         let place = a.admit(newcomer).unwrap();
         let why = all[2].1.try_recv().unwrap();
-        assert!(why.contains("idle for 6") && why.contains("`connections`"), "{why}");
+        assert!(why.contains("closed after 6") && why.contains("`connections`"), "{why}");
         for (at, (_, cut)) in all.iter_mut().enumerate().filter(|(at, _)| *at != 2) {
             assert!(cut.try_recv().is_err(), "{at} stays");
         }
