@@ -14,6 +14,7 @@ use crate::ffi::{
     self, ACCEPT, CONTINUE_NEEDED, Context, Cred, ERROR_MASK, KRB5, Name, Output, SESSION_KEY,
     gss_OID_set_desc, gss_buffer_desc, gss_key_value_element_desc, gss_key_value_set_desc,
 };
+use crate::lucid::{self, Lucid};
 use crate::{keytab, names};
 
 /// A client's token has at most so many bytes; a ticket with a PAC of a thousand groups has 64 KiB.
@@ -65,7 +66,7 @@ impl Acceptor {
         let element = gss_key_value_element_desc { key: c"keytab".as_ptr(), value: name.as_ptr() };
         let store = gss_key_value_set_desc { count: 1, elements: &element };
         let name = service.map_or(Ok(Name::none()), names::of_service)?;
-        let cred = acquire(ACCEPT, &name, &store).map_err(|e| match e.cause {
+        let cred = acquire(ACCEPT, &name, Some(&store)).map_err(|e| match e.cause {
             Cause::NoLibrary => e,
             _ => unusable(&e.text.replace(&opened, &path.display().to_string())),
         })?;
@@ -139,7 +140,7 @@ pub fn accept(keytab: &Path, services: &[&str], token: &[u8]) -> Result<Step, Er
 pub(crate) fn acquire(
     usage: std::ffi::c_int,
     name: &Name,
-    store: &gss_key_value_set_desc,
+    store: Option<&gss_key_value_set_desc>,
 ) -> Result<Cred, Error> {
     let (mut minor, mut cred) = (0, Cred::none());
     let mechs = gss_OID_set_desc { count: 1, elements: &KRB5 };
@@ -151,7 +152,7 @@ pub(crate) fn acquire(
             u32::MAX,
             &mechs,
             usage,
-            store,
+            store.map_or(ptr::null(), ptr::from_ref),
             &mut cred.0,
             ptr::null_mut(),
             ptr::null_mut(),
@@ -271,7 +272,8 @@ impl Established {
             // SAFETY: it is called with a structure of version 1, or null.
             unsafe { at.as_ref() }.map(|context| context.endtime.into())
         };
-        self.export(read)?.ok_or_else(|| Error::new(Cause::Other, "the context has no end"))
+        let end = lucid::export(self.context, read)?;
+        end.ok_or_else(|| Error::new(Cause::Other, "the context has no end"))
     }
 
     /// What signs and seals messages of this context by other code (RFC 4121, RFC 1964). The context ends by it: ask for all else
@@ -280,33 +282,7 @@ impl Established {
     /// # Errors
     /// The library's; [`Cause::Other`] for a context of RFC 1964, whose ciphers (DES, RC4) are refused.
     pub fn lucid(self) -> Result<Lucid, Error> {
-        // SAFETY: it is called with a structure of version 1.
-        let lucid = self.export(|at| unsafe { Lucid::read(at) })?;
-        lucid.ok_or_else(|| {
-            Error::new(Cause::Other, "a context of RFC 1964: its encryption type is too old")
-        })
-    }
-
-    /// Takes the context apart, and `read` what it wants of it.
-    fn export<T>(
-        mut self,
-        read: impl FnOnce(*const ffi::gss_krb5_lucid_context_v1_t) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
-        let (mut minor, mut exported) = (0, ptr::null_mut());
-        // SAFETY: the context is the library's own and null afterwards; the rest are variables here.
-        let major = unsafe {
-            ffi::gss_krb5_export_lucid_sec_context(
-                &mut minor,
-                &mut self.context.0,
-                1,
-                &mut exported,
-            )
-        };
-        check(major, minor)?;
-        let read = read(exported.cast());
-        // SAFETY: the library made it, and what was wanted of it has been copied.
-        unsafe { ffi::gss_krb5_free_lucid_sec_context(&mut 0, exported) };
-        Ok(read)
+        Lucid::of(self.context)
     }
 }
 
@@ -331,57 +307,6 @@ pub(crate) fn verify(context: &Context, message: &[u8], mic: &[u8]) -> Result<()
         return Err(Error::new(Cause::Mic, "the message is old, or out of its order"));
     }
     check(major, minor).map(drop)
-}
-
-/// A key of a context.
-pub struct LucidKey {
-    /// Encryption type (RFC 3961 section 8): 17, 18 (RFC 3962), 19 or 20 (RFC 8009).
-    pub enctype: u32,
-    /// The protocol key.
-    pub key: Zeroizing<Vec<u8>>,
-}
-
-/// An acceptor's context of RFC 4121, taken apart.
-pub struct Lucid {
-    /// When the ticket runs out, in seconds since 1970.
-    pub end_time: u32,
-    /// Number of the next message of the acceptor.
-    pub send_seq: u64,
-    /// Number that the next message of the initiator should have.
-    pub recv_seq: u64,
-    /// The initiator's subkey, or the ticket's session key.
-    pub initiator_key: LucidKey,
-    /// The acceptor's subkey, which both use where it is there: their tokens say so (RFC 4121 section 4.2.2, `AcceptorSubkey`).
-    pub acceptor_key: Option<LucidKey>,
-}
-
-impl Lucid {
-    /// # Safety
-    /// Null, or a structure that the library filled.
-    unsafe fn read(at: *const ffi::gss_krb5_lucid_context_v1_t) -> Option<Self> {
-        // SAFETY: the caller's word.
-        let context = unsafe { at.as_ref() }.filter(|c| c.version == 1 && c.protocol == 1)?;
-        let key = |key: &ffi::gss_krb5_lucid_key_t| {
-            let length = usize::try_from(key.length).ok().filter(|n| (1..=64).contains(n))?;
-            if key.data.is_null() {
-                return None;
-            }
-            // SAFETY: the library says that so many bytes are there.
-            let bytes = unsafe { std::slice::from_raw_parts(key.data, length) };
-            Some(LucidKey { enctype: key.key_type, key: Zeroizing::new(bytes.to_vec()) })
-        };
-        let acceptor_key = match context.cfx_kd.have_acceptor_subkey {
-            0 => None,
-            _ => Some(key(&context.cfx_kd.acceptor_subkey)?),
-        };
-        Some(Self {
-            end_time: context.endtime,
-            send_seq: context.send_seq,
-            recv_seq: context.recv_seq,
-            initiator_key: key(&context.cfx_kd.ctx_key)?,
-            acceptor_key,
-        })
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Kerberos for a server, and as much of a client as tests need: MIT's `libgssapi_krb5.so.2`, loaded when it is first called.
+//! Kerberos for a server, and for a client as far as its context: MIT's `libgssapi_krb5.so.2`, loaded when it is first called.
 //!
 //! *Operation.* An [`Acceptor`] takes the tokens of one client (RFC 2743, RFC 4121; the krb5 mechanism alone, without SPNEGO) and
 //! ends in an [`Established`] context, which says who the client is and gives the keys. The library reads the keytab, `krb5.conf`
@@ -20,11 +20,13 @@ mod ffi;
 mod initiate;
 pub mod keytab;
 mod load;
+mod lucid;
 mod names;
 mod pool;
 
-pub use accept::{Acceptor, Established, Lucid, LucidKey, Step, accept};
+pub use accept::{Acceptor, Established, Step, accept};
 pub use error::{Cause, Error};
-pub use initiate::Initiator;
+pub use initiate::{Initiator, Tickets};
 pub use load::loaded;
+pub use lucid::{Lucid, LucidKey};
 pub use pool::{Busy, Pool};

@@ -11,7 +11,7 @@ pub(crate) const NAME_MAX: usize = 1024;
 /// Bytes of a PAC's logon information at most: 1,015 groups by SIDs of 68 bytes, and the strings.
 const LOGON_INFO_MAX: usize = 128 << 10;
 
-/// A service of any host.
+/// A service of any host (`nfs`), or of one (`nfs@server.lab.test`).
 pub(crate) fn of_service(service: &str) -> Result<Name, Error> {
     let (mut minor, mut name) = (0, Name::none());
     let service = gss_buffer_desc::of(service.as_bytes());

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
-use gss_sys::{Acceptor, Cause, Error, Established, Initiator, Step, keytab};
+use gss_sys::{Acceptor, Cause, Error, Established, Initiator, Step, Tickets, keytab};
 
 #[path = "../../tests/src/kdc.rs"]
 #[allow(dead_code)]
@@ -74,6 +74,49 @@ fn both_ends_know_each_other_and_share_a_key() {
     assert_eq!(acceptor_key.key, key, "the key of SMB is the acceptor's subkey");
     assert_eq!((lucid.initiator_key.enctype, lucid.initiator_key.key.len()), (18, 32));
     assert_ne!(lucid.initiator_key.key, key);
+}
+
+/// A program without a user: by a key of its own, to a host by its name.
+#[test]
+fn a_client_by_a_keytab_has_the_keys_of_the_server_s_end() {
+    let (own, keytab) = (at("own.keytab"), at("cifs.keytab"));
+    lab().lock().unwrap().service("host/client.lab.test", &own);
+    let by_keytab = Tickets::Keytab(own);
+    let mut client = Initiator::of_host(&by_keytab, "nfs", "localhost").unwrap();
+    let (token, complete) = client.step(&[]).unwrap();
+    assert!(!complete, "the server has to answer");
+    let Step::Done { token, established } = Acceptor::new(&keytab).unwrap().step(&token).unwrap()
+    else {
+        panic!("Kerberos needs one round")
+    };
+    assert_eq!(established.principal(), "host/client.lab.test@LAB.TEST");
+    assert_eq!(established.service(), "nfs/localhost@LAB.TEST");
+    let (last, complete) = client.step(&token).unwrap();
+    assert!(complete && last.is_empty());
+    let (client, server) = (client.lucid().unwrap(), established.lucid().unwrap());
+    assert_eq!((client.send_seq, client.recv_seq), (server.recv_seq, server.send_seq));
+    assert_eq!(client.end_time, server.end_time);
+    for (of_client, of_server) in [
+        (Some(&client.initiator_key), Some(&server.initiator_key)),
+        (client.acceptor_key.as_ref(), server.acceptor_key.as_ref()),
+    ] {
+        let (of_client, of_server) = (of_client.unwrap(), of_server.unwrap());
+        assert_eq!((of_client.enctype, &*of_client.key), (of_server.enctype, &*of_server.key));
+    }
+}
+
+#[test]
+fn a_client_without_tickets_is_told_which_are_missing() {
+    let none = Tickets::Cache(at("no-tickets"));
+    let why = Initiator::of_host(&none, "nfs", "localhost").err().unwrap();
+    assert!(why.text.contains("no-tickets"), "{why}");
+    // The KDC knows no such service.
+    let mut client =
+        Initiator::of_host(&Tickets::Cache(at("alice")), "nfs", "elsewhere.lab.test").unwrap();
+    let why = client.step(&[]).err().unwrap();
+    assert!(why.text.contains("nfs/elsewhere.lab.test"), "{why}");
+    // A context that has not begun has no keys.
+    assert!(client.lucid().is_err());
 }
 
 #[test]
