@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use nfs_proto::nfs4::Nfsstat4;
 use rdma_transport::channel::ChannelError;
 use wire::Fault;
 
@@ -17,6 +18,8 @@ pub enum Error {
     Down(ChannelError),
     /// The server did not accept the call (RFC 5531 section 9).
     Rpc(String),
+    /// There is no context of Kerberos with the server (RFC 2203), or a reply is not of it.
+    Kerberos(String),
     /// The reply is not what its type says.
     Reply(Fault),
     /// MOUNT refused (`mountstat3`, RFC 1813 section 5).
@@ -101,6 +104,7 @@ impl fmt::Display for Error {
             Self::Connect(why) => write!(f, "cannot connect: {why}"),
             Self::Down(why) => why.fmt(f),
             Self::Rpc(why) => write!(f, "the server refused the call: {why}"),
+            Self::Kerberos(why) => write!(f, "Kerberos: {why}"),
             Self::Reply(why) => write!(f, "the reply cannot be read: {why}"),
             Self::Mount(2) => f.write_str("MOUNT: the server has no such share"),
             Self::Mount(13) => f.write_str(
@@ -111,7 +115,10 @@ impl fmt::Display for Error {
             Self::Nlm(status) => write!(f, "{} ({status})", nlm_name(*status)),
             Self::Nfs4(op, status) => {
                 let op = nfs_proto::nfs4::op::name(*op);
-                match nfs_proto::nfs4::Nfsstat4::from_u32(*status) {
+                match Nfsstat4::from_u32(*status) {
+                    Some(name @ Nfsstat4::WrongSec) => {
+                        write!(f, "{op}: {name:?} ({status}): the share wants another `sec`")
+                    }
                     Some(name) => write!(f, "{op}: {name:?} ({status})"),
                     None => write!(f, "{op}: status {status}"),
                 }

@@ -4,7 +4,9 @@
 //! `smb-proto`, which clients and servers of others prove.
 
 pub mod connect;
+mod context;
 mod error;
+pub mod gss;
 pub mod mount;
 pub mod nfs3;
 pub mod nfs4;
@@ -16,6 +18,6 @@ pub mod target;
 mod volume;
 
 pub use error::{Error, Result};
-pub use rpc::{Callbacks, Credential, NoCallbacks, ResultPlace, Rpc};
+pub use rpc::{CallArgs, Callbacks, Credential, NoCallbacks, ResultPlace, Rpc};
 pub use target::Target;
 pub use volume::{File, Volume, dial};

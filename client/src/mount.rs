@@ -3,16 +3,15 @@
 use nfs_proto::mount::procedure::{EXPORT, MNT, UMNT};
 use nfs_proto::mount::{Dirpath, Exports, Mountres3Ok, VERSION};
 use nfs_proto::oncrpc::program;
-use rdma_transport::xdr::Writer;
 
 use crate::error::{Error, Result};
 use crate::nfs3::Fh;
-use crate::rpc::{Credential, ResultPlace, Rpc, results, status};
+use crate::rpc::{CallArgs, Credential, ResultPlace, Rpc, results, status};
 
 /// `MNT3_OK`.
 const OK: u32 = 0;
 
-fn head(procedure: u32, cred: &Credential) -> Writer {
+fn head(procedure: u32, cred: &Credential) -> CallArgs {
     Rpc::head(program::MOUNT, VERSION, procedure, cred)
 }
 

@@ -14,10 +14,10 @@ use nfs_proto::nfs3::{
 use nfs_proto::oncrpc::{AcceptStat, ReplyBody, ReplyHead, program};
 use nfs_proto::xdr::{Bulk, Xdr, decode};
 use rdma_transport::caller::{Answer, BulkResult};
-use rdma_transport::xdr::{Reader, Writer};
+use rdma_transport::xdr::Reader;
 
 use crate::error::{Error, Result};
-use crate::rpc::{Credential, ResultPlace, Rpc, results, status, within};
+use crate::rpc::{CallArgs, Credential, ResultPlace, Rpc, results, status, within};
 
 const PATH_MAX: usize = 4096;
 
@@ -272,7 +272,12 @@ impl Nfs3 {
         &self.rpc
     }
 
-    fn args<'a>(&self, procedure: u32, args: &impl Xdr<'a>) -> Writer {
+    /// Who calls.
+    pub(crate) fn cred(&self) -> &Credential {
+        &self.cred
+    }
+
+    fn args<'a>(&self, procedure: u32, args: &impl Xdr<'a>) -> CallArgs {
         let mut w = Rpc::head(program::NFS, VERSION, procedure, &self.cred);
         w.value(args);
         w
@@ -386,7 +391,7 @@ impl Nfs3 {
     }
 
     /// The handle that CREATE and its siblings give, looked up when the server left it out.
-    async fn made(&self, place: (&Fh, &[u8]), args: Writer) -> Result<(Fh, Option<Attr>)> {
+    async fn made(&self, place: (&Fh, &[u8]), args: CallArgs) -> Result<(Fh, Option<Attr>)> {
         let answer = self.rpc.call(args, ResultPlace::SHORT).await?;
         let done: Create3resok<'_> = ok(&mut results(&answer)?)?;
         match done.obj {
@@ -525,7 +530,7 @@ impl Nfs3 {
         Ok(Listing { entries: entries.collect(), verifier: done.cookieverf, eof: done.eof })
     }
 
-    async fn listing(&self, args: Writer, count: u32) -> Result<Answer> {
+    async fn listing(&self, args: CallArgs, count: u32) -> Result<Answer> {
         let reply_max = usize::try_from(count).unwrap_or(usize::MAX).saturating_add(512);
         self.rpc.call(args, ResultPlace::long(reply_max)).await
     }

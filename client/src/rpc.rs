@@ -10,23 +10,27 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{self, Poll};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use gss_krb5::Enctype;
 use iobuf::Buf;
 use nfs_proto::oncrpc::{
     AUTH_SYS, AcceptStat, AuthStat, AuthSys, CallHead, OpaqueAuth, ReplyBody, ReplyHead,
 };
+use nfs_proto::rpcsec_gss::RPCSEC_GSS;
 use nfs_proto::xdr::{Bulk, encode};
 use rdma_transport::caller::{Answer, BulkResult, Call, Caller, Event};
-use rdma_transport::channel::{ChannelError, Info};
+use rdma_transport::channel::{ChannelError, Info, Reply};
 use rdma_transport::xdr::{Reader, Writer};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
+use crate::context::Context;
 use crate::error::{Error, Result};
 
 /// A connection with calls under way and no answer for this many seconds is given up.
@@ -52,11 +56,13 @@ impl Callbacks for NoCallbacks {
     }
 }
 
-/// Who calls: the credential of every call (RFC 5531 section 8.2), encoded once.
+/// Who calls: the credential of every call (RFC 5531 section 8.2), encoded once; or a context of RPCSEC_GSS, whose calls have
+/// one each.
 #[derive(Clone, Debug)]
 pub struct Credential {
     flavor: u32,
     body: Arc<[u8]>,
+    context: Option<Arc<Context>>,
 }
 
 impl Credential {
@@ -64,12 +70,54 @@ impl Credential {
     pub fn sys(uid: u32, gid: u32, groups: &[u32]) -> Self {
         let gids = groups.to_vec();
         let body = encode(&AuthSys { stamp: 0, machinename: b"headgate", uid, gid, gids });
-        Self { flavor: AUTH_SYS, body: body.into() }
+        Self::plain(AUTH_SYS, &body)
     }
 
     /// AUTH_NONE.
     pub fn none() -> Self {
-        Self { flavor: OpaqueAuth::NONE.flavor, body: [].into() }
+        Self::plain(OpaqueAuth::NONE.flavor, &[])
+    }
+
+    /// The same for every call.
+    pub(crate) fn plain(flavor: u32, body: &[u8]) -> Self {
+        Self { flavor, body: body.into(), context: None }
+    }
+
+    /// The encryption type of a context of Kerberos.
+    pub fn enctype(&self) -> Option<Enctype> {
+        self.context.as_ref().map(|context| context.enctype())
+    }
+
+    pub(crate) fn of_context(context: Context) -> Self {
+        Self { context: Some(Arc::new(context)), ..Self::plain(RPCSEC_GSS, &[]) }
+    }
+
+    /// The context that it is, if it is one.
+    pub(crate) fn context(&self) -> Option<&Context> {
+        self.context.as_deref()
+    }
+}
+
+/// A call that is being written: behind its head the arguments, or, where a context will protect them, the arguments alone.
+#[derive(Debug)]
+pub struct CallArgs {
+    w: Writer,
+    /// Program, version and procedure.
+    numbers: (u32, u32, u32),
+    context: Option<Arc<Context>>,
+}
+
+impl Deref for CallArgs {
+    type Target = Writer;
+
+    fn deref(&self) -> &Writer {
+        &self.w
+    }
+}
+
+impl DerefMut for CallArgs {
+    fn deref_mut(&mut self) -> &mut Writer {
+        &mut self.w
     }
 }
 
@@ -157,15 +205,40 @@ impl Rpc {
         &self.0.0.info
     }
 
-    /// Calls and waits. `args` begins with what [`Rpc::head`] wrote.
-    pub async fn call(&self, args: Writer, place: ResultPlace) -> Result<Answer> {
-        let reply = args.into_reply();
-        let mut call = Call {
-            head: reply.head,
-            payloads: reply.payloads,
-            reply_max: place.reply_max,
-            bulk: place.bulk,
+    /// Calls and waits.
+    pub async fn call(&self, args: CallArgs, place: ResultPlace) -> Result<Answer> {
+        let (xid, CallArgs { w, numbers, context }) = (self.next_xid(), args);
+        let Some(context) = context else {
+            let mut call = w.into_reply();
+            if let Some(place) = call.head.first_chunk_mut() {
+                *place = xid.to_be_bytes();
+            }
+            return self.exchange(xid, call, place).await;
         };
+        let numbered = context.number().await?;
+        let call = numbered.protect(xid, numbers, w)?;
+        let bulk = place.bulk.filter(|_| !context.protects_results());
+        let place = ResultPlace { bulk, ..place };
+        numbered.open(self.exchange(xid, call, place).await?)
+    }
+
+    /// The number of a call that is to be made.
+    pub(crate) fn next_xid(&self) -> u32 {
+        let mut queue = self.0.0.queue();
+        let xid = queue.next_xid;
+        queue.next_xid = xid.wrapping_add(1);
+        xid
+    }
+
+    /// Sends a whole call of this number and waits for its answer.
+    pub(crate) async fn exchange(
+        &self,
+        xid: u32,
+        message: Reply,
+        place: ResultPlace,
+    ) -> Result<Answer> {
+        let Reply { head, payloads, .. } = message;
+        let call = Call { head, payloads, reply_max: place.reply_max, bulk: place.bulk };
         let (answer, wait) = oneshot::channel();
         {
             let mut queue = self.0.0.queue();
@@ -174,11 +247,6 @@ impl Rpc {
             }
             if queue.waiting.len() >= CALLS_MAX {
                 return Err(Error::Rpc(format!("{CALLS_MAX} calls are under way already")));
-            }
-            let xid = queue.next_xid;
-            queue.next_xid = xid.wrapping_add(1);
-            if let Some(place) = call.head.first_chunk_mut() {
-                *place = xid.to_be_bytes();
             }
             queue.waiting.insert(xid, answer);
             queue.calls.push(call);
@@ -191,12 +259,14 @@ impl Rpc {
     }
 
     /// Begins a call: its head up to the arguments (RFC 5531 section 9). The xid is put in by [`Rpc::call`].
-    pub fn head(program: u32, version: u32, procedure: u32, cred: &Credential) -> Writer {
+    pub fn head(program: u32, version: u32, procedure: u32, cred: &Credential) -> CallArgs {
         let mut w = Writer::new();
-        let (xid, verf) = (0, OpaqueAuth::NONE);
-        let cred = OpaqueAuth { flavor: cred.flavor, body: &cred.body };
-        CallHead { xid, program, version, procedure, cred, verf }.emit(w.head());
-        w
+        if cred.context.is_none() {
+            let (xid, verf) = (0, OpaqueAuth::NONE);
+            let cred = OpaqueAuth { flavor: cred.flavor, body: &cred.body };
+            CallHead { xid, program, version, procedure, cred, verf }.emit(w.head());
+        }
+        CallArgs { w, numbers: (program, version, procedure), context: cred.context.clone() }
     }
 }
 
@@ -216,8 +286,14 @@ pub(crate) fn results(answer: &Answer) -> Result<Reader<'_>> {
         }
         // RFC 5531 section 9: "rejected for security reasons", of which this is the usual one.
         ReplyBody::AuthError(AuthStat::TooWeak) => {
-            let why = "authentication error 5, AUTH_TOOWEAK: it may want a port below 1024, which takes root";
+            let why = "authentication error 5, AUTH_TOOWEAK: it may want a port below 1024, which takes root, or another `sec`";
             return Err(Error::Rpc(why.into()));
+        }
+        ReplyBody::AuthError(
+            stat @ (AuthStat::RpcsecGssCredproblem | AuthStat::RpcsecGssCtxproblem),
+        ) => {
+            let why = "the server no longer has the context of Kerberos, or the ticket has run out";
+            return Err(Error::Kerberos(format!("{why} (authentication error {})", stat as u32)));
         }
         ReplyBody::AuthError(stat) => {
             return Err(Error::Rpc(format!("authentication error {}", stat as u32)));
@@ -252,7 +328,7 @@ pub(crate) struct Quiet {
 }
 
 impl Quiet {
-    pub(crate) fn poll(&mut self, waiting: bool, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, waiting: bool, cx: &mut task::Context<'_>) -> Poll<()> {
         if !waiting && self.timer.is_none() {
             return Poll::Pending;
         }
@@ -281,7 +357,7 @@ struct Driver {
 
 impl Driver {
     /// Ready when the connection is over.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
+    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<ChannelError> {
         self.shared.driver.register(cx.waker());
         let (calls, ended) = {
             let mut queue = self.shared.queue();

@@ -1,5 +1,6 @@
 //! What to connect to, as one word:
-//! `nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off&device=on|off]` or
+//! `nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off&device=on|off]`, with
+//! `sec=krb5|krb5i|krb5p&keytab=PATH` by tickets of Kerberos (over TCP; without `keytab` those of `kinit`), or
 //! `smb://USER:PASSWORD@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=tcp|rdma&protect=sign|seal&transforms=on|off]` with `crc` and
 //! `device` as well, where `transforms=off` offers no protection of data that travels by RDMA, `device=on` uses an RDMA device of
 //! this host instead of iWARP in user space, and `smb+rdma://` says the transport as well.
@@ -8,8 +9,11 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
+use gss_sys::Tickets;
+use nfs_proto::rpcsec_gss::GssService;
 use smb_proto::smb2::negotiate::Dialect;
 
+use crate::gss::Security;
 use crate::smb::{Options, User};
 
 /// Which version of NFS.
@@ -60,6 +64,8 @@ pub enum Protocol {
         version: Version,
         /// Port of MOUNT over TCP (version 3 only); `None`: what port 111 of the server says, else that of NFS.
         mount_port: Option<u16>,
+        /// Kerberos; `None`: the caller is a number (AUTH_SYS).
+        security: Option<Security>,
     },
     /// SMB.
     Smb {
@@ -76,6 +82,11 @@ impl Protocol {
         match self {
             Self::Smb { options, .. } if options.seal => "seal",
             Self::Smb { options, .. } if options.sign => "sign",
+            Self::Nfs { security: Some(security), .. } => match security.service {
+                GssService::None => "none",
+                GssService::Integrity => "sign",
+                GssService::Privacy => "seal",
+            },
             _ => "none",
         }
     }
@@ -147,8 +158,11 @@ impl fmt::Display for Target {
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         let (port, path, transport) = (self.port, &self.path, self.transport);
         match &self.protocol {
-            Protocol::Nfs { version, .. } => {
+            Protocol::Nfs { version, security, .. } => {
                 write!(f, "nfs://{host}:{port}{path}?version={version}&transport={transport}")?;
+                if let Some(security) = security {
+                    write!(f, "&sec={}", security.name())?;
+                }
             }
             Protocol::Smb { user, options } => {
                 let dialect = dialect_name(options.dialect);
@@ -208,11 +222,24 @@ fn transport(value: &str) -> Result<Transport, String> {
     }
 }
 
+/// What a flavor protects; `None` without Kerberos.
+fn protection(sec: &str) -> Result<Option<GssService>, String> {
+    match sec {
+        "sys" => Ok(None),
+        "krb5" => Ok(Some(GssService::None)),
+        "krb5i" => Ok(Some(GssService::Integrity)),
+        "krb5p" => Ok(Some(GssService::Privacy)),
+        s => Err(format!("there is no flavor `{s}` here; write sys, krb5, krb5i or krb5p")),
+    }
+}
+
 fn nfs(place: &str, path: &str, query: &str) -> Result<Target, String> {
     let (mut version, mut way, mut mount_port) = (Version::V3, Transport::Tcp, None);
-    let (mut crc, mut device) = (true, false);
+    let (mut crc, mut device, mut service, mut tickets) = (true, false, None, None);
     for (name, value) in pairs(query) {
         match (name, value) {
+            ("sec", sec) => service = protection(sec)?,
+            ("keytab", file) => tickets = Some(Tickets::Keytab(file.into())),
             ("version", "3") => version = Version::V3,
             ("version", "4" | "4.1") => version = Version::V41,
             ("version", "4.2") => version = Version::V42,
@@ -225,11 +252,22 @@ fn nfs(place: &str, path: &str, query: &str) -> Result<Target, String> {
             ("device", d) => device = switch("device", d)?,
             _ => {
                 return Err(format!(
-                    "`{name}={value}` is no option of a target; there are version, transport, mountport, crc and device"
+                    "`{name}={value}` is no option of a target; there are version, transport, mountport, sec, \
+                     keytab, crc and device"
                 ));
             }
         }
     }
+    let security = match (service, tickets) {
+        (None, None) => None,
+        (None, Some(_)) => return Err("`keytab` goes with `sec=krb5`, `krb5i` or `krb5p`".into()),
+        (Some(_), _) if way == Transport::Rdma => {
+            return Err("`sec=krb5` and its like go by transport=tcp here".into());
+        }
+        (Some(service), tickets) => {
+            Some(Security { service, tickets: tickets.unwrap_or(Tickets::Usual) })
+        }
+    };
     let (host, given) = host_and_port(place)?;
     let usual = if way == Transport::Tcp { NFS_PORT } else { 20049 };
     let port = given.unwrap_or(usual);
@@ -240,7 +278,7 @@ fn nfs(place: &str, path: &str, query: &str) -> Result<Target, String> {
         host: host.into(),
         port,
         path: path.into(),
-        protocol: Protocol::Nfs { version, mount_port },
+        protocol: Protocol::Nfs { version, mount_port, security },
         transport: way,
         crc,
         device,
@@ -311,7 +349,7 @@ mod tests {
     #[test]
     fn targets_are_read() {
         let t: Target = "nfs://gw/data".parse().unwrap();
-        let nfs = |version, mount_port| Protocol::Nfs { version, mount_port };
+        let nfs = |version, mount_port| Protocol::Nfs { version, mount_port, security: None };
         assert_eq!((t.host.as_str(), t.port, t.protocol), ("gw", 2049, nfs(Version::V3, None)));
         assert_eq!((t.path.as_str(), t.transport), ("/data", Transport::Tcp));
         let t: Target = "nfs://gw:12049/data".parse().unwrap();
@@ -328,6 +366,29 @@ mod tests {
         let t: Target = "nfs://gw/x?transport=rdma&crc=off".parse().unwrap();
         assert!(!t.crc && !t.device);
         assert_eq!(t.to_string(), "nfs://gw:20049/x?version=3&transport=rdma&crc=off");
+    }
+
+    #[test]
+    fn targets_by_kerberos_are_read() {
+        let by = |text: &str| match text.parse::<Target>().unwrap().protocol {
+            Protocol::Nfs { security, .. } => security,
+            Protocol::Smb { .. } => panic!("{text}"),
+        };
+        assert_eq!(by("nfs://gw/d?sec=sys"), None);
+        for (name, service) in [
+            ("krb5", GssService::None),
+            ("krb5i", GssService::Integrity),
+            ("krb5p", GssService::Privacy),
+        ] {
+            let security = by(&format!("nfs://gw/d?version=4.2&sec={name}")).unwrap();
+            assert_eq!(security, Security { service, tickets: Tickets::Usual });
+            assert_eq!(security.name(), name);
+        }
+        let text = "nfs://gw/d?sec=krb5p&keytab=/etc/my.keytab";
+        assert_eq!(by(text).unwrap().tickets, Tickets::Keytab("/etc/my.keytab".into()));
+        let target: Target = text.parse().unwrap();
+        assert_eq!(target.to_string(), "nfs://gw:2049/d?version=3&transport=tcp&sec=krb5p");
+        assert_eq!(target.protocol.protection(), "seal");
     }
 
     #[test]
@@ -365,6 +426,9 @@ mod tests {
             "nfs://gw/d?v=3",
             "nfs://gw/d?crc=no",
             "nfs://gw/d?mountport=70000",
+            "nfs://gw/d?sec=krb4",
+            "nfs://gw/d?sec=krb5p&transport=rdma",
+            "nfs://gw/d?keytab=/etc/krb5.keytab",
             "nfs://[::1/d",
             "cifs://a:b@gw/d",
             "smb://a:b@gw",

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use gss_krb5::Enctype;
 use iobuf::Buf;
+use nfs_proto::oncrpc::program;
 use rdma_transport::channel::Info;
 
 use crate::connect::{self, Local};
@@ -12,7 +14,11 @@ use crate::nfs4::{Minor, Nfs4, OpenFile, OpenHow, Stateid};
 use crate::rpc::{Callbacks, Credential, NoCallbacks, Rpc};
 use crate::smb::{Smb, SmbFile};
 use crate::target::{NFS_PORT, Protocol, Target, Transport, Version};
-use crate::{mount, nfs4, portmap};
+use crate::{gss, mount, nfs4, portmap};
+
+/// NFS, by its versions.
+const V3_PROGRAM: (u32, u32) = (program::NFS, nfs_proto::nfs3::VERSION);
+const V4_PROGRAM: (u32, u32) = (program::NFS, nfs_proto::nfs4::VERSION);
 
 /// Nobody here would give a delegation back.
 const UNDELEGATED: OpenHow = OpenHow { want: OpenHow::WANT_NO_DELEG, ..OpenHow::READ };
@@ -69,10 +75,10 @@ pub async fn dial(target: &Target, local: &Local, callbacks: Arc<dyn Callbacks>)
 }
 
 impl Volume {
-    /// Connects and finds the share.
+    /// Connects and finds the share. `cred` is who calls where the target does not say `sec`.
     pub async fn open(target: &Target, local: &Local, cred: Credential) -> Result<Self> {
-        let (version, mount_port) = match &target.protocol {
-            Protocol::Nfs { version, mount_port } => (*version, *mount_port),
+        let (version, mount_port, security) = match &target.protocol {
+            Protocol::Nfs { version, mount_port, security } => (*version, *mount_port, security),
             Protocol::Smb { user, options } => {
                 let to = target.address(target.port).map_err(Error::Connect)?;
                 let rdma = target.transport == Transport::Rdma;
@@ -97,6 +103,11 @@ impl Volume {
                 })?;
                 let root = mount::mount(&rpc, &cred, &target.path).await?;
                 let rpc = dial(target, local, Arc::new(NoCallbacks)).await?;
+                let cred = match security {
+                    // MOUNT is asked by number, as mount(8) does it: what it says is no secret of the share's.
+                    Some(s) => gss::establish(&rpc, V3_PROGRAM, &target.host, s).await?,
+                    None => cred,
+                };
                 return Ok(Self::V3(Nfs3::new(rpc, cred), root));
             }
             Version::V41 => Minor::One,
@@ -104,6 +115,10 @@ impl Volume {
         };
         let (callbacks, _recalls) = nfs4::Recalls::new();
         let rpc = dial(target, local, Arc::new(callbacks)).await?;
+        let cred = match security {
+            Some(s) => gss::establish(&rpc, V4_PROGRAM, &target.host, s).await?,
+            None => cred,
+        };
         let mut name = [0; 8];
         getrandom::fill(&mut name).map_err(|e| Error::Connect(e.to_string()))?;
         let nfs = Nfs4::connect(rpc, cred, minor, &name, name).await?;
@@ -117,6 +132,15 @@ impl Volume {
             Self::V3(nfs, _) => nfs.rpc().info(),
             Self::V4(nfs, _) => nfs.rpc().info(),
             Self::Smb(smb) => smb.info(),
+        }
+    }
+
+    /// The encryption type that protects its calls by Kerberos; `None` without.
+    pub fn enctype(&self) -> Option<Enctype> {
+        match self {
+            Self::V3(nfs, _) => nfs.cred().enctype(),
+            Self::V4(nfs, _) => nfs.cred().enctype(),
+            Self::Smb(_) => None,
         }
     }
 
@@ -249,11 +273,15 @@ impl Volume {
         }
     }
 
-    /// Ends the session, if there is one.
+    /// Ends the session and the context of Kerberos, if there are such.
     pub async fn leave(self) -> Result<()> {
         match self {
-            Self::V3(..) => Ok(()),
-            Self::V4(nfs, _) => nfs.destroy().await,
+            Self::V3(nfs, _) => gss::end(nfs.rpc(), nfs.cred(), V3_PROGRAM).await,
+            Self::V4(nfs, _) => {
+                let (rpc, cred) = (nfs.rpc().clone(), nfs.cred().clone());
+                nfs.destroy().await?;
+                gss::end(&rpc, &cred, V4_PROGRAM).await
+            }
             Self::Smb(smb) => smb.leave().await,
         }
     }

@@ -22,6 +22,8 @@ mod domain;
 mod kdc;
 #[path = "kerberos/nfs.rs"]
 mod nfs;
+#[path = "kerberos/own.rs"]
+mod own;
 #[path = "kerberos/people.rs"]
 mod people;
 

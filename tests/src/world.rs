@@ -97,7 +97,7 @@ impl World {
         let rdma = self.running.nfs_rdma.first().map_or(0, |at| at.port());
         let port = if transport == Transport::Rdma { rdma } else { tcp };
         let (host, path) = ("127.0.0.1".into(), format!("/{share}"));
-        let protocol = Protocol::Nfs { version, mount_port: Some(tcp) };
+        let protocol = Protocol::Nfs { version, mount_port: Some(tcp), security: None };
         Target { host, port, path, protocol, transport, crc: true, device: false }
     }
 

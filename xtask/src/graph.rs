@@ -64,7 +64,17 @@ const ALLOWED: [(&str, &[&str]); 24] = [
     ),
     (
         "client",
-        &["wire", "nfs-proto", "smb-proto", "smb-crypto", "iobuf", "rdma-transport", "smb-auth"],
+        &[
+            "wire",
+            "nfs-proto",
+            "smb-proto",
+            "smb-crypto",
+            "iobuf",
+            "rdma-transport",
+            "smb-auth",
+            "gss-sys",
+            "gss-krb5",
+        ],
     ),
     (
         "gateway",

@@ -14,12 +14,12 @@ use nfs_proto::oncrpc::program::NFS as PROGRAM;
 use nfs_proto::oncrpc::{AcceptStat, ReplyBody, ReplyHead};
 use nfs_proto::xdr::{Bulk, Xdr, decode, encode};
 use rdma_transport::caller::{Answer, BulkResult};
-use rdma_transport::xdr::{Reader, Writer};
+use rdma_transport::xdr::Reader;
 
 use super::attrs::{Fattr, WANTED, values};
 use super::{Fh, OpenHow};
 use crate::error::{Error, Result};
-use crate::rpc::{Credential, ResultPlace, Rpc, results, within};
+use crate::rpc::{CallArgs, Credential, ResultPlace, Rpc, results, within};
 
 /// Most bytes of the reply to a COMPOUND of small operations.
 const SMALL_REPLY: usize = 1000;
@@ -27,7 +27,7 @@ const SMALL_REPLY: usize = 1000;
 /// A COMPOUND that is being put together. Operations are appended in order.
 #[derive(Debug)]
 pub struct Compound {
-    w: Writer,
+    w: CallArgs,
     count_at: usize,
     count: u32,
     /// SEQUENCE, and where its arguments stand.
@@ -60,7 +60,7 @@ impl Compound {
         self
     }
 
-    pub(super) fn finish(mut self) -> (Writer, ResultPlace) {
+    pub(super) fn finish(mut self) -> (CallArgs, ResultPlace) {
         self.w.patch_u32(self.count_at, self.count);
         (self.w, self.place)
     }

@@ -120,6 +120,11 @@ impl Nfs4 {
         &self.0.rpc
     }
 
+    /// Who calls.
+    pub(crate) fn cred(&self) -> &Credential {
+        &self.0.cred
+    }
+
     /// The client id.
     pub fn clientid(&self) -> u64 {
         self.0.clientid

@@ -25,7 +25,8 @@ use load::{Loads, Sample};
 /// Options of `headgate bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// What to measure: nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off&device=on|off] or
+    /// What to measure: nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off&device=on|off],
+    /// with sec=krb5|krb5i|krb5p&keytab=PATH by tickets of Kerberos, or
     /// smb://USER@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=tcp|rdma&protect=sign|seal&transforms=on|off&crc=on|off&device=on|off]
     #[arg(value_name = "TARGET", required = true)]
     target: Target,

@@ -191,7 +191,7 @@ fn addresses(running: &Running) -> Result<Addresses, String> {
 
 /// Every client, in the order of the table.
 fn targets(at: &Addresses, user: &User) -> Vec<Target> {
-    let nfs = |version| Protocol::Nfs { version, mount_port: Some(at.nfs.port()) };
+    let nfs = |version| Protocol::Nfs { version, mount_port: Some(at.nfs.port()), security: None };
     let smb = |sign, seal| {
         let options = Options { sign, seal, ..Options::default() };
         Protocol::Smb { user: user.clone(), options }

@@ -57,7 +57,8 @@ impl Nfs {
     }
 
     pub async fn open(&self, at: SocketAddr) -> (Volume, File) {
-        let protocol = Protocol::Nfs { version: self.version, mount_port: Some(at.port()) };
+        let protocol =
+            Protocol::Nfs { version: self.version, mount_port: Some(at.port()), security: None };
         let target = Target {
             host: "127.0.0.1".into(),
             port: at.port(),

@@ -196,7 +196,7 @@ struct Who<'a> {
 fn is_fault(e: &Error, cut: bool) -> bool {
     match e {
         Error::Down(_) | Error::Connect(_) => !cut,
-        Error::Rpc(_) | Error::Reply(_) | Error::Protocol(_) => true,
+        Error::Rpc(_) | Error::Kerberos(_) | Error::Reply(_) | Error::Protocol(_) => true,
         // NFS3ERR_IO, NFS3ERR_SERVERFAULT and their likes of version 4.
         Error::Nfs3(status) | Error::Nfs4(_, status) => matches!(status, 5 | 10_006),
         Error::Smb(_, status) => {
