@@ -13,8 +13,8 @@ use crate::ffi::{
 use crate::lucid::Lucid;
 use crate::{accept, names};
 
-/// `GSS_C_MUTUAL_FLAG`, `GSS_C_CONF_FLAG` and `GSS_C_INTEG_FLAG`; replay detection and sequencing are off, as RFC 2203 section 5.2.2
-/// wants them: each protocol has its own.
+/// `GSS_C_MUTUAL_FLAG`, `GSS_C_CONF_FLAG` and `GSS_C_INTEG_FLAG`; replay detection and sequencing are off, as RFC 2203 section
+/// 5.2.2 wants them: each protocol has its own.
 const FLAGS: u32 = 2 | 16 | 32;
 
 /// By which tickets a client shows who it is.
@@ -82,8 +82,8 @@ impl Initiator {
         Ok(Self { cred, target, context: Context::none() })
     }
 
-    /// To a service of a host by the names that clients know, such as `nfs` and `server.lab.test`: the realm is that which krb5.conf
-    /// says for the host.
+    /// To a service of a host by the names that clients know, such as `nfs` and `server.lab.test`: the realm is that which
+    /// krb5.conf says for the host.
     ///
     /// # Errors
     /// The library's, such as no tickets.
