@@ -98,7 +98,7 @@ pub const EVENTS: &[About] = &[
     },
     About {
         name: "logoff",
-        about: "SMB: a session has ended.",
+        about: "SMB: a session has ended whose user had logged on.",
         fields: &[
             USER,
             UID,
@@ -122,14 +122,23 @@ pub const EVENTS: &[About] = &[
     },
     About {
         name: "mount",
-        about: "NFS: a client was given the root of a share, by MOUNT or, with version 4, by its name in the root.",
+        about: "NFS: a client was given the root of a share, by MOUNT or, with version 4, by its name in the root. Of a share, a \
+                user and an address once in ten minutes; the next record says how often else.",
         fields: &[
             PEER,
-            USER,
+            field(
+                "user",
+                "name of the user; empty where none is known, and for all further users of an address that has sent more than \
+                 256 in ten minutes",
+            ),
             UID,
             SHARE,
             field("version", "of NFS, `3` or `4`"),
             field("path", "what the client named"),
+            maybe(
+                "repeats",
+                "mounts like this since the record before, which had none of their own",
+            ),
         ],
     },
     About {
@@ -394,6 +403,8 @@ pub enum Event {
         share: String,
         version: &'static str,
         path: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        repeats: Option<u64>,
     },
     Unmount {
         peer: IpAddr,
@@ -533,7 +544,14 @@ mod tests {
             Event::Logoff { party: party(), session: 1, reason: "logoff" },
             Event::Share { peer: PEER, party: party(), share: text(), session: 1, access: "write" },
             Event::ShareEnd { party: party(), share: text(), session: 1, reason: "disconnect" },
-            Event::Mount { peer: PEER, party: party(), share: text(), version: "3", path: text() },
+            Event::Mount {
+                peer: PEER,
+                party: party(),
+                share: text(),
+                version: "3",
+                path: text(),
+                repeats: Some(2),
+            },
             Event::Unmount { peer: PEER, party: party(), path: text() },
             Event::Context { peer: PEER, party: party(), seconds: 9 },
             Event::Tls { peer: PEER, name: text() },
@@ -580,8 +598,10 @@ mod tests {
             share: String::new(),
             version: "3",
             path: String::new(),
+            repeats: None,
         };
         let record = serde_json::to_value(&nobody).unwrap();
         assert!(record.get("uid").is_none() && record["user"] == "");
+        assert!(record.get("repeats").is_none());
     }
 }

@@ -166,6 +166,26 @@ async fn logons_mounts_and_refusals_are_recorded_by_both_protocols() {
     assert!(numbers.iter().zip(1..).all(|(seq, n)| *seq == n), "{numbers:?}");
 }
 
+/// A client by AUTH_SYS needs nothing to ask for a share again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mounts_without_end_have_one_record_of_each_user_and_version() {
+    let world = World::start("", SHARES);
+    for _ in 0..20 {
+        world.daemon.mount("/team", Credential::sys(0, 0, &[])).await.unwrap();
+        world.daemon.volume("team").await.unwrap();
+    }
+    let last = world.daemon.mount("/team", Credential::sys(7, 7, &[])).await;
+    last.unwrap();
+    world.event("mount", &[("version", "3"), ("uid", "7")]);
+    let of = |version: &str, uid: u64| {
+        let is_it =
+            |r: &&Value| r["event"] == "mount" && r["version"] == version && r["uid"] == uid;
+        records(&world.path()).iter().filter(is_it).count()
+    };
+    assert_eq!((of("3", 0), of("4", 0), of("3", 7)), (1, 1, 1));
+    assert_whole(&world);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn administrators_and_configurations_are_recorded_and_the_file_rotates() {
     let world = World::start("", SHARES);

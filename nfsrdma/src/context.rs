@@ -15,6 +15,7 @@ use vfs::{Cred, NodeRef};
 use crate::clients::LocalSubnets;
 use crate::clock::Clock;
 use crate::fh::Handles;
+use crate::mounted::{Mount, Mounts};
 use crate::nlm::Reservations;
 use crate::rpc::Flavor;
 use crate::rpc::gss::Gss;
@@ -60,6 +61,8 @@ pub struct ServerState {
     pub reservations: Reservations,
     /// Who writes without an open, for the audit trail.
     pub(crate) writers: Writers,
+    /// Which mounts the audit trail was told of.
+    pub(crate) mounts: Mounts,
     /// Contexts of callers by Kerberos; none can be made where it is not configured.
     pub gss: Gss,
 }
@@ -76,6 +79,7 @@ impl ServerState {
             source_ports: SourcePorts::default(),
             reservations: Reservations::default(),
             writers: Writers::default(),
+            mounts: Mounts::default(),
             gss: Gss::default(),
         }
     }
@@ -454,17 +458,26 @@ impl CallContext {
     /// The root of a share, or a folder in it, is given to the client.
     pub(crate) fn mounted(
         &self,
-        conn: &Conn,
+        (core, conn): (&ServerState, &Conn),
+        permit: audit::Permit,
         share: &Share,
         version: &'static str,
         path: &[u8],
-    ) -> audit::Event {
-        audit::Event::Mount {
-            peer: conn.peer_ip(),
-            party: self.party(),
-            share: share.name.clone(),
-            version,
-            path: String::from_utf8_lossy(path).into_owned(),
+    ) {
+        if !permit.is_on() {
+            return;
+        }
+        let (peer, user) = (conn.peer_ip(), (self.cred.uid, self.principal));
+        let mount = Mount { peer, user, share: share.id, version };
+        if let Some(news) = core.mounts.news(mount, self.now) {
+            permit.record(|| audit::Event::Mount {
+                peer,
+                party: if news.is_of_one { self.party() } else { audit::Party::default() },
+                share: share.name.clone(),
+                version,
+                path: String::from_utf8_lossy(path).into_owned(),
+                repeats: news.repeats,
+            });
         }
     }
 }

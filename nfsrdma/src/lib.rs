@@ -8,6 +8,7 @@ pub mod fh;
 pub mod limits;
 pub mod locate;
 pub mod mount;
+mod mounted;
 pub mod nlm;
 pub mod nsm;
 pub mod operation;

@@ -117,7 +117,7 @@ async fn mnt(
     match found {
         Ok((share, node)) => {
             if let Ok(permit) = permit {
-                permit.record(|| call.mounted(conn, &share, "3", path));
+                call.mounted((core, conn), permit, &share, "3", path);
             }
             let fh = core.handles.of_node(&share, &node.handle());
             let (fhandle, auth_flavors) = (fh.as_bytes(), flavors(share.rules.sec));

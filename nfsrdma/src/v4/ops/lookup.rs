@@ -23,7 +23,8 @@ pub(in crate::v4) async fn lookup(cx: &mut Compound<'_>) -> Result<(), Status> {
         return Err(Status::WrongSec);
     }
     if let Object::Node(Located { share, closed: None, .. }) = &found {
-        permit.record(|| cx.call.mounted(cx.conn, share, "4", share.nfs_path().as_bytes()));
+        let server = (&*cx.nfs.core, &**cx.conn);
+        cx.call.mounted(server, permit, share, "4", share.nfs_path().as_bytes());
     }
     cx.set_current(found);
     Ok(())

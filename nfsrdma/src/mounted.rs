@@ -1,0 +1,175 @@
+//! Mounts, for the audit trail. A client may ask for the root of a share as often as it likes, by MNT, or by a LOOKUP of version
+//! 4, which some do for every path; and by AUTH_SYS it says itself which user it is.
+//!
+//! *Operation.* The first mount of a share by a user of an address is recorded, further ones within [`SILENCE`] are counted, and
+//! the record after them says how many there were. Beyond [`USERS_MAX`] records of one address (IPv6: network of 64 bits) in that
+//! time, all its further users are recorded as one.
+//!
+//! *Memory.* [`MOUNTS_MAX`] mounts; beyond them all are forgotten, so that some are recorded again.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rdma_transport::channel::host_of;
+
+use crate::unopened::SILENCE;
+
+/// Mounts that are remembered.
+const MOUNTS_MAX: usize = 4096;
+/// Mounts of one address that are recorded by themselves.
+const USERS_MAX: u32 = 256;
+
+/// Whose mount of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Mount {
+    /// The client's address.
+    pub(crate) peer: IpAddr,
+    /// Number and principal of the user.
+    pub(crate) user: (u32, u128),
+    /// Number of the share.
+    pub(crate) share: u32,
+    /// Version of NFS.
+    pub(crate) version: &'static str,
+}
+
+/// What a record is of: one user, or all further ones of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Subject {
+    One(Mount),
+    Further { host: IpAddr, share: u32, version: &'static str },
+}
+
+/// A record that is to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct News {
+    /// Mounts since the record before that were not recorded.
+    pub(crate) repeats: Option<u64>,
+    /// It is of one user.
+    pub(crate) is_of_one: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    at: Duration,
+    repeats: u64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    told: HashMap<Subject, Told>,
+    /// Records of each address: since when they are counted, and how many.
+    hosts: HashMap<IpAddr, (Duration, u32)>,
+}
+
+impl Table {
+    /// The last record was lately: it has one repetition more.
+    fn is_repeat(&mut self, subject: &Subject, now: Duration) -> bool {
+        match self.told.get_mut(subject).filter(|told| now.saturating_sub(told.at) < SILENCE) {
+            Some(told) => {
+                told.repeats = told.repeats.saturating_add(1);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The address has one record more, and as many as are made by themselves.
+    fn is_crowded(&mut self, host: IpAddr, now: Duration) -> bool {
+        let (since, count) = self.hosts.entry(host).or_insert((now, 0));
+        if now.saturating_sub(*since) >= SILENCE {
+            (*since, *count) = (now, 0);
+        }
+        *count = count.saturating_add(1);
+        *count > USERS_MAX
+    }
+}
+
+/// Which mounts were recorded lately.
+#[derive(Debug, Default)]
+pub(crate) struct Mounts(Mutex<Table>);
+
+impl Mounts {
+    /// A mount was done; `None`: it is counted, and not recorded by itself. `now` is of the server's clock.
+    pub(crate) fn news(&self, mount: Mount, now: Duration) -> Option<News> {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut subject = Subject::One(mount);
+        if table.is_repeat(&subject, now) {
+            return None;
+        }
+        let host = host_of(mount.peer);
+        if table.is_crowded(host, now) {
+            let Mount { share, version, .. } = mount;
+            subject = Subject::Further { host, share, version };
+            if table.is_repeat(&subject, now) {
+                return None;
+            }
+        }
+        if table.told.len() >= MOUNTS_MAX && !table.told.contains_key(&subject) {
+            *table = Table::default();
+        }
+        let before = table.told.insert(subject, Told { at: now, repeats: 0 });
+        let repeats = before.map(|told| told.repeats).filter(|n| *n > 0);
+        Some(News { repeats, is_of_one: matches!(subject, Subject::One(_)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn by(peer: [u8; 4], uid: u32) -> Mount {
+        Mount { peer: peer.into(), user: (uid, 0), share: 1, version: "4" }
+    }
+
+    const A: [u8; 4] = [192, 0, 2, 1];
+    const FIRST: Option<News> = Some(News { repeats: None, is_of_one: true });
+
+    #[test]
+    fn repetitions_are_counted_and_told_by_the_next_record() {
+        let mounts = Mounts::default();
+        let at = Duration::from_secs;
+        assert_eq!(mounts.news(by(A, 7), at(0)), FIRST);
+        for second in 1..600 {
+            assert_eq!(mounts.news(by(A, 7), at(second)), None);
+        }
+        let told = Some(News { repeats: Some(599), is_of_one: true });
+        assert_eq!(mounts.news(by(A, 7), at(600)), told);
+        assert_eq!(mounts.news(by(A, 7), at(601)), None);
+        // Each of these is another's, or of something else.
+        for other in [
+            by([192, 0, 2, 2], 7),
+            by(A, 8),
+            Mount { user: (7, 1), ..by(A, 7) },
+            Mount { share: 2, ..by(A, 7) },
+            Mount { version: "3", ..by(A, 7) },
+        ] {
+            assert_eq!(mounts.news(other, at(602)), FIRST, "{other:?}");
+            assert_eq!(mounts.news(other, at(603)), None, "{other:?}");
+        }
+    }
+
+    /// A client that says that it is another user each time.
+    #[test]
+    fn an_address_with_users_without_end_writes_no_record_for_each() {
+        let (mounts, now) = (Mounts::default(), Duration::from_secs(5));
+        let records: Vec<News> = (0..100_000).filter_map(|n| mounts.news(by(A, n), now)).collect();
+        let (ones, further): (Vec<News>, Vec<News>) = records.iter().partition(|n| n.is_of_one);
+        assert_eq!((ones.len(), further.len()), (USERS_MAX as usize, 1));
+        assert_eq!(mounts.news(by([192, 0, 2, 9], 1), now), FIRST, "others are told of");
+        let later = now + SILENCE;
+        assert_eq!(mounts.news(by(A, 500_000), later), FIRST);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mounts = Mounts::default();
+        for n in 0..100_000u32 {
+            let [_, a, b, c] = n.to_be_bytes();
+            mounts.news(by([10, a, b, c], 7), Duration::from_secs(1));
+            let table = mounts.0.lock().unwrap();
+            assert!(table.told.len() <= MOUNTS_MAX && table.hosts.len() <= MOUNTS_MAX + 1);
+        }
+    }
+}
