@@ -243,13 +243,7 @@ pub(crate) async fn end_session(
     if !session.end() {
         return;
     }
-    if session.user().is_some() {
-        audit::record(|| audit::Event::Logoff {
-            party: session.party(),
-            session: session.id,
-            reason,
-        });
-    }
+    session.tell_end(reason);
     core.sessions.remove(session.id);
     for channel in session.channels() {
         if let Some(conn) = channel.conn.upgrade() {

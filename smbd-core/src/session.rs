@@ -124,6 +124,41 @@ pub struct Session {
     channels: Mutex<Vec<Arc<Channel>>>,
     /// It is counted among those that have logged on.
     counted: AtomicBool,
+    /// What the audit trail was told of it.
+    told: Told,
+}
+
+/// What the audit trail knows of a session: its end is told behind its logon, and where there was none, not at all.
+#[derive(Debug, Default)]
+pub(crate) struct Told(Mutex<ToldState>);
+
+#[derive(Debug, Default)]
+enum ToldState {
+    #[default]
+    Nothing,
+    LoggedOn,
+    /// It ended before the logon was told: the connection was lost while the user was looked up.
+    Ended(&'static str),
+}
+
+impl Told {
+    /// The logon is told by `tell`; and the end, where it was earlier, by `tell_end`.
+    pub(crate) fn logged_on(&self, tell: impl FnOnce(), tell_end: impl FnOnce(&'static str)) {
+        let mut state = locked(&self.0);
+        tell();
+        if let ToldState::Ended(reason) = std::mem::replace(&mut *state, ToldState::LoggedOn) {
+            tell_end(reason);
+        }
+    }
+
+    /// The end is told by `tell_end` where the logon was, or once it is.
+    pub(crate) fn ended(&self, reason: &'static str, tell_end: impl FnOnce(&'static str)) {
+        let mut state = locked(&self.0);
+        match *state {
+            ToldState::LoggedOn => tell_end(reason),
+            ToldState::Nothing | ToldState::Ended(_) => *state = ToldState::Ended(reason),
+        }
+    }
 }
 
 /// A session on one connection.
@@ -188,6 +223,21 @@ impl Session {
     /// Its user, for the audit trail.
     pub(crate) fn party(&self) -> audit::Party {
         self.user().map_or_else(audit::Party::default, |user| user.party())
+    }
+
+    /// Tells the audit trail that its user has logged on.
+    pub(crate) fn tell_logon(&self, tell: impl FnOnce()) {
+        self.told.logged_on(tell, |reason| self.record_end(reason));
+    }
+
+    /// Tells the audit trail that it has ended.
+    pub(crate) fn tell_end(&self, reason: &'static str) {
+        self.told.ended(reason, |reason| self.record_end(reason));
+    }
+
+    fn record_end(&self, reason: &'static str) {
+        let (party, session) = (self.party(), self.id);
+        audit::record(|| audit::Event::Logoff { party, session, reason });
     }
 
     /// Its messages must be signed.
@@ -386,6 +436,7 @@ impl Sessions {
                     next_tree: AtomicU32::new(1),
                     channels: Mutex::default(),
                     counted: AtomicBool::new(false),
+                    told: Told::default(),
                 });
                 place.insert(session.clone());
                 return Ok(session);
@@ -410,5 +461,41 @@ impl Sessions {
         {
             self.logged_on.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// A trail that was told these things of one session.
+    fn trail(what: impl FnOnce(&dyn Fn(&'static str), &Told)) -> Vec<&'static str> {
+        let (told, records) = (Told::default(), RefCell::new(Vec::new()));
+        what(&|record| records.borrow_mut().push(record), &told);
+        records.into_inner()
+    }
+
+    #[test]
+    fn the_end_of_a_session_is_told_behind_its_logon() {
+        let usual = trail(|add, told| {
+            told.logged_on(|| add("logon"), add);
+            told.logged_on(|| add("again"), add);
+            told.ended("logoff", add);
+        });
+        assert_eq!(usual, ["logon", "again", "logoff"]);
+        // Its connection was lost before the logon was told.
+        let early = trail(|add, told| {
+            told.ended("connection", add);
+            told.logged_on(|| add("logon"), add);
+        });
+        assert_eq!(early, ["logon", "connection"]);
+    }
+
+    /// The configuration has changed, or its client may not join: nobody was told that it had logged on.
+    #[test]
+    fn a_session_without_a_logon_has_no_end() {
+        assert!(trail(|add, told| told.ended("configuration", add)).is_empty());
     }
 }

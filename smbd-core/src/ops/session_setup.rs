@@ -454,7 +454,7 @@ async fn done(
         locked(&cx.server.accounts).right(&account.user, from, now);
     }
     if let Ok(permit) = permit {
-        permit.record(|| logged_on(cx, &session, purpose));
+        session.tell_logon(|| permit.record(|| logged_on(cx, &session, purpose)));
     }
     let flags = match kind {
         Kind::User => 0,
