@@ -28,7 +28,7 @@ use vfs::namespace::{Flavor, Namespace};
 use super::share;
 
 /// The contexts of both ends, and how the input is cut: its first two bytes.
-fn ends(kind: u8) -> Option<[Context; 2]> {
+pub(super) fn ends(kind: u8) -> Option<[Context; 2]> {
     let enctype = Enctype::ALL[usize::from(kind % 4)];
     let key = vec![kind; enctype.key_len()];
     let of = |role| Context::new(enctype, &key, role, kind & 4 != 0).ok();
@@ -77,7 +77,7 @@ thread_local! {
 }
 
 /// The connection to the server of this kind.
-fn session_of(kind: u8) -> Rc<Session> {
+pub(super) fn session_of(kind: u8) -> Rc<Session> {
     SESSIONS.with_borrow_mut(|sessions| {
         let place = &mut sessions[usize::from(kind % 8)];
         place.get_or_insert_with(|| Rc::new(session(kind % 8))).clone()
@@ -119,7 +119,7 @@ fn session(kind: u8) -> Session {
     Server::new(core, [2; 16]).session_of(info, Handle::detached(), Offer::All)
 }
 
-/// What the server answers to a call with this credential and these arguments, with bulk data beside it as the transport finds it.
+/// What the server answers to a call with this credential and these arguments.
 fn answer(
     session: &Session,
     cred: &GssCred<'_>,
@@ -134,7 +134,11 @@ fn answer(
     let none = cred.gss_proc == GssProc::Init;
     w.value(&if none { OpaqueAuth::NONE } else { OpaqueAuth { flavor: RPCSEC_GSS, body: &mic } });
     w.head().extend_from_slice(args);
-    let mut message = w.into_reply().head;
+    call(session, w.into_reply().head)
+}
+
+/// What the server answers to a whole call, with bulk data beside it as the transport finds it.
+pub(super) fn call(session: &Session, mut message: Vec<u8>) -> Option<Vec<u8>> {
     let mut read_chunks = Vec::new();
     if let Some((at, len)) = NfsLocate.bulk(&message, message.len()) {
         let behind = message.split_off(at);

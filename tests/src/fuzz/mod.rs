@@ -5,6 +5,7 @@
 //! written and is the same, limits are kept, two readers of the same bytes agree.
 
 mod gss;
+mod gss_stranger;
 mod nfs4;
 mod nfs_proto;
 mod pac;
@@ -29,6 +30,7 @@ use vfs::namespace::{Cidr, Enforce, Protocols, Share, Squash};
 use vfs::{Backend, CreateHow, Cred, SetAttr};
 
 pub use gss::{gss_calls, gss_tokens};
+pub use gss_stranger::gss_stranger;
 pub use nfs_proto::{nfs3_values, nfs4_values, side_values};
 pub use nfs4::{nfs40_args, nfs41_args, nfs42_args};
 pub use pac::pac_logon_info;
@@ -69,7 +71,7 @@ fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const TARGETS: [(&str, Target); 23] = [
+pub const TARGETS: [(&str, Target); 24] = [
     ("mpa_ddp_rdmap", mpa_ddp_rdmap),
     ("rpcrdma_header", rpcrdma_header),
     ("rpc", rpc),
@@ -80,6 +82,7 @@ pub const TARGETS: [(&str, Target); 23] = [
     ("side_calls", side_calls),
     ("gss_tokens", gss_tokens),
     ("gss_calls", gss_calls),
+    ("gss_stranger", gss_stranger),
     ("pac_logon_info", pac_logon_info),
     ("nfs3_values", nfs3_values),
     ("nfs4_values", nfs4_values),

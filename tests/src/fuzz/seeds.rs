@@ -1,7 +1,8 @@
 //! Messages to begin from: one good one of each kind, written word by word from the specifications.
 
 use super::{
-    gss, nfs_proto, pac, side, smb_direct, smb_pipe, smb_seeds, smb_session, spnego, tls, wire,
+    gss, gss_stranger, nfs_proto, pac, side, smb_direct, smb_pipe, smb_seeds, smb_session, spnego,
+    tls, wire,
 };
 use crate::raw::{self, MPA_REQUEST, fpdu, tagged, untagged, words};
 
@@ -17,6 +18,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "nfs42_args" => nfs4(2),
         "gss_tokens" => gss::seeds(),
         "gss_calls" => gss::call_seeds(),
+        "gss_stranger" => gss_stranger::seeds(),
         "pac_logon_info" => pac::seeds(),
         "side_calls" => side::seeds(),
         "nfs3_values" => nfs_proto::nfs3_seeds(&nfs3()),
