@@ -164,6 +164,44 @@ fn what_cephfs_cannot_is_refused() {
     });
 }
 
+/// The cluster has 32 bits for seconds: what they do not hold is kept as near as can be, and not as another time.
+#[test]
+fn times_are_kept_from_1970_to_2106() {
+    block_on(async {
+        let b = bench();
+        let f = b.file("f").await;
+        let last = i64::from(u32::MAX);
+        for (sec, kept) in [(-1, 0), (0, 0), (last, last), (last + 1, last), (10_000_000_000, last)]
+        {
+            let at = Some(SetTime::At(Time { sec, nsec: 7 }));
+            f.setattr(&root(), SetAttr { mtime: at, atime: at, ..SetAttr::default() }, false)
+                .await
+                .unwrap();
+            let attr = f.getattr().await.unwrap();
+            assert_eq!((attr.mtime.sec, attr.atime.sec), (kept, kept), "{sec}");
+        }
+    });
+}
+
+/// As ftruncate(2) does elsewhere.
+#[test]
+fn a_size_that_is_set_to_what_it_is_changes_the_time() {
+    block_on(async {
+        let b = bench();
+        let f = b.file("f").await;
+        for size in [0, 5, 5] {
+            let old = SetTime::At(Time { sec: 1000, nsec: 0 });
+            f.setattr(&root(), SetAttr { mtime: Some(old), ..SetAttr::default() }, false)
+                .await
+                .unwrap();
+            f.setattr(&root(), SetAttr { size: Some(size), ..SetAttr::default() }, false)
+                .await
+                .unwrap();
+            assert!(f.getattr().await.unwrap().mtime.sec > 1000, "cut to {size}");
+        }
+    });
+}
+
 /// The MDS says that the first is gone before the second is there.
 #[test]
 fn a_second_run_cuts_the_first_off() {

@@ -38,6 +38,14 @@ pub(super) fn kind_of(stat: &Stat) -> VfsResult<Kind> {
     })
 }
 
+/// The nearest time that the cluster keeps: it has 32 bits for the seconds since 1970, and would take others for what is left of
+/// them.
+fn kept(t: Time) -> libc::timespec {
+    let last = i64::from(u32::MAX);
+    let nsec = if (0..=last).contains(&t.sec) { t.nsec } else { 0 };
+    libc::timespec { tv_sec: t.sec.clamp(0, last), tv_nsec: i64::from(nsec) }
+}
+
 fn time(t: libc::timespec) -> Time {
     Time { sec: t.tv_sec, nsec: u32::try_from(t.tv_nsec).unwrap_or(0) }
 }
@@ -304,8 +312,10 @@ impl CephNode {
         if i64::try_from(size).is_err() {
             return Err(VfsError::TooBig);
         }
-        let mut changes = Changes { mask: ffi::CEPH_SETATTR_SIZE, ..Changes::default() };
-        changes.to.stx_size = size;
+        // The cluster leaves the time alone where the size stays, and other file systems do not.
+        let mask = ffi::CEPH_SETATTR_SIZE | ffi::CEPH_SETATTR_MTIME | ffi::CEPH_SETATTR_MTIME_NOW;
+        let mut changes = Changes { mask, ..Changes::default() };
+        (changes.to.stx_size, changes.to.stx_mtime) = (size, kept(Time::now()));
         self.size.store(size, Ordering::Relaxed);
         self.volume.done(self.inode().setattr(&changes, &self.volume.process)).map_err(
             |e| match e {
@@ -331,10 +341,7 @@ impl CephNode {
             to.stx_mode = u16::try_from(mode & 0o7777).unwrap_or(0);
             mask |= ffi::CEPH_SETATTR_MODE;
         }
-        let spec = |t: SetTime| {
-            let t = if let SetTime::At(t) = t { t } else { Time::now() };
-            libc::timespec { tv_sec: t.sec, tv_nsec: i64::from(t.nsec) }
-        };
+        let spec = |t: SetTime| kept(if let SetTime::At(t) = t { t } else { Time::now() });
         if let Some(t) = set.atime {
             to.stx_atime = spec(t);
             let now = if t == SetTime::Now { ffi::CEPH_SETATTR_ATIME_NOW } else { 0 };
