@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use rdma_transport::channel::host_of;
 
-use crate::unopened::SILENCE;
-
+/// For how long the same mount, or the change of a file by the same user, is not recorded again.
+pub(crate) const SILENCE: Duration = Duration::from_secs(600);
 /// Mounts that are remembered.
 const MOUNTS_MAX: usize = 4096;
 /// Mounts of one address that are recorded by themselves.

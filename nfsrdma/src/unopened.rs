@@ -18,9 +18,8 @@ use vfs::namespace::Share;
 use vfs::{Handle, NodeRef, VfsError, VfsResult};
 
 use crate::context::CallContext;
+use crate::mounted::SILENCE;
 
-/// For how long a user that has changed a file is not told of again.
-pub(crate) const SILENCE: Duration = Duration::from_secs(600);
 /// Users of files that are remembered.
 pub(crate) const WRITERS_MAX: usize = 4096;
 
