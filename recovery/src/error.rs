@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::file::MADE;
+use crate::writer::FORMAT_NOW;
 
 /// Why the store, or one request to it, failed. Cheap to clone: one failed commit answers all who took part in it.
 #[derive(Clone, Debug)]
@@ -18,6 +19,13 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong with it.
         why: String,
+    },
+    /// A newer version of the program made it.
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        format: u64,
     },
     /// Another process has it open.
     InUse(PathBuf),
@@ -104,6 +112,12 @@ impl fmt::Display for Error {
             Self::Damaged { path, why } => {
                 write!(f, "{} is damaged ({why}); {}", path.display(), way_out(path))
             }
+            Self::Newer { path, format } => write!(
+                f,
+                "{} is of format {format}, which a newer headgate has written; this one knows {FORMAT_NOW}: run the newer \
+                 version, or put back the copy that was made before the update",
+                path.display()
+            ),
             Self::InUse(path) => {
                 write!(f, "{} is in use by another process; stop that one", path.display())
             }

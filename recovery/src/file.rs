@@ -7,18 +7,17 @@
 //! *Errors.* [`Error::Missing`], [`Error::Damaged`]: nothing is made, repaired or thrown away.
 
 use std::any::Any;
-use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use redb::{Builder, Database, DatabaseError, StorageError};
 
 use crate::error::Error;
+use crate::folder::{self, Folder};
 use crate::header::Headed;
 use crate::limits::CACHE_BYTES;
-use crate::writer;
+use crate::writer::{self, Format};
 
 /// Name of the store in the state folder.
 pub const FILE: &str = "recovery.redb";
@@ -28,19 +27,20 @@ pub const MADE: &str = "recovery.made";
 const NEW: &str = "recovery.new";
 
 /// Opens the store of a folder, or makes it at the folder's first start.
-pub(crate) fn open(folder: &Path) -> Result<Database, Error> {
-    let (path, made) = (folder.join(FILE), folder.join(MADE));
-    let is_there = |p: &Path| p.try_exists().map_err(|e| Error::io(p, e));
-    if !is_there(&path)? {
-        if is_there(&made)? {
-            return Err(Error::Missing(path));
+pub(crate) fn open(folder: &dyn Folder) -> Result<Database, Error> {
+    let at = |name: &str| folder.path().join(name);
+    let is_there = |name: &str| folder.is_there(name).map_err(|e| Error::io(at(name), e));
+    if !is_there(FILE)? {
+        if is_there(MADE)? {
+            return Err(Error::Missing(at(FILE)));
         }
         create(folder)?;
     }
-    let db = sound(&path, || builder().create_with_backend(Headed::open(&path)?))?;
-    if !is_there(&made)? {
+    let db = sound(&at(FILE), || builder().create_with_backend(Headed::open(folder)?))?;
+    if !is_there(MADE)? {
         // A crash came between the two, or the store was put here by hand.
-        private(&made).and_then(|f| f.sync_all()).map_err(|e| Error::io(&made, e))?;
+        let made = folder.create(MADE).and_then(|made| made.sync_data());
+        made.map_err(|e| Error::io(at(MADE), e))?;
         sync(folder)?;
     }
     Ok(db)
@@ -65,8 +65,11 @@ pub(crate) fn sound(
     if !is_sound {
         return Err(damaged("its pages do not agree with each other".into()));
     }
-    writer::check_format(&db).map_err(damaged)?;
-    Ok(db)
+    match writer::check_format(&db) {
+        Ok(()) => Ok(db),
+        Err(Format::Newer(format)) => Err(Error::Newer { path: path.to_owned(), format }),
+        Err(Format::Other(why)) => Err(damaged(why)),
+    }
 }
 
 fn refused(path: &Path, e: DatabaseError) -> Error {
@@ -95,22 +98,17 @@ pub(crate) fn builder() -> Builder {
     builder
 }
 
-fn create(folder: &Path) -> Result<(), Error> {
-    let new = folder.join(NEW);
-    let file = private(&new).map_err(|e| Error::io(&new, e))?;
-    let db = builder().create_file(file).map_err(|e| refused(&new, e))?;
-    writer::put_format(&db).map_err(|e| Error::commit(folder, &e))?;
+fn create(folder: &dyn Folder) -> Result<(), Error> {
+    let new = folder.path().join(NEW);
+    let file = folder.create(NEW).map_err(|e| Error::io(&new, e))?;
+    let db = builder().create_with_backend(folder::Any(file)).map_err(|e| refused(&new, e))?;
+    writer::put_format(&db).map_err(|e| Error::commit(folder.path(), &e))?;
     drop(db);
-    let path = folder.join(FILE);
-    fs::rename(&new, &path).map_err(|e| Error::io(&path, e))?;
+    let path = folder.path().join(FILE);
+    folder.rename(NEW, FILE).map_err(|e| Error::io(&path, e))?;
     sync(folder)
 }
 
-/// A fresh file that nobody else may read.
-fn private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
-}
-
-fn sync(folder: &Path) -> Result<(), Error> {
-    File::open(folder).and_then(|d| d.sync_all()).map_err(|e| Error::io(folder, e))
+fn sync(folder: &dyn Folder) -> Result<(), Error> {
+    folder.sync().map_err(|e| Error::io(folder.path(), e))
 }

@@ -12,18 +12,17 @@
 //!
 //! *Errors.* Those of the file. What goes wrong with the copy is no error: the file is then opened as it is.
 
-use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Bound;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use redb::backends::{FileBackend, InMemoryBackend};
+use redb::backends::InMemoryBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
 
-use crate::file;
+use crate::file::{self, FILE};
+use crate::folder::Folder;
 use crate::limits::TRIED_MAX;
 use crate::writer;
 
@@ -51,10 +50,10 @@ type Head = [u8; LEN];
 /// What redb reads and writes.
 #[derive(Debug)]
 pub(crate) struct Headed {
-    file: FileBackend,
+    file: Box<dyn StorageBackend>,
     /// For messages.
     path: PathBuf,
-    copy: Option<File>,
+    copy: Option<Box<dyn StorageBackend>>,
     head: Mutex<State>,
 }
 
@@ -68,20 +67,22 @@ struct State {
 
 impl Headed {
     /// Over the file of a store that is there.
-    pub(crate) fn open(path: &Path) -> Result<Self, DatabaseError> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        if file.metadata()?.len() < LEN as u64 {
+    pub(crate) fn open(folder: &dyn Folder) -> Result<Self, DatabaseError> {
+        let file = folder.open(FILE)?;
+        if file.len()? < LEN as u64 {
             // It would be taken for a file in which a database is to be made.
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
-        let at = path.with_file_name(COPY);
-        let mut how = OpenOptions::new();
-        how.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let copy = how.open(&at);
+        let copy = match folder.is_there(COPY) {
+            Ok(true) => folder.open(COPY),
+            Ok(false) => folder.create(COPY),
+            Err(e) => Err(e),
+        };
         let copy = copy.inspect_err(|why| {
+            let at = folder.path().join(COPY);
             tracing::warn!(file = %at.display(), %why, "no copy of the store's head is kept");
         });
-        let (file, path) = (FileBackend::new(file)?, path.to_owned());
+        let path = folder.path().join(FILE);
         Ok(Self { file, path, copy: copy.ok(), head: Mutex::default() })
     }
 
@@ -95,8 +96,11 @@ impl Headed {
         self.file.read(0, &mut own)?;
         let mut kept = [0; LEN];
         let Some(copy) = &self.copy else { return Ok(own) };
-        if copy.read_exact_at(&mut kept, 0).is_err() || kept == own || self.file.len()? > TRIED_MAX
-        {
+        let is_whole = copy.len().is_ok_and(|len| len >= LEN as u64);
+        if !is_whole || copy.read(0, &mut kept).is_err() || kept == own {
+            return Ok(own);
+        }
+        if self.file.len()? > TRIED_MAX {
             return Ok(own);
         }
         let mut whole = vec![0; usize::try_from(self.file.len()?).unwrap_or(0)];
@@ -206,7 +210,7 @@ impl StorageBackend for Headed {
         let mut state = self.head();
         if let (Some(now), Some(copy), true) = (&state.now, &self.copy, state.is_newer) {
             // Without it the next start has an older copy, or a torn one, and believes neither more than the file.
-            let _ = copy.write_all_at(now, 0);
+            let _ = copy.write(0, now);
             state.is_newer = false;
         }
         Ok(())

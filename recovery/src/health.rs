@@ -5,9 +5,10 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::Error;
+use crate::folder::Folder;
 
 /// The store cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +41,14 @@ impl fmt::Display for StoreTrouble {
 #[derive(Debug)]
 pub(crate) struct Health {
     folder: PathBuf,
+    /// Is asked how much is free; a store on a file layer of its own has none.
+    asked: Option<Arc<dyn Folder>>,
     trouble: Mutex<Option<StoreTrouble>>,
 }
 
 impl Health {
-    pub(crate) fn of(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), trouble: Mutex::default() }
+    pub(crate) fn of(folder: &Path, asked: Option<Arc<dyn Folder>>) -> Self {
+        Self { folder: folder.to_owned(), asked, trouble: Mutex::default() }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -80,8 +83,7 @@ impl Health {
 
     /// Asks the file system, which may hang: for the writer's thread.
     fn measured(&self, what: String) -> StoreTrouble {
-        let free = rustix::fs::statvfs(&self.folder).ok();
-        let free = free.map(|s| s.f_bavail.saturating_mul(s.f_frsize));
+        let free = self.asked.as_ref().and_then(|folder| folder.free());
         StoreTrouble { folder: self.folder.clone(), free, what }
     }
 }

@@ -5,6 +5,7 @@
 mod error;
 pub mod faults;
 mod file;
+mod folder;
 mod header;
 mod health;
 pub mod limits;
@@ -12,8 +13,11 @@ mod store;
 mod writer;
 
 pub use error::Error;
+pub use folder::Folder;
 pub use health::StoreTrouble;
 pub use store::{Change, Counters, Kind, Pending, Record, Store};
 
 pub use file::{FILE, MADE};
 pub use header::COPY;
+/// What a [`Folder`] gives of each file.
+pub use redb::StorageBackend;

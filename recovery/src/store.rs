@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::error::Error;
 use crate::file;
+use crate::folder::{Folder, Local};
 use crate::health::{Health, StoreTrouble};
 use crate::limits::{KEY_MAX, QUEUE_MAX, VALUE_MAX};
 use crate::writer::{self, Job, Open};
@@ -143,8 +144,13 @@ pub struct Store(Arc<Inner>);
 impl Store {
     /// Opens the store of a state folder, or makes it at the folder's first start. Blocks on the disk.
     pub fn open(folder: &Path) -> Result<Self, Error> {
-        let at = folder.to_owned();
-        Self::with(folder, Box::new(move || file::open(&at)))
+        Self::open_in(Arc::new(Local(folder.to_owned())))
+    }
+
+    /// The same for a folder of any file system. Blocks on it, here and in the thread of the store.
+    pub fn open_in(folder: Arc<dyn Folder>) -> Result<Self, Error> {
+        let (path, its) = (folder.path().to_owned(), folder.clone());
+        Self::with(&path, Some(folder), Box::new(move || file::open(&*its)))
     }
 
     /// Over a file layer of the caller's, which `open` gives anew whenever the database is opened; `fresh` when it is empty yet.
@@ -160,12 +166,12 @@ impl Store {
             let db = database().map_err(|e| Error::commit(place, &e.into()))?;
             writer::put_format(&db).map_err(|e| Error::commit(place, &e))?;
         }
-        Self::with(place, Box::new(move || file::sound(place, &database)))
+        Self::with(place, None, Box::new(move || file::sound(place, &database)))
     }
 
-    fn with(folder: &Path, open: Open) -> Result<Self, Error> {
+    fn with(path: &Path, folder: Option<Arc<dyn Folder>>, open: Open) -> Result<Self, Error> {
         let db = open()?;
-        let health = Arc::new(Health::of(folder));
+        let health = Arc::new(Health::of(path, folder));
         let noted = health.clone();
         let (jobs, queue) = mpsc::sync_channel(QUEUE_MAX);
         let counters = Arc::new(Counters::default());

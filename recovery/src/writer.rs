@@ -33,7 +33,7 @@ type Table = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
 /// Says how the rest is to be read.
 const FORMAT: TableDefinition<'static, &'static str, u64> = TableDefinition::new("format");
-const FORMAT_NOW: u64 = 1;
+pub(crate) const FORMAT_NOW: u64 = 1;
 /// Beside the format: how often commits were tried for their own sake.
 const PROBED: &str = "probed";
 
@@ -51,8 +51,17 @@ pub(crate) fn put_format(db: &Database) -> Result<(), redb::Error> {
     Ok(work.commit()?)
 }
 
+/// Why a database is no store for this program.
+#[derive(Debug)]
+pub(crate) enum Format {
+    /// A later program made it, in this format.
+    Newer(u64),
+    /// It is none, or cannot be read.
+    Other(String),
+}
+
 /// It is a store, and of a format that is known here. The error is for people.
-pub(crate) fn check_format(db: &Database) -> Result<(), String> {
+pub(crate) fn check_format(db: &Database) -> Result<(), Format> {
     let version = || -> Result<Option<u64>, redb::Error> {
         let work = db.begin_read()?;
         let format = match work.open_table(FORMAT) {
@@ -61,10 +70,11 @@ pub(crate) fn check_format(db: &Database) -> Result<(), String> {
         };
         Ok(format.get("version")?.map(|v| v.value()))
     };
-    match version().map_err(|e| e.to_string())? {
+    match version().map_err(|e| Format::Other(e.to_string()))? {
         Some(FORMAT_NOW) => Ok(()),
-        Some(other) => Err(format!("its format is {other}, and this program knows {FORMAT_NOW}")),
-        None => Err("it is no store of headgate".into()),
+        Some(newer) if newer > FORMAT_NOW => Err(Format::Newer(newer)),
+        Some(other) => Err(Format::Other(format!("its format is {other}"))),
+        None => Err(Format::Other("it is no store of headgate".into())),
     }
 }
 

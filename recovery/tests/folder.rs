@@ -180,3 +180,25 @@ async fn what_waits_together_is_committed_together_and_in_order() {
     assert_eq!(counters.requests.load(std::sync::atomic::Ordering::Relaxed), 1_000);
     assert!(commits < 500, "{commits} commits for 1,000 requests");
 }
+
+#[test]
+fn a_store_of_a_newer_version_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    used(folder.path());
+    let say = |version: u64| {
+        let format: redb::TableDefinition<'static, &str, u64> =
+            redb::TableDefinition::new("format");
+        let db = redb::Database::open(folder.path().join(FILE)).unwrap();
+        let work = db.begin_write().unwrap();
+        work.open_table(format).unwrap().insert("version", version).unwrap();
+        work.commit().unwrap();
+    };
+    say(2);
+    for _ in 0..2 {
+        let why = Store::open(folder.path()).unwrap_err();
+        assert!(matches!(why, Error::Newer { format: 2, .. }), "{why}");
+        assert!(why.to_string().contains("run the newer version"), "{why}");
+    }
+    say(1);
+    assert_eq!(keys(&Store::open(folder.path()).unwrap()), [Box::from(&b"kept"[..])]);
+}
