@@ -27,6 +27,8 @@ pub struct Options<'a> {
     /// What stays the same from one run to the next. The session of an earlier run, and of anybody else who says this name, is
     /// ended by the MDS before this one begins.
     pub uuid: Option<&'a str>,
+    /// Sessions of these names are ended as well, before anything is looked at.
+    pub ended: &'a [&'a str],
 }
 
 /// A part of mounting.
@@ -151,8 +153,13 @@ impl Mount {
         let chosen =
             Errno::check(unsafe { (api.ceph_select_filesystem)(raw.as_ptr(), fs.as_ptr()) });
         chosen.map_err(failed(Step::Mount, "the file system"))?;
-        if let Some(uuid) = options.uuid {
+        for uuid in options.ended.iter().copied().chain(options.uuid) {
             mount.reset(&c_string(uuid, Step::Reset)?)?;
+        }
+        if let Some(uuid) = options.uuid {
+            let uuid = c_string(uuid, Step::Reset)?;
+            // SAFETY: an initialised mount that is not mounted yet, and a C string.
+            unsafe { (api.ceph_set_uuid)(raw.as_ptr(), uuid.as_ptr()) };
         }
         let root = c_string(options.root, Step::Mount)?;
         // SAFETY: an initialised mount and a C string.
@@ -236,7 +243,7 @@ impl Unmounted {
         Ok(())
     }
 
-    /// Ends the session of whoever said this name before, and takes the name.
+    /// Ends the session of whoever said this name before.
     fn reset(&self, uuid: &CStr) -> Result<(), MountError> {
         // SAFETY: an initialised mount and a C string.
         let done = Errno::check(unsafe {
@@ -247,11 +254,8 @@ impl Unmounted {
             Ok(_) | Err(Errno(libc::ENOENT)) => {}
             Err(e) => return Err(failed(Step::Reset, "the session of the run before")(e)),
         }
-        // SAFETY: an initialised mount that is not mounted yet, and a C string.
-        unsafe {
-            (self.api.ceph_finish_reclaim)(self.raw.as_ptr());
-            (self.api.ceph_set_uuid)(self.raw.as_ptr(), uuid.as_ptr());
-        }
+        // SAFETY: an initialised mount that is not mounted yet.
+        unsafe { (self.api.ceph_finish_reclaim)(self.raw.as_ptr()) };
         Ok(())
     }
 }

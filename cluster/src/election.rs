@@ -1,9 +1,9 @@
 //! Who owns a service: the keys of it in etcd, and what stands in them.
 //!
 //! *Operation.* The owner is whoever made the key `owner`, which ends with its lease. The revision at which it was made is the
-//! epoch. `last` outlives it: which node owned the service last, and whether it let go of it with all that it had. Where it did
-//! not, the next owner fences it. `wanted` names the node that an administrator chose, `asked` that it is there and waits: an owner
-//! leaves for nobody else.
+//! epoch, and more by what `base` says where etcd began to count anew ([`adopt`]). `last` outlives it: which node owned the service
+//! last, and whether it let go of it with all that it had. Where it did not, the next owner fences it. `wanted` names the node that
+//! an administrator chose, `asked` that it is there and waits: an owner leaves for nobody else.
 //!
 //! *Errors.* A request whose answer was lost may have made the key: it is recognized by its lease.
 
@@ -29,6 +29,8 @@ pub struct Keys {
     pub takeover: String,
     /// Why nodes could not serve it: this, and the name of the node.
     pub trouble: String,
+    /// By how much its epochs are more than etcd's revisions; not there: by nothing.
+    pub base: String,
     /// What all of them begin with.
     pub all: String,
 }
@@ -38,8 +40,8 @@ impl Keys {
     pub fn new(cluster: &str, service: &str) -> Self {
         let key = |what| format!("/{cluster}/services/{service}/{what}");
         let (owner, last, wanted, asked) = (key("owner"), key("last"), key("wanted"), key("asked"));
-        let (takeover, trouble) = (key("takeover"), key("trouble/"));
-        Self { owner, last, wanted, asked, takeover, trouble, all: key("") }
+        let (takeover, trouble, base) = (key("takeover"), key("trouble/"), key("base"));
+        Self { owner, last, wanted, asked, takeover, trouble, base, all: key("") }
     }
 }
 
@@ -113,11 +115,38 @@ impl Before {
     }
 }
 
+/// The number of an election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// For records and people.
+    pub epoch: u64,
+    /// For etcd: the revision at which the key `owner` was made.
+    pub created: u64,
+}
+
+impl Term {
+    /// Of an owner whose key was made at this revision, where `base` has this value.
+    pub fn of(created: u64, base: Option<&[u8]>) -> Option<Self> {
+        let base = match base {
+            None => 0,
+            Some(text) => std::str::from_utf8(text).ok()?.parse().ok()?,
+        };
+        Some(Self { epoch: created.checked_add(base)?, created })
+    }
+}
+
+/// Lets the next epochs of a service be above this one, where etcd has lost what it knew and counts from less. False: a node owns
+/// the service.
+pub async fn adopt(etcd: &Etcd, keys: &Keys, epoch: u64) -> Result<bool, Error> {
+    // Of a key that is not there the revision is zero.
+    etcd.put_while(&keys.owner, 0, &keys.base, epoch.to_string().as_bytes()).await
+}
+
 /// An election that was won.
 #[derive(Debug)]
 pub struct Won {
     /// Its number.
-    pub epoch: u64,
+    pub term: Term,
     /// The lease with which it ends.
     pub lease: u64,
     /// For how long this is known.
@@ -168,15 +197,38 @@ pub async fn stand(etcd: &Etcd, keys: &Keys, node: &str, ttl: Duration) -> Resul
         }
     };
     match made {
-        Ok(epoch) => Ok(Stood::Won(Won { epoch, lease, hold })),
+        Ok(created) => won(etcd, keys, created, (lease, hold)).await,
         // The answer to a first try was lost.
         Err((other, _)) if other.lease == lease => {
-            Ok(Stood::Won(Won { epoch: other.created, lease, hold }))
+            won(etcd, keys, other.created, (lease, hold)).await
         }
         Err((other, seen)) => {
             // Left alone, leases of candidates would pile up.
             let _ = etcd.revoke(lease).await;
             Ok(Stood::Other { node: owner_of(&other.value), seen })
+        }
+    }
+}
+
+/// The owner asks what its epochs are counted from: that changes only while there is no owner.
+async fn won(
+    etcd: &Etcd,
+    keys: &Keys,
+    created: u64,
+    (lease, hold): (u64, Hold),
+) -> Result<Stood, Error> {
+    let base = match etcd.get(&keys.base).await {
+        Ok(base) => base,
+        Err(e) => {
+            let _ = etcd.revoke(lease).await;
+            return Err(e);
+        }
+    };
+    match Term::of(created, base.as_ref().map(|entry| &*entry.value)) {
+        Some(term) => Ok(Stood::Won(Won { term, lease, hold })),
+        None => {
+            let _ = etcd.revoke(lease).await;
+            Err(Error::Malformed("base"))
         }
     }
 }
@@ -202,6 +254,18 @@ mod tests {
         assert_eq!(before(Some(other.clone())), Before::Fence(other));
         let twin = last("gw1", "m2", false);
         assert_eq!(before(Some(twin.clone())), Before::SameName(twin));
+    }
+
+    #[test]
+    fn epochs_are_counted_from_what_is_said() {
+        let epoch = |base: Option<&[u8]>| Term::of(7, base).map(|term| term.epoch);
+        assert_eq!(
+            (epoch(None), epoch(Some(b"0")), epoch(Some(b"100"))),
+            (Some(7), Some(7), Some(107))
+        );
+        for wrong in [&b""[..], b"-1", b"x", b"18446744073709551615", b"18446744073709551609\n"] {
+            assert_eq!(epoch(Some(wrong)), None);
+        }
     }
 
     #[test]

@@ -63,8 +63,17 @@ pub struct Service {
     pub attach: Option<Vec<String>>,
     /// Undoes `attach`.
     pub detach: Option<Vec<String>>,
-    /// Where the gateway keeps which connections it has ([`tickle`]); `None`: nowhere.
-    pub connections: Option<PathBuf>,
+    /// Where it stands which connections the gateway before had ([`tickle`]); `None`: nowhere.
+    pub connections: Option<Connections>,
+}
+
+/// A file that says which connections a gateway had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Connections {
+    /// On the storage of the service: the next gateway writes its own there.
+    Kept(PathBuf),
+    /// On this node: the next gateway brings it before it is ready.
+    Brought(PathBuf),
 }
 
 /// An address with the device that carries it.

@@ -9,6 +9,7 @@
 //!
 //! *Errors.* See [the crate](crate).
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,13 +18,13 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::board::{Board, Takeover, Trouble};
-use crate::election::{self, Before, Keys, Last, Stood, Won};
+use crate::election::{self, Before, Keys, Last, Stood, Term, Won};
 use crate::etcd::{Error, Etcd};
 use crate::hold::{Hold, now};
 use crate::node::{self, Gateway};
 use crate::registration::machine;
 use crate::tickle::{self, Flow};
-use crate::{Plan, Service, environment};
+use crate::{Connections, Plan, Service, environment};
 
 /// A gateway that ended by itself is started again so often in an epoch.
 const RESTARTS_MAX: u32 = 3;
@@ -147,7 +148,7 @@ impl Run {
                 return Ok(Duration::ZERO);
             }
         };
-        let (service, epoch) = (&self.service.name, won.epoch);
+        let (service, epoch) = (&self.service.name, won.term.epoch);
         tracing::info!(service, epoch, "elected");
         match self.own(won).await {
             End::HandOver => {
@@ -181,10 +182,10 @@ impl Run {
     }
 
     /// Says that this node serves, and what it took, to its metrics and to those who ask etcd. `began`: when it was elected.
-    async fn serves(&self, epoch: u64, prepared: &Prepared, began: Duration) {
+    async fn serves(&self, term: Term, prepared: &Prepared, began: Duration) {
         let takeover = Takeover {
             node: self.plan.node.clone(),
-            epoch,
+            epoch: term.epoch,
             fenced: prepared.fenced.as_ref().map(|last| last.node.clone()),
             at: seconds(),
             fence: prepared.fence,
@@ -199,7 +200,8 @@ impl Run {
             s.last = Some(takeover);
         });
         // For those who look alone: the service goes on without it.
-        let _ = self.etcd.put_while(&self.keys.owner, epoch, &self.keys.takeover, &bytes).await;
+        let _ =
+            self.etcd.put_while(&self.keys.owner, term.created, &self.keys.takeover, &bytes).await;
         let _ = self.etcd.delete(&format!("{}{}", self.keys.trouble, self.plan.node)).await;
     }
 
@@ -233,12 +235,13 @@ impl Run {
 
     /// Serves until it must let go, and lets go.
     async fn own(&self, won: Won) -> End {
-        let Won { epoch, lease, hold } = won;
+        let Won { term, lease, hold } = won;
+        let epoch = term.epoch;
         self.board.note(&self.service.name, |s| (s.epoch, s.hold) = (Some(epoch), Some(hold)));
         let hold = watch::Sender::new(hold);
         let mut held = Held::default();
         let end = tokio::select! {
-            end = self.serve(epoch, &hold, &mut held) => end,
+            end = self.serve(term, &hold, &mut held) => end,
             () = self.renew(lease, &hold) => End::Lost,
         };
         self.board.note(&self.service.name, |s| {
@@ -265,7 +268,9 @@ impl Run {
             // The record says no more than is true: while this lease lives, nobody else has written there.
             let ended = self.last(epoch, true).to_bytes();
             if has_let_go.is_ok() && is_last {
-                let _ = self.etcd.put_while(&self.keys.owner, epoch, &self.keys.last, &ended).await;
+                let put =
+                    self.etcd.put_while(&self.keys.owner, term.created, &self.keys.last, &ended);
+                let _ = put.await;
             }
             let _ = self.etcd.revoke(lease).await;
         }
@@ -303,9 +308,10 @@ impl Run {
     }
 
     /// All steps to a service that is there, and waiting for its end.
-    async fn serve(&self, epoch: u64, hold: &watch::Sender<Hold>, held: &mut Held) -> End {
+    async fn serve(&self, term: Term, hold: &watch::Sender<Hold>, held: &mut Held) -> End {
+        let epoch = term.epoch;
         let began = now();
-        let prepared = match self.prepare(epoch, held).await {
+        let prepared = match self.prepare(term, held).await {
             Ok(prepared) => prepared,
             Err(why) => return End::Failed(why),
         };
@@ -315,8 +321,11 @@ impl Run {
         let mut is_first = true;
         let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
         for _ in 0..=RESTARTS_MAX {
-            // The next gateway writes its own there.
-            let before = self.connections_before().await;
+            let mut before = match &self.service.connections {
+                // The next gateway writes its own there.
+                Some(Connections::Kept(file)) => self.connections_before(file).await,
+                Some(Connections::Brought(_)) | None => Vec::new(),
+            };
             let started = Gateway::start(&self.service.command, &told, hold.subscribe());
             let (started, free) = match free.take() {
                 Some(free) => tokio::join!(started, free),
@@ -333,10 +342,13 @@ impl Run {
                 return End::Failed(why);
             }
             tracing::info!(service = self.service.name, epoch, "serves");
+            if let Some(Connections::Brought(file)) = &self.service.connections {
+                before = self.connections_before(file).await;
+            }
             // Ends with what follows: later this node may not speak for the service.
             let _telling = self.tell(before);
             if std::mem::take(&mut is_first) {
-                self.serves(epoch, &prepared, began).await;
+                self.serves(term, &prepared, began).await;
             }
             let ended = async {
                 match &mut held.gateway {
@@ -361,8 +373,8 @@ impl Run {
     }
 
     /// The connections that the gateway before had, as far as its storage says so in time.
-    async fn connections_before(&self) -> Vec<Flow> {
-        let Some(file) = self.service.connections.clone() else { return Vec::new() };
+    async fn connections_before(&self, file: &Path) -> Vec<Flow> {
+        let file = file.to_owned();
         let read = tokio::task::spawn_blocking(move || tickle::read(&file));
         let why = match timeout(CONNECTIONS_MAX, read).await {
             Ok(Ok(Ok(flows))) => return flows,
@@ -398,7 +410,8 @@ impl Run {
     }
 
     /// Fences who was before, says so, and attaches the storage. What that took.
-    async fn prepare(&self, epoch: u64, held: &mut Held) -> Result<Prepared, String> {
+    async fn prepare(&self, term: Term, held: &mut Held) -> Result<Prepared, String> {
+        let epoch = term.epoch;
         let last = self.etcd.get(&self.keys.last).await.map_err(|e| e.to_string())?;
         let last = match last {
             None => None,
@@ -422,7 +435,7 @@ impl Run {
             }
         }
         let mine = self.last(epoch, false).to_bytes();
-        let put = self.etcd.put_while(&self.keys.owner, epoch, &self.keys.last, &mine).await;
+        let put = self.etcd.put_while(&self.keys.owner, term.created, &self.keys.last, &mine).await;
         if !put.map_err(|e| e.to_string())? {
             return Err("etcd names another owner meanwhile".into());
         }

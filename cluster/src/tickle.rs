@@ -5,7 +5,8 @@
 //! client's kernel answers it with the right ones (RFC 9293 section 3.10.7.4), the new owner's kernel knows no such connection and
 //! resets it, and the client connects again at once. A connection that was made since answers as well, and nothing happens to it.
 //!
-//! The gateway writes which connections it has to [`FILE`] in its state folder, which the new owner reads before it starts its own.
+//! The gateway writes which connections it has to [`FILE`] beside its records, which the new owner reads before it starts its own;
+//! where only a gateway can read that, it leaves [`BROUGHT`] in its state folder before it is ready.
 //!
 //! *Memory.* At most [`FLOWS_MAX`] connections.
 //!
@@ -24,6 +25,8 @@ use crate::announce::internet_checksum;
 
 /// The connections of a gateway, in its state folder.
 pub const FILE: &str = "connections";
+/// Those of the owner before, in the state folder of a gateway whose records are not there.
+pub const BROUGHT: &str = "connections.before";
 /// As many connections are written and told; a gateway may have more.
 pub const FLOWS_MAX: usize = 65_536;
 /// The first line of the file.

@@ -110,6 +110,7 @@ pub(crate) struct Draft {
     pub(crate) kerberos: DraftKerberos,
     pub(crate) audit: DraftAudit,
     pub(crate) state: Option<Set<PathBuf>>,
+    pub(crate) records: Option<Set<String>>,
     pub(crate) lease: Option<Set<Span>>,
     pub(crate) grace: Option<Set<Span>>,
     pub(crate) courtesy: Option<Set<Span>>,
@@ -403,6 +404,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     draft.rdma_crc = top.parse("rdma_crc", report);
     draft.rdma_spin = top.parse("rdma_spin", report);
     draft.state = map(top.parse("state", report), |p: Absolute| p.0);
+    draft.records = map(top.parse("records", report), |name: Text| name.0);
     draft.recall = top.parse("recall", report);
     draft.memory = top.parse("memory", report);
     draft.admin = top.parse("admin", report);

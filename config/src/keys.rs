@@ -85,6 +85,14 @@ pub(crate) const TOP: Group = Group {
              one gateway only.",
         ),
         key(
+            "records",
+            "name of a share",
+            "",
+            "A share in CephFS, in whose hidden folder `.headgate/records` that is kept of `state` which moves with the service \
+             from node to node: the key of file handles, the SMB users, who holds locks. In `state` stays what is of this host. \
+             Whoever opens the records cuts the gateway before off. Not said: all is in `state`. See [cluster](cluster.md).",
+        ),
+        key(
             "recall",
             "time, like `35s`",
             "35s",

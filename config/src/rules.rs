@@ -14,6 +14,7 @@ use crate::in_time::{self, LOOK_MAX};
 use crate::kerberos;
 use crate::options::Options;
 use crate::overlap::overlaps;
+use crate::records;
 use crate::refer;
 use crate::settings::{
     Admin, Encryption, Limits, Names, Portmap, Rdma, Settings, Share, Smb, Source,
@@ -572,11 +573,18 @@ fn accounts(draft: &Draft, known: Known) -> (HashSet<String>, bool) {
     if !named.any(|s| matches!(s.value, Who::User(_))) {
         return (accounts, false);
     }
-    let state = draft.state.as_ref().map_or(Settings::default().state, |s| s.value.clone());
-    let users = (known.users)(&state);
+    let (_, users) = database(draft, known);
     let unread = users.is_none();
     accounts.extend(users.iter().flatten().map(|name| name.to_lowercase()));
     (accounts, unread)
+}
+
+/// The state folder, and the users in its database. One in CephFS is not asked: before the start the session of a gateway that died
+/// still keeps it.
+fn database(draft: &Draft, known: Known) -> (PathBuf, Option<Vec<String>>) {
+    let state = draft.state.as_ref().map_or(Settings::default().state, |s| s.value.clone());
+    let users = if draft.records.is_some() { None } else { (known.users)(&state) };
+    (state, users)
 }
 
 fn unknown(one: &Set<Who>, of_host: bool, report: &mut Report) {
@@ -613,8 +621,7 @@ fn check_passwords(draft: &Draft, known: Known, report: &mut Report) {
     if without.peek().is_none() {
         return;
     }
-    let state = draft.state.as_ref().map_or(Settings::default().state, |s| s.value.clone());
-    let Some(users) = (known.users)(&state) else { return };
+    let (state, Some(users)) = database(draft, known) else { return };
     let users: HashSet<String> = users.iter().map(|name| name.to_lowercase()).collect();
     for u in without.filter(|u| !users.contains(&u.user.name.to_lowercase())) {
         let name = &u.user.name;
@@ -717,6 +724,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         );
     }
     let tls = crate::tls::check(&draft, report);
+    let records = records::check(&draft, report);
     let connections = check_connections(draft.connections.clone(), report);
     let memory = settled(draft.memory.clone(), Size(default.memory));
     if memory.value.0 < MEMORY_MIN {
@@ -755,6 +763,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         audit: None,
         users: draft.users.into_iter().map(|u| u.user).collect(),
         state: state.value,
+        records,
         lease,
         grace,
         courtesy,

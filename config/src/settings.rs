@@ -51,6 +51,8 @@ pub struct Settings {
     pub users: Vec<User>,
     /// Where what must survive a restart is kept.
     pub state: PathBuf,
+    /// The folder of a share in CephFS where that is kept of it which moves with a service; `None`: in `state`, too.
+    pub records: Option<Ceph>,
     /// NFSv4 lease time.
     pub lease: Duration,
     /// How long after a restart clients may reclaim what they held; at least the lease.
@@ -106,6 +108,7 @@ impl Default for Settings {
             audit: None,
             users: Vec::new(),
             state: PathBuf::from("/var/lib/headgate"),
+            records: None,
             lease: Duration::from_secs(15),
             grace: Duration::from_secs(15),
             courtesy: Duration::from_secs(24 * 3600),

@@ -256,6 +256,7 @@ fn everything_that_can_be_said() {
                 admin_token: Some("/etc/gw/token".into()),
             }),
             state: "/var/lib/gw".into(),
+            records: None,
             lease: Duration::from_secs(30),
             grace: Duration::from_secs(45),
             courtesy: Duration::from_secs(7_200),
@@ -496,8 +497,8 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
   |
 2 | encryption: true
   | ^
-  = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `rdma_spin`, `state`, `recall`, `memory`, `connections`, \
-         `admin`, `admin_clients`, `privileged_ports`, `drain`, `names`, \
+  = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `rdma_spin`, `state`, `records`, `recall`, `memory`, \
+         `connections`, `admin`, `admin_clients`, `privileged_ports`, `drain`, `names`, \
          `limits`, `log`, `nfs`, `smb`, `tls`, `kerberos`, `audit`"
     );
 }

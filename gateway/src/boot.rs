@@ -1,6 +1,9 @@
 //! What a run of the gateway finds and leaves in its state folder: the lock that keeps a second one away, the secret that
 //! signs file handles, the store of what must survive, the number of this run.
 //!
+//! Where the configuration says `records`, the secret and the store are there ([`crate::records`]), and the lock is the state
+//! folder's.
+//!
 //! The folder is made for its owner alone (0700). One that an earlier run made wider is narrowed; one that belongs to another
 //! user, or holds other things, stays as it is, with a line in the log.
 //!
@@ -8,7 +11,7 @@
 //! ordinary user cannot make it, is done without: handles then end with the process, which is said in the log.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,6 +20,9 @@ use config::Settings;
 use config::in_time::{self, LOOK_MAX, Silent};
 use nfsrdma::context::Boot;
 use recovery::{Change, Kind, Store};
+
+use crate::records::ServiceFiles;
+use crate::records::ceph::CephFolder;
 
 /// Key of the number of the last run, a big-endian 32-bit integer, among [`Kind::Server`].
 const BOOTS: &[u8] = b"boots";
@@ -30,6 +36,8 @@ const OPEN_MAX: Duration = Duration::from_secs(60);
 const OWNER_ONLY: u32 = 0o700;
 /// Bytes of the secret: a key for handles, and the server's name for SMB clients, which is no secret but lives as long.
 const SECRET_LEN: usize = 32;
+/// Its file.
+const SECRET: &str = "secret";
 
 /// This run, and the lock of its state folder for as long as it lives.
 #[derive(Debug)]
@@ -44,6 +52,8 @@ pub struct Run {
     pub server_guid: [u8; 16],
     /// The state folder; `None` when nothing survives.
     pub folder: Option<PathBuf>,
+    /// What moves with the service; `None` when nothing survives.
+    pub files: Option<ServiceFiles>,
     /// What must survive a restart; `None` when nothing does.
     pub store: Option<Store>,
     _lock: Option<Lock>,
@@ -80,7 +90,14 @@ pub fn take_in_time(settings: &Settings) -> Result<Run, String> {
     let its = folder.clone();
     in_time::ask(folder, LOOK_MAX, move || fs::metadata(its).is_ok()).map_err(silent)?;
     let its = settings.clone();
-    in_time::ask(folder, OPEN_MAX, move || take(&its)).map_err(silent)?
+    let Some(ceph) = &settings.records else {
+        return in_time::ask(folder, OPEN_MAX, move || take(&its)).map_err(silent)?;
+    };
+    let records = CephFolder::path_of(ceph);
+    let taken = in_time::ask(&records, OPEN_MAX, move || take(&its));
+    taken.map_err(|Silent| {
+        format!("records {}: the cluster gives no answer; mend it", records.display())
+    })?
 }
 
 /// Takes the state folder of these settings. Blocks.
@@ -93,9 +110,10 @@ pub fn take(settings: &Settings) -> Result<Run, String> {
     let refused = |e: &io::Error| {
         matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
     };
+    let may_do_without = *folder == Settings::default().state && settings.records.is_none();
     match prepare(folder) {
-        Ok(lock) => on_folder(folder, lock),
-        Err(e) if refused(&e) && *folder == Settings::default().state => {
+        Ok(lock) => on_folder(folder, settings, lock),
+        Err(e) if refused(&e) && may_do_without => {
             tracing::warn!(
                 folder = %folder.display(), error = %e,
                 "no state folder: handles end with this process; give --state DIR to keep them"
@@ -153,7 +171,7 @@ fn private() -> OpenOptions {
     options
 }
 
-fn on_folder(folder: &Path, lock: File) -> Result<Run, String> {
+fn on_folder(folder: &Path, settings: &Settings, lock: File) -> Result<Run, String> {
     match lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -166,12 +184,16 @@ fn on_folder(folder: &Path, lock: File) -> Result<Run, String> {
             return Err(format!("cannot lock {}", unusable(&folder.join("lock"), e)));
         }
     }
-    let path = folder.join("secret");
-    let secret = secret(&path).map_err(|e| unusable(&path, e))?;
-    let store = Store::open(folder).map_err(|e| e.to_string())?;
+    let files = match &settings.records {
+        Some(ceph) => crate::records::take(ceph, &settings.shares)?,
+        None => ServiceFiles::Local(folder.to_owned()),
+    };
+    let secret = secret(&files).map_err(|e| unusable(&files.path(SECRET), e))?;
+    let store = files.store().map_err(|e| e.to_string())?;
     if let Some(epoch) = crate::cluster::member::epoch() {
-        begin_epoch(&store, epoch, folder)?;
+        begin_epoch(&store, epoch, files.folder())?;
     }
+    crate::cluster::connections::bring(&files, folder);
     let count = count(&store).map_err(|e| e.to_string())?;
     let (handle_key, server_guid) = halves(secret);
     Ok(Run {
@@ -180,6 +202,7 @@ fn on_folder(folder: &Path, lock: File) -> Result<Run, String> {
         replay_key: halves(random()?).1,
         server_guid,
         folder: Some(folder.to_owned()),
+        files: Some(files),
         store: Some(store),
         _lock: Some(Lock(lock)),
     })
@@ -195,6 +218,7 @@ pub fn ephemeral() -> Result<Run, String> {
         replay_key,
         server_guid,
         folder: None,
+        files: None,
         store: None,
         _lock: None,
     })
@@ -210,21 +234,15 @@ fn random() -> Result<[u8; SECRET_LEN], String> {
     Ok(bytes)
 }
 
-/// The secret of the folder, made at the first run.
-fn secret(path: &Path) -> io::Result<[u8; SECRET_LEN]> {
-    let mut bytes = [0; SECRET_LEN];
-    match File::open(path) {
-        Ok(mut file) => {
-            file.read_exact(&mut bytes)?;
-            Ok(bytes)
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-            replace(path, &bytes)?;
-            Ok(bytes)
-        }
-        Err(e) => Err(e),
+/// The secret of the service, made at the first run.
+fn secret(files: &ServiceFiles) -> io::Result<[u8; SECRET_LEN]> {
+    if let Some((bytes, _)) = files.read(SECRET)? {
+        return bytes.first_chunk().copied().ok_or(io::ErrorKind::UnexpectedEof.into());
     }
+    let mut bytes = [0; SECRET_LEN];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    files.replace(SECRET, &bytes)?;
+    Ok(bytes)
 }
 
 /// The number of this run: one more than the last. A new store begins with the time, which no earlier one on this machine has
@@ -235,6 +253,22 @@ fn count(store: &Store) -> Result<u32, recovery::Error> {
     let this = last.unwrap_or(Boot::now().instance).wrapping_add(1).max(1);
     store.commit_blocking(vec![Change::put(Kind::Server, BOOTS, &this.to_be_bytes())])?;
     Ok(this)
+}
+
+/// The records of a service that nobody serves: whose they are, and of which epoch. Whoever has them open in CephFS is cut off.
+/// Blocks.
+///
+/// # Errors
+///
+/// One line: another gateway on this node has them, or they cannot be read.
+pub(crate) fn whose(settings: &Settings) -> Result<(Option<String>, Option<u64>), String> {
+    let run = take(settings)?;
+    let Some(store) = &run.store else { return Ok((None, None)) };
+    let read = store.read(Kind::Server).map_err(|e| e.to_string())?;
+    let known = |key: &[u8]| read.iter().find(|(at, _)| **at == *key).map(|(_, value)| value);
+    let service = known(SERVICE).map(|name| String::from_utf8_lossy(name).into_owned());
+    let epoch = known(EPOCH).and_then(|n| Some(u64::from_be_bytes((**n).try_into().ok()?)));
+    Ok((service, epoch))
 }
 
 /// Records that a service of a cluster is in this epoch. What a later owner has written, or another service, is not for this one.
@@ -261,8 +295,8 @@ fn begin_epoch(store: &Store, epoch: u64, folder: &Path) -> Result<(), String> {
     {
         return Err(format!(
             "the records in {} are of epoch {last}, and this node was elected in epoch {epoch}: another has served since, \
-             or etcd has lost what it knew; where no gateway serves these records any more, move them away, with all that \
-             clients hold by them",
+             or etcd has lost what it knew; where no gateway serves these records any more, say `headgate cluster adopt`, \
+             or move them away, with all that clients hold by them",
             folder.display()
         ));
     }
@@ -272,6 +306,8 @@ fn begin_epoch(store: &Store, epoch: u64, folder: &Path) -> Result<(), String> {
 /// Writes a file so that after a crash there is the old one or the new one.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
+    // What a crash left would keep its mode.
+    let _ = fs::remove_file(&new);
     let mut file = private().create(true).write(true).truncate(true).open(&new)?;
     file.write_all(bytes)?;
     file.sync_all()?;

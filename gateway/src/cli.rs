@@ -20,9 +20,10 @@ use crate::identities;
 use crate::import::ImportArgs;
 use crate::keytab;
 use crate::place::{self, Place};
+use crate::records::ServiceFiles;
 use crate::top::TopArgs;
 use crate::user::UserArgs;
-use crate::users::{self, database_path, read_database_in_time, read_password_in_time};
+use crate::users::{self, read_database_in_time, read_password_in_time};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use config::{
     Admin, AuditTo, Encryption, Faults, Identity, Known, LogFilter, LogFormat, Options, Port,
@@ -312,7 +313,8 @@ fn known() -> Known {
         password: |file| read_password_in_time(file).map(drop),
         keytab: |file| users::in_time(file, keytab::prove),
         users: |state| {
-            let database = read_database_in_time(&database_path(state)).ok()?;
+            let files = ServiceFiles::Local(state.to_owned());
+            let database = read_database_in_time(&files).ok()?;
             Some(database.entries().map(|e| e.name.clone()).collect())
         },
         host: identities::of_host,
@@ -491,7 +493,8 @@ fn cluster(args: &ClusterArgs) -> Result<(), Failure> {
         })?,
         false => Vec::new(),
     };
-    runtime()?.block_on(crate::cluster::run(args, cluster, services)).map_err(Failure::Work)
+    let load = |file: &Path| config::load(Some(file), Options::default(), known());
+    runtime()?.block_on(crate::cluster::run(args, cluster, services, load)).map_err(Failure::Work)
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {

@@ -38,6 +38,7 @@ pub mod port;
 mod portmap;
 mod pulse;
 mod rdma;
+pub mod records;
 pub mod reload;
 mod reloads;
 pub mod serve;

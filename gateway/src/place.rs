@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use config::{Admin, Settings};
 
+use crate::records::ServiceFiles;
+
 /// The configuration of packages, as their unit names it.
 pub(crate) const USUAL_FILE: &str = "/etc/headgate/headgate.yaml";
 
@@ -36,6 +38,13 @@ impl Place {
     pub(crate) fn state(&self) -> PathBuf {
         let of_file = || file(self.config.as_deref()).as_deref().and_then(config::state_of);
         self.state.clone().or_else(of_file).unwrap_or(Settings::default().state)
+    }
+
+    /// Where that lies which moves with the service: in the state folder, or where the file says.
+    pub(crate) fn service_files(&self) -> Result<ServiceFiles, String> {
+        let of_file = || file(self.config.as_deref()).as_deref().and_then(config::records_of);
+        let records = if self.state.is_some() { None } else { of_file() };
+        ServiceFiles::look(&self.state(), records.as_ref())
     }
 
     /// The state folder was named, so that one daemon is meant, and no other that this host may have.

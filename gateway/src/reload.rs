@@ -169,6 +169,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         audit: _,
         users: _,
         state: _,
+        records: _,
         recall: _,
         lease: _,
         grace: _,
@@ -243,6 +244,11 @@ fn fixed(old: &Settings, new: &Settings) -> Vec<Fixed> {
         }
     };
     fix("state", old.state.display().to_string(), new.state.display().to_string());
+    let place = |settings: &Settings| match &settings.records {
+        Some(ceph) => ceph.to_string(),
+        None => "the state folder".to_owned(),
+    };
+    fix("records", place(old), place(new));
     fix("nfs.lease", config::Span(old.lease).to_string(), config::Span(new.lease).to_string());
     fix(
         "nfs.courtesy",

@@ -327,7 +327,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
         stuck: stuck.clone(),
     });
     let ((orders, received), logins) = (Orders::new(), Arc::<Logins>::default());
-    let actions = Actions::new(orders.clone(), logins.clone(), book.clone(), run.folder.clone());
+    let actions = Actions::new(orders.clone(), logins.clone(), book.clone(), run.files.clone());
     let (admin, admin_task) = serve_admin(&settings, &shared, source.clone(), actions).await?;
     listeners.commit(&settings, with_smb, step, &[]).await;
     let servers = Arc::new(Servers { namespace, nfs, smb, book, users_changed: Notify::new() });
@@ -429,7 +429,7 @@ fn background(
 
 /// Who may log on; from here on it is recorded what is done, where that is asked for.
 fn users(settings: &Settings, run: &Run) -> Result<Arc<UserDb>, String> {
-    let book = Arc::new(UserDb::open(settings, run.folder.as_deref())?);
+    let book = Arc::new(UserDb::open(settings, run.files.as_ref())?);
     trail::start(settings.audit.as_ref(), &book)?;
     Ok(book)
 }

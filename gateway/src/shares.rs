@@ -27,6 +27,7 @@ use vfs::{ANONYMOUS, Backend};
 
 use crate::identities::{self, Accounts, Rights};
 use crate::rdma::listeners;
+use crate::records::ceph::session_of_share;
 
 /// Bytes of the volume of a share that is on other servers, in which nothing is ever made.
 const EMPTY_VOLUME_MAX: u64 = 1 << 20;
@@ -99,7 +100,10 @@ impl ShareSet {
                     return Ok(one.clone());
                 }
                 Some(one) => (one.share.backend.clone(), one.path.clone()),
-                None => backend(s, self.1.clone(), settings.memory)?,
+                None => {
+                    let of_all = (settings.memory, settings.records.is_some());
+                    backend(s, self.1.clone(), of_all)?
+                }
             };
             let share = Arc::new(share(s, rules, backend, &self.2));
             Ok(Opened { configured: s.clone(), folder, path, share })
@@ -232,7 +236,7 @@ pub(crate) fn open_ceph<T: Send + 'static>(
 }
 
 /// What to do where there is no mount.
-fn why_not(ceph: &config::Ceph, e: &MountError) -> String {
+pub(crate) fn why_not(ceph: &config::Ceph, e: &MountError) -> String {
     use std::io::ErrorKind::{NotFound, PermissionDenied, TimedOut};
     let user = ceph.user.as_deref().unwrap_or("admin");
     let fs = &ceph.fs;
@@ -263,7 +267,7 @@ fn why_not(ceph: &config::Ceph, e: &MountError) -> String {
 fn backend(
     s: &config::Share,
     seal: Option<SealKey>,
-    memory: u64,
+    (memory, has_records): (u64, bool),
 ) -> Result<(Arc<dyn Backend>, Option<PathBuf>), String> {
     // A share that hangs leaves the others at least the rest.
     let payload_max = usize::try_from(memory / 4).unwrap_or(usize::MAX);
@@ -278,8 +282,11 @@ fn backend(
             (volume.map_err(|e| format!("share {}: {e}", s.name))?, None)
         }
         Source::Ceph(ceph) => {
-            // A gateway on the same state folder that is left from before can write no more.
-            let uuid = seal.map(|key| key.name_of(&format!("{}\0{ceph}", s.name)));
+            // A gateway on the same state folder, or the same records, that is left from before can write no more.
+            let uuid = match has_records {
+                true => Some(session_of_share(&s.name, ceph)),
+                false => seal.map(|key| key.name_of(&format!("{}\0{ceph}", s.name))),
+            };
             let opened = open_ceph(ceph, (uuid, payload_max), |backend| backend);
             (opened.map_err(|e| format!("share {}: {e}", s.name))?, None)
         }

@@ -1,9 +1,9 @@
 //! `headgate user`: who may log on by SMB.
 //!
-//! *Operation.* The database is a file in the state folder; a running gateway notices changes within seconds. A password is
-//! asked for without echo, or read from a file or from standard input; it is never an argument, because those are seen by
-//! everybody on the host. What is kept is its NT hash, as NTLM needs it, and its keys of Kerberos, as a KDC would: no password, but
-//! enough to log on here. A weak one ([`weak`]) is refused, unless that is asked for.
+//! *Operation.* The database is a file among those of the service ([`ServiceFiles`]); a running gateway notices changes within
+//! seconds. A password is asked for without echo, or read from a file or from standard input; it is never an argument, because
+//! those are seen by everybody on the host. What is kept is its NT hash, as NTLM needs it, and its keys of Kerberos, as a KDC
+//! would: no password, but enough to log on here. A weak one ([`weak`]) is refused, unless that is asked for.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -17,9 +17,8 @@ use smbd_core::users::database::{Entry, Keys};
 use zeroize::Zeroizing;
 
 use crate::place::Place;
-use crate::users::{
-    change_database, database_path, first_line, read_database, read_password, resolve,
-};
+use crate::records::ServiceFiles;
+use crate::users::{change_database, first_line, read_database, read_password, resolve};
 use crate::weak;
 
 /// Who may log on by SMB
@@ -73,18 +72,18 @@ struct AddArgs {
 
 /// Runs the command.
 pub fn run(args: UserArgs) -> Result<(), String> {
-    let state = args.place.state();
+    let files = args.place.service_files()?;
     match args.command {
-        Command::Add(add) => self::add(&state, add),
+        Command::Add(add) => self::add(&files, add),
         Command::Remove { name } => {
-            let found = change_database(&state, |d| Ok(d.remove(&name)))?;
+            let found = change_database(&files, |d| Ok(d.remove(&name)))?;
             if found { Ok(()) } else { Err(format!("there is no user `{name}`")) }
         }
-        Command::List { json } => list(&state, json),
+        Command::List { json } => list(&files, json),
     }
 }
 
-fn add(state: &Path, args: AddArgs) -> Result<(), String> {
+fn add(files: &ServiceFiles, args: AddArgs) -> Result<(), String> {
     let password = match &args.password_file {
         Some(path) => given(path)?,
         None if io::stdin().is_terminal() => ask(&args.name)?,
@@ -98,7 +97,7 @@ fn add(state: &Path, args: AddArgs) -> Result<(), String> {
         )?;
     }
     let identity = Identity { uid: args.uid, gid: args.gid, groups: args.groups };
-    let done = put(state, &args.name, &password, identity)?;
+    let done = put(files, &args.name, &password, identity)?;
     say!("{}", done.what);
     if let Some(warning) = done.warning {
         complain!("warning: {warning}; give another by --uid NUMBER");
@@ -135,7 +134,7 @@ pub(crate) struct Done {
 
 /// Adds a user to the database, or gives one another password. Blocks.
 pub(crate) fn put(
-    state: &Path,
+    files: &ServiceFiles,
     name: &str,
     password: &str,
     identity: Identity,
@@ -144,15 +143,15 @@ pub(crate) fn put(
     let Identity { uid, gid, groups } = identity;
     let (hash, keys) = (NtHash::of(password), Some(keys(password)?));
     let entry = Entry { name: name.to_owned(), hash, uid, gid, groups, keys };
-    let replaced = change_database(state, |d| Ok(d.put(entry)))?;
+    let replaced = change_database(files, |d| Ok(d.put(entry)))?;
     let done = if replaced { "changed" } else { "added" };
     let warning = (!known)
         .then(|| format!("the host has no user `{name}`; files will belong to uid {}", cred.uid));
     Ok(Done { what: format!("{done} {name}: uid {}, gid {}", cred.uid, cred.gid), warning })
 }
 
-fn list(state: &Path, json: bool) -> Result<(), String> {
-    let database = read_database(&database_path(state))?;
+fn list(files: &ServiceFiles, json: bool) -> Result<(), String> {
+    let database = read_database(files)?;
     let users: Vec<_> = database
         .entries()
         .map(|e| {

@@ -8,9 +8,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -23,10 +23,10 @@ use vfs::Cred;
 use vfs::accounts::{self, Directory};
 use zeroize::Zeroizing;
 
+use crate::records::{ServiceFiles, Stamp};
 use crate::trail;
 
-/// Bytes of the database and of a password file at most.
-const DATABASE_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of a password file at most.
 const PASSWORD_BYTES_MAX: u64 = 4096;
 /// Characters of a password at most; Windows has the same limit.
 pub(crate) const PASSWORD_CHARS_MAX: usize = 256;
@@ -35,20 +35,17 @@ const TICKETED_MAX: usize = 65_536;
 /// Who guests are, and users of whom the host knows nothing while the gateway runs as root.
 const NOBODY: u32 = 65_534;
 
-/// Where the database is.
-pub(crate) fn database_path(state: &Path) -> PathBuf {
-    state.join("smb-users")
-}
+/// Name of the database among the files of the service.
+pub(crate) const DATABASE: &str = "smb-users";
 
 /// Reads the database; an empty one when there is no file.
-pub(crate) fn read_database(path: &Path) -> Result<Database, String> {
+pub(crate) fn read_database(files: &ServiceFiles) -> Result<Database, String> {
+    let path = files.path(DATABASE);
     let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Database::default()),
-        Err(e) => return Err(at(&e)),
+    let Some((bytes, mode)) = files.read(DATABASE).map_err(|e| at(&e))? else {
+        return Ok(Database::default());
     };
-    let mode = file.metadata().map_err(|e| at(&e))?.mode();
+    let bytes = Zeroizing::new(bytes);
     if mode & 0o077 != 0 {
         return Err(format!(
             "{} can be read by others (mode {:04o}), and who reads it can log on; `chmod 600 {}`",
@@ -57,39 +54,37 @@ pub(crate) fn read_database(path: &Path) -> Result<Database, String> {
             path.display()
         ));
     }
-    let mut text = Zeroizing::new(String::new());
-    file.take(DATABASE_BYTES_MAX).read_to_string(&mut text).map_err(|e| at(&e))?;
-    Database::parse(&text).map_err(|e| at(&e))
+    Database::parse(std::str::from_utf8(&bytes).map_err(|e| at(&e))?).map_err(|e| at(&e))
 }
 
-/// Changes the database under a lock, so that two commands at once lose nothing; after a crash there is the old one or the new.
+/// Changes the database so that two commands at once lose nothing; after a crash there is the old one or the new.
 pub(crate) fn change_database<T>(
-    state: &Path,
+    files: &ServiceFiles,
     change: impl FnOnce(&mut Database) -> Result<T, String>,
 ) -> Result<T, String> {
-    let path = database_path(state);
+    let files = files.to_change()?;
+    // In CephFS whoever comes second cuts the first off.
+    let _lock = match &files {
+        ServiceFiles::Local(state) => Some(lock(state)?),
+        ServiceFiles::Ceph(_) => None,
+    };
+    let mut database = read_database(&files)?;
+    let result = change(&mut database)?;
+    let written = files.replace(DATABASE, database.emit().as_bytes());
+    written.map_err(|e| format!("{}: {e}", files.path(DATABASE).display()))?;
+    Ok(result)
+}
+
+/// Keeps other commands from the database of a state folder.
+fn lock(state: &Path) -> Result<File, String> {
     let at = |path: &Path, e: io::Error| format!("{}: {e}", path.display());
     fs::create_dir_all(state).map_err(|e| at(state, e))?;
-    let lock_path = path.with_extension("lock");
-    let private = |path: &Path| {
-        OpenOptions::new().mode(0o600).create(true).write(true).truncate(true).open(path)
-    };
-    let lock = private(&lock_path).map_err(|e| at(&lock_path, e))?;
-    lock.lock().map_err(|e| at(&lock_path, e))?;
-    let mut database = read_database(&path)?;
-    let result = change(&mut database)?;
-    let new = path.with_extension("new");
-    // What a crash left would keep its mode.
-    let _ = fs::remove_file(&new);
-    let write = || {
-        let mut file = private(&new)?;
-        file.write_all(database.emit().as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, &path)?;
-        File::open(state)?.sync_all()
-    };
-    write().map_err(|e| at(&path, e))?;
-    Ok(result)
+    let path = state.join(DATABASE).with_extension("lock");
+    let mut how = OpenOptions::new();
+    let lock = how.mode(0o600).create(true).write(true).truncate(true).open(&path);
+    let lock = lock.map_err(|e| at(&path, e))?;
+    lock.lock().map_err(|e| at(&path, e))?;
+    Ok(lock)
 }
 
 /// What is read from a file of users, of a password or of keys: its file system may give no answer.
@@ -103,8 +98,9 @@ pub(crate) fn in_time<T: Send + 'static>(
 }
 
 /// As [`read_database`], for some seconds at most.
-pub(crate) fn read_database_in_time(path: &Path) -> Result<Database, String> {
-    in_time(path, read_database)
+pub(crate) fn read_database_in_time(files: &ServiceFiles) -> Result<Database, String> {
+    let its = files.clone();
+    in_time(&files.path(DATABASE), move |_| read_database(&its))
 }
 
 /// As [`read_password`], for some seconds at most; and whether others can read it is told.
@@ -167,7 +163,8 @@ pub(crate) type Accounts = HashMap<String, (Cred, bool)>;
 
 /// Who may log on, who it is to the file system and whether that is known.
 pub(crate) fn accounts(settings: &Settings) -> Result<Accounts, String> {
-    let database = read_database_in_time(&database_path(&settings.state)).unwrap_or_default();
+    let files = ServiceFiles::of(settings);
+    let database = files.and_then(|files| read_database_in_time(&files)).unwrap_or_default();
     let of_database = database
         .entries()
         .map(|e| (e.name.clone(), Identity { uid: e.uid, gid: e.gid, groups: e.groups.clone() }));
@@ -251,13 +248,6 @@ fn account(name: &str, hash: NtHash, identity: &Identity) -> Result<(Account, bo
     Ok((Account { name: name.to_owned(), nt_hash: hash.0, rid, cred }, known))
 }
 
-/// When a file last changed, and which file it was.
-type Stamp = Option<(u64, i64, i64, u64)>;
-
-fn stamp(path: &Path) -> Stamp {
-    fs::metadata(path).ok().map(|m| (m.ino(), m.mtime(), m.mtime_nsec(), m.size()))
-}
-
 /// Users that were read and are not in force yet.
 pub struct Next {
     table: Table,
@@ -285,7 +275,8 @@ impl Next {
 pub struct UserDb {
     table: RwLock<Arc<Table>>,
     configured: Mutex<Vec<User>>,
-    database: Option<PathBuf>,
+    /// Where the database is.
+    files: Option<ServiceFiles>,
     seen: Mutex<Stamp>,
     /// The file system of the database gave no answer when it was asked last.
     is_silent: AtomicBool,
@@ -297,14 +288,13 @@ pub struct UserDb {
 }
 
 impl UserDb {
-    /// Reads them all. `state` is the state folder, if there is one.
-    pub fn open(settings: &Settings, state: Option<&Path>) -> Result<Self, String> {
-        let database = state.map(database_path);
-        let seen = database.as_deref().and_then(stamp);
+    /// Reads them all. `files` has the database, if there is one.
+    pub fn open(settings: &Settings, files: Option<&ServiceFiles>) -> Result<Self, String> {
+        let seen = files.and_then(|files| files.stamp(DATABASE));
         let book = Self {
             table: RwLock::default(),
             configured: Mutex::default(),
-            database,
+            files: files.cloned(),
             seen: Mutex::new(seen),
             is_silent: AtomicBool::new(false),
             others: match settings.names {
@@ -349,8 +339,9 @@ impl UserDb {
 
     /// Reads the database again if it has changed; true when that gave other users. Blocks, for some seconds at most.
     pub fn refresh(&self) -> bool {
-        let Some(path) = &self.database else { return false };
-        let looked = in_time(path, |path| Ok(stamp(path)));
+        let Some(files) = &self.files else { return false };
+        let (path, its) = (files.path(DATABASE), files.clone());
+        let looked = in_time(&path, move |_| Ok(its.stamp(DATABASE)));
         let is_silent = looked.is_err();
         if is_silent != self.is_silent.swap(is_silent, Ordering::Relaxed) {
             match &looked {
@@ -401,8 +392,8 @@ impl UserDb {
     }
 
     fn load(&self, configured: &[User]) -> Result<Table, String> {
-        let database = match &self.database {
-            Some(path) => read_database_in_time(path)?,
+        let database = match &self.files {
+            Some(files) => read_database_in_time(files)?,
             None => Database::default(),
         };
         let mut table = Table::new();
@@ -520,12 +511,17 @@ mod tests {
         }
     }
 
+    fn local(dir: &tempfile::TempDir) -> ServiceFiles {
+        ServiceFiles::Local(dir.path().to_owned())
+    }
+
     #[test]
     fn the_database_is_private_and_read_again_when_it_changes() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
+        let path = state.join(DATABASE);
+        let state = ServiceFiles::Local(state);
         change_database(&state, |d| Ok(d.put(entry("Alice", "one")))).unwrap();
-        let path = database_path(&state);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert!(!fs::read_to_string(&path).unwrap().contains("one"));
         let book = UserDb::open(&Settings::default(), Some(&state)).unwrap();
@@ -539,7 +535,7 @@ mod tests {
         assert!(book.find("bob").is_some() && book.find("alice").is_none());
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        let why = read_database(&path).unwrap_err();
+        let why = read_database(&state).unwrap_err();
         assert!(why.contains("mode 0640") && why.contains("chmod 600"), "{why}");
         assert!(UserDb::open(&Settings::default(), Some(&state)).is_err());
     }
@@ -547,21 +543,21 @@ mod tests {
     #[test]
     fn the_configuration_stands_before_the_database() {
         let dir = tempfile::tempdir().unwrap();
-        change_database(dir.path(), |d| Ok(d.put(entry("alice", "one")))).unwrap();
+        change_database(&local(&dir), |d| Ok(d.put(entry("alice", "one")))).unwrap();
         let file = dir.path().join("password");
         fs::write(&file, "two\nsecond line\n").unwrap();
         let mut settings = Settings::default();
         let identity = Identity { uid: Some(9), ..Identity::default() };
         settings.users =
             vec![User { name: "ALICE".into(), password_file: Some(file.clone()), identity }];
-        let book = UserDb::open(&settings, Some(dir.path())).unwrap();
+        let book = UserDb::open(&settings, Some(&local(&dir))).unwrap();
         let alice = book.find("alice").unwrap();
         assert_eq!((alice.nt_hash, alice.cred.uid), (NtHash::of("two").0, 9));
         settings.users[0].password_file = None;
-        let book = UserDb::open(&settings, Some(dir.path())).unwrap();
+        let book = UserDb::open(&settings, Some(&local(&dir))).unwrap();
         assert_eq!(book.find("alice").unwrap().nt_hash, NtHash::of("one").0);
         settings.users[0].name = "carol".into();
-        let why = UserDb::open(&settings, Some(dir.path())).err().unwrap();
+        let why = UserDb::open(&settings, Some(&local(&dir))).err().unwrap();
         assert!(why.contains("headgate user add carol"), "{why}");
         fs::write(&file, "\nsecret\n").unwrap();
         assert!(read_password(&file).unwrap_err().contains("empty"));
@@ -570,10 +566,10 @@ mod tests {
     #[test]
     fn accounts_have_their_names_before_others() {
         let dir = tempfile::tempdir().unwrap();
-        change_database(dir.path(), |d| Ok(d.put(entry("Root", "one")))).unwrap();
+        change_database(&local(&dir), |d| Ok(d.put(entry("Root", "one")))).unwrap();
         let open = |names| {
             let settings = Settings { names, ..Settings::default() };
-            UserDb::open(&settings, Some(dir.path())).unwrap()
+            UserDb::open(&settings, Some(&local(&dir))).unwrap()
         };
         let host = open(Names::Host);
         assert_eq!((host.uid("root"), host.user(7)), (Some(7), Some("Root".into())));
@@ -585,10 +581,10 @@ mod tests {
     #[test]
     fn a_ticket_makes_an_account_or_a_user_of_the_host_and_tells_case_apart() {
         let dir = tempfile::tempdir().unwrap();
-        change_database(dir.path(), |d| Ok(d.put(entry("alice", "one")))).unwrap();
+        change_database(&local(&dir), |d| Ok(d.put(entry("alice", "one")))).unwrap();
         let open = |names| {
             let settings = Settings { names, ..Settings::default() };
-            UserDb::open(&settings, Some(dir.path())).unwrap()
+            UserDb::open(&settings, Some(&local(&dir))).unwrap()
         };
         let book = open(Names::Host);
         let alice = book.by_ticket("alice").unwrap().unwrap();
@@ -601,7 +597,7 @@ mod tests {
         let root = book.by_ticket("root").unwrap().unwrap();
         assert_eq!((root.cred.uid, root.named), (0, false));
         assert_eq!(open(Names::Own).by_ticket("nobody").unwrap(), None);
-        change_database(dir.path(), |d| Ok(d.put(entry("root", "one")))).unwrap();
+        change_database(&local(&dir), |d| Ok(d.put(entry("root", "one")))).unwrap();
         assert!(open(Names::Host).by_ticket("root").unwrap().unwrap().named);
     }
 

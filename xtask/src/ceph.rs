@@ -127,7 +127,8 @@ pub(crate) fn tier() -> Result<Tally> {
     let mut tally = Tally::default();
     tally.add(one_test("ceph-sys", "layout", &[])?);
     run(&[CLUSTER, "up"])?;
-    let tested = ["vfs", "gateway"].map(|of| one_test(of, "ceph", &[]));
+    let tests = [("vfs", "ceph"), ("gateway", "ceph"), ("gateway", "records")];
+    let tested = tests.map(|(of, test)| one_test(of, test, &[]));
     run(&[CLUSTER, "down"])?;
     for part in tested {
         tally.add(part?);

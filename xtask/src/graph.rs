@@ -86,6 +86,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
             "recovery",
             "audit",
             "vfs",
+            "ceph-sys",
             "gss-sys",
             "gss-krb5",
             "rdma-transport",

@@ -46,3 +46,27 @@ error: gw.yaml:4:33: this share is in CephFS, and elsewhere too
   = remove `ceph`, or `path` and `memory`; the folder in CephFS is `ceph.path`"
     );
 }
+
+#[test]
+fn records_lie_in_a_share_of_cephfs() {
+    let text = "shares:\n  - {name: a, ceph: {filesystem: fs, path: /p}}\n  - {name: b, path: /usr}\nrecords: a\n";
+    let settings = read(text).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(settings.records, Some("fs/p".parse().unwrap()));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!("{text}no-such-key: 1\n")).unwrap();
+    assert_eq!(crate::records_of(file.path()), Some("fs/p".parse().unwrap()));
+    assert_eq!(
+        told(&text.replace("records: a", "records: b")),
+        "\
+error: gw.yaml:4:10: the share `b` is no folder of CephFS
+  |
+4 | records: b
+  |          ^
+  = name a share that is, or remove `records`: what must survive a restart is then in the folder `state`"
+    );
+    assert!(
+        told(&text.replace("records: a", "records: c"))
+            .contains("there is no share `c` for the records")
+    );
+    assert_eq!(read(&text.replace("records: a\n", "")).unwrap().records, None);
+}

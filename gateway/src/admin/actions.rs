@@ -19,7 +19,6 @@
 
 use std::future::Future;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,6 +40,7 @@ use super::logins::{Logins, SESSION_LIFE};
 use crate::control::ending::Disconnected;
 use crate::control::files::HeldFiles;
 use crate::control::{By, NotDone, Orders};
+use crate::records::ServiceFiles;
 use crate::reload::Changes;
 use crate::trail;
 use crate::user::{self, Done};
@@ -103,20 +103,20 @@ pub struct Actions {
     orders: Orders,
     logins: Arc<Logins>,
     book: Arc<UserDb>,
-    /// The state folder, where the database of users is.
-    state: Option<PathBuf>,
+    /// Where the database of users is.
+    files: Option<ServiceFiles>,
     room: Arc<Semaphore>,
 }
 
 impl Actions {
-    /// Actions go this way, and users to this state folder, if there is one.
+    /// Actions go this way, and users to the database there, if there is one.
     pub(crate) fn new(
         orders: Orders,
         logins: Arc<Logins>,
         book: Arc<UserDb>,
-        state: Option<PathBuf>,
+        files: Option<ServiceFiles>,
     ) -> Self {
-        Self { orders, logins, book, state, room: Arc::new(Semaphore::new(ACTIONS_MAX)) }
+        Self { orders, logins, book, files, room: Arc::new(Semaphore::new(ACTIONS_MAX)) }
     }
 
     /// All routes, each with its guard.
@@ -373,7 +373,7 @@ async fn add_user(
         "choose a longer one; `headgate user add --weak` takes it",
     )
     .map_err(wrong)?;
-    let Some(state) = actions.state.clone() else {
+    let Some(files) = actions.files.clone() else {
         return Err(wrong(
             "there is no state folder, and the database of users would be in it; give --state DIR",
         ));
@@ -384,7 +384,7 @@ async fn add_user(
     let work = tokio::task::spawn_blocking(move || {
         // As long as the thread works, however long it is waited for.
         let _room = room;
-        let done = user::put(&state, &added, &password, identity);
+        let done = user::put(&files, &added, &password, identity);
         trail::act("add-user", by, &added, &done);
         done
     });

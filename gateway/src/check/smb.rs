@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::{Findings, Remarks, ServedAddress};
 use crate::identities::{self, Rights};
-use crate::users::{self, database_path, read_database, resolve};
+use crate::records::ServiceFiles;
+use crate::users::{self, read_database_in_time, resolve};
 
 /// Who may log on, and what hinders.
 pub(super) struct Smb {
@@ -33,7 +34,7 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
         }
         all.push((user.name.clone(), user.identity.clone()));
     }
-    match read_database(&database_path(&settings.state)) {
+    match ServiceFiles::of(settings).and_then(|files| read_database_in_time(&files)) {
         Ok(database) => {
             let known = |name: &str| settings.users.iter().any(|u| same(&u.name, name));
             for e in database.entries().filter(|e| !known(&e.name)) {

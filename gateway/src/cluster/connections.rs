@@ -1,15 +1,15 @@
 //! Which connections a gateway of a cluster has, kept where the next owner of the service reads them.
 //!
-//! *Operation.* When connections come or go the list is written to the state folder, [`PAUSE`] later and so no oftener than that;
+//! *Operation.* When connections come or go the list is written beside the records, [`PAUSE`] later and so no oftener than that;
 //! no request waits for it. A connection that is younger when the node dies is not told of the next owner.
 //!
 //! *Errors.* What cannot be written is told once, and tried with the next change.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::tickle::{FILE, FLOWS_MAX, Flow, to_bytes};
+use cluster::tickle::{BROUGHT, FILE, FLOWS_MAX, Flow, to_bytes};
 use rdma_transport::channel::Transport;
 use rdma_transport::iwarp::Iwarp;
 
@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use super::member;
 use crate::boot::{Run, replace};
+use crate::records::ServiceFiles;
 use crate::shutdown::Connections;
 
 /// How long changes are gathered.
@@ -24,21 +25,34 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Keeps the list, where this gateway is one of a cluster.
 pub(crate) fn keep_where_asked(tasks: &mut JoinSet<()>, connections: &Arc<Connections>, run: &Run) {
-    if let (Some(_), Some(state)) = (member::epoch(), &run.folder) {
-        tasks.spawn(keep(connections.clone(), state.clone()));
+    if let (Some(_), Some(files)) = (member::epoch(), &run.files) {
+        tasks.spawn(keep(connections.clone(), files.clone()));
+    }
+}
+
+/// Brings the list of the owner before from CephFS into the state folder, where the runner of this node reads it when the gateway
+/// is ready. What cannot be had is no reason not to serve. Blocks.
+pub(crate) fn bring(files: &ServiceFiles, state: &Path) {
+    let (ServiceFiles::Ceph(_), Some(_)) = (files, member::epoch()) else { return };
+    let read = files.read(FILE);
+    // What an earlier run brought is not true any more.
+    let list = read.as_ref().ok().and_then(|read| read.as_ref()).map(|(bytes, _)| &**bytes);
+    let brought = replace(&state.join(BROUGHT), list.unwrap_or_default());
+    if let Err(error) = read.map(drop).and(brought) {
+        tracing::warn!(%error, "the connections of the owner before are not known");
     }
 }
 
 /// Keeps the list for as long as the gateway runs.
-async fn keep(connections: Arc<Connections>, state: PathBuf) {
+async fn keep(connections: Arc<Connections>, files: ServiceFiles) {
     let mut changed = connections.changed();
     let mut is_told = false;
     while changed.changed().await.is_ok() {
         tokio::time::sleep(PAUSE).await;
         changed.mark_unchanged();
         let bytes = to_bytes(&flows(&connections));
-        let file = state.join(FILE);
-        let written = tokio::task::spawn_blocking(move || replace(&file, &bytes)).await;
+        let files = files.clone();
+        let written = tokio::task::spawn_blocking(move || files.replace(FILE, &bytes)).await;
         match written {
             Ok(Err(error)) if !is_told => {
                 is_told = true;

@@ -5,6 +5,7 @@
 //!
 //! *Errors.* A service whose file is wrong, or whose storage nobody could fence, is told at the start, and nothing is run.
 
+mod adopt;
 pub(crate) mod connections;
 pub(crate) mod member;
 mod metrics;
@@ -16,11 +17,11 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::cluster::board::{Takeover, Trouble};
-use ::cluster::election::{Keys, Last, drained, owner_of};
+use ::cluster::election::{Keys, Last, Term, drained, owner_of};
 use ::cluster::etcd::{self, Entry, Etcd};
-use ::cluster::{Address, Plan, Runner, Service, tickle};
+use ::cluster::{Address, Connections, Plan, Runner, Service, tickle};
 use clap::{Args, Subcommand};
-use config::{Cluster, Elsewhere, Fault, Faults, ReferHost, Settings};
+use config::{Cluster, Elsewhere, Fault, Faults, ReferHost, Settings, Source};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -65,6 +66,15 @@ enum Command {
         /// Name of the node; default: this one
         node: Option<String>,
     },
+    /// Let the next epochs of a service be above that of its records, where etcd has lost what it knew (restored from a backup,
+    /// made anew) and no node may serve them any more
+    Adopt {
+        /// Name of the service
+        service: String,
+        /// No gateway serves these records, on no node: one that does would be cut off, or write beside the next
+        #[arg(long)]
+        nobody_serves: bool,
+    },
     /// Let a drained node serve again
     Undrain {
         /// Name of the node; default: this one
@@ -104,24 +114,30 @@ pub(crate) fn programs(
     load: impl Fn(&Path) -> Result<Settings, Faults>,
 ) -> Result<Vec<Service>, Faults> {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    let of = |service| program(service, &file, &load(&service.config)?);
-    cluster.services.iter().map(of).collect()
+    let read = cluster.services.iter().map(|service| Ok((service, load(&service.config)?)));
+    let services = read.collect::<Result<Vec<_>, Faults>>()?;
+    check_records(&services)?;
+    services.iter().map(|(service, settings)| program(service, &file, settings)).collect()
 }
 
 fn program(service: &config::Service, file: &Path, settings: &Settings) -> Result<Service, Faults> {
     let words = |words: &[String]| (!words.is_empty()).then(|| words.to_vec());
-    if service.fence.is_empty() {
-        let what = "nothing keeps a former owner from the folders and the records of this service";
-        let help = "a node that seems to have failed may still write: name a program as `fence`";
-        return Err(fault(service, what.into(), help));
+    if service.fence.is_empty()
+        && let Some(what) = unfenced(service, settings)
+    {
+        let help = "a node that seems to have failed may still write: name a program as `fence`; a service needs none whose shares \
+                    are all in CephFS, with its `records` in one of them";
+        return Err(fault(service, what, help));
     }
     if settings.state == Settings::default().state {
         let what = format!("{} names no `state`", service.config.display());
-        return Err(fault(
-            service,
-            what,
-            "records move with the service: name a folder on its storage",
-        ));
+        let help = match settings.records {
+            Some(_) => {
+                "each service has a lock and a control socket on its node: name a folder of this host"
+            }
+            None => "records move with the service: name a folder on its storage",
+        };
+        return Err(fault(service, what, help));
     }
     let this = env::current_exe().map_or_else(|_| "headgate".into(), |p| p.display().to_string());
     let mut command =
@@ -139,8 +155,43 @@ fn program(service: &config::Service, file: &Path, settings: &Settings) -> Resul
         fence: words(&service.fence),
         attach: words(&service.attach),
         detach: words(&service.detach),
-        connections: Some(settings.state.join(tickle::FILE)),
+        connections: Some(match settings.records {
+            Some(_) => Connections::Brought(settings.state.join(tickle::BROUGHT)),
+            None => Connections::Kept(settings.state.join(tickle::FILE)),
+        }),
     })
+}
+
+/// What a former owner of a service without a fence could still write; `None`: the storage itself keeps it away.
+fn unfenced(service: &config::Service, settings: &Settings) -> Option<String> {
+    let local = settings.shares.iter().find(|share| matches!(share.source, Source::Folder(_)));
+    match (local, &settings.records) {
+        (Some(share), Some(_)) => Some(format!(
+            "nothing keeps a former owner from the folder of the share `{}` of {}",
+            share.name,
+            service.config.display()
+        )),
+        (None, Some(_)) => None,
+        (_, None) => Some(
+            "nothing keeps a former owner from the folders and the records of this service".into(),
+        ),
+    }
+}
+
+/// Two services that have one place for their records would cut each other off for ever.
+fn check_records(services: &[(&config::Service, Settings)]) -> Result<(), Faults> {
+    for (i, (service, settings)) in services.iter().enumerate() {
+        let Some(ceph) = &settings.records else { continue };
+        let is_same = |other: &&(&config::Service, Settings)| {
+            other.1.records.as_ref().is_some_and(|it| (&it.fs, &it.path) == (&ceph.fs, &ceph.path))
+        };
+        if let Some((other, _)) = services[..i].iter().find(is_same) {
+            let what =
+                format!("`{}` and `{}` have their records in {ceph}", other.name, service.name);
+            return Err(fault(service, what, "give each service a share of its own for `records`"));
+        }
+    }
+    Ok(())
 }
 
 fn fault(service: &config::Service, what: String, help: &str) -> Faults {
@@ -169,11 +220,12 @@ fn own_name(cluster: &Cluster) -> String {
     cluster.node.clone().unwrap_or_else(host)
 }
 
-/// Does what the command line says.
+/// Does what the command line says. `load` reads the file of a service.
 pub(crate) async fn run(
     args: &ClusterArgs,
     cluster: Cluster,
     services: Vec<Service>,
+    load: impl Fn(&Path) -> Result<Settings, Faults>,
 ) -> Result<(), String> {
     let etcd = client(&cluster)?;
     let done = |done: Result<(), etcd::Error>| done.map_err(|e| e.to_string());
@@ -182,10 +234,7 @@ pub(crate) async fn run(
         Command::Run => serve(&cluster, services, etcd).await,
         Command::Status { json } => status(&cluster, &etcd, *json).await,
         Command::Move { service, node } => {
-            let known = cluster.services.iter().find(|s| s.name == *service);
-            let Some(known) = known else {
-                return Err(format!("there is no service `{service}`; {}", names(&cluster)));
-            };
+            let known = known(&cluster, service)?;
             let key = Keys::new(&cluster.name, service).wanted;
             let Some(node) = node else { return done(etcd.delete(&key).await) };
             if !known.nodes.is_empty() && !known.nodes.contains(node) {
@@ -194,6 +243,13 @@ pub(crate) async fn run(
             }
             done(etcd.put(&key, node.as_bytes()).await)
         }
+        Command::Adopt { service, nobody_serves } => {
+            let known = known(&cluster, service)?;
+            let settings = load(&known.config).map_err(|faults| faults.to_string())?;
+            let keys = Keys::new(&cluster.name, service);
+            let named = format!("{}/{service}", cluster.name);
+            adopt::run(&etcd, &keys, (&named, &settings), *nobody_serves).await
+        }
         Command::Drain { node: of } => {
             done(etcd.put(&drained(&cluster.name, &node(of)), b"").await)
         }
@@ -201,6 +257,11 @@ pub(crate) async fn run(
             done(etcd.delete(&drained(&cluster.name, &node(of))).await)
         }
     }
+}
+
+fn known<'a>(cluster: &'a Cluster, service: &str) -> Result<&'a config::Service, String> {
+    let known = cluster.services.iter().find(|s| s.name == *service);
+    known.ok_or_else(|| format!("there is no service `{service}`; {}", names(cluster)))
 }
 
 fn names(cluster: &Cluster) -> String {
@@ -332,7 +393,11 @@ fn read(cluster: &Cluster, entries: &[Entry]) -> (BTreeMap<String, Seen>, Vec<St
                 let seen = seen.entry(name.to_owned()).or_default();
                 match what {
                     "owner" => {
-                        seen.owner = Some((owner_of(&entry.value), entry.created));
+                        let base = Keys::new(&cluster.name, name).base;
+                        let base = entries.iter().find(|it| it.key == base);
+                        let term = Term::of(entry.created, base.map(|it| &*it.value));
+                        let epoch = term.map_or(entry.created, |term| term.epoch);
+                        seen.owner = Some((owner_of(&entry.value), epoch));
                     }
                     "last" => seen.last = Last::parse(&entry.value),
                     "takeover" => seen.takeover = Takeover::parse(&entry.value),

@@ -118,10 +118,10 @@ impl Writer {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Everything that was acknowledged is there.
-    fn check(&self, share: &Path) {
+    /// Everything that was acknowledged is in the share whose files are read so.
+    fn check(&self, read: &dyn Fn(&str) -> Vec<u8>) {
         if self.has_one_file {
-            let data = fs::read(share.join(self.name)).unwrap();
+            let data = read(self.name);
             // The next may have been written, and its answer lost.
             let next = self.count();
             let is = |number| data == block(self.name, number);
@@ -129,7 +129,7 @@ impl Writer {
             return;
         }
         for number in 0..self.count() {
-            let data = fs::read(share.join(self.file(number))).unwrap_or_default();
+            let data = read(&self.file(number));
             assert_eq!(data, block(self.name, number), "{}: block {number} is lost", self.name);
         }
     }
@@ -191,14 +191,20 @@ impl Writers {
 
     /// Ends them; everything that was acknowledged is in the share, or this fails.
     pub async fn end(self, share: &Path) {
+        self.end_by(|| Box::new(|name| fs::read(share.join(name)).unwrap_or_default())).await;
+    }
+
+    /// The same of a share whose files are read so, once nothing is written any more.
+    pub async fn end_by<'a>(self, reader: impl FnOnce() -> Box<dyn Fn(&str) -> Vec<u8> + 'a>) {
         for writer in &self.all {
             writer.stop.store(true, Ordering::Relaxed);
         }
         for task in self.tasks {
             task.await.unwrap();
         }
+        let read = reader();
         for writer in &self.all {
-            writer.check(share);
+            writer.check(&read);
         }
     }
 }

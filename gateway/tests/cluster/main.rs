@@ -4,8 +4,10 @@
 //! Wants root, `ip` and `etcd` (packages iproute2, etcd-server): the tier `third` installs and runs it.
 #![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
 
+mod adopt;
 mod alone;
 mod bad;
+mod cephfs;
 mod elsewhere;
 mod lease;
 mod load;

@@ -27,12 +27,12 @@ impl Random {
     }
 }
 
-fn asked(name: &str, usual: u64) -> u64 {
+pub fn asked(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().expect(name))
 }
 
 /// The shortest, the middle, that which one in twenty is longer than, the longest.
-fn spread(stalls: &mut [u64]) -> [u64; 4] {
+pub fn spread(stalls: &mut [u64]) -> [u64; 4] {
     stalls.sort_unstable();
     let at = |part: usize| stalls[(stalls.len() - 1) * part / 100];
     [at(0), at(50), at(95), at(100)]

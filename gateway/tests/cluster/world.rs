@@ -26,6 +26,8 @@ pub struct Setup {
     pub has_three_members: bool,
     /// There is a second service, with the share `archive`.
     pub has_second: bool,
+    /// The share and the records are in a CephFS, which is their fence.
+    pub is_on_ceph: bool,
 }
 
 impl Setup {
@@ -139,6 +141,11 @@ impl World {
             fs::create_dir_all(&own).unwrap();
             fs::write(own.join("machine-id"), format!("{:032x}\n", id * 2 + node as u32)).unwrap();
         }
+        if setup.is_on_ceph {
+            world.ceph(&["up"]);
+            let (top, perm) = world.mounted("/");
+            top.mkdir(&ceph_sys::Name::new(b"data").unwrap(), 0o777, &perm).unwrap();
+        }
         if setup.is_address_taken {
             sh(&format!("ip address add {}/24 dev {bridge}", world.vip()));
         }
@@ -149,6 +156,63 @@ impl World {
         until("etcd answers", || world.ask(0, &["status"]).is_some()).await;
         world.start(0);
         world
+    }
+
+    /// Tells the Ceph of this world, which is at the address of this host that nodes reach.
+    fn ceph(&self, words: &[&str]) {
+        let mut script =
+            Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/ceph/cluster"));
+        script
+            .args(words)
+            .env("CEPH_AT", self.path("ceph"))
+            .env("CEPH_IP", format!("{}.1", self.net()));
+        let done = script.env("CEPH_PORT", "23300").output().unwrap();
+        assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// The configuration of that Ceph.
+    fn ceph_conf(&self) -> PathBuf {
+        self.path("ceph").join("ceph.conf")
+    }
+
+    /// A folder of that Ceph, for a client that knows nothing of the gateways.
+    fn mounted(&self, folder: &str) -> (ceph_sys::Inode, ceph_sys::Perm) {
+        let mount = ceph_sys::Mount::open(&ceph_sys::Options {
+            conf: Some(&self.ceph_conf()),
+            fs: "fs",
+            root: folder,
+            ..ceph_sys::Options::default()
+        });
+        let mount = mount.unwrap();
+        let perm = ceph_sys::Perm::new(&mount, 0, 0, &[]).unwrap();
+        (mount.root().unwrap(), perm)
+    }
+
+    /// Reads a file of the share, wherever that is; empty where there is none.
+    pub fn reader(&self) -> Box<dyn Fn(&str) -> Vec<u8>> {
+        if !self.setup.is_on_ceph {
+            let share = self.path("share");
+            return Box::new(move |name| fs::read(share.join(name)).unwrap_or_default());
+        }
+        let (root, perm) = self.mounted("/data");
+        Box::new(move |name| {
+            let name = ceph_sys::Name::new(name.as_bytes()).unwrap();
+            let Ok((inode, stat)) = root.lookup(&name, &perm) else { return Vec::new() };
+            let file = std::sync::Arc::new(inode).open(0, &perm).unwrap();
+            let mut data = vec![0; usize::try_from(stat.stx_size).unwrap()];
+            let n = file.read(0, &mut [std::io::IoSliceMut::new(&mut data)]).unwrap();
+            data.truncate(n);
+            data
+        })
+    }
+
+    /// etcd has lost all that it knew.
+    pub fn forget(&mut self) {
+        let mut member = self.etcd[0].take().unwrap();
+        member.kill().unwrap();
+        member.wait().unwrap();
+        fs::remove_dir_all(self.path("etcd0")).unwrap();
+        self.start_etcd(0);
     }
 
     /// Where a member of etcd listens; `port` is that of the first.
@@ -203,6 +267,12 @@ impl World {
         if how == How::Drain && fenced.is_empty() {
             return;
         }
+        if self.setup.is_on_ceph {
+            if how == How::Cut {
+                self.link(node, "up");
+            }
+            return self.repaired(node).await;
+        }
         // One that etcd did not answer meanwhile has not said that it let go.
         let is_excused = self.setup.has_three_members && self.logs().contains("lost: the lease");
         assert!(how != How::Drain || is_excused, "whoever lets go needs no fence: {fenced}");
@@ -222,10 +292,21 @@ impl World {
         fs::set_permissions(self.path("password"), fs::Permissions::from_mode(0o600)).unwrap();
         let dir = self.dir.path().display();
         for node in 0..2 {
-            let state =
-                if self.setup.is_storage_fenced { format!("state{node}") } else { "state".into() };
+            let state = if self.setup.is_storage_fenced || self.setup.is_on_ceph {
+                format!("state{node}")
+            } else {
+                "state".into()
+            };
+            let share = match self.setup.is_on_ceph {
+                true => format!(
+                    "shares: [{{name: data, squash: none, ceph: {{filesystem: fs, path: /data, config: {}}}}}]\n\
+                     records: data",
+                    self.ceph_conf().display()
+                ),
+                false => format!("shares: [{{name: data, path: {dir}/share, squash: none}}]"),
+            };
             let text = format!(
-                "shares: [{{name: data, path: {dir}/share, squash: none}}]\n\
+                "{share}\n\
                  users: [{{name: alice, password_file: {dir}/password, uid: 0, gid: 0, groups: []}}]\n\
                  state: {dir}/{state}\nadmin: off\nnfs: {{lease: 2s, grace: 2s, portmap: off}}\n"
             );
@@ -253,8 +334,12 @@ impl World {
             let text = format!(
                 "cluster:\n  etcd: {etcd}\n  node: gw{node}\n  ttl: {TTL}s\n  metrics: {net}.{host}:9465\n  \
                  services:\n  \
-                 - name: files\n    config: {dir}/files{node}.yaml\n    addresses: [{vip}/24@eth0{vip6}]\n    \
-                 fence: {dir}/fence\n{attach}{second}",
+                 - name: files\n    config: {dir}/files{node}.yaml\n    addresses: [{vip}/24@eth0{vip6}]\n\
+                 {fence}{attach}{second}",
+                fence = match self.setup.is_on_ceph {
+                    true => String::new(),
+                    false => format!("    fence: {dir}/fence\n"),
+                },
                 etcd = format!("[{}]", members.join(", ")),
                 net = self.net(),
                 host = node + 2,
@@ -458,6 +543,9 @@ impl Drop for World {
             if let Some(mut child) = self.nodes[node].take() {
                 let _ = child.wait();
             }
+        }
+        if self.setup.is_on_ceph {
+            self.ceph(&["down"]);
         }
         for member in self.etcd.iter_mut().flatten() {
             let _ = member.kill();

@@ -182,6 +182,28 @@ impl Renames {
     }
 }
 
+/// Mounts a folder for what the gateway keeps for itself, by the settings of one that is served and these; the sessions of the
+/// names in `ended` are ended first, as that of its own name is. Blocks for some seconds where no monitor answers.
+pub fn mount(
+    config: &CephConfig,
+    more: &[(&str, &str)],
+    ended: &[&str],
+) -> Result<Arc<Mount>, MountError> {
+    let keyring = config.keyring.as_ref().map(|path| path.display().to_string());
+    let mut settings = SETTINGS.to_vec();
+    settings.extend(more);
+    settings.extend(keyring.as_deref().map(|path| ("keyring", path)));
+    Mount::open(&Options {
+        id: config.id.as_deref(),
+        conf: config.conf.as_deref(),
+        settings: &settings,
+        fs: &config.fs,
+        root: &config.root,
+        uuid: config.uuid.as_deref(),
+        ended,
+    })
+}
+
 /// A folder of CephFS that is served.
 pub struct CephBackend {
     volume: Arc<Volume>,
@@ -192,18 +214,7 @@ pub struct CephBackend {
 impl CephBackend {
     /// Mounts. Blocks for some seconds where no monitor answers.
     pub fn open(config: &CephConfig) -> Result<Arc<Self>, MountError> {
-        let keyring = config.keyring.as_ref().map(|path| path.display().to_string());
-        let mut settings = SETTINGS.to_vec();
-        settings.extend(keyring.as_deref().map(|path| ("keyring", path)));
-        let mount = Mount::open(&Options {
-            id: config.id.as_deref(),
-            conf: config.conf.as_deref(),
-            settings: &settings,
-            fs: &config.fs,
-            root: &config.root,
-            uuid: config.uuid.as_deref(),
-        })?;
-        Self::on(mount, config).map_err(|errno| MountError {
+        Self::on(mount(config, &[], &[])?, config).map_err(|errno| MountError {
             step: Step::Mount,
             errno,
             why: format!("looking at the folder: {errno}"),

@@ -1,0 +1,52 @@
+//! `records`: the share in whose folder of CephFS that is kept which moves with a service.
+
+use std::path::Path;
+
+use crate::ceph::Ceph;
+use crate::file::{Draft, DraftShare, Report, Set, shown};
+use crate::rules::read_text;
+use crate::settings::Source;
+use crate::tree;
+
+fn share<'a>(draft: &'a Draft, name: &str) -> Option<&'a DraftShare> {
+    draft.shares.iter().find(|s| s.share.name == name)
+}
+
+/// Where they are, as far as the draft is sound.
+pub(crate) fn of(draft: &Draft) -> Option<&Ceph> {
+    match &share(draft, &draft.records.as_ref()?.value)?.share.source {
+        Source::Ceph(ceph) => Some(ceph),
+        _ => None,
+    }
+}
+
+/// The folder of CephFS that a file names as the place of the records, whatever else is in it: for commands that look for what
+/// moves with the service. `None`: that is in the state folder.
+pub fn records_of(file: &Path) -> Option<Ceph> {
+    let root = tree::read(&read_text(file).ok()?).ok()?;
+    of(&crate::file::draft(&root, &mut Report::default())).cloned()
+}
+
+/// The place of the records, which is a share of the file that lies in CephFS.
+pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Ceph> {
+    let Set { value: name, origin } = draft.records.as_ref()?;
+    let Some(found) = share(draft, name) else {
+        report.add_help(
+            *origin,
+            format!("there is no share `{}` for the records", shown(name)),
+            "write the name of a share that is a folder of CephFS",
+        );
+        return None;
+    };
+    match &found.share.source {
+        Source::Ceph(ceph) => Some(ceph.clone()),
+        _ => {
+            report.add_help(
+                *origin,
+                format!("the share `{}` is no folder of CephFS", shown(name)),
+                "name a share that is, or remove `records`: what must survive a restart is then in the folder `state`",
+            );
+            None
+        }
+    }
+}

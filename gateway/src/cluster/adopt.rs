@@ -1,0 +1,65 @@
+//! `headgate cluster adopt`: epochs go on where etcd counts from less than the records have seen.
+//!
+//! *Operation.* A gateway refuses records of a later epoch than its own, because another may have served since. An etcd that was
+//! restored from a backup, or made anew, elects in smaller epochs for ever. Here the epoch of the records becomes what the next
+//! ones are counted from ([`election::adopt`]). etcd cannot say that nobody serves them, so the one who asks does.
+//!
+//! *Errors.* A service that a node owns, records of another one, a state folder that a gateway of this node has.
+
+use ::cluster::election::{self, Keys, Term, owner_of};
+use ::cluster::etcd::Etcd;
+use config::Settings;
+
+use crate::boot;
+
+/// Adopts the records of a service, of this name and these settings.
+pub(super) async fn run(
+    etcd: &Etcd,
+    keys: &Keys,
+    (service, settings): (&str, &Settings),
+    nobody_serves: bool,
+) -> Result<(), String> {
+    let said = |e: ::cluster::etcd::Error| e.to_string();
+    let owned = |node: String| {
+        format!(
+            "{service} is served by {node}, so that its records are of no later epoch; nothing was changed"
+        )
+    };
+    let (entries, now) = etcd.below_at(&keys.all).await.map_err(said)?;
+    let entry = |key: &str| entries.iter().find(|it| it.key == key);
+    if let Some(owner) = entry(&keys.owner) {
+        return Err(owned(owner_of(&owner.value)));
+    }
+    if !nobody_serves {
+        return Err(format!(
+            "a gateway that still serves the records of {service}, which etcd may have forgotten, would be cut off from records in \
+             CephFS, and would write beside the next one elsewhere: stop `headgate cluster run` on every node that is not in \
+             this etcd, have the storage attached here, and say `--nobody-serves`"
+        ));
+    }
+    let settings = settings.clone();
+    let read = tokio::task::spawn_blocking(move || boot::whose(&settings)).await;
+    let (other, epoch) = read.map_err(|e| e.to_string())??;
+    if let Some(other) = other.filter(|other| other != service) {
+        return Err(format!("these are the records of {other}, and not of {service}"));
+    }
+    let Some(epoch) = epoch else {
+        return Err(format!("no node of a cluster has served the records of {service} yet"));
+    };
+    let next = Term::of(now, entry(&keys.base).map(|it| &*it.value)).map_or(0, |term| term.epoch);
+    if epoch <= next {
+        say!(
+            "the records of {service} are of epoch {epoch}, and the next is above {next}: nothing is to be done"
+        );
+        return Ok(());
+    }
+    match election::adopt(etcd, keys, epoch).await.map_err(said)? {
+        true => {
+            say!(
+                "the next epochs of {service} are above {epoch}, that of its records: any node may serve it"
+            );
+            Ok(())
+        }
+        false => Err(owned("a node that was elected meanwhile".into())),
+    }
+}

@@ -1,0 +1,406 @@
+//! A folder of CephFS for what moves with a service: its records, its secret, its users.
+//!
+//! *Operation.* A mount of its own, whose name is made of the folder alone, so that every node says the same: to open it is to end
+//! the session of whoever had it open, whose writes the OSDs then refuse (`ceph_start_reclaim` with `RESET`). The sessions of its
+//! shares in the same file system end with it: their names are made of the folders, too. That is the fence, and it comes before the
+//! first byte is read; a session that is left behind would keep the folders around the records to itself, besides.
+//!
+//! *Durability.* The library keeps written data back until the next sync (`client_oc`), as a kernel does: of a write that it hands
+//! over at once, libcephfs 16 does not tell that the OSDs refused it, of a sync it does ([`CephFile::sync_data`]). What changes the
+//! length of a file is in the MDS's journal after the next sync.
+//!
+//! *Errors.* The library's numbers. Once the cluster has cut this client off, whoever opened the folder is told
+//! ([`Options::lost`]), at the latest a second later ([`watch`]).
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use ceph_sys::ffi::{CEPH_SETATTR_SIZE, ceph_statx};
+use ceph_sys::{Changes, Errno, File, Inode, Name, Perm};
+use config::Ceph;
+use recovery::{Folder, StorageBackend};
+use rustix::io::Errno as Number;
+use vfs::ceph::{CephConfig, MountError, Step};
+
+/// The gateway's own folder in a share, and the one in it for what moves with the service.
+const FOLDERS: [&str; 2] = [".headgate", "records"];
+/// Is written again and again, to notice when that is refused.
+const ALIVE: &str = "alive";
+/// How often.
+const LOOK: Duration = Duration::from_secs(1);
+const OWNER_ONLY: u32 = 0o700;
+const PRIVATE: u32 = 0o600;
+/// The type of a file in its mode, and a folder's (inode(7)).
+const TYPE: u16 = 0o170_000;
+const DIRECTORY: u16 = 0o040_000;
+
+/// What is called when the cluster has cut this client off.
+pub type Lost = Box<dyn Fn(&Path) + Send + Sync>;
+
+/// How a folder is opened.
+pub struct Options {
+    /// The name of the session: whoever said it before is cut off. `None`: for a look, beside whoever has it open.
+    pub uuid: Option<String>,
+    /// Sessions of these names are ended as well.
+    pub ended: Vec<String>,
+    /// Called once, when the cluster refuses this client.
+    pub lost: Lost,
+}
+
+impl Options {
+    /// Beside whoever has the folder open.
+    pub fn look() -> Self {
+        Self { uuid: None, ended: Vec::new(), lost: Box::new(|_| ()) }
+    }
+
+    /// As the only one; for changes of one file beside a gateway, in turn with others that say `part`.
+    pub fn alone(ceph: &Ceph, part: &str, lost: Lost) -> Self {
+        Self { uuid: Some(session(part, ceph)), ended: Vec::new(), lost }
+    }
+}
+
+/// The name of a session on this folder.
+fn session(part: &str, ceph: &Ceph) -> String {
+    format!("headgate/{part}{}", ceph.path)
+}
+
+/// The name of the session of a share, of a gateway that keeps its records in CephFS.
+pub(crate) fn session_of_share(name: &str, ceph: &Ceph) -> String {
+    session(&format!("share/{name}"), ceph)
+}
+
+/// Notices when the cluster refuses this client.
+struct Refusals {
+    path: PathBuf,
+    is_lost: AtomicBool,
+    lost: Lost,
+    /// What the MDS is asked about after another error, once there is something.
+    asked: OnceLock<(Arc<Inode>, Arc<Perm>)>,
+}
+
+impl Refusals {
+    fn done<T>(&self, answer: Result<T, Errno>) -> io::Result<T> {
+        answer.map_err(|e| {
+            // Of a file that was open when this client was cut off the library says that it is in error, or not open.
+            let asked = || {
+                self.asked.get().is_some_and(|(dir, perm)| dir.getattr(perm).is_err_and(is_refusal))
+            };
+            if (is_refusal(e) || asked()) && !self.is_lost.swap(true, Ordering::Relaxed) {
+                (self.lost)(&self.path);
+            }
+            io::Error::from_raw_os_error(e.0)
+        })
+    }
+}
+
+/// The cluster does not know this client any more.
+fn is_refusal(Errno(errno): Errno) -> bool {
+    [Number::SHUTDOWN, Number::NOTCONN].contains(&Number::from_raw_os_error(errno))
+}
+
+/// The folder. Its files are the superuser's.
+pub struct CephFolder {
+    dir: Arc<Inode>,
+    perm: Arc<Perm>,
+    ceph: Ceph,
+    refusals: Arc<Refusals>,
+    /// One at a time changes names: see `vfs::ceph` on renames.
+    names: Mutex<()>,
+    /// Its end ends the thread that watches.
+    _watched: Option<mpsc::Sender<()>>,
+}
+
+impl fmt::Debug for CephFolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CephFolder").field(&self.refusals.path).finish()
+    }
+}
+
+fn name(text: &str) -> io::Result<Name> {
+    Name::new(text.as_bytes()).map_err(|Errno(errno)| io::Error::from_raw_os_error(errno))
+}
+
+/// What became of opening a folder.
+#[derive(Debug)]
+pub enum NotOpened {
+    /// There is no mount.
+    Mount(MountError),
+    /// The folder in it cannot be used.
+    Io(PathBuf, io::Error),
+}
+
+impl CephFolder {
+    /// Where it is, for messages.
+    pub fn path_of(ceph: &Ceph) -> PathBuf {
+        PathBuf::from(ceph.to_string()).join(FOLDERS[0]).join(FOLDERS[1])
+    }
+
+    /// Mounts the folder of a share and makes the one in it. Blocks, for some seconds where no monitor answers, and for as long as
+    /// no MDS does.
+    ///
+    /// # Errors
+    ///
+    /// No mount, or the folder is not the superuser's alone.
+    pub fn open(ceph: &Ceph, options: Options) -> Result<Arc<Self>, NotOpened> {
+        let path = Self::path_of(ceph);
+        let has_name = options.uuid.is_some();
+        let config = CephConfig {
+            id: ceph.user.clone(),
+            conf: ceph.config.clone(),
+            keyring: ceph.keyring.clone(),
+            uuid: options.uuid,
+            ..CephConfig::new(&ceph.fs, &ceph.path)
+        };
+        let ended: Vec<&str> = options.ended.iter().map(String::as_str).collect();
+        let mount = vfs::ceph::mount(&config, &[("client_oc", "true")], &ended);
+        let mount = mount.map_err(NotOpened::Mount)?;
+        let (is_lost, asked) = (AtomicBool::new(false), OnceLock::new());
+        let refusals = Refusals { path: path.clone(), is_lost, lost: options.lost, asked };
+        let refusals = Arc::new(refusals);
+        let opened = || -> io::Result<_> {
+            let perm = refusals.done(Perm::new(&mount, 0, 0, &[]))?;
+            let mut dir = refusals.done(mount.root())?;
+            for folder in FOLDERS {
+                dir = own_folder(&dir, folder, &perm, &refusals)?;
+            }
+            Ok((Arc::new(dir), Arc::new(perm)))
+        };
+        let (dir, perm) = opened().map_err(|e| NotOpened::Io(path.clone(), e))?;
+        let _ = refusals.asked.set((dir.clone(), perm.clone()));
+        let (ceph, names) = (ceph.clone(), Mutex::default());
+        let mut folder = Self { dir, perm, ceph, refusals, names, _watched: None };
+        if has_name {
+            folder._watched = Some(watch(&folder).map_err(|e| NotOpened::Io(path, e))?);
+        }
+        Ok(Arc::new(folder))
+    }
+
+    /// The folder of the share, as it is configured.
+    pub fn ceph(&self) -> &Ceph {
+        &self.ceph
+    }
+
+    fn find(&self, file: &str) -> io::Result<Option<(Arc<Inode>, ceph_statx)>> {
+        match self.dir.lookup(&name(file)?, &self.perm) {
+            Ok((inode, stat)) => Ok(Some((Arc::new(inode), stat))),
+            Err(Errno(errno)) if Number::from_raw_os_error(errno) == Number::NOENT => Ok(None),
+            Err(e) => self.refusals.done(Err(e)),
+        }
+    }
+
+    /// Attributes of a file; `None` where there is none.
+    pub fn stat(&self, file: &str) -> io::Result<Option<ceph_statx>> {
+        let Some((inode, _)) = self.find(file)? else { return Ok(None) };
+        self.refusals.done(inode.getattr(&self.perm)).map(Some)
+    }
+
+    /// The first `most` bytes of a file, and its mode; `None` where there is none.
+    pub fn read(&self, file: &str, most: u64) -> io::Result<Option<(Vec<u8>, u32)>> {
+        let Some(stat) = self.stat(file)? else { return Ok(None) };
+        let len = usize::try_from(stat.stx_size.min(most)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; len];
+        self.file(file)?.read(0, &mut bytes)?;
+        Ok(Some((bytes, stat.stx_mode.into())))
+    }
+
+    /// Writes a file so that after a crash there is the old one or the new one.
+    pub fn replace(&self, file: &str, bytes: &[u8]) -> io::Result<()> {
+        let new = format!("{file}.new");
+        let made = self.make(&new)?;
+        made.write(0, bytes)?;
+        made.sync_data()?;
+        self.rename(&new, file)?;
+        self.sync()
+    }
+
+    fn file(&self, file: &str) -> io::Result<CephFile> {
+        let Some((inode, _)) = self.find(file)? else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let opened = self.refusals.done(inode.open(READ_WRITE, &self.perm))?;
+        Ok(self.adopt(inode, opened))
+    }
+
+    fn adopt(&self, inode: Arc<Inode>, file: File) -> CephFile {
+        let (perm, refusals) = (self.perm.clone(), self.refusals.clone());
+        CephFile { inode, file, perm, refusals, has_grown: AtomicBool::new(true) }
+    }
+
+    fn make(&self, file: &str) -> io::Result<CephFile> {
+        if self.find(file)?.is_some() {
+            let there = self.file(file)?;
+            there.set_len(0)?;
+            return Ok(there);
+        }
+        let made = self.dir.create(&name(file)?, PRIVATE, &self.perm);
+        let (inode, file, _) = self.refusals.done(made)?;
+        Ok(self.adopt(inode, file))
+    }
+}
+
+/// `O_RDWR`.
+const READ_WRITE: i32 = 2;
+
+/// A folder of the superuser's, which nobody else may look into.
+fn own_folder(parent: &Inode, folder: &str, perm: &Perm, all: &Refusals) -> io::Result<Inode> {
+    let named = name(folder)?;
+    let is = |e: &Errno, number| Number::from_raw_os_error(e.0) == number;
+    let found = match parent.lookup(&named, perm) {
+        Err(e) if is(&e, Number::NOENT) => match parent.mkdir(&named, OWNER_ONLY, perm) {
+            // Made by another meanwhile.
+            Err(e) if is(&e, Number::EXIST) => parent.lookup(&named, perm),
+            made => made,
+        },
+        found => found,
+    };
+    let (dir, stat) = all.done(found)?;
+    if stat.stx_mode & TYPE != DIRECTORY || stat.stx_uid != 0 || stat.stx_mode & 0o077 != 0 {
+        return Err(io::Error::other(format!(
+            "`{folder}` is not a folder of the superuser alone (mode 700), as the gateway makes it; move it away"
+        )));
+    }
+    Ok(dir)
+}
+
+/// Writes again and again for as long as the folder is open, since a client that was cut off is not told.
+fn watch(folder: &CephFolder) -> io::Result<mpsc::Sender<()>> {
+    let file = folder.make(ALIVE)?;
+    let (watched, ended) = mpsc::channel();
+    let watch = move || {
+        let mut number = 0_u64;
+        while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            // What else goes wrong is told by whoever keeps records.
+            let _ = file.write(0, &number.to_be_bytes()).and_then(|()| file.sync_data());
+            number = number.wrapping_add(1);
+        }
+    };
+    std::thread::Builder::new().name("records-watch".into()).spawn(watch)?;
+    Ok(watched)
+}
+
+impl Folder for CephFolder {
+    fn path(&self) -> &Path {
+        &self.refusals.path
+    }
+
+    fn is_there(&self, name: &str) -> io::Result<bool> {
+        Ok(self.find(name)?.is_some())
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn StorageBackend>> {
+        Ok(Box::new(self.file(name)?))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn StorageBackend>> {
+        Ok(Box::new(self.make(name)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let _alone = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.find(from)?.is_none() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let renamed = self.dir.rename(&name(from)?, &self.dir, &name(to)?, &self.perm);
+        self.refusals.done(renamed)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.refusals.done(self.dir.sync())
+    }
+
+    fn free(&self) -> Option<u64> {
+        let stat = self.dir.statfs().ok()?;
+        Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+/// An open file of the folder.
+struct CephFile {
+    inode: Arc<Inode>,
+    file: File,
+    perm: Arc<Perm>,
+    refusals: Arc<Refusals>,
+    /// Its length was changed since the last sync, which the MDS has to make durable, too.
+    has_grown: AtomicBool,
+}
+
+impl fmt::Debug for CephFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CephFile").field(&self.refusals.path).finish()
+    }
+}
+
+impl StorageBackend for CephFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.refusals.done(self.inode.getattr(&self.perm))?.stx_size)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let mut at = 0;
+        while at < out.len() {
+            let into = &mut [IoSliceMut::new(&mut out[at..])];
+            match self.refusals.done(self.file.read(offset + at as u64, into))? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => at += n,
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let to = ceph_statx { stx_size: len, ..ceph_statx::empty() };
+        let changes = Changes { mask: CEPH_SETATTR_SIZE, to };
+        self.has_grown.store(true, Ordering::Relaxed);
+        self.refusals.done(self.inode.setattr(&changes, &self.perm))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let has_grown = self.has_grown.swap(false, Ordering::Relaxed);
+        // A client that was cut off has thrown away what it kept back, and says that nothing is left to be written. Then it may not
+        // look at the file any more, either: both happen at once.
+        let synced = self.file.fsync(!has_grown);
+        let done = self.refusals.done(synced.and_then(|()| self.inode.getattr(&self.perm)));
+        let done = done.map(drop);
+        if done.is_err() && has_grown {
+            self.has_grown.store(true, Ordering::Relaxed);
+        }
+        done
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut at = 0;
+        while at < data.len() {
+            let from = &[IoSlice::new(&data[at..])];
+            match self.refusals.done(self.file.write(offset + at as u64, from))? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                n => at += n,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a folder was not opened, with what to do about it.
+pub(crate) fn why_not(ceph: &Ceph, why: &NotOpened) -> String {
+    let path = CephFolder::path_of(ceph);
+    match why {
+        NotOpened::Mount(e @ MountError { step: Step::Reset, .. }) => format!(
+            "records {}: {e}; the gateway before still has them, and no MDS ends its session: is one active \
+             (`ceph fs status {}`)?",
+            path.display(),
+            ceph.fs
+        ),
+        NotOpened::Mount(e) => {
+            format!("records {}: {}", path.display(), crate::shares::why_not(ceph, e))
+        }
+        NotOpened::Io(path, e) => {
+            recovery::Error::io(path.join(recovery::FILE), io::Error::new(e.kind(), e.to_string()))
+                .to_string()
+        }
+    }
+}

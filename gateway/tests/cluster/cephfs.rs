@@ -1,0 +1,164 @@
+//! A service whose shares and records are in CephFS: no other shared storage, and no fence.
+//!
+//! Wants Ceph beside etcd (packages of `tests/ceph/cluster`). `HEADGATE_TAKEOVERS` and `HEADGATE_TAKEOVER_SEED` as in `random`.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use iobuf::Buf;
+use tokio::time::sleep;
+
+use crate::load::{BLOCK, TakenOver, Writer, Writers, block, connect};
+use crate::random::{asked, spread};
+use crate::watch::Watch;
+use crate::world::{How, Setup, World, sh};
+use crate::{TTL, headgate, until};
+
+async fn world() -> World {
+    let mut world = World::of(Setup { is_on_ceph: true, ..Setup::default() }).await;
+    until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
+    world.start(1);
+    until("the other node stands", || world.logs().matches("stands for").count() == 2).await;
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn takeovers_without_a_fence_lose_nothing_that_was_acknowledged() {
+    let rounds = asked("HEADGATE_TAKEOVERS", 10);
+    let mut world = world().await;
+    let vip = world.vip();
+    let writers = Writers::start(vec![
+        Writer::new("v3", format!("nfs://{vip}/data?version=3&mountport=2049")),
+        Writer::new("v41", format!("nfs://{vip}/data?version=4.1")),
+        Writer::new("smb", format!("smb://alice:moves-with-it@{vip}/data")),
+    ])
+    .await;
+    let (mut stalls, mut took) = (Vec::new(), Vec::new());
+    let hows = [How::Drain, How::Kill, How::StandStill, How::Cut];
+    for how in hows.iter().cycle().take(usize::try_from(rounds).unwrap()).copied() {
+        until("some node serves", || world.owner().is_some()).await;
+        let TakenOver { owner, epoch, node, stalls: these } = writers.taken_over(&world, how).await;
+        let status: serde_json::Value =
+            serde_json::from_str(&world.ask(0, &["status", "--json"]).unwrap()).unwrap();
+        let seconds = status["services"][0]["takeover"]["seconds"].as_f64().unwrap();
+        println!(
+            "{how:?} of {owner} in epoch {epoch}: taken over in {seconds:.3} s; stalls in ms: {these:?}"
+        );
+        took.push((seconds * 1000.0) as u64);
+        stalls.extend(these);
+        world.mend(how, node).await;
+    }
+    println!("acknowledged: {:?} blocks", writers.counts());
+    writers.end_by(|| world.reader()).await;
+    println!(
+        "ms from election to service: {:?}; stalls: {:?}",
+        spread(&mut took),
+        spread(&mut stalls)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_former_owner_that_wakes_writes_and_answers_nothing() {
+    let world = world().await;
+    let vip = world.vip();
+    let nfs = format!("nfs://{vip}/data?version=3&mountport=2049");
+    let smb = format!("smb://alice:moves-with-it@{vip}/data");
+    let mut mounts = Vec::new();
+    for (name, target) in [("nfs", &nfs), ("smb", &smb)] {
+        let volume = connect(target).await.unwrap();
+        let file = volume.create(name).await.unwrap();
+        volume.write(&file, 0, vec![Buf::from(block("before", 1))]).await.unwrap();
+        volume.commit(&file).await.unwrap();
+        mounts.push((volume, file));
+    }
+    until("all requests are read", || world.unread(0).is_empty()).await;
+    let gateway = world.gateway(0);
+    world.signal(0, "-STOP");
+    let stopped = Instant::now();
+    let late: Vec<_> = mounts
+        .into_iter()
+        .map(|(volume, file)| {
+            tokio::spawn(async move {
+                volume.write(&file, 0, vec![Buf::from(block("late", 2))]).await.is_ok()
+            })
+        })
+        .collect();
+    until("both writes are in the sockets of the node", || {
+        world.unread(0).iter().filter(|n| **n > BLOCK as u64).count() == 2
+    })
+    .await;
+    until("another node serves", || world.has_address(1)).await;
+    for name in ["nfs", "smb"] {
+        crate::until_ok("it is written anew", async || {
+            let volume = connect(&nfs).await?;
+            let file = volume.find(name).await?;
+            volume.write(&file, 0, vec![Buf::from(block("after", 3))]).await?;
+            volume.commit(&file).await
+        })
+        .await;
+    }
+    sleep(Duration::from_secs(2 * TTL).saturating_sub(stopped.elapsed())).await;
+    let watch = Watch::start(&world.device(0), &vip);
+    // The gateway alone wakes: what would kill it sleeps on.
+    sh(&format!("kill -CONT {gateway}"));
+    until("the gateway has ended by itself", || {
+        let stat = fs::read_to_string(format!("/proc/{gateway}/stat")).unwrap_or_default();
+        stat.is_empty() || stat.contains(") Z ")
+    })
+    .await;
+    let nothing_happened = || {
+        assert_eq!(watch.seen(), 0, "packets with data left the node");
+        let read = world.reader();
+        for name in ["nfs", "smb"] {
+            assert!(read(name) == block("after", 3), "a write of {name} landed after its time");
+        }
+    };
+    nothing_happened();
+    world.signal(0, "-CONT");
+    until("the runner lets go of the address", || !world.has_address(0)).await;
+    nothing_happened();
+    for late in late {
+        assert!(!late.is_finished() || !late.await.unwrap(), "a late write was acknowledged");
+    }
+}
+
+/// The first line of what `headgate cluster run` says of a service without a fence whose gateway has this file.
+fn told(shares: &str, records: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let here = dir.path().display();
+    let gateway = format!("{shares}\n{records}state: {here}/state\nadmin: off\n");
+    fs::write(dir.path().join("files.yaml"), gateway).unwrap();
+    let file = dir.path().join("gw.yaml");
+    let text = format!(
+        "cluster:\n  etcd: http://127.0.0.1:1\n  node: gw\n  services:\n  - name: files\n    \
+         config: {here}/files.yaml\n    addresses: 10.0.0.1/24@eth0\n    nodes: other\n"
+    );
+    fs::write(&file, text).unwrap();
+    let mut run = Command::new(headgate());
+    let mut child =
+        run.args(["cluster", "run", "--config"]).arg(&file).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut said, mut stderr) = (String::new(), BufReader::new(child.stderr.take().unwrap()));
+    while !said.contains("as `fence`") && !said.contains("stands for its services") {
+        assert!(stderr.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    let _ = child.kill();
+    child.wait().unwrap();
+    said
+}
+
+#[test]
+fn a_service_without_a_fence_is_all_in_cephfs_or_refused() {
+    let ceph = "{name: c, ceph: {filesystem: fs, path: /c}}";
+    let said = told(&format!("shares: [{ceph}, {{name: local, path: /usr}}]"), "records: c\n");
+    assert!(
+        said.contains("the folder of the share `local`") && said.contains("as `fence`"),
+        "{said}"
+    );
+    let said = told(&format!("shares: [{ceph}]"), "");
+    assert!(said.contains("the folders and the records of this service"), "{said}");
+    assert!(said.contains("its `records` in one of them"), "{said}");
+    let said = told(&format!("shares: [{ceph}]"), "records: c\n");
+    assert!(!said.contains("fence"), "{said}");
+}
