@@ -11,7 +11,7 @@
 //! ordinary user cannot make it, is done without: handles then end with the process, which is said in the log.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -301,21 +301,6 @@ fn begin_epoch(store: &Store, epoch: u64, folder: &Path) -> Result<(), String> {
         ));
     }
     store.commit_blocking(changes).map_err(|e| e.to_string())
-}
-
-/// Writes a file so that after a crash there is the old one or the new one.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
-    // What a crash left would keep its mode.
-    let _ = fs::remove_file(&new);
-    let mut file = private().create(true).write(true).truncate(true).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    match path.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -334,7 +334,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     servers.limit(&settings);
     let mapper = portmap::start(&settings, &shared, &servers.nfs, listeners.served()).await?;
     let mut tasks = background(&servers, &shared, lookup, spaces);
-    cluster::connections::keep_where_asked(&mut tasks, &shared.connections, &run);
+    cluster::connections::keep_where_asked(&mut tasks, &shared.connections, run.files.as_ref());
     tasks.spawn(housekeeping(servers.clone(), shared.clone(), listeners.served().clone()));
     let mut running = Running {
         nfs: Vec::new(),

@@ -14,7 +14,7 @@ use std::time::Duration;
 use audit::Files;
 use config::in_time::{self, LOOK_MAX, Silent};
 use config::{Settings, Source};
-use vfs::ceph::{CephBackend, CephConfig, MountError, Step};
+use vfs::ceph::{CephBackend, CephConfig};
 use vfs::client_names::{ClientNames, HostName, NameKind};
 use vfs::local::{LocalBackend, LocalConfig, SealKey};
 use vfs::mem::MemBackend;
@@ -27,7 +27,7 @@ use vfs::{ANONYMOUS, Backend};
 
 use crate::identities::{self, Accounts, Rights};
 use crate::rdma::listeners;
-use crate::records::ceph::session_of_share;
+use crate::records::ceph::{no_mount, session_of_share};
 
 /// Bytes of the volume of a share that is on other servers, in which nothing is ever made.
 const EMPTY_VOLUME_MAX: u64 = 1 << 20;
@@ -228,39 +228,11 @@ pub(crate) fn open_ceph<T: Send + 'static>(
     };
     let path = PathBuf::from(ceph.to_string());
     match in_time::ask(&path, OPEN_MAX, move || CephBackend::open(&config).map(then)) {
-        Ok(opened) => opened.map_err(|e| format!("{ceph}: {}", why_not(ceph, &e))),
+        Ok(opened) => opened.map_err(|e| format!("{ceph}: {}", no_mount(ceph, &e))),
         Err(Silent) => Err(format!(
             "{ceph}: the cluster gives no answer; mend it, or take the share out of the configuration"
         )),
     }
-}
-
-/// What to do where there is no mount.
-pub(crate) fn why_not(ceph: &config::Ceph, e: &MountError) -> String {
-    use std::io::ErrorKind::{NotFound, PermissionDenied, TimedOut};
-    let user = ceph.user.as_deref().unwrap_or("admin");
-    let fs = &ceph.fs;
-    let kind = std::io::Error::from_raw_os_error(e.errno.0).kind();
-    let help = match (e.step, kind) {
-        (Step::Load, _) => "install the cluster's library (Debian: libcephfs2)".to_owned(),
-        (Step::Configure, NotFound) => "say `ceph.config` where it lies elsewhere".to_owned(),
-        (Step::Configure, _) => return e.to_string(),
-        (Step::Monitors, TimedOut) => "no monitor of the cluster answers".to_owned(),
-        (Step::Monitors, NotFound) => format!(
-            "there is no key of client.{user}: say `ceph.keyring`, with what `ceph auth get client.{user}` says in it"
-        ),
-        (Step::Monitors, _) => format!("the key of client.{user} is not that of the cluster"),
-        (Step::Reset, _) => "the MDS does not end it: is one active (`ceph fs status`)?".to_owned(),
-        (Step::Mount, NotFound) => {
-            format!("`{fs}` or the folder in it is not there (`ceph fs ls`)")
-        }
-        (Step::Mount, PermissionDenied) => format!(
-            "client.{user} may not mount it: `ceph fs authorize {fs} client.{user} {} rw`",
-            ceph.path
-        ),
-        (Step::Mount, _) => format!("is an MDS active (`ceph fs status {fs}`)?"),
-    };
-    format!("{e}; {help}")
 }
 
 /// Whether a share may be changed is asked at the door, so that it can become so or cease to be while it is served.

@@ -16,16 +16,19 @@ use rdma_transport::iwarp::Iwarp;
 use tokio::task::JoinSet;
 
 use super::member;
-use crate::boot::{Run, replace};
-use crate::records::ServiceFiles;
+use crate::records::{ServiceFiles, replace};
 use crate::shutdown::Connections;
 
 /// How long changes are gathered.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Keeps the list, where this gateway is one of a cluster.
-pub(crate) fn keep_where_asked(tasks: &mut JoinSet<()>, connections: &Arc<Connections>, run: &Run) {
-    if let (Some(_), Some(files)) = (member::epoch(), &run.files) {
+pub(crate) fn keep_where_asked(
+    tasks: &mut JoinSet<()>,
+    connections: &Arc<Connections>,
+    files: Option<&ServiceFiles>,
+) {
+    if let (Some(_), Some(files)) = (member::epoch(), files) {
         tasks.spawn(keep(connections.clone(), files.clone()));
     }
 }

@@ -396,11 +396,39 @@ pub(crate) fn why_not(ceph: &Ceph, why: &NotOpened) -> String {
             ceph.fs
         ),
         NotOpened::Mount(e) => {
-            format!("records {}: {}", path.display(), crate::shares::why_not(ceph, e))
+            format!("records {}: {}", path.display(), no_mount(ceph, e))
         }
         NotOpened::Io(path, e) => {
             recovery::Error::io(path.join(recovery::FILE), io::Error::new(e.kind(), e.to_string()))
                 .to_string()
         }
     }
+}
+
+/// What to do where there is no mount.
+pub(crate) fn no_mount(ceph: &Ceph, e: &MountError) -> String {
+    use std::io::ErrorKind::{NotFound, PermissionDenied, TimedOut};
+    let user = ceph.user.as_deref().unwrap_or("admin");
+    let fs = &ceph.fs;
+    let kind = std::io::Error::from_raw_os_error(e.errno.0).kind();
+    let help = match (e.step, kind) {
+        (Step::Load, _) => "install the cluster's library (Debian: libcephfs2)".to_owned(),
+        (Step::Configure, NotFound) => "say `ceph.config` where it lies elsewhere".to_owned(),
+        (Step::Configure, _) => return e.to_string(),
+        (Step::Monitors, TimedOut) => "no monitor of the cluster answers".to_owned(),
+        (Step::Monitors, NotFound) => format!(
+            "there is no key of client.{user}: say `ceph.keyring`, with what `ceph auth get client.{user}` says in it"
+        ),
+        (Step::Monitors, _) => format!("the key of client.{user} is not that of the cluster"),
+        (Step::Reset, _) => "the MDS does not end it: is one active (`ceph fs status`)?".to_owned(),
+        (Step::Mount, NotFound) => {
+            format!("`{fs}` or the folder in it is not there (`ceph fs ls`)")
+        }
+        (Step::Mount, PermissionDenied) => format!(
+            "client.{user} may not mount it: `ceph fs authorize {fs} client.{user} {} rw`",
+            ceph.path
+        ),
+        (Step::Mount, _) => format!("is an MDS active (`ceph fs status {fs}`)?"),
+    };
+    format!("{e}; {help}")
 }

@@ -8,9 +8,9 @@
 
 pub mod ceph;
 
-use std::fs::{self, File};
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +19,6 @@ use rdma_transport::lease;
 use recovery::{Folder, Store};
 
 use self::ceph::{CephFolder, Options, session_of_share, why_not};
-use crate::boot;
 
 /// Bytes of a file that is read whole, at most.
 const FILE_MAX: u64 = 64 << 20;
@@ -91,7 +90,7 @@ impl ServiceFiles {
     /// Writes a file that nobody else may read, so that after a crash there is the old one or the new one.
     pub(crate) fn replace(&self, file: &str, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Self::Local(folder) => boot::replace(&folder.join(file), bytes),
+            Self::Local(folder) => replace(&folder.join(file), bytes),
             Self::Ceph(folder) => folder.replace(file, bytes),
         }
     }
@@ -145,4 +144,20 @@ fn cut_off(path: &Path) {
          blocklist ls`; it ends"
     );
     lease::end()
+}
+
+/// Writes a file so that after a crash there is the old one or the new one.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    // What a crash left would keep its mode.
+    let _ = fs::remove_file(&new);
+    let mut how = OpenOptions::new();
+    let mut file = how.mode(0o600).create(true).write(true).truncate(true).open(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    match path.parent() {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
 }

@@ -70,8 +70,8 @@ pub(super) const CLEARED: [(&str, &[&str]); 22] = [
     // The reader knows each group of settings, and each group reports faults by the reader.
     (
         "config",
-        &["access audit ceph client cluster file kerberos options overlap refer rights \
-             rules settings tls"],
+        &["access audit ceph client cluster file kerberos options overlap records refer \
+             rights rules settings tls"],
     ),
     ("client", &[]),
     // What serves, what changes it while it runs, and what shows it.
