@@ -19,6 +19,13 @@ fn has_ended(pid: &str) -> bool {
     stat.is_empty() || stat.contains(") Z ")
 }
 
+/// All of its threads stand still: a signal is sent before the last of them has met it.
+fn has_stopped(pid: &str) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let state = |task: fs::DirEntry| fs::read_to_string(task.path().join("stat"));
+    tasks.flatten().all(|task| state(task).is_ok_and(|stat| stat.contains(") T ")))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_wakes_after_its_time_answers_and_writes_nothing() {
     let mut world = World::of(Setup { is_storage_fenced: true, ..Setup::default() }).await;
@@ -41,6 +48,7 @@ async fn an_owner_that_wakes_after_its_time_answers_and_writes_nothing() {
     let gateway = world.gateway(0);
     world.signal(0, "-STOP");
     let stopped = Instant::now();
+    until("the gateway stands still", || has_stopped(&gateway)).await;
     let late: Vec<_> = mounts
         .into_iter()
         .map(|(volume, file)| {
