@@ -20,7 +20,8 @@ async fn world() -> World {
     let mut world = World::of(Setup { is_on_ceph: true, ..Setup::default() }).await;
     until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
     world.start(1);
-    until("the other node stands", || world.logs().matches("stands for").count() == 2).await;
+    until("the other node stands", || world.logs().matches("is a candidate for").count() == 2)
+        .await;
     world
 }
 
@@ -140,7 +141,7 @@ fn told(shares: &str, records: &str) -> String {
     let mut child =
         run.args(["cluster", "run", "--config"]).arg(&file).stderr(Stdio::piped()).spawn().unwrap();
     let (mut said, mut stderr) = (String::new(), BufReader::new(child.stderr.take().unwrap()));
-    while !said.contains("as `fence`") && !said.contains("stands for its services") {
+    while !said.contains("as `fence`") && !said.contains("is a candidate for its services") {
         assert!(stderr.read_line(&mut said).unwrap() > 0, "{said}");
     }
     let _ = child.kill();
