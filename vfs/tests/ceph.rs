@@ -50,7 +50,9 @@ fn folder() -> String {
     // A thread of its own: tests call this in their runtime, too.
     let make = move || {
         let top = whole().root();
-        block_on(top.mkdir(&root(), name.as_bytes(), mode(0o777))).map(drop).unwrap();
+        block_on(top.mkdir(Acting::caller(&root()), name.as_bytes(), mode(0o777)))
+            .map(drop)
+            .unwrap();
     };
     std::thread::spawn(make).join().unwrap();
     path
@@ -159,8 +161,11 @@ fn what_cephfs_cannot_is_refused() {
         let g = b.file("g").await;
         refused(g.copy_range(None, f.as_ref(), 0, 0, 0), VfsError::NotSupported).await;
         refused(g.clone_range(f.as_ref(), 0, 0, 0), VfsError::NotSupported).await;
-        refused(b.root.exchange(&root(), b"f", b.root.as_ref(), b"g"), VfsError::NotSupported)
-            .await;
+        refused(
+            b.root.exchange(Acting::caller(&root()), b"f", b.root.as_ref(), b"g"),
+            VfsError::NotSupported,
+        )
+        .await;
     });
 }
 
@@ -215,9 +220,10 @@ fn a_second_run_cuts_the_first_off() {
         let second = Bench::new(CephBackend::open(&config).unwrap());
         let again = second.backend.resolve(&handle).await.unwrap();
         assert_eq!(second.contents(&again).await, b"first");
-        let lost = f.write(None, 0, vec![Buf::from(b"LOST!".to_vec())], Stable::File).await;
+        let lost =
+            f.write(WriteBy::Open(None), 0, vec![Buf::from(b"LOST!".to_vec())], Stable::File).await;
         assert_eq!(lost.err(), Some(VfsError::Io));
-        refused(first.root.mkdir(&root(), b"d", mode(0o755)), VfsError::Io).await;
+        refused(first.root.mkdir(Acting::caller(&root()), b"d", mode(0o755)), VfsError::Io).await;
         second.write(&again, 0, b"again").await;
         assert_eq!(second.contents(&again).await, b"again");
     });
@@ -229,7 +235,11 @@ fn handles_survive_a_restart_and_are_of_one_folder() {
         let path = folder();
         let b = Bench::new(open(&path));
         let d = b.dir("d").await;
-        let f = d.create(&root(), b"f", CreateHow::Guarded, mode(0o644)).await.unwrap().node;
+        let f = d
+            .create(Acting::caller(&root()), b"f", CreateHow::Guarded, mode(0o644))
+            .await
+            .unwrap()
+            .node;
         b.write(&f, 0, b"data").await;
         let (f, d) = (f.handle(), d.handle());
         drop(b);
@@ -244,7 +254,14 @@ fn handles_survive_a_restart_and_are_of_one_folder() {
         let stored = b.backend.stored(&f);
         let its = below.backend.resolve(&below.backend.served(&stored)).await.unwrap();
         assert_eq!(below.contents(&its).await, b"data");
-        b.root.lookup(&root(), b"d").await.unwrap().0.unlink(&root(), b"f").await.unwrap();
+        b.root
+            .lookup(&root(), b"d")
+            .await
+            .unwrap()
+            .0
+            .unlink(Acting::caller(&root()), b"f")
+            .await
+            .unwrap();
         drop(found);
         refused(b.backend.resolve(&f), VfsError::Stale).await;
     });
@@ -256,15 +273,18 @@ fn nothing_above_the_folder_is_reached() {
         let path = folder();
         let above = Bench::new(open(&path));
         let share = above.dir("share").await;
-        let d = share.mkdir(&root(), b"d", mode(0o755)).await.unwrap().node;
-        d.mkdir(&root(), b"e", mode(0o755)).await.unwrap();
+        let d = share.mkdir(Acting::caller(&root()), b"d", mode(0o755)).await.unwrap().node;
+        d.mkdir(Acting::caller(&root()), b"e", mode(0o755)).await.unwrap();
         let b = Bench::new(open(&format!("{path}/share")));
         let (up, _) = b.root.lookup(&root(), b"..").await.unwrap();
         assert_eq!(up.id(), b.root.id());
         let (d, _) = b.root.lookup(&root(), b"d").await.unwrap();
         let (e, _) = d.lookup(&root(), b"e").await.unwrap();
         assert_eq!(e.lookup(&root(), b"..").await.unwrap().0.id(), d.id());
-        share.rename(&root(), b"d", above.root.as_ref(), b"moved", true).await.unwrap();
+        share
+            .rename(Acting::caller(&root()), b"d", above.root.as_ref(), b"moved", true)
+            .await
+            .unwrap();
         // Another client of the cluster did that.
         let began = std::time::Instant::now();
         let is_late = || began.elapsed() > std::time::Duration::from_secs(20);
@@ -288,11 +308,16 @@ fn snapshots_are_read_and_not_written() {
         let path = folder();
         let b = Bench::new(open(&path));
         let d = b.dir("d").await;
-        let f = d.create(&root(), b"f", CreateHow::Guarded, mode(0o644)).await.unwrap().node;
+        let f = d
+            .create(Acting::caller(&root()), b"f", CreateHow::Guarded, mode(0o644))
+            .await
+            .unwrap()
+            .node;
         b.write(&f, 0, b"before").await;
         let (snapshots, _) = b.root.lookup(&root(), b".snap").await.unwrap();
         // By the gateway nobody makes one.
-        refused(snapshots.mkdir(&root(), b"mine", mode(0o755)), VfsError::ReadOnly).await;
+        refused(snapshots.mkdir(Acting::caller(&root()), b"mine", mode(0o755)), VfsError::ReadOnly)
+            .await;
         let admin = ceph_sys::Mount::open(&ceph_sys::Options {
             conf: Some(&conf()),
             fs: "fs",
@@ -316,8 +341,9 @@ fn snapshots_are_read_and_not_written() {
         assert_eq!(attr.fileid, now.fileid);
         assert_ne!(attr.fsid, now.fsid, "one number twice on one volume");
         let data = vec![Buf::from(b"x".to_vec())];
-        refused(old.write(Some(&root()), 0, data, Stable::Unstable), VfsError::ReadOnly).await;
-        refused(old_d.unlink(&root(), b"f"), VfsError::ReadOnly).await;
+        refused(old.write(WriteBy::Caller(&root()), 0, data, Stable::Unstable), VfsError::ReadOnly)
+            .await;
+        refused(old_d.unlink(Acting::caller(&root()), b"f"), VfsError::ReadOnly).await;
         // The way up leads to the share's own folder and no further.
         assert_eq!(old_d.lookup(&root(), b"..").await.unwrap().0.id(), monday.id());
         assert_eq!(monday.lookup(&root(), b"..").await.unwrap().0.id(), b.root.id());
@@ -363,7 +389,7 @@ fn a_quota_of_the_folder_is_kept() {
         let mut at = 0;
         let refused = loop {
             let data = vec![Buf::from(vec![1; 1 << 20])];
-            match f.write(Some(&root()), at, data, Stable::Unstable).await {
+            match f.write(WriteBy::Caller(&root()), at, data, Stable::Unstable).await {
                 Ok(written) => at += written.count as u64,
                 Err(e) => break e,
             }
@@ -430,9 +456,14 @@ fn posix_lists_decide() {
     block_on(async {
         let b = bench();
         let (bob, eve) = (user(1002), user(1003));
-        let f = b.root.create(&root(), b"f", CreateHow::Guarded, mode(0o600)).await.unwrap().node;
-        let d = b.root.mkdir(&root(), b"d", mode(0o700)).await.unwrap().node;
-        d.create(&root(), b"in", CreateHow::Guarded, mode(0o600)).await.unwrap();
+        let f = b
+            .root
+            .create(Acting::caller(&root()), b"f", CreateHow::Guarded, mode(0o600))
+            .await
+            .unwrap()
+            .node;
+        let d = b.root.mkdir(Acting::caller(&root()), b"d", mode(0o700)).await.unwrap().node;
+        d.create(Acting::caller(&root()), b"in", CreateHow::Guarded, mode(0o600)).await.unwrap();
         let list = |bits| {
             let none = u32::MAX;
             Posix::new([
@@ -452,10 +483,11 @@ fn posix_lists_decide() {
         f.read(Some(&bob), 0, 1, &b.into).await.unwrap();
         refused(f.read(Some(&eve), 0, 1, &b.into), VfsError::Access).await;
         let data = || vec![Buf::from(b"x".to_vec())];
-        refused(f.write(Some(&bob), 0, data(), Stable::Unstable), VfsError::Access).await;
+        refused(f.write(WriteBy::Caller(&bob), 0, data(), Stable::Unstable), VfsError::Access)
+            .await;
         d.lookup(&bob, b"in").await.unwrap();
         refused(d.lookup(&eve, b"in"), VfsError::Access).await;
-        refused(d.unlink(&bob, b"in"), VfsError::Access).await;
+        refused(d.unlink(Acting::caller(&bob), b"in"), VfsError::Access).await;
         let attr = f.getattr().await.unwrap();
         let all = Access(Access::READ | Access::MODIFY);
         assert_eq!(f.access(&bob, all, &attr).await, Ok(Access(Access::READ)));
