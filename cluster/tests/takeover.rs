@@ -2,6 +2,8 @@
 //!
 //! Wants `etcd` (package etcd-server): the tier `third` installs and runs it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on says so.
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{SocketAddr, TcpListener as Free};

@@ -70,7 +70,7 @@ impl Gateway {
         let whole = CephConfig { conf: Some(conf().into()), ..CephConfig::new("fs", "/") };
         let (root, set) = (Cred::root(), vfs::SetAttr { mode: Some(0o777), ..Default::default() });
         let top = CephBackend::open(&whole).unwrap().root();
-        top.mkdir(&root, name.as_bytes(), set).await.unwrap();
+        top.mkdir(vfs::Acting::caller(&root), name.as_bytes(), set).await.unwrap();
         drop(top);
         let home = tempfile::tempdir().unwrap();
         let password = home.path().join("password");

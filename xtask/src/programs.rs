@@ -4,6 +4,7 @@
 //! quarter of the time was used. So cargo builds, says which programs there are, and they are run here, each in the folder of
 //! its package as cargo does. Nothing is run twice: a test that fails has failed.
 
+use std::collections::BTreeSet;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,7 +12,7 @@ use std::thread::available_parallelism;
 
 use serde_json::Value;
 
-use crate::sh::{Result, Tally, command, in_turns};
+use crate::sh::{Result, Tally, command, in_turns, output};
 
 /// Programs that run at once, beyond one for each processor.
 const MORE: usize = 1;
@@ -66,6 +67,16 @@ fn find(package: &str, test: &str) -> Result<Program> {
     let all = built(&["--workspace", "--test", test])?;
     let found = all.into_iter().find(|program| program.package == package);
     found.ok_or_else(|| format!("{package} has no tests {test}"))
+}
+
+/// The programs of tests that `cargo test` leaves out unless it is asked for them: they want other programs, or a device.
+pub(crate) fn built_by_name_alone() -> Result<BTreeSet<String>> {
+    let metadata = output(&["cargo", "metadata", "--no-deps", "--format-version", "1"])?;
+    let metadata: Value = serde_json::from_str(&metadata).map_err(|e| e.to_string())?;
+    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let targets = list(&metadata, "packages").into_iter().flat_map(|p| list(&p, "targets"));
+    let named = targets.filter(|t| t["kind"][0] == "test" && t["test"] == false);
+    Ok(named.filter_map(|t| t["name"].as_str().map(str::to_owned)).collect())
 }
 
 fn built(selection: &[&str]) -> Result<Vec<Program>> {

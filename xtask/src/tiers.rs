@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use crate::programs::{cargo_test, one_test};
 use crate::sh::{Outcome, Result, Tally, in_turns, lowest_priority, output, target_dir};
-use crate::{ceph, dashboard, fuzz, graph, lab, packages, page, registry, smbtorture, tidy};
+use crate::{
+    ceph, dashboard, fuzz, graph, lab, packages, page, programs, registry, smbtorture, tidy,
+};
 
 const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
 /// In-process end-to-end and fault tests: they have a tier of their own.
@@ -300,11 +302,20 @@ fn is_not_linked_with_rdma_core() -> Result<()> {
 fn style() -> Result<Tally> {
     let mut tally = Tally::default();
     tally.count("cargo fmt", quietly(&["cargo", "fmt", "--all", "--check"]));
-    let clippy = ["cargo", "clippy", "--workspace", "--all-targets", "--quiet", "--", "-Dwarnings"];
-    tally.count("cargo clippy", quietly(&clippy));
+    tally.count("cargo clippy", clippy(&["--all-targets".into()]));
+    // "All" leaves out what `cargo test` leaves out.
+    let named = programs::built_by_name_alone()?;
+    let named = named.into_iter().flat_map(|test| ["--test".to_owned(), test]).collect::<Vec<_>>();
+    tally.count("cargo clippy of tests that a tier builds by name", clippy(&named));
     tally.add(graph::check()?);
     tally.add(tidy::check()?);
     Ok(tally)
+}
+
+fn clippy(targets: &[String]) -> Result<()> {
+    let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
+    let words = ["cargo", "clippy", "--workspace", "--quiet"];
+    quietly(&[&words[..], &targets, &["--", "-Dwarnings"]].concat())
 }
 
 fn quietly(words: &[&str]) -> Result<()> {

@@ -47,7 +47,7 @@ async fn takeovers_without_a_fence_lose_nothing_that_was_acknowledged() {
         println!(
             "{how:?} of {owner} in epoch {epoch}: taken over in {seconds:.3} s; stalls in ms: {these:?}"
         );
-        took.push((seconds * 1000.0) as u64);
+        took.push(u64::try_from(Duration::from_secs_f64(seconds).as_millis()).unwrap());
         stalls.extend(these);
         world.mend(how, node).await;
     }

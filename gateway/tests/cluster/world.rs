@@ -78,6 +78,9 @@ pub struct World {
 /// Worlds of this process have networks of their own.
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
+/// What a file of the share holds, by its name; empty where there is none.
+pub type Reader = Box<dyn Fn(&str) -> Vec<u8>>;
+
 impl World {
     fn net(&self) -> String {
         // One of 250 networks, so that two tests of two trees can run at once.
@@ -135,11 +138,11 @@ impl World {
             sh(&format!("ip -n {space} link set eth0 up"));
             sh(&format!("ip -n {space} link set lo up"));
         }
-        for node in 0..2 {
+        for (node, number) in [(0, 0), (1, 1)] {
             // `ip netns exec` lays these over those of this host: machines of their own.
             let own = PathBuf::from("/etc/netns").join(world.space(node));
             fs::create_dir_all(&own).unwrap();
-            fs::write(own.join("machine-id"), format!("{:032x}\n", id * 2 + node as u32)).unwrap();
+            fs::write(own.join("machine-id"), format!("{:032x}\n", id * 2 + number)).unwrap();
         }
         if setup.is_on_ceph {
             world.ceph(&["up"]);
@@ -188,8 +191,8 @@ impl World {
         (mount.root().unwrap(), perm)
     }
 
-    /// Reads a file of the share, wherever that is; empty where there is none.
-    pub fn reader(&self) -> Box<dyn Fn(&str) -> Vec<u8>> {
+    /// Reads files of the share, wherever that is.
+    pub fn reader(&self) -> Reader {
         if !self.setup.is_on_ceph {
             let share = self.path("share");
             return Box::new(move |name| fs::read(share.join(name)).unwrap_or_default());
@@ -330,25 +333,24 @@ impl World {
             true => self.second(),
             false => String::new(),
         };
+        let etcd = format!("[{}]", members.join(", "));
+        let fence = match self.setup.is_on_ceph {
+            true => String::new(),
+            false => format!("    fence: {dir}/fence\n"),
+        };
+        let vip6 = match self.setup.has_ipv6 {
+            true => format!(", \"{}/64@eth0\"", self.vip6()),
+            false => String::new(),
+        };
         for node in 0..2 {
             let text = format!(
                 "cluster:\n  etcd: {etcd}\n  node: gw{node}\n  ttl: {TTL}s\n  metrics: {net}.{host}:9465\n  \
                  services:\n  \
                  - name: files\n    config: {dir}/files{node}.yaml\n    addresses: [{vip}/24@eth0{vip6}]\n\
                  {fence}{attach}{second}",
-                fence = match self.setup.is_on_ceph {
-                    true => String::new(),
-                    false => format!("    fence: {dir}/fence\n"),
-                },
-                etcd = format!("[{}]", members.join(", ")),
                 net = self.net(),
                 host = node + 2,
                 vip = self.vip(),
-                vip6 = if self.setup.has_ipv6 {
-                    format!(", \"{}/64@eth0\"", self.vip6())
-                } else {
-                    String::new()
-                },
             );
             fs::write(self.path(&format!("gw{node}.yaml")), text).unwrap();
         }

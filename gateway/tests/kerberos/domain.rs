@@ -88,7 +88,7 @@ impl Domain {
         );
         fs::write(at.join("smb.conf"), conf).unwrap();
         let said = File::create(at.join("provisioned")).unwrap();
-        let mut child = Command::new("unshare")
+        let child = Command::new("unshare")
             .args(["--mount", "sh", "-c", SCRIPT])
             .args([programs, at])
             .args([kdc.to_string(), passwords.to_string(), HOST.into(), PASSWORD.into()])
@@ -97,21 +97,20 @@ impl Domain {
             .stderr(said)
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut rids = Vec::new();
-        while let Some(line) = lines.by_ref().next() {
-            let line = line.unwrap();
-            match line.strip_prefix("rid of ").and_then(|line| line.split_once('=')) {
-                Some((name, rid)) => rids.push((name.to_owned(), rid.parse().unwrap())),
-                None if line == "ready=" => {
-                    let domain = Self { child, rids };
-                    kdc::until_it_listens(kdc, &|| logged(at));
-                    return domain;
-                }
-                None => {}
+        // It ends the child also where nothing comes of it.
+        let mut domain = Self { child, rids: Vec::new() };
+        let lines = BufReader::new(domain.child.stdout.take().unwrap()).lines();
+        for line in lines.map(Result::unwrap).take_while(|line| line != "ready=") {
+            if let Some((name, rid)) = line.strip_prefix("rid of ").and_then(|l| l.split_once('='))
+            {
+                domain.rids.push((name.to_owned(), rid.parse().unwrap()));
             }
         }
-        panic!("no domain: {}", fs::read_to_string(at.join("provisioned")).unwrap());
+        if domain.rids.is_empty() {
+            panic!("no domain: {}", fs::read_to_string(at.join("provisioned")).unwrap());
+        }
+        kdc::until_it_listens(kdc, &|| logged(at));
+        domain
     }
 
     /// The number of this user or group on the gateway.

@@ -121,7 +121,7 @@ impl World {
         let (major, made) = context(self, token);
         assert!(major != 0 && !made, "a context: {}", self.log());
         let log = self.log();
-        let line = log.lines().rfind(|l| is_it(&l)).unwrap_or_default();
+        let line = log.lines().rfind(is_it).unwrap_or_default();
         for part in [&principal, "reason=", "detail=", remedy] {
             assert!(line.contains(part), "{part}: {log}");
         }
