@@ -33,37 +33,32 @@ pub(crate) fn test(args: &[String]) -> Result<Outcome> {
     let asked = parse(args)?;
     packages::install(&asked.tiers.iter().map(String::as_str).collect::<Vec<_>>())?;
     let names = built_once(&asked.tiers);
-    let mut outcome = Outcome::Passed;
+    let began = Instant::now();
     let mut tallies = Vec::new();
-    for together in side_by_side(&names) {
-        let counted = thread::scope(|scope| {
-            let asked = &asked;
-            let run = |tier| (tier, scope.spawn(move || timed(tier, asked)));
-            let running: Vec<_> = together.iter().copied().map(run).collect();
+    thread::scope(|scope| {
+        let asked = &asked;
+        for together in side_by_side(&names) {
             if together.contains(&UNIT_AND_E2E) {
                 scope.spawn(|| prepare(&asked.tiers));
             }
+            let run = |tier| (tier, scope.spawn(move || timed(tier, asked)));
+            let running: Vec<_> = together.into_iter().map(run).collect();
             let broke_down = |tier: &str| Tally::of(tier, || Err("its thread broke down".into()));
-            let ended = |(tier, thread): (_, thread::ScopedJoinHandle<'_, _>)| {
-                (tier, thread.join().unwrap_or_else(|_| broke_down(tier)))
-            };
-            running.into_iter().map(ended).collect::<Vec<_>>()
-        });
-        for (tier, tally) in counted {
-            if tally.report(Some(tier)) == Outcome::Failed {
-                outcome = Outcome::Failed;
+            for (tier, thread) in running {
+                let tally = thread.join().unwrap_or_else(|_| broke_down(tier));
+                tallies.push((tier, tally.report(Some(tier)), tally));
             }
-            tallies.push((tier, tally));
         }
-    }
+    });
     if tallies.len() > 1 {
         // An hour of output lies above: whoever reads only its end must see how each went.
-        println!("== all tiers");
-        for (tier, tally) in &tallies {
+        println!("== all tiers, {:.0} s", began.elapsed().as_secs_f64());
+        for (tier, _, tally) in &tallies {
             tally.report(Some(tier));
         }
     }
-    Ok(outcome)
+    let failed = tallies.iter().any(|(_, outcome, _)| *outcome == Outcome::Failed);
+    Ok(if failed { Outcome::Failed } else { Outcome::Passed })
 }
 
 /// One tier, with its time.
