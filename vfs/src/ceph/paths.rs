@@ -36,6 +36,36 @@ pub(super) struct Home {
 /// A directory that is held, and a name in it.
 type Found = (Arc<CephNode>, Box<[u8]>);
 
+/// The way up from a directory. While others move the directories above it, what was asked one by one may lead in a circle.
+#[derive(Debug)]
+struct Climb {
+    /// Where it was at the last power of two of steps: a circle comes back to one of them (Brent's way to find it).
+    seen: Vino,
+    steps: usize,
+}
+
+impl Climb {
+    fn from(at: Vino) -> Self {
+        Self { seen: at, steps: 0 }
+    }
+
+    /// One directory further up. [`VfsError::Delay`] in a circle, which the next look does not find;
+    /// [`VfsError::NameTooLong`] of a directory that is deeper than any path.
+    fn reaches(&mut self, at: Vino) -> VfsResult<()> {
+        self.steps += 1;
+        if at == self.seen {
+            return Err(VfsError::Delay);
+        }
+        if self.steps > DEPTH_MAX {
+            return Err(VfsError::NameTooLong);
+        }
+        if self.steps.is_power_of_two() {
+            self.seen = at;
+        }
+        Ok(())
+    }
+}
+
 impl CephNode {
     /// It was found under this name.
     pub(super) fn is_at(&self, dir: &CephNode, name: &[u8]) {
@@ -89,8 +119,9 @@ impl CephNode {
         if self.vino.ino == self.volume.root.ino || self.volume.is_whole {
             return Ok(());
         }
+        let mut climb = Climb::from(self.vino);
         let mut at = self.above()?;
-        for _ in 0..DEPTH_MAX {
+        loop {
             // In a snapshot it is the share's own folder as it was.
             if at.vino.ino == self.volume.root.ino {
                 return Ok(());
@@ -98,18 +129,16 @@ impl CephNode {
             if at.vino.ino == ROOT_INO {
                 return Err(VfsError::Stale);
             }
+            climb.reaches(at.vino)?;
             at = at.above()?;
         }
-        Err(VfsError::NameTooLong)
     }
 
     pub(super) fn do_path(&self) -> VfsResult<Vec<u8>> {
         let mut names: Vec<Box<[u8]>> = Vec::new();
+        let mut climb = Climb::from(self.vino);
         let mut at = self.strong()?;
         while !at.is_root() {
-            if names.len() >= DEPTH_MAX {
-                return Err(VfsError::NameTooLong);
-            }
             let known = locked(&at.home).clone();
             let here = match known {
                 Some(home) => at.still_at(home)?,
@@ -121,6 +150,7 @@ impl CephNode {
             };
             names.push(name);
             at = above;
+            climb.reaches(at.vino)?;
         }
         if names.last().is_some_and(|top| **top == *HIDDEN) {
             return Err(VfsError::Stale);
@@ -158,5 +188,36 @@ impl CephNode {
             }
         }
         Err(VfsError::Stale)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ino: u64) -> Vino {
+        Vino { ino, snap: CEPH_NOSNAP }
+    }
+
+    #[test]
+    fn a_circle_is_found_wherever_it_begins() {
+        for line in 0..40 {
+            for circle in 1..40 {
+                let mut climb = Climb::from(at(0));
+                let step = |n: u64| if n < line { n } else { line + (n - line) % circle };
+                let met = (1..).map(step).find_map(|n| climb.reaches(at(n)).err());
+                assert_eq!(met, Some(VfsError::Delay), "{line} {circle}");
+                assert!(climb.steps < 300, "{line} {circle}: {} steps", climb.steps);
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_way_is_no_circle() {
+        let mut climb = Climb::from(at(0));
+        for n in 1..=DEPTH_MAX as u64 {
+            climb.reaches(at(n)).unwrap();
+        }
+        assert_eq!(climb.reaches(at(u64::MAX)), Err(VfsError::NameTooLong));
     }
 }
