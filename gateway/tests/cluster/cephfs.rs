@@ -5,16 +5,15 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use iobuf::Buf;
-use tokio::time::sleep;
 
-use crate::load::{BLOCK, TakenOver, Writer, Writers, block, connect};
+use crate::late::Late;
+use crate::load::{TakenOver, Writer, Writers, block, connect};
 use crate::random::{asked, spread};
-use crate::watch::Watch;
-use crate::world::{How, Setup, World, sh};
-use crate::{TTL, headgate, until};
+use crate::world::{How, Setup, World};
+use crate::{headgate, until};
 
 async fn world() -> World {
     let mut world = World::of(Setup { is_on_ceph: true, ..Setup::default() }).await;
@@ -27,7 +26,7 @@ async fn world() -> World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn takeovers_without_a_fence_lose_nothing_that_was_acknowledged() {
-    let rounds = asked("HEADGATE_TAKEOVERS", 10);
+    let rounds = asked("HEADGATE_TAKEOVERS", 4);
     let mut world = world().await;
     let vip = world.vip();
     let writers = Writers::start(vec![
@@ -63,66 +62,18 @@ async fn takeovers_without_a_fence_lose_nothing_that_was_acknowledged() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_former_owner_that_wakes_writes_and_answers_nothing() {
     let world = world().await;
-    let vip = world.vip();
-    let nfs = format!("nfs://{vip}/data?version=3&mountport=2049");
-    let smb = format!("smb://alice:moves-with-it@{vip}/data");
-    let mut mounts = Vec::new();
-    for (name, target) in [("nfs", &nfs), ("smb", &smb)] {
-        let volume = connect(target).await.unwrap();
-        let file = volume.create(name).await.unwrap();
-        volume.write(&file, 0, vec![Buf::from(block("before", 1))]).await.unwrap();
-        volume.commit(&file).await.unwrap();
-        mounts.push((volume, file));
-    }
-    until("all requests are read", || world.unread(0).is_empty()).await;
-    let gateway = world.gateway(0);
-    world.signal(0, "-STOP");
-    let stopped = Instant::now();
-    let late: Vec<_> = mounts
-        .into_iter()
-        .map(|(volume, file)| {
-            tokio::spawn(async move {
-                volume.write(&file, 0, vec![Buf::from(block("late", 2))]).await.is_ok()
-            })
-        })
-        .collect();
-    until("both writes are in the sockets of the node", || {
-        world.unread(0).iter().filter(|n| **n > BLOCK as u64).count() == 2
-    })
-    .await;
+    let late = Late::stopped(&world).await;
     until("another node serves", || world.has_address(1)).await;
     for name in ["nfs", "smb"] {
         crate::until_ok("it is written anew", async || {
-            let volume = connect(&nfs).await?;
+            let volume = connect(&late.nfs).await?;
             let file = volume.find(name).await?;
             volume.write(&file, 0, vec![Buf::from(block("after", 3))]).await?;
             volume.commit(&file).await
         })
         .await;
     }
-    sleep(Duration::from_secs(2 * TTL).saturating_sub(stopped.elapsed())).await;
-    let watch = Watch::start(&world.device(0), &vip);
-    // The gateway alone wakes: what would kill it sleeps on.
-    sh(&format!("kill -CONT {gateway}"));
-    until("the gateway has ended by itself", || {
-        let stat = fs::read_to_string(format!("/proc/{gateway}/stat")).unwrap_or_default();
-        stat.is_empty() || stat.contains(") Z ")
-    })
-    .await;
-    let nothing_happened = || {
-        assert_eq!(watch.seen(), 0, "packets with data left the node");
-        let read = world.reader();
-        for name in ["nfs", "smb"] {
-            assert!(read(name) == block("after", 3), "a write of {name} landed after its time");
-        }
-    };
-    nothing_happened();
-    world.signal(0, "-CONT");
-    until("the runner lets go of the address", || !world.has_address(0)).await;
-    nothing_happened();
-    for late in late {
-        assert!(!late.is_finished() || !late.await.unwrap(), "a late write was acknowledged");
-    }
+    late.wakes(&world).await;
 }
 
 /// The first line of what `headgate cluster run` says of a service without a fence whose gateway has this file.

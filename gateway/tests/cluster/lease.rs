@@ -6,25 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use iobuf::Buf;
-use tokio::time::sleep;
 
-use crate::load::{BLOCK, block, connect};
-use crate::watch::Watch;
-use crate::world::{Setup, World, sh};
-use crate::{PATIENCE, TTL, headgate, until};
-
-/// It has ended, or its parent has not looked yet.
-fn has_ended(pid: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.is_empty() || stat.contains(") Z ")
-}
-
-/// All of its threads stand still: a signal is sent before the last of them has met it.
-fn has_stopped(pid: &str) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let state = |task: fs::DirEntry| fs::read_to_string(task.path().join("stat"));
-    tasks.flatten().all(|task| state(task).is_ok_and(|stat| stat.contains(") T ")))
-}
+use crate::late::Late;
+use crate::load::{block, connect};
+use crate::world::{Setup, World};
+use crate::{PATIENCE, headgate, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_wakes_after_its_time_answers_and_writes_nothing() {
@@ -33,65 +19,19 @@ async fn an_owner_that_wakes_after_its_time_answers_and_writes_nothing() {
     world.start(1);
     until("the other node stands", || world.logs().matches("is a candidate for").count() == 2)
         .await;
-    let vip = world.vip();
-    let nfs = format!("nfs://{vip}/data?version=3&mountport=2049");
-    let smb = format!("smb://alice:moves-with-it@{vip}/data");
-    let mut mounts = Vec::new();
-    for (name, target) in [("nfs", &nfs), ("smb", &smb)] {
-        let volume = connect(target).await.unwrap();
-        let file = volume.create(name).await.unwrap();
-        volume.write(&file, 0, vec![Buf::from(block("before", 1))]).await.unwrap();
-        volume.commit(&file).await.unwrap();
-        mounts.push((volume, file));
-    }
-    until("all requests are read", || world.unread(0).is_empty()).await;
-    let gateway = world.gateway(0);
-    world.signal(0, "-STOP");
-    let stopped = Instant::now();
-    until("the gateway stands still", || has_stopped(&gateway)).await;
-    let late: Vec<_> = mounts
-        .into_iter()
-        .map(|(volume, file)| {
-            tokio::spawn(async move {
-                volume.write(&file, 0, vec![Buf::from(block("late", 2))]).await.is_ok()
-            })
-        })
-        .collect();
-    until("both writes are in the sockets of the node", || {
-        world.unread(0).iter().filter(|n| **n > BLOCK as u64).count() == 2
-    })
-    .await;
+    let late = Late::stopped(&world).await;
     until("another node serves", || world.has_address(1)).await;
     for name in ["nfs", "smb"] {
         let began = Instant::now();
         let written = async {
-            let volume = connect(&nfs).await?;
+            let volume = connect(&late.nfs).await?;
             let file = volume.find(name).await?;
             volume.write(&file, 0, vec![Buf::from(block("after", 3))]).await?;
             volume.commit(&file).await
         };
         written.await.unwrap_or_else(|e| panic!("{e} after {:?}", began.elapsed()));
     }
-    sleep(Duration::from_secs(2 * TTL).saturating_sub(stopped.elapsed())).await;
-    let watch = Watch::start(&world.device(0), &vip);
-    // The gateway alone wakes: what would kill it sleeps on.
-    sh(&format!("kill -CONT {gateway}"));
-    until("the gateway has ended by itself", || has_ended(&gateway)).await;
-    let there = |name: &str| fs::read(world.path("share").join(name)).unwrap();
-    let nothing_happened = || {
-        assert_eq!(watch.seen(), 0, "packets with data left the node");
-        for name in ["nfs", "smb"] {
-            assert!(there(name) == block("after", 3), "a write of {name} landed after its time");
-        }
-    };
-    nothing_happened();
-    world.signal(0, "-CONT");
-    until("the runner lets go of the address", || !world.has_address(0)).await;
-    nothing_happened();
-    for late in late {
-        // It was cut off, or waits for ever.
-        assert!(!late.is_finished() || !late.await.unwrap(), "a late write was acknowledged");
-    }
+    late.wakes(&world).await;
 }
 
 /// A gateway whose runner is this test; it may serve for so long.

@@ -9,6 +9,7 @@ mod alone;
 mod bad;
 mod cephfs;
 mod elsewhere;
+mod late;
 mod lease;
 mod load;
 mod moves;
