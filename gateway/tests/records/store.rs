@@ -138,8 +138,8 @@ fn acknowledged(child: &mut Child, first: u32) -> (u32, bool) {
     (done, has_finished)
 }
 
-/// Each step takes two mounts, some seconds. `HEADGATE_EVERY_STEP=1` has a kill at each of the hundred; without it there is one at every
-/// seventh.
+/// Each step takes two mounts, some seconds. `HEADGATE_EVERY_STEP=1` has a kill at each of the hundred; without it there is one
+/// at every seventh.
 fn between_kills() -> usize {
     if std::env::var_os("HEADGATE_EVERY_STEP").is_some() { 1 } else { 7 }
 }
