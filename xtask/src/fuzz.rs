@@ -56,7 +56,7 @@ fn names() -> Result<Vec<String>> {
 }
 
 /// Builds all targets.
-pub(crate) fn build() -> Result<()> {
+fn build() -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo
         .args([

@@ -252,8 +252,9 @@ impl Asked {
     }
 }
 
-/// What later tiers want, made while tests of earlier ones wait: with empty caches that is a kernel, a release build, other
-/// people's programs, and the fuzz targets. What fails here is done again, and told, by the tier that wants it.
+/// What the next tiers want, made while tests of the first ones wait: with empty caches that is a kernel, a release build, and
+/// other people's programs. What fails here is done again, and told, by the tier that wants it. The fuzz targets are not among it:
+/// guests stand still beside compilers, whatever the priority of those.
 fn prepare(tiers: &[String]) {
     lowest_priority();
     let wanted = |tier: &str| tiers.iter().any(|t| t == tier);
@@ -263,9 +264,6 @@ fn prepare(tiers: &[String]) {
     }
     if wanted("third") {
         made.push(domain_controller().map(drop));
-    }
-    if wanted("fuzz") {
-        made.push(fuzz::build());
     }
     made.into_iter().filter_map(Result::err).for_each(|why| println!("   {why}"));
 }
