@@ -74,9 +74,9 @@ impl ServiceFiles {
 
     /// The bytes of a file and its mode; `None` where there is none.
     pub(crate) fn read(&self, file: &str) -> io::Result<Option<(Vec<u8>, u32)>> {
-        let Self::Local(folder) = self else {
-            let Self::Ceph(folder) = self else { return Ok(None) };
-            return folder.read(file, FILE_MAX);
+        let folder = match self {
+            Self::Local(folder) => folder,
+            Self::Ceph(folder) => return folder.read(file, FILE_MAX),
         };
         let file = match File::open(folder.join(file)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -16,12 +16,7 @@ use crate::world::{How, Setup, World};
 use crate::{headgate, until};
 
 async fn world() -> World {
-    let mut world = World::of(Setup { is_on_ceph: true, ..Setup::default() }).await;
-    until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
-    world.start(1);
-    until("the other node stands", || world.logs().matches("is a candidate for").count() == 2)
-        .await;
-    world
+    World::of_both(Setup { is_on_ceph: true, ..Setup::default() }).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,11 +14,7 @@ use crate::{PATIENCE, headgate, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_wakes_after_its_time_answers_and_writes_nothing() {
-    let mut world = World::of(Setup { is_storage_fenced: true, ..Setup::default() }).await;
-    until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
-    world.start(1);
-    until("the other node stands", || world.logs().matches("is a candidate for").count() == 2)
-        .await;
+    let world = World::of_both(Setup { is_storage_fenced: true, ..Setup::default() }).await;
     let late = Late::stopped(&world).await;
     until("another node serves", || world.has_address(1)).await;
     for name in ["nfs", "smb"] {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::load::{TakenOver, Writer, Writers, connect};
-use crate::world::{How, World, sh};
+use crate::world::{How, Setup, World, sh};
 use crate::{TTL, headgate, until};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,11 +37,7 @@ async fn clients_go_on_when_the_service_moves_and_nothing_acknowledged_is_lost()
 /// there again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_lets_go_keeps_no_connection_of_the_service() {
-    let mut world = World::new().await;
-    until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
-    world.start(1);
-    until("the other node stands", || world.logs().matches("is a candidate for").count() == 2)
-        .await;
+    let world = World::of_both(Setup::default()).await;
     let vip = world.vip();
     let nfs = connect(&format!("nfs://{vip}/data?version=3&mountport=2049")).await.unwrap();
     let smb = connect(&format!("smb://alice:moves-with-it@{vip}/data")).await.unwrap();

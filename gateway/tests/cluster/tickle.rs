@@ -13,11 +13,7 @@ const TOLD_MAX: Duration = Duration::from_millis(1500);
 /// A node stands still with requests that its TCP has acknowledged, and its link is cut. How long clients of NFS and SMB then wait
 /// from when another node has the address, `None`: they wait on.
 async fn wait_of_a_client(is_told: bool) -> Option<Duration> {
-    let mut world = World::of(Setup::default()).await;
-    until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
-    world.start(1);
-    until("the other node stands", || world.logs().matches("is a candidate for").count() == 2)
-        .await;
+    let world = World::of_both(Setup::default()).await;
     let vip = world.vip();
     let nfs = connect(&format!("nfs://{vip}/data?version=3&mountport=2049")).await.unwrap();
     let smb = connect(&format!("smb://alice:moves-with-it@{vip}/data")).await.unwrap();

@@ -119,7 +119,17 @@ impl World {
         Self::of(Setup::default()).await
     }
 
-    /// The same, made so.
+    /// With both nodes: the first serves, the second is a candidate.
+    pub async fn of_both(setup: Setup) -> Self {
+        let mut world = Self::of(setup).await;
+        until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
+        world.start(1);
+        until("the other node stands", || world.logs().matches("is a candidate for").count() == 2)
+            .await;
+        world
+    }
+
+    /// A world of this setup, whose first node stands for the service.
     pub async fn of(setup: Setup) -> Self {
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
         let (id, dir) = (std::process::id() * 8 + number, tempfile::tempdir().unwrap());

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::sh::Result;
 
 /// Packages whose library has another name.
-const LIBRARIES: [(&str, &str); 2] = [("md-5", "md5"), ("rustls-webpki", "webpki")];
+const LIBRARIES: [(&str, &str); 1] = [("md-5", "md5")];
 
 /// Where a crate may use what only its tests need.
 const OF_TESTS: [&str; 5] = ["src", "tests", "examples", "benches", "device"];
