@@ -13,6 +13,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use config::in_time::{self, LOOK_MAX};
 use config::{Identity, Names, Settings, User};
@@ -34,6 +35,9 @@ pub(crate) const PASSWORD_CHARS_MAX: usize = 256;
 const TICKETED_MAX: usize = 65_536;
 /// Who guests are, and users of whom the host knows nothing while the gateway runs as root.
 const NOBODY: u32 = 65_534;
+
+/// When a database that could not be read is tried again, though it has not changed: its users ask the host's name service, too.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Name of the database among the files of the service.
 pub(crate) const DATABASE: &str = "smb-users";
@@ -271,13 +275,24 @@ impl Next {
     }
 }
 
+/// A file of users that could not be read.
+#[derive(Debug)]
+struct Unread {
+    stamp: Stamp,
+    why: String,
+    at: Instant,
+}
+
 /// All users.
 pub struct UserDb {
     table: RwLock<Arc<Table>>,
     configured: Mutex<Vec<User>>,
     /// Where the database is.
     files: Option<ServiceFiles>,
+    /// How the file was when it was last read.
     seen: Mutex<Stamp>,
+    /// A later one that could not be read.
+    unread: Mutex<Option<Unread>>,
     /// The file system of the database gave no answer when it was asked last.
     is_silent: AtomicBool,
     /// Whose names are known beside theirs.
@@ -296,6 +311,7 @@ impl UserDb {
             configured: Mutex::default(),
             files: files.cloned(),
             seen: Mutex::new(seen),
+            unread: Mutex::default(),
             is_silent: AtomicBool::new(false),
             others: match settings.names {
                 Names::Host => &accounts::Host,
@@ -339,6 +355,10 @@ impl UserDb {
 
     /// Reads the database again if it has changed; true when that gave other users. Blocks, for some seconds at most.
     pub fn refresh(&self) -> bool {
+        self.refresh_at(Instant::now())
+    }
+
+    fn refresh_at(&self, at: Instant) -> bool {
         let Some(files) = &self.files else { return false };
         let (path, its) = (files.path(DATABASE), files.clone());
         let looked = in_time(&path, move |_| Ok(its.stamp(DATABASE)));
@@ -352,29 +372,35 @@ impl UserDb {
             }
         }
         let Ok(now) = looked else { return false };
-        {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            if *seen == now {
-                return false;
-            }
-            *seen = now;
+        if *self.seen.lock().unwrap_or_else(PoisonError::into_inner) == now {
+            return false;
+        }
+        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_later = |it: &Unread| it.stamp != now || at >= it.at + RETRY;
+        if !unread.as_ref().is_none_or(is_later) {
+            return false;
         }
         let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match self.next(&configured) {
-            Ok(next) => {
-                let changes = differences(&self.current(), &next.table);
-                self.set(next);
-                if !changes.is_empty() {
-                    trail::users(changes);
+        let next = match self.next(&configured) {
+            Ok(next) => next,
+            Err(why) => {
+                if unread.as_ref().is_none_or(|before| before.why != why) {
+                    tracing::error!(error = %why, "SMB users stay as they were");
                 }
-                tracing::info!(users = self.current().len(), "SMB users read again");
-                true
+                // A user that was removed may log on until the file is read.
+                *unread = Some(Unread { stamp: now, why, at });
+                return false;
             }
-            Err(error) => {
-                tracing::error!(%error, "SMB users stay as they were");
-                false
-            }
+        };
+        *unread = None;
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        let changes = differences(&self.current(), &next.table);
+        self.set(next);
+        if !changes.is_empty() {
+            trail::users(changes);
         }
+        tracing::info!(users = self.current().len(), "SMB users read again");
+        true
     }
 
     /// Who the host's user of this name is, under the name by which the host knows it. Blocks.
@@ -538,6 +564,36 @@ mod tests {
         let why = read_database(&state).unwrap_err();
         assert!(why.contains("mode 0640") && why.contains("chmod 600"), "{why}");
         assert!(UserDb::open(&Settings::default(), Some(&state)).is_err());
+    }
+
+    /// Whoever was removed must not log on for ever because the file could not be read at the one moment when it was looked at.
+    #[test]
+    fn a_database_that_could_not_be_read_is_read_at_the_next_look() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, path) = (local(&dir), dir.path().join(DATABASE));
+        change_database(&state, |d| Ok(d.put(entry("alice", "one")))).unwrap();
+        let book = UserDb::open(&Settings::default(), Some(&state)).unwrap();
+        change_database(&state, |d| Ok((d.put(entry("bob", "two")), d.remove("alice")))).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let at = Instant::now();
+        assert!(!book.refresh_at(at) && book.find("alice").is_some());
+        // That changes neither its time nor its length.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(!book.refresh_at(at), "not at each look");
+        assert!(book.refresh_at(at + RETRY));
+        assert!(book.find("alice").is_none() && book.find("bob").is_some());
+        assert!(!book.refresh(), "nothing has changed since");
+    }
+
+    #[test]
+    fn a_database_too_large_to_be_one_is_refused_and_not_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, path) = (local(&dir), dir.path().join(DATABASE));
+        change_database(&state, |d| Ok(d.put(entry("alice", "one")))).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len((64 << 20) + 1).unwrap();
+        let why = change_database(&state, |d| Ok(d.put(entry("bob", "two")))).unwrap_err();
+        assert!(why.contains("more than 64 MiB"), "{why}");
+        assert_eq!(fs::metadata(&path).unwrap().len(), (64 << 20) + 1);
     }
 
     #[test]

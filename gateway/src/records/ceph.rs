@@ -27,6 +27,8 @@ use recovery::{Folder, StorageBackend};
 use rustix::io::Errno as Number;
 use vfs::ceph::{CephConfig, MountError, Step};
 
+/// Bytes of a file that is read whole, at most: a larger one is refused, since what is read is written back after a change.
+pub(super) const FILE_MAX: u64 = 64 << 20;
 /// The gateway's own folder in a share, and the one in it for what moves with the service.
 const FOLDERS: [&str; 2] = [".headgate", "records"];
 /// Is written again and again, to notice when that is refused.
@@ -125,6 +127,17 @@ fn name(text: &str) -> io::Result<Name> {
     Name::new(text.as_bytes()).map_err(|Errno(errno)| io::Error::from_raw_os_error(errno))
 }
 
+/// A file of this many bytes can be read whole.
+pub(super) fn check_size(bytes: u64) -> io::Result<()> {
+    match bytes <= FILE_MAX {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("has more than {} MiB, and so is no file of the gateway's", FILE_MAX >> 20),
+        )),
+    }
+}
+
 /// What became of opening a folder.
 #[derive(Debug)]
 pub enum NotOpened {
@@ -199,11 +212,11 @@ impl CephFolder {
         self.refusals.done(inode.getattr(&self.perm)).map(Some)
     }
 
-    /// The first `most` bytes of a file, and its mode; `None` where there is none.
-    pub fn read(&self, file: &str, most: u64) -> io::Result<Option<(Vec<u8>, u32)>> {
+    /// The bytes of a file, and its mode; `None` where there is none. Error: it is too large to be one of the gateway's.
+    pub fn read(&self, file: &str) -> io::Result<Option<(Vec<u8>, u32)>> {
         let Some(stat) = self.stat(file)? else { return Ok(None) };
-        let len = usize::try_from(stat.stx_size.min(most)).unwrap_or(usize::MAX);
-        let mut bytes = vec![0; len];
+        check_size(stat.stx_size)?;
+        let mut bytes = vec![0; usize::try_from(stat.stx_size).unwrap_or(usize::MAX)];
         self.file(file)?.read(0, &mut bytes)?;
         Ok(Some((bytes, stat.stx_mode.into())))
     }

@@ -18,10 +18,8 @@ use config::{Settings, Share, Source};
 use rdma_transport::lease;
 use recovery::{Folder, Store};
 
-use self::ceph::{CephFolder, Options, session_of_share, why_not};
+use self::ceph::{CephFolder, FILE_MAX, Options, check_size, session_of_share, why_not};
 
-/// Bytes of a file that is read whole, at most.
-const FILE_MAX: u64 = 64 << 20;
 /// Names the session of the gateway, and that of a change of one file.
 const SERVES: &str = "serves";
 const CHANGES: &str = "changes";
@@ -76,14 +74,15 @@ impl ServiceFiles {
     pub(crate) fn read(&self, file: &str) -> io::Result<Option<(Vec<u8>, u32)>> {
         let folder = match self {
             Self::Local(folder) => folder,
-            Self::Ceph(folder) => return folder.read(file, FILE_MAX),
+            Self::Ceph(folder) => return folder.read(file),
         };
         let file = match File::open(folder.join(file)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
         let (mode, mut bytes) = (file.metadata()?.mode(), Vec::new());
-        file.take(FILE_MAX).read_to_end(&mut bytes)?;
+        file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
+        check_size(bytes.len() as u64)?;
         Ok(Some((bytes, mode)))
     }
 
