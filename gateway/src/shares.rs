@@ -16,6 +16,7 @@ use config::in_time::{self, LOOK_MAX, Silent};
 use config::{Settings, Source};
 use vfs::ceph::{CephBackend, CephConfig};
 use vfs::client_names::{ClientNames, HostName, NameKind};
+use vfs::engine::far::PayloadBudget;
 use vfs::local::{LocalBackend, LocalConfig, SealKey};
 use vfs::mem::MemBackend;
 use vfs::namespace::{
@@ -50,7 +51,14 @@ struct Opened {
 
 /// The shares of one configuration.
 #[derive(Clone, Default)]
-pub struct ShareSet(Vec<Opened>, Option<SealKey>, Arc<ClientNames>);
+pub struct ShareSet {
+    opened: Vec<Opened>,
+    /// Stays the same from one set to the next, as what clients are named by.
+    key: Option<SealKey>,
+    names: Arc<ClientNames>,
+    /// What shares that may fall silent have of so much memory.
+    payload: Option<(u64, PayloadBudget)>,
+}
 
 /// What is different from one set to the next, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,22 +74,26 @@ pub struct Difference {
 impl ShareSet {
     /// Of no share yet; lists that the shares of this and all next sets keep are sealed with this key.
     pub fn sealed(key: SealKey) -> Self {
-        Self(Vec::new(), Some(key), Arc::default())
+        Self { key: Some(key), ..Self::default() }
     }
 
     /// What is known of the clients that these shares name.
     pub(crate) fn client_names(&self) -> Arc<ClientNames> {
-        self.2.clone()
+        self.names.clone()
     }
 
     /// Opens what these settings name and this set does not have. The error is one line for the user. Blocks, for each share not
     /// longer than [`OPEN_MAX`].
     pub(crate) fn next(&self, settings: &Settings, accounts: Accounts<'_>) -> Result<Self, String> {
         let rights = identities::rights(settings, accounts)?;
+        let payload = match &self.payload {
+            Some((of, budget)) if *of == settings.memory => budget.clone(),
+            _ => PayloadBudget::of(settings.memory),
+        };
         let open = |(s, rights): (&config::Share, Rights)| {
             let rules = rules(s, rights);
             let same = |o: &&Opened| o.configured.name == s.name && o.configured.source == s.source;
-            let was = self.0.iter().find(same);
+            let was = self.opened.iter().find(same);
             let folder = folder_of(&s.source);
             if let (Some(was), Err(Silent)) = (was, &folder) {
                 let share = &was.configured.name;
@@ -101,41 +113,42 @@ impl ShareSet {
                 }
                 Some(one) => (one.share.backend.clone(), one.path.clone()),
                 None => {
-                    let of_all = (settings.memory, settings.records.is_some());
-                    backend(s, self.1.clone(), of_all)?
+                    let of_all = (payload.clone(), settings.records.is_some());
+                    backend(s, self.key.clone(), of_all)?
                 }
             };
-            let share = Arc::new(share(s, rules, backend, &self.2));
+            let share = Arc::new(share(s, rules, backend, &self.names));
             Ok(Opened { configured: s.clone(), folder, path, share })
         };
         let opened = settings.shares.iter().zip(rights).map(open).collect::<Result<_, String>>()?;
-        Ok(Self(opened, self.1.clone(), self.2.clone()))
+        let payload = Some((settings.memory, payload));
+        Ok(Self { opened, payload, ..self.clone() })
     }
 
     /// For the namespace. From now on each is as durable as its settings say.
     pub fn shares(&self) -> Shares {
-        for one in &self.0 {
+        for one in &self.opened {
             let strict = one.configured.durability == config::Durability::Strict;
             let smb = strict && one.configured.continuous_availability;
             one.share.backend.set_strict(strict, smb);
         }
-        self.0.iter().map(|o| o.share.clone()).collect()
+        self.opened.iter().map(|o| o.share.clone()).collect()
     }
 
     /// Where their files are, by name.
     pub(crate) fn folders(&self) -> Vec<(String, PathBuf)> {
         let of = |o: &Opened| Some((o.configured.name.clone(), o.path.clone()?));
-        self.0.iter().filter_map(of).collect()
+        self.opened.iter().filter_map(of).collect()
     }
 
     fn find(&self, name: &str) -> Option<&Opened> {
-        self.0.iter().find(|o| o.configured.name == name)
+        self.opened.iter().find(|o| o.configured.name == name)
     }
 
     /// What is different in the next set.
     pub fn difference(&self, next: &Self) -> Difference {
         let mut d = Difference::default();
-        for one in &self.0 {
+        for one in &self.opened {
             let name = || one.configured.name.clone();
             match next.find(&one.configured.name) {
                 Some(other) if !is_same(one, other) => {
@@ -154,21 +167,21 @@ impl ShareSet {
             }
         }
         let is_new = |o: &&Opened| self.find(&o.configured.name).is_none();
-        d.added.extend(next.0.iter().filter(is_new).map(|o| o.configured.name.clone()));
+        d.added.extend(next.opened.iter().filter(is_new).map(|o| o.configured.name.clone()));
         d
     }
 
     /// The shares of which nothing is served by the next set.
     pub fn gone(&self, next: &Self) -> Vec<Arc<Share>> {
-        let stays = |o: &Opened| next.0.iter().any(|n| is_same(o, n));
-        self.0.iter().filter(|o| !stays(o)).map(|o| o.share.clone()).collect()
+        let stays = |o: &Opened| next.opened.iter().any(|n| is_same(o, n));
+        self.opened.iter().filter(|o| !stays(o)).map(|o| o.share.clone()).collect()
     }
 
     /// The shares that NFS serves and, in the next set, does not.
     pub fn gone_from_nfs(&self, next: &Self) -> Vec<Arc<Share>> {
         let by_nfs = |o: &Opened| o.configured.protocols.nfs();
-        let stays = |o: &Opened| next.0.iter().any(|n| is_same(o, n) && by_nfs(n));
-        self.0.iter().filter(|o| by_nfs(o) && !stays(o)).map(|o| o.share.clone()).collect()
+        let stays = |o: &Opened| next.opened.iter().any(|n| is_same(o, n) && by_nfs(n));
+        self.opened.iter().filter(|o| by_nfs(o) && !stays(o)).map(|o| o.share.clone()).collect()
     }
 }
 
@@ -214,7 +227,7 @@ pub(crate) fn open_in_time<T: Send + 'static>(
 /// share.
 pub(crate) fn open_ceph<T: Send + 'static>(
     ceph: &config::Ceph,
-    (uuid, payload_max): (Option<String>, usize),
+    (uuid, payload): (Option<String>, PayloadBudget),
     then: impl FnOnce(Arc<CephBackend>) -> T + Send + 'static,
 ) -> Result<T, String> {
     let config = CephConfig {
@@ -222,7 +235,7 @@ pub(crate) fn open_ceph<T: Send + 'static>(
         conf: ceph.config.clone(),
         keyring: ceph.keyring.clone(),
         uuid,
-        payload_max,
+        payload,
         exclusive: ceph.exclusive,
         ..CephConfig::new(&ceph.fs, &ceph.path)
     };
@@ -239,10 +252,8 @@ pub(crate) fn open_ceph<T: Send + 'static>(
 fn backend(
     s: &config::Share,
     seal: Option<SealKey>,
-    (memory, has_records): (u64, bool),
+    (payload, has_records): (PayloadBudget, bool),
 ) -> Result<(Arc<dyn Backend>, Option<PathBuf>), String> {
-    // A share that hangs leaves the others at least the rest.
-    let payload_max = usize::try_from(memory / 4).unwrap_or(usize::MAX);
     Ok(match &s.source {
         Source::Memory => {
             let volume = MemBackend::new(memory_volume_max());
@@ -259,13 +270,13 @@ fn backend(
                 true => Some(session_of_share(&s.name, ceph)),
                 false => seal.map(|key| key.name_of(&format!("{}\0{ceph}", s.name))),
             };
-            let opened = open_ceph(ceph, (uuid, payload_max), |backend| backend);
+            let opened = open_ceph(ceph, (uuid, payload), |backend| backend);
             (opened.map_err(|e| format!("share {}: {e}", s.name))?, None)
         }
         Source::Folder(path) => {
             let callers_apart = listeners::usable_at_start().is_ok();
             let config = LocalConfig::new(path.clone());
-            let config = LocalConfig { callers_apart, seal, payload_max, ..config };
+            let config = LocalConfig { callers_apart, seal, payload, ..config };
             let its = path.clone();
             let found = open_in_time(config, |backend| (backend, std::fs::canonicalize(its).ok()));
             let (backend, path) = found.map_err(|e| format!("share {}: {e}", s.name))?;
@@ -406,9 +417,9 @@ mod tests {
         let wanted =
             Difference { added: names(&["d"]), removed: names(&["c"]), changed: names(&["b"]) };
         assert_eq!(first.difference(&second), wanted);
-        assert!(Arc::ptr_eq(&first.0[0].share, &second.0[1].share));
-        assert!(Arc::ptr_eq(&first.0[1].share.backend, &second.0[2].share.backend));
-        assert!(second.0[2].share.read_only);
+        assert!(Arc::ptr_eq(&first.opened[0].share, &second.opened[1].share));
+        assert!(Arc::ptr_eq(&first.opened[1].share.backend, &second.opened[2].share.backend));
+        assert!(second.opened[2].share.read_only);
         let gone: Vec<_> = first.gone(&second).iter().map(|s| s.name.clone()).collect();
         assert_eq!(gone, ["c"]);
     }
@@ -437,7 +448,7 @@ mod tests {
         assert_eq!(names(first.gone(&second)), ["c"]);
         assert_eq!(names(first.gone_from_nfs(&second)), ["a", "c"]);
         assert_eq!(first.difference(&second).changed, ["a", "b"]);
-        assert!(Arc::ptr_eq(&first.0[0].share.backend, &second.0[0].share.backend));
+        assert!(Arc::ptr_eq(&first.opened[0].share.backend, &second.opened[0].share.backend));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use config::{Portmap, PrivilegedPorts, Rdma, Settings, Share, Source};
 use nfsrdma::source_port::FIRST_UNPRIVILEGED;
 use vfs::Backend;
 use vfs::ceph::CephBackend;
+use vfs::engine::far::PayloadBudget;
 use vfs::local::LocalConfig;
 use vfs::mem::MemBackend;
 
@@ -280,7 +281,7 @@ fn ceph_facts<'a>(share: &'a Share, ceph: &config::Ceph, remarks: &mut Remarks) 
         let proven = if read_only { Ok(()) } else { backend.prove() };
         (backend.capabilities(), proven)
     };
-    match open_ceph(ceph, (None, usize::MAX), look) {
+    match open_ceph(ceph, (None, PayloadBudget::default()), look) {
         Ok((caps, proven)) => {
             if let Err(e) = proven {
                 let user = ceph.user.as_deref().unwrap_or("admin");

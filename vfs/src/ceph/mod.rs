@@ -46,7 +46,7 @@ use ceph_sys::{Errno, Inode, Mount, Options, Perm, Vino};
 pub use ceph_sys::{MountError, Step, wait_unmounted};
 
 use crate::backend::{Backend, BoxFuture, NodeRef};
-use crate::engine::far::{self, Turns};
+use crate::engine::far::{self, PayloadBudget, Turns};
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
 use crate::mutex::locked;
@@ -75,8 +75,8 @@ pub struct CephConfig {
     pub read_only: bool,
     /// No other client of the cluster changes anything in the folder, so that clients of the gateway may cache what is there.
     pub exclusive: bool,
-    /// Bytes of payload that transfers hold at most, together and also those whose clients have gone.
-    pub payload_max: usize,
+    /// Payload that transfers hold at most, together and also those whose clients have gone.
+    pub payload: PayloadBudget,
 }
 
 impl CephConfig {
@@ -91,7 +91,7 @@ impl CephConfig {
             uuid: None,
             read_only: false,
             exclusive: true,
-            payload_max: usize::MAX,
+            payload: PayloadBudget::default(),
         }
     }
 }
@@ -239,7 +239,7 @@ impl CephBackend {
             read_only: config.read_only,
             exclusive: config.exclusive,
             name: format!("ceph:{}{}", config.fs, config.root),
-            turns: Turns::new(config.payload_max),
+            turns: Turns::new(&config.payload),
             engine: far::engine(),
             records: Records::default(),
             renames: Renames::default(),

@@ -6,8 +6,8 @@
 //!
 //! What runs on threads (transfers, long work, syncs) has threads of the volume's own: [`engine`].
 //!
-//! *Memory.* A thread for each operation that waits, [`AT_ONCE`] for a volume at most, and payload up to the volume's part: of
-//! operations, and of the [`JOBS_MAX`] jobs on threads, which keep it also when their clients have gone.
+//! *Memory.* A thread for each operation that waits, [`AT_ONCE`] for a volume at most, and payload up to the volume's part
+//! ([`PayloadBudget`]): of operations, and of the [`JOBS_MAX`] jobs on threads, which keep it also when their clients have gone.
 //!
 //! *Errors.* [`VfsError::Delay`] for an operation that had no turn in [`PATIENCE`]: those before it get no answer. While that
 //! lasts, for each that comes.
@@ -50,14 +50,73 @@ pub fn refused() -> u64 {
 const UNIT: usize = 4 << 10;
 
 /// Payload that an operation may hold: taken for as long as somebody has a clone, its client's request or a job on a thread.
-pub(crate) type Room = Arc<OwnedSemaphorePermit>;
+pub(crate) type Room = Arc<[OwnedSemaphorePermit]>;
+
+/// Payload that volumes of one server may hold which can fall silent. Clones share it.
+///
+/// One volume has a quarter of all payload at most, and all together three quarters: what is left is for volumes that always answer.
+/// A thirty-second is each volume's own, so that one that answers goes on while others hold the rest and hang.
+#[derive(Clone, Debug)]
+pub struct PayloadBudget {
+    own: u32,
+    of_one: u32,
+    common: Arc<Semaphore>,
+    of_all: u32,
+}
+
+impl PayloadBudget {
+    /// Of so many bytes of payload in all.
+    pub fn of(bytes: u64) -> Self {
+        // A semaphore counts to an eighth of all numbers at most.
+        let units = |part: u64| {
+            u32::try_from(part / UNIT as u64).unwrap_or(u32::MAX).clamp(1, u32::MAX >> 3)
+        };
+        let of_all = units(bytes / 4 * 3);
+        let common = Arc::new(Semaphore::new(of_all as usize));
+        Self { own: units(bytes / 32), of_one: units(bytes / 32 * 7), common, of_all }
+    }
+}
+
+impl Default for PayloadBudget {
+    /// Without a limit that is ever met.
+    fn default() -> Self {
+        Self::of(u64::MAX)
+    }
+}
+
+/// Payload in [`UNIT`]s, and all there is of it.
+struct Units {
+    free: Arc<Semaphore>,
+    all: u32,
+}
+
+impl Units {
+    fn new(all: u32) -> Self {
+        Self { free: Arc::new(Semaphore::new(all as usize)), all }
+    }
+
+    /// One operation has room by itself, whatever its size.
+    fn of(&self, units: u32) -> u32 {
+        units.min(self.all)
+    }
+
+    fn try_take(&self, units: u32) -> Option<OwnedSemaphorePermit> {
+        self.free.clone().try_acquire_many_owned(self.of(units)).ok()
+    }
+
+    async fn take(&self, units: u32) -> Result<OwnedSemaphorePermit, AcquireError> {
+        self.free.clone().acquire_many_owned(self.of(units)).await
+    }
+}
 
 /// The turns of a volume.
 pub(crate) struct Turns {
     free: Semaphore,
-    /// Payload that may be held besides, in [`UNIT`]s, and all there is of it.
-    room: Arc<Semaphore>,
-    room_max: u32,
+    /// Payload that no other volume takes.
+    own: Units,
+    /// What this volume may hold of what all share, and that.
+    part: Units,
+    common: Units,
     /// All were taken for [`PATIENCE`], and no operation has ended since. Nobody waits for the next: the payload of a crowd that
     /// waits would be missed by other shares.
     stuck: AtomicBool,
@@ -94,19 +153,28 @@ fn held(bytes: usize) -> usize {
     [small, middle].into_iter().find(|size| bytes <= *size).unwrap_or(bytes.next_multiple_of(large))
 }
 
+/// Of the buffers for so many bytes.
+fn units(bytes: usize) -> u32 {
+    match bytes {
+        0 => 0,
+        _ => u32::try_from(held(bytes) / UNIT).unwrap_or(u32::MAX),
+    }
+}
+
 fn refuse() -> VfsError {
     REFUSED.fetch_add(1, Ordering::Relaxed);
     VfsError::Delay
 }
 
 impl Turns {
-    /// With so many bytes of payload.
-    pub(crate) fn new(payload_max: usize) -> Self {
-        let room_max = u32::try_from(payload_max / UNIT).unwrap_or(u32::MAX).max(1);
+    /// With a part of this payload.
+    pub(crate) fn new(payload: &PayloadBudget) -> Self {
+        let PayloadBudget { own, of_one, common, of_all } = payload.clone();
         Self {
             free: Semaphore::new(AT_ONCE),
-            room: Arc::new(Semaphore::new(room_max as usize)),
-            room_max,
+            own: Units::new(own),
+            part: Units::new(of_one),
+            common: Units { free: common, all: of_all },
             stuck: AtomicBool::new(false),
         }
     }
@@ -126,28 +194,41 @@ impl Turns {
     }
 
     async fn both(&self, bytes: usize) -> Result<Turn<'_>, AcquireError> {
-        let room = match self.units(bytes) {
+        let room = match units(bytes) {
             0 => None,
-            units => Some(Arc::new(self.room.clone().acquire_many_owned(units).await?)),
+            units => Some(self.room(units).await?),
         };
         Ok(Turn { of: self, room, _permit: self.free.acquire().await? })
     }
 
+    /// Of the volume's own, or of what all share, whichever comes first.
+    async fn room(&self, units: u32) -> Result<Room, AcquireError> {
+        let shared = async {
+            // In this order: what waits for the volume keeps nothing from others.
+            let part = self.part.take(units).await?;
+            Ok([part, self.common.take(units).await?].into())
+        };
+        tokio::select! {
+            own = self.own.take(units) => Ok([own?].into()),
+            both = shared => both,
+        }
+    }
+
     fn at_once(&self, bytes: usize) -> Option<Turn<'_>> {
         let permit = self.free.try_acquire().ok()?;
-        let room = match self.units(bytes) {
+        let room = match units(bytes) {
             0 => None,
-            units => Some(Arc::new(self.room.clone().try_acquire_many_owned(units).ok()?)),
+            units => Some(self.room_at_once(units)?),
         };
         Some(Turn { of: self, room, _permit: permit })
     }
 
-    /// One operation has room by itself, whatever its size.
-    fn units(&self, bytes: usize) -> u32 {
-        match bytes {
-            0 => 0,
-            _ => u32::try_from(held(bytes) / UNIT).unwrap_or(u32::MAX).min(self.room_max),
+    fn room_at_once(&self, units: u32) -> Option<Room> {
+        if let Some(own) = self.own.try_take(units) {
+            return Some([own].into());
         }
+        let part = self.part.try_take(units)?;
+        Some([part, self.common.try_take(units)?].into())
     }
 
     /// An operation without payload each step of which may block, in its turn.
@@ -219,4 +300,57 @@ fn in_place<T>(f: impl FnOnce() -> T) -> T {
 pub(crate) async fn polled<T>(f: impl Future<Output = T>) -> T {
     let mut f = pin!(f);
     poll_fn(|cx| in_place(|| f.as_mut().poll(cx))).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+    const ALL: usize = 128 * MIB;
+
+    /// Fills a volume that hangs: how many transfers of 1 MiB hold their data for ever.
+    fn filled(volume: &Turns) -> Vec<Room> {
+        std::iter::from_fn(|| volume.room_at_once(units(MIB))).collect()
+    }
+
+    #[test]
+    fn a_volume_that_hangs_leaves_three_quarters_and_many_leave_a_part_to_each() {
+        let budget = PayloadBudget::of(ALL as u64);
+        let volumes: Vec<Turns> = (0..5).map(|_| Turns::new(&budget)).collect();
+        let held: Vec<_> = volumes[..4].iter().map(filled).collect();
+        assert_eq!(held[0].len() * MIB, ALL / 4);
+        let all: usize = held.iter().map(Vec::len).sum();
+        assert_eq!(
+            all * MIB,
+            ALL / 4 * 3 + 4 * ALL / 32,
+            "the rest is for volumes that always answer"
+        );
+        let rest = filled(&volumes[4]);
+        assert_eq!(
+            rest.len() * MIB,
+            ALL / 32,
+            "and its own for one that may fall silent and does not"
+        );
+        // Whatever the size.
+        drop(rest);
+        assert!(volumes[4].at_once(64 * MIB).is_some());
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_payload_gets_what_comes_first() {
+        let budget = PayloadBudget::of(ALL as u64);
+        let (one, other) = (Turns::new(&budget), Turns::new(&budget));
+        let mut held = filled(&one);
+        // The volume's own was taken first.
+        let ends = [held.remove(0), held.remove(held.len() - 1)];
+        let mut turns = Vec::new();
+        for first in ends {
+            let mut waits = pin!(one.next(MIB));
+            assert!(poll_fn(|cx| Poll::Ready(waits.as_mut().poll(cx).is_pending())).await);
+            assert!(other.at_once(MIB).is_some(), "another volume does not notice");
+            drop(first);
+            turns.push(waits.await.unwrap_or_else(|e| panic!("{e}")));
+        }
+    }
 }

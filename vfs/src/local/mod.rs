@@ -72,7 +72,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::backend::{Backend, BoxFuture, NodeRef, ready};
-use crate::engine::far::Turns;
+use crate::engine::far::{PayloadBudget, Turns};
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
 use crate::mutex::locked;
@@ -111,8 +111,8 @@ pub struct LocalConfig {
     pub calls: Option<Arc<dyn SyncCalls>>,
     /// Seals access control lists where the process may not use `trusted.` attributes. `None`: with a key of this run alone.
     pub seal: Option<SealKey>,
-    /// Bytes of payload that transfers of a volume may hold at once which can fall silent (FUSE, NFS and the like).
-    pub payload_max: usize,
+    /// Payload that transfers hold at most, where the volume can fall silent (FUSE, NFS and the like).
+    pub payload: PayloadBudget,
 }
 
 impl LocalConfig {
@@ -126,7 +126,7 @@ impl LocalConfig {
             recheck: Duration::from_secs(1),
             calls: None,
             seal: None,
-            payload_max: usize::MAX,
+            payload: PayloadBudget::default(),
         }
     }
 }
@@ -245,7 +245,7 @@ impl LocalBackend {
             no_pages: AtomicBool::new(false),
             in_memory: found.in_memory && config.calls.is_none(),
             engine: silent::engine(found.magic),
-            turns: silent::turns(found.magic, config.payload_max),
+            turns: silent::turns(found.magic, &config.payload),
             calls: config.calls.unwrap_or_else(|| Arc::new(Kernel)),
             syncs: Arc::default(),
             pressed: Mutex::default(),

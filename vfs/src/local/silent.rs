@@ -3,14 +3,14 @@
 //! *Operation.* An operation on a disk of this host runs in place. On FUSE, NFS, CIFS, Ceph and the like it takes one of the
 //! volume's turns ([`crate::engine::far`]), and what runs on threads has threads of the volume's own.
 //!
-//! *Memory.* Payload up to the volume's part ([`LocalConfig::payload_max`](super::LocalConfig)).
+//! *Memory.* Payload up to the volume's part ([`LocalConfig::payload`](super::LocalConfig)).
 //!
 //! *Errors.* Those of turns.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::backend::{BoxFuture, ready};
-use crate::engine::far::{self, Room, Turn, Turns};
+use crate::engine::far::{self, PayloadBudget, Room, Turn, Turns};
 use crate::engine::threads::Engine;
 use crate::error::VfsResult;
 
@@ -39,8 +39,8 @@ const KINDS: [u64; 17] = [
 ];
 
 /// Turns of a volume of this kind, where it may fall silent, with so many bytes of payload.
-pub(super) fn turns(kind: u64, payload_max: usize) -> Option<Turns> {
-    KINDS.contains(&kind).then(|| Turns::new(payload_max))
+pub(super) fn turns(kind: u64, payload: &PayloadBudget) -> Option<Turns> {
+    KINDS.contains(&kind).then(|| Turns::new(payload))
 }
 
 /// Threads for a volume of this kind: its own, where it may fall silent.
