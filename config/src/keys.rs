@@ -49,12 +49,17 @@ pub(crate) const TOP: Group = Group {
     about: "At the top of the file.",
     keys: &[
         key("shares", "list of groups", "", "What is served. See [shares](#shares)."),
-        key("users", "list of groups", "", "Who may log on by SMB. See [users](#users)."),
+        key(
+            "users",
+            "list of groups",
+            "",
+            "The users that may log on by SMB. See [users](#users).",
+        ),
         key(
             "bind",
             "address, or list of addresses",
             "",
-            "Addresses of this host to listen on. Not said: all of them, IPv4 and IPv6.",
+            "Addresses of this host to listen on. If not set: all of them, IPv4 and IPv6.",
         ),
         key(
             "rdma",
@@ -73,40 +78,40 @@ pub(crate) const TOP: Group = Group {
             "rdma_spin",
             "`auto`, or time up to `1ms`, like `20us`",
             "auto",
-            "How long a connection over an RDMA device looks for completions before it sleeps, at most: shorter waits for the \
-             price of processor time. Each connection looks less where it finds nothing. `0us`: never; `auto`: `20us`, and \
-             never with 4 processors or fewer.",
+            "How long a connection over an RDMA device polls for completions before it sleeps, at most: lower latency at the \
+             price of processor time. A connection that finds nothing polls for less. `0us`: never; `auto`: `20us`, and never \
+             with 4 processors or fewer.",
         ),
         key(
             "state",
             "absolute path",
             "/var/lib/headgate",
-            "What must survive a restart: the key of file handles, the SMB users, who holds locks. Outside of every share, and for \
-             one gateway only.",
+            "The folder for what must survive a restart: the key of file handles, the SMB users, the records of lock holders. \
+             It lies outside of every share, and belongs to one gateway only.",
         ),
         key(
             "records",
             "name of a share",
             "",
-            "A share in CephFS, in whose hidden folder `.headgate/records` that is kept of `state` which moves with the service \
-             from node to node: the key of file handles, the SMB users, who holds locks. In `state` stays what is of this host. \
-             Whoever opens the records cuts the gateway before off. Not said: all is in `state`. See [cluster](cluster.md).",
+            "A share in CephFS. Its hidden folder `.headgate/records` then holds what moves with the service from node to node: \
+             the key of file handles, the SMB users, the records of lock holders. `state` holds only what belongs to this host. \
+             A gateway that opens the records cuts off the one that had them open. If not set: all is in `state`. See \
+             [cluster](cluster.md).",
         ),
         key(
             "recall",
             "time, like `35s`",
             "35s",
-            "How long a client of any protocol has for giving back a delegation, an oplock or a lease that another wants. \
-             Then it is \
-             taken away, and the others go on.",
+            "How long a client of any protocol has to return a delegation, an oplock or a lease that conflicts with another \
+             client. Then the gateway revokes it, and the others go on.",
         ),
         key(
             "memory",
             "size, like `512MiB` or `2GiB`",
             "256MiB",
-            "Payload memory of all connections together, of which an eighth is set aside for the replies that NFS keeps for \
-             repetitions, and an eighth for large requests whose bytes are no payload. Requests wait for their turn when \
-             it is used up. Not more than the machine has, or the control group (cgroup) of the process allows.",
+            "Payload memory of all connections together, of which an eighth is reserved for the replies that NFS keeps for \
+             retransmitted requests, and an eighth for large requests that carry no payload. When it is used up, requests wait \
+             for their turn. At most what the machine has, or what the control group (cgroup) of the process allows.",
         ),
         key(
             "connections",
@@ -118,47 +123,47 @@ pub(crate) const TOP: Group = Group {
             "admin",
             "address with port, or `off`",
             "127.0.0.1:9464",
-            "Where health, metrics and the status page are.",
+            "The address that serves health, metrics and the status page.",
         ),
         key(
             "admin_clients",
             "range of addresses, or list of them",
             "",
-            "Who may read metrics and status besides root and the gateway's own user on this host. `127.0.0.1`: every user of this \
-             host. Others are told by `/livez` and `/readyz` that the gateway is there, or why it is not ready, and nothing more.",
+            "Addresses that may read metrics and status, besides root and the gateway's own user on this host. `127.0.0.1`: \
+             every user of this host. Others may read `/livez` and `/readyz` only: that the gateway runs, and why it is not \
+             ready.",
         ),
         key(
             "privileged_ports",
             "`local`, `required` or `off`",
             "local",
-            "NFS, NLM and MOUNT over TCP and UDP: who must call from a port below 1024, which only root of the calling host can \
-             take. `local`: this host's own addresses, so that its users cannot claim to be others; `required`: everybody; \
-             `off`: nobody. RDMA has no such ports.",
+            "NFS, NLM and MOUNT over TCP and UDP: which clients must call from a port below 1024, which only root of the \
+             calling host can bind. `local`: this host's own addresses, so that its users cannot claim to be others; \
+             `required`: all; `off`: none. RDMA has no such ports.",
         ),
         key(
             "drain",
             "time, like `8s`",
             "8s",
-            "How long requests in work may take when the gateway is told to stop. `docker stop` kills after 10s.",
+            "How long requests in progress may take when the gateway is told to stop. `docker stop` kills after 10s.",
         ),
         key(
             "names",
             "`host` or `own`",
             "host",
-            "Whose users and groups have names, for NFSv4 and for SMB: those of `users` and of this host, or those of `users` \
-             alone.",
+            "Where NFSv4 and SMB find the names of users and groups. `host`: in `users` and on this host; `own`: in `users` alone.",
         ),
-        key("limits", "group", "", "What one client may have. See [limits](#limits)."),
+        key("limits", "group", "", "Limits of one client. See [limits](#limits)."),
         key("log", "group", "", "What is logged. See [log](#log)."),
         key("nfs", "group", "", "How NFS is served. See [nfs](#nfs)."),
         key("smb", "group", "", "How SMB is served. See [smb](#smb)."),
         key("tls", "group", "", "TLS for NFS over TCP and for the admin address. See [tls](#tls)."),
-        key("kerberos", "group", "", "Who may log on by tickets. See [kerberos](#kerberos)."),
+        key("kerberos", "group", "", "Logons by Kerberos tickets. See [kerberos](#kerberos)."),
         key(
             "audit",
             "group",
             "",
-            "Where it is recorded who did what. Not said: nowhere. See [audit](#audit).",
+            "The audit trail: a record of who did what. If not set: none. See [audit](#audit).",
         ),
     ],
 };
@@ -172,17 +177,18 @@ pub(crate) const SHARE: Group = Group {
             "name",
             "name of 1 to 80 bytes",
             "",
-            "NFS clients see `/NAME`, SMB clients `\\\\host\\NAME`. Letters of any language, digits, spaces inside and \
-             signs, but no control characters and none of `/ \\ : * ? \" < > , =` or a vertical bar; not `.`, `..` or `IPC$`. \
-             SMB does not tell case apart.",
+            "NFS clients see `/NAME`, SMB clients `\\\\host\\NAME`. Letters of any language, digits, spaces inside and signs, \
+             but no control characters and none of `/ \\ : * ? \" < > , =` or a vertical bar; not `.`, `..` or `IPC$`. SMB \
+             ignores case.",
         ),
         key(
             "path",
             "absolute path of a folder",
             "",
-            "The folder that is served, by no other share: of folders that overlap `check` and the log warn. With `{user}` \
-             as its last part, as in `/home/{user}`, each user of SMB sees the folder of its name alone, which is made when \
-             the user comes first; NFS clients see the folder above. See [homes](permissions.md#homes).",
+            "The folder that is served. No two shares should serve the same files: `check` and the log warn of folders that \
+             overlap. With `{user}` as its last part, as in `/home/{user}`, each SMB user sees the folder of its name alone, \
+             which the gateway creates when the user first connects; NFS clients see the folder above. See \
+             [homes](permissions.md#homes).",
         ),
         key("ceph", "group", "", "A folder of CephFS, in place of `path`. See [ceph](#ceph)."),
         key("memory", "`true` or `false`", "false", "A volume in memory, gone at exit."),
@@ -190,14 +196,14 @@ pub(crate) const SHARE: Group = Group {
             "refer",
             "server with path like `gw2.example.org:/archive`, group, or list of them",
             "",
-            "In place of a folder: the share is on another server, and clients are sent there, by NFSv4 referrals and by DFS. \
-             Beside it stand `protocols`, `clients`, `hidden`, `export` and `comment` alone. See [refer](#refer).",
+            "In place of a folder: the share is on another server, to which the gateway sends clients by NFSv4 referrals and by \
+             DFS. Such a share can have `protocols`, `clients`, `hidden`, `export` and `comment` only. See [refer](#refer).",
         ),
         key(
             "protocols",
             "`nfs`, `smb` or `both`",
             "both",
-            "By what the share is served. To clients of the other protocol it does not exist.",
+            "The protocols that serve the share. For clients of the other protocol it does not exist.",
         ),
         key(
             "read_only",
@@ -209,47 +215,48 @@ pub(crate) const SHARE: Group = Group {
             "squash",
             "`root`, `all` or `none`",
             "root",
-            "NFS: whose calls are made as the anonymous user (65534): the superuser's, everybody's, nobody's.",
+            "NFS: which calls run as the anonymous user (65534). `root`: those of the superuser; `all`: those of every user; \
+             `none`: no calls.",
         ),
         key(
             "sec",
             "list of `sys`, `krb5`, `krb5i`, `krb5p`",
             "sys",
-            "NFS: how callers show who they are. `sys`: by numbers that their machine says. The others take a keytab (`kerberos`): \
-             `krb5` proves who calls, `krb5i` also signs what travels, `krb5p` also encrypts it. By RDMA only `sys` and `krb5` \
-             have data placed directly. Who mounts by another flavor is refused.",
+            "NFS: how callers authenticate. `sys`: by the user number that the client claims. The others need a keytab \
+             (`kerberos`): `krb5` authenticates the user, `krb5i` also signs messages, `krb5p` also encrypts them. By RDMA only \
+             `sys` and `krb5` have data placed directly. Mounts by another flavor are refused.",
         ),
         key(
             "nfs_locks",
             "`enforced` or `advisory`",
             "enforced",
-            "Whom a byte-range lock of an NFS client binds. Among NFS clients it is advice and it always excludes locks of SMB \
-             clients; `enforced`: SMB clients cannot read or write what it excludes either, which is how they know locks; \
-             `advisory`: they can. Counts for locks that are taken from then on.",
+            "What a byte-range lock of an NFS client means to SMB clients. It always conflicts with their locks. `enforced`: it \
+             also blocks their reads and writes, as a lock of SMB does; `advisory`: it does not. Among NFS clients such locks \
+             are advisory. A change applies to locks taken from then on.",
         ),
         key(
             "durability",
             "`strict` or `relaxed`",
             "strict",
-            "When a change of names or attributes is on stable storage. `strict`: before it is answered, by NFS, and by SMB where \
-             `continuous_availability` is set; `relaxed`, for scratch data: when the host's file system writes it, so that a power \
-             cut loses the last seconds of what was answered. Data follows the client's wish (stable writes, COMMIT, FLUSH) in \
-             both.",
+            "When a change of names or attributes is on stable storage. `strict`: before it is answered, by NFS, and by SMB \
+             where `continuous_availability` is set; `relaxed`, for scratch data: when the host's file system writes it, so \
+             that a power cut loses the last seconds of answered changes. In both, data is stable when the client asks for it \
+             (stable writes, COMMIT, FLUSH).",
         ),
         key(
             "clients",
             "range of addresses like `10.0.0.0/8`, host like `ws1.example.org`, pattern like `\"*.example.org\"`, netgroup like \
              `\"@hosts\"`, group, or list of them",
             "",
-            "Who may come, by NFS and by SMB. Not said: by NFS directly attached networks and this host, by SMB whoever can \
-             log on. See [clients](#clients).",
+            "The clients that may use the share, by NFS and by SMB. If not set: by NFS directly attached networks and this \
+             host, by SMB every client whose user can log on. See [clients](#clients).",
         ),
         key(
             "hidden",
             "`true` or `false`",
             "false",
-            "In no list: not in the browser of Windows, `smbclient -L`, `showmount -e` or the root of NFSv4. Who knows the name \
-             uses it like any other.",
+            "Lists leave the share out: the browser of Windows, `smbclient -L`, `showmount -e` and the root of NFSv4. A client \
+             that knows the name can use it.",
         ),
         key(
             "export",
@@ -263,17 +270,22 @@ pub(crate) const SHARE: Group = Group {
             "audit",
             "list of `changes`, `reads`, `writes`",
             "",
-            "Which operations on its files are recorded, by NFS and by SMB: what changes names and permissions; opens to read; \
-             opens to write. Needs the group [audit](#audit).",
+            "Which operations on its files are recorded, by NFS and by SMB. `changes`: changes of names and permissions; \
+             `reads`: opens to read; `writes`: opens to write. Needs the group [audit](#audit).",
         ),
-        key("force", "group", "", "As whom they act. See [force](#force)."),
-        key("masks", "group", "", "Most that something new gets of its mode. See [masks](#masks)."),
+        key("force", "group", "", "The user and group that they act as. See [force](#force)."),
+        key(
+            "masks",
+            "group",
+            "",
+            "Upper limit of the mode of new files and folders. See [masks](#masks).",
+        ),
         key(
             "list",
             "`all` or `visible`",
             "all",
             "What listings of folders show. `visible`: names of files that the user can read and of folders that it can read or \
-             enter. Whoever knows another name is still told that it is there.",
+             enter. A user that knows another name can still see that it exists.",
         ),
         key(
             "encrypt",
@@ -285,15 +297,14 @@ pub(crate) const SHARE: Group = Group {
             "tls",
             "`offered`, `required` or `mutual`",
             "offered",
-            "NFS: how clients must be protected. `offered`: as they like; `required`: by TLS; `mutual`: by TLS with a certificate \
-             that `tls.ca` has signed. RDMA has no TLS. Needs the group \
-             [tls](#tls).",
+            "NFS: whether clients must use TLS. `offered`: they may; `required`: they must; `mutual`: they must, with a \
+             certificate that `tls.ca` has signed. RDMA has no TLS. Needs the group [tls](#tls).",
         ),
         key(
             "guest",
             "`true` or `false`",
             "false",
-            "SMB: whoever has no account may come, as the anonymous user.",
+            "SMB: users without an account are let in, as the anonymous user.",
         ),
         key(
             "continuous_availability",
@@ -328,14 +339,13 @@ pub(crate) const REFER: Group = Group {
             "share",
             "name of a share",
             "",
-            "What SMB clients use there. Not said: `path`, its first name being the share.",
+            "The share that SMB clients use there. If not set: `path`, whose first name is the share.",
         ),
         key(
             "rdma",
             "`true` or `false`",
             "false",
-            "NFS: it serves RDMA, too. Clients of NFS 4.1 that ask for it are told so (`fs_locations_info`); Linux tries RDMA \
-             anyway.",
+            "NFS: the server offers RDMA, too. NFS 4.1 clients that ask learn it (`fs_locations_info`); Linux tries RDMA anyway.",
         ),
     ],
 };
@@ -343,36 +353,36 @@ pub(crate) const REFER: Group = Group {
 pub(crate) const CLIENT: Group = Group {
     name: "clients",
     is_list: true,
-    about: "From where a share may be used, and how. Where several entries have a client, one counts alone, as in exports(5): a \
-            host by name or whole address, then ranges, the longest prefix first, then patterns, then netgroups, then `0.0.0.0/0` \
-            and `::/0`; of equals the first. See [names of clients](permissions.md#clients-by-name).",
+    about: "The clients that may use a share, and how. Where several entries match a client, only one applies, as in \
+            exports(5): a host by name or whole address, then ranges, the longest prefix first, then patterns, then netgroups, \
+            then `0.0.0.0/0` and `::/0`; of equals the first. See [names of clients](permissions.md#clients-by-name).",
     keys: &[
-        key("from", "range of addresses, host, pattern or netgroup", "", "Who is meant."),
+        key(
+            "from",
+            "range of addresses, host, pattern or netgroup",
+            "",
+            "The clients of this entry.",
+        ),
         key(
             "protocols",
             "`nfs`, `smb` or `both`",
             "both",
-            "By which protocol. To clients of the other one the entry does not exist.",
+            "The protocols that the entry applies to.",
         ),
         key(
             "read_only",
             "`true` or `false`",
             "false",
-            "NFS and SMB: nothing can be changed from there.",
+            "NFS and SMB: these clients can change nothing.",
         ),
         key(
             "squash",
             "`root`, `all` or `none`",
             "",
-            "NFS: as `squash` of the share, for these. Not said: as there.",
+            "NFS: `squash` for these clients. If not set: that of the share.",
         ),
-        key(
-            "anonuid",
-            "number of a user",
-            "65534",
-            "NFS: the user as which squashed calls are made.",
-        ),
-        key("anongid", "number of a group", "65534", "NFS: its group."),
+        key("anonuid", "number of a user", "65534", "NFS: the user that squashed calls run as."),
+        key("anongid", "number of a group", "65534", "NFS: the group that squashed calls run as."),
     ],
 };
 
@@ -386,7 +396,8 @@ pub(crate) const TLS: Group = Group {
             "certificate",
             "absolute path, or `credential:NAME`",
             "",
-            "The certificate of this gateway in PEM, with the intermediate ones behind it. It names what clients type as server.",
+            "The certificate of this gateway in PEM, with the intermediate ones behind it. It holds the names that clients type \
+             as server.",
         ),
         key(
             "key",
@@ -398,22 +409,22 @@ pub(crate) const TLS: Group = Group {
             "ca",
             "absolute path, or `credential:NAME`",
             "",
-            "Authorities in PEM that sign certificates of clients. Not said: clients are asked for none, and `mutual` is not \
-             to be had.",
+            "Authorities in PEM that sign certificates of clients. If not set: the gateway asks clients for none, and `mutual` \
+             is not available.",
         ),
         key(
             "admin_ca",
             "absolute path, or `credential:NAME`",
             "",
-            "Authorities in PEM that sign certificates of those who may read metrics and status from other hosts. With it or \
+            "Authorities in PEM that sign the certificates of other hosts that may read metrics and status. With it or \
              `admin_token` the admin address answers other hosts by TLS (`https`) alone.",
         ),
         key(
             "admin_token",
             "absolute path, or `credential:NAME`",
             "",
-            "A file whose first line, of 16 characters or more, such a reader may give instead (`Authorization: Bearer ...`). \
-             Readable by the gateway's user alone.",
+            "A file whose first line is a token of 16 characters or more, which other hosts may send instead (`Authorization: \
+             Bearer ...`). Readable by the gateway's user alone.",
         ),
     ],
 };
@@ -421,22 +432,24 @@ pub(crate) const TLS: Group = Group {
 pub(crate) const ACCESS: Group = Group {
     name: "access",
     is_list: false,
-    about: "Who may use a share, by NFS and by SMB, beside what its files allow. Users and groups are those of this host, of \
-            `users` and of `headgate user add`, by name or number; they are looked up at the start and at each reload. Without it \
-            all users may do what the files allow. See [permissions](permissions.md#rights-of-a-share).",
+    about: "Which users may use a share, by NFS and by SMB; the permissions of its files apply as well. Users and groups are \
+            those of this host, of `users` and of `headgate user add`, by name or number; they are looked up at the start and \
+            at each reload. Without it all users may do what the files allow. See \
+            [permissions](permissions.md#rights-of-a-share).",
     keys: &[
         key(
             "read",
             "user like `alice`, group like `\"@staff\"`, `\"*\"` for everyone, or list of them",
             "",
-            "Who may read, and change nothing.",
+            "These may read only.",
         ),
-        key("write", "the same", "", "Who may write, and read."),
+        key("write", "the same", "", "These may read and write."),
         key(
             "deny",
             "the same",
             "",
-            "Who may do neither, whatever the others say. Where nobody else is named, all others may read and write.",
+            "These may do neither, whatever the other lists say. Where the other lists are empty, all other users may read and \
+             write.",
         ),
     ],
 };
@@ -444,19 +457,24 @@ pub(crate) const ACCESS: Group = Group {
 pub(crate) const FORCE: Group = Group {
     name: "force",
     is_list: false,
-    about: "As whom everything in a share is done, by NFS and by SMB, by all whom `access` lets in: new files belong to that user, \
-            and its rights are asked for. Names are those of [access](#access).",
+    about: "The user and group that all users of a share act as, by NFS and by SMB, once `access` lets them in: new files \
+            belong to that user, and its rights are checked. Names are those of [access](#access).",
     keys: &[
-        key("user", "user", "", "This user, with its groups. Not said: each user is itself."),
-        key("group", "group", "", "With this group as the first. Not said: the user's."),
+        key(
+            "user",
+            "user",
+            "",
+            "This user, with its groups. If not set: each user acts as itself.",
+        ),
+        key("group", "group", "", "The primary group. If not set: the user's."),
     ],
 };
 
 pub(crate) const MASKS: Group = Group {
     name: "masks",
     is_list: false,
-    about: "Most that something new gets of its mode. What a client of NFS asks for beyond that is taken away; SMB asks for all of \
-            it. Modes that are set later are not limited.",
+    about: "Upper limit of the mode of new files and folders. The gateway clears what an NFS client asks for beyond it; a file \
+            of an SMB client gets all of it. Modes that are set later are not limited.",
     keys: &[
         key("file", "octal mode, like `0660`", "", "Of a file. By SMB no file becomes executable."),
         key(
@@ -475,20 +493,25 @@ pub(crate) const CEPH: Group = Group {
     keys: &[
         key("filesystem", "name", "", "The file system, as `ceph fs ls` names it."),
         key("path", "absolute path", "/", "The folder in it."),
-        key("user", "name, without `client.`", "admin", "As whom the cluster knows the gateway."),
-        key("config", "absolute path", "/etc/ceph/ceph.conf", "Where the monitors are."),
+        key("user", "name, without `client.`", "admin", "The user of Ceph that the gateway is."),
+        key(
+            "config",
+            "absolute path",
+            "/etc/ceph/ceph.conf",
+            "Ceph's configuration, which names the monitors.",
+        ),
         key(
             "keyring",
             "absolute path",
             "",
-            "The user's key; if nothing is said, where `config` says.",
+            "The keyring with the user's key. If not set: the one that `config` names.",
         ),
         key(
             "exclusive",
             "`true` or `false`",
             "true",
-            "No other client of the cluster changes anything in the folder: clients of the gateway may cache what is there. Say \
-             `false` where others write.",
+            "No other client of the cluster changes anything in the folder, so clients of the gateway may cache what is in it. \
+             Set `false` where others write.",
         ),
     ],
 };
@@ -496,27 +519,27 @@ pub(crate) const CEPH: Group = Group {
 pub(crate) const USER: Group = Group {
     name: "users",
     is_list: true,
-    about: "Who may log on by SMB, beside the users of `headgate user add`. It needs `name`.",
+    about: "Users that may log on by SMB, beside those of `headgate user add`. It needs `name`.",
     keys: &[
         key("name", "word", "", "As clients type it; the case of its letters does not matter."),
         key(
             "password_file",
             "absolute path of a file, or `credential:NAME`",
             "",
-            "Its first line is the password. Not said: the password is the one of `headgate user add NAME`.",
+            "Its first line is the password. If not set: the password is the one of `headgate user add NAME`.",
         ),
         key(
             "uid",
             "number of a user",
             "",
-            "Who it is to the file system. Not said: the host's user of the same name.",
+            "Its number in the file system. If not set: that of the host's user of the same name.",
         ),
-        key("gid", "number of a group", "", "Its primary group. Not said: as the host has it."),
+        key("gid", "number of a group", "", "Its primary group. If not set: as the host has it."),
         key(
             "groups",
             "list of numbers of groups",
             "",
-            "Its further groups. Not said: as the host has them.",
+            "Its further groups. If not set: as the host has them.",
         ),
     ],
 };
@@ -538,8 +561,8 @@ pub(crate) const NFS: Group = Group {
             "grace",
             "time, like `90s` or `2m`",
             "15s",
-            "How long after a restart clients may reclaim what they held, and nobody else can take it; at least the lease. \
-             Not said: as long as the lease.",
+            "How long after a restart clients may reclaim what they held, and nobody else can take it; at least the lease. If \
+             not set: as long as the lease.",
         ),
         key(
             "courtesy",
@@ -554,16 +577,17 @@ pub(crate) const NFS: Group = Group {
             "`auto`, `register`, `own` or `off`",
             "auto",
             "How clients of NFS version 3 find MOUNT and the lock manager: they ask port 111 of the host. `register` tells the \
-             host's rpcbind, if there is one; `own` answers there without rpcbind; `auto` does the one where rpcbind runs, else \
-             the other where port 111 is free and may be had; with `off` clients name the ports and mount with `nolock`.",
+             host's rpcbind, if there is one; `own` answers there without rpcbind; `auto` is `register` where rpcbind runs, \
+             else `own` where port 111 is free and the gateway may bind it; with `off` clients name the ports and mount with \
+             `nolock`.",
         ),
         key(
             "domain",
             "word, like `example.org`",
             "",
-            "NFSv4: users and groups are shown and taken as `NAME@DOMAIN`, by the names in `users` and, with `names: host`, those \
-             of this host. Clients must have the same domain (`Domain` in idmapd.conf). Not said: as numbers, which are taken \
-             always.",
+            "NFSv4: users and groups appear as `NAME@DOMAIN`, by the names in `users` and, with `names: host`, those of this \
+             host. Clients must have the same domain (`Domain` in idmapd.conf). If not set: as numbers, which are always \
+             accepted.",
         ),
     ],
 };
@@ -579,28 +603,28 @@ pub(crate) const SMB: Group = Group {
             "signing",
             "`required` or `offered`",
             "required",
-            "Must messages be signed. A client that signs and has no RDMA transforms, as every Linux client, does no direct RDMA: \
-             it moves everything by Send.",
+            "Whether clients must sign messages. A client that signs and has no RDMA transforms, like every Linux client, has \
+             no data placed directly: all of it travels in Sends.",
         ),
         key(
             "encryption",
             "`off`, `offered` or `required`",
             "offered",
-            "`offered`: for clients that ask for it and shares that say `encrypt`; `required`: clients that cannot are refused.",
+            "`offered`: for clients that ask for it and shares with `encrypt`; `required`: clients that cannot are refused.",
         ),
         key(
             "rdma_transforms",
             "`on` or `off`",
             "on",
-            "Data that travels by RDMA is signed or encrypted by itself for clients of dialect 3.1.1 that can do that (Windows 11, \
-             Windows Server 2022 and later), so that it is placed directly although the session signs or encrypts. `off`: it \
-             travels inside the messages.",
+            "Data that travels by RDMA is signed or encrypted apart from the messages, for clients of dialect 3.1.1 that \
+             support it (Windows 11, Windows Server 2022 and later), so that it is placed directly although the session signs \
+             or encrypts. `off`: it travels inside the messages.",
         ),
         key(
             "ntlm",
             "`on` or `off`",
             "on",
-            "Log on by passwords (NTLM version 2). `off`: by tickets of [kerberos](#kerberos) alone, and no guests.",
+            "Logons by password (NTLM version 2). `off`: only by tickets of [kerberos](#kerberos), and no guests.",
         ),
     ],
 };
@@ -608,8 +632,8 @@ pub(crate) const SMB: Group = Group {
 pub(crate) const KERBEROS: Group = Group {
     name: "kerberos",
     is_list: false,
-    about: "With which keys clients prove by tickets who they are, beside passwords. It needs `keytab`. The library of MIT krb5 \
-            (`libgssapi_krb5.so.2`) and its krb5.conf are this host's. See [Kerberos](kerberos.md).",
+    about: "Logons by Kerberos tickets, beside passwords. It needs `keytab`. The library of MIT krb5 (`libgssapi_krb5.so.2`) \
+            and its krb5.conf are this host's. See [Kerberos](kerberos.md).",
     keys: &[
         key(
             "keytab",
@@ -622,29 +646,29 @@ pub(crate) const KERBEROS: Group = Group {
             "realm",
             "word, like `EXAMPLE.ORG`",
             "",
-            "Principals like `alice@EXAMPLE.ORG` are the user `alice` also where krb5.conf does not say so. Not said: what \
-             krb5.conf makes of them (`default_realm`, `auth_to_local`).",
+            "The realm whose principals, like `alice@EXAMPLE.ORG`, are users of that name, like `alice`, even where krb5.conf \
+             does not say so. If not set: krb5.conf maps principals to users (`default_realm`, `auth_to_local`).",
         ),
         key(
             "names",
             "name of this host as clients type it, or list of them",
             "",
-            "What `headgate check` looks for in the keytab. Not said: the name of the host.",
+            "The host names whose keys `headgate check` looks for in the keytab. If not set: the name of the host.",
         ),
         key(
             "map",
             "`names` or `rid`",
             "names",
-            "Who principals are to the file system. `names`: the users of their names, of `users` and of this host, which SSSD or \
-             winbind knows for a domain; `rid`: principals of `realm` are numbers made of those that tickets of Active Directory \
-             hold for the user and its groups, and this host need not know them.",
+            "Which users principals are to the file system. `names`: the users of their names, of `users` and of this host, \
+             which SSSD or winbind knows for a domain; `rid`: principals of `realm` are numbers made of those that tickets of \
+             Active Directory hold for the user and its groups, and this host need not know them.",
         ),
         key(
             "rid_base",
             "number of a user",
             "100000",
-            "With `map: rid`: what is added to the last number of a user's and a group's SID, from 1000 on. All gateways on the \
-             same files need the same.",
+            "With `map: rid`: the number, from 1000 on, that is added to the last number of a user's or a group's SID. All \
+             gateways on the same files need the same.",
         ),
     ],
 };
@@ -668,18 +692,18 @@ pub(crate) const CLUSTER: Group = Group {
             "",
             "The members of etcd, version 3.4 or later.",
         ),
-        key("name", "word", "headgate", "Of the cluster: what its keys in etcd begin with."),
+        key("name", "word", "headgate", "Name of the cluster, with which its keys in etcd begin."),
         key(
             "node",
             "word",
             "",
-            "Name of this node, which no other has. Not said: the name of the host.",
+            "Name of this node, unique in the cluster. If not set: the name of the host.",
         ),
         key(
             "ttl",
             "time, from `2s` to `1m`",
             "5s",
-            "How long etcd keeps an owner that does not renew. Another serves a second or two later.",
+            "How long a node stays owner without renewing its lease in etcd. Another node serves a second or two later.",
         ),
         key(
             "ca",
@@ -705,10 +729,10 @@ pub(crate) const CLUSTER: Group = Group {
             "metrics",
             "address with port, or `off`",
             "off",
-            "Where `headgate cluster run` answers `GET /metrics`, to whoever can reach it, with what this node does for each \
+            "Where `headgate cluster run` answers `GET /metrics`, to all that can reach it, with what this node does for each \
              service.",
         ),
-        key("services", "list of groups", "", "What is served. See [services](#services)."),
+        key("services", "list of groups", "", "The services. See [services](#services)."),
     ],
 };
 
@@ -729,23 +753,23 @@ pub(crate) const SERVICE: Group = Group {
             "addresses",
             "address with network and device, like `192.0.2.10/24@eth0`, or list of them",
             "",
-            "What clients mount. They are on the node that serves, and on no other.",
+            "The addresses that clients mount. Only the node that serves has them.",
         ),
         key(
             "host",
             "name in DNS",
             "",
-            "A name of these addresses. Gateways of the other services refer clients to it first, as Kerberos needs it, and to the \
-             addresses then.",
+            "A name of these addresses. Gateways of the other services refer clients to this name first, which Kerberos needs, \
+             and then to the addresses.",
         ),
-        key("nodes", "word, or list of them", "", "Which nodes may serve it. Not said: all."),
+        key("nodes", "word, or list of them", "", "Which nodes may serve it. If not set: all."),
         key(
             "fence",
             "word, or list of a program and its arguments",
             "",
-            "Keeps the node before from the storage, for ever: a power switch, a reservation. It is told in its environment \
-             `HEADGATE_FENCED_NODE`, `HEADGATE_SERVICE` and `HEADGATE_EPOCH`; exit code 0 says that it is done. Without that, \
-             nobody serves.",
+            "Cuts the previous node off from the storage for good: a power switch, a reservation. It finds \
+             `HEADGATE_FENCED_NODE`, `HEADGATE_SERVICE` and `HEADGATE_EPOCH` in its environment; exit code 0 means that the \
+             node is cut off. Without that, no node serves.",
         ),
         key(
             "attach",
@@ -772,15 +796,16 @@ pub(crate) const AUDIT: Group = Group {
             "to",
             "absolute path of a file, or `journald`",
             "",
-            "Where it goes. The file is made for the gateway's user alone, is only ever appended to, and is opened anew at each \
-             reload, so that it can be renamed before.",
+            "Where records go. The gateway creates the file for its own user alone, only appends to it, and reopens it at each \
+             reload, so that it can be rotated.",
         ),
         key(
             "required",
             "`true` or `false`",
             "false",
-            "What must be recorded and cannot be is refused: logons, mounts, and operations on shares with `audit`. `/readyz` says \
-             so. `false`: service goes on, and what finds no room in memory meanwhile is counted and lost.",
+            "`true`: while the trail cannot be written, the gateway refuses what it must record (logons, mounts, and operations \
+             on shares with `audit`), and `/readyz` says so. `false`: service goes on, and records that find no room in memory \
+             are lost and counted.",
         ),
     ],
 };
@@ -788,22 +813,22 @@ pub(crate) const AUDIT: Group = Group {
 pub(crate) const LIMITS: Group = Group {
     name: "limits",
     is_list: false,
-    about: "What one client may have, so that it cannot take everything from the others. Beside `connections` and `memory`, which \
-            are for all together. Who meets a limit is refused that one thing, named in the log, and counted by the metric \
-            `headgate_limits_met_total`.",
+    about: "Limits of one client, so that it leaves enough for the others; `connections` and `memory` limit all clients \
+            together. A client that reaches a limit is refused that one request; the log names the limit, and the metric \
+            `headgate_limits_met_total` counts it.",
     keys: &[
         key(
             "client_connections",
             "whole number",
             "",
-            "Connections from one address. Not said: three quarters of `connections`.",
+            "Connections from one address. If not set: three quarters of `connections`.",
         ),
         key(
             "client_memory",
             "size, like `64MiB`",
             "",
-            "Payload memory of all connections from one address. Its requests wait when that is used up, and nobody else's. Not \
-             said: three quarters of `memory`. For large requests whose bytes are no payload it may have an eighth as much beside.",
+            "Payload memory of all connections from one address. When it is used up, only its own requests wait. If not set: \
+             three quarters of `memory`. For large requests that carry no payload it may have an eighth as much in addition.",
         ),
         key(
             "client_opens",
@@ -823,9 +848,9 @@ pub(crate) const LIMITS: Group = Group {
             "introduction",
             "time, like `45s`",
             "45s",
-            "How long a connection may take until somebody has logged on (SMB) or done what a share admits (NFS), the set-up of \
-             RDMA included. Until then it counts as a newcomer, who together may have half of `connections`, and from one address \
-             a quarter.",
+            "How long a connection may take until a user has logged on (SMB) or a share has admitted a call (NFS), the set-up \
+             of RDMA included. Until then it is a newcomer: all newcomers together may have half of `connections`, and those \
+             from one address a quarter.",
         ),
     ],
 };
@@ -839,9 +864,8 @@ pub(crate) const LOG: Group = Group {
             "level",
             "`error`, `warn`, `info`, `debug` or `trace`",
             "info",
-            "Which lines. Parts of the program may have another level: `info,nfsrdma=debug`. `headgate log` changes it until \
-             the next \
-             reload.",
+            "Which lines are written. Parts of the program may have another level: `info,nfsrdma=debug`. `headgate log` changes \
+             it until the next reload.",
         ),
         key("format", "`text` or `json`", "text", "How they are written."),
     ],
@@ -899,8 +923,8 @@ const INTRODUCTION: &str = "\
 
 This page is made from the program's own tables (`cargo run --package config --example reference`); a test compares the two.
 
-`headgate serve --config FILE` reads one YAML file. Options of the command line stand before what the file says; shares, users and
-addresses given there are added to it. `headgate check --config FILE` tells every fault with line and column and serves nothing.
+`headgate serve --config FILE` reads one YAML file. Options of the command line take precedence over the file; shares, users and
+addresses given there are added to it. `headgate check --config FILE` reports every fault with line and column and serves nothing.
 
 * An unknown key is an error, with the nearest known key as a suggestion. So is a key that is set twice.
 * Sizes are bytes, or have a unit: `KiB`, `MiB`, `GiB`. Times have a unit: `s`, `m`, `h`.
