@@ -30,7 +30,7 @@ impl FromStr for Who {
         let too_long = name.chars().count() > NAME_MAX;
         if name.is_empty() || too_long || name.trim() != name || name.contains(char::is_control) {
             return Err(format!(
-                "`{}` names no user; write a user like `alice`, a group like `\"@staff\"`, or `\"*\"` for everyone",
+                "`{}` is not a user or a group; write a user like `alice`, a group like `\"@staff\"`, or `\"*\"` for everyone",
                 shown(text)
             ));
         }

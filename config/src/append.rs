@@ -32,7 +32,7 @@ impl NewShare {
         share_name(&self.name)?;
         let texts = [&self.name, &self.path].into_iter().chain(&self.clients);
         if texts.into_iter().any(|t| t.chars().any(char::is_control)) {
-            return Err("a share holds a character that cannot be written".into());
+            return Err("name, path or clients of the share contain a control character".into());
         }
         let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -41,7 +41,7 @@ impl NewShare {
             return Ok(format!("{text}{gap}shares:{end}{}", self.lines(2, end)));
         };
         if !is_blank(&lines[key]["shares:".len()..]) {
-            return Err("`shares` is not written as lines that begin with `- name:`".into());
+            return Err("`shares` is not a list whose lines begin with `- name:`".into());
         }
         let (at, indent) = place(&lines, key)?;
         let (before, after) = (lines[..at].concat(), lines[at..].concat());

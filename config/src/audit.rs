@@ -90,13 +90,15 @@ pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Audit> {
     let audit = &draft.audit;
     if let Some(at) = audit.at {
         let help = "add `to: /var/log/headgate/audit.jsonl`, or `to: journald`";
-        report.add_help(at, "it is not said where the audit trail goes", help);
+        report.add_help(at, "the audit trail has no destination", help);
     }
     for share in draft.shares.iter().filter(|s| !s.share.audit.is_empty()) {
         if audit.to.is_none() && audit.at.is_none() {
-            let what =
-                format!("the share `{}` wants an audit trail, and none is kept", share.share.name);
-            let help = "say `audit: {to: FILE}` at the top of the file, or `--audit FILE`";
+            let what = format!(
+                "the share `{}` sets `audit`, but there is no audit trail",
+                share.share.name
+            );
+            let help = "set `audit: {to: FILE}` at the top of the file, or give `--audit FILE`";
             report.add_help(share.audit_at.unwrap_or(share.name_at), what, help);
         }
     }
@@ -114,20 +116,20 @@ pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Audit> {
                 path.display(),
                 share.share.name
             );
-            report.add_help(to.origin, what, "keep it outside of every share");
+            report.add_help(to.origin, what, "choose a file outside of every share");
         } else if path.is_dir() {
-            let what = format!("{} is a folder, and the audit trail is a file", path.display());
+            let what = format!("{} is a folder; the audit trail needs a file", path.display());
             report.add_help(
                 to.origin,
                 what,
-                format!("name one in it: `{}/audit.jsonl`", path.display()),
+                format!("name a file in it: `{}/audit.jsonl`", path.display()),
             );
         } else if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
             let what = format!("there is no folder {} for the audit trail", folder.display());
             report.add_help(
                 to.origin,
                 what,
-                format!("make it (`mkdir -p -m 700 {}`), or name another one", folder.display()),
+                format!("create it (`mkdir -p -m 700 {}`), or name another one", folder.display()),
             );
         }
     }

@@ -44,9 +44,9 @@ impl Ceph {
         };
         let (a, b) = (&*self.path, &*other.path);
         match (self.fs == other.fs && self.config == other.config, inside(a, b), inside(b, a)) {
-            (true, true, true) => Some("is also that of"),
+            (true, true, true) => Some("is the same as that of"),
             (true, true, false) => Some("lies inside that of"),
-            (true, false, true) => Some("lies around that of"),
+            (true, false, true) => Some("contains that of"),
             _ => None,
         }
     }
@@ -82,7 +82,7 @@ pub(crate) fn file_system(text: &str) -> Result<String, String> {
     match word(text) {
         true => Ok(text.into()),
         false => Err(format!(
-            "`{}` is not the name of a file system of Ceph (`ceph fs ls` names them)",
+            "`{}` is not the name of a file system of Ceph (`ceph fs ls` lists them)",
             shown(text)
         )),
     }
@@ -94,7 +94,7 @@ pub(crate) fn user(text: &str) -> Result<String, String> {
     match word(name) {
         true => Ok(name.into()),
         false => Err(format!(
-            "`{}` is not a user of Ceph; write `NAME` for `client.NAME`, as `ceph auth ls` names it",
+            "`{}` is not a user of Ceph; write `NAME` for `client.NAME`, as `ceph auth ls` lists it",
             shown(text)
         )),
     }
@@ -107,10 +107,12 @@ pub(crate) fn folder(text: &str) -> Result<String, String> {
     }
     let parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty()).collect();
     if parts.iter().any(|part| [".", ".."].contains(part)) || text.contains('\0') {
-        return Err(format!("`{}` has a part that is no name", shown(text)));
+        return Err(format!("`{}` contains `.`, `..` or a NUL byte", shown(text)));
     }
     if parts.iter().any(|part| part.contains(USER)) {
-        return Err(format!("a folder for each user (`{USER}`) lies on this host, not in CephFS"));
+        return Err(format!(
+            "a folder for each user (`{USER}`) is possible on this host's file systems only, not in CephFS"
+        ));
     }
     if text.len() > PATH_MAX {
         return Err(format!("a path has at most {PATH_MAX} bytes"));
@@ -145,9 +147,9 @@ mod tests {
     fn folders_that_overlap_are_seen() {
         let ceph = |text: &str| text.parse::<Ceph>().unwrap_or_else(|why| panic!("{why}"));
         let how = |a: &str, b: &str| ceph(a).overlap(&ceph(b));
-        assert_eq!(how("fs/a", "fs/a/"), Some("is also that of"));
+        assert_eq!(how("fs/a", "fs/a/"), Some("is the same as that of"));
         assert_eq!(how("fs/a/b", "fs/a"), Some("lies inside that of"));
-        assert_eq!(how("fs", "fs/a"), Some("lies around that of"));
+        assert_eq!(how("fs", "fs/a"), Some("contains that of"));
         assert_eq!(how("fs/ab", "fs/a"), None);
         assert_eq!(how("other/a", "fs/a"), None);
     }

@@ -53,7 +53,7 @@ impl FromStr for Whom {
             return match fits && !group.is_empty() && group.chars().all(good) {
                 true => Ok(Self::Netgroup(group.to_owned())),
                 false => {
-                    Err(format!("`{}` is no netgroup; write one like `\"@hosts\"`", shown(text)))
+                    Err(format!("`{}` is not a netgroup; write one like `\"@hosts\"`", shown(text)))
                 }
             };
         }
@@ -71,14 +71,14 @@ impl FromStr for Whom {
             }
         }
         text.parse().map(Self::Range).map_err(|why| match text {
-            "*" => "`*` is not everybody here; write `0.0.0.0/0` and `::/0`".to_owned(),
+            "*" => "`*` does not match every client; write `0.0.0.0/0` and `::/0`".to_owned(),
             _ if text.contains('*') => {
-                format!("`{}` is no pattern of host names; write a range of addresses", shown(text))
+                format!("`{}` is not a pattern of host names; write a range of addresses", shown(text))
             }
             _ if text.split('/').next().is_some_and(|addr| addr.parse::<IpAddr>().is_ok()) => why,
             _ => format!(
-                "`{}` is no client; write a range like `10.0.0.0/8` or `fd00::/8`, a host like `ws1.example.org`, a pattern like \
-                 `*.example.org`, or a netgroup like `\"@hosts\"`",
+                "`{}` is not a client; write a range like `10.0.0.0/8` or `fd00::/8`, a host like `ws1.example.org`, a pattern \
+                 like `*.example.org`, or a netgroup like `\"@hosts\"`",
                 shown(text)
             ),
         })

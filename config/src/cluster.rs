@@ -97,7 +97,7 @@ impl FromStr for Endpoint {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{}` is no endpoint of etcd; write one like `https://10.0.0.5:2379`",
+                "`{}` is not an endpoint of etcd; write one like `https://10.0.0.5:2379`",
                 shown(text)
             )
         };
@@ -153,7 +153,7 @@ impl FromStr for Moving {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{}` is no address with its network and device; write one like `192.0.2.10/24@eth0`",
+                "`{}` is not an address with its prefix length and device; write one like `192.0.2.10/24@eth0`",
                 shown(text)
             )
         };
@@ -187,7 +187,7 @@ impl FromStr for Name {
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if text.is_empty() || text.len() > NAME_MAX || !text.chars().all(fits) {
             return Err(format!(
-                "`{}` is no name; write 1 to {NAME_MAX} letters, digits, `-`, `_` or `.`",
+                "`{}` is not a name; write 1 to {NAME_MAX} letters, digits, `-`, `_` or `.`",
                 shown(text)
             ));
         }
@@ -208,8 +208,8 @@ pub(crate) fn refuse_elsewhere(root: &Node, report: &mut Report) {
     if let Some((key, _)) = map.iter().find(|(key, _)| is_of_cluster(key)) {
         report.add_help(
             Origin::Node(key.number),
-            "this is the file of a cluster, and of no gateway",
-            "run `headgate cluster run` with it; each service names a file for its gateway",
+            "this file configures a cluster, not a gateway",
+            "run `headgate cluster run` with it; each service names the file of its gateway as `config`",
         );
     }
 }
@@ -233,7 +233,7 @@ fn cluster(root: &Node, report: &mut Report) -> Option<(Cluster, Vec<Origin>)> {
     let Some(node) = top.get("cluster") else {
         if top.all_known {
             let help = "begin it with `cluster:`";
-            report.add_help(Origin::Node(root.number), "this file says nothing of a cluster", help);
+            report.add_help(Origin::Node(root.number), "this file has no group `cluster`", help);
         }
         return None;
     };
@@ -242,7 +242,7 @@ fn cluster(root: &Node, report: &mut Report) -> Option<(Cluster, Vec<Origin>)> {
     let etcd = group.get("etcd").map(|n| parse_list::<Endpoint>(n, report)).unwrap_or_default();
     let had_faults = !report.0.is_empty();
     if etcd.is_empty() && !had_faults {
-        report.add_help(at, "no etcd is named", "write `etcd: [https://10.0.0.5:2379]`");
+        report.add_help(at, "`etcd` is missing", "write `etcd: [https://10.0.0.5:2379]`");
     }
     let text = |set: Option<Set<Text>>| set.map(|set| set.value.0);
     let name = |set: Option<Set<Name>>| set.map(|set| set.value.0);
@@ -250,7 +250,7 @@ fn cluster(root: &Node, report: &mut Report) -> Option<(Cluster, Vec<Origin>)> {
     if let Some(set) = &ttl
         && (!(TTL_MIN..=TTL_MAX).contains(&set.value.0) || set.value.0.subsec_nanos() > 0)
     {
-        let what = format!("{} is no time that etcd keeps an owner", set.value);
+        let what = format!("`ttl: {}` is out of range", set.value);
         report.add_help(set.origin, what, "write whole seconds from `2s` to `1m`");
     }
     let mut path = |key| group.parse::<Absolute>(key, report);
@@ -261,14 +261,14 @@ fn cluster(root: &Node, report: &mut Report) -> Option<(Cluster, Vec<Origin>)> {
     if user.is_some() != password.is_some() && !had_faults {
         report.add_help(
             at,
-            "a user of etcd has a password",
-            "name both `user` and `password_file`",
+            "a user of etcd needs a password",
+            "set both `user` and `password_file`",
         );
     }
     let services = groups(&group, "services", "service", service, report);
     if services.is_empty() && report.0.is_empty() {
         let help = "write `services:` with `- name: NAME` below it";
-        report.add_help(at, "there is no service", help);
+        report.add_help(at, "this cluster has no services", help);
     }
     check_services(&services, report);
     let (services, origins) = services.into_iter().unzip();
@@ -300,11 +300,15 @@ fn check_tls(
     if ca.is_none()
         && let Some(set) = etcd.iter().find(|set| set.value.tls)
     {
-        let what = format!("{} has a certificate, and no authority for it is named", set.value);
-        report.add_help(set.origin, what, "name the file of its authority as `ca`");
+        let what = format!("no authority is set to verify the certificate of {}", set.value);
+        report.add_help(set.origin, what, "set `ca` to the file of that authority");
     }
     if certificate.is_some() != key.is_some() {
-        report.add_help(at, "a certificate has a key", "name both `certificate` and `key`");
+        report.add_help(
+            at,
+            "a certificate needs its private key",
+            "set both `certificate` and `key`",
+        );
     }
 }
 
@@ -318,7 +322,7 @@ fn service(node: &Node, report: &mut Report) -> Option<(Service, Origin)> {
         group.get("addresses").map(|n| parse_list(n, report)).unwrap_or_default();
     let host = group.parse::<ReferHost>("host", report);
     if let Some(Set { value: ReferHost::Ip(ip), origin }) = &host {
-        let what = format!("{ip} is an address, which `addresses` has, and no name");
+        let what = format!("`host` is a name in DNS, and {ip} is an address");
         report.add_help(*origin, what, "write a name like `files.example.org`, or remove `host`");
     }
     let names: Vec<Set<Name>> =
@@ -356,7 +360,7 @@ fn service(node: &Node, report: &mut Report) -> Option<(Service, Origin)> {
 
 fn check_services(services: &[(Service, Origin)], report: &mut Report) {
     if let Some((_, at)) = services.get(MANY) {
-        report.add(*at, format!("more than {MANY} services are not possible"));
+        report.add(*at, format!("a cluster has at most {MANY} services"));
     }
     for (i, (service, at)) in services.iter().enumerate() {
         for (other, _) in &services[..i] {
@@ -365,18 +369,26 @@ fn check_services(services: &[(Service, Origin)], report: &mut Report) {
                 let what = format!("two services are named `{}`", service.name);
                 report.add_help(*at, what, "give each a name of its own");
             } else if other.config == service.config {
-                let what =
-                    format!("`{}` and `{}` have one configuration", other.name, service.name);
-                report.add_help(*at, what, "give each a file, with a `state` of its own");
+                let what = format!(
+                    "the services `{}` and `{}` have the same configuration",
+                    other.name, service.name
+                );
+                report.add_help(
+                    *at,
+                    what,
+                    "give each a file of its own, with a `state` of its own",
+                );
             } else if let Some(address) = service.addresses.iter().find(shared) {
-                let what =
-                    format!("`{}` and `{}` have both {}", other.name, service.name, address.ip);
-                report.add_help(*at, what, "an address is of one service");
+                let what = format!(
+                    "the services `{}` and `{}` have the same address, {}",
+                    other.name, service.name, address.ip
+                );
+                report.add_help(*at, what, "give each service addresses of its own");
             }
         }
         if service.detach.is_empty() != service.attach.is_empty() {
             let what = "`attach` and `detach` belong together: storage that stays attached on two nodes is damaged";
-            report.add_help(*at, what, "name both");
+            report.add_help(*at, what, "set both");
         }
     }
 }
@@ -450,12 +462,12 @@ cluster:
             read(&WHOLE.replace(from, to)).unwrap_err()
         };
         for (from, to, at, what) in [
-            ("https://10.0.0.5:2379", "10.0.0.5", "c.yaml:2:10", "is no endpoint of etcd"),
+            ("https://10.0.0.5:2379", "10.0.0.5", "c.yaml:2:10", "is not an endpoint of etcd"),
             (
                 "https://10.0.0.5:2379",
                 "https://10.0.0.5:0",
                 "c.yaml:2:10",
-                "is no endpoint of etcd",
+                "is not an endpoint of etcd",
             ),
             ("ttl: 3s", "ttl: 1s", "c.yaml:5:8", "from `2s` to `1m`"),
             ("ttl: 3s", "ttl: 2500ms", "c.yaml:5:8", "whole seconds"),
@@ -463,19 +475,24 @@ cluster:
                 "  ca: /etc/etcd/ca.pem\n",
                 "",
                 "c.yaml:2:10",
-                "name the file of its authority as `ca`",
+                "set `ca` to the file of that authority",
             ),
-            ("  key: /etc/etcd/gw1.key\n", "", "c.yaml:2:", "name both `certificate` and `key`"),
-            ("  user: headgate\n", "", "c.yaml:2:", "name both `user` and `password_file`"),
-            ("name: files", "name: a/b", "c.yaml:12:13", "is no name"),
+            ("  key: /etc/etcd/gw1.key\n", "", "c.yaml:2:", "set both `certificate` and `key`"),
+            ("  user: headgate\n", "", "c.yaml:2:", "set both `user` and `password_file`"),
+            ("name: files", "name: a/b", "c.yaml:12:13", "is not a name"),
             ("name: scratch", "name: files", "c.yaml:19:13", "two services are named `files`"),
             (
                 "/etc/headgate/scratch.yaml",
                 "/etc/headgate/files.yaml",
                 "c.yaml:19:13",
-                "have one configuration",
+                "have the same configuration",
             ),
-            ("192.0.2.11/24@eth0", "192.0.2.10/24@eth1", "c.yaml:19:13", "have both 192.0.2.10"),
+            (
+                "192.0.2.11/24@eth0",
+                "192.0.2.10/24@eth1",
+                "c.yaml:19:13",
+                "have the same address, 192.0.2.10",
+            ),
             (
                 "192.0.2.11/24@eth0",
                 "192.0.2.11",
@@ -483,7 +500,7 @@ cluster:
                 "write one like `192.0.2.10/24@eth0`",
             ),
             ("192.0.2.11/24@eth0", "192.0.2.11/33@eth0", "c.yaml:21:18", "write one like"),
-            ("scratch.example.org", "192.0.2.12", "c.yaml:22:13", "no name"),
+            ("scratch.example.org", "192.0.2.12", "c.yaml:22:13", "`host` is a name in DNS"),
             ("192.0.2.11/24@eth0", "127.0.0.1/8@lo", "c.yaml:21:18", "cannot move between nodes"),
             ("      detach: [umount, /srv/files]\n", "", "c.yaml:12:13", "belong together"),
             (
@@ -498,7 +515,9 @@ cluster:
             let told = told(from, to);
             assert!(told.contains(at) && told.contains(what), "{from} -> {to}: {told}");
         }
-        assert!(read("{}").unwrap_err().contains("says nothing of a cluster"));
-        assert!(read("cluster: {etcd: http://e}").unwrap_err().contains("there is no service"));
+        assert!(read("{}").unwrap_err().contains("has no group `cluster`"));
+        assert!(
+            read("cluster: {etcd: http://e}").unwrap_err().contains("this cluster has no services")
+        );
     }
 }

@@ -24,11 +24,13 @@ impl FromStr for Export {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let Some(path) = text.strip_prefix('/') else {
-            return Err(format!("`{text}` is no absolute path; write it like `/srv/nfs/public`"));
+            return Err(format!(
+                "`{text}` is not an absolute path; write it like `/srv/nfs/public`"
+            ));
         };
         if text.len() > PATH_MAX {
             return Err(format!(
-                "the path has {} bytes; at most {PATH_MAX} are possible",
+                "the path has {} bytes; at most {PATH_MAX} are allowed",
                 text.len()
             ));
         }
@@ -45,7 +47,7 @@ impl FromStr for Export {
                 return Err(format!("`{text}` has an empty name, `.` or `..` in it; leave it out"));
             }
             if name.len() > NAME_MAX || name.chars().any(char::is_control) {
-                return Err(format!("{name:?} can be no name in a path of NFS"));
+                return Err(format!("{name:?} cannot be a name in a path of NFS"));
             }
         }
         Ok(Self(path.into()))

@@ -183,7 +183,7 @@ impl<'a> Group<'a> {
         let Value::Map(map) = &node.value else {
             report.add_help(
                 at,
-                format!("{what} is a group of keys, but here is {}", node.value.kind()),
+                format!("{what} is a group of keys, not {}", node.value.kind()),
                 format!("the keys are {}", listed(&known)),
             );
             return None;
@@ -193,10 +193,7 @@ impl<'a> Group<'a> {
         for (key, value) in map {
             let at = Origin::Node(key.number);
             let Value::Scalar(name) = &key.value else {
-                report.add(
-                    at,
-                    format!("a key of {what} is a word, but here is {}", key.value.kind()),
-                );
+                report.add(at, format!("a key of {what} is a word, not {}", key.value.kind()));
                 continue;
             };
             let Some(known_name) = known.iter().find(|k| *k == name) else {
@@ -251,8 +248,7 @@ pub(crate) fn shown(text: &str) -> String {
 fn parse<T: FromStr<Err = String>>(node: &Node, report: &mut Report) -> Option<Set<T>> {
     let origin = Origin::Node(node.number);
     let Value::Scalar(text) = &node.value else {
-        report
-            .add(origin, format!("here belongs a single value, but here is {}", node.value.kind()));
+        report.add(origin, format!("expected a single value, found {}", node.value.kind()));
         return None;
     };
     match text.parse() {
@@ -362,15 +358,15 @@ impl FromStr for Secret {
         };
         if name.is_empty() || name.contains('/') || name == "." || name == ".." {
             return Err(format!(
-                "`{}` is no name of a credential; write one like `{CREDENTIAL}tls-key`",
+                "`{}` is not the name of a credential; write one like `{CREDENTIAL}tls-key`",
                 shown(name)
             ));
         }
         match std::env::var_os("CREDENTIALS_DIRECTORY") {
             Some(folder) => Ok(Self(PathBuf::from(folder).join(name))),
             None => Err(format!(
-                "the credential `{0}` is systemd's to give, and this process has none ($CREDENTIALS_DIRECTORY); say \
-                 `LoadCredential={0}:/PATH` in the unit, or write an absolute path",
+                "systemd gave this process no credentials ($CREDENTIALS_DIRECTORY is not set), so there is no `{0}`; write \
+                 `LoadCredential={0}:/PATH` into the unit, or an absolute path here",
                 shown(name)
             )),
         }
@@ -534,7 +530,7 @@ pub(crate) fn groups<T>(
         Some(node) => {
             report.add_help(
                 Origin::Node(node.number),
-                format!("`{key}` is a list, but here is {}", node.value.kind()),
+                format!("`{key}` is a list, not {}", node.value.kind()),
                 format!("begin each {one} with `- name: NAME`"),
             );
             Vec::new()
@@ -692,7 +688,10 @@ fn force(share: &Group<'_>, principals: &mut Vec<Set<Who>>, report: &mut Report)
                 Some(who.value)
             }
             _ => {
-                report.add(set.origin, format!("`{}` is not one name", shown(&set.value.0)));
+                report.add(
+                    set.origin,
+                    format!("`{}` is not a single user or group", shown(&set.value.0)),
+                );
                 None
             }
         }
@@ -707,7 +706,7 @@ fn masks(share: &Group<'_>, report: &mut Report) -> Masks {
     let mut mask = |key, known: u32, help: &str| {
         let set = group.parse::<Mode>(key, report)?;
         if set.value.0 & !known != 0 {
-            let what = format!("{} is no mask for new {key}s", set.value);
+            let what = format!("{} is not a mask for new {key}s", set.value);
             report.add_help(set.origin, what, help);
             return None;
         }
@@ -752,7 +751,7 @@ fn client(node: &Node, report: &mut Report) -> Option<Client> {
     let group = Group::read(node, "a client", &CLIENT, report)?;
     if group.get("from").is_none() && group.all_known {
         let help = "add `from: CLIENT`, like `from: 10.0.0.0/8` or `from: ws1.example.org`";
-        report.add_help(Origin::Node(node.number), "it is not said where this client is", help);
+        report.add_help(Origin::Node(node.number), "this entry names no client", help);
     }
     let from = group.parse::<Whom>("from", report);
     let protocols =
@@ -779,7 +778,7 @@ fn access(share: &Group<'_>, report: &mut Report) -> (Option<Access>, Vec<Set<Wh
     if named.is_empty() && group.all_known && report.0.len() == faults {
         report.add_help(
             Origin::Node(group.node.number),
-            "`access` names nobody, neither who may use this share nor who may not",
+            "`access` names no user and no group",
             "name users and groups, as in `access: {read: [alice, \"@staff\"], write: [bob]}`, or remove `access`",
         );
     }
@@ -815,7 +814,7 @@ fn ceph(node: &Node, report: &mut Report) -> Option<Ceph> {
     let group = Group::read(node, "`ceph`", &CEPH, report)?;
     if group.get("filesystem").is_none() && group.all_known {
         let help = "add `filesystem: NAME`, as `ceph fs ls` names it";
-        report.add_help(Origin::Node(node.number), "it is not said which file system", help);
+        report.add_help(Origin::Node(node.number), "this share names no file system", help);
     }
     let fs = group.parse::<FileSystem>("filesystem", report);
     let path = match group.get("path") {
@@ -850,7 +849,7 @@ fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>>
         let at = Origin::Node(node.number);
         if group.get("path").is_some() || in_memory.is_some() {
             let help = "remove `ceph`, or `path` and `memory`; the folder in CephFS is `ceph.path`";
-            report.add_help(at, "this share is in CephFS, and elsewhere too", help);
+            report.add_help(at, "this share has `ceph`, and `path` or `memory` too", help);
             return None;
         }
         return ceph(node, report).map(|c| Set { value: (Source::Ceph(c), false), origin: at });
@@ -861,7 +860,7 @@ fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>>
         (Some(_), Some(flag)) => {
             report.add_help(
                 flag.origin,
-                "this share has a `path`, and is in memory too",
+                "this share has both `path` and `memory`",
                 "remove `path` or `memory`",
             );
             None

@@ -90,11 +90,11 @@ impl FromStr for Realm {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if !is_name(text) {
-            return Err(format!("`{}` is no realm; write one like `EXAMPLE.ORG`", shown(text)));
+            return Err(format!("`{}` is not a realm; write one like `EXAMPLE.ORG`", shown(text)));
         }
         if text.chars().any(|c| c.is_ascii_lowercase()) {
             return Err(format!(
-                "the realm `{}` has small letters, and realms tell case apart; write `{}`",
+                "the realm `{}` has lower-case letters, and names of realms are case-sensitive; write `{}`",
                 shown(text),
                 shown(&text.to_uppercase())
             ));
@@ -128,7 +128,7 @@ impl FromStr for HostName {
             return Ok(Self(text.to_lowercase()));
         }
         Err(format!(
-            "`{}` is no name of a host; write one that clients type, like `files.example.org`",
+            "`{}` is not a host name; write one that clients type, like `files.example.org`",
             shown(text)
         ))
     }
@@ -165,22 +165,22 @@ pub(crate) fn check(
     {
         report.add_help(
             ntlm.origin,
-            "without NTLM nobody can log on: there is no keytab for Kerberos",
-            "name one by `kerberos: {keytab: FILE}`, or say `ntlm: on`",
+            "no user could log on by SMB: NTLM is off, and Kerberos has no keytab",
+            "set `kerberos: {keytab: FILE}`, or `ntlm: on`",
         );
     }
     let Some(keytab) = &kerberos.keytab else {
         if let Some(at) = kerberos.at {
             report.add_help(
                 at,
-                "Kerberos needs the keys of this server",
+                "Kerberos needs a keytab with the keys of this server",
                 "add `keytab: /etc/headgate/krb5.keytab`",
             );
         }
         return None;
     };
     if let Some(second) = kerberos.names.get(NAMES_MAX) {
-        report.add(second.origin, format!("there are more than {NAMES_MAX} names of this host"));
+        report.add(second.origin, format!("`names` has more than {NAMES_MAX} entries"));
     }
     let path = &keytab.value;
     let inside = |s: &&crate::file::DraftShare| match &s.share.source {
@@ -193,7 +193,7 @@ pub(crate) fn check(
             path.display(),
             share.share.name
         );
-        report.add_help(keytab.origin, what, "keep it outside of every share");
+        report.add_help(keytab.origin, what, "choose a file outside of every share");
     } else if let Err(what) = proven(path) {
         report.add(keytab.origin, what);
     }
@@ -203,14 +203,14 @@ pub(crate) fn check(
     {
         report.add_help(
             said.origin,
-            "numbers are of one domain, and it is not said of which realm",
+            "`map: rid` numbers the users of one domain, and `realm` does not say which",
             "add `realm: EXAMPLE.ORG`",
         );
     }
     let rid_base = kerberos.rid_base.as_ref().map_or(RID_BASE, |base| base.value);
     if let Some(base) = kerberos.rid_base.as_ref().filter(|b| !RID_BASES.contains(&b.value)) {
         let (least, most) = (RID_BASES.start(), RID_BASES.end());
-        let what = format!("numbers of users from {} on are not possible", base.value);
+        let what = format!("`rid_base: {}` is out of range", base.value);
         report.add_help(base.origin, what, format!("choose one from {least} to {most}"));
     }
     Some(Kerberos {

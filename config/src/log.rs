@@ -34,7 +34,7 @@ impl FromStr for LogFilter {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.len() > FILTER_MAX {
-            return Err(format!("a choice of log lines has at most {FILTER_MAX} characters"));
+            return Err(format!("a log filter has at most {FILTER_MAX} characters"));
         }
         let parts: Vec<&str> = text.split(',').map(str::trim).collect();
         parts.iter().try_for_each(|part| match part.split_once('=') {
@@ -42,7 +42,9 @@ impl FromStr for LogFilter {
             None => is_level(part),
         })?;
         if parts.iter().filter(|p| !p.contains('=')).count() > 1 {
-            return Err(format!("`{text}` names two levels for everything; write one of them"));
+            return Err(format!(
+                "`{text}` sets two levels for the whole program; write one of them"
+            ));
         }
         Ok(Self(parts.join(",")))
     }
@@ -54,7 +56,8 @@ fn is_level(word: &str) -> Result<(), String> {
     }
     let near = nearest(word, &LEVELS).map(|l| format!("did you mean `{l}`? "));
     Err(format!(
-        "`{}` is no level; {}the levels are `off`, `error`, `warn`, `info`, `debug` and `trace`, and `PART=LEVEL` is for a part",
+        "`{}` is not a log level; {}the levels are `off`, `error`, `warn`, `info`, `debug` and `trace`, and `PART=LEVEL` sets \
+         one for a part of the program",
         word.escape_debug(),
         near.unwrap_or_default()
     ))
@@ -69,7 +72,7 @@ fn part_of_the_program(target: &str) -> Result<(), String> {
     }
     let near = nearest(first, &PARTS).map(|p| format!("did you mean `{p}`? "));
     Err(format!(
-        "there is no part `{}` of the program; {}the parts are {}",
+        "the program has no part `{}`; {}the parts are {}",
         target.escape_debug(),
         near.unwrap_or_default(),
         PARTS.map(|p| format!("`{p}`")).join(", ")
@@ -86,7 +89,7 @@ pub enum LogFormat {
     Json,
 }
 
-words!(LogFormat, "is no form of a log", "text" => Text, "json" => Json);
+words!(LogFormat, "is not a log format", "text" => Text, "json" => Json);
 
 #[cfg(test)]
 mod tests {
@@ -104,8 +107,8 @@ mod tests {
             ("", "the levels are"),
             ("info,warn", "two levels"),
             ("nfsrdm=debug", "did you mean `nfsrdma`?"),
-            ("vfs=loud", "`loud` is no level"),
-            ("vfs[{span}]=info", "there is no part"),
+            ("vfs=loud", "`loud` is not a log level"),
+            ("vfs[{span}]=info", "the program has no part"),
             (&"x".repeat(2000), "at most 1000"),
         ] {
             let why = text.parse::<LogFilter>().unwrap_err();

@@ -94,7 +94,7 @@ impl FromStr for ShareOption {
         let (source, homes) = match parts.next() {
             None | Some("") => {
                 return Err(format!(
-                    "which folder is `{name}`? write `{name}=DIR`, or `{name}=mem:` for a share in memory"
+                    "the share `{name}` has no folder; write `{name}=DIR`, or `{name}=mem:` for a share in memory"
                 ));
             }
             Some("mem:") => (Source::Memory, false),
@@ -114,11 +114,10 @@ impl FromStr for ShareOption {
 
 /// One more client. A host's name alone looks like an option that is misspelt: it has a dot here.
 fn client(part: &str) -> Result<Client, String> {
-    let wrong =
-        |why| format!("{why}; behind `clients=` there may be more clients or another option");
+    let wrong = |why| format!("{why}; after `clients=` come more clients, or another option");
     match part.parse::<Whom>().map_err(wrong)? {
         Whom::Host(name) if !name.contains('.') => {
-            Err(wrong(format!("`{}` is no option, and no host's name with a dot", shown(part))))
+            Err(wrong(format!("`{}` is neither an option nor a host name with a dot", shown(part))))
         }
         whom => Ok(whom.into()),
     }
@@ -134,7 +133,7 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         Some(("tls", how)) => share.tls = how.parse()?,
         Some(("id", user)) => match &mut share.source {
             Source::Ceph(its) => its.user = Some(ceph::user(user)?),
-            _ => return Err("`id` names a user of Ceph, and this share is not in CephFS".into()),
+            _ => return Err("`id` names a user of Ceph, but this share is not in CephFS".into()),
         },
         Some(("clients", whom)) => {
             share.clients.get_or_insert_default().push(whom.parse()?);
@@ -150,10 +149,10 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         }
         _ => {
             return Err(format!(
-                "a share has no option `{part}`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
+                "a share has no option `{part}`; the options are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
                  `sec=sys:krb5:krb5i:krb5p`, `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, \
-                 `tls=offered|required|mutual`, for CephFS `id=USER`, and for SMB `encrypt`, \
-                 `guest` and `ca` (a folder with a comma in its name needs the configuration file)"
+                 `tls=offered|required|mutual`, for CephFS `id=USER`, and for SMB `encrypt`, `guest` and `ca` (a folder with a \
+                 comma in its name needs the configuration file)"
             ));
         }
     }
@@ -187,9 +186,7 @@ impl FromStr for UserOption {
         let (head, rest) = text.split_once(',').unwrap_or((text, ""));
         let (name, file) = match head.split_once('=') {
             Some((name, "")) => {
-                return Err(format!(
-                    "in which file is the password of `{name}`? write `{name}=FILE`"
-                ));
+                return Err(format!("the user `{name}` has no password file; write `{name}=FILE`"));
             }
             Some((name, file)) => (name, Some(PathBuf::from(file))),
             None => (head, None),
@@ -205,8 +202,7 @@ impl FromStr for UserOption {
                 }
                 _ => {
                     return Err(format!(
-                        "a user has no option `{part}`; there are `uid=NUMBER`, `gid=NUMBER` and \
-                         `groups=NUMBER+NUMBER`"
+                        "a user has no option `{part}`; the options are `uid=NUMBER`, `gid=NUMBER` and `groups=NUMBER+NUMBER`"
                     ));
                 }
             }
@@ -231,16 +227,16 @@ mod tests {
         let user = parse("bob,uid=7").unwrap();
         assert_eq!((user.password_file, user.identity.uid), (None, Some(7)));
         for (text, message) in [
-            ("alice=", "in which file is the password of `alice`? write `alice=FILE`"),
+            ("alice=", "the user `alice` has no password file; write `alice=FILE`"),
             ("=file", "a user needs a name"),
             ("alice=f,uid=me", "`me` is not the number of a user or group"),
             (
                 "alice=f,groups=7+4294967295",
-                "`4294967295` is no user or group: to chown(2) and setfsuid(2) it means to change nothing",
+                "`4294967295` is not the number of a user or group: chown(2) and setfsuid(2) take it for \"leave unchanged\"",
             ),
             (
                 "alice=f,shell=sh",
-                "a user has no option `shell=sh`; there are `uid=NUMBER`, `gid=NUMBER` and `groups=NUMBER+NUMBER`",
+                "a user has no option `shell=sh`; the options are `uid=NUMBER`, `gid=NUMBER` and `groups=NUMBER+NUMBER`",
             ),
         ] {
             assert_eq!(parse(text).unwrap_err(), message);
@@ -275,7 +271,7 @@ mod tests {
         assert_eq!(by("a=mem:,protocols=smb"), Ok(Protocols::Smb));
         assert_eq!(by("a=mem:,protocols=nfs,ro"), Ok(Protocols::Nfs));
         assert_eq!(by("a=mem:"), by("a=mem:,protocols=both"));
-        let why = "`cifs` is no protocol; write `nfs`, `smb` or `both`";
+        let why = "`cifs` is not a protocol; write `nfs`, `smb` or `both`";
         assert_eq!(by("a=mem:,protocols=cifs").unwrap_err(), why);
     }
 
@@ -296,7 +292,7 @@ mod tests {
             ("fs", "/projects", Some("gate"))
         );
         assert!(share.read_only);
-        let why = "`id` names a user of Ceph, and this share is not in CephFS";
+        let why = "`id` names a user of Ceph, but this share is not in CephFS";
         assert_eq!(parse("x=/srv,id=gate").unwrap_err(), why);
         assert!(parse("x=ceph:").unwrap_err().contains("not the name of a file system"));
     }
@@ -307,11 +303,11 @@ mod tests {
             ("data", "write NAME=DIR, like `data=/srv/data`, or `NAME=mem:` for a share in memory"),
             (
                 "data=",
-                "which folder is `data`? write `data=DIR`, or `data=mem:` for a share in memory",
+                "the share `data` has no folder; write `data=DIR`, or `data=mem:` for a share in memory",
             ),
             (
                 "data=/srv,rw",
-                "a share has no option `rw`; there are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
+                "a share has no option `rw`; the options are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
                  `sec=sys:krb5:krb5i:krb5p`, `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, \
                  `tls=offered|required|mutual`, for CephFS `id=USER`, and for SMB `encrypt`, \
                  `guest` and `ca` (a folder with a comma in its name needs the configuration file)",
@@ -319,7 +315,7 @@ mod tests {
             ("data=/srv,squash=me", "`me` is not a squash mode; write `root`, `all` or `none`"),
             (
                 "data=/srv,clients=10.0.0.0/8,write",
-                "`write` is no option, and no host's name with a dot; behind `clients=` there may be more clients or another \
+                "`write` is neither an option nor a host name with a dot; after `clients=` come more clients, or another \
                  option",
             ),
             ("=/srv", "a share needs a name"),

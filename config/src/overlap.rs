@@ -9,14 +9,14 @@ use crate::file::{DraftShare, Finding, Origin};
 use crate::settings::Source;
 
 /// What it means.
-const HELP: &str = "a lock, an open or a cached file of one share is not known to the other, so that clients of both \
-                    can spoil each other's data; serve each folder by one share";
+const HELP: &str = "a share does not know the locks, opens and cached files of another one, so clients of both can corrupt each \
+                    other's data; serve each folder by one share";
 
 fn of_folders(path: &Path, before: &Path) -> Option<&'static str> {
     match (path.starts_with(before), before.starts_with(path)) {
-        (true, true) => Some("is also that of"),
+        (true, true) => Some("is the same as that of"),
         (true, false) => Some("lies inside that of"),
-        (false, true) => Some("lies around that of"),
+        (false, true) => Some("contains that of"),
         (false, false) => None,
     }
 }

@@ -33,8 +33,8 @@ pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Ceph> {
     let Some(found) = share(draft, name) else {
         report.add_help(
             *origin,
-            format!("there is no share `{}` for the records", shown(name)),
-            "write the name of a share that is a folder of CephFS",
+            format!("`records` names the share `{}`, which does not exist", shown(name)),
+            "name a share in CephFS",
         );
         return None;
     };
@@ -43,8 +43,8 @@ pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Ceph> {
         _ => {
             report.add_help(
                 *origin,
-                format!("the share `{}` is no folder of CephFS", shown(name)),
-                "name a share that is, or remove `records`: what must survive a restart is then in the folder `state`",
+                format!("`records` names the share `{}`, which is not in CephFS", shown(name)),
+                "name a share in CephFS, or remove `records` to keep the records in the folder `state`",
             );
             None
         }

@@ -37,14 +37,14 @@ impl FromStr for ReferHost {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{}` is no server; write a name like `gw2.example.org` or an address like `192.0.2.20`",
+                "`{}` is not a server; write a name like `gw2.example.org` or an address like `192.0.2.20`",
                 shown(text)
             )
         };
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
         if let Ok(ip) = bare.parse::<IpAddr>() {
             if ip.is_unspecified() || ip.is_multicast() || is_link_local(ip) {
-                return Err(format!("{ip} leads no client to a server"));
+                return Err(format!("{ip} is not the address of a server"));
             }
             return Ok(Self::Ip(ip));
         }
@@ -109,7 +109,7 @@ impl FromStr for Refer {
     fn from_str(text: &str) -> Result<Self, String> {
         let Some((host, path)) = text.split_once(":/") else {
             return Err(format!(
-                "`{}` names no server with a path; write it like `gw2.example.org:/archive`",
+                "`{}` is not a server with a path; write it like `gw2.example.org:/archive`",
                 shown(text)
             ));
         };
@@ -165,12 +165,14 @@ pub(crate) fn source(
         match key {
             "path" | "ceph" | "memory" => report.add_help(
                 at,
-                format!("this share has a `{key}`, and is on another server too"),
+                format!("this share has both `refer` and `{key}`"),
                 format!("remove `refer` or `{key}`"),
             ),
             _ => report.add_help(
                 at,
-                format!("this share is on another server, and `{key}` is said there"),
+                format!(
+                    "this share is on another server, which has `{key}` in its own configuration"
+                ),
                 format!("remove `{key}`"),
             ),
         }
@@ -190,15 +192,14 @@ pub(crate) fn source(
         if targets.iter().any(|one| one.host == found.host && one.path == found.path) {
             report.add_help(at, format!("{found} is named twice"), "remove one of the two");
         } else if targets.len() == TARGETS_MAX {
-            report
-                .add(at, format!("more than {TARGETS_MAX} servers of one share are not possible"));
+            report.add(at, format!("a share has at most {TARGETS_MAX} servers"));
             break;
         }
         targets.push(found);
     }
     if nodes.is_empty() {
         let help = "name one, as in `refer: gw2.example.org:/archive`";
-        report.add_help(origin, "this share is nowhere: the list of servers is empty", help);
+        report.add_help(origin, "this share has no server: the list is empty", help);
     }
     (report.0.len() == faults).then_some(Set { value: (Source::Refer(targets), false), origin })
 }
@@ -233,7 +234,7 @@ impl Elsewhere {
     pub fn of(service: &str, file: &Path, hosts: &[ReferHost]) -> Self {
         let faults = |faults: Faults| match faults.0.first() {
             Some(fault) => format!("{}: {}", file.display(), fault.what),
-            None => format!("{}: it cannot be read", file.display()),
+            None => format!("cannot read {}", file.display()),
         };
         let shares = rules::text_of(file).and_then(|text| of_text(file, &text, hosts));
         Self { service: service.to_owned(), shares: shares.map_err(faults) }
@@ -297,7 +298,7 @@ pub(crate) fn join(
     for Elsewhere { service, shares: known } in others {
         let known = known.unwrap_or_else(|why| {
             let what = format!("the shares of the service `{service}` are not shown here: {why}");
-            warn(what, "have the file of each service on each node, and reload");
+            warn(what, "copy the file of each service to each node, and reload");
             Vec::new()
         });
         for share in known {
@@ -309,7 +310,7 @@ pub(crate) fn join(
                         "the share `{}` of the service `{service}` is not shown here: {why}",
                         one.share.name
                     ),
-                    "give the shares of a cluster names and paths that differ",
+                    "give each share of a cluster a name and a path of its own",
                 ),
             }
         }
@@ -342,15 +343,15 @@ mod tests {
             ("gw2", "write it like `gw2.example.org:/archive`"),
             ("/archive", "write it like `gw2.example.org:/archive`"),
             ("gw2:archive", "write it like `gw2.example.org:/archive`"),
-            (":/archive", "is no server"),
-            ("a b:/archive", "is no server"),
-            ("-a:/archive", "is no server"),
-            ("a..b:/archive", "is no server"),
-            ("192.0.2.300:/archive", "is no server"),
+            (":/archive", "is not a server"),
+            ("a b:/archive", "is not a server"),
+            ("-a:/archive", "is not a server"),
+            ("a..b:/archive", "is not a server"),
+            ("192.0.2.300:/archive", "is not a server"),
             ("2001:db8::20:/archive", "in brackets: `[2001:db8::20]:/archive`"),
-            ("0.0.0.0:/archive", "leads no client to a server"),
-            ("[fe80::1]:/archive", "leads no client to a server"),
-            ("224.0.0.1:/archive", "leads no client to a server"),
+            ("0.0.0.0:/archive", "is not the address of a server"),
+            ("[fe80::1]:/archive", "is not the address of a server"),
+            ("224.0.0.1:/archive", "is not the address of a server"),
             ("gw2:/", "name a path below it"),
             ("gw2:/a/../b", "`..`"),
         ] {

@@ -22,8 +22,8 @@ pub(crate) fn id(text: &str) -> Result<u32, String> {
 
 /// What is said of [`NO_ID`].
 pub(crate) fn is_no_id(text: &str) -> String {
-    let why = "to chown(2) and setfsuid(2) it means to change nothing";
-    format!("`{}` is no user or group: {why}", shown(text))
+    let why = "chown(2) and setfsuid(2) take it for \"leave unchanged\"";
+    format!("`{}` is not the number of a user or group: {why}", shown(text))
 }
 
 /// As whom everything is done that `access` lets in.
@@ -56,7 +56,7 @@ impl FromStr for Mode {
         let bits = u32::from_str_radix(text, 8).ok().filter(|bits| is_octal && *bits <= 0o7777);
         bits.map(Self).ok_or_else(|| {
             format!(
-                "`{}` is no mode; write octal digits like `0660`, or `2770` for a folder",
+                "`{}` is not a mode; write octal digits like `0660`, or `2770` for a folder",
                 shown(text)
             )
         })
@@ -79,4 +79,4 @@ pub enum List {
     Visible,
 }
 
-words!(List, "is not what listings show", "all" => All, "visible" => Visible);
+words!(List, "is not a mode of listings", "all" => All, "visible" => Visible);

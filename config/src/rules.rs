@@ -128,7 +128,7 @@ pub(crate) fn settle(
         report.add_help(
             Origin::Nowhere,
             "there is nothing to serve",
-            "write `shares: [{name: data, path: /srv/data}]` into a file for `--config FILE`, or say `--share data=/srv/data`",
+            "write `shares: [{name: data, path: /srv/data}]` into a file for `--config FILE`, or give `--share data=/srv/data`",
         );
     }
     check_users(&draft.users, known, &mut report);
@@ -161,7 +161,7 @@ pub(crate) fn root(file: &Path, text: &str) -> Result<tree::Node, Faults> {
         let line = text.lines().nth(s.line.saturating_sub(1)).unwrap_or_default();
         let indent = line.chars().take_while(|c| c.is_whitespace());
         let help = indent.into_iter().any(|c| c == '\t');
-        let help = help.then(|| "indent by spaces: YAML takes no tabs there".to_owned());
+        let help = help.then(|| "indent with spaces: YAML does not allow tabs there".to_owned());
         Faults(vec![Fault { place: place(file, text, s.line, s.column), what, help }])
     })
 }
@@ -276,8 +276,8 @@ fn check_shares(shares: &[DraftShare], share_id: fn(&str) -> u32, report: &mut R
         if s.share.homes && s.share.guest {
             report.add_help(
                 s.source_at,
-                format!("the share `{name}` has a folder for each user, and guests are none"),
-                "take `guest` away, or `{user}`",
+                format!("the share `{name}` has a folder for each user, and a guest has none"),
+                "remove `guest`, or `{user}` from the path",
             );
         }
         check_paths(&shares[..i], s, share_id, report);
@@ -312,8 +312,9 @@ fn check_name(
         t.share.name != *name && t.share.name.to_lowercase() == name.to_lowercase()
     };
     if let Some(other) = before.iter().find(same_to_smb) {
-        let what = format!("the shares `{}` and `{name}` are one to SMB clients", other.share.name);
-        report.add_help(s.name_at, what, "case does not tell names apart; choose another name");
+        let what =
+            format!("SMB clients cannot tell the shares `{}` and `{name}` apart", other.share.name);
+        report.add_help(s.name_at, what, "SMB ignores case in names; choose another name");
     }
 }
 
@@ -344,12 +345,14 @@ fn check_paths(
     let help = "give one of them another `export`";
     if !share.protocols.nfs() {
         if let Some(export) = &share.export {
-            let what =
-                format!("the share `{}` is served by SMB only, and `export` is of NFS", share.name);
+            let what = format!(
+                "the share `{}` is served by SMB only, and `export` is for NFS",
+                share.name
+            );
             report.add_help(
                 at,
                 what,
-                format!("take `export: {export}` away, or serve it by `both`"),
+                format!("remove `export: {export}`, or set `protocols: both`"),
             );
         }
         return;
@@ -369,19 +372,19 @@ fn check_paths(
         let what = match a.len().cmp(&b.len()) {
             Ordering::Equal => {
                 format!(
-                    "NFS clients would mount the shares `{}` and `{}` by one path, /{a}",
+                    "NFS clients would mount the shares `{}` and `{}` by the same path, /{a}",
                     other.name, share.name
                 )
             }
             Ordering::Less => {
                 format!(
-                    "the path /{b} of the share `{}` lies in /{a}, the share `{}`",
+                    "the path /{b} of the share `{}` lies below /{a}, that of the share `{}`",
                     share.name, other.name
                 )
             }
             Ordering::Greater => {
                 format!(
-                    "the path /{a} of the share `{}` lies in /{b}, the share `{}`",
+                    "the path /{a} of the share `{}` lies below /{b}, that of the share `{}`",
                     other.name, share.name
                 )
             }
@@ -398,8 +401,9 @@ fn check_paths(
         id == 0 || others.iter().any(|other| other != *folder && share_id(other) == id)
     };
     if let Some(folder) = folders(path).iter().find(taken) {
-        let what =
-            format!("the folder /{folder} would have the number of another one in file handles");
+        let what = format!(
+            "the folder /{folder} and another one would have the same number in file handles"
+        );
         report.add_help(at, what, help);
     }
 }
@@ -415,7 +419,8 @@ fn check_memory(
     let Some((most, whose)) = known().filter(|(most, _)| memory.0 > *most) else { return };
     let whole = |bytes: u64| Size(bytes & !((1 << 20) - 1));
     let what = format!("{memory} of payload memory is more than the {} of {whose}", whole(most));
-    let help = format!("half of that is much: `memory: {}`", whole((most / 2).max(MEMORY_MIN)));
+    let help =
+        format!("write at most half of that: `memory: {}`", whole((most / 2).max(MEMORY_MIN)));
     match said {
         Some(said) => report.add_help(said.origin, what, help),
         None => warnings.push(Finding { at: Origin::Nowhere, what, help: Some(help) }),
@@ -433,15 +438,15 @@ fn check_protocols(s: &DraftShare, report: &mut Report) {
     for (key, _) in asked.into_iter().filter(|(_, on)| *on && !share.protocols.smb()) {
         report.add_help(
             s.name_at,
-            format!("the share `{name}` is served by NFS only, and `{key}` is of SMB"),
-            format!("take `{key}` away, or serve it by `both`"),
+            format!("the share `{name}` is served by NFS only, and `{key}` is for SMB"),
+            format!("remove `{key}`, or set `protocols: both`"),
         );
     }
     if s.sec_at.is_some() && !share.protocols.nfs() {
         report.add_help(
             s.sec_at.unwrap_or(s.name_at),
-            format!("the share `{name}` is served by SMB only, and `sec` is of NFS"),
-            "take `sec` away, or serve it by `both`",
+            format!("the share `{name}` is served by SMB only, and `sec` is for NFS"),
+            "remove `sec`, or set `protocols: both`",
         );
     }
 }
@@ -454,8 +459,8 @@ fn check_sec(draft: &Draft, report: &mut Report) {
     for s in draft.shares.iter().filter(|s| s.share.sec.want_kerberos()) {
         report.add_help(
             s.sec_at.unwrap_or(s.name_at),
-            format!("the share `{}` wants Kerberos, and there is no keytab", s.share.name),
-            "say `kerberos: {keytab: FILE}`, or `--keytab FILE`",
+            format!("the share `{}` requires Kerberos, but there is no keytab", s.share.name),
+            "set `kerberos: {keytab: FILE}`, or give `--keytab FILE`",
         );
     }
 }
@@ -472,9 +477,9 @@ fn check_folder(path: &Path, at: Origin, report: &mut Report) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => report.add_help(
             at,
             format!("there is no folder {shown}"),
-            format!("make it (`mkdir -p {shown}`), or name another one"),
+            format!("create it (`mkdir -p {shown}`), or name another one"),
         ),
-        Err(e) => report.add(at, format!("cannot look at {shown}: {e}")),
+        Err(e) => report.add(at, format!("cannot access {shown}: {e}")),
     }
 }
 
@@ -493,13 +498,13 @@ fn check_users(users: &[DraftUser], known: Known, report: &mut Report) {
             report.add_help(
                 u.name_at,
                 what,
-                "remove one of the two; case does not tell names apart",
+                "remove one of the two; case in user names is ignored",
             );
         }
         let Some(path) = &u.user.password_file else { continue };
         let its = path.clone();
         let looked = in_time::ask(path, LOOK_MAX, move || fs::metadata(its))
-            .unwrap_or_else(|_| Err(std::io::Error::other("its file system gives no answer")));
+            .unwrap_or_else(|_| Err(std::io::Error::other("its file system does not respond")));
         match looked {
             Ok(m) if m.is_dir() => {
                 report.add(u.file_at, format!("{} is a folder, not a password file", path.display()));
@@ -516,7 +521,7 @@ fn check_users(users: &[DraftUser], known: Known, report: &mut Report) {
                 format!("there is no password file {}", path.display()),
                 "write the password into its first line and `chmod 600` it, or use `headgate user add`",
             ),
-            Err(e) => report.add(u.file_at, format!("cannot look at {}: {e}", path.display())),
+            Err(e) => report.add(u.file_at, format!("cannot access {}: {e}", path.display())),
         }
     }
 }
@@ -527,7 +532,10 @@ fn check_people(draft: &Draft, known: Known, report: &mut Report) -> BTreeMap<Wh
     let named = || draft.shares.iter().flat_map(|s| &s.principals);
     for share in &draft.shares {
         if let Some(first) = share.principals.get(NAMED_MAX) {
-            let what = format!("the share `{}` names more than {NAMED_MAX}", share.share.name);
+            let what = format!(
+                "the share `{}` names more than {NAMED_MAX} users and groups",
+                share.share.name
+            );
             report.add_help(first.origin, what, "name a group that they are in");
             return BTreeMap::new();
         }
@@ -591,14 +599,14 @@ fn unknown(one: &Set<Who>, of_host: bool, report: &mut Report) {
     let (what, help) = match (&one.value, of_host) {
         (Who::Group(name), true) => (
             format!("this host has no group `{}`", shown(name)),
-            "make it, write another one, or its number as in `\"@1000\"`",
+            "create it, write another one, or its number as in `\"@1000\"`",
         ),
         (Who::Group(name), false) => (
             format!(
-                "the group `{}` is not known: with `names: own` this host is not asked",
+                "the group `{}` is not known: with `names: own` the gateway does not ask this host",
                 shown(name)
             ),
-            "write its number as in `\"@1000\"`, or say `names: host`",
+            "write its number as in `\"@1000\"`, or set `names: host`",
         ),
         (who, true) => (
             format!("there is no user `{}`", shown(&who.to_string())),
@@ -606,10 +614,10 @@ fn unknown(one: &Set<Who>, of_host: bool, report: &mut Report) {
         ),
         (who, false) => (
             format!(
-                "the user `{}` is not known: with `names: own` this host is not asked",
+                "the user `{}` is not known: with `names: own` the gateway does not ask this host",
                 shown(&who.to_string())
             ),
-            "write a user of `users` or of `headgate user add`, a number, or say `names: host`",
+            "write a user of `users` or of `headgate user add`, a number, or set `names: host`",
         ),
     };
     report.add_help(one.origin, what, help);
@@ -668,8 +676,8 @@ fn check_smb(draft: &Draft, nfs: [(u16, Origin); 2], rdma: Rdma, report: &mut Re
     {
         report.add_help(
             encryption.origin,
-            format!("encryption is off, but the share `{}` asks for it", s.share.name),
-            "write `offered`, or take `encrypt` away from the share",
+            format!("encryption is off, but the share `{}` requires it", s.share.name),
+            "write `offered`, or remove `encrypt` from the share",
         );
     }
     Smb {
@@ -694,7 +702,7 @@ fn check_bind(bind: &[Set<std::net::IpAddr>], report: &mut Report) {
         } else if b.value.is_unspecified() && bind.len() > 1 {
             report.add_help(
                 b.origin,
-                format!("{} already means every address of its kind", b.value),
+                format!("{} already covers every address of its family", b.value),
                 "name either all addresses or single ones",
             );
         }
@@ -740,7 +748,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
     let recall = check_recall(draft.recall, report);
     let drain = settled(draft.drain, Span(default.drain));
     if drain.value.0 > DRAIN_MAX {
-        let what = format!("to wait {} for requests in work is not possible", drain.value);
+        let what = format!("`drain: {}` is out of range", drain.value);
         report.add_help(drain.origin, what, format!("choose at most {}", Span(DRAIN_MAX)));
     }
     let admin = settled(draft.admin, Admin::default());
@@ -790,7 +798,7 @@ fn check_connections(connections: Option<Set<usize>>, report: &mut Report) -> us
     if !(1..=CONNECTIONS_MAX).contains(&connections.value) {
         report.add_help(
             connections.origin,
-            format!("{} connections are not possible", connections.value),
+            format!("`connections: {}` is out of range", connections.value),
             format!("choose a number from 1 to {CONNECTIONS_MAX}"),
         );
     }
@@ -806,8 +814,12 @@ fn check_limits(draft: &Draft, connections: usize, memory: u64, report: &mut Rep
     {
         report.add_help(
             set.origin,
-            format!("{} of payload memory for one address is not possible", set.value),
-            format!("choose {} to {}, which is `memory`", Size(MEMORY_MIN), Size(memory)),
+            format!("`client_memory: {}` is out of range", set.value),
+            format!(
+                "choose a size from {} to {}, which is `memory`",
+                Size(MEMORY_MIN),
+                Size(memory)
+            ),
         );
     }
     if let Some(set) = &draft.client_connections
@@ -815,7 +827,7 @@ fn check_limits(draft: &Draft, connections: usize, memory: u64, report: &mut Rep
     {
         report.add_help(
             set.origin,
-            format!("{} connections from one address are not possible", set.value),
+            format!("`client_connections: {}` is out of range", set.value),
             format!("choose a number from 1 to {connections}, which is `connections`"),
         );
     }
@@ -823,7 +835,7 @@ fn check_limits(draft: &Draft, connections: usize, memory: u64, report: &mut Rep
     if !(1..=CLIENT_OPENS_MAX).contains(&opens.value) {
         report.add_help(
             opens.origin,
-            format!("{} open files of one client are not possible", opens.value),
+            format!("`client_opens: {}` is out of range", opens.value),
             format!("choose a number from 1 to {CLIENT_OPENS_MAX}"),
         );
     }
@@ -831,7 +843,7 @@ fn check_limits(draft: &Draft, connections: usize, memory: u64, report: &mut Rep
     if !(1..=NFS_CLIENTS_MAX).contains(&clients.value) {
         report.add_help(
             clients.origin,
-            format!("{} clients of NFSv4 are not possible", clients.value),
+            format!("`nfs_clients: {}` is out of range", clients.value),
             format!("choose a number from 1 to {NFS_CLIENTS_MAX}"),
         );
     }
@@ -839,10 +851,7 @@ fn check_limits(draft: &Draft, connections: usize, memory: u64, report: &mut Rep
     if !(INTRODUCTION_MIN..=INTRODUCTION_MAX).contains(&introduction.value.0) {
         report.add_help(
             introduction.origin,
-            format!(
-                "{} is not possible as the time for a connection to introduce itself",
-                introduction.value
-            ),
+            format!("`introduction: {}` is out of range", introduction.value),
             format!(
                 "choose a time from {} to {}; the default is 45s",
                 Span(INTRODUCTION_MIN),
@@ -865,9 +874,9 @@ fn check_recall(recall: Option<Set<Span>>, report: &mut Report) -> Duration {
     if !(RECALL_MIN..=RECALL_MAX).contains(&recall.value.0) {
         report.add_help(
             recall.origin,
-            format!("a recall time of {} is not possible", recall.value),
+            format!("`recall: {}` is out of range", recall.value),
             format!(
-                "choose one from {} to {}; the default is 35s",
+                "choose a time from {} to {}; the default is 35s",
                 Span(RECALL_MIN),
                 Span(RECALL_MAX)
             ),
@@ -886,9 +895,9 @@ fn check_times(
     if !(LEASE_MIN..=LEASE_MAX).contains(&lease.value.0) {
         report.add_help(
             lease.origin,
-            format!("a lease of {} is not possible", lease.value),
+            format!("`lease: {}` is out of range", lease.value),
             format!(
-                "choose one from {} to {}; the default is 15s",
+                "choose a time from {} to {}; the default is 15s",
                 Span(LEASE_MIN),
                 Span(LEASE_MAX)
             ),
@@ -906,7 +915,7 @@ fn check_times(
             format!("write {} or more, or clients lose their locks at a restart", lease.value),
         );
     } else if grace.value.0 > LEASE_MAX && grace.origin != Origin::Nowhere {
-        let what = format!("a grace period of {} is not possible", grace.value);
+        let what = format!("`grace: {}` is out of range", grace.value);
         report.add_help(grace.origin, what, format!("choose at most {}", Span(LEASE_MAX)));
     }
     (lease.value.0, grace.value.0)
@@ -916,7 +925,7 @@ fn check_times(
 fn check_courtesy(courtesy: Option<Set<Span>>, report: &mut Report) -> Duration {
     let courtesy = settled(courtesy, Span(Settings::default().courtesy));
     if courtesy.value.0 > COURTESY_MAX {
-        let what = format!("a courtesy of {} is not possible", courtesy.value);
+        let what = format!("`courtesy: {}` is out of range", courtesy.value);
         report.add_help(
             courtesy.origin,
             what,
@@ -934,9 +943,9 @@ fn check_admin(admin: &Set<Admin>, is_said: bool, report: &mut Report) {
     }
     report.add_help(
         admin.origin,
-        format!("others than this host can reach {at}, and it is not said who of them may read metrics and status"),
-        "add `admin_clients: RANGE`, or `admin_clients: []` for nobody: then others can ask for /healthz and /readyz alone; or \
-         have them prove it by TLS, with `tls.admin_token` or `tls.admin_ca`",
+        format!("other hosts can reach {at}, and `admin_clients` does not say which of them may read metrics and status"),
+        "add `admin_clients: RANGE`; or `admin_clients: []`, so that other hosts can read /healthz and /readyz only; or \
+         authenticate them by TLS with `tls.admin_token` or `tls.admin_ca`",
     );
 }
 

@@ -18,7 +18,7 @@ pub enum Sec {
     Krb5p,
 }
 
-words!(Sec, "is no flavor", "sys" => Sys, "krb5" => Krb5, "krb5i" => Krb5i, "krb5p" => Krb5p);
+words!(Sec, "is not a flavor", "sys" => Sys, "krb5" => Krb5, "krb5i" => Krb5i, "krb5p" => Krb5p);
 
 impl Sec {
     /// It takes a keytab.
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(secs.iter().collect::<Vec<_>>(), [Sec::Krb5p, Sec::Krb5i, Sec::Sys]);
         assert_eq!(secs.to_string(), "krb5p:krb5i:sys");
         assert!(secs.want_kerberos() && !Secs::default().want_kerberos());
-        let why = "`none` is no flavor; write `sys`, `krb5`, `krb5i` or `krb5p`";
+        let why = "`none` is not a flavor; write `sys`, `krb5`, `krb5i` or `krb5p`";
         assert_eq!("sys:none".parse::<Secs>(), Err(why.into()));
         assert!("".parse::<Secs>().is_err() && "krb5:".parse::<Secs>().is_err());
     }

@@ -323,7 +323,7 @@ pub enum RdmaTransforms {
     Off,
 }
 
-words!(RdmaTransforms, "is neither", "on" => On, "off" => Off);
+words!(RdmaTransforms, "is not a mode of RDMA transforms", "on" => On, "off" => Off);
 
 /// Whether clients of SMB may log on by passwords (NTLM version 2), beside Kerberos.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -335,7 +335,7 @@ pub enum Ntlm {
     Off,
 }
 
-words!(Ntlm, "is neither", "on" => On, "off" => Off);
+words!(Ntlm, "is not an NTLM mode", "on" => On, "off" => Off);
 
 /// Whether SMB messages must be signed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -430,7 +430,9 @@ impl Source {
         let above = path.parent().filter(|_| of_each).map(PathBuf::from);
         let folder = above.unwrap_or(path);
         if folder.to_string_lossy().contains(USER) {
-            return Err(format!("`{USER}` is the whole last part of a path, as in `/home/{USER}`"));
+            return Err(format!(
+                "`{USER}` must be the whole last part of a path, as in `/home/{USER}`"
+            ));
         }
         Ok((Self::Folder(folder), of_each))
     }
@@ -471,7 +473,7 @@ impl Protocols {
     }
 }
 
-words!(Protocols, "is no protocol", "nfs" => Nfs, "smb" => Smb, "both" => Both);
+words!(Protocols, "is not a protocol", "nfs" => Nfs, "smb" => Smb, "both" => Both);
 
 /// Which users a share maps to the anonymous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -589,7 +591,7 @@ pub enum Rdma {
     Off,
 }
 
-words!(Rdma, "is no RDMA provider", "auto" => Auto, "iwarp" => Iwarp, "verbs" => Verbs, "off" => Off);
+words!(Rdma, "is not an RDMA provider", "auto" => Auto, "iwarp" => Iwarp, "verbs" => Verbs, "off" => Off);
 
 /// When an iWARP connection carries a CRC32C in every frame (RFC 5044 section 7.1). TCP's own checksum is always there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -626,7 +628,7 @@ impl FromStr for Admin {
         match text {
             "off" => Ok(Self::Off),
             _ => text.parse().map(|at| Self::At(canonical(at))).map_err(|_| {
-                format!("`{text}` is no address with a port; write `127.0.0.1:9464`, or `off`")
+                format!("`{text}` is not an address with a port; write `127.0.0.1:9464`, or `off`")
             }),
         }
     }
@@ -664,13 +666,12 @@ impl FromStr for Cidr {
             )
         })?;
         let most = if addr.is_ipv4() { 32 } else { 128 };
-        let bits =
-            match bits {
-                None => most,
-                Some(bits) => bits.parse().ok().filter(|b| *b <= most).ok_or_else(|| {
-                    format!("`{text}` has too long a prefix; the longest is /{most}")
-                })?,
-            };
+        let bits = match bits {
+            None => most,
+            Some(bits) => bits.parse().ok().filter(|b| *b <= most).ok_or_else(|| {
+                format!("`{text}` has a prefix that is too long; the longest is /{most}")
+            })?,
+        };
         // As above.
         let (addr, bits) = match (addr.to_canonical(), bits) {
             (v4 @ IpAddr::V4(_), 96..) if addr.is_ipv6() => (v4, bits - 96),
@@ -724,7 +725,7 @@ pub(crate) fn share_name(text: &str) -> Result<String, String> {
         return Err("a share needs a name".into());
     }
     if text.len() > 80 {
-        return Err(format!("the share name has {} bytes; at most 80 are possible", text.len()));
+        return Err(format!("the share name has {} bytes; at most 80 are allowed", text.len()));
     }
     if text == "." || text == ".." || text.eq_ignore_ascii_case("IPC$") {
         return Err(format!("`{text}` cannot be the name of a share"));
@@ -753,7 +754,7 @@ mod tests {
         );
         assert_eq!(
             "10.0.0.0/33".parse::<Cidr>().unwrap_err(),
-            "`10.0.0.0/33` has too long a prefix; the longest is /32"
+            "`10.0.0.0/33` has a prefix that is too long; the longest is /32"
         );
         for text in ["", "/", "ten", "10.0.0/8", "10.0.0.0/-1", "10.0.0.0/", "fd00::/129"] {
             assert!(text.parse::<Cidr>().is_err(), "{text}");

@@ -358,7 +358,7 @@ fn a_client_is_from_somewhere_and_named_once() {
 shares:
   - {name: a, memory: true, clients: [{read_only: true}, {form: 10.0.0.0/8}, 10.0.0.0/8, {from: 10.0.0.0/8}]}
 ");
-    assert!(told.contains("gw.yaml:2:39: it is not said where this client is"), "{told}");
+    assert!(told.contains("gw.yaml:2:39: this entry names no client"), "{told}");
     assert!(
         told.contains("a client has no key `form`") && told.contains("did you mean `from`?"),
         "{told}"
@@ -404,7 +404,7 @@ fn a_path_may_end_in_a_folder_for_each_user() {
         option.0.homes && option.0.read_only && option.0.source == Source::Folder("/tmp".into())
     );
     let told = told("shares: [{name: a, path: '/tmp/{user}', guest: true}]\n");
-    assert!(told.contains("has a folder for each user, and guests are none"), "{told}");
+    assert!(told.contains("has a folder for each user, and a guest has none"), "{told}");
 }
 
 #[test]
@@ -417,14 +417,14 @@ shares:
 ",
     );
     for part in [
-        "gw.yaml:2:43: 2660 is no mask for new files",
+        "gw.yaml:2:43: 2660 is not a mask for new files",
         "write permission bits alone, like `0660`",
-        "4770 is no mask for new folders",
-        "`some` is not what listings show; write `all` or `visible`",
-        "`660x` is no mode; write octal digits like `0660`",
-        "`77` is no mode",
-        "`*` is not one name",
-        "`` is not one name",
+        "4770 is not a mask for new folders",
+        "`some` is not a mode of listings; write `all` or `visible`",
+        "`660x` is not a mode; write octal digits like `0660`",
+        "`77` is not a mode",
+        "`*` is not a single user or group",
+        "`` is not a single user or group",
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
@@ -444,17 +444,17 @@ shares:
 fn access_names_somebody_and_by_names() {
     for nothing in ["{}", "{read: []}"] {
         let told = told_of_access(nothing, "").unwrap_err();
-        assert!(told.contains("`access` names nobody"), "{told}");
+        assert!(told.contains("`access` names no user and no group"), "{told}");
     }
     let told = told_of_access("[alice]", "").unwrap_err();
-    assert!(told.contains("`access` is a group of keys, but here is a list"), "{told}");
+    assert!(told.contains("`access` is a group of keys, not a list"), "{told}");
     let told = told_of_access("{raed: alice}", "").unwrap_err();
-    assert!(told.contains("did you mean `read`?") && !told.contains("names nobody"), "{told}");
+    assert!(told.contains("did you mean `read`?") && !told.contains("names no user"), "{told}");
     let told = told_of_access(r#"{read: "@"}"#, "").unwrap_err();
-    assert!(told.contains("`@` names no user; write a user like `alice`"), "{told}");
+    assert!(told.contains("`@` is not a user or a group; write a user like `alice`"), "{told}");
     let many = format!("{{read: {:?}}}", (0..1025).map(|n| n.to_string()).collect::<Vec<_>>());
     let told = told_of_access(&many, "").unwrap_err();
-    assert!(told.contains("the share `a` names more than 1024"), "{told}");
+    assert!(told.contains("the share `a` names more than 1024 users and groups"), "{told}");
 }
 
 #[test]
@@ -521,17 +521,17 @@ fn a_wrong_type() {
     assert_eq!(
         told("shares: data\nnfs: [2049]\nrdma: {a: b}\n"),
         "\
-error: gw.yaml:1:9: `shares` is a list, but here is a single value
+error: gw.yaml:1:9: `shares` is a list, not a single value
   |
 1 | shares: data
   |         ^
   = begin each share with `- name: NAME`
-error: gw.yaml:2:6: `nfs` is a group of keys, but here is a list
+error: gw.yaml:2:6: `nfs` is a group of keys, not a list
   |
 2 | nfs: [2049]
   |      ^
   = the keys are `port`, `rdma_port`, `lease`, `grace`, `courtesy`, `portmap`, `domain`
-error: gw.yaml:3:7: here belongs a single value, but here is a group of keys
+error: gw.yaml:3:7: expected a single value, found a group of keys
   |
 3 | rdma: {a: b}
   |       ^"
@@ -566,7 +566,7 @@ rdma: roce
             "`many` is not a whole number",
             "`localhost` is a name; write an address of this host, like `192.0.2.1` (`getent ahosts localhost` shows its own)",
             "`state` is not an absolute path; begin it with `/`",
-            "`roce` is no RDMA provider; write `auto`, `iwarp`, `verbs` or `off`",
+            "`roce` is not an RDMA provider; write `auto`, `iwarp`, `verbs` or `off`",
         ]
     );
 }
@@ -582,11 +582,14 @@ fn the_number_that_means_nobody_in_particular_is_nobody() {
     ] {
         let text = |place: &str| format!("shares: [{{name: a, memory: true, {place}}}]\n");
         let told = told(&text(place));
-        assert!(told.contains("4294967295` is no user or group: to chown(2)"), "{place}: {told}");
+        assert!(
+            told.contains("4294967295` is not the number of a user or group: chown(2)"),
+            "{place}: {told}"
+        );
         assert!(read(&text(&place.replace("4294967295", "4294967294"))).is_ok(), "{place}");
     }
     let told = told("shares: [{name: a, memory: true}]\nusers: [{name: b, uid: 4294967295}]\n");
-    assert!(told.contains("`4294967295` is no user or group"), "{told}");
+    assert!(told.contains("`4294967295` is not the number of a user or group"), "{told}");
 }
 
 #[test]
@@ -617,7 +620,7 @@ error: gw.yaml:3:5: this share has no folder
 3 |   - name: x
   |     ^
   = add `path: /FOLDER`, `ceph: {filesystem: NAME}` for one in CephFS, `memory: true`, or `refer: HOST:/PATH`
-error: gw.yaml:4:35: this share has a `path`, and is in memory too
+error: gw.yaml:4:35: this share has both `path` and `memory`
   |
 4 |   - {name: y, path: /usr, memory: true}
   |                                   ^
@@ -655,7 +658,7 @@ error: gw.yaml:2:21: there is no folder /no/such
   |
 2 |   - {name: a, path: /no/such}
   |                     ^
-  = make it (`mkdir -p /no/such`), or name another one
+  = create it (`mkdir -p /no/such`), or name another one
 error: gw.yaml:3:21: /etc/passwd is not a folder
   |
 3 |   - {name: b, path: /etc/passwd}
@@ -666,7 +669,7 @@ error: gw.yaml:3:21: /etc/passwd is not a folder
         told_options(shares(&["a=/no/such"])),
         "\
 error: --share: there is no folder /no/such
-  = make it (`mkdir -p /no/such`), or name another one"
+  = create it (`mkdir -p /no/such`), or name another one"
     );
 }
 
@@ -674,7 +677,7 @@ error: --share: there is no folder /no/such
 fn nothing_to_serve() {
     let nothing = "\
 error: there is nothing to serve
-  = write `shares: [{name: data, path: /srv/data}]` into a file for `--config FILE`, or say `--share data=/srv/data`";
+  = write `shares: [{name: data, path: /srv/data}]` into a file for `--config FILE`, or give `--share data=/srv/data`";
     assert_eq!(told(""), nothing);
     assert_eq!(told("shares: []"), nothing);
     assert_eq!(told("shares:\n  # - name: data\n  #   path: /srv/data\n"), nothing);
@@ -698,16 +701,25 @@ fn no_share_of_nfs_lies_in_another() {
         assert_eq!(of(sound), Ok(()), "{sound:?}");
     }
     for (wrong, told) in [
-        ([", export: /x", ", export: /x"], "would mount the shares `a` and `b` by one path, /x"),
-        (["", ", export: /a"], "would mount the shares `a` and `b` by one path, /a"),
-        (["", ", export: /a/b"], "the path /a/b of the share `b` lies in /a, the share `a`"),
+        (
+            [", export: /x", ", export: /x"],
+            "would mount the shares `a` and `b` by the same path, /x",
+        ),
+        (["", ", export: /a"], "would mount the shares `a` and `b` by the same path, /a"),
+        (
+            ["", ", export: /a/b"],
+            "the path /a/b of the share `b` lies below /a, that of the share `a`",
+        ),
         (
             [", export: /s/x/y", ", export: /s"],
-            "the path /s/x/y of the share `a` lies in /s, the share `b`",
+            "the path /s/x/y of the share `a` lies below /s, that of the share `b`",
         ),
-        ([", export: srv", ""], "`srv` is no absolute path"),
+        ([", export: srv", ""], "`srv` is not an absolute path"),
         ([", export: /", ""], "`/` holds all shares"),
-        ([", export: /x, protocols: smb", ""], "`a` is served by SMB only, and `export` is of NFS"),
+        (
+            [", export: /x, protocols: smb", ""],
+            "`a` is served by SMB only, and `export` is for NFS",
+        ),
     ] {
         let why = of(wrong).expect_err(told);
         assert!(why.contains(told), "{wrong:?}: {why}");
@@ -751,7 +763,7 @@ error: gw.yaml:2:26: a grace period of 30s is shorter than the lease of 1m
     assert_eq!(
         with("bind: [0.0.0.0, 192.0.2.1]\n"),
         "\
-error: gw.yaml:2:8: 0.0.0.0 already means every address of its kind
+error: gw.yaml:2:8: 0.0.0.0 already covers every address of its family
   |
 2 | bind: [0.0.0.0, 192.0.2.1]
   |        ^
@@ -795,46 +807,43 @@ fn values_outside_their_limits() {
     );
     assert_eq!(
         with("connections: 0"),
-        pair("0 connections are not possible", "choose a number from 1 to 100000")
+        pair("`connections: 0` is out of range", "choose a number from 1 to 100000")
     );
     assert_eq!(
         with("connections: 10\nlimits: {client_connections: 11}"),
         pair(
-            "11 connections from one address are not possible",
+            "`client_connections: 11` is out of range",
             "choose a number from 1 to 10, which is `connections`"
         )
     );
-    let memory = "64MiB of payload memory for one address is not possible";
+    let memory = "`client_memory: 64MiB` is out of range";
     assert_eq!(
         with("memory: 32MiB\nlimits: {client_memory: 64MiB}"),
-        pair(memory, "choose 16MiB to 32MiB, which is `memory`")
+        pair(memory, "choose a size from 16MiB to 32MiB, which is `memory`")
     );
     assert_eq!(
         with("limits: {client_opens: 0}"),
-        pair("0 open files of one client are not possible", "choose a number from 1 to 1048576")
+        pair("`client_opens: 0` is out of range", "choose a number from 1 to 1048576")
     );
     assert_eq!(
         with("limits: {introduction: 10ms}"),
         pair(
-            "10ms is not possible as the time for a connection to introduce itself",
+            "`introduction: 10ms` is out of range",
             "choose a time from 1s to 10m; the default is 45s"
         )
     );
     assert_eq!(
         with("nfs: {lease: 2h}"),
-        pair("a lease of 2h is not possible", "choose one from 1s to 1h; the default is 15s")
+        pair("`lease: 2h` is out of range", "choose a time from 1s to 1h; the default is 15s")
     );
-    assert_eq!(
-        with("nfs: {grace: 2h}"),
-        pair("a grace period of 2h is not possible", "choose at most 1h")
-    );
+    assert_eq!(with("nfs: {grace: 2h}"), pair("`grace: 2h` is out of range", "choose at most 1h"));
     assert_eq!(
         with("nfs: {courtesy: 721h}"),
-        pair("a courtesy of 721h is not possible", "choose at most 720h; the default is 24h")
+        pair("`courtesy: 721h` is out of range", "choose at most 720h; the default is 24h")
     );
     assert_eq!(
         with("limits: {nfs_clients: 0}"),
-        pair("0 clients of NFSv4 are not possible", "choose a number from 1 to 1048576")
+        pair("`nfs_clients: 0` is out of range", "choose a number from 1 to 1048576")
     );
 }
 
@@ -914,11 +923,11 @@ smb: {port: 2049, signing: maybe}
 "
         ),
         "\
-error: gw.yaml:3:12: the shares `Data` and `data` are one to SMB clients
+error: gw.yaml:3:12: SMB clients cannot tell the shares `Data` and `data` apart
   |
 3 |   - {name: data, path: /tmp, encrypt: yes}
   |            ^
-  = case does not tell names apart; choose another name
+  = SMB ignores case in names; choose another name
 error: gw.yaml:3:39: `yes` is neither `true` nor `false`
   |
 3 |   - {name: data, path: /tmp, encrypt: yes}
@@ -936,7 +945,7 @@ error: gw.yaml:7:12: there are two users named `Alice`
   |
 7 |   - {name: Alice, uid: me}
   |            ^
-  = remove one of the two; case does not tell names apart
+  = remove one of the two; case in user names is ignored
 error: gw.yaml:7:24: `me` is not the number of a user or group
   |
 7 |   - {name: Alice, uid: me}
@@ -954,7 +963,7 @@ error: gw.yaml:8:28: `maybe` is not a signing mode; write `required` or `offered
     let told = told(
         "shares: [{name: a, memory: true, encrypt: true}]\nsmb: {encryption: off}\nusers: alice\n",
     );
-    assert!(told.contains("encryption is off, but the share `a` asks for it"), "{told}");
+    assert!(told.contains("encryption is off, but the share `a` requires it"), "{told}");
     assert!(told.contains("begin each user with `- name: NAME`"), "{told}");
 }
 

@@ -59,19 +59,18 @@ pub(crate) struct DraftTls {
 pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Tls> {
     let DraftTls { certificate, key, ca, admin_ca, admin_token } = &draft.tls;
     if let Some(set) = certificate.as_ref().filter(|_| key.is_none()) {
-        report.add(set.origin, "the certificate has no key: name its file as `tls.key`");
+        report.add(set.origin, "the certificate needs its private key: set `tls.key` to its file");
     }
     if let Some(set) = key.as_ref().filter(|_| certificate.is_none()) {
-        report.add(set.origin, "the key has no certificate: name its file as `tls.certificate`");
+        report.add(
+            set.origin,
+            "the private key needs its certificate: set `tls.certificate` to its file",
+        );
     }
     let others = [ca, admin_ca, admin_token].into_iter().find_map(Option::as_ref);
     if let Some(set) = others.filter(|_| certificate.is_none() && key.is_none()) {
-        let help = "name `tls.certificate` and `tls.key`, too";
-        report.add_help(
-            set.origin,
-            "without a certificate of its own the gateway has no TLS",
-            help,
-        );
+        let help = "set `tls.certificate` and `tls.key`, too";
+        report.add_help(set.origin, "TLS needs a certificate of the gateway", help);
     }
     let tls = match (certificate, key) {
         (Some(certificate), Some(key)) => Some(Tls {
@@ -90,23 +89,19 @@ pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Tls> {
             continue;
         }
         if !share.protocols.nfs() {
-            report.add_help(
-                at,
-                "`tls` protects clients of NFS, which does not serve this share",
-                SMB,
-            );
+            report.add_help(at, "`tls` is for NFS, and this share is served by SMB only", SMB);
         } else if certificate.is_none() && key.is_none() {
             let what = format!("`tls: {demand}` needs a certificate of the gateway");
-            report.add_help(at, what, "name `certificate` and `key` in the group `tls`");
+            report.add_help(at, what, "set `certificate` and `key` in the group `tls`");
         } else if demand == ShareTls::Mutual && ca.is_none() {
             let what = "`tls: mutual` needs the authorities that sign the certificates of clients";
-            report.add_help(at, what, "name their file as `tls.ca`");
+            report.add_help(at, what, "set `tls.ca` to their file");
         }
     }
     tls
 }
 
-const SMB: &str = "by SMB, `encrypt: true` does so";
+const SMB: &str = "for SMB use `encrypt: true`";
 
 impl DraftTls {
     /// What options say stands before what the file says.

@@ -13,11 +13,14 @@ fn a_trail_needs_a_place_of_its_own() {
     assert_eq!(settings.audit, Some(Audit { to: AuditTo::Journal, required: true }));
     assert_eq!(settings.shares[0].audit, [Audited::Changes, Audited::Reads]);
     let fault = |audit: &str| told(&format!("{shares}{audit}"));
-    assert!(fault("").contains("2:") && fault("").contains("`data` wants an audit trail"));
+    assert!(
+        fault("").contains("2:")
+            && fault("").contains("`data` sets `audit`, but there is no audit trail")
+    );
     let inside = fault(&format!("audit: {{to: {at}/a}}"));
     assert!(inside.contains("3:13") && inside.contains("inside the share `data`"), "{inside}");
     assert!(fault("audit: {to: here}").contains("neither `journald` nor an absolute path"));
-    assert!(fault("audit: {required: true}").contains("it is not said where"));
+    assert!(fault("audit: {required: true}").contains("has no destination"));
     assert!(fault("audit: {to: /no/such/folder/a}").contains("mkdir -p -m 700 /no/such/folder"));
     assert!(fault("audit: {to: /proc}").contains("is a folder"));
     assert!(fault("audit: {to: journald, required: maybe}").contains("neither `true` nor"));

@@ -26,7 +26,7 @@ fn a_share_in_cephfs() {
              - {name: c, path: /usr, ceph: {filesystem: fs}}\n"
         ),
         "\
-error: gw.yaml:2:21: it is not said which file system
+error: gw.yaml:2:21: this share names no file system
   |
 2 |   - {name: a, ceph: {path: p}}
   |                     ^
@@ -35,11 +35,11 @@ error: gw.yaml:2:28: `p` is not an absolute path; begin it with `/`
   |
 2 |   - {name: a, ceph: {path: p}}
   |                            ^
-error: gw.yaml:3:34: `f s` is not the name of a file system of Ceph (`ceph fs ls` names them)
+error: gw.yaml:3:34: `f s` is not the name of a file system of Ceph (`ceph fs ls` lists them)
   |
 3 |   - {name: b, ceph: {filesystem: 'f s'}}
   |                                  ^
-error: gw.yaml:4:33: this share is in CephFS, and elsewhere too
+error: gw.yaml:4:33: this share has `ceph`, and `path` or `memory` too
   |
 4 |   - {name: c, path: /usr, ceph: {filesystem: fs}}
   |                                 ^
@@ -58,15 +58,15 @@ fn records_lie_in_a_share_of_cephfs() {
     assert_eq!(
         told(&text.replace("records: a", "records: b")),
         "\
-error: gw.yaml:4:10: the share `b` is no folder of CephFS
+error: gw.yaml:4:10: `records` names the share `b`, which is not in CephFS
   |
 4 | records: b
   |          ^
-  = name a share that is, or remove `records`: what must survive a restart is then in the folder `state`"
+  = name a share in CephFS, or remove `records` to keep the records in the folder `state`"
     );
     assert!(
         told(&text.replace("records: a", "records: c"))
-            .contains("there is no share `c` for the records")
+            .contains("`records` names the share `c`, which does not exist")
     );
     assert_eq!(read(&text.replace("records: a\n", "")).unwrap().records, None);
 }

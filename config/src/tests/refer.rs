@@ -33,17 +33,17 @@ fn what_is_said_of_files_is_said_where_they_are() {
              - {name: c, refer: []}\n  - {name: d, refer: ['g:/d', {host: g, path: /d}]}\n  - {name: e, refer: {host: g}}\n"
         ),
         "\
-error: gw.yaml:2:36: this share has a `path`, and is on another server too
+error: gw.yaml:2:36: this share has both `refer` and `path`
   |
 2 |   - {name: a, refer: 'g:/a', path: /usr}
   |                                    ^
   = remove `refer` or `path`
-error: gw.yaml:3:38: this share is on another server, and `squash` is said there
+error: gw.yaml:3:38: this share is on another server, which has `squash` in its own configuration
   |
 3 |   - {name: b, refer: 'g:/b', squash: all}
   |                                      ^
   = remove `squash`
-error: gw.yaml:4:22: this share is nowhere: the list of servers is empty
+error: gw.yaml:4:22: this share has no server: the list is empty
   |
 4 |   - {name: c, refer: []}
   |                      ^
@@ -61,7 +61,7 @@ error: gw.yaml:6:22: this server has no `path`
     );
     let many: Vec<String> = (0..17).map(|n| format!("'g:/{n}'")).collect();
     let text = format!("shares: [{{name: a, refer: [{}]}}]\n", many.join(", "));
-    assert!(told(&text).contains("more than 16 servers of one share are not possible"));
+    assert!(told(&text).contains("a share has at most 16 servers"));
 }
 
 /// Files of services, and what a gateway that knows them serves beside `own`.
@@ -132,8 +132,8 @@ fn what_another_service_says_keeps_this_one_from_nothing() {
     for what in [
         "the shares of the service `gone` are not shown here: DIR/gone: cannot read the configuration",
         "the shares of the service `wrong` are not shown here: DIR/wrong: this share has no folder",
-        "the share `Files` of the service `same` is not shown here: the shares `files` and `Files` are one to SMB clients",
-        "give the shares of a cluster names and paths that differ",
+        "the share `Files` of the service `same` is not shown here: SMB clients cannot tell the shares `files` and `Files` apart",
+        "give each share of a cluster a name and a path of its own",
     ] {
         assert!(warnings.contains(what), "{what}: {warnings}");
     }

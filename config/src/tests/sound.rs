@@ -22,8 +22,8 @@ fn shares_that_overlap_are_warned_of_with_both_lines() {
     assert_eq!(warned(&[("one", "a"), ("two", "ab")]), [""; 0], "a name that only begins alike");
     for (list, wanted) in [
         ([("one", "a"), ("two", "a/b")], "lies inside that of the share `one`, line 4"),
-        ([("one", "a/b"), ("two", "a")], "lies around that of the share `one`, line 4"),
-        ([("one", "a"), ("two", "link")], "is also that of the share `one`, line 4"),
+        ([("one", "a/b"), ("two", "a")], "contains that of the share `one`, line 4"),
+        ([("one", "a"), ("two", "link")], "is the same as that of the share `one`, line 4"),
     ] {
         let seen = warned(&list);
         let [warning] = &seen[..] else { panic!("{seen:?}") };
@@ -78,11 +78,11 @@ fn an_address_of_ipv4_is_one_in_whatever_clothes() {
 fn what_smb_alone_can_do_needs_smb() {
     let told = told("shares: [{name: a, memory: true, protocols: nfs, guest: true}]\n");
     assert!(
-        told.contains("gw.yaml:1:17: the share `a` is served by NFS only, and `guest` is of SMB"),
+        told.contains("gw.yaml:1:17: the share `a` is served by NFS only, and `guest` is for SMB"),
         "{told}"
     );
-    assert!(told.contains("= take `guest` away, or serve it by `both`"), "{told}");
+    assert!(told.contains("= remove `guest`, or set `protocols: both`"), "{told}");
     let told =
         read("shares: [{name: a, memory: true, protocols: [nfs, smb]}]\n").unwrap_err().to_string();
-    assert!(told.contains("here belongs a single value"), "{told}");
+    assert!(told.contains("expected a single value"), "{told}");
 }
