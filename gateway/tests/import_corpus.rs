@@ -69,8 +69,7 @@ fn comments(yaml: &str) -> BTreeMap<String, Vec<String>> {
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in yaml.lines() {
         let Some(rest) = line.trim_start().strip_prefix("# `") else { continue };
-        let Some((name, why)) = rest.split_once("` was restricted in a way that is lost here: ")
-        else {
+        let Some((name, why)) = rest.split_once("` had a restriction that would be lost: ") else {
             continue;
         };
         all.entry(name.replace(' ', "_")).or_default().push(why.to_owned());

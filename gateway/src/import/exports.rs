@@ -100,7 +100,13 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
         let mut parts = split(&words).0.into_iter();
         let Some(path) = parts.next() else { continue };
         if !path.starts_with('/') {
-            note(all, file, line, &words, "not carried over: it does not begin with a folder");
+            note(
+                all,
+                file,
+                line,
+                &words,
+                "not carried over: the line does not begin with a folder",
+            );
             continue;
         }
         export(all, &at, &path, &parts.collect::<Vec<_>>());
@@ -114,7 +120,10 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
         match own_path(all, path) {
             Ok(export) => share.export = Some(export),
             Err(why) => {
-                let said = format!("NFS clients mount `/{}` now, not `{path}`: {why}", share.name);
+                let said = format!(
+                    "NFS clients have to mount `/{}` now instead of `{path}`: {why}",
+                    share.name
+                );
                 note(all, at.file, at.line, path, said);
             }
         }
@@ -149,7 +158,7 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
     share.lost.extend(gains(&specs));
     let rights = clients_of(all, at, &specs);
     if rights.is_empty() {
-        share.lost.push("none of its clients can be named here".to_owned());
+        share.lost.push("none of its clients can be written in `clients`".to_owned());
     }
     share.read_only = rights.iter().all(|(_, r)| r.read_only);
     // What is said of the share is said of SMB, too: the strictest.
@@ -211,10 +220,10 @@ fn own_path(all: &Imported, path: &str) -> Result<Export, String> {
     let others = all.shares.iter().map(|s| s.export.as_ref().map_or(&*s.name, Export::path));
     for other in others.filter(|other| *other != export.path()) {
         if lies_in(export.path(), other) {
-            return Err(format!("it lies in `/{other}`, another share"));
+            return Err(format!("it lies inside `/{other}`, another share"));
         }
         if lies_in(other, export.path()) {
-            return Err(format!("another share, `/{other}`, lies in it"));
+            return Err(format!("another share, `/{other}`, lies inside it"));
         }
     }
     Ok(export)
@@ -227,11 +236,11 @@ fn clients_of(all: &mut Imported, at: &At<'_>, specs: &[Spec<'_>]) -> Vec<(Whom,
     for (from, its) in specs.iter().flat_map(|s| s.from.iter().map(|from| (from, s.rights))) {
         match kept.iter().find(|(first, _)| contains(first, from)) {
             Some((first, _)) if first == from => {
-                let said = "not carried over: what is said of it again";
+                let said = "not carried over: a second entry for the same client";
                 note(all, at.file, at.line, &from.to_string(), said);
             }
             Some((first, _)) => {
-                let said = format!("not carried over: {first} has it and counts before it");
+                let said = format!("not carried over: {first} covers it and takes precedence");
                 note(all, at.file, at.line, &from.to_string(), said);
             }
             None => kept.push((from.clone(), its)),
@@ -257,7 +266,7 @@ fn gains(specs: &[Spec<'_>]) -> Vec<String> {
         let mut after = specs[n + 1..].iter().filter(|s| !s.from.is_empty());
         let more = after.find(|s| s.rights.is_more_than(named.rights))?;
         Some(format!(
-            "`{}` had less than `{}` has, and cannot be named here",
+            "`{}` had fewer rights than `{}`, and cannot be written in `clients`",
             named.text, more.text
         ))
     };
@@ -364,9 +373,7 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
                         };
                         *place = Some(id).filter(|id| *id != 65_534);
                     }
-                    None => {
-                        lose(share, format!("`{option}`: it is no number, and the line is refused"))
-                    }
+                    None => lose(share, format!("`{option}`: not a number; exportfs refuses it")),
                 }
                 continue;
             }
@@ -383,21 +390,21 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
                 transports.extend(value.split(':'));
                 continue;
             }
-            "async" => "not carried over: an answer always means what the protocol says it means",
+            "async" => "not carried over: the gateway answers as the protocol demands",
             "insecure" => {
-                "carried over, but of this host's own addresses only with `privileged_ports: off`, which is for all shares"
+                "carried over, but for this host's own addresses only with `privileged_ports: off`, which applies to all shares"
             }
             "subtree_check" => "not carried over: handles are checked against the share",
             "crossmnt" | "nohide" => {
-                "not carried over: a file system mounted inside is not crossed; make it a share"
+                "not carried over: a share does not cross into a file system mounted inside it; add a share for it"
             }
-            "fsid" => "not carried over: the root that clients see lists all shares by name",
+            "fsid" => "not carried over: the root of NFSv4 lists all shares by name",
             "mountpoint" | "mp" => {
-                let why = "what lies below would be served while nothing is mounted there";
+                let why = "the gateway would serve the folder below while nothing is mounted there";
                 lose(share, format!("`{option}`: {why}"));
                 continue;
             }
-            _ => "not carried over: there is no such option here",
+            _ => "not carried over: headgate has no such option",
         };
         note(all, at.file, at.line, option, lost);
     }
@@ -406,7 +413,7 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
         let modes = transports.join(":");
         let tls = if modes == "mtls" { "mutual" } else { "required" };
         let why = format!(
-            "`xprtsec={modes}`: it demands TLS; write `tls: {tls}` for it once the group `tls` names a certificate"
+            "`xprtsec={modes}` requires TLS; set `tls: {tls}` once the group `tls` has a certificate"
         );
         lose(share, why);
     }
@@ -420,7 +427,7 @@ fn referral(option: &str, value: &str) -> String {
         hosts.split('+').map(|host| format!("{host}:{path}").parse().ok()).collect()
     };
     let places: Option<Vec<_>> = value.split(':').map(of).collect();
-    let told = format!("`{option}`: its clients were sent to another server");
+    let told = format!("`{option}` referred its clients to another server");
     match places.map(|all| all.concat()) {
         Some(all) => {
             let list: Vec<String> = all.iter().map(ToString::to_string).collect();
@@ -434,9 +441,9 @@ fn referral(option: &str, value: &str) -> String {
 fn flavors(option: &str, value: &str) -> String {
     let known = ["sys", "krb5", "krb5i", "krb5p"];
     match value.split(':').find(|flavor| !known.contains(flavor)) {
-        Some(flavor) => format!("`{option}`: there is no flavor `{flavor}` here"),
+        Some(flavor) => format!("`{option}`: headgate has no flavor `{flavor}`"),
         None => format!(
-            "`{option}`: it demands Kerberos; write `sec: [{}]` for it, and `kerberos: {{keytab: FILE}}`",
+            "`{option}` requires Kerberos; set `sec: [{}]`, and `kerberos: {{keytab: FILE}}`",
             value.replace(':', ", ")
         ),
     }
@@ -632,10 +639,7 @@ mod tests {
         assert!(read("/srv 10.0.0.1(rw) host(rw)").shares[0].lost.is_empty());
         let lost = |list: &str| read(&format!("/srv -{list}")).shares[0].lost.join(" ");
         let krb5 = lost("sec=sys:krb5p");
-        assert!(
-            krb5.contains("`sec: [sys, krb5p]` for it, and `kerberos: {keytab: FILE}`"),
-            "{krb5}"
-        );
+        assert!(krb5.contains("`sec: [sys, krb5p]`, and `kerberos: {keytab: FILE}`"), "{krb5}");
         assert!(lost("sec=krb5:none").contains("no flavor `none`"));
     }
 

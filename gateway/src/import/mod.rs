@@ -29,7 +29,7 @@ const FILE_BYTES_MAX: usize = 4 << 20;
 /// Options of `headgate import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// smb.conf, /etc/exports, or both; which of the two it is shows in the file
+    /// smb.conf, /etc/exports, or both; their contents tell which is which
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -226,12 +226,15 @@ pub fn run(args: &ImportArgs) -> Result<(), String> {
         complain!("{note}");
     }
     if all.shares.is_empty() {
-        return Err("no share was found in what was read".into());
+        return Err("the files read contain no share".into());
     }
     say_as_is!("{}", write::yaml(&all));
     let waiting = all.shares.iter().filter(|s| !s.lost.is_empty()).count();
     if waiting > 0 {
-        complain!("{waiting} of {} shares are comments: read why, and decide", all.shares.len());
+        complain!(
+            "{waiting} of {} shares are written as comments: read the reasons, and decide",
+            all.shares.len()
+        );
     }
     Ok(())
 }
@@ -300,7 +303,7 @@ fn join(first: &mut Share, mut second: Share) {
     first.view.only_visible = first.view.only_visible.max(second.view.only_visible);
     first.export = first.export.take().or(second.export);
     if first.force != second.force {
-        let why = "one of two says as whom it is used, and here that is of both";
+        let why = "two sections differ in the forced user or group, and one would apply to both";
         first.lost.push(why.to_owned());
     }
     let (none, modes) = (Modes::default(), second.view.modes);
@@ -311,7 +314,7 @@ fn join(first: &mut Share, mut second: Share) {
     }
     first.access = match (first.access.take(), second.access) {
         (Some(a), Some(b)) if a != b => {
-            first.lost.push("two sections let different users in".to_owned());
+            first.lost.push("two sections admit different users".to_owned());
             Some(a)
         }
         (a, b) => a.or(b),
@@ -319,9 +322,9 @@ fn join(first: &mut Share, mut second: Share) {
     first.squash = first.squash.or(second.squash);
     first.clients = match (first.clients.take(), second.clients) {
         (Some(a), Some(b)) if a != b => {
-            first.lost.push(
-                "two files let different clients come; below are those of the first".to_owned(),
-            );
+            first
+                .lost
+                .push("two files admit different clients; those of the first are below".to_owned());
             Some(a)
         }
         (a, b) => a.or(b),

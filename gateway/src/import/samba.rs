@@ -68,10 +68,10 @@ const HARMLESS: &[(&str, &str)] = &[
     ("workgroup", "not needed: clients name the server by its address or by DNS"),
     ("netbiosname", "not needed: there is no NetBIOS"),
     ("serverstring", "not needed"),
-    ("serverrole", "not needed: it stands alone; there is no domain"),
-    ("maptoguest", "not needed: who has no account is a guest where a share says `guest`"),
+    ("serverrole", "not needed: headgate is a standalone server; there is no domain"),
+    ("maptoguest", "not needed: users without an account are guests of shares with `guest`"),
     ("passdbbackend", "not carried over: give each user a password by `headgate user add NAME`"),
-    ("accessbasedshareenum", "not needed: each user is shown the shares that it may use"),
+    ("accessbasedshareenum", "not needed: lists show each user the shares that it may use"),
     ("streams", "not needed: streams are kept as they are"),
     ("storedosattributes", "not needed: DOS attributes are kept"),
     ("easupport", "not needed: extended attributes are served where the file system has them"),
@@ -108,15 +108,15 @@ const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
     ("wins", "not needed: there is no NetBIOS"),
     ("dnsproxy", "not needed: there is no NetBIOS"),
     ("socketoptions", "not needed"),
-    ("aio", "not needed: reads and writes never hold up others"),
+    ("aio", "not needed: reads and writes never block each other"),
     ("usesendfile", "not needed"),
     ("oplocks", "not needed: oplocks and leases are always on, and NFS clients take part in them"),
     ("level2oplocks", "not needed: oplocks and leases are always on"),
     (
         "followsymlinks",
-        "not needed: symbolic links are told to clients, and never followed for them",
+        "not needed: clients follow symbolic links themselves; the gateway never does",
     ),
-    ("widelinks", "not needed: symbolic links are told to clients, and never followed for them"),
+    ("widelinks", "not needed: clients follow symbolic links themselves; the gateway never does"),
     ("kerneloplocks", "not needed: oplocks and leases are always on"),
     ("fruit:", "not carried over: there are no extensions for macOS"),
     ("unixpasswordsync", "not needed: passwords here are those of `headgate user add`"),
@@ -124,7 +124,7 @@ const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
     ("pampasswordchange", "not needed: passwords here are those of `headgate user add`"),
     ("obeypamrestrictions", "not needed: there is no PAM"),
     ("panicaction", "not needed"),
-    ("usershare", "not needed: shares stand in the configuration only"),
+    ("usershare", "not needed: shares are in the configuration file only"),
 ];
 
 /// What lets fewer people in or do less than they could without it.
@@ -214,7 +214,7 @@ fn settle(share: &mut Share, of_all: &OfAll) {
     share.encrypt = said.encrypt.unwrap_or(false);
     (share.clients, share.force) = (said.clients, said.force);
     if said.denies_all == Some(true) && share.clients.is_none() {
-        share.lost.push("`hosts deny` names everybody, and `hosts allow` nobody".to_owned());
+        share.lost.push("`hosts deny` names every client, and `hosts allow` none".to_owned());
     } else {
         beside_all(share, own, &of_all.said);
     }
@@ -222,7 +222,7 @@ fn settle(share: &mut Share, of_all: &OfAll) {
     // Everybody is the guest then, whoever logs on.
     if share.guest && said.guest_only == Some(true) {
         if lists.name_somebody() {
-            let why = "`guest only`: its lists of users are asked for the guest alone";
+            let why = "`guest only`: its lists of users apply to the guest alone";
             share.lost.push(why.to_owned());
         }
         let guest = || Who::User(of_all.guest.as_deref().unwrap_or("nobody").to_owned());
@@ -238,7 +238,7 @@ fn settle(share: &mut Share, of_all: &OfAll) {
 fn beside_all(share: &mut Share, own: Option<Vec<Client>>, of_all: &Said) {
     let lost = match (&of_all.clients, own) {
         (None, _) if of_all.denies_all == Some(true) => {
-            "`hosts deny` of `[global]` names everybody, and its `hosts allow` nobody"
+            "`hosts deny` of `[global]` names every client, and its `hosts allow` none"
         }
         (Some(all), Some(own)) if are_within(&own, all) => return,
         (Some(all), Some(own)) if are_within(all, &own) => {
@@ -246,7 +246,7 @@ fn beside_all(share: &mut Share, own: Option<Vec<Client>>, of_all: &Said) {
             return;
         }
         (Some(_), Some(_)) => {
-            "`hosts allow` of `[global]` holds beside its own: write those that are in both"
+            "`hosts allow` of `[global]` applies as well as its own: write the clients that are in both"
         }
         _ => return,
     };
@@ -308,8 +308,8 @@ fn begin(all: &mut Imported, file: &str, line: usize, name: &str) -> Option<Sect
             let path = if is_homes { HOMES } else { "" };
             let share = Share::new(&share_name(name), path, Protocols::Smb);
             if is_homes {
-                let said = "carried over as one share for all: `\\\\SERVER\\homes` is each user's own folder of `path`, wherever \
-                            the host says that its home is";
+                let said = "carried over as one share for all: `\\\\SERVER\\homes` is each user's own folder of `path`, \
+                            wherever the host has its home folder";
                 note(all, file, line, &format!("[{name}]"), said);
             }
             let file = file.to_owned();
@@ -331,7 +331,7 @@ fn close(all: &mut Imported, section: Option<Section>) {
     } else if share.path.is_empty() {
         "left out: it has no path"
     } else if share.path.contains('%') {
-        "left out: its path is another one for each client"
+        "left out: its path differs from client to client"
     } else {
         all.shares.push(share);
         return;
@@ -364,7 +364,7 @@ impl Section {
             },
             ("hostsallow", _) => match hosts(all, line) {
                 Some(list) => share.said.clients = Some(list),
-                None => share.lost.push(format!("`{}` names nobody", line.whole)),
+                None => share.lost.push(format!("`{}` names no client", line.whole)),
             },
             ("strictlocking" | "posixlocking", _) => locking(all, line, &mut share.locking),
             ("validusers" | "invalidusers" | "readlist" | "writelist", _) => {
@@ -438,7 +438,7 @@ fn users(line: &Line<'_>, lists: &mut Lists) -> bool {
 
 fn lost(all: &mut Imported, line: &Line<'_>, share: &mut Share) {
     share.lost.push(format!("`{}`", line.whole.trim()));
-    let said = "LOST: there is no such restriction here; the share is written as a comment";
+    let said = "LOST: headgate has no such restriction; the share is written as a comment";
     note(all, line.file, line.number, line.whole, said);
 }
 
@@ -465,15 +465,19 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
         "strictlocking" | "posixlocking" => locking(all, line, &mut of_all.locking),
         "hostsallow" => match hosts(all, line) {
             Some(list) => of_all.said.clients = Some(list),
-            None => of_all.lost(all, line, "it names nobody"),
+            None => of_all.lost(all, line, "it names no client"),
         },
         "validusers" | "invalidusers" | "readlist" | "writelist" => {
             if !users(line, &mut of_all.lists) {
-                of_all.lost(all, line, "it names some who cannot be told here");
+                of_all.lost(
+                    all,
+                    line,
+                    "it names users or groups that cannot be written in `access`",
+                );
             }
         }
         "forceuser" | "forcegroup" if !line.value.is_empty() => {
-            of_all.lost(all, line, "say it of each share");
+            of_all.lost(all, line, "set it in each share");
         }
         "security" if line.value.eq_ignore_ascii_case("user") => {}
         "security" | "realm" | "kerberosmethod" => {
@@ -484,13 +488,13 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
         "guestaccount" if line.value == "nobody" => {}
         "guestaccount" => {
             of_all.guest = Some(line.value.to_owned());
-            let said = "not carried over: guests are `nobody` here, but where `guest only` makes all the guest";
+            let said = "not carried over: guests are `nobody`, except where `guest only` makes every user the guest";
             note(all, line.file, line.number, line.whole, said);
         }
         "serverminprotocol" => {
             let said = match line.value.to_lowercase().starts_with("smb3") {
                 true => {
-                    "LOST: clients of SMB 2.0.2 and 2.1 may come, too; `smb: {encryption: required}` keeps them out"
+                    "LOST: clients of SMB 2.0.2 and 2.1 may connect, too; `smb: {encryption: required}` refuses them"
                 }
                 false => "not needed: SMB 2.0.2 to 3.1.1 are served, SMB 1 never",
             };
@@ -504,14 +508,14 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
             );
         }
         "available" if truth(line.value) == Some(false) => {
-            of_all.lost(all, line, "none was available")
+            of_all.lost(all, line, "no share was available")
         }
         "printable" if truth(line.value) == Some(true) => {
             of_all.lost(all, line, "there is no printing")
         }
         _ if defaults(all, line, &mut of_all.said) => {}
         _ if view(line, &mut of_all.view) => {}
-        _ if restricts(line) => of_all.lost(all, line, "there is no such restriction here"),
+        _ if restricts(line) => of_all.lost(all, line, "headgate has no such restriction"),
         _ => unknown(all, line),
     }
 }
@@ -524,7 +528,8 @@ fn interfaces(all: &mut Imported, line: &Line<'_>) {
     match addresses {
         Some(list) => all.bind = list,
         None => {
-            let said = "not carried over: name addresses by `bind`; interfaces are found, with their speed and RDMA";
+            let said = "not carried over: list addresses in `bind`; the gateway finds interfaces, with their speed and RDMA, by \
+                        itself";
             note(all, line.file, line.number, line.whole, said);
         }
     }
@@ -546,8 +551,7 @@ fn defaults(all: &mut Imported, line: &Line<'_>, said: &mut Said) -> bool {
         ("guestonly", Some(yes)) => {
             said.guest_only = Some(yes);
             if yes {
-                let means =
-                    "carried over as `force` where `guest ok` holds: everybody acts as the guest";
+                let means = "carried over as `force` in shares with `guest ok`: every user acts as the guest";
                 note(all, line.file, line.number, line.whole, means);
             }
         }
@@ -555,7 +559,7 @@ fn defaults(all: &mut Imported, line: &Line<'_>, said: &mut Said) -> bool {
         // Of both lists `hosts allow` counts first: whom it does not name is denied already.
         ("hostsdeny", _) if denies_all(line.value) => {
             said.denies_all = Some(true);
-            let means = "not needed: `clients` lets nobody else in";
+            let means = "not needed: `clients` admits no other client";
             note(all, line.file, line.number, line.whole, means);
         }
         _ => return false,
@@ -574,10 +578,14 @@ fn locking(all: &mut Imported, line: &Line<'_>, locking: &mut Locking) {
     // `auto` checks where a client cannot have it checked by its oplock.
     let yes = truth(line.value).or(line.value.eq_ignore_ascii_case("auto").then_some(true));
     let (setting, still) = match line.key.as_str() {
-        "strictlocking" => {
-            (&mut locking.strict, "locks of SMB clients bind what others of them read and write")
-        }
-        _ => (&mut locking.posix, "no client gets a lock that another's, by NFS or SMB, excludes"),
+        "strictlocking" => (
+            &mut locking.strict,
+            "locks of an SMB client always block reads and writes of other SMB clients",
+        ),
+        _ => (
+            &mut locking.posix,
+            "no client, of NFS or SMB, gets a lock that conflicts with another client's",
+        ),
     };
     *setting = yes.or(*setting);
     if yes != Some(false) {
@@ -594,7 +602,7 @@ fn unknown(all: &mut Imported, line: &Line<'_>) {
     }
     let exact = HARMLESS.iter().find(|(key, _)| line.key == *key);
     let begins = HARMLESS_BEGINNINGS.iter().find(|(start, _)| line.key.starts_with(start));
-    let said = exact.or(begins).map_or("not carried over: there is no such key here", |(_, s)| s);
+    let said = exact.or(begins).map_or("not carried over: headgate has no such key", |(_, s)| s);
     note(all, line.file, line.number, line.whole, said);
 }
 
@@ -609,10 +617,10 @@ fn modules(all: &mut Imported, line: &Line<'_>) {
     let missing: Vec<&str> = modules_of(line).filter(|m| !BUILT_IN.contains(m)).collect();
     let mut said = match missing.is_empty() {
         true => "not needed: streams, attributes and descriptors are kept without modules".into(),
-        false => format!("not carried over: nothing here does what {} did", missing.join(", ")),
+        false => format!("not carried over: headgate has no counterpart of {}", missing.join(", ")),
     };
     if modules_of(line).any(|m| m.eq_ignore_ascii_case("acl_xattr")) {
-        said += "; the NT ACLs that Samba kept (`security.NTACL`) are NOT READ: the mode and the POSIX ACL of each file hold";
+        said += "; the NT ACLs that Samba kept (`security.NTACL`) are NOT READ: the mode and the POSIX ACL of each file apply";
     }
     note(all, line.file, line.number, line.whole, &said);
 }
@@ -672,7 +680,7 @@ fn hosts(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Client>> {
                 match domain.as_deref().unwrap_or(word).parse() {
                     Ok(whom) if is_name => found.push(whom),
                     _ => {
-                        let said = "not carried over: it is no address, host, domain or netgroup";
+                        let said = "not carried over: not an address, host, domain or netgroup";
                         note(all, line.file, line.number, word, said);
                     }
                 }
@@ -908,7 +916,11 @@ mod tests {
         let all = read("[a]\npath = /a\ninclude = /x\nvfs objects = acl_xattr recycle\n");
         assert_eq!(all.shares[0].lost, ["`include = /x` was not read"]);
         assert!(all.notes[0].meaning.starts_with("NOT READ"));
-        assert!(all.notes[1].meaning.contains("what recycle did; the NT ACLs"), "{}", all.notes[1]);
+        assert!(
+            all.notes[1].meaning.contains("no counterpart of recycle; the NT ACLs"),
+            "{}",
+            all.notes[1]
+        );
         let all = read("[global]\nmin protocol = SMB3\n[a]\npath=/a\n");
         assert!(all.notes[0].meaning.starts_with("LOST"));
     }

@@ -60,17 +60,20 @@ impl Lists {
                 // Of users alone it is known who is among them.
                 let named = |who: &Who| valid.contains(who);
                 if !write.iter().all(named) && valid.iter().chain(&write).any(is_group) {
-                    return Err("`write list` names others than `valid users`, who may or may not be in its groups".into());
+                    return Err("`write list` names users and groups that `valid users` does not, and that may or may not be in \
+                                its groups".into());
                 }
                 let write = write.into_iter().filter(named).collect();
                 Ok((some(valid, write), false))
             }
             (false, true) if read.is_empty() => Ok((some(vec![], vec![]), false)),
-            (false, true) => Err("`read list` takes from some what all others may".into()),
+            (false, true) => {
+                Err("`read list` takes writing from some users, and all others may write".into())
+            }
             (false, false) => {
                 if !read.is_empty() && valid.iter().chain(&read).any(is_group) {
                     return Err(
-                        "who is in `read list` and by a group in `valid users` would write here"
+                        "users that are in `read list`, and through a group in `valid users`, could write"
                             .into(),
                     );
                 }

@@ -6,8 +6,9 @@ use super::{Imported, Share};
 
 /// The whole file. Shares that cannot be served as they were are comments.
 pub(super) fn yaml(all: &Imported) -> String {
-    let mut out =
-        String::from("# Made by `headgate import`; ask `headgate check --config FILE` about it.\n");
+    let mut out = String::from(
+        "# Written by `headgate import`; check it with `headgate check --config FILE`.\n",
+    );
     let (ready, waiting): (Vec<&Share>, Vec<&Share>) =
         all.shares.iter().partition(|s| s.lost.is_empty());
     if all.source_ports.required() {
@@ -23,8 +24,7 @@ pub(super) fn yaml(all: &Imported) -> String {
         for why in &share.lost {
             // exports(5) writes any character by its octal number: a line break would end the comment.
             let why = why.replace(ends_lines_of_yaml, "?");
-            out +=
-                &format!("  # `{}` was restricted in a way that is lost here: {why}\n", share.name);
+            out += &format!("  # `{}` had a restriction that would be lost: {why}\n", share.name);
         }
         for line in one(share).lines() {
             out += &format!("  #{}\n", line.strip_prefix(' ').unwrap_or(line));
