@@ -345,7 +345,10 @@ fn a_trail_that_is_required_and_cannot_be_had_stops_the_start() {
     let (code, text) = serve(", required: true", "check");
     assert!(code == Some(1) && text.contains("the audit trail cannot be written to"), "{text}");
     let (code, text) = serve("", "check");
-    assert!(code == Some(0) && text.contains("records are lost until it can"), "{text}");
+    assert!(
+        code == Some(0) && text.contains("until it can be written, records are lost"),
+        "{text}"
+    );
     let (code, text) = serve(", requird: true", "check");
     assert!(
         code == Some(2) && text.contains(":3:") && text.contains("did you mean `required`"),

@@ -199,7 +199,7 @@ state: {1}
     assert_eq!(alice["uid"], 2001);
     assert_eq!(may(&alice, 0, "smb"), is("write", "no rule of the share"));
     assert_eq!(may(&alice, 1, "smb"), is("read", "`access: read: alice`"));
-    assert_eq!(may(&alice, 2, "nfs"), is("read", "`read_only` of its range in `clients`"));
+    assert_eq!(may(&alice, 2, "nfs"), is("read", "`read_only` of its entry in `clients`"));
     let said_in = |told: &serde_json::Value, share: usize, by: &str| {
         let line = told["shares"][share][by]["said_in"].as_str().unwrap().to_owned();
         line.strip_prefix(file).unwrap().to_owned()
@@ -213,14 +213,17 @@ state: {1}
     assert_eq!(may(&anywhere, 2, "nfs"), is("write", "no rule of the share"));
     let bob = ask(&["--user", "bob", "--client", "192.0.2.1"]);
     assert_eq!(may(&bob, 1, "smb"), is("write", "`access: write: bob`"));
-    assert_eq!(may(&bob, 2, "smb"), is("nothing", "`clients` has no entry with the address"));
+    assert_eq!(
+        may(&bob, 2, "smb"),
+        is("nothing", "`clients` has no entry that matches the address")
+    );
     // A number that is no account: what NFS may bring.
     let denied = ask(&["--user", "13"]);
     assert_eq!(may(&denied, 1, "nfs"), is("nothing", "`access: deny: 13`"));
     assert_eq!(may(&denied, 0, "smb").0, "nothing");
     // Of TEST-NET-3 (RFC 5737), to which no host is attached.
     let far = ask(&["--user", "alice", "--client", "203.0.113.9"]);
-    let own = "without `clients` it is for this host and the networks that it is attached to";
+    let own = "without `clients` the share is for this host and its directly attached networks";
     assert_eq!(may(&far, 0, "nfs"), is("nothing", own));
     let near = ask(&["--user", "alice", "--client", "127.0.0.1"]);
     assert_eq!(may(&near, 0, "nfs"), is("write", "no rule of the share"));
@@ -245,7 +248,7 @@ fn check_tells_people(file: &str) {
     );
     for (words, why) in [
         (&["--user", "nobody-has-this-name"][..], "there is no user `nobody-has-this-name`"),
-        (&["--client", "10.0.0.1"], "say `--user NAME`, too"),
+        (&["--client", "10.0.0.1"], "give `--user NAME`, too"),
     ] {
         let o = headgate(&[&["check", "--config", file], words].concat());
         assert_eq!(o.status.code(), Some(1));
@@ -447,7 +450,7 @@ fn bench_says_what_is_wrong_with_a_target() {
         ),
         (format!("smb://alice:secret@{smb}/none"), "STATUS_BAD_NETWORK_NAME"),
         (format!("smb://alice:wrong-secret@{smb}/m"), "STATUS_LOGON_FAILURE"),
-        (format!("nfs://{smb}/m?version=4.1"), "is it NFS that is served there?"),
+        (format!("nfs://{smb}/m?version=4.1"), "does that address serve NFS?"),
     ] {
         let o = headgate(&["bench", &target]);
         let told = stderr(&o);
@@ -544,7 +547,7 @@ fn check_tells_what_smb_clients_type() {
     assert!(warnings.contains("can be read by others"), "{warnings}");
     let o = headgate(&["check", "--share", "data=mem:", "--state", state.to_str().unwrap()]);
     let text = String::from_utf8(o.stdout).unwrap();
-    assert!(text.contains("no SMB: nobody could log on"), "{text}");
+    assert!(text.contains("no SMB: there is no user to log on"), "{text}");
 }
 
 /// The loopback device never has an RDMA device, on no machine.
@@ -577,7 +580,11 @@ fn devices_that_are_demanded_and_not_there_are_said_by_check_and_stop_serve() {
     assert!(!place["mount"].to_string().contains("proto=rdma"), "{place}");
     let o = headgate(&[&["serve"][..], &args].concat());
     assert_eq!(o.status.code(), Some(1));
-    assert!(stderr(&o).contains("`--rdma verbs` is not possible: 127.0.0.1"), "{}", stderr(&o));
+    assert!(
+        stderr(&o).contains("`--rdma verbs` needs an RDMA device: 127.0.0.1"),
+        "{}",
+        stderr(&o)
+    );
 }
 
 #[test]
@@ -645,8 +652,8 @@ fn a_credential_of_systemd_stands_for_a_file() {
     for (credential, given, why) in [
         ("alice", false, "`LoadCredential=alice:/PATH`"),
         ("nobody", true, "there is no password file"),
-        ("../alice", true, "is no name of a credential"),
-        ("", true, "is no name of a credential"),
+        ("../alice", true, "is not the name of a credential"),
+        ("", true, "is not the name of a credential"),
     ] {
         let o = check(credential, given);
         assert_eq!(o.status.code(), Some(2), "{credential}");

@@ -9,10 +9,10 @@ use crate::descriptors::Descriptors;
 
 /// Capabilities by their numbers in capabilities(7), and what is missing without each.
 const CAPABILITIES: [(u32, &str, &str); 4] = [
-    (6, "CAP_SETGID", "every call acts as this user's groups"),
+    (6, "CAP_SETGID", "every call acts with this user's groups"),
     (7, "CAP_SETUID", "every call acts as this user, whoever made it"),
     (2, "CAP_DAC_READ_SEARCH", "handles of files that move while the gateway is down become stale"),
-    (10, "CAP_NET_BIND_SERVICE", "ports below 1024 cannot be listened on"),
+    (10, "CAP_NET_BIND_SERVICE", "the gateway cannot listen on ports below 1024"),
 ];
 
 /// CAP_SYS_RESOURCE: may raise its limits.
@@ -68,8 +68,8 @@ impl Rights {
         let (asked, let_in) = (settings.connections, self.connections(settings));
         (let_in < asked).then(|| {
             format!(
-                "{let_in} connections are let in and not {asked}, because {limit} files are all that this process may open, also \
-                 when it raises its own limit: `ulimit -Hn`, or LimitNOFILE= in the unit"
+                "{let_in} connections are let in, fewer than the {asked} of `connections`, because this process may open at \
+                 most {limit} files; raise `ulimit -Hn`, or LimitNOFILE= in the unit"
             )
         })
     }
@@ -119,7 +119,7 @@ mod tests {
         assert!(!none.acts_as_caller());
         assert_eq!(none.missing().len(), CAPABILITIES.len());
         let settings = Settings { connections: 1000, ..Settings::default() };
-        assert!(rights.too_few_files(&settings).unwrap().contains("because 100 files"));
+        assert!(rights.too_few_files(&settings).unwrap().contains("at most 100 files"));
         assert_eq!(rights.connections(&settings), 4);
         assert_eq!(none.too_few_files(&settings), None);
     }

@@ -34,8 +34,8 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Option<Keytab
     let keys = newest(&entries);
     for weak in keys.iter().filter(|k| k.weak) {
         remarks.warn(format!(
-            "the keytab has only keys of broken ciphers for {}: {}; make new ones with AES (`msDS-SupportedEncryptionTypes` 24 for \
-             an account of Active Directory)",
+            "the keytab has only keys of broken ciphers for {}: {}; create new ones with AES (`msDS-SupportedEncryptionTypes` \
+             24 for an account of Active Directory)",
             weak.principal,
             weak.enctypes.join(", ")
         ));
@@ -82,13 +82,13 @@ fn missing(entries: &[Entry], service: &str, name: &str) -> String {
     // A KDC of Windows makes tickets of all services of a computer with one key; others take `host/` for SMB alone.
     if machine || service == "cifs" && has(entries, &format!("host/{name}")) {
         return format!(
-            "the keytab has no key of {service}/{name}: clients of Active Directory get tickets by the key of the computer, those \
-             of MIT and FreeIPA none"
+            "the keytab has no key of {service}/{name}: clients in Active Directory get tickets by the key of the computer, \
+             clients of MIT Kerberos and FreeIPA get none"
         );
     }
     format!(
-        "the keytab has no key of {service}/{name}: who connects to `{name}` gets no ticket for it, or one that is refused; add \
-         it to the keytab, or name this host as clients type it by `kerberos.names`"
+        "the keytab has no key of {service}/{name}: clients that connect to `{name}` get no ticket, or one that the gateway \
+         refuses; add the key to the keytab, or set `kerberos.names` to the name that clients type"
     )
 }
 
@@ -155,7 +155,7 @@ mod tests {
         assert!(has(&entries, "cifs/gw.lab") && !has(&entries, "cifs/gw"));
         let told = |service, name| missing(&entries, service, name);
         assert!(told("cifs", "gw").contains("Active Directory"));
-        assert!(told("nfs", "gw").contains("no key of nfs/gw: clients of Active Directory"));
+        assert!(told("nfs", "gw").contains("no key of nfs/gw: clients in Active Directory"));
         assert!(told("cifs", "files.lab").contains("`kerberos.names`"));
         assert!(told("cifs", "old.lab").contains("Active Directory"));
         assert!(told("nfs", "old.lab").contains("`kerberos.names`"), "a host's key is none of NFS");

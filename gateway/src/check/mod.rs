@@ -153,7 +153,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
     match client_names::missing(settings) {
         Ok(missing) => missing.into_iter().for_each(|name| {
             remarks.warn(format!(
-                "`clients` names the host `{name}`, of which this host's name service has no address: it matches no client"
+                "`clients` names the host `{name}`, for which this host's name service has no address: the entry matches no client"
             ));
         }),
         Err(why) => remarks.warn(why),
@@ -161,7 +161,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
     match settings.audit.as_ref().map(|audit| (audit.required, trail::prove(audit))) {
         Some((true, Err(why))) => remarks.stop(why),
         Some((false, Err(why))) => {
-            remarks.warn(format!("{why}; records are lost until it can"));
+            remarks.warn(format!("{why}; until it can be written, records are lost"));
         }
         _ => {}
     }
@@ -177,8 +177,8 @@ pub fn run(settings: &Settings, json: bool) -> bool {
             host::first_unprivileged_port().filter(|first| *first < FIRST_UNPRIVILEGED)
     {
         remarks.warn(format!(
-            "every user of this host may take ports from {first} up, so that a port below {FIRST_UNPRIVILEGED} does not show root: \
-             `sysctl net.ipv4.ip_unprivileged_port_start={FIRST_UNPRIVILEGED}`"
+            "every user of this host may bind ports from {first} up, so that a port below {FIRST_UNPRIVILEGED} does not prove \
+             root; run `sysctl net.ipv4.ip_unprivileged_port_start={FIRST_UNPRIVILEGED}`"
         ));
     }
     let certificate = certificate(settings, &mut remarks);
@@ -227,21 +227,19 @@ fn certificate(settings: &Settings, remarks: &mut Remarks) -> Option<Certificate
     };
     let now = SystemTime::now();
     if certificate.begins > now {
-        remarks
-            .warn(format!("the certificate {at} is not valid yet: clients refuse it until then"));
+        remarks.warn(format!("the certificate {at} is not valid yet: clients refuse it"));
     } else if certificate.ends <= now {
         remarks.warn(format!(
-            "the certificate {at} has ended: clients refuse it; put a new one there and reload"
+            "the certificate {at} has expired: clients refuse it; replace it and reload"
         ));
     } else if certificate.ends <= now + EXPIRES_SOON {
         let days = certificate.days_left();
-        remarks.warn(format!(
-            "the certificate {at} ends in {days} days: put a new one there and reload"
-        ));
+        remarks.warn(format!("the certificate {at} expires in {days} days: replace it and reload"));
     }
     if certificate.names.is_empty() {
         remarks.warn(format!(
-            "the certificate {at} names no server (subjectAltName): clients compare what they type with its names, and refuse it"
+            "the certificate {at} names no server (subjectAltName): clients compare its names with the one they mount, and \
+             refuse it"
         ));
     }
     Some(certificate)
@@ -286,8 +284,8 @@ fn ceph_facts<'a>(share: &'a Share, ceph: &config::Ceph, remarks: &mut Remarks) 
             if let Err(e) = proven {
                 let user = ceph.user.as_deref().unwrap_or("admin");
                 remarks.stop(format!(
-                    "share `{}`: client.{user} may not make, mark and remove a file in {ceph} as the superuser ({e}): `ceph fs \
-                     authorize {} client.{user} {} rw`, without `root_squash`; or say `read_only: true`",
+                    "share `{}`: client.{user} may not create, mark and remove a file in {ceph} as the superuser ({e}); run \
+                     `ceph fs authorize {} client.{user} {} rw`, without `root_squash`, or set `read_only: true`",
                     share.name, ceph.fs, ceph.path
                 ));
             }
@@ -330,13 +328,13 @@ fn folder_facts<'a>(
     let mount = files::mount_of(mounts, &real);
     if mount.is_some_and(|m| m.read_only) && !share.read_only {
         remarks.warn(format!(
-            "share `{}`: its file system is mounted read-only, so clients will write to nothing; say `read_only: true`",
+            "share `{}`: its file system is mounted read-only, so clients cannot write; set `read_only: true`",
             share.name
         ));
     }
     for inner in files::inside(mounts, &real) {
         remarks.warn(format!(
-            "share `{}`: {} is a file system of its own ({}) and is not crossed; make it a share to serve it",
+            "share `{}`: {} is another file system ({}), which the share does not cross into; add a share for it",
             share.name,
             inner.at.display(),
             inner.kind
@@ -345,7 +343,7 @@ fn folder_facts<'a>(
     let caps = backend.capabilities();
     if case == Some(false) {
         remarks.warn(format!(
-            "share `{}`: its file system takes names that differ in case for one; NFS clients expect them to be two",
+            "share `{}`: its file system ignores case in names; NFS clients expect names that differ in case to be two files",
             share.name
         ));
     }
@@ -429,8 +427,7 @@ fn state(settings: &Settings, remarks: &mut Remarks) {
         || tempfile::Builder::new().prefix(".headgate-check.").tempfile_in(at).is_ok();
     if !writable {
         remarks.warn(format!(
-            "the state folder {} cannot be used by this user: handles and locks would end with the process; \
-             name another by --state DIR",
+            "this user cannot use the state folder {}: file handles and locks would end with the process; give another --state DIR",
             settings.state.display()
         ));
     }

@@ -50,7 +50,7 @@ fn mount(f: &Findings<'_>, ip: IpAddr, share: &Share, version: &str, rdma: bool)
 
 fn access(share: &Share) -> String {
     if !share.refers_to().is_empty() {
-        return format!("clients are sent there, by {}", share.protocols);
+        return format!("clients are referred there, by {}", share.protocols);
     }
     let mode = if share.read_only { "read only" } else { "read and write" };
     let squash = match share.squash {
@@ -71,8 +71,8 @@ fn access(share: &Share) -> String {
 fn portmap(chosen: &Chosen) -> String {
     let how = match chosen.how {
         Portmap::Own => "the gateway answers",
-        Portmap::Off => "nobody is told",
-        Portmap::Register | Portmap::Auto => "rpcbind is told, where there is one",
+        Portmap::Off => "off",
+        Portmap::Register | Portmap::Auto => "registered with rpcbind, if one runs",
     };
     chosen.why.as_ref().map_or(how.to_owned(), |why| format!("{how} ({why})"))
 }
@@ -131,7 +131,7 @@ fn served(s: &Served) -> String {
 /// Which clients get RDMA at this address, and why the others do not.
 fn rdma_words(f: &Findings<'_>, place: &ServedAddress) -> Vec<String> {
     if f.settings.rdma == Rdma::Off {
-        return vec!["no RDMA: it is switched off (`rdma: off`)".into()];
+        return vec!["no RDMA: `rdma: off`".into()];
     }
     if place.only_this_host() {
         return vec![
@@ -155,7 +155,7 @@ fn rdma_words(f: &Findings<'_>, place: &ServedAddress) -> Vec<String> {
     }
     match &place.offer.verbs {
         Ok(None) => words.push(
-            "no RDMA for RoCE and InfiniBand clients: that needs an RDMA device on this side"
+            "no RDMA for RoCE and InfiniBand clients: that needs an RDMA device on this host"
                 .into(),
         ),
         Err(why) => words.push(format!("no RDMA by a device: {why}")),
@@ -190,10 +190,7 @@ pub(super) fn text(f: &Findings<'_>) {
     }
     say!("{}", table.render());
     if by_nfs(f).next().is_some() {
-        say!(
-            "  Port 111, where clients of NFS 3 ask for MOUNT and locks: {}\n",
-            portmap(&f.portmap)
-        );
+        say!("  Port 111, where NFS 3 clients ask for MOUNT and locks: {}\n", portmap(&f.portmap));
     }
     for place in &f.places {
         at_place(f, place, marks);
@@ -266,7 +263,7 @@ fn of_server(f: &Findings<'_>) {
     }
     if f.serves_already {
         say!(
-            "  a gateway serves on this state folder now; its own ports were not counted as taken"
+            "  a gateway serves with this state folder now; the ports that it holds count as free"
         );
     }
     if let Some(certificate) = &f.certificate {
@@ -296,13 +293,13 @@ fn of_server(f: &Findings<'_>) {
 fn ports(settings: &Settings, weakest: &[Squash]) -> String {
     match settings.privileged_ports {
         PrivilegedPorts::Local => {
-            "callers from this host need a port below 1024, which only root has".into()
+            "callers from this host need a port below 1024, which only root can bind".into()
         }
         PrivilegedPorts::Required => {
-            "all callers need a port below 1024, which only root of their host has".into()
+            "all callers need a port below 1024, which only root of their host can bind".into()
         }
         PrivilegedPorts::Off => format!(
-            "callers from this host need no privileged port: where a share admits it, each of its users can claim to be {}",
+            "callers from this host need no privileged port: on shares that admit this host, each of its users can claim to be {}",
             claims(&settings.shares, weakest)
         ),
     }
@@ -311,7 +308,7 @@ fn ports(settings: &Settings, weakest: &[Squash]) -> String {
 /// Whom a caller who is believed can claim to be, by the weakest squash of the shares that are served by NFS.
 fn claims(shares: &[Share], weakest: &[Squash]) -> String {
     let whom = [
-        (Squash::None, "anybody, root too"),
+        (Squash::None, "anybody, root included"),
         (Squash::Root, "anybody but root"),
         (Squash::All, "any client and owner of a lock, but no user"),
     ];
@@ -492,11 +489,11 @@ mod tests {
             said.rsplit_once("claim to be ").unwrap().1.to_owned()
         };
         assert_eq!(off(&[&data, &smb]), "anybody but root");
-        assert_eq!(off(&[&open]), "anybody, root too");
+        assert_eq!(off(&[&open]), "anybody, root included");
         assert_eq!(off(&[&drop]), "any client and owner of a lock, but no user");
         assert_eq!(
             off(&[&data, &open, &drop, &Share { name: "more".into(), ..data.clone() }]),
-            "anybody, root too (/open); anybody but root (/data /more); any client and owner of a lock, but no user (/drop)"
+            "anybody, root included (/open); anybody but root (/data /more); any client and owner of a lock, but no user (/drop)"
         );
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
     for (name, identity) in &all {
         if let Ok((cred, false)) = resolve(name, identity) {
             remarks.warn(format!(
-                "the host has no user `{name}`: files will belong to uid {}; say another by `uid`",
+                "the host has no user `{name}`: files will belong to uid {}; set `uid` to change that",
                 cred.uid
             ));
         }
@@ -79,13 +79,13 @@ fn same(a: &str, b: &str) -> bool {
 fn warn_of_root(share: &Share, rights: &Rights, remarks: &mut Remarks) {
     if rights.makes_root() {
         remarks.warn(format!(
-            "share `{}`: by `force` everybody whom it lets in acts as root on its files",
+            "share `{}`: `force` makes every user that it lets in act as root on its files",
             share.name
         ));
     }
     for client in share.clients.iter().flatten().filter(|c| c.anonuid == Some(0)) {
         remarks.warn(format!(
-            "share `{}`: by `anonuid: 0` whoever is squashed from {} acts as root on its files",
+            "share `{}`: `anonuid: 0` makes squashed users from {} act as root on its files",
             share.name, client.from
         ));
     }
@@ -162,7 +162,7 @@ pub(super) fn words(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> V
         true => format!(", and RDMA for clients with {} adapter", adapters(place)),
         false => ", and no RDMA".into(),
     };
-    let mut words = vec![format!("SMB for Windows: {path}; it is told of {speed}{rdma}")];
+    let mut words = vec![format!("SMB for Windows: {path}; clients are told of {speed}{rdma}")];
     let port = f.settings.smb.port;
     if port != 445 {
         words.push(format!(
@@ -177,15 +177,15 @@ pub(super) fn words(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> V
                 );
             }
             words.push(
-                "SMB Direct for Linux: data goes inside messages, because a Linux client that signs places none directly;"
+                "SMB Direct for Linux: data goes inside messages, because a Linux client that signs has none placed directly;"
                     .into(),
             );
-            words.push("  `--smb-signing offered` lets it".into());
+            words.push("  `--smb-signing offered` allows direct placement, unsigned".into());
         }
         if share.encrypt || f.settings.smb.encryption == Encryption::Required {
             let direct = match f.settings.smb.rdma_transforms {
                 RdmaTransforms::On => {
-                    "encrypted data goes inside messages, also by SMB Direct, but for Windows 11, Server 2022 and later"
+                    "encrypted data goes inside messages, also by SMB Direct, except with Windows 11, Server 2022 and later"
                 }
                 RdmaTransforms::Off => "encrypted data goes inside messages, also by SMB Direct",
             };
@@ -198,10 +198,10 @@ pub(super) fn words(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> V
 /// One line about all of it.
 pub(super) fn summary(f: &Findings<'_>) -> String {
     if f.settings.by_smb().next().is_none() {
-        return "no SMB: no share is served by it".into();
+        return "no SMB: no share is served by SMB".into();
     }
     if !f.smb.served {
-        return "no SMB: nobody could log on; `headgate user add NAME`, or `--user NAME=FILE`"
+        return "no SMB: there is no user to log on; add one by `headgate user add NAME`, or `--user NAME=FILE`"
             .into();
     }
     let smb = &f.settings.smb;

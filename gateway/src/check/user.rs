@@ -100,9 +100,9 @@ fn line_of(
 fn of_client(why: Refusal) -> &'static str {
     match why {
         Refusal::NameUnknown => {
-            "the name of the address cannot be looked up, and `clients` asks for it"
+            "`clients` needs the name of the address, which cannot be looked up"
         }
-        _ => "`clients` has no entry with the address",
+        _ => "`clients` has no entry that matches the address",
     }
 }
 
@@ -110,8 +110,7 @@ impl Asked<'_> {
     fn by_nfs(&self, share: &Arc<Share>, said: &config::Share) -> Result<Answer, String> {
         let rule = match self.client.map(|ip| (ip, share.client(ip, By::Nfs))) {
             Some((ip, Ok(None))) if !self.local_subnets.contains(ip) => {
-                let near =
-                    "without `clients` it is for this host and the networks that it is attached to";
+                let near = "without `clients` the share is for this host and its directly attached networks";
                 return Ok(nothing(near, vec![]));
             }
             Some((_, Err(why))) => return Ok(nothing(of_client(why), vec![Key("clients")])),
@@ -132,7 +131,7 @@ impl Asked<'_> {
         let caller = match &self.account {
             Some(cred) => cred.clone(),
             None if !said.guest => {
-                return Ok(nothing("it has no account: `headgate user add`", vec![]));
+                return Ok(nothing("it has no account; add one by `headgate user add`", vec![]));
             }
             // Who has no password has no key.
             None if said.encrypt => {
@@ -173,19 +172,19 @@ impl Asked<'_> {
             }
             Err(Refusal::Elsewhere) => {
                 return nothing(
-                    "the share is on another server, which decides that",
+                    "the share is on another server, which decides",
                     vec![Key("refer")],
                 );
             }
             Err(_) => {
-                let why = "`access` does not name it, or not as whom it is squashed";
+                let why = "`access` names neither it nor the user that it is squashed to";
                 return nothing(why, vec![Key("access")]);
             }
         };
         let range = || {
             let is_it = |one: &ClientRule| rule.is_some_and(|rule| std::ptr::eq(rule, one));
             let entry = share.clients.iter().flatten().position(is_it).unwrap_or_default();
-            let why = "`read_only` of its range in `clients`".to_owned();
+            let why = "`read_only` of its entry in `clients`".to_owned();
             (why, vec![Key("clients"), Step::Entry(entry)])
         };
         let (may, why) = match (entered.share.read_only, share.read_only) {
@@ -208,7 +207,7 @@ type Row = (String, Option<Answer>, Option<Answer>);
 fn tell(name: &str, cred: &Cred, rows: Vec<Row>) {
     let groups = cred.groups.iter().map(|g| format!(" {g}")).collect::<String>();
     say!(
-        "{name}: user {}, groups {}{groups}; beside what the files allow it may",
+        "{name}: user {}, groups {}{groups}; where the files allow it, it may",
         cred.uid,
         cred.gid
     );
