@@ -380,11 +380,11 @@ impl Run {
             Ok(Ok(Ok(flows))) => return flows,
             Ok(Ok(Err(e))) => e.to_string(),
             Ok(Err(e)) => e.to_string(),
-            Err(_) => "its storage gives no answer".into(),
+            Err(_) => "its storage does not respond".into(),
         };
         tracing::warn!(
             service = self.service.name,
-            "the connections of the owner before are not known: {why}"
+            "the connections of the previous owner are not known: {why}"
         );
         Vec::new()
     }

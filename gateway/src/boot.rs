@@ -83,7 +83,7 @@ pub fn take_in_time(settings: &Settings) -> Result<Run, String> {
     let folder = &settings.state;
     let silent = |_: Silent| {
         format!(
-            "state folder {}: its file system gives no answer; mend the mount, or give --state DIR",
+            "state folder {}: its file system does not respond; repair the mount, or give --state DIR",
             folder.display()
         )
     };
@@ -96,7 +96,7 @@ pub fn take_in_time(settings: &Settings) -> Result<Run, String> {
     let records = CephFolder::path_of(ceph);
     let taken = in_time::ask(&records, OPEN_MAX, move || take(&its));
     taken.map_err(|Silent| {
-        format!("records {}: the cluster gives no answer; mend it", records.display())
+        format!("records {}: the Ceph cluster does not respond; repair it", records.display())
     })?
 }
 
@@ -116,7 +116,7 @@ pub fn take(settings: &Settings) -> Result<Run, String> {
         Err(e) if refused(&e) && may_do_without => {
             tracing::warn!(
                 folder = %folder.display(), error = %e,
-                "no state folder: handles end with this process; give --state DIR to keep them"
+                "no state folder: file handles become stale when this process ends; give --state DIR to keep them"
             );
             ephemeral()
         }
@@ -159,7 +159,7 @@ fn narrow(folder: &Path) -> io::Result<()> {
     }
     tracing::warn!(
         folder = %folder.display(), mode = format_args!("{mode:o}"), owner = about.uid(),
-        "other users can look into the state folder; make it the gateway's own, and `chmod 700` it"
+        "other users can read the state folder; give it to the gateway's user, and `chmod 700` it"
     );
     Ok(())
 }
@@ -176,7 +176,7 @@ fn on_folder(folder: &Path, settings: &Settings, lock: File) -> Result<Run, Stri
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             return Err(format!(
-                "another headgate uses the state folder {}; stop it, or give --state DIR",
+                "another headgate uses the state folder {}; stop it, or give another --state DIR",
                 folder.display()
             ));
         }
@@ -281,8 +281,8 @@ fn begin_epoch(store: &Store, epoch: u64, folder: &Path) -> Result<(), String> {
             && **other != *own.as_bytes()
         {
             return Err(format!(
-                "the records in {} are of the service {}, and this is {own}: name the folder of this service as `state`, or \
-                 move those records away, with all that clients hold by them",
+                "the records in {} belong to the service {}, and this is {own}; set `state` to the folder of this service, or \
+                 move those records away, which ends what clients hold by them",
                 folder.display(),
                 String::from_utf8_lossy(other)
             ));
@@ -294,9 +294,9 @@ fn begin_epoch(store: &Store, epoch: u64, folder: &Path) -> Result<(), String> {
         && last > epoch
     {
         return Err(format!(
-            "the records in {} are of epoch {last}, and this node was elected in epoch {epoch}: another has served since, \
-             or etcd has lost what it knew; where no gateway serves these records any more, say `headgate cluster adopt`, \
-             or move them away, with all that clients hold by them",
+            "the records in {} are of epoch {last}, and this node was elected in epoch {epoch}: another node has served since, \
+             or etcd has lost data; if no gateway serves these records any more, run `headgate cluster adopt`, or move them \
+             away, which ends what clients hold by them",
             folder.display()
         ));
     }

@@ -22,7 +22,7 @@ pub(super) async fn run(
     let said = |e: ::cluster::etcd::Error| e.to_string();
     let owned = |node: String| {
         format!(
-            "{service} is served by {node}, so that its records are of no later epoch; nothing was changed"
+            "{service} is served by {node}, so its records cannot be of a later epoch; nothing was changed"
         )
     };
     let (entries, now) = etcd.below_at(&keys.all).await.map_err(said)?;
@@ -32,16 +32,16 @@ pub(super) async fn run(
     }
     if !nobody_serves {
         return Err(format!(
-            "a gateway that still serves the records of {service}, which etcd may have forgotten, would be cut off from records in \
-             CephFS, and would write beside the next one elsewhere: stop `headgate cluster run` on every node that is not in \
-             this etcd, have the storage attached here, and say `--nobody-serves`"
+            "a gateway that etcd has forgotten may still serve the records of {service}: in CephFS it would be cut off from \
+             them, on other storage it would write at the same time as the next one; stop `headgate cluster run` on every node \
+             that is not in this etcd, attach the storage here, and give `--nobody-serves`"
         ));
     }
     let settings = settings.clone();
     let read = tokio::task::spawn_blocking(move || boot::whose(&settings)).await;
     let (other, epoch) = read.map_err(|e| e.to_string())??;
     if let Some(other) = other.filter(|other| other != service) {
-        return Err(format!("these are the records of {other}, and not of {service}"));
+        return Err(format!("these are the records of {other}, not of {service}"));
     }
     let Some(epoch) = epoch else {
         return Err(format!("no node of a cluster has served the records of {service} yet"));
@@ -49,14 +49,14 @@ pub(super) async fn run(
     let next = Term::of(now, entry(&keys.base).map(|it| &*it.value)).map_or(0, |term| term.epoch);
     if epoch <= next {
         say!(
-            "the records of {service} are of epoch {epoch}, and the next is above {next}: nothing is to be done"
+            "the records of {service} are of epoch {epoch}, and the next epoch is above {next}: nothing to do"
         );
         return Ok(());
     }
     match election::adopt(etcd, keys, epoch).await.map_err(said)? {
         true => {
             say!(
-                "the next epochs of {service} are above {epoch}, that of its records: any node may serve it"
+                "the next epochs of {service} are above {epoch}, the epoch of its records: any node may serve it"
             );
             Ok(())
         }

@@ -42,7 +42,7 @@ pub(crate) fn bring(files: &ServiceFiles, state: &Path) {
     let list = read.as_ref().ok().and_then(|read| read.as_ref()).map(|(bytes, _)| &**bytes);
     let brought = replace(&state.join(BROUGHT), list.unwrap_or_default());
     if let Err(error) = read.map(drop).and(brought) {
-        tracing::warn!(%error, "the connections of the owner before are not known");
+        tracing::warn!(%error, "the connections of the previous owner are not known");
     }
 }
 
@@ -59,7 +59,7 @@ async fn keep(connections: Arc<Connections>, files: ServiceFiles) {
         match written {
             Ok(Err(error)) if !is_told => {
                 is_told = true;
-                tracing::warn!(%error, "clients are not told when another node takes over");
+                tracing::warn!(%error, "the list of connections cannot be written: after a takeover clients notice it late");
             }
             Ok(Ok(())) => is_told = false,
             // Told before, or the gateway ends.

@@ -52,11 +52,13 @@ pub(crate) fn standing() -> Option<ServiceStatus> {
 pub(crate) fn join() -> Result<Option<Lease>, String> {
     let Ok(parent) = env::var(PARENT) else { return Ok(None) };
     set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|e| format!("cannot end with `headgate cluster run`: {e}"))?;
+        .map_err(|e| format!("cannot tie this process to `headgate cluster run`: {e}"))?;
     // It may have ended before that.
     let parent: Option<i32> = parent.parse().ok();
     if getppid().map(Pid::as_raw_pid) != parent || epoch().is_none() {
-        return Err("this gateway is of a cluster, and `headgate cluster run` has ended".into());
+        return Err(
+            "this gateway belongs to a cluster, and its `headgate cluster run` has ended".into()
+        );
     }
     let mut lease = Lease { input: io::stdin(), rest: Vec::new() };
     match lease.next(FIRST_MAX) {

@@ -46,32 +46,32 @@ pub struct ClusterArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Stand for every service that this node may serve, and serve those for which it is elected, until told to stop
+    /// Be a candidate for every service that this node may serve, and serve those for which it is elected, until told to stop
     Run,
-    /// Which node serves what
+    /// Show which node serves what
     Status {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Have a service served by another node, and there whenever that node can; without NODE by any
+    /// Move a service to another node, which then serves it whenever it can; without NODE any node may
     Move {
         /// Name of the service
         service: String,
         /// Name of the node
         node: Option<String>,
     },
-    /// Have a node serve nothing: others take its services over
+    /// Have other nodes take over the services of a node, which then serves nothing
     Drain {
         /// Name of the node; default: this one
         node: Option<String>,
     },
-    /// Let the next epochs of a service be above that of its records, where etcd has lost what it knew (restored from a backup,
-    /// made anew) and no node may serve them any more
+    /// Raise the next epochs of a service above that of its records, after etcd has lost data (restored from a backup, created
+    /// anew) and no node may serve them any more
     Adopt {
         /// Name of the service
         service: String,
-        /// No gateway serves these records, on no node: one that does would be cut off, or write beside the next
+        /// Confirms that no gateway on any node serves these records: one that does would be cut off, or write beside the next
         #[arg(long)]
         nobody_serves: bool,
     },
@@ -125,17 +125,17 @@ fn program(service: &config::Service, file: &Path, settings: &Settings) -> Resul
     if service.fence.is_empty()
         && let Some(what) = unfenced(service, settings)
     {
-        let help = "a node that seems to have failed may still write: name a program as `fence`; a service needs none whose shares \
-                    are all in CephFS, with its `records` in one of them";
+        let help = "a node that seems to have failed may still write: set `fence` to a program that cuts it off; only a service \
+                    whose shares are all in CephFS, with its `records` in one of them, needs none";
         return Err(fault(service, what, help));
     }
     if settings.state == Settings::default().state {
-        let what = format!("{} names no `state`", service.config.display());
+        let what = format!("{} has no `state`", service.config.display());
         let help = match settings.records {
             Some(_) => {
-                "each service has a lock and a control socket on its node: name a folder of this host"
+                "each service has a lock and a control socket on its node: set `state` to a folder of this host"
             }
-            None => "records move with the service: name a folder on its storage",
+            None => "records move with the service: set `state` to a folder on its storage",
         };
         return Err(fault(service, what, help));
     }
@@ -167,13 +167,13 @@ fn unfenced(service: &config::Service, settings: &Settings) -> Option<String> {
     let local = settings.shares.iter().find(|share| matches!(share.source, Source::Folder(_)));
     match (local, &settings.records) {
         (Some(share), Some(_)) => Some(format!(
-            "nothing keeps a former owner from the folder of the share `{}` of {}",
+            "nothing stops a previous owner from writing to the folder of the share `{}` of {}",
             share.name,
             service.config.display()
         )),
         (None, Some(_)) => None,
         (_, None) => Some(
-            "nothing keeps a former owner from the folders and the records of this service".into(),
+            "nothing stops a previous owner from writing to the folders and the records of this service".into(),
         ),
     }
 }
@@ -186,8 +186,10 @@ fn check_records(services: &[(&config::Service, Settings)]) -> Result<(), Faults
             other.1.records.as_ref().is_some_and(|it| (&it.fs, &it.path) == (&ceph.fs, &ceph.path))
         };
         if let Some((other, _)) = services[..i].iter().find(is_same) {
-            let what =
-                format!("`{}` and `{}` have their records in {ceph}", other.name, service.name);
+            let what = format!(
+                "the services `{}` and `{}` both have their records in {ceph}",
+                other.name, service.name
+            );
             return Err(fault(service, what, "give each service a share of its own for `records`"));
         }
     }
@@ -239,7 +241,7 @@ pub(crate) async fn run(
             let Some(node) = node else { return done(etcd.delete(&key).await) };
             if !known.nodes.is_empty() && !known.nodes.contains(node) {
                 let nodes = known.nodes.join(", ");
-                return Err(format!("`{service}` is served by {nodes} alone"));
+                return Err(format!("only {nodes} may serve `{service}` (`nodes`)"));
             }
             done(etcd.put(&key, node.as_bytes()).await)
         }
@@ -292,7 +294,7 @@ async fn serve(cluster: &Cluster, services: Vec<Service>, etcd: Etcd) -> Result<
     tokio::pin!(running);
     tokio::select! {
         done = &mut running => {
-            return done.and(Err("this node may serve no service: see their `nodes`".into()));
+            return done.and(Err("no service lists this node in its `nodes`".into()));
         }
         _ = term.recv() => {}
         _ = int.recv() => {}
@@ -345,7 +347,7 @@ async fn status(cluster: &Cluster, etcd: &Etcd, as_json: bool) -> Result<(), Str
         let (node, epoch) =
             s.owner.clone().map_or(("-".into(), "-".into()), |(n, e)| (n, e.to_string()));
         let last = s.last.as_ref().map_or("-".into(), |last| {
-            let how = if last.ended { "let go" } else { "has it, or is to be fenced" };
+            let how = if last.ended { "released it" } else { "owns it, or has to be fenced" };
             format!("{} in epoch {}, {how}", last.node, last.epoch)
         });
         let chosen = s.wanted.clone().unwrap_or_else(|| "any".into());
@@ -357,12 +359,7 @@ async fn status(cluster: &Cluster, etcd: &Etcd, as_json: bool) -> Result<(), Str
         if let Some(it) = &s.takeover {
             let fenced =
                 it.fenced.as_ref().map_or(String::new(), |node| format!(", {node} was fenced"));
-            say!(
-                "\n  {name}: {} took it over in {:?}, {} ago{fenced}",
-                it.node,
-                it.total,
-                ago(it.at)
-            );
+            say!("\n  {name}: {} took over in {:?}, {} ago{fenced}", it.node, it.total, ago(it.at));
         }
         for (node, it) in &s.trouble {
             say!("\n  {name}: {node} could not serve it, {} ago: {}", ago(it.at), it.why);

@@ -274,7 +274,7 @@ fn own_folder(parent: &Inode, folder: &str, perm: &Perm, all: &Refusals) -> io::
     let (dir, stat) = all.done(found)?;
     if stat.stx_mode & TYPE != DIRECTORY || stat.stx_uid != 0 || stat.stx_mode & 0o077 != 0 {
         return Err(io::Error::other(format!(
-            "`{folder}` is not a folder of the superuser alone (mode 700), as the gateway makes it; move it away"
+            "`{folder}` is not a folder of root with mode 700, as the gateway creates it; move it away"
         )));
     }
     Ok(dir)
@@ -403,8 +403,8 @@ pub(crate) fn why_not(ceph: &Ceph, why: &NotOpened) -> String {
     let path = CephFolder::path_of(ceph);
     match why {
         NotOpened::Mount(e @ MountError { step: Step::Reset, .. }) => format!(
-            "records {}: {e}; the gateway before still has them, and no MDS ends its session: is one active \
-             (`ceph fs status {}`)?",
+            "records {}: {e}; the previous gateway still has them open, and no MDS ends its session: is one active (`ceph fs \
+             status {}`)?",
             path.display(),
             ceph.fs
         ),
@@ -426,16 +426,18 @@ pub(crate) fn no_mount(ceph: &Ceph, e: &MountError) -> String {
     let kind = std::io::Error::from_raw_os_error(e.errno.0).kind();
     let help = match (e.step, kind) {
         (Step::Load, _) => "install the cluster's library (Debian: libcephfs2)".to_owned(),
-        (Step::Configure, NotFound) => "say `ceph.config` where it lies elsewhere".to_owned(),
+        (Step::Configure, NotFound) => "set `ceph.config` if the file is elsewhere".to_owned(),
         (Step::Configure, _) => return e.to_string(),
         (Step::Monitors, TimedOut) => "no monitor of the cluster answers".to_owned(),
         (Step::Monitors, NotFound) => format!(
-            "there is no key of client.{user}: say `ceph.keyring`, with what `ceph auth get client.{user}` says in it"
+            "there is no key of client.{user}: set `ceph.keyring` to a file with the output of `ceph auth get client.{user}`"
         ),
-        (Step::Monitors, _) => format!("the key of client.{user} is not that of the cluster"),
-        (Step::Reset, _) => "the MDS does not end it: is one active (`ceph fs status`)?".to_owned(),
+        (Step::Monitors, _) => format!("the cluster does not accept the key of client.{user}"),
+        (Step::Reset, _) => {
+            "the MDS does not end the session: is one active (`ceph fs status`)?".to_owned()
+        }
         (Step::Mount, NotFound) => {
-            format!("`{fs}` or the folder in it is not there (`ceph fs ls`)")
+            format!("`{fs}`, or the folder in it, does not exist (`ceph fs ls`)")
         }
         (Step::Mount, PermissionDenied) => format!(
             "client.{user} may not mount it: `ceph fs authorize {fs} client.{user} {} rw`",

@@ -140,7 +140,7 @@ fn cut_off(path: &Path) {
     tracing::error!(
         records = %path.display(),
         "the cluster has cut this gateway off from its records: another gateway has opened them, or its address is in `ceph osd \
-         blocklist ls`; it ends"
+         blocklist ls`; this gateway ends"
     );
     lease::end()
 }

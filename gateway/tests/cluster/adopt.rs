@@ -43,7 +43,7 @@ async fn records_are_adopted_where_etcd_counts_anew() {
     .await;
     until("it has let go", || world.owner().is_none()).await;
     let (done, said) = adopt(&world, &[]);
-    assert!(!done && said.contains("say `--nobody-serves`"), "{said}");
+    assert!(!done && said.contains("give `--nobody-serves`"), "{said}");
     // It may be a candidate again at this very moment.
     until("it is adopted", || adopt(&world, &["--nobody-serves"]).0).await;
     until("it is served by a later epoch", || {

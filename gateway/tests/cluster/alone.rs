@@ -80,17 +80,14 @@ async fn what_cannot_be_served_safely_is_refused_with_its_place() {
     };
     let share = format!("shares: [{{name: data, path: {here}/share}}]\n");
     let why = told(&format!("{share}state: {here}/state\n"), "");
-    assert!(
-        why.contains("cluster.yaml:4:11") && why.contains("name a program as `fence`"),
-        "{why}"
-    );
+    assert!(why.contains("cluster.yaml:4:11") && why.contains("set `fence` to a program"), "{why}");
     let why = told(&share, "    fence: /bin/true\n");
-    assert!(why.contains("cluster.yaml:4:11") && why.contains("names no `state`"), "{why}");
+    assert!(why.contains("cluster.yaml:4:11") && why.contains("has no `state`"), "{why}");
     let why = told("shares: 1\n", "    fence: /bin/true\n");
     assert!(why.contains("files.yaml:1:9"), "{why}");
     // The file of a cluster is no gateway's.
     let output =
         Command::new(headgate()).args(["check", "--config"]).arg(&cluster).output().unwrap();
     let why = String::from_utf8_lossy(&output.stderr);
-    assert!(why.contains("this is the file of a cluster"), "{why}");
+    assert!(why.contains("this file configures a cluster"), "{why}");
 }

@@ -65,8 +65,8 @@ fn records_of_another_service_or_a_later_epoch_are_refused() {
     serves("7");
     for (epoch, cluster, service, why) in [
         ("6", "c", "files", "are of epoch 7, and this node was elected in epoch 6"),
-        ("8", "other", "files", "are of the service c/files, and this is other/files"),
-        ("8", "c", "other", "are of the service c/files, and this is c/other"),
+        ("8", "other", "files", "belong to the service c/files, and this is other/files"),
+        ("8", "c", "other", "belong to the service c/files, and this is c/other"),
     ] {
         let said = refused(epoch, cluster, service);
         assert!(said.contains(why) && said.contains("move"), "{said}");
@@ -173,7 +173,7 @@ async fn what_a_node_does_and_why_it_cannot_is_told() {
     assert!(left > 0.0 && left <= 2.0, "{left}");
     until("status says what the takeover took", || {
         let status = status();
-        status.contains("gw0 took it over in") && !status.contains("could not serve")
+        status.contains("gw0 took over in") && !status.contains("could not serve")
     })
     .await;
     assert!(told("headgate_cluster_takeover_seconds").unwrap() > 0.0);

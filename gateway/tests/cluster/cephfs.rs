@@ -87,7 +87,7 @@ fn told(shares: &str, records: &str) -> String {
     let mut child =
         run.args(["cluster", "run", "--config"]).arg(&file).stderr(Stdio::piped()).spawn().unwrap();
     let (mut said, mut stderr) = (String::new(), BufReader::new(child.stderr.take().unwrap()));
-    while !said.contains("as `fence`") && !said.contains("is a candidate for its services") {
+    while !said.contains("set `fence`") && !said.contains("is a candidate for its services") {
         assert!(stderr.read_line(&mut said).unwrap() > 0, "{said}");
     }
     let _ = child.kill();
@@ -100,7 +100,7 @@ fn a_service_without_a_fence_is_all_in_cephfs_or_refused() {
     let ceph = "{name: c, ceph: {filesystem: fs, path: /c}}";
     let said = told(&format!("shares: [{ceph}, {{name: local, path: /usr}}]"), "records: c\n");
     assert!(
-        said.contains("the folder of the share `local`") && said.contains("as `fence`"),
+        said.contains("the folder of the share `local`") && said.contains("set `fence`"),
         "{said}"
     );
     let said = told(&format!("shares: [{ceph}]"), "");

@@ -82,7 +82,7 @@ fn records_of_another_service_a_later_epoch_or_a_newer_version_are_refused() {
     configure(&two, &ceph);
     drop(start(&one, Some(("files", "7"))).map_err(|o| o.stderr).unwrap());
     let why = said(start(&two, Some(("other", "8"))));
-    assert!(why.contains("are of the service c/files, and this is c/other"), "{why}");
+    assert!(why.contains("belong to the service c/files, and this is c/other"), "{why}");
     let why = said(start(&two, Some(("files", "6"))));
     assert!(why.contains("are of epoch 7, and this node was elected in epoch 6"), "{why}");
     assert!(why.contains("headgate cluster adopt"), "{why}");
