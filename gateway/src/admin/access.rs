@@ -66,7 +66,7 @@ impl ByTls {
 
 /// By what readers of other hosts are refused who prove nothing.
 pub(super) const RULE: &str = "admin-proof";
-const REMEDY: &str = "give the token of `tls.admin_token` (`Authorization: Bearer ...`), or a certificate of `tls.admin_ca`";
+const REMEDY: &str = "send the token of `tls.admin_token` (`Authorization: Bearer ...`), or use a certificate of `tls.admin_ca`";
 
 impl Peer {
     /// A connection from `from` to `local`.
@@ -111,14 +111,16 @@ enum Refused {
 impl Refused {
     fn told(self) -> &'static str {
         match self {
-            Self::Address => "this address may not see that: `admin_clients` says who may\n",
-            Self::Host => "ask for 127.0.0.1 or localhost\n",
+            Self::Address => {
+                "this address may not read that; `admin_clients` lists the addresses that may\n"
+            }
+            Self::Host => "use 127.0.0.1 or localhost as host\n",
             Self::User => {
-                "only root and the user that the gateway runs as may see that; `admin_clients: 127.0.0.1` lets every user of \
+                "only root and the user that the gateway runs as may read that; `admin_clients: 127.0.0.1` lets every user of \
                  this host\n"
             }
             Self::Proof => {
-                "this takes the token of `tls.admin_token`, or a certificate of `tls.admin_ca`\n"
+                "this needs the token of `tls.admin_token`, or a certificate of `tls.admin_ca`\n"
             }
         }
     }
@@ -167,7 +169,7 @@ impl Access {
             Ok(user) if user == 0 || user == self.own => Ok(()),
             Ok(_) => Err(Refused::User),
             Err(error) => {
-                tracing::warn!(peer = %peer.from, %error, "the user of a connection from this host is not known");
+                tracing::warn!(peer = %peer.from, %error, "the user of a connection from this host cannot be determined");
                 Err(Refused::User)
             }
         }

@@ -84,13 +84,11 @@ impl Denied {
     fn remedy(self) -> &'static str {
         match self {
             Self::Away => {
-                "act from the gateway's host, at a loopback address; `ssh -L 9464:127.0.0.1:9464` brings a browser there"
+                "open the status page on the gateway's host, at a loopback address, or through `ssh -L 9464:127.0.0.1:9464`"
             }
-            Self::Origin => {
-                "act by the status page itself, under the address that the browser shows"
-            }
+            Self::Origin => "use the status page itself, at the address that the browser shows",
             Self::Token => {
-                "get a new token by `headgate admin-token`, which begins one session within ten minutes"
+                "get a new token by `headgate admin-token`; it is valid for ten minutes and one session"
             }
             Self::Session => "log in at the status page with a token of `headgate admin-token`",
         }
@@ -186,7 +184,9 @@ async fn in_time<T>(work: impl Future<Output = Result<T, NotDone>>) -> Result<T,
         Ok(done) => Ok(done?),
         Err(_) => {
             count::limit_met(LIMIT);
-            let why = format!("error: not done within {ACTION_LIFE:?}; it goes on, see the log");
+            let why = format!(
+                "error: not done within {ACTION_LIFE:?}; the gateway goes on with it, see the log"
+            );
             Err(Failed(StatusCode::GATEWAY_TIMEOUT, why))
         }
     }
@@ -260,8 +260,7 @@ async fn with_session(
 }
 
 fn body<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Failed> {
-    serde_json::from_slice(bytes)
-        .map_err(|e| wrong(format_args!("the request is not as asked: {e}")))
+    serde_json::from_slice(bytes).map_err(|e| wrong(format_args!("the request is malformed: {e}")))
 }
 
 #[derive(Deserialize)]
@@ -370,12 +369,12 @@ async fn add_user(
     user::check_strength(
         &name,
         &password,
-        "choose a longer one; `headgate user add --weak` takes it",
+        "choose a longer one, or use `headgate user add --weak`",
     )
     .map_err(wrong)?;
     let Some(files) = actions.files.clone() else {
         return Err(wrong(
-            "there is no state folder, and the database of users would be in it; give --state DIR",
+            "the database of users needs a state folder, and this gateway has none; give --state DIR",
         ));
     };
     let room = actions.room()?;

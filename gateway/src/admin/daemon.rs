@@ -156,7 +156,7 @@ impl Daemon {
     }
 }
 
-/// How much was made durable.
+/// Syncs to stable storage.
 fn syncs() -> SyncStatus {
     let (c, threads) = (vfs::durability::counters(), Engine::common().sync_stats());
     SyncStatus {

@@ -113,7 +113,7 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "ready",
         labels: &[],
-        help: "1 while `/readyz` says so: connections are taken, and the state folder can be written",
+        help: "1 while `/readyz` says so: the gateway takes connections, and can write its state folder",
         values: Values::Gauge(|s| one((s.ready && s.store.is_none()).into())),
     },
     Metric {
@@ -208,7 +208,7 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "share_ended",
         labels: &["share"],
-        help: "Whether nothing works on the share until the configuration is read again, as its cluster has cut the gateway off",
+        help: "1 while operations on the share fail because its cluster has cut the gateway off; a reload opens the share again",
         values: Values::Gauge(|s| {
             keyed(s.shares.iter().map(|share| (&share.name, u64::from(share.ended.is_some()))))
         }),
@@ -222,8 +222,7 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "storage_losses",
         labels: &["share"],
-        help: "Failures of storage to keep data or a change that it had taken; clients were told to send again what they had not \
-               committed",
+        help: "Failures of storage to keep data or a change that it had accepted; clients were told to send uncommitted data again",
         values: Values::Counter(|s| keyed(s.losses.iter().map(|l| (&l.share, l.count)))),
     },
     Metric {
@@ -253,13 +252,13 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "requests",
         labels: WAY,
-        help: "Messages received that ask for something; one may hold several operations",
+        help: "Requests received; one may hold several operations",
         values: Values::Counter(|s| moved(s, |m| m.requests)),
     },
     Metric {
         name: "transferred_bytes",
         labels: &["protocol", "transport", "path"],
-        help: "Bytes by the way they went: rdma_write and inline_out to clients, rdma_read and inline_in from them",
+        help: "Bytes moved, by way: rdma_write and inline_out to clients, rdma_read and inline_in from them",
         values: Values::Counter(paths),
     },
     Metric {
@@ -283,8 +282,8 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "operation_seconds",
         labels: OPERATION,
-        help: "How long operations took from their arrival to their answer, waits for other clients included; its `_count` \
-               is how many there were. Rare ones of NFS are together as `other`",
+        help: "How long operations took from their arrival to their answer, waits for other clients included; its `_count` is \
+               how many there were. Rare operations of NFS are counted as `other`",
         values: Values::Latency(|s| latencies(s, by_operation)),
     },
     Metric {
@@ -314,7 +313,7 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "operation_errors",
         labels: OPERATION,
-        help: "Operations that were answered with an error, a file that is not there among them",
+        help: "Operations that were answered with an error, look-ups of missing files included",
         values: Values::Counter(|s| summed(s, by_name, |o| o.errors)),
     },
     Metric {
@@ -344,15 +343,15 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "conflicts",
         labels: &["outcome"],
-        help: "What conflicts between clients led to: a recall of caching rights, a revocation after its time, a wait, \
-               a delay that the client was told, a denial, a forged access control list",
+        help: "Effects of conflicts between clients: a recall of caching rights, a revocation after its time, a wait, a delay \
+               (the client was told to retry), a denial, a forged access control list",
         values: Values::Counter(conflicts),
     },
     Metric {
         name: "nfs4_clients",
         labels: &["standing"],
         help: "Clients of NFSv4: known, and of those lapsed (silent for longer than their lease, they keep what they hold as a \
-               courtesy) and unstruck (gone, but their record could not be struck from the state folder yet)",
+               courtesy) and unstruck (expired, but their record could not be removed from the state folder yet)",
         values: Values::Gauge(|s| {
             let n = [
                 ("known", s.nfs4.clients),
@@ -365,8 +364,8 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "nfs4_clients_ended",
         labels: &["why"],
-        help: "Clients of NFSv4 whose state was released: silent ones (expired), of those some early, to make room or because of \
-               what they kept from others (evicted), and ones in use whose name began anew from another address (moved)",
+        help: "Clients of NFSv4 whose state was released: silent ones (expired), of those some early, to make room or because \
+               of what they kept from others (evicted), and active ones that started anew from another address (moved)",
         values: Values::Counter(|s| {
             let n =
                 [("expired", s.nfs4.expired), ("evicted", s.nfs4.evicted), ("moved", s.nfs4.moved)];
@@ -394,7 +393,7 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "tls_certificate_expiry_seconds",
         labels: &[],
-        help: "When the certificate of NFS over TLS ends, in seconds since 1970; absent without one",
+        help: "When the certificate of NFS over TLS expires, in seconds since 1970; absent without one",
         values: Values::Gauge(|s| {
             s.tls_certificate_ends.into_iter().map(|n| (Vec::new(), n)).collect()
         }),
@@ -430,7 +429,7 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "reload_refused",
         labels: &[],
-        help: "1 when the last reload was refused: the file says something else than what is in force",
+        help: "1 when the last reload was refused: the file differs from the configuration in force",
         values: Values::Gauge(|s| one(s.reloads.last_refused.into())),
     },
     Metric {
@@ -475,7 +474,7 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "pool_buffers_max",
         labels: &["bytes"],
-        help: "Buffers of this size there may be",
+        help: "Buffers of this size that may exist",
         values: Values::Gauge(|s| pool(s, |c| c.max)),
     },
     Metric {

@@ -15,11 +15,11 @@ static LAST_DONE: AtomicU64 = AtomicU64::new(0);
 /// Reloads of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadStatus {
-    /// That came into force.
+    /// Reloads that came into force.
     pub done: u64,
-    /// That were refused and changed nothing.
+    /// Reloads that were refused and changed nothing.
     pub refused: u64,
-    /// The last one was refused, so the file says something else than what is in force.
+    /// The last one was refused, so the file differs from the configuration in force.
     pub last_refused: bool,
     /// When the configuration in force was read, in seconds since 1970-01-01 00:00 UTC; 0: at the start.
     pub last_done: u64,

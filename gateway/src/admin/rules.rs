@@ -25,7 +25,7 @@ pub(super) fn families() -> Vec<Family> {
         family("iWARP, RFC 5040, 5041, 5044 and 6581", &iwarp),
         family("RDMA, as the card tells it", ibverbs::RULES),
         family(
-            "no protocol: an address that guesses passwords waits, datagrams beyond those in work are dropped",
+            "no protocol: an address that guesses passwords waits, datagrams beyond those in progress are dropped",
             &[smbd_core::violation::LOGON_SLOWED, crate::portmap::DATAGRAMS_IN_WORK],
         ),
     ]

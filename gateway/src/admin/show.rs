@@ -30,7 +30,7 @@ const REFUSED_SHOWN: usize = 20;
 /// Which daemon is asked.
 #[derive(Debug, Args)]
 pub struct Asked {
-    /// Ask by HTTP where the daemon answers; default: its control socket, else the admin address of its file, else
+    /// Admin address of the daemon, asked by HTTP; default: its control socket, else the admin address of its file, else
     /// 127.0.0.1:9464 unless a state folder was named that no daemon uses
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<SocketAddr>,
@@ -102,7 +102,7 @@ impl Way {
 
     fn understood(&self, text: &str) -> Result<Snapshot, String> {
         let wrong = |e: serde_json::Error| {
-            format!("{self} does not answer like a headgate of this version: {e}")
+            format!("the answer of {self} is not that of a headgate of this version: {e}")
         };
         let mut status: serde_json::Value = serde_json::from_str(text).map_err(wrong)?;
         // A new program may be installed while the daemon of the old one still runs. In its first form `refused` was a number.
@@ -153,7 +153,7 @@ pub async fn run(asked: &Asked, json: bool) -> Result<(), String> {
 /// What the daemon at this admin address answers under a path.
 pub async fn fetch(at: SocketAddr, path: &str) -> Result<String, String> {
     let none = |e: &dyn fmt::Display| {
-        format!("no daemon answers at {at}: {e}; is it running, and with `--admin {at}`?")
+        format!("no daemon answers at {at}: {e}; is it running, with `--admin {at}`?")
     };
     let stream = TcpStream::connect(at).await.map_err(|e| none(&e))?;
     let request = Request::get(path)
@@ -175,13 +175,13 @@ fn nfs4(s: &Nfs4Status) -> String {
     let mut text = String::new();
     if s.lapsed > 0 {
         text += &format!(
-            "\nsilent NFSv4 clients: {} of {}, which keep {} opens and locks until somebody else wants them\n",
+            "\nsilent NFSv4 clients: {} of {}, which keep {} opens and locks until another client needs them\n",
             s.lapsed, s.clients, s.lapsed_states
         );
     }
     if s.unstruck > 0 {
         text += &format!(
-            "\nNFSv4 clients that are gone and whose locks stay, because the state folder cannot be written: {}\n",
+            "\nexpired NFSv4 clients whose locks stay, because the state folder cannot be written: {}\n",
             s.unstruck
         );
     }
@@ -201,8 +201,7 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
     }
     if let Some(ServiceStatus { name, node, epoch, lease_left_ms }) = &s.service {
         let left = Duration::from_millis(*lease_left_ms);
-        text +=
-            &format!("service {name} on {node} in epoch {epoch}, for {left:?} without a renewal\n");
+        text += &format!("service {name} on {node} in epoch {epoch}, lease valid for {left:?}\n");
     }
     if s.connections_refused > 0 {
         let n = s.connections_refused;
@@ -211,7 +210,7 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
     for lost in &s.losses {
         let file = lost.file.as_deref().unwrap_or("unknown");
         text += &format!(
-            "share {}: storage failed {} times to keep what it had taken, last of {file}; look at the log and the device\n",
+            "share {}: storage failed {} times to keep data that it had accepted, last of {file}; look at the log and the device\n",
             lost.share, lost.count
         );
     }
@@ -222,7 +221,7 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
     }
     for share in s.shares.iter().filter(|share| share.waiting > 0) {
         text += &format!(
-            "share {}: its storage gives no answer, and {} operations wait for it; look at the log and the device\n",
+            "share {}: its storage does not respond, and {} operations wait for it; look at the log and the device\n",
             share.name, share.waiting
         );
     }
@@ -333,7 +332,7 @@ fn refused(all: &[RefusedStatus], colour: bool) -> String {
     }
     let mut text = format!("\nrefused lately:\n{}", table.render());
     if all.len() > REFUSED_SHOWN {
-        text += &format!("  and {} older ones, which --json shows\n", all.len() - REFUSED_SHOWN);
+        text += &format!("  and {} older ones; --json shows them\n", all.len() - REFUSED_SHOWN);
     }
     text += "to let such clients in:\n";
     for (rule, remedy) in remedies {
@@ -459,7 +458,7 @@ mod tests {
         for part in [
             "headgate 1.2.3: serving for 2 h, 1 connections of 2048",
             "2 connections were refused",
-            "share data: storage failed 3 times to keep what it had taken, last of /srv/data/f",
+            "share data: storage failed 3 times to keep data that it had accepted, last of /srv/data/f",
             "share data: its cluster has cut this gateway off",
             "192.0.2.7:700",
             "61 s",

@@ -189,23 +189,23 @@ impl ConnectionStatus {
 /// What requests waited for, and what clients hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateStatus {
-    /// Files that somebody holds.
+    /// Files that a client holds.
     pub nodes: u64,
-    /// Files that somebody may cache.
+    /// Files that a client may cache.
     pub grants: u64,
     /// Byte ranges that are locked.
     pub locks: u64,
     /// Breaks and recalls that were started.
     pub recalls: u64,
-    /// Holders whose time was over.
+    /// Holders whose rights were revoked because they did not return them in time.
     pub revocations: u64,
     /// Requests that waited for rights to come back.
     pub waits: u64,
-    /// Requests that were told to come back.
+    /// Requests that clients were told to retry.
     pub delays: u64,
     /// Accesses and opens refused by a share mode or lock.
     pub denials: u64,
-    /// Access control lists that counted as none, because the gateway had not written them for their file.
+    /// Access control lists that were ignored, because the gateway had not written them for their file.
     #[serde(default)]
     pub forged_lists: u64,
 }
@@ -213,24 +213,24 @@ pub struct StateStatus {
 /// The clients of NFSv4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nfs4Status {
-    /// That are known.
+    /// Known clients.
     pub clients: u64,
     /// Of those, silent ones that keep what they hold as a courtesy.
     pub lapsed: u64,
     /// Opens, locks and delegations that these hold.
     pub lapsed_states: u64,
-    /// That are gone, and whose records could not be struck from the state folder yet.
+    /// Expired clients whose records could not be removed from the state folder yet.
     pub unstruck: u64,
     /// Bytes set aside for the replies that sessions keep.
     pub reply_bytes: u64,
     /// Sessions of versions 4.1 and 4.2.
     #[serde(default)]
     pub sessions: u64,
-    /// Ended because they were silent for too long.
+    /// Clients whose state ended because they were silent for too long.
     pub expired: u64,
-    /// Silent ones that ended early, to make room or because of what they kept.
+    /// Silent clients whose state ended early, to make room or because of what it kept from others.
     pub evicted: u64,
-    /// In use, and begun anew from another address.
+    /// Active clients that started anew from another address.
     pub moved: u64,
     /// Requests refused because the state folder could not be written.
     pub unkept: u64,
@@ -263,7 +263,7 @@ pub struct PoolStatus {
     pub buffer_bytes: u64,
     /// Buffers in use.
     pub used: u64,
-    /// Buffers there may be.
+    /// Buffers that may exist.
     pub max: u64,
     /// Requests that wait for one.
     pub waiting: u64,
@@ -272,9 +272,9 @@ pub struct PoolStatus {
 /// Messages that lie on the heap and count as payload does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeapStatus {
-    /// Bytes of them.
+    /// Bytes in use.
     pub bytes: u64,
-    /// Bytes there may be.
+    /// Bytes that may be in use.
     pub max: u64,
     /// Connections that wait with one.
     pub waiting: u64,
@@ -285,7 +285,7 @@ pub struct HeapStatus {
 pub struct LossStatus {
     /// The share's name.
     pub share: String,
-    /// Failures of storage to keep data or a change that it had taken.
+    /// Failures of storage to keep data or a change that it had accepted.
     pub count: u64,
     /// The file of the last, on the host.
     pub file: Option<String>,
@@ -322,7 +322,7 @@ pub struct ServiceStatus {
     pub name: String,
     /// The node that serves it.
     pub node: String,
-    /// In which epoch.
+    /// The epoch in which it serves.
     pub epoch: u64,
     /// How long it may be served if its lease is not renewed, in milliseconds.
     pub lease_left_ms: u64,
@@ -333,11 +333,11 @@ pub struct ServiceStatus {
 pub struct AuditStatus {
     /// Where it goes.
     pub to: String,
-    /// What must be recorded and cannot be is refused.
+    /// While the trail cannot be written, the gateway refuses what it must record.
     pub required: bool,
     /// Records that were written.
     pub written: u64,
-    /// Records that found no room.
+    /// Records that were lost because they found no room.
     pub lost: u64,
     /// Records that wait to be written.
     pub waiting: u64,
@@ -352,11 +352,11 @@ pub struct RefusedStatus {
     pub client: String,
     /// The user, as far as one is known: a name, or `uid 1000`.
     pub user: String,
-    /// The share; empty where it was none in particular.
+    /// The share; empty if the refusal concerns none in particular.
     pub share: String,
     /// The rule or limit that refused it.
     pub rule: String,
-    /// What to change where the client is to be let in.
+    /// What to change to let the client in.
     pub remedy: String,
     /// How often.
     pub count: u64,
@@ -385,7 +385,7 @@ impl From<Row> for RefusedStatus {
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Of the program.
+    /// Version of the program.
     pub version: String,
     /// It takes connections.
     pub ready: bool,
@@ -395,10 +395,10 @@ pub struct Snapshot {
     /// The audit trail, where there is one.
     #[serde(default)]
     pub audit: Option<AuditStatus>,
-    /// The service of a cluster that this is; `None`: it is of none.
+    /// The service of a cluster that this gateway serves; `None`: it belongs to no cluster.
     #[serde(default)]
     pub service: Option<ServiceStatus>,
-    /// When the certificate of NFS over TLS ends, in seconds since 1970; `None`: there is none.
+    /// When the certificate of NFS over TLS expires, in seconds since 1970; `None`: there is none.
     #[serde(default)]
     pub tls_certificate_ends: Option<u64>,
     /// Seconds since it began to serve.
@@ -409,31 +409,31 @@ pub struct Snapshot {
     /// What the process uses of its host.
     #[serde(default)]
     pub process: ProcessStatus,
-    /// How reloads of the configuration went.
+    /// Reloads of the configuration.
     #[serde(default)]
     pub reloads: ReloadStatus,
-    /// Who is logged on by SMB.
+    /// Users that are logged on by SMB.
     #[serde(default)]
     pub users: Vec<UserStatus>,
-    /// Open now.
+    /// Open connections.
     pub connections: Vec<ConnectionStatus>,
     /// Connections that are let in: `connections`, or fewer where the process may open few files.
     #[serde(default)]
     pub connections_max: u64,
-    /// Connections that were refused, for want of room or because no share admits the address.
+    /// Connections that were refused, by a limit or because no share admits the address.
     #[serde(default)]
     pub connections_refused: u64,
-    /// What was refused lately, the newest first.
+    /// Recent refusals, the newest first.
     #[serde(default)]
     pub refused: Vec<RefusedStatus>,
-    /// How often which rule refused a client.
+    /// How often each rule refused a client.
     #[serde(default)]
     pub refusals: BTreeMap<String, u64>,
     /// Connections that were opened so far, by protocol and transport.
     pub opened: BTreeMap<String, u64>,
-    /// What went where so far, by protocol and transport: `nfs/tcp`, `smb/iwarp`.
+    /// Bytes and requests so far, by protocol and transport: `nfs/tcp`, `smb/iwarp`.
     pub moved: BTreeMap<String, Moved>,
-    /// What was done, by share, protocol, transport and operation.
+    /// Operations, by share, protocol, transport and name.
     pub operations: Vec<OperationStatus>,
     /// What clients hold.
     pub state: StateStatus,
@@ -442,24 +442,24 @@ pub struct Snapshot {
     /// What SMB clients have.
     #[serde(default)]
     pub smb: SmbStatus,
-    /// What NFSv4 clients were called back for, and how that ended: `CB_RECALL/answered`.
+    /// Calls to NFSv4 clients over their backchannel, by call and outcome: `CB_RECALL/answered`.
     pub callbacks: BTreeMap<String, u64>,
-    /// What came of locks by NLM and of restarts of its hosts.
+    /// Outcomes of locks of NFSv3 (NLM), and restarts of its hosts.
     pub nlm: BTreeMap<String, u64>,
     /// Memory for payload.
     pub pool: Vec<PoolStatus>,
-    /// Large messages beside it.
+    /// Memory of large messages, beside the pool.
     #[serde(default)]
     pub heap: HeapStatus,
-    /// The shares below which storage failed to keep something.
+    /// The shares whose storage failed to keep data.
     #[serde(default)]
     pub losses: Vec<LossStatus>,
-    /// How much was made durable.
+    /// Syncs to stable storage.
     #[serde(default)]
     pub syncs: SyncStatus,
-    /// How often clients met which limit.
+    /// How often clients reached each limit.
     pub limits: BTreeMap<String, u64>,
-    /// How often peers broke which rule.
+    /// How often peers broke each rule.
     pub violations: BTreeMap<String, u64>,
 }
 

@@ -33,7 +33,7 @@ pub struct ShareStatus {
     pub name: String,
     /// `nfs`, `smb` or `both`.
     pub protocols: String,
-    /// Nobody writes.
+    /// No client can write.
     pub read_only: bool,
     /// It is not in lists of shares.
     pub hidden: bool,
@@ -42,7 +42,7 @@ pub struct ShareStatus {
     /// Operations that its storage has not answered for some seconds.
     #[serde(default)]
     pub waiting: u64,
-    /// Why nothing works on it until the configuration is read again.
+    /// Why operations on it fail until a reload opens it again; `None`: they do not.
     #[serde(default)]
     pub ended: Option<String>,
     /// Tree connects by SMB.
@@ -57,7 +57,7 @@ pub struct ShareStatus {
 pub struct UserStatus {
     /// The account; empty for one without a name.
     pub name: String,
-    /// As a guest.
+    /// Logged on as a guest.
     pub guest: bool,
     /// Sessions.
     pub sessions: u64,

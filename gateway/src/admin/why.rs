@@ -114,15 +114,16 @@ impl Reason {
                 "An NFS client mounted by TCP. NFS does not find RDMA by itself: mount with `proto=rdma,port=20049`"
             }
             Self::AttemptFailed => {
-                "The client tried the RDMA port and that failed; the reason behind it is the last one. Often: no RDMA driver for \
-                 that address at the client, a hardware RoCE adapter against user-space iWARP, a firewall in between"
+                "The client tried the RDMA port, and the attempt failed; the text of the connection ends with the reason. \
+                 Often: no RDMA driver for that address at the client, a hardware RoCE adapter against user-space iWARP, a \
+                 firewall in between"
             }
             Self::Dialect => {
                 "The client speaks SMB 2.0.2 or 2.1, which have no RDMA. Linux: mount with `vers=3.0` or later"
             }
             Self::NoMultichannel => {
-                "The client's SMB has no multichannel, by which RDMA is found, or it is switched off. Windows: \
-                 `Set-SmbClientConfiguration -EnableMultiChannel $true`. Linux goes to RDMA by `mount -o rdma,port=5445`"
+                "The client's SMB has no multichannel, which it needs to find RDMA, or multichannel is switched off. Windows: \
+                 `Set-SmbClientConfiguration -EnableMultiChannel $true`. Linux uses RDMA by `mount -o rdma,port=5445`"
             }
             Self::NotAsked => {
                 "The client could use several connections and has not asked where the server is. Windows asks after its first \
@@ -221,16 +222,16 @@ impl Story<'_> {
                 format!("the client speaks SMB {dialect}, which has no RDMA; it needs 3.0 or later")
             }
             Reason::NoMultichannel => format!(
-                "the client has no multichannel, by which RDMA is found; Linux goes there by `mount -o rdma,port={port}`"
+                "the client has no multichannel, which it needs to find RDMA; Linux uses RDMA by `mount -o rdma,port={port}`"
             ),
             Reason::NotAsked => format!(
-                "the client has not asked where RDMA is served; Linux goes there by `mount -o rdma,port={port}`"
+                "the client has not asked where RDMA is served; Linux uses RDMA by `mount -o rdma,port={port}`"
             ),
             Reason::NoneTold => "the client asked where RDMA is served, and none of the addresses that it was told of \
                                  has it: see `headgate check`"
                 .to_owned(),
             Reason::NotTried => format!(
-                "the client was told where RDMA is served and has not come there: its edition may lack SMB Direct, its \
+                "the client was told where RDMA is served and has not connected there: its edition may lack SMB Direct, its \
                  adapter RDMA, or a firewall closes port {port}"
             ),
             Reason::ElsewhereOnRdma => {
