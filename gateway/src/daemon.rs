@@ -112,7 +112,7 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
     };
     tokio::select! {
         () = end(&mut running, asked, &manager) => {}
-        () = either(&mut ends) => tracing::warn!("a second signal: requests in work are given up"),
+        () = either(&mut ends) => tracing::warn!("second signal: stopping without waiting for requests in progress"),
     }
     trail::stop();
     manager.last().await;
@@ -153,7 +153,7 @@ async fn put_in_force(running: &mut Running, step: Step, manager: &Manager) {
         let put_back = tokio::task::spawn_blocking(move || replaced.put_back());
         if tokio::time::timeout(LOOK_MAX, put_back).await.is_err() {
             tracing::error!(
-                "the folder of the configuration gives no answer: a share that is not in force may stay in the file"
+                "the folder of the configuration does not respond: a share that is not in force may stay in the file"
             );
         }
     }
@@ -165,7 +165,7 @@ async fn put_in_force(running: &mut Running, step: Step, manager: &Manager) {
 
 /// Opens the control socket, and takes the other end of the way that orders go.
 fn listen(running: &mut Running) -> Result<(Control, mpsc::Receiver<Order>), String> {
-    let orders = running.received.take().ok_or("its orders are taken by another loop")?;
+    let orders = running.received.take().ok_or("another loop already takes its orders")?;
     let desk = Desk {
         source: running.source.clone(),
         orders: running.orders.clone(),
@@ -190,12 +190,12 @@ async fn end(running: &mut Running, asked: Option<oneshot::Sender<Drained>>, man
     let limit = running.settings.drain;
     let usec = u32::try_from((limit + Duration::from_secs(2)).as_micros()).unwrap_or(u32::MAX);
     manager.tell(vec![NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(usec)]);
-    tracing::info!(?limit, "stopping: no more connections, requests in work are answered");
+    tracing::info!(?limit, "stopping: no new connections; requests in progress are answered");
     let connections = running.shared.connections.count();
     let in_time = running.drain().await;
     let cut = running.shared.connections.count();
     if !in_time {
-        tracing::warn!(cut, "some requests took too long and were given up");
+        tracing::warn!(cut, "some requests took too long and were abandoned");
     }
     if let Some(asked) = asked {
         let _ = asked.send(Drained { connections, cut });

@@ -64,11 +64,11 @@ impl fmt::Display for Refusal {
                     let line = if i > 0 { "\n" } else { "" };
                     write!(
                         f,
-                        "{line}error: `{key}` cannot change while the gateway runs: it is {now}, and {asked} was asked for"
+                        "{line}error: `{key}` cannot change while the gateway runs: it is {now}, and {asked} was requested"
                     )?;
                 }
                 f.write_str(
-                    "\n  = restart the gateway for that, or put it back; nothing was changed",
+                    "\n  = restart the gateway, or restore the old value; nothing was changed",
                 )
             }
             Self::Failed(why) => write!(f, "error: {why}\n  = nothing was changed"),
@@ -108,7 +108,7 @@ pub struct Changes {
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::default() {
-            return f.write_str("the configuration is in force; nothing was different");
+            return f.write_str("the configuration is in force; nothing has changed");
         }
         f.write_str("the configuration is in force")?;
         for (what, list) in self.lists().into_iter().filter(|(_, list)| !list.is_empty()) {
@@ -342,7 +342,7 @@ impl Running {
         let nfs = &self.servers.nfs;
         // Datagrams alone are no reason to refuse what else is in force by now.
         if let Err(error) = self.mapper.follow(&self.settings, &self.shared, nfs, served).await {
-            tracing::error!(%error, "NFSv3 by datagrams stays where it was");
+            tracing::error!(%error, "the UDP sockets of NFSv3 could not be changed");
         }
         self.judge(&gone, &mut changes).await;
         Ok(changes)

@@ -79,7 +79,7 @@ impl Reloads {
         }
         match cause {
             Cause::Order(answer) | Cause::Share(_, answer) if self.waiting.len() >= WAITING_MAX => {
-                let why = format!("{WAITING_MAX} reloads wait for the one under way");
+                let why = format!("{WAITING_MAX} reloads are waiting already; try again later");
                 // Whoever asked may have gone.
                 let _ = answer.send(Err(Refusal::Failed(why)));
             }

@@ -145,7 +145,7 @@ fn no_broken_file_is_taken_over_by_a_reload() {
     write(dir.path(), FINE);
     let output = reload();
     let told = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(told, "the configuration is in force; nothing was different\n");
+    assert_eq!(told, "the configuration is in force; nothing has changed\n");
 }
 
 /// Sound, and not to be had here and now: exit code 1, and what stands in the way.

@@ -211,7 +211,8 @@ async fn a_client_goes_with_all_that_it_holds_and_may_come_back_with_nothing() {
     let gone = smb(&world).await;
     let (_, _) = gone.open_persistent("f", [3; 16], Caching::None).await.unwrap();
     drop(gone);
-    let waits = async || held(&world, |f| f.client == "gone, may come back").await.len() == 1;
+    let waits =
+        async || held(&world, |f| f.client == "disconnected, may come back").await.len() == 1;
     until(waits).await;
     let (nfs, _recalls) = nfs4(&world, b"four").await;
     let file = open(&nfs, plain()).await;

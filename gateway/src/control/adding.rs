@@ -30,7 +30,7 @@ pub(crate) struct Replaced {
 pub(crate) fn write(load: &Load, new: &NewShare) -> Result<Replaced, Refusal> {
     let Some(named) = &load.file else {
         return Err(Refusal::Failed(
-            "the gateway runs by options alone, without a file that would keep the share; start it by `--config FILE`".into(),
+            "the gateway runs without a configuration file, in which the share would be kept; start it with `--config FILE`".into(),
         ));
     };
     let at = |e: &dyn std::fmt::Display| Refusal::Failed(format!("{}: {e}", named.display()));
@@ -40,12 +40,14 @@ pub(crate) fn write(load: &Load, new: &NewShare) -> Result<Replaced, Refusal> {
     let text = new.append_to(&old).map_err(|e| at(&e))?;
     if has_list(&file).map_err(|e| at(&e))? {
         return Err(at(&format!(
-            "it has an access list ({ACCESS_LIST}), which a new file would not have; add the share by hand, or take the list off \
-             first (`setfacl -b FILE`)"
+            "it has an access list ({ACCESS_LIST}), which a rewritten file would lose; add the share by hand, or remove the \
+             list first (`setfacl -b FILE`)"
         )));
     }
     let beside = beside(&file, &text).map_err(|e| {
-        let why = format!("{e}; a new file cannot be written beside it, so add the share by hand");
+        let why = format!(
+            "{e}; the gateway cannot write a new file in its folder, so add the share by hand"
+        );
         at(&why)
     })?;
     let after = load.of(Some(beside.path())).map_err(|mut faults| {
@@ -57,10 +59,10 @@ pub(crate) fn write(load: &Load, new: &NewShare) -> Result<Replaced, Refusal> {
         Refusal::Faults(faults)
     })?;
     if !is_one_more(&before, after, &new.name) {
-        return Err(at(&"its text cannot take one more share by itself; add it by hand"));
+        return Err(at(&"a share cannot be added to its text automatically; add it by hand"));
     }
     if fs::read_to_string(&file).map_err(|e| at(&e))? != old {
-        return Err(at(&"somebody else has just written it; try again"));
+        return Err(at(&"another program has just changed it; try again"));
     }
     beside.persist(&file).map_err(|e| at(&e.error))?;
     sync_folder(&file).map_err(|e| at(&e))?;

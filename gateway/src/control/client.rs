@@ -30,8 +30,8 @@ pub enum Refused {
 /// Why nobody hears.
 fn nobody(state: &Path, why: &dyn std::fmt::Display) -> String {
     format!(
-        "no daemon listens at {}: {why}\n  = is it running, with this state folder, and are you its user or root? \
-         Give its folder by `--state DIR`, or its file by `--config FILE`",
+        "no daemon listens at {}: {why}\n  = is it running with this state folder, and are you its user or root? Name its \
+         folder by `--state DIR`, or its file by `--config FILE`",
         super::path(state).display()
     )
 }
@@ -59,7 +59,7 @@ async fn order(state: &Path, order: &str, body: String) -> Result<String, Refuse
 
 fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Refused> {
     serde_json::from_str(text).map_err(|e| {
-        let what = "error: the daemon does not answer like a headgate of this version";
+        let what = "error: the answer of the daemon is not that of a headgate of this version";
         Refused::Failed(format!("{what}: {e}"))
     })
 }
@@ -96,7 +96,9 @@ pub async fn drain(state: &Path, json: bool) -> Result<String, Refused> {
     let ended = format!("the gateway has stopped; connections that were open: {connections}");
     Ok(match cut {
         0 => ended,
-        cut => format!("{ended}; cut in their work, because it took too long: {cut}"),
+        cut => {
+            format!("{ended}; closed with requests in progress, because these took too long: {cut}")
+        }
     })
 }
 

@@ -43,7 +43,7 @@ impl FromStr for What {
         match text.parse() {
             Ok(id) => Ok(Self::Id(id)),
             Err(_) if text.starts_with('/') => Ok(Self::File(text.trim_end_matches('/').into())),
-            Err(_) => Err("neither a file as `headgate files` shows it, /SHARE/PATH, nor the number in front of one".into()),
+            Err(_) => Err("write a file as `headgate files` shows it, /SHARE/PATH, or the number in front of it".into()),
         }
     }
 }
@@ -80,11 +80,11 @@ impl FromStr for Client {
             return Ok(Self(Whom::At(ip.to_canonical())));
         }
         if let Ok(at) = text.parse::<SocketAddr>() {
-            return Err(format!("a client is named by its address alone: {}", at.ip()));
+            return Err(format!("name the client by its address without a port: {}", at.ip()));
         }
         if text.trim().is_empty() {
             return Err(
-                "a client has an address or a name: see `headgate status` and `headgate files`"
+                "write the client's address or name, as in `headgate status` and `headgate files`"
                     .into(),
             );
         }
@@ -123,7 +123,7 @@ impl fmt::Display for Disconnected {
             ("connections", self.connections),
             ("SMB sessions", self.smb_sessions),
             ("SMB opens that waited for their client", self.smb_waiting_opens),
-            ("NFS 4 clients with what they held", self.nfs4_clients),
+            ("NFS 4 clients with their opens and locks", self.nfs4_clients),
             ("NFS 3 hosts with their locks", self.nfs3_hosts),
         ];
         for (what, number) in numbers.into_iter().filter(|(_, n)| *n > 0) {
@@ -189,7 +189,7 @@ async fn write_out(held: impl Iterator<Item = &Holding>) {
     let nodes: HashMap<NodeId, &NodeRef> = held.map(|h| (h.node.id(), &h.node)).collect();
     for node in nodes.into_values() {
         if let Err(error) = node.commit(0, 0).await {
-            tracing::error!(%error, "a file that an administrator closes cannot be written out");
+            tracing::error!(%error, "data of a file that an administrator closes could not be written to storage");
         }
     }
 }
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(parsed("::ffff:192.0.2.7").unwrap().0, Whom::At([192, 0, 2, 7].into()));
         assert_eq!(parsed("Linux NFSv4.2 a").unwrap().0, Whom::Named("Linux NFSv4.2 a".into()));
         let refused = parsed("192.0.2.7:800").unwrap_err();
-        assert!(refused.contains("its address alone: 192.0.2.7"), "{refused}");
+        assert!(refused.contains("without a port: 192.0.2.7"), "{refused}");
         assert!(parsed("[2001:db8::1]:800").unwrap_err().contains("2001:db8::1"));
         assert!(parsed(" ").is_err());
         for text in ["192.0.2.7", "2001:db8::1", "a name"] {

@@ -115,7 +115,7 @@ fn by_smb(one: smbd_core::holdings::Holding) -> Holding {
         share: one.share.name.clone(),
         path: Some(one.path.replace('\\', "/") + &stream),
         protocol: "smb".into(),
-        client: one.client.map_or_else(|| "gone, may come back".into(), |c| c.to_string()),
+        client: one.client.map_or_else(|| "disconnected, may come back".into(), |c| c.to_string()),
         user: one.user,
         how,
         id: one.holder.0,

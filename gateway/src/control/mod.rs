@@ -159,7 +159,7 @@ async fn serve(listener: UnixListener, desk: Desk) {
     let uid = std::fs::metadata("/proc/self").map_or(0, |m| m.uid());
     let routes = routes.into_make_service_with_connect_info::<Caller>();
     if let Err(error) = axum::serve(Own { listener, uid }, routes).await {
-        tracing::error!(%error, "the control socket is no longer served");
+        tracing::error!(%error, "the control socket has failed");
     }
 }
 
@@ -247,6 +247,6 @@ async fn admin_token(
     let token = desk.logins.token(Instant::now());
     trail::act("admin-token", by, "", &token.as_ref().map(drop));
     let token = token.map_err(|why| NotDone::Failed(format!("error: {why}")))?.as_str().to_owned();
-    tracing::warn!(uid, pid, "an administrator was given a token for the status page");
+    tracing::warn!(uid, pid, "an administrator has requested a token for the status page");
     Ok(Json(AdminToken { token, seconds: TOKEN_LIFE.as_secs(), page }))
 }

@@ -72,7 +72,7 @@ pub(crate) enum NotDone {
 impl std::fmt::Display for NotDone {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = match self {
-            Self::Ending => "the daemon is about to end",
+            Self::Ending => "the daemon is stopping",
             Self::Wrong(text) | Self::Failed(text) | Self::Nothing(text) => text,
         };
         f.write_str(text.lines().next().unwrap_or_default())
@@ -97,7 +97,7 @@ impl NotDone {
     pub(crate) fn told(self) -> (StatusCode, String) {
         match self {
             Self::Ending => {
-                (StatusCode::SERVICE_UNAVAILABLE, "error: the daemon is about to end".into())
+                (StatusCode::SERVICE_UNAVAILABLE, "error: the daemon is stopping".into())
             }
             Self::Wrong(text) => (StatusCode::UNPROCESSABLE_ENTITY, text),
             Self::Failed(text) => (StatusCode::CONFLICT, text),
@@ -163,7 +163,7 @@ impl Orders {
         let closed = self.ask(|answer| Order::Close(what.clone(), answer)).await?;
         if closed.files.is_empty() {
             return Err(NotDone::Nothing(format!(
-                "error: nobody holds {what}\n  = `headgate files` names what is held"
+                "error: no client holds {what}\n  = `headgate files` lists what clients hold"
             )));
         }
         let By { way, uid, pid } = by;
@@ -187,7 +187,7 @@ impl Orders {
         let gone = self.ask(|answer| Order::Disconnect(client.clone(), answer)).await?;
         if gone == Disconnected::default() {
             return Err(NotDone::Nothing(format!(
-                "error: no client {client} is here\n  = `headgate status` and `headgate files` name those who are"
+                "error: there is no client {client}\n  = `headgate status` and `headgate files` list the clients"
             )));
         }
         let By { way, uid, pid } = by;
