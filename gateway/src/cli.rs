@@ -45,33 +45,33 @@ enum Command {
     Serve(Configuration),
     /// Add, remove and list the users that may log on by SMB
     User(UserArgs),
-    /// What the running daemon is doing: its clients, and for each whether it is on RDMA and why not
+    /// Show what the running daemon does: its clients, and for each whether it is on RDMA and why not
     Status(StatusArgs),
     /// Watch the running daemon: clients, operations, shares, memory; redrawn in place
     Top(TopArgs),
-    /// Have the running daemon read its configuration again, and go over to it without dropping anybody
+    /// Have the running daemon read its configuration again and put it in force, without dropping clients
     Reload(OrderArgs),
-    /// Which client holds which file open, locked or delegated; of NFS 3, which opens nothing, its locks
+    /// List which client holds which file open, locked or delegated; of NFS 3, which opens nothing, its locks
     Files(OrderArgs),
-    /// Close what clients hold of a file, with their locks: all of it, or what has one number of `headgate files`
+    /// Close a file that clients hold, with their locks: every open of it, or the one with a number of `headgate files`
     Close(CloseArgs),
-    /// End the connections, sessions, opens and locks of one client; it may come back with nothing
+    /// End the connections, sessions, opens and locks of one client; it may connect again, without them
     Disconnect(DisconnectArgs),
-    /// Have the running daemon finish what is under way and end
+    /// Have the running daemon finish the requests in progress and stop
     Drain(OrderArgs),
     /// Change what the running daemon logs, until its next reload
     Log(LogArgs),
-    /// A token that begins one session on the status page, in which files are closed, clients disconnected, users and shares added
+    /// Get a token for one session on the status page, to close files, disconnect clients, and add users and shares
     AdminToken(OrderArgs),
-    /// Is the configuration sound, and what does a client type for every address?
+    /// Check the configuration, and show what clients type for every address
     Check(CheckArgs),
     /// Serve a temporary folder on loopback and move files through every protocol; no configuration
     Demo(DemoArgs),
     /// Measure a server by NFS or SMB, over TCP or RDMA: rates, latency, CPU; one alone, or beside another
     Bench(Box<BenchArgs>),
-    /// Write a configuration from Samba's smb.conf or from /etc/exports, and say what of them has no counterpart
+    /// Write a configuration from Samba's smb.conf or from /etc/exports, and report what has no counterpart
     Import(ImportArgs),
-    /// Several machines that serve in each other's place: what this one runs, who serves what, and moving it
+    /// Run and manage a cluster: several machines that take over each other's services
     Cluster(ClusterArgs),
     /// Write man pages and shell completions below DIR
     #[command(hide = true)]
@@ -130,7 +130,7 @@ struct LogArgs {
 struct CheckArgs {
     #[command(flatten)]
     configuration: Configuration,
-    /// With `--user NAME`, which tells what that user may do in each share and why: from this address
+    /// With `--user NAME`, which tells what that user may do in each share, and why: as a client at this address
     #[arg(long, value_name = "ADDR")]
     client: Option<IpAddr>,
     /// Print JSON
@@ -151,7 +151,7 @@ struct Configuration {
     #[arg(long = "share", value_name = "NAME=DIR[,OPTION...]")]
     shares: Vec<ShareOption>,
     /// Show the shares of the other services of this cluster, too, and send clients there; FILE as for `headgate cluster`, which
-    /// says this for its gateways by itself
+    /// gives this option to its gateways by itself
     #[arg(long, value_name = "FILE")]
     cluster: Option<PathBuf>,
     /// Listen on this address only. Repeatable; default: all addresses
@@ -179,10 +179,10 @@ struct Configuration {
     /// SMB Direct; default: 5445
     #[arg(long, value_name = "PORT")]
     smb_direct_port: Option<Port>,
-    /// Must SMB messages be signed: required or offered; default: required. A Linux client that signs does no direct RDMA
+    /// Signing of SMB messages: required or offered; default: required. A Linux client that signs has no data placed directly
     #[arg(long, value_name = "HOW")]
     smb_signing: Option<Signing>,
-    /// Are SMB messages encrypted: off, offered or required; default: offered
+    /// Encryption of SMB messages: off, offered or required; default: offered
     #[arg(long, value_name = "HOW")]
     smb_encryption: Option<Encryption>,
     /// The certificate of this gateway in PEM, for NFS by TCP with `xprtsec=tls`
@@ -197,10 +197,10 @@ struct Configuration {
     /// Kerberos: the keys of this server, of cifs/NAME or host/NAME. Only its owner may read it
     #[arg(long, value_name = "FILE")]
     keytab: Option<PathBuf>,
-    /// Record who did what at the end of this file, or in the journal by `journald`; `audit` of a share says what of its files
+    /// Append the audit trail to this file, or to the journal by `journald`; `audit` of a share adds operations on its files
     #[arg(long, value_name = "FILE", value_parser = audit_to)]
     audit: Option<AuditTo>,
-    /// What must survive a restart is kept here; default: /var/lib/headgate
+    /// Folder for what must survive a restart; default: /var/lib/headgate
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// NFSv4 lease time; default: 15s
@@ -222,14 +222,14 @@ struct Configuration {
     /// Health, metrics and status; `off` for none; default: 127.0.0.1:9464
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<Admin>,
-    /// Who may read metrics and status besides this host. Repeatable; default: nobody
+    /// Other addresses that may read metrics and status. Repeatable; default: nobody
     #[arg(long, value_name = "CIDR")]
     admin_clients: Vec<config::Cidr>,
-    /// NFS by TCP and UDP from a port below 1024, which takes root: local (asked of this host's own addresses), required (of
-    /// all) or off; default: local
+    /// Who must call NFS by TCP and UDP from a port below 1024, which needs root: local (this host's own addresses), required
+    /// (all) or off; default: local
     #[arg(long, value_name = "WHOM")]
     privileged_ports: Option<PrivilegedPorts>,
-    /// How long requests in work may take when told to stop; default: 8s
+    /// How long requests in progress may take when told to stop; default: 8s
     #[arg(long, value_name = "TIME")]
     drain: Option<Span>,
     /// Which lines go to the log: a level, and levels of parts of the program, `info,nfsrdma=debug`; default: info
@@ -506,7 +506,7 @@ fn check(mut args: CheckArgs) -> Result<(), Failure> {
     let asked = args.configuration.asked_about();
     if args.client.is_some() && asked.is_none() {
         return Err(Failure::Work(
-            "`--client ADDR` tells what a user may do: say `--user NAME`, too".into(),
+            "`--client ADDR` tells what a user may do from there: give `--user NAME`, too".into(),
         ));
     }
     let file = args.configuration.config.clone();

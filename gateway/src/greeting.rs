@@ -37,10 +37,11 @@ pub(crate) fn lines(settings: &Settings, host: &str, with_smb: bool) -> String {
             };
             let _ = writeln!(text, "    Windows  net use Z: \\\\{host}\\{name}{port}");
         } else if share.protocols.smb() {
-            let _ = writeln!(text, "    Windows  nobody can log on: `headgate user add NAME`");
+            let _ = writeln!(text, "    Windows  no user can log on yet: `headgate user add NAME`");
         }
     }
-    text += "\n  `headgate check` has the lines for RDMA and for each address, `headgate status` who is here; Ctrl-C ends it.\n";
+    text += "\n  `headgate check` prints the mount commands for RDMA and for each address, `headgate status` the clients; \
+             Ctrl-C stops the gateway.\n";
     text
 }
 

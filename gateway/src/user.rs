@@ -40,7 +40,7 @@ enum Command {
         #[arg(value_parser = user_name)]
         name: String,
     },
-    /// List the users and who they are to the file system
+    /// List the users and their numbers in the file system
     List {
         /// Print JSON
         #[arg(long)]
@@ -56,10 +56,10 @@ struct AddArgs {
     /// Read the password from the first line of FILE; `-` is standard input. Default: ask for it
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
-    /// Take a password that is short, common or like the user's name
+    /// Accept a password that is short, common or like the user's name
     #[arg(long)]
     weak: bool,
-    /// User id to the file system; default: that of the host's user of this name
+    /// User id in the file system; default: that of the host's user of this name
     #[arg(long, value_name = "NUMBER")]
     uid: Option<u32>,
     /// Primary group; default: that of the host's user
@@ -93,14 +93,14 @@ fn add(files: &ServiceFiles, args: AddArgs) -> Result<(), String> {
         check_strength(
             &args.name,
             &password,
-            "choose a longer one, a few words do; or say `--weak`",
+            "choose a longer one, like a few words; or give `--weak`",
         )?;
     }
     let identity = Identity { uid: args.uid, gid: args.gid, groups: args.groups };
     let done = put(files, &args.name, &password, identity)?;
     say!("{}", done.what);
     if let Some(warning) = done.warning {
-        complain!("warning: {warning}; give another by --uid NUMBER");
+        complain!("warning: {warning}; choose another by --uid NUMBER");
     }
     Ok(())
 }
@@ -117,7 +117,8 @@ fn keys(password: &str) -> Result<Keys, String> {
     let salt: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let key = |enctype: Enctype| {
         let key = enctype.key_of_password(password, salt.as_bytes(), enctype.rounds());
-        key.map(|key| (enctype as u16, key)).map_err(|_| "no key can be made of this password")
+        key.map(|key| (enctype as u16, key))
+            .map_err(|_| "no Kerberos key can be derived from this password")
     };
     let keys = Enctype::ALL.into_iter().map(key).collect::<Result<_, _>>()?;
     Ok(Keys { salt, keys })
@@ -190,7 +191,7 @@ pub(crate) fn given(path: &Path) -> Result<Zeroizing<String>, String> {
 /// Asks twice, without echo.
 fn ask(name: &str) -> Result<Zeroizing<String>, String> {
     let first = prompt(&format!("Password for {name}: "))?;
-    let second = prompt("Once more: ")?;
+    let second = prompt("Repeat the password: ")?;
     if *first == *second { Ok(first) } else { Err("the two passwords differ".into()) }
 }
 

@@ -127,7 +127,7 @@ impl FromStr for Loads {
         if kinds.is_empty() {
             let all: Vec<&str> = Kind::ALL.iter().map(|k| k.word()).collect();
             return Err(format!(
-                "there is no load `{text}`; there are {}, and the groups sequential, random and metadata",
+                "there is no load `{text}`; the loads are {}, and the groups sequential, random and metadata",
                 all.join(", ")
             ));
         }
@@ -348,7 +348,7 @@ async fn opened<T>(target: &Target, opening: impl Future<Output = Result<T>>) ->
         Protocol::Smb { .. } => "SMB",
     };
     let doubt =
-        |what: String| Error::Connect(format!("{what}: is it {protocol} that is served there?"));
+        |what: String| Error::Connect(format!("{what}; does that address serve {protocol}?"));
     match tokio::time::timeout(OPEN_MAX, opening).await {
         Err(_) => Err(doubt("no answer".into())),
         Ok(Err(Error::Down(why))) => Err(doubt(format!("the connection ended ({why})"))),
@@ -378,7 +378,7 @@ impl Under {
             {
                 let [size, free] = [plan.size, free].map(crate::table::bytes);
                 return Err(format!(
-                    "the file takes {size} and {free} are free there: give a smaller --size"
+                    "the file takes {size}, and the share has {free} free; give a smaller --size"
                 ));
             }
             is_made.set(true);
@@ -592,7 +592,7 @@ async fn create(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
 }
 
 /// What to do where a server moves less at once than was asked for.
-const LESS: &str = "it may take no more in one operation: give a smaller --block";
+const LESS: &str = "the server may have a lower limit for one operation; give a smaller --block";
 
 fn taken(count: u32, want: u32) -> Result<()> {
     if count == want {
@@ -673,7 +673,7 @@ mod tests {
     async fn a_server_of_another_protocol_is_doubted() {
         let target: Target = "smb://a:b@gw/x".parse().unwrap();
         let silent = opened(&target, std::future::pending::<Result<()>>()).await.unwrap_err();
-        let why = "cannot connect: no answer: is it SMB that is served there?";
+        let why = "cannot connect: no answer; does that address serve SMB?";
         assert_eq!(silent.to_string(), why);
         let refused = async { Err::<(), _>(Error::Mount(2)) };
         assert_eq!(opened(&target, refused).await, Err(Error::Mount(2)));
@@ -704,7 +704,7 @@ mod tests {
         );
         assert_eq!(asked(&["random", "random-read"]), [Kind::RandomRead, Kind::RandomWrite]);
         let why = "reed".parse::<Loads>().unwrap_err();
-        assert!(why.starts_with("there is no load `reed`; there are write, read, "), "{why}");
+        assert!(why.starts_with("there is no load `reed`; the loads are write, read, "), "{why}");
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub fn run(args: &DemoArgs) -> Result<bool, String> {
     let folder = tempfile::Builder::new()
         .prefix("headgate-demo.")
         .tempdir()
-        .map_err(|e| format!("cannot make a temporary folder: {e}"))?;
+        .map_err(|e| format!("cannot create a temporary folder: {e}"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -59,7 +59,7 @@ pub fn run(args: &DemoArgs) -> Result<bool, String> {
             tokio::select! {
                 // Polled first, which installs the handlers: a signal before that would leave the folder.
                 biased;
-                () = crate::interrupt::signalled() => Err("interrupted; what was made is removed".into()),
+                () = crate::interrupt::signalled() => Err("interrupted; the temporary folder is removed".into()),
                 done = demo(folder.path(), size, args.json) => done,
             }
         })
@@ -80,7 +80,7 @@ fn has_room(folder: &Path, size: u64) -> Result<(), String> {
     }
     let [needed, free] = [needed, free].map(crate::table::bytes);
     Err(format!(
-        "the demo takes {needed} in {} and {free} are free there: give a smaller --size, or another folder by TMPDIR",
+        "the demo needs {needed} in {}, which has {free} free; give a smaller --size, or another folder by TMPDIR",
         folder.display()
     ))
 }
@@ -121,7 +121,7 @@ fn user(folder: &Path) -> Result<User, String> {
         .create_new(true)
         .open(password_file(folder));
     file.and_then(|mut f| std::io::Write::write_all(&mut f, password.as_bytes()))
-        .map_err(|e| format!("cannot keep a password: {e}"))?;
+        .map_err(|e| format!("cannot write the password file: {e}"))?;
     Ok(User { name: SHARE.into(), domain: String::new(), password })
 }
 

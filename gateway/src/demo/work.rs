@@ -110,7 +110,7 @@ async fn work(
     row.by_rdma_read = of(&traffic.rdma_read);
     row.inline = of(&traffic.inline_in) + of(&traffic.inline_out);
     done?;
-    volume.leave().await.map_err(|e| format!("goodbye: {e}"))
+    volume.leave().await.map_err(|e| format!("disconnect: {e}"))
 }
 
 struct Run<'a> {
@@ -179,7 +179,7 @@ impl Run<'_> {
         let file = LocalFile::open(&path).map_err(told)?;
         let have = file.metadata().map_err(told)?.len();
         if have != size {
-            return Err(format!("{}: {have} bytes where {size} were written", path.display()));
+            return Err(format!("{}: has {have} bytes, and {size} were written", path.display()));
         }
         let next = Cell::new(0);
         let mut buffer = vec![0; 1 << 20];
@@ -228,7 +228,7 @@ impl Run<'_> {
     async fn tidy(&self) -> Result<(), String> {
         let names = self.volume.list().await.map_err(|e| at("list", &e))?;
         if names.len() != SMALL.len() + 1 {
-            return Err(format!("list: {} names where there are {}", names.len(), SMALL.len() + 1));
+            return Err(format!("list: {} names, expected {}", names.len(), SMALL.len() + 1));
         }
         for name in names {
             let name = String::from_utf8_lossy(&name).into_owned();

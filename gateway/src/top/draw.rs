@@ -15,7 +15,7 @@ use crate::admin::snapshot::RefusedStatus;
 use crate::table::{bytes, count};
 
 const HELP: &str =
-    "Tab 1 2 3 list   s sort   r reverse   ↑↓ select   Enter look inside   h help   q end";
+    "Tab 1 2 3 list   s sort   r reverse   ↑↓ select   Enter details   h help   q quit";
 
 /// Bytes per second.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A rate is small and not negative.
@@ -141,7 +141,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View, screen: &mut Screen) {
     } else {
         table(frame, list, view, screen);
     }
-    let hint = if screen.help { HELP } else { "h help   q end" };
+    let hint = if screen.help { HELP } else { "h help   q quit" };
     let dim = Style::new().add_modifier(Modifier::DIM);
     frame.render_widget(Paragraph::new(hint).style(dim), foot);
 }
@@ -213,7 +213,7 @@ fn inside(frame: &mut Frame<'_>, area: Rect, view: &View, screen: &Screen) {
         m.invalidations,
         s.credits_waiting
     ));
-    let block = Block::bordered().title(" one connection: Esc goes back ");
+    let block = Block::bordered().title(" one connection (Esc: back) ");
     let text = Paragraph::new(lines.join("\n")).wrap(Wrap { trim: false }).block(block);
     frame.render_widget(text, area);
 }

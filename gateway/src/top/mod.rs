@@ -25,13 +25,13 @@ use model::{Pane, Screen, View};
 pub struct TopArgs {
     #[command(flatten)]
     asked: Asked,
-    /// Time between two looks
+    /// Time between two updates
     #[arg(long, value_name = "TIME", default_value = "1s")]
     interval: config::Span,
-    /// End after so many looks
+    /// End after so many updates
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// Plain lines, on a terminal too
+    /// Print plain lines, on a terminal too
     #[arg(long)]
     plain: bool,
 }

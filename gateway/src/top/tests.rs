@@ -52,7 +52,7 @@ client         protocol   by     age   requests/s  by RDMA   inline  why not RDM
 
 
 
-h help   q end
+h help   q quit
 ";
     assert_eq!(drawn(&mut screen, &view), expected);
 }
