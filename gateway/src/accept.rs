@@ -126,9 +126,10 @@ impl ProtocolServer {
             Err(error) if local_user::no_turn(&error).is_some() => Err(error),
             // Any user brings that about, by going away at once.
             Err(error) => {
-                let why = format!("it may be a user of this host, who is not known: {error}");
+                let why = format!("its owner on this host cannot be determined: {error}");
                 attempts.failed(self.protocol(), peer.ip(), &why);
-                tracing::info!(%peer, %error, "an RDMA connection may be of a user of this host, who is not known");
+                tracing::info!(%peer, %error, "the owner of an RDMA connection from this host cannot be determined: it counts \
+                                               as an unprivileged user");
                 Ok(true)
             }
         }
@@ -223,7 +224,7 @@ async fn one_tcp(
     let (locate, framing) = front.tcp();
     match TcpChannel::new(stream, info, shared.recvs.clone(), locate, framing) {
         Ok(channel) => shared.connection(Box::new(channel), front, place).await,
-        Err(error) => tracing::info!(%peer, %error, "connection ended as it began"),
+        Err(error) => tracing::info!(%peer, %error, "connection could not be set up"),
     }
 }
 
@@ -285,7 +286,7 @@ async fn set_up(
         Ok(channel) => Some(channel),
         Err(error) => {
             shared.attempts.failed(front.protocol(), peer.ip(), &error.to_string());
-            tracing::info!(%peer, %error, "RDMA connection ended as it began");
+            tracing::info!(%peer, %error, "RDMA connection could not be set up");
             None
         }
     }
@@ -298,20 +299,19 @@ fn not_set_up(peer: SocketAddr, error: &io::Error) {
         count::limit_met(DEVICE_FULL);
         if keep_refusal(peer, DEVICE_FULL, "see the log: the RDMA device holds no more connections")
         {
-            tracing::warn!(%peer, %error, "RDMA connection was not set up");
+            tracing::warn!(%peer, %error, "RDMA connection could not be set up");
         }
     } else {
-        tracing::info!(%peer, %error, "RDMA connection was not set up");
+        tracing::info!(%peer, %error, "RDMA connection could not be set up");
     }
 }
 
 /// Others had all turns to look at whose an RDMA connection is; the limit was counted where that ended.
 fn not_looked_at(peer: SocketAddr, error: &io::Error) {
-    let remedy =
-        "the client connects again; find out which client sets up many RDMA connections at once";
+    let remedy = "the client connects again by itself; find the client that sets up many RDMA connections at once";
     let Some(limit) = local_user::no_turn(error) else { return };
     if keep_refusal(peer, limit, remedy) {
-        tracing::warn!(%peer, %error, limit, "RDMA connection ended: it may be of a user of this host");
+        tracing::warn!(%peer, %error, limit, "RDMA connection refused: too many owners of connections are being looked up");
     }
 }
 
@@ -490,10 +490,10 @@ fn keep_refusal(peer: SocketAddr, rule: &'static str, remedy: &'static str) -> b
 /// A newcomer has not introduced itself in time.
 fn too_late(info: &Info, limit: &'static str, most: Duration) {
     count::limit_met(limit);
-    if keep_refusal(info.peer, limit, "raise `limits.introduction`, if the client is only slow") {
+    if keep_refusal(info.peer, limit, "raise `limits.introduction` if the client is slow") {
         tracing::info!(
             peer = %info.peer, limit, ?most,
-            "connection ended: it did not introduce itself; `limits.introduction` raises the time"
+            "connection closed: no logon or admitted call in time; raise `limits.introduction` if the client is slow"
         );
     }
 }

@@ -206,7 +206,7 @@ impl Lookup {
             count::limit_met(LIMIT);
             tracing::warn!(
                 limit = LIMIT,
-                "hosts that `clients` names are not looked up yet: see why the name service of this host does not answer"
+                "hosts that `clients` names are not looked up yet: the name service of this host does not answer in time"
             );
         }
     }
@@ -383,7 +383,7 @@ pub(crate) fn look_up(
         Ok::<(), io::Error>(())
     };
     let done = thread::spawn(work).join();
-    let done = done.unwrap_or_else(|_| Err(io::Error::other("the thread ended")));
+    let done = done.unwrap_or_else(|_| Err(io::Error::other("the thread panicked")));
     done.map_err(|e| format!("names of clients could not be looked up: {e}"))
 }
 

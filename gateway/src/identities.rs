@@ -227,7 +227,9 @@ fn user(who: &Who, accounts: Accounts<'_>, found: &Found) -> Result<Meant, Strin
         (Some((cred, true)), _) => Ok(Meant::User(cred)),
         (Some((_, false)), _) => Err(stranger(&name)),
         (None, Some(cred)) => Ok(Meant::User(cred)),
-        (None, None) => Err(format!("there is no user `{name}`, here or by `headgate user add`")),
+        (None, None) => {
+            Err(format!("there is no user `{name}`, on this host or by `headgate user add`"))
+        }
     }
 }
 
@@ -302,7 +304,7 @@ fn member(
         (Some((_, false)), _) => Err(stranger(name)),
         (None, Ok(known)) => {
             if known.is_none() {
-                tracing::warn!(group, member = name, "the group has a member that is no user");
+                tracing::warn!(group, member = name, "a member of the group is not a user");
             }
             Ok(*known)
         }
@@ -313,7 +315,7 @@ fn member(
 /// It shares its number with everybody of whom nothing is known: whom it lets in would be anybody.
 fn stranger(name: &str) -> String {
     format!(
-        "the account `{name}` is no user of its own; give it a `uid`, as in `headgate user add {name} --uid 1000`"
+        "the account `{name}` has no uid of its own; give it one, as in `headgate user add {name} --uid 1000`"
     )
 }
 
@@ -347,7 +349,7 @@ fn look_up(who: &Who, host: Service) -> Answer<OnHost> {
 }
 
 fn unanswered(name: impl std::fmt::Display) -> impl FnOnce(io::Error) -> String {
-    move |e| format!("this host's name service (passwd, group) cannot tell of `{name}`: {e}")
+    move |e| format!("this host's name service (passwd, group) cannot look up `{name}`: {e}")
 }
 
 /// Asks by a thread of its own, which is left behind when it takes too long.
@@ -465,7 +467,7 @@ mod tests {
             Access { deny: who(&["stranger"]), ..Access::default() },
         ] {
             let why = resolved(access, Names::Host).unwrap_err();
-            assert!(why.contains("`stranger` is no user of its own"), "{why}");
+            assert!(why.contains("`stranger` has no uid of its own"), "{why}");
         }
     }
 
@@ -509,7 +511,7 @@ mod tests {
     fn a_name_service_that_fails_lets_nobody_in_who_is_denied() {
         for name in ["@staff", "@away", "@7"] {
             let why = denied(name).unwrap_err();
-            assert!(why.contains("cannot tell of"), "{name}: {why}");
+            assert!(why.contains("cannot look up"), "{name}: {why}");
         }
         assert!(denied("@8").is_ok(), "a number that the host does not know is a number");
     }

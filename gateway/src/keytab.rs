@@ -15,26 +15,26 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Entry>, String> {
     let shown = path.display();
     let at = |e: io::Error| match e.kind() {
         io::ErrorKind::NotFound => format!(
-            "there is no keytab {shown}; your domain makes one: `adcli`, `ipa-getkeytab`, `kadmin ktadd` or `ktpass`"
+            "there is no keytab {shown}; create one in your domain: `adcli`, `ipa-getkeytab`, `kadmin ktadd` or `ktpass`"
         ),
         io::ErrorKind::InvalidData => format!("{shown} is {e}"),
         _ => format!("cannot read the keytab {shown}: {e}"),
     };
     let status = fs::metadata(path).map_err(at)?;
     if !status.is_file() {
-        return Err(format!("{shown} is no file, so no keytab"));
+        return Err(format!("{shown} is not a file, so it cannot be a keytab"));
     }
     let mode = status.mode();
     if mode & 0o077 != 0 {
         return Err(format!(
-            "{shown} can be read by others (mode {:04o}), and who has its keys can be any user here; `chmod 600 {shown}`",
+            "{shown} can be read by others (mode {:04o}), and its keys let anybody log on as any user; `chmod 600 {shown}`",
             mode & 0o7777
         ));
     }
     let owner = status.uid();
     if owner != 0 && owner != rustix::process::geteuid().as_raw() {
         return Err(format!(
-            "{shown} belongs to user {owner}, who can be any user here by its keys; `chown root {shown}`"
+            "{shown} belongs to user {owner}, whom its keys let log on as any user; `chown root {shown}`"
         ));
     }
     let entries = keytab::read(path).map_err(at)?;
@@ -105,7 +105,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("krb5.keytab");
         assert!(prove(&at).unwrap_err().contains("there is no keytab"));
-        assert!(prove(dir.path()).unwrap_err().contains("is no file"));
+        assert!(prove(dir.path()).unwrap_err().contains("is not a file"));
         let write = |bytes: &[u8], mode| {
             fs::write(&at, bytes).unwrap();
             fs::set_permissions(&at, fs::Permissions::from_mode(mode)).unwrap();

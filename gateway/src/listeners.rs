@@ -305,7 +305,7 @@ impl Listeners {
         for wanted in &step.closed {
             match open(wanted, &self.settings) {
                 Ok(opened) => self.enter(opened),
-                Err(error) => tracing::error!(%error, "a listener is lost"),
+                Err(error) => tracing::error!(%error, "a listener could not be opened again"),
             }
         }
     }

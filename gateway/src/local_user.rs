@@ -40,7 +40,7 @@ struct NoTurn(&'static str);
 
 impl fmt::Display for NoTurn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "too many connections are looked at (`{}`)", self.0)
+        write!(f, "too many owners of connections are being looked up (`{}`)", self.0)
     }
 }
 
@@ -105,7 +105,7 @@ fn owner(from: SocketAddr, to: SocketAddr) -> io::Result<u32> {
             return Ok(user);
         }
     }
-    Err(io::Error::new(io::ErrorKind::NotFound, "the kernel shows no such connection"))
+    Err(io::Error::new(io::ErrorKind::NotFound, "the kernel does not list this connection"))
 }
 
 fn owner_in(table: impl BufRead, from: SocketAddr, to: SocketAddr) -> io::Result<Option<u32>> {

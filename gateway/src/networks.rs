@@ -48,8 +48,8 @@ pub fn own() -> io::Result<Vec<Cidr>> {
     match (&own, IS_UNKNOWN.swap(own.is_err(), Ordering::Relaxed)) {
         (Err(error), false) => tracing::error!(
             %error,
-            "this host's own addresses cannot be read: those read before hold, and where none were, NFS over TCP needs a port \
-             below 1024 from everywhere; iWARP from other addresses is not believed"
+            "this host's own addresses cannot be read: those read before stay in force; without any, NFS over TCP needs a port \
+             below 1024 from every client, and iWARP from other addresses is not trusted"
         ),
         (Ok(_), true) => tracing::info!("this host's own addresses can be read again"),
         _ => {}

@@ -13,10 +13,12 @@ pub fn refused(what: &str, at: SocketAddr, error: &std::io::Error, option: &str)
             format!("{what}: {at} is in use{by}; stop it, or give {option}")
         }
         std::io::ErrorKind::PermissionDenied => {
-            format!("{what}: {at}: {error}; ports below 1024 need a privilege, or give {option}")
+            format!(
+                "{what}: {at}: {error}; ports below 1024 need root or CAP_NET_BIND_SERVICE; or give {option}"
+            )
         }
         std::io::ErrorKind::AddrNotAvailable => format!(
-            "{what}: {} is not an address of this host; give another one, or none for all of them",
+            "{what}: {} is not an address of this host; give another one, or none to listen on all",
             at.ip()
         ),
         _ => format!("{what}: cannot listen on {at}: {error}"),
@@ -44,7 +46,7 @@ fn holder(port: u16) -> Option<String> {
     if let Some(server) = kernel_server(Path::new("/"), port) {
         return Some(server);
     }
-    let hidden = "a process of another user, or the kernel; ask again as root";
+    let hidden = "a process of another user, or the kernel (run this as root to see which)";
     Some(if sees_all() { "the kernel" } else { hidden }.to_owned())
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn choose(settings: &Settings) -> Chosen {
     }
     let chosen = |how, why: &str| Chosen { how, why: Some(why.to_owned()) };
     if !settings.by_nfs() {
-        return chosen(Portmap::Off, "nothing is served by NFS");
+        return chosen(Portmap::Off, "no share is served by NFS");
     }
     // A connect to a socket whose backlog is full waits for the one who accepts.
     let socket = Path::new(register::SOCKET);
@@ -171,7 +171,7 @@ async fn come<T, F: Future<Output = io::Result<T>>>(
     }
     tracing::warn!(
         waited_s = RPCBIND_COMES_MAX.as_secs(),
-        "no rpcbind came; NFSv3 is told to one that starts later when the gateway starts again"
+        "no rpcbind has started; one that starts later learns of NFSv3 when the gateway starts again"
     );
     None
 }
@@ -263,8 +263,8 @@ async fn enter(nfs: &Server, six: bool) -> Option<Entered> {
             tracing::info!(
                 %error,
                 wait_s = RPCBIND_COMES_MAX.as_secs(),
-                "no rpcbind on this host was told of NFSv3 yet: its clients mount with `nolock`; for locks start rpcbind, or \
-                 give --portmap own"
+                "NFSv3 is not registered with an rpcbind yet: clients mount with `nolock`; for locks start rpcbind, or give \
+                 --portmap own"
             );
             None
         }
@@ -275,11 +275,11 @@ async fn enter(nfs: &Server, six: bool) -> Option<Entered> {
 fn say(done: Registered) -> Entered {
     for line in &done.taken {
         tracing::warn!(
-            "{line}, as this host's rpcbind says: NFSv3 clients that ask will find that one; stop it, or they mount with \
-             `nolock`"
+            "{line}, says this host's rpcbind, and NFSv3 clients that ask it will use that program; stop it, or let them mount \
+             with `nolock`"
         );
     }
-    tracing::info!(entries = done.entered.len(), "this host's rpcbind knows where NFSv3 is");
+    tracing::info!(entries = done.entered.len(), "NFSv3 is registered with this host's rpcbind");
     Entered(done.entered)
 }
 

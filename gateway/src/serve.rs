@@ -254,17 +254,17 @@ pub(crate) async fn sweep(shares: Vec<Arc<Share>>) {
         match vfs::streams::sweep(share).await {
             Ok(0) => {}
             Ok(files) => {
-                tracing::info!(share = share.name, files, "streams of removed files are gone")
+                tracing::info!(share = share.name, files, "removed the streams of deleted files")
             }
             Err(e) => {
-                tracing::warn!(share = share.name, error = %e, "streams of removed files stay")
+                tracing::warn!(share = share.name, error = %e, "the streams of deleted files could not be removed")
             }
         }
         if let Err(e) = vfs::replace::sweep(share).await {
             tracing::warn!(
                 share = share.name,
                 error = %e,
-                "what an earlier run left in the gateway's own folder .headgate/new could not be removed"
+                "temporary files of an earlier run in .headgate/new could not be removed"
             )
         }
     }
@@ -560,7 +560,10 @@ async fn housekeeping(servers: Arc<Servers>, shared: Arc<Shared>, served: Arc<Se
         if tokio::task::spawn_blocking(move || reader.refresh()).await.unwrap_or(false) {
             nfs.core().gss.forget();
             let taken = smb.reauthorize().await;
-            tracing::info!(sessions = taken.sessions, "sessions of users who changed have ended");
+            tracing::info!(
+                sessions = taken.sessions,
+                "ended the sessions of users that have changed"
+            );
             users_changed.notify_one();
         }
         let direct_now = served.at(Service::SmbDirect);

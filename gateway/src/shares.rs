@@ -35,8 +35,7 @@ const EMPTY_VOLUME_MAX: u64 = 1 << 20;
 /// How long it may take to open a share: it makes and removes some files, to see what the file system can do.
 pub(crate) const OPEN_MAX: Duration = Duration::from_secs(10);
 /// What is said of a share whose file system takes longer.
-pub(crate) const SILENT: &str =
-    "its file system gives no answer; mend the mount, or take the share out of the configuration";
+pub(crate) const SILENT: &str = "its file system does not respond; repair the mount, or remove the share from the configuration";
 
 /// A share and where its files are.
 #[derive(Clone)]
@@ -99,7 +98,7 @@ impl ShareSet {
                 let share = &was.configured.name;
                 tracing::warn!(
                     share,
-                    "the file system of this share gives no answer; it stays open as it was"
+                    "the file system of this share does not respond; the share stays open as it was"
                 );
             }
             // One that has ended is opened anew, which is what its user reads the configuration again for.
@@ -243,7 +242,7 @@ pub(crate) fn open_ceph<T: Send + 'static>(
     match in_time::ask(&path, OPEN_MAX, move || CephBackend::open(&config).map(then)) {
         Ok(opened) => opened.map_err(|e| format!("{ceph}: {}", no_mount(ceph, &e))),
         Err(Silent) => Err(format!(
-            "{ceph}: the cluster gives no answer; mend it, or take the share out of the configuration"
+            "{ceph}: the Ceph cluster does not respond; repair it, or remove the share from the configuration"
         )),
     }
 }

@@ -36,7 +36,7 @@ impl Stuck {
         let stuck = Arc::new(Self::default());
         let its = Arc::downgrade(&stuck);
         if let Err(error) = thread::Builder::new().name("stuck".into()).spawn(move || look(&its)) {
-            tracing::warn!(%error, "no thread to look for storage that gives no answer");
+            tracing::warn!(%error, "cannot start the thread that watches for storage that does not respond");
         }
         stuck
     }
@@ -66,12 +66,12 @@ impl Stuck {
             tracing::warn!(
                 share,
                 operations,
-                "the storage of this share gives no answer: operations wait for it for more than {} s",
+                "the storage of this share does not respond: operations have waited for more than {} s",
                 INTERVAL.as_secs()
             );
         }
         for share in before.keys().filter(|share| !waiting.contains_key(*share)) {
-            tracing::info!(share, "the storage of this share answers again");
+            tracing::info!(share, "the storage of this share responds again");
         }
     }
 }

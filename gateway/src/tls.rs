@@ -94,7 +94,7 @@ impl Certificate {
         let (at, files) = (files.certificate.clone(), files.clone());
         let read = in_time::ask(&at, in_time::LOOK_MAX, move || Self::load(&files));
         read.unwrap_or_else(|_| {
-            Err(format!("{} cannot be read: its file system gives no answer", at.display()))
+            Err(format!("cannot read {}: its file system does not respond", at.display()))
         })
     }
 
@@ -111,7 +111,9 @@ impl Certificate {
             let key = key.clone_key();
             let wrong = |e| {
                 let (certificate, key) = (files.certificate.display(), files.key.display());
-                format!("{certificate} and {key} are no certificate and its key: {e}")
+                format!(
+                    "the certificate {certificate} and the key {key} do not belong together: {e}"
+                )
             };
             let mut server =
                 verified_by(ca)?.with_single_cert(chain.clone(), key).map_err(wrong)?;
@@ -158,8 +160,8 @@ fn token(path: &Path) -> Result<Arc<Secret>, String> {
     let line = text.lines().next().unwrap_or_default();
     if line.chars().count() < TOKEN_CHARS_MIN || !line.chars().all(|c| c.is_ascii_graphic()) {
         return Err(format!(
-            "the first line of {at} is no token: it has {TOKEN_CHARS_MIN} characters or more, without spaces, as \
-             `openssl rand -hex 32` makes one"
+            "the first line of {at} is not a token: it needs {TOKEN_CHARS_MIN} characters or more, without spaces, like the \
+             output of `openssl rand -hex 32`"
         ));
     }
     Ok(Arc::new(Secret::of(line)))

@@ -97,7 +97,7 @@ fn tried(
         Ok(Ok(())) => Ok(()),
         Ok(Err(e)) => Err(format!("the audit trail cannot be written to {shown}: {e}")),
         Err(_) => Err(format!(
-            "the audit trail cannot be written to {shown}: its file system gives no answer"
+            "the audit trail cannot be written to {shown}: its file system does not respond"
         )),
     }
 }
@@ -148,7 +148,7 @@ pub(crate) fn follow(old: Option<&Audit>, new: Option<&Audit>, book: &Arc<UserDb
 pub(crate) fn stop() {
     audit::record(|| Event::Stop);
     if !audit::flush(LAST) {
-        tracing::error!("the end of the audit trail is not written");
+        tracing::error!("the last records of the audit trail could not be written");
     }
 }
 

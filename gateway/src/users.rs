@@ -52,7 +52,7 @@ pub(crate) fn read_database(files: &ServiceFiles) -> Result<Database, String> {
     let bytes = Zeroizing::new(bytes);
     if mode & 0o077 != 0 {
         return Err(format!(
-            "{} can be read by others (mode {:04o}), and who reads it can log on; `chmod 600 {}`",
+            "{} can be read by others (mode {:04o}), and its contents let anybody log on; `chmod 600 {}`",
             path.display(),
             mode & 0o7777,
             path.display()
@@ -98,7 +98,7 @@ pub(crate) fn in_time<T: Send + 'static>(
 ) -> Result<T, String> {
     let its = path.to_owned();
     let read = in_time::ask(path, LOOK_MAX, move || read(&its));
-    read.unwrap_or_else(|_| Err(format!("{}: its file system gives no answer", path.display())))
+    read.unwrap_or_else(|_| Err(format!("{}: its file system does not respond", path.display())))
 }
 
 /// As [`read_database`], for some seconds at most.
@@ -245,7 +245,7 @@ fn account(name: &str, hash: NtHash, identity: &Identity) -> Result<(Account, bo
             user = name,
             uid = cred.uid,
             gid = cred.gid,
-            "the host has no user of this name, and no uid is given for it"
+            "the host has no user of this name, and the account has no uid of its own"
         );
     }
     let rid = rid_of_uid(cred.uid);
@@ -365,9 +365,11 @@ impl UserDb {
         let is_silent = looked.is_err();
         if is_silent != self.is_silent.swap(is_silent, Ordering::Relaxed) {
             match &looked {
-                Err(error) => tracing::error!(%error, "SMB users stay as they were"),
+                Err(error) => {
+                    tracing::error!(%error, "the SMB users could not be read again and stay as they were")
+                }
                 Ok(_) => {
-                    tracing::info!(file = %path.display(), "the file of SMB users can be read again")
+                    tracing::info!(file = %path.display(), "the database of SMB users can be read again")
                 }
             }
         }
@@ -385,7 +387,7 @@ impl UserDb {
             Ok(next) => next,
             Err(why) => {
                 if unread.as_ref().is_none_or(|before| before.why != why) {
-                    tracing::error!(error = %why, "SMB users stay as they were");
+                    tracing::error!(error = %why, "the SMB users could not be read again and stay as they were");
                 }
                 // A user that was removed may log on until the file is read.
                 *unread = Some(Unread { stamp: now, why, at });
@@ -399,7 +401,7 @@ impl UserDb {
         if !changes.is_empty() {
             trail::users(changes);
         }
-        tracing::info!(users = self.current().len(), "SMB users read again");
+        tracing::info!(users = self.current().len(), "the SMB users have been read again");
         true
     }
 
@@ -434,7 +436,7 @@ impl UserDb {
                 (None, Some(entry)) => entry.hash.clone(),
                 (None, None) => {
                     return Err(format!(
-                        "user {}: no password; give one by `headgate user add {}`, or name a password file",
+                        "user {}: no password; set one by `headgate user add {}`, or set `password_file`",
                         user.name, user.name
                     ));
                 }

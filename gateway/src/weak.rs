@@ -92,7 +92,7 @@ const ROWS: [&str; 9] = [
 pub(crate) fn why(name: &str, password: &str) -> Option<String> {
     let length = password.chars().count();
     if length < LENGTH_MIN {
-        return Some(format!("has {length} characters, and {LENGTH_MIN} are asked for"));
+        return Some(format!("has {length} characters, and needs {LENGTH_MIN}"));
     }
     let plain: String = password.to_lowercase().chars().map(letter).collect();
     let different: std::collections::BTreeSet<char> = plain.chars().collect();

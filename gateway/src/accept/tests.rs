@@ -72,7 +72,7 @@ async fn a_user_of_this_host_who_cannot_be_found_is_not_believed() {
     let (peer, local) = ("127.0.0.8:1".parse().unwrap(), "127.0.0.8:2".parse().unwrap());
     assert!(front.is_local_user(&way, peer, local, &shared.attempts).await.unwrap());
     let why = shared.attempts.failure(Protocol::Nfs, peer.ip()).unwrap();
-    assert!(why.contains("no such connection"), "{why}");
+    assert!(why.contains("does not list this connection"), "{why}");
 }
 
 #[tokio::test]

@@ -87,7 +87,7 @@ fn closed<'a>(folder: &Path, names: impl Iterator<Item = &'a str>) -> BTreeMap<S
                 "no permission to use {path}: give this user read and write access (`chmod` or a udev rule for the group \
                  `rdma`), or the container `--device {path}`"
             ),
-            _ => format!("{path} cannot be used: {error}"),
+            _ => format!("cannot open {path}: {error}"),
         })
     };
     names.filter_map(|name| Some((name.to_owned(), why(name)?))).collect()
@@ -130,8 +130,8 @@ fn memlock(needed: u64, limit: Option<u64>) -> Result<(), String> {
     match limit.filter(|l| *l < needed) {
         None => Ok(()),
         Some(limit) => Err(format!(
-            "this process may lock {} of memory and devices need {}: raise it by `ulimit -l {}`, `LimitMEMLOCK=` of systemd or \
-             `--ulimit memlock={needed}` of a container, or write a smaller `memory:` or `connections:`",
+            "this process may lock {} of memory, and RDMA devices need {}: raise the limit by `ulimit -l {}`, `LimitMEMLOCK=` \
+             of systemd or `--ulimit memlock={needed}` of a container, or write a smaller `memory:` or `connections:`",
             Size(limit),
             Size(needed),
             needed.div_ceil(1024)
@@ -151,7 +151,7 @@ mod tests {
         let found = closed(folder.path(), ["uverbs0", "uverbs1", CM_NODE].into_iter());
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[CM_NODE].contains("modprobe rdma_ucm"), "{found:?}");
-        assert!(found["uverbs1"].contains("cannot be used"), "{found:?}");
+        assert!(found["uverbs1"].contains("cannot open"), "{found:?}");
     }
 
     #[test]

@@ -59,7 +59,10 @@ fn with_kernel(libraries: Result<(), String>, class: &Path) -> Result<(), String
     libraries?;
     match class.exists() {
         true => Ok(()),
-        false => Err(format!("the kernel had not loaded RDMA (there was no {})", class.display())),
+        false => Err(format!(
+            "the kernel had not loaded its RDMA modules (there was no {})",
+            class.display()
+        )),
     }
 }
 
@@ -71,7 +74,7 @@ pub(crate) fn usable() -> Result<(), String> {
 /// What came after the start is of use to the next one.
 fn usable_since(at_start: &Result<(), String>, now: Result<(), String>) -> Result<(), String> {
     match (at_start, now) {
-        (Err(why), Ok(())) => Err(format!("when headgate started, {why}: restart it")),
+        (Err(why), Ok(())) => Err(format!("when headgate started, {why}; restart it")),
         (_, now) => now,
     }
 }
@@ -186,7 +189,7 @@ impl ListenerReconciler {
         settings: &Settings,
         fronts: Vec<(Named, ProtocolServer)>,
     ) -> Result<(), String> {
-        let gone = || "the RDMA listeners no longer follow devices that come and go".to_owned();
+        let gone = || "the task that manages the RDMA listeners has ended".to_owned();
         let (answer, wait) = oneshot::channel();
         self.changes.send((settings.clone(), fronts, answer)).await.map_err(|_| gone())?;
         wait.await.unwrap_or_else(|_| Err(gone()))
@@ -292,7 +295,7 @@ impl Listeners {
             self.listeners.append(&mut going);
             (self.settings, self.iwarp) = (before, iwarp);
             if let Err(lost) = self.begin().await {
-                tracing::error!("a listener is lost: {lost}");
+                tracing::error!("a listener could not be opened again: {lost}");
             }
         }
         done
@@ -389,8 +392,8 @@ impl Listeners {
         match served {
             Some(s) if s.fabric == Fabric::Iwarp && f.error.kind() == io::ErrorKind::AddrInUse => {
                 format!(
-                    "{line} ({} is an iWARP device: its ports and TCP's are the same, so a kernel server that listens by it, a \
-                 program and this gateway exclude each other)",
+                    "{line} ({} is an iWARP device: it shares its ports with TCP, so a kernel server on the device, a program \
+                     and this gateway exclude each other)",
                     s.device
                 )
             }
@@ -413,7 +416,9 @@ impl Listeners {
             match &o.verbs {
                 _ if before == words || modest => {}
                 Ok(Some(_)) => tracing::info!(address = %o.ip, "{words}"),
-                Ok(None) => tracing::info!(address = %o.ip, "no RDMA device any more"),
+                Ok(None) => {
+                    tracing::info!(address = %o.ip, "the RDMA device of this address is gone")
+                }
                 Err(_) => tracing::warn!(address = %o.ip, "{words}"),
             }
         }

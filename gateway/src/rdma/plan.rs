@@ -68,9 +68,9 @@ fn offer(mode: Rdma, place: Address, host: &Host, refused: &Refused) -> Offer {
     };
     let iwarp = match (mode, &verbs) {
         (Rdma::Off, _) => Err("RDMA is switched off (`rdma: off`)".into()),
-        (Rdma::Verbs, _) => Err("only devices are wanted (`rdma: verbs`)".into()),
+        (Rdma::Verbs, _) => Err("iWARP in user space is not used (`rdma: verbs`)".into()),
         (_, Ok(Some(s))) if s.fabric == Fabric::Iwarp => {
-            Err(format!("{} serves iWARP clients here, and takes its ports from TCP's", s.device))
+            Err(format!("{} serves iWARP clients, and shares its ports with TCP", s.device))
         }
         _ => Ok(()),
     };
@@ -89,7 +89,7 @@ fn device(
         return Ok(None);
     };
     let name = &served.device;
-    host.library.as_ref().map_err(|why| format!("{name} is here, but {why}"))?;
+    host.library.as_ref().map_err(|why| format!("{name} cannot be used: {why}"))?;
     let Some(node) = &served.node else {
         return Err(format!(
             "{name} has no character device: it is being removed, or `modprobe ib_uverbs` is missing"
@@ -97,10 +97,10 @@ fn device(
     };
     for node in [node.as_str(), CM_NODE] {
         if let Some(why) = host.closed.get(node) {
-            return Err(format!("{name} is here, but {why}"));
+            return Err(format!("{name} cannot be used: {why}"));
         }
     }
-    host.memlock.as_ref().map_err(|why| format!("{name} is here, but {why}"))?;
+    host.memlock.as_ref().map_err(|why| format!("{name} cannot be used: {why}"))?;
     match refused.get(&(ip, served.incarnation)) {
         Some(why) => Err(why.clone()),
         None => Ok(Some(served)),
@@ -124,7 +124,7 @@ pub(crate) fn demanded(mode: Rdma, bind: &[IpAddr], offers: &[Offer]) -> Result<
     }
     let reasons: BTreeSet<String> = missing.into_iter().map(no_device).collect();
     let reasons = Vec::from_iter(reasons).join("; ");
-    Err(format!("`--rdma verbs` is not possible: {reasons}. `--rdma auto` serves without"))
+    Err(format!("`--rdma verbs` needs an RDMA device: {reasons}. `--rdma auto` serves without one"))
 }
 
 fn no_device(offer: &Offer) -> String {
@@ -132,7 +132,7 @@ fn no_device(offer: &Offer) -> String {
     match (verbs, netdev) {
         (Err(why), _) => format!("{ip}: {why}"),
         (Ok(_), Some(netdev)) => format!(
-            "{ip}: no RDMA device belongs to {netdev} (`rdma link` lists those there are; `rdma link add rxe0 type rxe netdev \
+            "{ip}: no RDMA device belongs to {netdev} (`rdma link` lists the devices; `rdma link add rxe0 type rxe netdev \
              {netdev}` makes one in software)"
         ),
         (Ok(_), None) => format!(

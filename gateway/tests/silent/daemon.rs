@@ -159,7 +159,7 @@ impl Daemon {
         }
         let told = headgate(self.home(), &["status", "--state", "state"]).await;
         let told = String::from_utf8_lossy(&told.stdout).into_owned();
-        assert!(told.contains(&format!("share {share}: its storage gives no answer")), "{told}");
+        assert!(told.contains(&format!("share {share}: its storage does not respond")), "{told}");
     }
 
     pub async fn names_none_as_stuck(&self) {

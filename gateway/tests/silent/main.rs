@@ -1,4 +1,4 @@
-//! A file system that gives no answer any more: it keeps nobody from other shares, nor the administrator from the gateway.
+//! A file system that does not respond any more: it keeps nobody from other shares, nor the administrator from the gateway.
 #![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
 
 mod daemon;
@@ -138,7 +138,7 @@ async fn a_start_ends_where_persistent_handles_are_on_a_silent_share() {
         BufReader::new(said).lines().map(Result::unwrap).find(|l| l.starts_with("error: "))
     });
     let line = within("it is told", line).await.unwrap().expect("an error");
-    assert!(line.contains("share silent: its file system gives no answer"), "{line}");
+    assert!(line.contains("share silent: its file system does not respond"), "{line}");
     // The kernel keeps what asked until it is answered.
     fuse.fall(Silence::None);
     let status = within("it ends", tokio::task::spawn_blocking(move || serve.wait())).await;
@@ -159,7 +159,7 @@ async fn a_start_ends_where_its_own_files_are_silent() {
     let output = headgate(home.path(), &by_state).await;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{text}");
-    assert!(text.contains("state folder") && text.contains("gives no answer"), "{text}");
+    assert!(text.contains("state folder") && text.contains("does not respond"), "{text}");
 
     let file = home.path().join("gw.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -178,7 +178,7 @@ async fn a_start_ends_where_its_own_files_are_silent() {
         let text = [&output.stdout[..], &output.stderr].concat();
         let text = String::from_utf8_lossy(&text).into_owned();
         assert!(!output.status.success(), "{args:?}: {text}");
-        assert!(text.contains("password: its file system gives no answer"), "{args:?}: {text}");
+        assert!(text.contains("password: its file system does not respond"), "{args:?}: {text}");
     }
 }
 
@@ -186,7 +186,7 @@ async fn a_start_ends_where_its_own_files_are_silent() {
 fn names_the_share(output: &std::process::Output) -> bool {
     let text = [&output.stdout[..], &output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
-    text.contains("silent") && text.contains("gives no answer")
+    text.contains("silent") && text.contains("does not respond")
 }
 
 /// Neither a start nor `check` hangs with a share; both name it.

@@ -178,7 +178,9 @@ async fn rdma_that_the_kernel_loads_later_is_told_of_and_served_after_a_restart(
     });
     lab.listeners.look_again().await;
     let told = &lab.listeners.told[&ip];
-    for words in ["RDMA by iWARP", "rxe0 is here", &class.display().to_string(), "restart it"] {
+    for words in
+        ["RDMA by iWARP", "rxe0 cannot be used", &class.display().to_string(), "restart it"]
+    {
         assert!(told.contains(words), "no {words} in {told}");
     }
     assert_eq!((lab.verbs.at(), lab.iwarp.at().len()), (vec![], 1));
@@ -216,7 +218,10 @@ async fn a_device_that_refuses_is_replaced_by_iwarp_and_not_asked_at_every_look(
     lab.listeners.look_again().await;
     assert_eq!(lab.verbs.tries.load(Ordering::Relaxed), 1);
     let (_, why) = lab.listeners.refused.first_key_value().unwrap();
-    assert!(why.contains("cxgb4_0 refused") && why.contains("its ports and TCP's"), "{why}");
+    assert!(
+        why.contains("cxgb4_0 refused") && why.contains("it shares its ports with TCP"),
+        "{why}"
+    );
     // Later it is.
     *lab.verbs.refuses.lock().unwrap() = None;
     lab.listeners.refused_at = Instant::now().checked_sub(REFUSED_FOR * 2).unwrap();

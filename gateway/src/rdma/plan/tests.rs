@@ -113,8 +113,8 @@ fn what_hinders_a_device_is_told_and_iwarp_serves() {
         (host(vec![no_gid]), "mlx5_0 has no GID"),
         (host(vec![going]), "mlx5_0 has no character device"),
         (Host { library: Err("rdma-core is missing".into()), ..host(vec![roce()]) }, "rdma-core"),
-        (closed("uverbs-mlx5_0"), "mlx5_0 is here, but no permission to use uverbs"),
-        (closed(CM_NODE), "mlx5_0 is here, but no permission to use rdma_cm"),
+        (closed("uverbs-mlx5_0"), "mlx5_0 cannot be used: no permission to use uverbs"),
+        (closed(CM_NODE), "mlx5_0 cannot be used: no permission to use rdma_cm"),
         (Host { memlock: Err("too little".into()), ..host(vec![roce()]) }, "too little"),
     ];
     for (host, words) in cases {
