@@ -1,7 +1,7 @@
 //! From the answers of commands to the bytes that are sent: chains, signatures, encryption.
 //!
-//! *Operation.* [`Out`] gathers the answers of one message. [`Out::finish`] joins them, signs each, and encrypts the whole when
-//! the request came encrypted (MS-SMB2 section 3.3.4.1).
+//! *Operation.* A command gives an [`Answer`]. [`Out`] gathers the answers of one message. [`Out::finish`] joins them, signs
+//! each, and encrypts the whole when the request came encrypted (MS-SMB2 section 3.3.4.1).
 //!
 //! *Memory.* Bulk data stays where it is; it is encrypted in place when nobody else has a view of it.
 //!
@@ -16,11 +16,62 @@ use crate::conn::Conn;
 use crate::crypto::Failed;
 use crate::crypto::sign::{Sender, Signer};
 use crate::in_flight::Guard;
-use crate::request_context::Bulk;
 use crate::session::{Channel, Session};
 use crate::status::Status;
+use crate::wire::file_id::FileId;
 use crate::wire::transform::{self, Transform};
 use crate::wire::{Flags, HEADER_LEN, Header};
+
+/// Bulk data of an answer.
+#[derive(Debug)]
+pub(crate) struct Bulk {
+    /// Offset in the body where it stands when it travels in the message: at its end, so far.
+    pub(crate) at: usize,
+    /// The bytes.
+    pub(crate) data: Vec<Buf>,
+    /// Bytes behind those: only where [nobody looks at them](crate::request_context::RequestContext::unseen).
+    pub(crate) pages: Option<Pages>,
+    /// Where they go.
+    pub(crate) place: Place,
+    /// They are signed or encrypted by themselves, and the body tells how: so they may travel beside an encrypted message.
+    pub(crate) is_protected: bool,
+}
+
+/// What a command says.
+#[derive(Default)]
+pub(crate) struct Answer {
+    /// Status of the header; an error only when `body` says more about it than the error response without data does.
+    pub(crate) status: Status,
+    /// The body, as `emit` gives it.
+    pub(crate) body: Vec<u8>,
+    /// Its bulk data.
+    pub(crate) bulk: Option<Bulk>,
+    /// Token of the peer's memory that is to be invalidated with the answer.
+    pub(crate) invalidate: Option<u32>,
+    /// The file that the next command of a related chain means.
+    pub(crate) opened: Option<FileId>,
+    /// The session that was made.
+    pub(crate) session_id: Option<u64>,
+    /// The tree that was made.
+    pub(crate) tree_id: Option<u32>,
+    /// Who signs it, where that is not the connection's own key.
+    pub(crate) seal: Option<Seal>,
+    /// The chain of hashes that it continues.
+    pub(crate) hash: Option<Hash>,
+}
+
+impl Answer {
+    /// A success with this body.
+    pub(crate) fn ok(body: Vec<u8>) -> Self {
+        Self { body, ..Self::default() }
+    }
+
+    /// Another status with a body of its own: STATUS_BUFFER_OVERFLOW with what fitted, STATUS_STOPPED_ON_SYMLINK with its
+    /// error data.
+    pub(crate) fn with_status(status: Status, body: Vec<u8>) -> Self {
+        Self { status, body, ..Self::default() }
+    }
+}
 
 /// Who signs an answer.
 pub(crate) enum Seal {

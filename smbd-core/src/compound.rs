@@ -29,13 +29,13 @@ use rdma_transport::meter::{Done, NO_SHARE};
 use rdma_transport::turn;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::answer::{Message, Out, Seal};
+use crate::answer::{Answer, Message, Out, Seal};
 use crate::conn::Conn;
 use crate::crypto::Failed;
 use crate::in_flight::{Guard, InFlight};
 use crate::limits::{ASYNC_MAX, CHAIN_MAX, CREDIT_BYTES, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX};
 use crate::mutex::locked;
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::server::ServerState;
 use crate::status::Status;
 use crate::violation::{Fatal, Violation};

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use iobuf::Buf;
 
+use crate::answer::Answer;
 use crate::conn::Conn;
 use crate::crypto::sign::Sender;
 use crate::limits::MESSAGE_OVERHEAD_MAX;
 use crate::ops;
 use crate::refusal::Rule;
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::server::ServerState;
 use crate::session::{Kind, Session, Standing};
 use crate::status::Status;

@@ -1,4 +1,4 @@
-//! One command being answered: what it came with, whom it is for, how it waits, what it says.
+//! One command being answered: what it came with, whom it is for, how it waits.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use audit::Party;
-use iobuf::{Buf, Pages};
-use rdma_transport::channel::{Place, ReadChunkData};
+use iobuf::Buf;
+use rdma_transport::channel::ReadChunkData;
 use rdma_transport::count;
 use smb_proto::wire::Fault;
 
@@ -17,7 +17,6 @@ use vfs::backend::ReadInto;
 use vfs::namespace::FileOps;
 use vfs::{BoxFuture, VfsError, VfsResult};
 
-use crate::answer::{Hash, Seal};
 use crate::compound::Slot;
 use crate::conn::{Conn, Pending};
 use crate::in_flight::Guard;
@@ -34,57 +33,6 @@ use crate::tree::Tree;
 use crate::violation::Violation;
 use crate::wire::file_id::FileId;
 use crate::wire::{Command, Flags, HEADER_LEN, Header};
-
-/// Bulk data of an answer.
-#[derive(Debug)]
-pub struct Bulk {
-    /// Offset in the body where it stands when it travels in the message: at its end, so far.
-    pub at: usize,
-    /// The bytes.
-    pub data: Vec<Buf>,
-    /// Bytes behind those: only where [nobody looks at them](RequestContext::unseen).
-    pub pages: Option<Pages>,
-    /// Where they go.
-    pub place: Place,
-    /// They are signed or encrypted by themselves, and the body tells how: so they may travel beside an encrypted message.
-    pub is_protected: bool,
-}
-
-/// What a command says.
-#[derive(Default)]
-pub struct Answer {
-    /// Status of the header; an error only when `body` says more about it than the error response without data does.
-    pub status: Status,
-    /// The body, as `emit` gives it.
-    pub body: Vec<u8>,
-    /// Its bulk data.
-    pub bulk: Option<Bulk>,
-    /// Token of the peer's memory that is to be invalidated with the answer.
-    pub invalidate: Option<u32>,
-    /// The file that the next command of a related chain means.
-    pub opened: Option<FileId>,
-    /// The session that was made.
-    pub(crate) session_id: Option<u64>,
-    /// The tree that was made.
-    pub(crate) tree_id: Option<u32>,
-    /// Who signs it, where that is not the connection's own key.
-    pub(crate) seal: Option<Seal>,
-    /// The chain of hashes that it continues.
-    pub(crate) hash: Option<Hash>,
-}
-
-impl Answer {
-    /// A success with this body.
-    pub fn ok(body: Vec<u8>) -> Self {
-        Self { body, ..Self::default() }
-    }
-
-    /// Another status with a body of its own: STATUS_BUFFER_OVERFLOW with what fitted, STATUS_STOPPED_ON_SYMLINK with its
-    /// error data.
-    pub fn with_status(status: Status, body: Vec<u8>) -> Self {
-        Self { status, body, ..Self::default() }
-    }
-}
 
 /// One command being answered.
 pub struct RequestContext {

@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, PoisonError};
 
+use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::fscc::notify::Change;
 use crate::notify::{Watching, change};
 use crate::open::Open;
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::change_notify::{Request, Response, WATCH_TREE};
 

@@ -14,11 +14,12 @@ use state::{ClientId, Operation, Requester};
 use tokio::time::{Duration, Instant};
 use vfs::{Kind, VfsError};
 
+use crate::answer::Answer;
 use crate::file_info;
 use crate::lease;
 use crate::open::{File, Open};
 use crate::path_tracking;
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::security;
 use crate::server::ServerState;
 use crate::status::Status;

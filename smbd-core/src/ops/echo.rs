@@ -1,6 +1,7 @@
 //! ECHO (MS-SMB2 section 3.3.5.17).
 
-use crate::request_context::{Answer, RequestContext};
+use crate::answer::Answer;
+use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::simple;
 

@@ -4,8 +4,9 @@
 
 use vfs::VfsError;
 
+use crate::answer::Answer;
 use crate::dtyp::mask;
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::flush::{Request, Response};
 

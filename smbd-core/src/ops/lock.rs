@@ -13,10 +13,11 @@ use vfs::arbiter::WaitPolicy;
 use vfs::backend::BoxFuture;
 use vfs::{NodeId, VfsError, VfsResult};
 
+use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::open::Open;
 use crate::persist;
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::session::Standing;
 use crate::status::Status;
 use crate::wire::lock::{Element, Request, Response, flag};

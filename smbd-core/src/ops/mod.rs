@@ -1,5 +1,5 @@
 //! The commands, one file each: `call` reads the request, does it through [`vfs::namespace`], and gives the
-//! [`crate::request_context::Answer`].
+//! [`crate::answer::Answer`].
 
 use crate::request_context::RequestContext;
 use crate::status::Status;

@@ -2,7 +2,7 @@
 
 use rdma_transport::channel::Facts;
 
-use crate::answer::Hash;
+use crate::answer::{Answer, Hash};
 use crate::auth;
 use crate::conn::{Conn, Negotiated};
 use crate::crypto::seal::Cipher;
@@ -11,7 +11,7 @@ use crate::dispatch::with_pieces;
 use crate::limits::{IO_BYTES_MAX, IO_BYTES_MAX_2, IO_BYTES_MAX_SINGLE};
 use crate::ops::ioctl::dfs;
 use crate::refusal::Rule;
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::server::ServerState;
 use crate::settings::Encryption;
 use crate::status::Status;

@@ -2,9 +2,10 @@
 
 use state::Caching;
 
+use crate::answer::Answer;
 use crate::lease;
 use crate::persist;
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::create::oplock;
 use crate::wire::negotiate::Dialect;

@@ -20,12 +20,13 @@ use smb_proto::fscc::pipe::{
     SERVER_END,
 };
 
+use crate::answer::Answer;
 use crate::dispatch::SLACK;
 use crate::dtyp::mask;
 use crate::lease;
 use crate::open::{Open, Target};
 use crate::pipe::{self, CoreHost, Piece, Pipe};
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::close::Basics;
 use crate::wire::create::{Request, Response, action};

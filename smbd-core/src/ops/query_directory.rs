@@ -13,6 +13,7 @@ use vfs::namespace::{LOOKS_AT_ONCE, Share};
 use vfs::types::Attr;
 use vfs::{VfsError, names};
 
+use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::file_info;
 use crate::fscc::Chain;
@@ -21,7 +22,7 @@ use crate::fscc::file::FileInfo;
 use crate::open::{File, Open};
 use crate::open_state::{Scan, Stage};
 use crate::pattern::{Pattern, has_wildcards, is_wildcard};
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::query_directory::{Request, Response, flag};
 

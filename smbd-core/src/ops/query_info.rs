@@ -6,6 +6,7 @@ use vfs::VfsError;
 use vfs::namespace::{FileOps, Share};
 use vfs::streams;
 
+use crate::answer::Answer;
 use crate::dtyp::time::file_time;
 use crate::dtyp::{FileTime, mask};
 use crate::file_info;
@@ -15,7 +16,7 @@ use crate::fscc::stream::Stream;
 use crate::fscc::{Chain, volume};
 use crate::open::{File, Open};
 use crate::path_tracking;
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::security;
 use crate::status::Status;
 use crate::wire::error;

@@ -11,12 +11,13 @@
 use iobuf::{Buf, Pages};
 use rdma_transport::channel::Place;
 
+use crate::answer::{Answer, Bulk};
 use crate::compound::ERROR_BODY;
 use crate::dtyp::mask;
 use crate::open::Open;
 use crate::ops::pipe;
 use crate::ops::remote::{self, Remote};
-use crate::request_context::{Answer, Bulk, RequestContext};
+use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::negotiate::Dialect;
 use crate::wire::read::{RESPONSE_TRANSFORM, Request, Response, UNBUFFERED};

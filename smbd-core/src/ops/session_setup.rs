@@ -7,7 +7,7 @@ use rdma_transport::channel::Facts;
 use rdma_transport::refused::{self, Refused};
 use state::Millis;
 
-use crate::answer::{Hash, Seal};
+use crate::answer::{Answer, Hash, Seal};
 use crate::auth::ticket::{self, Why};
 use crate::auth::{
     self, Acceptor, Fresh, Identity, NtHash, Policy, Refusal, SessionKey, Step, Who,
@@ -27,7 +27,7 @@ use crate::logons::Ticket;
 use crate::mutex::locked;
 use crate::reauthorize::{denied_from, end_fallen_trees, session_stands};
 use crate::refusal::Rule;
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::session::{Channel, Kind, Secrets, Session, Standing, Terms, User};
 use crate::settings::Encryption;
 use crate::status::Status;

@@ -8,6 +8,7 @@ use vfs::dos::Changed;
 use vfs::types::{Cred, SetAttr, SetTime, Time, XattrHow};
 use vfs::{Dos, Kind, VfsError, VfsResult};
 
+use crate::answer::Answer;
 use crate::dtyp::{FileTime, SecurityDescriptor, mask, time};
 use crate::file_info;
 use crate::fscc::ea::{self, FullEa};
@@ -18,7 +19,7 @@ use crate::lease;
 use crate::open::{File, Open};
 use crate::ops::bytes::Change;
 use crate::path_tracking;
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::security;
 use crate::status::Status;
 use crate::wire::query_info::info_type;

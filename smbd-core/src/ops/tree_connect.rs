@@ -8,10 +8,11 @@ use rdma_transport::refused::{self, Refused};
 use vfs::namespace::{By, Entered, Refusal, Share};
 use vfs::{NodeRef, VfsError};
 
+use crate::answer::Answer;
 use crate::limits::TREES_MAX;
 use crate::reauthorize::{Unknown, end_tree, tree_stands};
 use crate::refusal::Rule;
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::session::{Kind, User};
 use crate::settings::ShareSettings;
 use crate::status::Status;

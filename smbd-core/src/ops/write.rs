@@ -10,12 +10,13 @@
 use iobuf::Buf;
 use vfs::Stable;
 
+use crate::answer::Answer;
 use crate::compound::ERROR_BODY;
 use crate::open::Open;
 use crate::ops::bytes::Change;
 use crate::ops::pipe;
 use crate::ops::remote::{self, Remote};
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::violation::Violation;
 use crate::wire::create::option;

@@ -21,6 +21,7 @@ use vfs::audited::{Actor, opening};
 use vfs::namespace::Share;
 use vfs::{Attr, Dos, Kind};
 
+use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::dtyp::time::file_time;
 use crate::durable::{self, Begun, Ticket};
@@ -30,7 +31,7 @@ use crate::open::{File, Open, Target};
 use crate::open_state::OpenState;
 use crate::path::Path;
 use crate::persist;
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::security::{self, Granted};
 use crate::sequence::Sequence;
 use crate::status::Status;

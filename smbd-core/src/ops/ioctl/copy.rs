@@ -10,10 +10,10 @@ use std::sync::Arc;
 use vfs::backend::ReadInto;
 use vfs::{Stable, VfsError};
 
+use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::open::{File, Open};
 use crate::ops::bytes::{self, Change, Changing};
-use crate::request_context::Answer;
 use crate::status::Status;
 use crate::wire::fsctl::{Chunk, Copied, CopyChunks, ResumeKey, code};
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use vfs::namespace::{By, Namespace, Share};
 
-use crate::request_context::{Answer, RequestContext};
+use crate::answer::Answer;
+use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::FileId;
 use crate::wire::dfs::{ReferralRequest, ReferralResponse, STORAGE_SERVERS, Version};

@@ -3,9 +3,9 @@
 use vfs::namespace::FileOps;
 use vfs::{NodeRef, VfsError};
 
+use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::ops::bytes::{Change, Changing};
-use crate::request_context::Answer;
 use crate::status::Status;
 use crate::wire::fsctl::DuplicateExtents;
 

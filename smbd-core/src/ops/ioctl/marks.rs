@@ -1,7 +1,7 @@
 //! What a client asks about a file that this server answers from little: compression, object identity.
 
+use crate::answer::Answer;
 use crate::dtyp::mask;
-use crate::request_context::Answer;
 use crate::status::Status;
 use crate::wire::fsctl::compression_state;
 

@@ -15,9 +15,10 @@ use std::sync::Arc;
 use smb_proto::wire::Fault;
 use vfs::namespace::FileOps;
 
+use crate::answer::Answer;
 use crate::open::{File, Open};
 use crate::ops::bytes::{Change, Changing};
-use crate::request_context::{Answer, RequestContext};
+use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::FileId;
 use crate::wire::fsctl::code;

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::request_context::{Answer, RequestContext};
+use crate::answer::Answer;
+use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::violation::Violation;
 use crate::wire::FileId;

@@ -2,7 +2,8 @@
 
 use rdma_transport::channel::Facts;
 
-use crate::request_context::{Answer, RequestContext};
+use crate::answer::Answer;
+use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::FileId;
 use crate::wire::fsctl::{INTERFACE_LEN, emit_interfaces};

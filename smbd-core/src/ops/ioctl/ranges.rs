@@ -4,9 +4,9 @@
 use iobuf::Buf;
 use vfs::{Attr, Dos, Seek, Stable, VfsError};
 
+use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::open::File;
-use crate::request_context::Answer;
 use crate::status::Status;
 use crate::wire::fsctl::{Span, Trim};
 

@@ -9,12 +9,12 @@ use vfs::names::{to_client, to_disk};
 use vfs::replace::New;
 use vfs::{Kind, NodeRef, Special, VfsError, streams};
 
+use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::node_replacement::NodeReplacement;
 use crate::open::File;
 use crate::ops::set_info::is_empty;
 use crate::path_tracking;
-use crate::request_context::Answer;
 use crate::security;
 use crate::status::Status;
 use crate::wire::reparse::{Reparse, TAG_NFS, TAG_SYMLINK};

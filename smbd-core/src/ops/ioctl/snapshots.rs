@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use smb_proto::dtyp::gmt;
 use vfs::VfsError;
 
-use crate::request_context::Answer;
+use crate::answer::Answer;
 use crate::status::Status;
 use crate::wire::fsctl::Snapshots;
 
