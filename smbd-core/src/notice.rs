@@ -17,11 +17,13 @@ use rdma_transport::channel::Handle;
 use rdma_transport::count;
 use state::{Break, Stage};
 
+use crate::answer;
 use crate::conn::Conn;
 use crate::lease::Lease;
 use crate::server::ServerState;
 use crate::session::{Kind, Session};
-use crate::wire::Command;
+use crate::status::Status;
+use crate::wire::{Command, Flags, Header};
 
 /// A peer that acknowledges nothing for so long is silent.
 const SILENCE_MAX: Duration = Duration::from_millis(1500);
@@ -76,7 +78,7 @@ pub(crate) struct Sent {
 pub(crate) async fn send(ways: Vec<Way>, body: &[u8]) -> Option<Sent> {
     let mut ways = ways.into_iter().peekable();
     while let Some((session, conn)) = ways.next() {
-        let push = session.push_to(&conn, Command::OplockBreak, body);
+        let push = push(&session, &conn, body);
         let taken = match ways.peek() {
             Some(_) => tokio::time::timeout(SILENCE_MAX, push).await.is_ok_and(|r| r.is_ok()),
             None => push.await.is_ok(),
@@ -86,6 +88,28 @@ pub(crate) async fn send(ways: Vec<Way>, body: &[u8]) -> Option<Sent> {
         }
     }
     None
+}
+
+/// Sends a notice of this session by this connection; its body is as `emit` gives it.
+async fn push(session: &Session, conn: &Conn, body: &[u8]) -> Result<(), Status> {
+    let header = Header {
+        credit_charge: 0,
+        status: 0,
+        command: Command::OplockBreak as u16,
+        credits: 0,
+        flags: Flags(Flags::RESPONSE),
+        next: 0,
+        // Says that it answers nothing; it is never signed.
+        message_id: u64::MAX,
+        tree_or_async: 0,
+        session_id: 0,
+        signature: [0; 16],
+    };
+    let mut head = header.emit().to_vec();
+    head.extend_from_slice(body);
+    let sealed = session.encrypts();
+    let reply = answer::notice(head, sealed.then_some(session))?;
+    conn.push(reply).await
 }
 
 /// A notice that was sent.

@@ -14,7 +14,6 @@ use dashmap::DashMap;
 use state::Millis;
 use vfs::Cred;
 
-use crate::answer;
 use crate::conn::Conn;
 use crate::crypto::seal::{Opener, Sealer};
 use crate::crypto::sign::Signer;
@@ -23,7 +22,6 @@ use crate::mutex::locked;
 use crate::status::Status;
 use crate::tree::Tree;
 use crate::wire::negotiate::Dialect;
-use crate::wire::{Command, Flags, Header};
 
 /// How a user came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -320,41 +318,6 @@ impl Session {
         let mut channels = locked(&self.channels);
         channels.retain(|c| !std::ptr::eq(c.conn.as_ptr(), Arc::as_ptr(conn)));
         channels.is_empty()
-    }
-
-    /// Sends a notice (an oplock or lease break), whose body is as `emit` gives it, by the first connection that takes it
-    /// (MS-SMB2 sections 3.3.4.6 and 3.3.4.7). False when there was none.
-    pub async fn push(&self, command: Command, body: &[u8]) -> bool {
-        for channel in self.channels() {
-            if let Some(conn) = channel.conn.upgrade()
-                && self.push_to(&conn, command, body).await.is_ok()
-            {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Sends a notice by this connection.
-    pub async fn push_to(&self, conn: &Conn, command: Command, body: &[u8]) -> Result<(), Status> {
-        let header = Header {
-            credit_charge: 0,
-            status: 0,
-            command: command as u16,
-            credits: 0,
-            flags: Flags(Flags::RESPONSE),
-            next: 0,
-            // Says that it answers nothing; it is never signed.
-            message_id: u64::MAX,
-            tree_or_async: 0,
-            session_id: 0,
-            signature: [0; 16],
-        };
-        let mut head = header.emit().to_vec();
-        head.extend_from_slice(body);
-        let sealed = self.encrypts();
-        let reply = answer::notice(head, sealed.then_some(self))?;
-        conn.push(reply).await
     }
 }
 
