@@ -53,7 +53,7 @@ pub(crate) async fn reauthorize(core: &Arc<ServerState>) -> Taken {
         let falls = |tree: &Arc<Tree>| !tree_stands(core, session, tree, Unknown::Keeps);
         for tree in session.trees().into_iter().filter(falls) {
             session.remove_tree(tree.id);
-            tree.ended(session, "configuration");
+            session.tell_tree_end(&tree, "configuration");
             trees.push((session.id, tree.id));
         }
     }
@@ -189,7 +189,7 @@ pub(crate) async fn end_fallen_trees(core: &Arc<ServerState>, session: &Session)
 /// Ends a tree connect.
 pub(crate) async fn end_tree(core: &Arc<ServerState>, session: &Session, tree: &Tree) {
     if session.remove_tree(tree.id).is_some() {
-        tree.ended(session, "configuration");
+        session.tell_tree_end(tree, "configuration");
     }
     lose(core, session.id, Some(tree.id), TeardownReason::GivenUp).await;
 }

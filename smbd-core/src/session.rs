@@ -233,6 +233,18 @@ impl Session {
         self.told.ended(reason, |reason| self.record_end(reason));
     }
 
+    /// Tells the audit trail that it goes on and is no longer connected to the share of this tree.
+    pub(crate) fn tell_tree_end(&self, tree: &Tree, reason: &'static str) {
+        if tree.share().is_some() {
+            audit::record(|| audit::Event::ShareEnd {
+                party: self.party(),
+                share: tree.name.clone(),
+                session: self.id,
+                reason,
+            });
+        }
+    }
+
     fn record_end(&self, reason: &'static str) {
         let (party, session) = (self.party(), self.id);
         audit::record(|| audit::Event::Logoff { party, session, reason });

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use vfs::namespace::{Namespace, Share};
 use vfs::{Cred, NodeRef};
 
-use crate::session::Session;
 use crate::settings::ShareSettings;
 
 /// What a tree shows.
@@ -39,18 +38,6 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Tells the audit trail that its session, which goes on, is no longer connected to the share.
-    pub(crate) fn ended(&self, session: &Session, reason: &'static str) {
-        if self.share().is_some() {
-            audit::record(|| audit::Event::ShareEnd {
-                party: session.party(),
-                share: self.name.clone(),
-                session: session.id,
-                reason,
-            });
-        }
-    }
-
     /// The share of files; `None` for `IPC$`, and for one that is on other servers.
     pub fn share(&self) -> Option<&Arc<Share>> {
         match &self.target {

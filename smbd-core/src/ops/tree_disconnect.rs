@@ -10,7 +10,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     cx.parse(simple::parse)?;
     let (session, id) = (cx.session()?, cx.tree()?.id);
     let tree = session.remove_tree(id).ok_or(Status::NETWORK_NAME_DELETED)?;
-    tree.ended(session, "disconnect");
+    session.tell_tree_end(&tree, "disconnect");
     lose(&cx.server, session.id, Some(id), TeardownReason::GivenUp).await;
     Ok(Answer::ok(simple::BODY.to_vec()))
 }
