@@ -9,7 +9,7 @@
 //! for where that ends by itself, and is found by CANCEL all the same.
 //!
 //! Answers go behind the break notices that their commands have caused, so that a client does not list a directory from its cache
-//! after it was told that its own change of it is made ([`behind_notices`]). A directory's lease that no other client changed goes
+//! after it was told that its own change of it is made ([`Conn::notices_placed`]). A directory's lease that no other client changed goes
 //! the other way round where the client is not Linux, as with Windows ([`behind_answer`]).
 //!
 //! *Memory.* Answers are gathered in [`Out`]; bulk data is passed through as it came from the pool.
@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, ReadChunkData, Reply};
@@ -33,8 +33,7 @@ use crate::answer::{Answer, Message, Out, Seal};
 use crate::conn::Conn;
 use crate::crypto::Failed;
 use crate::in_flight::{Guard, InFlight};
-use crate::limits::{ASYNC_MAX, CHAIN_MAX, CREDIT_BYTES, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX};
-use crate::mutex::locked;
+use crate::limits::{ASYNC_MAX, CHAIN_MAX, CREDIT_BYTES};
 use crate::request_context::RequestContext;
 use crate::server::ServerState;
 use crate::status::Status;
@@ -45,8 +44,6 @@ use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, Flags, HEADER_LEN, Header, smb1, transform};
 use crate::{dispatch, ops, sealed};
 
-/// An answer waits no longer than this for the notices that its command has caused.
-const NOTICES_MAX: Duration = Duration::from_millis(100);
 /// CANCELs of one chain that are remembered: each command once for its own session and once for another that was named.
 const GIVEN_UP_MAX: usize = 2 * CHAIN_MAX;
 
@@ -237,19 +234,19 @@ async fn message(
                 chain(&core, &conn, &slot, body, read_chunks, true).await
             }
             Err(why) => {
-                conn.end(Violation::Sealed, &why).await;
+                Violation::Sealed.end(&conn, &why).await;
                 None
             }
         },
         Some(&smb1::PROTOCOL_ID) => match ops::negotiate::from_smb1(&core, &conn, &body) {
             Some(head) => Some(Reply { head, ..Reply::default() }),
             None => {
-                conn.end(Violation::Order, "SMB1").await;
+                Violation::Order.end(&conn, "SMB1").await;
                 None
             }
         },
         _ => {
-            conn.end(Violation::NotAMessage, "protocol identifier").await;
+            Violation::NotAMessage.end(&conn, "protocol identifier").await;
             None
         }
     }
@@ -280,28 +277,28 @@ async fn chain(
         let header = match Header::parse(&rest) {
             Ok(header) => header,
             Err(fault) => {
-                conn.end(Violation::NotAMessage, &fault.to_string()).await;
+                Violation::NotAMessage.end(conn, &fault.to_string()).await;
                 return None;
             }
         };
         if header.flags.has(Flags::RESPONSE) {
-            conn.end(Violation::NotAMessage, "an answer").await;
+            Violation::NotAMessage.end(conn, "an answer").await;
             return None;
         }
         if encrypted && !is_of_its_session(&header, &mut first) {
-            conn.end(Violation::Sealed, "a message of another session").await;
+            Violation::Sealed.end(conn, "a message of another session").await;
             return None;
         }
         if !std::mem::replace(&mut has_ids, true) {
             let Some(later) = take_ids(conn, &rest) else {
-                conn.end(Violation::MessageId, "not granted, or used before").await;
+                Violation::MessageId.end(conn, "not granted, or used before").await;
                 return None;
             };
             slot.lock().later = later;
         }
         let next = usize::try_from(header.next).unwrap_or(usize::MAX);
         if next != 0 && (!next.is_multiple_of(8) || next < HEADER_LEN || next >= rest.len()) {
-            conn.end(Violation::Chain, "NextCommand").await;
+            Violation::Chain.end(conn, "NextCommand").await;
             return None;
         }
         let message = if next == 0 { std::mem::take(&mut rest) } else { rest.split_to(next) };
@@ -309,19 +306,19 @@ async fn chain(
         cx.read_chunks = std::mem::take(&mut read_chunks);
         cx.encrypted = encrypted;
         if let Err((rule, detail)) = one(cx, &mut before).await {
-            conn.end(rule, detail).await;
+            rule.end(conn, detail).await;
             return None;
         }
         if next == 0 {
-            behind_notices(conn).await;
+            conn.notices_placed().await;
             let finished = slot.lock().out.finish(conn);
             if finished.is_err() {
-                conn.end(Violation::Sealed, "an answer could not be signed or encrypted").await;
+                Violation::Sealed.end(conn, "an answer could not be signed or encrypted").await;
             }
             return finished.ok().flatten();
         }
     }
-    conn.end(Violation::Chain, "too many messages").await;
+    Violation::Chain.end(conn, "too many messages").await;
     None
 }
 
@@ -346,13 +343,6 @@ fn take_ids(conn: &Conn, mut chain: &[u8]) -> Option<Vec<u64>> {
         }
     }
     Some(later)
-}
-
-/// Answers go behind the break notices that their commands have caused. A peer that takes neither is not waited for.
-async fn behind_notices(conn: &Conn) {
-    if !conn.notices.is_settled() {
-        let _ = tokio::time::timeout(NOTICES_MAX, conn.notices.settled()).await;
-    }
 }
 
 /// What comes encrypted with the keys of a session is of that session, to the end of the chain (MS-SMB2 section 3.3.5.2.1.1).
@@ -551,7 +541,7 @@ pub(crate) async fn pend(cx: &RequestContext) -> Result<(), Status> {
     head.extend_from_slice(&ERROR_BODY);
     // Never signed: a signature by AES-GMAC may be made only once for a message id.
     let message = Message { head, bulk: None, invalidate: None, seal: Seal::None, hash: None };
-    behind_notices(&cx.conn).await;
+    cx.conn.notices_placed().await;
     let mut first = Vec::new();
     {
         let out = &mut cx.slot.lock().out;
@@ -603,31 +593,6 @@ pub(crate) fn check_charge(cx: &RequestContext, bytes: u32) -> Result<(), Status
         return Err(Status::INVALID_PARAMETER);
     }
     Ok(())
-}
-
-impl Conn {
-    /// Uses the message ids of a request. Dialect 2.0.2 has no charge, and neither has what comes before the dialect.
-    pub(crate) fn take_ids(&self, id: u64, charge: u16) -> bool {
-        let charge = if self.dialect() == Dialect::V202 { 1 } else { charge };
-        locked(&self.window).take(id, charge)
-    }
-
-    /// Grants credits.
-    pub(crate) fn grant(&self, asked: u16) -> u16 {
-        let max = if self.is_used() { CREDITS_MAX } else { CREDITS_BEFORE_LOGON_MAX };
-        locked(&self.window).grant(asked, max)
-    }
-
-    /// Sends a message that answers no request that the serve loop still has.
-    pub(crate) async fn push(&self, reply: Reply) -> Result<(), Status> {
-        self.handle.push(reply).await.map_err(|_gone| Status::NETWORK_NAME_DELETED)
-    }
-
-    /// The peer broke a rule that ends the connection.
-    pub(crate) async fn end(&self, rule: Violation, detail: &str) {
-        rule.note(self, detail);
-        self.handle.shutdown().await;
-    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
-use rdma_transport::channel::{Handle, Info};
+use rdma_transport::channel::{Handle, Info, Reply};
 use tokio::sync::{Notify, Semaphore};
 use vfs::backend::ReadInto;
 
@@ -20,13 +21,16 @@ use crate::crypto::seal::Cipher;
 use crate::crypto::sign::Algorithm;
 use crate::in_flight::InFlight;
 use crate::kerberos::User;
-use crate::limits::{ASYNC_MAX, CREDITS_MAX};
+use crate::limits::{ASYNC_MAX, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX};
 use crate::logons::Ticket;
 use crate::mutex::locked;
 use crate::session::{Channel, Session};
 use crate::status::Status;
 use crate::wire::negotiate::Dialect;
 use crate::wire::rdma::Protection;
+
+/// An answer waits no longer than this for the notices that its command has caused.
+const NOTICES_MAX: Duration = Duration::from_millis(100);
 
 /// What NEGOTIATE decided.
 #[derive(Clone, Debug)]
@@ -274,6 +278,31 @@ impl Conn {
     /// The dialect; 2.0.2 before it was decided.
     pub fn dialect(&self) -> Dialect {
         self.negotiated.get().map_or(Dialect::V202, |n| n.dialect)
+    }
+
+    /// Uses the message ids of a request. Dialect 2.0.2 has no charge, and neither has what comes before the dialect.
+    pub(crate) fn take_ids(&self, id: u64, charge: u16) -> bool {
+        let charge = if self.dialect() == Dialect::V202 { 1 } else { charge };
+        locked(&self.window).take(id, charge)
+    }
+
+    /// Grants credits.
+    pub(crate) fn grant(&self, asked: u16) -> u16 {
+        let max = if self.is_used() { CREDITS_MAX } else { CREDITS_BEFORE_LOGON_MAX };
+        locked(&self.window).grant(asked, max)
+    }
+
+    /// Sends a message that answers no request that the serve loop still has.
+    pub(crate) async fn push(&self, reply: Reply) -> Result<(), Status> {
+        self.handle.push(reply).await.map_err(|_gone| Status::NETWORK_NAME_DELETED)
+    }
+
+    /// Waits until its break notices have a place among the messages to be sent, so that an answer goes behind those that its
+    /// command has caused. A peer that takes neither is not waited for.
+    pub(crate) async fn notices_placed(&self) {
+        if !self.notices.is_settled() {
+            let _ = tokio::time::timeout(NOTICES_MAX, self.notices.settled()).await;
+        }
     }
 
     /// The session of this number, where it was set up or bound on this connection.

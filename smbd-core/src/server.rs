@@ -200,7 +200,7 @@ impl Connection {
 
     /// Ends a connection on which nobody has logged on for too long.
     pub async fn end_silent(&self) {
-        self.conn.end(Violation::Silent, "nobody logged on").await;
+        Violation::Silent.end(&self.conn, "nobody logged on").await;
     }
 
     /// Its channel has ended: what waits is told, sessions that have no other connection end.

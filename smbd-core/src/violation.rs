@@ -66,4 +66,10 @@ impl Violation {
             count::broken_again(self.name());
         }
     }
+
+    /// As [`Violation::note`], of a rule that ends the connection.
+    pub(crate) async fn end(self, conn: &Conn, detail: &str) {
+        self.note(conn, detail);
+        conn.handle.shutdown().await;
+    }
 }
