@@ -10,16 +10,15 @@
 //!
 //! Answers go behind the break notices that their commands have caused, so that a client does not list a directory from its cache
 //! after it was told that its own change of it is made ([`Conn::notices_placed`]). A directory's lease that no other client changed goes
-//! the other way round where the client is not Linux, as with Windows ([`behind_answer`]).
+//! the other way round where the client is not Linux, as with Windows ([`crate::slot`]).
 //!
-//! *Memory.* Answers are gathered in [`Out`]; bulk data is passed through as it came from the pool.
+//! *Memory.* One [`Slot`] for each message.
 //!
 //! *Errors.* A message that is none, or a chain whose offsets do not hold, ends the connection ([`Violation`]).
 
-use std::cell::RefCell;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -27,15 +26,15 @@ use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, ReadChunkData, Reply};
 use rdma_transport::meter::{Done, NO_SHARE};
 use rdma_transport::turn;
-use tokio::sync::OwnedSemaphorePermit;
 
-use crate::answer::{Answer, Message, Out, Seal};
+use crate::answer::{Answer, Message, Seal};
 use crate::conn::Conn;
 use crate::crypto::Failed;
-use crate::in_flight::{Guard, InFlight};
+use crate::in_flight::Guard;
 use crate::limits::{ASYNC_MAX, CHAIN_MAX, CREDIT_BYTES};
 use crate::request_context::RequestContext;
 use crate::server::ServerState;
+use crate::slot::{Slot, Work};
 use crate::status::Status;
 use crate::violation::{Fatal, Violation};
 use crate::wire::file_id::FileId;
@@ -44,75 +43,8 @@ use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, Flags, HEADER_LEN, Header, smb1, transform};
 use crate::{dispatch, ops, sealed};
 
-/// CANCELs of one chain that are remembered: each command once for its own session and once for another that was named.
-const GIVEN_UP_MAX: usize = 2 * CHAIN_MAX;
-
 /// The body of an answer that is an error and says no more (MS-SMB2 section 2.2.2).
 pub(crate) const ERROR_BODY: [u8; 9] = [9, 0, 0, 0, 0, 0, 0, 0, 0];
-
-/// What a message being answered shares with the one who polls it.
-#[derive(Default)]
-pub(crate) struct Slot {
-    shared: Mutex<Shared>,
-    /// [`Shared::first`] holds something: most messages have nothing there, and [`Call`] looks without a lock.
-    has_first: AtomicBool,
-}
-
-#[derive(Default)]
-struct Shared {
-    out: Out,
-    /// The work leaves the serve loop, or has left it, and goes on in a task.
-    apart: Option<OwnedSemaphorePermit>,
-    /// What leaves before that, the interim answer last. Set by [`pend`], taken by [`Call`].
-    first: Vec<Reply>,
-    /// Message ids of the commands of a chain whose turn has not come.
-    later: Vec<u64>,
-    /// Those of them that were given up, each with the session of the CANCEL.
-    given_up: Vec<(u64, u64)>,
-    /// The last notice that goes behind the answer.
-    notice: Arc<InFlight>,
-}
-
-impl Slot {
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What leaves before the rest of the work is done.
-    fn leave_first(&self, replies: Vec<Reply>) {
-        self.lock().first = replies;
-        self.has_first.store(true, Ordering::Release);
-    }
-
-    fn take_first(&self) -> Vec<Reply> {
-        match self.has_first.swap(false, Ordering::AcqRel) {
-            true => std::mem::take(&mut self.lock().first),
-            false => Vec::new(),
-        }
-    }
-
-    /// Commands wait behind the one whose turn it is.
-    pub(crate) fn has_more(&self) -> bool {
-        !self.lock().later.is_empty()
-    }
-
-    /// A CANCEL names a command whose turn has not come.
-    pub(crate) fn give_up(&self, message_id: u64, session_id: u64) {
-        let mut shared = self.lock();
-        let named = (message_id, session_id);
-        let room = shared.given_up.len() < GIVEN_UP_MAX;
-        if room && shared.later.contains(&message_id) && !shared.given_up.contains(&named) {
-            shared.given_up.push(named);
-        }
-    }
-
-    /// The turn of this command has come: whether it was given up before.
-    fn begins(&self, header: &Header) -> bool {
-        let mut shared = self.lock();
-        shared.later.retain(|id| *id != header.message_id);
-        shared.given_up.contains(&(header.message_id, header.session_id))
-    }
-}
 
 /// The future of one message.
 struct Call {
@@ -160,52 +92,6 @@ impl Future for Call {
     }
 }
 
-thread_local! {
-    /// The message that is being answered here now, and its connection.
-    static NOW: RefCell<Option<(Arc<Slot>, u64)>> = const { RefCell::new(None) };
-}
-
-/// The work of one message: what it causes finds its [`Slot`], also where the work goes on in a task of its own.
-struct Work<F> {
-    /// Its own, but for the time of a poll.
-    of: Option<(Arc<Slot>, u64)>,
-    work: Pin<Box<F>>,
-}
-
-impl<F: Future> Future for Work<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let of = self.of.take();
-        let outside = NOW.with_borrow_mut(|now| std::mem::replace(now, of));
-        let polled = self.work.as_mut().poll(cx);
-        self.of = NOW.with_borrow_mut(|now| std::mem::replace(now, outside));
-        polled
-    }
-}
-
-/// A notice that goes behind the answer to the command that caused it.
-pub(crate) struct Behind {
-    /// Settled when the answer has left.
-    pub(crate) answer: Arc<InFlight>,
-    /// Settled when the notice that was caused before it has its place.
-    pub(crate) before: Arc<InFlight>,
-    /// The notice has none yet.
-    pub(crate) placing: Guard,
-}
-
-/// For whoever is called by a command of this connection; `None` outside of one.
-pub(crate) fn behind_answer(conn: &Conn) -> Option<Behind> {
-    NOW.with_borrow(|now| {
-        let (slot, _) = now.as_ref().filter(|(_, id)| *id == conn.id)?;
-        let (answer, own) = (Arc::new(InFlight::default()), Arc::new(InFlight::default()));
-        let placing = own.begin();
-        let mut shared = slot.lock();
-        shared.out.until_left.push(answer.begin());
-        Some(Behind { answer, before: std::mem::replace(&mut shared.notice, own), placing })
-    })
-}
-
 /// Answers one message.
 pub(crate) fn call(
     core: Arc<ServerState>,
@@ -214,8 +100,8 @@ pub(crate) fn call(
     read_chunks: Vec<ReadChunkData>,
 ) -> BoxFuture<'static, Option<Reply>> {
     let slot = Arc::new(Slot::default());
-    let work = Box::pin(message(core, conn.clone(), slot.clone(), body, read_chunks));
-    let work = Box::pin(Work { of: Some((slot.clone(), conn.id)), work });
+    let work = message(core, conn.clone(), slot.clone(), body, read_chunks);
+    let work = Box::pin(Work::new(slot.clone(), &conn, work));
     Box::pin(Call { conn, slot, work: Some(work) })
 }
 
@@ -230,7 +116,7 @@ async fn message(
         Some(&PROTOCOL_ID) => chain(&core, &conn, &slot, body, read_chunks, false).await,
         Some(&transform::PROTOCOL_ID) => match sealed::open(&conn, body, read_chunks) {
             Ok((session, body, read_chunks)) => {
-                slot.lock().out.sealed_for = Some(session);
+                slot.seal_for(session);
                 chain(&core, &conn, &slot, body, read_chunks, true).await
             }
             Err(why) => {
@@ -294,7 +180,7 @@ async fn chain(
                 Violation::MessageId.end(conn, "not granted, or used before").await;
                 return None;
             };
-            slot.lock().later = later;
+            slot.queue(later);
         }
         let next = usize::try_from(header.next).unwrap_or(usize::MAX);
         if next != 0 && (!next.is_multiple_of(8) || next < HEADER_LEN || next >= rest.len()) {
@@ -311,7 +197,7 @@ async fn chain(
         }
         if next == 0 {
             conn.notices_placed().await;
-            let finished = slot.lock().out.finish(conn);
+            let finished = slot.finish(conn);
             if finished.is_err() {
                 Violation::Sealed.end(conn, "an answer could not be signed or encrypted").await;
             }
@@ -397,7 +283,7 @@ async fn one(mut cx: RequestContext, before: &mut Option<Before>) -> Result<(), 
         // What follows would be related to nothing.
         *before = None;
         let message = respond(&cx, answer);
-        cx.slot.lock().out.push(message);
+        cx.slot.push(message);
         return Ok(());
     }
     let done = answer.as_ref().ok();
@@ -408,7 +294,7 @@ async fn one(mut cx: RequestContext, before: &mut Option<Before>) -> Result<(), 
         failed,
     });
     let message = respond(&cx, answer);
-    cx.slot.lock().out.push(message);
+    cx.slot.push(message);
     Ok(())
 }
 
@@ -529,11 +415,11 @@ pub(crate) async fn pend(cx: &RequestContext) -> Result<(), Status> {
         // MS-SMB2 section 3.3.5.2.7, note on Windows.
         return Err(Status::INTERNAL_ERROR);
     }
-    let is_apart = cx.slot.lock().apart.is_some();
+    let is_apart = cx.slot.is_apart();
     if !is_apart {
         let permit = cx.conn.apart.clone().try_acquire_owned();
         let permit = permit.map_err(|_| cx.limited("waiting-requests", ASYNC_MAX))?;
-        cx.slot.lock().apart = Some(permit);
+        cx.slot.go_apart(permit);
     }
     cx.wait().go_async();
     let header = answer_header(cx, Status::PENDING, cx.conn.grant(cx.header.credits));
@@ -542,14 +428,7 @@ pub(crate) async fn pend(cx: &RequestContext) -> Result<(), Status> {
     // Never signed: a signature by AES-GMAC may be made only once for a message id.
     let message = Message { head, bulk: None, invalidate: None, seal: Seal::None, hash: None };
     cx.conn.notices_placed().await;
-    let mut first = Vec::new();
-    {
-        let out = &mut cx.slot.lock().out;
-        let failed = |Failed| Status::INTERNAL_ERROR;
-        first.extend(out.finish(&cx.conn).map_err(failed)?);
-        out.push(message);
-        first.extend(out.finish(&cx.conn).map_err(failed)?);
-    }
+    let first = cx.slot.finish_with(&cx.conn, message).map_err(|Failed| Status::INTERNAL_ERROR)?;
     if is_apart {
         for reply in first {
             // A wait that begins after the connection has ended its waits is told so here.
@@ -566,7 +445,7 @@ pub(crate) async fn pend(cx: &RequestContext) -> Result<(), Status> {
 
 /// See [`RequestContext::until_answered`].
 pub(crate) fn until_answered(cx: &RequestContext, guard: Guard) {
-    cx.slot.lock().out.until_left.push(guard);
+    cx.slot.until_left(guard);
 }
 
 /// Lets [`Call`] look at its slot.
@@ -615,9 +494,8 @@ mod tests {
         let work = Box::pin(async move {
             let answer = cx.by_storage(storage).await.map(|_| Answer::ok(vec![4, 0, 0, 0]));
             let message = respond(&cx, answer);
-            let mut shared = cx.slot.lock();
-            shared.out.push(message);
-            shared.out.finish(&cx.conn).unwrap()
+            cx.slot.push(message);
+            cx.slot.finish(&cx.conn).unwrap()
         });
         (Call { conn, slot, work: Some(work) }, done)
     }
@@ -691,26 +569,14 @@ mod tests {
         let work = Box::pin(async move {
             let answer = cx.by_storage(cx.pend()).await.map(|_| Answer::ok(vec![4, 0, 0, 0]));
             let message = respond(&cx, answer);
-            let mut shared = cx.slot.lock();
-            shared.out.push(message);
-            shared.out.finish(&cx.conn).unwrap()
+            cx.slot.push(message);
+            cx.slot.finish(&cx.conn).unwrap()
         });
         let interim = reply(Call { conn, slot, work: Some(work) }).await;
         assert_eq!(interim.status(), Status::PENDING);
         assert!(interim.header.credits > 0);
         let last = client.pushed().await;
         assert_eq!((last.status(), last.header.credits), (Status::SUCCESS, 0));
-    }
-
-    /// Each CANCEL is free for its sender.
-    #[test]
-    fn a_chain_remembers_so_many_cancels_and_no_more() {
-        let slot = Slot::default();
-        slot.lock().later = vec![7];
-        for session in 0..10_000 {
-            slot.give_up(7, session);
-        }
-        assert_eq!(slot.lock().given_up.len(), GIVEN_UP_MAX);
     }
 
     /// MS-SMB2 section 3.3.5.2.7: in the middle of a chain only CREATE is answered later.

@@ -15,13 +15,12 @@ use tokio::sync::{Notify, Semaphore};
 use vfs::backend::ReadInto;
 
 use crate::auth::Acceptor;
-use crate::compound::Slot;
 use crate::crypto::preauth::Preauth;
 use crate::crypto::seal::Cipher;
 use crate::crypto::sign::Algorithm;
 use crate::in_flight::InFlight;
 use crate::kerberos::User;
-use crate::limits::{ASYNC_MAX, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX};
+use crate::limits::{ASYNC_MAX, CHAIN_MAX, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX};
 use crate::logons::Ticket;
 use crate::mutex::locked;
 use crate::session::{Channel, Session};
@@ -29,6 +28,8 @@ use crate::status::Status;
 use crate::wire::negotiate::Dialect;
 use crate::wire::rdma::Protection;
 
+/// CANCELs of one chain that are remembered: each command once for its own session and once for another that was named.
+const GIVEN_UP_MAX: usize = 2 * CHAIN_MAX;
 /// An answer waits no longer than this for the notices that its command has caused.
 const NOTICES_MAX: Duration = Duration::from_millis(100);
 
@@ -202,6 +203,47 @@ impl Pending {
     }
 }
 
+/// The commands of one chain whose turn has not come. A CANCEL may name them.
+#[derive(Debug)]
+pub(crate) struct ChainQueue(Mutex<Queued>);
+
+#[derive(Debug)]
+struct Queued {
+    /// Their message ids.
+    later: Vec<u64>,
+    /// Those of them that were given up, each with the session of the CANCEL.
+    given_up: Vec<(u64, u64)>,
+}
+
+impl ChainQueue {
+    /// Of these message ids.
+    pub(crate) fn new(later: Vec<u64>) -> Self {
+        Self(Mutex::new(Queued { later, given_up: Vec::new() }))
+    }
+
+    /// The turn of all of them has come.
+    pub(crate) fn is_empty(&self) -> bool {
+        locked(&self.0).later.is_empty()
+    }
+
+    /// The turn of this command has come: whether it was given up before.
+    pub(crate) fn begins(&self, message_id: u64, session_id: u64) -> bool {
+        let mut queued = locked(&self.0);
+        queued.later.retain(|id| *id != message_id);
+        queued.given_up.contains(&(message_id, session_id))
+    }
+
+    /// A CANCEL names one.
+    fn give_up(&self, message_id: u64, session_id: u64) {
+        let mut queued = locked(&self.0);
+        let named = (message_id, session_id);
+        let room = queued.given_up.len() < GIVEN_UP_MAX;
+        if room && queued.later.contains(&message_id) && !queued.given_up.contains(&named) {
+            queued.given_up.push(named);
+        }
+    }
+}
+
 /// One connection.
 pub struct Conn {
     /// Different from all others of this run.
@@ -227,7 +269,7 @@ pub struct Conn {
     pending: Mutex<HashMap<u64, Arc<Pending>>>,
     next_async: AtomicU64,
     /// Chains of which a command waits, those behind it for their turn.
-    chains: Mutex<Vec<Weak<Slot>>>,
+    chains: Mutex<Vec<Weak<ChainQueue>>>,
     /// Messages that may go on apart from the serve loop after an interim answer.
     pub(crate) apart: Arc<Semaphore>,
     pub(crate) reported: AtomicU32,
@@ -403,10 +445,10 @@ impl Conn {
     }
 
     /// A command of this chain waits, and others behind it.
-    pub(crate) fn note_chain(&self, slot: &Arc<Slot>) {
+    pub(crate) fn note_chain(&self, queue: &Arc<ChainQueue>) {
         let mut chains = locked(&self.chains);
-        chains.retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), &**slot));
-        chains.push(Arc::downgrade(slot));
+        chains.retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), &**queue));
+        chains.push(Arc::downgrade(queue));
     }
 
     /// A CANCEL may name a command that has not begun.
@@ -497,6 +539,16 @@ mod tests {
                 prop_assert_eq!(window.free(), free.len() as u64);
             }
         }
+    }
+
+    /// Each CANCEL is free for its sender.
+    #[test]
+    fn a_chain_remembers_so_many_cancels_and_no_more() {
+        let queue = ChainQueue::new(vec![7]);
+        for session in 0..10_000 {
+            queue.give_up(7, session);
+        }
+        assert_eq!(locked(&queue.0).given_up.len(), GIVEN_UP_MAX);
     }
 
     #[test]

@@ -33,7 +33,6 @@ use vfs::arbiter::{Recall, WaitPolicy};
 use vfs::backend::{BoxFuture, NodeRef};
 use vfs::namespace::Namespace;
 
-use crate::compound;
 use crate::conn::Conn;
 use crate::in_flight::{Guard, InFlight};
 use crate::mutex::locked;
@@ -42,6 +41,7 @@ use crate::open::Open;
 use crate::path_tracking;
 use crate::request_context::RequestContext;
 use crate::server::ServerState;
+use crate::slot::{Behind, behind_answer};
 use crate::status::Status;
 use crate::wire::context::{Lease as Context, LeaseV2, lease_flag};
 use crate::wire::create::oplock;
@@ -824,7 +824,7 @@ fn tell(core: &Arc<ServerState>, what: &Break, first: bool) {
 
 /// The answer that the notice goes behind: to the command by which this client itself, which is not Linux, has changed what a
 /// listing of its directory shows. Nobody waits for such a break (MS-FSA section 2.1.4.12, PARENT_OBJECT).
-fn own_change(what: &Break, to: &To, conn: &Conn) -> Option<compound::Behind> {
+fn own_change(what: &Break, to: &To, conn: &Conn) -> Option<Behind> {
     // By dialect 3.1.1 Linux is known by its context of the POSIX extensions; by an older one it may be anybody.
     let is_linux = conn.negotiated().is_none_or(|n| n.posix || n.dialect != Dialect::V311);
     let is_waited_for = what.from.has(Caching::WRITE) || !what.to.is_none();
@@ -832,7 +832,7 @@ fn own_change(what: &Break, to: &To, conn: &Conn) -> Option<compound::Behind> {
     if is_linux || is_waited_for || !lease.opens().iter().any(|o| o.is_dir()) {
         return None;
     }
-    compound::behind_answer(conn)
+    behind_answer(conn)
 }
 
 /// Waits until these answers have left. Windows is not confused by the other order, and a connection that takes no answers takes no

@@ -44,6 +44,7 @@ mod sequence;
 pub mod server;
 pub mod session;
 pub mod settings;
+mod slot;
 pub mod status;
 pub mod tree;
 pub mod users;

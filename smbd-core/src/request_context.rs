@@ -17,7 +17,6 @@ use vfs::backend::ReadInto;
 use vfs::namespace::FileOps;
 use vfs::{BoxFuture, VfsError, VfsResult};
 
-use crate::compound::Slot;
 use crate::conn::{Conn, Pending};
 use crate::in_flight::Guard;
 use crate::limits::{
@@ -28,6 +27,7 @@ use crate::open::{File, Open};
 use crate::sequence::Counted;
 use crate::server::ServerState;
 use crate::session::{Channel, Session};
+use crate::slot::Slot;
 use crate::status::Status;
 use crate::tree::Tree;
 use crate::violation::Violation;
@@ -283,8 +283,8 @@ impl RequestContext {
     /// This command waits, whether its client is told so or not: CANCEL finds it from now on.
     pub(crate) fn wait(&self) -> &Pending {
         self.pending.get_or_init(|| {
-            if self.slot.has_more() {
-                self.conn.note_chain(&self.slot);
+            if let Some(queue) = self.slot.waiting() {
+                self.conn.note_chain(queue);
             }
             let survives = self.survives.load(Ordering::Relaxed);
             self.conn.begin_wait(self.header.message_id, self.header.session_id, survives)
