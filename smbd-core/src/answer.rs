@@ -22,6 +22,9 @@ use crate::wire::file_id::FileId;
 use crate::wire::transform::{self, Transform};
 use crate::wire::{Flags, HEADER_LEN, Header};
 
+/// The body of an answer that is an error and says no more (MS-SMB2 section 2.2.2).
+pub(crate) const ERROR_BODY: [u8; 9] = [9, 0, 0, 0, 0, 0, 0, 0, 0];
+
 /// Bulk data of an answer.
 #[derive(Debug)]
 pub(crate) struct Bulk {

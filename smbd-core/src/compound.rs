@@ -1,16 +1,16 @@
 //! From a message that came to the message that answers it: chains, asynchronous answers, credits.
 //!
-//! *Operation.* [`call`] gives the future of one message. It is polled in place by the serve loop; a command that is about to wait
-//! calls [`pend`], which makes the interim answer the reply of the whole message, and what is left of the work goes on in a task
-//! of its own, whose answer is pushed to the connection. So only what really waits costs a task.
+//! *Operation.* [`call`] gives the future of one message. It is polled in place by the serve loop; a command that is about to
+//! wait calls [`RequestContext::pend`], which makes the interim answer the reply of the whole message, and what is left of the
+//! work goes on in a task of its own, whose answer is pushed to the connection. So only what really waits costs a task.
 //!
 //! In the middle of a chain only CREATE has an interim answer, as with Windows and Samba; what was answered before it leaves first,
 //! in a message of its own, and the rest of the chain together, when it is done. A command that may not say that it waits is waited
 //! for where that ends by itself, and is found by CANCEL all the same.
 //!
 //! Answers go behind the break notices that their commands have caused, so that a client does not list a directory from its cache
-//! after it was told that its own change of it is made ([`Conn::notices_placed`]). A directory's lease that no other client changed goes
-//! the other way round where the client is not Linux, as with Windows ([`crate::slot`]).
+//! after it was told that its own change of it is made ([`Conn::notices_placed`]). A directory's lease that no other client
+//! changed goes the other way round where the client is not Linux, as with Windows ([`crate::slot`]).
 //!
 //! *Memory.* One [`Slot`] for each message.
 //!
@@ -27,11 +27,9 @@ use rdma_transport::channel::{BoxFuture, ReadChunkData, Reply};
 use rdma_transport::meter::{Done, NO_SHARE};
 use rdma_transport::turn;
 
-use crate::answer::{Answer, Message, Seal};
+use crate::answer::{Answer, ERROR_BODY, Message, Seal};
 use crate::conn::Conn;
-use crate::crypto::Failed;
-use crate::in_flight::Guard;
-use crate::limits::{ASYNC_MAX, CHAIN_MAX, CREDIT_BYTES};
+use crate::limits::CHAIN_MAX;
 use crate::request_context::RequestContext;
 use crate::server::ServerState;
 use crate::slot::{Slot, Work};
@@ -39,12 +37,8 @@ use crate::status::Status;
 use crate::violation::{Fatal, Violation};
 use crate::wire::file_id::FileId;
 use crate::wire::header::PROTOCOL_ID;
-use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, Flags, HEADER_LEN, Header, smb1, transform};
 use crate::{dispatch, ops, sealed};
-
-/// The body of an answer that is an error and says no more (MS-SMB2 section 2.2.2).
-pub(crate) const ERROR_BODY: [u8; 9] = [9, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// The future of one message.
 struct Call {
@@ -337,24 +331,6 @@ fn cancel(cx: &mut RequestContext) {
     }
 }
 
-/// The header of an answer (MS-SMB2 section 3.3.4.1).
-fn answer_header(cx: &RequestContext, status: Status, credits: u16) -> Header {
-    let keep = Flags::RELATED | Flags::PRIORITY | Flags::REPLAY;
-    let mut header = Header {
-        status: status.0,
-        credits,
-        flags: Flags(Flags::RESPONSE | cx.header.flags.0 & keep),
-        next: 0,
-        signature: [0; 16],
-        ..cx.header
-    };
-    if let Some(pending) = cx.gone_async() {
-        header.flags.0 |= Flags::ASYNC;
-        header.tree_or_async = pending.async_id;
-    }
-    header
-}
-
 fn respond(cx: &RequestContext, answer: Result<Answer, Status>) -> Message {
     let mut answer = match answer {
         Ok(answer) => answer,
@@ -363,7 +339,7 @@ fn respond(cx: &RequestContext, answer: Result<Answer, Status>) -> Message {
     // A request that has an interim answer got its credits with that.
     let credits =
         if cx.gone_async().is_some() { 0 } else { cx.conn.grant(asked(cx, answer.status)) };
-    let mut header = answer_header(cx, answer.status, credits);
+    let mut header = cx.answer_header(answer.status, credits);
     if let Some(session) = answer.session_id {
         header.session_id = session;
     }
@@ -404,74 +380,6 @@ fn bound(cx: &RequestContext) -> Seal {
         Some(session) if cx.header.flags.has(Flags::SIGNED) => Seal::Session(session),
         _ => Seal::None,
     }
-}
-
-/// See [`RequestContext::pend`].
-pub(crate) async fn pend(cx: &RequestContext) -> Result<(), Status> {
-    if cx.gone_async().is_some() {
-        return Ok(());
-    }
-    if !cx.may_go_async() {
-        // MS-SMB2 section 3.3.5.2.7, note on Windows.
-        return Err(Status::INTERNAL_ERROR);
-    }
-    let is_apart = cx.slot.is_apart();
-    if !is_apart {
-        let permit = cx.conn.apart.clone().try_acquire_owned();
-        let permit = permit.map_err(|_| cx.limited("waiting-requests", ASYNC_MAX))?;
-        cx.slot.go_apart(permit);
-    }
-    cx.wait().go_async();
-    let header = answer_header(cx, Status::PENDING, cx.conn.grant(cx.header.credits));
-    let mut head = header.emit().to_vec();
-    head.extend_from_slice(&ERROR_BODY);
-    // Never signed: a signature by AES-GMAC may be made only once for a message id.
-    let message = Message { head, bulk: None, invalidate: None, seal: Seal::None, hash: None };
-    cx.conn.notices_placed().await;
-    let first = cx.slot.finish_with(&cx.conn, message).map_err(|Failed| Status::INTERNAL_ERROR)?;
-    if is_apart {
-        for reply in first {
-            // A wait that begins after the connection has ended its waits is told so here.
-            if cx.conn.push(reply).await.is_err() && !cx.wait().survives {
-                cx.wait().end(Status::CANCELLED);
-            }
-        }
-    } else {
-        cx.slot.leave_first(first);
-        yield_once().await;
-    }
-    Ok(())
-}
-
-/// See [`RequestContext::until_answered`].
-pub(crate) fn until_answered(cx: &RequestContext, guard: Guard) {
-    cx.slot.until_left(guard);
-}
-
-/// Lets [`Call`] look at its slot.
-async fn yield_once() {
-    let mut yielded = false;
-    std::future::poll_fn(|_| {
-        if yielded {
-            return Poll::Ready(());
-        }
-        yielded = true;
-        Poll::Pending
-    })
-    .await;
-}
-
-/// See [`RequestContext::check_charge`].
-pub(crate) fn check_charge(cx: &RequestContext, bytes: u32) -> Result<(), Status> {
-    if cx.conn.dialect() == Dialect::V202 {
-        return Ok(());
-    }
-    let needed = bytes.saturating_sub(1) / CREDIT_BYTES + 1;
-    if needed > u32::from(cx.header.credit_charge.max(1)) {
-        Violation::CreditCharge.note(&cx.conn, &format!("{bytes} bytes"));
-        return Err(Status::INVALID_PARAMETER);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

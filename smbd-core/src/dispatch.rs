@@ -7,7 +7,7 @@ use iobuf::Buf;
 use crate::answer::Answer;
 use crate::conn::Conn;
 use crate::crypto::sign::Sender;
-use crate::limits::MESSAGE_OVERHEAD_MAX;
+use crate::limits::{FIXED_COMMAND_BYTES_MAX, MESSAGE_OVERHEAD_MAX};
 use crate::ops;
 use crate::refusal::Rule;
 use crate::request_context::RequestContext;
@@ -17,9 +17,6 @@ use crate::status::Status;
 use crate::violation::{Fatal, Violation};
 use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, Flags, lock, read};
-
-/// Bytes of a command without any part of variable length, with its header and whatever padding a client puts behind it.
-pub(crate) const SLACK: usize = 4096;
 
 /// Answers a command of a chain. `failed`: the CREATE that was to give its file did not. The outer error ends the connection.
 pub(crate) async fn message(
@@ -41,11 +38,13 @@ pub(crate) async fn message(
     if let Err(status) = admit(cx, command) {
         return Ok(Err(status));
     }
-    if cx.message.len() > SLACK && cx.message.len() > bytes_max(command, &cx.message) {
+    if cx.message.len() > FIXED_COMMAND_BYTES_MAX
+        && cx.message.len() > bytes_max(command, &cx.message)
+    {
         Violation::Format.note(&cx.conn, "a message that is longer than its command can be");
         return Ok(Err(Status::INVALID_PARAMETER));
     }
-    if waits_for_client(command, cx) && cx.message.len() <= SLACK {
+    if waits_for_client(command, cx) && cx.message.len() <= FIXED_COMMAND_BYTES_MAX {
         // It is a view of all that came with it: of its chain, and of a buffer for receives. Those are not kept while it waits.
         cx.message = Buf::from(cx.message.to_vec());
     }
@@ -84,13 +83,15 @@ fn bytes_max(command: Command, message: &[u8]) -> usize {
         | Command::QueryDirectory => MESSAGE_OVERHEAD_MAX,
         // MS-SMB2 section 2.2.26: LockCount elements of 24 bytes.
         Command::Lock => {
-            SLACK + lock::Request::parse(message).map_or(0, |lock| lock.locks.len() * 24)
+            FIXED_COMMAND_BYTES_MAX
+                + lock::Request::parse(message).map_or(0, |lock| lock.locks.len() * 24)
         }
         // MS-SMB2 section 2.2.19: ReadChannelInfo, of descriptors of 16 bytes.
         Command::Read => {
-            SLACK + read::Request::parse(message).map_or(0, |read| read.descriptors.len() * 16)
+            FIXED_COMMAND_BYTES_MAX
+                + read::Request::parse(message).map_or(0, |read| read.descriptors.len() * 16)
         }
-        _ => SLACK,
+        _ => FIXED_COMMAND_BYTES_MAX,
     }
 }
 
@@ -152,27 +153,10 @@ pub(crate) fn verify(cx: &RequestContext) -> Result<(), Status> {
         return Ok(());
     }
     let Some(signer) = &channel.signer else { return Ok(()) };
-    with_pieces(cx, |pieces| signer.verify(Sender::Client, pieces)).map_err(|_| {
+    cx.with_pieces(|pieces| signer.verify(Sender::Client, pieces)).map_err(|_| {
         Violation::Signature.note(&cx.conn, "wrong");
         Status::ACCESS_DENIED
     })
-}
-
-/// The bytes of a message in their order, bulk data in its place.
-pub(crate) fn with_pieces<T>(cx: &RequestContext, f: impl FnOnce(&[&[u8]]) -> T) -> T {
-    if cx.read_chunks.is_empty() {
-        return f(&[&cx.message]);
-    }
-    let mut pieces = Vec::with_capacity(8);
-    let mut from = 0;
-    for p in &cx.read_chunks {
-        let at = p.at.clamp(from, cx.message.len());
-        pieces.push(&cx.message[from..at]);
-        pieces.extend(p.data.iter().map(Buf::as_slice));
-        from = at;
-    }
-    pieces.push(&cx.message[from..]);
-    f(&pieces)
 }
 
 /// MS-SMB2 section 3.3.5.7: in dialect 3.1.1 a tree is connected by a message that nobody can have changed.

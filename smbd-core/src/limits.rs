@@ -12,6 +12,8 @@ pub const IO_BYTES_MAX_SINGLE: u32 = 64 << 10;
 pub const CREDIT_BYTES: u32 = 64 << 10;
 /// Bytes of a whole message beside its payload: header, body, names, contexts and the transform header.
 pub const MESSAGE_OVERHEAD_MAX: usize = 128 << 10;
+/// Bytes of a command without any part of variable length, with its header and whatever padding a client puts behind it.
+pub const FIXED_COMMAND_BYTES_MAX: usize = 4096;
 /// Message ids that a client may have ready for use: the width of its window. What Windows grants.
 pub const CREDITS_MAX: u16 = 8192;
 /// The same before somebody has logged on.

@@ -17,11 +17,14 @@ use vfs::backend::ReadInto;
 use vfs::namespace::FileOps;
 use vfs::{BoxFuture, VfsError, VfsResult};
 
+use crate::answer::{ERROR_BODY, Message, Seal};
 use crate::conn::{Conn, Pending};
+use crate::crypto::Failed;
 use crate::in_flight::Guard;
 use crate::limits::{
-    LOCKS_OF_FILE_PER_ADDRESS_MAX, LOCKS_OF_FILE_PER_SESSION_MAX, OPENS_OF_FILE_PER_ADDRESS_MAX,
-    OPENS_OF_FILE_PER_SESSION_MAX, SILENT_WAITS_MAX, STORAGE_SILENT_MAX, STORAGE_USUAL_MAX,
+    ASYNC_MAX, CREDIT_BYTES, LOCKS_OF_FILE_PER_ADDRESS_MAX, LOCKS_OF_FILE_PER_SESSION_MAX,
+    OPENS_OF_FILE_PER_ADDRESS_MAX, OPENS_OF_FILE_PER_SESSION_MAX, SILENT_WAITS_MAX,
+    STORAGE_SILENT_MAX, STORAGE_USUAL_MAX,
 };
 use crate::open::{File, Open};
 use crate::sequence::Counted;
@@ -32,6 +35,7 @@ use crate::status::Status;
 use crate::tree::Tree;
 use crate::violation::Violation;
 use crate::wire::file_id::FileId;
+use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, Flags, HEADER_LEN, Header};
 
 /// One command being answered.
@@ -244,6 +248,23 @@ impl RequestContext {
         Ok(vec![self.message.slice(offset..end)])
     }
 
+    /// The bytes of the message in their order, bulk data in its place.
+    pub(crate) fn with_pieces<T>(&self, f: impl FnOnce(&[&[u8]]) -> T) -> T {
+        if self.read_chunks.is_empty() {
+            return f(&[&self.message]);
+        }
+        let mut pieces = Vec::with_capacity(8);
+        let mut from = 0;
+        for p in &self.read_chunks {
+            let at = p.at.clamp(from, self.message.len());
+            pieces.push(&self.message[from..at]);
+            pieces.extend(p.data.iter().map(Buf::as_slice));
+            from = at;
+        }
+        pieces.push(&self.message[from..]);
+        f(&pieces)
+    }
+
     /// The answer is signed with the connection's key (MS-SMB2 section 3.3.4.1.1).
     pub(crate) fn signs(&self) -> bool {
         let asked = self.header.flags.has(Flags::SIGNED);
@@ -266,18 +287,20 @@ impl RequestContext {
     /// Checks that the credits of this request pay for `bytes` of payload, the larger of what it sends and what it may get
     /// (MS-SMB2 section 3.3.5.2.5).
     pub fn check_charge(&self, bytes: u32) -> Result<(), Status> {
-        crate::compound::check_charge(self, bytes)
-    }
-
-    /// Says to the client that the answer will take a while (STATUS_PENDING), once; to be called just before a wait that may
-    /// last. An error when too many requests of this connection wait.
-    pub async fn pend(&self) -> Result<(), Status> {
-        crate::compound::pend(self).await
+        if self.conn.dialect() == Dialect::V202 {
+            return Ok(());
+        }
+        let needed = bytes.saturating_sub(1) / CREDIT_BYTES + 1;
+        if needed > u32::from(self.header.credit_charge.max(1)) {
+            Violation::CreditCharge.note(&self.conn, &format!("{bytes} bytes"));
+            return Err(Status::INVALID_PARAMETER);
+        }
+        Ok(())
     }
 
     /// Keeps `guard` until the answer of this command has left.
     pub(crate) fn until_answered(&self, guard: Guard) {
-        crate::compound::until_answered(self, guard);
+        self.slot.until_left(guard);
     }
 
     /// This command waits, whether its client is told so or not: CANCEL finds it from now on.
@@ -326,6 +349,78 @@ impl RequestContext {
             None => std::future::pending().await,
         }
     }
+}
+
+impl RequestContext {
+    /// The header of an answer (MS-SMB2 section 3.3.4.1).
+    pub(crate) fn answer_header(&self, status: Status, credits: u16) -> Header {
+        let keep = Flags::RELATED | Flags::PRIORITY | Flags::REPLAY;
+        let mut header = Header {
+            status: status.0,
+            credits,
+            flags: Flags(Flags::RESPONSE | self.header.flags.0 & keep),
+            next: 0,
+            signature: [0; 16],
+            ..self.header
+        };
+        if let Some(pending) = self.gone_async() {
+            header.flags.0 |= Flags::ASYNC;
+            header.tree_or_async = pending.async_id;
+        }
+        header
+    }
+
+    /// Says to the client that the answer will take a while (STATUS_PENDING), once; to be called just before a wait that may
+    /// last. An error when too many requests of this connection wait.
+    pub async fn pend(&self) -> Result<(), Status> {
+        if self.gone_async().is_some() {
+            return Ok(());
+        }
+        if !self.may_go_async() {
+            // MS-SMB2 section 3.3.5.2.7, note on Windows.
+            return Err(Status::INTERNAL_ERROR);
+        }
+        let is_apart = self.slot.is_apart();
+        if !is_apart {
+            let permit = self.conn.apart.clone().try_acquire_owned();
+            let permit = permit.map_err(|_| self.limited("waiting-requests", ASYNC_MAX))?;
+            self.slot.go_apart(permit);
+        }
+        self.wait().go_async();
+        let header = self.answer_header(Status::PENDING, self.conn.grant(self.header.credits));
+        let mut head = header.emit().to_vec();
+        head.extend_from_slice(&ERROR_BODY);
+        // Never signed: a signature by AES-GMAC may be made only once for a message id.
+        let message = Message { head, bulk: None, invalidate: None, seal: Seal::None, hash: None };
+        self.conn.notices_placed().await;
+        let first = self.slot.finish_with(&self.conn, message);
+        let first = first.map_err(|Failed| Status::INTERNAL_ERROR)?;
+        if is_apart {
+            for reply in first {
+                // A wait that begins after the connection has ended its waits is told so here.
+                if self.conn.push(reply).await.is_err() && !self.wait().survives {
+                    self.wait().end(Status::CANCELLED);
+                }
+            }
+        } else {
+            self.slot.leave_first(first);
+            yield_once().await;
+        }
+        Ok(())
+    }
+}
+
+/// Lets the one who polls the message look at its slot.
+async fn yield_once() {
+    let mut yielded = false;
+    std::future::poll_fn(|_| {
+        if yielded {
+            return Poll::Ready(());
+        }
+        yielded = true;
+        Poll::Pending
+    })
+    .await;
 }
 
 impl RequestContext {

@@ -7,7 +7,6 @@ use crate::auth;
 use crate::conn::{Conn, Negotiated};
 use crate::crypto::seal::Cipher;
 use crate::crypto::sign::Algorithm;
-use crate::dispatch::with_pieces;
 use crate::limits::{IO_BYTES_MAX, IO_BYTES_MAX_2, IO_BYTES_MAX_SINGLE};
 use crate::ops::ioctl::dfs;
 use crate::refusal::Rule;
@@ -48,7 +47,7 @@ fn negotiate(cx: &RequestContext) -> Result<Answer, Status> {
     let mut salt = [0; SALT_LEN];
     getrandom::fill(&mut salt).map_err(|_| Status::INSUFFICIENT_RESOURCES)?;
     let chosen = if dialect == Dialect::V311 {
-        with_pieces(cx, |pieces| cx.conn.hash(pieces));
+        cx.with_pieces(|pieces| cx.conn.hash(pieces));
         choose(&cx.server, &request, &mut contexts, &salt)?
     } else {
         Chosen::before_311(&cx.server, &request, dialect)

@@ -21,9 +21,9 @@ use smb_proto::fscc::pipe::{
 };
 
 use crate::answer::Answer;
-use crate::dispatch::SLACK;
 use crate::dtyp::mask;
 use crate::lease;
+use crate::limits::FIXED_COMMAND_BYTES_MAX;
 use crate::open::{Open, Target};
 use crate::pipe::{self, CoreHost, Piece, Pipe};
 use crate::request_context::RequestContext;
@@ -191,7 +191,7 @@ pub(crate) async fn ioctl(
             // MS-SMB2 section 3.3.5.15.3: what is not the end of a call is answered when its end has come.
             match taken {
                 // The end of a call fits into a fragment; what is longer would be kept for as long as its client likes.
-                Err(Status::PIPE_EMPTY) if input.len() <= SLACK => {
+                Err(Status::PIPE_EMPTY) if input.len() <= FIXED_COMMAND_BYTES_MAX => {
                     next(cx, pipe, max).await.map(status)
                 }
                 taken => taken.map(status),

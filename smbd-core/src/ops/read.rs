@@ -11,8 +11,7 @@
 use iobuf::{Buf, Pages};
 use rdma_transport::channel::Place;
 
-use crate::answer::{Answer, Bulk};
-use crate::compound::ERROR_BODY;
+use crate::answer::{Answer, Bulk, ERROR_BODY};
 use crate::dtyp::mask;
 use crate::open::Open;
 use crate::ops::pipe;

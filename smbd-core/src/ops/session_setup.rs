@@ -17,7 +17,7 @@ use crate::crypto::kdf::{self, Context, Keys};
 use crate::crypto::preauth::Preauth;
 use crate::crypto::seal::{Cipher, Opener, Sealer};
 use crate::crypto::sign::{Algorithm, Sender, Signer};
-use crate::dispatch::{TeardownReason, end_session, with_pieces};
+use crate::dispatch::{TeardownReason, end_session};
 use crate::kerberos::{self, User as Ticketed};
 use crate::limits::{
     AUTH_ROUNDS_MAX, CHANNELS_MAX, LOGONS_PER_CONNECTION_MAX, SESSIONS_MAX,
@@ -49,7 +49,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let mut logon = begin(cx, n, &request)?;
     logon.rounds += 1;
     if n.dialect == Dialect::V311 {
-        with_pieces(cx, |pieces| logon.preauth.update(pieces));
+        cx.with_pieces(|pieces| logon.preauth.update(pieces));
     }
     let step = match logon.rounds {
         0..=AUTH_ROUNDS_MAX => logon.acceptor.step(request.token, &Passwords(&*cx.server.users)),
@@ -300,7 +300,7 @@ fn verify_with_session(cx: &RequestContext, session: &Session) -> Result<(), Sta
     // Guests have no key, and that of anonymous users proves nothing.
     let is_user = session.user().is_some_and(|u| u.kind == Kind::User);
     let secrets = session.secrets.get().filter(|_| is_user).ok_or(Status::NOT_SUPPORTED)?;
-    let verified = with_pieces(cx, |pieces| secrets.signer.verify(Sender::Client, pieces));
+    let verified = cx.with_pieces(|pieces| secrets.signer.verify(Sender::Client, pieces));
     verified.map_err(|_| {
         Violation::Signature.note(&cx.conn, "of a binding");
         Status::ACCESS_DENIED

@@ -10,8 +10,7 @@
 use iobuf::Buf;
 use vfs::Stable;
 
-use crate::answer::Answer;
-use crate::compound::ERROR_BODY;
+use crate::answer::{Answer, ERROR_BODY};
 use crate::open::Open;
 use crate::ops::bytes::Change;
 use crate::ops::pipe;
