@@ -19,6 +19,7 @@ use dashmap::DashMap;
 use state::{Caching, ClientId};
 use vfs::NodeRef;
 
+use crate::caching::from_state;
 use crate::lease;
 use crate::mutex::locked;
 use crate::open::{File, Open};
@@ -220,7 +221,7 @@ pub(crate) fn check(asked: &Asked<'_>) -> Result<(), Status> {
 /// A level or lease that durability may be had with.
 fn keeps_handles(cx: &RequestContext, request: &Request<'_>, asked: &Asked<'_>) -> bool {
     match lease::asked(cx, request.oplock_level, asked.lease.as_ref()) {
-        Some(context) => lease::from_state(context.state).has(Caching::HANDLE),
+        Some(context) => from_state(context.state).has(Caching::HANDLE),
         None => request.oplock_level == oplock::BATCH,
     }
 }

@@ -6,6 +6,7 @@
 //! [`request_context::RequestContext`].
 
 mod answer;
+pub mod caching;
 mod compound;
 pub mod conn;
 pub mod disconnect_client;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use state::HolderId;
 use vfs::backend::NodeRef;
 
-use crate::lease::Lease;
+use crate::caching::Lease;
 use crate::open::Open;
 use crate::persist;
 use crate::server::ServerState;

@@ -18,8 +18,8 @@ use rdma_transport::count;
 use state::{Break, Stage};
 
 use crate::answer;
+use crate::caching::Lease;
 use crate::conn::Conn;
-use crate::lease::Lease;
 use crate::server::ServerState;
 use crate::session::{Kind, Session};
 use crate::status::Status;

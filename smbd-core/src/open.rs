@@ -22,9 +22,9 @@ use vfs::backend::NodeRef;
 use vfs::namespace::{Namespace, Share};
 use vfs::{Cred, NodeId};
 
+use crate::caching::OpenCaching;
 use crate::dtyp::mask;
 use crate::durable::OpenDurable;
-use crate::lease::OpenCaching;
 use crate::limits::OPENS_MAX;
 use crate::mutex::locked;
 use crate::open_state::OpenState;

@@ -226,7 +226,7 @@ impl RequestContext {
         let file_ops = self.server.namespace.by_smb(Some(open.party.requester()));
         // READ and WRITE change no listing before the close.
         let data = matches!(self.header.command(), Some(Command::Read | Command::Write));
-        let parent = if data { None } else { crate::lease::parent(&self.server, open) };
+        let parent = if data { None } else { self.server.leases.parent_of(open) };
         let file_ops = file_ops.waiting(self).from_parent(parent).audited(self);
         file_ops.granted(open.by_list.as_ref(), None).opened_by(&open.cred)
     }

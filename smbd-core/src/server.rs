@@ -9,11 +9,11 @@ use recovery::Store;
 use state::Millis;
 use vfs::namespace::Namespace;
 
+use crate::caching::Leases;
 use crate::compound;
 use crate::conn::Conn;
 use crate::durable::Creates;
 use crate::interfaces::Interfaces;
-use crate::lease::Leases;
 use crate::logons::Logons;
 use crate::open::Opens;
 use crate::persist::NotRestored;

@@ -109,7 +109,7 @@ async fn remove_later(core: &ServerState, ripe: &[Arc<Open>], last: &Open) {
 /// Removes the name that `open` marked, because `last` was the last open of it. A name that is gone is none to remove.
 async fn remove(core: &ServerState, open: &Open, last: &Open) -> Result<(), VfsError> {
     let Ok(file) = open.file() else { return Ok(()) };
-    let parent = lease::parent_of_removal(core, open, last);
+    let parent = core.leases.parent_of_removal(open, last);
     let done = remove_name(core, open, file, parent).await;
     if let Err(why) = &done
         && *why != VfsError::NotFound

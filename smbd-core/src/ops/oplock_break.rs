@@ -3,6 +3,7 @@
 use state::Caching;
 
 use crate::answer::Answer;
+use crate::caching::{from_state, to_state};
 use crate::lease;
 use crate::persist;
 use crate::request_context::RequestContext;
@@ -61,8 +62,8 @@ async fn of_lease(cx: &RequestContext, ack: Lease) -> Result<Lease, Status> {
     let table = cx.server.namespace.arbiter().state();
     let held = table.held(found.node(), found.party.holder).unwrap_or_default();
     let to = held.breaking_to.ok_or(Status::UNSUCCESSFUL)?;
-    let keep = lease::from_state(ack.state);
-    if ack.state != lease::to_state(keep) || !to.has(keep) {
+    let keep = from_state(ack.state);
+    if ack.state != to_state(keep) || !to.has(keep) {
         return Err(Status::REQUEST_NOT_ACCEPTED);
     }
     lease::acknowledge(cx, found.node(), found.party.holder, keep);

@@ -16,7 +16,7 @@ mod restore;
 use state::Caching;
 use vfs::NodeRef;
 
-use crate::lease::Lease;
+use crate::caching::Lease;
 use crate::open::Open;
 use crate::server::ServerState;
 use crate::status::Status;

@@ -2,6 +2,7 @@
 
 use state::{Caching, LockKind, SmbLockRange};
 
+use crate::caching::{from_state, to_state};
 use crate::open::{FileId, LOCK_SEQUENCES};
 
 type Guid = [u8; 16];
@@ -163,11 +164,11 @@ fn put_caches(out: &mut Out, caches: &Caches) {
     match caches {
         Caches::Oplock { rights } => {
             out.u8(OPLOCK);
-            out.u32(crate::lease::to_state(*rights));
+            out.u32(to_state(*rights));
         }
         Caches::Lease { rights, key, version_2, epoch, parent } => {
             out.u8(LEASE);
-            out.u32(crate::lease::to_state(*rights));
+            out.u32(to_state(*rights));
             out.guid(key);
             out.bool(*version_2);
             out.u16(*epoch);
@@ -178,7 +179,7 @@ fn put_caches(out: &mut Out, caches: &Caches) {
 
 fn caches(r: &mut In<'_>) -> Option<Caches> {
     let sort = r.u8()?;
-    let rights = crate::lease::from_state(r.u32()?);
+    let rights = from_state(r.u32()?);
     match sort {
         OPLOCK => Some(Caches::Oplock { rights }),
         LEASE => Some(Caches::Lease {

@@ -12,8 +12,9 @@ use vfs::namespace::Share;
 use vfs::{Cred, Handle, NodeRef, VfsError, streams};
 
 use super::record::{Caches, Record};
+use crate::caching::OpenCaching;
 use crate::durable::{self, CreateInfo};
-use crate::lease::{self, OpenCaching};
+use crate::lease;
 use crate::open::{File, LockSequences, Open, PathInShare, Target};
 use crate::open_state::OpenState;
 use crate::reauthorize::reauthorize;
@@ -215,7 +216,7 @@ fn cache(core: &Arc<ServerState>, open: &Arc<Open>, record: &Record) {
     match &record.caches {
         None => {}
         Some(Caches::Oplock { rights }) => {
-            lease::own_oplock(core, open);
+            core.leases.own_oplock(open);
             let held = state.cache(
                 node.id(),
                 &open.party,

@@ -22,6 +22,7 @@ use vfs::namespace::Share;
 use vfs::{Attr, Dos, Kind};
 
 use crate::answer::Answer;
+use crate::caching::OpenCaching;
 use crate::dtyp::mask;
 use crate::dtyp::time::file_time;
 use crate::durable::{self, Begun, Ticket};
@@ -230,7 +231,7 @@ fn entry(
     let owner = (w.tree.session_id, w.tree.id);
     let mut open = Open::new(owner, Target::File(file), party, cred, access)?;
     open.by_list = by_list.map(|grant| grant.limited(access));
-    open.caching = lease::OpenCaching::of_create(claim, lease::asked(cx, level, context));
+    open.caching = OpenCaching::of_create(claim, lease::asked(cx, level, context));
     open.durable.note_at(cx);
     open.sequence = Sequence::new(cx.channel_sequence());
     open.shared = w.request.share;
