@@ -187,7 +187,7 @@ impl Lease {
         versions.parent = parent;
     }
 
-    /// See [`crate::durable::OpenDurable::not_replayable`].
+    /// See [`crate::open_durable::OpenDurable::not_replayable`].
     pub fn not_replayable(&self) {
         self.opens().iter().for_each(|o| o.durable.not_replayable());
     }

@@ -6,23 +6,20 @@
 //! the open, and gets it as it was. A persistent open outlives the server too ([`crate::persist`]), and neither it nor a resilient
 //! one gives way before its time is over.
 //!
-//! *Memory.* One entry per create that carries a GUID, gone with its open.
+//! *Memory.* One task for each open that waits for its client.
 //!
 //! *Errors.* STATUS_OBJECT_NAME_NOT_FOUND for an open that is gone or is somebody else's, STATUS_ACCESS_DENIED for another user.
 
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use dashmap::DashMap;
 use state::{Caching, ClientId};
-use vfs::NodeRef;
 
 use crate::caching::from_state;
+use crate::creates::Ticket;
 use crate::lease;
-use crate::mutex::locked;
 use crate::open::{File, Open};
+use crate::open_durable::{CreateInfo, TIMEOUT_DEFAULT_MS, TIMEOUT_MAX_MS, Version};
 use crate::persist;
 use crate::reauthorize;
 use crate::request_context::RequestContext;
@@ -35,168 +32,6 @@ use crate::wire::create::{Request, oplock};
 use crate::wire::file_id::FileId;
 use crate::wire::negotiate::{CAP_PERSISTENT_HANDLES, Dialect};
 use crate::wire::{self, Flags};
-
-type Guid = [u8; 16];
-
-/// An open without a connection is kept for this long when its client does not say (MS-SMB2 note to 3.3.5.9.10).
-pub const TIMEOUT_DEFAULT_MS: u32 = 60_000;
-/// It is kept for this long at most.
-pub const TIMEOUT_MAX_MS: u32 = 300_000;
-
-/// Which sort of durable open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// `SMB2_CREATE_DURABLE_HANDLE_REQUEST`
-    One,
-    /// `SMB2_CREATE_DURABLE_HANDLE_REQUEST_V2`
-    Two,
-}
-
-/// What is known of an open's client and of the create that it came by.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CreateInfo {
-    /// `Open.DurableOpenTimeout`
-    pub(crate) timeout_ms: u32,
-    /// `Open.ClientGuid`
-    pub(crate) client: Guid,
-    /// Name of the account that may take it up again.
-    pub(crate) owner: String,
-    /// `Open.CreateGuid`.
-    pub(crate) create: Option<Guid>,
-    /// `Open.AppInstanceId`
-    pub(crate) app_instance: Option<Guid>,
-    /// `Open.ApplicationInstanceVersionHigh` and `Low`
-    pub(crate) app_version: Option<(u64, u64)>,
-    /// `CreateAction` of the answer, for a create that is sent again.
-    pub(crate) action: u32,
-}
-
-#[derive(Default)]
-struct Inner {
-    version: Option<Version>,
-    /// `Open.IsPersistent`
-    persistent: bool,
-    /// `Open.IsResilient`
-    resilient: bool,
-    facts: CreateInfo,
-    /// Counts losses of the connection, so that a timer knows its own.
-    losses: u64,
-    /// Where its client was last; of another run of the server that is not known.
-    at: Option<IpAddr>,
-}
-
-/// What the record of a persistent handle says beside what it is and holds.
-#[derive(Default)]
-pub(crate) struct Saving {
-    /// It is not to be written to the store any more.
-    pub(crate) forgotten: bool,
-    /// The node that is about to take the place of its file.
-    pub(crate) next: Option<NodeRef>,
-}
-
-/// What an open has to do with durability.
-#[derive(Default)]
-pub struct OpenDurable {
-    inner: Mutex<Inner>,
-    /// `Open.IsReplayEligible`
-    replayable: AtomicBool,
-    saving: Mutex<Saving>,
-}
-
-impl OpenDurable {
-    /// It waits for its client when the connection is lost.
-    pub fn is_durable(&self) -> bool {
-        locked(&self.inner).version.is_some()
-    }
-
-    /// Something was done with it, so its client has the answer to the create (MS-SMB2 sections 3.3.5.10 and following).
-    pub fn not_replayable(&self) {
-        if self.replayable.load(Ordering::Relaxed) {
-            self.replayable.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// Name of the account that may take it up again.
-    pub fn owner(&self) -> String {
-        locked(&self.inner).facts.owner.clone()
-    }
-
-    /// Where its client was last.
-    pub fn at(&self) -> Option<IpAddr> {
-        locked(&self.inner).at
-    }
-
-    pub(crate) fn note_at(&self, cx: &RequestContext) {
-        locked(&self.inner).at = Some(cx.conn.info.peer.ip());
-    }
-
-    /// Its client.
-    pub fn client(&self) -> Guid {
-        locked(&self.inner).facts.client
-    }
-
-    /// It outlives the server.
-    pub fn is_persistent(&self) -> bool {
-        locked(&self.inner).persistent
-    }
-
-    /// It gives way to nobody while it waits for its client.
-    pub fn stands(&self) -> bool {
-        let inner = locked(&self.inner);
-        inner.persistent || inner.resilient
-    }
-
-    pub(crate) fn facts(&self) -> CreateInfo {
-        locked(&self.inner).facts.clone()
-    }
-
-    /// An open of another run of the server, whose client may send the create again or come back.
-    pub(crate) fn set_persistent(&self, facts: CreateInfo) {
-        let mut inner = locked(&self.inner);
-        (inner.version, inner.persistent, inner.facts) = (Some(Version::Two), true, facts);
-        self.replayable.store(true, Ordering::Relaxed);
-    }
-
-    /// MS-SMB2 section 3.3.5.15.9: it waits for its client for this long, whatever it caches.
-    pub(crate) fn set_resilient(&self, client: Guid, owner: String, timeout_ms: u32) {
-        let mut inner = locked(&self.inner);
-        inner.resilient = true;
-        inner.version.get_or_insert(Version::One);
-        (inner.facts.client, inner.facts.owner) = (client, owner);
-        inner.facts.timeout_ms = match timeout_ms {
-            0 => TIMEOUT_DEFAULT_MS,
-            ms => ms,
-        };
-    }
-
-    /// Held while what it is gets written, so that writes are in the order of the changes.
-    pub(crate) fn saving(&self) -> MutexGuard<'_, Saving> {
-        locked(&self.saving)
-    }
-
-    fn create(&self) -> Option<(Guid, Guid)> {
-        let inner = locked(&self.inner);
-        inner.facts.create.map(|guid| (inner.facts.client, guid))
-    }
-}
-
-/// Creates that carry a GUID: under way, or done.
-#[derive(Default)]
-pub struct Creates(DashMap<(Guid, Guid), Option<Weak<Open>>>);
-
-/// A create with a GUID that is under way; forgotten when it fails.
-pub struct Ticket {
-    core: Arc<ServerState>,
-    key: Option<(Guid, Guid)>,
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if let Some(key) = self.key {
-            self.core.creates.0.remove(&key);
-        }
-    }
-}
 
 /// How a create goes on.
 pub(crate) enum Begun {
@@ -232,22 +67,20 @@ pub(crate) async fn begin(
     request: &Request<'_>,
     asked: &Asked<'_>,
 ) -> Result<Begun, Status> {
-    let core = cx.server.clone();
     let Some(v2) = asked.durable_v2.filter(|_| cx.conn.dialect().is_3()) else {
-        return Ok(Begun::New(Ticket { core, key: None }));
+        return Ok(Begun::New(Ticket::default()));
     };
     let session = cx.session()?;
     let key = (session.client_guid(), v2.guid);
     let replay = cx.header.flags.has(Flags::REPLAY);
-    let found = match core.creates.0.entry(key) {
-        dashmap::Entry::Vacant(place) => {
-            place.insert(None);
+    let found = match cx.server.creates.begin(key) {
+        Ok(ticket) => {
             cx.outlives_connection();
-            return Ok(Begun::New(Ticket { core: cx.server.clone(), key: Some(key) }));
+            return Ok(Begun::New(ticket));
         }
-        dashmap::Entry::Occupied(place) => place.get().clone(),
+        Err(found) => found,
     };
-    let Some(open) = found.and_then(|o| o.upgrade()).filter(|o| !o.is_closed()) else {
+    let Some(open) = found.filter(|o| !o.is_closed()) else {
         // It is being done, and nobody knows yet how it ends.
         let under_way =
             if replay { Status::FILE_NOT_AVAILABLE } else { Status::DUPLICATE_OBJECTID };
@@ -256,14 +89,13 @@ pub(crate) async fn begin(
     if !replay {
         return Err(Status::DUPLICATE_OBJECTID);
     }
-    if !open.durable.replayable.load(Ordering::Relaxed) {
+    if !open.durable.is_replayable() {
         // The client has had the answer to that one: this is another (as with Windows).
-        core.creates.0.insert(key, None);
         cx.outlives_connection();
-        return Ok(Begun::New(Ticket { core, key: Some(key) }));
+        return Ok(Begun::New(cx.server.creates.begin_again(key)));
     }
     let user = session.user().map(|u| u.name.clone()).unwrap_or_default();
-    if locked(&open.durable.inner).facts.owner != user {
+    if open.durable.owner() != user {
         return Err(Status::ACCESS_DENIED);
     }
     if let Some(context) = lease::asked(cx, request.oplock_level, asked.lease.as_ref())
@@ -288,15 +120,15 @@ pub(crate) fn replayed(
     asked: &Asked<'_>,
     told: &mut Told,
 ) -> (u8, Option<LeaseContext>, u32) {
-    let inner = locked(&open.durable.inner);
+    let durability = open.durable.durability();
     // An oplock is answered as this request asks for it, a lease as it is.
     let handles = open.caching.lease().is_some() || keeps_handles(cx, request, asked);
-    if inner.version == Some(Version::Two) && (handles || inner.persistent) {
-        let flags = if inner.persistent { DHANDLE_FLAG_PERSISTENT } else { 0 };
-        told.durable_v2 = Some((inner.facts.timeout_ms, flags));
+    if durability.version == Some(Version::Two) && (handles || durability.persistent) {
+        let flags = if durability.persistent { DHANDLE_FLAG_PERSISTENT } else { 0 };
+        told.durable_v2 = Some((durability.facts.timeout_ms, flags));
     }
-    let action = inner.facts.action;
-    drop(inner);
+    let action = durability.facts.action;
+    drop(durability);
     match lease::describe(&cx.server, open) {
         (oplock::LEASE, context) => (oplock::LEASE, context, action),
         // The level that this request asks for, as Windows answers.
@@ -317,73 +149,53 @@ pub(crate) async fn grant(
     request: &Request<'_>,
     asked: &Asked<'_>,
     action: u32,
-    mut ticket: Ticket,
+    ticket: Ticket,
     told: &mut Told,
 ) {
     let Ok(session) = cx.session() else { return };
-    open.durable.note_at(cx);
+    open.durable.note_at(cx.conn.info.peer.ip());
     let handles = keeps_handles(cx, request, asked)
         && lease::rights(&cx.server, open).has(Caching::HANDLE)
         && !open.is_dir();
-    let v2 = asked.durable_v2.filter(|_| ticket.key.is_some());
+    let v2 = asked.durable_v2.filter(|_| ticket.is_named());
     let persistent = v2.is_some_and(|v| v.flags & DHANDLE_FLAG_PERSISTENT != 0)
         && !open.is_dir()
         && may_persist(cx);
     {
-        let mut inner = locked(&open.durable.inner);
-        inner.facts.client = session.client_guid();
-        inner.facts.owner = session.user().map(|u| u.name.clone()).unwrap_or_default();
-        inner.facts.action = action;
-        inner.facts.app_instance = asked.app_instance;
-        inner.facts.app_version = asked.app_version;
+        let mut durability = open.durable.durability();
+        durability.facts.client = session.client_guid();
+        durability.facts.owner = session.user().map(|u| u.name.clone()).unwrap_or_default();
+        durability.facts.action = action;
+        durability.facts.app_instance = asked.app_instance;
+        durability.facts.app_version = asked.app_version;
         if let Some(v2) = v2 {
-            inner.facts.create = Some(v2.guid);
-            inner.facts.timeout_ms = match v2.timeout {
+            durability.facts.create = Some(v2.guid);
+            durability.facts.timeout_ms = match v2.timeout {
                 0 => TIMEOUT_DEFAULT_MS,
                 ms => ms.min(TIMEOUT_MAX_MS),
             };
-            inner.persistent = persistent;
-            inner.version = (handles || persistent).then_some(Version::Two);
+            durability.persistent = persistent;
+            durability.version = (handles || persistent).then_some(Version::Two);
         } else if asked.durable && handles {
-            inner.version = Some(Version::One);
-            inner.facts.timeout_ms = TIMEOUT_DEFAULT_MS;
+            durability.version = Some(Version::One);
+            durability.facts.timeout_ms = TIMEOUT_DEFAULT_MS;
             told.durable = true;
         }
     }
     if persistent && persist::save(&cx.server, open).await.is_err() {
         // Nothing is promised that would not be kept.
-        let mut inner = locked(&open.durable.inner);
-        inner.persistent = false;
-        inner.version = handles.then_some(Version::Two);
+        let mut durability = open.durable.durability();
+        durability.persistent = false;
+        durability.version = handles.then_some(Version::Two);
     }
     {
-        let inner = locked(&open.durable.inner);
-        if inner.version == Some(Version::Two) {
-            let flags = if inner.persistent { DHANDLE_FLAG_PERSISTENT } else { 0 };
-            told.durable_v2 = Some((inner.facts.timeout_ms, flags));
+        let durability = open.durable.durability();
+        if durability.version == Some(Version::Two) {
+            let flags = if durability.persistent { DHANDLE_FLAG_PERSISTENT } else { 0 };
+            told.durable_v2 = Some((durability.facts.timeout_ms, flags));
         }
     }
-    if let Some(key) = ticket.key.take() {
-        open.durable.replayable.store(true, Ordering::Relaxed);
-        cx.server.creates.0.insert(key, Some(Arc::downgrade(open)));
-    }
-}
-
-/// An open of another run of the server is known by its create again.
-pub(crate) fn known_again(core: &ServerState, open: &Arc<Open>) {
-    if let Some(key) = open.durable.create() {
-        core.creates.0.insert(key, Some(Arc::downgrade(open)));
-    }
-}
-
-/// An open has gone.
-pub(crate) fn closed(core: &ServerState, open: &Open) {
-    if let Some(key) = open.durable.create() {
-        let mine = |_: &_, o: &Option<Weak<Open>>| {
-            o.as_ref().is_some_and(|o| std::ptr::eq(o.as_ptr(), open))
-        };
-        core.creates.0.remove_if(&key, mine);
-    }
+    ticket.done(open);
 }
 
 /// Takes up an open again, if the request asks for that (MS-SMB2 sections 3.3.5.9.7 and 3.3.5.9.12).
@@ -461,7 +273,7 @@ async fn take_up(cx: &RequestContext, open: &Arc<Open>) -> Result<bool, Status> 
     if let Some(lease) = open.caching.lease() {
         lease.party.lease.hold();
     }
-    open.durable.note_at(cx);
+    open.durable.note_at(cx.conn.info.peer.ip());
     lease::tell_again(cx, open);
     Ok(true)
 }
@@ -471,8 +283,8 @@ async fn take_up(cx: &RequestContext, open: &Arc<Open>) -> Result<bool, Status> 
 fn find_v2(cx: &RequestContext, again: &ReconnectV2) -> Result<Arc<Open>, Status> {
     let persistent = again.flags & DHANDLE_FLAG_PERSISTENT != 0;
     let by_create = |o: &Open| {
-        let inner = locked(&o.durable.inner);
-        inner.persistent && inner.facts.create == Some(again.guid)
+        let durability = o.durable.durability();
+        durability.persistent && durability.facts.create == Some(again.guid)
     };
     let found = match find(cx, again.file) {
         Err(_) if persistent && may_persist(cx) => cx.server.opens.waiting(by_create),
@@ -480,9 +292,10 @@ fn find_v2(cx: &RequestContext, again: &ReconnectV2) -> Result<Arc<Open>, Status
     };
     let open = found.ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
     let fits = {
-        let inner = locked(&open.durable.inner);
+        let durability = open.durable.durability();
         // One that was made without a name has none, which is all zeros.
-        inner.facts.create.unwrap_or_default() == again.guid && inner.persistent == persistent
+        durability.facts.create.unwrap_or_default() == again.guid
+            && durability.persistent == persistent
     };
     if fits { Ok(open) } else { Err(Status::OBJECT_NAME_NOT_FOUND) }
 }
@@ -541,17 +354,13 @@ pub(crate) async fn stop(core: &Arc<ServerState>) {
 
 /// An open belongs to no session: it ends when its client does not come back in time.
 pub(crate) fn wait_for_client(core: &Arc<ServerState>, open: &Arc<Open>) {
-    let (timeout_ms, losses) = {
-        let mut inner = locked(&open.durable.inner);
-        inner.losses += 1;
-        (inner.facts.timeout_ms, inner.losses)
-    };
+    let (timeout_ms, losses) = open.durable.lose_connection();
     let (core, open) = (Arc::downgrade(core), Arc::downgrade(open));
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(u64::from(timeout_ms))).await;
         if let (Some(core), Some(open)) = (core.upgrade(), open.upgrade())
             && open.session_id() == 0
-            && locked(&open.durable.inner).losses == losses
+            && open.durable.losses() == losses
         {
             crate::ops::close::end(&core, &open).await;
         }

@@ -24,9 +24,9 @@ use vfs::{Cred, NodeId};
 
 use crate::caching::OpenCaching;
 use crate::dtyp::mask;
-use crate::durable::OpenDurable;
 use crate::limits::OPENS_MAX;
 use crate::mutex::locked;
+use crate::open_durable::OpenDurable;
 use crate::open_state::OpenState;
 use crate::pipe::Pipe;
 use crate::sequence::Sequence;

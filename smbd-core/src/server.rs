@@ -12,7 +12,7 @@ use vfs::namespace::Namespace;
 use crate::caching::Leases;
 use crate::compound;
 use crate::conn::Conn;
-use crate::durable::Creates;
+use crate::creates::Creates;
 use crate::interfaces::Interfaces;
 use crate::logons::Logons;
 use crate::open::Opens;
@@ -41,7 +41,7 @@ pub struct ServerState {
     /// What is cached under keys.
     pub leases: Arc<Leases>,
     /// Creates that may be sent again.
-    pub creates: Creates,
+    pub creates: Arc<Creates>,
     /// Where the server can be reached.
     pub interfaces: Interfaces,
     /// What must survive a restart; without it nothing does, and no handle is persistent.
@@ -63,7 +63,7 @@ impl ServerState {
             sessions: Sessions::default(),
             logons: Arc::default(),
             leases: Arc::default(),
-            creates: Creates::default(),
+            creates: Arc::default(),
             interfaces: Interfaces::default(),
             store: None,
             logon_throttle: Mutex::default(),

@@ -61,7 +61,7 @@ pub(crate) async fn end(core: &Arc<ServerState>, open: &Arc<Open>) {
         core.namespace.arbiter().close(file.node().id(), open.party.holder);
     }
     lease::closed(core, open);
-    crate::durable::closed(core, open);
+    core.creates.closed(open);
     let mut waits = false;
     if open.delete_on_close() && !ripe.iter().any(|o| Arc::ptr_eq(o, open)) {
         marked(core, open);

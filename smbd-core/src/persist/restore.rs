@@ -13,9 +13,10 @@ use vfs::{Cred, Handle, NodeRef, VfsError, streams};
 
 use super::record::{Caches, Record};
 use crate::caching::OpenCaching;
-use crate::durable::{self, CreateInfo};
+use crate::durable;
 use crate::lease;
 use crate::open::{File, LockSequences, Open, PathInShare, Target};
+use crate::open_durable::CreateInfo;
 use crate::open_state::OpenState;
 use crate::reauthorize::reauthorize;
 use crate::server::ServerState;
@@ -205,7 +206,7 @@ async fn reopen(core: &Arc<ServerState>, record: &Record) -> Result<Arc<Open>, L
         state.release(node, open.party.holder);
         return Err("the limit of open files is reached");
     }
-    durable::known_again(core, &open);
+    core.creates.know(&open);
     Ok(open)
 }
 

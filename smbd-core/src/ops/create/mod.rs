@@ -23,9 +23,10 @@ use vfs::{Attr, Dos, Kind};
 
 use crate::answer::Answer;
 use crate::caching::OpenCaching;
+use crate::creates::Ticket;
 use crate::dtyp::mask;
 use crate::dtyp::time::file_time;
-use crate::durable::{self, Begun, Ticket};
+use crate::durable::{self, Begun};
 use crate::file_info;
 use crate::lease;
 use crate::open::{File, Open, Target};
@@ -232,7 +233,7 @@ fn entry(
     let mut open = Open::new(owner, Target::File(file), party, cred, access)?;
     open.by_list = by_list.map(|grant| grant.limited(access));
     open.caching = OpenCaching::of_create(claim, lease::asked(cx, level, context));
-    open.durable.note_at(cx);
+    open.durable.note_at(cx.conn.info.peer.ip());
     open.sequence = Sequence::new(cx.channel_sequence());
     open.shared = w.request.share;
     open.options = w.request.options;

@@ -115,7 +115,7 @@ fn resilient(a: &Asked<'_>) -> Result<Answer, Status> {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
     let Resiliency { timeout_ms } = a.parse(Resiliency::parse)?;
-    if timeout_ms > crate::durable::TIMEOUT_MAX_MS {
+    if timeout_ms > crate::open_durable::TIMEOUT_MAX_MS {
         return Err(Status::INVALID_PARAMETER);
     }
     a.data()?;
