@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use config::{Encryption, KerberosMap, Ntlm, RdmaTransforms, Settings, Signing};
-use smbd_core::server::{Server, ServerState};
+use smbd_core::server::Server;
+use smbd_core::server_state::ServerState;
 use smbd_core::settings::{
     Encryption as Sealing, Kerberos, Map, Settings as SmbSettings, ShareSettings,
 };

@@ -31,7 +31,7 @@ use crate::answer::{Answer, ERROR_BODY, Message, Seal};
 use crate::conn::Conn;
 use crate::limits::CHAIN_MAX;
 use crate::request_context::RequestContext;
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 use crate::slot::{Slot, Work};
 use crate::status::Status;
 use crate::violation::{Fatal, Violation};

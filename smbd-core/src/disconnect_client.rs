@@ -16,7 +16,7 @@ use state::HolderId;
 use crate::dispatch::{TeardownReason, end_session};
 use crate::open::Open;
 use crate::ops::close;
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 use crate::session::Session;
 
 /// A client that is about to go, and what it has.

@@ -11,7 +11,7 @@ use crate::limits::{FIXED_COMMAND_BYTES_MAX, MESSAGE_OVERHEAD_MAX};
 use crate::ops;
 use crate::refusal::Rule;
 use crate::request_context::RequestContext;
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 use crate::session::{Kind, Session, Standing};
 use crate::status::Status;
 use crate::violation::{Fatal, Violation};

@@ -23,7 +23,7 @@ use crate::open_durable::{CreateInfo, TIMEOUT_DEFAULT_MS, TIMEOUT_MAX_MS, Versio
 use crate::persist;
 use crate::reauthorize;
 use crate::request_context::RequestContext;
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 use crate::status::Status;
 use crate::wire::context::{
     Asked, DHANDLE_FLAG_PERSISTENT, Lease as LeaseContext, ReconnectV2, Told,

@@ -7,7 +7,7 @@ use state::{HolderId, Rights};
 use vfs::namespace::Share;
 
 use crate::open::Open;
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 
 /// One open file.
 pub struct Holding {

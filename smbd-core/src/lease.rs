@@ -33,7 +33,7 @@ use crate::notice::{Following, HEARD_MAX, To, send, ways};
 use crate::open::Open;
 use crate::path_tracking;
 use crate::request_context::RequestContext;
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 use crate::slot::{Behind, behind_answer};
 use crate::status::Status;
 use crate::wire::context::{Lease as Context, LeaseV2, lease_flag};

@@ -45,6 +45,7 @@ mod sealed;
 pub mod security;
 mod sequence;
 pub mod server;
+pub mod server_state;
 pub mod session;
 pub mod settings;
 mod slot;

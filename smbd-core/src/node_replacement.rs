@@ -14,7 +14,7 @@ use vfs::backend::NodeRef;
 use crate::caching::Lease;
 use crate::open::Open;
 use crate::persist;
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 use crate::status::Status;
 
 /// Who holds something of the old node, and of the new one as well.

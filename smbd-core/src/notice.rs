@@ -20,7 +20,7 @@ use state::{Break, Stage};
 use crate::answer;
 use crate::caching::Lease;
 use crate::conn::Conn;
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 use crate::session::{Kind, Session};
 use crate::status::Status;
 use crate::wire::{Command, Flags, Header};

@@ -25,7 +25,7 @@ use crate::open::{Open, Target as Opened};
 use crate::ops::close;
 use crate::ops::ioctl::dfs::is_told;
 use crate::ops::tree_connect::{Denial, FULL_ACCESS, grant, most};
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 use crate::session::{Kind, Session, Standing};
 use crate::settings::Encryption;
 use crate::tree::{Target, Tree};

@@ -28,7 +28,7 @@ use crate::limits::{
 };
 use crate::open::{File, Open};
 use crate::sequence::Counted;
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 use crate::session::{Channel, Session};
 use crate::slot::Slot;
 use crate::status::Status;

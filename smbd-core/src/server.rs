@@ -1,124 +1,18 @@
-//! What all connections share, and the way a new one begins.
+//! The server, and the way a new connection begins.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::Duration;
 
 use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, Handle, Info, ReadChunkData, Reply, Service};
-use recovery::Store;
-use state::Millis;
-use vfs::namespace::Namespace;
 
-use crate::caching::Leases;
 use crate::compound;
 use crate::conn::Conn;
-use crate::creates::Creates;
-use crate::interfaces::Interfaces;
-use crate::logons::Logons;
-use crate::open::Opens;
 use crate::persist::NotRestored;
 use crate::reauthorize::Taken;
-use crate::session::Sessions;
-use crate::settings::{Settings, ShareSettings};
-use crate::users::Users;
-use crate::users::accounts::Accounts;
-use crate::users::logon_throttle::LogonThrottle;
+use crate::server_state::ServerState;
+use crate::settings::Settings;
 use crate::violation::Violation;
-
-/// What all connections share.
-pub struct ServerState {
-    /// The shares and the state of their users.
-    pub namespace: Arc<Namespace>,
-    settings: RwLock<Arc<Settings>>,
-    /// Who may log on.
-    pub users: Arc<dyn Users>,
-    /// Who is logged on.
-    pub sessions: Sessions,
-    /// Who is logging on.
-    pub logons: Arc<Logons>,
-    /// What is open.
-    pub opens: Opens,
-    /// What is cached under keys.
-    pub leases: Arc<Leases>,
-    /// Creates that may be sent again.
-    pub creates: Arc<Creates>,
-    /// Where the server can be reached.
-    pub interfaces: Interfaces,
-    /// What must survive a restart; without it nothing does, and no handle is persistent.
-    pub(crate) store: Option<Store>,
-    /// Wrong passwords, by address.
-    pub(crate) logon_throttle: Mutex<LogonThrottle>,
-    pub(crate) accounts: Mutex<Accounts>,
-    begun: (Instant, SystemTime),
-}
-
-impl ServerState {
-    /// Over these shares.
-    pub fn new(namespace: Arc<Namespace>, settings: Settings, users: Arc<dyn Users>) -> Self {
-        Self {
-            opens: Opens::new(namespace.clone()),
-            namespace,
-            settings: RwLock::new(Arc::new(settings)),
-            users,
-            sessions: Sessions::default(),
-            logons: Arc::default(),
-            leases: Arc::default(),
-            creates: Arc::default(),
-            interfaces: Interfaces::default(),
-            store: None,
-            logon_throttle: Mutex::default(),
-            accounts: Mutex::default(),
-            begun: (Instant::now(), SystemTime::now()),
-        }
-    }
-
-    /// Keeps what must survive a restart here. [`Server::restore`] is to be called before anybody is served.
-    pub fn with_store(self, store: Option<Store>) -> Self {
-        Self { store, ..self }
-    }
-
-    /// Handles of a share with these settings can outlive the server (`Share.IsCA`).
-    pub(crate) fn is_continuous(&self, share: &ShareSettings) -> bool {
-        share.continuous && self.store.is_some()
-    }
-
-    /// What the configuration says, as it is now.
-    pub fn settings(&self) -> Arc<Settings> {
-        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn set_settings(&self, settings: Settings) {
-        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
-    }
-
-    /// Milliseconds on the clock by which what clients hold runs.
-    pub fn now(&self) -> Millis {
-        self.namespace.arbiter().now()
-    }
-
-    /// How long it has run.
-    pub fn since_start(&self) -> Duration {
-        self.begun.0.elapsed()
-    }
-
-    /// When the server began, as a FILETIME.
-    pub fn started(&self) -> u64 {
-        filetime(self.begun.1)
-    }
-
-    /// The time of day as a FILETIME. Never goes back while the server runs.
-    pub fn filetime(&self) -> u64 {
-        filetime(self.begun.1 + self.begun.0.elapsed())
-    }
-}
-
-/// 100-nanosecond intervals since 1601 (MS-DTYP section 2.3.3).
-fn filetime(t: SystemTime) -> u64 {
-    const UNIX_EPOCH_FILETIME: u64 = 116_444_736_000_000_000;
-    let since = t.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let ticks = u64::try_from(since.as_nanos() / 100).unwrap_or(u64::MAX);
-    ticks.saturating_add(UNIX_EPOCH_FILETIME)
-}
 
 /// The SMB server.
 #[derive(Clone)]

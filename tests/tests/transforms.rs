@@ -27,7 +27,8 @@ use rdma_transport::verbs::{BoxFuture, ConnectParams, Connected, Listener, Provi
 use smb_auth::NtHash;
 use smb_proto::NtStatus;
 use smb_proto::smb2::transform::Transform;
-use smbd_core::server::{Server, ServerState};
+use smbd_core::server::Server;
+use smbd_core::server_state::ServerState;
 use smbd_core::settings::Settings;
 use smbd_core::users::{Account, Users};
 use vfs::Cred;

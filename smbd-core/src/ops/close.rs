@@ -21,7 +21,7 @@ use crate::open::{File, Open};
 use crate::path_tracking;
 use crate::request_context::RequestContext;
 use crate::security;
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 use crate::status::Status;
 use crate::wire::close::{Basics, POSTQUERY_ATTRIB, Request, Response};
 

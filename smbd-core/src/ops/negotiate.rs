@@ -11,7 +11,7 @@ use crate::limits::{IO_BYTES_MAX, IO_BYTES_MAX_2, IO_BYTES_MAX_SINGLE};
 use crate::ops::ioctl::dfs;
 use crate::refusal::Rule;
 use crate::request_context::RequestContext;
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 use crate::settings::Encryption;
 use crate::status::Status;
 use crate::violation::Fatal;

@@ -18,7 +18,7 @@ use vfs::NodeRef;
 
 use crate::caching::Lease;
 use crate::open::Open;
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 use crate::status::Status;
 pub use restore::NotRestored;
 pub(crate) use restore::restore;

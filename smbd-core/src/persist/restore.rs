@@ -19,7 +19,7 @@ use crate::open::{File, LockSequences, Open, PathInShare, Target};
 use crate::open_durable::CreateInfo;
 use crate::open_state::OpenState;
 use crate::reauthorize::reauthorize;
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 use recovery::{Change, Kind};
 
 /// Why a record is given up, in words.

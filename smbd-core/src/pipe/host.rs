@@ -10,7 +10,7 @@ use super::Host;
 use crate::dtyp::Sid;
 use crate::ops::ioctl::dfs;
 use crate::ops::tree_connect::grant;
-use crate::server::ServerState;
+use crate::server_state::ServerState;
 use crate::session::User;
 
 /// The server, asked by one user.
