@@ -21,9 +21,9 @@ use crate::lease;
 use crate::open::{File, Open};
 use crate::open_durable::{CreateInfo, TIMEOUT_DEFAULT_MS, TIMEOUT_MAX_MS, Version};
 use crate::persist;
-use crate::reauthorize;
 use crate::request_context::RequestContext;
 use crate::server_state::ServerState;
+use crate::share_access;
 use crate::status::Status;
 use crate::wire::context::{
     Asked, DHANDLE_FLAG_PERSISTENT, Lease as LeaseContext, ReconnectV2, Told,
@@ -257,7 +257,7 @@ async fn take_up(cx: &RequestContext, open: &Arc<Open>) -> Result<bool, Status> 
     }
     // From here on nobody can take it away; somebody may have done so a moment ago.
     let stands =
-        reauthorize::is_within(open.granted, &open.cred, (tree.maximal_access, &tree.cred));
+        share_access::is_within(open.granted, &open.cred, (tree.maximal_access, &tree.cred));
     let (owner, of_tree) = if stands { (session.id, tree.id) } else { NOBODY };
     if !open.party.lease.hold() || !cx.server.opens.take_up(open, owner, of_tree) {
         return Ok(false);

@@ -48,6 +48,7 @@ pub mod server;
 pub mod server_state;
 pub mod session;
 pub mod settings;
+mod share_access;
 mod slot;
 pub mod status;
 pub mod tree;

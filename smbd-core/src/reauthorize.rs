@@ -23,11 +23,10 @@ use vfs::namespace::{By, Entered, Refusal, Share};
 use crate::dispatch::{TeardownReason, end_session, lose};
 use crate::open::{Open, Target as Opened};
 use crate::ops::close;
-use crate::ops::ioctl::dfs::is_told;
-use crate::ops::tree_connect::{Denial, FULL_ACCESS, grant, most};
 use crate::server_state::ServerState;
 use crate::session::{Kind, Session, Standing};
 use crate::settings::Encryption;
+use crate::share_access::{Denial, grant, is_told, is_within, most};
 use crate::tree::{Target, Tree};
 
 /// How much a review ended.
@@ -86,12 +85,6 @@ pub(crate) fn session_stands(core: &ServerState, session: &Session) -> bool {
     let signs = user.kind != Kind::User || session.signing_required() || !settings.signing_required;
     let seals = session.encrypts() || settings.encryption != Encryption::Required;
     may_log_on && signs && seals
-}
-
-/// What was granted to a user (an access mask) it would be granted again, and acts as the one it acted as. `now` is the most that
-/// it would be granted, and as whom it would act.
-pub(crate) fn is_within(granted: u32, cred: &Cred, now: (u32, &Cred)) -> bool {
-    granted & FULL_ACCESS & !now.0 == 0 && cred == now.1
 }
 
 fn stands(granted: u32, cred: &Cred, now: &Entered) -> bool {

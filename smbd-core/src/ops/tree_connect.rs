@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rdma_transport::channel::Facts;
 use rdma_transport::refused::{self, Refused};
-use vfs::namespace::{By, Entered, Refusal, Share};
+use vfs::namespace::{By, Entered, Share};
 use vfs::{NodeRef, VfsError};
 
 use crate::answer::Answer;
@@ -13,8 +13,9 @@ use crate::limits::TREES_MAX;
 use crate::reauthorize::{Unknown, end_tree, tree_stands};
 use crate::refusal::Rule;
 use crate::request_context::RequestContext;
-use crate::session::{Kind, User};
+use crate::session::User;
 use crate::settings::ShareSettings;
+use crate::share_access::{Denial, READ_ACCESS, grant, most};
 use crate::status::Status;
 use crate::tree::{Target, Tree};
 use crate::wire::tree_connect::{
@@ -22,10 +23,6 @@ use crate::wire::tree_connect::{
     NO_CACHING, PIPE, Request, Response,
 };
 
-/// Everything (MS-SMB2 section 2.2.13.1).
-pub(crate) const FULL_ACCESS: u32 = 0x001f_01ff;
-/// Everything that changes nothing, and to read security descriptors.
-const READ_ACCESS: u32 = 0x0012_00a9;
 /// What Windows tells of its pipes.
 const PIPE_ACCESS: u32 = 0x001f_00a9;
 const PIPES: &str = "IPC$";
@@ -131,17 +128,6 @@ async fn home(cx: &RequestContext, granted: &Entered, user: &User) -> Result<Nod
     })
 }
 
-/// Why a user is not connected to a share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Denial {
-    /// The share is for users alone.
-    Guest,
-    /// The share's data is encrypted, and the client cannot do that.
-    Clear,
-    /// By the share's rules.
-    Rule(Refusal),
-}
-
 /// What this user is granted by each connection of the session, of whatever address: any of them may use the tree.
 fn grant_to_all(
     cx: &RequestContext,
@@ -162,31 +148,6 @@ fn grant_to_all(
         }
     }
     Ok(least)
-}
-
-/// What a user who comes from this address is granted in a share.
-pub(crate) fn grant(
-    share: &Arc<Share>,
-    settings: &ShareSettings,
-    user: &User,
-    ip: IpAddr,
-    can_encrypt: bool,
-) -> Result<Entered, Denial> {
-    // Guests have no folder of their own.
-    if user.kind != Kind::User && (!settings.guest || share.rules.homes) {
-        return Err(Denial::Guest);
-    }
-    share.client(ip, By::Smb).map_err(Denial::Rule)?;
-    // Whoever has no password has no key, or one that is known to all.
-    if settings.encrypt && (!can_encrypt || user.kind != Kind::User) {
-        return Err(Denial::Clear);
-    }
-    share.enter_smb(Some(ip), &user.cred).map_err(Denial::Rule)
-}
-
-/// Most that opens in this share may ask for (an access mask).
-pub(crate) fn most(share: &Share) -> u32 {
-    if share.read_only { READ_ACCESS } else { FULL_ACCESS }
 }
 
 /// MS-SMB2 section 3.3.5.7 has one status for all of them; the log tells which rule of the share it was.

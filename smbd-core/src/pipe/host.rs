@@ -8,10 +8,9 @@ use vfs::namespace::Share;
 
 use super::Host;
 use crate::dtyp::Sid;
-use crate::ops::ioctl::dfs;
-use crate::ops::tree_connect::grant;
 use crate::server_state::ServerState;
 use crate::session::User;
+use crate::share_access::{grant, is_told};
 
 /// The server, asked by one user.
 pub(crate) struct CoreHost {
@@ -28,7 +27,7 @@ impl CoreHost {
         let settings = self.core.settings().share(&share.name);
         // Whether its client can encrypt is found out when it connects.
         let may = |user: &Arc<User>| grant(share, &settings, user, self.peer, true).is_ok();
-        let tells = || dfs::is_told(share, self.peer) && self.user.is_some();
+        let tells = || is_told(share, self.peer) && self.user.is_some();
         share.protocols.smb()
             && if share.is_elsewhere() { tells() } else { self.user.as_ref().is_some_and(may) }
     }

@@ -4,13 +4,13 @@
 //! *Operation.* Each share that is elsewhere is a DFS link at `\server\share`, whose targets are the share's servers: a client that
 //! asks before it connects never has to connect here. There is no domain whose controllers could be asked for.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use vfs::namespace::{By, Namespace, Share};
+use vfs::namespace::{Namespace, Share};
 
 use crate::answer::Answer;
 use crate::request_context::RequestContext;
+use crate::share_access::is_told;
 use crate::status::Status;
 use crate::wire::FileId;
 use crate::wire::dfs::{ReferralRequest, ReferralResponse, STORAGE_SERVERS, Version};
@@ -25,11 +25,6 @@ const SERVER_MAX: usize = 254;
 /// Some share is elsewhere (`IsDfsCapable`).
 pub(crate) fn is_capable(namespace: &Namespace) -> bool {
     namespace.shares().iter().any(|share| share.protocols.smb() && share.is_elsewhere())
-}
-
-/// A client of this address may know of the share.
-pub(crate) fn is_told(share: &Share, ip: IpAddr) -> bool {
-    share.client(ip, By::Smb).is_ok()
 }
 
 pub(super) fn referrals(cx: &RequestContext, r: &Request<'_>) -> Result<Answer, Status> {
