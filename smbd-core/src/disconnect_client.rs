@@ -13,11 +13,10 @@ use std::sync::Arc;
 
 use state::HolderId;
 
-use crate::dispatch::{TeardownReason, end_session};
 use crate::open::Open;
-use crate::ops::close;
 use crate::server_state::ServerState;
 use crate::session::Session;
+use crate::teardown::{TeardownReason, end_open, end_session};
 
 /// A client that is about to go, and what it has.
 #[derive(Debug)]
@@ -66,7 +65,7 @@ impl ServerState {
             end_session(self, &session, TeardownReason::GivenUp, "administrator").await;
         }
         for open in self.opens.all(|o| leaving.is_waited_for_by(o)) {
-            close::end(self, &open).await;
+            end_open(self, &open).await;
         }
         Expelled { sessions: leaving.sessions.len(), waiting: leaving.waiting }
     }
@@ -75,7 +74,7 @@ impl ServerState {
     pub async fn close_open(self: &Arc<Self>, holder: HolderId) -> bool {
         let found = self.opens.all(|o| o.party.holder == holder && o.file().is_ok());
         for open in &found {
-            close::end(self, open).await;
+            end_open(self, open).await;
         }
         !found.is_empty()
     }

@@ -1,19 +1,16 @@
 //! What must hold before a command is done (MS-SMB2 sections 3.3.5.2.4 to 3.3.5.2.11), and which file answers which command.
 
-use std::sync::Arc;
-
 use iobuf::Buf;
 
 use crate::answer::Answer;
-use crate::conn::Conn;
 use crate::crypto::sign::Sender;
 use crate::limits::{FIXED_COMMAND_BYTES_MAX, MESSAGE_OVERHEAD_MAX};
 use crate::ops;
 use crate::refusal::Rule;
 use crate::request_context::RequestContext;
-use crate::server_state::ServerState;
-use crate::session::{Kind, Session, Standing};
+use crate::session::{Kind, Standing};
 use crate::status::Status;
+use crate::teardown;
 use crate::violation::{Fatal, Violation};
 use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, Flags, lock, read};
@@ -203,68 +200,7 @@ async fn still_wanted(cx: &RequestContext, answer: Answer) -> Result<Answer, Sta
         _ => return Ok(answer),
     };
     if let Some(open) = answer.opened.and_then(|id| cx.server.opens.get(id)) {
-        ops::close::end(&cx.server, &open).await;
+        teardown::end_open(&cx.server, &open).await;
     }
     Err(gone)
-}
-
-/// Why opens go away without a CLOSE of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TeardownReason {
-    /// The client gave them up by TREE_DISCONNECT, or lost the right to them. Nothing is kept.
-    GivenUp,
-    /// The connection is gone, or the session by LOGOFF: what is durable waits for its client (MS-SMB2 sections 3.3.7.1, 3.3.5.6).
-    Connection,
-}
-
-/// Ends a session: its trees, its opens, what waits in it. `reason`: for the audit trail, which is told of those whose users had
-/// logged on.
-pub(crate) async fn end_session(
-    core: &Arc<ServerState>,
-    session: &Arc<Session>,
-    loss: TeardownReason,
-    reason: &'static str,
-) {
-    if !session.end() {
-        return;
-    }
-    session.tell_end(reason);
-    core.sessions.remove(session.id);
-    for channel in session.channels() {
-        if let Some(conn) = channel.conn.upgrade() {
-            conn.remove_channel(session.id);
-            conn.end_waits(Status::USER_SESSION_DELETED, |p| p.session_id == session.id);
-            session.remove_channel(&conn);
-        }
-    }
-    session.take_trees();
-    lose(core, session.id, None, loss).await;
-}
-
-/// The opens of a session, or of one of its trees, lose what they belong to.
-pub(crate) async fn lose(
-    core: &Arc<ServerState>,
-    session: u64,
-    tree: Option<u32>,
-    loss: TeardownReason,
-) {
-    for open in core.opens.of_session(session, tree) {
-        if loss == TeardownReason::GivenUp || !crate::durable::disconnect(core, &open) {
-            ops::close::end(core, &open).await;
-        }
-    }
-}
-
-/// What must happen when a connection has ended (MS-SMB2 section 3.3.7.1).
-pub(crate) async fn end_of_connection(core: &Arc<ServerState>, conn: &Arc<Conn>) {
-    conn.end_waits(Status::CANCELLED, |p| !p.survives);
-    for channel in conn.take_channels() {
-        if channel.session.remove_channel(conn) {
-            end_session(core, &channel.session, TeardownReason::Connection, "connection").await;
-        }
-    }
-    for session in conn.take_logons() {
-        end_session(core, &session, TeardownReason::Connection, "connection").await;
-    }
-    conn.end_waits(Status::CANCELLED, |p| core.sessions.get(p.session_id).is_none());
 }

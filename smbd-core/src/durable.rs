@@ -2,18 +2,15 @@
 //! 3.3.5.9.10, 3.3.5.9.12, 3.3.7.1), and creates that are sent again because their answer was lost.
 //!
 //! *Operation.* An open whose client may cache handles can be made durable. When its last connection is gone it belongs to no
-//! session; what it holds stands until somebody else wants it ([`give_way`]) or its time is over. A client that comes back names
-//! the open, and gets it as it was. A persistent open outlives the server too ([`crate::persist`]), and neither it nor a resilient
-//! one gives way before its time is over.
-//!
-//! *Memory.* One task for each open that waits for its client.
+//! session; what it holds stands until somebody else wants it ([`crate::teardown`]) or its time is over. A client that comes back
+//! names the open, and gets it as it was. A persistent open outlives the server too ([`crate::persist`]), and neither it nor a
+//! resilient one gives way before its time is over.
 //!
 //! *Errors.* STATUS_OBJECT_NAME_NOT_FOUND for an open that is gone or is somebody else's, STATUS_ACCESS_DENIED for another user.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use state::{Caching, ClientId};
+use state::Caching;
 
 use crate::caching::from_state;
 use crate::creates::Ticket;
@@ -25,6 +22,7 @@ use crate::request_context::RequestContext;
 use crate::server_state::ServerState;
 use crate::share_access;
 use crate::status::Status;
+use crate::teardown;
 use crate::wire::context::{
     Asked, DHANDLE_FLAG_PERSISTENT, Lease as LeaseContext, ReconnectV2, Told,
 };
@@ -267,7 +265,7 @@ async fn take_up(cx: &RequestContext, open: &Arc<Open>) -> Result<bool, Status> 
             peer = %cx.conn.info.peer, share = tree.name, user = &*session.owner(),
             "a durable handle is closed: its client reconnected with different rights"
         );
-        crate::ops::close::end(&cx.server, open).await;
+        teardown::end_open(&cx.server, open).await;
         return Err(Status::ACCESS_DENIED);
     }
     if let Some(lease) = open.caching.lease() {
@@ -309,64 +307,6 @@ fn find(cx: &RequestContext, id: FileId) -> Result<Arc<Open>, Status> {
     found.ok_or(Status::OBJECT_NAME_NOT_FOUND)
 }
 
-/// What an open may cache lets it wait for its client. Nobody breaks locks, so one that has some must keep others from the file
-/// by WRITE caching: their opens break that, and end it.
-fn keeps_handle(core: &ServerState, open: &Open) -> bool {
-    let Ok(node) = open.node() else { return false };
-    let table = core.namespace.arbiter().state();
-    let holder = open.caching.lease().map_or(open.party.holder, |l| l.party.holder);
-    let held = table.held(node.id(), holder).unwrap_or_default();
-    // One that is being broken has nobody who would acknowledge.
-    let rights = held.breaking_to.unwrap_or(held.rights);
-    let locks = table.holds_lock(node.id(), open.party.holder);
-    rights.has(Caching::HANDLE) && (!locks || rights.has(Caching::WRITE))
-}
-
-/// The connection of an open is gone. True when it waits for its client now; else it is to be closed.
-pub(crate) fn disconnect(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
-    let handles = keeps_handle(core, open);
-    let stands = open.durable.stands();
-    // One that removes its file when it closes waits as any other, and does so when its client is late (as with Windows).
-    let doomed = core.opens.is_delete_pending(open);
-    if !open.durable.is_durable() || !stands && (!handles || doomed) {
-        return false;
-    }
-    core.opens.move_to(open, 0, 0);
-    if !stands {
-        open.party.lease.let_go(core.now());
-        if let Some(lease) = open.caching.lease() {
-            lease.follow(core.now());
-        }
-        core.namespace.arbiter().released();
-    }
-    wait_for_client(core, open);
-    true
-}
-
-/// The server stops, and what waits for a client and does not outlive it ends: files that go with it go now. Others have nothing
-/// that would outlast the process.
-pub(crate) async fn stop(core: &Arc<ServerState>) {
-    let goes = |o: &Open| o.delete_on_close() || core.opens.is_delete_pending(o);
-    for open in core.opens.all(|o| o.session_id() == 0 && !o.durable.is_persistent() && goes(o)) {
-        crate::ops::close::end(core, &open).await;
-    }
-}
-
-/// An open belongs to no session: it ends when its client does not come back in time.
-pub(crate) fn wait_for_client(core: &Arc<ServerState>, open: &Arc<Open>) {
-    let (timeout_ms, losses) = open.durable.lose_connection();
-    let (core, open) = (Arc::downgrade(core), Arc::downgrade(open));
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(u64::from(timeout_ms))).await;
-        if let (Some(core), Some(open)) = (core.upgrade(), open.upgrade())
-            && open.session_id() == 0
-            && open.durable.losses() == losses
-        {
-            crate::ops::close::end(&core, &open).await;
-        }
-    });
-}
-
 /// A create by somebody else meets an open that stands and waits for its client: it must wait for that too (MS-SMB2 section
 /// 3.3.5.9: STATUS_FILE_NOT_AVAILABLE).
 pub(crate) fn check_waiting(core: &ServerState, open: &Open, access: u32) -> Result<(), Status> {
@@ -390,29 +330,6 @@ pub(crate) fn check_waiting(core: &ServerState, open: &Open, access: u32) -> Res
         }
     }
     Ok(())
-}
-
-/// Somebody wants what opens with this key hold, and they wait for a client: they end.
-pub(crate) async fn give_way(core: &Arc<ServerState>, client: ClientId) {
-    let lapsed = |o: &Open| o.party.client() == client && o.session_id() == 0;
-    for open in core.opens.all(lapsed) {
-        if open.party.lease.end_if_lapsed(core.now()) {
-            crate::ops::close::end(core, &open).await;
-        }
-    }
-}
-
-/// A file that is to go with an open which waits for its client goes when another opens it who may. Gives whether one was closed.
-pub(crate) async fn go_with_file(core: &Arc<ServerState>, node: vfs::NodeId) -> bool {
-    let mut gone = false;
-    for open in core.opens.of_node(node) {
-        let waits = open.session_id() == 0 && open.delete_on_close() && !open.durable.stands();
-        if waits && open.party.lease.end_if_lapsed(core.now()) {
-            crate::ops::close::end(core, &open).await;
-            gone = true;
-        }
-    }
-    gone
 }
 
 /// `SMB2_CREATE_APP_INSTANCE_ID` and `SMB2_CREATE_APP_INSTANCE_VERSION` (MS-SMB2 sections 3.3.5.9.13 and 3.3.5.9.15): the same
@@ -443,7 +360,7 @@ pub(crate) async fn take_over(
         return Err(Status::FILE_FORCED_CLOSED);
     }
     for open in older {
-        crate::ops::close::end(&cx.server, &open).await;
+        teardown::end_open(&cx.server, &open).await;
     }
     Ok(true)
 }

@@ -343,7 +343,7 @@ impl Recall for Link {
         let core = self.0.upgrade();
         Box::pin(async move {
             if let Some(core) = core {
-                crate::durable::give_way(&core, client).await;
+                crate::teardown::give_way(&core, client).await;
             }
         })
     }

@@ -51,6 +51,7 @@ pub mod settings;
 mod share_access;
 mod slot;
 pub mod status;
+mod teardown;
 pub mod tree;
 pub mod users;
 pub mod violation;

@@ -20,13 +20,12 @@ use std::sync::Arc;
 use vfs::Cred;
 use vfs::namespace::{By, Entered, Refusal, Share};
 
-use crate::dispatch::{TeardownReason, end_session, lose};
 use crate::open::{Open, Target as Opened};
-use crate::ops::close;
 use crate::server_state::ServerState;
 use crate::session::{Kind, Session, Standing};
 use crate::settings::Encryption;
 use crate::share_access::{Denial, grant, is_told, is_within, most};
+use crate::teardown::{TeardownReason, end_open, end_session, lose};
 use crate::tree::{Target, Tree};
 
 /// How much a review ended.
@@ -65,7 +64,7 @@ pub(crate) async fn reauthorize(core: &Arc<ServerState>) -> Taken {
         taken.trees += 1;
     }
     for open in core.opens.all(|o| o.session_id() == 0 && !open_stands(core, o)) {
-        close::end(core, &open).await;
+        end_open(core, &open).await;
         taken.opens += 1;
     }
     taken

@@ -56,7 +56,7 @@ impl Server {
     /// To be called at the end, when all connections are gone: files that were to be removed when a client closes them, and whose
     /// client is waited for, are removed.
     pub async fn stop(&self) {
-        crate::durable::stop(&self.core).await;
+        crate::teardown::stop(&self.core).await;
     }
 
     /// What has to happen although nobody calls; to be called about once a second.
@@ -99,7 +99,7 @@ impl Connection {
 
     /// Its channel has ended: what waits is told, sessions that have no other connection end.
     pub async fn end(&self) {
-        crate::dispatch::end_of_connection(&self.core, &self.conn).await;
+        crate::teardown::end_of_connection(&self.core, &self.conn).await;
     }
 }
 

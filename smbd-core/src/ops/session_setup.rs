@@ -17,7 +17,6 @@ use crate::crypto::kdf::{self, Context, Keys};
 use crate::crypto::preauth::Preauth;
 use crate::crypto::seal::{Cipher, Opener, Sealer};
 use crate::crypto::sign::{Algorithm, Sender, Signer};
-use crate::dispatch::{TeardownReason, end_session};
 use crate::kerberos::{self, User as Ticketed};
 use crate::limits::{
     AUTH_ROUNDS_MAX, CHANNELS_MAX, LOGONS_PER_CONNECTION_MAX, SESSIONS_MAX,
@@ -31,6 +30,7 @@ use crate::request_context::RequestContext;
 use crate::session::{Channel, Kind, Secrets, Session, Standing, Terms, User};
 use crate::settings::Encryption;
 use crate::status::Status;
+use crate::teardown::{TeardownReason, end_session};
 use crate::users::Users;
 use crate::users::accounts::{self, Turn};
 use crate::violation::Violation;

@@ -1,9 +1,9 @@
 //! TREE_DISCONNECT (MS-SMB2 section 3.3.5.8): closes what was opened in the tree.
 
 use crate::answer::Answer;
-use crate::dispatch::{TeardownReason, lose};
 use crate::request_context::RequestContext;
 use crate::status::Status;
+use crate::teardown::{TeardownReason, lose};
 use crate::wire::simple;
 
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {

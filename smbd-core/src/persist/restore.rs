@@ -13,13 +13,13 @@ use vfs::{Cred, Handle, NodeRef, VfsError, streams};
 
 use super::record::{Caches, Record};
 use crate::caching::OpenCaching;
-use crate::durable;
 use crate::lease;
 use crate::open::{File, LockSequences, Open, PathInShare, Target};
 use crate::open_durable::CreateInfo;
 use crate::open_state::OpenState;
 use crate::reauthorize::reauthorize;
 use crate::server_state::ServerState;
+use crate::teardown;
 use recovery::{Change, Kind};
 
 /// Why a record is given up, in words.
@@ -99,7 +99,7 @@ pub(crate) async fn restore(
         if record.delete_pending {
             core.opens.set_delete_pending(open, true);
         }
-        durable::wait_for_client(core, open);
+        teardown::wait_for_client(core, open);
     }
     // What the configuration, or an account, does not give any more keeps nobody out.
     let refused = reauthorize(core).await.opens;

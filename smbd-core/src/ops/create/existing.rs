@@ -15,6 +15,7 @@ use crate::path_tracking;
 use crate::request_context::RequestContext;
 use crate::security::{self, Granted};
 use crate::status::Status;
+use crate::teardown;
 use crate::wire::create::{Disposition, option, share};
 
 /// Opens it. `None` where the name is to be looked up again: a handle that waited for its client was closed, and may have taken the
@@ -43,7 +44,7 @@ pub(super) async fn open(
         check_delete(&granted, &attr, &dos)?;
         check_folder(&at.dir).await?;
     }
-    if durable::go_with_file(&cx.server, node.id()).await {
+    if teardown::go_with_file(&cx.server, node.id()).await {
         return Ok(None);
     }
     let access = granted.access;

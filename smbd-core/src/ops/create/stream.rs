@@ -10,13 +10,13 @@ use vfs::{Attr, Dos, VfsError};
 
 use super::existing::{after_grace, check_delete, give_back, granted, share_with};
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
-use crate::durable;
 use crate::open::File;
 use crate::ops::stream_notice;
 use crate::path_tracking;
 use crate::request_context::RequestContext;
 use crate::security::Granted;
 use crate::status::Status;
+use crate::teardown;
 use crate::wire::create::{Disposition, action, option};
 
 /// Opens or makes the stream `name` of what was found. `None` as of [`super::existing::open`].
@@ -43,7 +43,7 @@ pub(super) async fn open(
     if w.has(option::DELETE_ON_CLOSE) {
         check_delete(&granted, attr, &dos)?;
     }
-    if durable::go_with_file(&cx.server, base.id()).await {
+    if teardown::go_with_file(&cx.server, base.id()).await {
         return Ok(None);
     }
     let (stream, made) = match there {

@@ -140,7 +140,7 @@ async fn the_end_of_a_session_closes_what_it_had() {
         .await;
     assert!(f.is_ok());
     assert_eq!(b.create("f", |_| {}).await.unwrap_err(), Status::SHARING_VIOLATION);
-    crate::dispatch::end_of_connection(&harness.core, &a.conn).await;
+    crate::teardown::end_of_connection(&harness.core, &a.conn).await;
     assert_eq!(exists(&b, "f").await, Err(Status::OBJECT_NAME_NOT_FOUND));
     assert_eq!(harness.core.opens.count(), 0);
 }

@@ -753,7 +753,7 @@ async fn a_create_that_is_sent_again_by_a_new_session_finds_its_durable_open() {
     second.replays.store(true, Ordering::Relaxed);
     let early = second.create("f", asks).await;
     assert_eq!(early.map(|r| r.file), Err(Status::DUPLICATE_OBJECTID), "the first session has it");
-    crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
+    crate::teardown::end_of_connection(&harness.core, &first.conn).await;
     let again = second.create("f", asks).await.unwrap();
     assert_eq!((again.file, again.action), (lost, create::action::CREATED));
     assert_eq!(second.close(lost).await, Status::SUCCESS);
@@ -772,7 +772,7 @@ async fn a_durable_open_that_is_deleted_on_close_waits_for_its_client() {
             r.contexts = vec![durable.context()];
         });
         let file = asked.await.unwrap().file;
-        crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
+        crate::teardown::end_of_connection(&harness.core, &first.conn).await;
         let second = harness.client();
         if comes_back {
             let again = ReconnectV2 { file, guid: [5; 16], flags: 0 };
@@ -806,7 +806,7 @@ async fn a_durable_open_that_is_deleted_on_close_gives_way_to_whoever_opens_its_
         r.contexts = vec![DurableV2 { timeout: 0, flags: 0, guid: [5; 16] }.context()];
     });
     asked.await.unwrap();
-    crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
+    crate::teardown::end_of_connection(&harness.core, &first.conn).await;
     let other = harness.machine(2, 0, Dialect::V311, RDMA);
     assert_eq!(other.create("f", |_| {}).await.unwrap().action, create::action::CREATED);
 }
@@ -826,7 +826,7 @@ async fn a_durable_open_with_locks_is_kept_with_write_caching_alone() {
         });
         let file = asked.await.unwrap().file;
         assert_eq!(lock(&first, file, &[(0, 1, ALONE)]).await, Status::SUCCESS);
-        crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
+        crate::teardown::end_of_connection(&harness.core, &first.conn).await;
         let again = ReconnectV2 { file, guid: [5; 16], flags: 0 };
         let second = harness.client();
         let back = second.create("f", |r| {

@@ -292,7 +292,7 @@ async fn a_lost_connection_does_not_make_it_give_way() {
     let world = World::new();
     let c = world.machine(1);
     let (file, _) = persistent(&c, "f", 0).await;
-    crate::dispatch::end_of_connection(&world.harness.core, &c.conn).await;
+    crate::teardown::end_of_connection(&world.harness.core, &c.conn).await;
     let other = world.machine(2);
     assert_eq!(opens(&other, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE);
     let c = world.machine(1);
@@ -456,7 +456,7 @@ async fn a_resilient_open_waits_without_any_caching() {
     assert_eq!(ask(&c, &[0xff; 8]).await, Status::INVALID_PARAMETER, "too long");
     assert_eq!(ask(&c, &[0x10, 0x27, 0, 0, 0, 0, 0, 0]).await, Status::SUCCESS);
     assert_eq!(lock_as(&c, file, 0, ALONE).await, Status::SUCCESS);
-    crate::dispatch::end_of_connection(&harness.core, &c.conn).await;
+    crate::teardown::end_of_connection(&harness.core, &c.conn).await;
     let other = harness.machine(2, 0, Dialect::V210, Transport::Tcp);
     assert_eq!(opens(&other, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE);
     let c = harness.machine(1, 0, Dialect::V210, Transport::Tcp);

@@ -2,7 +2,6 @@
 
 use super::data::{reading, writing};
 use super::info::put;
-use crate::dispatch::{TeardownReason, end_session};
 use crate::harness::{Answered, Client, Harness};
 use crate::limits::ASYNC_MAX;
 use crate::open::FileId;
@@ -11,6 +10,7 @@ use crate::pipe::rpc::{NDR, Syntax};
 use crate::session::Session;
 use crate::settings::ShareSettings;
 use crate::status::Status;
+use crate::teardown::{TeardownReason, end_session};
 use crate::tree::{Target, Tree};
 use crate::wire::fsctl::code;
 use crate::wire::ioctl::{IS_FSCTL, Request};
@@ -165,7 +165,7 @@ async fn reads_that_wait_end_with_their_pipe_tree_session_and_connection() {
             "session" => {
                 end_session(&c.core, &session(&c), TeardownReason::GivenUp, "logoff").await
             }
-            _ => crate::dispatch::end_of_connection(&c.core, &c.conn).await,
+            _ => crate::teardown::end_of_connection(&c.core, &c.conn).await,
         }
         let mut told = [c.pushed().await, c.pushed().await];
         told.sort_by_key(|t| t.header.tree_or_async);

@@ -93,7 +93,7 @@ async fn a_handle_is_not_taken_up_by_a_tree_that_does_not_give_its_rights() {
         let harness = Harness::new();
         let first = harness.client();
         let file = first.create("f", durable(0)).await.unwrap().file;
-        crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
+        crate::teardown::end_of_connection(&harness.core, &first.conn).await;
         assert_eq!(harness.core.opens.count_of(0), 1);
         let mut second = harness.client();
         connect(&mut second, maximal_access, someone(uid));
@@ -116,7 +116,7 @@ async fn a_waiting_handle_ends_where_its_user_acts_as_another_now() {
     let harness = Harness::new();
     let first = harness.client();
     first.create("f", durable(0)).await.unwrap();
-    crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
+    crate::teardown::end_of_connection(&harness.core, &first.conn).await;
     assert_eq!(
         crate::reauthorize::reauthorize(&harness.core).await.opens,
         0,
@@ -174,7 +174,7 @@ async fn a_waiting_handle_gives_way_only_to_who_may_open_its_file() {
         let (node, _) = root.lookup(&Cred::root(), b"f").await.unwrap();
         let private = SetAttr { mode: Some(0o600), ..SetAttr::default() };
         node.setattr(&Cred::root(), private, false).await.unwrap();
-        crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
+        crate::teardown::end_of_connection(&harness.core, &first.conn).await;
         // In the first millisecond of a server nothing is in the past yet.
         while harness.core.now() < 2 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -225,7 +225,7 @@ async fn a_waiting_handle_gives_way_only_to_who_may_remove_its_file() {
             .await;
         let owned = SetAttr { uid: Some(1005), ..SetAttr::default() };
         made.unwrap().node.setattr(&Cred::root(), owned, false).await.unwrap();
-        crate::dispatch::end_of_connection(&harness.core, &first.conn).await;
+        crate::teardown::end_of_connection(&harness.core, &first.conn).await;
         // In the first millisecond of a server nothing is in the past yet.
         while harness.core.now() < 2 {
             tokio::time::sleep(Duration::from_millis(1)).await;
