@@ -13,7 +13,7 @@
 //!
 //! *Errors.* STATUS_INVALID_PARAMETER for a key that is another file's already (MS-SMB2 section 3.3.5.9.8).
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdma_transport::count;
@@ -22,16 +22,14 @@ use state::{
     Requester, Stage,
 };
 use tokio::time::Instant;
-use vfs::VfsResult;
-use vfs::arbiter::{Recall, WaitPolicy};
-use vfs::backend::{BoxFuture, NodeRef};
+use vfs::arbiter::WaitPolicy;
+use vfs::backend::NodeRef;
 
 use crate::caching::{Claim, Lease, Owner, from_state, named_parent, of_level, to_level, to_state};
 use crate::conn::Conn;
 use crate::in_flight::InFlight;
 use crate::notice::{Following, HEARD_MAX, To, send, ways};
 use crate::open::Open;
-use crate::path_tracking;
 use crate::request_context::RequestContext;
 use crate::server_state::ServerState;
 use crate::slot::{Behind, behind_answer};
@@ -313,59 +311,8 @@ pub(crate) fn listing_changed(core: &ServerState, open: &Open) {
     core.namespace.arbiter().tell(file.place().dir.id(), who, state::Operation::Contents);
 }
 
-/// How [`state`] reaches the holders. It does not keep the server alive: that keeps the namespace which keeps this.
-struct Link(Weak<ServerState>);
-
-/// Joins the server to `FileOps`.
-pub(crate) fn attach(core: &Arc<ServerState>) {
-    let link = Arc::new(Link(Arc::downgrade(core)));
-    if !core.namespace.arbiter().attach_keys(link) {
-        tracing::warn!(
-            "these shares have an SMB server already; only its clients receive break notifications"
-        );
-    }
-}
-
-impl Recall for Link {
-    fn recall(&self, what: &Break) {
-        if let Some(core) = self.0.upgrade() {
-            tell(&core, what, true);
-        }
-    }
-
-    fn revoke(&self, what: &Break) {
-        if let Some(core) = self.0.upgrade() {
-            overrule(&core, what);
-        }
-    }
-
-    fn release(&self, client: ClientId) -> BoxFuture<'_, ()> {
-        let core = self.0.upgrade();
-        Box::pin(async move {
-            if let Some(core) = core {
-                crate::teardown::give_way(&core, client).await;
-            }
-        })
-    }
-
-    fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
-        if let Some(core) = self.0.upgrade() {
-            core.opens.renamed(node, from, to);
-        }
-    }
-
-    fn handles_below(&self, share: u32, dir: &NodeRef) -> BoxFuture<'_, VfsResult<Vec<NodeId>>> {
-        let (core, dir) = (self.0.upgrade(), dir.clone());
-        Box::pin(async move {
-            let Some(core) = core else { return Ok(Vec::new()) };
-            let cached = |o: &Open| rights(&core, o).has(Caching::HANDLE);
-            path_tracking::below(&core.opens, share, &dir, cached).await
-        })
-    }
-}
-
 /// Takes by force what was not given back in time.
-fn overrule(core: &Arc<ServerState>, what: &Break) {
+pub(crate) fn overrule(core: &Arc<ServerState>, what: &Break) {
     let arbiter = core.namespace.arbiter();
     let breaking = arbiter.state().held(what.node, what.holder).and_then(|h| h.breaking_to);
     if breaking == Some(what.to) {
@@ -408,7 +355,7 @@ fn notice(core: &ServerState, what: &Break, first: bool) -> Option<(To, Vec<u8>,
 /// epochs follow that order too. What the connection answers from now on comes behind it: Linux that has changed a directory which
 /// it caches itself learns that its listing is old before it learns that the change is made. Others learn that as they do from
 /// Windows, with the notice behind the answer to their change.
-fn tell(core: &Arc<ServerState>, what: &Break, first: bool) {
+pub(crate) fn tell(core: &Arc<ServerState>, what: &Break, first: bool) {
     let Some((to, body, answers)) = notice(core, what, first) else { return };
     tracing::debug!(?what, "break notice");
     let (core, what) = (core.clone(), *what);

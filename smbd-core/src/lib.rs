@@ -39,6 +39,7 @@ pub mod pattern;
 pub mod persist;
 pub mod pipe;
 pub mod reauthorize;
+mod recall;
 pub mod refusal;
 pub mod request_context;
 mod sealed;

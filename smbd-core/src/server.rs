@@ -24,7 +24,7 @@ impl Server {
     /// A server.
     pub fn new(core: ServerState) -> Self {
         let core = Arc::new(core);
-        crate::lease::attach(&core);
+        crate::recall::attach(&core);
         Self { core }
     }
 

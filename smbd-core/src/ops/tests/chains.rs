@@ -46,7 +46,7 @@ fn statuses(answers: &[Answered]) -> Vec<Status> {
 /// One who caches, another who is in its way.
 async fn two(state: u32) -> (Client, Client) {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let (holder, other) = (
         harness.client(),
         harness.machine(2, 0, Dialect::V311, rdma_transport::channel::Transport::Tcp),

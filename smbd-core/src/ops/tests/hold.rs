@@ -129,7 +129,7 @@ pub(super) async fn acknowledge(c: &Client, key: u8, state: u32) -> Status {
 #[tokio::test]
 async fn a_lease_is_of_one_file_and_acknowledged_only_while_it_breaks() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let c = harness.client();
     let first = leased(&c, "f", 1, READ).await.unwrap();
     assert_eq!(leased(&c, "g", 1, READ).await, Err(Status::INVALID_PARAMETER), "another file's");
@@ -154,7 +154,7 @@ async fn a_lease_is_of_one_file_and_acknowledged_only_while_it_breaks() {
 #[tokio::test]
 async fn two_users_of_one_client_have_two_leases_of_one_key() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let (alice, bob) = (harness.user("alice"), harness.user("bob"));
     let all = READ | WRITE | HANDLE;
     let first = leased(&alice, "f", 1, all).await.unwrap();
@@ -202,7 +202,7 @@ fn granted(answer: Answered) -> (u32, u32) {
 #[tokio::test]
 async fn an_open_under_a_lease_that_loses_write_waits_for_its_acknowledgement() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let (c, other) = (harness.client(), harness.client());
     opened_while_it_breaks(&c, &other).await;
     assert_eq!(acknowledge(&c, 1, READ).await, Status::SUCCESS);
@@ -215,7 +215,7 @@ async fn an_open_under_a_lease_that_loses_write_waits_for_its_acknowledgement() 
 #[tokio::test]
 async fn a_lease_is_not_widened_to_write_beside_an_open_that_locks() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let c = harness.client();
     let widened = async |key, name| {
         let answer = c
@@ -242,7 +242,7 @@ async fn a_lease_is_not_widened_to_write_beside_an_open_that_locks() {
 #[tokio::test(start_paused = true)]
 async fn an_open_waits_for_no_client_that_does_nothing() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let (c, other) = (harness.client(), harness.client());
     opened_while_it_breaks(&c, &other).await;
     assert_eq!(granted(c.pushed().await), (READ | WRITE, lease_flag::BREAK_IN_PROGRESS));
@@ -278,7 +278,7 @@ async fn renaming(
 #[tokio::test]
 async fn a_directory_is_renamed_when_those_below_have_given_their_handles_back() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let (c, other) = (harness.client(), harness.client());
     c.close(folder(&c, "d", Disposition::Create).await).await;
     let f = leased(&c, "d\\f", 1, READ | HANDLE).await.unwrap();
@@ -306,7 +306,7 @@ async fn a_directory_is_renamed_when_those_below_have_given_their_handles_back()
 #[tokio::test]
 async fn a_cached_handle_of_the_directory_that_a_name_moves_to_is_given_back_first() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let (c, other) = (harness.client(), harness.client());
     c.close(folder(&c, "d", Disposition::Create).await).await;
     let dir = leased(&c, "d", 1, READ | HANDLE).await.unwrap();
@@ -335,7 +335,7 @@ fn of_file(key: u8, parent: Option<u8>) -> Context<'static> {
 /// that are told of it.
 async fn told_of(parent: Option<u8>, change: impl AsyncFn(&Client, FileId)) -> Vec<u8> {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let (holder, other) = (harness.client(), harness.machine(1, 0, Dialect::V311, RDMA));
     for name in ["d", "e"] {
         holder.close(folder(&holder, name, Disposition::Create).await).await;
@@ -437,7 +437,7 @@ fn leasing(name: &str, key: u8, state: u32) -> create::Request<'static> {
 #[tokio::test(start_paused = true)]
 async fn a_notice_waits_until_the_answer_that_told_of_the_right_has_left() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let (c, other) = (harness.client(), harness.machine(2, 0, Dialect::V311, RDMA));
     let created = c.reply(Command::Create, &leasing("f", 1, READ | WRITE).emit(), &[]).await;
     assert_eq!(Answered::of(created.clone()).status(), Status::SUCCESS);
@@ -454,7 +454,7 @@ async fn a_notice_waits_until_the_answer_that_told_of_the_right_has_left() {
 #[tokio::test(start_paused = true)]
 async fn a_notice_does_not_wait_for_ever_for_an_answer_to_leave() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let (c, other) = (harness.client(), harness.machine(2, 0, Dialect::V311, RDMA));
     let met = || {
         let limits = rdma_transport::count::limits_met();
@@ -473,7 +473,7 @@ async fn a_notice_does_not_wait_for_ever_for_an_answer_to_leave() {
 #[tokio::test(start_paused = true)]
 async fn the_next_step_of_a_break_waits_until_the_acknowledgement_is_answered() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let (c, other) = (harness.client(), harness.machine(2, 0, Dialect::V311, RDMA));
     leased(&c, "f", 1, READ | WRITE | HANDLE).await.unwrap();
     assert_eq!(other.create("f", |_| {}).await.unwrap_err(), Status::PENDING);
@@ -550,7 +550,7 @@ async fn told_and_again(c: &Client) {
 #[tokio::test]
 async fn a_create_spares_the_lease_of_the_directory_that_it_names() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let (holder, own) = (harness.client(), harness.machine(2, 0, Dialect::V311, RDMA));
     let stranger = harness.machine(3, 0, Dialect::V311, RDMA);
     own.close(folder(&own, "d", Disposition::Create).await).await;
@@ -575,7 +575,7 @@ async fn a_create_spares_the_lease_of_the_directory_that_it_names() {
 async fn a_removal_spares_the_lease_that_all_who_caused_it_name() {
     for (parents, want) in [((1, 1), &[(2, 0)][..]), ((1, 2), &[(1, 0), (2, 0)])] {
         let harness = Harness::new();
-        crate::lease::attach(&harness.core);
+        crate::recall::attach(&harness.core);
         let c = harness.client();
         c.close(folder(&c, "d", Disposition::Create).await).await;
         c.close(c.open("d\\f").await).await;
@@ -592,7 +592,7 @@ async fn a_removal_spares_the_lease_that_all_who_caused_it_name() {
 #[tokio::test]
 async fn cached_handles_of_a_file_are_given_back_when_a_close_marks_it() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let (c, other) = (harness.client(), harness.machine(2, 0, Dialect::V311, RDMA));
     c.close(c.open("f").await).await;
     leased(&c, "f", 1, READ | HANDLE).await.unwrap();
@@ -610,7 +610,7 @@ async fn cached_handles_of_a_file_are_given_back_when_a_close_marks_it() {
 async fn an_answer_goes_behind_the_notice_that_its_command_has_caused() {
     for is_old in [false, true] {
         let harness = Harness::new();
-        crate::lease::attach(&harness.core);
+        crate::recall::attach(&harness.core);
         let c = match is_old {
             true => harness.client_by(0, Dialect::V302, Transport::Tcp),
             false => harness.posix_client(),
@@ -633,7 +633,7 @@ async fn an_answer_goes_behind_the_notice_that_its_command_has_caused() {
 #[tokio::test]
 async fn an_acknowledgement_does_not_overtake_a_write() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let (c, other) = (harness.client_by(0, Dialect::V311, RDMA), harness.client());
     let file = leased(&c, "f", 1, READ | WRITE).await.unwrap();
     let descriptors = vec![RemoteSeg { handle: 7, len: 5, offset: 0 }];
@@ -795,7 +795,7 @@ async fn a_durable_open_that_is_deleted_on_close_waits_for_its_client() {
 #[tokio::test]
 async fn a_durable_open_that_is_deleted_on_close_gives_way_to_whoever_opens_its_file() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     // In the first millisecond of a server nothing is in the past yet.
     tokio::time::sleep(Duration::from_millis(3)).await;
     let first = harness.client();

@@ -20,7 +20,7 @@ const DELIVERED: Silence = Silence { owes: false, ..SILENT };
 
 /// A client with a lease on `f` and three connections, the oldest first; another, which opens it and waits for that.
 async fn broken(harness: &Harness) -> [Client; 4] {
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let [a, b, c] = [harness.client(), harness.client(), harness.client()];
     leased(&a, "f", 1, READ | WRITE).await.unwrap();
     let other = harness.machine(2, 0, Dialect::V311, super::data::RDMA);
@@ -118,7 +118,7 @@ async fn a_client_that_heard_its_notice_has_its_time_and_is_not_told_again() {
 #[tokio::test(start_paused = true)]
 async fn a_notice_that_was_heard_is_not_followed_any_more() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let c = harness.client();
     leased(&c, "f", 1, READ).await.unwrap();
     let other = harness.machine(2, 0, Dialect::V311, super::data::RDMA);
@@ -163,7 +163,7 @@ async fn a_notice_does_not_wait_for_a_connection_that_takes_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn notices_of_one_change_keep_their_order() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let c = harness.client();
     for name in ["d", "e"] {
         let folder = c.create(name, |r| r.options |= option::DIRECTORY_FILE).await.unwrap();
@@ -187,7 +187,7 @@ async fn notices_of_one_change_keep_their_order() {
 #[tokio::test(start_paused = true)]
 async fn a_notice_of_ones_own_change_of_a_directory_goes_behind_the_answer() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let c = harness.client();
     let folder = c.create("d", |r| r.options |= option::DIRECTORY_FILE).await.unwrap().file;
     c.close(folder).await;

@@ -95,7 +95,7 @@ async fn a_directory_becomes_a_link_and_goes_with_its_open() {
 #[tokio::test]
 async fn a_lease_goes_along() {
     let harness = Harness::new();
-    crate::lease::attach(&harness.core);
+    crate::recall::attach(&harness.core);
     let (c, other) = (harness.client(), harness.client());
     let f = leased(&c, "f", 1, READ).await.unwrap();
     becomes(&c, f, &Reparse::NfsFifo).await;

@@ -162,7 +162,7 @@ async fn a_start_gives_up_persistent_handles_that_would_not_be_granted() {
 async fn a_waiting_handle_gives_way_only_to_who_may_open_its_file() {
     for name in ["f", "f:s"] {
         let harness = Harness::new();
-        crate::lease::attach(&harness.core);
+        crate::recall::attach(&harness.core);
         let first = harness.client();
         first.close(first.open(name).await).await;
         let asked = first.create("f", |r| {
@@ -207,7 +207,7 @@ async fn a_waiting_handle_gives_way_only_to_who_may_open_its_file() {
 async fn a_waiting_handle_gives_way_only_to_who_may_remove_its_file() {
     for (dir_mode, refusal) in [(0o755, VfsError::Access), (0o1777, VfsError::Perm)] {
         let harness = Harness::new();
-        crate::lease::attach(&harness.core);
+        crate::recall::attach(&harness.core);
         let share = harness.core.namespace.shares()[0].clone();
         let root = share.backend.root();
         let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };

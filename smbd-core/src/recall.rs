@@ -1,0 +1,64 @@
+//! How [`state`]'s arbiter reaches what clients of SMB hold: it takes back caching, ends opens that give way, and tells of names
+//! that clients of other protocols have changed.
+
+use std::sync::{Arc, Weak};
+
+use state::{Break, Caching, ClientId, NodeId};
+use vfs::VfsResult;
+use vfs::arbiter::Recall;
+use vfs::backend::{BoxFuture, NodeRef};
+
+use crate::open::Open;
+use crate::server_state::ServerState;
+use crate::{lease, path_tracking, teardown};
+
+/// How [`state`] reaches the holders. It does not keep the server alive: that keeps the namespace which keeps this.
+struct Link(Weak<ServerState>);
+
+/// Joins the server to `FileOps`.
+pub(crate) fn attach(core: &Arc<ServerState>) {
+    let link = Arc::new(Link(Arc::downgrade(core)));
+    if !core.namespace.arbiter().attach_keys(link) {
+        tracing::warn!(
+            "these shares have an SMB server already; only its clients receive break notifications"
+        );
+    }
+}
+
+impl Recall for Link {
+    fn recall(&self, what: &Break) {
+        if let Some(core) = self.0.upgrade() {
+            lease::tell(&core, what, true);
+        }
+    }
+
+    fn revoke(&self, what: &Break) {
+        if let Some(core) = self.0.upgrade() {
+            lease::overrule(&core, what);
+        }
+    }
+
+    fn release(&self, client: ClientId) -> BoxFuture<'_, ()> {
+        let core = self.0.upgrade();
+        Box::pin(async move {
+            if let Some(core) = core {
+                teardown::give_way(&core, client).await;
+            }
+        })
+    }
+
+    fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
+        if let Some(core) = self.0.upgrade() {
+            core.opens.renamed(node, from, to);
+        }
+    }
+
+    fn handles_below(&self, share: u32, dir: &NodeRef) -> BoxFuture<'_, VfsResult<Vec<NodeId>>> {
+        let (core, dir) = (self.0.upgrade(), dir.clone());
+        Box::pin(async move {
+            let Some(core) = core else { return Ok(Vec::new()) };
+            let cached = |o: &Open| lease::rights(&core, o).has(Caching::HANDLE);
+            path_tracking::below(&core.opens, share, &dir, cached).await
+        })
+    }
+}
