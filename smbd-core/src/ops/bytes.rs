@@ -20,9 +20,9 @@ use vfs::backend::NodeRef;
 use vfs::namespace::FileOps;
 use vfs::types::SetAttr;
 use vfs::watch::what;
-use vfs::{AppendAt, Stable, VfsError, VfsResult};
+use vfs::{AppendAt, Dos, Stable, VfsError, VfsResult};
 
-use super::{set_info, stream_notice};
+use super::{held_times, stream_notice};
 use crate::dtyp::mask;
 use crate::lease;
 use crate::open::{File, Open};
@@ -103,7 +103,7 @@ pub(crate) struct Changing<'a> {
     file: &'a File,
     change: Change,
     reach: Reach,
-    /// Its [turn](set_info::turn), where the open holds the last-write time: until the time was given back.
+    /// Its [turn](held_times::turn), where the open holds the last-write time: until the time was given back.
     turn: Option<MutexGuard<'a, ()>>,
     /// Bytes may have changed.
     begun: AtomicBool,
@@ -126,7 +126,7 @@ impl RequestContext {
     ) -> Result<Changing<'a>, Status> {
         let reach = reach(open.granted, change)?;
         let file = open.file()?;
-        let turn = self.by_storage(set_info::turn(open)).await?;
+        let turn = self.by_storage(held_times::turn(open)).await?;
         let mut right = Changing {
             cx: self,
             open,
@@ -158,7 +158,7 @@ impl<'a> Changing<'a> {
         if self.begun.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        set_info::check_write(self.open, self.file, self.turn.is_some()).await
+        held_times::check_write(self.open, self.file, self.turn.is_some()).await
     }
 
     /// Runs a change that only a FLUSH makes durable: from its begin on the open answers for what storage loses.
@@ -303,11 +303,25 @@ impl<'a> Changing<'a> {
             }
             _ => self.open.caching.note_changed(),
         }
-        set_info::archive(self.cx, self.open).await?;
-        set_info::give_times_back(self.cx, self.open).await?;
+        archive(self.cx, self.open).await?;
+        held_times::give_times_back(self.cx, self.open).await?;
         stream_notice::changed(self.cx, self.file, self.stream_size, self.change.notice()).await;
         Ok(())
     }
+}
+
+/// A file that was changed is to be archived again (MS-FSA section 2.1.4.17).
+async fn archive(cx: &RequestContext, open: &Open) -> Result<(), Status> {
+    if !open.open_state.is_unarchived() {
+        return Ok(());
+    }
+    let file = open.file()?;
+    let attr = file.base().getattr().await?;
+    let mut dos = file.base().dos(&attr).await?;
+    dos.attributes = dos.attributes.map(|a| a | Dos::ARCHIVE);
+    cx.file_ops(open).dos_set(&file.share, &file.base(), dos).await?;
+    open.open_state.note_attributes(dos.attributes);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::wire::close::{Basics, POSTQUERY_ATTRIB, Request, Response};
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
-    let dated = super::set_info::at_close(cx, &open).await;
+    let dated = super::held_times::at_close(cx, &open).await;
     let basics = match open.file() {
         Ok(file) if r.flags & POSTQUERY_ATTRIB != 0 => basics(cx, &open, file).await,
         _ => None,

@@ -11,7 +11,7 @@ use crate::fscc::file::{Basic, Class, Standard};
 use crate::fscc::set::{NewName, Set, rename};
 use crate::fscc::{attribute, volume};
 use crate::harness::{Answered, Client, Harness, doom};
-use crate::ops::set_info::{check_write, turn};
+use crate::ops::held_times::{check_write, turn};
 use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::create::{Disposition, option};
