@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use vfs::names::Found;
-use vfs::{Attr, Dos, Kind, NodeRef};
+use vfs::{Attr, Dos, Kind};
 
+use super::attributes::{extended_attributes, kept_attributes};
+use super::rights::{check_delete, check_folder, granted};
+use super::sharing::{after_grace, give_back, share_with};
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
 use crate::dtyp::mask;
 use crate::durable;
@@ -13,10 +16,10 @@ use crate::lease;
 use crate::open::{File, Open};
 use crate::path_tracking;
 use crate::request_context::RequestContext;
-use crate::security::{self, Granted};
+use crate::security;
 use crate::status::Status;
 use crate::teardown;
-use crate::wire::create::{Disposition, option, share};
+use crate::wire::create::{Disposition, option};
 
 /// Opens it. `None` where the name is to be looked up again: a handle that waited for its client was closed, and may have taken the
 /// file with it. That is done for a create whose user may open the file, and for no other.
@@ -107,32 +110,6 @@ fn kind(w: &Wanted<'_>, attr: &Attr) -> Result<(), Status> {
     Ok(())
 }
 
-/// What the user gets of what it wants.
-pub(super) async fn granted(
-    w: &Wanted<'_>,
-    node: &NodeRef,
-    attr: &Attr,
-    dos: &Dos,
-    parent: Option<&NodeRef>,
-) -> Result<Granted, Status> {
-    const WRITES: u32 = mask::WRITE_DATA | mask::APPEND_DATA;
-    let implied = implied(w.disposition);
-    let desired = mask::map_generic(w.request.access);
-    let mut got = security::granted(w.tree, node, attr, parent, desired | implied).await?;
-    let read_only = attr.kind != Kind::Dir
-        && (dos.attributes.unwrap_or(0) & attribute::READONLY != 0 || w.share.read_only);
-    if read_only {
-        if (desired | implied) & WRITES != 0 {
-            return Err(Status::ACCESS_DENIED);
-        }
-        got.access &= !(WRITES | mask::DELETE_CHILD);
-    }
-    if desired & mask::MAXIMUM_ALLOWED == 0 {
-        got.access &= desired;
-    }
-    Ok(got)
-}
-
 /// A file that is cut must not be hidden or a system's unless it stays so (MS-FSA section 2.1.5.1.2).
 fn attributes(w: &Wanted<'_>, dos: &Dos) -> Result<(), Status> {
     const KEPT: u32 = attribute::HIDDEN | attribute::SYSTEM;
@@ -141,87 +118,6 @@ fn attributes(w: &Wanted<'_>, dos: &Dos) -> Result<(), Status> {
         return Err(Status::ACCESS_DENIED);
     }
     Ok(())
-}
-
-/// It may be removed when it closes (MS-FSA section 2.1.5.1.2).
-pub(super) fn check_delete(granted: &Granted, attr: &Attr, dos: &Dos) -> Result<(), Status> {
-    if granted.access & mask::DELETE == 0 {
-        return Err(Status::ACCESS_DENIED);
-    }
-    let read_only = dos.attributes.unwrap_or(0) & attribute::READONLY != 0;
-    if attr.sealed || read_only && attr.kind != Kind::Dir {
-        return Err(Status::CANNOT_DELETE);
-    }
-    Ok(())
-}
-
-/// Refuses the removal of a name in a folder that is immutable or append-only. A folder that is gone seals nothing.
-pub(in crate::ops) async fn check_folder(dir: &NodeRef) -> Result<(), Status> {
-    let sealed = dir.getattr().await.is_ok_and(|attr| attr.sealed);
-    if sealed { Err(Status::CANNOT_DELETE) } else { Ok(()) }
-}
-
-/// After a restart clients of NFS reclaim what they held: until they have, nobody else opens a file that was there.
-pub(super) async fn after_grace(
-    cx: &RequestContext,
-    open: &Open,
-    access: u32,
-) -> Result<(), Status> {
-    if Open::opening(access, open.shared, false).attributes_only {
-        return Ok(());
-    }
-    let wait = cx.server.namespace.arbiter().after_grace(Some(cx));
-    Ok(cx.or_cancelled(wait).await??)
-}
-
-/// Asks `state` for the sharing, and waits for what others must give back first.
-pub(super) async fn share_with(
-    cx: &RequestContext,
-    open: &Arc<Open>,
-    access: u32,
-    overwrites: bool,
-) -> Result<(), Status> {
-    delete_sharing(cx, open, access)?;
-    crate::durable::check_waiting(&cx.server, open, access)?;
-    let arbiter = cx.server.namespace.arbiter();
-    let node = open.node()?.id();
-    let opening = Open::opening(access, open.shared, overwrites);
-    let wait = arbiter.open_waiting(node, &open.party, opening, Some(cx));
-    cx.or_cancelled(wait).await??;
-    let own = Open::opening(open.granted, open.shared, false).share;
-    if own != opening.share {
-        arbiter.state().narrow(node, open.party.holder, own);
-    }
-    Ok(())
-}
-
-/// Whoever deletes a file deletes its streams, so that all who have one open must agree, while `state` knows each stream by itself
-/// (MS-FSA section 2.1.5.1.2.2).
-fn delete_sharing(cx: &RequestContext, open: &Arc<Open>, access: u32) -> Result<(), Status> {
-    const SHARES: u32 =
-        mask::READ_DATA | mask::EXECUTE | mask::WRITE_DATA | mask::APPEND_DATA | mask::DELETE;
-    let conflict = |of_file: u32, of_stream: u32, shared: u32| {
-        of_file & mask::DELETE != 0 && of_stream & SHARES != 0 && shared & share::DELETE == 0
-    };
-    let file = open.file()?;
-    for other in cx.server.opens.of_node(file.base().id()) {
-        let denied = match (file.is_stream(), other.file()?.is_stream()) {
-            (false, true) => conflict(access, other.granted, other.shared),
-            (true, false) => conflict(other.granted, access, open.shared),
-            _ => false,
-        };
-        if denied {
-            return Err(Status::SHARING_VIOLATION);
-        }
-    }
-    Ok(())
-}
-
-/// Takes back what was begun for an open that did not come about.
-pub(super) fn give_back(cx: &RequestContext, open: &Arc<Open>) {
-    if let Ok(node) = open.node() {
-        cx.server.namespace.arbiter().close(node.id(), open.party.holder);
-    }
 }
 
 /// Cuts it where that was asked for, and enters the open.
@@ -242,7 +138,7 @@ async fn finish(
     let file_ops = cx.file_ops(open);
     let (_, mut attr) = file_ops.empty(w.share, &node, &open.cred).await?;
     lease::listing_changed(&cx.server, open);
-    let new = super::new::kept_attributes(w, false);
+    let new = kept_attributes(w, false);
     let mut now = dos;
     now.attributes = new;
     if w.disposition == Disposition::Supersede {
@@ -256,7 +152,7 @@ async fn finish(
     for stream in vfs::streams::list(w.share, &node).await? {
         file_ops.stream_remove(w.share, &node, &stream.name).await?;
     }
-    super::new::extended_attributes(cx, &file_ops, w, (&node, &open.cred)).await?;
+    extended_attributes(cx, &file_ops, w, (&node, &open.cred)).await?;
     if now != dos || w.asked.ea.is_some() {
         attr = node.getattr().await?;
     }

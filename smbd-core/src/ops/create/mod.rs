@@ -1,16 +1,19 @@
 //! CREATE (MS-SMB2 section 3.3.5.9, MS-FSA section 2.1.5.1): opens or makes a file or directory.
 //!
 //! *Operation.* In this order: what the request itself says (`check`), the path (`walk`), then either what stands there
-//! (`existing`) or what is to be made (`new`): rights, sharing, and only then what changes the file, so that an open that is
+//! (`existing`) or what is to be made (`new`): `rights`, `sharing`, and only then what changes the file, so that an open that is
 //! refused has changed nothing that was there.
 //!
 //! *Memory.* One entry in the table of opens.
 //!
 //! *Errors.* Of the specification. A symbolic link in the way is told with where it leads.
 
+mod attributes;
 mod check;
 mod existing;
 mod new;
+mod rights;
+mod sharing;
 mod stream;
 mod walk;
 
@@ -40,7 +43,7 @@ use crate::status::Status;
 use crate::tree::Tree;
 use crate::wire::context::{Asked, PosixTold, Told};
 use crate::wire::create::{Disposition, Request, Response, action, option};
-pub(super) use existing::check_folder;
+pub(super) use rights::check_folder;
 use walk::{Ended, Stopped, Walked};
 
 /// A request as all steps see it.

@@ -5,14 +5,13 @@ use std::sync::{Arc, OnceLock};
 use vfs::authority::Grant;
 use vfs::backend::Made;
 use vfs::names::Found;
-use vfs::namespace::FileOps;
-use vfs::{Attr, CreateHow, Cred, Dos, NodeRef, SetAttr, XattrHow};
+use vfs::{Attr, CreateHow, Dos, SetAttr};
 
-use super::existing::{give_back, share_with};
+use super::attributes::{extended_attributes, kept_attributes};
+use super::sharing::{give_back, share_with};
 use super::{Opened, Walked, Wanted, entry};
 use crate::dtyp::{SecurityDescriptor, mask};
 use crate::fscc::attribute;
-use crate::fscc::ea::{self, FullEa};
 use crate::lease;
 use crate::open::{File, Open};
 use crate::request_context::RequestContext;
@@ -192,25 +191,6 @@ async fn dress(
     Ok((attr, dos))
 }
 
-/// Sets the extended attributes that the request brought.
-pub(super) async fn extended_attributes(
-    cx: &RequestContext,
-    file_ops: &FileOps<'_>,
-    w: &Wanted<'_>,
-    (node, cred): (&NodeRef, &Cred),
-) -> Result<(), Status> {
-    let Some(list) = w.asked.ea else { return Ok(()) };
-    for ea in cx.parse_part(list, FullEa::parse_list)? {
-        if !ea::is_name(&ea.name) {
-            return Err(Status::INVALID_EA_NAME);
-        }
-        if !ea.value.is_empty() {
-            file_ops.xattr_set(w.share, node, cred, &ea.name, &ea.value, XattrHow::Either).await?;
-        }
-    }
-    Ok(())
-}
-
 /// A file for which there is no room is not made. Nothing is kept for it: the volume gives storage when it is written.
 async fn reserve(w: &Wanted<'_>) -> Result<(), Status> {
     let wanted = w.asked.allocation_size.unwrap_or(0);
@@ -218,14 +198,4 @@ async fn reserve(w: &Wanted<'_>) -> Result<(), Status> {
         return Err(Status::DISK_FULL);
     }
     Ok(())
-}
-
-/// What is kept of the attributes that something is given when it is made or cut; `None` where it is what is shown of something
-/// that nothing is kept of. A file always gets ARCHIVE (MS-FSA section 2.1.5.1.1). To clients of the POSIX extensions the mode says
-/// who may write: Linux sends READONLY beside a mode that lets nobody, but its own user goes on with what he has opened.
-pub(super) fn kept_attributes(w: &Wanted<'_>, is_dir: bool) -> Option<u32> {
-    let given = w.request.attributes & !(if w.posix { attribute::READONLY } else { 0 });
-    let shown = if is_dir { 0 } else { attribute::ARCHIVE };
-    let kept = given & attribute::SETTABLE | shown;
-    (kept != shown).then_some(kept)
 }

@@ -8,7 +8,8 @@ use vfs::names::Found;
 use vfs::streams::{self, Stream};
 use vfs::{Attr, Dos, VfsError};
 
-use super::existing::{after_grace, check_delete, give_back, granted, share_with};
+use super::rights::{check_delete, granted};
+use super::sharing::{after_grace, give_back, share_with};
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
 use crate::open::File;
 use crate::ops::stream_notice;

@@ -1,0 +1,53 @@
+//! What the user gets of what stands there (MS-FSA section 2.1.5.1.2).
+
+use vfs::{Attr, Dos, Kind, NodeRef};
+
+use super::{Wanted, implied};
+use crate::dtyp::mask;
+use crate::fscc::attribute;
+use crate::security::{self, Granted};
+use crate::status::Status;
+
+/// What the user gets of what it wants.
+pub(super) async fn granted(
+    w: &Wanted<'_>,
+    node: &NodeRef,
+    attr: &Attr,
+    dos: &Dos,
+    parent: Option<&NodeRef>,
+) -> Result<Granted, Status> {
+    const WRITES: u32 = mask::WRITE_DATA | mask::APPEND_DATA;
+    let implied = implied(w.disposition);
+    let desired = mask::map_generic(w.request.access);
+    let mut got = security::granted(w.tree, node, attr, parent, desired | implied).await?;
+    let read_only = attr.kind != Kind::Dir
+        && (dos.attributes.unwrap_or(0) & attribute::READONLY != 0 || w.share.read_only);
+    if read_only {
+        if (desired | implied) & WRITES != 0 {
+            return Err(Status::ACCESS_DENIED);
+        }
+        got.access &= !(WRITES | mask::DELETE_CHILD);
+    }
+    if desired & mask::MAXIMUM_ALLOWED == 0 {
+        got.access &= desired;
+    }
+    Ok(got)
+}
+
+/// It may be removed when it closes (MS-FSA section 2.1.5.1.2).
+pub(super) fn check_delete(granted: &Granted, attr: &Attr, dos: &Dos) -> Result<(), Status> {
+    if granted.access & mask::DELETE == 0 {
+        return Err(Status::ACCESS_DENIED);
+    }
+    let read_only = dos.attributes.unwrap_or(0) & attribute::READONLY != 0;
+    if attr.sealed || read_only && attr.kind != Kind::Dir {
+        return Err(Status::CANNOT_DELETE);
+    }
+    Ok(())
+}
+
+/// Refuses the removal of a name in a folder that is immutable or append-only. A folder that is gone seals nothing.
+pub(in crate::ops) async fn check_folder(dir: &NodeRef) -> Result<(), Status> {
+    let sealed = dir.getattr().await.is_ok_and(|attr| attr.sealed);
+    if sealed { Err(Status::CANNOT_DELETE) } else { Ok(()) }
+}
