@@ -26,7 +26,7 @@ use nfsrdma::server::Server;
 use nfsrdma::source_port::Asked;
 use nfsrdma::v4;
 use rdma_transport::limits::{RPCRDMA_CREDITS, RPCRDMA_CREDITS_REVERSE};
-use smbd_core::persist::NotRestored;
+use smbd_core::restore::NotRestored;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;

@@ -42,6 +42,7 @@ pub mod reauthorize;
 mod recall;
 pub mod refusal;
 pub mod request_context;
+pub mod restore;
 mod sealed;
 pub mod security;
 mod sequence;

@@ -8,8 +8,8 @@ use rdma_transport::channel::{BoxFuture, Handle, Info, ReadChunkData, Reply, Ser
 
 use crate::compound;
 use crate::conn::Conn;
-use crate::persist::NotRestored;
 use crate::reauthorize::Taken;
+use crate::restore::NotRestored;
 use crate::server_state::ServerState;
 use crate::settings::Settings;
 use crate::violation::Violation;
@@ -35,7 +35,7 @@ impl Server {
     ///
     /// The store cannot be used, or the file system of a share gives no answer.
     pub async fn restore(&self, limit: Duration) -> Result<usize, NotRestored> {
-        crate::persist::restore(&self.core, limit).await
+        crate::restore::restore(&self.core, limit).await
     }
 
     /// What all connections share.

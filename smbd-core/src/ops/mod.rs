@@ -17,6 +17,7 @@ pub(crate) mod logoff;
 pub(crate) mod negotiate;
 pub(crate) mod oplock_break;
 mod pipe;
+mod pipe_host;
 pub(crate) mod query_directory;
 pub(crate) mod query_info;
 pub(crate) mod read;

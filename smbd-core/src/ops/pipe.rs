@@ -20,12 +20,13 @@ use smb_proto::fscc::pipe::{
     SERVER_END,
 };
 
+use super::pipe_host::CoreHost;
 use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::lease;
 use crate::limits::FIXED_COMMAND_BYTES_MAX;
 use crate::open::{Open, Target};
-use crate::pipe::{self, CoreHost, Piece, Pipe};
+use crate::pipe::{self, Piece, Pipe};
 use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::close::Basics;

@@ -1,17 +1,16 @@
 //! Persistent handles: opens that outlive the server itself (MS-SMB2 sections 3.3.1.10 `Open.IsPersistent`, 3.3.5.9.10).
 //!
-//! *Operation.* On a share that is continuously available an open can be made persistent. From then on [`save`] writes all that it
-//! is and holds after every change of it, and no answer that tells of the change leaves before that is durable. [`restore`] opens
-//! what is found, before the first client can come: share modes, leases and locks stand in everybody's way again, and each handle
-//! waits for its client for the time that it was promised.
+//! *Operation.* On a share that is continuously available an open can be made persistent. From then on [`save`] writes all that
+//! it is and holds after every change of it, and no answer that tells of the change leaves before that is durable.
+//! [`crate::restore`] opens what is found, before the first client can come: share modes, leases and locks stand in everybody's
+//! way again, and each handle waits for its client for the time that it was promised.
 //!
 //! *Memory.* A record per handle in the store, at most [`LOCKS_MAX`] locks each.
 //!
 //! *Errors.* What cannot be written is refused to the client. A record whose file or share is gone is given up, with a line in the
 //! log.
 
-mod record;
-mod restore;
+pub(crate) mod record;
 
 use state::Caching;
 use vfs::NodeRef;
@@ -20,8 +19,6 @@ use crate::caching::Lease;
 use crate::open::Open;
 use crate::server_state::ServerState;
 use crate::status::Status;
-pub use restore::NotRestored;
-pub(crate) use restore::restore;
 
 use record::{Caches, Record};
 use recovery::{Change, Kind};

@@ -14,47 +14,47 @@ const WITHOUT_NEXT: u8 = 1;
 
 /// What the handle may cache, and under whose name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Caches {
+pub(crate) enum Caches {
     Oplock { rights: Caching },
     Lease { rights: Caching, key: Guid, version_2: bool, epoch: u16, parent: Option<Guid> },
 }
 
 /// A persistent handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) id: FileId,
+pub(crate) struct Record {
+    pub(crate) id: FileId,
     // Which file.
-    pub(super) share: String,
-    pub(super) base: Vec<u8>,
-    pub(super) stream: Option<String>,
-    pub(super) dir: Vec<u8>,
-    pub(super) name: Vec<u8>,
-    pub(super) path: String,
+    pub(crate) share: String,
+    pub(crate) base: Vec<u8>,
+    pub(crate) stream: Option<String>,
+    pub(crate) dir: Vec<u8>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) path: String,
     // For whom.
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) groups: Vec<u32>,
-    pub(super) owner: String,
-    pub(super) client: Guid,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: Vec<u32>,
+    pub(crate) owner: String,
+    pub(crate) client: Guid,
     // How.
-    pub(super) granted: u32,
-    pub(super) shared: u32,
-    pub(super) options: u32,
-    pub(super) posix: bool,
-    pub(super) delete_on_close: bool,
-    pub(super) delete_pending: bool,
+    pub(crate) granted: u32,
+    pub(crate) shared: u32,
+    pub(crate) options: u32,
+    pub(crate) posix: bool,
+    pub(crate) delete_on_close: bool,
+    pub(crate) delete_pending: bool,
     // What it takes to come back.
-    pub(super) create: Guid,
-    pub(super) action: u32,
-    pub(super) timeout_ms: u32,
-    pub(super) app_instance: Option<Guid>,
-    pub(super) app_version: Option<(u64, u64)>,
+    pub(crate) create: Guid,
+    pub(crate) action: u32,
+    pub(crate) timeout_ms: u32,
+    pub(crate) app_instance: Option<Guid>,
+    pub(crate) app_version: Option<(u64, u64)>,
     // What it holds.
-    pub(super) caches: Option<Caches>,
-    pub(super) locks: Vec<(SmbLockRange, LockKind)>,
-    pub(super) sequences: [Option<u8>; LOCK_SEQUENCES],
+    pub(crate) caches: Option<Caches>,
+    pub(crate) locks: Vec<(SmbLockRange, LockKind)>,
+    pub(crate) sequences: [Option<u8>; LOCK_SEQUENCES],
     /// The node that is about to take the place of `base` under its name, or already has.
-    pub(super) next: Option<Vec<u8>>,
+    pub(crate) next: Option<Vec<u8>>,
 }
 
 struct Out(Vec<u8>);
@@ -194,7 +194,7 @@ fn caches(r: &mut In<'_>) -> Option<Caches> {
 }
 
 impl Record {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Out(Vec::with_capacity(512));
         out.u8(VERSION);
         out.u64(self.id.persistent);
@@ -240,7 +240,7 @@ impl Record {
     }
 
     /// `None` for what [`Record::encode`] never made.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut r = In(bytes);
         let version = r.u8()?;
         if version != VERSION && version != WITHOUT_NEXT {

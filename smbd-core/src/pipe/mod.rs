@@ -11,7 +11,6 @@
 //! *Errors.* A call that cannot be read is answered with a fault, as is an operation that is not offered; a client that breaks the
 //! framing has its pipe disconnected.
 
-mod host;
 pub(crate) mod lsarpc;
 pub(crate) mod rpc;
 pub(crate) mod srvsvc;
@@ -24,7 +23,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-pub(crate) use host::CoreHost;
 use vfs::accounts::Directory;
 
 use crate::dtyp::Sid;

@@ -47,7 +47,7 @@ const KNOWN: [(&str, &str); 37] = [
     ),
     ("smbd-core/src/open.rs", "random bytes"),
     ("smbd-core/src/persist/record.rs", "a record of the store"),
-    ("smbd-core/src/pipe/host.rs", "a number that is made of the host's name"),
+    ("smbd-core/src/ops/pipe_host.rs", "a number that is made of the host's name"),
     ("vfs/examples/", "a handle of the example"),
     ("vfs/src/acl/", "records and lists that are kept with files"),
     ("vfs/src/ceph/", "handles and records of a volume"),

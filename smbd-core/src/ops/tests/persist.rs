@@ -60,7 +60,7 @@ impl World {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let harness = Harness::on(volume.clone(), Some(Store::open(folder.path()).unwrap()));
-        let count = crate::persist::restore(&harness.core, Duration::from_secs(60)).await.unwrap();
+        let count = crate::restore::restore(&harness.core, Duration::from_secs(60)).await.unwrap();
         (Self { folder, volume, harness }, count)
     }
 
@@ -617,7 +617,7 @@ async fn a_handle_does_not_come_back_when_the_share_has_another_folder() {
         }
         let harness = start(next);
         assert_eq!(
-            crate::persist::restore(&harness.core, Duration::from_secs(60)).await.unwrap(),
+            crate::restore::restore(&harness.core, Duration::from_secs(60)).await.unwrap(),
             wanted,
             "{next}"
         );

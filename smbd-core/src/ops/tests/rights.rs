@@ -146,7 +146,7 @@ async fn a_start_gives_up_persistent_handles_that_would_not_be_granted() {
     let harness = Harness::on(volume, Some(Store::open(folder.path()).unwrap()));
     now(&harness, |share| share.read_only = true);
     assert_eq!(
-        crate::persist::restore(&harness.core, std::time::Duration::from_secs(60)).await.unwrap(),
+        crate::restore::restore(&harness.core, std::time::Duration::from_secs(60)).await.unwrap(),
         0
     );
     let other = harness.machine(2, 0, Dialect::V311, Transport::Tcp);

@@ -1,4 +1,4 @@
-//! Opens again what was persistent when the server ended.
+//! Opens again what was [persistent](crate::persist) when the server ended.
 //!
 //! *Operation.* All opens first, then what they cache, then their locks: what stood together before does not stand in its own way
 //! now. Last, those end whose users would not be granted them again. Nobody else is there yet.
@@ -11,12 +11,12 @@ use vfs::authority::Grant;
 use vfs::namespace::Share;
 use vfs::{Cred, Handle, NodeRef, VfsError, streams};
 
-use super::record::{Caches, Record};
 use crate::caching::OpenCaching;
 use crate::lease;
 use crate::open::{File, LockSequences, Open, PathInShare, Target};
 use crate::open_durable::CreateInfo;
 use crate::open_state::OpenState;
+use crate::persist::record::{Caches, Record};
 use crate::reauthorize::reauthorize;
 use crate::server_state::ServerState;
 use crate::teardown;

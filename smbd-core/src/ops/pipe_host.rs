@@ -1,4 +1,4 @@
-//! What the interfaces tell, as this server knows it.
+//! What the interfaces of pipes tell, as this server knows it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use vfs::accounts::Directory;
 use vfs::namespace::Share;
 
-use super::Host;
 use crate::dtyp::Sid;
+use crate::pipe::Host;
 use crate::server_state::ServerState;
 use crate::session::User;
 use crate::share_access::{grant, is_told};
