@@ -2,8 +2,21 @@
 //!
 //! *Operation.* [`smb_proto`] holds the formats, pure. A message that comes is taken through [`server::Connection`]: its chain is
 //! read and its commands are answered one after the other (`compound`, `dispatch`). Everything that waits is in `ops`, one file
-//! per command, which are the only files that go through `FileOps` of [`vfs::namespace`]. What a command can reach is its
-//! [`request_context::RequestContext`].
+//! per command, which are the only files that go through `FileOps` of [`vfs::namespace`], but for `teardown`, which removes names.
+//! What a command can reach is its [`request_context::RequestContext`].
+//!
+//! A file knows those above it in this list, and none below:
+//!
+//! ```text
+//! conn session tree open caching open_durable creates     what clients have, as data
+//! server_state                                            the tables of all of it, the settings
+//! answer slot request_context                             one message and its commands
+//! persist lease notice path_tracking security             what is done with opens and leases
+//! teardown                                                how opens, sessions and connections end
+//! share_access reauthorize durable restore                what is granted, kept, and granted again
+//! ops                                                     the commands
+//! dispatch compound recall disconnect_client server       what calls all of these
+//! ```
 
 mod answer;
 pub mod caching;

@@ -54,18 +54,9 @@ pub(super) const CLEARED: [(&str, &[&str]); 22] = [
              v4::resolve v4::room v4::session v4::stateid_access v4::watch",
         ],
     ),
-    // The end of a session, an open or a lease reaches the others.
-    (
-        "smbd-core",
-        &[
-            "ops::create::existing ops::create::new ops::create::stream",
-            "answer compound conn dispatch durable file_info lease logons notice open ops \
-             ops::bytes ops::close ops::create ops::ioctl::dfs ops::pipe ops::rename \
-             ops::set_info ops::stream_notice ops::tree_connect path_tracking persist \
-             persist::record persist::restore reauthorize refusal request_context sealed \
-             security server session tree violation",
-        ],
-    ),
+    // A lease has opens, and each of them is of a lease. A session has connections, and each of them sessions and logons, of which
+    // those that give way are found by their connection.
+    ("smbd-core", &["caching open", "conn logons session"]),
     ("cluster", &[]),
     // The reader knows each group of settings, and each group reports faults by the reader.
     (
