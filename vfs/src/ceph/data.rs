@@ -149,19 +149,20 @@ impl CephNode {
         self.changeable()?;
         self.regular()?;
         let count: usize = data.iter().map(Buf::len).sum();
-        let (me, judged) = (self.strong()?, by.judged().cloned());
+        let (me, is_judged) = (self.strong()?, by.judged().is_some());
+        let writer = by.owner().cloned();
         let write = move || {
             let _room = room;
-            let before = match &judged {
-                Some(cred) => {
+            let before = match &writer {
+                Some(cred) if is_judged => {
                     let attr = me.attr()?;
                     me.may_use_data(cred, &attr, true)?;
                     Some(attr)
                 }
-                None => None,
+                _ => None,
             };
             let n = me.write_all(at, &data, count, stable)?;
-            me.finish_write(judged.as_ref(), before, (n, count), stable)
+            me.finish_write(writer.as_ref(), before, (n, count), stable)
         };
         match stable {
             Stable::File => self.volume.engine.run_long(write).await,
@@ -195,14 +196,14 @@ impl CephNode {
 
     fn finish_write(
         &self,
-        cred: Option<&Cred>,
+        writer: Option<&Cred>,
         before: Option<Attr>,
         (n, count): (usize, usize),
         stable: Stable,
     ) -> VfsResult<Written> {
         let mut after = self.attr()?;
         // The open file is the superuser's.
-        if cred.is_none_or(|c| c.uid != 0) && n > 0 && sheds_set_id(after.mode) {
+        if writer.is_none_or(|c| c.uid != 0) && n > 0 && sheds_set_id(after.mode) {
             self.shed_by_writing(after.mode)?;
             after = self.attr()?;
         }

@@ -73,7 +73,7 @@ impl LocalNode {
             self.changed();
         }
         let (at, n) = added?;
-        let written = self.finish_write(None, None, (n, count), stable, verifier)?;
+        let written = self.finish_write(opener, None, (n, count), stable, verifier)?;
         Ok(Appended { at, written })
     }
 

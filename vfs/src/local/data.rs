@@ -405,7 +405,7 @@ impl LocalNode {
                     // While the descriptor is in use: until then nobody closes it.
                     self.note_unsynced();
                     drop(fd);
-                    return self.finish_write(by.judged(), before, (n, count), stable, verifier);
+                    return self.finish_write(by.owner(), before, (n, count), stable, verifier);
                 }
                 InPlace::Partly(n) => done = n,
             }
@@ -423,7 +423,7 @@ impl LocalNode {
         if n.is_err() {
             self.changed();
         }
-        self.finish_write(by.judged(), before, (n?, count), stable, verifier)
+        self.finish_write(by.owner(), before, (n?, count), stable, verifier)
     }
 
     /// A write for this caller that ends there may take storage, or takes set-id bits away.
@@ -527,7 +527,7 @@ impl LocalNode {
 
     pub(super) fn finish_write(
         &self,
-        cred: Option<&Cred>,
+        writer: Option<&Cred>,
         before: Option<Attr>,
         (n, count): (usize, usize),
         stable: Stable,
@@ -535,7 +535,7 @@ impl LocalNode {
     ) -> VfsResult<Written> {
         self.changed();
         let mut after = self.attr()?;
-        let root = cred.is_some_and(|c| self.volume.identity.effective(c).uid == 0);
+        let root = writer.is_some_and(|c| self.volume.identity.effective(c).uid == 0);
         if !root && n > 0 && sheds_set_id(after.mode) {
             // The kernel does this when a user writes; our descriptor is the superuser's.
             let mode = after.mode & !0o4000 & if after.mode & 0o010 != 0 { !0o2000 } else { !0 };

@@ -34,7 +34,7 @@ impl MemNode {
 
     pub(super) fn do_write(
         &self,
-        cred: Option<&Cred>,
+        by: WriteBy<'_>,
         at: u64,
         data: &[Buf],
         stable: Stable,
@@ -42,14 +42,15 @@ impl MemNode {
         self.volume.writable()?;
         let mut inner = self.lock();
         inner.file()?;
-        if let Some(cred) = cred {
+        if let Some(cred) = by.judged() {
             inner.permit_data(cred, true)?;
         }
-        self.write_locked(&mut inner, cred, at, data, stable)
+        self.write_locked(&mut inner, by.owner(), at, data, stable)
     }
 
     pub(super) fn do_append(
         &self,
+        opener: Option<&Cred>,
         at: AppendAt,
         data: &[Buf],
         stable: Stable,
@@ -63,14 +64,14 @@ impl MemNode {
             AppendAt::Exactly(at) if at != size => return Err(VfsError::Delay),
             AppendAt::Offset(at) | AppendAt::Exactly(at) => at,
         };
-        let written = self.write_locked(&mut inner, None, at, data, stable)?;
+        let written = self.write_locked(&mut inner, opener, at, data, stable)?;
         Ok(Appended { at, written })
     }
 
     fn write_locked(
         &self,
         inner: &mut Inner,
-        cred: Option<&Cred>,
+        writer: Option<&Cred>,
         at: u64,
         data: &[Buf],
         stable: Stable,
@@ -82,7 +83,7 @@ impl MemNode {
         let before = Some(self.attr_of(inner));
         let count = inner.file()?.write(at, data)?;
         if count > 0 {
-            inner.shed_set_id(cred);
+            inner.shed_set_id(writer);
             inner.verifier = None;
             inner.modified();
         }
@@ -124,6 +125,7 @@ impl MemNode {
 
     pub(super) fn do_copy_range(
         &self,
+        opener: Option<&Cred>,
         from: &dyn Node,
         from_at: u64,
         at: u64,
@@ -144,7 +146,7 @@ impl MemNode {
         if from.id == self.id && overlaps {
             return Err(VfsError::Invalid);
         }
-        Ok(self.do_write(None, at, &data, Stable::Unstable)?.count as u64)
+        Ok(self.do_write(WriteBy::Open(opener), at, &data, Stable::Unstable)?.count as u64)
     }
 
     pub(super) fn do_clone_range(

@@ -450,17 +450,17 @@ impl Node for MemNode {
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>> {
-        ready(self.do_write(by.judged(), at, &data, stable))
+        ready(self.do_write(by, at, &data, stable))
     }
 
     fn append<'a>(
         &'a self,
-        _opener: Option<&'a Cred>,
+        opener: Option<&'a Cred>,
         at: AppendAt,
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Appended>> {
-        ready(self.do_append(at, &data, stable))
+        ready(self.do_append(opener, at, &data, stable))
     }
 
     fn commit(&self, _at: u64, _count: u64) -> BoxFuture<'_, VfsResult<Attr>> {
@@ -487,13 +487,13 @@ impl Node for MemNode {
 
     fn copy_range<'a>(
         &'a self,
-        _opener: Option<&'a Cred>,
+        opener: Option<&'a Cred>,
         from: &'a dyn Node,
         from_at: u64,
         at: u64,
         count: u64,
     ) -> BoxFuture<'a, VfsResult<u64>> {
-        ready(self.do_copy_range(from, from_at, at, count))
+        ready(self.do_copy_range(opener, from, from_at, at, count))
     }
 
     fn clone_range<'a>(

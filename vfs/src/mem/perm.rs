@@ -69,9 +69,9 @@ impl Inner {
         cred.uid == 0 || cred.uid == self.uid
     }
 
-    /// What happens to set-id bits when somebody changes data.
-    pub(super) fn shed_set_id(&mut self, cred: Option<&Cred>) {
-        if cred.is_some_and(|c| c.uid == 0) {
+    /// What happens to set-id bits when somebody changes data; `None`: nobody knows who.
+    pub(super) fn shed_set_id(&mut self, who: Option<&Cred>) {
+        if who.is_some_and(|c| c.uid == 0) {
             return;
         }
         self.mode &= !0o4000;

@@ -166,6 +166,17 @@ pub(crate) async fn set_id_bits_go_when_others_write(b: Bench) {
     f.setattr(&ann, mode(0o4777), false).await.unwrap();
     let w = f.write(WriteBy::Caller(&root()), 0, data(), Stable::Unstable).await.unwrap();
     assert_eq!(w.after.mode, 0o4777);
+    // Nor does it matter whether the caller was judged now or at an open. Of nobody known it is taken to be a user.
+    let (su, bob) = (root(), user(BOB));
+    for (opener, kept) in [(Some(&su), 0o6777), (Some(&bob), 0o777), (None, 0o777)] {
+        f.setattr(&su, mode(0o6777), false).await.unwrap();
+        let w = f.write(WriteBy::Open(opener), 0, data(), Stable::Unstable).await.unwrap();
+        assert_eq!(w.after.mode, kept, "{opener:?}");
+        f.setattr(&su, mode(0o6777), false).await.unwrap();
+        let a = f.append(opener, AppendAt::End, data(), Stable::Unstable).await.unwrap();
+        assert_eq!(a.written.after.mode, kept, "{opener:?}");
+    }
+    f.setattr(&ann, mode(0o4777), false).await.unwrap();
     let cut = SetAttr { size: Some(0), ..SetAttr::default() };
     let (_, a) = f.setattr(&user(BOB), cut, false).await.unwrap();
     assert_eq!(a.mode, 0o777);
