@@ -131,6 +131,7 @@ on_local_as_root!(
     rights::names_need_permission,
     rights::attributes_need_ownership,
     rights::set_id_bits_go_when_others_write,
+    rights::a_name_that_is_there_is_found_without_the_right_to_add,
     rights::access_says_what_would_happen,
     rights::extended_attributes_need_permission,
     rights::a_new_folder_that_is_set_group_id_gets_no_other_bit,

@@ -30,12 +30,6 @@ use super::node::CephNode;
 /// An inode that is open for data.
 pub(super) struct Open(Arc<File>);
 
-impl Open {
-    pub(super) fn new(file: File) -> Self {
-        Self(Arc::new(file))
-    }
-}
-
 impl CephNode {
     /// The inode, open for data by the superuser.
     pub(super) fn file(&self) -> VfsResult<Arc<File>> {

@@ -15,13 +15,11 @@ use crate::backend::{Made, Node, check_name};
 use crate::creation::{Existing, existing, verifier_times};
 use crate::error::{VfsError, VfsResult};
 use crate::folder::Folder;
-use crate::mutex::locked;
 use crate::perm::{self, Need};
 use crate::types::*;
 
 use super::HIDDEN;
 use super::attrs::{Stat, vino_of};
-use super::data::Open;
 use super::decide::Judge;
 use super::node::CephNode;
 
@@ -157,11 +155,11 @@ impl CephNode {
         }
         let mode = set.mode.take().unwrap_or(0o600) & 0o7777;
         let make = |perm: &Perm, mode: u32| {
-            let (inode, file, stat) = self.by_name(|| self.inode().create(&its, mode, perm))?;
-            let node = CephNode::new(self.volume.clone(), inode, &stat)?;
-            let node = self.volume.records.enter(node, self.volume.now());
-            *locked(&node.open) = Some(Open::new(file));
-            Ok((node, stat))
+            // As a device is made: what makes and opens at once looks for the name first, which is a question to the MDS where
+            // the library does not know the whole folder.
+            let made = || self.inode().mknod(&its, libc::S_IFREG | mode, 0, perm);
+            let (inode, stat) = self.by_name(made)?;
+            Ok((self.volume.adopt(inode, &stat)?, stat))
         };
         for _ in 0..RACES_MAX {
             match self.making(by, perm::ADD_FILE, name, (&before, mode), &make) {
@@ -212,7 +210,14 @@ impl CephNode {
     ) -> VfsResult<New> {
         let mode = mode_here(by.cred, attr, mode);
         match self.decide(by, need, attr) {
-            Ok(Judge::Library) => make(&self.volume.perm(by.cred)?, mode),
+            Ok(Judge::Library) => {
+                let caller = self.volume.perm(by.cred)?;
+                make(&caller, mode).map_err(|e| match e {
+                    // The library asks for the right first; to whoever may look, a name that is there is no question of it.
+                    VfsError::Access if self.found(name, &caller).is_ok() => VfsError::Exists,
+                    e => e,
+                })
+            }
             Ok(Judge::List(power)) => {
                 let maker = self.volume.process_in(by.cred.gid)?;
                 let (node, stat) = power.run(|_| make(&maker, mode & !SET_ID))?;

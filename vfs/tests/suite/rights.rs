@@ -190,6 +190,23 @@ pub(crate) async fn set_id_bits_go_when_others_write(b: Bench) {
     assert_eq!((a.uid, a.mode), (BOB, 0o4755));
 }
 
+/// Of a name that is there nothing is made: no right to add names is asked for (open(2), mkdir(2)).
+pub(crate) async fn a_name_that_is_there_is_found_without_the_right_to_add(b: Bench) {
+    let d = b.dir("d").await;
+    d.setattr(&root(), mode(0o755), false).await.unwrap();
+    let (root, ann) = (root(), user(ANN));
+    let make = |cred, name, how| d.create(Acting::caller(cred), name, how, mode(0o644));
+    let f = make(&root, b"f", CreateHow::Guarded).await.unwrap().node;
+    refused(make(&ann, b"f", CreateHow::Guarded), VfsError::Exists).await;
+    let found = make(&ann, b"f", CreateHow::Unchecked).await.unwrap();
+    assert_eq!((found.created, found.node.id()), (false, f.id()));
+    refused(d.mkdir(Acting::caller(&ann), b"f", mode(0o755)), VfsError::Exists).await;
+    refused(make(&ann, b"new", CreateHow::Unchecked), VfsError::Access).await;
+    // Whoever may not look names up is not told what there is.
+    d.setattr(&root, mode(0o744), false).await.unwrap();
+    refused(make(&ann, b"f", CreateHow::Guarded), VfsError::Access).await;
+}
+
 pub(crate) async fn access_says_what_would_happen(b: Bench) {
     open_root(&b).await;
     let all = Access(0x1ff);
