@@ -56,14 +56,25 @@ impl FileOps<'_> {
         // A link, a device or a pipe cannot be opened to be synced: it is in the journal with the folder that got its name.
         let opens = |node: &NodeRef| matches!(node.kind(), Kind::File | Kind::Dir);
         let has_folder = nodes.iter().any(|node| node.kind() == Kind::Dir);
-        // Each is under way before the first is waited for.
-        let asked: Vec<_> = nodes
+        let changed: Vec<_> = nodes
             .iter()
             .enumerate()
             .filter(|(i, node)| nodes.iter().take(*i).all(|before| before.id() != node.id()))
             .filter(|(_, node)| opens(node) || !has_folder)
-            .map(|(_, node)| (node, node.sync()))
+            .map(|(_, node)| *node)
             .collect();
+        if let Some((last, others)) = changed.split_last()
+            && !others.is_empty()
+            && let Some(all) = last.sync_with(others)
+        {
+            match all.await {
+                // Too many wait: they are asked for again below.
+                Err(VfsError::Delay) => {}
+                done => return done,
+            }
+        }
+        // Each is under way before the first is waited for.
+        let asked: Vec<_> = changed.into_iter().map(|node| (node, node.sync())).collect();
         let mut done = Ok(());
         for (node, one) in asked {
             let one = uncrowded(node, one.await).await;

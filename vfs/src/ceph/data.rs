@@ -16,7 +16,7 @@ use ceph_sys::{Fallocate, File};
 use iobuf::{Buf, BufMut, CLASS_SIZES};
 use tokio::sync::oneshot;
 
-use crate::backend::{BoxFuture, ReadInto, ready};
+use crate::backend::{BoxFuture, NodeRef, ReadInto, ready};
 use crate::durability;
 use crate::engine::far::Room;
 use crate::engine::transfer::{buffers, in_turn, vectors, vectors_mut, views};
@@ -236,20 +236,28 @@ impl CephNode {
         self.volume.engine.run_long(add).await
     }
 
-    /// See [`crate::backend::Node::sync`].
-    pub(super) fn start_sync(&self) -> BoxFuture<'_, VfsResult<()>> {
+    /// See [`crate::backend::Node::sync`]. The others come after the node, in one job: what was done to them came before what was
+    /// done to it, so that the MDS has written its journal that far, and nothing is left to wait for.
+    pub(super) fn start_sync(&self, others: &[&NodeRef]) -> BoxFuture<'_, VfsResult<()>> {
         let (tell, told) = oneshot::channel();
-        let me = match self.strong() {
-            Ok(me) => me,
+        let strong = |other: &&NodeRef| self.same_backend(&***other).and_then(CephNode::strong);
+        let all: VfsResult<Vec<_>> =
+            std::iter::once(self.strong()).chain(others.iter().map(strong)).collect();
+        let all = match all {
+            Ok(all) => all,
             Err(e) => return ready(Err(e)),
         };
         let counters = durability::counters();
         let job = move || {
-            counters.syncs.fetch_add(1, Ordering::Relaxed);
-            counters.waited.fetch_add(1, Ordering::Relaxed);
-            let done = me.volume.done(me.inode().sync());
-            if done.is_err() {
-                counters.failed.fetch_add(1, Ordering::Relaxed);
+            let mut done = Ok(());
+            for node in all {
+                counters.syncs.fetch_add(1, Ordering::Relaxed);
+                counters.waited.fetch_add(1, Ordering::Relaxed);
+                let one = node.volume.done(node.inode().sync());
+                if one.is_err() {
+                    counters.failed.fetch_add(1, Ordering::Relaxed);
+                }
+                done = done.and(one);
             }
             // It may have gone.
             let _ = tell.send(done);
@@ -263,7 +271,7 @@ impl CephNode {
 
     pub(super) async fn do_commit(&self) -> VfsResult<Attr> {
         self.regular()?;
-        self.start_sync().await?;
+        self.start_sync(&[]).await?;
         self.attr()
     }
 

@@ -370,7 +370,11 @@ impl Node for CephNode {
     }
 
     fn sync(&self) -> BoxFuture<'_, VfsResult<()>> {
-        self.start_sync()
+        self.start_sync(&[])
+    }
+
+    fn sync_with(&self, others: &[&NodeRef]) -> Option<BoxFuture<'_, VfsResult<()>>> {
+        Some(self.start_sync(others))
     }
 
     fn commit(&self, _at: u64, _count: u64) -> BoxFuture<'_, VfsResult<Attr>> {
