@@ -367,6 +367,9 @@ pub fn main() -> ExitCode {
             crate::generate::run(Cli::command(), &dir).map_err(Failure::Work)
         }
     };
+    // A cluster keeps what a client had that does not say good-bye: for a minute nobody else could read the records, say. One that
+    // does not answer is left without a word.
+    vfs::ceph::wait_unmounted(UNMOUNT_MAX);
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Work(why)) => {
@@ -385,7 +388,7 @@ pub fn main() -> ExitCode {
 /// Threads for work that may block, and for workers whose place such work has taken.
 const BLOCKING_MAX: usize = 4096;
 
-/// How long the end of the process waits for clusters whose folders it served.
+/// How long the end of the process waits for clusters whose folders it has mounted.
 const UNMOUNT_MAX: Duration = Duration::from_secs(3);
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
@@ -417,8 +420,6 @@ fn serve(mut configuration: Configuration) -> Result<(), Failure> {
     let ended = runtime.block_on(crate::daemon::run(settings, load)).map_err(Failure::Work);
     // What still works on a file does not keep the process: everybody who waited for it has been told.
     runtime.shutdown_background();
-    // A cluster keeps what a client had that does not say good-bye. One that does not answer is left without a word.
-    vfs::ceph::wait_unmounted(UNMOUNT_MAX);
     ended
 }
 

@@ -12,7 +12,7 @@ use client::target::Target;
 use config::Ceph;
 use recovery::FILE;
 
-use crate::world::{alone, conf, folder, open};
+use crate::world::{alone, conf, folder, open, script};
 
 fn headgate() -> &'static str {
     env!("CARGO_BIN_EXE_headgate")
@@ -169,6 +169,13 @@ async fn logs_on(gateway: &Gateway, who: &str) -> bool {
     volume.is_ok()
 }
 
+/// Clients that the cluster has.
+fn sessions() -> usize {
+    let listed = script().args(["ceph", "tell", "mds.a", "session", "ls"]).output().unwrap();
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    serde_json::from_slice::<Vec<serde_json::Value>>(&listed.stdout).unwrap().len()
+}
+
 #[test]
 fn users_move_with_the_records_and_a_gateway_takes_them_while_it_runs() {
     let _alone = alone();
@@ -177,7 +184,13 @@ fn users_move_with_the_records_and_a_gateway_takes_them_while_it_runs() {
     configure(&one, &ceph);
     configure(&two, &ceph);
     user(&one, &["add", "alice", "--uid", "1000"], "correct-horse-battery");
+    assert_eq!(
+        sessions(),
+        0,
+        "a command takes leave of the cluster, or the next waits for a minute"
+    );
     assert!(user(&two, &["list"], "").contains("alice"));
+    assert_eq!(sessions(), 0);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let gateway = start(&two, None).map_err(|o| o.stderr).unwrap();
     assert!(runtime.block_on(logs_on(&gateway, "alice:correct-horse-battery")));

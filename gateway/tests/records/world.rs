@@ -15,8 +15,11 @@ use tokio::sync::{Mutex, MutexGuard};
 /// There is one cluster: what becomes of it concerns all tests.
 pub static CLUSTER: Mutex<()> = Mutex::const_new(());
 
+/// Sessions of processes that were killed keep the folder above theirs from others for a minute: they are ended.
 pub fn alone() -> MutexGuard<'static, ()> {
-    CLUSTER.blocking_lock()
+    let alone = CLUSTER.blocking_lock();
+    cluster(&["evict"]);
+    alone
 }
 
 pub fn conf() -> String {
