@@ -54,7 +54,8 @@ pub(crate) type Room = Arc<[OwnedSemaphorePermit]>;
 
 /// Payload that volumes of one server may hold which can fall silent. Clones share it.
 ///
-/// One volume has a quarter of all payload at most, and all together three quarters: what is left is for volumes that always answer.
+/// One volume has a quarter of all payload at most, and all together three quarters: what is left is for volumes that always
+/// answer.
 /// A thirty-second is each volume's own, so that one that answers goes on while others hold the rest and hang.
 #[derive(Clone, Debug)]
 pub struct PayloadBudget {
