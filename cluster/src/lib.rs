@@ -19,6 +19,7 @@ pub mod board;
 pub mod election;
 pub mod etcd;
 mod hold;
+mod lifetime;
 mod node;
 mod probe;
 mod registration;

@@ -1,6 +1,7 @@
 //! What a node does for a service: programs, addresses.
 
 use std::io;
+use std::net::IpAddr;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::time::timeout;
 use crate::announce::{Mac, announce, interface};
 use crate::hold::Hold;
 use crate::probe::other_owner;
-use crate::{Address, environment};
+use crate::{Address, environment, lifetime};
 
 /// How long a fence, an attachment or a change of addresses may take.
 const COMMAND_MAX: Duration = Duration::from_secs(30);
@@ -204,25 +205,34 @@ async fn end_connections(address: &Address) {
     }
 }
 
-/// Takes the addresses and tells the neighbours.
-pub(crate) async fn take(addresses: &[Address]) -> Result<(), String> {
+/// Takes the addresses and tells the neighbours. They stay until what it returns ends, and are then to be released.
+pub(crate) async fn take(
+    addresses: &[Address],
+    hold: &watch::Receiver<Hold>,
+) -> Result<JoinSet<()>, String> {
+    let seconds = lifetime::LIFETIME.to_string();
     for address in addresses {
         // A run before this one may have been killed.
         end_connections(address).await;
-        // Nobody else has it, which was asked before ([`free`]). The kernel's own test for duplicates would take a second.
-        let extra: &[&str] = if address.ip.is_ipv6() { &["nodad"] } else { &[] };
+        let extra: &[&str] = match address.ip {
+            IpAddr::V4(_) => &["valid_lft", &seconds, "preferred_lft", &seconds],
+            // Nobody else has it, which was asked before ([`free`]). The kernel's own test for duplicates would take a second.
+            IpAddr::V6(_) => &["nodad"],
+        };
         ip("replace", address, extra).await?;
     }
+    let kept = lifetime::keep(addresses, hold);
     for address in addresses {
         if let Err(why) = announce(address.ip, &address.device) {
             tracing::warn!(address = %address.ip, "the address could not be announced on its subnet: {why}");
         }
     }
-    Ok(())
+    Ok(kept)
 }
 
-/// Lets go of the addresses, as far as they are here.
-pub(crate) async fn release(addresses: &[Address]) -> Result<(), String> {
+/// Lets go of the addresses, as far as they are here. `kept` is what [`take`] returned.
+pub(crate) async fn release(addresses: &[Address], kept: &mut JoinSet<()>) -> Result<(), String> {
+    kept.shutdown().await;
     let mut failed = Ok(());
     for address in addresses {
         if let Err(why) = ip("delete", address, &[]).await

@@ -5,7 +5,8 @@
 //! make them wait. A gateway that ends by itself is started again here, a few times.
 //!
 //! *Time.* The lease is renewed all the while; when its time is over ([`Hold`]), addresses and gateway go at once, whatever
-//! step is under way. The gateway is told each time until when it may serve, and ends by itself where this process cannot end it.
+//! step is under way. The gateway is told each time until when it may serve, and ends by itself where this process cannot end it;
+//! addresses go by themselves where it cannot remove them ([`crate::lifetime`]).
 //!
 //! *Errors.* See [the crate](crate).
 
@@ -56,6 +57,8 @@ pub(crate) struct Run {
 #[derive(Debug, Default)]
 struct Held {
     gateway: Option<Gateway>,
+    /// Keeps the addresses.
+    addresses: JoinSet<()>,
     is_attached: bool,
     /// The key `last` names this owner: whoever was before has let go or is fenced.
     is_last: bool,
@@ -111,7 +114,7 @@ impl Run {
             }
             sleep(self.plan.ttl / 5).await;
         }
-        if let Err(why) = node::release(&self.service.addresses).await {
+        if let Err(why) = node::release(&self.service.addresses, &mut JoinSet::new()).await {
             let service = &self.service.name;
             tracing::warn!(service, "an address of the service may still be here: {why}");
         }
@@ -338,8 +341,9 @@ impl Run {
             if let Err(why) = free {
                 return End::Failed(why);
             }
-            if let Err(why) = node::take(&self.service.addresses).await {
-                return End::Failed(why);
+            match node::take(&self.service.addresses, &hold.subscribe()).await {
+                Ok(kept) => held.addresses = kept,
+                Err(why) => return End::Failed(why),
             }
             tracing::info!(service = self.service.name, epoch, "serves");
             if let Some(Connections::Brought(file)) = &self.service.connections {
@@ -365,7 +369,7 @@ impl Run {
                 () = self.told_to_leave() => return End::HandOver,
             }
             // Clients wait for less where nobody answers than where there is an address and no server.
-            if let Err(why) = node::release(&self.service.addresses).await {
+            if let Err(why) = node::release(&self.service.addresses, &mut held.addresses).await {
                 return End::Failed(why);
             }
         }
@@ -513,13 +517,14 @@ impl Run {
 
     /// Addresses first, then the gateway, then the storage. A gateway does not wait for addresses that do not go.
     async fn let_go(&self, epoch: u64, held: &mut Held) -> Result<(), String> {
-        let left = timeout(LEAVE_MAX, node::release(&self.service.addresses)).await;
+        let addresses = &self.service.addresses;
+        let left = timeout(LEAVE_MAX, node::release(addresses, &mut held.addresses)).await;
         let ended = match &mut held.gateway {
             Some(gateway) => gateway.kill().await,
             None => Ok(()),
         };
         if !matches!(left, Ok(Ok(()))) {
-            node::release(&self.service.addresses).await?;
+            node::release(addresses, &mut held.addresses).await?;
         }
         ended?;
         held.gateway = None;

@@ -59,6 +59,8 @@ impl Late {
     /// Others have written `after` meanwhile: that stays.
     pub async fn wakes(self, world: &World) {
         sleep(Duration::from_secs(2 * TTL).saturating_sub(self.stopped.elapsed())).await;
+        // Its kernel has removed the address meanwhile, which would keep packets back as well.
+        sh(&format!("ip -n {} address replace {}/24 dev eth0", world.space(0), world.vip()));
         let watch = Watch::start(&world.device(0), &world.vip());
         // The gateway alone wakes: what would kill it sleeps on.
         sh(&format!("kill -CONT {}", self.gateway));

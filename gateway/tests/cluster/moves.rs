@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
 use crate::load::{TakenOver, Writer, Writers, connect};
 use crate::world::{How, Setup, World, sh};
 use crate::{TTL, headgate, until};
+
+/// How long a kernel keeps an address that is not renewed.
+const ADDRESS_LIFETIME: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_go_on_when_the_service_moves_and_nothing_acknowledged_is_lost() {
@@ -46,6 +49,21 @@ async fn a_node_that_lets_go_keeps_no_connection_of_the_service() {
     until("another node serves", || world.has_address(1)).await;
     assert_eq!(world.connections(0), [""; 0], "on the node that has let go");
     drop((nfs, smb));
+}
+
+/// A kernel that keeps the address of a dead gateway refuses connections, and clients that are refused back off for longer than a
+/// takeover takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_address_of_a_node_that_was_killed_goes_by_itself() {
+    let world = World::new().await;
+    until("the service is served", || world.has_address(0)).await;
+    let began = Instant::now();
+    while began.elapsed() < 2 * ADDRESS_LIFETIME {
+        assert!(world.has_address(0), "it is renewed while the node serves: {}", world.logs());
+        sleep(Duration::from_millis(100)).await;
+    }
+    world.signal(0, "-9");
+    until("the kernel has removed the address", || !world.has_address(0)).await;
 }
 
 async fn a_second_run_on_the_node_of_the_owner_takes_no_address(world: &World) {

@@ -10,34 +10,44 @@ use crate::world::{Setup, World, sh};
 /// The limit in which a client that is told must have heard of it; the machine may be loaded.
 const TOLD_MAX: Duration = Duration::from_millis(1500);
 
-/// A node stands still with requests that its TCP has acknowledged, and its link is cut. How long clients of NFS and SMB then wait
-/// from when another node has the address, `None`: they wait on.
+/// A node stands still with requests that its TCP has acknowledged, and its link is cut. How long clients of NFS and SMB, by TCP and
+/// by iWARP, then wait from when another node has the address, `None`: they wait on.
 async fn wait_of_a_client(is_told: bool) -> Option<Duration> {
     let world = World::of_both(Setup::default()).await;
     let vip = world.vip();
-    let nfs = connect(&format!("nfs://{vip}/data?version=3&mountport=2049")).await.unwrap();
-    let smb = connect(&format!("smb://alice:moves-with-it@{vip}/data")).await.unwrap();
+    let clients = [
+        format!("nfs://{vip}/data?version=3&mountport=2049"),
+        format!("nfs://{vip}/data?version=3&transport=rdma&mountport=2049"),
+        format!("smb://alice:moves-with-it@{vip}/data"),
+        format!("smb+rdma://alice:moves-with-it@{vip}/data"),
+    ];
+    let mut volumes = Vec::new();
+    for client in &clients {
+        volumes.push(connect(client).await.unwrap());
+    }
     let file = world.path("state/connections");
     let known = || fs::read_to_string(&file).unwrap_or_default();
-    until("the connections are kept", || [":2049 ", ":445 "].iter().all(|p| known().contains(p)))
-        .await;
+    let ports = [":2049 ", ":20049 ", ":445 ", ":5445 "];
+    until("the connections are kept", || ports.iter().all(|p| known().contains(p))).await;
     until("all requests are read", || world.unread(0).is_empty()).await;
     sh(&format!("kill -STOP {}", world.gateway(0)));
     let mut waiting = tokio::task::JoinSet::new();
-    waiting.spawn(async move { nfs.create("nfs").await.map(drop) });
-    waiting.spawn(async move { smb.create("smb").await.map(drop) });
-    until("both requests are in the sockets of the node", || world.unread(0).len() == 2).await;
+    for (i, volume) in volumes.into_iter().enumerate() {
+        waiting.spawn(async move { volume.create(&format!("new-{i}")).await.map(drop) });
+    }
+    let all = clients.len();
+    until("all requests are in the sockets of the node", || world.unread(0).len() == all).await;
     // Later than they came: a TCP may keep an acknowledgment back, and the client's would send again what has none.
-    until("both are acknowledged", || world.is_acknowledged()).await;
+    until("all are acknowledged", || world.is_acknowledged()).await;
     if !is_told {
         fs::remove_file(&file).unwrap();
     }
     world.link(0, "down");
     until("another node serves", || world.has_address(1)).await;
     let began = Instant::now();
-    let both = async { while waiting.join_next().await.is_some_and(|it| it.unwrap().is_err()) {} };
-    let waited = tokio::time::timeout(3 * TOLD_MAX, both).await.ok().map(|()| began.elapsed());
-    assert_eq!(waiting.len(), if waited.is_some() { 0 } else { 2 });
+    let ended = async { while waiting.join_next().await.is_some_and(|it| it.unwrap().is_err()) {} };
+    let waited = tokio::time::timeout(3 * TOLD_MAX, ended).await.ok().map(|()| began.elapsed());
+    assert_eq!(waiting.len(), if waited.is_some() { 0 } else { all });
     println!("told: {is_told}, waited: {waited:?}");
     waited
 }
