@@ -18,9 +18,10 @@ pub(crate) const FILE_SYSTEM: &str = "fs";
 const OSD_BYTES: &str = "OSD_BYTES=2147483648";
 
 const USAGE: &str = "\
-usage: cargo xtask ceph [-v] [lab|smbtorture|authority]...
+usage: cargo xtask ceph [-v] [lab|smbtorture|authority|takeovers]...
 
-  the lab's jobs, smbtorture and the table of who may do what on shares in CephFS, or some of the three; 25 minutes in all
+  the lab's jobs, smbtorture and the table of who may do what on shares in CephFS, and a service in CephFS that two nodes hand over
+  to each other, or some of the four; 35 minutes in all
 ";
 
 /// A cluster in a network of the lab, and its file system at a path.
@@ -34,6 +35,11 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts it below `dir`, and mounts its file system.
     pub(crate) fn start(net: &Net, dir: &Path, mount: &Path) -> Result<Cluster> {
+        Self::start_at("127.0.0.1", net, dir, mount)
+    }
+
+    /// The same, at this address of the network.
+    pub(crate) fn start_at(ip: &str, net: &Net, dir: &Path, mount: &Path) -> Result<Cluster> {
         let at = dir.join("ceph");
         // Not by `ip netns exec`: a mount made there is seen there alone.
         let before = vec![
@@ -41,6 +47,7 @@ impl Cluster {
             format!("--net=/run/netns/{}", net.name),
             "env".into(),
             format!("CEPH_AT={}", at.display()),
+            format!("CEPH_IP={ip}"),
             format!("CEPH_CONF={}", at.join("ceph.conf").display()),
             OSD_BYTES.into(),
         ];
@@ -87,7 +94,7 @@ impl Drop for Cluster {
 
 /// `cargo xtask ceph`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
-    const PARTS: [&str; 3] = ["lab", "smbtorture", "authority"];
+    const PARTS: [&str; 4] = ["lab", "smbtorture", "authority", "takeovers"];
     let verbose = args.iter().any(|a| a == "-v");
     let named: Vec<&str> = args.iter().map(String::as_str).filter(|a| *a != "-v").collect();
     if named.iter().any(|name| !PARTS.contains(name)) {
@@ -100,6 +107,7 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
         tally.add(Tally::of(part, || match part {
             "lab" => lab::on_ceph(verbose),
             "smbtorture" => smbtorture::on_ceph(verbose),
+            "takeovers" => lab::takeovers_on_ceph(verbose),
             _ => authority(),
         }));
     }

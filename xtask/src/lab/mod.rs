@@ -30,8 +30,8 @@ pub(crate) use gateway::Gateway;
 pub(crate) use net::Net;
 use run::Place;
 use scenarios::{
-    BESIDE, BESIDE_BY_DEVICE, BESIDE_ON_EXT4, BESIDE_PROTECTED, CAPTURED, Kind, ON_CEPH, SCENARIOS,
-    Scenario, TAKEOVERS,
+    BESIDE, BESIDE_BY_DEVICE, BESIDE_ON_EXT4, BESIDE_PROTECTED, CAPTURED, Kind, MOVES, ON_CEPH,
+    SCENARIOS, Scenario, TAKEOVERS, TAKEOVERS_ON_CEPH,
 };
 
 use crate::packages;
@@ -63,7 +63,8 @@ struct Lab {
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     let of_devices = || BESIDE_BY_DEVICE.iter().chain(BESIDE_ON_EXT4);
     let beside = || BESIDE.iter().chain(of_devices()).chain(BESIDE_PROTECTED);
-    let all = || SCENARIOS.iter().chain(CAPTURED).chain(ON_CEPH).chain(TAKEOVERS).chain(beside());
+    let clusters = || TAKEOVERS.iter().chain(TAKEOVERS_ON_CEPH).chain(MOVES);
+    let all = || SCENARIOS.iter().chain(CAPTURED).chain(ON_CEPH).chain(clusters()).chain(beside());
     let verbose = args.iter().any(|a| a == "-v");
     let given = |option| args.iter().find_map(|a| a.strip_prefix(option)).map(str::to_owned);
     // For as long as this program runs, which is not long.
@@ -100,6 +101,12 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
 /// The kernel's clients on a share in CephFS.
 pub(crate) fn on_ceph(verbose: bool) -> Result<Tally> {
     Ok(sum(Lab::new(verbose)?.run_all(ON_CEPH.to_vec(), 1)?))
+}
+
+/// They are there while a service in CephFS goes from node to node.
+pub(crate) fn takeovers_on_ceph(verbose: bool) -> Result<Tally> {
+    packages::install(&["third"])?;
+    Ok(sum(Lab::new(verbose)?.run_all(TAKEOVERS_ON_CEPH.to_vec(), 1)?))
 }
 
 /// The tier `lab`: every scenario that is not a reference.

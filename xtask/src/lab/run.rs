@@ -45,7 +45,7 @@ impl Place<'_> {
         let tally = match scenario.server {
             Server::Host if scenario.pair => self.two_guests(scenario, &dir)?,
             Server::Host | Server::Container | Server::Ceph => self.one_guest(scenario, &dir)?,
-            Server::Cluster => self.cluster(scenario, &dir)?,
+            Server::Cluster | Server::ClusterOnCeph => self.cluster(scenario, &dir)?,
             Server::Guest(fs_kind) if scenario.pair => self.far_client(scenario, &dir, fs_kind)?,
             Server::Guest(fs_kind) => self.server_inside(scenario, &dir, "headgate", fs_kind)?,
             Server::Knfsd => self.server_inside(scenario, &dir, "knfsd", "ext4")?,
@@ -173,10 +173,14 @@ impl Place<'_> {
 
     /// One guest, and a service that goes from node to node.
     fn cluster(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
-        let mut nodes = takeover::Cluster::start(&self.net, dir)?;
+        let is_on_ceph = scenario.server == Server::ClusterOnCeph;
+        let mut nodes = takeover::Cluster::start(&self.net, dir, is_on_ceph)?;
         let mut guest = self.guest(scenario, &FIRST_GUEST, dir, "scratch")?;
         guest.env.push(("SERVER", takeover::ADDRESS.into()));
         guest.env.push(("TTL", takeover::TTL.to_string()));
+        if is_on_ceph {
+            guest.env.push(("FS", "ceph".into()));
+        }
         let mut tally = guest.run(scenario.name, |words| match words.strip_prefix("figure ") {
             Some(figure) => self.lab.note(figure),
             None => nodes.obey(words),

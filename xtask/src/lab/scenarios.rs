@@ -44,6 +44,8 @@ pub(super) enum Server {
     Ceph,
     /// Two nodes of a cluster on the host's side. Not part of a tier.
     Cluster,
+    /// The same, with the share and the records in CephFS.
+    ClusterOnCeph,
     /// In the guest: the gateway, on this file system.
     Guest(&'static str),
     /// In the guest: the kernel's own server, a reference for the jobs. Not part of a tier.
@@ -347,6 +349,35 @@ pub(super) const TAKEOVERS: &[Scenario] = &[
     // Otherwise this client tells programs of a server that is away for a moment.
     Scenario::cifs("takeover-cifs-tcp", "3.1.1", "tcp").takeover().options("hard"),
     Scenario::cifs("takeover-cifs-rdma", "3.1.1", "rdma").takeover().options("hard"),
+];
+
+/// The same on CephFS.
+pub(super) const TAKEOVERS_ON_CEPH: &[Scenario] = &[
+    Scenario::new("ceph-takeover-v4.2-tcp", "4.2", "tcp").takeover().on(Server::ClusterOnCeph),
+    Scenario::new("ceph-takeover-v4.1-rdma", "4.1", "rdma").takeover().on(Server::ClusterOnCeph),
+    Scenario::new("ceph-takeover-v3-tcp", "3", "tcp").takeover().on(Server::ClusterOnCeph),
+    Scenario::cifs("ceph-takeover-cifs-tcp", "3.1.1", "tcp")
+        .takeover()
+        .on(Server::ClusterOnCeph)
+        .options("hard"),
+    Scenario::cifs("ceph-takeover-cifs-rdma", "3.1.1", "rdma")
+        .takeover()
+        .on(Server::ClusterOnCeph)
+        .options("hard"),
+];
+
+/// The same, by order and as often as is asked for: by their names alone.
+pub(super) const MOVES: &[Scenario] = &[
+    Scenario::new("moves-v4.2-tcp", "4.2", "tcp").jobs("moves").on(Server::Cluster),
+    Scenario::new("moves-v4.1-rdma", "4.1", "rdma").jobs("moves").on(Server::Cluster),
+    Scenario::cifs("moves-cifs-tcp", "3.1.1", "tcp")
+        .jobs("moves")
+        .on(Server::Cluster)
+        .options("hard"),
+    Scenario::cifs("moves-cifs-rdma", "3.1.1", "rdma")
+        .jobs("moves")
+        .on(Server::Cluster)
+        .options("hard"),
 ];
 
 /// The gateway beside the kernel's server, measured by the kernel's client over RDMA.

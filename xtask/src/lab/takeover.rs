@@ -2,7 +2,8 @@
 //!
 //! *Operation.* The guest works on the share `data` of the service `files` at a floating address, and reads from the service
 //! `beside`, which only the second node may serve. It says how the first node is to go; here that is done, awaited and mended, and
-//! the guest is told by files in its folder.
+//! the guest is told by files in its folder. `data` is a folder of this host that both nodes have, with a power switch as the
+//! fence, or lies in CephFS with the records of the service, without a fence.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::gateway::{self, LAB_USER};
 use super::net::{FIRST_GUEST, Net, host_address, tap};
+use crate::ceph::{self, FILE_SYSTEM};
 use crate::sh::{Result, output};
 
 /// Of the owner's lease in etcd, in seconds; the guest judges its stalls by it.
@@ -22,6 +24,8 @@ pub(super) const ADDRESS: &str = "10.77.0.10";
 const BESIDE: &str = "10.77.0.11";
 const NODES: usize = 2;
 const BRIDGE: &str = "br0";
+/// Where another client of the cluster of Ceph shows its file system.
+const CEPH_MOUNT: &str = "cephfs";
 /// What a machine under load takes for what needs no time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -34,14 +38,20 @@ pub(super) struct Cluster<'a> {
     nodes: [Option<Child>; NODES],
     /// How the first node went, until that is mended.
     gone: Option<String>,
+    /// Where the share is, if not on this host.
+    ceph: Option<ceph::Cluster>,
 }
 
 impl<'a> Cluster<'a> {
-    /// Starts it below `dir`: the share is `dir/share`.
-    pub(super) fn start(net: &'a Net, dir: &Path) -> Result<Cluster<'a>> {
-        let nodes = [const { None }; NODES];
-        let mut cluster = Cluster { net, dir: dir.to_owned(), etcd: None, nodes, gone: None };
+    /// Starts it below `dir`, with the share in CephFS if `is_on_ceph`.
+    pub(super) fn start(net: &'a Net, dir: &Path, is_on_ceph: bool) -> Result<Cluster<'a>> {
+        let (nodes, dir) = ([const { None }; NODES], dir.to_owned());
+        let mut cluster = Cluster { net, dir, etcd: None, nodes, gone: None, ceph: None };
         cluster.network()?;
+        if is_on_ceph {
+            let (ip, mount) = (host_address(0), cluster.dir.join(CEPH_MOUNT));
+            cluster.ceph = Some(ceph::Cluster::start_at(&ip, net, &cluster.dir, &mount)?);
+        }
         cluster.configure()?;
         cluster.start_etcd()?;
         until("etcd answers", || cluster.ask(&["status"]).is_ok())?;
@@ -58,7 +68,10 @@ impl<'a> Cluster<'a> {
 
     /// The folder that is served.
     pub(super) fn share(&self) -> PathBuf {
-        self.dir.join("share")
+        match &self.ceph {
+            Some(_) => self.dir.join(CEPH_MOUNT).join("data"),
+            None => self.dir.join("share"),
+        }
     }
 
     /// What all nodes have logged.
@@ -69,10 +82,11 @@ impl<'a> Cluster<'a> {
 
     /// Does what the guest asks for, and tells it.
     pub(super) fn obey(&mut self, words: &str) -> Result<()> {
-        let done = match words.strip_prefix("takeover ") {
-            Some(how) => self.strike(how),
+        let done = match words.split_once(' ') {
+            Some(("takeover", how)) => self.strike(how),
+            Some(("move", node)) => self.go_to(node),
             None if words == "mend" => self.mend(),
-            None => Err("the host does not know how".into()),
+            _ => Err("the host does not know how".into()),
         };
         // A guest that waits in vain tells less than this error.
         let told = fs::write(self.dir.join("scratch").join(words.replace(' ', "-")), "");
@@ -92,19 +106,29 @@ impl<'a> Cluster<'a> {
         until("another node serves", || self.has_address(1, ADDRESS))
     }
 
+    /// Moves the service to this node, both being as they should.
+    fn go_to(&self, node: &str) -> Result<()> {
+        let number = node.parse().map_err(|e| format!("{node}: {e}"))?;
+        self.ask(&["move", "files", &format!("gw{node}")])?;
+        until("the node serves", || self.has_address(number, ADDRESS))
+    }
+
     /// The first node is as before, and serves.
     fn mend(&mut self) -> Result<()> {
         let how = self.gone.take().ok_or("nothing is to be mended")?;
         let fenced = fs::read_to_string(self.dir.join("fenced")).unwrap_or_default();
-        let wanted = if how == "drain" { "" } else { "gw0" };
+        let wanted = if how == "drain" || self.ceph.is_some() { "" } else { "gw0" };
         if fenced.trim() != wanted {
             return Err(format!("after {how} these were fenced: {fenced:?}, wanted {wanted:?}"));
         }
         if how == "drain" {
             self.ask(&["undrain", "gw0"])?;
         } else {
-            fs::remove_file(self.dir.join("fenced")).map_err(|e| format!("fenced: {e}"))?;
+            if self.ceph.is_none() {
+                fs::remove_file(self.dir.join("fenced")).map_err(|e| format!("fenced: {e}"))?;
+            }
             self.net.ip("link set n0 up")?;
+            self.signal(0, "-KILL");
             if let Some(mut child) = self.nodes[0].take() {
                 let _ = child.wait();
             }
@@ -154,27 +178,29 @@ impl<'a> Cluster<'a> {
 
     fn configure(&self) -> Result<()> {
         let dir = self.dir.display();
-        for folder in ["share", "state", "beside", "beside-state"] {
+        for folder in ["share", "state", "beside", "beside-state", "state0", "state1"] {
             gateway::make_folder(&self.dir.join(folder), 0o755)?;
         }
-        let (user, password) = LAB_USER;
-        let secret = self.dir.join("password");
-        self.write("password", password)?;
-        fs::set_permissions(&secret, Permissions::from_mode(0o600)).map_err(|e| e.to_string())?;
-        for (name, share, state, portmap) in
-            [("files", "share", "state", "own"), ("beside", "beside", "beside-state", "off")]
-        {
-            let shared = if name == "files" { "data" } else { name };
-            self.write(
-                &format!("{name}.yaml"),
-                &format!(
-                    "shares: [{{name: {shared}, path: {dir}/{share}, squash: none, continuous_availability: true}}]\n\
-                     users: [{{name: {user}, password_file: {dir}/password, uid: 0, gid: 0, groups: []}}]\n\
-                     state: {dir}/{state}\nadmin: off\nrdma_crc: always\nsmb: {{signing: offered}}\n\
-                     nfs: {{lease: 10s, grace: 10s, portmap: {portmap}}}\n"
-                ),
-            )?;
+        if self.ceph.is_some() {
+            gateway::make_folder(&self.share(), 0o755)?;
         }
+        let secret = self.dir.join("password");
+        self.write("password", LAB_USER.1)?;
+        fs::set_permissions(&secret, Permissions::from_mode(0o600)).map_err(|e| e.to_string())?;
+        for node in 0..NODES {
+            let (source, state) = match self.ceph {
+                Some(_) => (
+                    format!(
+                        "ceph: {{filesystem: {FILE_SYSTEM}, path: /data, config: {dir}/ceph/ceph.conf}}"
+                    ),
+                    format!("state{node}\nrecords: data"),
+                ),
+                None => (format!("path: {dir}/share"), "state".into()),
+            };
+            self.service(&format!("files{node}"), "data", &source, (&state, "own"))?;
+        }
+        let path = format!("path: {dir}/beside");
+        self.service("beside", "beside", &path, ("beside-state", "off"))?;
         // A power switch: nothing of that node runs any more.
         let net = &self.net.name;
         self.write(
@@ -182,17 +208,22 @@ impl<'a> Cluster<'a> {
             &format!(
                 "#!/bin/sh\necho $HEADGATE_FENCED_NODE >>{dir}/fenced\n\
                  ip -n {net} link set n${{HEADGATE_FENCED_NODE#gw}} down\n\
-                 ip netns pids {net}${{HEADGATE_FENCED_NODE#gw}} | xargs -r kill -9\n"
+                 all() {{ ip netns pids {net}${{HEADGATE_FENCED_NODE#gw}}; }}\n\
+                 while pids=$(all); [ -n \"$pids\" ]; do kill -9 $pids; sleep 0.01; done\n"
             ),
         )?;
         fs::set_permissions(self.dir.join("fence"), Permissions::from_mode(0o700))
             .map_err(|e| e.to_string())?;
+        let fence = match self.ceph {
+            Some(_) => String::new(),
+            None => format!(", fence: {dir}/fence"),
+        };
         for node in 0..NODES {
             self.write(
                 &format!("gw{node}.yaml"),
                 &format!(
                     "cluster:\n  etcd: http://{etcd}:2379\n  node: gw{node}\n  ttl: {TTL}s\n  services:\n  \
-                     - {{name: files, config: {dir}/files.yaml, addresses: [{ADDRESS}/24@eth0], fence: {dir}/fence}}\n  \
+                     - {{name: files, config: {dir}/files{node}.yaml, addresses: [{ADDRESS}/24@eth0]{fence}}}\n  \
                      - {{name: beside, config: {dir}/beside.yaml, addresses: [{BESIDE}/24@eth0], fence: {dir}/fence, \
                      nodes: [gw1]}}\n",
                     etcd = host_address(0),
@@ -200,6 +231,26 @@ impl<'a> Cluster<'a> {
             )?;
         }
         Ok(())
+    }
+
+    /// The file of a gateway with one share.
+    fn service(
+        &self,
+        file: &str,
+        share: &str,
+        source: &str,
+        (state, portmap): (&str, &str),
+    ) -> Result<()> {
+        let (dir, user) = (self.dir.display(), LAB_USER.0);
+        self.write(
+            &format!("{file}.yaml"),
+            &format!(
+                "shares: [{{name: {share}, {source}, squash: none, continuous_availability: true}}]\n\
+                 users: [{{name: {user}, password_file: {dir}/password, uid: 0, gid: 0, groups: []}}]\n\
+                 state: {dir}/{state}\nadmin: off\nrdma_crc: always\nsmb: {{signing: offered}}\n\
+                 nfs: {{lease: 10s, grace: 10s, portmap: {portmap}}}\n"
+            ),
+        )
     }
 
     fn write(&self, name: &str, text: &str) -> Result<()> {
