@@ -9,6 +9,7 @@
 //! *Errors.* STATUS_OBJECT_NAME_NOT_FOUND for an open that is gone or is somebody else's, STATUS_ACCESS_DENIED for another user.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use state::Caching;
 
@@ -20,6 +21,7 @@ use crate::open_durable::{CreateInfo, TIMEOUT_DEFAULT_MS, TIMEOUT_MAX_MS, Versio
 use crate::persist;
 use crate::request_context::RequestContext;
 use crate::server_state::ServerState;
+use crate::session::Session;
 use crate::share_access;
 use crate::status::Status;
 use crate::teardown;
@@ -30,6 +32,12 @@ use crate::wire::create::{Request, oplock};
 use crate::wire::file_id::FileId;
 use crate::wire::negotiate::{CAP_PERSISTENT_HANDLES, Dialect};
 use crate::wire::{self, Flags};
+
+/// No session has this number, so nobody can use what is held by it.
+const NOBODY: (u64, u32) = (u64::MAX, 0);
+/// A client that is connected again reclaims all that it had open, one after the other. One that has reclaimed nothing for so long
+/// is done.
+const TAKES_UP_MAX: Duration = Duration::from_secs(5);
 
 /// How a create goes on.
 pub(crate) enum Begun {
@@ -73,6 +81,7 @@ pub(crate) async fn begin(
     let replay = cx.header.flags.has(Flags::REPLAY);
     let found = match cx.server.creates.begin(key) {
         Ok(ticket) => {
+            note_sent_anew(cx, request, asked)?;
             cx.outlives_connection();
             return Ok(Begun::New(ticket));
         }
@@ -107,6 +116,28 @@ pub(crate) async fn begin(
         return Err(Status::DUPLICATE_OBJECTID);
     }
     Ok(Begun::Before(open))
+}
+
+/// A create with the lease key of a persistent open that waits for this client, and with another CreateGuid. Either it is another
+/// open of the file, by a client that has one key for a file. Or the answer to the create was lost, and the client has sent the
+/// create anew and not again, by a client that has a key for each create (Linux 6.12, mounted with `hard`: `smb2_should_replay`
+/// leaves the count of replays at zero, so that `SMB2_open` makes another CreateGuid).
+fn note_sent_anew(
+    cx: &RequestContext,
+    request: &Request<'_>,
+    asked: &Asked<'_>,
+) -> Result<(), Status> {
+    let Some(context) = lease::asked(cx, request.oplock_level, asked.lease.as_ref()) else {
+        return Ok(());
+    };
+    let session = cx.session()?;
+    let lease = cx.server.leases.find(session.client_guid(), &session.owner(), context.key);
+    for open in lease.into_iter().flat_map(|lease| lease.opens()) {
+        if open.session_id() == 0 && open.durable.is_persistent() {
+            open.durable.durability().sent_anew = true;
+        }
+    }
+    Ok(())
 }
 
 /// What is said about an open whose create was sent again: level, lease context, `CreateAction`; fills in what is told of
@@ -247,8 +278,6 @@ pub(crate) async fn reconnect(
 /// the open, where its user would not be granted it by this tree: the share, or the address that the client comes from, may give
 /// less than when it was opened.
 async fn take_up(cx: &RequestContext, open: &Arc<Open>) -> Result<bool, Status> {
-    /// No session has this number, so nobody can use what is held by it.
-    const NOBODY: (u64, u32) = (u64::MAX, 0);
     let (session, tree) = (cx.session()?, cx.tree()?);
     if open.share()?.id != tree.share().ok_or(Status::OBJECT_NAME_NOT_FOUND)?.id {
         return Ok(false);
@@ -272,6 +301,8 @@ async fn take_up(cx: &RequestContext, open: &Arc<Open>) -> Result<bool, Status> 
         lease.party.lease.hold();
     }
     open.durable.note_at(cx.conn.info.peer.ip());
+    tree.last_take_up.note(Instant::now());
+    open.durable.durability().sent_anew = false;
     lease::tell_again(cx, open);
     Ok(true)
 }
@@ -307,10 +338,14 @@ fn find(cx: &RequestContext, id: FileId) -> Result<Arc<Open>, Status> {
     found.ok_or(Status::OBJECT_NAME_NOT_FOUND)
 }
 
-/// A create by somebody else meets an open that stands and waits for its client: it must wait for that too (MS-SMB2 section
-/// 3.3.5.9: STATUS_FILE_NOT_AVAILABLE).
-pub(crate) fn check_waiting(core: &ServerState, open: &Open, access: u32) -> Result<(), Status> {
-    let file = open.file()?;
+/// Another create meets an open that stands and waits for its client: it must wait for that too (MS-SMB2 section 3.3.5.9:
+/// STATUS_FILE_NOT_AVAILABLE). One that its client has left is closed.
+pub(crate) async fn check_waiting(
+    cx: &RequestContext,
+    open: &Open,
+    access: u32,
+) -> Result<(), Status> {
+    let (core, file) = (&cx.server, open.file()?);
     let wanted = Open::opening(access, open.shared, false);
     if wanted.attributes_only {
         return Ok(());
@@ -325,11 +360,45 @@ pub(crate) fn check_waiting(core: &ServerState, open: &Open, access: u32) -> Res
         }
         let theirs = Open::opening(other.granted, other.shared, false);
         let shares = !theirs.attributes_only && theirs.share.conflicts(wanted.share);
-        if shares || lease::rights(core, &other).has(Caching::HANDLE) {
+        if !shares && !lease::rights(core, &other).has(Caching::HANDLE) {
+            continue;
+        }
+        if !is_left(cx, &other)? || !take_away(core, &other) {
             return Err(Status::FILE_NOT_AVAILABLE);
         }
+        tracing::info!(
+            share = other.share()?.name,
+            path = file.place().path,
+            user = other.durable.owner(),
+            "a persistent handle is closed: another open needs the file, and its client, which is connected again, has not \
+             reclaimed it"
+        );
+        teardown::end_open(core, &other).await;
     }
     Ok(())
+}
+
+/// The client of a persistent open that waits does not know it: the client has sent the create anew and now opens the file with
+/// another lease key, or is connected to the share again and has reclaimed nothing for [`TAKES_UP_MAX`].
+fn is_left(cx: &RequestContext, open: &Open) -> Result<bool, Status> {
+    if !open.durable.is_persistent() {
+        return Ok(false);
+    }
+    let (CreateInfo { client, owner, .. }, share) = (open.durable.facts(), open.share()?.id);
+    let is_its =
+        |s: &Session| s.client_guid() == client && s.user().is_some_and(|user| user.name == owner);
+    if open.durable.durability().sent_anew && is_its(cx.session()?) {
+        return Ok(true);
+    }
+    let trees = cx.server.sessions.all(is_its).into_iter().flat_map(|s| s.trees());
+    let of_share = trees.filter(|tree| tree.share().is_some_and(|it| it.id == share));
+    let ago = of_share.map(|tree| tree.last_take_up.ago()).min();
+    Ok(ago.is_some_and(|ago| ago >= TAKES_UP_MAX))
+}
+
+/// Nobody can take it up from here on. False: somebody has.
+fn take_away(core: &ServerState, open: &Open) -> bool {
+    open.party.lease.hold() && core.opens.take_up(open, NOBODY.0, NOBODY.1)
 }
 
 /// `SMB2_CREATE_APP_INSTANCE_ID` and `SMB2_CREATE_APP_INSTANCE_VERSION` (MS-SMB2 sections 3.3.5.9.13 and 3.3.5.9.15): the same

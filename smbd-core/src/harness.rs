@@ -26,7 +26,7 @@ use crate::server_state::ServerState;
 use crate::session::{Channel, Kind, Terms, User};
 use crate::settings::{Settings, ShareSettings};
 use crate::status::Status;
-use crate::tree::{Target, Tree};
+use crate::tree::{LastTakeUp, Target, Tree};
 use crate::wire::create::{self, Disposition, option, share};
 use crate::wire::negotiate::{CAP_PERSISTENT_HANDLES, Dialect};
 use crate::wire::{Command, Flags, HEADER_LEN, Header, close, put_utf16};
@@ -161,6 +161,7 @@ impl Harness {
         session.log_on(user, None);
         let (session_id, share) = (session.id, self.core.namespace.shares()[0].clone());
         let tree = session.add_tree(|id| Tree {
+            last_take_up: LastTakeUp::default(),
             home: None,
             id,
             session_id,

@@ -59,6 +59,8 @@ pub(crate) struct Durability {
     losses: u64,
     /// Where its client was last; of another run of the server that is not known.
     at: Option<IpAddr>,
+    /// While it waits for its client, that has sent a create with the lease key of this one and another CreateGuid.
+    pub(crate) sent_anew: bool,
 }
 
 /// What the record of a persistent handle says beside what it is and holds.

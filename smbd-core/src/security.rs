@@ -442,7 +442,7 @@ mod tests {
 
     use super::*;
     use crate::dtyp::{Ace, Acl};
-    use crate::tree::Target;
+    use crate::tree::{LastTakeUp, Target};
 
     struct World {
         namespace: Namespace,
@@ -473,6 +473,7 @@ mod tests {
     impl World {
         fn tree(&self, uid: u32) -> Tree {
             Tree {
+                last_take_up: LastTakeUp::default(),
                 home: None,
                 id: 1,
                 session_id: 1,

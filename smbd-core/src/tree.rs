@@ -1,10 +1,12 @@
 //! Tree connects: a share as one session uses it (MS-SMB2 section 3.3.1.9).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use vfs::namespace::{Namespace, Share};
 use vfs::{Cred, NodeRef};
 
+use crate::mutex::locked;
 use crate::settings::ShareSettings;
 
 /// What a tree shows.
@@ -15,6 +17,27 @@ pub enum Target {
     Elsewhere(Arc<Share>),
     /// Named pipes: `IPC$`.
     Pipes,
+}
+
+/// When a client last took an open up again by a tree connect; before the first time, when it connected.
+pub struct LastTakeUp(Mutex<Instant>);
+
+impl Default for LastTakeUp {
+    fn default() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+}
+
+impl LastTakeUp {
+    /// It was at this time.
+    pub(crate) fn note(&self, at: Instant) {
+        *locked(&self.0) = at;
+    }
+
+    /// How long ago that was.
+    pub(crate) fn ago(&self) -> Duration {
+        locked(&self.0).elapsed()
+    }
 }
 
 /// A tree connect.
@@ -35,6 +58,8 @@ pub struct Tree {
     pub maximal_access: u32,
     /// What the share asks for.
     pub settings: ShareSettings,
+    /// When its client last took an open up again.
+    pub last_take_up: LastTakeUp,
 }
 
 impl Tree {

@@ -17,7 +17,7 @@ use crate::session::User;
 use crate::settings::ShareSettings;
 use crate::share_access::{Denial, READ_ACCESS, grant, most};
 use crate::status::Status;
-use crate::tree::{Target, Tree};
+use crate::tree::{LastTakeUp, Target, Tree};
 use crate::wire::tree_connect::{
     ACCESS_BASED_ENUM, CAP_DFS, CONTINUOUS_AVAILABILITY, DFS, DFS_ROOT, DISK, ENCRYPT_DATA,
     NO_CACHING, PIPE, Request, Response,
@@ -33,6 +33,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let user = cx.session()?.user().ok_or(Status::USER_SESSION_DELETED)?;
     if name.eq_ignore_ascii_case(PIPES) {
         let tree = |id, session_id| Tree {
+            last_take_up: LastTakeUp::default(),
             id,
             session_id,
             name: PIPES.into(),
@@ -67,6 +68,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     };
     let is_read_only = granted.share.read_only;
     let tree = |id, session_id| Tree {
+        last_take_up: LastTakeUp::default(),
         id,
         session_id,
         name: share.name.clone(),
@@ -104,6 +106,7 @@ fn elsewhere(cx: &RequestContext, share: &Arc<Share>, user: &User) -> Result<Ans
         client.map_err(|why| denied(cx, ip, user, &share.name, Denial::Rule(why)))?;
     }
     connect(cx, |id, session_id| Tree {
+        last_take_up: LastTakeUp::default(),
         id,
         session_id,
         name: share.name.clone(),

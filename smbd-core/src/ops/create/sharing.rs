@@ -30,7 +30,7 @@ pub(super) async fn share_with(
     overwrites: bool,
 ) -> Result<(), Status> {
     delete_sharing(cx, open, access)?;
-    durable::check_waiting(&cx.server, open, access)?;
+    durable::check_waiting(cx, open, access).await?;
     let arbiter = cx.server.namespace.arbiter();
     let node = open.node()?.id();
     let opening = Open::opening(access, open.shared, overwrites);

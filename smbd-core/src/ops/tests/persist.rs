@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdma_transport::channel::Transport;
 use recovery::{Change, Kind, Store};
@@ -285,6 +285,73 @@ async fn who_does_not_come_back_in_time_has_lost_it() {
     assert_eq!(again(&c, "f", file, vec![]).await.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND);
     drop((c, other));
     assert_eq!(world.restart().await.1, 0);
+}
+
+/// As a client does that had no answer to its create, and then sends it anew.
+#[tokio::test]
+async fn what_a_client_does_not_take_up_keeps_nobody_from_the_file() {
+    let world = World::new();
+    let c = world.machine(1);
+    let (left, _) = persistent(&c, "f", 0).await;
+    let again_guid = |guid| DurableV2 { timeout: 0, flags: DHANDLE_FLAG_PERSISTENT, guid };
+    let held = c.create("g", |r| {
+        r.share = 0;
+        r.contexts = vec![again_guid([8; 16]).context()];
+    });
+    let held = held.await.unwrap().file;
+    drop(c);
+    let (world, count) = world.restart().await;
+    assert_eq!(count, 2);
+    let (c, other) = (world.machine(1), world.machine(2));
+    let done = || {
+        let session = c.core.sessions.get(c.session_id).unwrap();
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
+        session.trees().iter().for_each(|tree| tree.last_take_up.note(long_ago));
+    };
+    assert_eq!(opens(&other, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE, "just back");
+    done();
+    let back = ReconnectV2 { file: held, guid: [8; 16], flags: DHANDLE_FLAG_PERSISTENT };
+    c.create("g", |r| r.contexts = vec![back.context()]).await.unwrap();
+    assert_eq!(opens(&c, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE, "it takes opens up");
+    done();
+    opens(&c, "f").await.unwrap();
+    assert_eq!(opens(&c, "g").await.unwrap_err(), Status::SHARING_VIOLATION, "that is its own");
+    let gone = again(&c, "f", left, vec![lease(6)]).await;
+    assert_eq!(gone.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND);
+    drop((c, other));
+    let (_world, count) = world.restart().await;
+    assert_eq!(count, 1, "what is closed does not come back");
+}
+
+/// A create of `f` with the lease of [`persistent`] and a CreateGuid of its own.
+async fn anew(c: &Client) -> Status {
+    let guid = DurableV2 { timeout: 0, flags: DHANDLE_FLAG_PERSISTENT, guid: [8; 16] };
+    let made = c.create("f", |r| {
+        r.disposition = Disposition::Create as u32;
+        r.oplock_level = oplock::LEASE;
+        r.contexts = vec![lease(1), guid.context()];
+    });
+    made.await.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_client_that_sends_a_create_anew_has_left_what_came_of_the_first_one() {
+    let world = World::new();
+    let c = world.machine(1);
+    let (left, _) = persistent(&c, "f", 0).await;
+    drop(c);
+    let (world, _) = world.restart().await;
+    let (c, other) = (world.machine(1), world.machine(2));
+    assert_eq!(opens(&c, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE, "it may come back");
+    assert_eq!(anew(&c).await, Status::OBJECT_NAME_COLLISION);
+    assert_eq!(opens(&other, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE);
+    again(&c, "f", left, vec![lease(6)]).await.unwrap();
+    crate::teardown::end_of_connection(&world.harness.core, &c.conn).await;
+    let c = world.machine(1);
+    assert_eq!(opens(&c, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE, "it was known");
+    assert_eq!(anew(&c).await, Status::OBJECT_NAME_COLLISION);
+    opens(&c, "f").await.unwrap();
+    opens(&other, "f").await.unwrap();
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::settings::ShareSettings;
 use crate::status::Status;
 use crate::teardown::{TeardownReason, end_session};
-use crate::tree::{Target, Tree};
+use crate::tree::{LastTakeUp, Target, Tree};
 use crate::wire::fsctl::code;
 use crate::wire::ioctl::{IS_FSCTL, Request};
 use crate::wire::query_info::info_type;
@@ -25,6 +25,7 @@ fn client() -> Client {
     let mut c = Harness::new().client();
     let session = session(&c);
     let tree = session.add_tree(|id| Tree {
+        last_take_up: LastTakeUp::default(),
         home: None,
         id,
         session_id: session.id,

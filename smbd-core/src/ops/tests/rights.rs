@@ -18,7 +18,7 @@ use crate::harness::{Client, Harness, doom};
 use crate::reauthorize::Taken;
 use crate::settings::ShareSettings;
 use crate::status::Status;
-use crate::tree::{Target, Tree};
+use crate::tree::{LastTakeUp, Target, Tree};
 use crate::wire::context::{DHANDLE_FLAG_PERSISTENT, DurableV2, ReconnectV2};
 use crate::wire::create::{self, Disposition, oplock, option};
 use crate::wire::negotiate::Dialect;
@@ -67,6 +67,7 @@ fn connect(c: &mut Client, maximal_access: u32, cred: Cred) {
     let session = c.core.sessions.get(c.session_id).unwrap();
     let old = session.remove_tree(c.tree_id).unwrap();
     let tree = session.add_tree(|id| Tree {
+        last_take_up: LastTakeUp::default(),
         home: None,
         id,
         session_id: session.id,
@@ -288,6 +289,7 @@ fn a_tree_sees_its_own_folder_and_a_reader_the_share_of_readers() {
     let harness = Harness::new();
     let connected = harness.core.namespace.shares()[0].reader();
     let tree = Tree {
+        last_take_up: LastTakeUp::default(),
         home: None,
         id: 1,
         session_id: 1,
