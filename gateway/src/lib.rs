@@ -9,6 +9,7 @@ pub mod admission;
 pub mod attempts;
 pub mod bench;
 pub mod boot;
+pub mod changes;
 pub mod check;
 pub mod cli;
 mod client_names;

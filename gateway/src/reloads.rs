@@ -15,10 +15,11 @@ use sd_notify::NotifyState;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::changes::{Changes, Refusal};
 use crate::control::adding::{self, Replaced};
 use crate::daemon::{Load, warn};
 use crate::manager::Manager;
-use crate::reload::{Changes, Refusal, Sound};
+use crate::reload::Sound;
 use crate::serve::Running;
 
 /// Orders of reloads that wait for the one under way.

@@ -19,8 +19,8 @@ use config::{Audit, AuditTo};
 use rdma_transport::count;
 use vfs::accounts::Directory;
 
+use crate::changes::{Changes, Refusal};
 use crate::control::By;
-use crate::reload::{Changes, Refusal};
 use crate::users::UserDb;
 
 /// How long the name of a user holds.

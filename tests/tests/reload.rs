@@ -14,7 +14,7 @@ use client::smb::{Options, Smb, User};
 use client::target::{Transport, Version};
 use client::{Error, Volume};
 use config::{Identity, Protocols, Settings, Share, Signing, Source, Squash};
-use gateway::reload::Refusal;
+use gateway::changes::Refusal;
 use headgate_tests::world::{WAYS, World, buf, pattern};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use smb_proto::NtStatus;

@@ -37,11 +37,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::access::Peer;
 use super::logins::{Logins, SESSION_LIFE};
+use crate::changes::Changes;
 use crate::control::ending::Disconnected;
 use crate::control::files::HeldFiles;
 use crate::control::{By, NotDone, Orders};
 use crate::records::ServiceFiles;
-use crate::reload::Changes;
 use crate::trail;
 use crate::user::{self, Done};
 use crate::users::{UserDb, first_line};

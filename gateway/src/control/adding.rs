@@ -16,8 +16,8 @@ use config::{Location, NewShare, Settings};
 use rustix::fs::{XattrFlags, fsetxattr};
 use rustix::io::Errno;
 
+use crate::changes::Refusal;
 use crate::daemon::Load;
-use crate::reload::Refusal;
 
 /// A file that was replaced.
 pub(crate) struct Replaced {

@@ -12,8 +12,8 @@ use tokio::net::UnixStream;
 use super::ending::{Client, Disconnected, What};
 use super::files::HeldFiles;
 use super::{AdminToken, Drained};
+use crate::changes::Changes;
 use crate::http;
-use crate::reload::Changes;
 
 /// The longest drain that the configuration allows, and some.
 const ANSWER_MAX: Duration = Duration::from_secs(660);

@@ -40,7 +40,7 @@ use tokio::task::JoinHandle;
 
 use crate::admin::logins::{Logins, TOKEN_LIFE};
 use crate::admin::snapshot::SharedSource;
-use crate::reload::Changes;
+use crate::changes::Changes;
 use crate::trail;
 use ending::{Client, Disconnected, What};
 use files::HeldFiles;

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::ending::{Client, Disconnected, What};
 use super::files::{HeldFile, HeldFiles};
-use crate::reload::{Changes, Refusal};
+use crate::changes::{Changes, Refusal};
 use crate::trail;
 
 /// How a drain went.
