@@ -21,12 +21,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::admin;
-use crate::control::{By, Control, Desk, Drained, Order};
+use crate::control::{Control, Desk, Drained, Order};
 use crate::logs;
 use crate::manager::Manager;
 use crate::reloads::{Cause, Reloads, Step};
 use crate::serve::{self, Running};
-use crate::trail;
+use crate::trail::{self, By};
 
 type Read = dyn Fn(Option<&Path>) -> Result<Settings, Faults> + Send + Sync;
 

@@ -20,7 +20,6 @@ use rdma_transport::count;
 use vfs::accounts::Directory;
 
 use crate::changes::{Changes, Refusal};
-use crate::control::By;
 use crate::users::UserDb;
 
 /// How long the name of a user holds.
@@ -29,6 +28,17 @@ const NAME_HOLDS: Duration = Duration::from_secs(60);
 const NAMES_MAX: usize = 4096;
 /// How long a gateway that ends waits for its trail to be written.
 const LAST: Duration = Duration::from_secs(2);
+
+/// Who gives an order, for the log and the trail.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct By {
+    /// How it came.
+    pub(crate) way: &'static str,
+    /// User of this host, where the way tells.
+    pub(crate) uid: Option<u32>,
+    /// Process, where the way tells.
+    pub(crate) pid: Option<i32>,
+}
 
 /// Names of users of NFS, as those of SMB have them; and the limit.
 struct Names {

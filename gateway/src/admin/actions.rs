@@ -40,9 +40,9 @@ use super::logins::{Logins, SESSION_LIFE};
 use crate::changes::Changes;
 use crate::control::ending::Disconnected;
 use crate::control::files::HeldFiles;
-use crate::control::{By, NotDone, Orders};
+use crate::control::{NotDone, Orders};
 use crate::records::ServiceFiles;
-use crate::trail;
+use crate::trail::{self, By};
 use crate::user::{self, Done};
 use crate::users::{UserDb, first_line};
 

@@ -41,11 +41,11 @@ use tokio::task::JoinHandle;
 use crate::admin::logins::{Logins, TOKEN_LIFE};
 use crate::admin::snapshot::SharedSource;
 use crate::changes::Changes;
-use crate::trail;
+use crate::trail::{self, By};
 use ending::{Client, Disconnected, What};
 use files::HeldFiles;
-pub(crate) use orders::{By, NotDone, Orders};
 pub use orders::{Drained, Order};
+pub(crate) use orders::{NotDone, Orders};
 
 /// Bytes of an order at most: a choice of log levels, or the path of a file and the name of its share.
 const ORDER_MAX: usize = 8192;

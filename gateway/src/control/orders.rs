@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::ending::{Client, Disconnected, What};
 use super::files::{HeldFile, HeldFiles};
 use crate::changes::{Changes, Refusal};
-use crate::trail;
+use crate::trail::{self, By};
 
 /// How a drain went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,17 +42,6 @@ pub enum Order {
     Disconnect(Client, oneshot::Sender<Disconnected>),
     /// Write one more share into the configuration file, and read that again.
     AddShare(NewShare, oneshot::Sender<Result<Changes, Refusal>>),
-}
-
-/// Who gives an order, for the log.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct By {
-    /// How it came.
-    pub(crate) way: &'static str,
-    /// User of this host, where the way tells.
-    pub(crate) uid: Option<u32>,
-    /// Process, where the way tells.
-    pub(crate) pid: Option<i32>,
 }
 
 /// Why an order was not carried out; the texts are whole, with their `error: `.
