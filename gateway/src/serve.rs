@@ -557,7 +557,10 @@ async fn housekeeping(servers: Arc<Servers>, shared: Arc<Shared>, served: Arc<Se
         smb.tick().await;
         let reader = book.clone();
         // What cannot be read is said in the log.
-        if tokio::task::spawn_blocking(move || reader.refresh()).await.unwrap_or(false) {
+        if let Ok(Some(changes)) = tokio::task::spawn_blocking(move || reader.refresh()).await {
+            if !changes.is_empty() {
+                trail::users(changes);
+            }
             nfs.core().gss.forget();
             let taken = smb.reauthorize().await;
             tracing::info!(

@@ -25,7 +25,6 @@ use vfs::accounts::{self, Directory};
 use zeroize::Zeroizing;
 
 use crate::records::{ServiceFiles, Stamp};
-use crate::trail;
 
 /// Bytes of a password file at most.
 const PASSWORD_BYTES_MAX: u64 = 4096;
@@ -353,13 +352,14 @@ impl UserDb {
         self.current().get(&key(name)).map(|(a, known)| (a.cred.clone(), *known))
     }
 
-    /// Reads the database again if it has changed; true when that gave other users. Blocks, for some seconds at most.
-    pub fn refresh(&self) -> bool {
+    /// Reads the database again if it has changed; gives what is different then, one line for each kind. Blocks, for some seconds
+    /// at most.
+    pub fn refresh(&self) -> Option<Vec<String>> {
         self.refresh_at(Instant::now())
     }
 
-    fn refresh_at(&self, at: Instant) -> bool {
-        let Some(files) = &self.files else { return false };
+    fn refresh_at(&self, at: Instant) -> Option<Vec<String>> {
+        let files = self.files.as_ref()?;
         let (path, its) = (files.path(DATABASE), files.clone());
         let looked = in_time(&path, move |_| Ok(its.stamp(DATABASE)));
         let is_silent = looked.is_err();
@@ -373,14 +373,14 @@ impl UserDb {
                 }
             }
         }
-        let Ok(now) = looked else { return false };
+        let now = looked.ok()?;
         if *self.seen.lock().unwrap_or_else(PoisonError::into_inner) == now {
-            return false;
+            return None;
         }
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         let is_later = |it: &Unread| it.stamp != now || at >= it.at + RETRY;
         if !unread.as_ref().is_none_or(is_later) {
-            return false;
+            return None;
         }
         let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let next = match self.next(&configured) {
@@ -391,18 +391,15 @@ impl UserDb {
                 }
                 // A user that was removed may log on until the file is read.
                 *unread = Some(Unread { stamp: now, why, at });
-                return false;
+                return None;
             }
         };
         *unread = None;
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
         let changes = differences(&self.current(), &next.table);
         self.set(next);
-        if !changes.is_empty() {
-            trail::users(changes);
-        }
         tracing::info!(users = self.current().len(), "the SMB users have been read again");
-        true
+        Some(changes)
     }
 
     /// Who the host's user of this name is, under the name by which the host knows it. Blocks.
@@ -578,13 +575,13 @@ mod tests {
         change_database(&state, |d| Ok((d.put(entry("bob", "two")), d.remove("alice")))).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let at = Instant::now();
-        assert!(!book.refresh_at(at) && book.find("alice").is_some());
+        assert!(book.refresh_at(at).is_none() && book.find("alice").is_some());
         // That changes neither its time nor its length.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(!book.refresh_at(at), "not at each look");
-        assert!(book.refresh_at(at + RETRY));
+        assert!(book.refresh_at(at).is_none(), "not at each look");
+        assert!(book.refresh_at(at + RETRY).is_some());
         assert!(book.find("alice").is_none() && book.find("bob").is_some());
-        assert!(!book.refresh(), "nothing has changed since");
+        assert!(book.refresh().is_none(), "nothing has changed since");
     }
 
     #[test]
