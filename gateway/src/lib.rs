@@ -35,6 +35,7 @@ mod manager;
 mod memory;
 pub mod networks;
 mod place;
+mod pools;
 pub mod port;
 mod portmap;
 mod pulse;

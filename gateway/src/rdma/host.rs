@@ -12,7 +12,7 @@ use rdma_transport::devices::{Devices, Watch};
 use rdma_transport::ibverbs;
 
 use crate::check::netdev::{self, Address};
-use crate::serve::{payload_limits, recv_limits};
+use crate::pools::{payload_limits, recv_limits};
 
 /// Where the character devices of RDMA are.
 const DEV: &str = "/dev/infiniband";

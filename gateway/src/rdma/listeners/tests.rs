@@ -81,7 +81,7 @@ struct Lab {
 
 /// What connections need, with memory for a few.
 pub(crate) fn shared() -> Arc<Shared> {
-    let pool = || Pool::new(crate::serve::recv_limits(4));
+    let pool = || Pool::new(crate::pools::recv_limits(4));
     Arc::new(Shared {
         lookup: Arc::new(crate::client_names::Lookup::new(Arc::default())),
         payload: pool(),
