@@ -27,7 +27,7 @@ use vfs::refer::{Referral, Server};
 use vfs::{ANONYMOUS, Backend};
 
 use crate::identities::{self, Accounts, Rights};
-use crate::rdma::listeners;
+use crate::rdma::host;
 use crate::records::ceph::{no_mount, session_of_share};
 
 /// Bytes of the volume of a share that is on other servers, in which nothing is ever made.
@@ -273,7 +273,7 @@ fn backend(
             (opened.map_err(|e| format!("share {}: {e}", s.name))?, None)
         }
         Source::Folder(path) => {
-            let callers_apart = listeners::usable_at_start().is_ok();
+            let callers_apart = host::usable_at_start().is_ok();
             let config = LocalConfig::new(path.clone());
             let config = LocalConfig { callers_apart, seal, payload, ..config };
             let its = path.clone();

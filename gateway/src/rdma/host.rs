@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use config::{Settings, Size};
 use iobuf::{CLASS_SIZES, PoolLimits, Slab};
@@ -18,6 +18,8 @@ use crate::pools::{payload_limits, recv_limits};
 const DEV: &str = "/dev/infiniband";
 /// The connection manager's.
 pub(crate) const CM_NODE: &str = "rdma_cm";
+/// The kernel's own part of RDMA, which comes with the first device's module.
+const KERNEL_CLASS: &str = "/sys/class/infiniband";
 /// `CAP_IPC_LOCK` of capabilities(7): who has it locks as much memory as there is.
 const CAP_IPC_LOCK: u32 = 14;
 
@@ -57,6 +59,41 @@ pub(crate) fn look(settings: &Settings) -> Host {
     Watcher::default().look(settings)
 }
 
+/// Whether devices could be used when this was first asked, which is before files are opened, be there one already or not: threads
+/// that have acted as a caller cannot use devices any more ([`vfs::local::LocalConfig::callers_apart`]).
+pub(crate) fn usable_at_start() -> &'static Result<(), String> {
+    static USABLE: OnceLock<Result<(), String>> = OnceLock::new();
+    USABLE.get_or_init(|| with_kernel(ibverbs::available(), Path::new(KERNEL_CLASS)))
+}
+
+/// Devices can be used where the libraries are there and the kernel has its part.
+pub(super) fn with_kernel(libraries: Result<(), String>, class: &Path) -> Result<(), String> {
+    libraries?;
+    match class.exists() {
+        true => Ok(()),
+        false => Err(format!(
+            "the kernel had not loaded its RDMA modules (there was no {})",
+            class.display()
+        )),
+    }
+}
+
+/// Whether devices can be used now by this process.
+fn usable() -> Result<(), String> {
+    usable_since(usable_at_start(), ibverbs::available())
+}
+
+/// What came after the start is of use to the next one.
+pub(super) fn usable_since(
+    at_start: &Result<(), String>,
+    now: Result<(), String>,
+) -> Result<(), String> {
+    match (at_start, now) {
+        (Err(why), Ok(())) => Err(format!("when headgate started, {why}; restart it")),
+        (_, now) => now,
+    }
+}
+
 fn host(settings: &Settings, addresses: Vec<Address>, devices: Devices) -> Host {
     let nodes = devices.list.iter().filter_map(|d| d.node.as_deref());
     let closed = match devices.list.is_empty() {
@@ -66,7 +103,7 @@ fn host(settings: &Settings, addresses: Vec<Address>, devices: Devices) -> Host 
     Host {
         addresses,
         devices,
-        library: super::listeners::usable(),
+        library: usable(),
         closed,
         memlock: memlock(registered_max(settings), lock_limit()),
     }

@@ -12,8 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use config::{Rdma, RdmaCrc, Settings};
@@ -42,41 +41,6 @@ fn hardware(spin: Option<Duration>) -> Option<Arc<dyn Provider>> {
     let usual = VerbsConfig::default();
     let spin_max = spin.unwrap_or(usual.spin_max);
     Some(Arc::new(Verbs::new(VerbsConfig { spin_max, ..usual })))
-}
-
-/// The kernel's own part of RDMA, which comes with the first device's module.
-const KERNEL_CLASS: &str = "/sys/class/infiniband";
-
-/// Whether devices could be used when this was first asked, which is before files are opened, be there one already or not: threads
-/// that have acted as a caller cannot use devices any more ([`vfs::local::LocalConfig::callers_apart`]).
-pub(crate) fn usable_at_start() -> &'static Result<(), String> {
-    static USABLE: OnceLock<Result<(), String>> = OnceLock::new();
-    USABLE.get_or_init(|| with_kernel(ibverbs::available(), Path::new(KERNEL_CLASS)))
-}
-
-/// Devices can be used where the libraries are there and the kernel has its part.
-fn with_kernel(libraries: Result<(), String>, class: &Path) -> Result<(), String> {
-    libraries?;
-    match class.exists() {
-        true => Ok(()),
-        false => Err(format!(
-            "the kernel had not loaded its RDMA modules (there was no {})",
-            class.display()
-        )),
-    }
-}
-
-/// Whether devices can be used now by this process.
-pub(crate) fn usable() -> Result<(), String> {
-    usable_since(usable_at_start(), ibverbs::available())
-}
-
-/// What came after the start is of use to the next one.
-fn usable_since(at_start: &Result<(), String>, now: Result<(), String>) -> Result<(), String> {
-    match (at_start, now) {
-        (Err(why), Ok(())) => Err(format!("when headgate started, {why}; restart it")),
-        (_, now) => now,
-    }
 }
 
 /// Where something listens now; shared with those who tell clients.

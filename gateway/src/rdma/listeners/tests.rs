@@ -9,6 +9,7 @@ use rdma_transport::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Liste
 use super::*;
 use crate::admission::{Admission, ConnectionLimits};
 use crate::descriptors::Descriptors;
+use crate::rdma::host::{usable_since, with_kernel};
 use crate::rdma::plan::tests::{card, host};
 use crate::shutdown::Connections;
 
