@@ -21,7 +21,6 @@ use crate::accept::{self, ProtocolServer, Shared};
 use crate::admin::snapshot::Protocol;
 use crate::listen::{Named, addresses, listen_tcp};
 use crate::port;
-use crate::portmap::PORT_OPTION;
 use crate::rdma::listeners::{self as rdma, BoundAddresses};
 
 /// What is served at an address.
@@ -78,7 +77,7 @@ impl Service {
             Self::NfsRdma => "--nfs-rdma-port",
             Self::Smb => "--smb-port",
             Self::SmbDirect => "--smb-direct-port",
-            Self::Portmap => PORT_OPTION,
+            Self::Portmap => port::PORTMAP_OPTION,
         }
     }
 

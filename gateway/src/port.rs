@@ -4,6 +4,9 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
+/// What to give when port 111 cannot be had.
+pub(crate) const PORTMAP_OPTION: &str = "--portmap register or --portmap off";
+
 /// One line about an address that could not be listened on. `option` chooses the port, or stands with the value that helps.
 pub fn refused(what: &str, at: SocketAddr, error: &std::io::Error, option: &str) -> String {
     let option = if option.contains(' ') { option.to_owned() } else { format!("{option} PORT") };

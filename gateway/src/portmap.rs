@@ -51,9 +51,6 @@ const CALL_MAX: usize = 8800;
 /// Bytes of a datagram that is a reply (RFC 768, less its header and that of IP).
 const REPLY_MAX: usize = 65_507;
 
-/// What to give when port 111 cannot be had.
-pub(crate) const PORT_OPTION: &str = "--portmap register or --portmap off";
-
 /// What is done about port 111, and why where that was left to the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chosen {
@@ -81,7 +78,7 @@ pub(crate) fn choose(settings: &Settings) -> Chosen {
     match tried(settings) {
         Ok(()) => chosen(Portmap::Own, "no rpcbind runs, and the gateway answers there itself"),
         Err((at, e)) => {
-            let why = port::refused("no rpcbind runs", at, &e, PORT_OPTION);
+            let why = port::refused("no rpcbind runs", at, &e, port::PORTMAP_OPTION);
             Chosen { how: Portmap::Register, why: Some(why) }
         }
     }
@@ -238,7 +235,7 @@ pub(crate) async fn start(
     let entered = match settings.portmap {
         Portmap::Off => Some(Entered::default()),
         Portmap::Own => {
-            let refused = |(at, e)| port::refused("port mapper", at, &e, PORT_OPTION);
+            let refused = |(at, e)| port::refused("port mapper", at, &e, port::PORTMAP_OPTION);
             for socket in sockets(settings, PORT).map_err(refused)? {
                 spawn(&mut tasks, socket, shared, nfs, Offer::Portmap);
             }

@@ -391,7 +391,7 @@ fn ports(settings: &Settings, smb: bool, serves_already: bool, remarks: &mut Rem
         }
         // With `auto` it is served where it can be had.
         if settings.portmap == Portmap::Own {
-            wanted.push(("port mapper", nfsrdma::portmap::PORT, portmap::PORT_OPTION));
+            wanted.push(("port mapper", nfsrdma::portmap::PORT, port::PORTMAP_OPTION));
         }
     }
     if smb {
