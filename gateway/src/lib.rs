@@ -44,6 +44,7 @@ pub mod records;
 pub mod reload;
 mod reloads;
 pub mod serve;
+mod servers;
 pub mod shares;
 pub mod shutdown;
 pub mod smb;

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{Portmap, PrivilegedPorts, Settings};
+use config::{Portmap, Settings};
 use iobuf::Pool;
 use nfsrdma::clock::{BEAT, Clock};
 use nfsrdma::context::ServerState;
@@ -23,7 +23,6 @@ use nfsrdma::fh::Handles;
 use nfsrdma::limits::NEIGHBOURS_REFRESH_SECONDS;
 use nfsrdma::rpc::gss::Gss;
 use nfsrdma::server::Server;
-use nfsrdma::source_port::Asked;
 use nfsrdma::v4;
 use smbd_core::restore::NotRestored;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -48,7 +47,8 @@ use crate::control::files::{self, HeldFiles};
 use crate::control::{Order, Orders};
 use crate::descriptors::Descriptors;
 use crate::listeners::{Listeners, Served, Service, Step};
-use crate::pools::{kept_replies, payload, recv_limits};
+use crate::pools::{payload, recv_limits};
+use crate::servers::Servers;
 use crate::shares::{OPEN_MAX, SILENT, ShareSet};
 use crate::shutdown::Connections;
 use crate::stuck::Stuck;
@@ -61,31 +61,6 @@ use crate::{greeting, interfaces, logs, networks, portmap, smb, trail};
 const COURTESY_FILES: usize = 8;
 /// How often leases and networks are looked at.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
-
-/// The servers behind all connections.
-pub(crate) struct Servers {
-    pub(crate) namespace: Arc<Namespace>,
-    pub(crate) nfs: Arc<Server>,
-    pub(crate) smb: smbd_core::server::Server,
-    pub(crate) book: Arc<UserDb>,
-    /// The users have changed by themselves: the database of users was written.
-    pub(crate) users_changed: Notify,
-}
-
-impl Servers {
-    /// What one client may have of what these servers keep.
-    pub(crate) fn limit(&self, settings: &Settings) {
-        self.nfs.set_replies_max(kept_replies(settings));
-        self.nfs.core().source_ports.ask(match settings.privileged_ports {
-            PrivilegedPorts::Local => Asked::Local,
-            PrivilegedPorts::Required => Asked::All,
-            PrivilegedPorts::Off => Asked::Nobody,
-        });
-        self.nfs.v4().clients.set_clients_max(settings.limits.nfs_clients);
-        // Beside an open there may be the state of a lock owner, one of another owner, and a delegation.
-        self.nfs.v4().clients.set_states_max(settings.limits.client_opens.saturating_mul(4));
-    }
-}
 
 /// A gateway that serves. Dropping it ends the listeners; [`Running::stop`] ends everything in order.
 pub struct Running {

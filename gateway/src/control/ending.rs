@@ -21,7 +21,7 @@ use state::{Caching, Operation};
 use vfs::{NodeId, NodeRef};
 
 use super::files::{self, HeldFile, HeldFiles, Holding};
-use crate::serve::Servers;
+use crate::servers::Servers;
 use crate::shutdown::Connections;
 
 /// So long connections of a client that is disconnected may work on what they have begun. Then it loses what it holds all the same.

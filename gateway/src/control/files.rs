@@ -14,7 +14,7 @@ use state::{HolderId, Rights};
 use vfs::NodeRef;
 use vfs::namespace::Namespace;
 
-use crate::serve::Servers;
+use crate::servers::Servers;
 use crate::table::{Table, Tone};
 
 /// Files that one answer tells.

@@ -1,0 +1,37 @@
+//! The servers that all connections share.
+
+use std::sync::Arc;
+
+use config::{PrivilegedPorts, Settings};
+use nfsrdma::server::Server;
+use nfsrdma::source_port::Asked;
+use tokio::sync::Notify;
+use vfs::namespace::Namespace;
+
+use crate::pools::kept_replies;
+use crate::users::UserDb;
+
+/// The servers behind all connections.
+pub(crate) struct Servers {
+    pub(crate) namespace: Arc<Namespace>,
+    pub(crate) nfs: Arc<Server>,
+    pub(crate) smb: smbd_core::server::Server,
+    pub(crate) book: Arc<UserDb>,
+    /// The users have changed by themselves: the database of users was written.
+    pub(crate) users_changed: Notify,
+}
+
+impl Servers {
+    /// What one client may have of what these servers keep.
+    pub(crate) fn limit(&self, settings: &Settings) {
+        self.nfs.set_replies_max(kept_replies(settings));
+        self.nfs.core().source_ports.ask(match settings.privileged_ports {
+            PrivilegedPorts::Local => Asked::Local,
+            PrivilegedPorts::Required => Asked::All,
+            PrivilegedPorts::Off => Asked::Nobody,
+        });
+        self.nfs.v4().clients.set_clients_max(settings.limits.nfs_clients);
+        // Beside an open there may be the state of a lock owner, one of another owner, and a delegation.
+        self.nfs.v4().clients.set_states_max(settings.limits.client_opens.saturating_mul(4));
+    }
+}
