@@ -9,12 +9,11 @@
 //! and to whoever asked for it.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::Settings;
 use config::in_time::LOOK_MAX;
-use config::{Faults, Settings};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -22,41 +21,12 @@ use tokio::task::JoinSet;
 
 use crate::admin;
 use crate::control::{Control, Desk, Drained, Order};
+use crate::load::{Load, one_line, warn};
 use crate::logs;
 use crate::manager::Manager;
 use crate::reloads::{Cause, Reloads, Step};
 use crate::serve::{self, Running};
 use crate::trail::{self, By};
-
-type Read = dyn Fn(Option<&Path>) -> Result<Settings, Faults> + Send + Sync;
-
-/// Reads file and options anew.
-#[derive(Clone)]
-pub struct Load {
-    /// The configuration file, where there is one.
-    pub file: Option<PathBuf>,
-    read: Arc<Read>,
-}
-
-impl Load {
-    /// `read` reads a file, where it is given one, and lays the options over it.
-    pub fn new(
-        file: Option<PathBuf>,
-        read: impl Fn(Option<&Path>) -> Result<Settings, Faults> + Send + Sync + 'static,
-    ) -> Self {
-        Self { file, read: Arc::new(read) }
-    }
-
-    /// Reads the configuration. Blocks.
-    pub fn now(&self) -> Result<Settings, Faults> {
-        self.of(self.file.as_deref())
-    }
-
-    /// The configuration, if another file were its file. Blocks.
-    pub(crate) fn of(&self, file: Option<&Path>) -> Result<Settings, Faults> {
-        (self.read)(file)
-    }
-}
 
 /// Who gave an order by a signal is not told.
 const BY_SIGNAL: By = By { way: "signal", uid: None, pid: None };
@@ -173,17 +143,6 @@ fn listen(running: &mut Running) -> Result<(Control, mpsc::Receiver<Order>), Str
         page: running.admin,
     };
     Ok((Control::open(running.run.folder.as_deref(), desk), orders))
-}
-
-/// What is sound and may still be a mistake.
-pub(crate) fn warn(settings: &Settings) {
-    for warning in &settings.warnings {
-        tracing::warn!("the configuration: {}", one_line(warning));
-    }
-}
-
-fn one_line(text: &dyn std::fmt::Display) -> String {
-    text.to_string().split('\n').map(str::trim).collect::<Vec<_>>().join("; ")
 }
 
 async fn end(running: &mut Running, asked: Option<oneshot::Sender<Drained>>, manager: &Manager) {

@@ -29,6 +29,7 @@ mod interrupt;
 mod keytab;
 pub mod listen;
 pub mod listeners;
+pub mod load;
 mod local_user;
 pub mod logs;
 mod manager;

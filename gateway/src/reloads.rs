@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::changes::{Changes, Refusal};
 use crate::control::adding::{self, Replaced};
-use crate::daemon::{Load, warn};
+use crate::load::{Load, warn};
 use crate::manager::Manager;
 use crate::reload::Sound;
 use crate::serve::Running;

@@ -17,7 +17,7 @@ use rustix::fs::{XattrFlags, fsetxattr};
 use rustix::io::Errno;
 
 use crate::changes::Refusal;
-use crate::daemon::Load;
+use crate::load::Load;
 
 /// A file that was replaced.
 pub(crate) struct Replaced {
