@@ -31,7 +31,7 @@ use smbd_core::locate::SmbLocate;
 use tokio::net::{TcpListener, TcpStream};
 use vfs::namespace::{By, Refusal};
 
-use crate::admin::snapshot::{Protocol, transport_name};
+use crate::admin::protocol::{Protocol, transport_name};
 use crate::admission::{Admission, AdmissionPermit};
 use crate::attempts::Attempts;
 use crate::client_names::{Lookup, Why};

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::admin::snapshot::Protocol;
+use crate::admin::protocol::Protocol;
 
 /// Addresses that are remembered.
 pub const CLIENTS_MAX: usize = 4096;

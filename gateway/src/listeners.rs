@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::accept::{self, ProtocolServer, Shared};
-use crate::admin::snapshot::Protocol;
+use crate::admin::protocol::Protocol;
 use crate::listen::{Named, addresses, listen_tcp};
 use crate::port;
 use crate::rdma::listeners::{self as rdma, BoundAddresses};

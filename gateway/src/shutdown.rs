@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use rdma_transport::channel::{Facts, Handle, Info};
 use tokio::sync::{Notify, watch};
 
-use crate::admin::snapshot::{Around, ConnectionStatus, Moved, Protocol, transport_name};
+use crate::admin::protocol::{Protocol, transport_name};
+use crate::admin::snapshot::{Around, ConnectionStatus, Moved};
 use crate::attempts::Attempts;
 
 /// The connections that are open now, and what those before them did.

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use client::connect::Local;
 use client::smb::{Options, Smb, User};
+use gateway::admin::protocol::Protocol;
 use gateway::admin::show;
-use gateway::admin::snapshot::Protocol;
 
 const NFS: usize = 9_000;
 const SMB: usize = 1_000;

@@ -17,10 +17,9 @@ use prometheus_client::registry::Registry;
 use rdma_transport::meter::Histogram;
 
 use super::operations::OperationStatus;
+use super::protocol::Protocol;
 use super::rules::{self, LIMITS};
-use super::snapshot::{
-    AuditStatus, ConnectionStatus, Moved, PoolStatus, Protocol, ServiceStatus, Snapshot,
-};
+use super::snapshot::{AuditStatus, ConnectionStatus, Moved, PoolStatus, ServiceStatus, Snapshot};
 use super::usage::Space;
 use super::why::Reason;
 

@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod operations;
 mod page;
 pub mod process;
+pub mod protocol;
 pub mod reloads;
 mod rules;
 pub mod show;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rdma_transport::meter::{BUCKETS, Histogram, Meters, Reading};
 use serde::{Deserialize, Serialize};
 
-use super::snapshot::Protocol;
+use super::protocol::Protocol;
 
 /// One operation for a share on a protocol and transport.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,43 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
 
-use rdma_transport::channel::{Facts, Info, Traffic, Transport};
+use rdma_transport::channel::{Facts, Info, Traffic};
 use rdma_transport::refused::Row;
 use serde::{Deserialize, Serialize};
 
 use super::operations::OperationStatus;
 use super::process::ProcessStatus;
+use super::protocol::{Protocol, transport_name};
 use super::reloads::ReloadStatus;
 use super::usage::{ShareStatus, UserStatus};
 use super::why::{Story, WhyNot};
-
-/// What a connection speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// NFS, MOUNT and the port mapper's few procedures.
-    Nfs,
-    /// SMB 2 and 3.
-    Smb,
-}
-
-impl Protocol {
-    /// In metrics and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Nfs => "nfs",
-            Self::Smb => "smb",
-        }
-    }
-}
-
-/// The transport's name in metrics and tables.
-pub fn transport_name(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Tcp => "tcp",
-        Transport::Rdma(provider) => provider,
-    }
-}
 
 /// Bytes and requests by the way they went; the server's view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

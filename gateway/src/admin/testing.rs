@@ -2,9 +2,10 @@
 
 use super::operations::OperationStatus;
 use super::process::ProcessStatus;
+use super::protocol::Protocol;
 use super::reloads::ReloadStatus;
 use super::snapshot::{
-    AuditStatus, ConnectionStatus, HeapStatus, LossStatus, Moved, Nfs4Status, PoolStatus, Protocol,
+    AuditStatus, ConnectionStatus, HeapStatus, LossStatus, Moved, Nfs4Status, PoolStatus,
     RefusedStatus, ServiceStatus, SmbStatus, Snapshot, StateStatus, StoreStatus, SyncStatus,
 };
 use super::usage::{ShareStatus, Space, UserStatus};

@@ -7,7 +7,7 @@ use std::fmt;
 use rdma_transport::channel::Facts;
 use serde::{Deserialize, Serialize};
 
-use super::snapshot::Protocol;
+use super::protocol::Protocol;
 
 /// A reason, for people and for counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,0 +1,32 @@
+//! What a connection speaks and over what, by the names that metrics and tables have for it.
+
+use rdma_transport::channel::Transport;
+use serde::{Deserialize, Serialize};
+
+/// What a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// NFS, MOUNT and the port mapper's few procedures.
+    Nfs,
+    /// SMB 2 and 3.
+    Smb,
+}
+
+impl Protocol {
+    /// In metrics and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nfs => "nfs",
+            Self::Smb => "smb",
+        }
+    }
+}
+
+/// The transport's name in metrics and tables.
+pub fn transport_name(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Tcp => "tcp",
+        Transport::Rdma(provider) => provider,
+    }
+}
