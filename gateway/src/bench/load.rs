@@ -1,18 +1,17 @@
 //! The loads: what is done, how many at once, and what is measured of it.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use client::connect::Local;
 use client::target::Protocol;
 use client::{Credential, Error, File, Result, Target, Volume};
-use config::Size;
 use futures_util::future::try_join_all;
 use iobuf::{Buf, BufMut};
 
 use super::report::Progress;
+use super::sample::{Kind, Latency, Sample};
 use crate::cpu;
 
 /// For so long it is tried to remove what a run that did not end by itself has left.
@@ -39,67 +38,6 @@ impl Names {
         let digits: String = random.iter().map(|b| format!("{b:02x}")).collect();
         let all = format!("headgate-bench-{digits}");
         Ok(Self { file: format!("{all}.data"), made: format!("{all}.made"), all })
-    }
-}
-
-/// A kind of load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
-    /// A new file, from its beginning to its end.
-    Write,
-    /// The same file, from its beginning to its end.
-    Read,
-    /// Blocks anywhere in it.
-    RandomRead,
-    /// Blocks anywhere in it.
-    RandomWrite,
-    /// Blocks anywhere in it: seven of ten are read, three are written.
-    Mixed,
-    /// Its attributes.
-    Getattr,
-    /// Open a file by its name, ask for its attributes and close it, 32 at once.
-    Open,
-    /// Make, close and remove an empty file, one after the other.
-    Create,
-}
-
-impl Kind {
-    const ALL: [Self; 8] = [
-        Self::Write,
-        Self::Read,
-        Self::RandomRead,
-        Self::RandomWrite,
-        Self::Mixed,
-        Self::Getattr,
-        Self::Open,
-        Self::Create,
-    ];
-
-    /// Its rate is in bytes.
-    pub(super) fn is_bulk(self) -> bool {
-        matches!(self, Self::Write | Self::Read)
-    }
-
-    /// Operations in flight, where nobody asked for another number.
-    fn depth(self) -> usize {
-        match self {
-            Self::Write | Self::Read => 8,
-            Self::RandomRead | Self::RandomWrite | Self::Mixed | Self::Getattr | Self::Open => 32,
-            Self::Create => 1,
-        }
-    }
-
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Write => "write",
-            Self::Read => "read",
-            Self::RandomRead => "random-read",
-            Self::RandomWrite => "random-write",
-            Self::Mixed => "mixed",
-            Self::Getattr => "getattr",
-            Self::Open => "open",
-            Self::Create => "create",
-        }
     }
 }
 
@@ -168,67 +106,6 @@ impl Plan {
             Kind::RandomRead | Kind::RandomWrite | Kind::Mixed => self.blocks.1,
             Kind::Getattr | Kind::Open | Kind::Create => 0,
         }
-    }
-}
-
-/// What one load reached.
-#[derive(Clone, Debug)]
-pub(super) struct Sample {
-    pub(super) kind: Kind,
-    /// Operations that were in flight.
-    pub(super) depth: usize,
-    /// Bytes that an operation moved.
-    pub(super) block: u32,
-    /// MB/s of bulk loads, operations per second of the others.
-    pub(super) rate: f64,
-    /// CPU time of this client per GiB or per operation.
-    pub(super) client_cpu: Duration,
-    /// CPU time of the server per GiB or per operation.
-    pub(super) server_cpu: Option<Duration>,
-    pub(super) latency: Latency,
-}
-
-impl fmt::Display for Sample {
-    /// What the load is, without its depth.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let size = Size(u64::from(self.block));
-        match self.kind {
-            Kind::Write => write!(f, "write {size}"),
-            Kind::Read => write!(f, "read {size}"),
-            Kind::RandomRead => write!(f, "random read {size}"),
-            Kind::RandomWrite => write!(f, "random write {size}"),
-            Kind::Mixed => write!(f, "mixed {size}, 7 read to 3 written"),
-            Kind::Getattr => f.write_str("getattr"),
-            Kind::Open => f.write_str("open, getattr, close"),
-            Kind::Create => f.write_str("create, close, remove"),
-        }
-    }
-}
-
-/// How long operations took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Latency {
-    /// Half of them took no longer than this.
-    pub(super) p50: Duration,
-    /// 95 of a hundred.
-    pub(super) p95: Duration,
-    /// 99 of a hundred.
-    pub(super) p99: Duration,
-    /// 999 of a thousand.
-    pub(super) p999: Duration,
-    /// All of them.
-    pub(super) max: Duration,
-}
-
-impl Latency {
-    /// Of these operations (nearest rank).
-    fn of(mut all: Vec<Duration>) -> Self {
-        all.sort_unstable();
-        let at = |per_thousand: usize| {
-            let rank = (all.len() * per_thousand).div_ceil(1000);
-            all.get(rank.saturating_sub(1)).copied().unwrap_or_default()
-        };
-        Self { p50: at(500), p95: at(950), p99: at(990), p999: at(999), max: at(1000) }
     }
 }
 
@@ -677,18 +554,6 @@ mod tests {
         assert_eq!(silent.to_string(), why);
         let refused = async { Err::<(), _>(Error::Mount(2)) };
         assert_eq!(opened(&target, refused).await, Err(Error::Mount(2)));
-    }
-
-    #[test]
-    fn percentiles_are_those_of_the_operations() {
-        let ms = |n: u64| Duration::from_millis(n);
-        let all = (1..=1000).rev().map(ms).collect();
-        let expected =
-            Latency { p50: ms(500), p95: ms(950), p99: ms(990), p999: ms(999), max: ms(1000) };
-        assert_eq!(Latency::of(all), expected);
-        let one = Latency::of(vec![ms(7)]);
-        assert_eq!((one.p50, one.p999, one.max), (ms(7), ms(7), ms(7)));
-        assert_eq!(Latency::of(Vec::new()), Latency::default());
     }
 
     #[test]

@@ -11,6 +11,7 @@
 mod load;
 mod plot;
 mod report;
+mod sample;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,8 @@ use clap::Args;
 use client::Target;
 use client::target::Protocol;
 
-use load::{Loads, Sample};
+use load::Loads;
+use sample::Sample;
 
 /// Options of `headgate bench`.
 #[derive(Debug, Args)]

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::Peer;
-use super::load::Sample;
 use super::report::{rate, short};
+use super::sample::Sample;
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 250.0;
@@ -137,7 +137,7 @@ fn text(out: &mut String, (x, y): (f64, f64), colour: &str, words: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::load::{Kind, Latency};
+    use crate::bench::sample::{Kind, Latency};
 
     fn peer(target: &str, rate: f64) -> Peer {
         let [p50, p95, p99, p999, max] = [1, 2, 3, 4, 5].map(Duration::from_millis);

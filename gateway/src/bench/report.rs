@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::Peer;
-use super::load::{Kind, Latency, Sample};
+use super::sample::{Kind, Latency, Sample};
 use crate::table::{Table, Tone, count};
 
 /// A bar on standard error, if that is a terminal.

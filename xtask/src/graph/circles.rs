@@ -65,19 +65,7 @@ pub(super) const CLEARED: [(&str, &[&str]); 22] = [
              rights rules settings tls"],
     ),
     ("client", &[]),
-    // What serves, what changes it while it runs, and what shows it.
-    (
-        "gateway",
-        &[
-            "bench::load bench::report",
-            "admin::operations admin::snapshot admin::why",
-            "control::adding daemon reloads",
-            "admin::actions admin::daemon admin::rules admin::show cluster control \
-             control::client control::ending control::files identities interfaces \
-             listeners portmap rdma::host rdma::listeners rdma::plan reload serve shares \
-             smb tickets trail user users",
-        ],
-    ),
+    ("gateway", &[]),
 ];
 
 type Module = Vec<String>;
