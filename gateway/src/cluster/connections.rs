@@ -1,13 +1,14 @@
 //! Which connections a gateway of a cluster has, kept where the next owner of the service reads them.
 //!
-//! *Operation.* When connections come or go the list is written beside the records, [`PAUSE`] later and so no oftener than that;
-//! no request waits for it. A connection that is younger when the node dies is not told of the next owner.
+//! *Operation.* When connections come or go the list is written beside the records, as soon as those that come together are
+//! gathered, and while they come and go without end in a part of the time ([`pause`]); no request waits for it. A connection that
+//! is not in the list when the node dies is not told of the next owner.
 //!
 //! *Errors.* What cannot be written is told once, and tried with the next change.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster::tickle::{BROUGHT, FILE, FLOWS_MAX, Flow, to_bytes};
 use rdma_transport::channel::Transport;
@@ -20,7 +21,11 @@ use crate::records::{ServiceFiles, replace};
 use crate::shutdown::Connections;
 
 /// How long changes are gathered.
-const PAUSE: Duration = Duration::from_millis(500);
+const GATHERED: Duration = Duration::from_millis(10);
+/// Writing takes one part in so many of the time.
+const PARTS: u32 = 10;
+/// No change waits longer than that for the end of a pause.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Keeps the list, where this gateway is one of a cluster.
 pub(crate) fn keep_where_asked(
@@ -51,8 +56,9 @@ async fn keep(connections: Arc<Connections>, files: ServiceFiles) {
     let mut changed = connections.changed();
     let mut is_told = false;
     while changed.changed().await.is_ok() {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(GATHERED).await;
         changed.mark_unchanged();
+        let began = Instant::now();
         let bytes = to_bytes(&flows(&connections));
         let files = files.clone();
         let written = tokio::task::spawn_blocking(move || files.replace(FILE, &bytes)).await;
@@ -65,7 +71,13 @@ async fn keep(connections: Arc<Connections>, files: ServiceFiles) {
             // Told before, or the gateway ends.
             Ok(Err(_)) | Err(_) => {}
         }
+        tokio::time::sleep(pause(began.elapsed())).await;
     }
+}
+
+/// After a list that took so long to write.
+fn pause(took: Duration) -> Duration {
+    took.saturating_mul(PARTS - 1).min(PAUSE_MAX)
 }
 
 /// Those that a kernel's TCP carries: of an RDMA card's it knows nothing.
@@ -80,4 +92,22 @@ fn flows(connections: &Connections) -> Vec<Flow> {
         is_tcp(info.transport).then_some(flow)
     });
     flows.into_iter().take(FLOWS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_takes_longer_is_written_less_often() {
+        let ms = Duration::from_millis;
+        assert_eq!(pause(ms(1)), ms(9));
+        assert_eq!(pause(ms(30)), ms(270));
+        assert_eq!(
+            pause(ms(2000)),
+            PAUSE_MAX,
+            "a list on slow storage is no older than that and its writing"
+        );
+        assert_eq!(pause(Duration::MAX), PAUSE_MAX);
+    }
 }
