@@ -144,6 +144,7 @@ functions! {
     fn ceph_init(mount: Mnt) -> c_int;
     fn ceph_conf_read_file(mount: Mnt, paths: Str) -> c_int;
     fn ceph_conf_set(mount: Mnt, option: Str, value: Str) -> c_int;
+    fn ceph_conf_get(mount: Mnt, option: Str, value: *mut c_char, size: size_t) -> c_int;
     fn ceph_select_filesystem(mount: Mnt, name: Str) -> c_int;
     fn ceph_set_uuid(mount: Mnt, uuid: Str);
     fn ceph_start_reclaim(mount: Mnt, uuid: Str, flags: c_uint) -> c_int;

@@ -11,6 +11,9 @@ use crate::ffi::{self, Api, CEPH_RECLAIM_RESET};
 use crate::inode::Inode;
 use crate::{Errno, load};
 
+/// Room for the value of a setting.
+const SETTING_MAX: usize = 1024;
+
 /// How to mount.
 #[derive(Clone, Debug, Default)]
 pub struct Options<'a> {
@@ -20,6 +23,8 @@ pub struct Options<'a> {
     pub conf: Option<&'a Path>,
     /// Settings that stand before those of the configuration.
     pub settings: &'a [(&'a str, &'a str)],
+    /// Settings for what the configuration leaves at the library's own value: an option, that value, and what it is to be.
+    pub defaults: &'a [(&'a str, &'a str, &'a str)],
     /// The file system.
     pub fs: &'a str,
     /// The folder in it that becomes the root, absolute.
@@ -179,6 +184,12 @@ impl Mount {
         Errno::check(unsafe { (self.api.ceph_get_fs_cid)(self.raw.as_ptr()) })
     }
 
+    /// What a setting is. Error: ENOENT for one that there is not.
+    pub fn setting(&self, option: &str) -> Result<String, Errno> {
+        let name = CString::new(option).map_err(|_| Errno(libc::EINVAL))?;
+        setting(self.api, self.raw, &name)
+    }
+
     /// The number by which the cluster knows this client: the one in a blocklist and in `ceph tell mds.* session ls`.
     pub fn client_id(&self) -> u64 {
         // SAFETY: a live mount.
@@ -232,15 +243,26 @@ impl Unmounted {
         let named = options.conf.map_or("ceph.conf".into(), |p| p.display().to_string());
         read.map_err(failed(Step::Configure, &named))?;
         for (option, value) in options.settings {
-            let (name, value) =
-                (c_string(*option, Step::Configure)?, c_string(*value, Step::Configure)?);
-            // SAFETY: a mount that was made, and two C strings.
-            let set = Errno::check(unsafe {
-                (self.api.ceph_conf_set)(self.raw.as_ptr(), name.as_ptr(), value.as_ptr())
-            });
-            set.map_err(failed(Step::Configure, option))?;
+            self.set(option, value)?;
+        }
+        for (option, own, value) in options.defaults {
+            let name = c_string(*option, Step::Configure)?;
+            let now = setting(self.api, self.raw, &name);
+            if now.map_err(failed(Step::Configure, option))? == *own {
+                self.set(option, value)?;
+            }
         }
         Ok(())
+    }
+
+    fn set(&self, option: &str, value: &str) -> Result<(), MountError> {
+        let name = c_string(option, Step::Configure)?;
+        let value = c_string(value, Step::Configure)?;
+        // SAFETY: a mount that was made, and two C strings.
+        let set = Errno::check(unsafe {
+            (self.api.ceph_conf_set)(self.raw.as_ptr(), name.as_ptr(), value.as_ptr())
+        });
+        set.map(drop).map_err(failed(Step::Configure, option))
     }
 
     /// Ends the session of whoever said this name before.
@@ -258,6 +280,22 @@ impl Unmounted {
         unsafe { (self.api.ceph_finish_reclaim)(self.raw.as_ptr()) };
         Ok(())
     }
+}
+
+/// What a setting is, of a mount that was made.
+fn setting(
+    api: &Api,
+    mount: NonNull<ffi::ceph_mount_info>,
+    option: &CStr,
+) -> Result<String, Errno> {
+    let mut room = [0_u8; SETTING_MAX];
+    // SAFETY: a mount that was made, a C string, and room for as many bytes as are said.
+    let answer = unsafe {
+        (api.ceph_conf_get)(mount.as_ptr(), option.as_ptr(), room.as_mut_ptr().cast(), room.len())
+    };
+    Errno::check(answer)?;
+    let value = CStr::from_bytes_until_nul(&room).map_err(|_| Errno(libc::EIO))?;
+    Ok(value.to_string_lossy().into_owned())
 }
 
 /// A user with groups, for whom calls are made.

@@ -1,5 +1,6 @@
 //! What the backend of CephFS costs beside the cluster's library by itself, on this machine and the cluster of `CEPH_CONF`:
-//! `cargo run --release -p vfs --example ceph_cost`, with words of the loads that are asked about, or all.
+//! `cargo run --release -p vfs --example ceph_cost`, with words of the loads that are asked about, or all; `plain`
+//! leaves the library by itself the log of its calls in memory, which the backend switches off.
 //!
 //! Both have the same settings, threads and files, each a mount and a folder of its own, and take turns; what is shown is the
 //! median of the rounds. In one folder each would make the MDS ask the other for what it has cached of it, which no two gateways
@@ -27,6 +28,9 @@ const ROUND: Duration = Duration::from_secs(2);
 /// As the backend tells the library.
 const SETTINGS: [(&str, &str); 3] =
     [("client_oc", "false"), ("client_acl_type", "posix_acl"), ("client_permissions", "true")];
+const DEFAULTS: [(&str, &str, &str); 1] = [("debug_client", "0/5", "0/0")];
+/// Leaves the library alone as it is by itself: with a log of its calls in memory.
+const PLAIN: &str = "plain";
 
 /// What is done, and by how many at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +67,8 @@ impl Load {
     }
 }
 
-/// Operations in a second, and microseconds of this process's CPU for each.
-type Figure = [f64; 2];
+/// Operations in a second; microseconds of this process's CPU for each, and how often its threads waited for another.
+type Figure = [f64; 3];
 
 /// Seconds of CPU that this process has had, in steps of 10 ms.
 fn cpu() -> f64 {
@@ -73,11 +77,24 @@ fn cpu() -> f64 {
     fields.map(|ticks| ticks.parse::<f64>().unwrap() / 100.0).sum()
 }
 
+/// How often threads of this process have given up the processor to wait.
+fn waits() -> f64 {
+    let of = |task: std::io::Result<std::fs::DirEntry>| {
+        // One that has ended meanwhile is missed: those of the library and the backend stay.
+        let status = std::fs::read_to_string(task.unwrap().path().join("status"));
+        let status = status.unwrap_or_default();
+        let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
+        line.map_or(0.0, |n| n.trim().parse::<f64>().unwrap())
+    };
+    std::fs::read_dir("/proc/self/task").unwrap().map(of).sum()
+}
+
 fn measured(run: impl FnOnce(Instant) -> u64) -> Figure {
-    let (began, before) = (Instant::now(), cpu());
+    let (began, before, waited) = (Instant::now(), cpu(), waits());
     #[allow(clippy::cast_precision_loss)] // A count of some seconds.
     let done = run(began + ROUND) as f64;
-    [done / began.elapsed().as_secs_f64(), (cpu() - before) * 1e6 / done]
+    let took = began.elapsed().as_secs_f64();
+    [done / took, (cpu() - before) * 1e6 / done, (waits() - waited).max(0.0) / done]
 }
 
 /// The library by itself.
@@ -89,9 +106,11 @@ struct Library {
 
 impl Library {
     fn open(conf: &Path, folder: &str) -> Self {
+        let is_plain = std::env::args().any(|word| word == PLAIN);
         let mount = Mount::open(&Options {
             conf: Some(conf),
             settings: &SETTINGS,
+            defaults: if is_plain { &[] } else { &DEFAULTS },
             fs: "fs",
             root: folder,
             ..Options::default()
@@ -243,12 +262,14 @@ fn main() {
     let library = Library::open(&conf, &its);
     let served = Arc::new(runtime.block_on(Served::open(conf, &ours)));
     let next = Arc::new(AtomicU64::new(0));
-    println!("| load | backend | library | ratio | CPU us: backend | library | ratio |");
-    println!("|---|---:|---:|---:|---:|---:|---:|");
-    let asked: Vec<String> = std::env::args().skip(1).collect();
+    println!(
+        "| load | backend | library | ratio | CPU us: backend | library | ratio | waits: backend | library |"
+    );
+    println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|");
+    let asked: Vec<_> = std::env::args().skip(1).filter(|word| word != PLAIN).collect();
     let is_asked = |name: &str| asked.is_empty() || asked.iter().any(|word| name.contains(word));
     for (name, load, at_once) in LOADS.into_iter().filter(|(name, ..)| is_asked(name)) {
-        let (mut ours, mut theirs): ([Vec<f64>; 2], [Vec<f64>; 2]) = Default::default();
+        let (mut ours, mut theirs): ([Vec<f64>; 3], [Vec<f64>; 3]) = Default::default();
         for _ in 0..ROUNDS {
             let figure = measured(|end| library.run(load, at_once, &next, end));
             theirs.iter_mut().zip(figure).for_each(|(all, one)| all.push(one));
@@ -256,9 +277,9 @@ fn main() {
             let figure = measured(|end| runtime.block_on(by(end)));
             ours.iter_mut().zip(figure).for_each(|(all, one)| all.push(one));
         }
-        let ([a, x], [b, y]) = (ours.map(median), theirs.map(median));
+        let ([a, x, v], [b, y, w]) = (ours.map(median), theirs.map(median));
         println!(
-            "| {name} | {a:.0} | {b:.0} | **{:.2}** | {x:.0} | {y:.0} | **{:.2}** |",
+            "| {name} | {a:.0} | {b:.0} | **{:.2}** | {x:.0} | {y:.0} | **{:.2}** | {v:.1} | {w:.1} |",
             a / b,
             x / y
         );

@@ -149,6 +149,20 @@ fn two_backends_do_not_mix() {
 
 /// What is not the same as elsewhere, and told.
 #[test]
+fn the_library_logs_calls_where_the_configuration_says_so() {
+    let folder = folder();
+    let level = |conf: PathBuf| {
+        let config = CephConfig { conf: Some(conf), ..CephConfig::new("fs", &folder) };
+        vfs::ceph::mount(&config, &[], &[]).unwrap().setting("debug_client").unwrap()
+    };
+    assert_eq!(level(conf()), "0/0");
+    let loud = tempfile::NamedTempFile::new().unwrap();
+    let text = std::fs::read_to_string(conf()).unwrap();
+    std::fs::write(&loud, text.replace("[client]", "[client]\ndebug client = 1/3")).unwrap();
+    assert_eq!(level(loud.path().into()), "1/3");
+}
+
+#[test]
 fn what_cephfs_cannot_is_refused() {
     block_on(async {
         let b = bench();

@@ -106,6 +106,10 @@ const SETTINGS: [(&str, &str); 5] = [
     ("client_dirsize_rbytes", "false"),
 ];
 
+/// Where the configuration does not say otherwise the library keeps no log of each call in memory, for the case that it ends the
+/// process: a thread of it wakes up for every line. Option, the library's own value, and ours.
+const DEFAULTS: [(&str, &str, &str); 1] = [("debug_client", "0/5", "0/0")];
+
 /// What is told once nothing works any more.
 const CUT_OFF: &str = "the cluster has cut this gateway off (its address is in `ceph osd blocklist ls`, or its session was ended): \
      every operation on the share fails until the configuration is read again; does another gateway use the same state folder?";
@@ -197,6 +201,7 @@ pub fn mount(
         id: config.id.as_deref(),
         conf: config.conf.as_deref(),
         settings: &settings,
+        defaults: &DEFAULTS,
         fs: &config.fs,
         root: &config.root,
         uuid: config.uuid.as_deref(),
