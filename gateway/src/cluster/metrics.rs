@@ -6,8 +6,11 @@
 //!
 //! *Errors.* A request that does not come in [`REQUEST_TIME`] ends its connection.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,21 +127,56 @@ const TABLE: [Metric; 12] = [
     ),
 ];
 
-/// The text of all of them.
-fn text(cluster: &str, node: &str, board: &Board) -> String {
-    let (mut text, services) = (String::new(), board.services());
-    for Metric { name, kind, help, value } in &TABLE {
+/// Of the file of a service on this node, which the table of what the node knows has not: name, kind, help.
+const FILE: (&str, &str, &str) = (
+    "headgate_cluster_file_unreadable",
+    "gauge",
+    "1 while this node cannot read the configuration of the service, and so cannot take the service over",
+);
+
+/// The node whose metrics these are.
+pub(super) struct Node {
+    /// The cluster.
+    pub(super) cluster: String,
+    /// Its name.
+    pub(super) name: String,
+    /// The configuration of each service.
+    pub(super) files: BTreeMap<String, PathBuf>,
+}
+
+impl Node {
+    /// The text of all metrics.
+    async fn text(&self, board: &Board) -> String {
+        let (mut text, services) = (String::new(), board.services());
+        for Metric { name, kind, help, value } in &TABLE {
+            let of_each = services.iter().map(|(service, standing)| (service, value(standing)));
+            self.family(&mut text, (name, kind, help), of_each);
+        }
+        let files = self.files.clone();
+        let looked = move || files.into_iter().map(|(it, file)| (it, File::open(file).is_err()));
+        // Only a panic of ours ends it.
+        let unreadable: BTreeMap<String, bool> =
+            tokio::task::spawn_blocking(move || looked().collect()).await.unwrap_or_default();
+        let unreadable = unreadable.iter().filter(|(it, _)| services.contains_key(*it));
+        let unreadable = unreadable.map(|(it, unreadable)| (it, is(*unreadable)));
+        self.family(&mut text, FILE, unreadable);
+        text
+    }
+
+    fn family<'a>(
+        &self,
+        text: &mut String,
+        (name, kind, help): (&str, &str, &str),
+        values: impl Iterator<Item = (&'a String, f64)>,
+    ) {
         // To a string nothing fails to be written.
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for (service, standing) in &services {
-            let _ = writeln!(
-                text,
-                "{name}{{cluster=\"{cluster}\",node=\"{node}\",service=\"{service}\"}} {}",
-                value(standing)
-            );
+        let (cluster, node) = (&self.cluster, &self.name);
+        for (service, value) in values {
+            let labels = format!("cluster=\"{cluster}\",node=\"{node}\",service=\"{service}\"");
+            let _ = writeln!(text, "{name}{{{labels}}} {value}");
         }
     }
-    text
 }
 
 /// Listens for those who ask.
@@ -147,9 +185,9 @@ pub(super) async fn listen(at: SocketAddr) -> Result<TcpListener, String> {
 }
 
 /// Answers for as long as the node runs.
-pub(super) async fn serve(listener: TcpListener, names: (String, String), board: Arc<Board>) {
+pub(super) async fn serve(listener: TcpListener, node: Node, board: Arc<Board>) {
     let asking = Arc::new(Semaphore::new(ASKING_MAX));
-    let names = Arc::new(names);
+    let node = Arc::new(node);
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // For want of descriptors, as a rule, which passes.
@@ -157,20 +195,16 @@ pub(super) async fn serve(listener: TcpListener, names: (String, String), board:
             continue;
         };
         let Ok(place) = asking.clone().try_acquire_owned() else { continue };
-        let (names, board) = (names.clone(), board.clone());
+        let (node, board) = (node.clone(), board.clone());
         tokio::spawn(async move {
             let _place = place;
             // Who goes away is not waited for.
-            let _ = timeout(REQUEST_TIME, answer(stream, &names, &board)).await;
+            let _ = timeout(REQUEST_TIME, answer(stream, &node, &board)).await;
         });
     }
 }
 
-async fn answer(
-    mut stream: TcpStream,
-    (cluster, node): &(String, String),
-    board: &Board,
-) -> std::io::Result<()> {
+async fn answer(mut stream: TcpStream, node: &Node, board: &Board) -> std::io::Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
         if request.len() >= REQUEST_MAX || stream.read_buf(&mut request).await? == 0 {
@@ -178,7 +212,7 @@ async fn answer(
         }
     }
     let (status, body) = if request.starts_with(b"GET /metrics ") {
-        ("200 OK", text(cluster, node, board))
+        ("200 OK", node.text(board).await)
     } else {
         ("404 Not Found", "there is /metrics\n".to_owned())
     };
@@ -212,14 +246,16 @@ mod tests {
             let asked: Vec<_> = words.filter(|w| w.starts_with("headgate_")).collect();
             assert!(!asked.is_empty() || expr.starts_with("up"), "{expr}");
             for name in asked {
-                assert!(TABLE.iter().any(|m| m.name == name), "there is no metric {name}");
+                let is_there = name == FILE.0 || TABLE.iter().any(|m| m.name == name);
+                assert!(is_there, "there is no metric {name}");
             }
             for key in ["summary", "description"] {
                 assert!(rule["annotations"][key].as_str().is_some_and(|t| t.len() > 10), "{expr}");
             }
         }
         let page = file("docs/cluster.md");
-        for Metric { name, help, .. } in &TABLE {
+        let all = TABLE.iter().map(|m| (m.name, m.help)).chain([(FILE.0, FILE.2)]);
+        for (name, help) in all {
             assert!(
                 page.contains(&format!("| `{name}` | {help} |")),
                 "docs/cluster.md: {name} | {help}"

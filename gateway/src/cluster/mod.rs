@@ -284,11 +284,12 @@ async fn serve(cluster: &Cluster, services: Vec<Service>, etcd: Etcd) -> Result<
         "is a candidate for its services"
     );
     let (stop, stopped) = watch::channel(false);
-    let names = (name.clone(), node.clone());
+    let files = cluster.services.iter().map(|it| (it.name.clone(), it.config.clone())).collect();
+    let told = metrics::Node { cluster: name.clone(), name: node.clone(), files };
     let runner = Runner::new(Plan { name, node, ttl, services }, etcd);
     let mut telling = JoinSet::new();
     if let Some(at) = cluster.metrics {
-        telling.spawn(metrics::serve(metrics::listen(at).await?, names, runner.board()));
+        telling.spawn(metrics::serve(metrics::listen(at).await?, told, runner.board()));
     }
     let running = runner.run(stopped);
     tokio::pin!(running);

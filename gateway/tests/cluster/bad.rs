@@ -167,6 +167,9 @@ async fn what_a_node_does_and_why_it_cannot_is_told() {
     sh(&format!("ip address delete {ip}/24 dev {}", world.bridge()));
     until("it serves", || told("headgate_cluster_serves") == Some(1.0)).await;
     assert_eq!(told("headgate_cluster_may_not_serve"), Some(0.0));
+    assert_eq!(told("headgate_cluster_file_unreadable"), Some(0.0));
+    fs::remove_file(world.path("files0.yaml")).unwrap();
+    assert_eq!(told("headgate_cluster_file_unreadable"), Some(1.0));
     let epoch = f64::from(u32::try_from(world.owner().unwrap().1).unwrap());
     assert_eq!(told("headgate_cluster_epoch"), Some(epoch));
     let left = told("headgate_cluster_lease_left_seconds").unwrap();
