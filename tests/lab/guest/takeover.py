@@ -25,6 +25,8 @@ TTL = int(lab.ENV["TTL"])
 # folder, which takes 1.4 to 3.7 s.
 MOUNTS = 4 if lab.ON_CEPH else 0
 STALL_MAX = {way: TTL + 1.5 + MOUNTS for way in WAYS} | {"drain": 1.0 + MOUNTS}
+# A client that was refused at first asks for the connection once a second.
+STALL_MAX["kill"] += 1
 # What is read of the other service.
 BESIDE_BLOCKS = 256
 
