@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::file::shown;
+use crate::reader::shown;
 
 /// Characters of a name at most.
 const NAME_MAX: usize = 256;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::file::shown;
+use crate::reader::shown;
 use crate::settings::USER;
 
 /// What an option begins with that names one.

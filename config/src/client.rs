@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use crate::file::shown;
+use crate::reader::shown;
 use crate::settings::{Cidr, Protocols, Squash};
 
 /// Bytes of a host name at most (RFC 1035 section 2.3.4).

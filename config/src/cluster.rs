@@ -7,8 +7,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::fault::{Faults, Location};
-use crate::file::{Absolute, Group, Origin, Report, Set, Text, groups, parse_list, shown};
 use crate::keys::{CLUSTER, CLUSTER_FILE, SERVICE};
+use crate::reader::{Absolute, Group, Origin, Report, Set, Text, groups, parse_list, shown};
 use crate::refer::ReferHost;
 use crate::rules;
 use crate::settings::Admin;

@@ -11,11 +11,14 @@ use crate::client::{Client, Whom};
 use crate::export::Export;
 use crate::kerberos::{DraftKerberos, HostName};
 use crate::keys::{
-    self, ACCESS, AUDIT, CEPH, CLIENT, FORCE, KERBEROS, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TLS,
-    TOP, USER,
+    ACCESS, AUDIT, CEPH, CLIENT, FORCE, KERBEROS, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TLS, TOP,
+    USER,
 };
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
+use crate::reader::{
+    Absolute, Flag, Group, Origin, Report, Secret, Set, Text, groups, parse, parse_list, shown,
+};
 use crate::refer;
 use crate::rights::{self, Force, List, Masks, Mode};
 use crate::sec::{Sec, Secs};
@@ -24,28 +27,9 @@ use crate::settings::{
     PrivilegedPorts, Protocols, Rdma, RdmaCrc, RdmaTransforms, Share, Signing, Source, Squash,
     User, share_name, user_name,
 };
-use crate::suggest::nearest;
 use crate::tls::{DraftTls, ShareTls};
 use crate::tree::{Node, Value};
 use crate::units::{Port, Size, Span, Spin};
-
-/// Where a value was set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// At the node of this number.
-    Node(usize),
-    /// By this option.
-    Option(&'static str),
-    /// Nowhere: it is the default, or it is missing.
-    Nowhere,
-}
-
-/// A value and where it was set.
-#[derive(Clone, Debug)]
-pub(crate) struct Set<T> {
-    pub(crate) value: T,
-    pub(crate) origin: Origin,
-}
 
 /// A share and where its parts were set.
 #[derive(Clone, Debug)]
@@ -135,150 +119,6 @@ pub(crate) struct Draft {
     pub(crate) log_format: Option<Set<LogFormat>>,
 }
 
-/// A fault before its position is known.
-#[derive(Debug)]
-pub(crate) struct Finding {
-    pub(crate) at: Origin,
-    pub(crate) what: String,
-    pub(crate) help: Option<String>,
-}
-
-/// Collects what is wrong.
-#[derive(Debug, Default)]
-pub(crate) struct Report(pub(crate) Vec<Finding>);
-
-impl Report {
-    pub(crate) fn add(&mut self, at: Origin, what: impl Into<String>) {
-        self.0.push(Finding { at, what: what.into(), help: None });
-    }
-
-    pub(crate) fn add_help(
-        &mut self,
-        at: Origin,
-        what: impl Into<String>,
-        help: impl Into<String>,
-    ) {
-        self.0.push(Finding { at, what: what.into(), help: Some(help.into()) });
-    }
-}
-
-/// The keys of one group, each at most once and each known.
-pub(crate) struct Group<'a> {
-    pub(crate) node: &'a Node,
-    /// Every key was known; otherwise a part that is missing is probably misspelt.
-    pub(crate) all_known: bool,
-    pairs: Vec<(&'static str, &'a Node)>,
-}
-
-impl<'a> Group<'a> {
-    /// `what`: the group's name in messages, with its article.
-    pub(crate) fn read(
-        node: &'a Node,
-        what: &str,
-        known: &keys::Group,
-        report: &mut Report,
-    ) -> Option<Self> {
-        let known = known.names();
-        let at = Origin::Node(node.number);
-        let Value::Map(map) = &node.value else {
-            report.add_help(
-                at,
-                format!("{what} is a group of keys, not {}", node.value.kind()),
-                format!("the keys are {}", listed(&known)),
-            );
-            return None;
-        };
-        let mut pairs: Vec<(&'static str, &Node)> = Vec::new();
-        let mut all_known = true;
-        for (key, value) in map {
-            let at = Origin::Node(key.number);
-            let Value::Scalar(name) = &key.value else {
-                report.add(at, format!("a key of {what} is a word, not {}", key.value.kind()));
-                continue;
-            };
-            let Some(known_name) = known.iter().find(|k| *k == name) else {
-                let help = match nearest(name, &known) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("the keys are {}", listed(&known)),
-                };
-                all_known = false;
-                report.add_help(at, format!("{what} has no key `{}`", shown(name)), help);
-                continue;
-            };
-            if pairs.iter().any(|(k, _)| k == known_name) {
-                report.add_help(at, format!("`{name}` is set twice"), "remove one of the two");
-                continue;
-            }
-            pairs.push((known_name, value));
-        }
-        Some(Self { node, all_known, pairs })
-    }
-
-    pub(crate) fn get(&self, key: &str) -> Option<&'a Node> {
-        self.pairs.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)
-    }
-
-    /// The keys but for these.
-    pub(crate) fn all_but(&self, known: &[&str]) -> impl Iterator<Item = (&'static str, &'a Node)> {
-        self.pairs.iter().copied().filter(|(key, _)| !known.contains(key))
-    }
-
-    pub(crate) fn parse<T: FromStr<Err = String>>(
-        &self,
-        key: &str,
-        report: &mut Report,
-    ) -> Option<Set<T>> {
-        parse(self.get(key)?, report)
-    }
-}
-
-fn listed(words: &[&str]) -> String {
-    words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", ")
-}
-
-/// A word from the file as a message shows it: not longer than a line.
-pub(crate) fn shown(text: &str) -> String {
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("{}...", &text[..end]).escape_debug().to_string(),
-        None => text.escape_debug().to_string(),
-    }
-}
-
-/// A single value.
-fn parse<T: FromStr<Err = String>>(node: &Node, report: &mut Report) -> Option<Set<T>> {
-    let origin = Origin::Node(node.number);
-    let Value::Scalar(text) = &node.value else {
-        report.add(origin, format!("expected a single value, found {}", node.value.kind()));
-        return None;
-    };
-    match text.parse() {
-        Ok(value) => Some(Set { value, origin }),
-        Err(what) => {
-            report.add(origin, what);
-            None
-        }
-    }
-}
-
-/// A list, or one value that stands for a list of one.
-pub(crate) fn parse_list<T: FromStr<Err = String>>(
-    node: &Node,
-    report: &mut Report,
-) -> Vec<Set<T>> {
-    match &node.value {
-        Value::List(list) => list.iter().filter_map(|n| parse(n, report)).collect(),
-        _ => parse(node, report).into_iter().collect(),
-    }
-}
-
-pub(crate) struct Text(pub(crate) String);
-impl FromStr for Text {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self(text.into()))
-    }
-}
-
 struct Comment(String);
 impl FromStr for Comment {
     type Err = String;
@@ -287,18 +127,6 @@ impl FromStr for Comment {
             return Err("a comment is one line of at most 255 characters".into());
         }
         Ok(Self(text.into()))
-    }
-}
-
-pub(crate) struct Flag(pub(crate) bool);
-impl FromStr for Flag {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "true" => Ok(Self(true)),
-            "false" => Ok(Self(false)),
-            _ => Err(format!("`{}` is neither `true` nor `false`", shown(text))),
-        }
     }
 }
 
@@ -334,47 +162,6 @@ impl FromStr for Served {
         Source::of_path(text.parse::<Absolute>()?.0).map(Self)
     }
 }
-
-pub(crate) struct Absolute(pub(crate) PathBuf);
-impl FromStr for Absolute {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let path = PathBuf::from(text);
-        if path.is_absolute() {
-            Ok(Self(path))
-        } else {
-            Err(format!("`{}` is not an absolute path; begin it with `/`", shown(text)))
-        }
-    }
-}
-
-/// A file that holds a key or a password: by its path, or as a credential of systemd (systemd.exec(5), `LoadCredential=`).
-struct Secret(PathBuf);
-impl FromStr for Secret {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Some(name) = text.strip_prefix(CREDENTIAL) else {
-            return text.parse::<Absolute>().map(|path| Self(path.0));
-        };
-        if name.is_empty() || name.contains('/') || name == "." || name == ".." {
-            return Err(format!(
-                "`{}` is not the name of a credential; write one like `{CREDENTIAL}tls-key`",
-                shown(name)
-            ));
-        }
-        match std::env::var_os("CREDENTIALS_DIRECTORY") {
-            Some(folder) => Ok(Self(PathBuf::from(folder).join(name))),
-            None => Err(format!(
-                "systemd gave this process no credentials ($CREDENTIALS_DIRECTORY is not set), so there is no `{0}`; write \
-                 `LoadCredential={0}:/PATH` into the unit, or an absolute path here",
-                shown(name)
-            )),
-        }
-    }
-}
-
-/// What stands before the name of a credential.
-const CREDENTIAL: &str = "credential:";
 
 fn map<T, U>(set: Option<Set<T>>, f: impl FnOnce(T) -> U) -> Option<Set<U>> {
     set.map(|s| Set { value: f(s.value), origin: s.origin })
@@ -511,30 +298,6 @@ fn kerberos(node: &Node, report: &mut Report) -> DraftKerberos {
         names: group.get("names").map(|n| parse_list::<HostName>(n, report)).unwrap_or_default(),
         map: group.parse("map", report),
         rid_base: map(group.parse("rid_base", report), |n: Id| n.0),
-    }
-}
-
-/// A list of groups. Its key alone is a list of none, as where all that stands below it is a comment.
-pub(crate) fn groups<T>(
-    top: &Group<'_>,
-    key: &str,
-    one: &str,
-    read: fn(&Node, &mut Report) -> Option<T>,
-    report: &mut Report,
-) -> Vec<T> {
-    match top.get(key) {
-        None | Some(Node { value: Value::Null, .. }) => Vec::new(),
-        Some(Node { value: Value::List(list), .. }) => {
-            list.iter().filter_map(|n| read(n, report)).collect()
-        }
-        Some(node) => {
-            report.add_help(
-                Origin::Node(node.number),
-                format!("`{key}` is a list, not {}", node.value.kind()),
-                format!("begin each {one} with `- name: NAME`"),
-            );
-            Vec::new()
-        }
     }
 }
 

@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::file::{Draft, Origin, Report, Set, shown};
+use crate::file::Draft;
+use crate::reader::{Origin, Report, Set, shown};
 use crate::settings::{Ntlm, Source};
 use crate::words::words;
 

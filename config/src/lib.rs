@@ -24,6 +24,7 @@ mod lines;
 mod log;
 mod options;
 mod overlap;
+mod reader;
 mod records;
 mod refer;
 mod rights;

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use crate::audit::AuditTo;
 use crate::ceph;
 use crate::client::{Client, Whom};
-use crate::file::shown;
 use crate::log::{LogFilter, LogFormat};
+use crate::reader::shown;
 use crate::refer::Elsewhere;
 use crate::rights;
 use crate::settings::{

@@ -5,7 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::file::{DraftShare, Finding, Origin};
+use crate::file::DraftShare;
+use crate::reader::{Finding, Origin};
 use crate::settings::Source;
 
 /// What it means.

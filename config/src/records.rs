@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::ceph::Ceph;
-use crate::file::{Draft, DraftShare, Report, Set, shown};
+use crate::file::{Draft, DraftShare};
+use crate::reader::{Report, Set, shown};
 use crate::rules::read_text;
 use crate::settings::Source;
 use crate::tree;

@@ -7,10 +7,9 @@ use std::str::FromStr;
 
 use crate::export::Export;
 use crate::fault::Faults;
-use crate::file::{
-    DraftShare, Finding, Flag, Group, Origin, Report, Set, draft, parse_list, shown,
-};
+use crate::file::{DraftShare, draft};
 use crate::keys::REFER;
+use crate::reader::{Finding, Flag, Group, Origin, Report, Set, parse_list, shown};
 use crate::rules;
 use crate::settings::{Protocols, Rdma, Settings, Share, Source, share_name};
 use crate::tree::{Node, Value};

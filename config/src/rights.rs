@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::access::Who;
-use crate::file::shown;
+use crate::reader::shown;
 use crate::words::words;
 
 /// `(uid_t) -1`: chown(2) leaves an owner as it is, and setfsuid(2) the caller, so that a user of this number would keep the

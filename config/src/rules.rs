@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use crate::access::{OnHost, Who};
 use crate::fault::{Fault, Faults, Location};
-use crate::file::{Draft, DraftShare, DraftUser, Finding, Origin, Report, Set, draft, shown};
+use crate::file::{Draft, DraftShare, DraftUser, draft};
 use crate::in_time::{self, LOOK_MAX};
 use crate::kerberos;
 use crate::options::Options;
 use crate::overlap::overlaps;
+use crate::reader::{Finding, Origin, Report, Set, shown};
 use crate::records;
 use crate::refer;
 use crate::settings::{

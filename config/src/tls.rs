@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::file::{Draft, Origin, Report, Set};
+use crate::file::Draft;
+use crate::reader::{Origin, Report, Set};
 use crate::words::words;
 
 /// The files that TLS needs. They are read when the gateway starts and at each reload.
