@@ -107,7 +107,7 @@ pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Audit> {
     if let AuditTo::File(path) = &to.value {
         let inside = |s: &&crate::file::DraftShare| match &s.share.source {
             Source::Folder(folder) => {
-                crate::rules::real(path).starts_with(crate::rules::real(folder))
+                crate::paths::real(path).starts_with(crate::paths::real(folder))
             }
             Source::Memory | Source::Ceph(_) | Source::Refer(_) => false,
         };

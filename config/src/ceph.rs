@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::paths::USER;
 use crate::reader::shown;
-use crate::settings::USER;
 
 /// What an option begins with that names one.
 pub(crate) const PREFIX: &str = "ceph:";

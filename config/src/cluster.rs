@@ -10,8 +10,8 @@ use crate::fault::{Faults, Location};
 use crate::keys::{CLUSTER, CLUSTER_FILE, SERVICE};
 use crate::reader::{Absolute, Group, Origin, Report, Set, Text, groups, parse_list, shown};
 use crate::refer::ReferHost;
-use crate::rules;
 use crate::settings::Admin;
+use crate::text::{faults, place_of, root, text_of};
 use crate::tree::{Node, Value};
 use crate::units::Span;
 
@@ -197,7 +197,7 @@ impl FromStr for Name {
 
 /// Reads the file of a cluster. What its services' files say is not looked at.
 pub fn load_cluster(file: &Path) -> Result<Cluster, Faults> {
-    let text = rules::text_of(file)?;
+    let text = text_of(file)?;
     settle(file, &text)
 }
 
@@ -215,16 +215,16 @@ pub(crate) fn refuse_elsewhere(root: &Node, report: &mut Report) {
 }
 
 fn settle(file: &Path, text: &str) -> Result<Cluster, Faults> {
-    let root = rules::root(file, text)?;
+    let root = root(file, text)?;
     let mut report = Report::default();
     match cluster(&root, &mut report) {
         Some((cluster, origins)) if report.0.is_empty() => {
             let placed = cluster.services.into_iter().zip(origins);
-            let placed = placed
-                .map(|(service, at)| Service { place: rules::place_of(file, text, at), ..service });
+            let placed =
+                placed.map(|(service, at)| Service { place: place_of(file, text, at), ..service });
             Ok(Cluster { services: placed.collect(), ..cluster })
         }
-        _ => Err(rules::faults(file, text, report)),
+        _ => Err(faults(file, text, report)),
     }
 }
 

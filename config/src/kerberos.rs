@@ -185,7 +185,7 @@ pub(crate) fn check(
     }
     let path = &keytab.value;
     let inside = |s: &&crate::file::DraftShare| match &s.share.source {
-        Source::Folder(folder) => crate::rules::real(path).starts_with(crate::rules::real(folder)),
+        Source::Folder(folder) => crate::paths::real(path).starts_with(crate::paths::real(folder)),
         Source::Memory | Source::Ceph(_) | Source::Refer(_) => false,
     };
     if let Some(share) = draft.shares.iter().find(inside) {

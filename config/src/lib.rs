@@ -24,6 +24,7 @@ mod lines;
 mod log;
 mod options;
 mod overlap;
+mod paths;
 mod reader;
 mod records;
 mod refer;
@@ -34,6 +35,7 @@ mod settings;
 mod suggest;
 #[cfg(test)]
 mod tests;
+mod text;
 mod tls;
 mod tree;
 mod units;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::rules::read_text;
+use crate::text::read_text;
 use crate::tree::{self, Node, Value};
 
 /// A step from a share to what it says.

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::ceph::Ceph;
 use crate::file::{Draft, DraftShare};
 use crate::reader::{Report, Set, shown};
-use crate::rules::read_text;
 use crate::settings::Source;
+use crate::text::read_text;
 use crate::tree;
 
 fn share<'a>(draft: &'a Draft, name: &str) -> Option<&'a DraftShare> {

@@ -12,6 +12,7 @@ use crate::keys::REFER;
 use crate::reader::{Finding, Flag, Group, Origin, Report, Set, parse_list, shown};
 use crate::rules;
 use crate::settings::{Protocols, Rdma, Settings, Share, Source, share_name};
+use crate::text;
 use crate::tree::{Node, Value};
 use crate::units::Port;
 
@@ -235,17 +236,17 @@ impl Elsewhere {
             Some(fault) => format!("{}: {}", file.display(), fault.what),
             None => format!("cannot read {}", file.display()),
         };
-        let shares = rules::text_of(file).and_then(|text| of_text(file, &text, hosts));
+        let shares = text::text_of(file).and_then(|text| of_text(file, &text, hosts));
         Self { service: service.to_owned(), shares: shares.map_err(faults) }
     }
 }
 
 fn of_text(file: &Path, text: &str, hosts: &[ReferHost]) -> Result<Vec<Share>, Faults> {
-    let root = rules::root(file, text)?;
+    let root = text::root(file, text)?;
     let mut report = Report::default();
     let draft = draft(&root, &mut report);
     if !report.0.is_empty() {
-        return Err(rules::faults(file, text, report));
+        return Err(text::faults(file, text, report));
     }
     let usual = Settings::default();
     // Clients that are sent elsewhere take the usual ports.

@@ -3,28 +3,27 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::access::{OnHost, Who};
-use crate::fault::{Fault, Faults, Location};
+use crate::fault::Faults;
 use crate::file::{Draft, DraftShare, DraftUser, draft};
 use crate::in_time::{self, LOOK_MAX};
 use crate::kerberos;
 use crate::options::Options;
 use crate::overlap::overlaps;
+use crate::paths::real_in_time;
 use crate::reader::{Finding, Origin, Report, Set, shown};
 use crate::records;
 use crate::refer;
 use crate::settings::{
     Admin, Encryption, Limits, Names, Portmap, Rdma, Settings, Share, Smb, Source,
 };
-use crate::tree::{self, TEXT_MAX};
+use crate::text::{FAULTS_MAX, faults, located, read_text, root, text_of};
+use crate::tree;
 use crate::units::{Size, Span, Spin};
 
-/// Faults that are told at most; who has more fixes these first.
-const FAULTS_MAX: usize = 20;
 /// Shares at most: they are looked up by name at every mount and by number at every request.
 const SHARES_MAX: usize = 256;
 /// Users and groups that one share names at most.
@@ -45,8 +44,6 @@ const LEASE_MIN: Duration = Duration::from_secs(1);
 const LEASE_MAX: Duration = Duration::from_secs(3600);
 /// Thirty days.
 const COURTESY_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Longest line of the file that a message shows, in characters.
-const SHOWN_MAX: usize = 160;
 
 /// What the host knows of users and groups, in the order in which it was asked about them; `None`: there is none of that name.
 type FoundOnHost = Vec<Option<OnHost>>;
@@ -77,15 +74,6 @@ pub fn load(file: Option<&Path>, options: Options, known: Known) -> Result<Setti
     settle(file.unwrap_or(Path::new("")), &text, options, known)
 }
 
-/// The text of a file.
-pub(crate) fn text_of(path: &Path) -> Result<String, Faults> {
-    read_text(path).map_err(|what| {
-        let file = path.to_owned();
-        let place = Location::File { file, line: 0, column: 0, text: String::new() };
-        Faults(vec![Fault { place, what, help: None }])
-    })
-}
-
 /// The state folder that a file names, whatever else is in it: for commands that look for the daemon that runs by it.
 pub fn state_of(file: &Path) -> Option<PathBuf> {
     let root = tree::read(&read_text(file).ok()?).ok()?;
@@ -96,17 +84,6 @@ pub fn state_of(file: &Path) -> Option<PathBuf> {
 pub fn admin_of(file: &Path) -> Option<Admin> {
     let root = tree::read(&read_text(file).ok()?).ok()?;
     draft(&root, &mut Report::default()).admin.map(|s| s.value)
-}
-
-pub(crate) fn read_text(path: &Path) -> Result<String, String> {
-    let cannot = |e: std::io::Error| format!("cannot read the configuration: {e}");
-    let mut text = String::new();
-    let most = TEXT_MAX as u64 + 1;
-    fs::File::open(path).map_err(cannot)?.take(most).read_to_string(&mut text).map_err(cannot)?;
-    if text.len() > TEXT_MAX {
-        return Err(format!("the configuration is larger than {}", Size(TEXT_MAX as u64)));
-    }
-    Ok(text)
 }
 
 /// [`load`] for a text that has been read; `file` is only named.
@@ -153,55 +130,6 @@ pub(crate) fn settle(
         return Ok(Settings { warnings, ..settings });
     }
     Err(faults(file, text, report))
-}
-
-/// The nodes of a text.
-pub(crate) fn root(file: &Path, text: &str) -> Result<tree::Node, Faults> {
-    tree::read(text).map_err(|s| {
-        let what = format!("this is not YAML: {}", s.message);
-        let line = text.lines().nth(s.line.saturating_sub(1)).unwrap_or_default();
-        let indent = line.chars().take_while(|c| c.is_whitespace());
-        let help = indent.into_iter().any(|c| c == '\t');
-        let help = help.then(|| "indent with spaces: YAML does not allow tabs there".to_owned());
-        Faults(vec![Fault { place: place(file, text, s.line, s.column), what, help }])
-    })
-}
-
-/// A finding with its place in the text.
-fn located(file: &Path, text: &str, f: Finding) -> Fault {
-    Fault { place: place_of(file, text, f.at), what: f.what, help: f.help }
-}
-
-/// Where that stands in the text.
-pub(crate) fn place_of(file: &Path, text: &str, at: Origin) -> Location {
-    match at {
-        Origin::Node(number) => {
-            let (line, column) = tree::locate(text, number);
-            place(file, text, line, column)
-        }
-        Origin::Option(name) => Location::Option(name),
-        Origin::Nowhere => Location::Nowhere,
-    }
-}
-
-/// What was found, from the top of the file to its end, then the options.
-pub(crate) fn faults(file: &Path, text: &str, report: Report) -> Faults {
-    let findings = report.0.into_iter().take(FAULTS_MAX);
-    let mut faults: Vec<Fault> = findings.map(|f| located(file, text, f)).collect();
-    faults.sort_by_key(|f| match &f.place {
-        Location::File { line, column, .. } => (0, *line, *column),
-        Location::Option(_) => (1, 0, 0),
-        Location::Nowhere => (2, 0, 0),
-    });
-    Faults(faults)
-}
-
-fn place(file: &Path, text: &str, line: usize, column: usize) -> Location {
-    let text = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
-    // A tab would move the mark under the line; one space keeps it in place.
-    let text =
-        text.replace('\t', " ").chars().filter(|c| !c.is_control()).take(SHOWN_MAX).collect();
-    Location::File { file: file.to_owned(), line, column: column.min(SHOWN_MAX), text }
 }
 
 /// Lays the options over what the file says.
@@ -966,31 +894,6 @@ fn check_state(state: &Set<PathBuf>, shares: &[DraftShare], report: &mut Report)
                 ),
                 "name a folder outside of every share",
             );
-        }
-    }
-}
-
-/// [`real`] of a folder whose file system may give no answer: then the path as it was written.
-fn real_in_time(path: &Path) -> PathBuf {
-    let its = path.to_owned();
-    in_time::ask(path, LOOK_MAX, move || real(&its)).unwrap_or_else(|_| path.to_owned())
-}
-
-/// The path without symbolic links, as far as it exists.
-pub(crate) fn real(path: &Path) -> PathBuf {
-    let mut rest = Vec::new();
-    let mut at = path;
-    loop {
-        if let Ok(mut whole) = fs::canonicalize(at) {
-            whole.extend(rest.iter().rev());
-            return whole;
-        }
-        match (at.parent(), at.file_name()) {
-            (Some(parent), Some(name)) => {
-                rest.push(name.to_owned());
-                at = parent;
-            }
-            _ => return path.to_owned(),
         }
     }
 }

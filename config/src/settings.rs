@@ -15,6 +15,7 @@ use crate::export::Export;
 use crate::fault::Fault;
 use crate::kerberos::Kerberos;
 use crate::log::{LogFilter, LogFormat};
+use crate::paths::USER;
 use crate::refer::{self, Refer};
 use crate::rights::{Force, List, Masks};
 use crate::sec::Secs;
@@ -419,9 +420,6 @@ pub enum Source {
     /// On other servers, to which clients are referred: one at least.
     Refer(Vec<Refer>),
 }
-
-/// What stands for the name of the user at the end of a path.
-pub(crate) const USER: &str = "{user}";
 
 impl Source {
     /// The folder, and whether the path says that it has one for each user.
