@@ -1,18 +1,16 @@
 //! `kerberos`: with which keys clients prove by tickets who they are.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::file::Draft;
-use crate::reader::{Origin, Report, Set, shown};
-use crate::settings::{Ntlm, Source};
+use crate::reader::{Origin, Set, shown};
 use crate::words::words;
 
 /// Bytes of a realm or of a host's name at most.
 const NAME_MAX: usize = 255;
 /// Names of this host at most.
-const NAMES_MAX: usize = 64;
+pub(crate) const NAMES_MAX: usize = 64;
 
 /// Kerberos, where it is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,9 +40,9 @@ pub enum KerberosMap {
 words!(KerberosMap, "is not a way to map principals to users", "names" => Names, "rid" => Rid);
 
 /// What `rid_base` is when it is not said.
-const RID_BASE: u32 = 100_000;
+pub(crate) const RID_BASE: u32 = 100_000;
 /// Below it are users of the system, and beyond it a RID (at most 2^30) does not fit.
-const RID_BASES: std::ops::RangeInclusive<u32> = 1000..=1_000_000_000;
+pub(crate) const RID_BASES: std::ops::RangeInclusive<u32> = 1000..=1_000_000_000;
 
 impl Kerberos {
     /// With the keys of this file, and the rest as it is when nothing is said.
@@ -152,75 +150,6 @@ pub(crate) struct DraftKerberos {
     pub(crate) names: Vec<Set<HostName>>,
     pub(crate) map: Option<Set<KerberosMap>>,
     pub(crate) rid_base: Option<Set<u32>>,
-}
-
-/// The keytab is one, no share has it, and without NTLM there is something else.
-pub(crate) fn check(
-    draft: &Draft,
-    proven: fn(&Path) -> Result<(), String>,
-    report: &mut Report,
-) -> Option<Kerberos> {
-    let kerberos = &draft.kerberos;
-    if let Some(ntlm) = draft.ntlm.as_ref().filter(|ntlm| ntlm.value == Ntlm::Off)
-        && kerberos.keytab.is_none()
-    {
-        report.add_help(
-            ntlm.origin,
-            "no user could log on by SMB: NTLM is off, and Kerberos has no keytab",
-            "set `kerberos: {keytab: FILE}`, or `ntlm: on`",
-        );
-    }
-    let Some(keytab) = &kerberos.keytab else {
-        if let Some(at) = kerberos.at {
-            report.add_help(
-                at,
-                "Kerberos needs a keytab with the keys of this server",
-                "add `keytab: /etc/headgate/krb5.keytab`",
-            );
-        }
-        return None;
-    };
-    if let Some(second) = kerberos.names.get(NAMES_MAX) {
-        report.add(second.origin, format!("`names` has more than {NAMES_MAX} entries"));
-    }
-    let path = &keytab.value;
-    let inside = |s: &&crate::file::DraftShare| match &s.share.source {
-        Source::Folder(folder) => crate::paths::real(path).starts_with(crate::paths::real(folder)),
-        Source::Memory | Source::Ceph(_) | Source::Refer(_) => false,
-    };
-    if let Some(share) = draft.shares.iter().find(inside) {
-        let what = format!(
-            "the keytab {} is inside the share `{}`, where clients could read it",
-            path.display(),
-            share.share.name
-        );
-        report.add_help(keytab.origin, what, "choose a file outside of every share");
-    } else if let Err(what) = proven(path) {
-        report.add(keytab.origin, what);
-    }
-    let map = kerberos.map.as_ref().map(|map| map.value).unwrap_or_default();
-    if let Some(said) = kerberos.map.as_ref().filter(|map| map.value == KerberosMap::Rid)
-        && kerberos.realm.is_none()
-    {
-        report.add_help(
-            said.origin,
-            "`map: rid` numbers the users of one domain, and `realm` does not say which",
-            "add `realm: EXAMPLE.ORG`",
-        );
-    }
-    let rid_base = kerberos.rid_base.as_ref().map_or(RID_BASE, |base| base.value);
-    if let Some(base) = kerberos.rid_base.as_ref().filter(|b| !RID_BASES.contains(&b.value)) {
-        let (least, most) = (RID_BASES.start(), RID_BASES.end());
-        let what = format!("`rid_base: {}` is out of range", base.value);
-        report.add_help(base.origin, what, format!("choose one from {least} to {most}"));
-    }
-    Some(Kerberos {
-        map,
-        rid_base,
-        keytab: path.clone(),
-        realm: kerberos.realm.as_ref().map(|r| r.value.clone()),
-        names: kerberos.names.iter().map(|n| n.value.clone()).collect(),
-    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! The rules that join several values, and the way from file and options to [`Settings`].
 
+mod audit;
+mod kerberos;
+mod tls;
+
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -10,7 +14,6 @@ use crate::access::{OnHost, Who};
 use crate::fault::Faults;
 use crate::file::{Draft, DraftShare, DraftUser, draft};
 use crate::in_time::{self, LOOK_MAX};
-use crate::kerberos;
 use crate::options::Options;
 use crate::overlap::overlaps;
 use crate::paths::real_in_time;
@@ -122,7 +125,7 @@ pub(crate) fn settle(
     check_memory(draft.memory.as_ref(), known.memory, &mut report, &mut warnings);
     check_sec(&draft, &mut report);
     let kerberos = kerberos::check(&draft, known.keytab, &mut report);
-    let audit = crate::audit::check(&draft, &mut report);
+    let audit = audit::check(&draft, &mut report);
     let settings = Settings { on_host, kerberos, audit, ..check_values(draft, &mut report) };
     if report.0.is_empty() {
         let warnings =
@@ -660,7 +663,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
             "the usual ports are 2049 and 20049",
         );
     }
-    let tls = crate::tls::check(&draft, report);
+    let tls = tls::check(&draft, report);
     let records = records::check(&draft, report);
     let connections = check_connections(draft.connections.clone(), report);
     let memory = settled(draft.memory.clone(), Size(default.memory));
