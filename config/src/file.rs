@@ -11,15 +11,15 @@ use crate::client::{Client, Whom};
 use crate::export::Export;
 use crate::kerberos::{DraftKerberos, HostName};
 use crate::keys::{
-    ACCESS, AUDIT, CEPH, CLIENT, FORCE, KERBEROS, LIMITS, LOG, MASKS, NFS, SHARE, SMB, TLS, TOP,
-    USER,
+    ACCESS, AUDIT, CEPH, CLIENT, FORCE, KERBEROS, LIMITS, LOG, MASKS, NFS, REFER, SHARE, SMB, TLS,
+    TOP, USER,
 };
 use crate::log::{LogFilter, LogFormat};
 use crate::options;
 use crate::reader::{
     Absolute, Flag, Group, Origin, Report, Secret, Set, Text, groups, parse, parse_list, shown,
 };
-use crate::refer;
+use crate::refer::{Refer, ReferHost, TARGETS_MAX};
 use crate::rights::{self, Force, List, Masks, Mode};
 use crate::sec::{Sec, Secs};
 use crate::settings::{
@@ -601,7 +601,7 @@ fn ceph(node: &Node, report: &mut Report) -> Option<Ceph> {
 /// Where the files are, and whether each user has a folder there.
 fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>> {
     if let Some(node) = group.get("refer") {
-        return refer::source(group, node, report);
+        return referred(group, node, report);
     }
     let memory = match group.get("memory") {
         Some(_) => Some(group.parse::<Flag>("memory", report)?),
@@ -637,4 +637,80 @@ fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>>
             None
         }
     }
+}
+
+/// What may be said of a share that is on another server: all else is said there.
+const BESIDE: [&str; 7] = ["name", "refer", "protocols", "clients", "hidden", "export", "comment"];
+
+/// The name of a share of another server.
+struct ShareThere(String);
+
+impl FromStr for ShareThere {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        share_name(text).map(Self)
+    }
+}
+
+/// The servers of a share that has no folder here.
+fn referred(share: &Group<'_>, node: &Node, report: &mut Report) -> Option<Set<(Source, bool)>> {
+    let origin = Origin::Node(node.number);
+    let faults = report.0.len();
+    for (key, node) in share.all_but(&BESIDE) {
+        let at = Origin::Node(node.number);
+        match key {
+            "path" | "ceph" | "memory" => report.add_help(
+                at,
+                format!("this share has both `refer` and `{key}`"),
+                format!("remove `refer` or `{key}`"),
+            ),
+            _ => report.add_help(
+                at,
+                format!(
+                    "this share is on another server, which has `{key}` in its own configuration"
+                ),
+                format!("remove `{key}`"),
+            ),
+        }
+    }
+    let nodes = match &node.value {
+        Value::List(list) => list.as_slice(),
+        _ => std::slice::from_ref(node),
+    };
+    let mut targets: Vec<Refer> = Vec::new();
+    for node in nodes {
+        let at = Origin::Node(node.number);
+        let found = match &node.value {
+            Value::Map(_) => refer(node, report),
+            _ => parse_list::<Refer>(node, report).pop().map(|set| set.value),
+        };
+        let Some(found) = found else { continue };
+        if targets.iter().any(|one| one.host == found.host && one.path == found.path) {
+            report.add_help(at, format!("{found} is named twice"), "remove one of the two");
+        } else if targets.len() == TARGETS_MAX {
+            report.add(at, format!("a share has at most {TARGETS_MAX} servers"));
+            break;
+        }
+        targets.push(found);
+    }
+    if nodes.is_empty() {
+        let help = "name one, as in `refer: gw2.example.org:/archive`";
+        report.add_help(origin, "this share has no server: the list is empty", help);
+    }
+    (report.0.len() == faults).then_some(Set { value: (Source::Refer(targets), false), origin })
+}
+
+fn refer(node: &Node, report: &mut Report) -> Option<Refer> {
+    let group = Group::read(node, "`refer`", &REFER, report)?;
+    for (key, help) in [("host", "`host: gw2.example.org`"), ("path", "`path: /archive`")] {
+        if group.get(key).is_none() && group.all_known {
+            let at = Origin::Node(node.number);
+            report.add_help(at, format!("this server has no `{key}`"), format!("add {help}"));
+        }
+    }
+    let host = group.parse::<ReferHost>("host", report);
+    let path = group.parse::<Export>("path", report);
+    let share = group.parse::<ShareThere>("share", report).map(|set| set.value.0);
+    let rdma = group.parse::<Flag>("rdma", report).is_some_and(|set| set.value.0);
+    Some(Refer { host: host?.value, path: path?.value, share, rdma })
 }

@@ -7,9 +7,9 @@ use std::str::FromStr;
 use crate::audit::AuditTo;
 use crate::ceph;
 use crate::client::{Client, Whom};
+use crate::elsewhere::Elsewhere;
 use crate::log::{LogFilter, LogFormat};
 use crate::reader::shown;
-use crate::refer::Elsewhere;
 use crate::rights;
 use crate::settings::{
     Admin, Cidr, Encryption, Identity, Portmap, PrivilegedPorts, Rdma, RdmaCrc, Share, Signing,

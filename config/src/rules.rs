@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::access::{OnHost, Who};
+use crate::elsewhere::Elsewhere;
 use crate::fault::Faults;
 use crate::file::{Draft, DraftShare, DraftUser, draft};
 use crate::in_time::{self, LOOK_MAX};
@@ -19,7 +20,6 @@ use crate::overlap::overlaps;
 use crate::paths::real_in_time;
 use crate::reader::{Finding, Origin, Report, Set, shown};
 use crate::records;
-use crate::refer;
 use crate::settings::{
     Admin, Encryption, Limits, Names, Portmap, Rdma, Settings, Share, Smb, Source,
 };
@@ -121,7 +121,7 @@ pub(crate) fn settle(
         _ => None,
     };
     let mut warnings = overlaps(&draft.shares, real_in_time, line);
-    refer::join(&mut draft.shares, elsewhere, known.share_id, &mut warnings);
+    join(&mut draft.shares, elsewhere, known.share_id, &mut warnings);
     check_memory(draft.memory.as_ref(), known.memory, &mut report, &mut warnings);
     check_sec(&draft, &mut report);
     let kerberos = kerberos::check(&draft, known.keytab, &mut report);
@@ -251,11 +251,7 @@ fn check_name(
 }
 
 /// One more share stands beside these. The error says what is in its way.
-pub(crate) fn beside(
-    before: &[DraftShare],
-    s: &DraftShare,
-    share_id: fn(&str) -> u32,
-) -> Result<(), String> {
+fn beside(before: &[DraftShare], s: &DraftShare, share_id: fn(&str) -> u32) -> Result<(), String> {
     let mut report = Report::default();
     if before.len() >= SHARES_MAX {
         return Err(format!("there are more than {SHARES_MAX} shares"));
@@ -897,6 +893,40 @@ fn check_state(state: &Set<PathBuf>, shares: &[DraftShare], report: &mut Report)
                 ),
                 "name a folder outside of every share",
             );
+        }
+    }
+}
+
+/// Puts shares of other services beside those that are served here. One that has no place is told of, and left out: what another
+/// service says keeps this one from nothing.
+fn join(
+    shares: &mut Vec<DraftShare>,
+    others: Vec<Elsewhere>,
+    share_id: fn(&str) -> u32,
+    warnings: &mut Vec<Finding>,
+) {
+    let mut warn = |what: String, help: &str| {
+        let help = Some(help.to_owned());
+        warnings.push(Finding { at: Origin::Nowhere, what, help });
+    };
+    for Elsewhere { service, shares: known } in others {
+        let known = known.unwrap_or_else(|why| {
+            let what = format!("the shares of the service `{service}` are not shown here: {why}");
+            warn(what, "copy the file of each service to each node, and reload");
+            Vec::new()
+        });
+        for share in known {
+            let one = DraftShare::of(share, Origin::Nowhere);
+            match beside(shares, &one, share_id) {
+                Ok(()) => shares.push(one),
+                Err(why) => warn(
+                    format!(
+                        "the share `{}` of the service `{service}` is not shown here: {why}",
+                        one.share.name
+                    ),
+                    "give each share of a cluster a name and a path of its own",
+                ),
+            }
         }
     }
 }
