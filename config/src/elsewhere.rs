@@ -5,9 +5,10 @@ use std::path::Path;
 use crate::export::Export;
 use crate::fault::Faults;
 use crate::file::{DraftShare, draft};
+use crate::protocols::Protocols;
 use crate::reader::{Report, Set};
 use crate::refer::{Refer, ReferHost, TARGETS_MAX};
-use crate::settings::{Protocols, Rdma, Settings, Share, Source};
+use crate::settings::{Rdma, Settings, Share, Source};
 use crate::text;
 use crate::units::Port;
 

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::access::{Access, Who};
+use crate::addresses;
+use crate::addresses::Cidr;
 use crate::audit::{AuditTo, Audited, DraftAudit};
 use crate::ceph::{self, Ceph};
 use crate::client::{Client, Whom};
@@ -15,17 +17,18 @@ use crate::keys::{
     TOP, USER,
 };
 use crate::log::{LogFilter, LogFormat};
-use crate::options;
+use crate::protocols::Protocols;
 use crate::reader::{
     Absolute, Flag, Group, Origin, Report, Secret, Set, Text, groups, parse, parse_list, shown,
 };
 use crate::refer::{Refer, ReferHost, TARGETS_MAX};
+use crate::rights::Squash;
 use crate::rights::{self, Force, List, Masks, Mode};
 use crate::sec::{Sec, Secs};
 use crate::settings::{
-    Admin, Cidr, Domain, Durability, Encryption, Identity, Names, NfsLocks, Ntlm, Portmap,
-    PrivilegedPorts, Protocols, Rdma, RdmaCrc, RdmaTransforms, Share, Signing, Source, Squash,
-    User, share_name, user_name,
+    Admin, Domain, Durability, Encryption, Identity, Names, NfsLocks, Ntlm, Portmap,
+    PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, Share, Signing, Source, User, share_name,
+    user_name,
 };
 use crate::tls::{DraftTls, ShareTls};
 use crate::tree::{Node, Value};
@@ -134,7 +137,7 @@ struct Address(IpAddr);
 impl FromStr for Address {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        options::address(text).map(Self)
+        addresses::address(text).map(Self)
     }
 }
 

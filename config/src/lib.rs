@@ -9,6 +9,7 @@
 //! write instead. All faults are reported, not the first one.
 
 mod access;
+mod addresses;
 mod append;
 mod audit;
 mod ceph;
@@ -26,6 +27,7 @@ mod log;
 mod options;
 mod overlap;
 mod paths;
+mod protocols;
 mod reader;
 mod records;
 mod refer;
@@ -43,6 +45,7 @@ mod units;
 mod words;
 
 pub use access::{Access, Member, OnHost, Who};
+pub use addresses::{Cidr, address};
 pub use append::NewShare;
 pub use audit::{Audit, AuditTo, Audited};
 pub use ceph::Ceph;
@@ -54,16 +57,17 @@ pub use fault::{Fault, Faults, Location};
 pub use kerberos::{HostName, Kerberos, KerberosMap, Realm};
 pub use lines::{Lines, Step};
 pub use log::{LogFilter, LogFormat};
-pub use options::{Options, ShareOption, UserOption, address};
+pub use options::{Options, ShareOption, UserOption};
+pub use protocols::Protocols;
 pub use records::records_of;
 pub use refer::{Refer, ReferHost};
-pub use rights::{Force, List, Masks, Mode};
+pub use rights::{Force, List, Masks, Mode, Squash};
 pub use rules::{Known, admin_of, load, state_of};
 pub use sec::{Sec, Secs};
 pub use settings::{
-    Admin, Cidr, Domain, Durability, Encryption, Identity, Limits, Names, NfsLocks, Ntlm, Portmap,
-    PrivilegedPorts, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings, Share, Signing, Smb,
-    Source, Squash, User, user_name,
+    Admin, Domain, Durability, Encryption, Identity, Limits, Names, NfsLocks, Ntlm, Portmap,
+    PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, Settings, Share, Signing, Smb, Source, User,
+    user_name,
 };
 pub use tls::{ShareTls, Tls};
 pub use units::{Port, Size, Span, Spin};

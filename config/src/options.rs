@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::addresses::Cidr;
 use crate::audit::AuditTo;
 use crate::ceph;
 use crate::client::{Client, Whom};
@@ -12,8 +13,8 @@ use crate::log::{LogFilter, LogFormat};
 use crate::reader::shown;
 use crate::rights;
 use crate::settings::{
-    Admin, Cidr, Encryption, Identity, Portmap, PrivilegedPorts, Rdma, RdmaCrc, Share, Signing,
-    Source, User, share_name, user_name,
+    Admin, Encryption, Identity, Portmap, PrivilegedPorts, Rdma, RdmaCrc, Share, Signing, Source,
+    User, share_name, user_name,
 };
 use crate::units::{Port, Size, Span};
 
@@ -159,22 +160,6 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
     Ok(false)
 }
 
-/// One address to bind. Names are not looked up: what they mean changes, and finding out may take long.
-pub fn address(text: &str) -> Result<IpAddr, String> {
-    // One of IPv4 in IPv6's clothes is IPv4's: nobody shows it otherwise.
-    text.parse().map(|ip: IpAddr| ip.to_canonical()).map_err(|_| {
-        let text = shown(text);
-        let in_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-        if text.chars().all(in_name) && text.contains(|c: char| c.is_ascii_alphabetic()) {
-            format!(
-                "`{text}` is a name; write an address of this host, like `192.0.2.1` (`getent ahosts {text}` shows its own)"
-            )
-        } else {
-            format!("`{text}` is not an address of this host; write one like `192.0.2.1`")
-        }
-    })
-}
-
 /// One `--user NAME[=FILE][,uid=N][,gid=N][,groups=N+N...]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserOption(pub User);
@@ -214,7 +199,8 @@ impl FromStr for UserOption {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{Protocols, Squash};
+    use crate::protocols::Protocols;
+    use crate::rights::Squash;
 
     #[test]
     fn a_user() {

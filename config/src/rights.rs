@@ -80,3 +80,17 @@ pub enum List {
 }
 
 words!(List, "is not a mode of listings", "all" => All, "visible" => Visible);
+
+/// Which users a share maps to the anonymous one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Squash {
+    /// Nobody: root is root.
+    None,
+    /// The superuser.
+    #[default]
+    Root,
+    /// Everybody.
+    All,
+}
+
+words!(Squash, "is not a squash mode", "root" => Root, "all" => All, "none" => None);

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::access::{Access, OnHost, Who};
+use crate::addresses::Cidr;
 use crate::audit::{Audit, Audited};
 use crate::ceph::Ceph;
 use crate::client::Client;
@@ -16,8 +17,9 @@ use crate::fault::Fault;
 use crate::kerberos::Kerberos;
 use crate::log::{LogFilter, LogFormat};
 use crate::paths::USER;
+use crate::protocols::Protocols;
 use crate::refer::{self, Refer};
-use crate::rights::{Force, List, Masks};
+use crate::rights::{Force, List, Masks, Squash};
 use crate::sec::Secs;
 use crate::tls::{ShareTls, Tls};
 use crate::words::words;
@@ -447,46 +449,6 @@ impl fmt::Display for Source {
     }
 }
 
-/// By which protocols a share is served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocols {
-    /// NFS, of any version.
-    Nfs,
-    /// SMB.
-    Smb,
-    /// NFS and SMB.
-    #[default]
-    Both,
-}
-
-impl Protocols {
-    /// NFS is among them.
-    pub fn nfs(self) -> bool {
-        self != Self::Smb
-    }
-
-    /// SMB is among them.
-    pub fn smb(self) -> bool {
-        self != Self::Nfs
-    }
-}
-
-words!(Protocols, "is not a protocol", "nfs" => Nfs, "smb" => Smb, "both" => Both);
-
-/// Which users a share maps to the anonymous one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Squash {
-    /// Nobody: root is root.
-    None,
-    /// The superuser.
-    #[default]
-    Root,
-    /// Everybody.
-    All,
-}
-
-words!(Squash, "is not a squash mode", "root" => Root, "all" => All, "none" => None);
-
 /// Who must call from a port below 1024, by NFS over TCP and UDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PrivilegedPorts {
@@ -642,73 +604,11 @@ impl fmt::Display for Admin {
     }
 }
 
-/// A range of addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cidr {
-    /// First address of the range.
-    pub addr: IpAddr,
-    /// Leading bits that count.
-    pub bits: u8,
-}
-
-impl FromStr for Cidr {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (addr, bits) = match text.split_once('/') {
-            Some((addr, bits)) => (addr, Some(bits)),
-            None => (text, None),
-        };
-        let addr: IpAddr = addr.parse().map_err(|_| {
-            format!(
-                "`{text}` is not a range of addresses; write one like `10.0.0.0/8` or `fd00::/8`"
-            )
-        })?;
-        let most = if addr.is_ipv4() { 32 } else { 128 };
-        let bits = match bits {
-            None => most,
-            Some(bits) => bits.parse().ok().filter(|b| *b <= most).ok_or_else(|| {
-                format!("`{text}` has a prefix that is too long; the longest is /{most}")
-            })?,
-        };
-        // As above.
-        let (addr, bits) = match (addr.to_canonical(), bits) {
-            (v4 @ IpAddr::V4(_), 96..) if addr.is_ipv6() => (v4, bits - 96),
-            _ => (addr, bits),
-        };
-        let first = first_of(addr, bits);
-        if first != addr {
-            return Err(format!("`{text}` names a host inside a range; write `{first}/{bits}`"));
-        }
-        Ok(Self { addr, bits })
-    }
-}
-
 /// IPv4 in IPv6's clothes is IPv4's: nobody shows it otherwise.
 fn canonical(at: SocketAddr) -> SocketAddr {
     match at.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, at.port()),
         IpAddr::V6(_) => at,
-    }
-}
-
-/// The first address of the range that `addr` is in.
-fn first_of(addr: IpAddr, bits: u8) -> IpAddr {
-    let bits = u32::from(bits);
-    match addr {
-        IpAddr::V4(a) => {
-            let keep = u32::MAX.checked_shl(32 - bits.min(32)).unwrap_or(0);
-            IpAddr::V4((a.to_bits() & keep).into())
-        }
-        IpAddr::V6(a) => {
-            let keep = u128::MAX.checked_shl(128 - bits.min(128)).unwrap_or(0);
-            IpAddr::V6((a.to_bits() & keep).into())
-        }
-    }
-}
-
-impl fmt::Display for Cidr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.addr, self.bits)
     }
 }
 

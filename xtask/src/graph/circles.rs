@@ -58,12 +58,7 @@ pub(super) const CLEARED: [(&str, &[&str]); 22] = [
     // those that give way are found by their connection.
     ("smbd-core", &["caching open", "conn logons session"]),
     ("cluster", &[]),
-    // The reader knows each group of settings, and each group reports faults by the reader.
-    (
-        "config",
-        &["access audit ceph client cluster file kerberos options overlap records refer \
-             rights rules settings tls"],
-    ),
+    ("config", &[]),
     ("client", &[]),
     ("gateway", &[]),
 ];
