@@ -1,174 +1,232 @@
-//! What a large cluster asks of etcd, on paper: `cargo run --release -p cluster --example capacity`.
+//! What a large cluster asks of etcd: `cargo run -p cluster --example capacity http://127.0.0.1:2379 [NODES SERVICES CANDIDATES]`.
 //!
-//! *Operation.* A simulation of ten minutes in steps of a tenth of a second: each request of each actor at its own moment, by
-//! the times of `cluster::service` and `cluster::registration`. In the middle a node dies. With the endpoint of an etcd as
-//! argument it measures as well how many renewals and looks that answers, by as many connections as the cluster makes: each
-//! request has one of its own.
+//! *Operation.* All nodes run in this process, each a [`Runner`] of its own with its lease and its watch; the gateway of a service is a
+//! program that does nothing and closes its input. Each service has a chosen node and as many `CANDIDATES` that may serve it. It measures how long it takes
+//! until all are served, what etcd does in a minute without changes, and what it does and how long it takes when a node dies.
+//! What etcd does is read from its own metrics. It wants an etcd of its own, and may have to open a file and a half for each service.
 
-#![allow(clippy::expect_used)]
+#![allow(clippy::expect_used, clippy::cast_precision_loss)]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use cluster::board::Board;
+use cluster::election::Keys;
 use cluster::etcd::{Endpoint, Etcd};
+use cluster::{Plan, Runner, Service};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{interval, sleep};
 
-const NODES: usize = 100;
-const SERVICES: usize = 10_000;
-const CLIENTS: usize = 1_000_000;
-/// In milliseconds, as all times here.
-const TTL: usize = 5_000;
-const STEP: usize = 100;
-const END: usize = 600_000;
-const DEATH: usize = 300_000;
+const NAME: &str = "capacity";
+const TTL: Duration = Duration::from_secs(5);
+const CALM: Duration = Duration::from_secs(60);
+/// Between looks at who serves what.
+const STEP: Duration = Duration::from_millis(50);
 
-/// Requests to etcd in each step.
-#[derive(Default)]
-struct Load {
-    renewals: Vec<u64>,
-    looks: Vec<u64>,
-    writes: Vec<u64>,
+/// What is measured.
+#[derive(Clone, Copy)]
+struct Size {
+    nodes: usize,
+    services: usize,
+    candidates: usize,
 }
 
-/// Numbers that are spread alike in each run (xorshift64*).
-struct Spread(u64);
+struct Node {
+    board: Arc<Board>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Result<(), String>>,
+}
 
-impl Spread {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let n = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
-        usize::try_from(n).unwrap_or(0) % end
+impl Size {
+    /// The nodes that may serve a service, the chosen one first. Those of one chosen node are spread over all others.
+    fn nodes_of(self, service: usize) -> Vec<String> {
+        let (chosen, others) = (service % self.nodes, self.nodes - 1);
+        let other = |n| (chosen + 1 + (service / self.nodes + n) % others) % self.nodes;
+        let numbers = std::iter::once(chosen).chain((0..self.candidates - 1).map(other));
+        numbers.map(node_name).collect()
+    }
+
+    fn services(self) -> Vec<Service> {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let service = |number| Service {
+            name: service_name(number),
+            command: words(&["sh", "-c", "echo headgate ready; exec sleep infinity <&- >&-"]),
+            addresses: Vec::new(),
+            nodes: self.nodes_of(number),
+            fence: Some(words(&["true"])),
+            attach: None,
+            detach: None,
+            connections: None,
+        };
+        (0..self.services).map(service).collect()
     }
 }
 
-fn each(steps: &mut [u64], from: usize, until: usize, period: usize) {
-    let mut at = from;
-    while at < until {
-        steps[at / STEP] += 1;
-        at += period;
+fn node_name(number: usize) -> String {
+    format!("gw{number}")
+}
+
+fn service_name(number: usize) -> String {
+    format!("s{number}")
+}
+
+/// What etcd has done so far: calls by method, its work and its memory.
+async fn counters(at: &Endpoint) -> BTreeMap<String, f64> {
+    const SHOWN: [(&str, &str); 3] = [
+        ("etcd_server_proposals_committed_total", "raft proposals"),
+        ("process_cpu_seconds_total", "seconds of its CPU"),
+        ("etcd_debugging_mvcc_events_total", "events to watchers"),
+    ];
+    let mut stream = TcpStream::connect((&*at.host, at.port)).await.expect("etcd listens");
+    let request = b"GET /metrics HTTP/1.0\r\n\r\n";
+    stream.write_all(request).await.expect("etcd listens");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.expect("etcd answers");
+    let mut counters = BTreeMap::new();
+    for line in text.lines() {
+        let Some((name, value)) = line.rsplit_once(' ') else { continue };
+        let Ok(value) = value.parse::<f64>() else { continue };
+        if let Some((_, shown)) = SHOWN.iter().find(|(metric, _)| *metric == name) {
+            counters.insert((*shown).to_owned(), value);
+        } else if name.starts_with("grpc_server_started_total{")
+            && let Some((_, method)) = name.split_once("grpc_method=\"")
+            && let Some((method, _)) = method.split_once('"')
+        {
+            *counters.entry(format!("calls of {method}")).or_default() += value;
+        }
+    }
+    counters
+}
+
+/// What was done between two times, of all that was done at all.
+fn show(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>, time: Duration) {
+    for (name, value) in after {
+        let done = value - before.get(name).copied().unwrap_or(0.0);
+        if done > 0.0 {
+            println!("  {name}: {done:.1}, {:.1} a second", done / time.as_secs_f64());
+        }
     }
 }
 
-/// `standing`: nodes that may serve a service.
-fn simulate(standing: usize) -> Load {
-    let steps = || vec![0; END / STEP + TTL];
-    let mut load = Load { renewals: steps(), looks: steps(), writes: steps() };
-    let mut spread = Spread(20_261_126);
-    for node in 0..NODES {
-        let until = if node == 0 { DEATH } else { END };
-        // Registration: a renewal and a transaction that finds the key there; and whether the node is drained.
-        let at = spread.below(TTL / 3);
-        each(&mut load.renewals, at, until, TTL / 3);
-        each(&mut load.writes, at, until, TTL / 3);
-        each(&mut load.looks, spread.below(TTL / 10), until, TTL / 10);
-    }
-    for service in 0..SERVICES {
-        let is_of_dead = service % NODES == 0;
-        let until = if is_of_dead { DEATH } else { END };
-        each(&mut load.renewals, spread.below(TTL / 3), until, TTL / 3);
-        // The owner's watch of its keys, and those of the candidates, are made again each two TTLs; a look and what is
-        // wanted before each.
-        each(&mut load.looks, spread.below(2 * TTL), until, 2 * TTL);
-        for _ in 1..standing {
-            for _ in 0..2 {
-                each(&mut load.looks, spread.below(2 * TTL), END, 2 * TTL);
+/// How many services these nodes serve.
+fn served<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> usize {
+    nodes.into_iter().map(|node| node.board.served()).sum()
+}
+
+/// Waits until these nodes serve so many services; when the first of `from` more was there, half of them, and all.
+async fn until_served(nodes: &[Node], from: usize, all: usize) -> [Duration; 3] {
+    let began = Instant::now();
+    let mut times = [None; 3];
+    let mut each = interval(STEP);
+    loop {
+        each.tick().await;
+        let now = served(nodes);
+        let wanted = [from + 1, from + (all - from) / 2, all];
+        for (time, wanted) in times.iter_mut().zip(wanted) {
+            if now >= wanted {
+                time.get_or_insert(began.elapsed());
             }
         }
-        if is_of_dead {
-            // etcd ends the leases a TTL after their last renewals; all candidates look at once, and stand: a lease and a
-            // transaction
-            // each, and the lease of each who lost is given back.
-            let at = DEATH + TTL - spread.below(TTL / 3);
-            let candidates = u64::try_from(standing - 1).unwrap_or(0);
-            load.looks[at / STEP] += 3 * candidates;
-            load.writes[at / STEP] += 3 * candidates;
-            // The owner records itself, how it took over, and takes what was asked and its trouble away; its lease is
-            // renewed from now on.
-            load.writes[at / STEP + 1] += 4;
-            each(&mut load.renewals, at, END, TTL / 3);
-            each(&mut load.looks, at, END, 2 * TTL);
+        if let [Some(first), Some(half), Some(last)] = times {
+            return [first, half, last];
         }
     }
-    load
 }
 
-/// Of one second: the mean before the death, and the most after it.
-fn of_second(steps: &[u64]) -> (u64, u64) {
-    let seconds: Vec<u64> =
-        steps[..END / STEP].chunks(1000 / STEP).map(|s| s.iter().sum()).collect();
-    let death = DEATH / 1000;
-    let calm = &seconds[10..death];
-    let after = seconds[death..death + 2 * TTL / 1000].iter().max().copied().unwrap_or(0);
-    (calm.iter().sum::<u64>() / calm.len() as u64, after)
-}
-
-fn show() {
-    println!(
-        "{NODES} nodes, {SERVICES} services, {CLIENTS} clients, ttl {} s; requests a second",
-        TTL / 1000
-    );
-    println!(
-        "| nodes that may serve a service | renewals | looks | writes | most writes after a node's death | watches |"
-    );
-    println!("|---|---|---|---|---|---|");
-    for standing in [2, 3, NODES] {
-        let load = simulate(standing);
-        let [renewals, looks, writes] =
-            [&load.renewals, &load.looks, &load.writes].map(|steps| of_second(steps));
-        println!(
-            "| {standing} | {} | {} | {} | {} | {} |",
-            renewals.0,
-            looks.0,
-            writes.0,
-            writes.1,
-            SERVICES * standing
-        );
-    }
-    let flows = CLIENTS / SERVICES;
-    let line = "192.0.2.10:2049 198.51.100.100:1023\n".len();
-    println!(
-        "connections of a service in its list: {flows}, {} bytes; segments after a node's death: {}",
-        flows * line,
-        flows * SERVICES / NODES * 4
-    );
-}
-
-/// Requests a second that an etcd answers.
-async fn measure(endpoint: &str) {
-    let at = endpoint.trim_start_matches("http://");
-    let (host, port) = at.rsplit_once(':').expect("http://HOST:PORT");
-    let at = Endpoint { tls: false, host: host.into(), port: port.parse().expect("a port") };
-    let etcd = Arc::new(Etcd::new(vec![at], Duration::from_secs(5)));
-    let lease = etcd.grant(Duration::from_secs(60)).await.expect("etcd answers");
-    for what in ["renewals", "looks", "writes"] {
-        let done = Arc::<AtomicU64>::default();
-        let began = Instant::now();
-        let mut tasks = tokio::task::JoinSet::new();
-        for task in 0..64 {
-            let (etcd, done) = (etcd.clone(), done.clone());
-            tasks.spawn(async move {
-                while began.elapsed() < Duration::from_secs(5) {
-                    let answered = match what {
-                        "renewals" => etcd.keep_alive(lease).await.is_ok(),
-                        "looks" => etcd.below_at("/capacity/").await.is_ok(),
-                        _ => etcd.put(&format!("/capacity/{task}"), b"x").await.is_ok(),
-                    };
-                    done.fetch_add(u64::from(answered), Ordering::Relaxed);
-                }
-            });
+/// The busiest second of etcd until `stop`: calls, and what was committed.
+async fn busiest(at: Endpoint, mut stop: watch::Receiver<bool>) -> (f64, f64) {
+    let (mut calls, mut committed) = (0.0_f64, 0.0_f64);
+    let sum = |counters: &BTreeMap<String, f64>| -> f64 {
+        counters.iter().filter(|(name, _)| name.starts_with("calls")).map(|(_, n)| n).sum()
+    };
+    let mut before = (counters(&at).await, Instant::now());
+    while !*stop.borrow() {
+        tokio::select! { () = sleep(Duration::from_secs(1)) => {}, _ = stop.changed() => {} }
+        let now = (counters(&at).await, Instant::now());
+        let time = (now.1 - before.1).as_secs_f64();
+        let proposals = |of: &BTreeMap<String, f64>| of.get("raft proposals").copied();
+        if time > 0.5 {
+            calls = calls.max((sum(&now.0) - sum(&before.0)) / time);
+            let more = proposals(&now.0).zip(proposals(&before.0)).map_or(0.0, |(n, b)| n - b);
+            committed = committed.max(more / time);
         }
-        while tasks.join_next().await.is_some() {}
-        let each = done.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
-        println!("{what}: {each:.0} a second");
+        before = now;
+    }
+    (calls, committed)
+}
+
+async fn measure(at: Endpoint, size: Size) {
+    let client = || Etcd::new(vec![at.clone()], TTL / 5);
+    let services = size.services();
+    let etcd = client();
+    for (number, service) in services.iter().enumerate() {
+        let chosen = node_name(number % size.nodes);
+        let key = Keys::new(NAME, &service.name).wanted;
+        etcd.put(&key, chosen.as_bytes()).await.expect("etcd answers");
+    }
+    let before = counters(&at).await;
+    let began = Instant::now();
+    let start = |number| {
+        let node = node_name(number);
+        let own = services.iter().filter(|service| service.nodes.contains(&node)).cloned();
+        let plan = Plan { name: NAME.into(), ttl: TTL, services: own.collect(), node };
+        let (stop, stopped) = watch::channel(false);
+        let runner = Runner::new(plan, client());
+        Node { board: runner.board(), stop, task: tokio::spawn(runner.run(stopped)) }
+    };
+    let mut nodes: Vec<Node> = (0..size.nodes).map(start).collect();
+    let [_, half, all] = until_served(&nodes, 0, size.services).await;
+    println!(
+        "all nodes started at once: half of the services served after {half:.1?}, all after {all:.1?}"
+    );
+    show(&before, &counters(&at).await, began.elapsed());
+
+    // What the start has left over.
+    sleep(4 * TTL).await;
+    let before = counters(&at).await;
+    sleep(CALM).await;
+    println!("a minute without changes:");
+    show(&before, &counters(&at).await, CALM);
+    println!("  services served: {}", served(&nodes));
+
+    let dead = nodes.remove(0);
+    let lost = served([&dead]);
+    let (stop, stopped) = watch::channel(false);
+    let watching = tokio::spawn(busiest(at.clone(), stopped));
+    let before = counters(&at).await;
+    let began = Instant::now();
+    dead.task.abort();
+    let rest = served(&nodes);
+    let [first, half, all] = until_served(&nodes, rest, rest + lost).await;
+    println!(
+        "a node with {lost} services dies: the first is served after {first:.1?}, half after {half:.1?}, all after {all:.1?}"
+    );
+    sleep(TTL).await;
+    show(&before, &counters(&at).await, began.elapsed());
+    stop.send_replace(true);
+    let (calls, committed) = watching.await.expect("it ends");
+    println!("  the busiest second: {calls:.0} calls, {committed:.0} proposals");
+    for node in &nodes {
+        node.stop.send_replace(true);
+    }
+    for node in nodes {
+        node.task.await.expect("it ends").expect("in order");
     }
 }
 
 fn main() {
-    show();
-    if let Some(endpoint) = std::env::args().nth(1) {
-        let runtime = tokio::runtime::Runtime::new().expect("threads");
-        runtime.block_on(measure(&endpoint));
-    }
+    let mut words = std::env::args().skip(1);
+    let endpoint = words.next().expect("http://HOST:PORT of an etcd");
+    let mut number = |usual| words.next().map_or(usual, |word| word.parse().expect("a number"));
+    let size = Size { nodes: number(100), services: number(10_000), candidates: number(3) };
+    assert!((2..=size.nodes).contains(&size.candidates), "two nodes for a service at least");
+    let at = endpoint.trim_start_matches("http://");
+    let (host, port) = at.rsplit_once(':').expect("http://HOST:PORT");
+    let at = Endpoint { tls: false, host: host.into(), port: port.parse().expect("a port") };
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    runtime.block_on(measure(at, size));
 }

@@ -116,6 +116,12 @@ impl Board {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// How many of them this node serves.
+    pub fn served(&self) -> usize {
+        let services = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        services.values().filter(|it| it.serves).count()
+    }
+
     pub(crate) fn note(&self, service: &str, change: impl FnOnce(&mut Standing)) {
         let mut services = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         change(services.entry(service.to_owned()).or_default());

@@ -1,18 +1,21 @@
 //! Who owns a service: the keys of it in etcd, and what stands in them.
 //!
-//! *Operation.* The owner is whoever made the key `owner`, which ends with its lease. The revision at which it was made is the
-//! epoch, and more by what `base` says where etcd began to count anew ([`adopt`]). `last` outlives it: which node owned the service
-//! last, and whether it let go of it with all that it had. Where it did not, the next owner fences it. `wanted` names the node that
-//! an administrator chose, `asked` that it is there and waits: an owner leaves for nobody else.
+//! *Operation.* The owner is whoever made the key `owner`, which ends with the lease of its node ([`crate::lease`]), and before that
+//! when the owner deletes it. The revision at which it was made is the epoch, and more by what `base` says where etcd began to count
+//! anew ([`adopt`]). `last` outlives it: which node owned the service last, and whether it let go of it with all that it had. Where
+//! it did not, the next owner fences it. `wanted` names the node that an administrator chose, `asked` that it is there and waits: an
+//! owner leaves for nobody else.
 //!
-//! *Errors.* A request whose answer was lost may have made the key: it is recognized by its lease.
+//! *Errors.* A request whose answer was lost may have made the key, or make it later. The key is that of a candidature if it has
+//! the lease of the node and the number of the candidature. With the lease and another number it is left over from an earlier one,
+//! and is deleted: it must not count as an election that was won, because a request to delete it may still be under way.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::etcd::{Error, Etcd};
-use crate::hold::{Hold, now};
+use crate::etcd::{Change, Entry, Error, Etcd};
+use crate::lease::Lease;
 
 /// The keys of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,32 +142,63 @@ impl Term {
 /// the service.
 pub async fn adopt(etcd: &Etcd, keys: &Keys, epoch: u64) -> Result<bool, Error> {
     // Of a key that is not there the revision is zero.
-    etcd.put_while(&keys.owner, 0, &keys.base, epoch.to_string().as_bytes()).await
+    let base = epoch.to_string();
+    etcd.change_while(&keys.owner, 0, &[Change::Put(&keys.base, base.as_bytes())]).await
+}
+
+/// The keys of a service at one revision.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    pub(crate) owner: Option<Entry>,
+    pub(crate) last: Option<Entry>,
+    pub(crate) wanted: Option<Entry>,
+    pub(crate) asked: Option<Entry>,
+    base: Option<Entry>,
+}
+
+impl Look {
+    fn of(keys: &Keys, entries: Vec<Entry>) -> Self {
+        let mut look = Self::default();
+        for entry in entries {
+            let place = match &entry.key {
+                key if *key == keys.owner => &mut look.owner,
+                key if *key == keys.last => &mut look.last,
+                key if *key == keys.wanted => &mut look.wanted,
+                key if *key == keys.asked => &mut look.asked,
+                key if *key == keys.base => &mut look.base,
+                _ => continue,
+            };
+            *place = Some(entry);
+        }
+        look
+    }
+
+    /// The name of the node that was chosen.
+    pub(crate) fn chosen(&self) -> Option<&[u8]> {
+        self.wanted.as_ref().map(|wanted| &*wanted.value)
+    }
+
+    /// Another node than this one was chosen, is there and waits.
+    pub(crate) fn is_asked_for(&self, node: &str) -> bool {
+        let asked = self.asked.as_ref().map(|asked| &*asked.value);
+        self.chosen().is_some_and(|chosen| chosen != node.as_bytes()) && self.chosen() == asked
+    }
+}
+
+/// Looks at a service.
+pub(crate) async fn look(etcd: &Etcd, keys: &Keys) -> Result<Look, Error> {
+    Ok(Look::of(keys, etcd.below(&keys.all).await?))
 }
 
 /// An election that was won.
 #[derive(Debug)]
-pub struct Won {
+pub(crate) struct Won {
     /// Its number.
-    pub term: Term,
+    pub(crate) term: Term,
     /// The lease with which it ends.
-    pub lease: u64,
-    /// For how long this is known.
-    pub hold: Hold,
-}
-
-/// How a candidature ended.
-#[derive(Debug)]
-pub enum Stood {
-    /// This node owns the service.
-    Won(Won),
-    /// Another does.
-    Other {
-        /// Its name.
-        node: String,
-        /// Revision at which that was so.
-        seen: u64,
-    },
+    pub(crate) lease: Lease,
+    /// The key `last`, read with the election: only an owner changes it.
+    pub(crate) last: Option<Entry>,
 }
 
 /// The name of the node that a key `owner` holds.
@@ -173,64 +207,33 @@ pub fn owner_of(value: &[u8]) -> String {
     said["node"].as_str().unwrap_or("?").to_owned()
 }
 
-/// Says, for as long as `ttl`, that the node which was chosen is there and waits.
-pub async fn ask(etcd: &Etcd, keys: &Keys, node: &str, ttl: Duration) -> Result<(), Error> {
+/// Says, for as long as `ttl`, that the node which was chosen is there and waits. The lease is one of its own, which is not renewed:
+/// what a node asked for and no longer wants ends by itself.
+pub(crate) async fn ask(etcd: &Etcd, keys: &Keys, node: &str, ttl: Duration) -> Result<(), Error> {
     let lease = etcd.grant(ttl).await?;
-    let made = etcd.create(&keys.asked, node.as_bytes(), lease).await;
-    if !matches!(&made, Ok(Ok(_))) && !matches!(&made, Ok(Err((own, _))) if own.lease == lease) {
+    let made = etcd.create(&keys.asked, node.as_bytes(), lease, &keys.asked).await;
+    if !made.as_ref().is_ok_and(|asked| asked.iter().any(|asked| asked.lease == lease)) {
         let _ = etcd.revoke(lease).await;
     }
     made.map(drop)
 }
 
-/// Stands for election once.
-pub async fn stand(etcd: &Etcd, keys: &Keys, node: &str, ttl: Duration) -> Result<Stood, Error> {
-    // The lease counts from here; it cannot begin sooner in etcd.
-    let hold = Hold::new(ttl, now());
-    let lease = etcd.grant(ttl).await?;
-    let value = json!({ "node": node }).to_string();
-    let made = match etcd.create(&keys.owner, value.as_bytes(), lease).await {
-        Ok(made) => made,
-        Err(e) => {
-            let _ = etcd.revoke(lease).await;
-            return Err(e);
-        }
-    };
-    match made {
-        Ok(created) => won(etcd, keys, created, (lease, hold)).await,
-        // The answer to a first try was lost.
-        Err((other, _)) if other.lease == lease => {
-            won(etcd, keys, other.created, (lease, hold)).await
-        }
-        Err((other, seen)) => {
-            // Left alone, leases of candidates would pile up.
-            let _ = etcd.revoke(lease).await;
-            Ok(Stood::Other { node: owner_of(&other.value), seen })
-        }
-    }
-}
-
-/// The owner asks what its epochs are counted from: that changes only while there is no owner.
-async fn won(
+/// Stands for election once; `None`: the service has an owner. No other candidature of this node under this lease had this `number`.
+pub(crate) async fn stand(
     etcd: &Etcd,
     keys: &Keys,
-    created: u64,
-    (lease, hold): (u64, Hold),
-) -> Result<Stood, Error> {
-    let base = match etcd.get(&keys.base).await {
-        Ok(base) => base,
-        Err(e) => {
-            let _ = etcd.revoke(lease).await;
-            return Err(e);
-        }
-    };
-    match Term::of(created, base.as_ref().map(|entry| &*entry.value)) {
-        Some(term) => Ok(Stood::Won(Won { term, lease, hold })),
-        None => {
-            let _ = etcd.revoke(lease).await;
-            Err(Error::Malformed("base"))
-        }
+    (node, number): (&str, u64),
+    lease: Lease,
+) -> Result<Option<Won>, Error> {
+    let value = json!({ "node": node, "candidature": number }).to_string().into_bytes();
+    let look = Look::of(keys, etcd.create(&keys.owner, &value, lease.id, &keys.all).await?);
+    let owner = look.owner.ok_or(Error::Malformed("owner"))?;
+    if owner.lease != lease.id || owner.value != value {
+        return Ok(None);
     }
+    let term = Term::of(owner.created, look.base.as_ref().map(|entry| &*entry.value));
+    let term = term.ok_or(Error::Malformed("base"))?;
+    Ok(Some(Won { term, lease, last: look.last }))
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! A client of etcd, version 3.4 or later.
 //!
 //! *Operation.* etcd serves its API as JSON over HTTP beside gRPC; that needs no compiler of protocol buffers where this is built.
-//! One request is one connection: an owner sends one every TTL/3. Endpoints are tried in turn, the one that answered last first.
+//! One request is one connection: a node sends one every TTL/3. Endpoints are tried in turn, the one that answered last first.
 //!
-//! *Memory.* An answer has at most 1 MiB.
+//! *Memory.* An answer, and each message of a watch, has at most 1 MiB; long lists are read in pages. [`AT_ONCE_MAX`] requests run at
+//! a time, and requests about leases beside them.
 //!
-//! *Errors.* [`Error`] says which endpoint failed and how. A request whose answer was lost may have been done: the caller looks
-//! ([`crate::election`]).
+//! *Errors.* [`Error`] says which endpoint failed and how. etcd may have carried out a request whose answer was lost, or do so
+//! later: the caller looks ([`crate::election`]).
 
 use std::fmt;
 use std::io;
@@ -25,11 +26,20 @@ use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 const ANSWER_MAX: usize = 1 << 20;
+
+/// Requests of a node at a time. When the services of all nodes look at once, as after an outage of etcd, more would wait in etcd for
+/// longer than their senders do, and renewals behind them.
+const AT_ONCE_MAX: usize = 4;
+
+/// Keys in one answer to a range.
+const PAGE: usize = 200;
+
+const NO_ENDPOINT: &str = "no endpoint is named";
 
 /// Bytes of an answer that is no JSON which are shown.
 const REASON_MAX: usize = 120;
@@ -68,6 +78,8 @@ pub enum Error {
     Refused(String),
     /// It answered what no etcd does.
     Malformed(&'static str),
+    /// A watch left changes out: etcd has compacted them, counts anew, or sent more than fits.
+    Missed,
 }
 
 impl fmt::Display for Error {
@@ -76,6 +88,7 @@ impl fmt::Display for Error {
             Self::Unreachable(why) => write!(f, "etcd does not answer: {why}"),
             Self::Refused(why) => write!(f, "etcd refuses: {why}"),
             Self::Malformed(what) => write!(f, "etcd's answer has no `{what}`"),
+            Self::Missed => write!(f, "etcd no longer has all changes since the last look"),
         }
     }
 }
@@ -97,6 +110,15 @@ pub struct Entry {
     pub lease: u64,
 }
 
+/// A change of a key.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// Sets it to this value, without a lease.
+    Put(&'a str, &'a [u8]),
+    /// Deletes it.
+    Delete(&'a str),
+}
+
 /// The members of an etcd, and how to talk to them.
 pub struct Etcd {
     endpoints: Vec<Endpoint>,
@@ -105,6 +127,7 @@ pub struct Etcd {
     token: Mutex<Option<String>>,
     patience: Duration,
     best: AtomicUsize,
+    at_once: Semaphore,
 }
 
 impl fmt::Debug for Etcd {
@@ -120,7 +143,8 @@ impl Etcd {
     /// These members; one has `patience` to answer before the next is asked.
     pub fn new(endpoints: Vec<Endpoint>, patience: Duration) -> Self {
         let (token, best) = (Mutex::default(), AtomicUsize::new(0));
-        Self { endpoints, tls: None, user: None, token, patience, best }
+        let at_once = Semaphore::new(AT_ONCE_MAX);
+        Self { endpoints, tls: None, user: None, token, patience, best, at_once }
     }
 
     /// With these certificates, for `https`.
@@ -171,13 +195,17 @@ impl Etcd {
         sender.send_request(request).await.map_err(io::Error::other)
     }
 
+    /// All members, the one that answered last first.
+    fn in_turn(&self) -> impl Iterator<Item = (usize, &Endpoint)> {
+        let first = self.best.load(Ordering::Relaxed);
+        let all = self.endpoints.iter().enumerate();
+        all.clone().skip(first).chain(all.take(first))
+    }
+
     /// The first answer of a member, whole.
     async fn once(&self, path: &str, body: &Value, token: Option<&str>) -> Done<Value> {
-        let mut why = "no endpoint is named".to_owned();
-        let first = self.best.load(Ordering::Relaxed);
-        for i in 0..self.endpoints.len() {
-            let number = (first + i) % self.endpoints.len();
-            let at = &self.endpoints[number];
+        let mut why = NO_ENDPOINT.to_owned();
+        for (number, at) in self.in_turn() {
             let answer = timeout(self.patience, async {
                 let answer = self.ask(at, path, body, token).await?;
                 let status = answer.status();
@@ -193,7 +221,7 @@ impl Etcd {
                     continue;
                 }
                 Err(_) => {
-                    why = format!("{at}: no answer in {:?}", self.patience);
+                    why = self.silent(at);
                     continue;
                 }
             };
@@ -215,7 +243,18 @@ impl Etcd {
         Err(Error::Unreachable(why))
     }
 
+    fn silent(&self, at: &Endpoint) -> String {
+        format!("{at}: no answer in {:?}", self.patience)
+    }
+
     async fn call(&self, path: &str, body: Value) -> Done<Value> {
+        // The semaphore is never closed.
+        let _place = self.at_once.acquire().await;
+        self.call_now(path, body).await
+    }
+
+    /// Beside all others, however many wait.
+    async fn call_now(&self, path: &str, body: Value) -> Done<Value> {
         let Some((name, password)) = &self.user else { return self.once(path, &body, None).await };
         let mut token = self.token.lock().await.clone();
         // A token ends; the second is new.
@@ -237,49 +276,52 @@ impl Etcd {
     /// A new lease that ends `ttl` (whole seconds) after its last renewal; its number.
     pub async fn grant(&self, ttl: Duration) -> Done<u64> {
         let answer =
-            self.call("/v3/lease/grant", json!({"TTL": ttl.as_secs().to_string()})).await?;
+            self.call_now("/v3/lease/grant", json!({"TTL": ttl.as_secs().to_string()})).await?;
         number(&answer, "ID")
     }
 
     /// Renews a lease; false: it has ended.
     pub async fn keep_alive(&self, lease: u64) -> Done<bool> {
-        let answer = self.call("/v3/lease/keepalive", json!({"ID": lease.to_string()})).await?;
+        let answer = self.call_now("/v3/lease/keepalive", json!({"ID": lease.to_string()})).await?;
         Ok(number(&answer["result"], "TTL").is_ok_and(|left| left > 0))
     }
 
     /// Ends a lease, and the keys that have it.
     pub async fn revoke(&self, lease: u64) -> Done<()> {
-        self.call("/v3/lease/revoke", json!({"ID": lease.to_string()})).await.map(drop)
+        self.call_now("/v3/lease/revoke", json!({"ID": lease.to_string()})).await.map(drop)
     }
 
-    /// Makes a key that is not there: the revision at which it was made. Where there is one: that, and the revision of the answer.
+    /// Makes a key, for as long as the lease lives, unless the key exists. Returns all keys that begin with `prefix` after that, read in
+    /// the same transaction.
     pub async fn create(
         &self,
         key: &str,
         value: &[u8],
         lease: u64,
-    ) -> Done<Result<u64, (Entry, u64)>> {
-        let put =
-            json!({"key": coded(key), "value": STANDARD.encode(value), "lease": lease.to_string()});
-        let answer = self.call("/v3/kv/txn", transaction(key, 0, &put)).await?;
-        let revision = number(&answer["header"], "revision")?;
-        if answer["succeeded"].as_bool() == Some(true) {
-            return Ok(Ok(revision));
-        }
-        let other = &answer["responses"][0]["response_range"]["kvs"][0];
-        Ok(Err((entry(other)?, revision)))
+        prefix: &str,
+    ) -> Done<Vec<Entry>> {
+        let put = json!({"requestPut": {
+            "key": coded(key), "value": STANDARD.encode(value), "lease": lease.to_string(),
+        }});
+        let look = json!({"requestRange": {"key": coded(prefix), "range_end": coded_end(prefix)}});
+        let transaction =
+            json!({"compare": [is_made_at(key, 0)], "success": [put, look], "failure": [look]});
+        let answer = self.call("/v3/kv/txn", transaction).await?;
+        let looked = answer["responses"].as_array().and_then(|all| all.last());
+        entries(&looked.ok_or(Error::Malformed("responses"))?["response_range"])
     }
 
-    /// Sets a key for as long as `owner` has the revision `created`; false: it has not.
-    pub async fn put_while(
+    /// Makes these changes in one transaction if the key `owner` was made at the revision `created` (0: if it does not exist);
+    /// false: nothing was changed.
+    pub async fn change_while(
         &self,
         owner: &str,
         created: u64,
-        key: &str,
-        value: &[u8],
+        changes: &[Change<'_>],
     ) -> Done<bool> {
-        let put = json!({"key": coded(key), "value": STANDARD.encode(value)});
-        let answer = self.call("/v3/kv/txn", transaction(owner, created, &put)).await?;
+        let changes: Vec<Value> = changes.iter().map(Change::request).collect();
+        let transaction = json!({"compare": [is_made_at(owner, created)], "success": changes});
+        let answer = self.call("/v3/kv/txn", transaction).await?;
         Ok(answer["succeeded"].as_bool() == Some(true))
     }
 
@@ -294,11 +336,26 @@ impl Etcd {
         self.call("/v3/kv/deleterange", json!({"key": coded(key)})).await.map(drop)
     }
 
-    /// All keys that begin with this, and the revision at which that was so.
+    /// All keys that begin with this, and the revision at which they were read.
     pub async fn below_at(&self, prefix: &str) -> Done<(Vec<Entry>, u64)> {
-        let body = json!({"key": coded(prefix), "range_end": coded_end(prefix)});
-        let answer = self.call("/v3/kv/range", body).await?;
-        Ok((entries(&answer)?, number(&answer["header"], "revision")?))
+        let end = coded_end(prefix);
+        let (mut from, mut revision, mut found) = (coded(prefix), 0, Vec::new());
+        loop {
+            let body = json!({
+                "key": from, "range_end": end, "limit": PAGE.to_string(), "revision": revision.to_string(),
+            });
+            let answer = self.call("/v3/kv/range", body).await?;
+            if revision == 0 {
+                revision = number(&answer["header"], "revision")?;
+            }
+            found.extend(entries(&answer)?);
+            let last = answer["kvs"].as_array().and_then(|page| page.last());
+            let Some(last) = last.filter(|_| answer["more"].as_bool() == Some(true)) else {
+                return Ok((found, revision));
+            };
+            // The first key after it.
+            from = STANDARD.encode([bytes(last, "key")?, vec![0]].concat());
+        }
     }
 
     /// A key.
@@ -315,46 +372,121 @@ impl Etcd {
         entries(&self.call("/v3/kv/range", body).await?)
     }
 
-    /// Waits until something happens to a key that begins with this after the revision `since`, at most as long as `most`. A member
-    /// that ends sooner ends the wait as well: who waits looks again.
-    pub async fn wait(&self, prefix: &str, since: u64, most: Duration) -> Done<()> {
-        let (key, end) = (coded(prefix), coded_end(prefix));
-        let from = since.saturating_add(1).to_string();
-        let watch =
-            json!({"create_request": {"key": key, "range_end": end, "start_revision": from}});
+    /// Watches all keys that begin with this, from the revision `from` on; 0: from now on. It has begun when this returns.
+    pub async fn watch(&self, prefix: &str, from: u64) -> Done<Watch> {
+        let create = json!({"create_request": {
+            "key": coded(prefix), "range_end": coded_end(prefix), "start_revision": from.to_string(),
+        }});
         let token = self.token.lock().await.clone();
-        let number = self.best.load(Ordering::Relaxed);
-        let at = self.endpoints.get(number).ok_or(Error::Malformed("endpoint"))?;
-        let waited = timeout(most, async {
-            let mut answer = self.ask(at, "/v3/watch", &watch, token.as_deref()).await?.into_body();
-            let mut line = Vec::new();
-            while let Some(frame) = answer.frame().await {
-                let frame = frame.map_err(io::Error::other)?;
-                line.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
-                while let Some(end) = line.iter().position(|b| *b == b'\n') {
-                    let said: Value = serde_json::from_slice(&line[..end]).unwrap_or_default();
-                    let result = &said["result"];
-                    if result["events"].is_array() {
-                        return Ok(());
-                    }
-                    // etcd keeps a connection open whose watch it has cancelled.
-                    if !said["error"].is_null() || result["canceled"].as_bool() == Some(true) {
-                        let reason = result["cancel_reason"].as_str().unwrap_or("");
-                        return Err(io::Error::other(format!("it does not watch: {reason}")));
-                    }
-                    line.drain(..=end);
+        let mut failed = Error::Unreachable(NO_ENDPOINT.into());
+        for (_, at) in self.in_turn() {
+            let begin = async {
+                let answer = self.ask(at, "/v3/watch", &create, token.as_deref()).await;
+                let answer = answer.map_err(|e| no_answer(at, &e))?;
+                if !answer.status().is_success() {
+                    return Err(no_answer(at, &answer.status()));
                 }
-                if line.len() > ANSWER_MAX {
-                    break;
-                }
+                let answer = answer.into_body();
+                let mut watch = Watch { at: at.clone(), answer, bytes: Vec::new(), began: 0 };
+                let said = watch.message().await?;
+                watch.began = number(&said["header"], "revision")?;
+                Ok(watch)
+            };
+            match timeout(self.patience, begin).await {
+                Ok(Ok(watch)) => return Ok(watch),
+                Ok(Err(Error::Missed)) => return Err(Error::Missed),
+                Ok(Err(e)) => failed = e,
+                Err(_) => failed = Error::Unreachable(self.silent(at)),
             }
-            io::Result::Ok(())
-        });
-        match waited.await {
-            Ok(Err(e)) => Err(Error::Unreachable(format!("{at}: {e}"))),
-            Ok(Ok(())) | Err(_) => Ok(()),
+        }
+        Err(failed)
+    }
+}
+
+/// A watch of keys at one member, which ends it when it has no leader.
+#[derive(Debug)]
+pub struct Watch {
+    at: Endpoint,
+    answer: Incoming,
+    /// What has come of the next message.
+    bytes: Vec<u8>,
+    began: u64,
+}
+
+/// Changes that a watch tells at once.
+#[derive(Debug)]
+pub struct Changes {
+    /// The revision of the last of them: all up to it were told.
+    pub revision: u64,
+    /// The keys that were set or deleted.
+    pub keys: Vec<String>,
+}
+
+impl Watch {
+    /// The revision of the store when the watch began.
+    pub fn began(&self) -> u64 {
+        self.began
+    }
+
+    /// Waits for the next changes.
+    pub async fn next(&mut self) -> Done<Changes> {
+        loop {
+            let said = self.message().await?;
+            let Some(events) = said["events"].as_array() else { continue };
+            let mut changes = Changes { revision: 0, keys: Vec::new() };
+            for event in events {
+                let revision = number(&event["kv"], "mod_revision")?;
+                changes.revision = changes.revision.max(revision);
+                changes.keys.push(text(&event["kv"], "key")?);
+            }
+            return Ok(changes);
         }
     }
+
+    /// The next message, a line of JSON.
+    async fn message(&mut self) -> Done<Value> {
+        let end = loop {
+            if let Some(end) = self.bytes.iter().position(|b| *b == b'\n') {
+                break end;
+            }
+            if self.bytes.len() > ANSWER_MAX {
+                return Err(Error::Missed);
+            }
+            let Some(frame) = self.answer.frame().await else {
+                return Err(Error::Unreachable(format!("{}: the watch ended", self.at)));
+            };
+            let frame = frame.map_err(|e| no_answer(&self.at, &e))?;
+            self.bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+        };
+        let mut said: Value = serde_json::from_slice(&self.bytes[..end]).unwrap_or_default();
+        self.bytes.drain(..=end);
+        let result = said.get_mut("result").map(Value::take).unwrap_or_default();
+        // etcd keeps a connection open whose watch it has cancelled.
+        if said["error"].is_null() && result["canceled"].as_bool() != Some(true) {
+            return Ok(result);
+        }
+        if number(&result, "compact_revision").is_ok_and(|revision| revision > 0) {
+            return Err(Error::Missed);
+        }
+        let reason = result["cancel_reason"].as_str().or(said["error"]["message"].as_str());
+        let reason = reason.unwrap_or("it gives no reason");
+        Err(Error::Unreachable(format!("{}: it does not watch: {reason}", self.at)))
+    }
+}
+
+impl Change<'_> {
+    fn request(&self) -> Value {
+        match self {
+            Self::Put(key, value) => {
+                json!({"requestPut": {"key": coded(key), "value": STANDARD.encode(value)}})
+            }
+            Self::Delete(key) => json!({"requestDeleteRange": {"key": coded(key)}}),
+        }
+    }
+}
+
+fn no_answer(at: &Endpoint, e: &dyn fmt::Display) -> Error {
+    Error::Unreachable(format!("{at}: {e}"))
 }
 
 /// The peer took the request and closed the connection, as one that speaks TLS alone does.
@@ -383,15 +515,10 @@ fn remedy(e: &io::Error, at: &Endpoint) -> String {
     }
 }
 
-/// `put` where the key `of` was made at the revision `created` (0: is not there), and what is there where it was not.
-fn transaction(of: &str, created: u64, put: &Value) -> Value {
-    let compare = json!({
-        "key": coded(of), "target": "CREATE", "result": "EQUAL", "create_revision": created.to_string(),
-    });
+/// The condition that a key was made at this revision; 0: that it does not exist.
+fn is_made_at(key: &str, created: u64) -> Value {
     json!({
-        "compare": [compare],
-        "success": [{"requestPut": put}],
-        "failure": [{"requestRange": {"key": coded(of)}}],
+        "key": coded(key), "target": "CREATE", "result": "EQUAL", "create_revision": created.to_string(),
     })
 }
 
@@ -420,13 +547,18 @@ fn entries(of: &Value) -> Done<Vec<Entry>> {
     }
 }
 
+fn bytes(of: &Value, field: &'static str) -> Done<Vec<u8>> {
+    STANDARD.decode(of[field].as_str().unwrap_or_default()).map_err(|_| Error::Malformed(field))
+}
+
+fn text(of: &Value, field: &'static str) -> Done<String> {
+    Ok(String::from_utf8_lossy(&bytes(of, field)?).into_owned())
+}
+
 fn entry(of: &Value) -> Done<Entry> {
-    let bytes = |field: &'static str| {
-        STANDARD.decode(of[field].as_str().unwrap_or_default()).map_err(|_| Error::Malformed(field))
-    };
     Ok(Entry {
-        key: String::from_utf8_lossy(&bytes("key")?).into_owned(),
-        value: bytes("value")?,
+        key: text(of, "key")?,
+        value: bytes(of, "value")?,
         created: number(of, "create_revision")?,
         lease: number(of, "lease").unwrap_or(0),
     })

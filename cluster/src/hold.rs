@@ -15,7 +15,7 @@ pub(crate) fn now() -> Duration {
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), nanos)
 }
 
-/// The time in which an owner knows that etcd names nobody else.
+/// The time in which a node knows that its lease has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
     ttl: Duration,

@@ -6,7 +6,10 @@
 //! of the election is the epoch of the service: it only grows, and the gateway refuses records of a newer one.
 //! etcd decides who *should* serve. What keeps a former owner from writing is the fence, which needs no clock.
 //!
-//! *Time.* An owner's lease in etcd ends no sooner than its TTL after the last renewal was received. The owner counts from when it
+//! A node has one lease for all that it owns ([`lease`]) and one watch of the cluster's keys ([`flags`]); each service has a task, which
+//! looks at its own keys when the watch has seen one of them change.
+//!
+//! *Time.* A node's lease in etcd ends no sooner than its TTL after the last renewal was received. The node counts from when it
 //! *sent* that renewal and stops a second earlier ([`Hold`]), by a clock that goes on while the machine sleeps.
 //!
 //! *Memory.* A few kilobytes for each service, whatever etcd answers ([`etcd`] has a limit).
@@ -18,7 +21,9 @@ mod announce;
 pub mod board;
 pub mod election;
 pub mod etcd;
+mod flags;
 mod hold;
+mod lease;
 mod lifetime;
 mod node;
 mod probe;
@@ -31,8 +36,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use election::Keys;
+use flags::{Flag, Flags};
 pub use hold::Hold;
+use lease::Leased;
+use service::Run;
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// So many TTLs a watch is believed: a member of etcd that stands still says nothing, and another is asked then.
+const WATCH_BELIEVED: u32 = 2;
 
 /// What this node knows of the cluster.
 #[derive(Clone, Debug)]
@@ -131,14 +145,31 @@ impl Runner {
     ///
     /// This machine may not be the node whose name it has; why.
     pub async fn run(self, mut stop: watch::Receiver<bool>) -> Result<(), String> {
-        let end = watch::Sender::new(false);
+        let Plan { name, node, ttl, .. } = &*self.plan;
+        let leased = lease::keep(self.etcd.clone(), *ttl)
+            .map_err(|e| format!("cannot start a thread for the lease: {e}"))?;
+        let mut flags = Flags::default();
+        let drained_key = election::drained(name, node);
+        let is_registered_anew = flags.of(&[&registration::key(name, node)]);
+        let is_drained_anew = flags.of(&[&drained_key]);
+        let (end, drained) = (watch::Sender::new(false), watch::Sender::new(None));
+        let runs = self.runs(&leased, &mut flags, &end, &drained);
         let (told, is_registered) = oneshot::channel();
         let registered = move || {
             // Nobody waits for it once this node is told to stop.
             let _ = told.send(());
         };
-        let registering = registration::keep(&self.plan, &self.etcd, registered);
-        let serving = self.serve(is_registered, end.subscribe());
+        let registering = registration::keep(
+            &self.plan,
+            &self.etcd,
+            leased.clone(),
+            is_registered_anew,
+            registered,
+        );
+        let prefix = format!("/{name}/");
+        let following = flags.follow(&self.etcd, &prefix, WATCH_BELIEVED * *ttl);
+        let looking = self.look_whether_drained(&drained_key, &is_drained_anew, &drained);
+        let serving = serve(runs, is_registered, end.subscribe());
         let stopping = async {
             // Whoever could say so has gone: it is to end as well.
             let _ = stop.wait_for(|stop| *stop).await;
@@ -149,63 +180,88 @@ impl Runner {
         let refused = tokio::select! {
             () = &mut serving => None,
             why = registering => Some(why),
+            () = following => None,
+            () = looking => None,
             () = stopping => None,
         };
-        let Some(why) = refused else {
-            registration::end(&self.plan, &self.etcd).await;
-            return Ok(());
-        };
-        end.send_replace(true);
-        serving.await;
-        Err(why)
+        if refused.is_some() {
+            end.send_replace(true);
+            serving.await;
+        }
+        let lease = leased.borrow().map(|lease| lease.id);
+        // It is not renewed from here on.
+        drop(leased);
+        if let Some(lease) = lease {
+            let _ = self.etcd.revoke(lease).await;
+        }
+        refused.map_or(Ok(()), Err)
     }
 
-    /// Stands for all services from when the node is registered.
-    async fn serve(&self, is_registered: oneshot::Receiver<()>, mut stop: watch::Receiver<bool>) {
-        tokio::select! {
-            registered = is_registered => if registered.is_err() { return },
-            _ = stop.wait_for(|stop| *stop) => return,
-        }
-        let drained = watch::Sender::new(None);
-        let mut tasks = tokio::task::JoinSet::new();
-        for service in &self.plan.services {
-            if !service.nodes.is_empty() && !service.nodes.contains(&self.plan.node) {
-                continue;
-            }
-            let keys = election::Keys::new(&self.plan.name, &service.name);
-            let run = service::Run {
+    /// The services that this node may serve.
+    fn runs(
+        &self,
+        leased: &Leased,
+        flags: &mut Flags,
+        end: &watch::Sender<bool>,
+        drained: &watch::Sender<Option<bool>>,
+    ) -> Vec<Run> {
+        let Plan { name, node, services, .. } = &*self.plan;
+        let may = |it: &&Service| it.nodes.is_empty() || it.nodes.contains(node);
+        let mut runs = Vec::new();
+        for service in services.iter().filter(may) {
+            let keys = Keys::new(name, &service.name);
+            runs.push(Run {
                 plan: self.plan.clone(),
                 etcd: self.etcd.clone(),
                 service: service.clone(),
+                changed: flags.of(&[&keys.owner, &keys.wanted, &keys.asked]),
                 keys,
-                stop: stop.clone(),
+                stop: end.subscribe(),
                 board: self.board.clone(),
                 drained: drained.subscribe(),
+                leased: leased.clone(),
+                is_cleared: false,
+                candidatures: 0,
+                stand_from: Duration::ZERO,
                 quiet_until: Duration::ZERO,
-            };
-            tasks.spawn(run.forever());
+                vacant_since: None,
+            });
         }
-        let mut drained = std::pin::pin!(self.look_whether_drained(&drained));
-        loop {
-            tokio::select! {
-                ended = tasks.join_next() => if ended.is_none() { return },
-                () = &mut drained => {}
-            }
-        }
+        runs
     }
 
     /// Looks whether this node is drained, for all its services at once. It does not return.
-    async fn look_whether_drained(&self, drained: &watch::Sender<Option<bool>>) {
-        let key = election::drained(&self.plan.name, &self.plan.node);
+    async fn look_whether_drained(
+        &self,
+        key: &str,
+        changed: &Flag,
+        drained: &watch::Sender<Option<bool>>,
+    ) {
         loop {
             // Whether etcd answers is the lease's concern.
-            if let Ok(entry) = self.etcd.get(&key).await {
-                drained.send_if_modified(|known| {
-                    let now = Some(entry.is_some());
-                    std::mem::replace(known, now) != now
-                });
-            }
-            tokio::time::sleep(self.plan.ttl / 10).await;
+            let Ok(entry) = self.etcd.get(key).await else {
+                sleep(self.plan.ttl / 10).await;
+                continue;
+            };
+            drained.send_if_modified(|known| {
+                let now = Some(entry.is_some());
+                std::mem::replace(known, now) != now
+            });
+            changed.notified().await;
         }
     }
+}
+
+/// Stands for these services from when the node is registered; returns when all have ended.
+async fn serve(
+    runs: Vec<Run>,
+    is_registered: oneshot::Receiver<()>,
+    mut stop: watch::Receiver<bool>,
+) {
+    tokio::select! {
+        registered = is_registered => if registered.is_err() { return },
+        _ = stop.wait_for(|stop| *stop) => return,
+    }
+    let mut tasks: JoinSet<()> = runs.into_iter().map(Run::forever).collect();
+    while tasks.join_next().await.is_some() {}
 }

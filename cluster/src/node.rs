@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
 use crate::announce::{Mac, announce, interface};
@@ -39,7 +39,13 @@ fn command(words: &[String], told: &Told) -> io::Result<Command> {
 /// Runs a program to its end, which must be a good one.
 pub(crate) async fn run(words: &[String], told: &Told) -> Result<(), String> {
     let shown = words.join(" ");
-    let output = command(words, told).map_err(|e| e.to_string())?.output();
+    let mut command = command(words, told).map_err(|e| e.to_string())?;
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = async {
+        // Its file may lie on storage that hangs, which would hold a thread of all services up.
+        let started = spawn_blocking(move || command.spawn());
+        started.await.map_err(io::Error::other)??.wait_with_output().await
+    };
     let output = match timeout(COMMAND_MAX, output).await {
         Ok(Ok(output)) => output,
         Ok(Err(e)) => return Err(format!("`{shown}`: {e}")),

@@ -1,8 +1,9 @@
-//! A node's name is its own: the key of it in etcd, under a lease.
+//! A node's name is its own: the key of it in etcd, under the lease of the node.
 //!
 //! *Operation.* A runner registers before it stands for anything, with what tells its machine from others. A second run on
 //! the same machine is the same node. Another machine that has the name keeps it: whoever comes later ends and says so, and
-//! so does a node whose registration ended, where another took the name meanwhile.
+//! so does a node whose registration ended, where another took the name meanwhile. The runner looks again when the key changes and
+//! when the node has another lease.
 //!
 //! *Errors.* While etcd does not answer the registration is tried again; nothing is served without it anyway.
 
@@ -14,7 +15,9 @@ use tokio::time::sleep;
 
 use crate::Plan;
 use crate::etcd::{Error, Etcd};
+use crate::flags::Flag;
 use crate::hold::now;
+use crate::lease::Leased;
 
 /// What tells this machine from others: `/etc/machine-id`, empty where there is none.
 pub(crate) fn machine() -> String {
@@ -22,7 +25,7 @@ pub(crate) fn machine() -> String {
 }
 
 /// The key of a node.
-fn key(cluster: &str, node: &str) -> String {
+pub(crate) fn key(cluster: &str, node: &str) -> String {
     format!("/{cluster}/nodes/{node}/here")
 }
 
@@ -50,6 +53,9 @@ impl Identity {
     }
 }
 
+/// Without it nothing may be served.
+const NO_RENEWALS: &str = "the thread that renews the lease has ended";
+
 /// How a registration was tried.
 enum Tried {
     /// The key is this machine's.
@@ -58,9 +64,14 @@ enum Tried {
     Other(Identity),
 }
 
-/// Registers, once; the name is told by `registered` when it is this machine's. Returns when another has it, and says why
-/// that is wrong.
-pub(crate) async fn keep(plan: &Plan, etcd: &Etcd, registered: impl FnOnce()) -> String {
+/// Registers, and calls `registered` when the name is this machine's. Returns when another machine has it, with what to do.
+pub(crate) async fn keep(
+    plan: &Plan,
+    etcd: &Etcd,
+    mut leased: Leased,
+    changed: Flag,
+    registered: impl FnOnce(),
+) -> String {
     let own = Identity::own();
     if own.machine.is_empty() {
         return "this machine has no /etc/machine-id, which tells nodes of one name apart: \
@@ -68,18 +79,29 @@ pub(crate) async fn keep(plan: &Plan, etcd: &Etcd, registered: impl FnOnce()) ->
             .into();
     }
     let mut registered = Some(registered);
-    let mut lease = None;
     // This machine may have been started again: what it was before has a lease that ends.
     let mut patience_until = now() + 2 * plan.ttl;
     loop {
-        let pause = match once(plan, etcd, &own, &mut lease).await {
+        let lease = leased.borrow_and_update().map(|lease| lease.id);
+        let has_another = leased.wait_for(|now| now.map(|lease| lease.id) != lease);
+        let Some(lease) = lease else {
+            if has_another.await.is_err() {
+                return NO_RENEWALS.into();
+            }
+            continue;
+        };
+        let pause = match once(plan, etcd, &own, lease).await {
             Ok(Tried::Own) => {
                 if let Some(registered) = registered.take() {
                     registered();
                 }
                 // Another that has the name later took it.
                 patience_until = Duration::ZERO;
-                plan.ttl / 3
+                tokio::select! {
+                    () = changed.notified() => {}
+                    has = has_another => if has.is_err() { return NO_RENEWALS.into() },
+                }
+                continue;
             }
             Ok(Tried::Other(other)) if now() >= patience_until => {
                 return format!(
@@ -98,42 +120,14 @@ pub(crate) async fn keep(plan: &Plan, etcd: &Etcd, registered: impl FnOnce()) ->
     }
 }
 
-/// Renews the registration, or makes it where there is none.
-async fn once(
-    plan: &Plan,
-    etcd: &Etcd,
-    own: &Identity,
-    lease: &mut Option<u64>,
-) -> Result<Tried, Error> {
+/// Makes the key of the node where there is none.
+async fn once(plan: &Plan, etcd: &Etcd, own: &Identity, lease: u64) -> Result<Tried, Error> {
     let key = key(&plan.name, &plan.node);
-    let id = match *lease {
-        Some(id) if etcd.keep_alive(id).await? => id,
-        _ => etcd.grant(plan.ttl).await?,
-    };
-    *lease = Some(id);
-    let entry = match etcd.create(&key, &own.to_bytes(), id).await? {
-        Ok(_) => return Ok(Tried::Own),
-        Err((entry, _)) => entry,
-    };
-    if entry.lease == id {
-        return Ok(Tried::Own);
-    }
-    let other = Identity::parse(&entry.value);
-    if other != *own {
-        return Ok(Tried::Other(other));
-    }
-    // A run before this one, or beside it.
-    Ok(Tried::Own)
-}
-
-/// Ends the registration of a node that ends in order.
-pub(crate) async fn end(plan: &Plan, etcd: &Etcd) {
-    let key = key(&plan.name, &plan.node);
-    if let Ok(Some(entry)) = etcd.get(&key).await
-        && Identity::parse(&entry.value) == Identity::own()
-    {
-        let _ = etcd.delete(&key).await;
-    }
+    let entries = etcd.create(&key, &own.to_bytes(), lease, &key).await?;
+    let entry = entries.iter().find(|entry| entry.key == key).ok_or(Error::Malformed("here"))?;
+    let registered = Identity::parse(&entry.value);
+    // That of a run before this one, or beside it, is this machine's as well.
+    Ok(if registered == *own { Tried::Own } else { Tried::Other(registered) })
 }
 
 #[cfg(test)]

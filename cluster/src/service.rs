@@ -1,12 +1,12 @@
 //! A service on this node, from candidature to candidature.
 //!
 //! *Operation.* Elected, in this order: fence, record, attach, gateway, addresses. Letting go, in this order: addresses, gateway,
-//! storage, record, lease: addresses leave first, so that clients meet silence and then the next owner, and no reset that would
-//! make them wait. A gateway that ends by itself is started again here, a few times.
+//! storage, record with the key `owner`: addresses leave first, so that clients meet silence and then the next owner, and no reset
+//! that would make them wait. A gateway that ends by itself is started again here, a few times.
 //!
-//! *Time.* The lease is renewed all the while; when its time is over ([`Hold`]), addresses and gateway go at once, whatever
-//! step is under way. The gateway is told each time until when it may serve, and ends by itself where this process cannot end it;
-//! addresses go by themselves where it cannot remove them ([`crate::lifetime`]).
+//! *Time.* The lease of the node is renewed all the while ([`crate::lease`]); when its time is over ([`Hold`]), addresses and gateway go
+//! at once, whatever step is under way. The gateway is told of each renewal until when it may serve, and ends by itself where this
+//! process cannot end it; addresses go by themselves where it cannot remove them ([`crate::lifetime`]).
 //!
 //! *Errors.* See [the crate](crate).
 
@@ -19,9 +19,11 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::board::{Board, Takeover, Trouble};
-use crate::election::{self, Before, Keys, Last, Stood, Term, Won};
-use crate::etcd::{Error, Etcd};
+use crate::election::{self, Before, Keys, Last, Look, Term, Won};
+use crate::etcd::{Change, Entry, Error, Etcd};
+use crate::flags::{self, Flag};
 use crate::hold::{Hold, now};
+use crate::lease::{Lease, Leased};
 use crate::node::{self, Gateway};
 use crate::registration::machine;
 use crate::tickle::{self, Flow};
@@ -31,8 +33,6 @@ use crate::{Connections, Plan, Service, environment};
 const RESTARTS_MAX: u32 = 3;
 /// How much sooner than its gateway an address leaves, at most. Less than the margin of a [`Hold`].
 const LEAVE_MAX: Duration = Duration::from_millis(300);
-/// So many TTLs a watch is believed: a member of etcd that stands still says nothing, and another is asked then.
-const WATCHES: u32 = 2;
 /// How long the list of connections may take to be read: a service is not kept waiting for it.
 const CONNECTIONS_MAX: Duration = Duration::from_secs(1);
 /// For so long a node that was chosen and could not serve does not ask for the service: others have it meanwhile.
@@ -49,6 +49,17 @@ pub(crate) struct Run {
     pub(crate) board: Arc<Board>,
     /// This node is drained; `None`: that is not known yet.
     pub(crate) drained: watch::Receiver<Option<bool>>,
+    pub(crate) leased: Leased,
+    /// A key of the service has changed that decides who serves it.
+    pub(crate) changed: Flag,
+    /// Addresses of a run before this one are gone.
+    pub(crate) is_cleared: bool,
+    /// How many candidatures there were.
+    pub(crate) candidatures: u64,
+    /// It does not stand before this time ([`now`]).
+    pub(crate) stand_from: Duration,
+    /// Since when no owner has been seen.
+    pub(crate) vacant_since: Option<Duration>,
     /// It does not ask for the service before this time ([`now`]).
     pub(crate) quiet_until: Duration,
 }
@@ -80,8 +91,8 @@ enum End {
     HandOver,
     /// It cannot serve it.
     Failed(String),
-    /// Its time is over, or etcd names another.
-    Lost,
+    /// Its time is over, or etcd names another; which of the two.
+    Lost(&'static str),
 }
 
 impl Run {
@@ -89,88 +100,131 @@ impl Run {
     pub(crate) async fn forever(mut self) {
         let service = self.service.name.clone();
         self.board.note(&service, |_| ());
-        self.clear().await;
         while !*self.stop.borrow() {
-            let pause = match self.once().await {
-                Ok(pause) => pause,
-                Err(e) => {
-                    self.board.note(&service, |s| s.trouble = Some(e.to_string()));
-                    tracing::warn!(service, "cannot be a candidate for the service: {e}");
-                    self.plan.ttl / 2
-                }
-            };
-            let _ = timeout(pause, self.stop.wait_for(|stop| *stop)).await;
+            if let Err(e) = self.once().await {
+                self.board.note(&service, |s| s.trouble = Some(e.to_string()));
+                tracing::warn!(service, "cannot be a candidate for the service: {e}");
+                let _ = timeout(self.plan.ttl / 2, self.stop.wait_for(|stop| *stop)).await;
+            }
         }
     }
 
-    /// A run before this one may have been killed: its gateways ended with it, its addresses stayed. Not so while this node owns
-    /// the service by a run that lives, which needs them.
-    async fn clear(&self) {
-        while let Ok(Some(owner)) = self.etcd.get(&self.keys.owner).await
-            && election::owner_of(&owner.value) == self.plan.node
-        {
-            if *self.stop.borrow() {
-                return;
-            }
-            sleep(self.plan.ttl / 5).await;
+    /// Takes addresses away that a killed run before this one has left, whose gateways ended with it. Not so while the service is owned
+    /// by a run of this node that lives, which needs them.
+    async fn clear(&mut self, look: &Look) {
+        let is_own = |owner: &Entry| election::owner_of(&owner.value) == self.plan.node;
+        if self.is_cleared || look.owner.as_ref().is_some_and(is_own) {
+            return;
         }
+        self.is_cleared = true;
         if let Err(why) = node::release(&self.service.addresses, &mut JoinSet::new()).await {
             let service = &self.service.name;
             tracing::warn!(service, "an address of the service may still be here: {why}");
         }
     }
 
-    /// One candidature, and what follows; for how long to stand back then.
-    async fn once(&mut self) -> Result<Duration, Error> {
-        let Plan { ttl, .. } = *self.plan;
-        if self.is_elsewhere().await? {
-            return Ok(ttl / 5);
-        }
-        // Most have an owner most of the time: a look costs etcd no write.
-        let (entries, seen) = self.etcd.below_at(&self.keys.all).await?;
-        let stood = match entries.iter().find(|entry| entry.key == self.keys.owner) {
-            Some(owner) => Stood::Other { node: election::owner_of(&owner.value), seen },
-            None => election::stand(&self.etcd, &self.keys, &self.plan.node, ttl).await?,
+    /// Waits until there is a reason to look again, at most until `until` ([`now`]).
+    async fn news(&mut self, until: Option<Duration>) {
+        let Self { changed, stop, drained, leased, .. } = self;
+        let id = |lease: &Option<Lease>| lease.map(|lease| lease.id);
+        let lease = id(&leased.borrow());
+        let timed = async {
+            match until {
+                Some(until) => sleep(until.saturating_sub(now())).await,
+                None => std::future::pending().await,
+            }
         };
+        tokio::select! {
+            () = changed.notified() => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+            _ = drained.changed() => {}
+            _ = leased.wait_for(|now| id(now) != lease) => {}
+            () = timed => {}
+        }
+    }
+
+    /// One look, and what follows from it.
+    async fn once(&mut self) -> Result<(), Error> {
+        let lease = *self.leased.borrow();
+        let Some(lease) = lease else {
+            self.news(None).await;
+            return Ok(());
+        };
+        flags::lower(&self.changed).await;
+        let look = election::look(&self.etcd, &self.keys).await?;
+        self.clear(&look).await;
         if now() >= self.quiet_until {
             self.board.note(&self.service.name, |s| s.trouble = None);
         }
-        let won = match stood {
-            Stood::Won(won) => won,
-            Stood::Other { seen, .. } => {
-                if now() >= self.quiet_until
-                    && self.wanted().await?.is_some_and(|it| it == self.plan.node)
-                {
-                    election::ask(&self.etcd, &self.keys, &self.plan.node, ttl).await?;
-                }
-                let mut stop = self.stop.clone();
-                tokio::select! {
-                    waited = self.etcd.wait(&self.keys.all, seen, WATCHES * ttl) => waited?,
-                    _ = stop.wait_for(|stop| *stop) => {}
-                }
-                return Ok(Duration::ZERO);
-            }
+        let Some(owner) = &look.owner else { return self.stand_in_turn(lease, look).await };
+        self.vacant_since = None;
+        if owner.lease == lease.id {
+            // Of a candidature whose answer was lost. Kept, it would keep the service from every node for as long as this one lives.
+            let delete = [Change::Delete(&self.keys.owner)];
+            self.etcd.change_while(&self.keys.owner, owner.created, &delete).await?;
+            return Ok(());
+        }
+        let is_quiet = now() < self.quiet_until;
+        let is_chosen = look.chosen() == Some(self.plan.node.as_bytes());
+        if is_chosen && !is_quiet && look.asked.is_none() && *self.drained.borrow() == Some(false) {
+            election::ask(&self.etcd, &self.keys, &self.plan.node, self.plan.ttl).await?;
+        }
+        self.news(is_quiet.then_some(self.quiet_until)).await;
+        Ok(())
+    }
+
+    /// Stands, where it is this node's turn.
+    async fn stand_in_turn(&mut self, lease: Lease, look: Look) -> Result<(), Error> {
+        let plan = self.plan.clone();
+        let Plan { ttl, ref node, .. } = *plan;
+        let since = *self.vacant_since.get_or_insert_with(now);
+        // Not known yet, it does not stand.
+        if *self.drained.borrow() != Some(false) {
+            self.news(None).await;
+            return Ok(());
+        }
+        let last = look.last.as_ref().and_then(|entry| Last::parse(&entry.value));
+        let mut from = self.stand_from;
+        if let Some(chosen) = look.chosen().filter(|chosen| *chosen != node.as_bytes())
+            // A chosen node that owned it last is dead, drained or stopped, and asks for the service when it is back.
+            && last.is_none_or(|last| last.node.as_bytes() != chosen)
+        {
+            // The other's own chance, and then nobody waits for a node that does not come.
+            from = from.max(since + ttl);
+        }
+        if now() < from {
+            self.news(Some(from)).await;
+            return Ok(());
+        }
+        self.candidatures += 1;
+        let candidature = (&**node, self.candidatures);
+        let Some(won) = election::stand(&self.etcd, &self.keys, candidature, lease).await? else {
+            self.news(None).await;
+            return Ok(());
         };
         let (service, epoch) = (&self.service.name, won.term.epoch);
         tracing::info!(service, epoch, "elected");
-        match self.own(won).await {
+        let back = match self.own(won).await {
             End::HandOver => {
                 tracing::info!(service, epoch, "handed over");
                 // Whoever is to have it stands first.
-                Ok(ttl)
+                ttl
             }
             End::Failed(why) => {
                 tracing::error!(service, epoch, "given up, and left to other nodes: {why}");
                 self.quiet_until = now() + FAILED_QUIET;
                 self.failed(why).await;
-                Ok(2 * ttl)
+                2 * ttl
             }
-            End::Lost => {
+            End::Lost(why) => {
                 self.board.note(service, |s| s.lost += 1);
-                tracing::error!(service, epoch, "lost: the lease in etcd was not renewed in time");
-                Ok(ttl)
+                tracing::error!(service, epoch, "lost: {why}");
+                ttl
             }
-        }
+        };
+        self.stand_from = now() + back;
+        self.vacant_since = None;
+        Ok(())
     }
 
     /// Says why this node could not serve: to its metrics, and to those who ask etcd.
@@ -203,62 +257,26 @@ impl Run {
             s.last = Some(takeover);
         });
         // For those who look alone: the service goes on without it.
-        let _ =
-            self.etcd.put_while(&self.keys.owner, term.created, &self.keys.takeover, &bytes).await;
-        let _ = self.etcd.delete(&format!("{}{}", self.keys.trouble, self.plan.node)).await;
-    }
-
-    /// This node is drained, or another is chosen and lives.
-    async fn is_elsewhere(&self) -> Result<bool, Error> {
-        // Not known yet, it does not stand.
-        if *self.drained.borrow() != Some(false) {
-            return Ok(true);
-        }
-        let Some(wanted) = self.wanted().await?.filter(|wanted| *wanted != self.plan.node) else {
-            return Ok(false);
-        };
-        if self.etcd.get(&self.keys.owner).await?.is_some() {
-            return Ok(false);
-        }
-        // The chosen node owned it last: it is dead, drained or stopped, and asks for the service when it is back.
-        let last = self.etcd.get(&self.keys.last).await?;
-        if last.and_then(|it| Last::parse(&it.value)).is_some_and(|last| last.node == wanted) {
-            return Ok(false);
-        }
-        // Its own chance, and then nobody waits for a node that does not come.
-        sleep(self.plan.ttl).await;
-        Ok(self.etcd.get(&self.keys.owner).await?.is_some())
-    }
-
-    /// The node that was chosen.
-    async fn wanted(&self) -> Result<Option<String>, Error> {
-        let wanted = self.etcd.get(&self.keys.wanted).await?;
-        Ok(wanted.map(|entry| String::from_utf8_lossy(&entry.value).into_owned()))
+        let trouble = format!("{}{}", self.keys.trouble, self.plan.node);
+        let changes = [Change::Put(&self.keys.takeover, &bytes), Change::Delete(&trouble)];
+        let _ = self.etcd.change_while(&self.keys.owner, term.created, &changes).await;
     }
 
     /// Serves until it must let go, and lets go.
     async fn own(&self, won: Won) -> End {
-        let Won { term, lease, hold } = won;
+        let Won { term, lease: Lease { id, hold }, last } = won;
         let epoch = term.epoch;
         self.board.note(&self.service.name, |s| (s.epoch, s.hold) = (Some(epoch), Some(hold)));
         let hold = watch::Sender::new(hold);
         let mut held = Held::default();
         let end = tokio::select! {
-            end = self.serve(term, &hold, &mut held) => end,
-            () = self.renew(lease, &hold) => End::Lost,
+            end = self.serve((term, last), &hold, &mut held) => end,
+            () = self.follow(id, &hold) => End::Lost("the lease in etcd was not renewed in time"),
         };
         self.board.note(&self.service.name, |s| {
             (s.epoch, s.hold, s.serves) = (None, None, false);
         });
-        let is_last = held.is_last;
-        let has_let_go = {
-            let mut let_go = std::pin::pin!(self.let_go(epoch, &mut held));
-            tokio::select! {
-                done = &mut let_go => done,
-                // Storage may take longer than a lease to go: whoever is elected meanwhile would fence this node.
-                () = self.renew(lease, &hold), if !matches!(end, End::Lost) => let_go.await,
-            }
-        };
+        let has_let_go = self.let_go(epoch, &mut held).await;
         if let Err(why) = &has_let_go {
             let service = &self.service.name;
             tracing::error!(
@@ -267,54 +285,59 @@ impl Run {
                 "has not let go of all: {why}; the next owner will fence this node"
             );
         }
-        if !matches!(end, End::Lost) {
-            // The record says no more than is true: while this lease lives, nobody else has written there.
+        if !matches!(end, End::Lost(_)) {
+            // The record says no more than is true: while the key lives, nobody else has written there.
             let ended = self.last(epoch, true).to_bytes();
-            if has_let_go.is_ok() && is_last {
-                let put =
-                    self.etcd.put_while(&self.keys.owner, term.created, &self.keys.last, &ended);
-                let _ = put.await;
+            let ended = (has_let_go.is_ok() && held.is_last).then_some(&*ended);
+            tokio::select! {
+                () = self.give_up(term, ended) => {}
+                // The key ends with the lease.
+                () = self.follow(id, &hold) => {}
             }
-            let _ = self.etcd.revoke(lease).await;
         }
         end
     }
 
-    /// Renews the lease until that does not help any more.
-    async fn renew(&self, lease: u64, hold: &watch::Sender<Hold>) {
-        let left = || hold.borrow().left(now());
-        let mut pause = self.plan.ttl / 3;
-        loop {
-            if left().is_zero() {
-                return;
+    /// Deletes the key `owner`, with what `last` says from then on. Tries again for a TTL; then the next look finds the key.
+    async fn give_up(&self, term: Term, ended: Option<&[u8]>) {
+        let ended = ended.map(|ended| Change::Put(&self.keys.last, ended));
+        let changes: Vec<_> = ended.into_iter().chain([Change::Delete(&self.keys.owner)]).collect();
+        let until_it_is = async {
+            while let Err(e) =
+                self.etcd.change_while(&self.keys.owner, term.created, &changes).await
+            {
+                tracing::warn!(service = self.service.name, "not handed over yet: {e}");
+                sleep(self.plan.ttl / 20).await;
             }
-            sleep(pause.min(left())).await;
-            let sent = now();
-            match timeout(left(), self.etcd.keep_alive(lease)).await {
-                Ok(Ok(true)) => {
-                    hold.send_modify(|hold| hold.renewed(sent));
-                    let renewed = *hold.borrow();
-                    self.board.note(&self.service.name, |s| {
-                        s.hold = s.hold.map(|_| renewed);
-                    });
-                    pause = self.plan.ttl / 3;
-                }
-                // etcd has ended it: another may be elected already.
-                Ok(Ok(false)) => return,
-                Ok(Err(e)) => {
-                    tracing::warn!(service = self.service.name, "the lease was not renewed: {e}");
-                    pause = self.plan.ttl / 20;
-                }
-                Err(_) => return,
+        };
+        let _ = timeout(self.plan.ttl, until_it_is).await;
+    }
+
+    /// Follows the renewals of the lease until its time is over.
+    async fn follow(&self, lease: u64, hold: &watch::Sender<Hold>) {
+        let mut leased = self.leased.clone();
+        loop {
+            let renewed = leased.borrow_and_update().filter(|now| now.id == lease);
+            let Some(Lease { hold: renewed, .. }) = renewed else { return };
+            hold.send_replace(renewed);
+            self.board.note(&self.service.name, |s| s.hold = s.hold.map(|_| renewed));
+            let left = renewed.left(now());
+            if left.is_zero() || matches!(timeout(left, leased.changed()).await, Ok(Err(_))) {
+                return;
             }
         }
     }
 
     /// All steps to a service that is there, and waiting for its end.
-    async fn serve(&self, term: Term, hold: &watch::Sender<Hold>, held: &mut Held) -> End {
+    async fn serve(
+        &self,
+        (term, last): (Term, Option<Entry>),
+        hold: &watch::Sender<Hold>,
+        held: &mut Held,
+    ) -> End {
         let epoch = term.epoch;
         let began = now();
-        let prepared = match self.prepare(term, held).await {
+        let prepared = match self.prepare(term, last, held).await {
             Ok(prepared) => prepared,
             Err(why) => return End::Failed(why),
         };
@@ -366,7 +389,7 @@ impl Run {
                     tracing::error!(service = self.service.name, epoch, "the gateway ended: {ended}");
                     self.board.note(&self.service.name, |s| s.ended += 1);
                 }
-                () = self.told_to_leave() => return End::HandOver,
+                end = self.told_to_leave(term) => return end,
             }
             // Clients wait for less where nobody answers than where there is an address and no server.
             if let Err(why) = node::release(&self.service.addresses, &mut held.addresses).await {
@@ -414,9 +437,13 @@ impl Run {
     }
 
     /// Fences who was before, says so, and attaches the storage. What that took.
-    async fn prepare(&self, term: Term, held: &mut Held) -> Result<Prepared, String> {
+    async fn prepare(
+        &self,
+        term: Term,
+        last: Option<Entry>,
+        held: &mut Held,
+    ) -> Result<Prepared, String> {
         let epoch = term.epoch;
-        let last = self.etcd.get(&self.keys.last).await.map_err(|e| e.to_string())?;
         let last = match last {
             None => None,
             Some(entry) => Some(Last::parse(&entry.value).ok_or_else(|| {
@@ -438,14 +465,15 @@ impl Run {
                 prepared.fenced = Some(last);
             }
         }
+        // Even where the answer is lost: the owner before has let go or is fenced.
+        held.is_last = true;
         let mine = self.last(epoch, false).to_bytes();
-        let put = self.etcd.put_while(&self.keys.owner, term.created, &self.keys.last, &mine).await;
+        // Whoever asked for it has it, or asks again.
+        let changes = [Change::Put(&self.keys.last, &mine), Change::Delete(&self.keys.asked)];
+        let put = self.etcd.change_while(&self.keys.owner, term.created, &changes).await;
         if !put.map_err(|e| e.to_string())? {
             return Err("etcd names another owner meanwhile".into());
         }
-        held.is_last = true;
-        // Whoever asked for it has it, or asks again.
-        let _ = self.etcd.delete(&self.keys.asked).await;
         if let Some(attach) = &self.service.attach {
             let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
             // Even what failed may have been done in part.
@@ -479,39 +507,28 @@ impl Run {
         Ok(took)
     }
 
-    /// Another node was chosen, is there and waits; and the revision at which that was so, or was not.
-    async fn is_wanted_elsewhere(&self) -> Result<(bool, u64), Error> {
-        let (entries, seen) = self.etcd.below_at(&self.keys.all).await?;
-        let value = |key: &str| entries.iter().find(|entry| entry.key == key).map(|it| &it.value);
-        let wanted = value(&self.keys.wanted).filter(|it| **it != self.plan.node.as_bytes());
-        Ok((wanted.is_some() && wanted == value(&self.keys.asked), seen))
-    }
-
     /// Returns when the service is to leave this node.
-    async fn told_to_leave(&self) {
+    async fn told_to_leave(&self, term: Term) -> End {
         let (mut stop, mut drained) = (self.stop.clone(), self.drained.clone());
-        let asked = async {
+        let told = async {
             loop {
-                let waited = match self.is_wanted_elsewhere().await {
-                    Ok((true, _)) => return,
-                    Ok((false, seen)) => {
-                        self.etcd.wait(&self.keys.all, seen, WATCHES * self.plan.ttl).await
+                match election::look(&self.etcd, &self.keys).await {
+                    // An etcd that was restored from a backup may know the lease of the node, and another owner.
+                    Ok(look) if look.owner.as_ref().map(|it| it.created) != Some(term.created) => {
+                        return End::Lost("etcd does not name this node as the owner any more");
                     }
-                    Err(e) => Err(e),
-                };
-                // Whether etcd answers is the lease's concern.
-                if waited.is_err() {
-                    sleep(self.plan.ttl / 10).await;
+                    Ok(look) if look.is_asked_for(&self.plan.node) => return End::HandOver,
+                    Ok(_) => self.changed.notified().await,
+                    // Whether etcd answers is the lease's concern.
+                    Err(_) => sleep(self.plan.ttl / 10).await,
                 }
             }
         };
         tokio::select! {
-            () = asked => {}
-            _ = stop.wait_for(|stop| *stop) => {}
-            drained = drained.wait_for(|drained| *drained == Some(true)) => {
-                // The runner that looks has ended: so does all of it.
-                let _ = drained;
-            }
+            end = told => end,
+            _ = stop.wait_for(|stop| *stop) => End::HandOver,
+            // Or the runner that looks has ended: so does all of it.
+            _ = drained.wait_for(|drained| *drained == Some(true)) => End::HandOver,
         }
     }
 

@@ -1,0 +1,73 @@
+//! What the client of etcd tells of changes, and how it reads many keys.
+
+use std::time::Instant;
+
+use cluster::etcd::Error;
+
+use crate::world::{PATIENCE, World, compact, etcd, start_etcd};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_tells_all_changes_from_a_revision_on_or_says_that_it_cannot() {
+    let world = World::new().await;
+    let etcd = world.etcd();
+    etcd.put("/x/a", b"1").await.unwrap();
+    let first = etcd.get("/x/a").await.unwrap().unwrap().created;
+    etcd.put("/y", b"").await.unwrap();
+    etcd.put("/x/b", b"1").await.unwrap();
+    etcd.delete("/x/a").await.unwrap();
+    let mut watch = etcd.watch("/x/", first + 1).await.unwrap();
+    let (mut keys, mut last) = (Vec::new(), first);
+    while keys.len() < 2 {
+        let changes = watch.next().await.unwrap();
+        assert!(changes.revision > last);
+        last = changes.revision;
+        keys.extend(changes.keys);
+    }
+    assert_eq!((keys, last), (vec!["/x/b".to_owned(), "/x/a".into()], first + 3));
+    // From now on: nothing of what was before.
+    let mut watch = etcd.watch("/x/", 0).await.unwrap();
+    assert_eq!(watch.began(), last);
+    etcd.put("/x/c", b"1").await.unwrap();
+    assert_eq!(watch.next().await.unwrap().keys, ["/x/c"]);
+    compact(world.member.port).await;
+    let missed = match etcd.watch("/x/", first).await {
+        Ok(mut watch) => watch.next().await.map(drop),
+        Err(e) => Err(e),
+    };
+    assert!(matches!(missed, Err(Error::Missed)), "{missed:?}");
+    // etcd tells nothing until it has come so far: the revision at which it began gives that away.
+    assert!(etcd.watch("/x/", 1 << 40).await.unwrap().began() < 1 << 40);
+}
+
+/// A member that lost the others knows nothing of what they decide.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_on_a_member_without_a_leader_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut members = start_etcd(dir.path(), 3).await;
+    let mut watch = etcd(&[members[0].port]).watch("/x/", 0).await.unwrap();
+    for member in &mut members[1..] {
+        member.kill();
+    }
+    let began = Instant::now();
+    let ended = watch.next().await;
+    assert!(matches!(ended, Err(Error::Unreachable(_))), "{ended:?}");
+    assert!(began.elapsed() < PATIENCE / 2, "{ended:?} after {:?}", began.elapsed());
+    assert!(etcd(&[members[0].port]).watch("/x/", 0).await.is_err(), "and no other begins there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_keys_than_one_answer_holds_are_read_at_one_revision() {
+    let world = World::new().await;
+    let etcd = world.etcd();
+    let value = [b'v'; 2000];
+    for number in 0..1001 {
+        etcd.put(&format!("/x/{number:04}"), &value).await.unwrap();
+    }
+    etcd.put("/y", b"").await.unwrap();
+    let (entries, revision) = etcd.below_at("/x/").await.unwrap();
+    assert_eq!(entries.len(), 1001);
+    for (number, entry) in entries.iter().enumerate() {
+        assert_eq!((entry.key.as_str(), entry.value.len()), (&*format!("/x/{number:04}"), 2000));
+    }
+    assert_eq!(revision, etcd.get("/y").await.unwrap().unwrap().created);
+}

@@ -1,0 +1,236 @@
+//! Nodes and a real etcd. Each service is a program that holds a lock while it runs: two at once would be seen.
+//!
+//! Wants `etcd` (package etcd-server): the tier `third` installs and runs it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)] // A test that cannot go on says so.
+
+mod changes;
+mod shared;
+mod world;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use cluster::Service;
+use cluster::election::{Keys, drained};
+use tokio::time::sleep;
+use world::{PATIENCE, TTL, Way, World, compact, lives, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_is_handed_over_without_a_fence() {
+    let world = World::new().await;
+    let port = world.member.port;
+    let etcd = world.etcd();
+    let keys = Keys::new("c", "files");
+    let one = world.node("gw1", port, world.service());
+    let first = world.line(1).await;
+    assert_eq!(first[..2], ["serves", "gw1"]);
+    let two = world.node("gw2", port, world.service());
+    // Chosen for another node.
+    etcd.put(&keys.wanted, b"gw2").await.unwrap();
+    let second = world.line(2).await;
+    assert_eq!(second[..2], ["serves", "gw2"]);
+    assert!(second[2].parse::<u64>().unwrap() > first[2].parse().unwrap(), "epochs grow");
+    assert!(!lives(&first[3]), "the gateway before has ended");
+    // Its node is drained, and is the one that was chosen: the other has it all the same.
+    etcd.put(&drained("c", "gw2"), b"").await.unwrap();
+    assert_eq!(world.line(3).await[..2], ["serves", "gw1"]);
+    etcd.delete(&drained("c", "gw2")).await.unwrap();
+    // Back to where it was chosen to be; then that node ends.
+    assert_eq!(world.line(4).await[..2], ["serves", "gw2"]);
+    two.end().await;
+    let last = world.line(5).await;
+    assert_eq!(last[..2], ["serves", "gw1"]);
+    one.end().await;
+    assert!(!lives(&last[3]));
+    assert!(world.journal().iter().all(|line| !line.starts_with("fenced")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_is_cut_off_stops_before_another_is_elected_and_is_fenced() {
+    let world = World::new().await;
+    let way = Way::to(world.member.port).await;
+    let one = world.node("gw1", way.port, world.service());
+    let first = world.line(1).await;
+    let two = world.node("gw2", world.member.port, world.service());
+    way.set(Way::CUT);
+    // The lock of the journal would tell if it had not stopped.
+    let fenced = world.line(2).await;
+    assert_eq!(fenced, ["fenced", "gw1", &first[2]]);
+    assert!(!lives(&first[3]), "it stopped by its own clock");
+    assert_eq!(world.line(3).await[..2], ["serves", "gw2"]);
+    // It comes back, and is told that another owns it now.
+    way.set(Way::OPEN);
+    two.end().await;
+    assert_eq!(world.line(4).await[..2], ["serves", "gw1"]);
+    one.end().await;
+    assert_eq!(world.journal().len(), 4, "{:?}", world.journal());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_cannot_fence_does_not_serve() {
+    let world = World::new().await;
+    let way = Way::to(world.member.port).await;
+    let one = world.node("gw1", way.port, world.service());
+    world.line(1).await;
+    fs::write(world.path("no-fence"), b"").unwrap();
+    let two = world.node("gw2", world.member.port, world.service());
+    way.set(Way::CUT);
+    // Two times it was elected, and gave up.
+    let etcd = world.etcd();
+    let keys = Keys::new("c", "files");
+    let began = Instant::now();
+    let mut epochs = BTreeSet::new();
+    while epochs.len() < 3 {
+        epochs.extend(etcd.get(&keys.owner).await.unwrap().map(|owner| owner.created));
+        assert!(began.elapsed() < PATIENCE, "{epochs:?}");
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(world.journal().len(), 1, "{:?}", world.journal());
+    fs::remove_file(world.path("no-fence")).unwrap();
+    assert_eq!(world.line(2).await[..2], ["fenced", "gw1"]);
+    assert_eq!(world.line(3).await[..2], ["serves", "gw2"]);
+    two.end().await;
+    one.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_ends_is_started_again_and_one_that_cannot_goes_to_another_node() {
+    let world = World::new().await;
+    let port = world.member.port;
+    let one = world.node("gw1", port, world.service());
+    let mut line = world.line(1).await;
+    let two = world.node("gw2", port, world.service());
+    let epoch = line[2].clone();
+    for number in 2..=4 {
+        assert!(Command::new("kill").args(["-9", &line[3]]).status().unwrap().success());
+        line = world.line(number).await;
+        assert_eq!(line[..3], ["serves", "gw1", &epoch], "in the same epoch");
+    }
+    assert!(Command::new("kill").args(["-9", &line[3]]).status().unwrap().success());
+    let other = world.line(5).await;
+    assert_eq!(other[..2], ["serves", "gw2"]);
+    one.end().await;
+    two.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_etcd_a_service_stops_and_with_it_comes_back() {
+    let world = World::new().await;
+    let way = Way::to(world.member.port).await;
+    let one = world.node("gw1", way.port, world.service());
+    let first = world.line(1).await;
+    way.set(Way::CUT);
+    until("it stops", || async { !lives(&first[3]) }).await;
+    way.set(Way::OPEN);
+    let again = world.line(2).await;
+    assert_eq!(again[..2], ["serves", "gw1"], "the machine itself needs no fence");
+    assert!(again[2].parse::<u64>().unwrap() > first[2].parse().unwrap());
+    one.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_stays_where_it_is_while_the_node_that_was_chosen_is_not_there() {
+    let world = World::new().await;
+    let port = world.member.port;
+    let etcd = world.etcd();
+    let one = world.node("gw1", port, world.service());
+    let first = world.line(1).await;
+    etcd.put(&Keys::new("c", "files").wanted, b"gw2").await.unwrap();
+    // So long an owner that leaves for it would have looked three times, and left.
+    sleep(TTL).await;
+    assert!(lives(&first[3]), "{:?}", world.journal());
+    let two = world.node("gw2", port, world.service());
+    assert_eq!(world.line(2).await[..2], ["serves", "gw2"]);
+    one.end().await;
+    two.end().await;
+}
+
+/// In which epoch the service is owned, if it is.
+async fn epoch(world: &World) -> Option<u64> {
+    let etcd = world.etcd();
+    etcd.get(&Keys::new("c", "files").owner).await.unwrap().map(|it| it.created)
+}
+
+/// How long it takes from the end of this epoch until line `number` of the journal is there.
+async fn after(world: &World, ended: Option<u64>, number: usize) -> Duration {
+    until("the epoch ends", || async { epoch(world).await != ended }).await;
+    let began = Instant::now();
+    world.line(number).await;
+    began.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_node_that_was_chosen_is_not_waited_for_where_it_owned_the_service_last() {
+    let world = World::new().await;
+    let port = world.member.port;
+    let etcd = world.etcd();
+    let way = Way::to(port).await;
+    etcd.put(&Keys::new("c", "files").wanted, b"gw1").await.unwrap();
+    let one = world.node("gw1", way.port, world.service());
+    assert_eq!(world.line(1).await[..2], ["serves", "gw1"]);
+    let two = world.node("gw2", port, world.service());
+    // It stands, and waits for the end of the owner.
+    sleep(TTL).await;
+    let first = epoch(&world).await;
+    way.set(Way::CUT);
+    let waited = after(&world, first, 2).await;
+    assert!(waited < TTL, "{waited:?} until gw1 was fenced, which was cut off");
+    assert_eq!(world.line(3).await[..2], ["serves", "gw2"]);
+    // It comes back, and has the service again; then it is drained.
+    way.set(Way::OPEN);
+    assert_eq!(world.line(4).await[..2], ["serves", "gw1"]);
+    let third = epoch(&world).await;
+    etcd.put(&drained("c", "gw1"), b"").await.unwrap();
+    let waited = after(&world, third, 5).await;
+    assert!(waited < TTL, "{waited:?} until another served, when gw1 was drained");
+    assert_eq!(world.line(5).await[..2], ["serves", "gw2"]);
+    one.end().await;
+    two.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_takeover_is_as_fast_where_etcd_has_forgotten_when_the_owner_was_elected() {
+    let world = World::new().await;
+    let port = world.member.port;
+    let way = Way::to(port).await;
+    let one = world.node("gw1", way.port, world.service());
+    world.line(1).await;
+    compact(port).await;
+    let two = world.node("gw2", port, world.service());
+    // It has stood, and waits.
+    sleep(TTL).await;
+    let began = Instant::now();
+    way.set(Way::CUT);
+    assert_eq!(world.line(3).await[..2], ["serves", "gw2"]);
+    assert!(began.elapsed() < 5 * TTL, "{:?}", began.elapsed());
+    one.end().await;
+    two.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_longer_than_a_ttl_to_let_go_is_not_fenced() {
+    let world = World::new().await;
+    let port = world.member.port;
+    let etcd = world.etcd();
+    let journal = world.path("files.journal");
+    let slow = |word: &str| {
+        let line = format!("sleep {}; echo {word} >>{}", 2 * TTL.as_secs(), journal.display());
+        vec!["sh".into(), "-c".into(), line]
+    };
+    let service = Service {
+        attach: Some(vec!["true".into()]),
+        detach: Some(slow("detached")),
+        ..world.service()
+    };
+    let one = world.node("gw1", port, service.clone());
+    world.line(1).await;
+    let two = world.node("gw2", port, service);
+    etcd.put(&Keys::new("c", "files").wanted, b"gw2").await.unwrap();
+    assert_eq!(world.line(2).await, ["detached"]);
+    assert_eq!(world.line(3).await[..2], ["serves", "gw2"]);
+    one.end().await;
+    two.end().await;
+}
