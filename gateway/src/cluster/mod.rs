@@ -33,6 +33,10 @@ use crate::users::read_password;
 
 /// How long a member of etcd has for an answer, of a TTL.
 const PATIENCE_PART: u32 = 5;
+/// Files that a node's runner opens beside those of its services: connections to etcd, and of those who ask for metrics.
+const OPEN_FILES: u64 = 256;
+/// Of a service: two pipes and a handle of its gateway, those of a fence or of an attachment, sockets for its addresses.
+const OPEN_FILES_OF_SERVICE: u64 = 16;
 
 /// Several machines that serve in each other's place
 #[derive(Debug, Args)]
@@ -283,6 +287,7 @@ async fn serve(cluster: &Cluster, services: Vec<Service>, etcd: Etcd) -> Result<
         services = services.len(),
         "is a candidate for its services"
     );
+    vfs::local::raise_open_files(OPEN_FILES + OPEN_FILES_OF_SERVICE * services.len() as u64);
     let (stop, stopped) = watch::channel(false);
     let files = cluster.services.iter().map(|it| (it.name.clone(), it.config.clone())).collect();
     let told = metrics::Node { cluster: name.clone(), name: node.clone(), files };

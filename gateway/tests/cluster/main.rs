@@ -15,6 +15,7 @@ mod load;
 mod moves;
 mod random;
 mod tickle;
+mod two;
 mod watch;
 mod world;
 

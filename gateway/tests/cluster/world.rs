@@ -385,7 +385,7 @@ impl World {
     }
 
     /// A program of this world.
-    fn script(&self, name: &str, lines: &str) {
+    pub fn script(&self, name: &str, lines: &str) {
         fs::write(self.path(name), format!("#!/bin/sh\n{lines}\n")).unwrap();
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o700)).unwrap();
     }
@@ -454,11 +454,16 @@ impl World {
 
     /// The gateway that runs on a node.
     pub fn gateway(&self, node: usize) -> String {
-        let serves = |pid: &String| {
+        self.programs(node, "serve").pop().expect("a gateway runs there")
+    }
+
+    /// Processes of this program that do this on a node: `serve`, or `cluster`.
+    pub fn programs(&self, node: usize, what: &str) -> Vec<String> {
+        let does = |pid: &String| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.split(|b| *b == 0).nth(1) == Some(b"serve")
+            line.split(|b| *b == 0).nth(1) == Some(what.as_bytes())
         };
-        self.pids(node).into_iter().find(serves).expect("a gateway runs there")
+        self.pids(node).into_iter().filter(does).collect()
     }
 
     /// Bytes that peers have sent to the service on a node and nobody there has read, of each connection that has some.
@@ -520,8 +525,13 @@ impl World {
 
     /// This node carries the address of the service.
     pub fn has_address(&self, node: usize) -> bool {
+        self.has(node, &self.vip())
+    }
+
+    /// This node carries this address.
+    pub fn has(&self, node: usize, ip: &str) -> bool {
         let shown = Command::new("ip").args(["-n", &self.space(node), "address"]).output().unwrap();
-        String::from_utf8_lossy(&shown.stdout).contains(&format!("{}/", self.vip()))
+        String::from_utf8_lossy(&shown.stdout).contains(&format!("{ip}/"))
     }
 
     /// The device of this host that leads to a node.
