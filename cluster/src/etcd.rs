@@ -508,7 +508,13 @@ fn remedy(e: &io::Error, at: &Endpoint) -> String {
         }
         Some(rustls::Error::InvalidMessage(_)) => "; does that port speak TLS?".into(),
         _ if !at.tls && is_cut_short(e) => "; does that port want `https`?".into(),
-        _ if at.tls && e.kind() == io::ErrorKind::UnexpectedEof => {
+        // One that does not closes the connection, whose bytes it has not all read: a reset.
+        _ if at.tls
+            && matches!(
+                e.kind(),
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+            ) =>
+        {
             "; does that port speak TLS?".into()
         }
         _ => String::new(),
