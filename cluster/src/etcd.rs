@@ -3,8 +3,8 @@
 //! *Operation.* etcd serves its API as JSON over HTTP beside gRPC; that needs no compiler of protocol buffers where this is built.
 //! One request is one connection: a node sends one every TTL/3. Endpoints are tried in turn, the one that answered last first.
 //!
-//! *Memory.* An answer, and each message of a watch, has at most 1 MiB; long lists are read in pages. [`AT_ONCE_MAX`] requests run at
-//! a time, and requests about leases beside them.
+//! *Memory.* An answer, and each message of a watch, has at most 1 MiB; long lists are read in pages. [`Pace`] bounds how many requests
+//! run at a time.
 //!
 //! *Errors.* [`Error`] says which endpoint failed and how. etcd may have carried out a request whose answer was lost, or do so
 //! later: the caller looks ([`crate::election`]).
@@ -13,7 +13,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -26,15 +26,11 @@ use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 const ANSWER_MAX: usize = 1 << 20;
-
-/// Requests of a node at a time. When the services of all nodes look at once, as after an outage of etcd, more would wait in etcd for
-/// longer than their senders do, and renewals behind them.
-const AT_ONCE_MAX: usize = 4;
 
 /// Keys in one answer to a range.
 const PAGE: usize = 200;
@@ -119,6 +115,37 @@ pub enum Change<'a> {
     Delete(&'a str),
 }
 
+/// How many requests of this client run at a time, leases aside: fewer while etcd is slow.
+///
+/// After an outage of etcd the services of all nodes look and stand at once. Requests that wait in etcd for longer than their senders
+/// do are sent again, renewals come too late between them, leases are lost, and all look again: it would never end.
+struct Pace {
+    places: Semaphore,
+    most: AtomicUsize,
+}
+
+impl Pace {
+    const MAX: usize = 16;
+
+    fn new() -> Self {
+        Self { places: Semaphore::new(1), most: AtomicUsize::new(1) }
+    }
+
+    /// A request took so long.
+    fn took(&self, place: SemaphorePermit<'_>, time: Duration, patience: Duration) {
+        let change = |to: fn(usize) -> Option<usize>| {
+            self.most.fetch_update(Ordering::Relaxed, Ordering::Relaxed, to).is_ok()
+        };
+        if time > patience / 8 {
+            if change(|most| (most > 1).then(|| most - 1)) {
+                place.forget();
+            }
+        } else if time < patience / 20 && change(|most| (most < Self::MAX).then(|| most + 1)) {
+            self.places.add_permits(1);
+        }
+    }
+}
+
 /// The members of an etcd, and how to talk to them.
 pub struct Etcd {
     endpoints: Vec<Endpoint>,
@@ -127,7 +154,7 @@ pub struct Etcd {
     token: Mutex<Option<String>>,
     patience: Duration,
     best: AtomicUsize,
-    at_once: Semaphore,
+    pace: Pace,
 }
 
 impl fmt::Debug for Etcd {
@@ -143,8 +170,7 @@ impl Etcd {
     /// These members; one has `patience` to answer before the next is asked.
     pub fn new(endpoints: Vec<Endpoint>, patience: Duration) -> Self {
         let (token, best) = (Mutex::default(), AtomicUsize::new(0));
-        let at_once = Semaphore::new(AT_ONCE_MAX);
-        Self { endpoints, tls: None, user: None, token, patience, best, at_once }
+        Self { endpoints, tls: None, user: None, token, patience, best, pace: Pace::new() }
     }
 
     /// With these certificates, for `https`.
@@ -248,9 +274,14 @@ impl Etcd {
     }
 
     async fn call(&self, path: &str, body: Value) -> Done<Value> {
+        let place = self.pace.places.acquire().await;
+        let began = Instant::now();
+        let done = self.call_now(path, body).await;
         // The semaphore is never closed.
-        let _place = self.at_once.acquire().await;
-        self.call_now(path, body).await
+        if let Ok(place) = place {
+            self.pace.took(place, began.elapsed(), self.patience);
+        }
+        done
     }
 
     /// Beside all others, however many wait.
@@ -568,4 +599,27 @@ fn entry(of: &Value) -> Done<Entry> {
         created: number(of, "create_revision")?,
         lease: number(of, "lease").unwrap_or(0),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_etcd_is_asked_less_at_a_time_and_a_fast_one_more() {
+        let (pace, patience) = (Pace::new(), Duration::from_secs(1));
+        let most = |time: u64, times: usize| {
+            for _ in 0..times {
+                let place = pace.places.try_acquire().expect("one is always left");
+                pace.took(place, Duration::from_millis(time), patience);
+            }
+            (pace.most.load(Ordering::Relaxed), pace.places.available_permits())
+        };
+        assert_eq!(most(1, 3), (4, 4));
+        assert_eq!(most(100, 100), (4, 4));
+        assert_eq!(most(1, 100), (Pace::MAX, Pace::MAX));
+        assert_eq!(most(200, 10), (Pace::MAX - 10, Pace::MAX - 10));
+        assert_eq!(most(3000, 100), (1, 1));
+        assert_eq!(most(1, 1), (2, 2));
+    }
 }
