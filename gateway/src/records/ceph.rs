@@ -133,7 +133,7 @@ pub(super) fn check_size(bytes: u64) -> io::Result<()> {
         true => Ok(()),
         false => Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
-            format!("has more than {} MiB, and so is no file of the gateway's", FILE_MAX >> 20),
+            format!("has more than {} MiB, which no file of the gateway has", FILE_MAX >> 20),
         )),
     }
 }
