@@ -1,10 +1,10 @@
 //! Who owns a service: the keys of it in etcd, and what stands in them.
 //!
-//! *Operation.* The owner is whoever made the key `owner`, which ends with the lease of its node ([`crate::lease`]), and before that
-//! when the owner deletes it. The revision at which it was made is the epoch, and more by what `base` says where etcd began to count
-//! anew ([`adopt`]). `last` outlives it: which node owned the service last, and whether it let go of it with all that it had. Where
-//! it did not, the next owner fences it. `wanted` names the node that an administrator chose, `asked` that it is there and waits: an
-//! owner leaves for nobody else.
+//! *Operation.* The owner is whoever made the key `owner`, which ends with the lease of its node ([`crate::lease`]), and before
+//! that when the owner deletes it. The revision at which it was made is the epoch, and more by what `base` says where etcd began to
+//! count anew ([`adopt`]). `last` outlives it: which node owned the service last, and whether it let go of it with all that it had.
+//! Where it did not, the next owner fences it. `wanted` names the node that an administrator chose, `asked` that it is there and
+//! waits: an owner leaves for nobody else.
 //!
 //! *Errors.* A request whose answer was lost may have made the key, or make it later. The key is that of a candidature if it has
 //! the lease of the node and the number of the candidature. With the lease and another number it is left over from an earlier one,
@@ -207,8 +207,8 @@ pub fn owner_of(value: &[u8]) -> String {
     said["node"].as_str().unwrap_or("?").to_owned()
 }
 
-/// Says, for as long as `ttl`, that the node which was chosen is there and waits. The lease is one of its own, which is not renewed:
-/// what a node asked for and no longer wants ends by itself.
+/// Says, for as long as `ttl`, that the node which was chosen is there and waits. The lease is one of its own, which is not
+/// renewed: what a node asked for and no longer wants ends by itself.
 pub(crate) async fn ask(etcd: &Etcd, keys: &Keys, node: &str, ttl: Duration) -> Result<(), Error> {
     let lease = etcd.grant(ttl).await?;
     let made = etcd.create(&keys.asked, node.as_bytes(), lease, &keys.asked).await;
@@ -218,7 +218,8 @@ pub(crate) async fn ask(etcd: &Etcd, keys: &Keys, node: &str, ttl: Duration) -> 
     made.map(drop)
 }
 
-/// Stands for election once; `None`: the service has an owner. No other candidature of this node under this lease had this `number`.
+/// Stands for election once; `None`: the service has an owner. No other candidature of this node under this lease had this
+/// `number`.
 pub(crate) async fn stand(
     etcd: &Etcd,
     keys: &Keys,

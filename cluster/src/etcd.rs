@@ -3,8 +3,8 @@
 //! *Operation.* etcd serves its API as JSON over HTTP beside gRPC; that needs no compiler of protocol buffers where this is built.
 //! One request is one connection: a node sends one every TTL/3. Endpoints are tried in turn, the one that answered last first.
 //!
-//! *Memory.* An answer, and each message of a watch, has at most 1 MiB; long lists are read in pages. [`Pace`] bounds how many requests
-//! run at a time.
+//! *Memory.* An answer, and each message of a watch, has at most 1 MiB; long lists are read in pages. [`Pace`] bounds how many
+//! requests run at a time.
 //!
 //! *Errors.* [`Error`] says which endpoint failed and how. etcd may have carried out a request whose answer was lost, or do so
 //! later: the caller looks ([`crate::election`]).
@@ -117,8 +117,8 @@ pub enum Change<'a> {
 
 /// How many requests of this client run at a time, leases aside: fewer while etcd is slow.
 ///
-/// After an outage of etcd the services of all nodes look and stand at once. Requests that wait in etcd for longer than their senders
-/// do are sent again, renewals come too late between them, leases are lost, and all look again: it would never end.
+/// After an outage of etcd the services of all nodes look and stand at once. Requests that wait in etcd for longer than their
+/// senders do are sent again, renewals come too late between them, leases are lost, and all look again: it would never end.
 struct Pace {
     places: Semaphore,
     most: AtomicUsize,
@@ -322,8 +322,8 @@ impl Etcd {
         self.call_now("/v3/lease/revoke", json!({"ID": lease.to_string()})).await.map(drop)
     }
 
-    /// Makes a key, for as long as the lease lives, unless the key exists. Returns all keys that begin with `prefix` after that, read in
-    /// the same transaction.
+    /// Makes a key, for as long as the lease lives, unless the key exists. Returns all keys that begin with `prefix` after that,
+    /// read in the same transaction.
     pub async fn create(
         &self,
         key: &str,

@@ -1,7 +1,7 @@
 //! One watch of the cluster's keys, for all tasks of a node.
 //!
-//! *Operation.* A task that waits for keys has a [`Flag`]. A change of one of these keys raises it; the task then looks at them itself.
-//! [`Flags::follow`] watches all keys of the cluster and begins again from the last revision that it was told, with another
+//! *Operation.* A task that waits for keys has a [`Flag`]. A change of one of these keys raises it; the task then looks at them
+//! itself. [`Flags::follow`] watches all keys of the cluster and begins again from the last revision that it was told, with another
 //! member of etcd where one fails. It does so after some time anyway: a member that stands still tells nothing.
 //!
 //! *Memory.* One bit for each task. Changes are not kept, so a slow task costs nothing and delays no other.

@@ -6,8 +6,8 @@
 //!
 //! *Time.* The lease counts from when the last renewal that was answered was sent ([`Hold`]).
 //!
-//! *Errors.* A failed renewal is repeated until that time is over. The lease is not revoked then: it keeps other nodes away while the
-//! services of this one stop.
+//! *Errors.* A failed renewal is repeated until that time is over. The lease is not revoked then: it keeps other nodes away while
+//! the services of this one stop.
 
 use std::io;
 use std::sync::Arc;

@@ -6,8 +6,8 @@
 //! of the election is the epoch of the service: it only grows, and the gateway refuses records of a newer one.
 //! etcd decides who *should* serve. What keeps a former owner from writing is the fence, which needs no clock.
 //!
-//! A node has one lease for all that it owns ([`lease`]) and one watch of the cluster's keys ([`flags`]); each service has a task, which
-//! looks at its own keys when the watch has seen one of them change.
+//! A node has one lease for all that it owns ([`lease`]) and one watch of the cluster's keys ([`flags`]); each service has a task,
+//! which looks at its own keys when the watch has seen one of them change.
 //!
 //! *Time.* A node's lease in etcd ends no sooner than its TTL after the last renewal was received. The node counts from when it
 //! *sent* that renewal and stops a second earlier ([`Hold`]), by a clock that goes on while the machine sleeps.

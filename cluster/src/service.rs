@@ -4,9 +4,9 @@
 //! storage, record with the key `owner`: addresses leave first, so that clients meet silence and then the next owner, and no reset
 //! that would make them wait. A gateway that ends by itself is started again here, a few times.
 //!
-//! *Time.* The lease of the node is renewed all the while ([`crate::lease`]); when its time is over ([`Hold`]), addresses and gateway go
-//! at once, whatever step is under way. The gateway is told of each renewal until when it may serve, and ends by itself where this
-//! process cannot end it; addresses go by themselves where it cannot remove them ([`crate::lifetime`]).
+//! *Time.* The lease of the node is renewed all the while ([`crate::lease`]); when its time is over ([`Hold`]), addresses and
+//! gateway go at once, whatever step is under way. The gateway is told of each renewal until when it may serve, and ends by itself
+//! where this process cannot end it; addresses go by themselves where it cannot remove them ([`crate::lifetime`]).
 //!
 //! *Errors.* See [the crate](crate).
 
@@ -109,8 +109,8 @@ impl Run {
         }
     }
 
-    /// Takes addresses away that a killed run before this one has left, whose gateways ended with it. Not so while the service is owned
-    /// by a run of this node that lives, which needs them.
+    /// Takes addresses away that a killed run before this one has left, whose gateways ended with it. Not so while the service is
+    /// owned by a run of this node that lives, which needs them.
     async fn clear(&mut self, look: &Look) {
         let is_own = |owner: &Entry| election::owner_of(&owner.value) == self.plan.node;
         if self.is_cleared || look.owner.as_ref().is_some_and(is_own) {
@@ -159,7 +159,8 @@ impl Run {
         let Some(owner) = &look.owner else { return self.stand_in_turn(lease, look).await };
         self.vacant_since = None;
         if owner.lease == lease.id {
-            // Of a candidature whose answer was lost. Kept, it would keep the service from every node for as long as this one lives.
+            // Of a candidature whose answer was lost. Kept, it would keep the service from every node for as long as this one
+            // lives.
             let delete = [Change::Delete(&self.keys.owner)];
             self.etcd.change_while(&self.keys.owner, owner.created, &delete).await?;
             return Ok(());
