@@ -90,8 +90,8 @@ def maker(top):
         try:
             return open(path, "xb")
         except FileExistsError:
-            # What was made, and neither recorded nor answered when its server died, is made again. By NFS that is noticed by a mark on
-            # the file, which in CephFS is a second operation.
+            # What was made, and neither recorded nor answered when its server died, is made again. By NFS that is noticed by a mark
+            # on the file, which in CephFS is a second operation.
             if not (lab.CIFS or lab.ON_CEPH):
                 raise
             must_equal(os.path.getsize(path), 0, "a file that is there already")
