@@ -1,7 +1,7 @@
 //! Addresses that the kernel removes when this process does not renew them.
 //!
-//! *Operation.* An address of IPv4 has a lifetime of [`LIFETIME`], which this process renews every [`PAUSE`] while it may serve. Once
-//! it is killed, together with its gateway, the address goes about when that is over. A kernel that kept it would refuse
+//! *Operation.* An address of IPv4 has a lifetime of [`LIFETIME`], which this process renews every [`PAUSE`] while it may serve.
+//! Once it is killed, together with its gateway, the address goes about when that is over. A kernel that kept it would refuse
 //! connections, and a client that is refused backs off: the NFS client of Linux tries again after 3 s, then 6 s, then 12 s, whoever
 //! serves meanwhile. Where no host has the address, its SYN is sent again every second and reaches the next owner. A node that
 //! stands still loses its addresses in the same way.

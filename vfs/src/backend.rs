@@ -339,8 +339,8 @@ pub trait Node: Send + Sync + 'static {
     fn sync(&self) -> BoxFuture<'_, VfsResult<()>> {
         ready(Ok(()))
     }
-    /// Makes this node and the others, all of one operation, durable as [`Node::sync`] does with each, where the volume does that in
-    /// one step; `None` where they are better asked for at once.
+    /// Makes this node and the others, all of one operation, durable as [`Node::sync`] does with each, where the volume does that
+    /// in one step; `None` where they are better asked for at once.
     fn sync_with(&self, others: &[&NodeRef]) -> Option<BoxFuture<'_, VfsResult<()>>> {
         let _ = others;
         None

@@ -10,8 +10,8 @@ use crate::world::{Setup, World, sh};
 /// The limit in which a client that is told must have heard of it; the machine may be loaded.
 const TOLD_MAX: Duration = Duration::from_millis(1500);
 
-/// A node stands still with requests that its TCP has acknowledged, and its link is cut. How long clients of NFS and SMB, by TCP and
-/// by iWARP, then wait from when another node has the address, `None`: they wait on.
+/// A node stands still with requests that its TCP has acknowledged, and its link is cut. How long clients of NFS and SMB, by TCP
+/// and by iWARP, then wait from when another node has the address, `None`: they wait on.
 async fn wait_of_a_client(is_told: bool) -> Option<Duration> {
     let world = World::of_both(Setup::default()).await;
     let vip = world.vip();

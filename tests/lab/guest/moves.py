@@ -1,5 +1,5 @@
-"""The service moves to and fro between two nodes, by order, $RUNS times, while this guest writes and makes files. The next move comes as
-soon as both go on, or a part of a second later, so that some end connections that have only just been made."""
+"""The service moves to and fro between two nodes, by order, $RUNS times, while this guest writes and makes files. The next move
+comes as soon as both go on, or a part of a second later, so that some end connections that have only just been made."""
 
 import os
 import random
