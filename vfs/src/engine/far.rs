@@ -197,7 +197,8 @@ impl Turns {
     async fn both(&self, bytes: usize) -> Result<Turn<'_>, AcquireError> {
         let room = match units(bytes) {
             0 => None,
-            units => Some(self.room(units).await?),
+            // Waiting is rare: each operation would have room for it.
+            units => Some(Box::pin(self.room(units)).await?),
         };
         Ok(Turn { of: self, room, _permit: self.free.acquire().await? })
     }
