@@ -9,7 +9,8 @@ use state::{LockKind, Range};
 
 use super::{Nlm, Stat, VERSION, procedure as p};
 use crate::context::Conn;
-use crate::rpc::outgoing::{Callee, Route};
+use crate::rpc::callee::Callee;
+use crate::rpc::outgoing::Route;
 use crate::rpc::program;
 
 /// The lock that conflicts.

@@ -21,7 +21,8 @@ use tokio::time::{Instant, sleep};
 use super::blocked::Blocked;
 use super::locks::Taken;
 use super::{Nlm, Stat, VERSION, limits, procedure};
-use crate::rpc::outgoing::{CallFailed, Callee};
+use crate::rpc::callee::Callee;
+use crate::rpc::outgoing::CallFailed;
 use crate::rpc::program;
 
 impl Nlm {

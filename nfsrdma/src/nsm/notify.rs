@@ -18,7 +18,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{Monitored, VERSION, procedure};
 use crate::nlm::{Nlm, limits};
-use crate::rpc::outgoing::{Callee, Route};
+use crate::rpc::callee::Callee;
+use crate::rpc::outgoing::Route;
 use crate::rpc::program;
 
 impl Nlm {

@@ -6,7 +6,7 @@ use nfs_proto::rpcbind::procedure::{GETADDR, GETPORT};
 use nfs_proto::rpcbind::{Mapping, Rpcb, TCP, UDP, Uaddr, parse_universal, universal};
 use nfs_proto::xdr::{decode, encode};
 
-use crate::rpc::outgoing::{Callee, Carrier, RPCBIND};
+use crate::rpc::callee::{Callee, Carrier, RPCBIND};
 
 /// The network id of a carrier (RFC 5665 section 4).
 pub fn netid(ip: IpAddr, carrier: Carrier) -> &'static str {

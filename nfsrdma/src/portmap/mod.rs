@@ -12,7 +12,7 @@ pub mod address;
 pub mod register;
 
 use crate::context::{Conn, Outcome};
-use crate::rpc::outgoing::Carrier;
+use crate::rpc::callee::Carrier;
 use crate::rpc::program;
 use crate::v3::acl;
 use nfs_proto::rpcbind::procedure::{DUMP, GETADDR, GETPORT, GETVERSADDR, NULL, SET, UNSET};

@@ -20,7 +20,8 @@ use tokio::time::timeout;
 
 use super::Mapping;
 use super::address::netid;
-use crate::rpc::outgoing::{self, Callee, Carrier, RPCBIND};
+use crate::rpc::callee::{Callee, Carrier, RPCBIND};
+use crate::rpc::outgoing;
 use crate::rpc::program;
 
 /// Where rpcbind listens for programs of its own machine.

@@ -2,6 +2,7 @@
 //! ([`outgoing`]).
 
 pub mod auth;
+pub mod callee;
 pub mod gss;
 pub mod outgoing;
 

@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
 use tokio::time::timeout;
 
-use super::program;
+use super::callee::{Callee, Carrier};
 use crate::portmap::address;
 
 /// Bytes of a reply.
@@ -48,26 +48,6 @@ impl std::fmt::Display for CallFailed {
             Self::Unanswered(why) => write!(f, "not answered: {why}"),
         }
     }
-}
-
-/// What is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Callee {
-    /// Program.
-    pub program: u32,
-    /// Version.
-    pub version: u32,
-    /// Procedure.
-    pub procedure: u32,
-}
-
-/// By what a program is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carrier {
-    /// TCP.
-    Stream,
-    /// UDP.
-    Datagrams,
 }
 
 /// The way to a host.
@@ -269,6 +249,3 @@ async fn by_datagrams(
     }
     Err(CallFailed::Unanswered(format!("{to}: no answer")))
 }
-
-/// The program that is asked where others are.
-pub(crate) const RPCBIND: u32 = program::PORTMAP;

@@ -46,7 +46,6 @@ pub(super) const CLEARED: [(&str, &[&str]); 22] = [
     (
         "nfsrdma",
         &[
-            "portmap::address rpc::outgoing",
             "server tls",
             "context mount nlm nsm portmap rpc::gss source_port unopened v4 violation",
             "v4::callback v4::client v4::compound v4::deleg v4::dispatch v4::holdings \
