@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use iobuf::Pool;
 use nfsrdma::locate::NfsLocate;
-use nfsrdma::server::Offer;
+use nfsrdma::offer::Offer;
 use nfsrdma::source_port::SourcePorts;
 use rdma_transport::channel::{
     Channel, ChannelError, Facts, Info, PayloadLocator, Service, Transport, canonical,

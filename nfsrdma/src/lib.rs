@@ -11,6 +11,7 @@ pub mod mount;
 mod mounted;
 pub mod nlm;
 pub mod nsm;
+pub mod offer;
 pub mod operation;
 pub mod portmap;
 pub mod replay;

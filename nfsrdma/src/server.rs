@@ -25,9 +25,11 @@ use crate::context::{CallContext, Conn, LastCred, Outcome, ServerState, Version}
 use crate::limits::REPLAY_BYTES_MAX;
 use crate::mount::{self, Mounts};
 use crate::nlm::{self, Nlm};
+use crate::offer::Offer;
 use crate::portmap::Ports;
 use crate::replay::{Begin, CallKey, Pending, Replay};
 use crate::rpc::gss::Admitted;
+use crate::rpc::reply::{auth_error, refusal};
 use crate::rpc::{Flavor, decode_call, decode_cred, program};
 use crate::v4::Nfs4;
 use crate::violation::Violation;
@@ -45,27 +47,6 @@ pub struct Server {
     mounts: Mounts,
     replay: Arc<Replay>,
     ports: Ports,
-}
-
-/// Which programs a port serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offer {
-    /// All of them.
-    All,
-    /// What clients call by datagrams: all but NFS.
-    Datagrams,
-    /// The port mapper alone.
-    Portmap,
-}
-
-impl Offer {
-    pub(crate) fn has(self, program: u32) -> bool {
-        match self {
-            Self::All => true,
-            Self::Datagrams => ![program::NFS, program::NFSACL].contains(&program),
-            Self::Portmap => program == program::PORTMAP,
-        }
-    }
 }
 
 impl Server {
@@ -402,18 +383,6 @@ fn not_a_call(conn: &Conn, e: CallError, mut out: Writer) -> Option<Reply> {
     };
     rule.note(conn, "head of a call");
     (!out.is_empty()).then(|| out.into_reply())
-}
-
-/// A reply that says why the call was not done.
-pub(crate) fn refusal(xid: u32, stat: AcceptStat) -> Reply {
-    let mut out = Writer::new();
-    ReplyHead::accepted(xid, stat).emit(out.head());
-    out.into_reply()
-}
-
-/// The whole reply to a call whose credential is refused.
-pub(crate) fn auth_error(out: &mut Writer, xid: u32, stat: AuthStat) {
-    ReplyHead { xid, body: ReplyBody::AuthError(stat) }.emit(out.head());
 }
 
 /// Keeps a reply for repetitions of its call, where it is one that can be kept.

@@ -15,7 +15,8 @@ use rdma_transport::channel::Reply;
 use rdma_transport::xdr::Writer;
 
 use crate::context::Conn;
-use crate::server::{Offer, auth_error, refusal};
+use crate::offer::Offer;
+use crate::rpc::reply::{auth_error, refusal};
 use crate::violation::Violation;
 
 /// The answer to a call whose credential is AUTH_TLS.

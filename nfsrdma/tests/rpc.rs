@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use iobuf::{Buf, Pool, PoolLimits};
-use nfsrdma::server::Offer;
+use nfsrdma::offer::Offer;
 use nfsrdma::source_port::Asked;
 use rdma_transport::channel::{Info, Transport};
 

@@ -5,6 +5,7 @@ pub mod auth;
 pub mod callee;
 pub mod gss;
 pub mod outgoing;
+pub(crate) mod reply;
 
 pub use auth::{Flavor, decode_cred};
 pub use nfs_proto::oncrpc::program;

@@ -23,7 +23,8 @@ use nfsrdma::nlm::{self, Stat};
 use nfsrdma::nsm::procedure as sm;
 use nfsrdma::rpc::program::{NLM, NSM, PORTMAP};
 
-use nfsrdma::server::{Offer, Server, Session};
+use nfsrdma::offer::Offer;
+use nfsrdma::server::{Server, Session};
 use nfsrdma::v4;
 use rdma_transport::channel::{Handle, Info, Service, Transport};
 use rdma_transport::xdr::{Reader, Writer};

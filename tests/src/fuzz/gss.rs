@@ -15,9 +15,10 @@ use nfsrdma::clock::Clock;
 use nfsrdma::context::{Boot, ServerState};
 use nfsrdma::fh::Handles;
 use nfsrdma::locate::NfsLocate;
+use nfsrdma::offer::Offer;
 use nfsrdma::rpc::gss::{Accept, Accepted, Gss, NotAccepted};
 use nfsrdma::rpc::program;
-use nfsrdma::server::{Offer, Server, Session};
+use nfsrdma::server::{Server, Session};
 use rdma_transport::channel::{
     BoxFuture, Handle, Info, PayloadLocator, ReadChunkData, Service, Transport,
 };

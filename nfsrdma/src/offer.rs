@@ -1,0 +1,24 @@
+//! What a port serves.
+
+use nfs_proto::oncrpc::program;
+
+/// Which programs a port serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// All of them.
+    All,
+    /// What clients call by datagrams: all but NFS.
+    Datagrams,
+    /// The port mapper alone.
+    Portmap,
+}
+
+impl Offer {
+    pub(crate) fn has(self, program: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::Datagrams => ![program::NFS, program::NFSACL].contains(&program),
+            Self::Portmap => program == program::PORTMAP,
+        }
+    }
+}
