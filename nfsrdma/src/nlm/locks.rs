@@ -16,10 +16,10 @@ use vfs::{Access, Cred, Kind, NodeRef, VfsError};
 use super::answers::{Answer, Holder};
 use super::blocked::{Blocked, Standing, Wanted};
 use super::hosts::{Host, Key, Owner, Sort};
+use super::monitors::Monitored;
 use super::{Nlm, Stat, limits};
 use crate::context::{CallContext, Conn};
 use crate::fh::Fh;
-use crate::nsm::Monitored;
 
 /// No holder has this number: numbers are given from 1 on.
 const NOBODY: HolderId = HolderId(0);

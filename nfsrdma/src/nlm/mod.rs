@@ -20,6 +20,7 @@ mod holdings;
 mod hosts;
 pub mod limits;
 mod locks;
+mod monitors;
 mod shares;
 
 use std::net::IpAddr;
@@ -31,14 +32,15 @@ use recovery::Store;
 use state::{HolderId, Millis, NodeId};
 
 pub use hosts::{Host, Key};
+pub(crate) use monitors::Monitored;
 pub use shares::Reservations;
 
 use crate::context::{CallContext, Conn, Outcome, ServerState};
-use crate::nsm::Monitors;
 use crate::v4::Clients;
 use answers::Answer;
 use blocked::Queue;
 use hosts::{Hosts, Released};
+use monitors::Monitors;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 pub use nfs_proto::nlm::{Stat, VERSION, procedure};

@@ -1,6 +1,6 @@
 //! NSM version 1 (X/Open XNFS chapter 11): who is told of a restart, and who tells us of one.
 //!
-//! *Operation.* A host that locks is entered in a durable list (`monitors`) before it gets its first lock. At the next start
+//! *Operation.* A host that locks is entered in a durable list of the lock manager before it gets its first lock. At the next start
 //! every host of the list is told by SM_NOTIFY, so that it reclaims within the grace period, or knows that it has lost something.
 //! When a host tells us by SM_NOTIFY that it has been restarted, what it held is released. Anybody could say so: see
 //! [`Nlm::rebooted`] for who is believed.
@@ -13,10 +13,7 @@
 //! *Errors.* A notice from an address that no share lets in, or that its host did not lock from, or with a number that is no
 //! news, is ignored and counted.
 
-mod monitors;
 mod notify;
-
-pub(crate) use monitors::{Monitored, Monitors};
 
 use std::sync::atomic::Ordering;
 

@@ -16,8 +16,8 @@ use nfs_proto::nsm::StatChge;
 use nfs_proto::xdr::encode;
 use tokio::time::{Instant, sleep};
 
-use super::{Monitored, VERSION, procedure};
-use crate::nlm::{Nlm, limits};
+use super::{VERSION, procedure};
+use crate::nlm::{Monitored, Nlm, limits};
 use crate::rpc::callee::Callee;
 use crate::rpc::outgoing::Route;
 use crate::rpc::program;

@@ -46,7 +46,7 @@ pub(super) const CLEARED: [(&str, &[&str]); 22] = [
     (
         "nfsrdma",
         &[
-            "context mount nlm nsm portmap rpc::gss source_port unopened v4 violation",
+            "context mount nlm portmap rpc::gss source_port unopened v4 violation",
             "v4::callback v4::client v4::compound v4::deleg v4::dispatch v4::holdings \
              v4::machine v4::open_owner_seqid v4::opens v4::pseudo v4::release \
              v4::resolve v4::room v4::session v4::stateid_access v4::watch",

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use recovery::{Change, Kind, Record, Store};
 
-use crate::nlm::Key;
+use super::hosts::Key;
 
 /// Between the address of a host and its name, which an address cannot hold.
 const BETWEEN: u8 = b' ';
