@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use config::Settings;
 use config::in_time::{self, LOOK_MAX, Silent};
-use nfsrdma::context::Boot;
+use nfsrdma::server_state::Boot;
 use recovery::{Change, Kind, Store};
 
 use crate::records::ServiceFiles;

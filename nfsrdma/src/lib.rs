@@ -1,5 +1,6 @@
 //! ONC RPC and the NFS server: version 3 with MOUNT, NLM and NSM, versions 4.0 to 4.2.
 
+mod claim;
 pub mod clients;
 pub mod clock;
 pub mod context;
@@ -17,6 +18,7 @@ pub mod portmap;
 pub mod replay;
 pub mod rpc;
 pub mod server;
+pub mod server_state;
 pub mod source_port;
 pub mod status;
 mod tls;

@@ -12,8 +12,9 @@ use nfs_proto::xdr::Chain;
 use vfs::namespace::{Flavor, Flavors, Refusal, Share};
 use vfs::{Cred, Kind, NodeRef, VfsError};
 
-use crate::context::{CallContext, Conn, Outcome, ServerState};
+use crate::context::{CallContext, Conn, Outcome};
 use crate::limits::{MOUNT_LINKS_MAX, MOUNTS_MAX};
+use crate::server_state::ServerState;
 use crate::status::Failed;
 use nfs_proto::nfs3::Nfsstat3;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
@@ -117,7 +118,7 @@ async fn mnt(
     match found {
         Ok((share, node)) => {
             if let Ok(permit) = permit {
-                call.mounted((core, conn), permit, &share, "3", path);
+                core.mounted((conn, call), permit, &share, "3", path);
             }
             let fh = core.handles.of_node(&share, &node.handle());
             let (fhandle, auth_flavors) = (fh.as_bytes(), flavors(share.rules.sec));

@@ -21,7 +21,7 @@ use rdma_transport::refused::Refused;
 use rdma_transport::turn;
 use vfs::Cred;
 
-use crate::context::{CallContext, Conn, LastCred, Outcome, ServerState, Version};
+use crate::context::{CallContext, Conn, LastCred, Outcome, Version};
 use crate::limits::REPLAY_BYTES_MAX;
 use crate::mount::{self, Mounts};
 use crate::nlm::{self, Nlm};
@@ -31,9 +31,10 @@ use crate::replay::{Begin, CallKey, Pending, Replay};
 use crate::rpc::gss::Admitted;
 use crate::rpc::reply::{auth_error, refusal};
 use crate::rpc::{Flavor, decode_call, decode_cred, program};
+use crate::server_state::ServerState;
 use crate::v4::Nfs4;
 use crate::violation::Violation;
-use crate::{nsm, portmap, source_port, tls, v3, v4};
+use crate::{claim, nsm, portmap, tls, v3, v4};
 use nfs_proto::nfs3::Nfsstat3;
 use nfs_proto::nfs4;
 use nfs_proto::rpcsec_gss::RPCSEC_GSS;
@@ -229,7 +230,7 @@ impl Server {
             return Some(refusal(head.xid, AcceptStat::ProgUnavail));
         }
         if !self.core.source_ports.believe(&conn.info)
-            && let Some(refused) = source_port::refuse(&self.core, conn, head, call.flavor, &args)
+            && let Some(refused) = claim::refuse(&self.core, conn, head, call.flavor, &args)
         {
             return Some(refused);
         }

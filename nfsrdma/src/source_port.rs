@@ -5,7 +5,7 @@
 //! on the host that the call comes from. This host's own users are in that place whatever the network is, so that calls from its
 //! addresses are asked by default (RFC 2623 section 2.1 describes the practice and its limits).
 //!
-//! *Operation.* Asked of TCP and UDP, for each call that claims something ([`claim`]). RDMA has no such ports; but iWARP in user
+//! *Operation.* Asked of TCP and UDP, for each call that claims something (`claim`). RDMA has no such ports; but iWARP in user
 //! space is a TCP connection of any user, so that the owner of one from this host is looked at ([`Info::is_local_user`]).
 //!
 //! *Errors.* A call is refused with AUTH_TOOWEAK, as FreeBSD and Solaris do, and a MOUNT with MNT3ERR_ACCES, as mountd does;
@@ -15,18 +15,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use nfs_proto::mount::{self, Dirpath, Mountres3, Mountstat3};
-use nfs_proto::nfs3::NfsFh3;
-use nfs_proto::oncrpc::{AcceptStat, AuthStat, CallHead, ReplyBody, ReplyHead, program};
-use nfs_proto::{nlm, nsm};
-use rdma_transport::channel::{Info, Reply, Transport};
-use rdma_transport::refused::Refused;
+use rdma_transport::channel::{Info, Transport};
 use vfs::namespace::Cidr;
-
-use crate::context::{Conn, ServerState};
-use crate::fh::Named;
-use crate::rpc::Flavor;
-use rdma_transport::xdr::{Reader, Writer};
 
 /// The rule by which a call is refused.
 pub const RULE: &str = "rpc-source-port";
@@ -96,89 +86,9 @@ impl SourcePorts {
     }
 }
 
-/// What a call claims, as far as it is the superuser's word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Claim {
-    /// Nothing: it asks for no rights, or as the anonymous user.
-    None,
-    /// To be a user, or to speak for what a client or host holds.
-    Made,
-    /// To be a user who mounts.
-    Mount,
-}
-
-/// What this call claims.
-fn claim(head: &CallHead<'_>, flavor: Flavor) -> Claim {
-    match (head.program, head.procedure, flavor) {
-        (_, 0, _) => Claim::None,
-        // By name of host and owner, whatever the credential.
-        (program::NLM, number, _) if number <= nlm::procedure::FREE_ALL => Claim::Made,
-        (program::NSM, nsm::procedure::NOTIFY, _) => Claim::Made,
-        // A ticket proves who it is, from whatever port.
-        (_, _, Flavor::Gss(_)) => Claim::None,
-        // By the names of clients, and by stateids, which can be guessed.
-        (program::NFS, _, _) if head.version == 4 => Claim::Made,
-        (program::NFS | program::NFSACL, _, Flavor::Sys) => Claim::Made,
-        (program::MOUNT, mount::procedure::MNT, Flavor::Sys) => Claim::Mount,
-        _ => Claim::None,
-    }
-}
-
-/// The refusal of a call whose port makes nobody believe it, if it claims something. `args` stands at its arguments.
-pub(crate) fn refuse(
-    core: &ServerState,
-    conn: &Conn,
-    head: &CallHead<'_>,
-    flavor: Flavor,
-    args: &Reader<'_>,
-) -> Option<Reply> {
-    let mut out = Writer::new();
-    match claim(head, flavor) {
-        Claim::None => return None,
-        Claim::Made => {
-            let body = ReplyBody::AuthError(AuthStat::TooWeak);
-            ReplyHead { xid: head.xid, body }.emit(out.head());
-        }
-        Claim::Mount => {
-            ReplyHead::accepted(head.xid, AcceptStat::Success).emit(out.head());
-            out.value(&Mountres3::Err(Mountstat3::Acces));
-        }
-    }
-    conn.refused(Refused {
-        peer: conn.info.peer.ip(),
-        // What the call says of its user is what is not believed.
-        user: String::new(),
-        share: share(core, head, args.clone()).unwrap_or_default(),
-        rule: RULE,
-        remedy: "mount as root: its port is not below 1024, so that any user may have sent the call; or say \
-                 `privileged_ports: off`",
-    });
-    Some(out.into_reply())
-}
-
-/// The share that a call names, where that is said at its beginning.
-fn share(core: &ServerState, head: &CallHead<'_>, mut args: Reader<'_>) -> Option<String> {
-    match (head.program, head.version) {
-        (program::NFS, 3) | (program::NFSACL, _) => {
-            match core.handles.open(&core.namespace, args.value::<NfsFh3<'_>>().ok()?.data) {
-                Ok(Named::Node(share, _)) => Some(share.name.clone()),
-                _ => None,
-            }
-        }
-        (program::MOUNT, _) => {
-            let Dirpath { dirpath: path } = args.value().ok()?;
-            crate::mount::share_at(core, path).map(|share| share.name.clone())
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use iobuf::{Pool, PoolLimits};
-    use nfs_proto::oncrpc::OpaqueAuth;
-
-    use nfs_proto::rpcsec_gss::GssService;
 
     use super::*;
 
@@ -238,36 +148,5 @@ mod tests {
         for at in OWN.into_iter().chain(FAR) {
             assert!(believes(&ports, at, Transport::Tcp), "{at}");
         }
-    }
-
-    #[test]
-    fn the_anonymous_user_and_questions_claim_nothing() {
-        let said = OpaqueAuth { flavor: 1, body: &[] };
-        let call = |program, version, procedure| CallHead {
-            xid: 1,
-            program,
-            version,
-            procedure,
-            cred: said,
-            verf: said,
-        };
-        let claimed = |program, procedure, flavor| claim(&call(program, 3, procedure), flavor);
-        use Flavor::{None as Anonymous, Sys};
-        assert_eq!(claim(&call(program::NFS, 4, 1), Anonymous), Claim::Made);
-        for program in [program::NFS, program::NFSACL] {
-            assert_eq!(claimed(program, 0, Sys), Claim::None);
-            assert_eq!(claimed(program, 1, Sys), Claim::Made);
-            assert_eq!(claimed(program, 1, Anonymous), Claim::None);
-        }
-        assert_eq!(claimed(program::MOUNT, mount::procedure::MNT, Sys), Claim::Mount);
-        assert_eq!(claimed(program::MOUNT, mount::procedure::EXPORT, Sys), Claim::None);
-        for flavor in [Anonymous, Sys, Flavor::Gss(GssService::None)] {
-            assert_eq!(claimed(program::NLM, nlm::procedure::UNLOCK, flavor), Claim::Made);
-            assert_eq!(claimed(program::NLM, nlm::procedure::FREE_ALL, flavor), Claim::Made);
-            assert_eq!(claimed(program::NSM, nsm::procedure::NOTIFY, flavor), Claim::Made);
-            assert_eq!(claimed(program::NSM, nsm::procedure::STAT, flavor), Claim::None);
-            assert_eq!(claimed(program::PORTMAP, 3, flavor), Claim::None);
-        }
-        assert_eq!(claimed(program::NFS, 1, Flavor::Gss(GssService::None)), Claim::None);
     }
 }

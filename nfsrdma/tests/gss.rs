@@ -18,11 +18,11 @@ use nfs_proto::rpcsec_gss::{
 };
 use nfs_proto::xdr;
 use nfsrdma::clock::Clock;
-use nfsrdma::context::{Boot, ServerState};
 use nfsrdma::fh::Handles;
 use nfsrdma::rpc::gss::table::CONTEXTS_OF_ADDRESS_MAX;
 use nfsrdma::rpc::gss::{Accept, Accepted, Gss, NotAccepted, TOKEN_MAX, Why};
 use nfsrdma::server::{Server, Session};
+use nfsrdma::server_state::{Boot, ServerState};
 use nfsrdma::v3::procedure as p;
 use rdma_transport::channel::{BoxFuture, ReadChunkData, Reply, Transport};
 use rdma_transport::xdr::{Reader, Writer};

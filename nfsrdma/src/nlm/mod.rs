@@ -21,6 +21,7 @@ mod hosts;
 pub mod limits;
 mod locks;
 mod monitors;
+pub(crate) mod reservations;
 mod shares;
 
 use std::net::IpAddr;
@@ -33,9 +34,10 @@ use state::{HolderId, Millis, NodeId};
 
 pub use hosts::{Host, Key};
 pub(crate) use monitors::Monitored;
-pub use shares::Reservations;
+pub use reservations::Reservations;
 
-use crate::context::{CallContext, Conn, Outcome, ServerState};
+use crate::context::{CallContext, Conn, Outcome};
+use crate::server_state::ServerState;
 use crate::v4::Clients;
 use answers::Answer;
 use blocked::Queue;

@@ -1,16 +1,10 @@
 //! SHARE and UNSHARE (RFC 1813 sections 6.3.6 and 6.3.7): opens with access and deny modes, for DOS and Windows clients of NFS
 //! version 3. In `state` they are opens like those of NFSv4 and SMB.
-//!
-//! Reads and writes of version 3 come without an open. So that a reservation does not stand in the way of the host that made it,
-//! [`Reservations`] finds it by the address of the host.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nfs_proto::nlm::Share as Wanted;
-use state::{Holder, HolderId, NodeId, Requester, Rights, Share};
+use state::{Holder, HolderId, NodeId, Rights, Share};
 use vfs::VfsError;
 
 use super::hosts::{Host, Owner, Sort};
@@ -18,61 +12,6 @@ use super::locks::key_of;
 use super::{Nlm, Stat};
 use crate::context::{CallContext, Conn};
 use crate::fh::Fh;
-
-type ByFile = HashMap<(IpAddr, NodeId), Vec<(Requester, Rights)>>;
-
-/// The reservations of all hosts, by address and file.
-#[derive(Debug, Default)]
-pub struct Reservations {
-    /// Mostly there is none, and nobody has to look further.
-    count: AtomicUsize,
-    of: Mutex<ByFile>,
-}
-
-impl Reservations {
-    fn of(&self) -> MutexGuard<'_, ByFile> {
-        self.of.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, ip: IpAddr, node: NodeId, party: &Holder, access: Rights) {
-        let mut of = self.of();
-        let list = of.entry((ip, node)).or_default();
-        match list.iter_mut().find(|(who, _)| who.holder == Some(party.holder)) {
-            Some((_, old)) => *old = access,
-            None => {
-                list.push((party.requester(), access));
-                self.count.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-
-    pub(super) fn remove(&self, ip: IpAddr, node: NodeId, holder: HolderId) {
-        let mut of = self.of();
-        let Some(list) = of.get_mut(&(ip, node)) else { return };
-        let before = list.len();
-        list.retain(|(who, _)| who.holder != Some(holder));
-        self.count.fetch_sub(before - list.len(), Ordering::Relaxed);
-        if list.is_empty() {
-            of.remove(&(ip, node));
-        }
-    }
-
-    /// What this reservation lets its owner do.
-    pub(super) fn access(&self, ip: IpAddr, node: NodeId, holder: HolderId) -> Option<Rights> {
-        let of = self.of();
-        let mine = |(who, _): &&(Requester, Rights)| who.holder == Some(holder);
-        of.get(&(ip, node))?.iter().find(mine).map(|(_, access)| *access)
-    }
-
-    /// Through which open such an access from this address goes.
-    pub fn who(&self, ip: IpAddr, node: NodeId, access: Rights) -> Option<Requester> {
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let of = self.of();
-        of.get(&(ip, node))?.iter().find(|(_, has)| has.has(access)).map(|(who, _)| *who)
-    }
-}
 
 /// `fsh4_mode` and `fsh4_access` count as NFSv4's deny and access bits do: none, read, write, both.
 fn modes(share: &Wanted<'_>) -> Share {

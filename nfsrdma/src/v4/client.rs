@@ -34,8 +34,9 @@ use super::session::{Session, SessionId};
 use super::stateid;
 use super::status::Status;
 use super::watch::Watched;
-use crate::context::{CallContext, ServerState};
+use crate::context::CallContext;
 use crate::rpc::Flavor;
+use crate::server_state::ServerState;
 
 /// Times that somebody goes to make room for one introduction: another may have taken the place.
 const ROOM_ROUNDS_MAX: usize = 4;

@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use crate::context::{CallContext, Conn, Outcome, ServerState};
+use crate::context::{CallContext, Conn, Outcome};
+use crate::server_state::ServerState;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 pub mod attrs;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use iobuf::{Buf, Pool, PoolLimits};
 use nfsrdma::clock::Clock;
-use nfsrdma::context::{Boot, ServerState};
 use nfsrdma::fh::Handles;
 use nfsrdma::server::{Server, Session};
+use nfsrdma::server_state::{Boot, ServerState};
 use rdma_transport::channel::{Handle, Info, ReadChunkData, Reply, Service, Transport};
 use rdma_transport::xdr::Writer;
 use vfs::namespace::{Namespace, Share};

@@ -16,12 +16,12 @@ use common::{call, flat, head, session_from};
 use iobuf::Buf;
 use nfs_proto::oncrpc::AcceptStat;
 use nfsrdma::clock::Clock;
-use nfsrdma::context::{Boot, ServerState};
 use nfsrdma::fh::Handles;
 use nfsrdma::nlm::procedure as p;
 use nfsrdma::nlm::{self, Stat};
 use nfsrdma::nsm::procedure as sm;
 use nfsrdma::rpc::program::{NLM, NSM, PORTMAP};
+use nfsrdma::server_state::{Boot, ServerState};
 
 use nfsrdma::offer::Offer;
 use nfsrdma::server::{Server, Session};

@@ -12,13 +12,13 @@ use nfs_proto::oncrpc::{AcceptStat, OpaqueAuth, ReplyBody, ReplyHead};
 use nfs_proto::rpcsec_gss::{GssCred, GssInitArg, GssInitRes, GssProc, GssService, RPCSEC_GSS};
 use nfs_proto::xdr;
 use nfsrdma::clock::Clock;
-use nfsrdma::context::{Boot, ServerState};
 use nfsrdma::fh::Handles;
 use nfsrdma::locate::NfsLocate;
 use nfsrdma::offer::Offer;
 use nfsrdma::rpc::gss::{Accept, Accepted, Gss, NotAccepted};
 use nfsrdma::rpc::program;
 use nfsrdma::server::{Server, Session};
+use nfsrdma::server_state::{Boot, ServerState};
 use rdma_transport::channel::{
     BoxFuture, Handle, Info, PayloadLocator, ReadChunkData, Service, Transport,
 };

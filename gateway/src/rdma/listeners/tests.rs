@@ -118,7 +118,7 @@ fn lab(mode: Rdma, port: u16, first: Host) -> Lab {
 /// A server without shares.
 pub(crate) fn nfs() -> Arc<nfsrdma::server::Server> {
     use nfsrdma::clock::Clock;
-    use nfsrdma::context::{Boot, ServerState};
+    use nfsrdma::server_state::{Boot, ServerState};
     let share = config::Share::new("m", config::Source::Memory);
     let settings = Settings { shares: vec![share], ..Settings::default() };
     let shares = crate::shares::ShareSet::default().next(&settings, &|_| None).unwrap();

@@ -22,9 +22,10 @@ use vfs::{Attr, Cred, NodeRef, VfsResult};
 
 use super::attr::{post_op, wcc};
 use super::procedure;
-use crate::context::{CallContext, Conn, Outcome, ServerState};
+use crate::context::{CallContext, Conn, Outcome};
 use crate::fh::Fh;
 use crate::operation;
+use crate::server_state::ServerState;
 use crate::status::Failed;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 

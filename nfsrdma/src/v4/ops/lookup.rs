@@ -23,8 +23,8 @@ pub(in crate::v4) async fn lookup(cx: &mut Compound<'_>) -> Result<(), Status> {
         return Err(Status::WrongSec);
     }
     if let Object::Node(Located { share, closed: None, .. }) = &found {
-        let server = (&*cx.nfs.core, &**cx.conn);
-        cx.call.mounted(server, permit, share, "4", share.nfs_path().as_bytes());
+        let path = share.nfs_path().as_bytes();
+        cx.nfs.core.mounted((cx.conn, cx.call), permit, share, "4", path);
     }
     cx.set_current(found);
     Ok(())
