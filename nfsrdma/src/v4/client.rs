@@ -269,6 +269,26 @@ impl Client {
         self.confirmed.load(Ordering::Acquire)
     }
 
+    /// The call proves the principal that introduced the client, and nobody changed it on its way.
+    fn is_by_machine(&self, call: &CallContext) -> bool {
+        self.principal == Principal::of(call) && call.flavor.is_protected()
+    }
+
+    /// Its state is bound to another credential than that of the call.
+    pub(super) fn is_bound_to_other(&self, call: &CallContext) -> bool {
+        self.bound.is_some() && !self.is_by_machine(call)
+    }
+
+    /// Only its machine may send this operation, and the call is not by it.
+    pub(super) fn enforces(&self, opcode: u32, call: &CallContext) -> bool {
+        self.bound.is_some_and(|bound| bound.enforce.has(opcode)) && !self.is_by_machine(call)
+    }
+
+    /// Its machine may send this operation in place of any of its users, and the call is by it.
+    pub(super) fn allows(&self, opcode: u32, call: &CallContext) -> bool {
+        self.bound.is_some_and(|bound| bound.allow.has(opcode)) && self.is_by_machine(call)
+    }
+
     fn confirm_verifier(&self) -> MutexGuard<'_, [u8; 8]> {
         self.confirm.lock().unwrap_or_else(PoisonError::into_inner)
     }

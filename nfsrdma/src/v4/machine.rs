@@ -9,9 +9,7 @@
 use nfs_proto::nfs4::ops::StateProtectOps4;
 
 use super::attrs::Bitmap;
-use super::client::{Client, Principal};
 use super::wire::op;
-use crate::context::CallContext;
 
 /// Always enforced, as by Linux' server: without one of them another could end what the rest protects.
 const ENFORCED: Bitmap = Bitmap::of(&[
@@ -37,9 +35,9 @@ const ALLOWED: Bitmap = Bitmap::of(&[
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound {
     /// Those that only the machine may send.
-    enforce: Bitmap,
+    pub(super) enforce: Bitmap,
     /// Those that the machine may send whoever holds the state.
-    allow: Bitmap,
+    pub(super) allow: Bitmap,
 }
 
 impl Bound {
@@ -54,27 +52,5 @@ impl Bound {
     /// As the client is told.
     pub(super) fn on_wire(&self) -> StateProtectOps4 {
         StateProtectOps4 { must_enforce: self.enforce, must_allow: self.allow }
-    }
-}
-
-impl Client {
-    /// The call proves the principal that introduced the client, and nobody changed it on its way.
-    fn is_by_machine(&self, call: &CallContext) -> bool {
-        self.principal == Principal::of(call) && call.flavor.is_protected()
-    }
-
-    /// Its state is bound to another credential than that of the call.
-    pub(super) fn is_bound_to_other(&self, call: &CallContext) -> bool {
-        self.bound.is_some() && !self.is_by_machine(call)
-    }
-
-    /// Only its machine may send this operation, and the call is not by it.
-    pub(super) fn enforces(&self, opcode: u32, call: &CallContext) -> bool {
-        self.bound.is_some_and(|bound| bound.enforce.has(opcode)) && !self.is_by_machine(call)
-    }
-
-    /// Its machine may send this operation in place of any of its users, and the call is by it.
-    pub(super) fn allows(&self, opcode: u32, call: &CallContext) -> bool {
-        self.bound.is_some_and(|bound| bound.allow.has(opcode)) && self.is_by_machine(call)
     }
 }

@@ -13,10 +13,9 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use state::{Holder, HolderId, NodeHasher, Rights, Share, Table};
+use state::{ClientId, Holder, HolderId, Lease, NodeHasher, Rights, Share, Table};
 use vfs::{NodeId, NodeRef};
 
-use super::client::Client;
 use super::limits;
 use super::owner::OpenOwnerSeqid;
 use super::stateid::{self, compose};
@@ -351,7 +350,7 @@ impl Held {
     /// The first step of an OPEN: finds or makes the entry of this owner and file. [`Held::commit`] or [`Held::abandon`] ends it.
     pub(super) fn reserve(
         &mut self,
-        client: &Client,
+        lease: &Arc<Lease>,
         owner: &[u8],
         (node, uid): (&NodeRef, u32),
         holder: impl FnOnce() -> HolderId,
@@ -362,7 +361,7 @@ impl Held {
             open.opening += 1;
             return Some((number, open.party.clone()));
         }
-        let party = Holder { holder: holder(), lease: client.lease.clone() };
+        let party = Holder { holder: holder(), lease: lease.clone() };
         let number = self.add(Entry::Open(Open {
             seqid: 0,
             node: node.clone(),
@@ -382,7 +381,7 @@ impl Held {
     /// `state` has agreed: the open of this user counts. `None` when the client or this open has ended meanwhile.
     pub(super) fn commit(
         &mut self,
-        client: &Client,
+        client: ClientId,
         number: u32,
         share: Share,
         uid: u32,
@@ -395,7 +394,7 @@ impl Held {
         open.share = open.share.union(share);
         open.modes |= mode_bit(share);
         open.seqid = stateid::next(open.seqid);
-        Some(compose(client.id, number, open.seqid))
+        Some(compose(client, number, open.seqid))
     }
 
     /// The open could not be had: what was reserved goes, unless it was there before.
@@ -429,7 +428,7 @@ impl Held {
     /// OPEN_DOWNGRADE: `to` must be what some of the OPENs had together (RFC 8881 section 18.18.3).
     pub(super) fn downgrade(
         &mut self,
-        client: &Client,
+        client: ClientId,
         number: u32,
         to: Share,
     ) -> Result<(Stateid, NodeId, HolderId), Status> {
@@ -442,7 +441,7 @@ impl Held {
         open.share = to;
         open.checked = open.checked & to.access;
         open.seqid = stateid::next(open.seqid);
-        let id = compose(client.id, number, open.seqid);
+        let id = compose(client, number, open.seqid);
         Ok((id, open.node.id(), open.party.holder))
     }
 

@@ -430,7 +430,7 @@ async fn enter(
     let arbiter = cx.nfs.core.namespace.arbiter();
     let node = &found.at.node;
     let opener = (node, found.at.cred.uid);
-    let reserved = client.held().reserve(client, owner, opener, || arbiter.state().holder());
+    let reserved = client.held().reserve(&client.lease, owner, opener, || arbiter.state().holder());
     let (number, party) =
         reserved.ok_or_else(|| cx.limited("opens-of-client", cx.nfs.clients.states_max.get()))?;
     let own = client.held().open(number).map(|o| o.share).unwrap_or_default();
@@ -453,7 +453,7 @@ async fn enter(
     }
     let mut held = client.held();
     let stateid = match done {
-        Ok(()) => held.commit(client, number, share, found.at.cred.uid).ok_or(Status::Delay),
+        Ok(()) => held.commit(client.id, number, share, found.at.cred.uid).ok_or(Status::Delay),
         Err(status) => Err(status),
     };
     if stateid.is_err() {

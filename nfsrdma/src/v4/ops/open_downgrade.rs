@@ -50,7 +50,7 @@ fn downgrade(cx: &mut Compound<'_>, named: &ResolvedStateid, to: Share) -> Resul
     if cx.minor == 0 && !held.open_owners.get(&owner).is_some_and(|o| o.confirmed) {
         return Err(Status::BadStateId);
     }
-    let (id, node, holder) = held.downgrade(&named.client, named.number, to)?;
+    let (id, node, holder) = held.downgrade(named.client.id, named.number, to)?;
     arbiter.state().narrow(node, holder, to);
     arbiter.released();
     cx.out.value(&id);
