@@ -7,7 +7,8 @@ use state::{HolderId, Rights};
 
 use super::Nlm;
 use super::hosts::{Host, Sort};
-use crate::v4::holdings::{Held, Holding, Whom, shown};
+use crate::v4::holdings::{Held, Holding, Whom};
+use crate::v4::name::shown;
 
 impl Nlm {
     /// What hosts hold now. Looks at all of it.

@@ -1,121 +1,21 @@
-//! The clients of version 4: who they are, how they become known, and how they end.
+//! A client of version 4: who it is, its sessions and what it holds.
 //!
-//! *Operation.* A client introduces itself by SETCLIENTID (4.0) or EXCHANGE_ID (4.1 and up) and is confirmed by a second step that
-//! proves that it got the first answer. What it then holds is in its [`Held`]; how long, in its [`state::Lease`]. Silent clients
-//! keep their state as a courtesy until others want it.
-//!
-//! How they end is in [`super::release`], how many there may be in [`super::room`].
-//!
-//! *Memory.* Bounded by `limits.nfs_clients`; the longest-silent unconfirmed or lapsed client makes room for a new one.
-//! Lock order: registry, then a client's `held`, then the shards of `state`. Nothing awaits under any of them.
-//!
-//! *Errors.* The [`Status`] of the specifications.
+//! Lock order: the registry of [`super::clients`], then a client's `held`, then the shards of `state`. Nothing awaits under any.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use dashmap::DashMap;
-use rdma_transport::channel::host_of;
-use recovery::Store;
-use state::{ClientId, Grace, Lease, Millis, Standing, Terms};
+use state::{ClientId, Lease};
 
-use super::holdings::shown;
-use super::limits;
 use super::machine::Bound;
-use super::names::Domain;
+use super::name::Name;
 use super::opens::{Held, StatesMax};
-use super::recovery::{Owner, Recovery};
-use super::release::Striking;
-use super::room::{ClientPermit, Full, Replies, Room};
-use super::session::{Session, SessionId};
-use super::stateid;
-use super::status::Status;
-use super::watch::Watched;
+use super::recovery::Owner;
+use super::room::ClientPermit;
+use super::session::Session;
 use crate::context::CallContext;
 use crate::rpc::Flavor;
-use crate::server_state::ServerState;
-
-/// Times that somebody goes to make room for one introduction: another may have taken the place.
-const ROOM_ROUNDS_MAX: usize = 4;
-
-/// What the administrator chooses.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The lease of a client.
-    pub lease: Duration,
-    /// Time to reclaim after a restart.
-    pub grace: Duration,
-    /// How long a silent client's state is kept while nobody else wants it.
-    pub courtesy: Duration,
-    /// Where what must survive a restart is kept; without it nothing does, and there is no time to reclaim.
-    pub store: Option<Store>,
-    /// Files that silent clients may keep open as a courtesy, all together.
-    pub courtesy_files: usize,
-    /// Give read delegations.
-    pub delegations: bool,
-    /// Where users and groups have names; without it they are numbers.
-    pub domain: Option<Arc<Domain>>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            lease: Duration::from_secs(90),
-            grace: Duration::from_secs(90),
-            courtesy: Duration::from_secs(24 * 60 * 60),
-            store: None,
-            courtesy_files: limits::COURTESY_FILES_MAX,
-            delegations: true,
-            domain: None,
-        }
-    }
-}
-
-/// How often clients came, went, and were at fault.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Clients that became confirmed.
-    pub confirmed: AtomicU64,
-    /// Clients whose state was released because their lease had lapsed.
-    pub expired: AtomicU64,
-    /// Of those, clients whose courtesy ended early: to make room, or because of what they kept from others.
-    pub evicted: AtomicU64,
-    /// Clients in use that were replaced from another address.
-    pub moved: AtomicU64,
-    /// Requests answered from a slot.
-    pub replays: AtomicU64,
-    /// Requests refused because a limit of this server was reached.
-    pub limited: AtomicU64,
-    /// Requests refused because a record could not be written to the store, or struck from it.
-    pub unkept: AtomicU64,
-    /// Delegations given.
-    pub delegated: AtomicU64,
-    /// Delegations taken by force.
-    pub revoked: AtomicU64,
-    /// CB_RECALL: delegations that another wanted back.
-    pub recall: Callbacks,
-    /// CB_GETATTR: holders of write delegations that were asked for what they keep back.
-    pub getattr: Callbacks,
-}
-
-/// How callbacks of one sort ended.
-#[derive(Debug, Default)]
-pub struct Callbacks {
-    /// The client did what it was asked.
-    pub answered: AtomicU64,
-    /// There was no way to the client, or it refused.
-    pub failed: AtomicU64,
-}
-
-impl Callbacks {
-    pub(super) fn count(&self, success: bool) {
-        let counter = if success { &self.answered } else { &self.failed };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 /// Who a caller says it is, as far as the ownership of a client goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,41 +59,15 @@ pub(super) struct Introduction<'a> {
 
 impl Introduction<'_> {
     /// It comes from the principal of this client, protected as the client's state is.
-    fn is_by(&self, client: &Client) -> bool {
+    pub(super) fn is_by(&self, client: &Client) -> bool {
         let is_protected = self.is_protected || client.bound.is_none();
         self.principal == client.principal && is_protected
     }
 
     /// The same of the client of an earlier run that left this record.
-    fn is_of(&self, owner: Owner) -> bool {
+    pub(super) fn is_of(&self, owner: Owner) -> bool {
         let is_protected = self.is_protected || !owner.is_bound;
         self.principal.is_proven() && self.principal.gss == owner.principal && is_protected
-    }
-}
-
-/// How a client names itself. The families of 4.0 and of sessions are apart: one host may use both.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Name(Box<[u8]>);
-
-impl Name {
-    pub(super) fn new(sessions: bool, owner: &[u8]) -> Self {
-        let mut name = vec![u8::from(sessions)];
-        name.extend_from_slice(owner);
-        Self(name.into())
-    }
-
-    /// As a record has it.
-    pub(super) fn of_bytes(name: Box<[u8]>) -> Self {
-        Self(name)
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// As the client has it.
-    fn shown(&self) -> &[u8] {
-        self.0.get(1..).unwrap_or_default()
     }
 }
 
@@ -238,6 +112,36 @@ pub struct Client {
 }
 
 impl Client {
+    /// One that has introduced itself like this, with this number and lease.
+    pub(super) fn new(
+        new: &Introduction<'_>,
+        (id, lease): (ClientId, Arc<Lease>),
+        place: ClientPermit,
+        states_max: StatesMax,
+    ) -> Self {
+        let Introduction { name, verifier, principal, bound, at, .. } = *new;
+        Self {
+            id,
+            name: name.clone(),
+            verifier,
+            principal,
+            bound,
+            lease,
+            confirmed: false.into(),
+            reclaimed: false.into(),
+            recorded: false.into(),
+            revoked: AtomicUsize::new(0),
+            admin_revoked: AtomicUsize::new(0),
+            at: Mutex::new(Some(at.to_canonical())),
+            place,
+            looked_at: AtomicUsize::new(0),
+            confirm: Mutex::default(),
+            create_order: Mutex::new(CreateOrder { next: 1, last_reply: None, failed: None }),
+            sessions: Mutex::default(),
+            held: Mutex::new(Held::within(states_max)),
+        }
+    }
+
     pub(super) fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -289,486 +193,7 @@ impl Client {
         self.bound.is_some_and(|bound| bound.allow.has(opcode)) && self.is_by_machine(call)
     }
 
-    fn confirm_verifier(&self) -> MutexGuard<'_, [u8; 8]> {
+    pub(super) fn confirm_verifier(&self) -> MutexGuard<'_, [u8; 8]> {
         self.confirm.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What is known under one name: the client that is in use, and one that has introduced itself and not come back yet.
-#[derive(Default)]
-pub(super) struct Known {
-    pub(super) confirmed: Option<Arc<Client>>,
-    pub(super) pending: Option<Pending>,
-}
-
-#[derive(Clone)]
-pub(super) struct Pending {
-    pub(super) client: Arc<Client>,
-    confirm: [u8; 8],
-    principal: Principal,
-}
-
-/// All clients.
-pub struct Clients {
-    pub(super) core: Arc<ServerState>,
-    pub(super) options: Options,
-    /// How often what happened.
-    pub counters: Counters,
-    registry: Mutex<HashMap<Name, Known>>,
-    pub(super) by_id: DashMap<u64, Arc<Client>>,
-    /// How many clients there may be.
-    pub(super) room: Room,
-    /// Memory for the replies that sessions keep.
-    pub(super) replies: Replies,
-    /// Strikes that are not durable yet.
-    pub(super) striking: Striking,
-    pub(super) sessions: DashMap<SessionId, Arc<Session>>,
-    grace: Mutex<Grace>,
-    pub(super) recovery: Recovery,
-    next: AtomicU32,
-    pub(super) tidied: AtomicU64,
-    pub(super) delegations: AtomicUsize,
-    pub(super) watched: Watched,
-    pub(super) states_max: StatesMax,
-}
-
-/// A client and its sessions hold each other, so they do not go by themselves with the last server.
-impl Drop for Clients {
-    fn drop(&mut self) {
-        self.by_id.iter().for_each(|client| client.sessions().clear());
-    }
-}
-
-/// A time on the server's clock, in the unit of `state`.
-pub(super) fn ms(d: Duration) -> Millis {
-    u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
-}
-
-impl Clients {
-    /// No clients yet; those of before the restart may reclaim.
-    pub fn new(core: Arc<ServerState>, options: Options) -> std::io::Result<Arc<Self>> {
-        let (recovery, names) = Recovery::open(options.store.clone(), core.boot.write_verifier)?;
-        let grace = Grace::new(names, ms(core.clock.now()), ms(options.grace));
-        let all = Arc::new(Self {
-            core,
-            options,
-            counters: Counters::default(),
-            registry: Mutex::default(),
-            by_id: DashMap::new(),
-            room: Room::default(),
-            replies: Replies::default(),
-            striking: Striking::default(),
-            sessions: DashMap::new(),
-            grace: Mutex::new(grace),
-            recovery,
-            next: AtomicU32::new(1),
-            tidied: AtomicU64::new(0),
-            delegations: AtomicUsize::new(0),
-            watched: Watched::default(),
-            states_max: StatesMax::default(),
-        });
-        super::deleg::attach(&all);
-        Ok(all)
-    }
-
-    /// The time, in the unit of `state`.
-    pub(super) fn now(&self) -> Millis {
-        ms(self.core.clock.now())
-    }
-
-    /// The lease, in seconds, as the attribute `lease_time` says it.
-    pub fn lease_s(&self) -> u32 {
-        u32::try_from(self.options.lease.as_secs()).unwrap_or(u32::MAX)
-    }
-
-    pub(super) fn registry(&self) -> MutexGuard<'_, HashMap<Name, Known>> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn grace(&self) -> MutexGuard<'_, Grace> {
-        self.grace.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// These others, who are no clients of version 4, may reclaim too. Told before anybody is served.
-    pub(crate) fn expect_reclaims(&self, names: impl Iterator<Item = Box<[u8]>>) {
-        self.grace().expect(names, self.now(), ms(self.options.grace));
-    }
-
-    /// Nothing new may be taken yet: some may still reclaim, or the record that would let one of them reclaim after the next
-    /// restart is not struck yet.
-    pub fn in_grace(&self) -> bool {
-        let now = self.now();
-        if self.may_reclaim(now) {
-            return true;
-        }
-        // The time may have ended in this moment: those who did not come back are listed before anybody takes what was theirs.
-        self.note_absent(now);
-        self.striking.has_absent()
-    }
-
-    /// Clients may still take back what they held before the restart.
-    pub(super) fn may_reclaim(&self, now: Millis) -> bool {
-        self.grace().is_active(now)
-    }
-
-    /// The client of this number.
-    pub(super) fn find(&self, id: ClientId) -> Option<Arc<Client>> {
-        self.by_id.get(&id.0).map(|c| c.clone())
-    }
-
-    /// A confirmed client of minor version 0, heard of now (RFC 7530 section 9.5).
-    pub(super) fn find_v40(&self, id: ClientId) -> Result<Arc<Client>, Status> {
-        if stateid::instance_of(id) != self.core.boot.instance {
-            return Err(Status::StaleClientId);
-        }
-        match self.find(id) {
-            Some(c) if c.is_confirmed() && c.lease.renew(self.now()) => Ok(c),
-            Some(c) if c.is_confirmed() => Err(Status::Expired),
-            _ => Err(Status::StaleClientId),
-        }
-    }
-
-    /// A new client; `None` when there are as many as may be. Under the registry's lock, so that there are never more.
-    fn fresh(&self, new: &Introduction<'_>) -> Option<Arc<Client>> {
-        let Introduction { name, verifier, principal, bound, at, .. } = *new;
-        let place = self.room.take(at)?;
-        let id =
-            stateid::client_id(self.core.boot.instance, self.next.fetch_add(1, Ordering::Relaxed));
-        let terms =
-            Terms { lease_ms: ms(self.options.lease), courtesy_ms: ms(self.options.courtesy) };
-        let client = Arc::new(Client {
-            id,
-            name: name.clone(),
-            verifier,
-            principal,
-            bound,
-            lease: Arc::new(Lease::new(id, terms, self.now())),
-            confirmed: false.into(),
-            reclaimed: false.into(),
-            recorded: false.into(),
-            revoked: AtomicUsize::new(0),
-            admin_revoked: AtomicUsize::new(0),
-            at: Mutex::new(Some(at.to_canonical())),
-            place,
-            looked_at: AtomicUsize::new(0),
-            confirm: Mutex::default(),
-            create_order: Mutex::new(CreateOrder { next: 1, last_reply: None, failed: None }),
-            sessions: Mutex::default(),
-            held: Mutex::new(Held::within(self.states_max.clone())),
-        });
-        self.by_id.insert(id.0, client.clone());
-        Some(client)
-    }
-
-    /// Forgets an unconfirmed client.
-    pub(super) fn drop_pending(&self, pending: Option<Pending>) {
-        if let Some(p) = pending
-            && !p.client.is_confirmed()
-        {
-            self.by_id.remove(&p.client.id.0);
-        }
-    }
-
-    /// EXCHANGE_ID (RFC 8881 section 18.35.4; the numbers are those of its list) of a client at this address. Gives the client and
-    /// whether it is confirmed.
-    pub(super) async fn exchange(
-        &self,
-        new: Introduction<'_>,
-        update: bool,
-    ) -> Result<(Arc<Client>, bool), Status> {
-        self.tidy(self.now());
-        if update {
-            return self.update(&new);
-        }
-        self.give_way(&new).await?;
-        for _ in 0..ROOM_ROUNDS_MAX {
-            if let Some(done) = self.try_exchange(&new) {
-                return done;
-            }
-            self.make_room(new.at).await.map_err(|full| match full {
-                // Others' leases end soon; the client asks again.
-                Full::All => Status::Delay,
-                // NFS4ERR_RESOURCE is gone from this version, and whoever asked again would find the same.
-                Full::Address => Status::ServerFault,
-            })?;
-        }
-        Err(Status::Delay)
-    }
-
-    fn update(&self, new: &Introduction<'_>) -> Result<(Arc<Client>, bool), Status> {
-        let old = self.registry().get(new.name).and_then(|k| k.confirmed.clone());
-        match old.filter(|c| c.lease.standing(self.now()) != Standing::Ended) {
-            // 7
-            None => Err(Status::NoEnt),
-            // As Linux' server, before the list begins.
-            Some(c) if c.bound.is_some() && !new.is_by(&c) => Err(Status::WrongCred),
-            // 8
-            Some(c) if c.verifier != new.verifier => Err(Status::NotSame),
-            // 9
-            Some(c) if c.principal != new.principal => Err(Status::Perm),
-            // 6
-            Some(c) => Ok((c, true)),
-        }
-    }
-
-    /// The cases of EXCHANGE_ID that are no update; `None` when there is no room for one more client.
-    fn try_exchange(&self, new: &Introduction<'_>) -> Option<Result<(Arc<Client>, bool), Status>> {
-        let Introduction { name, verifier, principal, .. } = *new;
-        let mut registry = self.registry();
-        if let Some(c) = registry.get(name).and_then(|k| k.confirmed.clone()) {
-            if !new.is_by(&c) {
-                // It became known since it was asked to give way.
-                return Some(Err(Status::ClidInUse));
-            }
-            // One that has ended stays until its record is struck; who comes back is a new client meanwhile.
-            if c.verifier == verifier && c.lease.renew(self.now()) {
-                // 2
-                let pending = registry.get_mut(name).and_then(|k| k.pending.take());
-                self.drop_pending(pending);
-                return Some(Ok((c, true)));
-            }
-        }
-        if self.is_kept_for_other(&registry, new) {
-            return Some(Err(Status::Delay));
-        }
-        // 1, 4 and 5: what is confirmed stays until the new one is.
-        let client = self.fresh(new)?;
-        let known = registry.entry(name.clone()).or_default();
-        let replaced =
-            known.pending.replace(Pending { client: client.clone(), confirm: [0; 8], principal });
-        self.drop_pending(replaced);
-        Some(Ok((client, false)))
-    }
-
-    /// There is a record of an earlier run whose client has not come back, and this is none of that principal (RFC 8881 section
-    /// 8.4.2.1 leaves the form of such records to servers; Linux' compares principals as well). It waits until the record is
-    /// struck, or its owner has come back.
-    fn is_kept_for_other(&self, registry: &HashMap<Name, Known>, new: &Introduction<'_>) -> bool {
-        let is_back = registry.get(new.name).is_some_and(|known| known.confirmed.is_some());
-        let owner = self.recovery.owner(new.name.as_bytes());
-        let is_kept = !is_back && owner.is_some_and(|owner| !new.is_of(owner));
-        if is_kept {
-            let client = shown(new.name.shown());
-            tracing::debug!(client, at = %new.at, "a name is kept for another principal that held it before the restart");
-        }
-        is_kept
-    }
-
-    /// 3: a client that holds something is not thrown out by a stranger with its name; one that holds nothing goes at once, but
-    /// for one that is bound to its machine's credential (RFC 8881 section 18.35.3).
-    async fn give_way(&self, new: &Introduction<'_>) -> Result<(), Status> {
-        let old = self.registry().get(new.name).and_then(|k| k.confirmed.clone());
-        let Some(old) = old.filter(|c| !new.is_by(c)) else { return Ok(()) };
-        let holds = !old.held().is_empty() || !old.sessions().is_empty() || old.bound.is_some();
-        if holds && old.lease.is_live(self.now()) {
-            return Err(Status::ClidInUse);
-        }
-        // Whoever has its name next must not take back what it held.
-        if self.release(&old).await { Ok(()) } else { Err(Status::ServerFault) }
-    }
-
-    /// SETCLIENTID (RFC 7530 section 16.33.5) of a client at this address. Gives the client's number and the verifier that
-    /// confirms it.
-    pub(super) async fn set_client_id(
-        &self,
-        name: &Name,
-        verifier: [u8; 8],
-        principal: Principal,
-        at: IpAddr,
-    ) -> Result<(ClientId, [u8; 8]), Status> {
-        self.tidy(self.now());
-        let mut confirm = [0; 8];
-        getrandom::fill(&mut confirm).map_err(|_| Status::ServerFault)?;
-        for _ in 0..ROOM_ROUNDS_MAX {
-            if let Some(done) = self.try_set_client_id(name, verifier, principal, (confirm, at)) {
-                return done;
-            }
-            self.make_room(at).await.map_err(|_full| Status::Resource)?;
-        }
-        Err(Status::Resource)
-    }
-
-    fn try_set_client_id(
-        &self,
-        name: &Name,
-        verifier: [u8; 8],
-        principal: Principal,
-        (confirm, at): ([u8; 8], IpAddr),
-    ) -> Option<Result<(ClientId, [u8; 8]), Status>> {
-        let mut registry = self.registry();
-        let old = registry.get(name).and_then(|k| k.confirmed.clone());
-        let now = self.now();
-        if let Some(c) = &old
-            && c.principal != principal
-            && c.lease.is_live(now)
-            && !c.held().is_empty()
-        {
-            return Some(Err(Status::ClidInUse));
-        }
-        let (bound, is_protected) = (None, false);
-        let new = Introduction { name, verifier, principal, is_protected, bound, at };
-        if self.is_kept_for_other(&registry, &new) {
-            return Some(Err(Status::Delay));
-        }
-        let is_same = |c: &Arc<Client>| {
-            let has_ended = c.lease.standing(now) == Standing::Ended;
-            c.verifier == verifier && c.principal == principal && !has_ended
-        };
-        let client = match old {
-            // The same client with a new callback: its number and what it holds stay.
-            Some(c) if is_same(&c) => c,
-            _ => self.fresh(&new)?,
-        };
-        let id = client.id;
-        let known = registry.entry(name.clone()).or_default();
-        let replaced = known.pending.replace(Pending { client, confirm, principal });
-        if replaced.as_ref().is_some_and(|p| p.client.id != id) {
-            self.drop_pending(replaced);
-        }
-        Some(Ok((id, confirm)))
-    }
-
-    /// SETCLIENTID_CONFIRM (RFC 7530 section 16.34.5).
-    pub(super) fn set_client_id_confirm(
-        &self,
-        id: ClientId,
-        confirm: [u8; 8],
-        principal: Principal,
-    ) -> Result<(), Status> {
-        let client = self.find(id).ok_or(Status::StaleClientId)?;
-        let old = {
-            let mut registry = self.registry();
-            let known = registry.get_mut(&client.name).ok_or(Status::StaleClientId)?;
-            match &known.pending {
-                Some(p) if p.client.id == id && p.confirm == confirm => {
-                    if p.principal != principal {
-                        return Err(Status::ClidInUse);
-                    }
-                    known.pending = None;
-                    known.confirmed.replace(client.clone()).filter(|c| c.id != id)
-                }
-                // A repetition.
-                _ if client.is_confirmed() && *client.confirm_verifier() == confirm => {
-                    return if client.principal == principal {
-                        Ok(())
-                    } else {
-                        Err(Status::ClidInUse)
-                    };
-                }
-                _ => return Err(Status::StaleClientId),
-            }
-        };
-        *client.confirm_verifier() = confirm;
-        self.confirmed(&client, old);
-        Ok(())
-    }
-
-    /// The last step of becoming known: the predecessor's state goes.
-    fn confirmed(&self, client: &Arc<Client>, old: Option<Arc<Client>>) {
-        if let Some(old) = old {
-            self.note_moved(client, &old);
-            self.dissolve(&old);
-        }
-        client.lease.renew(self.now());
-        if !client.confirmed.swap(true, Ordering::AcqRel) {
-            self.counters.confirmed.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// A client that was heard of lately begins anew from another address: restarted and moved, or another that calls itself the
-    /// same. By AUTH_SYS the two look alike, and the protocols let the last one win.
-    fn note_moved(&self, client: &Client, old: &Client) {
-        let (Some(was), Some(now)) = (old.at(), client.at()) else { return };
-        if host_of(was) == host_of(now) || !old.lease.is_live(self.now()) {
-            return;
-        }
-        self.counters.moved.fetch_add(1, Ordering::Relaxed);
-        let held = old.held().entries().count();
-        tracing::warn!(
-            client = shown(client.name.shown()), %was, %now, held,
-            "an active NFSv4 client restarted from another address, and its state was released: if it did not \
-             move, two hosts send the same client name (Linux: set the module \
-             parameter nfs4_unique_id on each), or one uses the name of the other"
-        );
-    }
-
-    /// A client with sessions is confirmed by its first CREATE_SESSION.
-    pub(super) fn confirm_by_session(
-        &self,
-        client: &Arc<Client>,
-        principal: Principal,
-    ) -> Result<(), Status> {
-        if client.is_confirmed() {
-            return Ok(());
-        }
-        let old = {
-            let mut registry = self.registry();
-            let known = registry.get_mut(&client.name).ok_or(Status::StaleClientId)?;
-            match &known.pending {
-                Some(p) if p.client.id == client.id && p.principal != principal => {
-                    return Err(Status::ClidInUse);
-                }
-                Some(p) if p.client.id == client.id => {}
-                _ => return Err(Status::StaleClientId),
-            }
-            known.pending = None;
-            known.confirmed.replace(client.clone()).filter(|c| c.id != client.id)
-        };
-        self.confirmed(client, old);
-        Ok(())
-    }
-
-    /// Every client that is known.
-    pub(super) fn all(&self) -> Vec<Arc<Client>> {
-        self.by_id.iter().map(|c| c.clone()).collect()
-    }
-
-    /// A share is not served any more: what clients hold in it ends, whatever they hold elsewhere stays. `root` is the share's.
-    /// How many opens and delegations there were.
-    pub fn leave_share(&self, root: &dyn vfs::backend::Node) -> usize {
-        let arbiter = self.core.namespace.arbiter();
-        let mut ended = 0;
-        for client in self.all() {
-            let (opens, delegations) =
-                client.held().end_where(|node| node.is_beside(root), arbiter.state());
-            self.delegations.fetch_sub(delegations, Ordering::Relaxed);
-            ended += opens + delegations;
-        }
-        arbiter.released();
-        ended
-    }
-
-    /// A connection has ended: it carries no callbacks any more.
-    pub(super) fn connection_closed(&self, conn: u64) {
-        for session in &self.sessions {
-            session.back().unbind(conn);
-            session.unbind_fore(conn);
-        }
-    }
-
-    /// Clients that may be known, from now on.
-    pub fn set_clients_max(&self, most: usize) {
-        self.room.set(most);
-        self.replies.set_clients(most);
-    }
-
-    /// Memory for the replies that sessions keep, in bytes, from now on. Sessions that are there keep what they were promised.
-    pub fn set_replies_max(&self, bytes: usize) {
-        self.replies.set(bytes);
-    }
-
-    /// Opens, locks and delegations that one client may have, from now on.
-    pub fn set_states_max(&self, most: usize) {
-        self.states_max.set(most);
-    }
-
-    /// Clients that are known.
-    pub fn len(&self) -> usize {
-        self.by_id.len()
-    }
-
-    /// No client is known.
-    pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
     }
 }

@@ -18,7 +18,8 @@ use vfs::arbiter::{DelegatedAttrs, Recall};
 use vfs::backend::BoxFuture;
 
 use super::callback::{self, Failed};
-use super::client::{Client, Clients};
+use super::client::Client;
+use super::clients::Clients;
 use super::compound::{Compound, Located};
 use super::limits;
 use super::opens::{Delegation, Entry};

@@ -11,7 +11,9 @@ use std::sync::atomic::Ordering;
 use state::{Caching, HolderId, Rights};
 use vfs::NodeRef;
 
-use super::client::{Client, Clients};
+use super::client::Client;
+use super::clients::Clients;
+use super::name::shown;
 use super::opens::Entry;
 
 /// How a file is held.
@@ -136,36 +138,9 @@ fn of(client: &Client) -> Vec<Holding> {
     client.held().entries().filter_map(holding).collect()
 }
 
-/// A client's name for itself may be any bytes. Linux puts its host's name in it; one that is hardly text is shown by its first
-/// bytes in hexadecimal digits.
-pub(crate) fn shown(name: &[u8]) -> String {
-    let text = String::from_utf8_lossy(name);
-    let is_odd = |c: &char| c.is_control() || *c == char::REPLACEMENT_CHARACTER;
-    if 2 * text.chars().filter(is_odd).count() > text.chars().count() {
-        let digits = name.iter().take(BYTES_SHOWN).map(|byte| format!("{byte:02x}"));
-        return ["0x".to_owned()].into_iter().chain(digits).collect();
-    }
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(NAME_CHARS_MAX).collect()
-}
-
-/// Bytes that are shown of a name that is no text.
-const BYTES_SHOWN: usize = 16;
-/// Characters of a client's name that are shown.
-const NAME_CHARS_MAX: usize = 100;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_of_any_bytes_is_one_short_line() {
-        assert_eq!(shown(b"Linux NFSv4.2 host"), "Linux NFSv4.2 host");
-        assert_eq!(shown(b"a\nb\xff"), "a b\u{fffd}");
-        assert_eq!(shown(b""), "");
-        assert_eq!(shown(b"\x9aX.\\\xff\xfe\xfd"), "0x9a582e5cfffefd");
-        assert_eq!(shown(&[0xff; 100]).len(), 2 + 2 * BYTES_SHOWN);
-        assert_eq!(shown(&[b'x'; 1000]).len(), NAME_CHARS_MAX);
-    }
 
     #[test]
     fn a_client_is_meant_by_its_address_or_by_the_name_that_is_shown() {

@@ -17,6 +17,7 @@ use rdma_transport::xdr::{Reader, Writer, XdrResult};
 pub mod attrs;
 mod callback;
 pub mod client;
+pub mod clients;
 pub mod compound;
 mod deleg;
 mod dispatch;
@@ -24,6 +25,7 @@ pub mod holdings;
 pub mod limits;
 mod locks;
 mod machine;
+pub(crate) mod name;
 mod names;
 mod open_owner_seqid;
 mod opens;
@@ -42,7 +44,7 @@ pub mod status;
 mod watch;
 pub mod wire;
 
-pub use client::{Callbacks, Clients, Options};
+pub use clients::{Callbacks, Clients, Options};
 pub use names::Domain;
 pub use status::Status;
 

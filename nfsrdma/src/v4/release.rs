@@ -6,9 +6,9 @@
 //! [`Clients::tick`] tries again. The same goes for clients that did not come back after a restart: until their records are
 //! struck, the time to reclaim is not over.
 //!
-//! A client that lapsed keeps what it holds as a courtesy. That ends with [`super::client::Options::courtesy`]; at once when it
+//! A client that lapsed keeps what it holds as a courtesy. That ends with [`super::clients::Options::courtesy`]; at once when it
 //! holds nothing, or a file that has lost its last name, which keeps the space of that file; oldest first when such clients
-//! together keep more than [`super::client::Options::courtesy_files`], and when there is no room for others ([`super::room`]).
+//! together keep more than [`super::clients::Options::courtesy_files`], and when there is no room for others ([`super::room`]).
 //!
 //! *Errors.* NFS4ERR_SERVERFAULT where a client can do nothing about it and would ask for ever.
 
@@ -21,8 +21,10 @@ use state::{ClientId, Millis, Standing};
 use tokio::time::timeout;
 use vfs::VfsError;
 
-use super::client::{Client, Clients, Name};
+use super::client::Client;
+use super::clients::Clients;
 use super::limits::{LOOKED_AT_EACH, LOOKED_AT_PER_TICK, STORE_SECONDS_MAX, STRIKES_AT_ONCE};
+use super::name::Name;
 use super::opens::Entry;
 use super::status::Status;
 

@@ -17,7 +17,8 @@ use rdma_transport::channel::host_of;
 use rdma_transport::count;
 use state::Standing;
 
-use super::client::{Client, Clients};
+use super::client::Client;
+use super::clients::Clients;
 use super::limits::{
     CLIENTS_MAX, CLIENTS_OF_ADDRESS_MIN, REPLIES_BYTES_MAX, REPLY_CACHED_FEW, REPLY_CACHED_MAX,
     REPLY_CACHED_MIN,

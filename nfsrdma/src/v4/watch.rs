@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use state::{ClientId, Operation};
 use vfs::NodeRef;
 
-use super::client::Clients;
+use super::clients::Clients;
 use super::limits;
 use super::opens::Entry;
 

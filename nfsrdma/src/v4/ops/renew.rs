@@ -2,7 +2,7 @@
 
 use state::ClientId;
 
-use crate::v4::client::ms;
+use crate::v4::clients::ms;
 use crate::v4::compound::Compound;
 use crate::v4::stateid;
 use crate::v4::status::Status;

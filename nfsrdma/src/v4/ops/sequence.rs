@@ -4,7 +4,7 @@ use nfs_proto::nfs4::ops::{Sequence, Sequenced};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::v4::client::ms;
+use crate::v4::clients::ms;
 use crate::v4::compound::{Compound, ReplyLimits};
 use crate::v4::limits::REPLY_MAX;
 use crate::v4::session::{Session, SlotUse};
