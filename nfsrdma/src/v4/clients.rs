@@ -28,12 +28,12 @@ use super::name::{Name, shown};
 use super::names::Domain;
 use super::opens::StatesMax;
 use super::recovery::Recovery;
-use super::release::Striking;
 use super::room::{Full, Replies, Room};
 use super::session::{Session, SessionId};
 use super::stateid;
 use super::status::Status;
-use super::watch::Watched;
+use super::striking::Striking;
+use super::watched::Watched;
 use crate::server_state::ServerState;
 
 /// Times that somebody goes to make room for one introduction: another may have taken the place.
@@ -170,7 +170,7 @@ impl Clients {
     pub fn new(core: Arc<ServerState>, options: Options) -> std::io::Result<Arc<Self>> {
         let (recovery, names) = Recovery::open(options.store.clone(), core.boot.write_verifier)?;
         let grace = Grace::new(names, ms(core.clock.now()), ms(options.grace));
-        let all = Arc::new(Self {
+        Ok(Arc::new(Self {
             core,
             options,
             counters: Counters::default(),
@@ -187,9 +187,7 @@ impl Clients {
             delegations: AtomicUsize::new(0),
             watched: Watched::default(),
             states_max: StatesMax::default(),
-        });
-        super::deleg::attach(&all);
-        Ok(all)
+        }))
     }
 
     /// The time, in the unit of `state`.
@@ -213,23 +211,6 @@ impl Clients {
     /// These others, who are no clients of version 4, may reclaim too. Told before anybody is served.
     pub(crate) fn expect_reclaims(&self, names: impl Iterator<Item = Box<[u8]>>) {
         self.grace().expect(names, self.now(), ms(self.options.grace));
-    }
-
-    /// Nothing new may be taken yet: some may still reclaim, or the record that would let one of them reclaim after the next
-    /// restart is not struck yet.
-    pub fn in_grace(&self) -> bool {
-        let now = self.now();
-        if self.may_reclaim(now) {
-            return true;
-        }
-        // The time may have ended in this moment: those who did not come back are listed before anybody takes what was theirs.
-        self.note_absent(now);
-        self.striking.has_absent()
-    }
-
-    /// Clients may still take back what they held before the restart.
-    pub(super) fn may_reclaim(&self, now: Millis) -> bool {
-        self.grace().is_active(now)
     }
 
     /// The client of this number.

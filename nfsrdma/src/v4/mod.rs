@@ -41,7 +41,9 @@ mod slots;
 mod stateid;
 pub mod stateid_access;
 pub mod status;
+mod striking;
 mod watch;
+mod watched;
 pub mod wire;
 
 pub use clients::{Callbacks, Clients, Options};
@@ -69,7 +71,9 @@ impl Nfs4 {
     /// Over these shares. An error when what survived the last run cannot be read.
     pub fn with(core: Arc<ServerState>, options: Options) -> std::io::Result<Self> {
         let domain = options.domain.clone();
-        Ok(Self { clients: Clients::new(core.clone(), options)?, core, domain })
+        let clients = Clients::new(core.clone(), options)?;
+        deleg::attach(&clients);
+        Ok(Self { clients, core, domain })
     }
 
     /// One COMPOUND. `args` stands at the tag; `out` already holds the head of an accepted, successful RPC reply, and the

@@ -12,8 +12,8 @@
 //!
 //! *Errors.* NFS4ERR_SERVERFAULT where a client can do nothing about it and would ask for ever.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -30,29 +30,6 @@ use super::status::Status;
 
 /// The longest that a request waits for the store.
 const STORE_WAIT: Duration = Duration::from_secs(STORE_SECONDS_MAX);
-
-/// Strikes that are not durable yet.
-#[derive(Debug, Default)]
-pub(super) struct Striking {
-    /// Those who did not come back in the time to reclaim.
-    absent: Mutex<Vec<Name>>,
-    /// A round is under way.
-    runs: AtomicBool,
-    /// The last round left something.
-    fails: AtomicBool,
-    /// Where the next look at files of lapsed clients begins.
-    looked_from: AtomicUsize,
-}
-
-impl Striking {
-    fn absent(&self) -> MutexGuard<'_, Vec<Name>> {
-        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn has_absent(&self) -> bool {
-        !self.absent().is_empty()
-    }
-}
 
 /// How the clients stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,6 +112,23 @@ impl Clients {
             return self.unkept();
         }
         Status::Grace
+    }
+
+    /// Nothing new may be taken yet: some may still reclaim, or the record that would let one of them reclaim after the next
+    /// restart is not struck yet.
+    pub fn in_grace(&self) -> bool {
+        let now = self.now();
+        if self.may_reclaim(now) {
+            return true;
+        }
+        // The time may have ended in this moment: those who did not come back are listed before anybody takes what was theirs.
+        self.note_absent(now);
+        self.striking.has_absent()
+    }
+
+    /// Clients may still take back what they held before the restart.
+    pub(super) fn may_reclaim(&self, now: Millis) -> bool {
+        self.grace().is_active(now)
     }
 
     /// Nothing new may be taken, and that does not end by itself: the record of a client that did not come back cannot be struck.

@@ -5,12 +5,9 @@
 //! delegation was given, it is recalled. With up to [`limits::WATCHED_PER_TICK`] delegations a client sees a foreign change as soon
 //! as it would without one, by the usual life of its attribute cache.
 //!
-//! *Memory.* Two numbers per delegation.
-//!
 //! *Errors.* A file that cannot be looked at any more is treated as changed.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use state::{ClientId, Operation};
 use vfs::NodeRef;
@@ -18,29 +15,6 @@ use vfs::NodeRef;
 use super::clients::Clients;
 use super::limits;
 use super::opens::Entry;
-
-/// Delegations in the order in which they are looked at.
-#[derive(Debug, Default)]
-pub(super) struct Watched(Mutex<VecDeque<(ClientId, u32)>>);
-
-impl Watched {
-    fn queue(&self) -> MutexGuard<'_, VecDeque<(ClientId, u32)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A delegation was given.
-    pub(super) fn add(&self, client: ClientId, number: u32) {
-        self.queue().push_back((client, number));
-    }
-
-    fn next(&self) -> Option<(ClientId, u32)> {
-        self.queue().pop_front()
-    }
-
-    fn len(&self) -> usize {
-        self.queue().len()
-    }
-}
 
 impl Clients {
     /// To be called about once a second: ends what is over, and looks at delegated files.

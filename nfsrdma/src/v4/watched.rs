@@ -1,0 +1,31 @@
+//! Delegations whose files are looked at, in their turn: see [`super::watch`].
+//!
+//! *Memory.* Two numbers per delegation.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use state::ClientId;
+
+/// Delegations in the order in which they are looked at.
+#[derive(Debug, Default)]
+pub(super) struct Watched(Mutex<VecDeque<(ClientId, u32)>>);
+
+impl Watched {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<(ClientId, u32)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A delegation was given.
+    pub(super) fn add(&self, client: ClientId, number: u32) {
+        self.queue().push_back((client, number));
+    }
+
+    pub(super) fn next(&self) -> Option<(ClientId, u32)> {
+        self.queue().pop_front()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue().len()
+    }
+}
