@@ -16,6 +16,7 @@ use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 pub mod attrs;
 mod callback;
+mod channel_attrs;
 pub mod client;
 pub mod clients;
 pub mod compound;
@@ -25,6 +26,7 @@ pub mod holdings;
 pub mod limits;
 mod locks;
 mod machine;
+mod make_room;
 pub(crate) mod name;
 mod names;
 mod open_owner_seqid;

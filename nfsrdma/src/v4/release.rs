@@ -8,7 +8,8 @@
 //!
 //! A client that lapsed keeps what it holds as a courtesy. That ends with [`super::clients::Options::courtesy`]; at once when it
 //! holds nothing, or a file that has lost its last name, which keeps the space of that file; oldest first when such clients
-//! together keep more than [`super::clients::Options::courtesy_files`], and when there is no room for others ([`super::room`]).
+//! together keep more than [`super::clients::Options::courtesy_files`], and when there is no room for others
+//! ([`super::make_room`]).
 //!
 //! *Errors.* NFS4ERR_SERVERFAULT where a client can do nothing about it and would ask for ever.
 

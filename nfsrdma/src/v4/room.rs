@@ -1,8 +1,8 @@
 //! Room for clients of version 4: how many there may be, and how much memory their sessions' kept replies take, in all and from one
 //! network address (of IPv6: from one /64), so that no single one takes what all need.
 //!
-//! *Operation.* A client takes a [`ClientPermit`] when it introduces itself; where there is none, whoever never came back or is
-//! silent makes room, longest first. A session takes a [`Pinned`], as large as its slots can make the server keep. What it wishes
+//! *Operation.* A client takes a [`ClientPermit`] when it introduces itself; where there is none, others make room
+//! ([`super::make_room`]). A session takes a [`Pinned`], as large as its slots can make the server keep. What it wishes
 //! for is cut so that there is always something left for the next one: see [`Replies::agree`].
 //!
 //! *Memory.* A counter for each address that has clients.
@@ -14,17 +14,12 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdma_transport::channel::host_of;
-use rdma_transport::count;
-use state::Standing;
 
-use super::client::Client;
-use super::clients::Clients;
+use super::channel_attrs::ChannelAttrs;
 use super::limits::{
     CLIENTS_MAX, CLIENTS_OF_ADDRESS_MIN, REPLIES_BYTES_MAX, REPLY_CACHED_FEW, REPLY_CACHED_MAX,
     REPLY_CACHED_MIN,
 };
-use super::release::Evicted;
-use super::session::ChannelAttrs;
 
 /// The share of one address: an eighth of all clients, a quarter of all memory for replies.
 const ADDRESSES: usize = 8;
@@ -65,9 +60,6 @@ impl Counts {
     }
 }
 
-/// In which order clients make room: by their sort, and since when they are silent.
-type Turn = (u8, Option<u64>);
-
 /// How many clients there are.
 #[derive(Debug)]
 pub(super) struct Room(Arc<Mutex<Counts>>);
@@ -99,7 +91,7 @@ impl Room {
         Some(ClientPermit { counts: self.0.clone(), network })
     }
 
-    fn full(&self, network: IpAddr) -> Option<(Full, usize)> {
+    pub(super) fn full(&self, network: IpAddr) -> Option<(Full, usize)> {
         let counts = counts(&self.0);
         let full = counts.full(network)?;
         let most = if full == Full::All { counts.most } else { counts.of_address_max() };
@@ -128,84 +120,6 @@ impl Drop for ClientPermit {
             *of -= 1;
             if *of == 0 {
                 counts.of.remove(&self.network);
-            }
-        }
-    }
-}
-
-impl Clients {
-    /// Makes room for one more client at this address. Only those make room who never came back, or are silent.
-    pub(super) async fn make_room(&self, at: IpAddr) -> Result<(), Full> {
-        let network = host_of(at);
-        for _ in 0..4 {
-            let Some((full, most)) = self.room.full(network) else { return Ok(()) };
-            let Some(client) = self.to_go((full == Full::Address).then_some(network)) else {
-                return Err(self.no_room(full, most, at));
-            };
-            if !client.is_confirmed() {
-                self.dissolve(&client);
-                return Ok(());
-            }
-            match self.evict(&client).await {
-                Evicted::Gone => return Ok(()),
-                // Another one is looked for.
-                Evicted::CameBack => {}
-                Evicted::Unstruck => return Err(self.no_room(full, most, at)),
-            }
-        }
-        let Some((full, most)) = self.room.full(network) else { return Ok(()) };
-        Err(self.no_room(full, most, at))
-    }
-
-    fn no_room(&self, full: Full, most: usize, at: IpAddr) -> Full {
-        self.counters.limited.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let limit = match full {
-            Full::All => "nfs-clients",
-            Full::Address => "nfs-clients-of-address",
-        };
-        count::limited(limit, most, (at, 0).into());
-        full
-    }
-
-    /// Who goes first, in all or of one network: who never came back; then whose lease has lapsed and who holds nothing; then whose
-    /// lease has lapsed. Of each the longest silent.
-    fn to_go(&self, network: Option<IpAddr>) -> Option<Arc<Client>> {
-        let now = self.now();
-        let mut first: Option<(Turn, Arc<Client>)> = None;
-        for client in self.by_id.iter() {
-            if network.is_some_and(|n| client.place.network() != n) {
-                continue;
-            }
-            let rank = if !client.is_confirmed() {
-                0
-            } else {
-                match client.lease.standing(now) {
-                    // One that has ended goes by itself, or cannot go now.
-                    Standing::Live | Standing::Ended => continue,
-                    Standing::Courtesy => 1 + u8::from(!client.held().is_empty()),
-                }
-            };
-            let key = (rank, client.lease.renewed());
-            if first.as_ref().is_none_or(|(found, _)| key < *found) {
-                first = Some((key, client.clone()));
-            }
-        }
-        first.map(|(_, client)| client)
-    }
-
-    /// Makes room for the kept replies of one more session of this client, where what is left is little: clients whose lease has
-    /// lapsed go, longest silent first.
-    pub(super) async fn make_room_for_replies(&self, client: &Client, wish: ChannelAttrs) {
-        let network = client.place.network();
-        while let Some(short) = self.replies.short(network, wish) {
-            let of_address = short == Full::Address;
-            let mut lapsed = self.lapsed(self.now());
-            lapsed.retain(|c| {
-                !c.sessions().is_empty() && (!of_address || c.place.network() == network)
-            });
-            let Some(oldest) = lapsed.into_iter().min_by_key(|c| c.lease.renewed()) else { return };
-            if self.evict(&oldest).await == Evicted::Unstruck {
-                return;
             }
         }
     }
@@ -293,7 +207,7 @@ impl Replies {
     }
 
     /// A session with this wish would get few slots, and far fewer than if it were alone: what is full then.
-    fn short(&self, network: IpAddr, wish: ChannelAttrs) -> Option<Full> {
+    pub(super) fn short(&self, network: IpAddr, wish: ChannelAttrs) -> Option<Full> {
         const FEW: usize = 16;
         let pins = pins(&self.0);
         let (base, extra, which) = pins.left(network);

@@ -1,0 +1,97 @@
+//! Who makes room for others when there are as many clients, or as large replies, as may be: whoever never came back or is silent,
+//! longest first. How many there may be is in [`super::room`].
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rdma_transport::channel::host_of;
+use rdma_transport::count;
+use state::Standing;
+
+use super::channel_attrs::ChannelAttrs;
+use super::client::Client;
+use super::clients::Clients;
+use super::release::Evicted;
+use super::room::Full;
+
+/// In which order clients make room: by their sort, and since when they are silent.
+type Turn = (u8, Option<u64>);
+
+impl Clients {
+    /// Makes room for one more client at this address. Only those make room who never came back, or are silent.
+    pub(super) async fn make_room(&self, at: IpAddr) -> Result<(), Full> {
+        let network = host_of(at);
+        for _ in 0..4 {
+            let Some((full, most)) = self.room.full(network) else { return Ok(()) };
+            let Some(client) = self.to_go((full == Full::Address).then_some(network)) else {
+                return Err(self.no_room(full, most, at));
+            };
+            if !client.is_confirmed() {
+                self.dissolve(&client);
+                return Ok(());
+            }
+            match self.evict(&client).await {
+                Evicted::Gone => return Ok(()),
+                // Another one is looked for.
+                Evicted::CameBack => {}
+                Evicted::Unstruck => return Err(self.no_room(full, most, at)),
+            }
+        }
+        let Some((full, most)) = self.room.full(network) else { return Ok(()) };
+        Err(self.no_room(full, most, at))
+    }
+
+    fn no_room(&self, full: Full, most: usize, at: IpAddr) -> Full {
+        self.counters.limited.fetch_add(1, Ordering::Relaxed);
+        let limit = match full {
+            Full::All => "nfs-clients",
+            Full::Address => "nfs-clients-of-address",
+        };
+        count::limited(limit, most, (at, 0).into());
+        full
+    }
+
+    /// Who goes first, in all or of one network: who never came back; then whose lease has lapsed and who holds nothing; then whose
+    /// lease has lapsed. Of each the longest silent.
+    fn to_go(&self, network: Option<IpAddr>) -> Option<Arc<Client>> {
+        let now = self.now();
+        let mut first: Option<(Turn, Arc<Client>)> = None;
+        for client in self.by_id.iter() {
+            if network.is_some_and(|n| client.place.network() != n) {
+                continue;
+            }
+            let rank = if !client.is_confirmed() {
+                0
+            } else {
+                match client.lease.standing(now) {
+                    // One that has ended goes by itself, or cannot go now.
+                    Standing::Live | Standing::Ended => continue,
+                    Standing::Courtesy => 1 + u8::from(!client.held().is_empty()),
+                }
+            };
+            let key = (rank, client.lease.renewed());
+            if first.as_ref().is_none_or(|(found, _)| key < *found) {
+                first = Some((key, client.clone()));
+            }
+        }
+        first.map(|(_, client)| client)
+    }
+
+    /// Makes room for the kept replies of one more session of this client, where what is left is little: clients whose lease has
+    /// lapsed go, longest silent first.
+    pub(super) async fn make_room_for_replies(&self, client: &Client, wish: ChannelAttrs) {
+        let network = client.place.network();
+        while let Some(short) = self.replies.short(network, wish) {
+            let of_address = short == Full::Address;
+            let mut lapsed = self.lapsed(self.now());
+            lapsed.retain(|c| {
+                !c.sessions().is_empty() && (!of_address || c.place.network() == network)
+            });
+            let Some(oldest) = lapsed.into_iter().min_by_key(|c| c.lease.renewed()) else { return };
+            if self.evict(&oldest).await == Evicted::Unstruck {
+                return;
+            }
+        }
+    }
+}
