@@ -20,8 +20,9 @@ use vfs::backend::BoxFuture;
 use super::callback::{self, Failed};
 use super::client::Client;
 use super::clients::Clients;
-use super::compound::{Compound, Located};
+use super::compound::Compound;
 use super::limits;
+use super::object::Located;
 use super::opens::{Delegation, Entry};
 use super::session::Session;
 use super::stateid::{self, compose};
@@ -166,7 +167,7 @@ fn delegate_anew(
     if clients.delegations.load(Ordering::Relaxed) >= limits::DELEGATIONS_MAX {
         return None;
     }
-    let object = super::compound::Object::Node(at.clone());
+    let object = super::object::Object::Node(at.clone());
     let fh = cx.fh_of(&object);
     let node = at.node.id();
     let party = Holder { holder: arbiter.state().holder(), lease: client.lease.clone() };

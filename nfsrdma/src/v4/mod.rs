@@ -1,6 +1,6 @@
 //! NFS 4.0 (RFC 7530), 4.1 (RFC 8881) and 4.2 (RFC 7862), with umask (RFC 8275) and extended attributes (RFC 8276).
 //!
-//! *Operation.* [`Nfs4::compound`] runs one COMPOUND: [`compound`] decodes and performs operation by operation, each in a
+//! *Operation.* [`Nfs4::compound`] runs one COMPOUND: `run` decodes and performs operation by operation, each in a
 //! file of `ops` named after it. What an operation may see and change of its surroundings is the [`compound::Compound`].
 //!
 //! *Memory.* READ hands the volume's own buffers to the reply, WRITE the request's own buffers to the volume.
@@ -14,6 +14,7 @@ use crate::context::{CallContext, Conn, Outcome};
 use crate::server_state::ServerState;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
+pub mod above;
 pub mod attrs;
 mod callback;
 mod channel_attrs;
@@ -29,6 +30,7 @@ mod machine;
 mod make_room;
 pub(crate) mod name;
 mod names;
+pub mod object;
 mod open_owner_seqid;
 mod opens;
 mod ops;
@@ -38,6 +40,7 @@ mod recovery;
 mod release;
 mod resolve;
 mod room;
+mod run;
 mod session;
 mod slots;
 mod stateid;
@@ -88,7 +91,7 @@ impl Nfs4 {
         args: &mut Reader<'_>,
         out: &mut Writer,
     ) -> XdrResult<Outcome> {
-        compound::run(self, conn, call, args, out).await
+        run::run(self, conn, call, args, out).await
     }
 
     /// How long clients may be silent before their state is forgotten, in seconds.

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use super::client::Client;
-use super::compound::{Compound, Object};
+use super::compound::Compound;
+use super::object::Object;
 use super::opens::{Held, OwnerName};
 use super::owner::{Kept, OpenOwnerSeqid, Turn};
 use super::status::Status;

@@ -1,9 +1,10 @@
 //! What a stateid allows READ, WRITE, SETATTR of the size and the 4.2 data operations to do.
 
 use state::{Requester, Rights};
-use vfs::Cred;
+use vfs::{Cred, VfsResult};
 
-use super::compound::{Compound, Located};
+use super::compound::Compound;
+use super::object::Located;
 use super::opens::{Entry, Held};
 use super::resolve::resolve;
 use super::status::Status;
@@ -33,6 +34,19 @@ impl StateidAccess {
     /// The credential for `read` and `write` of [`vfs::namespace::FileOps`]: none when an OPEN was checked.
     pub fn cred<'a>(&self, at: &'a Located) -> Option<&'a Cred> {
         if self.open_checked { None } else { Some(&at.cred) }
+    }
+}
+
+impl Compound<'_> {
+    /// Changes the bytes of a file, which the audit trail is told of where the caller has not opened it.
+    pub(super) async fn recorded<T>(
+        &self,
+        at: &Located,
+        right: &StateidAccess,
+        change: impl Future<Output = VfsResult<T>>,
+    ) -> VfsResult<T> {
+        let writers = &self.nfs.core.writers;
+        writers.recorded(right.is_opener, (&at.share, &at.node), self.call, change).await
     }
 }
 

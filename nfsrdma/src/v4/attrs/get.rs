@@ -13,10 +13,12 @@ use vfs::{Attr, Capabilities, FsStat, Kind, Time};
 
 use super::{Bitmap, absent, acl};
 use crate::fh::Fh;
-use crate::v4::compound::{Compound, Located, Object};
+use crate::v4::above::{self, Above};
+use crate::v4::compound::Compound;
 use crate::v4::limits::IO_MAX;
 use crate::v4::names::{Digits, Id, IdMap};
-use crate::v4::pseudo::{self, Above};
+use crate::v4::object::{Located, Object};
+use crate::v4::pseudo;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
 
@@ -170,7 +172,7 @@ pub(in crate::v4) fn supported_on(minor: u32, object: &Object) -> Bitmap {
     match object {
         // RFC 7530 section 8.2: where NFS4ERR_MOVED may be met.
         Object::Above(_) => {
-            supported(minor, &pseudo::CAPABILITIES).or(&Bitmap::of(&[attr::FS_LOCATIONS]))
+            supported(minor, &above::CAPABILITIES).or(&Bitmap::of(&[attr::FS_LOCATIONS]))
         }
         Object::Node(l) if l.share.is_elsewhere() => absent::available(minor),
         Object::Node(l) => supported(minor, &l.share.backend.capabilities()),
@@ -241,9 +243,9 @@ impl ObjectAttrs {
             Object::Node(l) if !l.share.is_elsewhere() => l,
             _ => {
                 let (fsid, place) = match object {
-                    Object::Above(above) => (pseudo::FSID, FsLocations::Above(above.clone())),
+                    Object::Above(above) => (above::FSID, FsLocations::Above(above.clone())),
                     Object::Node(l) => {
-                        (pseudo::fsid_of(&l.share, 0), FsLocations::Absent(l.share.clone()))
+                        (above::fsid_of(&l.share, 0), FsLocations::Absent(l.share.clone()))
                     }
                 };
                 return Ok(Self {
@@ -253,7 +255,7 @@ impl ObjectAttrs {
                     acl: None,
                     fsid,
                     mounted_on: attr.fileid,
-                    caps: pseudo::CAPABILITIES,
+                    caps: above::CAPABILITIES,
                     volume: FsStat::default(),
                     lease_secs,
                     supported,
@@ -265,7 +267,7 @@ impl ObjectAttrs {
         let backend = &l.share.backend;
         let mounted_on = if want.has(attr::MOUNTED_ON_FILEID) && backend.root().id() == l.node.id()
         {
-            pseudo::fileid_of(&l.share)
+            above::fileid_of(&l.share)
         } else {
             attr.fileid
         };
@@ -280,7 +282,7 @@ impl ObjectAttrs {
             id_map: id_map(cx, want, &attr, acl.as_deref()).await,
             attr,
             acl,
-            fsid: pseudo::fsid_of(&l.share, attr.fsid),
+            fsid: above::fsid_of(&l.share, attr.fsid),
             mounted_on,
             caps: backend.capabilities(),
             volume,
@@ -298,18 +300,18 @@ impl ObjectAttrs {
 
     /// Of a name in a listing that tells its number and type, and nothing else.
     pub fn of_entry(minor: u32, fileid: u64, kind: Kind) -> Self {
-        let attr = Attr { kind, fileid, ..pseudo::NOTHING };
+        let attr = Attr { kind, fileid, ..above::NOTHING };
         Self {
             fh: Fh::EMPTY,
             attr,
             acl: None,
             id_map: IdMap::default(),
-            fsid: pseudo::FSID,
+            fsid: above::FSID,
             mounted_on: fileid,
-            caps: pseudo::CAPABILITIES,
+            caps: above::CAPABILITIES,
             volume: FsStat::default(),
             lease_secs: 0,
-            supported: supported(minor, &pseudo::CAPABILITIES),
+            supported: supported(minor, &above::CAPABILITIES),
             place: FsLocations::Here,
             rdattr_error: Nfsstat4::Ok,
         }

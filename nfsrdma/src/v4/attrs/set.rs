@@ -9,8 +9,8 @@ use vfs::{Attr, BoxFuture, DelegatedTimes, Kind, NodeRef, SetAttr, SetTime, Time
 
 use super::acl::owner;
 use super::{Bitmap, acl};
-use crate::v4::compound::Located;
 use crate::v4::names::Names;
+use crate::v4::object::Located;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
 
@@ -260,8 +260,8 @@ impl GiveList for ToSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::v4::above::CAPABILITIES;
     use crate::v4::attrs::supported;
-    use crate::v4::pseudo::CAPABILITIES;
     use proptest::prelude::*;
     use rdma_transport::xdr::Writer;
 

@@ -3,7 +3,8 @@
 use nfs_proto::nfs4::ops::Accessed;
 use vfs::{Access, Kind};
 
-use crate::v4::compound::{Compound, Object};
+use crate::v4::compound::Compound;
+use crate::v4::object::Object;
 use crate::v4::status::Status;
 
 const OF_NODES: u32 = Access::READ | Access::MODIFY | Access::EXTEND;

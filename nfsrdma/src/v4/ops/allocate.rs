@@ -1,6 +1,7 @@
 //! ALLOCATE and DEALLOCATE (RFC 7862 sections 15.1 and 15.4).
 
-use crate::v4::compound::{Compound, Located};
+use crate::v4::compound::Compound;
+use crate::v4::object::Located;
 use crate::v4::stateid_access::{IoAccess, StateidAccess, check_io};
 use crate::v4::status::Status;
 use nfs_proto::nfs4::ops::Allocate;

@@ -4,8 +4,9 @@
 use nfs_proto::nfs4::StableHow4;
 use nfs_proto::nfs4::ops::{Copied, Copy4, CopyRequirements4, WriteResponse4};
 
-use crate::v4::compound::{Compound, Located};
+use crate::v4::compound::Compound;
 use crate::v4::limits::COPY_MAX;
+use crate::v4::object::Located;
 use crate::v4::stateid_access::{IoAccess, StateidAccess, check_io};
 use crate::v4::status::Status;
 use crate::v4::wire::Stateid;

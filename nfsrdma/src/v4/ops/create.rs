@@ -5,8 +5,9 @@ use vfs::Special;
 use vfs::backend::Made;
 
 use crate::v4::attrs::{Purpose, ToSet, supported};
-use crate::v4::compound::{Compound, Located, Object, change_info, component};
+use crate::v4::compound::{Compound, change_info, component};
 use crate::v4::limits::LINKTEXT_MAX;
+use crate::v4::object::{Located, Object};
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
 

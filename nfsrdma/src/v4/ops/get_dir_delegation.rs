@@ -2,8 +2,9 @@
 //! about to change it. No notifications are sent, so none are promised, whatever the client asks for.
 
 use crate::v4::attrs::Bitmap;
-use crate::v4::compound::{Compound, Object};
+use crate::v4::compound::Compound;
 use crate::v4::deleg::delegate_directory;
+use crate::v4::object::Object;
 use crate::v4::status::Status;
 use crate::v4::wire::VERIFIER_SIZE;
 use nfs_proto::nfs4::ops::{DirDelegated, DirDelegation4, GetDirDelegation};

@@ -3,7 +3,8 @@
 use nfs_proto::nfs4::ops::Component4;
 use vfs::Kind;
 
-use crate::v4::compound::{Compound, Object, change_info, component};
+use crate::v4::compound::{Compound, change_info, component};
+use crate::v4::object::Object;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn link(cx: &mut Compound<'_>) -> Result<(), Status> {

@@ -8,8 +8,9 @@ use state::{Holder, LockKind, LockVerdict, Operation, Range, Rights};
 use vfs::NodeId;
 
 use crate::v4::client::Client;
-use crate::v4::compound::{Compound, Located};
+use crate::v4::compound::Compound;
 use crate::v4::locks::{check_grace, kind_of, lock_state, range_of, write_denied};
+use crate::v4::object::Located;
 use crate::v4::open_owner_seqid::{self, Begun, Owner};
 use crate::v4::opens::Entry;
 use crate::v4::resolve::{ResolvedStateid, resolve};

@@ -3,8 +3,9 @@
 use nfs_proto::nfs4::ops::Locku;
 use state::Range;
 
-use crate::v4::compound::{Compound, Object};
+use crate::v4::compound::Compound;
 use crate::v4::locks::range_of;
+use crate::v4::object::Object;
 use crate::v4::open_owner_seqid::{self, Begun};
 use crate::v4::opens::Entry;
 use crate::v4::resolve::{ResolvedStateid, resolve};

@@ -3,8 +3,9 @@
 use nfs_proto::nfs4::ops::Component4;
 use vfs::Kind;
 
-use crate::v4::compound::{Compound, Located, Object, component};
-use crate::v4::pseudo::Child;
+use crate::v4::above::Child;
+use crate::v4::compound::{Compound, component};
+use crate::v4::object::{Located, Object};
 use crate::v4::status::Status;
 
 /// Bytes of the longest name that something above the shares may have, as in any directory.

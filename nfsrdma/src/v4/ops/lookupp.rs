@@ -2,8 +2,9 @@
 
 use vfs::Kind;
 
-use crate::v4::compound::{Compound, Object};
-use crate::v4::pseudo::Above;
+use crate::v4::above::Above;
+use crate::v4::compound::Compound;
+use crate::v4::object::Object;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn lookupp(cx: &mut Compound<'_>) -> Result<(), Status> {

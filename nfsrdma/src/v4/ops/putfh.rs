@@ -1,9 +1,10 @@
 //! PUTFH (RFC 8881 section 18.19).
 
 use crate::fh::Named;
+use crate::v4::above::Above;
 use crate::v4::attrs::Bitmap;
-use crate::v4::compound::{Compound, Object};
-use crate::v4::pseudo::Above;
+use crate::v4::compound::Compound;
+use crate::v4::object::Object;
 use crate::v4::status::Status;
 use crate::v4::wire::op;
 use nfs_proto::nfs4::ops::NfsFh4;

@@ -5,8 +5,9 @@ use nfs_proto::nfs4::ops::{Hole4, Read, ReadPlusContent, ReadPlusDone};
 use vfs::{Seek, VfsError};
 
 use super::allocate::may_read;
-use crate::v4::compound::{Compound, Located};
+use crate::v4::compound::Compound;
 use crate::v4::limits::IO_MAX;
+use crate::v4::object::Located;
 use crate::v4::stateid_access::{IoAccess, check_io};
 use crate::v4::status::Status;
 use crate::v4::wire::NFS4_CONTENT_DATA;

@@ -13,9 +13,10 @@ use nfs_proto::nfs4::ops::{Component4, Readdir};
 use vfs::namespace::Listed;
 use vfs::{DirEntry, Kind, VfsError};
 
+use crate::v4::above::{Above, Child};
 use crate::v4::attrs::{Bitmap, ObjectAttrs, asks_where, is_write_only, supported_on};
-use crate::v4::compound::{Compound, Located, Object};
-use crate::v4::pseudo::{Above, Child};
+use crate::v4::compound::Compound;
+use crate::v4::object::{Located, Object};
 use crate::v4::status::Status;
 use crate::v4::wire::{VERIFIER_SIZE, attr};
 

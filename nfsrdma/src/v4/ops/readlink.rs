@@ -5,7 +5,8 @@ use nfs_proto::nfs4::ops::ReadlinkDone;
 use nfs_proto::xdr::Bulk;
 use vfs::Kind;
 
-use crate::v4::compound::{Compound, Object};
+use crate::v4::compound::Compound;
+use crate::v4::object::Object;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn readlink(cx: &mut Compound<'_>) -> Result<(), Status> {

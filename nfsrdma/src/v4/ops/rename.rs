@@ -3,7 +3,8 @@
 use nfs_proto::nfs4::ops::{Rename, Renamed};
 use vfs::{Kind, VfsError};
 
-use crate::v4::compound::{Compound, Object, change_info, component};
+use crate::v4::compound::{Compound, change_info, component};
+use crate::v4::object::Object;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn rename(cx: &mut Compound<'_>) -> Result<(), Status> {

@@ -3,7 +3,8 @@
 
 use super::lookup::child;
 use super::lookupp::parent;
-use crate::v4::compound::{Compound, Object, component};
+use crate::v4::compound::{Compound, component};
+use crate::v4::object::Object;
 use crate::v4::status::Status;
 use nfs_proto::nfs4::ops::{Component4, RpcsecGssInfo, Secinfo4, Secinfos};
 use nfs_proto::oncrpc::{AUTH_NONE, AUTH_SYS};

@@ -5,8 +5,9 @@ use nfs_proto::nfs4::ops::{Component4, Listxattrs, Setxattr, Xattr, Xattrs};
 use vfs::{Attr, XattrHow};
 use wire::pad;
 
-use crate::v4::compound::{Compound, Located, Object};
+use crate::v4::compound::Compound;
 use crate::v4::limits::{NAME_MAX, XATTR_VALUE_MAX};
+use crate::v4::object::{Located, Object};
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn getxattr(cx: &mut Compound<'_>) -> Result<(), Status> {
