@@ -1,4 +1,17 @@
 //! ONC RPC and the NFS server: version 3 with MOUNT, NLM and NSM, versions 4.0 to 4.2.
+//!
+//! A file knows those above it in this list, and none below; [`v4`] has a list of its own:
+//!
+//! ```text
+//! clients clock fh limits offer rpc::auth rpc::callee         what needs no connection
+//! context violation                                           a connection, a call, and rules that a peer breaks
+//! rpc::gss source_port mounted unopened nlm::reservations     the tables of callers and of what they did
+//! server_state                                                what all connections share
+//! v3 v4 mount portmap                                         programs by themselves
+//! nlm                                                         locks of version 3, in the grace period of version 4
+//! nsm claim tls                                               what concerns several programs
+//! server                                                      what calls all of these
+//! ```
 
 mod claim;
 pub mod clients;

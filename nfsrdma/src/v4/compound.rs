@@ -14,12 +14,13 @@ use vfs::{DirChange, Kind, NodeRef};
 
 use super::attrs::{Bitmap, Purpose, ToSet, asks_where};
 use super::client::{Client, Principal};
+use super::limits;
 use super::names::{self, Id, IdMap, Late, Names};
+use super::nfs4::Nfs4;
 use super::object::{Located, Object};
 use super::session::SlotUse;
 use super::status::Status;
 use super::wire::Stateid;
-use super::{Nfs4, limits};
 use crate::context::{CallContext, Conn};
 use crate::fh::Fh;
 

@@ -3,6 +3,21 @@
 //! *Operation.* [`Nfs4::compound`] runs one COMPOUND: `run` decodes and performs operation by operation, each in a
 //! file of `ops` named after it. What an operation may see and change of its surroundings is the [`compound::Compound`].
 //!
+//! A file knows those above it in this list, and none below:
+//!
+//! ```text
+//! status wire limits                                          what all of them use
+//! above object attrs names name stateid owner machine         what clients send, as data
+//! opens recovery channel_attrs room slots striking watched    what they hold, how much that may be, and lists
+//! client session                                              a client and its sessions
+//! clients nfs4                                                all of them, and the server
+//! release make_room watch holdings                            how clients end, and what they hold
+//! compound                                                    a COMPOUND under way
+//! pseudo attrs::get resolve stateid_access open_owner_seqid   what it sees and may do
+//! locks callback deleg                                        what is done with locks and delegations
+//! ops dispatch run                                            the operations, and what calls them
+//! ```
+//!
 //! *Memory.* READ hands the volume's own buffers to the reply, WRITE the request's own buffers to the volume.
 //!
 //! *Errors.* An operation ends with a [`Status`]; the first that is not OK ends the COMPOUND. Only a COMPOUND whose head
@@ -30,6 +45,7 @@ mod machine;
 mod make_room;
 pub(crate) mod name;
 mod names;
+mod nfs4;
 pub mod object;
 mod open_owner_seqid;
 mod opens;
@@ -53,17 +69,8 @@ pub mod wire;
 
 pub use clients::{Callbacks, Clients, Options};
 pub use names::Domain;
+pub use nfs4::Nfs4;
 pub use status::Status;
-
-/// The version 4 server.
-pub struct Nfs4 {
-    /// What all versions share.
-    pub core: Arc<ServerState>,
-    /// The clients and what they hold.
-    pub clients: Arc<Clients>,
-    /// Where users and groups have names; without it they are numbers.
-    domain: Option<Arc<Domain>>,
-}
 
 impl Nfs4 {
     /// Over these shares, with nothing that survives a restart.
@@ -92,15 +99,5 @@ impl Nfs4 {
         out: &mut Writer,
     ) -> XdrResult<Outcome> {
         run::run(self, conn, call, args, out).await
-    }
-
-    /// How long clients may be silent before their state is forgotten, in seconds.
-    pub fn lease_secs(&self) -> u32 {
-        self.clients.lease_s()
-    }
-
-    /// The connection has ended: it carries no session any more.
-    pub fn connection_closed(&self, conn: &Arc<Conn>) {
-        self.clients.connection_closed(conn.id);
     }
 }

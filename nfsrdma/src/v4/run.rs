@@ -19,10 +19,11 @@ use wire::{Parsed, Rule, reject};
 
 use super::attrs::Bitmap;
 use super::compound::{Compound, ReplyLimits};
+use super::nfs4::Nfs4;
 use super::object::Object;
 use super::status::Status;
 use super::wire::{MINOR_MAX, op};
-use super::{Nfs4, dispatch, limits};
+use super::{dispatch, limits};
 use crate::context::{CallContext, Conn, Outcome, Version};
 use crate::operation;
 
