@@ -225,12 +225,14 @@ impl Turns {
         Some(Turn { of: self, room, _permit: permit })
     }
 
+    /// One operation that is larger than the volume's own has that as the last resort: it counts there for less than it is.
     fn room_at_once(&self, units: u32) -> Option<Room> {
-        if let Some(own) = self.own.try_take(units) {
-            return Some([own].into());
-        }
-        let part = self.part.try_take(units)?;
-        Some([part, self.common.try_take(units)?].into())
+        let own = || Some([self.own.try_take(units)?].into());
+        let shared = || {
+            let part = self.part.try_take(units)?;
+            Some([part, self.common.try_take(units)?].into())
+        };
+        if units <= self.own.all { own().or_else(shared) } else { shared().or_else(own) }
     }
 
     /// An operation without payload each step of which may block, in its turn.
