@@ -9,9 +9,10 @@
 //! *Errors.* STATUS_OBJECT_NAME_NOT_FOUND for an open that is gone or is somebody else's, STATUS_ACCESS_DENIED for another user.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use state::Caching;
+use vfs::NodeId;
 
 use crate::caching::from_state;
 use crate::creates::Ticket;
@@ -81,7 +82,6 @@ pub(crate) async fn begin(
     let replay = cx.header.flags.has(Flags::REPLAY);
     let found = match cx.server.creates.begin(key) {
         Ok(ticket) => {
-            note_sent_anew(cx, request, asked)?;
             cx.outlives_connection();
             return Ok(Begun::New(ticket));
         }
@@ -118,22 +118,26 @@ pub(crate) async fn begin(
     Ok(Begun::Before(open))
 }
 
-/// A create with the lease key of a persistent open that waits for this client, and with another CreateGuid. Either it is another
-/// open of the file, by a client that has one key for a file. Or the answer to the create was lost, and the client has sent the
+/// A create of this file with the lease key of a persistent open that waits for this client, and with another CreateGuid. Either it
+/// is another open of the file, by a client that has one key for a file. Or the answer to the create was lost, and the client has sent the
 /// create anew and not again, by a client that has a key for each create (Linux 6.12, mounted with `hard`: `smb2_should_replay`
 /// leaves the count of replays at zero, so that `SMB2_open` makes another CreateGuid).
-fn note_sent_anew(
+pub(crate) fn note_sent_anew(
     cx: &RequestContext,
-    request: &Request<'_>,
-    asked: &Asked<'_>,
+    (request, asked): (&Request<'_>, &Asked<'_>),
+    node: NodeId,
 ) -> Result<(), Status> {
+    if asked.durable_v2.is_none() {
+        return Ok(());
+    }
     let Some(context) = lease::asked(cx, request.oplock_level, asked.lease.as_ref()) else {
         return Ok(());
     };
     let session = cx.session()?;
     let lease = cx.server.leases.find(session.client_guid(), &session.owner(), context.key);
     for open in lease.into_iter().flat_map(|lease| lease.opens()) {
-        if open.session_id() == 0 && open.durable.is_persistent() {
+        let waits = open.session_id() == 0 && open.durable.is_persistent();
+        if waits && open.file()?.base().id() == node {
             open.durable.durability().sent_anew = true;
         }
     }
@@ -301,7 +305,6 @@ async fn take_up(cx: &RequestContext, open: &Arc<Open>) -> Result<bool, Status> 
         lease.party.lease.hold();
     }
     open.durable.note_at(cx.conn.info.peer.ip());
-    tree.last_take_up.note(Instant::now());
     open.durable.durability().sent_anew = false;
     lease::tell_again(cx, open);
     Ok(true)
@@ -350,6 +353,7 @@ pub(crate) async fn check_waiting(
     if wanted.attributes_only {
         return Ok(());
     }
+    let mut left = Vec::new();
     for other in core.opens.of_node(file.base().id()) {
         if other.session_id() != 0
             || !other.durable.stands()
@@ -363,7 +367,13 @@ pub(crate) async fn check_waiting(
         if !shares && !lease::rights(core, &other).has(Caching::HANDLE) {
             continue;
         }
-        if !is_left(cx, &other)? || !take_away(core, &other) {
+        if !is_left(cx, &other)? {
+            return Err(Status::FILE_NOT_AVAILABLE);
+        }
+        left.push(other);
+    }
+    for other in left {
+        if !take_away(core, &other) {
             return Err(Status::FILE_NOT_AVAILABLE);
         }
         tracing::info!(
@@ -379,9 +389,10 @@ pub(crate) async fn check_waiting(
 }
 
 /// The client of a persistent open that waits does not know it: the client has sent the create anew and now opens the file with
-/// another lease key, or is connected to the share again and has reclaimed nothing for [`TAKES_UP_MAX`].
+/// another lease key, or is connected to the share again and has reclaimed nothing for [`TAKES_UP_MAX`]. Connections that it had
+/// all the while say nothing of the one that was lost. One that takes the file with it when it is closed waits its time.
 fn is_left(cx: &RequestContext, open: &Open) -> Result<bool, Status> {
-    if !open.durable.is_persistent() {
+    if !open.durable.is_persistent() || open.delete_on_close() {
         return Ok(false);
     }
     let (CreateInfo { client, owner, .. }, share) = (open.durable.facts(), open.share()?.id);
@@ -392,8 +403,9 @@ fn is_left(cx: &RequestContext, open: &Open) -> Result<bool, Status> {
     }
     let trees = cx.server.sessions.all(is_its).into_iter().flat_map(|s| s.trees());
     let of_share = trees.filter(|tree| tree.share().is_some_and(|it| it.id == share));
-    let ago = of_share.map(|tree| tree.last_take_up.ago()).min();
-    Ok(ago.is_some_and(|ago| ago >= TAKES_UP_MAX))
+    let Some(lost_at) = open.durable.durability().lost_at else { return Ok(false) };
+    let ago = of_share.filter_map(|tree| tree.last_take_up.ago(lost_at)).min();
+    Ok(lost_at.elapsed() >= TAKES_UP_MAX && ago.is_some_and(|ago| ago >= TAKES_UP_MAX))
 }
 
 /// Nobody can take it up from here on. False: somebody has.

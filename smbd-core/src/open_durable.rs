@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
 
 use vfs::NodeRef;
 
@@ -57,6 +58,8 @@ pub(crate) struct Durability {
     pub(crate) facts: CreateInfo,
     /// Counts losses of the connection, so that a timer knows its own.
     losses: u64,
+    /// When the last one was.
+    pub(crate) lost_at: Option<Instant>,
     /// Where its client was last; of another run of the server that is not known.
     at: Option<IpAddr>,
     /// While it waits for its client, that has sent a create with the lease key of this one and another CreateGuid.
@@ -173,6 +176,7 @@ impl OpenDurable {
     pub(crate) fn lose_connection(&self) -> (u32, u64) {
         let mut durability = self.durability();
         durability.losses += 1;
+        durability.lost_at = Some(Instant::now());
         (durability.facts.timeout_ms, durability.losses)
     }
 

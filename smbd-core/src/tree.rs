@@ -20,23 +20,50 @@ pub enum Target {
 }
 
 /// When a client last took an open up again by a tree connect; before the first time, when it connected.
-pub struct LastTakeUp(Mutex<Instant>);
+pub struct LastTakeUp {
+    connected: Instant,
+    /// When it was answered, and how many are under way.
+    last: Mutex<(Instant, u32)>,
+}
 
 impl Default for LastTakeUp {
     fn default() -> Self {
-        Self(Mutex::new(Instant::now()))
+        let connected = Instant::now();
+        Self { connected, last: Mutex::new((connected, 0)) }
     }
 }
 
 impl LastTakeUp {
     /// It was at this time.
+    #[cfg(test)]
     pub(crate) fn note(&self, at: Instant) {
-        *locked(&self.0) = at;
+        locked(&self.last).0 = at;
     }
 
-    /// How long ago that was.
-    pub(crate) fn ago(&self) -> Duration {
-        locked(&self.0).elapsed()
+    /// How long ago that was; `None` where the client has been connected since before this time.
+    pub(crate) fn ago(&self, since: Instant) -> Option<Duration> {
+        if self.connected < since {
+            return None;
+        }
+        let (last, under_way) = *locked(&self.last);
+        Some(if under_way > 0 { Duration::ZERO } else { last.elapsed() })
+    }
+}
+
+/// An open is being taken up by this tree connect, until this goes.
+pub(crate) struct TakesUp(Arc<Tree>);
+
+impl TakesUp {
+    pub(crate) fn by(tree: Arc<Tree>) -> Self {
+        locked(&tree.last_take_up.last).1 += 1;
+        Self(tree)
+    }
+}
+
+impl Drop for TakesUp {
+    fn drop(&mut self) {
+        let mut last = locked(&self.0.last_take_up.last);
+        *last = (Instant::now(), last.1.saturating_sub(1));
     }
 }
 
@@ -101,5 +128,20 @@ impl Tree {
             Some(now) => now,
             None => share.clone(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_from_before_a_loss_says_nothing_of_what_was_lost() {
+        let last = LastTakeUp::default();
+        let (before, after) = (last.connected, Instant::now() + Duration::from_secs(1));
+        assert!(last.ago(before).is_some());
+        assert_eq!(last.ago(after), None);
+        locked(&last.last).1 = 1;
+        assert_eq!(last.ago(before), Some(Duration::ZERO), "one is under way");
     }
 }

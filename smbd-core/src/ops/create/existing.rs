@@ -29,6 +29,7 @@ pub(super) async fn open(
     at: &Walked,
     found: Found,
 ) -> Result<Option<Opened>, Status> {
+    durable::note_sent_anew(cx, (w.request, &w.asked), found.node.id())?;
     kind(w, &found.attr)?;
     if let Some(stream) = &w.path.stream {
         return super::stream::open(cx, w, at, found, stream).await;

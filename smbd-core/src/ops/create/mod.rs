@@ -40,7 +40,8 @@ use crate::request_context::RequestContext;
 use crate::security::{self, Granted};
 use crate::sequence::Sequence;
 use crate::status::Status;
-use crate::tree::Tree;
+use crate::tree::{TakesUp, Tree};
+use crate::wire::Flags;
 use crate::wire::context::{Asked, PosixTold, Told};
 use crate::wire::create::{Disposition, Request, Response, action, option};
 pub(super) use rights::check_folder;
@@ -109,6 +110,10 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     };
     let asked = Asked::parse(&request.contexts).map_err(|fault| cx.malformed(fault))?;
     durable::check(&asked)?;
+    let takes_up = asked.reconnect.is_some()
+        || asked.reconnect_v2.is_some()
+        || cx.header.flags.has(Flags::REPLAY);
+    let _takes_up = takes_up.then(|| TakesUp::by(tree.clone()));
     // An open that is taken up again is as it was, whatever else the request says.
     if let Some(open) = durable::reconnect(cx, &request, &asked).await? {
         let (attr, dos) = now(cx, &open).await?;

@@ -299,14 +299,26 @@ async fn what_a_client_does_not_take_up_keeps_nobody_from_the_file() {
         r.contexts = vec![again_guid([8; 16]).context()];
     });
     let held = held.await.unwrap().file;
+    let dies = c.create("d", |r| {
+        (r.share, r.access) = (0, mask::READ_DATA | mask::DELETE);
+        r.options = option::DELETE_ON_CLOSE;
+        r.contexts = vec![again_guid([9; 16]).context()];
+    });
+    dies.await.unwrap();
     drop(c);
     let (world, count) = world.restart().await;
-    assert_eq!(count, 2);
+    assert_eq!(count, 3);
     let (c, other) = (world.machine(1), world.machine(2));
     let done = || {
         let session = c.core.sessions.get(c.session_id).unwrap();
         let long_ago = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
         session.trees().iter().for_each(|tree| tree.last_take_up.note(long_ago));
+        let lost_before = long_ago.checked_sub(Duration::from_secs(10));
+        let all = c.core.opens.waiting(|open| {
+            open.durable.durability().lost_at = lost_before;
+            false
+        });
+        assert!(all.is_none());
     };
     assert_eq!(opens(&other, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE, "just back");
     done();
@@ -314,13 +326,15 @@ async fn what_a_client_does_not_take_up_keeps_nobody_from_the_file() {
     c.create("g", |r| r.contexts = vec![back.context()]).await.unwrap();
     assert_eq!(opens(&c, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE, "it takes opens up");
     done();
+    let why = "who opens it would have a file without a name";
+    assert_eq!(opens(&other, "d").await.unwrap_err(), Status::FILE_NOT_AVAILABLE, "{why}");
     opens(&c, "f").await.unwrap();
     assert_eq!(opens(&c, "g").await.unwrap_err(), Status::SHARING_VIOLATION, "that is its own");
     let gone = again(&c, "f", left, vec![lease(6)]).await;
     assert_eq!(gone.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND);
     drop((c, other));
     let (_world, count) = world.restart().await;
-    assert_eq!(count, 1, "what is closed does not come back");
+    assert_eq!(count, 2, "what is closed does not come back");
 }
 
 /// A create of `f` with the lease of [`persistent`] and a CreateGuid of its own.
