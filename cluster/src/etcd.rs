@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::Request;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
@@ -286,22 +286,31 @@ impl Etcd {
 
     /// Beside all others, however many wait.
     async fn call_now(&self, path: &str, body: Value) -> Done<Value> {
-        let Some((name, password)) = &self.user else { return self.once(path, &body, None).await };
+        if self.user.is_none() {
+            return self.once(path, &body, None).await;
+        }
         let mut token = self.token.lock().await.clone();
         // A token ends; the second is new.
         for _ in 0..2 {
             if let Some(token) = &token {
                 match self.once(path, &body, Some(token)).await {
-                    Err(Error::Refused(why)) if why.contains("token") => {}
+                    Err(Error::Refused(why)) if is_of_token(&why) => {}
                     done => return done,
                 }
             }
-            let login = json!({"name": name, "password": password});
-            let answer = self.once("/v3/auth/authenticate", &login, None).await?;
-            token = Some(answer["token"].as_str().ok_or(Error::Malformed("token"))?.to_owned());
-            (*self.token.lock().await).clone_from(&token);
+            token = self.login().await?;
         }
         self.once(path, &body, token.as_deref()).await
+    }
+
+    /// A new token, for all requests from now on; `None`: it asks as nobody.
+    async fn login(&self) -> Done<Option<String>> {
+        let Some((name, password)) = &self.user else { return Ok(None) };
+        let login = json!({"name": name, "password": password});
+        let answer = self.once("/v3/auth/authenticate", &login, None).await?;
+        let token = Some(answer["token"].as_str().ok_or(Error::Malformed("token"))?.to_owned());
+        (*self.token.lock().await).clone_from(&token);
+        Ok(token)
     }
 
     /// A new lease that ends `ttl` (whole seconds) after its last renewal; its number.
@@ -408,12 +417,28 @@ impl Etcd {
         let create = json!({"create_request": {
             "key": coded(prefix), "range_end": coded_end(prefix), "start_revision": from.to_string(),
         }});
-        let token = self.token.lock().await.clone();
+        let mut token = self.token.lock().await.clone();
+        if token.is_none() {
+            token = self.login().await?;
+        }
+        // A token ends, and renewals of a lease, which are all that an idle node sends besides, do not show it.
+        match self.watch_as(token.as_deref(), &create).await {
+            Err(Error::Refused(_)) if self.user.is_some() => {}
+            done => return done,
+        }
+        let token = self.login().await?;
+        self.watch_as(token.as_deref(), &create).await
+    }
+
+    async fn watch_as(&self, token: Option<&str>, create: &Value) -> Done<Watch> {
         let mut failed = Error::Unreachable(NO_ENDPOINT.into());
         for (_, at) in self.in_turn() {
             let begin = async {
-                let answer = self.ask(at, "/v3/watch", &create, token.as_deref()).await;
+                let answer = self.ask(at, "/v3/watch", create, token).await;
                 let answer = answer.map_err(|e| no_answer(at, &e))?;
+                if answer.status() == StatusCode::UNAUTHORIZED {
+                    return Err(Error::Refused(format!("{at}: {}", answer.status())));
+                }
                 if !answer.status().is_success() {
                     return Err(no_answer(at, &answer.status()));
                 }
@@ -425,7 +450,7 @@ impl Etcd {
             };
             match timeout(self.patience, begin).await {
                 Ok(Ok(watch)) => return Ok(watch),
-                Ok(Err(Error::Missed)) => return Err(Error::Missed),
+                Ok(Err(e @ (Error::Missed | Error::Refused(_)))) => return Err(e),
                 Ok(Err(e)) => failed = e,
                 Err(_) => failed = Error::Unreachable(self.silent(at)),
             }
@@ -501,7 +526,8 @@ impl Watch {
         }
         let reason = result["cancel_reason"].as_str().or(said["error"]["message"].as_str());
         let reason = reason.unwrap_or("it gives no reason");
-        Err(Error::Unreachable(format!("{}: it does not watch: {reason}", self.at)))
+        let why = format!("{}: it does not watch: {reason}", self.at);
+        Err(if is_of_token(reason) { Error::Refused(why) } else { Error::Unreachable(why) })
     }
 }
 
@@ -518,6 +544,11 @@ impl Change<'_> {
 
 fn no_answer(at: &Endpoint, e: &dyn fmt::Display) -> Error {
     Error::Unreachable(format!("{at}: {e}"))
+}
+
+/// etcd does not know the token, or users or roles have changed since it was given.
+fn is_of_token(reason: &str) -> bool {
+    reason.contains("auth token") || reason.contains("revision of auth store is old")
 }
 
 /// The peer took the request and closed the connection, as one that speaks TLS alone does.

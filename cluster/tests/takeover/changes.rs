@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use cluster::etcd::Error;
 
-use crate::world::{PATIENCE, World, compact, etcd, start_etcd};
+use crate::world::{PATIENCE, World, compact, etcd, post, start_etcd, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_tells_all_changes_from_a_revision_on_or_says_that_it_cannot() {
@@ -70,4 +70,31 @@ async fn more_keys_than_one_answer_holds_are_read_at_one_revision() {
         assert_eq!((entry.key.as_str(), entry.value.len()), (&*format!("/x/{number:04}"), 2000));
     }
     assert_eq!(revision, etcd.get("/y").await.unwrap().unwrap().created);
+}
+
+/// An idle node asks nothing else of etcd that would show that its token has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_begins_although_the_token_has_ended() {
+    let mut world = World::new().await;
+    let port = world.member.port;
+    let login = r#"{"name":"root","password":"p"}"#;
+    post(port, "auth/user/add", login, "").await;
+    post(port, "auth/role/add", r#"{"name":"root"}"#, "").await;
+    post(port, "auth/user/grant", r#"{"user":"root","role":"root"}"#, "").await;
+    post(port, "auth/enable", "{}", "").await;
+    let named = || world.etcd().with_user("root".into(), "p".into());
+    let (etcd, other) = (named(), named());
+    other.watch("/x/", 0).await.expect("nothing has logged in before");
+    etcd.put("/x/a", b"").await.unwrap();
+    // A member that starts knows no token.
+    world.member.restart();
+    let is_there = || async { other.put("/x/b", b"").await.is_ok() };
+    until("etcd answers", is_there).await;
+    etcd.watch("/x/", 0).await.expect("it logs in again");
+    // Nor does etcd take one from before a change of its users.
+    let answer = post(port, "auth/authenticate", login, "").await;
+    let token = answer.split_once("\"token\":\"").unwrap().1.split_once('"').unwrap().0;
+    post(port, "auth/role/add", r#"{"name":"more"}"#, token).await;
+    etcd.watch("/x/", 0).await.expect("it logs in again");
+    other.put("/x/c", b"").await.expect("it logs in again");
 }

@@ -25,10 +25,17 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// A member of etcd.
 pub struct Member {
     pub port: u16,
+    command: Command,
     child: Child,
 }
 
 impl Member {
+    /// It ends, and begins again with its data.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.child = self.command.spawn().unwrap();
+    }
+
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -49,7 +56,8 @@ pub async fn start_etcd(dir: &Path, members: usize) -> Vec<Member> {
     let all: Vec<_> =
         ports.iter().enumerate().map(|(i, (_, peers))| format!("m{i}={}", at(*peers))).collect();
     let start = |(i, (port, peers)): (usize, &(u16, u16))| {
-        let child = Command::new(std::env::var("ETCD").unwrap_or("etcd".into()))
+        let mut command = Command::new(std::env::var("ETCD").unwrap_or("etcd".into()));
+        command
             .args(["--name", &format!("m{i}"), "--initial-cluster", &all.join(",")])
             .arg("--data-dir")
             .arg(dir.join(format!("etcd{i}")))
@@ -57,10 +65,9 @@ pub async fn start_etcd(dir: &Path, members: usize) -> Vec<Member> {
             .args(["--listen-peer-urls", &at(*peers)])
             .args(["--initial-advertise-peer-urls", &at(*peers)])
             .stdout(Stdio::null())
-            .stderr(fs::File::create(dir.join(format!("etcd{i}.log"))).unwrap())
-            .spawn()
-            .expect("package etcd-server");
-        Member { port: *port, child }
+            .stderr(fs::File::create(dir.join(format!("etcd{i}.log"))).unwrap());
+        let child = command.spawn().expect("package etcd-server");
+        Member { port: *port, command, child }
     };
     let members: Vec<_> = ports.iter().enumerate().map(start).collect();
     let etcd = etcd(&[members[0].port]);
@@ -265,23 +272,28 @@ pub async fn compact(port: u16) {
     etcd.put("/newest", b"").await.unwrap();
     let newest = etcd.get("/newest").await.unwrap().unwrap().created;
     let body = format!("{{\"revision\":\"{newest}\",\"physical\":true}}");
-    let request =
-        format!("POST /v3/kv/compaction HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    post(port, "kv/compaction", &body, "").await;
+}
+
+/// What etcd answers to a request which its client here does not make.
+pub async fn post(port: u16, path: &str, body: &str, token: &str) -> String {
+    let head = format!("POST /v3/{path} HTTP/1.0\r\nContent-Length: {}\r\n", body.len());
+    let request = match token {
+        "" => format!("{head}\r\n{body}"),
+        token => format!("{head}Authorization: {token}\r\n\r\n{body}"),
+    };
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.contains(" 200 "), "{answer}");
+    assert!(answer.contains(" 200 "), "{path}: {answer}");
+    answer
 }
 
 /// The member that leads the others.
 pub async fn leader(members: &[Member]) -> usize {
     for (number, member) in members.iter().enumerate() {
-        let request = "POST /v3/maintenance/status HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}";
-        let mut stream = TcpStream::connect(("127.0.0.1", member.port)).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
+        let answer = post(member.port, "maintenance/status", "{}", "").await;
         let id = |name: &str| {
             let rest = answer.split_once(&format!("\"{name}\":\""))?.1;
             Some(rest.split_once('"')?.0.to_owned())
