@@ -495,7 +495,11 @@ fn cluster(args: &ClusterArgs) -> Result<(), Failure> {
         false => Vec::new(),
     };
     let load = |file: &Path| config::load(Some(file), Options::default(), known());
-    runtime()?.block_on(crate::cluster::run(args, cluster, services, load)).map_err(Failure::Work)
+    let runtime = runtime()?;
+    let done = runtime.block_on(crate::cluster::run(args, cluster, services, load));
+    // Without waiting for a thread that storage holds: all services have ended.
+    runtime.shutdown_background();
+    done.map_err(Failure::Work)
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
