@@ -359,9 +359,18 @@ impl Etcd {
         created: u64,
         changes: &[Change<'_>],
     ) -> Done<bool> {
-        let changes: Vec<Value> = changes.iter().map(Change::request).collect();
-        let transaction = json!({"compare": [is_made_at(owner, created)], "success": changes});
-        let answer = self.call("/v3/kv/txn", transaction).await?;
+        let answer = self.call("/v3/kv/txn", changed_while(owner, created, changes)).await?;
+        Ok(answer["succeeded"].as_bool() == Some(true))
+    }
+
+    /// As [`Etcd::change_while`], however many requests wait.
+    pub(crate) async fn change_now_while(
+        &self,
+        owner: &str,
+        created: u64,
+        changes: &[Change<'_>],
+    ) -> Done<bool> {
+        let answer = self.call_now("/v3/kv/txn", changed_while(owner, created, changes)).await?;
         Ok(answer["succeeded"].as_bool() == Some(true))
     }
 
@@ -588,6 +597,11 @@ fn is_made_at(key: &str, created: u64) -> Value {
     json!({
         "key": coded(key), "target": "CREATE", "result": "EQUAL", "create_revision": created.to_string(),
     })
+}
+
+fn changed_while(owner: &str, created: u64, changes: &[Change<'_>]) -> Value {
+    let changes: Vec<Value> = changes.iter().map(Change::request).collect();
+    json!({"compare": [is_made_at(owner, created)], "success": changes})
 }
 
 fn coded(key: &str) -> String {

@@ -62,6 +62,8 @@ pub(crate) struct Run {
     pub(crate) vacant_since: Option<Duration>,
     /// It does not ask for the service before this time ([`now`]).
     pub(crate) quiet_until: Duration,
+    /// A key `owner` that could not be given up, by its revision, and what `last` is to say once it is gone.
+    pub(crate) not_given_up: Option<(u64, Vec<u8>)>,
 }
 
 /// What an owner has.
@@ -159,10 +161,12 @@ impl Run {
         let Some(owner) = &look.owner else { return self.stand_in_turn(lease, look).await };
         self.vacant_since = None;
         if owner.lease == lease.id {
-            // Of a candidature whose answer was lost. Kept, it would keep the service from every node for as long as this one
-            // lives.
-            let delete = [Change::Delete(&self.keys.owner)];
-            self.etcd.change_while(&self.keys.owner, owner.created, &delete).await?;
+            // Of a candidature whose answer was lost, or not given up in time. Kept, it would keep the service from every node for
+            // as long as this one lives.
+            let left = self.not_given_up.as_ref().filter(|(created, _)| *created == owner.created);
+            let ended = left.map(|(_, ended)| &**ended);
+            let changes = given_up(&self.keys, ended);
+            self.etcd.change_while(&self.keys.owner, owner.created, &changes).await?;
             return Ok(());
         }
         let is_quiet = now() < self.quiet_until;
@@ -203,7 +207,7 @@ impl Run {
             self.news(None).await;
             return Ok(());
         };
-        let (service, epoch) = (&self.service.name, won.term.epoch);
+        let (service, epoch) = (self.service.name.clone(), won.term.epoch);
         tracing::info!(service, epoch, "elected");
         let back = match self.own(won).await {
             End::HandOver => {
@@ -218,7 +222,7 @@ impl Run {
                 2 * ttl
             }
             End::Lost(why) => {
-                self.board.note(service, |s| s.lost += 1);
+                self.board.note(&service, |s| s.lost += 1);
                 tracing::error!(service, epoch, "lost: {why}");
                 ttl
             }
@@ -264,7 +268,7 @@ impl Run {
     }
 
     /// Serves until it must let go, and lets go.
-    async fn own(&self, won: Won) -> End {
+    async fn own(&mut self, won: Won) -> End {
         let Won { term, lease: Lease { id, hold }, last } = won;
         let epoch = term.epoch;
         self.board.note(&self.service.name, |s| (s.epoch, s.hold) = (Some(epoch), Some(hold)));
@@ -289,29 +293,30 @@ impl Run {
         if !matches!(end, End::Lost(_)) {
             // The record says no more than is true: while the key lives, nobody else has written there.
             let ended = self.last(epoch, true).to_bytes();
-            let ended = (has_let_go.is_ok() && held.is_last).then_some(&*ended);
-            tokio::select! {
-                () = self.give_up(term, ended) => {}
+            let ended = (has_let_go.is_ok() && held.is_last).then_some(ended);
+            let is_given_up = tokio::select! {
+                is_given_up = self.give_up(term, ended.as_deref()) => is_given_up,
                 // The key ends with the lease.
-                () = self.follow(id, &hold) => {}
-            }
+                () = self.follow(id, &hold) => true,
+            };
+            self.not_given_up = ended.filter(|_| !is_given_up).map(|ended| (term.created, ended));
         }
         end
     }
 
-    /// Deletes the key `owner`, with what `last` says from then on. Tries again for a TTL; then the next look finds the key.
-    async fn give_up(&self, term: Term, ended: Option<&[u8]>) {
-        let ended = ended.map(|ended| Change::Put(&self.keys.last, ended));
-        let changes: Vec<_> = ended.into_iter().chain([Change::Delete(&self.keys.owner)]).collect();
+    /// Deletes the key `owner`, with what `last` says from then on. Tries again for a TTL; false: the next look finds the key.
+    async fn give_up(&self, term: Term, ended: Option<&[u8]>) -> bool {
+        let changes = given_up(&self.keys, ended);
         let until_it_is = async {
+            // Where all services of the node leave at once, the last would wait for longer than that for its turn.
             while let Err(e) =
-                self.etcd.change_while(&self.keys.owner, term.created, &changes).await
+                self.etcd.change_now_while(&self.keys.owner, term.created, &changes).await
             {
                 tracing::warn!(service = self.service.name, "not handed over yet: {e}");
                 sleep(self.plan.ttl / 20).await;
             }
         };
-        let _ = timeout(self.plan.ttl, until_it_is).await;
+        timeout(self.plan.ttl, until_it_is).await.is_ok()
     }
 
     /// Follows the renewals of the lease until its time is over.
@@ -559,6 +564,12 @@ impl Run {
         let hardware = node::hardware_of(&self.service.addresses);
         Last { node: self.plan.node.clone(), machine: machine(), epoch, ended, hardware }
     }
+}
+
+/// What gives a service up; `ended` is what `last` says from then on.
+fn given_up<'a>(keys: &'a Keys, ended: Option<&'a [u8]>) -> Vec<Change<'a>> {
+    let ended = ended.map(|ended| Change::Put(&keys.last, ended));
+    ended.into_iter().chain([Change::Delete(&keys.owner)]).collect()
 }
 
 /// Seconds since 1970.

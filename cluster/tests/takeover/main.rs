@@ -234,3 +234,22 @@ async fn who_takes_longer_than_a_ttl_to_let_go_is_not_fenced() {
     one.end().await;
     two.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_could_not_say_in_time_that_it_let_go_is_not_fenced() {
+    let world = World::new().await;
+    let way = Way::to(world.member.port).await;
+    let one = world.node("gw1", way.port, world.service());
+    let first = world.line(1).await;
+    way.set(Way::UNCHANGED);
+    world.etcd().put(&drained("c", "gw1"), b"").await.unwrap();
+    // It waits a second for each answer, and says it for a TTL: more of them come from its looks after that.
+    until("it says so no more", || async { way.kept_back() as u64 >= 2 * TTL.as_secs() }).await;
+    assert!(!lives(&first[3]));
+    way.set(Way::OPEN);
+    let two = world.node("gw2", world.member.port, world.service());
+    let second = world.line(2).await;
+    assert_eq!(second[..2], ["serves", "gw2"], "{:?}", world.journal());
+    one.end().await;
+    two.end().await;
+}

@@ -100,7 +100,7 @@ pub struct Kept {
 pub struct Way {
     pub port: u16,
     kept: watch::Sender<Kept>,
-    answers: Arc<AtomicUsize>,
+    kept_back: Arc<AtomicUsize>,
 }
 
 impl Way {
@@ -108,6 +108,8 @@ impl Way {
     pub const CUT: Kept = Kept { requests: &[""], answers: &[] };
     /// Without watches.
     pub const UNWATCHED: Kept = Kept { requests: &["watch"], answers: &[] };
+    /// Without transactions: nothing is changed, and keys are read.
+    pub const UNCHANGED: Kept = Kept { requests: &["kv/txn"], answers: &[] };
     /// Transactions are carried out, and no answer comes.
     pub const UNANSWERED: Kept = Kept { requests: &[], answers: &["kv/txn"] };
 
@@ -115,24 +117,24 @@ impl Way {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap().port();
         let (kept, is_kept) = watch::channel(Self::OPEN);
-        let answers = Arc::<AtomicUsize>::default();
-        let counted = answers.clone();
+        let kept_back = Arc::<AtomicUsize>::default();
+        let counted = kept_back.clone();
         tokio::spawn(async move {
             loop {
                 let (from, _) = listener.accept().await.unwrap();
                 tokio::spawn(pass(from, port, is_kept.clone(), counted.clone()));
             }
         });
-        Self { port: at, kept, answers }
+        Self { port: at, kept, kept_back }
     }
 
     pub fn set(&self, kept: Kept) {
         self.kept.send_replace(kept);
     }
 
-    /// How many requests were passed on whose answers were kept back.
+    /// How many requests were kept back, or passed on and their answers kept back.
     pub fn kept_back(&self) -> usize {
-        self.answers.load(Ordering::Relaxed)
+        self.kept_back.load(Ordering::Relaxed)
     }
 }
 
@@ -141,7 +143,7 @@ async fn pass(
     mut from: TcpStream,
     port: u16,
     mut kept: watch::Receiver<Kept>,
-    answers: Arc<AtomicUsize>,
+    kept_back: Arc<AtomicUsize>,
 ) {
     let mut head = [0; 64];
     let Ok(n) = from.peek(&mut head).await else { return };
@@ -153,7 +155,7 @@ async fn pass(
     let through = async {
         let Ok(mut to) = TcpStream::connect(there).await else { return };
         if is(now.answers) {
-            answers.fetch_add(1, Ordering::Relaxed);
+            kept_back.fetch_add(1, Ordering::Relaxed);
             let _ = copy(&mut from, &mut to).await;
         } else {
             let _ = copy_bidirectional(&mut from, &mut to).await;
@@ -164,6 +166,7 @@ async fn pass(
     };
     let is_cut = tokio::select! { () = through => false, () = cut => true };
     if is_cut {
+        kept_back.fetch_add(1, Ordering::Relaxed);
         // Held open, silent.
         sleep(PATIENCE).await;
     }
