@@ -125,11 +125,11 @@ impl Run {
         }
     }
 
-    /// Waits until there is a reason to look again, at most until `until` ([`now`]).
-    async fn news(&mut self, until: Option<Duration>) {
+    /// Waits until there is a reason to look again, at most until `until` ([`now`]). `lease` is what the node had at the last look.
+    async fn news(&mut self, lease: Option<Lease>, until: Option<Duration>) {
         let Self { changed, stop, drained, leased, .. } = self;
         let id = |lease: &Option<Lease>| lease.map(|lease| lease.id);
-        let lease = id(&leased.borrow());
+        let lease = id(&lease);
         let timed = async {
             match until {
                 Some(until) => sleep(until.saturating_sub(now())).await,
@@ -149,7 +149,7 @@ impl Run {
     async fn once(&mut self) -> Result<(), Error> {
         let lease = *self.leased.borrow();
         let Some(lease) = lease else {
-            self.news(None).await;
+            self.news(None, None).await;
             return Ok(());
         };
         flags::lower(&self.changed).await;
@@ -174,7 +174,7 @@ impl Run {
         if is_chosen && !is_quiet && look.asked.is_none() && *self.drained.borrow() == Some(false) {
             election::ask(&self.etcd, &self.keys, &self.plan.node, self.plan.ttl).await?;
         }
-        self.news(is_quiet.then_some(self.quiet_until)).await;
+        self.news(Some(lease), is_quiet.then_some(self.quiet_until)).await;
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Run {
         let since = *self.vacant_since.get_or_insert_with(now);
         // Not known yet, it does not stand.
         if *self.drained.borrow() != Some(false) {
-            self.news(None).await;
+            self.news(Some(lease), None).await;
             return Ok(());
         }
         let last = look.last.as_ref().and_then(|entry| Last::parse(&entry.value));
@@ -198,13 +198,13 @@ impl Run {
             from = from.max(since + ttl);
         }
         if now() < from {
-            self.news(Some(from)).await;
+            self.news(Some(lease), Some(from)).await;
             return Ok(());
         }
         self.candidatures += 1;
         let candidature = (&**node, self.candidatures);
         let Some(won) = election::stand(&self.etcd, &self.keys, candidature, lease).await? else {
-            self.news(None).await;
+            self.news(Some(lease), None).await;
             return Ok(());
         };
         let (service, epoch) = (self.service.name.clone(), won.term.epoch);
