@@ -40,6 +40,7 @@ use election::Keys;
 use flags::{Flag, Flags};
 pub use hold::Hold;
 use lease::Leased;
+use lifetime::Renewals;
 use service::Run;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -148,12 +149,14 @@ impl Runner {
         let Plan { name, node, ttl, .. } = &*self.plan;
         let leased = lease::keep(self.etcd.clone(), *ttl)
             .map_err(|e| format!("cannot start a thread for the lease: {e}"))?;
+        let renewals = Renewals::start()
+            .map_err(|e| format!("cannot start a thread for the addresses: {e}"))?;
         let mut flags = Flags::default();
         let drained_key = election::drained(name, node);
         let is_registered_anew = flags.of(&[&registration::key(name, node)]);
         let is_drained_anew = flags.of(&[&drained_key]);
         let (end, drained) = (watch::Sender::new(false), watch::Sender::new(None));
-        let runs = self.runs(&leased, &mut flags, &end, &drained);
+        let runs = self.runs((&leased, &renewals), &mut flags, &end, &drained);
         let (told, is_registered) = oneshot::channel();
         let registered = move || {
             // Nobody waits for it once this node is told to stop.
@@ -200,7 +203,7 @@ impl Runner {
     /// The services that this node may serve.
     fn runs(
         &self,
-        leased: &Leased,
+        (leased, renewals): (&Leased, &Renewals),
         flags: &mut Flags,
         end: &watch::Sender<bool>,
         drained: &watch::Sender<Option<bool>>,
@@ -220,6 +223,7 @@ impl Runner {
                 board: self.board.clone(),
                 drained: drained.subscribe(),
                 leased: leased.clone(),
+                renewals: renewals.clone(),
                 is_cleared: false,
                 candidatures: 0,
                 stand_from: Duration::ZERO,

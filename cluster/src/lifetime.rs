@@ -8,6 +8,9 @@
 //!
 //! An address of IPv6 has none: the kernel gives the route of its network the same one, which other addresses of the node need.
 //!
+//! *Blocking.* The kernel carries a renewal out in the thread that sends it, and keeps that waiting for as long as another changes
+//! the network's configuration. A thread of its own renews ([`Renewals`]), so that nothing else of the node waits.
+//!
 //! *Errors.* What the kernel refuses is logged once, and tried again.
 
 use std::io;
@@ -18,6 +21,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netdevice, recv, send,
     socket_with,
 };
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -32,23 +36,49 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// A header, an error number, and the request that it is about.
 const ANSWER_MAX: usize = 256;
 
-/// Renews these addresses while the owner may act, until what it returns is shut down.
-pub(crate) fn keep(addresses: &[Address], hold: &watch::Receiver<Hold>) -> JoinSet<()> {
-    let mut keeping = JoinSet::new();
-    for Address { ip, prefix, device } in addresses {
-        if let IpAddr::V4(ip) = *ip {
-            keeping.spawn(keep_one(ip, *prefix, device.clone(), hold.clone()));
-        }
-    }
-    keeping
+/// The thread that renews all addresses of this node, for as long as a copy of this lives. The kernel may hold it up: one lock of
+/// its network configuration is for all.
+#[derive(Clone, Debug)]
+pub(crate) struct Renewals {
+    thread: Handle,
+    _lives: watch::Receiver<()>,
 }
 
-async fn keep_one(ip: Ipv4Addr, prefix: u8, device: String, hold: watch::Receiver<Hold>) {
+impl Renewals {
+    /// Begins without an address.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (end, lives) = watch::channel(());
+        let runtime = Builder::new_current_thread().enable_time().build()?;
+        let thread = runtime.handle().clone();
+        let renew = move || runtime.block_on(end.closed());
+        std::thread::Builder::new().name("addresses".into()).spawn(renew)?;
+        Ok(Self { thread, _lives: lives })
+    }
+
+    /// Renews this address too, at once and then while the owner may act, until `kept` is shut down.
+    pub(crate) fn keep(
+        &self,
+        Address { ip, prefix, device }: &Address,
+        hold: &watch::Receiver<Hold>,
+        kept: &mut JoinSet<()>,
+    ) {
+        if let IpAddr::V4(ip) = *ip {
+            let (prefix, device, hold) = (*prefix, device.clone(), hold.clone());
+            kept.spawn_on(keep_one((ip, prefix, device), hold, renew), &self.thread);
+        }
+    }
+}
+
+async fn keep_one(
+    (ip, prefix, device): (Ipv4Addr, u8, String),
+    hold: watch::Receiver<Hold>,
+    renew: impl Fn(Ipv4Addr, u8, &str) -> io::Result<()>,
+) {
     let mut is_told = false;
     loop {
-        sleep(PAUSE).await;
         // A process that stood still for longer than its lease must not take the address from the next owner.
         if hold.borrow().left(now()).is_zero() {
+            sleep(PAUSE).await;
             continue;
         }
         // In this task: once it has ended, nothing is under way that would add the address again.
@@ -63,6 +93,7 @@ async fn keep_one(ip: Ipv4Addr, prefix: u8, device: String, hold: watch::Receive
                 );
             }
         }
+        sleep(PAUSE).await;
     }
 }
 
@@ -121,6 +152,8 @@ fn judge(answer: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
 
     #[test]
@@ -149,6 +182,27 @@ mod tests {
         assert_eq!(answer(2, -19), Err(Some(19)));
         assert_eq!(answer(20, 0), Err(None));
         assert!(judge(&[0; 12]).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_renewal_is_sent_at_once_and_one_that_hangs_holds_up_nothing_else() {
+        let (began, has_begun) = std::sync::mpsc::channel();
+        let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+        let hang = move |_: Ipv4Addr, _: u8, _: &str| {
+            began.send(()).unwrap();
+            may_go_on.recv().map_err(io::Error::other)
+        };
+        let renewals = Renewals::start().unwrap();
+        let hold = watch::Sender::new(Hold::new(Duration::from_secs(60), now()));
+        let mut kept = JoinSet::new();
+        let address = (Ipv4Addr::new(192, 0, 2, 10), 24, "no-such-device".into());
+        kept.spawn_on(keep_one(address, hold.subscribe(), hang), &renewals.thread);
+        has_begun.recv().unwrap();
+        // This thread goes on meanwhile, and is not told that nothing is under way.
+        assert!(timeout(PAUSE, kept.shutdown()).await.is_err());
+        go_on.send(()).unwrap();
+        kept.shutdown().await;
+        assert!(has_begun.recv().is_err(), "it was renewed once");
     }
 
     #[test]

@@ -13,8 +13,9 @@ use tokio::time::timeout;
 
 use crate::announce::{Mac, announce, interface};
 use crate::hold::Hold;
+use crate::lifetime::{self, Renewals};
 use crate::probe::other_owner;
-use crate::{Address, environment, lifetime};
+use crate::{Address, environment};
 
 /// How long a fence, an attachment or a change of addresses may take.
 const COMMAND_MAX: Duration = Duration::from_secs(30);
@@ -211,11 +212,13 @@ async fn end_connections(address: &Address) {
     }
 }
 
-/// Takes the addresses and tells the neighbours. They stay until what it returns ends, and are then to be released.
+/// Takes the addresses and tells the neighbours. They stay until `kept` ends, and are then to be released.
 pub(crate) async fn take(
     addresses: &[Address],
     hold: &watch::Receiver<Hold>,
-) -> Result<JoinSet<()>, String> {
+    renewals: &Renewals,
+    kept: &mut JoinSet<()>,
+) -> Result<(), String> {
     let seconds = lifetime::LIFETIME.to_string();
     for address in addresses {
         // A run before this one may have been killed.
@@ -226,20 +229,24 @@ pub(crate) async fn take(
             IpAddr::V6(_) => &["nodad"],
         };
         ip("replace", address, extra).await?;
+        // Each from here on: those that follow may take longer than it lives.
+        renewals.keep(address, hold, kept);
     }
-    let kept = lifetime::keep(addresses, hold);
     for address in addresses {
         if let Err(why) = announce(address.ip, &address.device) {
             tracing::warn!(address = %address.ip, "the address could not be announced on its subnet: {why}");
         }
     }
-    Ok(kept)
+    Ok(())
 }
 
-/// Lets go of the addresses, as far as they are here. `kept` is what [`take`] returned.
+/// Lets go of the addresses, as far as they are here. `kept` is what [`take`] has filled.
 pub(crate) async fn release(addresses: &[Address], kept: &mut JoinSet<()>) -> Result<(), String> {
-    kept.shutdown().await;
     let mut failed = Ok(());
+    // No renewal after the one that is under way.
+    if timeout(COMMAND_MAX, kept.shutdown()).await.is_err() {
+        failed = Err(format!("the kernel has not renewed an address within {COMMAND_MAX:?}"));
+    }
     for address in addresses {
         if let Err(why) = ip("delete", address, &[]).await
             && !why.contains("Cannot assign")

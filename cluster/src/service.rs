@@ -24,6 +24,7 @@ use crate::etcd::{Change, Entry, Error, Etcd};
 use crate::flags::{self, Flag};
 use crate::hold::{Hold, now};
 use crate::lease::{Lease, Leased};
+use crate::lifetime::Renewals;
 use crate::node::{self, Gateway};
 use crate::registration::machine;
 use crate::tickle::{self, Flow};
@@ -50,6 +51,7 @@ pub(crate) struct Run {
     /// This node is drained; `None`: that is not known yet.
     pub(crate) drained: watch::Receiver<Option<bool>>,
     pub(crate) leased: Leased,
+    pub(crate) renewals: Renewals,
     /// A key of the service has changed that decides who serves it.
     pub(crate) changed: Flag,
     /// Addresses of a run before this one are gone.
@@ -370,9 +372,10 @@ impl Run {
             if let Err(why) = free {
                 return End::Failed(why);
             }
-            match node::take(&self.service.addresses, &hold.subscribe()).await {
-                Ok(kept) => held.addresses = kept,
-                Err(why) => return End::Failed(why),
+            let (until, kept) = (hold.subscribe(), &mut held.addresses);
+            let taken = node::take(&self.service.addresses, &until, &self.renewals, kept).await;
+            if let Err(why) = taken {
+                return End::Failed(why);
             }
             tracing::info!(service = self.service.name, epoch, "serves");
             if let Some(Connections::Brought(file)) = &self.service.connections {
