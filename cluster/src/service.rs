@@ -383,9 +383,12 @@ impl Run {
             }
             // Ends with what follows: later this node may not speak for the service.
             let _telling = self.tell(before);
-            if std::mem::take(&mut is_first) {
-                self.serves(term, &prepared, began).await;
-            }
+            let telling_others = async {
+                if std::mem::take(&mut is_first) {
+                    self.serves(term, &prepared, began).await;
+                }
+                std::future::pending().await
+            };
             let ended = async {
                 match &mut held.gateway {
                     Some(gateway) => gateway.ended().await,
@@ -399,6 +402,8 @@ impl Run {
                     self.board.note(&self.service.name, |s| s.ended += 1);
                 }
                 end = self.told_to_leave(term) => return end,
+                // Beside them: etcd may take long.
+                end = telling_others => return end,
             }
             // Clients wait for less where nobody answers than where there is an address and no server.
             if let Err(why) = node::release(&self.service.addresses, &mut held.addresses).await {

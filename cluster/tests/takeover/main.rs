@@ -253,3 +253,24 @@ async fn who_could_not_say_in_time_that_it_let_go_is_not_fenced() {
     one.end().await;
     two.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_ends_is_started_again_while_etcd_takes_long() {
+    let world = World::new().await;
+    let way = Way::to(world.member.port).await;
+    let (go_on, mut service) = (world.path("go-on"), world.service());
+    let wait = format!("while test ! -e {}; do sleep 0.1; done; echo", go_on.display());
+    service.command[2] = service.command[2].replace("echo headgate", &format!("{wait} headgate"));
+    // It asks one after the other: a second for each.
+    let one = world.node_of("gw1", &[way.port; 60], &[service]);
+    let first = world.line(1).await;
+    way.set(Way::UNCHANGED);
+    fs::write(go_on, b"").unwrap();
+    until("it says that it serves", || async { way.kept_back() > 0 }).await;
+    assert!(Command::new("kill").args(["-9", &first[3]]).status().unwrap().success());
+    let began = Instant::now();
+    assert_eq!(world.line(2).await[..3], first[..3]);
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    way.set(Way::OPEN);
+    one.end().await;
+}
