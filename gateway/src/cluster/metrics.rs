@@ -2,7 +2,8 @@
 //!
 //! *Operation.* One request is one connection of HTTP/1: `GET /metrics`. Labels are the names of services, which the file has.
 //!
-//! *Memory.* [`REQUEST_MAX`] for each of at most [`ASKING_MAX`] requests; others are closed on accept.
+//! *Memory.* [`REQUEST_MAX`] for each of at most [`ASKING_MAX`] requests; others are closed on accept. Storage that hangs holds a
+//! thread for each file on it, at most [`LOOKS_MAX`], however often the node is asked ([`Looks`]).
 //!
 //! *Errors.* A request that does not come in [`REQUEST_TIME`] ends its connection.
 
@@ -17,12 +18,17 @@ use std::time::Duration;
 use ::cluster::board::{Board, Standing};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout, timeout_at};
 
 const REQUEST_MAX: usize = 4096;
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 const ASKING_MAX: usize = 16;
+/// Files that are looked at at a time.
+const LOOKS_MAX: usize = 16;
+/// What is not seen by then is told as unreadable.
+const LOOK_TIME: Duration = Duration::from_secs(1);
 
 /// A metric of each service.
 struct Metric {
@@ -141,7 +147,51 @@ pub(super) struct Node {
     /// Its name.
     pub(super) name: String,
     /// The configuration of each service.
-    pub(super) files: BTreeMap<String, PathBuf>,
+    pub(super) files: Looks,
+}
+
+/// Looks at files, of which a hanging one holds up no other.
+pub(super) struct Looks {
+    files: BTreeMap<String, PathBuf>,
+    places: Arc<Semaphore>,
+    /// Those that have not ended; a file is not looked at again until it has.
+    under_way: Mutex<BTreeMap<String, JoinHandle<bool>>>,
+}
+
+impl Looks {
+    /// At these files, by service.
+    pub(super) fn at(files: BTreeMap<String, PathBuf>) -> Self {
+        let places = Arc::new(Semaphore::new(LOOKS_MAX));
+        Self { files, places, under_way: Mutex::default() }
+    }
+
+    /// Which of them cannot be read, or not in time.
+    async fn unreadable(&self) -> BTreeMap<String, bool> {
+        let mut under_way = self.under_way.lock().await;
+        for (service, file) in &self.files {
+            under_way.entry(service.clone()).or_insert_with(|| {
+                let (file, places) = (file.clone(), self.places.clone());
+                tokio::spawn(async move {
+                    let _place = places.acquire_owned().await;
+                    let look = move || File::open(file).is_err();
+                    // Only a panic of ours ends it.
+                    tokio::task::spawn_blocking(look).await.unwrap_or(true)
+                })
+            });
+        }
+        let until = Instant::now() + LOOK_TIME;
+        let mut unreadable = BTreeMap::new();
+        for service in self.files.keys() {
+            let Some(look) = under_way.get_mut(service) else { continue };
+            let seen = timeout_at(until, look).await;
+            if seen.is_ok() {
+                under_way.remove(service);
+            }
+            let is_readable = matches!(seen, Ok(Ok(false)));
+            unreadable.insert(service.clone(), !is_readable);
+        }
+        unreadable
+    }
 }
 
 impl Node {
@@ -152,11 +202,7 @@ impl Node {
             let of_each = services.iter().map(|(service, standing)| (service, value(standing)));
             self.family(&mut text, (name, kind, help), of_each);
         }
-        let files = self.files.clone();
-        let looked = move || files.into_iter().map(|(it, file)| (it, File::open(file).is_err()));
-        // Only a panic of ours ends it.
-        let unreadable: BTreeMap<String, bool> =
-            tokio::task::spawn_blocking(move || looked().collect()).await.unwrap_or_default();
+        let unreadable = self.files.unreadable().await;
         let unreadable = unreadable.iter().filter(|(it, _)| services.contains_key(*it));
         let unreadable = unreadable.map(|(it, unreadable)| (it, is(*unreadable)));
         self.family(&mut text, FILE, unreadable);
@@ -261,5 +307,24 @@ mod tests {
                 "docs/cluster.md: {name} | {help}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_configuration_on_storage_that_hangs_is_unreadable_and_held_by_one_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        // Whoever opens it to read waits for a writer.
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("a"), rustix::fs::Mode::RWXU).unwrap();
+        std::fs::write(at("b"), b"").unwrap();
+        let looks = Looks::at(["a", "b", "c"].map(|it| (it.to_owned(), at(it))).into());
+        let told = |a, b, c| [("a", a), ("b", b), ("c", c)].map(|(it, is)| (it.to_owned(), is));
+        for _ in 0..3 {
+            let seen = timeout(REQUEST_TIME, looks.unreadable()).await.unwrap();
+            assert_eq!(seen, told(true, false, true).into());
+            assert_eq!(looks.places.available_permits(), LOOKS_MAX - 1);
+        }
+        std::fs::write(at("a"), b"").unwrap();
+        let look = looks.under_way.lock().await.remove("a").unwrap();
+        assert!(!look.await.unwrap());
     }
 }

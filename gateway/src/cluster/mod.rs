@@ -289,7 +289,8 @@ async fn serve(cluster: &Cluster, services: Vec<Service>, etcd: Etcd) -> Result<
     );
     vfs::local::raise_open_files(OPEN_FILES + OPEN_FILES_OF_SERVICE * services.len() as u64);
     let (stop, stopped) = watch::channel(false);
-    let files = cluster.services.iter().map(|it| (it.name.clone(), it.config.clone())).collect();
+    let files = cluster.services.iter().map(|it| (it.name.clone(), it.config.clone()));
+    let files = metrics::Looks::at(files.collect());
     let told = metrics::Node { cluster: name.clone(), name: node.clone(), files };
     let runner = Runner::new(Plan { name, node, ttl, services }, etcd);
     let mut telling = JoinSet::new();
