@@ -115,7 +115,7 @@ pub enum Change<'a> {
     Delete(&'a str),
 }
 
-/// How many requests of this client run at a time, leases aside: fewer while etcd is slow.
+/// How many requests of this client run at a time, leases and services that are given up aside: fewer while etcd is slow.
 ///
 /// After an outage of etcd the services of all nodes look and stand at once. Requests that wait in etcd for longer than their
 /// senders do are sent again, renewals come too late between them, leases are lost, and all look again: it would never end.
