@@ -74,7 +74,7 @@ pub(crate) fn tier() -> Result<Tally> {
     let rebound = format!("http://elsewhere.example:{}/", daemon.admin.port());
     let (refused, _) =
         browse(&["--host-resolver-rules=MAP elsewhere.example 127.0.0.1", &rebound])?;
-    let hidden = refused.contains("ask for 127.0.0.1") && !refused.contains("data-id=");
+    let hidden = refused.contains("use 127.0.0.1") && !refused.contains("data-id=");
     must("nothing for others", hidden, &refused);
     drop(clients);
     let (page, load) = (format!("http://{}/", daemon.admin), daemon.holds_a_file()?);

@@ -45,9 +45,13 @@ async fn wait_of_a_client(is_told: bool) -> Option<Duration> {
     world.link(0, "down");
     until("another node serves", || world.has_address(1)).await;
     let began = Instant::now();
-    let ended = async { while waiting.join_next().await.is_some_and(|it| it.unwrap().is_err()) {} };
+    // One that a thread had read before it stood still may have its answer; that one waits for nothing.
+    let ended = async {
+        while let Some(done) = waiting.join_next().await {
+            println!("{:?}", done.unwrap());
+        }
+    };
     let waited = tokio::time::timeout(3 * TOLD_MAX, ended).await.ok().map(|()| began.elapsed());
-    assert_eq!(waiting.len(), if waited.is_some() { 0 } else { all });
     println!("told: {is_told}, waited: {waited:?}");
     waited
 }
