@@ -120,8 +120,8 @@ pub(crate) async fn begin(
 
 /// A create of this file with the lease key of a persistent open that waits for this client, and with another CreateGuid. Either it
 /// is another open of the file, by a client that has one key for a file. Or the answer to the create was lost, and the client has
-/// sent the create anew and not again, by a client that has a key for each create (Linux 6.12, mounted with `hard`: `smb2_should_replay`
-/// leaves the count of replays at zero, so that `SMB2_open` makes another CreateGuid).
+/// sent the create anew and not again, by a client that has a key for each create (Linux 6.12, mounted with `hard`:
+/// `smb2_should_replay` leaves the count of replays at zero, so that `SMB2_open` makes another CreateGuid).
 pub(crate) fn note_sent_anew(
     cx: &RequestContext,
     (request, asked): (&Request<'_>, &Asked<'_>),
