@@ -201,13 +201,12 @@ fn inside(args: &[String]) -> Result<()> {
     fs::write(DOCUMENT, new).map_err(|e| format!("{DOCUMENT}: {e}"))
 }
 
-/// The document with its part that begins with this line, or its first one, replaced.
+/// The document with its part that begins with this line, or its first one, replaced. Parts that were written by hand stay as well.
 fn with_part(document: &str, start: Option<&str>, text: &str) -> String {
     let at = |line: &str| document.find(&format!("\n{line}")).map(|at| at + 1);
     let begins = start.map_or(Some(0), at).unwrap_or(document.len());
-    let parts = [SMB_PART, PROTECTED_PART, DEVICES_PART, NFS_PROTECTED_PART, DURABILITY_PART];
-    let later = parts.into_iter().filter_map(at).filter(|at| *at > begins).min();
-    let parts = [&document[..begins], text, &document[later.unwrap_or(document.len())..]];
+    let next = document[begins..].find("\n# ").map_or(document.len(), |at| begins + at + 1);
+    let parts = [&document[..begins], text, &document[next..]];
     let parts: Vec<&str> = parts.into_iter().map(str::trim_end).filter(|p| !p.is_empty()).collect();
     parts.join("\n\n") + "\n"
 }
@@ -390,9 +389,11 @@ mod tests {
 
     #[test]
     fn a_part_is_replaced_and_the_others_stay() {
-        let all = format!("# Benchmarks\n\nnfs\n\n{SMB_PART}\nsmb\n\n{DEVICES_PART}\ndevices\n");
+        let all = format!(
+            "# Benchmarks\n\nnfs\n\n{SMB_PART}\nsmb\n\n## b\n\n# By hand\n\nx\n\n{DEVICES_PART}\ndevices\n"
+        );
         let new = with_part(&all, Some(SMB_PART), &format!("{SMB_PART}\nnew\n"));
-        assert_eq!(new, all.replace("\nsmb\n", "\nnew\n"));
+        assert_eq!(new, all.replace("\nsmb\n\n## b\n", "\nnew\n"));
         let new = with_part(&all, None, "# Benchmarks\n\nnew\n");
         assert_eq!(new, all.replace("\nnfs\n", "\nnew\n"));
         let without =
