@@ -1,5 +1,6 @@
 //! The kernel's client on us and on the kernel's servers, in guests of the lab.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{DEVICES_PART, NFS_PROTECTED_PART};
@@ -82,6 +83,9 @@ pub(super) fn protected() -> Result<String> {
     Ok(text)
 }
 
+/// System calls of a change, as strace counts them with 16 clients: 17 to 20.
+const CALLS: u32 = 17;
+
 /// A section of the part about durability.
 pub(super) fn changes() -> Result<String> {
     let mut text = format!(
@@ -90,21 +94,41 @@ pub(super) fn changes() -> Result<String> {
          Operations per second by NFS 3 over TCP, the best of 4 rounds in turns; \"per CPU s\"\nis the same for a second in \
          which the guest was busy, with client, server and file system. The kernel's server makes no system\ncall; here one \
          costs a program what the second table says, many times as much as without a guest, and a change\ntakes \
-         about 20 of them and two threads. So this says what the guest costs, and the tables above what a machine takes.\n\n{}",
+         about {CALLS} of them and two threads: the last rows say what a server without any code of its own could reach so.\nThis \
+         says what the guest costs, and the tables above what a machine takes.\n\n{}",
         HEAD.replacen("load", "change, clients", 1)
     );
     let measured = crate::lab::beside_the_kernel(Measured::Changes)?;
-    let (mut limits, mut beside) = (String::new(), String::new());
+    let (mut limits, mut beside, mut rates) = (String::new(), String::new(), BTreeMap::new());
     for figure in measured.iter().flat_map(|one| &one.figures) {
         match figure.strip_prefix("limit ") {
-            Some(limit) => limits.push_str(&format!("| {limit} |\n")),
+            Some(limit) => {
+                limits.push_str(&format!("| {limit} |\n"));
+                rates.extend(limit.split_once(" | ").and_then(|(n, r)| Some((n, r.parse().ok()?))));
+            }
             None => beside.push_str(&row(figure)),
         }
     }
     text.push_str(&beside);
     text.push_str("\n| a few lines in the guest, without any server | per second |\n|---|---:|\n");
     text.push_str(&limits);
+    text.push_str(&of_a_server(&rates));
     Ok(text)
+}
+
+/// What 16 clients get of a server that does nothing but a change, the message for it, and as many system calls as ours.
+fn of_a_server(rates: &BTreeMap<&str, f64>) -> String {
+    let takes = |what: &str| rates.get(what).map_or(f64::NAN, |rate| 1.0 / rate);
+    let alone = f64::from(CALLS) * takes("stat") + takes("message to and fro");
+    let changes = ["create, 16", "setattr, 16", "remove, 16"].into_iter();
+    changes
+        .map(|c| {
+            format!(
+                "| {c}, with a message and {CALLS} `stat` | {:.0} |\n",
+                1.0 / (alone + takes(c))
+            )
+        })
+        .collect()
 }
 
 fn rows(one: &Beside) -> String {
