@@ -86,8 +86,8 @@ impl ShareSet {
     pub(crate) fn next(&self, settings: &Settings, accounts: Accounts<'_>) -> Result<Self, String> {
         let rights = identities::rights(settings, accounts)?;
         let payload = match &self.payload {
-            Some((of, budget)) if *of == settings.memory => budget.clone(),
-            _ => PayloadBudget::of(settings.memory),
+            Some((_, budget)) => budget.clone(),
+            None => PayloadBudget::of(settings.memory),
         };
         let open = |(s, rights): (&config::Share, Rights)| {
             let rules = rules(s, rights);
@@ -124,8 +124,11 @@ impl ShareSet {
         Ok(Self { opened, payload, ..self.clone() })
     }
 
-    /// For the namespace. From now on each is as durable as its settings say.
+    /// For the namespace. From now on each is as durable, and has as much payload, as its settings say.
     pub fn shares(&self) -> Shares {
+        if let Some((memory, payload)) = &self.payload {
+            payload.resize(*memory);
+        }
         for one in &self.opened {
             let strict = one.configured.durability == config::Durability::Strict;
             let smb = strict && one.configured.continuous_availability;

@@ -14,8 +14,8 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub fn refused() -> u64 {
 const UNIT: usize = 4 << 10;
 
 /// Payload that an operation may hold: taken for as long as somebody has a clone, its client's request or a job on a thread.
-pub(crate) type Room = Arc<[OwnedSemaphorePermit]>;
+pub(crate) type Room = Arc<[Taken]>;
 
 /// Payload that volumes of one server may hold which can fall silent. Clones share it.
 ///
@@ -58,23 +58,71 @@ pub(crate) type Room = Arc<[OwnedSemaphorePermit]>;
 /// answer.
 /// A thirty-second is each volume's own, so that one that answers goes on while others hold the rest and hang.
 #[derive(Clone, Debug)]
-pub struct PayloadBudget {
+pub struct PayloadBudget(Arc<Budget>);
+
+#[derive(Debug)]
+struct Budget {
+    common: Units,
+    volumes: Mutex<Volumes>,
+}
+
+/// What each volume has of it, and those that there are.
+#[derive(Debug)]
+struct Volumes {
+    sizes: Sizes,
+    parts: Vec<Weak<Parts>>,
+}
+
+/// In [`UNIT`]s.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
     own: u32,
     of_one: u32,
-    common: Arc<Semaphore>,
     of_all: u32,
+}
+
+impl Sizes {
+    fn of(bytes: u64) -> Self {
+        // A semaphore counts to an eighth of all numbers at most.
+        let units = |part: u64| {
+            u32::try_from(part / UNIT as u64).unwrap_or(u32::MAX).clamp(1, u32::MAX >> 3)
+        };
+        Self { own: units(bytes / 32), of_one: units(bytes / 32 * 7), of_all: units(bytes / 4 * 3) }
+    }
 }
 
 impl PayloadBudget {
     /// Of so many bytes of payload in all.
     pub fn of(bytes: u64) -> Self {
-        // A semaphore counts to an eighth of all numbers at most.
-        let units = |part: u64| {
-            u32::try_from(part / UNIT as u64).unwrap_or(u32::MAX).clamp(1, u32::MAX >> 3)
-        };
-        let of_all = units(bytes / 4 * 3);
-        let common = Arc::new(Semaphore::new(of_all as usize));
-        Self { own: units(bytes / 32), of_one: units(bytes / 32 * 7), common, of_all }
+        let sizes = Sizes::of(bytes);
+        let volumes = Mutex::new(Volumes { sizes, parts: Vec::new() });
+        Self(Arc::new(Budget { common: Units::new(sizes.of_all), volumes }))
+    }
+
+    /// From now on of so many bytes, also for the volumes that there are. What operations hold beyond it is not given out again.
+    pub fn resize(&self, bytes: u64) {
+        let mut volumes = self.volumes();
+        volumes.sizes = Sizes::of(bytes);
+        let Sizes { own, of_one, of_all } = volumes.sizes;
+        self.0.common.resize(of_all);
+        for parts in volumes.parts.iter().filter_map(Weak::upgrade) {
+            parts.own.resize(own);
+            parts.of_common.resize(of_one);
+        }
+    }
+
+    fn volumes(&self) -> MutexGuard<'_, Volumes> {
+        self.0.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For one more volume.
+    fn parts(&self) -> Arc<Parts> {
+        let mut volumes = self.volumes();
+        let Sizes { own, of_one, .. } = volumes.sizes;
+        let parts = Arc::new(Parts { own: Units::new(own), of_common: Units::new(of_one) });
+        volumes.parts.retain(|parts| parts.strong_count() > 0);
+        volumes.parts.push(Arc::downgrade(&parts));
+        parts
     }
 }
 
@@ -85,39 +133,94 @@ impl Default for PayloadBudget {
     }
 }
 
+/// What one volume has.
+#[derive(Debug)]
+struct Parts {
+    /// Payload that no other volume takes.
+    own: Units,
+    /// How much this volume may hold of what all share.
+    of_common: Units,
+}
+
 /// Payload in [`UNIT`]s, and all there is of it.
+#[derive(Debug)]
 struct Units {
     free: Arc<Semaphore>,
-    all: u32,
+    all: AtomicU32,
+    /// Taken, and not to be given out again.
+    excess: Arc<AtomicU32>,
 }
 
 impl Units {
     fn new(all: u32) -> Self {
-        Self { free: Arc::new(Semaphore::new(all as usize)), all }
+        let free = Arc::new(Semaphore::new(all as usize));
+        Self { free, all: all.into(), excess: Arc::default() }
+    }
+
+    fn all(&self) -> u32 {
+        self.all.load(Ordering::Relaxed)
+    }
+
+    /// One at a time.
+    fn resize(&self, all: u32) {
+        let before = self.all.swap(all, Ordering::Relaxed);
+        let more = all.saturating_sub(before);
+        let kept = take_from(&self.excess, more);
+        self.free.add_permits((more - kept) as usize);
+        let less = before.saturating_sub(all);
+        let forgotten = self.free.forget_permits(less as usize);
+        self.excess.fetch_add(less - u32::try_from(forgotten).unwrap_or(less), Ordering::Relaxed);
     }
 
     /// One operation has room by itself, whatever its size.
     fn of(&self, units: u32) -> u32 {
-        units.min(self.all)
+        units.min(self.all())
     }
 
-    fn try_take(&self, units: u32) -> Option<OwnedSemaphorePermit> {
-        self.free.clone().try_acquire_many_owned(self.of(units)).ok()
+    fn taken(&self, permit: OwnedSemaphorePermit) -> Taken {
+        Taken { permit, excess: self.excess.clone() }
     }
 
-    async fn take(&self, units: u32) -> Result<OwnedSemaphorePermit, AcquireError> {
-        self.free.clone().acquire_many_owned(self.of(units)).await
+    fn try_take(&self, units: u32) -> Option<Taken> {
+        let permit = self.free.clone().try_acquire_many_owned(self.of(units)).ok()?;
+        Some(self.taken(permit))
     }
+
+    async fn take(&self, units: u32) -> Result<Taken, AcquireError> {
+        let permit = self.free.clone().acquire_many_owned(self.of(units)).await?;
+        Ok(self.taken(permit))
+    }
+}
+
+/// Payload that somebody holds.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    permit: OwnedSemaphorePermit,
+    excess: Arc<AtomicU32>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let held = u32::try_from(self.permit.num_permits()).unwrap_or(u32::MAX);
+        let kept = take_from(&self.excess, held);
+        if let Some(kept) = self.permit.split(kept as usize) {
+            kept.forget();
+        }
+    }
+}
+
+/// Makes a number less by this, as far as it goes; by how much.
+fn take_from(number: &AtomicU32, most: u32) -> u32 {
+    let less = |n: u32| Some(n.saturating_sub(most));
+    let before = number.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    before.unwrap_or_default().min(most)
 }
 
 /// The turns of a volume.
 pub(crate) struct Turns {
     free: Semaphore,
-    /// Payload that no other volume takes.
-    own: Units,
-    /// What this volume may hold of what all share, and that.
-    part: Units,
-    common: Units,
+    parts: Arc<Parts>,
+    budget: PayloadBudget,
     /// All were taken for [`PATIENCE`], and no operation has ended since. Nobody waits for the next: the payload of a crowd that
     /// waits would be missed by other shares.
     stuck: AtomicBool,
@@ -170,12 +273,10 @@ fn refuse() -> VfsError {
 impl Turns {
     /// With a part of this payload.
     pub(crate) fn new(payload: &PayloadBudget) -> Self {
-        let PayloadBudget { own, of_one, common, of_all } = payload.clone();
         Self {
             free: Semaphore::new(AT_ONCE),
-            own: Units::new(own),
-            part: Units::new(of_one),
-            common: Units { free: common, all: of_all },
+            parts: payload.parts(),
+            budget: payload.clone(),
             stuck: AtomicBool::new(false),
         }
     }
@@ -207,11 +308,11 @@ impl Turns {
     async fn room(&self, units: u32) -> Result<Room, AcquireError> {
         let shared = async {
             // In this order: what waits for the volume keeps nothing from others.
-            let part = self.part.take(units).await?;
-            Ok([part, self.common.take(units).await?].into())
+            let part = self.parts.of_common.take(units).await?;
+            Ok([part, self.budget.0.common.take(units).await?].into())
         };
         tokio::select! {
-            own = self.own.take(units) => Ok([own?].into()),
+            own = self.parts.own.take(units) => Ok([own?].into()),
             both = shared => both,
         }
     }
@@ -227,12 +328,13 @@ impl Turns {
 
     /// One operation that is larger than the volume's own has that as the last resort: it counts there for less than it is.
     fn room_at_once(&self, units: u32) -> Option<Room> {
-        let own = || Some([self.own.try_take(units)?].into());
+        let Parts { own, of_common } = &*self.parts;
+        let of_own = || Some([own.try_take(units)?].into());
         let shared = || {
-            let part = self.part.try_take(units)?;
-            Some([part, self.common.try_take(units)?].into())
+            let part = of_common.try_take(units)?;
+            Some([part, self.budget.0.common.try_take(units)?].into())
         };
-        if units <= self.own.all { own().or_else(shared) } else { shared().or_else(own) }
+        if units <= own.all() { of_own().or_else(shared) } else { shared().or_else(of_own) }
     }
 
     /// An operation without payload each step of which may block, in its turn.
@@ -339,6 +441,31 @@ mod tests {
         // Whatever the size.
         drop(rest);
         assert!(volumes[4].at_once(64 * MIB).is_some());
+    }
+
+    #[test]
+    fn volumes_have_their_part_of_other_payload_from_when_it_is_another() {
+        let budget = PayloadBudget::of(ALL as u64);
+        let volume = Turns::new(&budget);
+        let room = |held: &[Room]| held.len() * MIB;
+        let held = filled(&volume);
+        assert_eq!(room(&held), ALL / 4);
+        budget.resize(ALL as u64 / 2);
+        assert!(volume.room_at_once(units(MIB)).is_none());
+        drop(held);
+        let held = filled(&volume);
+        assert_eq!(room(&held), ALL / 8, "what was held beyond it is not given out again");
+        budget.resize(2 * ALL as u64);
+        let more = filled(&volume);
+        assert_eq!(room(&held) + room(&more), ALL / 2);
+        assert_eq!(room(&filled(&Turns::new(&budget))), ALL / 2);
+        // Twice while all is held: what is owed is not given out by the second.
+        for bytes in [ALL / 2, ALL] {
+            budget.resize(bytes as u64);
+        }
+        assert!(volume.room_at_once(units(MIB)).is_none());
+        drop((held, more));
+        assert_eq!(room(&filled(&volume)), ALL / 4);
     }
 
     #[tokio::test]
