@@ -374,6 +374,16 @@ impl Etcd {
         Ok(answer["succeeded"].as_bool() == Some(true))
     }
 
+    /// Sets a key that has the value `from` to another, however many requests wait; false: it has another value.
+    pub(crate) async fn replace(&self, key: &str, from: &[u8], to: &[u8]) -> Done<bool> {
+        let has_it = json!({
+            "key": coded(key), "target": "VALUE", "result": "EQUAL", "value": STANDARD.encode(from),
+        });
+        let body = json!({"compare": [has_it], "success": [Change::Put(key, to).request()]});
+        let answer = self.call_now("/v3/kv/txn", body).await?;
+        Ok(answer["succeeded"].as_bool() == Some(true))
+    }
+
     /// Sets a key.
     pub async fn put(&self, key: &str, value: &[u8]) -> Done<()> {
         let body = json!({"key": coded(key), "value": STANDARD.encode(value)});

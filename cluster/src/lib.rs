@@ -229,7 +229,7 @@ impl Runner {
                 stand_from: Duration::ZERO,
                 quiet_until: Duration::ZERO,
                 vacant_since: None,
-                not_given_up: None,
+                untold: None,
             });
         }
         runs

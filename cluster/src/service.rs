@@ -36,6 +36,8 @@ const RESTARTS_MAX: u32 = 3;
 const LEAVE_MAX: Duration = Duration::from_millis(300);
 /// How long the list of connections may take to be read: a service is not kept waiting for it.
 const CONNECTIONS_MAX: Duration = Duration::from_secs(1);
+/// For so long a node that stops tells an etcd that does not answer what it has let go of: no longer than service managers wait.
+const TELL_MAX: Duration = Duration::from_secs(20);
 /// For so long a node that was chosen and could not serve does not ask for the service: others have it meanwhile.
 const FAILED_QUIET: Duration = Duration::from_secs(300);
 
@@ -64,8 +66,18 @@ pub(crate) struct Run {
     pub(crate) vacant_since: Option<Duration>,
     /// It does not ask for the service before this time ([`now`]).
     pub(crate) quiet_until: Duration,
-    /// A key `owner` that could not be given up, by its revision, and what `last` is to say once it is gone.
-    pub(crate) not_given_up: Option<(u64, Vec<u8>)>,
+    /// What this node has let go of and etcd does not know.
+    pub(crate) untold: Option<Untold>,
+}
+
+/// The end of an owner that etcd was not told of.
+#[derive(Debug)]
+pub(crate) struct Untold {
+    /// The revision of its key `owner`.
+    created: u64,
+    /// What it has set `last` to, and what is true now.
+    last: Vec<u8>,
+    ended: Vec<u8>,
 }
 
 /// What an owner has.
@@ -75,8 +87,8 @@ struct Held {
     /// Keeps the addresses.
     addresses: JoinSet<()>,
     is_attached: bool,
-    /// The key `last` names this owner: whoever was before has let go or is fenced.
-    is_last: bool,
+    /// What names this owner in the key `last`: whoever was before has let go or is fenced.
+    last: Option<Vec<u8>>,
 }
 
 /// What was done before a gateway could start.
@@ -100,7 +112,7 @@ enum End {
 }
 
 impl Run {
-    /// Stands, serves, lets go, and again, until it is told to stop.
+    /// Stands, serves, lets go, and again, until it is told to stop and etcd knows what has ended.
     pub(crate) async fn forever(mut self) {
         let service = self.service.name.clone();
         self.board.note(&service, |_| ());
@@ -110,6 +122,29 @@ impl Run {
                 tracing::warn!(service, "cannot be a candidate for the service: {e}");
                 let _ = timeout(self.plan.ttl / 2, self.stop.wait_for(|stop| *stop)).await;
             }
+        }
+        let until_it_is = async {
+            while let Err(e) = self.tell_end().await {
+                tracing::warn!(service, "etcd does not know yet that the gateway has ended: {e}");
+                sleep(self.plan.ttl / 20).await;
+            }
+        };
+        if timeout(TELL_MAX, until_it_is).await.is_err() {
+            tracing::error!(
+                service,
+                "etcd was not told that the gateway has ended; the next owner will fence this node"
+            );
+        }
+    }
+
+    /// Tells etcd that this node has let go of what it owned, where that is not known: the next owner need not fence it.
+    async fn tell_end(&self) -> Result<(), Error> {
+        match &self.untold {
+            // Another owner has changed it meanwhile, and has fenced this node.
+            Some(Untold { last, ended, .. }) => {
+                self.etcd.replace(&self.keys.last, last, ended).await.map(drop)
+            }
+            None => Ok(()),
         }
     }
 
@@ -149,6 +184,8 @@ impl Run {
 
     /// One look, and what follows from it.
     async fn once(&mut self) -> Result<(), Error> {
+        // Before others can be elected, if etcd was away for all.
+        let is_told = self.tell_end().await.is_ok();
         let lease = *self.leased.borrow();
         let Some(lease) = lease else {
             self.news(None, None).await;
@@ -160,14 +197,15 @@ impl Run {
         if now() >= self.quiet_until {
             self.board.note(&self.service.name, |s| s.trouble = None);
         }
+        let left = self.untold.take_if(|_| is_told);
+        let left = left.as_ref().or(self.untold.as_ref());
         let Some(owner) = &look.owner else { return self.stand_in_turn(lease, look).await };
         self.vacant_since = None;
         if owner.lease == lease.id {
             // Of a candidature whose answer was lost, or not given up in time. Kept, it would keep the service from every node for
             // as long as this one lives.
-            let left = self.not_given_up.as_ref().filter(|(created, _)| *created == owner.created);
-            let ended = left.map(|(_, ended)| &**ended);
-            let changes = given_up(&self.keys, ended);
+            let left = left.filter(|left| left.created == owner.created);
+            let changes = given_up(&self.keys, left.map(|left| &*left.ended));
             self.etcd.change_while(&self.keys.owner, owner.created, &changes).await?;
             return Ok(());
         }
@@ -292,17 +330,17 @@ impl Run {
                 "has not let go of all: {why}; the next owner will fence this node"
             );
         }
-        if !matches!(end, End::Lost(_)) {
-            // The record says no more than is true: while the key lives, nobody else has written there.
-            let ended = self.last(epoch, true).to_bytes();
-            let ended = (has_let_go.is_ok() && held.is_last).then_some(ended);
-            let is_given_up = tokio::select! {
-                is_given_up = self.give_up(term, ended.as_deref()) => is_given_up,
+        let ended = self.last(epoch, true).to_bytes();
+        let ended = held.last.filter(|_| has_let_go.is_ok()).map(|last| (last, ended));
+        let is_given_up = !matches!(end, End::Lost(_))
+            && tokio::select! {
+                // The record says no more than is true: while the key lives, nobody else has written there.
+                done = self.give_up(term, ended.as_ref().map(|(_, ended)| &**ended)) => done,
                 // The key ends with the lease.
-                () = self.follow(id, &hold) => true,
+                () = self.follow(id, &hold) => false,
             };
-            self.not_given_up = ended.filter(|_| !is_given_up).map(|ended| (term.created, ended));
-        }
+        let untold = |(last, ended)| Untold { created: term.created, last, ended };
+        self.untold = ended.filter(|_| !is_given_up).map(untold);
         end
     }
 
@@ -479,9 +517,9 @@ impl Run {
                 prepared.fenced = Some(last);
             }
         }
-        // Even where the answer is lost: the owner before has let go or is fenced.
-        held.is_last = true;
         let mine = self.last(epoch, false).to_bytes();
+        // Even where the answer is lost: the owner before has let go or is fenced.
+        held.last = Some(mine.clone());
         // Whoever asked for it has it, or asks again.
         let changes = [Change::Put(&self.keys.last, &mine), Change::Delete(&self.keys.asked)];
         let put = self.etcd.change_while(&self.keys.owner, term.created, &changes).await;

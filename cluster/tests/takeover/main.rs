@@ -14,9 +14,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use cluster::Service;
-use cluster::election::{Keys, drained};
+use cluster::election::{Keys, Last, drained};
 use tokio::time::sleep;
-use world::{PATIENCE, TTL, Way, World, compact, lives, until};
+use world::{Node, PATIENCE, TTL, Way, World, compact, lives, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_is_handed_over_without_a_fence() {
@@ -251,6 +251,52 @@ async fn who_could_not_say_in_time_that_it_let_go_is_not_fenced() {
     let second = world.line(2).await;
     assert_eq!(second[..2], ["serves", "gw2"], "{:?}", world.journal());
     one.end().await;
+    two.end().await;
+}
+
+/// A node whose etcd fell silent has stopped, and the key by which it owned the service has ended.
+async fn stopped_without_etcd(world: &World, way: &Way) -> Node {
+    let one = world.node("gw1", way.port, world.service());
+    let first = world.line(1).await;
+    way.set(Way::CUT);
+    until("it stops", || async { !lives(&first[3]) }).await;
+    until("its key ends", || async { world.owner("files").await.is_none() }).await;
+    one
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_stopped_since_etcd_was_silent_says_so_when_it_answers() {
+    let world = World::new().await;
+    let (way, etcd) = (Way::to(world.member.port).await, world.etcd());
+    let one = stopped_without_etcd(&world, &way).await;
+    let keys = Keys::new("c", "files");
+    let last = || async {
+        let last = etcd.get(&keys.last).await.unwrap().unwrap();
+        Last::parse(&last.value).unwrap()
+    };
+    assert!(!last().await.ended);
+    // Elected, and about to fence.
+    let lease = etcd.grant(PATIENCE).await.unwrap();
+    etcd.create(&keys.owner, b"{\"node\":\"gw2\"}", lease, &keys.owner).await.unwrap();
+    way.set(Way::OPEN);
+    until("it says that it has let go", || async { last().await.ended }).await;
+    assert_eq!(last().await.node, "gw1");
+    one.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_ended_while_etcd_is_silent_says_so_before_it_has_gone() {
+    let world = World::new().await;
+    let way = Way::to(world.member.port).await;
+    let one = stopped_without_etcd(&world, &way).await;
+    let tries = way.kept_back();
+    let ending = tokio::spawn(one.end());
+    until("it tries to say so", || async { way.kept_back() > tries + 2 }).await;
+    assert!(!ending.is_finished());
+    way.set(Way::OPEN);
+    ending.await.unwrap();
+    let two = world.node("gw2", world.member.port, world.service());
+    assert_eq!(world.line(2).await[..2], ["serves", "gw2"], "{:?}", world.journal());
     two.end().await;
 }
 

@@ -177,9 +177,8 @@ async fn a_key_of_a_candidature_without_an_answer_keeps_no_other_node_away() {
     etcd.put(&drained("c", "gw1"), b"").await.unwrap();
     until("it has let go", || async { world.owner("files").await.is_none() }).await;
     let two = world.node("gw2", world.member.port, world.service());
-    // The first owner has not said that it let go.
-    assert_eq!(world.line(2).await, ["fenced", "gw1", &first[2]]);
-    let second = world.line(3).await;
+    // That the first owner has let go was said as well.
+    let second = world.line(2).await;
     assert_eq!(second[..2], ["serves", "gw2"]);
     sleep(2 * TTL).await;
     assert!(lives(&second[3]));
@@ -187,7 +186,7 @@ async fn a_key_of_a_candidature_without_an_answer_keeps_no_other_node_away() {
     way.set(Way::OPEN);
     one.end().await;
     two.end().await;
-    assert_eq!(world.journal().len(), 3, "{:?}", world.journal());
+    assert_eq!(world.journal().len(), 2, "{:?}", world.journal());
 }
 
 /// A peer of an earlier version has a lease for each service, and says no number of its candidature.

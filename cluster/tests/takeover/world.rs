@@ -164,7 +164,8 @@ async fn pass(
     let cut = async {
         let _ = kept.wait_for(|kept| is(kept.requests)).await;
     };
-    let is_cut = tokio::select! { () = through => false, () = cut => true };
+    // In this order: a way that is cut already passes nothing on.
+    let is_cut = tokio::select! { biased; () = cut => true, () = through => false };
     if is_cut {
         kept_back.fetch_add(1, Ordering::Relaxed);
         // Held open, silent.
