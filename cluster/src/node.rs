@@ -1,7 +1,6 @@
 //! What a node does for a service: programs, addresses.
 
 use std::io;
-use std::net::IpAddr;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -220,15 +219,16 @@ pub(crate) async fn take(
     kept: &mut JoinSet<()>,
 ) -> Result<(), String> {
     let seconds = lifetime::LIFETIME.to_string();
+    let metric = lifetime::ROUTE_METRIC.to_string();
     for address in addresses {
         // A run before this one may have been killed.
         end_connections(address).await;
-        let extra: &[&str] = match address.ip {
-            IpAddr::V4(_) => &["valid_lft", &seconds, "preferred_lft", &seconds],
+        let mut extra = vec!["valid_lft", &*seconds, "preferred_lft", &*seconds];
+        if address.ip.is_ipv6() {
             // Nobody else has it, which was asked before ([`free`]). The kernel's own test for duplicates would take a second.
-            IpAddr::V6(_) => &["nodad"],
-        };
-        ip("replace", address, extra).await?;
+            extra.extend(["nodad", "metric", &*metric]);
+        }
+        ip("replace", address, &extra).await?;
         // Each from here on: those that follow may take longer than it lives.
         renewals.keep(address, hold, kept);
     }

@@ -54,16 +54,26 @@ async fn a_node_that_lets_go_keeps_no_connection_of_the_service() {
 /// A kernel that keeps the address of a dead gateway refuses connections, and clients that are refused back off for longer than a
 /// takeover takes.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_address_of_a_node_that_was_killed_goes_by_itself() {
-    let world = World::new().await;
-    until("the service is served", || world.has_address(0)).await;
+async fn the_addresses_of_a_node_that_was_killed_go_by_themselves() {
+    let world = World::of(Setup { has_ipv6: true, ..Setup::default() }).await;
+    let (space, vip6) = (world.space(0), world.vip6());
+    // Another address of that network, whose route is to stay.
+    sh(&format!("ip -n {space} address add {vip6}1/64 dev eth0 nodad"));
+    let has_both = || world.has_address(0) && world.has(0, &vip6);
+    until("the service is served", has_both).await;
     let began = Instant::now();
     while began.elapsed() < 2 * ADDRESS_LIFETIME {
-        assert!(world.has_address(0), "it is renewed while the node serves: {}", world.logs());
+        assert!(has_both(), "they are renewed while the node serves: {}", world.logs());
         sleep(Duration::from_millis(100)).await;
     }
     world.signal(0, "-9");
-    until("the kernel has removed the address", || !world.has_address(0)).await;
+    until("the kernel has removed the addresses", || !world.has_address(0) && !world.has(0, &vip6))
+        .await;
+    let words = ["-n", &space, "-6", "route", "show", "proto", "kernel", "metric", "256"];
+    let routes = Command::new("ip").args(words).output().unwrap();
+    let routes = String::from_utf8_lossy(&routes.stdout);
+    let stays = |line: &str| line.starts_with("fd77::/64") && !line.contains("expires");
+    assert!(routes.lines().any(stays), "{routes}");
 }
 
 async fn a_second_run_on_the_node_of_the_owner_takes_no_address(world: &World) {

@@ -91,9 +91,9 @@ impl World {
         format!("{}.10", self.net())
     }
 
-    /// The address of IPv6.
+    /// The address of IPv6, as it is shown.
     pub fn vip6(&self) -> String {
-        format!("fd77::{:x}:10", self.id % 250)
+        format!("fd77::{:x}:10", 0x100 + self.id % 250)
     }
 
     /// The device of this host that all nodes are on.
