@@ -1,18 +1,16 @@
 //! A service whose shares and records are in CephFS: no other shared storage, and no fence.
 //!
-//! Wants Ceph beside etcd (packages of `tests/ceph/cluster`). `HEADGATE_TAKEOVERS` and `HEADGATE_TAKEOVER_SEED` as in `random`.
+//! Wants Ceph beside etcd (packages of `tests/ceph/cluster`).
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use iobuf::Buf;
 
 use crate::late::Late;
-use crate::load::{TakenOver, Writer, Writers, block, connect};
-use crate::random::{asked, spread};
-use crate::world::{How, Setup, World};
+use crate::load::{Writer, Writers, block, connect};
+use crate::world::{Setup, World};
 use crate::{headgate, until};
 
 async fn world() -> World {
@@ -21,7 +19,6 @@ async fn world() -> World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn takeovers_without_a_fence_lose_nothing_that_was_acknowledged() {
-    let rounds = asked("HEADGATE_TAKEOVERS", 4);
     let mut world = world().await;
     let vip = world.vip();
     let writers = Writers::start(vec![
@@ -30,28 +27,9 @@ async fn takeovers_without_a_fence_lose_nothing_that_was_acknowledged() {
         Writer::new("smb", format!("smb://alice:moves-with-it@{vip}/data")),
     ])
     .await;
-    let (mut stalls, mut took) = (Vec::new(), Vec::new());
-    let hows = [How::Drain, How::Kill, How::StandStill, How::Cut];
-    for how in hows.iter().cycle().take(usize::try_from(rounds).unwrap()).copied() {
-        until("some node serves", || world.owner().is_some()).await;
-        let TakenOver { owner, epoch, node, stalls: these } = writers.taken_over(&world, how).await;
-        let status: serde_json::Value =
-            serde_json::from_str(&world.ask(0, &["status", "--json"]).unwrap()).unwrap();
-        let seconds = status["services"][0]["takeover"]["seconds"].as_f64().unwrap();
-        println!(
-            "{how:?} of {owner} in epoch {epoch}: taken over in {seconds:.3} s; stalls in ms: {these:?}"
-        );
-        took.push(u64::try_from(Duration::from_secs_f64(seconds).as_millis()).unwrap());
-        stalls.extend(these);
-        world.mend(how, node).await;
-    }
+    writers.taken_over_in_turn(&mut world).await;
     println!("acknowledged: {:?} blocks", writers.counts());
     writers.end_by(|| world.reader()).await;
-    println!(
-        "ms from election to service: {:?}; stalls: {:?}",
-        spread(&mut took),
-        spread(&mut stalls)
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

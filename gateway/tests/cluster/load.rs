@@ -1,5 +1,6 @@
 //! Clients that know what was acknowledged to them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use iobuf::Buf;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::random::{asked, spread};
 use crate::until;
 use crate::world::{How, World};
 
@@ -187,6 +189,34 @@ impl Writers {
         until(&format!("all clients write after {how:?}"), || self.have_gone_on(&before)).await;
         let stalls = self.all.iter().map(|w| w.longest.load(Ordering::Relaxed)).collect();
         TakenOver { owner, epoch, node, stalls }
+    }
+
+    /// Each node ends in turn, by all ways in turn: `HEADGATE_TAKEOVERS` of them, 4 unless that says otherwise, and the ways that
+    /// `HEADGATE_TAKEOVER_WAYS` names. Prints how long each way took.
+    pub async fn taken_over_in_turn(&self, world: &mut World) {
+        let rounds = usize::try_from(asked("HEADGATE_TAKEOVERS", 4)).unwrap();
+        let named = std::env::var("HEADGATE_TAKEOVER_WAYS");
+        let ways = named.unwrap_or("drain,kill,stop,cut".into());
+        let ways = ways.split(',').map(|way| How::named(way).expect(way));
+        let ways: Vec<How> = ways.collect();
+        let mut took = BTreeMap::<(How, &str), Vec<u64>>::new();
+        for how in ways.iter().cycle().take(rounds).copied() {
+            until("some node serves", || world.owner().is_some()).await;
+            let TakenOver { owner, epoch, node, stalls } = self.taken_over(world, how).await;
+            let seconds = world.takeover_seconds(epoch).await;
+            println!(
+                "{how:?} of {owner} in epoch {epoch}: taken over in {seconds:.3} s; stalls in ms: {stalls:?}"
+            );
+            let milliseconds = u64::try_from(Duration::from_secs_f64(seconds).as_millis()).unwrap();
+            took.entry((how, "from election to service")).or_default().push(milliseconds);
+            for (writer, stall) in self.all.iter().zip(stalls) {
+                took.entry((how, writer.name)).or_default().push(stall);
+            }
+            world.mend(how, node).await;
+        }
+        for ((how, name), mut list) in took {
+            println!("| {how:?} | {name} | {} | {:?} ms |", list.len(), spread(&mut list));
+        }
     }
 
     /// Ends them; everything that was acknowledged is in the share, or this fails.

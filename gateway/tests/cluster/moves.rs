@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use crate::load::{TakenOver, Writer, Writers, connect};
+use crate::load::{Writer, Writers, connect};
 use crate::world::{How, Setup, World, sh};
 use crate::{TTL, headgate, until};
 
@@ -25,11 +25,7 @@ async fn clients_go_on_when_the_service_moves_and_nothing_acknowledged_is_lost()
         Writer::new("smb", format!("smb://alice:moves-with-it@{vip}/data")),
     ])
     .await;
-    for how in [How::Drain, How::Kill, How::Cut, How::StandStill] {
-        let TakenOver { owner, epoch, node, stalls } = writers.taken_over(&world, how).await;
-        println!("{how:?}: {owner} in epoch {epoch}; longest stalls in ms: {stalls:?}");
-        world.mend(how, node).await;
-    }
+    writers.taken_over_in_turn(&mut world).await;
     a_second_run_on_the_node_of_the_owner_takes_no_address(&world).await;
     let counts = writers.counts();
     writers.end(&world.path("share")).await;

@@ -31,11 +31,11 @@ pub fn asked(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().expect(name))
 }
 
-/// The shortest, the middle, that which one in twenty is longer than, the longest.
-pub fn spread(stalls: &mut [u64]) -> [u64; 4] {
+/// The shortest, the middle, those which one in ten and one in a hundred are longer than, the longest.
+pub fn spread(stalls: &mut [u64]) -> [u64; 5] {
     stalls.sort_unstable();
     let at = |part: usize| stalls[(stalls.len() - 1) * part / 100];
-    [at(0), at(50), at(95), at(100)]
+    [at(0), at(50), at(90), at(99), at(100)]
 }
 
 #[tokio::test(flavor = "multi_thread")]

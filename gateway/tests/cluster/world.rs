@@ -49,6 +49,19 @@ pub enum How {
     StandStill,
 }
 
+impl How {
+    /// By the name that documents have for it.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "drain" => Self::Drain,
+            "kill" => Self::Kill,
+            "cut" => Self::Cut,
+            "stop" => Self::StandStill,
+            _ => return None,
+        })
+    }
+}
+
 /// Runs a program that must succeed.
 pub fn sh(line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
@@ -426,11 +439,29 @@ impl World {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// What `headgate cluster status` says of the service.
+    fn status(&self) -> Option<Value> {
+        let mut status: Value = serde_json::from_str(&self.ask(0, &["status", "--json"])?).ok()?;
+        Some(status["services"][0].take())
+    }
+
     /// Who serves, and in which epoch.
     pub fn owner(&self) -> Option<(String, u64)> {
-        let status: Value = serde_json::from_str(&self.ask(0, &["status", "--json"])?).ok()?;
-        let service = &status["services"][0];
+        let service = self.status()?;
         Some((service["node"].as_str()?.to_owned(), service["epoch"].as_u64()?))
+    }
+
+    /// How long the takeover after this epoch took, from the election on.
+    pub async fn takeover_seconds(&self, before: u64) -> f64 {
+        let mut seconds = None;
+        until("etcd says how it was taken over", || {
+            let takeover = self.status().map(|mut service| service["takeover"].take());
+            let takeover = takeover.filter(|it| it["epoch"].as_u64().is_some_and(|it| it > before));
+            seconds = takeover.and_then(|it| it["seconds"].as_f64());
+            seconds.is_some()
+        })
+        .await;
+        seconds.unwrap()
     }
 
     pub fn logs(&self) -> String {
