@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use policy::words;
+
 use crate::reader::{Origin, Set, shown};
-use crate::words::words;
 
 /// The audit trail, where there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]

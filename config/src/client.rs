@@ -4,10 +4,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use crate::addresses::Cidr;
-use crate::protocols::Protocols;
+use policy::{Cidr, Protocols, Squash};
+
 use crate::reader::shown;
-use crate::rights::Squash;
 
 /// Bytes of a host name at most (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;

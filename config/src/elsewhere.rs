@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use policy::Protocols;
+
 use crate::export::Export;
 use crate::fault::Faults;
 use crate::file::{DraftShare, draft};
-use crate::protocols::Protocols;
 use crate::reader::{Report, Set};
 use crate::refer::{Refer, ReferHost, TARGETS_MAX};
 use crate::settings::{Rdma, Settings, Share, Source};

@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use policy::{Cidr, Flavor, Protocols, Squash};
+
 use crate::access::{Access, Who};
 use crate::addresses;
-use crate::addresses::Cidr;
 use crate::audit::{AuditTo, Audited, DraftAudit};
 use crate::ceph::{self, Ceph};
 use crate::client::{Client, Whom};
@@ -17,14 +18,12 @@ use crate::keys::{
     TOP, USER,
 };
 use crate::log::{LogFilter, LogFormat};
-use crate::protocols::Protocols;
 use crate::reader::{
     Absolute, Flag, Group, Origin, Report, Secret, Set, Text, groups, parse, parse_list, shown,
 };
 use crate::refer::{Refer, ReferHost, TARGETS_MAX};
-use crate::rights::Squash;
 use crate::rights::{self, Force, List, Masks, Mode};
-use crate::sec::{Sec, Secs};
+use crate::sec::Secs;
 use crate::settings::{
     Admin, Domain, Durability, Encryption, Identity, Names, NfsLocks, Ntlm, Portmap,
     PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, Share, Signing, Source, User, share_name,
@@ -337,7 +336,7 @@ fn user(node: &Node, report: &mut Report) -> Option<DraftUser> {
 fn sec(group: &Group<'_>, report: &mut Report) -> (Secs, Option<Origin>) {
     let Some(node) = group.get("sec") else { return (Secs::default(), None) };
     let at = Origin::Node(node.number);
-    let said = parse_list::<Sec>(node, report);
+    let said = parse_list::<Flavor>(node, report);
     if matches!(&node.value, Value::List(list) if list.is_empty()) {
         let what = "no client of NFS may use this share: the list of flavors is empty";
         report.add_help(at, what, "name one, as in `sec: krb5p`, or remove `sec` to allow `sys`");

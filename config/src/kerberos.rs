@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use policy::words;
+
 use crate::reader::{Origin, Set, shown};
-use crate::words::words;
 
 /// Bytes of a realm or of a host's name at most.
 const NAME_MAX: usize = 255;

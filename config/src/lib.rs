@@ -27,7 +27,6 @@ mod log;
 mod options;
 mod overlap;
 mod paths;
-mod protocols;
 mod reader;
 mod records;
 mod refer;
@@ -42,10 +41,9 @@ mod text;
 mod tls;
 mod tree;
 mod units;
-mod words;
 
 pub use access::{Access, Member, OnHost, Who};
-pub use addresses::{Cidr, address};
+pub use addresses::address;
 pub use append::NewShare;
 pub use audit::{Audit, AuditTo, Audited};
 pub use ceph::Ceph;
@@ -58,12 +56,12 @@ pub use kerberos::{HostName, Kerberos, KerberosMap, Realm};
 pub use lines::{Lines, Step};
 pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption};
-pub use protocols::Protocols;
+pub use policy::{Cidr, Flavor, Protocols, Squash};
 pub use records::records_of;
 pub use refer::{Refer, ReferHost};
-pub use rights::{Force, List, Masks, Mode, Squash};
+pub use rights::{Force, List, Masks, Mode};
 pub use rules::{Known, admin_of, load, state_of};
-pub use sec::{Sec, Secs};
+pub use sec::Secs;
 pub use settings::{
     Admin, Domain, Durability, Encryption, Identity, Limits, Names, NfsLocks, Ntlm, Portmap,
     PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, Settings, Share, Signing, Smb, Source, User,

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use policy::words;
+
 use crate::suggest::nearest;
-use crate::words::words;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// Crates of this workspace as their log lines name them.

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::addresses::Cidr;
+use policy::Cidr;
+
 use crate::audit::AuditTo;
 use crate::ceph;
 use crate::client::{Client, Whom};
@@ -199,8 +200,7 @@ impl FromStr for UserOption {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocols::Protocols;
-    use crate::rights::Squash;
+    use policy::{Protocols, Squash};
 
     #[test]
     fn a_user() {

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use policy::words;
+
 use crate::access::Who;
 use crate::reader::shown;
-use crate::words::words;
 
 /// `(uid_t) -1`: chown(2) leaves an owner as it is, and setfsuid(2) the caller, so that a user of this number would keep the
 /// rights of the gateway itself.
@@ -80,17 +81,3 @@ pub enum List {
 }
 
 words!(List, "is not a mode of listings", "all" => All, "visible" => Visible);
-
-/// Which users a share maps to the anonymous one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Squash {
-    /// Nobody: root is root.
-    None,
-    /// The superuser.
-    #[default]
-    Root,
-    /// Everybody.
-    All,
-}
-
-words!(Squash, "is not a squash mode", "root" => Root, "all" => All, "none" => None);

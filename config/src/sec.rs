@@ -3,54 +3,32 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::words::words;
-
-/// A flavor, by its name in mount(8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sec {
-    /// Users are numbers that the client says (AUTH_SYS).
-    Sys,
-    /// Users prove by tickets who they are.
-    Krb5,
-    /// And what travels is signed.
-    Krb5i,
-    /// And encrypted.
-    Krb5p,
-}
-
-words!(Sec, "is not a flavor", "sys" => Sys, "krb5" => Krb5, "krb5i" => Krb5i, "krb5p" => Krb5p);
-
-impl Sec {
-    /// It takes a keytab.
-    pub fn is_kerberos(self) -> bool {
-        self != Self::Sys
-    }
-}
+use policy::Flavor;
 
 /// Those of a share, in the order in which they are said; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Secs(Vec<Sec>);
+pub struct Secs(Vec<Flavor>);
 
 impl Default for Secs {
     fn default() -> Self {
-        Self(vec![Sec::Sys])
+        Self(vec![Flavor::Sys])
     }
 }
 
 impl Secs {
     /// These; `None` where there is none.
-    pub(crate) fn of(secs: Vec<Sec>) -> Option<Self> {
+    pub(crate) fn of(secs: Vec<Flavor>) -> Option<Self> {
         (!secs.is_empty()).then_some(Self(secs))
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = Sec> {
+    pub fn iter(&self) -> impl Iterator<Item = Flavor> {
         self.0.iter().copied()
     }
 
     /// One of them takes a keytab.
     pub fn want_kerberos(&self) -> bool {
-        self.iter().any(Sec::is_kerberos)
+        self.iter().any(Flavor::is_kerberos)
     }
 }
 
@@ -66,7 +44,7 @@ impl FromStr for Secs {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let secs: Result<Vec<Sec>, String> = text.split(':').map(str::parse).collect();
+        let secs: Result<Vec<Flavor>, String> = text.split(':').map(str::parse).collect();
         Ok(Self(secs?))
     }
 }
@@ -78,7 +56,7 @@ mod tests {
     #[test]
     fn flavors_are_read_as_exports_has_them() {
         let secs: Secs = "krb5p:krb5i:sys".parse().unwrap();
-        assert_eq!(secs.iter().collect::<Vec<_>>(), [Sec::Krb5p, Sec::Krb5i, Sec::Sys]);
+        assert_eq!(secs.iter().collect::<Vec<_>>(), [Flavor::Krb5p, Flavor::Krb5i, Flavor::Sys]);
         assert_eq!(secs.to_string(), "krb5p:krb5i:sys");
         assert!(secs.want_kerberos() && !Secs::default().want_kerberos());
         let why = "`none` is not a flavor; write `sys`, `krb5`, `krb5i` or `krb5p`";

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use policy::words;
+
 use crate::reader::{Origin, Set};
-use crate::words::words;
 
 /// The files that TLS needs. They are read when the gateway starts and at each reload.
 #[derive(Clone, Debug, PartialEq, Eq)]

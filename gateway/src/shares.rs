@@ -19,10 +19,7 @@ use vfs::client_names::{ClientNames, HostName, NameKind};
 use vfs::engine::far::PayloadBudget;
 use vfs::local::{LocalBackend, LocalConfig, SealKey};
 use vfs::mem::MemBackend;
-use vfs::namespace::{
-    Cidr, ClientRule, Enforce, Flavor, Masks, Protection, Protocols, Rules, Share, Shares, Squash,
-    Whom,
-};
+use vfs::namespace::{ClientRule, Enforce, Masks, Protection, Rules, Share, Shares, Whom};
 use vfs::refer::{Referral, Server};
 use vfs::{ANONYMOUS, Backend};
 
@@ -297,9 +294,9 @@ fn share(
         name: s.name.clone(),
         id: Share::id_of(&s.name),
         backend,
-        protocols: protocols(s.protocols),
+        protocols: s.protocols,
         read_only: s.read_only,
-        squash: squash(s.squash),
+        squash: s.squash,
         nfs_locks: match s.nfs_locks {
             config::NfsLocks::Enforced => Enforce::Smb,
             config::NfsLocks::Advisory => Enforce::Advisory,
@@ -324,7 +321,7 @@ fn rules(s: &config::Share, rights: Rights) -> Rules {
             config::ShareTls::Required => Protection::Tls,
             config::ShareTls::Mutual => Protection::Mutual,
         },
-        sec: s.sec.iter().map(flavor).collect(),
+        sec: s.sec.iter().collect(),
         audit: s.audit.iter().fold(Files::NONE, |all, one| all.and(audited(*one))),
         refers_to: s.refers_to().iter().map(referral).collect(),
         ..Rules::default()
@@ -351,44 +348,19 @@ fn audited(what: config::Audited) -> Files {
     }
 }
 
-fn flavor(sec: config::Sec) -> Flavor {
-    match sec {
-        config::Sec::Sys => Flavor::Sys,
-        config::Sec::Krb5 => Flavor::Krb5,
-        config::Sec::Krb5i => Flavor::Krb5i,
-        config::Sec::Krb5p => Flavor::Krb5p,
-    }
-}
-
-fn squash(squash: config::Squash) -> Squash {
-    match squash {
-        config::Squash::None => Squash::None,
-        config::Squash::Root => Squash::Root,
-        config::Squash::All => Squash::All,
-    }
-}
-
-fn protocols(protocols: config::Protocols) -> Protocols {
-    match protocols {
-        config::Protocols::Nfs => Protocols::Nfs,
-        config::Protocols::Smb => Protocols::Smb,
-        config::Protocols::Both => Protocols::Both,
-    }
-}
-
 fn client(c: &config::Client, names: &Arc<ClientNames>) -> ClientRule {
     let name =
         |name: &str, kind| Whom::Name(HostName { name: name.into(), kind, known: names.clone() });
     ClientRule {
         from: match &c.from {
-            config::Whom::Range(range) => Whom::Range(Cidr { addr: range.addr, bits: range.bits }),
+            config::Whom::Range(range) => Whom::Range(*range),
             config::Whom::Host(host) => name(host, NameKind::Host),
             config::Whom::Pattern(pattern) => name(pattern, NameKind::Pattern),
             config::Whom::Netgroup(group) => name(group, NameKind::Netgroup),
         },
-        protocols: protocols(c.protocols),
+        protocols: c.protocols,
         read_only: c.read_only,
-        squash: c.squash.map(squash),
+        squash: c.squash,
         anonymous: (c.anonuid.unwrap_or(ANONYMOUS), c.anongid.unwrap_or(ANONYMOUS)),
     }
 }

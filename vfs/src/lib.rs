@@ -11,7 +11,6 @@ pub mod audited;
 pub mod authority;
 pub mod backend;
 pub mod ceph;
-mod cidr;
 pub mod client_names;
 mod conflicts;
 mod creation;

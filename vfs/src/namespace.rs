@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use iobuf::Buf;
+pub use policy::{Cidr, Flavor, Protocols, Squash};
 pub use state::Enforce;
 use state::{ClientId, Operation, Range, Requester};
 
@@ -13,15 +14,14 @@ use crate::arbiter::{Arbiter, WaitPolicy};
 use crate::audited::Actor;
 use crate::authority::Grant;
 use crate::backend::{Made, NodeRef, ReadInto};
-pub use crate::cidr::Cidr;
 use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
 use crate::names::Names;
 use crate::rights::heritage;
 pub use crate::rights::{GiveList, ListOfNew};
 pub use crate::share::{
-    By, ClientRule, Entered, Flavor, Flavors, Force, Granted, LOOKS_AT_ONCE, Listed, Masks,
-    Protection, Protocols, Refusal, Rules, Share, Squash, Whom,
+    By, ClientRule, Entered, Flavors, Force, Granted, LOOKS_AT_ONCE, Listed, Masks, Protection,
+    Refusal, Rules, Share, Whom,
 };
 pub use crate::share_access::{PrincipalSet, Right, ShareAccess};
 use crate::types::*;

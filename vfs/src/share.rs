@@ -9,11 +9,11 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Instant;
 
+use policy::{Cidr, Flavor, Protocols, Squash};
 use state::Enforce;
 
 use crate::acl::{Owner, mask};
 use crate::backend::{Backend, NodeRef};
-use crate::cidr::Cidr;
 use crate::client_names::{HostName, NameKind};
 use crate::error::{VfsError, VfsResult};
 use crate::refer::Referral;
@@ -21,43 +21,8 @@ pub use crate::refusal::Refusal;
 use crate::share_access::{Right, ShareAccess};
 use crate::types::{ANONYMOUS, Access, Attr, Cred, DirEntry, Kind, SetAttr};
 
-/// Which users a share maps to the anonymous one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Squash {
-    /// Nobody: root is root.
-    None,
-    /// The superuser and its group.
-    Root,
-    /// Everybody.
-    All,
-}
-
 /// Shared, so that to squash a caller takes no memory.
 static NO_GROUPS: LazyLock<Arc<[u32]>> = LazyLock::new(|| Arc::new([]));
-
-/// By which protocols a share is served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocols {
-    /// NFS, of any version.
-    Nfs,
-    /// SMB.
-    Smb,
-    /// NFS and SMB.
-    #[default]
-    Both,
-}
-
-impl Protocols {
-    /// NFS is among them.
-    pub fn nfs(self) -> bool {
-        self != Self::Smb
-    }
-
-    /// SMB is among them.
-    pub fn smb(self) -> bool {
-        self != Self::Nfs
-    }
-}
 
 /// A folder that is served under a name.
 pub struct Share {
@@ -190,25 +155,6 @@ pub struct Rules {
     pub refers_to: Arc<[Referral]>,
     /// The same share for those who may only read.
     pub reader: Reader,
-}
-
-/// A flavor of RPC as a share sees it (RFC 2623 section 2.2.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Flavor {
-    /// AUTH_SYS and AUTH_NONE: users are numbers that the client says.
-    Sys = 1,
-    /// Kerberos: callers prove who they are.
-    Krb5 = 2,
-    /// And what they send and are told cannot be changed on its way.
-    Krb5i = 4,
-    /// Nor read.
-    Krb5p = 8,
-}
-
-impl Flavor {
-    /// All of them, the one that protects most first.
-    pub const ALL: [Self; 4] = [Self::Krb5p, Self::Krb5i, Self::Krb5, Self::Sys];
 }
 
 /// A set of flavors.

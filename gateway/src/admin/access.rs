@@ -27,7 +27,6 @@ use config::Cidr;
 use rdma_transport::channel::canonical;
 use rdma_transport::refused;
 use tokio::sync::OnceCell;
-use vfs::namespace::Cidr as Range;
 
 use super::logins::Secret;
 use crate::local_user;
@@ -129,7 +128,7 @@ impl Refused {
 /// The rule.
 #[derive(Clone, Debug)]
 pub struct Access {
-    ranges: Arc<[Range]>,
+    ranges: Arc<[Cidr]>,
     /// The user that the gateway runs as.
     own: u32,
 }
@@ -137,8 +136,7 @@ pub struct Access {
 impl Access {
     /// Root and this process's user on this host, and these ranges.
     pub fn new(ranges: &[Cidr]) -> Self {
-        let ranges = ranges.iter().map(|c| Range { addr: c.addr, bits: c.bits }).collect();
-        Self { ranges, own: rustix::process::geteuid().as_raw() }
+        Self { ranges: ranges.into(), own: rustix::process::geteuid().as_raw() }
     }
 
     async fn admit(

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use smbd_core::session::{Kind, Session};
 use tokio::task::JoinSet;
-use vfs::namespace::{Namespace, Protocols, Share};
+use vfs::namespace::{Namespace, Share};
 
 use crate::stuck::Stuck;
 
@@ -118,12 +118,7 @@ pub fn shares(
     }
     let of = |share: &Arc<Share>| ShareStatus {
         name: share.name.clone(),
-        protocols: match share.protocols {
-            Protocols::Both => "both",
-            Protocols::Nfs => "nfs",
-            Protocols::Smb => "smb",
-        }
-        .into(),
+        protocols: share.protocols.to_string(),
         read_only: share.read_only,
         hidden: share.rules.hidden,
         space: spaces.of(share).filter(|_| !share.is_elsewhere()),

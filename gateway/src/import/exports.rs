@@ -256,8 +256,7 @@ fn contains(first: &Whom, other: &Whom) -> bool {
         let of_many = matches!(other, Whom::Pattern(_) | Whom::Netgroup(_));
         return first == other || of_many && first.range().is_some_and(|r| r.bits == 0);
     };
-    let by_address = vfs::namespace::Cidr { addr: range.addr, bits: range.bits };
-    range.bits <= other.bits && by_address.contains(other.addr)
+    range.covers(other)
 }
 
 /// Whom a line names, and who cannot be named here, to give it less than it has by what counts after that.

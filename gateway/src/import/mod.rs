@@ -433,21 +433,7 @@ fn range(text: &str) -> Option<Cidr> {
             Err(_) => mask.parse().ok().filter(|b| *b <= whole)?,
         },
     };
-    Some(Cidr { addr: first_of(addr, bits), bits })
-}
-
-/// The first address of the range that `addr` is in.
-fn first_of(addr: std::net::IpAddr, bits: u8) -> std::net::IpAddr {
-    match addr {
-        std::net::IpAddr::V4(a) => {
-            let keep = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-            std::net::Ipv4Addr::from(a.to_bits() & keep).into()
-        }
-        std::net::IpAddr::V6(a) => {
-            let keep = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-            std::net::Ipv6Addr::from(a.to_bits() & keep).into()
-        }
-    }
+    Some(Cidr::around(addr, bits))
 }
 
 #[cfg(test)]

@@ -256,10 +256,7 @@ fn beside_all(share: &mut Share, own: Option<Vec<Client>>, of_all: &Said) {
 /// Each of these is one of those, as far as that is known without a look-up.
 fn are_within(these: &[Client], those: &[Client]) -> bool {
     let has = |outer: &Whom, inner: &Whom| match (outer, inner) {
-        (Whom::Range(outer), Whom::Range(inner)) => {
-            let by_address = vfs::namespace::Cidr { addr: outer.addr, bits: outer.bits };
-            outer.bits <= inner.bits && by_address.contains(inner.addr)
-        }
+        (Whom::Range(outer), Whom::Range(inner)) => outer.covers(inner),
         _ => outer == inner,
     };
     these.iter().all(|inner| those.iter().any(|outer| has(&outer.from, &inner.from)))

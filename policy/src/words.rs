@@ -2,6 +2,7 @@
 
 /// Reads and writes such a value by one table of its words, in the order in which a message names them. What is said of any other
 /// word comes before them.
+#[macro_export]
 macro_rules! words {
     ($kind:ident, $wrong:literal, $($word:literal => $value:ident),+) => {
         impl std::str::FromStr for $kind {
@@ -9,7 +10,7 @@ macro_rules! words {
             fn from_str(text: &str) -> Result<Self, String> {
                 match text {
                     $($word => Ok(Self::$value),)+
-                    _ => Err(format!("`{text}` {}; write {}", $wrong, $crate::words::listed(&[$($word),+]))),
+                    _ => Err(format!("`{text}` {}; write {}", $wrong, $crate::listed(&[$($word),+]))),
                 }
             }
         }
@@ -23,10 +24,9 @@ macro_rules! words {
         }
     };
 }
-pub(crate) use words;
 
 /// `a`, `b` or `c`.
-pub(crate) fn listed(words: &[&str]) -> String {
+pub fn listed(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {
         Some((last, [])) => last.clone(),
