@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use iobuf::Buf;
 use vfs::authority::Acting;
-use vfs::backend::{Made, ReadInto, check_name, check_side_name, ready};
-use vfs::judge::{Judge, regular};
+use vfs::backend::{Made, ReadInto, check_name, check_side_name, judge, ready};
+use vfs::judge::regular;
 use vfs::*;
 
 const NAME_MAX: u32 = 255;
@@ -193,7 +193,7 @@ impl TreeNode {
     ) -> VfsResult<Made> {
         check_name(name, NAME_MAX)?;
         let here = self.attr()?;
-        Judge::of(self, &here, by.cred).await?.add(&by, kind)?;
+        judge(self, &here, by.cred).await?.add(&by, kind)?;
         let number = {
             let mut all = self.tree.lock();
             let number = all.last_key_value().map_or(ROOT, |(last, _)| last + 1);
@@ -223,8 +223,8 @@ impl TreeNode {
         check_name(name, NAME_MAX)?;
         let node = self.child(name)?;
         let (here, attr) = (self.attr()?, node.getattr().await?);
-        let victim = Judge::of(&*node, &attr, by.cred).await?;
-        Judge::of(self, &here, by.cred).await?.remove(by, &victim)?;
+        let victim = judge(&*node, &attr, by.cred).await?;
+        judge(self, &here, by.cred).await?.remove(by, &victim)?;
         Ok((node, attr))
     }
 
@@ -312,7 +312,7 @@ impl Node for TreeNode {
     ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>> {
         Box::pin(async move {
             let before = self.attr()?;
-            Judge::of(self, &before, cred).await?.set(&set, open_write)?;
+            judge(self, &before, cred).await?.set(&set, open_write)?;
             self.with(|entry| entry.set(&set))?;
             Ok((before, self.attr()?))
         })
@@ -326,7 +326,7 @@ impl Node for TreeNode {
         Box::pin(async move {
             let here = self.attr()?;
             self.with(|entry| entry.names().map(drop))?;
-            Judge::of(self, &here, cred).await?.look_up()?;
+            judge(self, &here, cred).await?.look_up()?;
             let node = match name {
                 b".." => self.tree.node(self.with(|entry| Ok(entry.parent))?)?,
                 name => check_name(name, NAME_MAX).and_then(|()| self.child(name))?,
@@ -344,7 +344,7 @@ impl Node for TreeNode {
     ) -> BoxFuture<'a, VfsResult<(Vec<DirEntry>, bool)>> {
         Box::pin(async move {
             let here = self.attr()?;
-            Judge::of(self, &here, cred).await?.list()?;
+            judge(self, &here, cred).await?.list()?;
             // A cookie is the number of the node: it stays while other names come and go.
             let mut all: Vec<DirEntry> = self.with(|entry| {
                 let entry_of = |(name, number): (&Vec<u8>, &u64)| DirEntry {
@@ -434,7 +434,7 @@ impl Node for TreeNode {
             let target = self.same_tree(to_dir)?;
             let (node, moved) = self.victim(&by, from).await?;
             let there = target.attr()?;
-            Judge::of(target, &there, by.cred).await?.add(&by, node.kind())?;
+            judge(target, &there, by.cred).await?.add(&by, node.kind())?;
             let old = match target.child(to) {
                 Ok(old) if old.id() == node.id() => {
                     let same = |attr| DirChange { before: attr, after: attr, atomic: true };
@@ -491,7 +491,7 @@ impl Node for TreeNode {
             regular(self.kind)?;
             if let Some(cred) = cred {
                 let attr = self.attr()?;
-                Judge::of(self, &attr, cred).await?.data(false)?;
+                judge(self, &attr, cred).await?.data(false)?;
             }
             // All at once: who waits for memory holds none.
             let waited = into.pool.acquire_all(count.max(1), into.account).await;
@@ -524,7 +524,7 @@ impl Node for TreeNode {
             regular(self.kind)?;
             let before = self.attr()?;
             if let Some(cred) = by.judged() {
-                Judge::of(self, &before, cred).await?.data(true)?;
+                judge(self, &before, cred).await?.data(true)?;
             }
             let count: usize = data.iter().map(Buf::len).sum();
             self.with(|entry| {

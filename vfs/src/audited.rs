@@ -6,38 +6,14 @@
 //!
 //! *Errors.* [`VfsError::NotRecorded`]: the trail is required and cannot be written.
 
-use std::net::IpAddr;
-
-use audit::{Event, FileEvent, Files, Party, Permit};
+use audit::{Event, FileEvent, Files, Permit};
 
 use crate::acl::{Acl, posix};
+pub use crate::actor::{Acting, Actor};
 use crate::backend::{Made, NodeRef};
 use crate::error::{VfsError, VfsResult};
 use crate::namespace::{FileOps, Share};
 use crate::types::*;
-
-/// Who acts, as the audit trail names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Acting {
-    /// Address of the client.
-    pub peer: IpAddr,
-    /// `smb` or `nfs`.
-    pub protocol: &'static str,
-    /// The user.
-    pub party: Party,
-}
-
-/// Says who acts: asked where something is recorded, and not before.
-pub trait Actor: Send + Sync {
-    /// The caller, before a share makes another one of it.
-    fn acting(&self) -> Acting;
-}
-
-impl std::fmt::Debug for dyn Actor + '_ {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Actor")
-    }
-}
 
 /// How an operation ended, by a name that stays.
 fn result<T>(done: &VfsResult<T>) -> &'static str {

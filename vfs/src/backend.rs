@@ -157,7 +157,7 @@ pub trait Node: Send + Sync + 'static {
         wanted: Access,
         attr: &'a Attr,
     ) -> BoxFuture<'a, VfsResult<Access>> {
-        Box::pin(async move { Ok(Judge::of(self, attr, cred).await?.access(wanted)) })
+        Box::pin(async move { Ok(judge(self, attr, cred).await?.access(wanted)) })
     }
 
     /// What the operation would refuse this caller for want of rights, with the same error, and without doing anything. What a
@@ -165,7 +165,7 @@ pub trait Node: Send + Sync + 'static {
     fn may<'a>(&'a self, cred: &'a Cred, intent: Intent<'a>) -> BoxFuture<'a, VfsResult<()>> {
         Box::pin(async move {
             let attr = self.getattr().await?;
-            let judge = Judge::of(self, &attr, cred).await?;
+            let judge = judge(self, &attr, cred).await?;
             match intent {
                 Intent::Read => judge.data(false),
                 Intent::Write => judge.data(true),
@@ -290,7 +290,7 @@ pub trait Node: Send + Sync + 'static {
     ) -> BoxFuture<'a, VfsResult<Attr>> {
         Box::pin(async move {
             let attr = self.getattr().await?;
-            Judge::of(self, &attr, cred).await?.open(read, write)?;
+            judge(self, &attr, cred).await?.open(read, write)?;
             Ok(attr)
         })
     }
@@ -553,6 +553,17 @@ pub trait Node: Send + Sync + 'static {
         let _ = listener;
         None
     }
+}
+
+/// What the caller may do with a node whose attributes were just seen, by the list that is kept with it ([`Node::acl`]) or by its
+/// mode bits.
+pub async fn judge<'a, N: Node + ?Sized>(
+    node: &N,
+    attr: &'a Attr,
+    cred: &'a Cred,
+) -> VfsResult<Judge<'a>> {
+    let list = if cred.uid == 0 { None } else { node.acl(attr).await? };
+    Ok(Judge::new(node.id(), attr, cred, list))
 }
 
 /// As the process, whom no list keeps from it.

@@ -1,15 +1,14 @@
 //! What a caller may do with a node, for backends that have no judge of their own.
 //!
-//! *Operation.* The list that is kept with the node decides ([`Node::acl`]), else its mode bits; no list binds the superuser. A
-//! judge holds for the attributes and the list that it was made of: a backend makes one for each call.
+//! *Operation.* The list that is kept with the node decides, else its mode bits; no list binds the superuser. A judge holds for the
+//! attributes and the list that it was made of: a backend makes one for each call ([`judge`](crate::backend::judge)).
 //!
-//! *Errors.* Those of reading a list; [`VfsError::Access`] and [`VfsError::Perm`] as POSIX has them.
+//! *Errors.* [`VfsError::Access`] and [`VfsError::Perm`] as POSIX has them.
 
 use std::sync::Arc;
 
 use crate::acl::{Acl, Owner, mask};
 use crate::authority::Acting;
-use crate::backend::Node;
 use crate::error::{VfsError, VfsResult};
 use crate::perm::{self, Need};
 use crate::types::{Access, Attr, Cred, Kind, NodeId, SetAttr, SetTime};
@@ -23,10 +22,14 @@ pub struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// Of a node whose attributes were just seen.
-    pub async fn of<N: Node + ?Sized>(node: &N, attr: &'a Attr, cred: &'a Cred) -> VfsResult<Self> {
-        let list = if cred.uid == 0 { None } else { node.acl(attr).await? };
-        Ok(Self { node: node.id(), attr, cred, list })
+    /// Of a node whose attributes and list were just seen.
+    pub(crate) fn new(
+        node: NodeId,
+        attr: &'a Attr,
+        cred: &'a Cred,
+        list: Option<Arc<Acl>>,
+    ) -> Self {
+        Self { node, attr, cred, list }
     }
 
     fn owner(&self) -> Owner {
@@ -91,7 +94,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// May change these attributes. `open_write`: as of [`Node::setattr`].
+    /// May change these attributes. `open_write`: as of [`Node::setattr`](crate::backend::Node::setattr).
     pub fn set(&self, set: &SetAttr, open_write: bool) -> VfsResult<()> {
         let bad = |t: Option<SetTime>| matches!(t, Some(SetTime::At(t)) if t.nsec >= 1_000_000_000);
         // The number that the kernel takes for "leave it" is nobody's.

@@ -5,6 +5,7 @@
 
 pub mod accounts;
 pub mod acl;
+mod actor;
 mod append;
 pub mod arbiter;
 pub mod audited;
@@ -23,6 +24,7 @@ mod external_watch;
 mod folder;
 mod homes;
 pub mod hosts;
+mod inherited_acl;
 pub mod judge;
 pub mod local;
 pub mod mem;

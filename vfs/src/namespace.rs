@@ -10,15 +10,15 @@ pub use state::Enforce;
 use state::{ClientId, Operation, Range, Requester};
 
 use crate::acl::mask;
+use crate::actor::Actor;
 use crate::arbiter::{Arbiter, WaitPolicy};
-use crate::audited::Actor;
 use crate::authority::Grant;
 use crate::backend::{Made, NodeRef, ReadInto};
 use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
+use crate::inherited_acl::InheritedAcl;
+pub use crate::inherited_acl::{GiveList, ListOfNew};
 use crate::names::Names;
-use crate::rights::heritage;
-pub use crate::rights::{GiveList, ListOfNew};
 pub use crate::share::{
     By, ClientRule, Entered, Flavors, Force, Granted, LOOKS_AT_ONCE, Listed, Masks, Protection,
     Refusal, Rules, Share, Whom,
@@ -492,11 +492,11 @@ impl<'a> FileOps<'a> {
                 Err(_) => drop(self.check_added(dir, cred, name, Kind::File).await?),
             }
         }
-        let heritage = heritage(dir, self.list).await?;
+        let inherited = InheritedAcl::of_dir(dir, self.list).await?;
         let by = self.acting(cred, mask::WRITE_DATA);
-        let mut made = dir.create(by, name, how, heritage.masked(set, Kind::File)).await?;
+        let mut made = dir.create(by, name, how, inherited.masked(set, Kind::File)).await?;
         if made.created {
-            self.give_list(&heritage, (dir, cred, name), &mut made, &new).await?;
+            self.give_list(&inherited, (dir, cred, name), &mut made, &new).await?;
             self.made(share, dir, name, &made, what::FILE_NAME).await;
             self.make_durable(share, &[dir, &made.node]).await?;
         } else if cuts {
@@ -533,10 +533,10 @@ impl<'a> FileOps<'a> {
         self.check_new_entry(dir).await?;
         let _announced = self.check_added(dir, cred, name, Kind::Dir).await?;
         let new = share.rules.masks.of_new(set, Kind::Dir, self.smb);
-        let heritage = heritage(dir, self.list).await?;
+        let inherited = InheritedAcl::of_dir(dir, self.list).await?;
         let by = self.acting(cred, mask::APPEND_DATA);
-        let mut made = dir.mkdir(by, name, heritage.masked(new.set, Kind::Dir)).await?;
-        self.give_list(&heritage, (dir, cred, name), &mut made, &new).await?;
+        let mut made = dir.mkdir(by, name, inherited.masked(new.set, Kind::Dir)).await?;
+        self.give_list(&inherited, (dir, cred, name), &mut made, &new).await?;
         self.made(share, dir, name, &made, what::DIR_NAME).await;
         self.make_durable(share, &[dir, &made.node]).await?;
         Ok(made)
@@ -575,10 +575,10 @@ impl<'a> FileOps<'a> {
         self.check_new_entry(dir).await?;
         let _announced = self.check_added(dir, cred, name, special.kind()).await?;
         let new = share.rules.masks.of_new(set, special.kind(), self.smb);
-        let heritage = heritage(dir, self.list).await?;
-        let set = heritage.masked(new.set, special.kind());
+        let inherited = InheritedAcl::of_dir(dir, self.list).await?;
+        let set = inherited.masked(new.set, special.kind());
         let mut made = dir.mknod(cred, name, special, set).await?;
-        self.give_list(&heritage, (dir, cred, name), &mut made, &new).await?;
+        self.give_list(&inherited, (dir, cred, name), &mut made, &new).await?;
         self.made(share, dir, name, &made, what::FILE_NAME).await;
         self.make_durable(share, &[dir, &made.node]).await?;
         Ok(made)

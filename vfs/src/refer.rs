@@ -6,8 +6,6 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::share::Share;
-
 /// The name or the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
@@ -61,13 +59,6 @@ impl Referral {
             }
             server => format!(r"\{server}\{path}"),
         }
-    }
-}
-
-impl Share {
-    /// It is on other servers, and has no files here.
-    pub fn is_elsewhere(&self) -> bool {
-        !self.rules.refers_to.is_empty()
     }
 }
 

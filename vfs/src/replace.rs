@@ -21,8 +21,8 @@ use crate::acl::posix::{Change, Posix};
 use crate::authority::Acting;
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
+use crate::inherited_acl::{InheritedAcl, ListOfNew};
 use crate::namespace::{FileOps, Share};
-use crate::rights::{ListOfNew, heritage};
 use crate::streams::{if_there, made_folder};
 use crate::types::*;
 
@@ -179,7 +179,10 @@ async fn resemble(new: &NodeRef, old: &NodeRef, dir: &NodeRef, new_mode: u32) ->
         }
     } else if to.kind != Kind::Symlink {
         let attr = new.getattr().await?;
-        heritage(dir, ListOfNew::Inherited).await?.give_to(new, &attr, new_mode).await?;
+        InheritedAcl::of_dir(dir, ListOfNew::Inherited)
+            .await?
+            .give_to(new, &attr, new_mode)
+            .await?;
     }
     let dos = old.dos(&from).await?;
     match new.dos_set(dos).await {

@@ -8,107 +8,15 @@
 //!
 //! *Errors.* Something new that cannot be given its list is not made: it would be open to others than the directory says.
 
-use std::sync::Arc;
-
 use crate::acl::{Acl, Owner, posix};
 use crate::authority::unmake;
-use crate::backend::{BoxFuture, Made, NodeRef};
+use crate::backend::{Made, NodeRef};
 use crate::error::VfsResult;
+use crate::inherited_acl::{GiveList, InheritedAcl, ListOfNew};
 use crate::namespace::{FileOps, Share};
 use crate::share::NewMode;
 use crate::types::*;
 use crate::watch::what;
-
-/// Which access control list something new gets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ListOfNew {
-    /// What its directory passes on, if that is anything.
-    #[default]
-    Inherited,
-    /// What its directory passes on, or else one that whoever makes it gives it.
-    InheritedOrGiven,
-    /// One that whoever makes it gives it, whatever its directory passes on.
-    Given,
-}
-
-/// What something new gets.
-pub(crate) struct InheritedAcl {
-    /// What the directory passes on, to something of one kind or the other.
-    passed: Option<Arc<Acl>>,
-    list: ListOfNew,
-}
-
-/// The bits of a mode that are the owner's alone. Of a file that its group may run the set-group-ID bit goes as well: whether the
-/// maker may give it is judged by both bits together (Linux, `mode_strip_sgid`), and the one for the group comes later.
-fn closed(mode: u32, kind: Kind) -> u32 {
-    let as_group = kind != Kind::Dir && mode & 0o2010 == 0o2010;
-    mode & if as_group { 0o5700 } else { 0o7700 }
-}
-
-/// Looks at the list of a directory in which something is about to be made.
-pub(crate) async fn heritage(dir: &NodeRef, list: ListOfNew) -> VfsResult<InheritedAcl> {
-    let attr = dir.getattr().await?;
-    let acl = dir.acl(&attr).await?;
-    // Whether a file or a directory is asked about makes no difference to whether there is anything.
-    let owner = Owner::of(&attr);
-    let passes =
-        |acl: &Arc<Acl>| acl.inherited(true, owner).or(acl.inherited(false, owner)).is_some();
-    Ok(InheritedAcl { passed: acl.filter(passes), list })
-}
-
-impl InheritedAcl {
-    /// What something of this kind inherits.
-    fn of(&self, kind: Kind, owner: Owner) -> Option<Acl> {
-        let is_dir = match kind {
-            Kind::Dir => true,
-            Kind::File => false,
-            _ => return None,
-        };
-        let passed = self.passed.as_ref().filter(|_| self.list != ListOfNew::Given)?;
-        passed.inherited(is_dir, owner)
-    }
-
-    /// The attributes that something new is made with.
-    pub(crate) fn masked(&self, mut set: SetAttr, kind: Kind) -> SetAttr {
-        let umask = std::mem::take(&mut set.umask) & 0o777;
-        if self.passed.is_none() {
-            set.mode = set.mode.map(|mode| mode & !umask);
-        }
-        // Who the owner will be makes no difference to whether there is anything.
-        let owner = Owner { uid: 0, gid: 0 };
-        if self.list != ListOfNew::Inherited || self.of(kind, owner).is_some() {
-            set.mode = set.mode.map(|mode| closed(mode, kind));
-        }
-        set
-    }
-
-    /// Gives it what it inherits, of which `most` is left; `None`: all.
-    pub(crate) async fn give(&self, made: &mut Made, most: Option<u32>) -> VfsResult<()> {
-        let owner = Owner::of(&made.attr);
-        let Some(acl) = self.of(made.attr.kind, owner) else { return Ok(()) };
-        let is_dir = made.attr.kind == Kind::Dir;
-        let (acl, mode) = acl.limited(most.unwrap_or(0o777), owner, is_dir);
-        made.node.acl_set(&acl, mode).await?;
-        made.attr = made.node.getattr().await?;
-        Ok(())
-    }
-
-    /// As [`InheritedAcl::give`], for a file that is to stand in the directory.
-    pub(crate) async fn give_to(&self, node: &NodeRef, attr: &Attr, mode: u32) -> VfsResult<()> {
-        let (set, owner) = (SetAttr { mode: Some(mode), ..SetAttr::default() }, Owner::of(attr));
-        node.setattr(&Cred::root(), set, false).await?;
-        let Some(acl) = self.of(Kind::File, owner) else { return Ok(()) };
-        let (acl, mode) = acl.limited(mode, owner, false);
-        node.acl_set(&acl, mode).await
-    }
-}
-
-/// Gives something new the list that its maker has for it: before others are told that it came, and before it is durable.
-pub trait GiveList: Send + Sync {
-    /// Its caller may do so: it has made it. Also called for what is found by the repetition of an exclusive create. `most`: what
-    /// the share lets owner, group and others have of it ([`Acl::limited`]); `None`: all.
-    fn give<'a>(&'a self, made: &'a Made, most: Option<u32>) -> BoxFuture<'a, VfsResult<()>>;
-}
 
 impl<'a> FileOps<'a> {
     /// What is made is to get this list, from this giver where it is not inherited. Until then nobody but the owner is let in.
@@ -122,13 +30,13 @@ impl FileOps<'_> {
     /// Gives something new its list. What cannot have it is not made.
     pub(crate) async fn give_list(
         &self,
-        heritage: &InheritedAcl,
+        inherited: &InheritedAcl,
         (dir, cred, name): (&NodeRef, &Cred, &[u8]),
         made: &mut Made,
         new: &NewMode,
     ) -> VfsResult<()> {
         let done = async {
-            heritage.give(made, new.inherited_max).await?;
+            inherited.give(made, new.inherited_max).await?;
             if let Some(giver) = self.giver.filter(|_| self.list != ListOfNew::Inherited) {
                 giver.give(made, new.given_max).await?;
                 made.attr = made.node.getattr().await?;
@@ -195,16 +103,18 @@ impl FileOps<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::acl::{Ace, Who, flag, mask};
-    use crate::backend::Backend;
+    use crate::backend::{Backend, BoxFuture};
     use crate::mem::MemBackend;
     use crate::namespace::{Enforce, Masks, Namespace, Protocols, Rules, Squash};
 
     /// With which mode something is made that the client gave `mode`.
     async fn made_with(dir: &NodeRef, list: ListOfNew, kind: Kind, mode: u32) -> u32 {
         let set = SetAttr { mode: Some(mode), umask: 0o022, ..SetAttr::default() };
-        heritage(dir, list).await.unwrap().masked(set, kind).mode.unwrap()
+        InheritedAcl::of_dir(dir, list).await.unwrap().masked(set, kind).mode.unwrap()
     }
 
     #[tokio::test]

@@ -308,6 +308,11 @@ pub struct Granted {
 }
 
 impl Share {
+    /// It is on other servers, and has no files here.
+    pub fn is_elsewhere(&self) -> bool {
+        !self.rules.refers_to.is_empty()
+    }
+
     /// A client of NFS whose calls are so protected may use it.
     pub fn check_protection(&self, has: Protection) -> Result<(), Refusal> {
         match self.rules.tls {

@@ -3,7 +3,7 @@
 //! *Operation.* Users and groups are numbers here: whoever reads the configuration has looked their names up. A member is found
 //! among sorted numbers, so that a call of NFS, which is asked each time, pays some nanoseconds.
 
-use crate::share::Refusal;
+use crate::refusal::Refusal;
 use crate::types::Cred;
 
 /// Users and groups.

@@ -1,0 +1,101 @@
+//! The access control list of something new: what its directory passes on (RFC 8881 section 6.4.3), or what its maker gives it.
+//!
+//! *Errors.* Those of reading and of keeping a list.
+
+use std::sync::Arc;
+
+use crate::acl::{Acl, Owner};
+use crate::backend::{BoxFuture, Made, NodeRef};
+use crate::error::VfsResult;
+use crate::types::*;
+
+/// Which access control list something new gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListOfNew {
+    /// What its directory passes on, if that is anything.
+    #[default]
+    Inherited,
+    /// What its directory passes on, or else one that whoever makes it gives it.
+    InheritedOrGiven,
+    /// One that whoever makes it gives it, whatever its directory passes on.
+    Given,
+}
+
+/// What something new gets.
+pub(crate) struct InheritedAcl {
+    /// What the directory passes on, to something of one kind or the other.
+    passed: Option<Arc<Acl>>,
+    list: ListOfNew,
+}
+
+/// The bits of a mode that are the owner's alone. Of a file that its group may run the set-group-ID bit goes as well: whether the
+/// maker may give it is judged by both bits together (Linux, `mode_strip_sgid`), and the one for the group comes later.
+fn closed(mode: u32, kind: Kind) -> u32 {
+    let as_group = kind != Kind::Dir && mode & 0o2010 == 0o2010;
+    mode & if as_group { 0o5700 } else { 0o7700 }
+}
+
+impl InheritedAcl {
+    /// Looks at the list of a directory in which something is about to be made.
+    pub(crate) async fn of_dir(dir: &NodeRef, list: ListOfNew) -> VfsResult<Self> {
+        let attr = dir.getattr().await?;
+        let acl = dir.acl(&attr).await?;
+        // Whether a file or a directory is asked about makes no difference to whether there is anything.
+        let owner = Owner::of(&attr);
+        let passes =
+            |acl: &Arc<Acl>| acl.inherited(true, owner).or(acl.inherited(false, owner)).is_some();
+        Ok(Self { passed: acl.filter(passes), list })
+    }
+
+    /// What something of this kind inherits.
+    fn of(&self, kind: Kind, owner: Owner) -> Option<Acl> {
+        let is_dir = match kind {
+            Kind::Dir => true,
+            Kind::File => false,
+            _ => return None,
+        };
+        let passed = self.passed.as_ref().filter(|_| self.list != ListOfNew::Given)?;
+        passed.inherited(is_dir, owner)
+    }
+
+    /// The attributes that something new is made with.
+    pub(crate) fn masked(&self, mut set: SetAttr, kind: Kind) -> SetAttr {
+        let umask = std::mem::take(&mut set.umask) & 0o777;
+        if self.passed.is_none() {
+            set.mode = set.mode.map(|mode| mode & !umask);
+        }
+        // Who the owner will be makes no difference to whether there is anything.
+        let owner = Owner { uid: 0, gid: 0 };
+        if self.list != ListOfNew::Inherited || self.of(kind, owner).is_some() {
+            set.mode = set.mode.map(|mode| closed(mode, kind));
+        }
+        set
+    }
+
+    /// Gives it what it inherits, of which `most` is left; `None`: all.
+    pub(crate) async fn give(&self, made: &mut Made, most: Option<u32>) -> VfsResult<()> {
+        let owner = Owner::of(&made.attr);
+        let Some(acl) = self.of(made.attr.kind, owner) else { return Ok(()) };
+        let is_dir = made.attr.kind == Kind::Dir;
+        let (acl, mode) = acl.limited(most.unwrap_or(0o777), owner, is_dir);
+        made.node.acl_set(&acl, mode).await?;
+        made.attr = made.node.getattr().await?;
+        Ok(())
+    }
+
+    /// As [`InheritedAcl::give`], for a file that is to stand in the directory.
+    pub(crate) async fn give_to(&self, node: &NodeRef, attr: &Attr, mode: u32) -> VfsResult<()> {
+        let (set, owner) = (SetAttr { mode: Some(mode), ..SetAttr::default() }, Owner::of(attr));
+        node.setattr(&Cred::root(), set, false).await?;
+        let Some(acl) = self.of(Kind::File, owner) else { return Ok(()) };
+        let (acl, mode) = acl.limited(mode, owner, false);
+        node.acl_set(&acl, mode).await
+    }
+}
+
+/// Gives something new the list that its maker has for it: before others are told that it came, and before it is durable.
+pub trait GiveList: Send + Sync {
+    /// Its caller may do so: it has made it. Also called for what is found by the repetition of an exclusive create. `most`: what
+    /// the share lets owner, group and others have of it ([`Acl::limited`]); `None`: all.
+    fn give<'a>(&'a self, made: &'a Made, most: Option<u32>) -> BoxFuture<'a, VfsResult<()>>;
+}
