@@ -21,6 +21,7 @@ pub mod engine;
 pub mod error;
 pub mod external_change;
 mod external_watch;
+mod fnv;
 mod folder;
 mod homes;
 pub mod hosts;

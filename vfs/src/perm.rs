@@ -153,3 +153,13 @@ pub(crate) fn settable(mode: u32, cred: &Cred, owner: Owner) -> u32 {
     }
     mode
 }
+
+/// The mode has bits that must go when somebody else than the superuser writes, or when it gets another owner.
+pub(crate) fn sheds_set_id(mode: u32) -> bool {
+    mode & 0o4000 != 0 || mode & 0o2010 == 0o2010
+}
+
+/// The mode without them.
+pub(crate) fn without_set_id(mode: u32) -> u32 {
+    mode & !0o4000 & if mode & 0o010 != 0 { !0o2000 } else { !0 }
+}

@@ -22,13 +22,11 @@ use crate::engine::far::Room;
 use crate::engine::transfer::{buffers, in_turn, vectors, vectors_mut, views};
 use crate::error::{VfsError, VfsResult};
 use crate::mutex::locked;
+use crate::perm::sheds_set_id;
 use crate::types::*;
 
-use super::attrs::sheds_set_id;
+use super::held::Open;
 use super::node::CephNode;
-
-/// An inode that is open for data.
-pub(super) struct Open(Arc<File>);
 
 impl CephNode {
     /// The inode, open for data by the superuser.

@@ -15,11 +15,11 @@ use ceph_sys::{Name, Perm, Vino};
 use crate::authority::Acting;
 use crate::error::{VfsError, VfsResult};
 use crate::folder::{By, Folder, Taking};
-use crate::perm::{self, Need};
+use crate::perm::{self, Need, sheds_set_id};
 use crate::types::*;
 
-use super::attrs::vino_of;
 use super::node::CephNode;
+use super::stat::vino_of;
 
 /// Who judges a change of names in a folder.
 pub(super) enum Judge<'a> {
@@ -145,7 +145,7 @@ impl CephNode {
         if [0, attr.uid].contains(&cred.uid) {
             return Ok(());
         }
-        if self.kind != Kind::File || super::attrs::sheds_set_id(attr.mode) {
+        if self.kind != Kind::File || sheds_set_id(attr.mode) {
             return Err(VfsError::Perm);
         }
         self.permitted(cred, perm::BOTH, attr).map_err(|_| VfsError::Perm)

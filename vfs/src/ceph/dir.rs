@@ -5,23 +5,13 @@
 //!
 //! *Errors.* A cookie that cannot be one is [`VfsError::BadCookie`].
 
-use ceph_sys::Dir;
-
 use crate::engine::limits::ENTRIES_MAX;
 use crate::error::{VfsError, VfsResult};
 use crate::mutex::locked;
 use crate::types::*;
 
+use super::held::Listing;
 use super::node::CephNode;
-
-/// An open listing and where it stands.
-pub(super) struct Listing {
-    dir: Dir,
-    /// The cookie behind which it goes on.
-    at: u64,
-    /// The next entry, where it was looked at already.
-    ahead: Option<DirEntry>,
-}
 
 fn kind_of(kind: u8) -> Option<Kind> {
     Some(match kind {

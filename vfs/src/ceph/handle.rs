@@ -8,18 +8,13 @@
 use ceph_sys::Vino;
 
 use crate::error::{VfsError, VfsResult};
+use crate::fnv::fnv;
 use crate::types::Handle;
 
 /// Bytes of a tag.
 const TAG: usize = 4;
 /// Bytes of a handle.
 const LEN: usize = TAG + 16;
-
-/// A short number of many bytes (FNV-1a): equal for equal ones, and nothing more is asked of it.
-pub(super) fn fold(parts: &[&[u8]]) -> u64 {
-    let bytes = parts.iter().flat_map(|part| part.iter());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
-}
 
 fn short(number: u64) -> [u8; TAG] {
     let [a, b, c, d, e, f, g, h] = number.to_be_bytes();
@@ -38,7 +33,7 @@ pub(super) struct Tag {
 impl Tag {
     pub(super) fn new(fsid: u64, root: Vino) -> Self {
         let fs = fsid.to_be_bytes();
-        let folder = fold(&[&fs, &root.ino.to_be_bytes(), &root.snap.to_be_bytes()]);
+        let folder = fnv([fs, root.ino.to_be_bytes(), root.snap.to_be_bytes()].as_flattened());
         Self { folder: short(folder), volume: short(fsid) }
     }
 

@@ -29,11 +29,13 @@ mod data;
 mod decide;
 mod dir;
 mod handle;
+mod held;
 mod names;
 mod node;
 mod paths;
 mod records;
 mod snapshots;
+mod stat;
 mod xattr;
 
 use std::path::PathBuf;
@@ -49,6 +51,7 @@ use crate::backend::{Backend, BoxFuture, NodeRef};
 use crate::engine::far::{self, PayloadBudget, Turns};
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
+use crate::fnv::fnv;
 use crate::mutex::locked;
 use crate::types::*;
 
@@ -230,10 +233,10 @@ impl CephBackend {
         let process = Perm::new(&mount, 0, 0, &[])?;
         let inode = mount.root()?;
         let stat = inode.getattr(&process)?;
-        let root = attrs::vino_of(&stat);
+        let root = stat::vino_of(&stat);
         let cluster = xattr::cluster_of(&inode, &process);
         let fscid = mount.fscid()?;
-        let fsid = handle::fold(&[&cluster, &fscid.to_be_bytes()]);
+        let fsid = fnv(cluster.iter().chain(&fscid.to_be_bytes()));
         let volume = Arc::new(Volume {
             mount: Some(mount),
             process,
@@ -354,8 +357,8 @@ impl Volume {
     }
 
     /// The record of an inode that was just given.
-    fn adopt(self: &Arc<Self>, inode: Inode, stat: &attrs::Stat) -> VfsResult<Arc<CephNode>> {
-        let vino = attrs::vino_of(stat);
+    fn adopt(self: &Arc<Self>, inode: Inode, stat: &stat::Stat) -> VfsResult<Arc<CephNode>> {
+        let vino = stat::vino_of(stat);
         if let Some(node) = self.records.find(vino, self.now()) {
             return Ok(node);
         }
@@ -391,17 +394,17 @@ impl Volume {
         }
         let inode = self.done(mount.find(vino)).map_err(stale)?;
         let stat = self.done(inode.getattr(&self.process)).map_err(stale)?;
-        if attrs::vino_of(&stat) != vino || !self.is_there(vino, &inode, &stat)? {
+        if stat::vino_of(&stat) != vino || !self.is_there(vino, &inode, &stat)? {
             return Err(VfsError::Stale);
         }
         self.adopt(inode, &stat)
     }
 
     /// The MDS finds an inode also in a snapshot that was removed, whose data the OSDs are free to drop, or never taken.
-    fn is_there(&self, vino: Vino, inode: &Inode, stat: &attrs::Stat) -> VfsResult<bool> {
+    fn is_there(&self, vino: Vino, inode: &Inode, stat: &stat::Stat) -> VfsResult<bool> {
         match vino.snap {
             CEPH_NOSNAP => Ok(true),
-            paths::SNAPDIR => Ok(attrs::kind_of(stat)? == Kind::Dir),
+            paths::SNAPDIR => Ok(stat::kind_of(stat)? == Kind::Dir),
             _ => Ok(snapshots::taken(inode, &self.process).is_some()),
         }
     }

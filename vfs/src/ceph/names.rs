@@ -19,9 +19,9 @@ use crate::perm::{self, Need};
 use crate::types::*;
 
 use super::HIDDEN;
-use super::attrs::{Stat, vino_of};
 use super::decide::Judge;
 use super::node::CephNode;
+use super::stat::{Stat, vino_of};
 
 /// Longest name, in bytes.
 const NAME_MAX: u32 = 255;

@@ -24,11 +24,8 @@ use crate::error::{VfsError, VfsResult};
 use crate::types::*;
 
 use super::Volume;
-use super::attrs::{self, Stat};
-use super::data::Open;
-use super::dir::Listing;
-use super::paths::Home;
-use super::xattr::Beside;
+use super::held::{Beside, Home, Listing, Open};
+use super::stat::{self, Stat};
 
 /// A file of a CephFS.
 pub(super) struct CephNode {
@@ -61,9 +58,9 @@ pub(super) struct CephNode {
 
 impl CephNode {
     pub(super) fn new(volume: Arc<Volume>, inode: Arc<Inode>, stat: &Stat) -> VfsResult<Arc<Self>> {
-        let vino = attrs::vino_of(stat);
+        let vino = stat::vino_of(stat);
         let handle = volume.tag.make(vino)?;
-        let kind = attrs::kind_of(stat)?;
+        let kind = stat::kind_of(stat)?;
         Ok(Arc::new_cyclic(|me| Self {
             volume,
             me: me.clone(),

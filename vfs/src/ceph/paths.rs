@@ -17,6 +17,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::mutex::locked;
 use crate::types::*;
 
+use super::held::Home;
 use super::node::CephNode;
 use super::{HIDDEN, ROOT_INO};
 
@@ -25,13 +26,6 @@ const RECHECK_MS: u64 = 1000;
 
 /// In place of the number of a snapshot: the directory that leads to all of them (`CEPH_SNAPDIR`).
 pub(super) const SNAPDIR: u64 = u64::MAX;
-
-/// A directory and a name in it.
-#[derive(Clone, Debug)]
-pub(super) struct Home {
-    dir: Vino,
-    name: Box<[u8]>,
-}
 
 /// A directory that is held, and a name in it.
 type Found = (Arc<CephNode>, Box<[u8]>);

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use ceph_sys::{Inode, Name, Perm};
 
 use crate::acl::posix;
-use crate::acl::{self, Acl, Kept, Owner};
+use crate::acl::{self, Kept, Owner};
 use crate::backend::check_side_name;
-use crate::dos::{self, Dos};
+use crate::dos;
 use crate::engine::limits::{SIDE_MAX, XATTR_MAX};
 use crate::error::{VfsError, VfsResult};
 use crate::mutex::locked;
@@ -22,24 +22,11 @@ use crate::types::*;
 use crate::xattrs::{self, PREFIX, SAMBA, full, seen_by_clients};
 
 use super::acl::{ACCESS, DEFAULT};
+use super::held::Beside;
 use super::node::CephNode;
 
 /// Where side data is.
 const SIDE: &str = "trusted.headgate.";
-
-/// What is kept with a node.
-#[derive(Debug, Default)]
-pub(super) struct Beside {
-    /// The list of NFSv4, as owner and mode leave it.
-    pub(super) acl: Option<Arc<Acl>>,
-    /// The POSIX list as one of NFSv4.
-    pub(super) of_host: Option<Acl>,
-    /// The POSIX lists themselves.
-    pub(super) access: Option<Vec<u8>>,
-    pub(super) default: Option<Vec<u8>>,
-    pub(super) dos: Dos,
-    pub(super) sizes: XattrSizes,
-}
 
 /// What names the cluster; empty where the library does not tell.
 pub(super) fn cluster_of(inode: &Inode, process: &Perm) -> Vec<u8> {

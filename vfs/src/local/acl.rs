@@ -22,7 +22,7 @@ use crate::types::*;
 
 use super::decide::Judge;
 use super::node::LocalNode;
-use super::side::ProcPath;
+use super::proc_path::ProcPath;
 use super::stat;
 use super::xattr::growing;
 

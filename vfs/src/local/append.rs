@@ -22,8 +22,8 @@ use crate::error::{VfsError, VfsResult};
 use crate::mutex::locked;
 use crate::types::*;
 
-use super::cache::Fd;
-use super::data::DataFd;
+use super::descriptors::Fd;
+use super::held::DataFd;
 use super::node::LocalNode;
 use super::stat;
 use crate::engine::far::Room;

@@ -25,7 +25,7 @@ use crate::types::*;
 use super::Volume;
 use super::names::LARGE;
 use super::node::LocalNode;
-use super::side::ProcPath;
+use super::proc_path::ProcPath;
 use super::sys;
 
 /// How long the kernel's clock for change times can stand still where it goes by ticks, and then some.

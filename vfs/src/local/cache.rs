@@ -12,81 +12,20 @@
 //! lock of this module, because the last reference takes the record out of the maps.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
-use crate::engine::limits::DESCRIPTORS_MAX;
 use crate::error::{VfsError, VfsResult};
 use crate::types::Handle;
 
+use super::descriptors::{self, Fd, descriptors_max};
+use super::held::{Moment, NO_SLOT};
 use super::node::LocalNode;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-
-/// A descriptor that counts against the budget.
-pub(crate) struct Fd(OwnedFd);
-
-impl Fd {
-    pub(crate) fn new(fd: OwnedFd) -> Self {
-        HELD.fetch_add(1, Ordering::Relaxed);
-        Self(fd)
-    }
-}
-
-impl Drop for Fd {
-    fn drop(&mut self) {
-        HELD.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl AsFd for Fd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-/// Lets this process open as many files as it may, and at least so many where it has the privilege for that (CAP_SYS_RESOURCE).
-/// Gives how many it may open then; `u64::MAX`: nothing limits it.
-pub fn raise_open_files(wanted: u64) -> u64 {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let now = getrlimit(Resource::Nofile);
-    let more = now.maximum.map(|most| most.max(wanted));
-    // The first is refused to those without the privilege, the second only where a sandbox forbids it; then the soft limit is
-    // what there is.
-    for limit in [more, now.maximum] {
-        if setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit }).is_ok() {
-            break;
-        }
-    }
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
-}
-
-/// The bound of [`limit_descriptors`].
-static BOUND: AtomicUsize = AtomicUsize::new(usize::MAX);
-
-/// From now on all local backends of the process together hold no more descriptors than this: what would need another is refused
-/// with [`VfsError::Resources`] when nothing can be closed. For a process that needs the others for something else.
-pub fn limit_descriptors(most: usize) {
-    BOUND.store(most, Ordering::Relaxed);
-}
-
-/// How many descriptors all local backends of the process keep together while files are in use that can be spared: half of what the
-/// process may have, after its soft limit was raised to the hard one.
-pub fn descriptors_max() -> usize {
-    static BUDGET: OnceLock<usize> = OnceLock::new();
-    *BUDGET.get_or_init(|| {
-        let may = raise_open_files(0);
-        usize::try_from(may / 2).unwrap_or(usize::MAX).clamp(64, DESCRIPTORS_MAX)
-    })
-}
-
-/// Not in the clock.
-pub(super) const NO_SLOT: usize = usize::MAX;
 
 /// After so many sweeps without use a record's data descriptors are closed ...
 const AGE_CLOSE: u8 = 2;
@@ -118,10 +57,6 @@ pub(crate) struct Cache {
     /// What keeps inode numbers from coming back too early, and until when: see [`Cache::keep`].
     young: Mutex<VecDeque<(Instant, Fd)>>,
 }
-
-/// A moment among the makings of records: see [`Cache::moment`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Moment(u64);
 
 impl Cache {
     /// Numbers a record whose descriptor is open already.
@@ -251,8 +186,7 @@ impl Cache {
 
     /// Frees descriptors while there are more than the budget allows, a few steps at a time.
     pub(super) fn fit(&self) {
-        let bound = BOUND.load(Ordering::Relaxed);
-        if HELD.load(Ordering::Relaxed) <= descriptors_max().min(bound / 4 * 3) {
+        if descriptors::held() <= descriptors_max().min(descriptors::bound() / 4 * 3) {
             return;
         }
         let (mut dropped, mut unsynced) = (Vec::new(), Vec::new());
@@ -298,7 +232,7 @@ impl Cache {
 
     /// Runs what opens something; where descriptors have run out, makes room and tries once more.
     pub(super) fn with_room<T>(&self, f: impl Fn() -> VfsResult<T>) -> VfsResult<T> {
-        let is_full = || HELD.load(Ordering::Relaxed) >= BOUND.load(Ordering::Relaxed);
+        let is_full = || descriptors::held() >= descriptors::bound();
         if is_full() {
             self.squeeze();
             if is_full() {

@@ -17,9 +17,8 @@
 //! *Errors.* A write that comes to the volume's limit half-way answers with what was taken.
 
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use iobuf::{Buf, BufMut, CLASS_SIZES, PAGES_MAX, PagesMut};
@@ -31,39 +30,16 @@ use crate::engine::limits::{PAGED_ALIGN, PAGED_MIN, read_in_place_max, write_in_
 use crate::engine::transfer::{VECTORS_MAX, buffers, in_turn, vectors, vectors_mut, views};
 use crate::error::{VfsError, VfsResult};
 use crate::mutex::locked;
+use crate::perm::{sheds_set_id, without_set_id};
 use crate::types::*;
 
-use super::cache::Fd;
+use super::held::DataFd;
 use super::node::LocalNode;
-use super::sync;
+use super::sync_queue;
 use crate::engine::far::{Room, Turn};
 
 /// Bytes of a read that has one buffer.
 const SMALL_MAX: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];
-
-/// A descriptor for data, shared by the requests that use it.
-#[derive(Clone)]
-pub(super) struct DataFd {
-    fd: Arc<Fd>,
-    write: bool,
-}
-
-impl DataFd {
-    pub(super) fn new(fd: OwnedFd, write: bool) -> Self {
-        Self { fd: Arc::new(Fd::new(fd)), write }
-    }
-
-    /// Nobody uses it now. To be asked under the lock that gives it out.
-    pub(super) fn is_unused(&mut self) -> bool {
-        Arc::get_mut(&mut self.fd).is_some()
-    }
-}
-
-impl AsFd for DataFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
 
 /// How a transfer in place ended.
 enum InPlace {
@@ -538,7 +514,7 @@ impl LocalNode {
         let root = writer.is_some_and(|c| self.volume.identity.effective(c).uid == 0);
         if !root && n > 0 && sheds_set_id(after.mode) {
             // The kernel does this when a user writes; our descriptor is the superuser's.
-            let mode = after.mode & !0o4000 & if after.mode & 0o010 != 0 { !0o2000 } else { !0 };
+            let mode = without_set_id(after.mode);
             self.volume.chmod(self.fd(), Mode::from_raw_mode(mode))?;
             self.changed();
             after = self.attr()?;
@@ -555,15 +531,10 @@ impl LocalNode {
         }
         self.regular()?;
         if !self.volume.in_memory {
-            sync::told(self.ask_sync(true)).await?;
+            sync_queue::told(self.ask_sync(true)).await?;
         }
         self.attr()
     }
-}
-
-/// The mode has bits that must go when somebody else than the superuser writes.
-pub(super) fn sheds_set_id(mode: u32) -> bool {
-    mode & 0o4000 != 0 || mode & 0o2010 == 0o2010
 }
 
 /// Reads what can be had without waiting.
@@ -610,6 +581,8 @@ mod tests {
 
     use super::super::probe::Found;
     use super::super::{LocalBackend, LocalConfig};
+    use std::sync::Arc;
+
     use super::*;
     use crate::backend::{Backend, BoxFuture, NodeRef};
     use crate::engine::limits::TURN_MAX;

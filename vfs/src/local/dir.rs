@@ -17,7 +17,8 @@ use crate::error::{VfsError, VfsResult};
 use crate::mutex::locked;
 use crate::types::*;
 
-use super::cache::Fd;
+use super::descriptors::Fd;
+use super::held::Listing;
 use super::node::LocalNode;
 use super::stat;
 
@@ -27,17 +28,6 @@ const FRESH_MS: u64 = 1000;
 /// Bytes of a usual entry, and of the smallest fetch, which holds several of the longest.
 const ENTRY_USUAL: usize = 48;
 const LISTING_MIN: usize = 2048;
-
-/// An open listing and where it stands.
-pub(super) struct Listing {
-    fd: Fd,
-    /// The cookie behind which `ahead` begins.
-    at: u64,
-    ahead: VecDeque<DirEntry>,
-    /// Nothing comes behind `ahead`.
-    end: bool,
-    fetched: u64,
-}
 
 impl LocalNode {
     pub(super) fn do_readdir(

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use super::side::ProcPath;
+use super::proc_path::ProcPath;
 use super::sys::{last_error, name_to_handle};
 use crate::error::{VfsError, VfsResult};
 use crate::external_change::Change;

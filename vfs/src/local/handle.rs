@@ -16,9 +16,9 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use crate::error::{VfsError, VfsResult};
+use crate::fnv::fnv;
 use crate::types::{Handle, Time};
 
-use super::probe::fold;
 use super::stat::Stat;
 use super::sys;
 
@@ -76,7 +76,7 @@ pub(super) fn tag(fsid: u64, root: &Stat) -> [u8; 4] {
         identity[16..24].copy_from_slice(&birth.sec.to_be_bytes());
         identity[24..].copy_from_slice(&birth.nsec.to_be_bytes());
     }
-    let [a, b, c, d, ..] = fold(&identity).to_be_bytes();
+    let [a, b, c, d, ..] = fnv(&identity).to_be_bytes();
     [a, b, c, d]
 }
 

@@ -46,13 +46,16 @@ mod cache;
 mod cred;
 mod data;
 mod decide;
+mod descriptors;
 mod dir;
 mod external;
 mod fanotify;
 mod handle;
+mod held;
 mod names;
 mod node;
 mod probe;
+mod proc_path;
 mod seal;
 mod search;
 mod side;
@@ -60,6 +63,7 @@ mod silent;
 mod space;
 mod stat;
 mod sync;
+mod sync_queue;
 mod sys;
 mod xattr;
 
@@ -80,16 +84,18 @@ use crate::types::Losses;
 use crate::types::{Attr, Capabilities, FsStat, Handle, Kind};
 
 use cache::Cache;
-pub use cache::{descriptors_max, limit_descriptors, raise_open_files};
 use cred::Identity;
 pub use cred::give_up_devices;
+pub use descriptors::{descriptors_max, limit_descriptors, raise_open_files};
 use handle::{Form, Parsed};
 use node::LocalNode;
 use probe::Found;
+use proc_path::decimal;
 pub use seal::{SealKey, refused as refused_lists};
 use stat::Stat;
 pub use sync::SyncCalls;
-use sync::{Kernel, Ledger, SyncQueue};
+use sync::{Kernel, Ledger};
+use sync_queue::SyncQueue;
 
 /// How a directory is served.
 #[derive(Clone, Debug)]
@@ -458,20 +464,6 @@ impl Volume {
     /// Attributes as the kernel gave them are those of what has lost its last name.
     fn is_removed(&self, attr: &Attr) -> bool {
         attr.nlink == 0 && (attr.kind == Kind::Dir || self.counts_links.load(Ordering::Relaxed))
-    }
-}
-
-/// A descriptor's number in decimal, for a name in `/proc/self/fd`.
-fn decimal(fd: i32, room: &mut [u8; 12]) -> &[u8] {
-    let mut n = fd.unsigned_abs();
-    let mut at = room.len();
-    loop {
-        at -= 1;
-        room[at] = b'0' + u8::try_from(n % 10).unwrap_or(0);
-        n /= 10;
-        if n == 0 {
-            return &room[at..];
-        }
     }
 }
 

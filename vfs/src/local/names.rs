@@ -21,11 +21,12 @@ use crate::mutex::locked;
 use crate::perm::{self, Need};
 use crate::types::*;
 
-use super::data::DataFd;
 use super::decide::{Judge, Override};
+use super::held::DataFd;
 use super::node::LocalNode;
+use super::proc_path::decimal;
 use super::stat::{self, Stat};
-use super::{HIDDEN, Volume, decimal};
+use super::{HIDDEN, Volume};
 
 /// A file that uses more storage than this is removed, or cut, on a thread of the pool: freeing it takes long.
 pub(super) const LARGE: u64 = 64 << 20;

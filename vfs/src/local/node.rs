@@ -24,17 +24,17 @@ use crate::dos::Dos;
 use crate::engine::threads::Turns;
 use crate::error::{VfsError, VfsResult};
 use crate::external_change;
+use crate::fnv::fnv;
 use crate::mutex::locked;
+use crate::perm::sheds_set_id;
 use crate::types::*;
 
 use super::Volume;
-use super::cache::{Fd, Moment, NO_SLOT};
-use super::data::{DataFd, sheds_set_id};
-use super::dir::Listing;
+use super::descriptors::Fd;
 use super::handle;
-use super::side::Beside;
+use super::held::{Beside, DataFd, Listing, Moment, NO_SLOT};
 use super::stat::{self, Stat};
-use super::sync::{self, SyncQueue};
+use super::sync_queue::{self, SyncQueue};
 
 /// For how many milliseconds a file that was seen to have a name is taken to have one still.
 const ALIVE_MS: u64 = 500;
@@ -213,7 +213,7 @@ impl LocalNode {
         attr.fsid = if stat.dev == self.volume.root_dev {
             self.volume.fsid
         } else {
-            self.volume.fsid ^ super::probe::fold(&stat.dev.to_be_bytes())
+            self.volume.fsid ^ fnv(&stat.dev.to_be_bytes())
         };
         self.size.store(attr.size, Ordering::Relaxed);
         let plain = attr.used >= attr.size && !sheds_set_id(attr.mode);
@@ -504,7 +504,7 @@ impl Node for LocalNode {
         if self.volume.in_memory {
             return ready(Ok(()));
         }
-        self.volume.steps(sync::told(self.ask_sync(true)))
+        self.volume.steps(sync_queue::told(self.ask_sync(true)))
     }
 
     fn commit(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<Attr>> {

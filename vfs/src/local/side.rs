@@ -8,7 +8,7 @@
 //! *Errors.* [`VfsError::NotSupported`] where the file system or the kind of node has no such attributes, which counts as "none"
 //! when it is read.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -19,50 +19,18 @@ use crate::dos::{self, Dos};
 use crate::engine::limits::SIDE_MAX;
 use crate::error::{VfsError, VfsResult};
 use crate::mutex::locked;
-use crate::types::{Attr, Kind, Time, XattrSizes};
+use crate::types::{Attr, Kind, XattrSizes};
 use crate::xattrs::{self, PREFIX, SAMBA};
 
+use super::HIDDEN;
+use super::held::Beside;
 use super::node::LocalNode;
+use super::proc_path::ProcPath;
 use super::stat::{self, Stat};
 use super::xattr::{growing, seen_by_clients};
-use super::{HIDDEN, decimal};
 
 /// A record of DOS attributes of any writer fits.
 const RECORD_MAX: usize = 128;
-
-/// What was found beside a node when its change time was this.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Beside {
-    pub(super) ctime: Time,
-    pub(super) dos: Dos,
-    pub(super) xattrs: XattrSizes,
-}
-
-/// A path by which the kernel finds what is open, also by an `O_PATH` descriptor.
-pub(super) struct ProcPath {
-    room: [u8; 26],
-    end: usize,
-}
-
-impl ProcPath {
-    pub(super) fn of(fd: BorrowedFd<'_>) -> Self {
-        let mut room = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-        let mut digits = [0; 12];
-        let digits = decimal(fd.as_raw_fd(), &mut digits);
-        let end = 14 + digits.len();
-        room[14..end].copy_from_slice(digits);
-        Self { room, end }
-    }
-
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.room[..self.end]
-    }
-}
-
-/// The process may keep `trusted.` attributes on this file.
-pub(super) fn is_trusted(file: BorrowedFd<'_>) -> bool {
-    rustix::fs::fsetxattr(file, c"trusted.headgate.probe", b"1", XattrFlags::empty()).is_ok()
-}
 
 impl LocalNode {
     pub(super) fn side_name(&self, name: &str) -> VfsResult<String> {

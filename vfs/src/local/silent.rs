@@ -15,7 +15,7 @@ use crate::engine::threads::Engine;
 use crate::error::VfsResult;
 
 use super::Volume;
-use super::data::DataFd;
+use super::held::DataFd;
 
 /// Of file systems that ask somebody else (statfs(2), linux/magic.h).
 const KINDS: [u64; 17] = [

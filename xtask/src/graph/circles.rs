@@ -30,18 +30,7 @@ pub(super) const CLEARED: [(&str, &[&str]); 23] = [
     // The writer makes the store's changes, and the store waits for its writer.
     ("recovery", &["error file header health store writer"]),
     ("audit", &[]),
-    // A node's lists judge who opens it. A node of the host, or of Ceph, is one type in several files.
-    (
-        "vfs",
-        &[
-            "audited namespace rights",
-            "authority backend judge",
-            "refer share share_access",
-            "ceph::acl ceph::attrs ceph::data ceph::dir ceph::node ceph::paths ceph::xattr",
-            "local::cache local::data local::dir local::external local::fanotify \
-             local::handle local::node local::probe local::side local::sync local::xattr",
-        ],
-    ),
+    ("vfs", &[]),
     ("rdma-transport", &[]),
     // A client has sessions, and each of them is a client's.
     ("nfsrdma", &["v4::client v4::session"]),

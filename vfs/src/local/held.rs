@@ -1,0 +1,60 @@
+//! What the record of an inode holds of it besides the inode itself.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::dos::Dos;
+use crate::types::{DirEntry, Time, XattrSizes};
+
+use super::descriptors::Fd;
+
+/// A descriptor for data, shared by the requests that use it.
+#[derive(Clone)]
+pub(super) struct DataFd {
+    fd: Arc<Fd>,
+    pub(super) write: bool,
+}
+
+impl DataFd {
+    pub(super) fn new(fd: OwnedFd, write: bool) -> Self {
+        Self { fd: Arc::new(Fd::new(fd)), write }
+    }
+
+    /// Nobody uses it now. To be asked under the lock that gives it out.
+    pub(super) fn is_unused(&mut self) -> bool {
+        Arc::get_mut(&mut self.fd).is_some()
+    }
+}
+
+impl AsFd for DataFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// An open listing and where it stands.
+pub(super) struct Listing {
+    pub(super) fd: Fd,
+    /// The cookie behind which `ahead` begins.
+    pub(super) at: u64,
+    pub(super) ahead: VecDeque<DirEntry>,
+    /// Nothing comes behind `ahead`.
+    pub(super) end: bool,
+    pub(super) fetched: u64,
+}
+
+/// What was found beside a node when its change time was this.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beside {
+    pub(super) ctime: Time,
+    pub(super) dos: Dos,
+    pub(super) xattrs: XattrSizes,
+}
+
+/// Not in the clock.
+pub(super) const NO_SLOT: usize = usize::MAX;
+
+/// A moment among the makings of records: see [`Cache::moment`](super::cache::Cache::moment).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment(pub(super) u64);
