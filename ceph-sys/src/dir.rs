@@ -39,7 +39,7 @@ impl Drop for Dir {
 }
 
 impl Dir {
-    pub(crate) fn open(inode: &Arc<Inode>, perm: &Perm) -> Result<Self, Errno> {
+    fn open(inode: &Arc<Inode>, perm: &Perm) -> Result<Self, Errno> {
         let mut found = std::ptr::null_mut();
         // SAFETY: a held inode of a live mount and a place for a pointer.
         let answer = unsafe {
@@ -75,5 +75,12 @@ impl Dir {
             next: entry.d_off,
             kind: entry.d_type,
         }))
+    }
+}
+
+impl Inode {
+    /// Opens a folder for listing.
+    pub fn opendir(self: &Arc<Self>, perm: &Perm) -> Result<Dir, Errno> {
+        Dir::open(self, perm)
     }
 }

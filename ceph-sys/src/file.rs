@@ -6,8 +6,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::Errno;
-use crate::ffi;
-use crate::inode::Inode;
+use crate::ffi::{self, CEPH_STATX_ALL_STATS, ceph_statx};
+use crate::inode::{Inode, Name};
+use crate::mount::Perm;
 
 /// Vectors of one call (`IOV_MAX`).
 const VECTORS_MAX: usize = 1024;
@@ -38,7 +39,7 @@ impl Drop for File {
 }
 
 impl File {
-    pub(crate) fn adopt(inode: &Arc<Inode>, fh: *mut ffi::Fh) -> Result<Self, Errno> {
+    fn adopt(inode: &Arc<Inode>, fh: *mut ffi::Fh) -> Result<Self, Errno> {
         let raw = NonNull::new(fh).ok_or(Errno(libc::EIO))?;
         Ok(Self { inode: inode.clone(), raw })
     }
@@ -104,6 +105,50 @@ impl File {
             )
         };
         Errno::check(answer).map(drop)
+    }
+}
+
+impl Inode {
+    /// Makes a regular file under a name that must be free, and opens it for reading and writing.
+    pub fn create(
+        &self,
+        name: &Name,
+        mode: u32,
+        perm: &Perm,
+    ) -> Result<(Arc<Self>, File, ceph_statx), Errno> {
+        let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_NOFOLLOW;
+        let (mut made, mut fh) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let mut stx = ceph_statx::empty();
+        // SAFETY: a held inode of a live mount, a C string, and places for the answers.
+        let answer = unsafe {
+            (self.api().ceph_ll_create)(
+                self.mnt(),
+                self.raw(),
+                name.as_ptr(),
+                mode,
+                flags,
+                &raw mut made,
+                &raw mut fh,
+                &raw mut stx,
+                CEPH_STATX_ALL_STATS,
+                0,
+                perm.as_ptr(),
+            )
+        };
+        let inode = Arc::new(Self::adopt(self.mount(), answer, made)?);
+        let file = File::adopt(&inode, fh)?;
+        Ok((inode, file, stx))
+    }
+
+    /// Opens a regular file: `flags` as of open(2).
+    pub fn open(self: &Arc<Self>, flags: c_int, perm: &Perm) -> Result<File, Errno> {
+        let mut fh = std::ptr::null_mut();
+        // SAFETY: a held inode of a live mount and a place for a pointer.
+        let answer = unsafe {
+            (self.api().ceph_ll_open)(self.mnt(), self.raw(), flags, &raw mut fh, perm.as_ptr())
+        };
+        Errno::check(answer)?;
+        File::adopt(self, fh)
     }
 }
 

@@ -4,10 +4,9 @@ use std::ffi::{CString, c_int};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::Errno;
 use crate::ffi::{self, CEPH_STATX_ALL_STATS, ceph_statx};
-use crate::file::File;
-use crate::mount::{Mount, Perm};
-use crate::{Dir, Errno};
+use crate::mount::{Mount, Perm, Vino};
 
 /// The first size of a value of an extended attribute that is asked for, and the largest there is (`XATTR_SIZE_MAX`).
 const VALUE_USUAL: usize = 1024;
@@ -25,7 +24,7 @@ impl Name {
         CString::new(name).map(Self).map_err(|_| Errno(libc::EINVAL))
     }
 
-    fn as_ptr(&self) -> *const libc::c_char {
+    pub(crate) fn as_ptr(&self) -> *const libc::c_char {
         self.0.as_ptr()
     }
 }
@@ -60,6 +59,29 @@ impl Drop for Inode {
     fn drop(&mut self) {
         // SAFETY: the reference that the library gave with this inode is given back once.
         unsafe { (self.api().ceph_ll_put)(self.mnt(), self.raw.as_ptr()) };
+    }
+}
+
+impl Mount {
+    /// The folder that was mounted.
+    pub fn root(self: &Arc<Self>) -> Result<Inode, Errno> {
+        let mut found = std::ptr::null_mut();
+        // SAFETY: a live mount and a place for a pointer.
+        let answer = unsafe { (self.api.ceph_ll_lookup_root)(self.raw.as_ptr(), &raw mut found) };
+        Inode::adopt(self, answer, found)
+    }
+
+    /// An inode by its number.
+    pub fn find(self: &Arc<Self>, vino: Vino) -> Result<Inode, Errno> {
+        let raw = ffi::vinodeno_t {
+            ino: ffi::inodeno_t { val: vino.ino },
+            snapid: ffi::snapid_t { val: vino.snap },
+        };
+        let mut found = std::ptr::null_mut();
+        // SAFETY: a live mount and a place for a pointer.
+        let answer =
+            unsafe { (self.api.ceph_ll_lookup_vino)(self.raw.as_ptr(), raw, &raw mut found) };
+        Inode::adopt(self, answer, found)
     }
 }
 
@@ -178,37 +200,6 @@ impl Inode {
             )
         };
         Ok((Self::adopt(&self.mount, answer, found)?, stx))
-    }
-
-    /// Makes a regular file under a name that must be free, and opens it for reading and writing.
-    pub fn create(
-        &self,
-        name: &Name,
-        mode: u32,
-        perm: &Perm,
-    ) -> Result<(Arc<Self>, File, ceph_statx), Errno> {
-        let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_NOFOLLOW;
-        let (mut made, mut fh) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let mut stx = ceph_statx::empty();
-        // SAFETY: a held inode of a live mount, a C string, and places for the answers.
-        let answer = unsafe {
-            (self.api().ceph_ll_create)(
-                self.mnt(),
-                self.raw(),
-                name.as_ptr(),
-                mode,
-                flags,
-                &raw mut made,
-                &raw mut fh,
-                &raw mut stx,
-                CEPH_STATX_ALL_STATS,
-                0,
-                perm.as_ptr(),
-            )
-        };
-        let inode = Arc::new(Self::adopt(&self.mount, answer, made)?);
-        let file = File::adopt(&inode, fh)?;
-        Ok((inode, file, stx))
     }
 
     /// Makes a folder.
@@ -399,22 +390,6 @@ impl Inode {
             };
             Errno::check(answer).map(|_| used as u64)
         })
-    }
-
-    /// Opens a regular file: `flags` as of open(2).
-    pub fn open(self: &Arc<Self>, flags: c_int, perm: &Perm) -> Result<File, Errno> {
-        let mut fh = std::ptr::null_mut();
-        // SAFETY: a held inode of a live mount and a place for a pointer.
-        let answer = unsafe {
-            (self.api().ceph_ll_open)(self.mnt(), self.raw(), flags, &raw mut fh, perm.as_ptr())
-        };
-        Errno::check(answer)?;
-        File::adopt(self, fh)
-    }
-
-    /// Opens a folder for listing.
-    pub fn opendir(self: &Arc<Self>, perm: &Perm) -> Result<Dir, Errno> {
-        Dir::open(self, perm)
     }
 }
 

@@ -8,7 +8,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::ffi::{self, Api, CEPH_RECLAIM_RESET};
-use crate::inode::Inode;
 use crate::{Errno, load};
 
 /// Room for the value of a setting.
@@ -194,27 +193,6 @@ impl Mount {
     pub fn client_id(&self) -> u64 {
         // SAFETY: a live mount.
         unsafe { (self.api.ceph_get_instance_id)(self.raw.as_ptr()) }
-    }
-
-    /// The folder that was mounted.
-    pub fn root(self: &Arc<Self>) -> Result<Inode, Errno> {
-        let mut found = std::ptr::null_mut();
-        // SAFETY: a live mount and a place for a pointer.
-        let answer = unsafe { (self.api.ceph_ll_lookup_root)(self.raw.as_ptr(), &raw mut found) };
-        Inode::adopt(self, answer, found)
-    }
-
-    /// An inode by its number.
-    pub fn find(self: &Arc<Self>, vino: Vino) -> Result<Inode, Errno> {
-        let raw = ffi::vinodeno_t {
-            ino: ffi::inodeno_t { val: vino.ino },
-            snapid: ffi::snapid_t { val: vino.snap },
-        };
-        let mut found = std::ptr::null_mut();
-        // SAFETY: a live mount and a place for a pointer.
-        let answer =
-            unsafe { (self.api.ceph_ll_lookup_vino)(self.raw.as_ptr(), raw, &raw mut found) };
-        Inode::adopt(self, answer, found)
     }
 }
 

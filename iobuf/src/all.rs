@@ -8,50 +8,17 @@
 //!
 //! *Errors.* More than the pool has at all is [`TooLarge`] at once.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use crate::account::Account;
 use crate::client_quota::Permit;
-use crate::pool::{Acquire, Pool, TooLarge, lock};
+use crate::mutex::lock;
+use crate::pool::{Acquire, Pool, TooLarge};
 use crate::{BufMut, CLASS_SIZES};
 
 const LARGEST: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];
-
-/// Those who need several buffers, in order; the first one gathers.
-#[derive(Default)]
-pub(crate) struct WaitQueue {
-    next: u64,
-    waiting: VecDeque<(u64, Waker)>,
-}
-
-impl WaitQueue {
-    fn join(&mut self, waker: &Waker) -> u64 {
-        self.next += 1;
-        self.waiting.push_back((self.next, waker.clone()));
-        self.next
-    }
-
-    /// Whether this one is the first; if not, it is woken when it becomes the first.
-    fn is_first(&mut self, ticket: u64, waker: &Waker) -> bool {
-        if self.waiting.front().is_none_or(|(first, _)| *first == ticket) {
-            return true;
-        }
-        if let Some((_, w)) = self.waiting.iter_mut().find(|(t, _)| *t == ticket) {
-            w.clone_from(waker);
-        }
-        false
-    }
-
-    /// This one leaves; the answer is to be woken.
-    fn leave(&mut self, ticket: u64) -> Option<Waker> {
-        let was_first = self.waiting.front().is_some_and(|(first, _)| *first == ticket);
-        self.waiting.retain(|(t, _)| *t != ticket);
-        if was_first { self.waiting.front().map(|(_, w)| w.clone()) } else { None }
-    }
-}
 
 /// Waits for buffers that hold so many bytes together; see [`Pool::acquire_all`].
 pub struct AcquireAll {
@@ -67,8 +34,16 @@ pub struct AcquireAll {
     class: usize,
 }
 
+impl Pool {
+    /// Buffers that hold `bytes` together: as many of the largest size as it takes, and one for what is left over. All of
+    /// them at once; see [`AcquireAll`] for how that is waited for.
+    pub fn acquire_all(&self, bytes: usize, account: Account) -> AcquireAll {
+        AcquireAll::new(self.clone(), bytes, account)
+    }
+}
+
 impl AcquireAll {
-    pub(crate) fn new(pool: Pool, bytes: usize, account: Account) -> Self {
+    fn new(pool: Pool, bytes: usize, account: Account) -> Self {
         let class = Pool::class_of(bytes.min(LARGEST)).unwrap_or_default();
         // A last one of a smaller size is not counted.
         let is_counted = |rest: usize| Pool::class_of(rest).is_ok_and(|c| c == class);
@@ -170,6 +145,8 @@ impl Drop for AcquireAll {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::task::Waker;
+
     use super::*;
     use crate::PoolLimits;
 

@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::CLASS_SIZES;
-use crate::pool::lock;
+use crate::mutex::lock;
 
 /// Bytes of reads of a new connection that may have a turn at once: one large NFS READ.
 const WINDOW_MIN: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];

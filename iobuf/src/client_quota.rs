@@ -17,11 +17,44 @@ use std::time::Instant;
 use crate::CLASS_SIZES;
 use crate::account::Account;
 use crate::fair_queue::FairQueue;
-use crate::pool::{PoolInner, lock};
+use crate::mutex::lock;
+
+const CLASSES: usize = CLASS_SIZES.len();
+
+/// What one client of a pool may have of each size, and how many requests wait for that.
+pub(crate) struct Bounds {
+    most: [AtomicUsize; CLASSES],
+    held_back: [AtomicUsize; CLASSES],
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        let most = std::array::from_fn(|_| AtomicUsize::new(usize::MAX));
+        Self { most, held_back: Default::default() }
+    }
+}
+
+impl Bounds {
+    /// From now on a client may have so many of each size.
+    pub(crate) fn set(&self, most: [usize; CLASSES]) {
+        for (bound, most) in self.most.iter().zip(most) {
+            bound.store(most, Ordering::Relaxed);
+        }
+    }
+
+    fn most(&self, class: usize) -> usize {
+        self.most[class].load(Ordering::Relaxed)
+    }
+
+    /// Requests that wait now for room in the share of their client.
+    pub(crate) fn held_back(&self, class: usize) -> usize {
+        self.held_back[class].load(Ordering::Relaxed)
+    }
+}
 
 /// What one client has of each size.
 pub(crate) struct ClientQuota {
-    parts: [Mutex<Part>; CLASS_SIZES.len()],
+    parts: [Mutex<Part>; CLASSES],
     /// Requests that wait for room now.
     waiting: AtomicUsize,
     /// Requests that ever had to.
@@ -94,16 +127,16 @@ impl ClientQuota {
     }
 
     /// One more waits.
-    fn note_wait(&self, pool: &PoolInner, class: usize) {
+    fn note_wait(&self, bounds: &Bounds, class: usize) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.waits.fetch_add(1, Ordering::Relaxed);
-        pool.held_back[class].fetch_add(1, Ordering::Relaxed);
+        bounds.held_back[class].fetch_add(1, Ordering::Relaxed);
     }
 
     /// One waits no longer.
-    fn note_end(&self, pool: &PoolInner, class: usize) {
+    fn note_end(&self, bounds: &Bounds, class: usize) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        pool.held_back[class].fetch_sub(1, Ordering::Relaxed);
+        bounds.held_back[class].fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(crate) fn waits(&self) -> u64 {
@@ -111,15 +144,15 @@ impl ClientQuota {
     }
 
     /// Room for one buffer, if nobody of this client waits for some.
-    pub(crate) fn try_take(&self, pool: &PoolInner, class: usize) -> bool {
+    pub(crate) fn try_take(&self, bounds: &Bounds, class: usize) -> bool {
         let mut part = lock(&self.parts[class]);
-        let fits = part.waiting.front().is_none() && part.fits(1, pool.share_max(class));
+        let fits = part.waiting.front().is_none() && part.fits(1, bounds.most(class));
         part.used += usize::from(fits);
         fits
     }
 
     /// Gives room back, and passes it on to those who wait for it.
-    pub(crate) fn give_back(&self, pool: &PoolInner, class: usize, count: usize) {
+    pub(crate) fn give_back(&self, bounds: &Bounds, class: usize, count: usize) {
         let mut wake = Vec::new();
         let mut part = lock(&self.parts[class]);
         part.used -= count;
@@ -127,13 +160,13 @@ impl ClientQuota {
             let mut waiter = lock(&next);
             match &mut *waiter {
                 Waiter::Waiting(count, waker) => {
-                    if !part.fits(*count, pool.share_max(class)) {
+                    if !part.fits(*count, bounds.most(class)) {
                         break;
                     }
                     part.used += *count;
                     wake.extend(waker.take());
                     *waiter = Waiter::Given;
-                    self.note_end(pool, class);
+                    self.note_end(bounds, class);
                 }
                 Waiter::Given | Waiter::Done => {}
             }
@@ -146,7 +179,7 @@ impl ClientQuota {
 
 /// Room for buffers of one size: waited for, held until they are there, and given back if they are not wanted any more.
 pub(crate) struct Permit {
-    pool: Arc<PoolInner>,
+    bounds: Arc<Bounds>,
     /// `None`: nothing is counted.
     share: Option<Arc<ClientQuota>>,
     class: usize,
@@ -164,12 +197,12 @@ enum State {
 
 impl Permit {
     pub(crate) fn new(
-        pool: Arc<PoolInner>,
+        bounds: Arc<Bounds>,
         share: Option<Arc<ClientQuota>>,
         class: usize,
         count: usize,
     ) -> Self {
-        Self { pool, share, class, count, state: State::New }
+        Self { bounds, share, class, count, state: State::New }
     }
 
     pub(crate) fn poll(&mut self, account: Account, cx: &mut Context<'_>) -> Poll<()> {
@@ -190,15 +223,14 @@ impl Permit {
             State::New => {}
         }
         let mut part = lock(&share.parts[self.class]);
-        if part.waiting.front().is_none() && part.fits(self.count, self.pool.share_max(self.class))
-        {
+        if part.waiting.front().is_none() && part.fits(self.count, self.bounds.most(self.class)) {
             part.used += self.count;
             self.state = State::Held;
             return Poll::Ready(());
         }
         let waiting = Waiter::Waiting(self.count, Some(cx.waker().clone()));
         let waiter = Arc::new(Mutex::new(waiting));
-        share.note_wait(&self.pool, self.class);
+        share.note_wait(&self.bounds, self.class);
         part.waiting.push(account, waiter.clone());
         self.state = State::Waiting(waiter);
         Poll::Pending
@@ -220,15 +252,15 @@ impl Drop for Permit {
             State::Waiting(waiter) => {
                 let was = std::mem::replace(&mut *lock(&waiter), Waiter::Done);
                 if let Waiter::Waiting(..) = was {
-                    share.note_end(&self.pool, self.class);
+                    share.note_end(&self.bounds, self.class);
                     // Somebody behind it may want less.
-                    share.give_back(&self.pool, self.class, 0);
+                    share.give_back(&self.bounds, self.class, 0);
                 }
                 matches!(was, Waiter::Given)
             }
         };
         if is_held {
-            share.give_back(&self.pool, self.class, self.count);
+            share.give_back(&self.bounds, self.class, self.count);
         }
     }
 }

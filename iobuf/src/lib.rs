@@ -24,10 +24,12 @@ mod chunks;
 mod client_quota;
 mod fair_queue;
 mod heap;
+mod mutex;
 mod note;
 mod pages;
 mod pool;
 mod slab;
+mod wait_queue;
 
 pub use account::Account;
 pub use all::AcquireAll;

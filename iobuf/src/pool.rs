@@ -5,17 +5,17 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use crate::account::Account;
-use crate::all::{AcquireAll, WaitQueue};
-use crate::client_quota::{ClientQuota, Permit};
+use crate::client_quota::{Bounds, ClientQuota, Permit};
 use crate::fair_queue::FairQueue;
 use crate::heap::Heap;
+use crate::mutex::lock;
 use crate::slab::{SLAB, Slab};
+use crate::wait_queue::WaitQueue;
 use crate::{BufMut, CLASS_SIZES};
 
 const CLASSES: usize = CLASS_SIZES.len();
@@ -53,7 +53,7 @@ impl Origin {
     pub(crate) fn give_back(&self, base: NonNull<u8>) {
         self.pool.give_back(self.class, base);
         if let Some(share) = &self.share {
-            share.give_back(&self.pool, self.class, 1);
+            share.give_back(&self.pool.bounds, self.class, 1);
         }
     }
 
@@ -108,10 +108,7 @@ pub struct Pool {
 pub(crate) struct PoolInner {
     classes: [Mutex<Class>; CLASSES],
     line: Mutex<WaitQueue>,
-    /// What one client may have of each class.
-    share_max: [AtomicUsize; CLASSES],
-    /// Requests that wait now for room in the share of their client.
-    pub(crate) held_back: [AtomicUsize; CLASSES],
+    bounds: Arc<Bounds>,
     pub(crate) heap: Heap,
 }
 
@@ -138,11 +135,6 @@ enum Waiter {
 
 // SAFETY: a given buffer is owned by this waiter alone until it is taken.
 unsafe impl Send for Waiter {}
-
-pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code of ours panics under these locks; if one did, the lists are still whole at every step.
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Class {
     /// A free buffer, growing the pool by a slab when there is none and the limit allows.
@@ -213,11 +205,6 @@ impl Drop for Class {
 }
 
 impl PoolInner {
-    /// How many buffers of this class one client may have.
-    pub(crate) fn share_max(&self, class: usize) -> usize {
-        self.share_max[class].load(Ordering::Relaxed)
-    }
-
     /// Hands the memory to the next who waits, or puts it on the free list.
     fn give_back(&self, class: usize, base: NonNull<u8>) {
         if cfg!(debug_assertions) {
@@ -258,8 +245,7 @@ impl Pool {
         let inner = PoolInner {
             classes,
             line: Mutex::default(),
-            share_max: std::array::from_fn(|_| AtomicUsize::new(usize::MAX)),
-            held_back: Default::default(),
+            bounds: Arc::default(),
             heap: Heap::new(limits.bytes() / 8),
         };
         Self { inner: Arc::new(inner), share: None }
@@ -277,9 +263,7 @@ impl Pool {
 
     /// Sets what one client may have; nothing bounds it before. Who has more keeps it.
     pub fn set_share(&self, most: PoolLimits) {
-        for (bound, most) in self.inner.share_max.iter().zip(most.buffers_max) {
-            bound.store(most, Ordering::Relaxed);
-        }
+        self.inner.bounds.set(most.buffers_max);
     }
 
     /// How often a request of this handle's client had to wait because the client had its share.
@@ -316,7 +300,7 @@ impl Pool {
     }
 
     pub(crate) fn room(&self, class: usize, count: usize) -> Permit {
-        Permit::new(self.inner.clone(), self.share.clone(), class, count)
+        Permit::new(self.inner.bounds.clone(), self.share.clone(), class, count)
     }
 
     /// Changes the limits while the pool is in use. What a lowered limit does not allow is taken back as it is given up; its
@@ -344,13 +328,13 @@ impl Pool {
     pub fn try_get(&self, bytes: usize) -> Option<BufMut> {
         let class = Self::class_of(bytes).ok()?;
         if let Some(share) = &self.share
-            && !share.try_take(&self.inner, class)
+            && !share.try_take(&self.inner.bounds, class)
         {
             return None;
         }
         let Some(base) = self.try_memory(class) else {
             if let Some(share) = &self.share {
-                share.give_back(&self.inner, class, 1);
+                share.give_back(&self.inner.bounds, class, 1);
             }
             return None;
         };
@@ -370,12 +354,6 @@ impl Pool {
         Acquire { pool: self.clone(), room, class, account, waiter: None }
     }
 
-    /// Buffers that hold `bytes` together: as many of the largest size as it takes, and one for what is left over. All of
-    /// them at once; see [`AcquireAll`] for how that is waited for.
-    pub fn acquire_all(&self, bytes: usize, account: Account) -> AcquireAll {
-        AcquireAll::new(self.clone(), bytes, account)
-    }
-
     /// Buffers of the largest size that there may be.
     pub(crate) fn largest_max(&self) -> usize {
         lock(&self.inner.classes[CLASSES - 1]).limit
@@ -393,7 +371,7 @@ impl Pool {
                 size: c.size,
                 buffers_max: c.limit,
                 in_use: c.in_use,
-                waiting: c.waiting + self.inner.held_back[i].load(Ordering::Relaxed),
+                waiting: c.waiting + self.inner.bounds.held_back(i),
                 waits: c.waits,
             }
         })

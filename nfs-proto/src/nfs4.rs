@@ -475,6 +475,18 @@ numbers! {
 }
 
 structs! {
+    /// `component4`, the only argument of some operations, and any other `utf8string` as a value by itself.
+    #[derive(Copy)]
+    pub struct Component4<'a> {
+        name: &'a [u8] as UNLIMITED,
+    }
+
+    /// `nfs_fh4`: PUTFH, GETFH, the attribute.
+    #[derive(Copy)]
+    pub struct NfsFh4<'a> {
+        object: &'a [u8] as FHSIZE,
+    }
+
     /// `stateid4` (RFC 8881 section 8.2).
     #[derive(Copy, Hash)]
     pub struct Stateid4 {

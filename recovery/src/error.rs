@@ -5,8 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::file::MADE;
-use crate::writer::FORMAT_NOW;
+use crate::names::{FORMAT_NOW, MADE};
 
 /// Why the store, or one request to it, failed. Cheap to clone: one failed commit answers all who took part in it.
 #[derive(Clone, Debug)]

@@ -11,18 +11,13 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use redb::{Builder, Database, DatabaseError, StorageError};
+use redb::{Database, DatabaseError, StorageError};
 
 use crate::error::Error;
 use crate::folder::{self, Folder};
+use crate::format::{self, Format, builder};
 use crate::header::Headed;
-use crate::limits::CACHE_BYTES;
-use crate::writer::{self, Format};
-
-/// Name of the store in the state folder.
-pub const FILE: &str = "recovery.redb";
-/// Name of the file that says that the folder has a store.
-pub const MADE: &str = "recovery.made";
+use crate::names::{FILE, MADE};
 
 const NEW: &str = "recovery.new";
 
@@ -65,7 +60,7 @@ pub(crate) fn sound(
     if !is_sound {
         return Err(damaged("its pages do not agree with each other".into()));
     }
-    match writer::check_format(&db) {
+    match format::check_format(&db) {
         Ok(()) => Ok(db),
         Err(Format::Newer(format)) => Err(Error::Newer { path: path.to_owned(), format }),
         Err(Format::Other(why)) => Err(damaged(why)),
@@ -92,17 +87,11 @@ fn words(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("it cannot be read").to_owned()
 }
 
-pub(crate) fn builder() -> Builder {
-    let mut builder = Database::builder();
-    builder.set_cache_size(CACHE_BYTES);
-    builder
-}
-
 fn create(folder: &dyn Folder) -> Result<(), Error> {
     let new = folder.path().join(NEW);
     let file = folder.create(NEW).map_err(|e| Error::io(&new, e))?;
     let db = builder().create_with_backend(folder::Any(file)).map_err(|e| refused(&new, e))?;
-    writer::put_format(&db).map_err(|e| Error::commit(folder.path(), &e))?;
+    format::put_format(&db).map_err(|e| Error::commit(folder.path(), &e))?;
     drop(db);
     let path = folder.path().join(FILE);
     folder.rename(NEW, FILE).map_err(|e| Error::io(&path, e))?;

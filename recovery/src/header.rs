@@ -21,10 +21,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use redb::backends::InMemoryBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
 
-use crate::file::{self, FILE};
 use crate::folder::Folder;
+use crate::format;
 use crate::limits::TRIED_MAX;
-use crate::writer;
+use crate::names::FILE;
 
 /// Name of the copy in the state folder.
 pub const COPY: &str = "recovery.head";
@@ -171,8 +171,8 @@ fn proves(whole: &[u8], head: &Head) -> bool {
         return false;
     }
     let checked = catch_unwind(AssertUnwindSafe(|| {
-        let mut db = file::builder().create_with_backend(memory)?;
-        Ok::<_, DatabaseError>(db.check_integrity()? && writer::check_format(&db).is_ok())
+        let mut db = format::builder().create_with_backend(memory)?;
+        Ok::<_, DatabaseError>(db.check_integrity()? && format::check_format(&db).is_ok())
     }));
     matches!(checked, Ok(Ok(true)))
 }

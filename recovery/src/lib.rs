@@ -6,18 +6,22 @@ mod error;
 pub mod faults;
 mod file;
 mod folder;
+mod format;
 mod header;
 mod health;
 pub mod limits;
+mod names;
+mod record;
 mod store;
 mod writer;
 
 pub use error::Error;
 pub use folder::Folder;
 pub use health::StoreTrouble;
-pub use store::{Change, Counters, Kind, Pending, Record, Store};
+pub use record::{Change, Counters, Kind, Record};
+pub use store::{Pending, Store};
 
-pub use file::{FILE, MADE};
 pub use header::COPY;
+pub use names::{FILE, MADE};
 /// What a [`Folder`] gives of each file.
 pub use redb::StorageBackend;

@@ -11,7 +11,7 @@
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
@@ -22,86 +22,11 @@ use tokio::sync::oneshot;
 use crate::error::Error;
 use crate::file;
 use crate::folder::{Folder, Local};
+use crate::format;
 use crate::health::{Health, StoreTrouble};
-use crate::limits::{KEY_MAX, QUEUE_MAX, VALUE_MAX};
+use crate::limits::QUEUE_MAX;
+use crate::record::{Change, Counters, Kind, Record};
 use crate::writer::{self, Job, Open};
-
-/// Sorts of records. Keys of one sort are apart from those of all others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// What the server is: its number of starts, its names.
-    Server,
-    /// Clients of NFSv4 that hold something, by their names.
-    NfsClient,
-    /// Persistent handles of SMB, by their numbers.
-    SmbOpen,
-    /// Hosts that hold locks by NLM and are to be told of a restart, by their names.
-    NlmMonitor,
-}
-
-impl Kind {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Server, Self::NfsClient, Self::SmbOpen, Self::NlmMonitor];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::NfsClient => "nfs-client",
-            Self::SmbOpen => "smb-open",
-            Self::NlmMonitor => "nlm-monitor",
-        }
-    }
-}
-
-/// A key and its value.
-pub type Record = (Box<[u8]>, Box<[u8]>);
-
-/// A step of a transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Keeps a record, in place of one with the same key.
-    Put(Kind, Box<[u8]>, Box<[u8]>),
-    /// Removes a record, if it is there.
-    Remove(Kind, Box<[u8]>),
-}
-
-impl Change {
-    /// See [`Change::Put`].
-    pub fn put(kind: Kind, key: &[u8], value: &[u8]) -> Self {
-        Self::Put(kind, key.into(), value.into())
-    }
-
-    /// See [`Change::Remove`].
-    pub fn remove(kind: Kind, key: &[u8]) -> Self {
-        Self::Remove(kind, key.into())
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        let (Self::Put(_, key, _) | Self::Remove(_, key)) = self;
-        if key.len() > KEY_MAX {
-            return Err(Error::TooBig("a key"));
-        }
-        match self {
-            Self::Put(_, _, value) if value.len() > VALUE_MAX => Err(Error::TooBig("a record")),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// How often what was done.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Requests that were made durable.
-    pub requests: AtomicU64,
-    /// Commits that they shared.
-    pub commits: AtomicU64,
-    /// Commits that failed.
-    pub failed: AtomicU64,
-    /// Requests refused because too many waited.
-    pub refused: AtomicU64,
-    /// Microseconds that commits took, together.
-    pub commit_us: AtomicU64,
-}
 
 /// Ready when what was submitted is durable. Dropping it changes nothing about that.
 #[must_use = "nothing is durable before this is ready"]
@@ -160,11 +85,11 @@ impl Store {
     ) -> Result<Self, Error> {
         let place = Path::new("backend");
         let database = move || -> Result<Database, DatabaseError> {
-            file::builder().create_with_backend(open())
+            format::builder().create_with_backend(open())
         };
         if fresh {
             let db = database().map_err(|e| Error::commit(place, &e.into()))?;
-            writer::put_format(&db).map_err(|e| Error::commit(place, &e))?;
+            format::put_format(&db).map_err(|e| Error::commit(place, &e))?;
         }
         Self::with(place, None, Box::new(move || file::sound(place, &database)))
     }

@@ -12,12 +12,13 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableError};
+use redb::{Database, ReadableDatabase, ReadableTable};
 
 use crate::error::Error;
+use crate::format::{FORMAT, table};
 use crate::health::Health;
 use crate::limits::{BATCH_MAX, PROBE};
-use crate::store::{Change, Counters, Kind, Record};
+use crate::record::{Change, Counters, Kind, Record};
 
 pub(crate) type Open = Box<dyn Fn() -> Result<Database, Error> + Send>;
 pub(crate) type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
@@ -29,54 +30,8 @@ pub(crate) enum Job {
     Read { kind: Kind, answer: Read },
 }
 
-type Table = TableDefinition<'static, &'static [u8], &'static [u8]>;
-
-/// Says how the rest is to be read.
-const FORMAT: TableDefinition<'static, &'static str, u64> = TableDefinition::new("format");
-pub(crate) const FORMAT_NOW: u64 = 1;
 /// Beside the format: how often commits were tried for their own sake.
 const PROBED: &str = "probed";
-
-fn table(kind: Kind) -> Table {
-    TableDefinition::new(kind.name())
-}
-
-/// Makes a fresh database a store.
-pub(crate) fn put_format(db: &Database) -> Result<(), redb::Error> {
-    let work = db.begin_write()?;
-    work.open_table(FORMAT)?.insert("version", FORMAT_NOW)?;
-    for kind in Kind::ALL {
-        work.open_table(table(kind))?;
-    }
-    Ok(work.commit()?)
-}
-
-/// Why a database is no store for this program.
-#[derive(Debug)]
-pub(crate) enum Format {
-    /// A later program made it, in this format.
-    Newer(u64),
-    /// It is none, or cannot be read.
-    Other(String),
-}
-
-/// It is a store, and of a format that is known here. The error is for people.
-pub(crate) fn check_format(db: &Database) -> Result<(), Format> {
-    let version = || -> Result<Option<u64>, redb::Error> {
-        let work = db.begin_read()?;
-        let format = match work.open_table(FORMAT) {
-            Err(TableError::TableDoesNotExist(_)) => return Ok(None),
-            other => other?,
-        };
-        Ok(format.get("version")?.map(|v| v.value()))
-    };
-    match version().map_err(|e| Format::Other(e.to_string()))? {
-        Some(FORMAT_NOW) => Ok(()),
-        Some(newer) if newer > FORMAT_NOW => Err(Format::Newer(newer)),
-        Some(other) => Err(Format::Other(format!("its format is {other}"))),
-        None => Err(Format::Other("it is no store of headgate".into())),
-    }
-}
 
 /// Works until the last user has gone and everything that was submitted is done.
 pub(crate) fn run(db: Database, open: &Open, queue: &Receiver<Job>, notes: Notes<'_>) {

@@ -2,8 +2,9 @@
 
 use wire::{Parsed, Rule, be_u32, emit, reject};
 
-use super::ops::{Component4, NfsFh4};
-use super::{Fsid4, LIST_MAX, Nfsstat4, Nfstime4, OPAQUE_LIMIT, Specdata4, UNLIMITED};
+use super::{
+    Component4, Fsid4, LIST_MAX, NfsFh4, Nfsstat4, Nfstime4, OPAQUE_LIMIT, Specdata4, UNLIMITED,
+};
 use crate::xdr::{Bounded, Xdr, choice, numbers, structs, union};
 
 /// Words of a set: attributes are numbered below 96, and there is room for those to come.

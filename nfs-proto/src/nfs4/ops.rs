@@ -4,9 +4,8 @@ use wire::Parsed;
 
 use super::attrs::{Bitmap4, Fattr4, Nfsace4};
 use super::{
-    ChangeInfo4, FHSIZE, LIST_MAX, LockType4, NETADDR_MAX, Netaddr4, Nfsstat4, Nfstime4,
-    OPAQUE_LIMIT, SESSIONID_SIZE, Specdata4, StableHow4, StateOwner4, Stateid4, UNLIMITED,
-    VERIFIER_SIZE,
+    ChangeInfo4, LIST_MAX, LockType4, NETADDR_MAX, Netaddr4, Nfsstat4, Nfstime4, OPAQUE_LIMIT,
+    SESSIONID_SIZE, Specdata4, StableHow4, StateOwner4, Stateid4, UNLIMITED, VERIFIER_SIZE,
 };
 use crate::oncrpc::AuthSys;
 use crate::xdr::{Bulk, Chain, Xdr, choice, structs, union};
@@ -14,6 +13,7 @@ use crate::xdr::{Bulk, Chain, Xdr, choice, structs, union};
 mod pnfs;
 mod session;
 
+pub use super::{Component4, NfsFh4};
 pub use pnfs::*;
 pub use session::*;
 
@@ -21,18 +21,6 @@ pub use session::*;
 const XATTR_VALUE_MAX: usize = 1 << 24;
 
 structs! {
-    /// `component4`, the only argument of some operations, and any other `utf8string` as a value by itself.
-    #[derive(Copy)]
-    pub struct Component4<'a> {
-        name: &'a [u8] as UNLIMITED,
-    }
-
-    /// `nfs_fh4`: PUTFH, GETFH, the attribute.
-    #[derive(Copy)]
-    pub struct NfsFh4<'a> {
-        object: &'a [u8] as FHSIZE,
-    }
-
     /// `ACCESS4resok`.
     #[derive(Copy)]
     pub struct Accessed {
