@@ -53,7 +53,7 @@ pub struct Options {
 
 /// How the trail stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct TrailStatus {
     /// Where it goes.
     pub sink: String,
     /// Records that were written.
@@ -172,8 +172,8 @@ pub fn permit() -> Result<Permit, NotRecorded> {
 }
 
 /// How the trail stands; `None`: there is none.
-pub fn standing() -> Option<Standing> {
-    trail().map(|trail| trail.standing())
+pub fn status() -> Option<TrailStatus> {
+    trail().map(|trail| trail.status())
 }
 
 #[cfg(test)]
@@ -214,6 +214,6 @@ mod tests {
         }
         set(None);
         record(|| Event::Stop);
-        assert!(standing().is_none() && !is_on());
+        assert!(status().is_none() && !is_on());
     }
 }

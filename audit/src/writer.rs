@@ -17,7 +17,8 @@ use serde::Serialize;
 use crate::event::{Event, Party};
 use crate::sink::Open;
 use crate::{
-    Host, NotRecorded, Options, QUEUE_MAX, QUEUE_OF_STRANGERS_MAX, STRANGERS_PER_MINUTE, Standing,
+    Host, NotRecorded, Options, QUEUE_MAX, QUEUE_OF_STRANGERS_MAX, STRANGERS_PER_MINUTE,
+    TrailStatus,
 };
 
 /// How long a sink that takes nothing is left alone.
@@ -244,9 +245,9 @@ impl Trail {
         self.work.notify_one();
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn status(&self) -> TrailStatus {
         let queue = self.lock();
-        Standing {
+        TrailStatus {
             sink: self.options.sink.to_string(),
             written: queue.written,
             lost: queue.lost,
@@ -450,7 +451,7 @@ mod tests {
     }
 
     fn flushed(trail: &Trail) {
-        assert!(trail.flush(Instant::now() + SOON), "{:?}", trail.standing());
+        assert!(trail.flush(Instant::now() + SOON), "{:?}", trail.status());
     }
 
     fn removed(uid: u32) -> Event {
@@ -478,7 +479,7 @@ mod tests {
         assert_eq!((&all[0]["user"], &all[1]["user"]), (&"alice".into(), &"8".into()));
         assert_eq!((&all[0]["seq"], &all[1]["seq"]), (&1.into(), &2.into()));
         trail.end();
-        assert_eq!(trail.standing().written, 2);
+        assert_eq!(trail.status().written, 2);
     }
 
     #[test]
@@ -511,14 +512,14 @@ mod tests {
             assert!(trail.add(removed(7)).is_none());
             trail.permit().unwrap();
         }
-        assert_eq!((trail.standing().lost, host.0.load(Ordering::Relaxed)), (5, 5));
+        assert_eq!((trail.status().lost, host.0.load(Ordering::Relaxed)), (5, 5));
         fs::create_dir(dir.path().join("no")).unwrap();
         flushed(&trail);
         let all = records(&path);
         assert_eq!(all.len(), QUEUE_MAX + 1);
         let last = all.last().unwrap();
         assert_eq!((&last["event"], &last["count"]), (&"records-lost".into(), &5.into()));
-        assert!(trail.standing().broken.is_none());
+        assert!(trail.status().broken.is_none());
         trail.end();
     }
 
@@ -529,7 +530,7 @@ mod tests {
         let (trail, host) = to(Sink::File(path.clone()), true);
         let broken = |is: bool| {
             let until = Instant::now() + SOON;
-            while trail.standing().broken.is_some() != is {
+            while trail.status().broken.is_some() != is {
                 assert!(Instant::now() < until);
                 thread::yield_now();
             }
@@ -550,7 +551,7 @@ mod tests {
         trail.permit().unwrap();
         let told: Vec<Value> = records(&path);
         assert_eq!(told.iter().filter(|r| r["event"] == "delete").count(), 1, "{told:?}");
-        assert_eq!(trail.standing().lost, 1, "what had no permit found no room");
+        assert_eq!(trail.status().lost, 1, "what had no permit found no room");
         trail.end();
     }
 
@@ -567,9 +568,9 @@ mod tests {
         for _ in 0..most + 3 {
             assert!(trail.add(refused()).is_none());
         }
-        assert_eq!(trail.standing().lost, 3);
+        assert_eq!(trail.status().lost, 3);
         assert!(trail.add(removed(7)).is_none());
-        assert_eq!(trail.standing().lost, 3, "others have room");
+        assert_eq!(trail.status().lost, 3, "others have room");
         let mut queue = Queue::default();
         let now = Instant::now();
         assert!((0..STRANGERS_PER_MINUTE).all(|_| queue.admits_stranger(now)));
@@ -591,14 +592,14 @@ mod tests {
         fs::remove_file(dir.path().join("journal")).unwrap();
         assert!(trail.add(removed(8)).is_none());
         let until = Instant::now() + SOON;
-        while trail.standing().broken.is_none() {
+        while trail.status().broken.is_none() {
             assert!(Instant::now() < until);
             thread::yield_now();
         }
         let (journal, _) = stuck(dir.path());
         journal.recv(&mut entry).unwrap();
         flushed(&trail);
-        assert_eq!(trail.standing().lost, 0);
+        assert_eq!(trail.status().lost, 0);
         trail.end();
     }
 }

@@ -78,7 +78,7 @@ impl Trouble {
 
 /// A service, as this node sees it.
 #[derive(Clone, Debug, Default)]
-pub struct Standing {
+pub struct ServiceState {
     /// The epoch in which this node owns it.
     pub epoch: Option<u64>,
     /// Its gateway runs, and its addresses are here.
@@ -99,7 +99,7 @@ pub struct Standing {
     pub trouble: Option<String>,
 }
 
-impl Standing {
+impl ServiceState {
     /// How long this node may still serve it.
     pub fn left(&self) -> Duration {
         self.hold.map_or(Duration::ZERO, |hold| hold.left(now()))
@@ -108,11 +108,11 @@ impl Standing {
 
 /// The services of this node.
 #[derive(Debug, Default)]
-pub struct Board(Mutex<BTreeMap<String, Standing>>);
+pub struct Board(Mutex<BTreeMap<String, ServiceState>>);
 
 impl Board {
     /// All of them, by name.
-    pub fn services(&self) -> BTreeMap<String, Standing> {
+    pub fn services(&self) -> BTreeMap<String, ServiceState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -122,7 +122,7 @@ impl Board {
         services.values().filter(|it| it.serves).count()
     }
 
-    pub(crate) fn note(&self, service: &str, change: impl FnOnce(&mut Standing)) {
+    pub(crate) fn note(&self, service: &str, change: impl FnOnce(&mut ServiceState)) {
         let mut services = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         change(services.entry(service.to_owned()).or_default());
     }

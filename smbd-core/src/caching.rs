@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use dashmap::DashMap;
-use state::{Caching, ClientId, Holder, HolderId, Lease as Standing, NodeId};
+use state::{Caching, ClientId, Holder, HolderId, Lease as HolderLease, NodeId};
 use vfs::namespace::Namespace;
 
 use crate::in_flight::{Guard, InFlight};
@@ -394,13 +394,13 @@ impl Leases {
         let known = entries.iter().position(|e| e.lease.is_of(client, owner));
         let new = || {
             let table = namespace.arbiter().state();
-            let standing = Arc::new(Standing::held(table.key()));
+            let lease = Arc::new(HolderLease::held(table.key()));
             let lease = Lease {
                 client,
                 owner: owner.to_owned(),
                 key,
                 node: AtomicU64::new(node.0),
-                party: Holder { holder: table.holder(), lease: standing },
+                party: Holder { holder: table.holder(), lease },
                 version_2: epoch.is_some(),
                 versions: Mutex::new(Versions { epoch: epoch.unwrap_or(0), ..Versions::default() }),
                 answers: Arc::default(),

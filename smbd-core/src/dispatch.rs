@@ -8,7 +8,7 @@ use crate::limits::{FIXED_COMMAND_BYTES_MAX, MESSAGE_OVERHEAD_MAX};
 use crate::ops;
 use crate::refusal::Rule;
 use crate::request_context::RequestContext;
-use crate::session::{Kind, Standing};
+use crate::session::{Kind, SessionState};
 use crate::status::Status;
 use crate::teardown;
 use crate::violation::{Fatal, Violation};
@@ -102,17 +102,17 @@ fn admit(cx: &mut RequestContext, command: Command) -> Result<(), Status> {
         return Ok(());
     }
     let session = cx.session()?.clone();
-    match session.standing(cx.server.now()) {
-        Standing::Valid => {}
+    match session.state(cx.server.now()) {
+        SessionState::Valid => {}
         // MS-SMB2 section 3.3.5.2.9: what gives something back may still be done; a LOCK looks at that itself. ECHO gives nothing,
         // and Windows answers it.
-        Standing::Expired
+        SessionState::Expired
             if matches!(
                 command,
                 Command::Logoff | Command::Close | Command::Lock | Command::Echo
             ) => {}
-        Standing::Expired => return Err(Status::NETWORK_SESSION_EXPIRED),
-        Standing::InProgress | Standing::Gone => return Err(Status::USER_SESSION_DELETED),
+        SessionState::Expired => return Err(Status::NETWORK_SESSION_EXPIRED),
+        SessionState::InProgress | SessionState::Gone => return Err(Status::USER_SESSION_DELETED),
     }
     if session.encrypts() && !cx.encrypted {
         Violation::Clear.note(&cx.conn, "a session that encrypts");
@@ -194,8 +194,8 @@ async fn command(cx: &RequestContext, command: Command) -> Result<Answer, Status
 /// An open that came while its session or tree ended is closed at once: whoever closed the others has not seen it.
 async fn still_wanted(cx: &RequestContext, answer: Answer) -> Result<Answer, Status> {
     let (session, tree) = (cx.session()?, cx.tree()?);
-    let gone = match session.standing(cx.server.now()) {
-        Standing::Gone => Status::USER_SESSION_DELETED,
+    let gone = match session.state(cx.server.now()) {
+        SessionState::Gone => Status::USER_SESSION_DELETED,
         _ if session.tree(tree.id).is_none() => Status::NETWORK_NAME_DELETED,
         _ => return Ok(answer),
     };

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use rdma_transport::count;
 use state::{
-    Break, CacheRequest, Caching, ClientId, Holder, HolderId, Kind, Lease as Standing, NodeId,
+    Break, CacheRequest, Caching, ClientId, Holder, HolderId, Kind, Lease as HolderLease, NodeId,
     Requester, Stage,
 };
 use tokio::time::Instant;
@@ -90,7 +90,7 @@ pub(crate) fn check_new(
 /// Who holds something that nobody caches: a pipe.
 pub(crate) fn party(cx: &RequestContext) -> Holder {
     let table = cx.server.namespace.arbiter().state();
-    Holder { holder: table.holder(), lease: Arc::new(Standing::held(table.key())) }
+    Holder { holder: table.holder(), lease: Arc::new(HolderLease::held(table.key())) }
 }
 
 /// Before a file is opened: who is going to hold it, under the key of the lease that the request names or one of its own.
@@ -113,7 +113,8 @@ pub(crate) fn claim_for(
     node: NodeId,
 ) -> Result<(Holder, Option<Claim>), Status> {
     let table = core.namespace.arbiter().state();
-    let party = |client| Holder { holder: table.holder(), lease: Arc::new(Standing::held(client)) };
+    let party =
+        |client| Holder { holder: table.holder(), lease: Arc::new(HolderLease::held(client)) };
     let Some(lease) = lease else { return Ok((party(table.key()), None)) };
     let claim = core.leases.claim(&core.namespace, (client, owner), lease, node)?;
     let holder = party(claim.lease().party.client());

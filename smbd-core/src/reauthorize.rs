@@ -22,7 +22,7 @@ use vfs::namespace::{By, Entered, Refusal, Share};
 
 use crate::open::{Open, Target as Opened};
 use crate::server_state::ServerState;
-use crate::session::{Kind, Session, Standing};
+use crate::session::{Kind, Session, SessionState};
 use crate::settings::Encryption;
 use crate::share_access::{Denial, grant, is_told, is_within, most};
 use crate::teardown::{TeardownReason, end_open, end_session, lose};
@@ -43,7 +43,7 @@ pub struct Taken {
 pub(crate) async fn reauthorize(core: &Arc<ServerState>) -> Taken {
     let mut taken = Taken::default();
     let now = core.now();
-    let mut all = core.sessions.all(|s| s.standing(now) != Standing::InProgress);
+    let mut all = core.sessions.all(|s| s.state(now) != SessionState::InProgress);
     let gone: Vec<_> = all.extract_if(.., |session| !session_stands(core, session)).collect();
     // All trees go before the first open is closed: who waits for a lock in one does not get it because its holder went first.
     let mut trees = Vec::new();

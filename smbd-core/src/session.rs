@@ -75,7 +75,7 @@ impl std::ops::Deref for Owner {
 /// `Session.State`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Standing {
+pub enum SessionState {
     /// Logging on for the first time.
     InProgress = 0,
     /// Logged on.
@@ -110,7 +110,7 @@ pub struct Session {
     /// Its number.
     pub id: u64,
     pub(crate) terms: Terms,
-    standing: AtomicU8,
+    state: AtomicU8,
     /// On the server's clock; `u64::MAX`: never.
     expires: AtomicU64,
     user: RwLock<Option<Arc<User>>>,
@@ -181,12 +181,12 @@ impl Session {
     }
 
     /// How it stands now.
-    pub fn standing(&self, now: Millis) -> Standing {
-        match self.standing.load(Ordering::Acquire) {
-            0 => Standing::InProgress,
-            1 if now >= self.expires.load(Ordering::Relaxed) => Standing::Expired,
-            1 => Standing::Valid,
-            _ => Standing::Gone,
+    pub fn state(&self, now: Millis) -> SessionState {
+        match self.state.load(Ordering::Acquire) {
+            0 => SessionState::InProgress,
+            1 if now >= self.expires.load(Ordering::Relaxed) => SessionState::Expired,
+            1 => SessionState::Valid,
+            _ => SessionState::Gone,
         }
     }
 
@@ -195,9 +195,9 @@ impl Session {
         *self.user.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(user));
         self.expires.store(expires.unwrap_or(u64::MAX), Ordering::Relaxed);
         // A session that ended meanwhile stays so.
-        let _ = self.standing.compare_exchange(
-            Standing::InProgress as u8,
-            Standing::Valid as u8,
+        let _ = self.state.compare_exchange(
+            SessionState::InProgress as u8,
+            SessionState::Valid as u8,
             Ordering::AcqRel,
             Ordering::Acquire,
         );
@@ -205,7 +205,7 @@ impl Session {
 
     /// Ends it. True for the one who did.
     pub(crate) fn end(&self) -> bool {
-        self.standing.swap(Standing::Gone as u8, Ordering::AcqRel) != Standing::Gone as u8
+        self.state.swap(SessionState::Gone as u8, Ordering::AcqRel) != SessionState::Gone as u8
     }
 
     /// Who is logged on; `None` before.
@@ -401,7 +401,7 @@ impl Sessions {
                 let session = Arc::new(Session {
                     id,
                     terms,
-                    standing: AtomicU8::new(Standing::InProgress as u8),
+                    state: AtomicU8::new(SessionState::InProgress as u8),
                     expires: AtomicU64::new(u64::MAX),
                     user: RwLock::default(),
                     secrets: OnceLock::new(),

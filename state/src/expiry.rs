@@ -21,7 +21,7 @@ pub struct Terms {
 
 /// How a client stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum LeaseState {
     /// Its lease holds.
     Live,
     /// Its lease has lapsed; its state gives way to the first who asks.
@@ -125,20 +125,20 @@ impl Lease {
     }
 
     /// How it stands.
-    pub fn standing(&self, now: Millis) -> Standing {
+    pub fn state(&self, now: Millis) -> LeaseState {
         let renewed = self.renewed_ms.load(Ordering::Acquire);
         match renewed {
-            ENDED => return Standing::Ended,
-            HELD => return Standing::Live,
+            ENDED => return LeaseState::Ended,
+            HELD => return LeaseState::Live,
             _ => {}
         }
         let idle = now.saturating_sub(renewed);
         if idle <= self.terms.lease_ms || self.is_in_progress() {
-            Standing::Live
+            LeaseState::Live
         } else if idle <= self.terms.lease_ms.saturating_add(self.terms.courtesy_ms) {
-            Standing::Courtesy
+            LeaseState::Courtesy
         } else {
-            Standing::Ended
+            LeaseState::Ended
         }
     }
 
@@ -148,7 +148,7 @@ impl Lease {
 
     /// Its lease holds.
     pub fn is_live(&self, now: Millis) -> bool {
-        self.standing(now) == Standing::Live
+        self.state(now) == LeaseState::Live
     }
 }
 
@@ -162,25 +162,25 @@ mod tests {
         assert!(l.begin_request(0));
         assert!(l.begin_request(1));
         l.end_request(2);
-        assert_eq!(l.standing(1_000), Standing::Live);
+        assert_eq!(l.state(1_000), LeaseState::Live);
         assert!(!l.end_if_lapsed(1_000));
         l.end_request(1_000);
-        assert_eq!(l.standing(1_010), Standing::Live);
-        assert_eq!(l.standing(1_011), Standing::Courtesy);
+        assert_eq!(l.state(1_010), LeaseState::Live);
+        assert_eq!(l.state(1_011), LeaseState::Courtesy);
         assert!(l.end_if_lapsed(1_011));
         assert!(!l.begin_request(1_011));
-        assert_eq!(l.standing(1_011), Standing::Ended);
+        assert_eq!(l.state(1_011), LeaseState::Ended);
     }
 
     #[test]
     fn a_lease_passes_through_courtesy() {
         let l = Lease::new(ClientId(1), Terms { lease_ms: 10, courtesy_ms: 5 }, 100);
-        assert_eq!(l.standing(110), Standing::Live);
-        assert_eq!(l.standing(111), Standing::Courtesy);
-        assert_eq!(l.standing(115), Standing::Courtesy);
-        assert_eq!(l.standing(116), Standing::Ended);
+        assert_eq!(l.state(110), LeaseState::Live);
+        assert_eq!(l.state(111), LeaseState::Courtesy);
+        assert_eq!(l.state(115), LeaseState::Courtesy);
+        assert_eq!(l.state(116), LeaseState::Ended);
         assert!(l.renew(112));
-        assert_eq!(l.standing(122), Standing::Live);
+        assert_eq!(l.state(122), LeaseState::Live);
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         assert!(l.end());
         assert!(!l.end());
         assert!(!l.renew(1));
-        assert_eq!(l.standing(1), Standing::Ended);
+        assert_eq!(l.state(1), LeaseState::Ended);
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
         let l = Lease::held(ClientId::key(1));
         assert!(l.is_live(u64::MAX / 2) && !l.end_if_lapsed(u64::MAX / 2));
         l.let_go(7);
-        assert_eq!(l.standing(7), Standing::Courtesy, "at once");
+        assert_eq!(l.state(7), LeaseState::Courtesy, "at once");
         assert!(l.hold());
         assert!(l.is_live(8));
         l.let_go(8);
@@ -217,6 +217,6 @@ mod tests {
     fn a_late_word_does_not_shorten_a_lease() {
         let l = Lease::new(ClientId(1), Terms { lease_ms: 10, courtesy_ms: 0 }, 50);
         assert!(l.renew(20));
-        assert_eq!(l.standing(60), Standing::Live);
+        assert_eq!(l.state(60), LeaseState::Live);
     }
 }

@@ -33,7 +33,7 @@ pub mod turns;
 
 pub use access::{Rights, Share};
 pub use caching::{CacheRequest, Caching, Kind, Operation};
-pub use expiry::{Lease, Standing, Terms};
+pub use expiry::{Lease, LeaseState, Terms};
 pub use grace::Grace;
 pub use grants::{Acknowledged, Held};
 pub use holder::{Holder, Requester};

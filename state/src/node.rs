@@ -2,7 +2,7 @@
 
 use crate::access::{Rights, Share};
 use crate::caching::{CacheRequest, Caching, Operation};
-use crate::expiry::Standing;
+use crate::expiry::LeaseState;
 use crate::grants::{Acknowledged, Grants, Held, Locked};
 use crate::holder::{Holder, Requester};
 use crate::id::{ClientId, HolderId, Millis, NodeId};
@@ -139,7 +139,7 @@ struct Obstacles {
 impl Obstacles {
     /// The client's lease has lapsed, so it is no obstacle but something to be cleared away.
     fn is_lapsed(&mut self, party: &Holder, now: Millis) -> bool {
-        let lapsed = party.lease.standing(now) != Standing::Live;
+        let lapsed = party.lease.state(now) != LeaseState::Live;
         if lapsed && !self.lapsed.contains(&party.client()) {
             self.lapsed.push(party.client());
         }

@@ -207,7 +207,7 @@ impl Source for Daemon {
             version: env!("CARGO_PKG_VERSION").into(),
             ready: self.connections.is_serving(),
             store: self.store_trouble().map(StoreStatus::from),
-            audit: audit::standing().map(AuditStatus::from),
+            audit: audit::status().map(AuditStatus::from),
             service: member::standing(),
             tls_certificate_ends: self.tls.ends().map(seconds),
             uptime_seconds: self.connections.uptime_seconds(),
@@ -242,7 +242,7 @@ impl Source for Daemon {
             return Some("stopping".into());
         }
         self.store_trouble().map(|trouble| trouble.to_string()).or_else(|| {
-            let trail = audit::standing().filter(|trail| trail.required)?;
+            let trail = audit::status().filter(|trail| trail.required)?;
             let (sink, why) = (&trail.sink, trail.broken.as_ref()?);
             Some(format!(
                 "the audit trail cannot be written to {sink}: {why}; what must be recorded is refused until it can"
@@ -251,9 +251,9 @@ impl Source for Daemon {
     }
 }
 
-impl From<audit::Standing> for AuditStatus {
-    fn from(trail: audit::Standing) -> Self {
-        let audit::Standing { sink, written, lost, waiting, broken, required } = trail;
+impl From<audit::TrailStatus> for AuditStatus {
+    fn from(trail: audit::TrailStatus) -> Self {
+        let audit::TrailStatus { sink, written, lost, waiting, broken, required } = trail;
         Self { to: sink, required, written, lost, waiting: waiting as u64, broken }
     }
 }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::cluster::board::{Board, Standing};
+use ::cluster::board::{Board, ServiceState};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
@@ -35,14 +35,14 @@ struct Metric {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
-    value: fn(&Standing) -> f64,
+    value: fn(&ServiceState) -> f64,
 }
 
 const fn metric(
     name: &'static str,
     kind: &'static str,
     help: &'static str,
-    value: fn(&Standing) -> f64,
+    value: fn(&ServiceState) -> f64,
 ) -> Metric {
     Metric { name, kind, help, value }
 }
@@ -56,7 +56,7 @@ fn is(what: bool) -> f64 {
     f64::from(u8::from(what))
 }
 
-fn of_last(s: &Standing, time: fn(&::cluster::board::Takeover) -> Duration) -> f64 {
+fn of_last(s: &ServiceState, time: fn(&::cluster::board::Takeover) -> Duration) -> f64 {
     s.last.as_ref().map_or(0.0, |last| time(last).as_secs_f64())
 }
 

@@ -50,7 +50,7 @@ pub(super) struct Wanted<'a> {
 
 /// Where a request stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum BlockedState {
     Waiting,
     /// It was given, and its host is being told.
     Telling,
@@ -58,7 +58,7 @@ pub(crate) enum Standing {
 
 #[derive(Default)]
 struct Entries {
-    list: Vec<(Arc<Blocked>, Standing)>,
+    list: Vec<(Arc<Blocked>, BlockedState)>,
     next: u64,
     /// Somebody tries them when something is released.
     driven: bool,
@@ -82,8 +82,8 @@ impl Queue {
     }
 
     /// Where this request stands.
-    pub(super) fn standing(&self, wanted: &Wanted<'_>) -> Option<Standing> {
-        self.entries().list.iter().find(|(b, _)| b.is(wanted)).map(|(_, standing)| *standing)
+    pub(super) fn state_of(&self, wanted: &Wanted<'_>) -> Option<BlockedState> {
+        self.entries().list.iter().find(|(b, _)| b.is(wanted)).map(|(_, state)| *state)
     }
 
     /// Joins the queue. `None` when it is full; otherwise whether somebody has to begin to drive it.
@@ -94,7 +94,7 @@ impl Queue {
         }
         entries.next += 1;
         let blocked = make(entries.next);
-        entries.list.push((Arc::new(blocked), Standing::Waiting));
+        entries.list.push((Arc::new(blocked), BlockedState::Waiting));
         let begin = !std::mem::replace(&mut entries.driven, true);
         drop(entries);
         self.joined.notify_one();
@@ -107,7 +107,7 @@ impl Queue {
         let waiting: Vec<_> = entries
             .list
             .iter()
-            .filter(|(_, standing)| *standing == Standing::Waiting)
+            .filter(|(_, state)| *state == BlockedState::Waiting)
             .map(|(b, _)| b.clone())
             .collect();
         entries.driven = !waiting.is_empty();
@@ -118,7 +118,7 @@ impl Queue {
     pub(super) fn given(&self, number: u64) -> bool {
         let mut entries = self.entries();
         let found = entries.list.iter_mut().find(|(b, _)| b.number == number);
-        found.map(|(_, standing)| *standing = Standing::Telling).is_some()
+        found.map(|(_, state)| *state = BlockedState::Telling).is_some()
     }
 
     /// It still stands in the queue.
@@ -135,7 +135,7 @@ impl Queue {
     }
 
     /// Takes a request out, and says where it stood.
-    pub(super) fn cancel(&self, wanted: &Wanted<'_>) -> Option<Standing> {
+    pub(super) fn cancel(&self, wanted: &Wanted<'_>) -> Option<BlockedState> {
         let mut entries = self.entries();
         let at = entries.list.iter().position(|(b, _)| b.is(wanted))?;
         Some(entries.list.remove(at).1)
@@ -223,10 +223,10 @@ mod tests {
         let first = bed.queue.waiting().unwrap()[0].number;
         assert!(bed.queue.given(first));
         assert_eq!(offsets(&bed), Some(vec![2, 3]));
-        assert_eq!(bed.with(b"a", 1, |w| bed.queue.standing(w)), Some(Standing::Telling));
-        assert_eq!(bed.with(b"b", 2, |w| bed.queue.standing(w)), Some(Standing::Waiting));
-        assert_eq!(bed.with(b"b", 1, |w| bed.queue.standing(w)), None);
-        assert_eq!(bed.with(b"b", 2, |w| bed.queue.cancel(w)), Some(Standing::Waiting));
+        assert_eq!(bed.with(b"a", 1, |w| bed.queue.state_of(w)), Some(BlockedState::Telling));
+        assert_eq!(bed.with(b"b", 2, |w| bed.queue.state_of(w)), Some(BlockedState::Waiting));
+        assert_eq!(bed.with(b"b", 1, |w| bed.queue.state_of(w)), None);
+        assert_eq!(bed.with(b"b", 2, |w| bed.queue.cancel(w)), Some(BlockedState::Waiting));
         assert_eq!(bed.with(b"b", 2, |w| bed.queue.cancel(w)), None);
         assert!(bed.queue.leave(first) && !bed.queue.leave(first) && !bed.queue.given(first));
         assert!(bed.queue.has_host(&Bed::key(b"a")));

@@ -14,7 +14,7 @@ use vfs::namespace::Share;
 use vfs::{Access, Cred, Kind, NodeRef, VfsError};
 
 use super::answers::{Answer, Holder};
-use super::blocked::{Blocked, Standing, Wanted};
+use super::blocked::{Blocked, BlockedState, Wanted};
 use super::hosts::{Host, Key, Owner, Sort};
 use super::monitors::Monitored;
 use super::{Nlm, Stat, limits};
@@ -187,12 +187,12 @@ impl Nlm {
             offset: lock.l_offset,
             length: lock.l_len,
         };
-        match self.queue.standing(&wanted) {
+        match self.queue.state_of(&wanted) {
             // The client asks again before it has heard of its luck.
-            Some(Standing::Telling) if self.queue.cancel(&wanted).is_some() => {
+            Some(BlockedState::Telling) if self.queue.cancel(&wanted).is_some() => {
                 return Ok(Stat::Granted);
             }
-            Some(Standing::Waiting) if how.block => return Ok(Stat::Blocked),
+            Some(BlockedState::Waiting) if how.block => return Ok(Stat::Blocked),
             _ => {}
         }
         match self.take_patiently(&host, &owner, &t.node, &t.fh, kind, range).await {
@@ -394,7 +394,7 @@ impl Nlm {
             length: lock.l_len,
         };
         // A lock that was given and not yet taken is given back. One that never waited here needs no canceling.
-        if self.queue.cancel(&wanted) == Some(Standing::Telling) {
+        if self.queue.cancel(&wanted) == Some(BlockedState::Telling) {
             return self.unlock(conn, lock).await;
         }
         Stat::Granted

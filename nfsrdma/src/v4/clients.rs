@@ -20,7 +20,7 @@ use std::time::Duration;
 use dashmap::DashMap;
 use rdma_transport::channel::host_of;
 use recovery::Store;
-use state::{ClientId, Grace, Lease, Millis, Standing, Terms};
+use state::{ClientId, Grace, Lease, LeaseState, Millis, Terms};
 
 use super::client::{Client, Introduction, Principal};
 use super::limits;
@@ -280,7 +280,7 @@ impl Clients {
 
     fn update(&self, new: &Introduction<'_>) -> Result<(Arc<Client>, bool), Status> {
         let old = self.registry().get(new.name).and_then(|k| k.confirmed.clone());
-        match old.filter(|c| c.lease.standing(self.now()) != Standing::Ended) {
+        match old.filter(|c| c.lease.state(self.now()) != LeaseState::Ended) {
             // 7
             None => Err(Status::NoEnt),
             // As Linux' server, before the list begins.
@@ -394,7 +394,7 @@ impl Clients {
             return Some(Err(Status::Delay));
         }
         let is_same = |c: &Arc<Client>| {
-            let has_ended = c.lease.standing(now) == Standing::Ended;
+            let has_ended = c.lease.state(now) == LeaseState::Ended;
             c.verifier == verifier && c.principal == principal && !has_ended
         };
         let client = match old {

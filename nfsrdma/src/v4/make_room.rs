@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use rdma_transport::channel::host_of;
 use rdma_transport::count;
-use state::Standing;
+use state::LeaseState;
 
 use super::channel_attrs::ChannelAttrs;
 use super::client::Client;
@@ -64,10 +64,10 @@ impl Clients {
             let rank = if !client.is_confirmed() {
                 0
             } else {
-                match client.lease.standing(now) {
+                match client.lease.state(now) {
                     // One that has ended goes by itself, or cannot go now.
-                    Standing::Live | Standing::Ended => continue,
-                    Standing::Courtesy => 1 + u8::from(!client.held().is_empty()),
+                    LeaseState::Live | LeaseState::Ended => continue,
+                    LeaseState::Courtesy => 1 + u8::from(!client.held().is_empty()),
                 }
             };
             let key = (rank, client.lease.renewed());

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use state::{ClientId, Millis, Standing};
+use state::{ClientId, LeaseState, Millis};
 use tokio::time::timeout;
 use vfs::VfsError;
 
@@ -289,11 +289,11 @@ impl Clients {
         let over: Vec<_> = self
             .by_id
             .iter()
-            .filter(|c| match c.lease.standing(now) {
-                Standing::Live => false,
+            .filter(|c| match c.lease.state(now) {
+                LeaseState::Live => false,
                 // Courtesy is for those who would lose something.
-                Standing::Courtesy => !c.is_confirmed() || c.held().is_empty(),
-                Standing::Ended => true,
+                LeaseState::Courtesy => !c.is_confirmed() || c.held().is_empty(),
+                LeaseState::Ended => true,
             })
             .map(|c| c.clone())
             .collect();
@@ -343,8 +343,7 @@ impl Clients {
 
     /// Clients that keep what they hold as a courtesy.
     pub(super) fn lapsed(&self, now: Millis) -> Vec<Arc<Client>> {
-        let is_lapsed =
-            |c: &Client| c.is_confirmed() && c.lease.standing(now) == Standing::Courtesy;
+        let is_lapsed = |c: &Client| c.is_confirmed() && c.lease.state(now) == LeaseState::Courtesy;
         self.by_id.iter().filter(|c| is_lapsed(c)).map(|c| c.clone()).collect()
     }
 
@@ -407,7 +406,7 @@ impl Clients {
         self.striking.absent().retain(|name| !gone.contains(&name));
 
         let now = self.now();
-        let ended = self.by_id.iter().filter(|c| c.lease.standing(now) == Standing::Ended);
+        let ended = self.by_id.iter().filter(|c| c.lease.state(now) == LeaseState::Ended);
         let ended: Vec<_> = ended.take(STRIKES_AT_ONCE).map(|c| c.clone()).collect();
         let strikes: Vec<_> = ended.iter().map(|client| (client, self.strike(client))).collect();
         let released = join_all(strikes.into_iter().map(async |(client, strike)| {
@@ -479,7 +478,7 @@ impl Clients {
     pub fn census(&self) -> Census {
         let now = self.now();
         let lapsed = self.lapsed(now);
-        let is_ended = |c: &Client| c.lease.standing(now) == Standing::Ended;
+        let is_ended = |c: &Client| c.lease.state(now) == LeaseState::Ended;
         Census {
             known: self.by_id.len(),
             lapsed: lapsed.len(),

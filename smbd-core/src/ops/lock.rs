@@ -18,7 +18,7 @@ use crate::dtyp::mask;
 use crate::open::Open;
 use crate::persist;
 use crate::request_context::RequestContext;
-use crate::session::Standing;
+use crate::session::SessionState;
 use crate::status::Status;
 use crate::wire::lock::{Element, Request, Response, flag};
 use crate::wire::negotiate::Dialect;
@@ -43,7 +43,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     open.caching.note_lock();
     let unlocks = request.locks[0].flags & flag::UNLOCK != 0;
     // As Windows does: a session that has run out may unlock, and gets no new lock.
-    if !unlocks && cx.session()?.standing(cx.server.now()) == Standing::Expired {
+    if !unlocks && cx.session()?.state(cx.server.now()) == SessionState::Expired {
         return Err(Status::NETWORK_SESSION_EXPIRED);
     }
     let done = if unlocks {

@@ -27,7 +27,7 @@ use crate::mutex::locked;
 use crate::reauthorize::{denied_from, end_fallen_trees, session_stands};
 use crate::refusal::Rule;
 use crate::request_context::RequestContext;
-use crate::session::{Channel, Kind, Secrets, Session, Standing, Terms, User};
+use crate::session::{Channel, Kind, Secrets, Session, SessionState, Terms, User};
 use crate::settings::Encryption;
 use crate::status::Status;
 use crate::teardown::{TeardownReason, end_session};
@@ -279,11 +279,11 @@ fn session_to_bind(cx: &RequestContext, n: &Negotiated) -> Result<Arc<Session>, 
     if n.dialect != terms.dialect || !cx.header.flags.has(Flags::SIGNED) {
         return Err(Status::INVALID_PARAMETER);
     }
-    match session.standing(cx.server.now()) {
-        Standing::Valid => {}
-        Standing::InProgress => return Err(Status::REQUEST_NOT_ACCEPTED),
-        Standing::Expired => return Err(Status::NETWORK_SESSION_EXPIRED),
-        Standing::Gone => return Err(Status::USER_SESSION_DELETED),
+    match session.state(cx.server.now()) {
+        SessionState::Valid => {}
+        SessionState::InProgress => return Err(Status::REQUEST_NOT_ACCEPTED),
+        SessionState::Expired => return Err(Status::NETWORK_SESSION_EXPIRED),
+        SessionState::Gone => return Err(Status::USER_SESSION_DELETED),
     }
     if cx.channel.is_some() {
         return Err(Status::REQUEST_NOT_ACCEPTED);
