@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use iobuf::Pool;
 use nfsrdma::locate::NfsLocate;
-use nfsrdma::offer::Offer;
+use nfsrdma::served_programs::ServedPrograms;
 use nfsrdma::source_port::SourcePorts;
 use rdma_transport::channel::{
     Channel, ChannelError, Facts, Info, PayloadLocator, Service, Transport, canonical,
@@ -410,7 +410,8 @@ impl Shared {
             }
             ProtocolServer::Portmap(server) => {
                 place.serving(info.clone(), || false);
-                let session = server.session_of(info.clone(), handle.clone(), Offer::Portmap);
+                let session =
+                    server.session_of(info.clone(), handle.clone(), ServedPrograms::Portmap);
                 self.rpc(channel, Arc::new(session), place).await
             }
             ProtocolServer::Smb(server) => {

@@ -19,7 +19,7 @@ use crate::identities;
 use crate::import::ImportArgs;
 use crate::keytab;
 use crate::load::Load;
-use crate::place::{self, Place};
+use crate::place::{self, DaemonArgs};
 use crate::records::ServiceFiles;
 use crate::top::TopArgs;
 use crate::user::UserArgs;
@@ -93,7 +93,7 @@ struct StatusArgs {
 #[derive(Debug, Args)]
 struct OrderArgs {
     #[command(flatten)]
-    told: Place,
+    told: DaemonArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -123,7 +123,7 @@ struct LogArgs {
     #[arg(value_name = "LEVEL")]
     filter: LogFilter,
     #[command(flatten)]
-    told: Place,
+    told: DaemonArgs,
 }
 
 #[derive(Debug, Args)]

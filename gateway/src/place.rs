@@ -24,7 +24,7 @@ fn file(given: Option<&Path>) -> Option<PathBuf> {
 
 /// Which daemon a command is about.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Place {
+pub(crate) struct DaemonArgs {
     /// State folder of the daemon; default: what its file says, else /var/lib/headgate
     #[arg(long, value_name = "DIR", global = true)]
     pub(crate) state: Option<PathBuf>,
@@ -33,7 +33,7 @@ pub(crate) struct Place {
     pub(crate) config: Option<PathBuf>,
 }
 
-impl Place {
+impl DaemonArgs {
     /// The state folder.
     pub(crate) fn state(&self) -> PathBuf {
         let of_file = || file(self.config.as_deref()).as_deref().and_then(config::state_of);
@@ -67,12 +67,12 @@ mod tests {
     fn an_option_stands_before_the_file_and_the_file_before_the_default() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "state: /srv/state\nno-such-key: 1\nadmin: off\n").unwrap();
-        let of_file = Place { state: None, config: Some(file.path().into()) };
+        let of_file = DaemonArgs { state: None, config: Some(file.path().into()) };
         assert_eq!((of_file.state(), of_file.admin()), ("/srv/state".into(), Admin::Off));
         assert!(of_file.names_state());
-        let said = Place { state: Some("/x".into()), ..of_file };
+        let said = DaemonArgs { state: Some("/x".into()), ..of_file };
         assert_eq!(said.state(), PathBuf::from("/x"));
-        let gone = Place { state: None, config: Some("/no/such/file".into()) };
+        let gone = DaemonArgs { state: None, config: Some("/no/such/file".into()) };
         assert_eq!((gone.state(), gone.admin()), (Settings::default().state, Admin::Usual));
         assert!(!gone.names_state());
     }

@@ -20,9 +20,9 @@ use std::time::Duration;
 use config::in_time::{self, LOOK_MAX};
 use config::{Portmap, Settings};
 use iobuf::Buf;
-use nfsrdma::offer::Offer;
 use nfsrdma::portmap::register::{self, Registered};
 use nfsrdma::portmap::{Mapping, PORT};
+use nfsrdma::served_programs::ServedPrograms;
 use nfsrdma::server::Server;
 use rdma_transport::channel::{Info, Transport, canonical};
 use rdma_transport::{count, lease};
@@ -229,7 +229,7 @@ pub(crate) async fn start(
     nfs.ports().set_tcp(first.port());
     let refused = |(at, e)| port::refused("NFS (datagrams)", at, &e, "--nfs-port");
     for socket in sockets(settings, first.port()).map_err(refused)? {
-        spawn(&mut tasks, socket, shared, nfs, Offer::Datagrams);
+        spawn(&mut tasks, socket, shared, nfs, ServedPrograms::Datagrams);
     }
     nfs.ports().set_udp(first.port());
     let six = at.iter().any(SocketAddr::is_ipv6);
@@ -238,7 +238,7 @@ pub(crate) async fn start(
         Portmap::Own => {
             let refused = |(at, e)| port::refused("port mapper", at, &e, port::PORTMAP_OPTION);
             for socket in sockets(settings, PORT).map_err(refused)? {
-                spawn(&mut tasks, socket, shared, nfs, Offer::Portmap);
+                spawn(&mut tasks, socket, shared, nfs, ServedPrograms::Portmap);
             }
             nfs.ports().set_mapper(PORT);
             Some(Entered::default())
@@ -321,7 +321,7 @@ fn spawn(
     socket: UdpSocket,
     shared: &Arc<Shared>,
     nfs: &Arc<Server>,
-    offer: Offer,
+    offer: ServedPrograms,
 ) {
     tasks.spawn(datagrams(Arc::new(socket), shared.clone(), nfs.clone(), offer));
 }
@@ -355,7 +355,12 @@ impl Places {
 }
 
 /// Answers datagrams for as long as the daemon runs.
-async fn datagrams(socket: Arc<UdpSocket>, shared: Arc<Shared>, nfs: Arc<Server>, offer: Offer) {
+async fn datagrams(
+    socket: Arc<UdpSocket>,
+    shared: Arc<Shared>,
+    nfs: Arc<Server>,
+    offer: ServedPrograms,
+) {
     let places = Places::default();
     let mut bytes = vec![0; CALL_MAX];
     let Ok(local) = socket.local_addr() else { return };

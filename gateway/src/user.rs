@@ -16,7 +16,7 @@ use smb_auth::NtHash;
 use smbd_core::users::database::{Entry, Keys};
 use zeroize::Zeroizing;
 
-use crate::place::Place;
+use crate::place::DaemonArgs;
 use crate::records::ServiceFiles;
 use crate::users::{change_database, first_line, read_database, read_password, resolve};
 use crate::weak;
@@ -27,7 +27,7 @@ pub struct UserArgs {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    place: Place,
+    place: DaemonArgs,
 }
 
 #[derive(Debug, Subcommand)]

@@ -25,12 +25,12 @@ use crate::context::{CallContext, Conn, LastCred, Outcome, Version};
 use crate::limits::REPLAY_BYTES_MAX;
 use crate::mount::{self, Mounts};
 use crate::nlm::{self, Nlm};
-use crate::offer::Offer;
 use crate::portmap::Ports;
 use crate::replay::{Begin, CallKey, Pending, Replay};
 use crate::rpc::gss::Admitted;
 use crate::rpc::reply::{auth_error, refusal};
 use crate::rpc::{Flavor, decode_call, decode_cred, program};
+use crate::served_programs::ServedPrograms;
 use crate::server_state::ServerState;
 use crate::v4::Nfs4;
 use crate::violation::Violation;
@@ -117,11 +117,16 @@ impl Server {
 
     /// A new connection.
     pub fn session(self: &Arc<Self>, info: Arc<Info>, handle: Handle) -> Session {
-        self.session_of(info, handle, Offer::All)
+        self.session_of(info, handle, ServedPrograms::All)
     }
 
     /// A new connection to a port that serves these programs.
-    pub fn session_of(self: &Arc<Self>, info: Arc<Info>, handle: Handle, offer: Offer) -> Session {
+    pub fn session_of(
+        self: &Arc<Self>,
+        info: Arc<Info>,
+        handle: Handle,
+        offer: ServedPrograms,
+    ) -> Session {
         Session { server: self.clone(), conn: Arc::new(Conn::new(info, handle)), offer }
     }
 
@@ -130,7 +135,7 @@ impl Server {
         self: &Arc<Self>,
         info: Arc<Info>,
         body: Buf,
-        offer: Offer,
+        offer: ServedPrograms,
     ) -> Option<Reply> {
         let conn = Arc::new(Conn::datagram(info));
         if !self.core.may_use_any(&conn) {
@@ -143,7 +148,7 @@ impl Server {
     async fn serve(
         &self,
         conn: &Arc<Conn>,
-        offer: Offer,
+        offer: ServedPrograms,
         body: Buf,
         read_chunks: Vec<ReadChunkData>,
     ) -> Option<Reply> {
@@ -182,7 +187,7 @@ impl Server {
     async fn serve_gss(
         &self,
         conn: &Arc<Conn>,
-        offer: Offer,
+        offer: ServedPrograms,
         body: Buf,
         read_chunks: Vec<ReadChunkData>,
     ) -> Option<Reply> {
@@ -219,7 +224,7 @@ impl Server {
     async fn perform(
         &self,
         conn: &Arc<Conn>,
-        offer: Offer,
+        offer: ServedPrograms,
         head: &CallHead<'_>,
         call: &CallContext,
         mut args: Reader<'_>,
@@ -442,7 +447,7 @@ fn flavor_not_served(conn: &Conn) {
 pub struct Session {
     server: Arc<Server>,
     conn: Arc<Conn>,
-    offer: Offer,
+    offer: ServedPrograms,
 }
 
 impl Service for Session {

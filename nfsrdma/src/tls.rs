@@ -15,12 +15,12 @@ use rdma_transport::channel::Reply;
 use rdma_transport::xdr::Writer;
 
 use crate::context::Conn;
-use crate::offer::Offer;
 use crate::rpc::reply::{auth_error, refusal};
+use crate::served_programs::ServedPrograms;
 use crate::violation::Violation;
 
 /// The answer to a call whose credential is AUTH_TLS.
-pub(crate) fn answer(conn: &Conn, head: &CallHead<'_>, offer: Offer) -> Reply {
+pub(crate) fn answer(conn: &Conn, head: &CallHead<'_>, offer: ServedPrograms) -> Reply {
     if let Err(stat) = check(conn, head) {
         Violation::Credential.note(conn, "AUTH_TLS");
         let mut out = Writer::new();

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use iobuf::{Buf, Pool, PoolLimits};
-use nfsrdma::offer::Offer;
+use nfsrdma::served_programs::ServedPrograms;
 use nfsrdma::source_port::Asked;
 use rdma_transport::channel::{Info, Transport};
 
@@ -147,7 +147,9 @@ fn what_a_datagram_is_refused_is_counted_and_nobody_is_named() {
         let at = "192.0.2.1:2049".parse().unwrap();
         let info = Info::new(peer.parse().unwrap(), at, Transport::Tcp, pool);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(server.datagram(Arc::new(info), Buf::from(body), Offer::All)).unwrap()
+        runtime
+            .block_on(server.datagram(Arc::new(info), Buf::from(body), ServedPrograms::All))
+            .unwrap()
     };
     for (rule, port, body) in
         [("rpc-source-port", 50_000, mount.into_reply().head), ("rpc-credential", 700, kerberos)]

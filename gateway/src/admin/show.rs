@@ -18,7 +18,7 @@ use super::rules;
 use super::snapshot::{ConnectionStatus, Nfs4Status, RefusedStatus, ServiceStatus, Snapshot};
 use super::usage::{ShareStatus, Space, UserStatus};
 use crate::control::client as control;
-use crate::place::Place;
+use crate::place::DaemonArgs;
 use crate::table::{Table, Tone, bytes};
 
 /// The daemon answers at once or not at all.
@@ -35,7 +35,7 @@ pub struct Asked {
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<SocketAddr>,
     #[command(flatten)]
-    place: Place,
+    place: DaemonArgs,
 }
 
 /// How it is asked.
@@ -382,7 +382,7 @@ mod tests {
             std::fs::write(file.path(), text).unwrap();
             // Nobody listens there.
             let state = Some(file.path().with_extension("state"));
-            Asked { admin, place: Place { state, config: Some(file.path().into()) } }
+            Asked { admin, place: DaemonArgs { state, config: Some(file.path().into()) } }
         };
         let at = |text: &str| Ok(Way::Admin(text.parse().unwrap()));
         let of_file = async |text: &str| asked(None, text).way().await;
@@ -406,7 +406,7 @@ mod tests {
         // As one that knows no such order, and one to which this user may not speak.
         tokio::spawn(async move { while daemon.accept().await.is_ok() {} });
         let config = Some(state.path().join("none"));
-        let place = Place { state: Some(state.path().into()), config };
+        let place = DaemonArgs { state: Some(state.path().into()), config };
         let asked = Asked { admin: None, place };
         assert_eq!(asked.way().await, Ok(Way::Admin(Admin::USUAL)));
     }

@@ -31,7 +31,7 @@ use vfs::mem::MemBackend;
 
 use crate::portmap::Chosen;
 use crate::rdma;
-use crate::rdma::plan::{self, Offer, Refused};
+use crate::rdma::plan::{self, AddressOffer, Refused};
 use crate::shares::{open_ceph, open_in_time};
 use crate::tls::{Certificate, EXPIRES_SOON};
 use crate::{client_names, port, portmap, trail};
@@ -129,7 +129,7 @@ struct ServedAddress {
     device: Option<String>,
     facts: Device,
     /// What it offers by RDMA.
-    offer: Offer,
+    offer: AddressOffer,
 }
 
 impl ServedAddress {
@@ -370,7 +370,7 @@ fn places(settings: &Settings, remarks: &mut Remarks) -> Vec<ServedAddress> {
     if let Err(why) = plan::demanded(settings.rdma, &settings.bind, &offers) {
         remarks.stop(format!("{why}; `headgate serve` will not start"));
     }
-    let place = |offer: Offer| ServedAddress {
+    let place = |offer: AddressOffer| ServedAddress {
         ip: offer.ip,
         device: offer.netdev.clone(),
         facts: offer.netdev.as_deref().map(netdev::device).unwrap_or_default(),

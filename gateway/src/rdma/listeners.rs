@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::host::{Host, Watcher};
-use super::plan::{self, By, ListenEndpoint, Offer, Refused};
+use super::plan::{self, AddressOffer, By, ListenEndpoint, Refused};
 use crate::accept::{self, ProtocolServer, Shared, Way};
 use crate::listen::{Named, listen_rdma};
 use crate::port;
@@ -331,7 +331,7 @@ impl Listeners {
     }
 
     /// Those of the failures that are a device's.
-    fn refusals(&self, failed: &[Failed], offers: &[Offer], host: &Host) -> Refused {
+    fn refusals(&self, failed: &[Failed], offers: &[AddressOffer], host: &Host) -> Refused {
         let device = |f: &Failed| {
             let offer = offers.iter().find(|o| o.ip == f.spot.ip)?;
             offer.device().map(|d| d.device.clone())
@@ -365,7 +365,7 @@ impl Listeners {
         }
     }
 
-    fn tell(&mut self, offers: &[Offer]) {
+    fn tell(&mut self, offers: &[AddressOffer]) {
         self.told.retain(|ip, _| offers.iter().any(|o| o.ip == *ip));
         for o in offers {
             let words = match (&o.verbs, &o.iwarp) {
@@ -400,7 +400,7 @@ impl Listeners {
     async fn open_missing(
         &mut self,
         wanted: &BTreeSet<ListenEndpoint>,
-        offers: &[Offer],
+        offers: &[AddressOffer],
     ) -> Vec<Failed> {
         let mut failed = Vec::new();
         for listening in &mut self.listeners {
@@ -435,7 +435,7 @@ impl Listeners {
 }
 
 /// The device of a listener, in words.
-fn device(spot: &ListenEndpoint, offers: &[Offer]) -> Option<String> {
+fn device(spot: &ListenEndpoint, offers: &[AddressOffer]) -> Option<String> {
     let offer = offers.iter().find(|o| spot.by == By::Verbs && o.ip == spot.ip)?;
     offer.device().map(ToString::to_string)
 }

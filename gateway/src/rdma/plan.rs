@@ -18,7 +18,7 @@ pub(crate) type Refused = BTreeMap<(IpAddr, u64), String>;
 
 /// What a client gets at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Offer {
+pub(crate) struct AddressOffer {
     /// The address.
     pub(crate) ip: IpAddr,
     /// Its network device, where it is known.
@@ -29,7 +29,7 @@ pub(crate) struct Offer {
     pub(crate) iwarp: Result<(), String>,
 }
 
-impl Offer {
+impl AddressOffer {
     /// The device that is used.
     pub(crate) fn device(&self) -> Option<&Served> {
         self.verbs.as_ref().ok().and_then(Option::as_ref)
@@ -42,7 +42,12 @@ impl Offer {
 }
 
 /// Decides for every address that would be served.
-pub(crate) fn offers(mode: Rdma, bind: &[IpAddr], host: &Host, refused: &Refused) -> Vec<Offer> {
+pub(crate) fn offers(
+    mode: Rdma,
+    bind: &[IpAddr],
+    host: &Host,
+    refused: &Refused,
+) -> Vec<AddressOffer> {
     let bound = |a: &&Address| bind.is_empty() || bind.iter().any(|b| covers(*b, a.ip));
     let mut places: Vec<Address> = host.addresses.iter().filter(bound).cloned().collect();
     // One that is not of this host is tried all the same: the attempt says what is wrong.
@@ -59,7 +64,7 @@ fn covers(at: IpAddr, ip: IpAddr) -> bool {
     at == ip || at.is_unspecified() && (at.is_ipv6() || ip.is_ipv4())
 }
 
-fn offer(mode: Rdma, place: Address, host: &Host, refused: &Refused) -> Offer {
+fn offer(mode: Rdma, place: Address, host: &Host, refused: &Refused) -> AddressOffer {
     let Address { ip, device: netdev } = place;
     let verbs = match mode {
         Rdma::Off => Err("RDMA is switched off (`rdma: off`)".into()),
@@ -74,7 +79,7 @@ fn offer(mode: Rdma, place: Address, host: &Host, refused: &Refused) -> Offer {
         }
         _ => Ok(()),
     };
-    Offer { ip, netdev, verbs, iwarp }
+    AddressOffer { ip, netdev, verbs, iwarp }
 }
 
 /// The device that serves an address; nothing is asked of a host without one.
@@ -108,13 +113,13 @@ fn device(
 }
 
 /// `rdma: verbs` is a demand: every address that is named has a device, or at least one where none is named.
-pub(crate) fn demanded(mode: Rdma, bind: &[IpAddr], offers: &[Offer]) -> Result<(), String> {
+pub(crate) fn demanded(mode: Rdma, bind: &[IpAddr], offers: &[AddressOffer]) -> Result<(), String> {
     if mode != Rdma::Verbs {
         return Ok(());
     }
-    let without = |o: &&Offer| o.device().is_none();
-    let named = |o: &&Offer| bind.contains(&o.ip);
-    let missing: Vec<&Offer> = match bind.iter().any(|b| !b.is_unspecified()) {
+    let without = |o: &&AddressOffer| o.device().is_none();
+    let named = |o: &&AddressOffer| bind.contains(&o.ip);
+    let missing: Vec<&AddressOffer> = match bind.iter().any(|b| !b.is_unspecified()) {
         true => offers.iter().filter(named).filter(without).collect(),
         false if offers.iter().any(|o| o.device().is_some()) => return Ok(()),
         false => offers.iter().filter(|o| !o.ip.is_loopback()).collect(),
@@ -127,8 +132,8 @@ pub(crate) fn demanded(mode: Rdma, bind: &[IpAddr], offers: &[Offer]) -> Result<
     Err(format!("`--rdma verbs` needs an RDMA device: {reasons}. `--rdma auto` serves without one"))
 }
 
-fn no_device(offer: &Offer) -> String {
-    let Offer { ip, netdev, verbs, .. } = offer;
+fn no_device(offer: &AddressOffer) -> String {
+    let AddressOffer { ip, netdev, verbs, .. } = offer;
     match (verbs, netdev) {
         (Err(why), _) => format!("{ip}: {why}"),
         (Ok(_), Some(netdev)) => format!(
@@ -163,7 +168,11 @@ pub(crate) struct ListenEndpoint {
 
 /// The listeners that these offers want. iWARP in user space listens on all addresses at once where it may, so that it needs to
 /// follow nothing; and alone on each where a card has the port of some.
-pub(crate) fn spots(mode: Rdma, bind: &[IpAddr], offers: &[Offer]) -> BTreeSet<ListenEndpoint> {
+pub(crate) fn spots(
+    mode: Rdma,
+    bind: &[IpAddr],
+    offers: &[AddressOffer],
+) -> BTreeSet<ListenEndpoint> {
     let any = [IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
     let bind = if bind.is_empty() { &any[..] } else { bind };
     let mut spots: BTreeSet<ListenEndpoint> = offers

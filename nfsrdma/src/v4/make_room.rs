@@ -16,7 +16,7 @@ use super::release::Evicted;
 use super::room::Full;
 
 /// In which order clients make room: by their sort, and since when they are silent.
-type Turn = (u8, Option<u64>);
+type Precedence = (u8, Option<u64>);
 
 impl Clients {
     /// Makes room for one more client at this address. Only those make room who never came back, or are silent.
@@ -56,7 +56,7 @@ impl Clients {
     /// lease has lapsed. Of each the longest silent.
     fn to_go(&self, network: Option<IpAddr>) -> Option<Arc<Client>> {
         let now = self.now();
-        let mut first: Option<(Turn, Arc<Client>)> = None;
+        let mut first: Option<(Precedence, Arc<Client>)> = None;
         for client in self.by_id.iter() {
             if network.is_some_and(|n| client.place.network() != n) {
                 continue;

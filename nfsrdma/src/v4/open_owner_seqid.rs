@@ -7,7 +7,7 @@ use super::client::Client;
 use super::compound::Compound;
 use super::object::Object;
 use super::opens::{Held, OwnerName};
-use super::owner::{Kept, OpenOwnerSeqid, Turn};
+use super::owner::{Kept, OpenOwnerSeqid, SeqidCheck};
 use super::status::Status;
 use super::wire::op;
 use vfs::Handle;
@@ -64,10 +64,10 @@ pub(super) async fn begin(
         order.begin(seqid, opcode)?
     };
     match turn {
-        Turn::Next => {
+        SeqidCheck::Next => {
             Ok(Begun::Do(Ticket { client: client.clone(), owner: Some(owner), opcode, mark }))
         }
-        Turn::Again(kept) => {
+        SeqidCheck::Again(kept) => {
             if let Some(file) = kept.current {
                 let found = found_again(cx, file).await?;
                 cx.set_current(found);

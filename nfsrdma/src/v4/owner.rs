@@ -30,7 +30,7 @@ pub(super) struct OpenOwnerSeqid {
 }
 
 /// What a request of an owner is.
-pub(super) enum Turn {
+pub(super) enum SeqidCheck {
     /// The next one: do it, then [`OpenOwnerSeqid::finish`].
     Next,
     /// A repetition of the last one.
@@ -40,7 +40,7 @@ pub(super) enum Turn {
 impl OpenOwnerSeqid {
     /// A request has come. An owner that is not known yet may begin anywhere. Another operation under the last number is no
     /// repetition.
-    pub(super) fn begin(&mut self, seqid: u32, opcode: u32) -> Result<Turn, Status> {
+    pub(super) fn begin(&mut self, seqid: u32, opcode: u32) -> Result<SeqidCheck, Status> {
         if self.busy {
             // The original is being executed; the client's patience is not lost by asking again.
             return Err(if self.last == Some(seqid) { Status::Delay } else { Status::BadSeqId });
@@ -48,13 +48,13 @@ impl OpenOwnerSeqid {
         match self.last {
             Some(last) if seqid == last => {
                 let kept = self.kept.as_ref().filter(|kept| kept.opcode == opcode);
-                kept.cloned().map(Turn::Again).ok_or(Status::BadSeqId)
+                kept.cloned().map(SeqidCheck::Again).ok_or(Status::BadSeqId)
             }
             Some(last) if seqid != last.wrapping_add(1) => Err(Status::BadSeqId),
             _ => {
                 self.last = Some(seqid);
                 self.busy = true;
-                Ok(Turn::Next)
+                Ok(SeqidCheck::Next)
             }
         }
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     fn next(o: &mut OpenOwnerSeqid, seqid: u32) -> bool {
-        matches!(o.begin(seqid, 1), Ok(Turn::Next))
+        matches!(o.begin(seqid, 1), Ok(SeqidCheck::Next))
     }
 
     #[test]
@@ -131,13 +131,13 @@ mod tests {
         assert_eq!(o.begin(40, 1).err(), Some(Status::Delay));
         assert_eq!(o.begin(41, 1).err(), Some(Status::BadSeqId));
         o.finish(kept(Status::Ok, 1));
-        assert!(matches!(o.begin(40, 1), Ok(Turn::Again(k)) if *k.body == [1]));
+        assert!(matches!(o.begin(40, 1), Ok(SeqidCheck::Again(k)) if *k.body == [1]));
         assert_eq!(o.begin(40, 2).err(), Some(Status::BadSeqId), "another operation");
         assert_eq!(o.begin(42, 1).err(), Some(Status::BadSeqId));
         assert_eq!(o.begin(39, 1).err(), Some(Status::BadSeqId));
         assert!(next(&mut o, 41));
         o.finish(kept(Status::Denied, 2));
-        assert!(matches!(o.begin(41, 1), Ok(Turn::Again(k)) if k.status == Status::Denied));
+        assert!(matches!(o.begin(41, 1), Ok(SeqidCheck::Again(k)) if k.status == Status::Denied));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use nfsrdma::nsm::procedure as sm;
 use nfsrdma::rpc::program::{NLM, NSM, PORTMAP};
 use nfsrdma::server_state::{Boot, ServerState};
 
-use nfsrdma::offer::Offer;
+use nfsrdma::served_programs::ServedPrograms;
 use nfsrdma::server::{Server, Session};
 use nfsrdma::v4;
 use rdma_transport::channel::{Handle, Info, Service, Transport};
@@ -229,7 +229,7 @@ fn a_host_beyond_those_that_are_kept_is_refused_and_shown_as_such() {
     let lock = lock_args(Who { host: "5000", svid: 1 }, &bed.fh, (5000, 1), false, (false, false));
     let body = Buf::from(message(NLM, 4, p::LOCK, 0, &lock));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let answer = bed.client.server.datagram(Arc::new(info), body, Offer::Datagrams);
+    let answer = bed.client.server.datagram(Arc::new(info), body, ServedPrograms::Datagrams);
     assert_eq!(stat(&results(runtime.block_on(answer))), Stat::DeniedNolocks as u32);
     assert_eq!(met(), before + 1);
     let rows = rdma_transport::refused::list();
@@ -433,7 +433,7 @@ fn only_the_host_itself_frees_its_locks() {
         let info = Arc::new(Info::new(peer.parse().unwrap(), local, Transport::Tcp, pool));
         let body = Buf::from(message(program, version, number, 0, args));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        assert!(runtime.block_on(server.datagram(info, body, Offer::Datagrams)).is_some());
+        assert!(runtime.block_on(server.datagram(info, body, ServedPrograms::Datagrams)).is_some());
     };
     let (notify, free_all) = ((NSM, 1, sm::NOTIFY), (NLM, 4, p::FREE_ALL));
     assert_eq!(bed.lock(A, (0, 10), true), GRANTED);
@@ -557,7 +557,7 @@ fn the_port_mapper_answers_in_versions_2_to_4() {
     };
     let server = &bed.client.server;
     let ask = |local, version, number, args: &[u8]| {
-        let session = server.session_of(info(local), Handle::detached(), Offer::Portmap);
+        let session = server.session_of(info(local), Handle::detached(), ServedPrograms::Portmap);
         let reply = call(&session, message(PORTMAP, version, number, 0, args), vec![]);
         results(reply)
     };
@@ -603,7 +603,8 @@ fn the_port_mapper_answers_in_versions_2_to_4() {
     ports.set_mapper(111);
     assert_eq!((entries(2), port(PORTMAP, 2, 17)), (17, 111));
     // That port serves nothing else.
-    let session = server.session_of(info("192.0.2.1:111"), Handle::detached(), Offer::Portmap);
+    let session =
+        server.session_of(info("192.0.2.1:111"), Handle::detached(), ServedPrograms::Portmap);
     let reply = call(&session, message(NLM, 4, 0, 0, &[]), vec![]).unwrap();
     assert_eq!(common::words(&flat(reply)[8..]), [0, 0, 0, 1], "PROG_UNAVAIL");
 }
@@ -955,7 +956,7 @@ async fn datagrams_carry_all_but_nfs_and_strangers_get_no_answer() {
         let body = Buf::from(message(program, version, 0, 0, &[]));
         let server = live.server.clone();
         async move {
-            let reply = server.datagram(Arc::new(info), body, Offer::Datagrams).await?;
+            let reply = server.datagram(Arc::new(info), body, ServedPrograms::Datagrams).await?;
             Some(common::words(&flat(reply)[8..]))
         }
     };

@@ -21,7 +21,7 @@ use iobuf::{Acquire, BufMut, Pay, Pool};
 use tokio::sync::mpsc;
 
 use super::check::Violation;
-use super::chunks::{self, Message, Offer};
+use super::chunks::{self, Message, ReplyChunks};
 use super::credits::{Asking, Granting};
 use super::fetch::Fetch;
 use super::plan::{Plan, plan};
@@ -42,7 +42,7 @@ const RECVS: usize = (limits::RPCRDMA_CREDITS + limits::RPCRDMA_CREDITS_REVERSE)
 #[derive(Debug)]
 struct Slot {
     prefix: Prefix,
-    offer: Offer,
+    offer: ReplyChunks,
     /// What is still being fetched.
     fetch: Option<Fetch>,
 }
@@ -234,7 +234,7 @@ impl RdmaChannel {
         self.link.recvs_owed += 1;
     }
 
-    fn on_call(&mut self, prefix: Prefix, offer: Offer, fetch: Fetch) {
+    fn on_call(&mut self, prefix: Prefix, offer: ReplyChunks, fetch: Fetch) {
         if let Err(v) = self.credits.begin() {
             return self.on_violation(None, v);
         }

@@ -23,7 +23,7 @@ pub struct ReadChunk {
 
 /// What a reply may use, as it was in the call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Offer {
+pub struct ReplyChunks {
     /// Write chunks, one for each result that may move.
     pub writes: Vec<Vec<RemoteSeg>>,
     /// Reply chunk, for a reply that is too long to be sent.
@@ -44,7 +44,7 @@ pub enum Message {
         /// Its bulk data, `at` ascending.
         reads: Vec<ReadChunk>,
         /// What the reply may use.
-        offer: Offer,
+        offer: ReplyChunks,
     },
     /// The reply to a call of the reverse direction (RFC 8167), which came with the header, at this offset.
     ReverseReply(usize),
@@ -165,7 +165,7 @@ fn read_chunks(entries: &[ReadSeg], message: usize) -> Result<Vec<ReadChunk>, Vi
     Ok(chunks)
 }
 
-fn offer(lists: Lists) -> Result<Offer, Violation> {
+fn offer(lists: Lists) -> Result<ReplyChunks, Violation> {
     let targets = || lists.writes.iter().flatten().chain(lists.reply.iter().flatten());
     if targets().nth(1).is_some() {
         check::no_overlap(targets())?;
@@ -175,5 +175,5 @@ fn offer(lists: Lists) -> Result<Offer, Violation> {
     let mut handles = lists.reads.iter().map(|r| &r.target).chain(targets()).map(|s| s.handle);
     let first = handles.next();
     let invalidate = first.filter(|&first| handles.all(|h| h == first));
-    Ok(Offer { writes: lists.writes, reply: lists.reply, invalidate })
+    Ok(ReplyChunks { writes: lists.writes, reply: lists.reply, invalidate })
 }

@@ -5,7 +5,7 @@
 
 use iobuf::Buf;
 
-use super::chunks::Offer;
+use super::chunks::ReplyChunks;
 use super::wire::{Lists, PREFIX_LEN, Prefix, RDMA_MSG, RDMA_NOMSG, VERSION};
 use crate::channel::{Payload, Place, RemoteSeg, Reply};
 pub use crate::moves::RdmaWrite;
@@ -34,7 +34,7 @@ pub enum TooBig {
 pub fn plan(
     xid: u32,
     credits: u32,
-    offer: Offer,
+    offer: ReplyChunks,
     reply: Reply,
     inline_max: usize,
 ) -> Result<Plan, TooBig> {

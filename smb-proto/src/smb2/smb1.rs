@@ -14,7 +14,7 @@ const HEADER_LEN: usize = 32;
 
 /// What such a client can do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offer {
+pub struct Smb1Dialects {
     /// `SMB 2.002`
     pub v202: bool,
     /// `SMB 2.???`
@@ -22,7 +22,7 @@ pub struct Offer {
 }
 
 /// Reads the dialects of an SMB1 NEGOTIATE.
-pub fn parse(message: &[u8]) -> Parsed<Offer> {
+pub fn parse(message: &[u8]) -> Parsed<Smb1Dialects> {
     whole(message, |i| {
         let (i, ()) = constant("Protocol", bytes("Protocol"), PROTOCOL_ID)(i)?;
         let (i, ()) = constant("Command", le_u8("Command"), NEGOTIATE)(i)?;
@@ -30,7 +30,7 @@ pub fn parse(message: &[u8]) -> Parsed<Offer> {
         let (i, ()) = constant("WordCount", le_u8("WordCount"), 0)(i)?;
         let (i, len) = le_u16("ByteCount")(i)?;
         let (i, mut dialects) = take(len.into(), "Dialects")(i)?;
-        let mut offer = Offer::default();
+        let mut offer = Smb1Dialects::default();
         while !dialects.is_empty() {
             let (rest, name) = dialect(dialects)?;
             offer.v202 |= name == b"SMB 2.002";
@@ -69,9 +69,9 @@ mod tests {
     #[test]
     fn the_dialects_of_smb2_are_found() {
         let offer = |d: &[&str]| parse(&negotiate(d)).unwrap();
-        assert_eq!(offer(&["NT LM 0.12"]), Offer::default());
-        assert_eq!(offer(&["NT LM 0.12", "SMB 2.002"]), Offer { v202: true, later: false });
-        assert_eq!(offer(&["SMB 2.002", "SMB 2.???"]), Offer { v202: true, later: true });
+        assert_eq!(offer(&["NT LM 0.12"]), Smb1Dialects::default());
+        assert_eq!(offer(&["NT LM 0.12", "SMB 2.002"]), Smb1Dialects { v202: true, later: false });
+        assert_eq!(offer(&["SMB 2.002", "SMB 2.???"]), Smb1Dialects { v202: true, later: true });
     }
 
     proptest! {

@@ -32,7 +32,7 @@ use crate::settings::Encryption;
 use crate::status::Status;
 use crate::teardown::{TeardownReason, end_session};
 use crate::users::Users;
-use crate::users::accounts::{self, Turn};
+use crate::users::accounts::{self, LogonDelay};
 use crate::violation::Violation;
 use crate::wire::Flags;
 use crate::wire::negotiate::{Dialect, SIGNING_REQUIRED};
@@ -98,8 +98,8 @@ async fn in_turn(
     let (from, now) = (cx.conn.info.peer.ip(), cx.server.since_start());
     let turn = locked(&cx.server.accounts).turn(&account.user, from, now);
     match turn {
-        Turn::Free => step,
-        Turn::Wait(wait) => {
+        LogonDelay::Free => step,
+        LogonDelay::Wait(wait) => {
             rdma_transport::count::broken_again(crate::violation::LOGON_SLOWED);
             // Meanwhile the connection may end, and with it this.
             let mut unproved = Unproved { cx, session: made };
@@ -107,7 +107,7 @@ async fn in_turn(
             unproved.session = None;
             step
         }
-        Turn::None => {
+        LogonDelay::None => {
             rdma_transport::count::limit_met(accounts::LIMIT);
             Step::Refused(Refusal::NoTurn(account.clone()))
         }

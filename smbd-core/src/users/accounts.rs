@@ -27,7 +27,7 @@ pub const LIMIT: &str = "guesses-of-account";
 
 /// How an answer is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum LogonDelay {
     /// Now.
     Free,
     /// After this.
@@ -104,21 +104,21 @@ impl Accounts {
     }
 
     /// How an answer to this name is given to who comes from here; a turn that is given is taken.
-    pub fn turn(&mut self, name: &str, from: IpAddr, now: Duration) -> Turn {
+    pub fn turn(&mut self, name: &str, from: IpAddr, now: Duration) -> LogonDelay {
         let (name, from) = (key(name), host_of(from));
         let Some(g) = self.guessed.get_mut(&name).filter(|g| g.is_hot(now)) else {
-            return Turn::Free;
+            return LogonDelay::Free;
         };
         if self.known.get(&name).is_some_and(|hosts| hosts.iter().any(|(host, _)| *host == from)) {
-            return Turn::Free;
+            return LogonDelay::Free;
         }
         let at = g.next.max(now + ACCOUNT_TURN);
         let wait = at.saturating_sub(now);
         if wait > ACCOUNT_WAIT_MAX {
-            return Turn::None;
+            return LogonDelay::None;
         }
         g.next = at + ACCOUNT_TURN;
-        Turn::Wait(wait)
+        LogonDelay::Wait(wait)
     }
 
     /// An account that is guessed at now is forgotten only where all are: names that are made up do not push it out.
@@ -173,12 +173,13 @@ mod tests {
     #[test]
     fn many_addresses_guess_no_faster_than_one() {
         let mut accounts = attacked();
-        let given = (0..1000).filter(|n| accounts.turn("alice", host(*n), at(10)) != Turn::None);
+        let given =
+            (0..1000).filter(|n| accounts.turn("alice", host(*n), at(10)) != LogonDelay::None);
         let most = ACCOUNT_WAIT_MAX.as_secs() / ACCOUNT_TURN.as_secs();
         assert_eq!(given.count() as u64, most);
-        assert_eq!(accounts.turn("alice", host(5000), at(10)), Turn::None);
-        assert_eq!(accounts.turn("bob", host(5000), at(10)), Turn::Free, "another account");
-        assert_eq!(accounts.turn("ALICE", host(1), at(12)), Turn::Wait(ACCOUNT_WAIT_MAX));
+        assert_eq!(accounts.turn("alice", host(5000), at(10)), LogonDelay::None);
+        assert_eq!(accounts.turn("bob", host(5000), at(10)), LogonDelay::Free, "another account");
+        assert_eq!(accounts.turn("ALICE", host(1), at(12)), LogonDelay::Wait(ACCOUNT_WAIT_MAX));
     }
 
     #[test]
@@ -186,22 +187,22 @@ mod tests {
         let mut accounts = Accounts::default();
         accounts.right("alice", host(7), at(1));
         (0..500).for_each(|n| accounts.wrong("alice", at(n)));
-        while accounts.turn("alice", host(1), at(500)) != Turn::None {}
-        assert_eq!(accounts.turn("alice", host(7), at(500)), Turn::Free);
+        while accounts.turn("alice", host(1), at(500)) != LogonDelay::None {}
+        assert_eq!(accounts.turn("alice", host(7), at(500)), LogonDelay::Free);
         let six: [IpAddr; 2] = ["2001:db8::1".parse().unwrap(), "2001:db8::ffff".parse().unwrap()];
         accounts.right("alice", six[0], at(500));
-        assert_eq!(accounts.turn("alice", six[1], at(500)), Turn::Free, "of one network");
+        assert_eq!(accounts.turn("alice", six[1], at(500)), LogonDelay::Free, "of one network");
     }
 
     #[test]
     fn few_wrong_ones_and_a_quiet_while_slow_nobody() {
         let mut accounts = Accounts::default();
         (1..ACCOUNT_GUESSES_FREE).for_each(|_| accounts.wrong("alice", at(0)));
-        assert_eq!(accounts.turn("alice", host(1), at(0)), Turn::Free);
+        assert_eq!(accounts.turn("alice", host(1), at(0)), LogonDelay::Free);
         accounts.wrong("alice", at(0));
-        assert_eq!(accounts.turn("alice", host(1), at(0)), Turn::Wait(ACCOUNT_TURN));
+        assert_eq!(accounts.turn("alice", host(1), at(0)), LogonDelay::Wait(ACCOUNT_TURN));
         let quiet = ACCOUNT_WINDOW;
-        assert_eq!(accounts.turn("alice", host(1), quiet), Turn::Free);
+        assert_eq!(accounts.turn("alice", host(1), quiet), LogonDelay::Free);
     }
 
     #[test]
@@ -211,7 +212,7 @@ mod tests {
             accounts.wrong(&format!("nobody{n}"), at(11));
         }
         assert_eq!(accounts.guessed.len(), ACCOUNTS_MAX);
-        assert_ne!(accounts.turn("alice", host(1), at(11)), Turn::Free);
+        assert_ne!(accounts.turn("alice", host(1), at(11)), LogonDelay::Free);
     }
 
     #[test]

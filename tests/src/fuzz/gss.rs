@@ -14,9 +14,9 @@ use nfs_proto::xdr;
 use nfsrdma::clock::Clock;
 use nfsrdma::fh::Handles;
 use nfsrdma::locate::NfsLocate;
-use nfsrdma::offer::Offer;
 use nfsrdma::rpc::gss::{Accept, Accepted, Gss, NotAccepted};
 use nfsrdma::rpc::program;
+use nfsrdma::served_programs::ServedPrograms;
 use nfsrdma::server::{Server, Session};
 use nfsrdma::server_state::{Boot, ServerState};
 use rdma_transport::channel::{
@@ -117,7 +117,7 @@ fn session(kind: u8) -> Session {
     let pool = Pool::new(PoolLimits { buffers_max: [4, 4, 4] });
     let (peer, local) = (([127, 0, 0, 1], 50_000).into(), ([127, 0, 0, 1], 2049).into());
     let info = Arc::new(Info::new(peer, local, Transport::Tcp, pool));
-    Server::new(core, [2; 16]).session_of(info, Handle::detached(), Offer::All)
+    Server::new(core, [2; 16]).session_of(info, Handle::detached(), ServedPrograms::All)
 }
 
 /// What the server answers to a call with this credential and these arguments.

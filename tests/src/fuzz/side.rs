@@ -10,8 +10,8 @@ use nfsrdma::clock::Clock;
 use nfsrdma::fh::{FH_MAX, Handles};
 use nfsrdma::nlm::procedure as p;
 use nfsrdma::nsm::procedure as sm;
-use nfsrdma::offer::Offer;
 use nfsrdma::rpc::program;
+use nfsrdma::served_programs::ServedPrograms;
 use nfsrdma::server::{Server, Session};
 use nfsrdma::server_state::{Boot, ServerState};
 use nfsrdma::v3::acl::{VERSION as ACL_VERSION, procedure as acl};
@@ -140,7 +140,7 @@ impl Host {
         let info = Arc::new(Info::new(peer, local, Transport::Tcp, pool));
         let server = Server::new(core, [2; 16]);
         server.ports().set_tcp(2049);
-        let session = server.session_of(info, Handle::detached(), Offer::All);
+        let session = server.session_of(info, Handle::detached(), ServedPrograms::All);
         Self { session, xid: 0.into(), share: root, file }
     }
 

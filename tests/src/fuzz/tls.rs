@@ -9,7 +9,7 @@ use nfs_proto::oncrpc::{AUTH_TLS, CallHead, OpaqueAuth, program};
 use nfsrdma::clock::Clock;
 use nfsrdma::fh::Handles;
 use nfsrdma::locate::NfsLocate;
-use nfsrdma::offer::Offer;
+use nfsrdma::served_programs::ServedPrograms;
 use nfsrdma::server::{Server, Session};
 use nfsrdma::server_state::{Boot, ServerState};
 use rdma_transport::channel::{BoxFuture, Channel, Info, ReadChunkData, Reply, Service, Transport};
@@ -120,7 +120,7 @@ async fn connection(
     info.tls.offer(tls);
     let channel =
         TcpChannel::new(stream, info.clone(), pool(), Arc::new(NfsLocate), Framing::Record).ok()?;
-    let session = server.session_of(info, channel.handle(), Offer::All);
+    let session = server.session_of(info, channel.handle(), ServedPrograms::All);
     let service = Arc::new(Counted { session, calls: AtomicUsize::new(0) });
     let serving = serve(Box::new(channel), service.clone());
     let speaking = async {

@@ -165,7 +165,7 @@ impl Engine {
     /// let go of all it touched; the thread holds on to nothing but `turns`.
     pub async fn run_in_turn<T: Send + 'static>(
         &self,
-        turns: &Arc<Turns>,
+        turns: &Arc<JobQueue>,
         job: impl FnOnce() -> VfsResult<T> + Send + 'static,
     ) -> VfsResult<T> {
         let (answer, answered) = oneshot::channel();
@@ -219,17 +219,17 @@ impl JobLimit {
 /// Jobs of which only one can make progress at a time: writes of one file, which the kernel lets in one by one. Threads that waited
 /// for each other there would take a processor each to do so.
 #[derive(Default)]
-pub struct Turns(Mutex<Turn>);
+pub struct JobQueue(Mutex<QueuedJobs>);
 
 #[derive(Default)]
-struct Turn {
+struct QueuedJobs {
     jobs: VecDeque<Job>,
     /// A thread has taken this up and goes on until nothing waits.
     taken_up: bool,
 }
 
-impl Turns {
-    fn lock(&self) -> MutexGuard<'_, Turn> {
+impl JobQueue {
+    fn lock(&self) -> MutexGuard<'_, QueuedJobs> {
         // As with the queue of all threads: whole at every step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -245,7 +245,7 @@ impl Turns {
 
 /// The first of the jobs that take turns, on its way to a thread. Where it gets none, those that queued behind it go with it.
 struct TakenUp {
-    turns: Arc<Turns>,
+    turns: Arc<JobQueue>,
     first: Option<Job>,
 }
 
@@ -333,7 +333,7 @@ impl Threads {
         Ok(())
     }
 
-    fn submit_in_turn(self: &Arc<Self>, turns: Arc<Turns>, job: Job) -> VfsResult<()> {
+    fn submit_in_turn(self: &Arc<Self>, turns: Arc<JobQueue>, job: Job) -> VfsResult<()> {
         let mut turn = turns.lock();
         if turn.taken_up {
             if turn.jobs.len() >= self.queue_max {
@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn jobs_in_turn_run_one_at_a_time_in_order_and_go_on_after_a_panic() {
-        let file = Arc::new(Turns::default());
+        let file = Arc::new(JobQueue::default());
         let inside = Arc::new(AtomicU64::new(0));
         let seen = Arc::new(Mutex::new(Vec::new()));
         block_on(async {
@@ -471,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_job_has_let_go_when_its_answer_is_there() {
-        let (file, held) = (Arc::new(Turns::default()), Arc::new(()));
+        let (file, held) = (Arc::new(JobQueue::default()), Arc::new(()));
         for _ in 0..1000 {
             let (now, later) = (held.clone(), held.clone());
             block_on(async {

@@ -21,7 +21,7 @@ use crate::acl::posix::{self, Lists};
 use crate::authority::Acting;
 use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
 use crate::dos::Dos;
-use crate::engine::threads::Turns;
+use crate::engine::threads::JobQueue;
 use crate::error::{VfsError, VfsResult};
 use crate::external_change;
 use crate::fnv::fnv;
@@ -69,7 +69,7 @@ pub(super) struct LocalNode {
     /// Held by whoever adds data to the file.
     pub(super) appends: Mutex<()>,
     /// Writes that wait for threads.
-    pub(super) writes: Arc<Turns>,
+    pub(super) writes: Arc<JobQueue>,
     pub(super) listing: Mutex<Option<Listing>>,
     change: Mutex<Change>,
     /// Changes made through this record.

@@ -163,6 +163,6 @@ fn a_device_that_refused_is_left_alone_until_it_is_another_one() {
 #[test]
 fn loopback_offers_nobody_rdma() {
     let all = offers(Rdma::Auto, &[], &host(vec![]), &Refused::new());
-    let rdma: Vec<bool> = all.iter().map(Offer::rdma).collect();
+    let rdma: Vec<bool> = all.iter().map(AddressOffer::rdma).collect();
     assert_eq!(rdma, [true, true, false]);
 }

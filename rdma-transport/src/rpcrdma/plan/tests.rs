@@ -30,7 +30,10 @@ fn parts(p: &Plan) -> (Prefix, Lists, Vec<u8>) {
 
 #[test]
 fn a_read_goes_by_write_and_its_padding_vanishes() {
-    let offer = Offer { writes: vec![vec![seg(9, 8, 100), seg(9, 8, 300)]], ..Offer::default() };
+    let offer = ReplyChunks {
+        writes: vec![vec![seg(9, 8, 100), seg(9, 8, 300)]],
+        ..ReplyChunks::default()
+    };
     let reply = Reply {
         head: bytes(40, 1),
         payloads: vec![payload(36, 11, Place::Eligible)],
@@ -49,7 +52,7 @@ fn a_read_goes_by_write_and_its_padding_vanishes() {
 #[test]
 fn unused_chunks_come_back_empty() {
     let writes = vec![vec![seg(1, 8, 0)], vec![seg(2, 8, 0), seg(3, 8, 0)]];
-    let offer = Offer { writes, reply: Some(vec![seg(4, 100, 0)]), invalidate: None };
+    let offer = ReplyChunks { writes, reply: Some(vec![seg(4, 100, 0)]), invalidate: None };
     let reply = Reply {
         head: bytes(8, 0),
         payloads: vec![payload(8, 0, Place::Eligible)],
@@ -62,7 +65,7 @@ fn unused_chunks_come_back_empty() {
 
 #[test]
 fn an_empty_chunk_keeps_its_payload_inline() {
-    let offer = Offer { writes: vec![vec![], vec![seg(2, 8, 0)]], ..Offer::default() };
+    let offer = ReplyChunks { writes: vec![vec![], vec![seg(2, 8, 0)]], ..ReplyChunks::default() };
     let payloads = vec![payload(4, 5, Place::Eligible), payload(8, 6, Place::Eligible)];
     let p =
         plan(1, 1, offer, Reply { head: bytes(8, 0), payloads, ..Reply::default() }, 4096).unwrap();
@@ -79,13 +82,19 @@ fn what_does_not_fit_is_refused() {
         payloads: vec![payload(50, 10, Place::Eligible)],
         ..Reply::default()
     };
-    let short = Offer { writes: vec![vec![seg(1, 9, 0)]], ..Offer::default() };
+    let short = ReplyChunks { writes: vec![vec![seg(1, 9, 0)]], ..ReplyChunks::default() };
     assert_eq!(plan(1, 1, short, big(), 4096).unwrap_err(), TooBig::WriteChunk);
-    assert_eq!(plan(1, 1, Offer::default(), big(), 139).unwrap_err(), TooBig::Message);
-    assert!(plan(1, 1, Offer::default(), big(), 140).is_ok());
-    let short = Offer { reply: Some(vec![seg(1, 100, 0), seg(1, 11, 200)]), ..Offer::default() };
+    assert_eq!(plan(1, 1, ReplyChunks::default(), big(), 139).unwrap_err(), TooBig::Message);
+    assert!(plan(1, 1, ReplyChunks::default(), big(), 140).is_ok());
+    let short = ReplyChunks {
+        reply: Some(vec![seg(1, 100, 0), seg(1, 11, 200)]),
+        ..ReplyChunks::default()
+    };
     assert_eq!(plan(1, 1, short, big(), 139).unwrap_err(), TooBig::Message);
-    let right = Offer { reply: Some(vec![seg(1, 100, 0), seg(1, 12, 200)]), ..Offer::default() };
+    let right = ReplyChunks {
+        reply: Some(vec![seg(1, 100, 0), seg(1, 12, 200)]),
+        ..ReplyChunks::default()
+    };
     let p = plan(1, 1, right.clone(), big(), 139).unwrap();
     assert_eq!(parts(&p).0.proc, RDMA_NOMSG);
     assert!(parts(&p).2.is_empty());
@@ -95,7 +104,7 @@ fn what_does_not_fit_is_refused() {
 #[derive(Clone, Debug)]
 struct Case {
     reply: Reply,
-    offer: Offer,
+    offer: ReplyChunks,
     inline_max: usize,
 }
 
@@ -131,7 +140,11 @@ fn case() -> impl Strategy<Value = Case> {
         });
         let reply =
             Reply { head: bytes(head, 5), payloads: payloads.collect(), ..Reply::default() };
-        Case { reply, offer: Offer { writes, reply: reply_chunk, invalidate: None }, inline_max }
+        Case {
+            reply,
+            offer: ReplyChunks { writes, reply: reply_chunk, invalidate: None },
+            inline_max,
+        }
     })
 }
 

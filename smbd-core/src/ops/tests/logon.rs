@@ -11,7 +11,7 @@ use crate::limits::{ACCOUNT_GUESSES_FREE, ACCOUNT_TURN, GUESS_DELAY, GUESSES_FRE
 use crate::open::FileId;
 use crate::session::User;
 use crate::status::Status;
-use crate::users::accounts::{self, Turn};
+use crate::users::accounts::{self, LogonDelay};
 use crate::wire::lock::{Element, flag};
 use crate::wire::negotiate::Dialect;
 use crate::wire::session_setup::{Request, Response};
@@ -229,7 +229,7 @@ async fn who_gets_no_turn_is_refused_with_the_right_password() {
     attack(&harness, "user");
     let (elsewhere, now) = ([192, 0, 2, 77].into(), harness.core.since_start());
     let turn = || harness.core.accounts.lock().unwrap().turn("user", elsewhere, now);
-    while turn() != Turn::None {}
+    while turn() != LogonDelay::None {}
     (client.session_id, client.tree_id) = (0, 0);
     let sessions = harness.core.sessions.count();
     assert_eq!(log_on(&mut client, "user", "pw").await, Status::LOGON_FAILURE);

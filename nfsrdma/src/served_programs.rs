@@ -4,7 +4,7 @@ use nfs_proto::oncrpc::program;
 
 /// Which programs a port serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offer {
+pub enum ServedPrograms {
     /// All of them.
     All,
     /// What clients call by datagrams: all but NFS.
@@ -13,7 +13,7 @@ pub enum Offer {
     Portmap,
 }
 
-impl Offer {
+impl ServedPrograms {
     pub(crate) fn has(self, program: u32) -> bool {
         match self {
             Self::All => true,
