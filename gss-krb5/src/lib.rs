@@ -11,6 +11,7 @@
 //!
 //! *Errors.* [`Failed`], which names no reason on purpose: an attacker must not learn which check failed.
 
+mod cause;
 mod cts;
 mod enctype;
 mod password;
@@ -18,6 +19,7 @@ mod pieces;
 mod tag;
 mod token;
 
+pub use cause::Cause;
 pub use enctype::Enctype;
 pub use tag::Tag;
 pub use token::{Context, Role, Unwrapped, Wrapped};

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::ptr;
 use std::time::Duration;
 
+use gss_krb5::Cause;
 use zeroize::Zeroizing;
 
-use crate::error::{Cause, Error, check};
+use crate::error::{Error, check};
 use crate::ffi::{
     self, ACCEPT, CONTINUE_NEEDED, Context, Cred, ERROR_MASK, KRB5, Name, Output, SESSION_KEY,
     gss_OID_set_desc, gss_buffer_desc, gss_key_value_element_desc, gss_key_value_set_desc,

@@ -2,32 +2,9 @@
 
 use std::fmt;
 
-use crate::ffi::{self, GSS_CODE, KRB5, MECH_CODE, Output};
+use gss_krb5::Cause;
 
-/// What an administrator looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// The library or a function of it is not there.
-    NoLibrary,
-    /// The keytab cannot be read, or holds no key.
-    Keytab,
-    /// The keytab has no key for the ticket: another service's name, key version or encryption type.
-    NoKey,
-    /// The ticket was made with another key than the keytab's of that name and version.
-    WrongKey,
-    /// The clocks of client and server differ by more than `clockskew` of krb5.conf, five minutes.
-    Clock,
-    /// The ticket has run out.
-    Expired,
-    /// The very same message has come before.
-    Replay,
-    /// No message of Kerberos.
-    Malformed,
-    /// A MIC that is not of this context and message.
-    Mic,
-    /// Something else, as the text says.
-    Other,
-}
+use crate::ffi::{self, GSS_CODE, KRB5, MECH_CODE, Output};
 
 /// A refusal of the library.
 #[derive(Clone, Debug, PartialEq, Eq)]

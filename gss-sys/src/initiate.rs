@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-use crate::error::{Cause, Error, check};
+use gss_krb5::Cause;
+
+use crate::error::{Error, check};
 use crate::ffi::{
     self, CONTINUE_NEEDED, Context, Cred, INITIATE, KRB5, NT_PRINCIPAL, Name, Output,
     gss_buffer_desc, gss_key_value_element_desc, gss_key_value_set_desc,

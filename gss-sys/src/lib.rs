@@ -25,7 +25,8 @@ mod names;
 mod pool;
 
 pub use accept::{Acceptor, Established, Step, accept};
-pub use error::{Cause, Error};
+pub use error::Error;
+pub use gss_krb5::Cause;
 pub use initiate::{Initiator, Tickets};
 pub use load::loaded;
 pub use lucid::{Lucid, LucidKey};

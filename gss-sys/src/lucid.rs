@@ -2,9 +2,10 @@
 
 use std::ptr;
 
+use gss_krb5::Cause;
 use zeroize::Zeroizing;
 
-use crate::error::{Cause, Error, check};
+use crate::error::{Error, check};
 use crate::ffi::{self, Context};
 
 /// Takes the context apart, and `read` what it wants of it.

@@ -2,9 +2,9 @@
 
 use std::ptr;
 
+use crate::Error;
 use crate::error::check;
 use crate::ffi::{self, KRB5, NT_SERVICE, Name, Output, gss_buffer_desc};
-use crate::{Error, error};
 
 /// Bytes of a name at most, whoever gives it: longer ones are nobody's.
 pub(crate) const NAME_MAX: usize = 1024;
@@ -28,11 +28,11 @@ pub(crate) fn display(name: &Name) -> Result<String, Error> {
     let major = unsafe { ffi::gss_display_name(&mut minor, name.0, &mut text.0, ptr::null_mut()) };
     check(major, minor)?;
     if text.bytes().len() > NAME_MAX {
-        return Err(Error::new(error::Cause::Malformed, "a name of more than 1024 bytes"));
+        return Err(Error::new(gss_krb5::Cause::Malformed, "a name of more than 1024 bytes"));
     }
     let name = std::str::from_utf8(text.bytes());
     name.map(str::to_owned)
-        .map_err(|_| Error::new(error::Cause::Malformed, "a name that is not UTF-8"))
+        .map_err(|_| Error::new(gss_krb5::Cause::Malformed, "a name that is not UTF-8"))
 }
 
 /// The user of this host by the rules of krb5.conf (`auth_to_local`); `None` where they name nobody.

@@ -56,7 +56,7 @@ impl Accept for Keys {
                 lifetime: Duration::from_secs(if user == 99 { 0 } else { 3600 }),
             }),
             _ => Err(NotAccepted::Refused {
-                why: Why::Other,
+                why: Why::Kerberos(gss_krb5::Cause::Other),
                 token: b"an error".to_vec(),
                 principal: String::new(),
                 detail: "not two bytes".into(),

@@ -194,7 +194,7 @@ fn a_refused_ticket_ends_it_and_nothing_comes_out_of_turn() {
     let mut server = acceptor(BOTH);
     asked(server.step(&first(&[KRB5], Some(b"AP-REQ")), &Nobody));
     // Another token while the library is asked belongs to nothing.
-    let why = Refused::unread(Why::NoKey, "no key");
+    let why = Refused::unread(Why::Kerberos(gss_krb5::Cause::NoKey), "no key");
     let told = refused(server.proved(Err(why.clone())));
     assert_eq!(told, Refusal::Ticket(Box::new(why)));
     assert!(

@@ -5,6 +5,7 @@
 //! (RFC 4178 section 5). Clients that send NTLM or Kerberos without SPNEGO are answered in kind. A token of Kerberos is handed out
 //! ([`Step::Prove`]), because the library may wait; [`Acceptor::proved`] goes on with what it said.
 
+use gss_krb5::Cause;
 use smb_proto::spnego::mech::{KRB5, MS_KRB5, NTLMSSP, SPNEGO};
 use smb_proto::spnego::state::{ACCEPT_COMPLETED, ACCEPT_INCOMPLETE, REJECT, REQUEST_MIC};
 use smb_proto::spnego::{Init, InitialContext, Resp, emit_offer, mech_types};
@@ -255,7 +256,7 @@ fn done_by_ticket<U>(token: Vec<u8>, proof: Proof<U>) -> Result<Step<U>, Refusal
     let Proof { principal, user, key, context, .. } = proof;
     let Some(ends) = context.ends() else {
         let refused = ticket::Refused {
-            why: ticket::Why::Other,
+            why: ticket::Why::Kerberos(Cause::Other),
             principal,
             detail: "when the ticket runs out is not known".into(),
         };

@@ -1,6 +1,8 @@
 //! What Kerberos proves of a client, as SPNEGO and SESSION_SETUP need it. Nothing here waits; the library of Kerberos, which may,
 //! is asked by the caller.
 
+use gss_krb5::Cause;
+
 use super::SessionKey;
 
 /// A context that both ends share, for what is left to do with it.
@@ -49,18 +51,8 @@ impl<U> std::fmt::Debug for Proof<U> {
 /// Why a ticket does not let its client in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// MIT's library is missing, or the keytab cannot be used.
-    Keytab,
-    /// The keytab has no key for it.
-    NoKey,
-    /// It was made with another key than that of its name and version.
-    WrongKey,
-    /// The clocks differ.
-    Clock,
-    /// It has run out.
-    Expired,
-    /// The same message has come before.
-    Replay,
+    /// The library refuses it.
+    Kerberos(Cause),
     /// For another service than `cifs` and `host`.
     Service,
     /// Its principal is nobody here.
@@ -71,8 +63,6 @@ pub enum Why {
     Superuser,
     /// This host's name service does not say who it is.
     NameService,
-    /// The library refuses it for another reason.
-    Other,
 }
 
 /// A ticket that was refused.
@@ -97,18 +87,12 @@ impl Why {
     /// For the log.
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Keytab => "the keytab cannot be used",
-            Self::NoKey => "the keytab has no key for the ticket",
-            Self::WrongKey => "the ticket was made with another key than that of the keytab",
-            Self::Clock => "the clocks of client and server differ",
-            Self::Expired => "the ticket has run out",
-            Self::Replay => "the same message of Kerberos has come before",
+            Self::Kerberos(cause) => cause.reason(),
             Self::Service => "a ticket for another service",
             Self::NoUser => "no user here is this principal",
             Self::Pac => "the ticket does not say who the user is in its domain",
             Self::Superuser => "this principal would be the superuser",
             Self::NameService => "this host's name service does not say who the user is",
-            Self::Other => "Kerberos refuses the ticket",
         }
     }
 }

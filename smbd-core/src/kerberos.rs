@@ -53,7 +53,9 @@ fn accept(kerberos: &Kerberos, token: &[u8], users: &dyn Users) -> Result<Proof<
     let (token, established) = match step.map_err(of_library)? {
         Step::Done { token, established } => (token, *established),
         // DCE_STYLE, which no client of SMB uses.
-        Step::Continue(_) => return Err(Refused::unread(Why::Other, "an exchange of three legs")),
+        Step::Continue(_) => {
+            return Err(Refused::unread(Why::Kerberos(Cause::Other), "an exchange of three legs"));
+        }
     };
     let (principal, service) =
         (established.principal().to_owned(), established.service().to_owned());
@@ -63,7 +65,7 @@ fn accept(kerberos: &Kerberos, token: &[u8], users: &dyn Users) -> Result<Proof<
     }
     let found = user_of(kerberos, &established, users);
     let found = found.map_err(|(why, detail)| refused(why, detail))?;
-    let of_it = |e: gss_sys::Error| refused(Why::Other, e.text);
+    let of_it = |e: gss_sys::Error| refused(Why::Kerberos(Cause::Other), e.text);
     let key = established.session_key().map_err(of_it)?;
     let user = User { name: found.name, cred: found.cred, rid: found.rid };
     Ok(Proof { principal, service, user, key, token, context: Box::new(Shared(established)) })
@@ -153,16 +155,7 @@ fn by_realm(kerberos: &Kerberos, principal: &str) -> Option<String> {
 }
 
 fn of_library(error: gss_sys::Error) -> Refused {
-    let why = match error.cause {
-        Cause::NoLibrary | Cause::Keytab => Why::Keytab,
-        Cause::NoKey => Why::NoKey,
-        Cause::WrongKey => Why::WrongKey,
-        Cause::Clock => Why::Clock,
-        Cause::Expired => Why::Expired,
-        Cause::Replay => Why::Replay,
-        Cause::Malformed | Cause::Mic | Cause::Other => Why::Other,
-    };
-    Refused::unread(why, error.text)
+    Refused::unread(Why::Kerberos(error.cause), error.text)
 }
 
 /// A context of the library, for the MICs over the list of mechanisms: they are made in memory alone.

@@ -1,5 +1,6 @@
 //! Why a client is refused before it has a share, or a share by what protects it: the rule, and what to change.
 
+use gss_sys::Cause;
 use rdma_transport::refused::{self, Refused};
 
 use crate::auth;
@@ -109,16 +110,18 @@ impl From<&auth::Refusal> for Rule {
 /// Where a ticket does not let its client in.
 fn of_ticket(why: Why) -> &'static str {
     match why {
-        Why::Keytab => "`headgate check` says what is wrong with the keytab",
-        Why::NoKey | Why::WrongKey => {
+        Why::Kerberos(Cause::NoLibrary | Cause::Keytab) => {
+            "`headgate check` says what is wrong with the keytab"
+        }
+        Why::Kerberos(Cause::NoKey | Cause::WrongKey) => {
             "put the current keys of the name that the client uses (cifs/NAME) into the keytab, and let the client get a new \
              ticket (`kdestroy`, `klist purge`)"
         }
-        Why::Clock => {
+        Why::Kerberos(Cause::Clock) => {
             "synchronize the clocks of client and server: they may differ by five minutes"
         }
-        Why::Expired => "let the client get a new ticket (`kinit`, `klist purge`)",
-        Why::Replay => {
+        Why::Kerberos(Cause::Expired) => "let the client get a new ticket (`kinit`, `klist purge`)",
+        Why::Kerberos(Cause::Replay) => {
             "let the client connect again; if this persists, somebody replays its messages"
         }
         Why::Service => "let the client ask for a ticket for cifs/NAME or host/NAME",
@@ -131,7 +134,9 @@ fn of_ticket(why: Why) -> &'static str {
         }
         Why::Superuser => "log on as another user, or name this one in `users`",
         Why::NameService => "find out why `getent passwd USER` fails on this host",
-        Why::Other => "the log line `logon refused` says what Kerberos says",
+        Why::Kerberos(Cause::Malformed | Cause::Mic | Cause::Other) => {
+            "the log line `logon refused` says what Kerberos says"
+        }
     }
 }
 

@@ -19,7 +19,7 @@ const ALLOWED: [(&str, &[&str]); 25] = [
     ("nfs-proto", &["wire"]),
     ("smb-proto", &["wire"]),
     ("smb-crypto", &["smb-proto"]),
-    ("smb-auth", &["smb-proto"]),
+    ("smb-auth", &["smb-proto", "gss-krb5"]),
     ("iobuf", &[]),
     ("state", &[]),
     ("recovery", &[]),
@@ -30,7 +30,7 @@ const ALLOWED: [(&str, &[&str]); 25] = [
     ("vfs", &["wire", "policy", "iobuf", "audit", "state", "ceph-sys"]),
     ("dylib", &[]),
     ("rdma-sys", &["dylib"]),
-    ("gss-sys", &["dylib"]),
+    ("gss-sys", &["dylib", "gss-krb5"]),
     ("rdma-transport", &["wire", "iobuf", "audit", "rdma-sys"]),
     ("gss-krb5", &[]),
     (

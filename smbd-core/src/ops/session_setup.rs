@@ -396,7 +396,11 @@ async fn expires(
         return Ok(cx.server.now().saturating_add(left));
     }
     let principal = ticket.principal.clone();
-    let why = ticket::Refused { why: Why::Expired, principal, detail: String::new() };
+    let why = ticket::Refused {
+        why: Why::Kerberos(gss_sys::Cause::Expired),
+        principal,
+        detail: String::new(),
+    };
     Err(refused(cx, of, &Refusal::Ticket(Box::new(why))).await)
 }
 

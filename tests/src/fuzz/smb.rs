@@ -1,5 +1,6 @@
 //! The formats of SMB: messages, and what stands within them.
 
+use gss_krb5::Cause;
 use smb_auth::ntlm::Credentials;
 use smb_auth::ticket::{Refused, Why};
 use smb_auth::{
@@ -313,7 +314,8 @@ fn accept(bytes: &[u8]) {
             // The seeds hold no proof of the password, and a fuzzer finds none.
             Step::Done { who, .. } => panic!("let in {who:?}"),
             Step::Prove(_) => {
-                let unproved = acceptor.proved(Err(Refused::unread(Why::Other, "")));
+                let unproved =
+                    acceptor.proved(Err(Refused::unread(Why::Kerberos(Cause::Other), "")));
                 assert!(matches!(unproved, Step::Refused(_)), "{unproved:?}");
             }
             Step::Refused(_) => return,

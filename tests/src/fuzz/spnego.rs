@@ -1,5 +1,6 @@
 //! SPNEGO with Kerberos and NTLM as a server takes it, with what a library could say of each ticket.
 
+use gss_krb5::Cause;
 use smb_auth::ticket::{Context, Proof, Refused, Why};
 use smb_auth::{Acceptor, Fresh, Identity, Mechs, NtHash, Policy, Secrets, Step, Who};
 
@@ -64,7 +65,7 @@ pub fn spnego_tickets(data: &[u8]) {
             assert!(is_sent, "what the client sent");
             assert!(!asked, "one ticket of a client is looked at");
             asked = true;
-            let refused = || Refused::unread(Why::WrongKey, "another key");
+            let refused = || Refused::unread(Why::Kerberos(Cause::WrongKey), "another key");
             step = acceptor.proved(is_good.then(proof).ok_or_else(refused));
         }
         match step {

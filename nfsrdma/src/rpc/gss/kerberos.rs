@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use gss_krb5::{Enctype, Role};
+use gss_krb5::{Cause, Enctype, Role};
 use gss_sys::{Error, Established, Pool, Step};
 use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, host_of};
@@ -86,7 +86,7 @@ impl Kerberos {
         let lifetime = Duration::from_secs(lucid.end_time.into()).saturating_sub(now);
         // The library takes it for as long as clocks may differ, and every call by the context would be refused.
         if lifetime.is_zero() {
-            return Err(no(Why::Expired, String::new()));
+            return Err(no(Why::Kerberos(Cause::Expired), String::new()));
         }
         Ok(Accepted { token, keys, sequence: lucid.send_seq, principal, cred, lifetime })
     }
@@ -141,7 +141,7 @@ fn refused_because(why: Why, principal: String, detail: String) -> NotAccepted {
 
 fn refused(error: Error, principal: String) -> NotAccepted {
     let Error { cause, text: detail, token } = error;
-    NotAccepted::Refused { why: cause.into(), token, principal, detail }
+    NotAccepted::Refused { why: Why::Kerberos(cause), token, principal, detail }
 }
 
 #[cfg(test)]
