@@ -17,10 +17,11 @@ mod time;
 pub mod writer;
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 pub use event::{Event, FileEvent, Files, Logon, Party, Way};
+use mutex::{reading, writing};
 pub use sink::{JOURNAL, Sink};
 use writer::Trail;
 
@@ -109,7 +110,7 @@ fn trail() -> Option<Arc<Trail>> {
     if STATE.load(Ordering::Relaxed) == OFF {
         return None;
     }
-    TRAIL.read().unwrap_or_else(PoisonError::into_inner).clone()
+    reading(&TRAIL).clone()
 }
 
 /// There is a trail.
@@ -122,7 +123,7 @@ pub fn set(options: Option<(Options, Arc<dyn Host>)>) {
     let next = options.map(|(options, host)| Trail::start(options, host));
     let state = if next.is_some() { ON } else { OFF };
     let before = {
-        let mut place = TRAIL.write().unwrap_or_else(PoisonError::into_inner);
+        let mut place = writing(&TRAIL);
         STATE.store(state, Ordering::Relaxed);
         std::mem::replace(&mut *place, next)
     };

@@ -12,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use mutex::locked;
 use serde::Serialize;
 
 use crate::event::{Event, Party};
@@ -141,7 +142,7 @@ impl Trail {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.queue)
     }
 
     /// Records an event, and gives it back where the trail has ended. What finds no room is lost.

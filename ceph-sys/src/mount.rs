@@ -7,6 +7,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use mutex::locked;
+
 use crate::ffi::{self, Api, CEPH_RECLAIM_RESET};
 use crate::{Errno, load};
 
@@ -74,7 +76,7 @@ static MOUNTED: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
 fn mounted() -> MutexGuard<'static, usize> {
     // A number is whole at every step.
-    MOUNTED.0.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(&MOUNTED.0)
 }
 
 /// Waits until every mount has ended, for a process that is to end. A session that is left behind keeps what it was allowed to

@@ -12,13 +12,14 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{self, Poll};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use gss_krb5::Enctype;
 use iobuf::Buf;
+use mutex::locked;
 use nfs_proto::oncrpc::{
     AUTH_SYS, AcceptStat, AuthStat, AuthSys, CallHead, OpaqueAuth, ReplyBody, ReplyHead,
 };
@@ -157,7 +158,7 @@ struct Shared {
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.queue)
     }
 }
 

@@ -1,9 +1,10 @@
 //! What a node knows of its services, for its metrics and for `headgate cluster status`.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use mutex::locked;
 use serde_json::{Value, json};
 
 use crate::hold::{Hold, now};
@@ -113,17 +114,17 @@ pub struct Board(Mutex<BTreeMap<String, ServiceState>>);
 impl Board {
     /// All of them, by name.
     pub fn services(&self) -> BTreeMap<String, ServiceState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.0).clone()
     }
 
     /// How many of them this node serves.
     pub fn served(&self) -> usize {
-        let services = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let services = locked(&self.0);
         services.values().filter(|it| it.serves).count()
     }
 
     pub(crate) fn note(&self, service: &str, change: impl FnOnce(&mut ServiceState)) {
-        let mut services = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut services = locked(&self.0);
         change(services.entry(service.to_owned()).or_default());
     }
 }

@@ -9,8 +9,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+
+use mutex::locked;
 
 /// How long a look at a folder may take: it is a matter of microseconds, or of a disk that has to start first.
 pub const LOOK_MAX: Duration = Duration::from_secs(5);
@@ -20,7 +22,7 @@ static LEFT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn left() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     // Whole at every step.
-    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(&LEFT)
 }
 
 /// The file system did not answer.

@@ -16,11 +16,12 @@ mod give_way;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
 use config::Settings;
 use iobuf::Pool;
+use mutex::{locked, reading, writing};
 use rdma_transport::channel::{Info, host_of};
 use rdma_transport::count;
 use rdma_transport::refused::{self, Refused};
@@ -171,16 +172,16 @@ impl Admission {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.tables)
     }
 
     /// With these limits from now on. Those who are there stay, also when they are more.
     pub fn set(&self, limits: ConnectionLimits) {
-        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
+        *writing(&self.limits) = limits;
     }
 
     fn limits(&self) -> ConnectionLimits {
-        *self.limits.read().unwrap_or_else(PoisonError::into_inner)
+        *reading(&self.limits)
     }
 
     /// Connections that are let in.

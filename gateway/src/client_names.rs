@@ -15,12 +15,13 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use config::{Settings, Whom};
 use futures_util::future::join_all;
+use mutex::locked;
 use rdma_transport::channel::host_of;
 use rdma_transport::count;
 use smbd_core::server::Server;
@@ -121,7 +122,7 @@ struct Queue {
 
 impl Queue {
     fn last(&self) -> Option<(IpAddr, Instant)> {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.last)
     }
 }
 
@@ -134,7 +135,7 @@ struct Alone {
 impl Alone {
     /// The look-up of this address has ended, with or without an answer.
     fn has_ended(&self, ip: IpAddr) {
-        let mut last = self.queue.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = locked(&self.queue.last);
         *last = Some((ip, Instant::now()));
     }
 }
@@ -169,7 +170,7 @@ impl Lookup {
     }
 
     fn named(&self) -> Arc<Named> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.named).clone()
     }
 
     /// Looks up what these settings name and nothing did before, and who is connected and was not asked for that, within a time
@@ -189,7 +190,7 @@ impl Lookup {
             netgroups: before.netgroups.union(&next.netgroups).cloned().collect(),
             patterns: before.patterns || next.patterns,
         };
-        *self.named.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(both);
+        *locked(&self.named) = Arc::new(both);
         let hosts: Vec<_> = next.hosts.difference(&before.hosts).cloned().collect();
         // Who connects from here on is asked for all that.
         let connected = connected();
@@ -213,7 +214,7 @@ impl Lookup {
 
     /// These settings are in force, and nothing asks for what others name.
     pub(crate) fn settle(&self, settings: &Settings) {
-        *self.named.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(Named::of(settings));
+        *locked(&self.named) = Arc::new(Named::of(settings));
     }
 
     /// Looks up a client, unless that was done lately or nothing asks for its name. Afterwards the shares know what there is to
@@ -289,7 +290,7 @@ impl Lookup {
     /// Waits until no other look-up of that is under way.
     async fn alone(&self, asked: Asked) -> io::Result<Alone> {
         let queue = {
-            let mut all = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = locked(&self.under_way);
             all.retain(|_, queue| queue.strong_count() > 0);
             let entry = all.entry(asked).or_default();
             entry.upgrade().unwrap_or_else(|| {

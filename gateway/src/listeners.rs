@@ -10,10 +10,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use config::{Portmap, Settings};
+use mutex::{reading, writing};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -109,7 +110,7 @@ impl Served {
         if matches!(service, Service::NfsRdma | Service::SmbDirect) {
             return self.rdma.at(service.name());
         }
-        let served = self.tcp.read().unwrap_or_else(PoisonError::into_inner);
+        let served = reading(&self.tcp);
         served.get(&service).cloned().unwrap_or_default()
     }
 
@@ -139,7 +140,7 @@ impl Served {
         for listening in listeners {
             served.entry(listening.wanted.service).or_default().push(listening.local);
         }
-        *self.tcp.write().unwrap_or_else(PoisonError::into_inner) = served;
+        *writing(&self.tcp) = served;
     }
 }
 

@@ -10,10 +10,11 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
 use config::{LogFilter, LogFormat};
+use mutex::locked;
 use tracing::callsite::Identifier;
 use tracing::{Event, Metadata};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
@@ -89,7 +90,7 @@ impl Default for Limit {
 
 impl Limit {
     fn places(&self) -> MutexGuard<'_, HashMap<Identifier, CallSite>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.places)
     }
 
     fn admits(&self, of: &'static Metadata<'static>, second: u64) -> bool {

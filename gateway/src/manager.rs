@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use mutex::locked;
 use sd_notify::NotifyState;
 use tokio::sync::watch;
 
@@ -64,7 +65,7 @@ impl Waiting {
 
 impl Line {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.waiting)
     }
 
     fn next(&self) -> (u64, Message) {

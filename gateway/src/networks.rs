@@ -10,10 +10,11 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use mutex::locked;
 use vfs::namespace::Cidr;
 
 use crate::local_user;
@@ -94,7 +95,7 @@ impl Latest {
         read: impl FnOnce() -> io::Result<Vec<Cidr>>,
     ) -> io::Result<bool> {
         let has = |own: &[Cidr]| own.iter().any(|own| own.contains(ip.to_canonical()));
-        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = locked(&self.0);
         if let Some((began, own)) = &*latest
             && *began >= asked
         {

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use mutex::locked;
 use rdma_transport::channel::{Facts, Handle, Info};
 use tokio::sync::{Notify, watch};
 
@@ -85,11 +86,11 @@ impl Default for Connections {
 
 impl Connections {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.open)
     }
 
     fn past(&self) -> MutexGuard<'_, BTreeMap<Way, (u64, Moved)>> {
-        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.past)
     }
 
     /// How many there are.

@@ -11,9 +11,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
+
+use mutex::locked;
 
 /// Between two looks. An operation is told of after one to two of them.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -23,11 +25,6 @@ const INTERVAL: Duration = Duration::from_secs(5);
 pub struct Stuck {
     shares: Mutex<Vec<(String, PathBuf)>>,
     waiting: Mutex<BTreeMap<String, u64>>,
-}
-
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole at every step.
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Stuck {
@@ -43,24 +40,24 @@ impl Stuck {
 
     /// These shares, by name and folder.
     pub(crate) fn watch(&self, shares: Vec<(String, PathBuf)>) {
-        *lock(&self.shares) = shares;
+        *locked(&self.shares) = shares;
     }
 
     /// Operations that the storage of this share has not answered for some seconds.
     pub fn waiting(&self, share: &str) -> u64 {
-        lock(&self.waiting).get(share).copied().unwrap_or_default()
+        locked(&self.waiting).get(share).copied().unwrap_or_default()
     }
 
     /// Notes at which paths threads wait, and says what is different.
     fn note(&self, paths: &[PathBuf]) {
         let mut waiting = BTreeMap::new();
-        for (share, folder) in lock(&self.shares).iter() {
+        for (share, folder) in locked(&self.shares).iter() {
             let count = paths.iter().filter(|path| path.starts_with(folder)).count();
             if count > 0 {
                 waiting.insert(share.clone(), count as u64);
             }
         }
-        let before = std::mem::replace(&mut *lock(&self.waiting), waiting.clone());
+        let before = std::mem::replace(&mut *locked(&self.waiting), waiting.clone());
         for (share, operations) in waiting.iter().filter(|(share, _)| !before.contains_key(*share))
         {
             tracing::warn!(

@@ -7,10 +7,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use config::in_time;
+use mutex::{reading, writing};
 use rustls::server::{NoServerSessionStorage, WantsServerCert, WebPkiClientVerifier};
 use rustls::{ConfigBuilder, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
@@ -56,24 +57,24 @@ pub struct Tls(RwLock<Option<Certificate>>);
 impl Tls {
     /// From now on new connections get this.
     pub fn set(&self, certificate: Option<Certificate>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = certificate;
+        *writing(&self.0) = certificate;
     }
 
     /// What a new connection may have.
     pub fn server(&self) -> Option<Arc<ServerConfig>> {
-        let now = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let now = reading(&self.0);
         now.as_ref().map(|certificate| certificate.server.clone())
     }
 
     /// How readers of other hosts come to the admin address; `None`: as those of this host.
     pub(crate) fn admin(&self) -> Option<AdminTls> {
-        let now = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let now = reading(&self.0);
         now.as_ref().and_then(|certificate| certificate.admin.clone())
     }
 
     /// When the certificate ends.
     pub fn ends(&self) -> Option<SystemTime> {
-        let now = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let now = reading(&self.0);
         now.as_ref().map(|certificate| certificate.ends)
     }
 }

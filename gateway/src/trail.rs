@@ -10,12 +10,13 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use audit::{Event, Host, Options, Sink};
 use config::in_time::{LOOK_MAX, ask};
 use config::{Audit, AuditTo};
+use mutex::locked;
 use rdma_transport::count;
 use vfs::accounts::Directory;
 
@@ -49,7 +50,7 @@ struct Names {
 impl Host for Names {
     fn user(&self, uid: u32) -> Option<String> {
         let now = Instant::now();
-        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || locked(&self.known);
         if let Some((since, name)) = lock().get(&uid)
             && now.duration_since(*since) < NAME_HOLDS
         {

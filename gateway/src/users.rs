@@ -12,11 +12,12 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use config::in_time::{self, LOOK_MAX};
 use config::{Identity, Names, Settings, User};
+use mutex::{locked, reading, writing};
 use smb_auth::NtHash;
 use smbd_core::users::database::{Database, key};
 use smbd_core::users::{Account, Ticketed, Users, rid_of_uid};
@@ -330,8 +331,8 @@ impl UserDb {
 
     /// These are the users from now on; true when somebody came or went, or is another to the file system.
     pub fn set(&self, next: Next) -> bool {
-        *self.configured.lock().unwrap_or_else(PoisonError::into_inner) = next.configured;
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        *locked(&self.configured) = next.configured;
+        let mut table = writing(&self.table);
         let others = !are_same(&table, &next.table);
         *table = Arc::new(next.table);
         others
@@ -374,15 +375,15 @@ impl UserDb {
             }
         }
         let now = looked.ok()?;
-        if *self.seen.lock().unwrap_or_else(PoisonError::into_inner) == now {
+        if *locked(&self.seen) == now {
             return None;
         }
-        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unread = locked(&self.unread);
         let is_later = |it: &Unread| it.stamp != now || at >= it.at + RETRY;
         if !unread.as_ref().is_none_or(is_later) {
             return None;
         }
-        let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let configured = locked(&self.configured).clone();
         let next = match self.next(&configured) {
             Ok(next) => next,
             Err(why) => {
@@ -395,7 +396,7 @@ impl UserDb {
             }
         };
         *unread = None;
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *locked(&self.seen) = now;
         let changes = differences(&self.current(), &next.table);
         self.set(next);
         tracing::info!(users = self.current().len(), "the SMB users have been read again");
@@ -444,7 +445,7 @@ impl UserDb {
     }
 
     fn current(&self) -> Arc<Table> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
+        reading(&self.table).clone()
     }
 }
 
@@ -466,7 +467,7 @@ impl Users for UserDb {
     }
 
     fn remember(&self, user: &Ticketed) {
-        let mut all = self.ticketed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = locked(&self.ticketed);
         if all.len() >= TICKETED_MAX
             && !all.contains_key(&user.name)
             && let Some(any) = all.keys().next().cloned()
@@ -477,8 +478,7 @@ impl Users for UserDb {
     }
 
     fn cred(&self, name: &str) -> Option<Cred> {
-        let remembered =
-            || self.ticketed.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        let remembered = || locked(&self.ticketed).get(name).cloned();
         self.find(name).map(|a| a.cred).or_else(remembered)
     }
 

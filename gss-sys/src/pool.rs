@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use mutex::locked;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -60,7 +61,7 @@ impl Pool {
     }
 
     fn addresses(&self) -> MutexGuard<'_, BTreeMap<IpAddr, (usize, Arc<Semaphore>)>> {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.addresses)
     }
 
     /// A call of this address, and the turns that it may have.
@@ -135,7 +136,7 @@ mod tests {
             let (stop, started) = (stop.clone(), started.clone());
             flood.spawn(POOL.run(A, move || {
                 let _ = started.send(());
-                stop.lock().unwrap_or_else(PoisonError::into_inner).recv().is_ok()
+                locked(&stop).recv().is_ok()
             }));
         }
         for _ in 0..2 {

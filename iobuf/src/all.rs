@@ -12,9 +12,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use mutex::locked;
+
 use crate::account::Account;
 use crate::client_quota::Permit;
-use crate::mutex::lock;
 use crate::pool::{Acquire, Pool, TooLarge};
 use crate::{BufMut, CLASS_SIZES};
 
@@ -89,7 +90,7 @@ impl AcquireAll {
 
     fn leave(&mut self) {
         if let Some(ticket) = self.ticket.take()
-            && let Some(next) = lock(self.pool.line()).leave(ticket)
+            && let Some(next) = locked(self.pool.line()).leave(ticket)
         {
             next.wake();
         }
@@ -121,10 +122,10 @@ impl Future for AcquireAll {
                 if self.try_all() {
                     return Poll::Ready(Ok(self.all()));
                 }
-                let ticket = lock(self.pool.line()).join(cx.waker());
+                let ticket = locked(self.pool.line()).join(cx.waker());
                 self.ticket = Some(ticket);
             }
-            if !self.ticket.is_none_or(|t| lock(self.pool.line()).is_first(t, cx.waker())) {
+            if !self.ticket.is_none_or(|t| locked(self.pool.line()).is_first(t, cx.waker())) {
                 return Poll::Pending;
             }
         }

@@ -19,8 +19,9 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use mutex::locked;
+
 use crate::CLASS_SIZES;
-use crate::mutex::lock;
 
 /// Bytes of reads of a new connection that may have a turn at once: one large NFS READ.
 const WINDOW_MIN: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];
@@ -96,7 +97,7 @@ impl Backpressure {
     /// The peer has taken `left` bytes and is blocked when it leaves too much of its answers untaken. Whether that ends a time of
     /// [`DEAF`] or longer in which reads were held back.
     pub fn moved(&self, left: usize, is_blocked: bool, now: Instant) -> bool {
-        let mut state = lock(&self.0);
+        let mut state = locked(&self.0);
         // What comes after a deaf time counts from its end, and what leaves while the rest is stuck is progress.
         let was_deaf = (!is_blocked || left > 0) && state.unblock(now);
         state.window = state.window.saturating_add(left / GROWTH).min(WINDOW_MAX);
@@ -114,13 +115,13 @@ impl Backpressure {
 
     /// The peer leaves its answers untaken.
     pub fn is_blocked(&self) -> bool {
-        let state = lock(&self.0);
+        let state = locked(&self.0);
         state.blocked.is_some() && !state.ended
     }
 
     /// The connection is gone: nobody waits for its peer any more. The result is that of [`Backpressure::moved`].
     pub fn end(&self, now: Instant) -> bool {
-        let mut state = lock(&self.0);
+        let mut state = locked(&self.0);
         let was_deaf = state.unblock(now);
         state.ended = true;
         let wake = state.first();
@@ -133,7 +134,7 @@ impl Backpressure {
 
     /// The turn of a read of so many bytes, if it would not wait for it.
     pub fn try_admit(&self, bytes: usize) -> Option<Admitted<'_>> {
-        let mut state = lock(&self.0);
+        let mut state = locked(&self.0);
         if !state.waiting.is_empty() || !state.has_room(bytes) {
             return None;
         }
@@ -160,7 +161,7 @@ impl<'a> Future for Admit<'a> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Admitted<'a>> {
         let (to, ticket, bytes) = (self.to, self.ticket, self.bytes);
-        let mut state = lock(&to.0);
+        let mut state = locked(&to.0);
         let is_first = state.waiting.front().is_none_or(|(first, _)| Some(*first) == ticket);
         if is_first && state.has_room(bytes) {
             if ticket.is_some() {
@@ -192,7 +193,7 @@ impl<'a> Future for Admit<'a> {
 impl Drop for Admit<'_> {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
-        let mut state = lock(&self.to.0);
+        let mut state = locked(&self.to.0);
         state.waiting.retain(|(t, _)| *t != ticket);
         let next = state.first();
         drop(state);
@@ -218,7 +219,7 @@ impl Admitted<'_> {
 
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.to.0);
+        let mut state = locked(&self.to.0);
         state.reading -= self.bytes;
         let next = state.first();
         drop(state);

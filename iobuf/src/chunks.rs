@@ -15,7 +15,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use mutex::locked;
 
 /// Most bytes of a chunk.
 pub const CHUNK: usize = 64 << 10;
@@ -188,7 +190,7 @@ impl Free {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Free> {
         // Whole at every step.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     fn give_back(self: &Arc<Self>, chunk: NonNull<u8>, touched: usize) {

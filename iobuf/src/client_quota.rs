@@ -14,10 +14,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use mutex::locked;
+
 use crate::CLASS_SIZES;
 use crate::account::Account;
 use crate::fair_queue::FairQueue;
-use crate::mutex::lock;
 
 const CLASSES: usize = CLASS_SIZES.len();
 
@@ -102,11 +103,11 @@ impl ClientQuota {
     }
 
     pub(crate) fn note_stalled(&self, at: Instant) {
-        *lock(&self.stalled) = Some(at);
+        *locked(&self.stalled) = Some(at);
     }
 
     pub(crate) fn last_stalled(&self) -> Option<Instant> {
-        *lock(&self.stalled)
+        *locked(&self.stalled)
     }
 
     pub(crate) fn heap(&self) -> usize {
@@ -145,7 +146,7 @@ impl ClientQuota {
 
     /// Room for one buffer, if nobody of this client waits for some.
     pub(crate) fn try_take(&self, bounds: &Bounds, class: usize) -> bool {
-        let mut part = lock(&self.parts[class]);
+        let mut part = locked(&self.parts[class]);
         let fits = part.waiting.front().is_none() && part.fits(1, bounds.most(class));
         part.used += usize::from(fits);
         fits
@@ -154,10 +155,10 @@ impl ClientQuota {
     /// Gives room back, and passes it on to those who wait for it.
     pub(crate) fn give_back(&self, bounds: &Bounds, class: usize, count: usize) {
         let mut wake = Vec::new();
-        let mut part = lock(&self.parts[class]);
+        let mut part = locked(&self.parts[class]);
         part.used -= count;
         while let Some(next) = part.waiting.front().cloned() {
-            let mut waiter = lock(&next);
+            let mut waiter = locked(&next);
             match &mut *waiter {
                 Waiter::Waiting(count, waker) => {
                     if !part.fits(*count, bounds.most(class)) {
@@ -210,7 +211,7 @@ impl Permit {
         match &self.state {
             State::Held | State::Gone => return Poll::Ready(()),
             State::Waiting(waiter) => {
-                let mut w = lock(waiter);
+                let mut w = locked(waiter);
                 if let Waiter::Waiting(_, waker) = &mut *w {
                     *waker = Some(cx.waker().clone());
                     return Poll::Pending;
@@ -222,7 +223,7 @@ impl Permit {
             }
             State::New => {}
         }
-        let mut part = lock(&share.parts[self.class]);
+        let mut part = locked(&share.parts[self.class]);
         if part.waiting.front().is_none() && part.fits(self.count, self.bounds.most(self.class)) {
             part.used += self.count;
             self.state = State::Held;
@@ -250,7 +251,7 @@ impl Drop for Permit {
             State::Held => true,
             State::New | State::Gone => false,
             State::Waiting(waiter) => {
-                let was = std::mem::replace(&mut *lock(&waiter), Waiter::Done);
+                let was = std::mem::replace(&mut *locked(&waiter), Waiter::Done);
                 if let Waiter::Waiting(..) = was {
                     share.note_end(&self.bounds, self.class);
                     // Somebody behind it may want less.

@@ -1,15 +1,19 @@
 //! Memory on the heap that counts as payload does: messages that no buffer of the pool holds in one piece.
 //!
-//! *Operation.* [`Pool::pay`](crate::Pool::pay) waits until so many bytes may be taken, and gives a [`Paid`]. [`Paid::hold`] ties it to the bytes, so
+//! *Operation.* [`Pool::pay`] waits until so many bytes may be taken, and gives a [`Paid`]. [`Paid::hold`] ties it to the bytes, so
 //! that what a message weighs counts until its last view is gone, whoever has it. Requests are served in the order in which they
 //! came: a connection puts one message together at a time, so that this serves connections in turn. One whose client has its
 //! part stands in nobody's way.
 //!
 //! *Memory.* This bound is beside the pool's buffers. Whoever waits here holds no buffer of the pool, and whoever has paid may wait
-//! for one, so that the two cannot wait for each other. [`Pool::pay_now`](crate::Pool::pay_now) does not wait: it is for bytes whose buffers go as
-//! soon as they are copied. What it takes too much keeps others from their next messages ([`Pool::is_overdrawn`](crate::Pool::is_overdrawn)).
+//! for one, so that the two cannot wait for each other. [`Pool::pay_now`] does not wait: it is for bytes whose buffers go as
+//! soon as they are copied. What it takes too much keeps others from their next messages ([`Pool::is_overdrawn`]).
 //!
 //! *Errors.* None: who wants more than the bound gets it when nobody else has anything.
+//!
+//! [`Pool::pay`]: crate::Pool::pay
+//! [`Pool::pay_now`]: crate::Pool::pay_now
+//! [`Pool::is_overdrawn`]: crate::Pool::is_overdrawn
 
 mod pay;
 
@@ -18,8 +22,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
+use mutex::locked;
+
 use crate::client_quota::ClientQuota;
-use crate::mutex::lock;
 
 pub use pay::{Paid, Pay};
 
@@ -83,7 +88,7 @@ impl State {
             }
             self.take(next.share.as_ref(), next.bytes);
             next.is_served.store(true, Ordering::Release);
-            wake.extend(lock(&next.waker).take());
+            wake.extend(locked(&next.waker).take());
             self.waiting.remove(at);
         }
         wake
@@ -111,7 +116,7 @@ impl Heap {
 
     /// Changes something, then serves those who wait.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = lock(&self.state);
+        let mut state = locked(&self.state);
         let done = change(&mut state);
         let wake = state.serve(self.most_of_client());
         self.waiting.store(state.waiting.len(), Ordering::Relaxed);
@@ -139,7 +144,7 @@ impl Heap {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        let state = lock(&self.state);
+        let state = locked(&self.state);
         state.waiting.iter().any(|waiter| {
             let is_own = waiter.share.as_ref().zip(client).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
             is_own || client_fits(waiter.share.as_ref(), waiter.bytes, self.most_of_client())

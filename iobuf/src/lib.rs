@@ -24,7 +24,6 @@ mod chunks;
 mod client_quota;
 mod fair_queue;
 mod heap;
-mod mutex;
 mod note;
 mod pages;
 mod pool;

@@ -14,8 +14,9 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use mutex::locked;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
@@ -39,7 +40,7 @@ pub fn paged_bytes() -> u64 {
 
 fn idle() -> MutexGuard<'static, Vec<Pipe>> {
     // A list is whole at every step.
-    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(&IDLE)
 }
 
 #[derive(Debug)]

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
+use mutex::locked;
+
 use crate::account::Account;
 use crate::client_quota::{Bounds, ClientQuota, Permit};
 use crate::fair_queue::FairQueue;
 use crate::heap::Heap;
-use crate::mutex::lock;
 use crate::slab::{SLAB, Slab};
 use crate::wait_queue::WaitQueue;
 use crate::{BufMut, CLASS_SIZES};
@@ -159,7 +160,7 @@ impl Class {
     fn give(&mut self, base: NonNull<u8>) -> Option<Option<Waker>> {
         while let Some(waiter) = self.turns.pop() {
             self.waiting -= 1;
-            let mut waiter = lock(&waiter);
+            let mut waiter = locked(&waiter);
             if let Waiter::Waiting(waker) = &mut *waiter {
                 let waker = waker.take();
                 *waiter = Waiter::Given(base);
@@ -212,7 +213,7 @@ impl PoolInner {
             // SAFETY: the caller owned these `size` bytes and has just given them up.
             unsafe { std::ptr::write_bytes(base.as_ptr(), 0xa5, CLASS_SIZES[class]) };
         }
-        let mut c = lock(&self.classes[class]);
+        let mut c = locked(&self.classes[class]);
         // More are out than a lowered limit allows: those who wait get theirs when the others are back.
         let over = c.in_use > c.limit;
         if !over && let Some(waker) = c.give(base) {
@@ -273,7 +274,7 @@ impl Pool {
 
     /// Somebody waits for what this handle's client holds: for memory, or the client itself for room in its share.
     pub fn is_waited_for(&self) -> bool {
-        let is_short = self.inner.classes.iter().any(|class| lock(class).waiting > 0);
+        let is_short = self.inner.classes.iter().any(|class| locked(class).waiting > 0);
         is_short
             || self.share.as_ref().is_some_and(|share| share.is_waited_for())
             || self.inner.heap.is_waited_for(self.share.as_ref())
@@ -308,7 +309,7 @@ impl Pool {
     pub fn set_limits(&self, limits: PoolLimits) {
         for (class, limit) in self.inner.classes.iter().zip(limits.buffers_max) {
             let wake = {
-                let mut class = lock(class);
+                let mut class = locked(class);
                 class.limit = limit;
                 class.serve_waiting()
             };
@@ -342,7 +343,7 @@ impl Pool {
     }
 
     fn try_memory(&self, class: usize) -> Option<NonNull<u8>> {
-        let mut c = lock(&self.inner.classes[class]);
+        let mut c = locked(&self.inner.classes[class]);
         if c.waiting > 0 { None } else { c.take() }
     }
 
@@ -356,7 +357,7 @@ impl Pool {
 
     /// Buffers of the largest size that there may be.
     pub(crate) fn largest_max(&self) -> usize {
-        lock(&self.inner.classes[CLASSES - 1]).limit
+        locked(&self.inner.classes[CLASSES - 1]).limit
     }
 
     pub(crate) fn line(&self) -> &Mutex<WaitQueue> {
@@ -366,7 +367,7 @@ impl Pool {
     /// The figures of each size, in the order of [`CLASS_SIZES`].
     pub fn stats(&self) -> [ClassStats; CLASSES] {
         std::array::from_fn(|i| {
-            let c = lock(&self.inner.classes[i]);
+            let c = locked(&self.inner.classes[i]);
             ClassStats {
                 size: c.size,
                 buffers_max: c.limit,
@@ -397,7 +398,7 @@ impl Acquire {
     /// Memory, once there is room for it.
     fn poll_memory(&mut self, class: usize, cx: &mut Context<'_>) -> Poll<NonNull<u8>> {
         if let Some(waiter) = &self.waiter {
-            let mut w = lock(waiter);
+            let mut w = locked(waiter);
             return match &*w {
                 Waiter::Given(base) => {
                     let base = *base;
@@ -412,7 +413,7 @@ impl Acquire {
                 }
             };
         }
-        let mut c = lock(&self.pool.inner.classes[class]);
+        let mut c = locked(&self.pool.inner.classes[class]);
         if c.waiting == 0
             && let Some(base) = c.take()
         {
@@ -446,7 +447,7 @@ impl Drop for Acquire {
     fn drop(&mut self) {
         let (Some(waiter), Ok(class)) = (self.waiter.take(), self.class) else { return };
         let given = {
-            let mut w = lock(&waiter);
+            let mut w = locked(&waiter);
             match std::mem::replace(&mut *w, Waiter::Done) {
                 Waiter::Given(base) => Some(base),
                 _ => None,

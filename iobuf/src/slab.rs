@@ -7,7 +7,9 @@
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Mutex, Weak};
+
+use mutex::locked;
 
 /// Slabs are this large and aligned to it.
 pub(crate) const SLAB: usize = 2 << 20;
@@ -61,7 +63,7 @@ impl Slab {
 
     /// Tells all who watch, before the memory goes back to the system.
     pub(crate) fn tell_freed(self) {
-        let watches = WATCHES.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let watches = locked(&WATCHES).clone();
         watches.iter().filter_map(Weak::upgrade).for_each(|watch| watch.freed(self));
     }
 }
@@ -76,7 +78,7 @@ static WATCHES: Mutex<Vec<Weak<dyn SlabWatch>>> = Mutex::new(Vec::new());
 
 /// From now on `watch` is told of every slab that goes, for as long as it lives.
 pub fn watch_slabs(watch: Weak<dyn SlabWatch>) {
-    let mut watches = WATCHES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut watches = locked(&WATCHES);
     watches.retain(|w| w.strong_count() > 0);
     watches.push(watch);
 }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::RwLock;
 
+use mutex::{reading, writing};
 use vfs::namespace::Cidr;
 
 /// The directly attached networks, as last told.
@@ -19,18 +20,12 @@ impl LocalSubnets {
 
     /// Replaces them, when interfaces come and go.
     pub fn set(&self, networks: Vec<Cidr>) {
-        *self.networks.write().unwrap_or_else(std::sync::PoisonError::into_inner) = networks;
+        *writing(&self.networks) = networks;
     }
 
     /// The address is this host's own, or of a network that it is attached to.
     pub fn contains(&self, ip: IpAddr) -> bool {
-        ip.is_loopback()
-            || self
-                .networks
-                .read()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .iter()
-                .any(|n| n.contains(ip))
+        ip.is_loopback() || reading(&self.networks).iter().any(|n| n.contains(ip))
     }
 }
 

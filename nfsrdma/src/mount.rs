@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use mutex::locked;
 use nfs_proto::mount::{
     Dirpath, Exportnode, Groupnode, Mountbody, Mountres3, Mountres3Ok, Mountstat3,
 };
@@ -36,7 +37,7 @@ pub struct Mounts {
 
 impl Mounts {
     fn lock(&self) -> MutexGuard<'_, VecDeque<(IpAddr, Vec<u8>)>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.list)
     }
 
     fn add(&self, who: IpAddr, path: &[u8]) {

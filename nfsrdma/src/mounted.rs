@@ -9,9 +9,10 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use mutex::locked;
 use rdma_transport::channel::host_of;
 
 /// For how long the same mount, or the change of a file by the same user, is not recorded again.
@@ -93,7 +94,7 @@ pub(crate) struct Mounts(Mutex<Table>);
 impl Mounts {
     /// A mount was done; `None`: it is counted, and not recorded by itself. `now` is of the server's clock.
     pub(crate) fn news(&self, mount: Mount, now: Duration) -> Option<News> {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = locked(&self.0);
         let mut subject = Subject::One(mount);
         if table.is_repeat(&subject, now) {
             return None;

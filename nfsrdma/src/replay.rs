@@ -12,9 +12,10 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use mutex::locked;
 use rdma_transport::channel::host_of;
 use siphasher::sip::SipHasher13;
 
@@ -109,7 +110,7 @@ impl Replay {
         let i = (key.checksum ^ u64::from(key.xid)) % PARTS as u64;
         // Invariant: the remainder is below 16.
         #[allow(clippy::cast_possible_truncation)]
-        self.parts[i as usize].lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.parts[i as usize])
     }
 
     /// Takes up a call.

@@ -9,10 +9,11 @@
 //! *Errors.* What cannot be read is answered by the RPC error that says so, counted and logged once per connection
 //! ([`Violation`]). A message that is no call at all is dropped.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use iobuf::Buf;
+use mutex::locked;
 use nfs_proto::oncrpc::{
     AUTH_TLS, AcceptStat, AuthStat, CallError, CallHead, RPC_VERSION, ReplyBody, ReplyHead,
 };
@@ -418,7 +419,7 @@ fn must_happen_once(head: &CallHead<'_>, args: &Reader<'_>) -> bool {
 
 /// Who calls: by the credential of the call, which is mostly that of the call before.
 fn caller(conn: &Conn, head: &CallHead<'_>) -> Result<(Flavor, Cred), AuthStat> {
-    let lock = || conn.last_cred.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = || locked(&conn.last_cred);
     if let Some(last) = lock().as_ref()
         && last.flavor == head.cred.flavor
         && *last.body == *head.cred.body

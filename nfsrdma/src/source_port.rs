@@ -12,9 +12,10 @@
 //! clients make EACCES of both.
 
 use std::net::IpAddr;
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{PoisonError, RwLock};
 
+use mutex::{reading, writing};
 use rdma_transport::channel::{Info, Transport};
 use vfs::namespace::Cidr;
 
@@ -52,7 +53,7 @@ impl SourcePorts {
 
     /// What the host's users can call from; loopback need not be among them.
     pub fn set_own(&self, addresses: Vec<Cidr>) {
-        *self.own.write().unwrap_or_else(PoisonError::into_inner) = addresses;
+        *writing(&self.own) = addresses;
     }
 
     /// What this peer claims is to be believed, as far as the port says.
@@ -77,12 +78,7 @@ impl SourcePorts {
         let peer = peer.to_canonical();
         peer.is_loopback()
             || peer == local.to_canonical()
-            || self
-                .own
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .iter()
-                .any(|own| own.contains(peer))
+            || reading(&self.own).iter().any(|own| own.contains(peer))
     }
 }
 

@@ -9,10 +9,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use audit::Files;
+use mutex::locked;
 use vfs::audited::{Actor, Opening, opening};
 use vfs::namespace::Share;
 use vfs::{Handle, NodeRef, VfsError, VfsResult};
@@ -41,7 +42,7 @@ pub(crate) struct Writers(Mutex<HashMap<Writer, Told>>);
 impl Writers {
     /// A change that has ended is to be recorded, and is remembered as that.
     fn is_news(&self, writer: Writer, done: bool, now: Duration) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = locked(&self.0);
         let is_lately = |told: &&Told| now.saturating_sub(told.at) < SILENCE;
         if known.get(&writer).filter(is_lately).is_some_and(|told| told.done || !done) {
             return false;

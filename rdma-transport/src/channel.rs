@@ -15,11 +15,12 @@ use std::any::Any;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use iobuf::{Account, Backpressure, Buf, Pages, Pool};
+use mutex::locked;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::meter::Meter;
@@ -413,7 +414,7 @@ impl Facts {
     pub fn note(&self, name: &'static str, value: impl Into<String>) {
         let value = value.into();
         debug_assert!(Self::is_known(name, &value), "{name}: {value}");
-        let mut facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut facts = locked(&self.0);
         match facts.iter_mut().find(|(known, _)| *known == name) {
             Some((_, old)) => *old = value,
             None => facts.push((name, value)),
@@ -422,13 +423,13 @@ impl Facts {
 
     /// What is known under this name.
     pub fn get(&self, name: &str) -> Option<String> {
-        let facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let facts = locked(&self.0);
         facts.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
     }
 
     /// All of them, in the order in which they were first noted.
     pub fn list(&self) -> Vec<(&'static str, String)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.0).clone()
     }
 }
 

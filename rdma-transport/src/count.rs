@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use mutex::locked;
 
 use crate::limits;
 use crate::refused::{self, Refused};
@@ -28,7 +30,7 @@ static BROKEN: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
 /// A peer broke this rule again: counted, not logged.
 pub fn broken_again(rule: &'static str) {
-    *BROKEN.lock().unwrap_or_else(PoisonError::into_inner).entry(rule).or_default() += 1;
+    *locked(&BROKEN).entry(rule).or_default() += 1;
 }
 
 /// A peer broke this rule.
@@ -39,7 +41,7 @@ pub fn broken(rule: &'static str, detail: &str, peer: SocketAddr) {
 
 /// How often each rule was broken since the process began.
 pub fn broken_rules() -> Vec<(&'static str, u64)> {
-    let counts = BROKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let counts = locked(&BROKEN);
     counts.iter().map(|(rule, n)| (*rule, *n)).collect()
 }
 
@@ -53,7 +55,7 @@ pub fn limit_met(limit: &'static str) {
 
 /// Clients met this limit so many times more: counted, not logged.
 pub fn limit_met_times(limit: &'static str, times: u64) {
-    *MET.lock().unwrap_or_else(PoisonError::into_inner).entry(limit).or_default() += times;
+    *locked(&MET).entry(limit).or_default() += times;
 }
 
 /// A client met this limit, of so many of whatever it bounds, and is told so by its protocol: counted, kept among the refusals
@@ -69,6 +71,6 @@ pub fn limited(limit: &'static str, most: usize, peer: SocketAddr) {
 
 /// How often each limit was met since the process began.
 pub fn limits_met() -> Vec<(&'static str, u64)> {
-    let counts = MET.lock().unwrap_or_else(PoisonError::into_inner);
+    let counts = locked(&MET);
     counts.iter().map(|(limit, n)| (*limit, *n)).collect()
 }

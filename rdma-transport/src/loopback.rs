@@ -13,11 +13,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use iobuf::BufMut;
+use mutex::locked;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::verbs::{
@@ -45,11 +46,6 @@ struct Listeners {
 }
 
 static LISTENERS: Mutex<Option<Listeners>> = Mutex::new(None);
-
-fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing here panics half-way through a change.
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Runs on the table of listeners, with an unused port at hand.
 fn with_listeners<T>(f: impl FnOnce(&mut Listeners) -> T) -> T {

@@ -12,8 +12,10 @@
 
 use std::cell::Cell as ThreadCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
+
+use mutex::locked;
 
 use crate::turn;
 
@@ -193,7 +195,7 @@ impl std::fmt::Debug for Meters {
 impl Meters {
     /// For a connection of this kind.
     pub fn of(self: &Arc<Self>, way: Way) -> Meter {
-        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ways = locked(&self.ways);
         let known = ways.iter().position(|w| *w == way);
         let at = known.unwrap_or_else(|| {
             if ways.len() < WAYS_MAX {
@@ -206,7 +208,7 @@ impl Meters {
 
     /// Everything that was counted so far, in no particular order.
     pub fn read(&self) -> Vec<Reading> {
-        let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ways = locked(&self.ways).clone();
         let mut out = Vec::new();
         for share in self.shares.iter().filter_map(OnceLock::get) {
             for (way, of_way) in ways.iter().zip(&share.ways) {

@@ -10,8 +10,10 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
+
+use mutex::locked;
 
 use crate::channel::host_of;
 
@@ -72,7 +74,7 @@ static COUNTS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
 /// Counts a refusal by its rule, and no more: of whom it was is not known, since the sender of a datagram can say to be another.
 pub fn count(rule: &'static str) {
-    *COUNTS.lock().unwrap_or_else(PoisonError::into_inner).entry(rule).or_default() += 1;
+    *locked(&COUNTS).entry(rule).or_default() += 1;
 }
 
 /// Counts it by its rule, keeps it, and tells the log and the audit trail of it unless that was told within the last minute.
@@ -134,12 +136,12 @@ pub fn list() -> Vec<Row> {
 
 /// How often each rule refused somebody since the process began.
 pub fn counts() -> Vec<(&'static str, u64)> {
-    let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let counts = locked(&COUNTS);
     counts.iter().map(|(rule, n)| (*rule, *n)).collect()
 }
 
 fn table() -> MutexGuard<'static, Table> {
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(&TABLE)
 }
 
 /// A text of a client as it is kept: cut, and without what a terminal obeys (control characters, marks of direction).

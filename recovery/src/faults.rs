@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use mutex::locked;
 use redb::StorageBackend;
 
 use crate::error::Error;
@@ -36,7 +37,7 @@ pub struct Disk(Arc<(Mutex<Platter>, Condvar)>);
 
 impl Disk {
     fn platter(&self) -> MutexGuard<'_, Platter> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0.0)
     }
 
     /// A store on this disk, which is made when there is none on it. The one before must have been closed.

@@ -16,8 +16,9 @@ use std::io;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use mutex::locked;
 use redb::backends::InMemoryBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
 
@@ -87,7 +88,7 @@ impl Headed {
     }
 
     fn head(&self) -> MutexGuard<'_, State> {
-        self.head.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.head)
     }
 
     /// The head to begin from. redb has its lock by now: it locks before it reads.

@@ -5,7 +5,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use mutex::locked;
 
 use crate::error::Error;
 use crate::folder::Folder;
@@ -56,7 +58,7 @@ impl Health {
     }
 
     fn trouble(&self) -> MutexGuard<'_, Option<StoreTrouble>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.trouble)
     }
 
     /// A commit has ended. The log is told when trouble begins and when it is over, not of every commit between.

@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use dashmap::DashMap;
+use mutex::locked;
 use state::{Caching, ClientId, Holder, HolderId, Lease as HolderLease, NodeId};
 use vfs::namespace::Namespace;
 
 use crate::in_flight::{Guard, InFlight};
-use crate::mutex::locked;
 use crate::open::Open;
 use crate::status::Status;
 use crate::wire::context::{Lease as Context, lease_flag};

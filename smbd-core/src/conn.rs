@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::Duration;
 
+use mutex::{locked, reading, writing};
 use rdma_transport::channel::{Handle, Info, Reply};
 use tokio::sync::{Notify, Semaphore};
 use vfs::backend::ReadInto;
@@ -22,7 +23,6 @@ use crate::in_flight::InFlight;
 use crate::kerberos::User;
 use crate::limits::{ASYNC_MAX, CHAIN_MAX, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX};
 use crate::logons::Ticket;
-use crate::mutex::locked;
 use crate::session::{Channel, Session};
 use crate::status::Status;
 use crate::wire::negotiate::Dialect;
@@ -349,17 +349,17 @@ impl Conn {
 
     /// The session of this number, where it was set up or bound on this connection.
     pub fn channel(&self, session: u64) -> Option<Arc<Channel>> {
-        self.channels.read().unwrap_or_else(PoisonError::into_inner).get(&session).cloned()
+        reading(&self.channels).get(&session).cloned()
     }
 
     /// Whether somebody is logged on.
     pub fn is_used(&self) -> bool {
-        !self.channels.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !reading(&self.channels).is_empty()
     }
 
     /// How many sessions use it.
     pub(crate) fn sessions(&self) -> usize {
-        self.channels.read().unwrap_or_else(PoisonError::into_inner).len()
+        reading(&self.channels).len()
     }
 
     /// Takes the logon to this session, if one is under way.
@@ -376,11 +376,11 @@ impl Conn {
 
     /// The numbers of the sessions that were set up or bound on this connection.
     pub(crate) fn session_ids(&self) -> Vec<u64> {
-        self.channels.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+        reading(&self.channels).keys().copied().collect()
     }
 
     pub(crate) fn add_channel(&self, channel: Arc<Channel>) {
-        let mut all = self.channels.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = writing(&self.channels);
         all.insert(channel.session.id, channel);
         self.used.notify_one();
     }
@@ -391,13 +391,13 @@ impl Conn {
     }
 
     pub(crate) fn remove_channel(&self, session: u64) {
-        self.channels.write().unwrap_or_else(PoisonError::into_inner).remove(&session);
+        writing(&self.channels).remove(&session);
         locked(&self.logons).remove(&session);
     }
 
     /// Takes every session off this connection.
     pub(crate) fn take_channels(&self) -> Vec<Arc<Channel>> {
-        let mut all = self.channels.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = writing(&self.channels);
         all.drain().map(|(_, channel)| channel).collect()
     }
 

@@ -1,8 +1,9 @@
 //! The addresses that this server listens on, as FSCTL_QUERY_NETWORK_INTERFACE_INFO tells them (MS-SMB2 section 2.2.32.5).
 
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
+use mutex::{reading, writing};
 pub use smb_proto::smb2::fsctl::Interface;
 
 /// What the one who opens the listeners knows; replaced as a whole when networks come and go.
@@ -12,7 +13,7 @@ pub struct Interfaces(RwLock<Arc<[Interface]>>);
 impl Interfaces {
     /// Replaces the list.
     pub fn set(&self, list: Vec<Interface>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = list.into();
+        *writing(&self.0) = list.into();
     }
 
     /// What a client is told that reached the server at `local`: addresses of the loopback only if it came by one.
@@ -24,6 +25,6 @@ impl Interfaces {
 
     /// The list as it is now.
     pub fn get(&self) -> Arc<[Interface]> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        reading(&self.0).clone()
     }
 }

@@ -38,7 +38,6 @@ pub mod lease;
 pub mod limits;
 pub mod locate;
 pub mod logons;
-mod mutex;
 mod node_replacement;
 mod notice;
 pub mod notify;

@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, Weak};
 
+use mutex::locked;
 use rdma_transport::channel::host_of;
 
 use crate::conn::Conn;
 use crate::limits::{LOGONS_MAX, LOGONS_PER_ADDRESS_MAX};
-use crate::mutex::locked;
 
 /// Logons under way.
 #[derive(Default)]

@@ -11,9 +11,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use dashmap::DashMap;
+use mutex::{locked, reading, writing};
 use rdma_transport::channel::host_of;
 use state::{Holder, Name, Opening, Rights};
 use vfs::audited::Acting;
@@ -25,7 +26,6 @@ use vfs::{Cred, NodeId};
 use crate::caching::OpenCaching;
 use crate::dtyp::mask;
 use crate::limits::OPENS_MAX;
-use crate::mutex::locked;
 use crate::open_durable::OpenDurable;
 use crate::open_state::OpenState;
 use crate::pipe::Pipe;
@@ -80,38 +80,38 @@ impl File {
 
     /// Name of the stream that is open, without its type; `None` for the file itself.
     pub fn stream(&self) -> Option<String> {
-        self.stream.read().unwrap_or_else(PoisonError::into_inner).clone()
+        reading(&self.stream).clone()
     }
 
     /// It is a stream of a file that is open, and not the file.
     pub fn is_stream(&self) -> bool {
-        self.stream.read().unwrap_or_else(PoisonError::into_inner).is_some()
+        reading(&self.stream).is_some()
     }
 
     /// What is read and written: the file or directory, or one of its streams.
     pub fn node(&self) -> NodeRef {
-        self.nodes.read().unwrap_or_else(PoisonError::into_inner).node.clone()
+        reading(&self.nodes).node.clone()
     }
 
     /// The file or directory itself; the same as [`File::node`] unless a stream is open.
     pub fn base(&self) -> NodeRef {
-        self.nodes.read().unwrap_or_else(PoisonError::into_inner).base.clone()
+        reading(&self.nodes).base.clone()
     }
 
     /// Another node stands in the place of the one that was opened: it became a reparse point, or ceased to be one.
     fn becomes(&self, node: &NodeRef) {
         let nodes = Nodes { node: node.clone(), base: node.clone() };
-        *self.nodes.write().unwrap_or_else(PoisonError::into_inner) = nodes;
+        *writing(&self.nodes) = nodes;
     }
 
     /// Where it stands.
     pub fn place(&self) -> PathInShare {
-        self.place.read().unwrap_or_else(PoisonError::into_inner).clone()
+        reading(&self.place).clone()
     }
 
     /// It was renamed.
     pub fn set_place(&self, to: PathInShare) {
-        *self.place.write().unwrap_or_else(PoisonError::into_inner) = to;
+        *writing(&self.place) = to;
     }
 
     pub(crate) fn same_name(&self, other: &Self) -> bool {
@@ -667,7 +667,7 @@ impl Opens {
             if let Some(file) = file_of(&open).filter(|f| f.is_stream() && f.node().id() == stream)
             {
                 let name = Some(new.to_owned());
-                *file.stream.write().unwrap_or_else(PoisonError::into_inner) = name;
+                *writing(&file.stream) = name;
             }
         }
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use vfs::NodeRef;
 
-use crate::mutex::locked;
+use mutex::locked;
 
 type Guid = [u8; 16];
 

@@ -2,8 +2,9 @@
 //! stay as they are, and whom a change is told.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use mutex::locked;
 use vfs::Dos;
 use vfs::types::Time;
 
@@ -171,14 +172,14 @@ impl OpenState {
 
     /// From now on what this open does leaves these times as they are; `None` leaves what was said before.
     pub(crate) fn hold(&self, write: Option<Time>, change: Option<Time>) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = locked(&self.held);
         *held = Held { write: write.or(held.write), change: change.or(held.change) };
         self.holds.store(held.write.is_some() || held.change.is_some(), Ordering::Release);
     }
 
     /// It changes them again.
     pub(crate) fn thaw(&self, write: bool, change: bool) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = locked(&self.held);
         *held =
             Held { write: held.write.filter(|_| !write), change: held.change.filter(|_| !change) };
         self.holds.store(held.write.is_some() || held.change.is_some(), Ordering::Release);
@@ -186,9 +187,7 @@ impl OpenState {
 
     /// The times that this open must give back after it has changed the file; one load where there are none.
     pub(crate) fn held(&self) -> Option<Held> {
-        self.holds
-            .load(Ordering::Acquire)
-            .then(|| *self.held.lock().unwrap_or_else(PoisonError::into_inner))
+        self.holds.load(Ordering::Acquire).then(|| *locked(&self.held))
     }
 
     /// It writes data.
@@ -215,6 +214,6 @@ impl OpenState {
 
     /// Whom this open tells of changes, if it has asked.
     pub(crate) fn watching(&self) -> Option<Arc<crate::notify::Watching>> {
-        self.watching.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.watching).clone()
     }
 }

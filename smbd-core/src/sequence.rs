@@ -5,7 +5,9 @@
 //! requests of the latest number are in work, and how many of earlier ones. What changes a file is refused when it comes with an
 //! earlier number, and when it is sent again while requests of earlier numbers are still in work.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use mutex::locked;
 
 use crate::status::Status;
 
@@ -79,7 +81,7 @@ impl Sequence {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         // Whole at every step.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 

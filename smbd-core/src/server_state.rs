@@ -1,8 +1,9 @@
 //! What all connections share: the shares, the settings, and the tables of what clients have.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use mutex::{reading, writing};
 use recovery::Store;
 use state::Millis;
 use vfs::namespace::Namespace;
@@ -78,11 +79,11 @@ impl ServerState {
 
     /// What the configuration says, as it is now.
     pub fn settings(&self) -> Arc<Settings> {
-        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+        reading(&self.settings).clone()
     }
 
     pub(crate) fn set_settings(&self, settings: Settings) {
-        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        *writing(&self.settings) = Arc::new(settings);
     }
 
     /// Milliseconds on the clock by which what clients hold runs.

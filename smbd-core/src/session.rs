@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 use dashmap::DashMap;
+use mutex::{locked, reading, writing};
 use state::Millis;
 use vfs::Cred;
 
@@ -18,7 +19,6 @@ use crate::conn::Conn;
 use crate::crypto::seal::{Opener, Sealer};
 use crate::crypto::sign::Signer;
 use crate::limits::{CHANNELS_MAX, SESSIONS_MAX, TREES_MAX};
-use crate::mutex::locked;
 use crate::status::Status;
 use crate::tree::Tree;
 use crate::wire::negotiate::Dialect;
@@ -192,7 +192,7 @@ impl Session {
 
     /// Logs a user on, for the first time or again. `expires` on the server's clock.
     pub(crate) fn log_on(&self, user: User, expires: Option<Millis>) {
-        *self.user.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(user));
+        *writing(&self.user) = Some(Arc::new(user));
         self.expires.store(expires.unwrap_or(u64::MAX), Ordering::Relaxed);
         // A session that ended meanwhile stays so.
         let _ = self.state.compare_exchange(
@@ -210,7 +210,7 @@ impl Session {
 
     /// Who is logged on; `None` before.
     pub fn user(&self) -> Option<Arc<User>> {
-        self.user.read().unwrap_or_else(PoisonError::into_inner).clone()
+        reading(&self.user).clone()
     }
 
     /// Name of its user, by which what it holds is told from what others hold; empty before the logon.
@@ -267,12 +267,12 @@ impl Session {
 
     /// The tree of this number.
     pub fn tree(&self, id: u32) -> Option<Arc<Tree>> {
-        self.trees.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        reading(&self.trees).get(&id).cloned()
     }
 
     /// Adds a tree; its number is given by the session. `None` when there are too many.
     pub(crate) fn add_tree(&self, make: impl FnOnce(u32) -> Tree) -> Option<Arc<Tree>> {
-        let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
+        let mut trees = writing(&self.trees);
         if trees.len() >= TREES_MAX {
             return None;
         }
@@ -289,17 +289,17 @@ impl Session {
     }
 
     pub(crate) fn remove_tree(&self, id: u32) -> Option<Arc<Tree>> {
-        self.trees.write().unwrap_or_else(PoisonError::into_inner).remove(&id)
+        writing(&self.trees).remove(&id)
     }
 
     /// Its trees.
     pub fn trees(&self) -> Vec<Arc<Tree>> {
-        self.trees.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        reading(&self.trees).values().cloned().collect()
     }
 
     /// Takes all trees.
     pub(crate) fn take_trees(&self) -> Vec<Arc<Tree>> {
-        let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
+        let mut trees = writing(&self.trees);
         trees.drain().map(|(_, tree)| tree).collect()
     }
 

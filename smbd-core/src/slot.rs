@@ -9,9 +9,10 @@
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll};
 
+use mutex::locked;
 use rdma_transport::channel::Reply;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -45,7 +46,7 @@ struct Shared {
 
 impl Slot {
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.shared)
     }
 
     /// One more answer.

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use mutex::locked;
 use vfs::namespace::{Namespace, Share};
 use vfs::{Cred, NodeRef};
 
-use crate::mutex::locked;
 use crate::settings::ShareSettings;
 
 /// What a tree shows.

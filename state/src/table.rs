@@ -13,7 +13,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use mutex::locked;
 
 use crate::access::Share;
 use crate::caching::{CacheRequest, Caching, Kind, Operation};
@@ -163,18 +165,12 @@ impl Table {
 
     /// Nodes that somebody holds. Looks into every shard: for `status`, not for the data path.
     pub fn nodes(&self) -> usize {
-        self.shards.iter().map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+        self.shards.iter().map(|s| locked(s).len()).sum()
     }
 
     /// Byte ranges that are locked. Looks at every node: for `status`, not for the data path.
     pub fn locks(&self) -> usize {
-        let of = |s: &Mutex<Shard>| {
-            s.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .values()
-                .map(|r| r.locks())
-                .sum::<usize>()
-        };
+        let of = |s: &Mutex<Shard>| locked(s).values().map(|r| r.locks()).sum::<usize>();
         self.shards.iter().map(of).sum()
     }
 
@@ -190,7 +186,7 @@ impl Table {
         #[allow(clippy::cast_possible_truncation)]
         let at = (mix(node.0) >> 20) as usize % SHARDS;
         // A panic under the lock leaves a record that is whole: every change is one step.
-        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.shards[at])
     }
 
     /// Changes a node's record, keeps the counters right, and forgets the record when it is empty.
@@ -502,7 +498,7 @@ impl Table {
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
         // Every change is one step, as of a shard.
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.turns)
     }
 
     /// A client, if it is known, was told to come back for `op`: until it had its turn no caching is granted to others that would
@@ -570,7 +566,7 @@ impl Table {
         let mut out = Vec::new();
         if self.grants() > 0 {
             for shard in &self.shards {
-                let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+                let shard = locked(shard);
                 shard.iter().for_each(|(node, r)| r.overdue(*node, now, &mut out));
             }
         }

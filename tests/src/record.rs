@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
+use mutex::locked;
 use rdma_transport::verbs::{
     BoxFuture, Completion, ConnectParams, Connected, Counters, Down, Limits, Listener, Provider,
     QueuePair, Refused, Region, Rejected, RemoteSeg, Work, WorkKind,
@@ -45,12 +46,12 @@ const DATA_HEADER: usize = 20;
 
 impl Tape {
     fn note(&self, event: Event) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        locked(&self.0).push(event);
     }
 
     /// What was seen until now.
     pub fn events(&self) -> Vec<Event> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.0).clone()
     }
 
     /// The messages of SMB Direct that this side sent, and those that it received, put together of their fragments.
@@ -122,7 +123,7 @@ impl<P> Recording<P> {
 
     /// One for each connection, in the order in which they were made.
     pub fn tapes(&self) -> Vec<Tape> {
-        self.tapes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.tapes).clone()
     }
 }
 
@@ -143,7 +144,7 @@ impl<P: Provider> Provider for Recording<P> {
         Box::pin(async move {
             let made = self.inner.connect(to, params).await?;
             let tape = Tape::default();
-            self.tapes.lock().unwrap_or_else(PoisonError::into_inner).push(tape.clone());
+            locked(&self.tapes).push(tape.clone());
             let qp = Box::new(Recorded { inner: made.qp, tape, lent: HashMap::new() });
             Ok(Connected { qp, ..made })
         })

@@ -12,8 +12,10 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
+
+use mutex::{reading, writing};
 
 /// Clients whose names are known.
 pub const CLIENTS_MAX: usize = 16_384;
@@ -121,11 +123,11 @@ pub struct ClientNames(RwLock<Table>);
 
 impl ClientNames {
     fn read(&self) -> RwLockReadGuard<'_, Table> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        reading(&self.0)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Table> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        writing(&self.0)
     }
 
     fn has(&self, kind: NameKind, name: &str, ip: IpAddr, now: Instant) -> Option<bool> {

@@ -11,12 +11,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use mutex::locked;
 use state::{NodeId, Operation};
 use tokio::sync::Notify;
 
 use crate::backend::NodeRef;
 use crate::external_change::{Change, Watched};
-use crate::mutex::locked;
 
 #[derive(Default)]
 struct Queue {

@@ -8,9 +8,10 @@ use std::io;
 use std::mem;
 use std::net::IpAddr;
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use libc::{addrinfo, c_char, c_int, sockaddr, socklen_t};
+use mutex::locked;
 
 /// Bytes of a name at most (NI_MAXHOST of getnameinfo(3)).
 const NAME_MAX: u16 = 1025;
@@ -148,7 +149,7 @@ fn is_numeric(name: &str) -> bool {
 /// netgroup, or the name service did not say; the library has one answer for both, and for "not in it" the same from innetgr(3).
 pub fn in_netgroup(group: &str, host: &[&str]) -> Option<bool> {
     let group = CString::new(group).ok()?;
-    let _alone = NETGROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = locked(&NETGROUPS);
     let is_in = host.iter().filter_map(|name| CString::new(*name).ok()).any(|name| {
         let (any, group) = (ptr::null(), group.as_ptr());
         // SAFETY: both names end with zero; null stands for any user and domain. No other thread is in these functions.

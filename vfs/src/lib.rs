@@ -29,7 +29,6 @@ mod inherited_acl;
 pub mod judge;
 pub mod local;
 pub mod mem;
-mod mutex;
 pub mod names;
 pub mod namespace;
 mod pending;

@@ -17,7 +17,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use mutex::locked;
 
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
@@ -270,7 +272,7 @@ impl Names {
 
     fn lock(&self) -> MutexGuard<'_, Indexes> {
         // Whole at every step.
-        self.indexes.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.indexes)
     }
 
     /// What the index says, if there is one that holds.

@@ -2,9 +2,10 @@
 //! delegations of one client are honoured by all others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use iobuf::Buf;
+use mutex::{reading, writing};
 pub use policy::{Cidr, Flavor, Protocols, Squash};
 pub use state::Enforce;
 use state::{ClientId, Operation, Range, Requester};
@@ -59,13 +60,13 @@ impl Namespace {
     }
 
     fn find(&self, which: impl Fn(&Share) -> bool) -> Option<Arc<Share>> {
-        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = reading(&self.shares);
         shares.iter().find(|s| which(s)).cloned()
     }
 
     /// Every share, as it is now, in the order of the configuration.
     pub fn shares(&self) -> Shares {
-        self.shares.read().unwrap_or_else(PoisonError::into_inner).clone()
+        reading(&self.shares).clone()
     }
 
     /// The share of this number.
@@ -81,7 +82,7 @@ impl Namespace {
     /// Serves these shares from now on; names and numbers are different. A share that stays keeps its backend, so that what
     /// clients hold in it stays too.
     pub fn set_shares(&self, shares: Shares) {
-        *self.shares.write().unwrap_or_else(PoisonError::into_inner) = shares;
+        *writing(&self.shares) = shares;
         self.changes.fetch_add(1, Ordering::Release);
     }
 

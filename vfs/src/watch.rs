@@ -13,8 +13,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
+use mutex::{locked, reading, writing};
 use tokio::sync::Notify;
 
 use crate::backend::NodeRef;
@@ -99,7 +100,7 @@ struct Watcher {
 impl Watcher {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Whole at every step.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// Takes a change in if it is for this watcher.
@@ -243,7 +244,7 @@ impl Hub {
     }
 
     fn enter(&self, watcher: Arc<Watcher>) -> VfsResult<()> {
-        let mut all = self.watchers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = writing(&self.watchers);
         if all.len() >= WATCHES_MAX {
             return Err(VfsError::Resources);
         }
@@ -259,7 +260,7 @@ impl Hub {
     }
 
     fn all(&self) -> std::sync::RwLockReadGuard<'_, Vec<Arc<Watcher>>> {
-        self.watchers.read().unwrap_or_else(PoisonError::into_inner)
+        reading(&self.watchers)
     }
 
     fn tell(&self, share: u32, path: &[u8], action: Action, kind: u32) {
@@ -349,7 +350,7 @@ impl Watch {
                 directories(&dir, &path, &mut todo).await;
             }
         }
-        *self.covered.lock().unwrap_or_else(PoisonError::into_inner) = covered;
+        *locked(&self.covered) = covered;
     }
 
     /// Sees what others do in the directory at this path from the watched one.
@@ -400,7 +401,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let mut all = self.hub.watchers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = writing(&self.hub.watchers);
         all.retain(|w| !Arc::ptr_eq(w, &self.me));
         self.hub.count.store(all.len(), Ordering::Relaxed);
     }

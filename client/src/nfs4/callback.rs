@@ -1,9 +1,10 @@
 //! What the server asks of its client: CB_NULL, CB_SEQUENCE, CB_RECALL and CB_GETATTR (RFC 8881 section 20).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use iobuf::Buf;
+use mutex::locked;
 use nfs_proto::nfs4::attrs::{Bitmap4, Value, put_fattr};
 use nfs_proto::nfs4::cb::{self, Args, Compound, Compounded, Results, Sequenced};
 use nfs_proto::nfs4::ops::Res;
@@ -72,7 +73,7 @@ impl Recalls {
     /// CB_GETATTR. Attributes that this client does not keep are left out.
     fn getattr(&self, asked: &cb::Getattr<'_>, out: &mut Vec<u8>) -> Nfsstat4 {
         let fh = Fh::new(asked.fh);
-        let known = self.keeps.lock().unwrap_or_else(PoisonError::into_inner).get(&fh).copied();
+        let known = locked(&self.keeps).get(&fh).copied();
         let Some(kept) = known else { return just(Nfsstat4::BadHandle, out) };
         let time = |(seconds, nseconds)| Nfstime4 { seconds, nseconds };
         let all = [

@@ -6,8 +6,9 @@
 //! *Errors.* A call that got no answer leaves its slot with a number that the server may or may not have seen; the session is
 //! of no further use then, as the connection is gone too.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use mutex::locked;
 use nfs_proto::nfs4::op;
 use nfs_proto::nfs4::ops::{
     CallbackSecParms4, ChannelAttrs4, CreateSession, ExchangeId, Exchanged, SessionCreated,
@@ -67,7 +68,7 @@ struct Inner {
 
 impl Inner {
     fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.slots)
     }
 }
 

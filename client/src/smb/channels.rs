@@ -10,10 +10,11 @@
 //! [`TRIES_MAX`] times.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use iobuf::Buf;
+use mutex::locked;
 use rdma_transport::channel::ChannelError;
 use smb_proto::NtStatus;
 
@@ -120,6 +121,6 @@ impl Channels {
 
     fn lock(&self) -> MutexGuard<'_, Members> {
         // Whole at every step.
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.all)
     }
 }

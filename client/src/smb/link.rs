@@ -12,11 +12,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
 use iobuf::{Buf, BufMut};
+use mutex::locked;
 use rdma_transport::channel::{
     ChannelError, Info, Payload, PayloadLocator, Place, RemoteSeg, Reply, Traffic,
 };
@@ -117,7 +118,7 @@ struct Shared {
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.queue)
     }
 }
 

@@ -6,9 +6,10 @@
 //! *Memory.* [`POINTS_MAX`] points of fixed size.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use mutex::locked;
 use rdma_transport::meter::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -56,11 +57,11 @@ pub struct History(Mutex<VecDeque<Point>>);
 impl History {
     /// All there are.
     pub fn points(&self) -> Vec<Point> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+        locked(&self.0).iter().copied().collect()
     }
 
     fn push(&self, point: Point) {
-        let mut points = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut points = locked(&self.0);
         if points.len() >= POINTS_MAX {
             points.pop_front();
         }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use axum::Router;
@@ -25,6 +25,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use mutex::locked;
 use rdma_transport::channel::host_of;
 use rdma_transport::count;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -78,7 +79,7 @@ struct Admitted {
 
 impl Table {
     fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Arc<Entry>>)> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.open)
     }
 
     /// Room for one more connection, which another may have to give up.

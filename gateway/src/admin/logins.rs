@@ -12,9 +12,10 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use mutex::locked;
 use rdma_transport::count;
 
 /// For so long a token begins a session.
@@ -108,7 +109,7 @@ impl std::fmt::Debug for Logins {
 
 impl Logins {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     /// A token that begins one session. The error is one line.

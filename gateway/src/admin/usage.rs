@@ -4,9 +4,10 @@
 //! that hangs must not hang `status`. A share that has not answered is not asked again until it does, and its space is unknown.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mutex::locked;
 use serde::{Deserialize, Serialize};
 use smbd_core::session::{Kind, Session};
 use tokio::task::JoinSet;
@@ -73,7 +74,7 @@ pub struct Spaces(Mutex<HashMap<u32, Space>>);
 
 impl Spaces {
     fn of(&self, share: &Share) -> Option<Space> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&share.id).copied()
+        locked(&self.0).get(&share.id).copied()
     }
 
     /// Looks again and again.
@@ -91,7 +92,7 @@ impl Spaces {
                 }
                 Some(Ok((id, seen))) = looks.join_next() => {
                     asked.remove(&id);
-                    let mut spaces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut spaces = locked(&self.0);
                     spaces.retain(|id, _| namespace.share(*id).is_some());
                     match seen {
                         Ok(s) => {

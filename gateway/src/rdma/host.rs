@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use config::{Settings, Size};
 use iobuf::{CLASS_SIZES, PoolLimits, Slab};
+use mutex::locked;
 use rdma_transport::devices::{Devices, Watch};
 use rdma_transport::ibverbs;
 
@@ -47,7 +48,7 @@ impl Watcher {
     pub(crate) fn look(&self, settings: &Settings) -> Host {
         let addresses = netdev::addresses();
         // What is kept of the last look is whole at every step.
-        let mut watch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watch = locked(&self.0);
         let devices = watch.look(Path::new("/sys"), addresses.clone());
         drop(watch);
         host(settings, addresses, devices)

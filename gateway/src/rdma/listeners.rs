@@ -12,10 +12,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use config::{Rdma, RdmaCrc, Settings};
+use mutex::{reading, writing};
 use rdma_transport::devices::Fabric;
 use rdma_transport::ibverbs::{self, Verbs, VerbsConfig};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
@@ -50,7 +51,7 @@ pub(crate) struct BoundAddresses(Arc<RwLock<Vec<(&'static str, SocketAddr)>>>);
 impl BoundAddresses {
     /// The addresses of one protocol's port, each once.
     pub(crate) fn at(&self, what: &str) -> Vec<SocketAddr> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let all = reading(&self.0);
         let its: BTreeSet<SocketAddr> =
             all.iter().filter(|(name, _)| *name == what).map(|(_, at)| *at).collect();
         its.into_iter().collect()
@@ -327,7 +328,7 @@ impl Listeners {
 
     fn tell_where(&self) {
         let bound = self.listeners.iter().flat_map(|d| d.open.values().map(|o| (d.named.0, o.at)));
-        *self.bound.0.write().unwrap_or_else(PoisonError::into_inner) = bound.collect();
+        *writing(&self.bound.0) = bound.collect();
     }
 
     /// Those of the failures that are a device's.

@@ -17,12 +17,13 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use ceph_sys::ffi::{CEPH_SETATTR_SIZE, ceph_statx};
 use ceph_sys::{Changes, Errno, File, Inode, Name, Perm};
 use config::Ceph;
+use mutex::locked;
 use recovery::{Folder, StorageBackend};
 use rustix::io::Errno as Number;
 use vfs::ceph::{CephConfig, MountError, Step};
@@ -314,7 +315,7 @@ impl Folder for CephFolder {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let _alone = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = locked(&self.names);
         if self.find(from)?.is_none() {
             return Err(io::ErrorKind::NotFound.into());
         }

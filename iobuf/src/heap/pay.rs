@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use mutex::locked;
+
 use super::{HeapStats, Waiter, client_fits};
 use crate::BufMut;
 use crate::client_quota::ClientQuota;
-use crate::mutex::lock;
 use crate::pool::{Pool, PoolInner};
 
 impl Pool {
@@ -42,7 +43,7 @@ impl Pool {
 
     /// What the heap is doing.
     pub fn heap_stats(&self) -> HeapStats {
-        let state = lock(&self.inner().heap.state);
+        let state = locked(&self.inner().heap.state);
         HeapStats {
             bytes_max: state.most,
             in_use: state.used,
@@ -76,7 +77,7 @@ impl Future for Pay {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Paid> {
         if let Some(waiter) = &self.waiter {
-            let mut waker = lock(&waiter.waker);
+            let mut waker = locked(&waiter.waker);
             // The waker is taken behind the mark, so that one of the two is seen.
             if !waiter.is_served.load(Ordering::Acquire) {
                 *waker = Some(cx.waker().clone());
@@ -98,7 +99,7 @@ impl Future for Pay {
             // Seen here already, so that only a wait is counted as one.
             let others = state.serve(heap.most_of_client());
             if !waiter.is_served.load(Ordering::Acquire) {
-                *lock(&waiter.waker) = Some(cx.waker().clone());
+                *locked(&waiter.waker) = Some(cx.waker().clone());
                 state.waits += 1;
                 if let Some(share) = self.pool.share()
                     && !client_fits(Some(share), self.bytes, heap.most_of_client())

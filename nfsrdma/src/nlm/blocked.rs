@@ -3,8 +3,9 @@
 //! A lock is asked for again by its client while it waits, so one request is one entry however often it comes. It is either
 //! waiting, or was given and its host is being told.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use mutex::locked;
 use state::{LockKind, Range};
 use vfs::{Cred, NodeRef};
 
@@ -74,7 +75,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.entries)
     }
 
     pub(super) fn len(&self) -> usize {

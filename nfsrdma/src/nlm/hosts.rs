@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use mutex::locked;
 use state::{ClientId, Holder, HolderId, Lease, Millis, NodeId, Range, Table};
 use vfs::NodeRef;
 
@@ -74,7 +75,7 @@ pub struct Host {
 
 impl Host {
     pub(super) fn held(&self) -> MutexGuard<'_, Holdings> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.held)
     }
 
     /// The holder of this owner on this file, made when there is none. `None` when there are as many as may be.
@@ -249,7 +250,7 @@ pub(super) struct Hosts {
 
 impl Hosts {
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.registry)
     }
 
     pub(super) fn find(&self, key: &Key) -> Option<Arc<Host>> {

@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use mutex::locked;
 use state::{Holder, HolderId, NodeId, Requester, Rights};
 
 type ByFile = HashMap<(IpAddr, NodeId), Vec<(Requester, Rights)>>;
@@ -22,7 +23,7 @@ pub struct Reservations {
 
 impl Reservations {
     fn of(&self) -> MutexGuard<'_, ByFile> {
-        self.of.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.of)
     }
 
     pub(super) fn set(&self, ip: IpAddr, node: NodeId, party: &Holder, access: Rights) {

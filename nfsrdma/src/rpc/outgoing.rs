@@ -11,10 +11,11 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use iobuf::Buf;
+use mutex::locked;
 use nfs_proto::oncrpc::{AcceptStat, CallHead, OpaqueAuth, ReplyBody, ReplyHead};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
@@ -65,17 +66,17 @@ impl Route {
     }
 
     fn known(&self) -> MutexGuard<'_, Option<(Callee, Carrier, u16)>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.known)
     }
 
     /// The address of ours that the host knows.
     pub fn from(&self) -> IpAddr {
-        *self.from.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.from)
     }
 
     /// The host has called another address of ours.
     pub fn set_from(&self, from: IpAddr) {
-        *self.from.lock().unwrap_or_else(PoisonError::into_inner) = from;
+        *locked(&self.from) = from;
     }
 
     /// Makes one call; gives the results. `rpcbind_port` is where the host's rpcbind is.

@@ -4,8 +4,9 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use mutex::locked;
 use state::{ClientId, Lease};
 
 use super::machine::Bound;
@@ -143,24 +144,24 @@ impl Client {
     }
 
     pub(super) fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.held)
     }
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.sessions)
     }
 
     pub(super) fn create_order(&self) -> MutexGuard<'_, CreateOrder> {
-        self.create_order.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.create_order)
     }
 
     /// It calls from here.
     pub(super) fn note_at(&self, ip: IpAddr) {
-        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(ip.to_canonical());
+        *locked(&self.at) = Some(ip.to_canonical());
     }
 
     pub(super) fn at(&self) -> Option<IpAddr> {
-        *self.at.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.at)
     }
 
     /// Who alone may take back what it holds, after a restart; `None`: it has proved nothing, and whoever has its name may.
@@ -194,6 +195,6 @@ impl Client {
     }
 
     pub(super) fn confirm_verifier(&self) -> MutexGuard<'_, [u8; 8]> {
-        self.confirm.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.confirm)
     }
 }

@@ -14,10 +14,11 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use dashmap::DashMap;
+use mutex::locked;
 use rdma_transport::channel::host_of;
 use recovery::Store;
 use state::{ClientId, Grace, Lease, LeaseState, Millis, Terms};
@@ -201,11 +202,11 @@ impl Clients {
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, HashMap<Name, Known>> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.registry)
     }
 
     pub(crate) fn grace(&self) -> MutexGuard<'_, Grace> {
-        self.grace.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.grace)
     }
 
     /// These others, who are no clients of version 4, may reclaim too. Told before anybody is served.

@@ -12,9 +12,10 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mutex::locked;
 use tokio::sync::Semaphore;
 use vfs::accounts::Directory;
 use vfs::acl::{Ace, Acl, Who};
@@ -97,7 +98,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Known<K, V> {
 
     /// What is known of these still, and of which nothing is.
     fn split(&self, keys: impl Iterator<Item = K>, now: Duration) -> (Vec<(K, Option<V>)>, Vec<K>) {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = locked(&self.0);
         let (mut there, mut missing) = (Vec::new(), Vec::new());
         for key in keys {
             match known.get(&key) {
@@ -109,7 +110,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Known<K, V> {
     }
 
     fn put(&self, told: &[(K, Option<V>)], until: Duration, now: Duration) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = locked(&self.0);
         if known.len() + told.len() > KNOWN_MAX {
             known.retain(|_, (until, _)| now < *until);
         }
@@ -208,7 +209,7 @@ impl Domain {
         now: Duration,
         work: impl FnOnce(&dyn Directory) -> T + Send + 'static,
     ) -> Result<T, Late> {
-        let rests_until = || self.rests_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let rests_until = || locked(&self.rests_until);
         if now < *rests_until() {
             return Err(Late);
         }

@@ -10,8 +10,9 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use mutex::locked;
 use recovery::{Change, Kind, Pending, Store};
 
 const SCOPE: &[u8] = b"nfs4-scope";
@@ -83,7 +84,7 @@ impl Recovery {
     }
 
     fn names(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Record>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.names)
     }
 
     /// Hands a change over: a record of this owner, or none any more. Changes of one name take effect in the order in which they

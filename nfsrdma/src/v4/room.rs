@@ -11,8 +11,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use mutex::locked;
 use rdma_transport::channel::host_of;
 
 use super::channel_attrs::ChannelAttrs;
@@ -71,7 +72,7 @@ impl Default for Room {
 }
 
 fn counts(of: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(of)
 }
 
 impl Room {
@@ -149,7 +150,7 @@ impl Default for Replies {
 }
 
 fn pins(of: &Mutex<Pins>) -> MutexGuard<'_, Pins> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(of)
 }
 
 impl Pins {

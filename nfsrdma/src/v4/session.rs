@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use mutex::locked;
 use nfs_proto::nfs4::SESSIONID_SIZE;
 use nfs_proto::nfs4::ops::CallbackSecParms4;
 use nfs_proto::oncrpc::{AUTH_SYS, OpaqueAuth};
@@ -146,15 +147,15 @@ impl Session {
     }
 
     pub(super) fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.slots)
     }
 
     pub(super) fn back(&self) -> MutexGuard<'_, Back> {
-        self.back.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.back)
     }
 
     fn fore_conns(&self) -> MutexGuard<'_, VecDeque<u64>> {
-        self.fore_conns.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.fore_conns)
     }
 
     /// The connection carries calls from now on. Beyond the limit the one that was bound first goes, and is bound again.

@@ -1,7 +1,9 @@
 //! Records of clients that are to be struck, and how that goes: see [`super::release`].
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use mutex::locked;
 
 use super::name::Name;
 
@@ -20,7 +22,7 @@ pub(super) struct Striking {
 
 impl Striking {
     pub(super) fn absent(&self) -> MutexGuard<'_, Vec<Name>> {
-        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.absent)
     }
 
     pub(super) fn has_absent(&self) -> bool {

@@ -3,8 +3,9 @@
 //! *Memory.* Two numbers per delegation.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use mutex::locked;
 use state::ClientId;
 
 /// Delegations in the order in which they are looked at.
@@ -13,7 +14,7 @@ pub(super) struct Watched(Mutex<VecDeque<(ClientId, u32)>>);
 
 impl Watched {
     fn queue(&self) -> MutexGuard<'_, VecDeque<(ClientId, u32)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     /// A delegation was given.

@@ -13,11 +13,12 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use iobuf::{Pool, PoolLimits, SlabWatch, watch_slabs};
+use mutex::locked;
 use rdma_sys::*;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
@@ -99,11 +100,6 @@ impl Drop for LettingGo {
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
-
-fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing here panics half-way through a change.
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Device {
     /// Opens the device that `id` is bound to.

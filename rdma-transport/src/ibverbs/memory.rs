@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::io::{self, Error};
 use std::ptr::NonNull;
-use std::sync::{PoisonError, RwLock};
+use std::sync::RwLock;
 
 use iobuf::{Slab, SlabWatch};
+use mutex::{reading, writing};
 use rdma_sys::*;
 
 /// A protection domain of a device.
@@ -106,12 +107,12 @@ impl Slabs {
 
     /// The key of this slab. Whoever asks holds a buffer of it.
     pub(super) fn key(&self, slab: Slab) -> io::Result<u32> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = reading(&self.known);
         if let Some(registered) = known.get(&slab) {
             return Ok(registered.local_key());
         }
         drop(known);
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = writing(&self.known);
         if let Some(registered) = known.get(&slab) {
             return Ok(registered.local_key());
         }
@@ -126,12 +127,12 @@ impl Slabs {
 
     /// Slabs that are registered now.
     pub(super) fn count(&self) -> usize {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).len()
+        reading(&self.known).len()
     }
 }
 
 impl SlabWatch for Slabs {
     fn freed(&self, slab: Slab) {
-        self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&slab);
+        writing(&self.known).remove(&slab);
     }
 }

@@ -1,6 +1,8 @@
 //! CHANGE_NOTIFY (MS-SMB2 section 3.3.5.19, MS-FSA section 2.1.5.11).
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+
+use mutex::locked;
 
 use crate::answer::Answer;
 use crate::dtyp::mask;
@@ -85,7 +87,7 @@ async fn watching(
     let hub = cx.server.namespace.watches();
     let watch = hub.watch(share.id, dir, r.filter, recursive).await?;
     let between = usize::try_from(r.output_len).unwrap_or(usize::MAX);
-    let mut slot = open.open_state.watching.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slot = locked(&open.open_state.watching);
     let watching = slot.get_or_insert_with(|| Arc::new(Watching::new(watch, between))).clone();
     if open.is_closed() {
         return Err(Status::FILE_CLOSED);

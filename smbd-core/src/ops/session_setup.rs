@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use mutex::locked;
 use rdma_transport::channel::Facts;
 use rdma_transport::refused::{self, Refused};
 use state::Millis;
@@ -23,7 +24,6 @@ use crate::limits::{
     SESSIONS_PER_CONNECTION_MAX,
 };
 use crate::logons::Ticket;
-use crate::mutex::locked;
 use crate::reauthorize::{denied_from, end_fallen_trees, session_stands};
 use crate::refusal::Rule;
 use crate::request_context::RequestContext;

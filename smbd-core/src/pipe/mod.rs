@@ -26,8 +26,8 @@ use std::sync::{Mutex, MutexGuard};
 use vfs::accounts::Directory;
 
 use crate::dtyp::Sid;
-use crate::mutex::locked;
 use crate::status::Status;
+use mutex::locked;
 use rpc::Association;
 
 /// Bytes of answers that wait to be read; a client that has not read so much is not answered any more.

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 use ceph_sys::{Fallocate, File};
 use iobuf::{Buf, BufMut, CLASS_SIZES};
+use mutex::locked;
 use tokio::sync::oneshot;
 
 use crate::backend::{BoxFuture, NodeRef, ReadInto, ready};
@@ -21,7 +22,6 @@ use crate::durability;
 use crate::engine::far::Room;
 use crate::engine::transfer::{buffers, in_turn, vectors, vectors_mut, views};
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 use crate::perm::sheds_set_id;
 use crate::types::*;
 

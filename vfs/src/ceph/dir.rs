@@ -5,9 +5,10 @@
 //!
 //! *Errors.* A cookie that cannot be one is [`VfsError::BadCookie`].
 
+use mutex::locked;
+
 use crate::engine::limits::ENTRIES_MAX;
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 use crate::types::*;
 
 use super::held::Listing;

@@ -40,19 +40,19 @@ mod xattr;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
 
 use ceph_sys::ffi::CEPH_NOSNAP;
 use ceph_sys::{Errno, Inode, Mount, Options, Perm, Vino};
 pub use ceph_sys::{MountError, Step, wait_unmounted};
+use mutex::{locked, reading, writing};
 
 use crate::backend::{Backend, BoxFuture, NodeRef};
 use crate::engine::far::{self, PayloadBudget, Turns};
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
 use crate::fnv::fnv;
-use crate::mutex::locked;
 use crate::types::*;
 
 use handle::Tag;
@@ -171,7 +171,7 @@ impl Renames {
 
     /// Held by a call that names something in this folder.
     fn name(&self, dir: Vino) -> RwLockReadGuard<'_, ()> {
-        self.0[Self::part(dir)].read().unwrap_or_else(PoisonError::into_inner)
+        reading(&self.0[Self::part(dir)])
     }
 
     /// Held by a rename from one of these folders to the other.
@@ -182,7 +182,7 @@ impl Renames {
         to: Vino,
     ) -> (RwLockWriteGuard<'_, ()>, Option<RwLockWriteGuard<'_, ()>>) {
         let (a, b) = (Self::part(from), Self::part(to));
-        let lock = |part: usize| self.0[part].write().unwrap_or_else(PoisonError::into_inner);
+        let lock = |part: usize| writing(&self.0[part]);
         // In one order, or two renames would wait for each other.
         let first = lock(a.min(b));
         (first, (a != b).then(|| lock(a.max(b))))

@@ -11,10 +11,10 @@ use std::sync::atomic::Ordering;
 
 use ceph_sys::ffi::CEPH_NOSNAP;
 use ceph_sys::{Name, Vino};
+use mutex::locked;
 
 use crate::engine::limits::DEPTH_MAX;
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 use crate::types::*;
 
 use super::held::Home;

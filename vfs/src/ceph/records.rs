@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, Weak};
 use ceph_sys::Vino;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use mutex::locked;
 
 use super::node::CephNode;
-use crate::mutex::locked;
 
 /// Records that are kept.
 const KEPT_MAX: usize = 8192;

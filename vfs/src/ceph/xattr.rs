@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use ceph_sys::{Inode, Name, Perm};
+use mutex::locked;
 
 use crate::acl::posix;
 use crate::acl::{self, Kept, Owner};
@@ -16,7 +17,6 @@ use crate::backend::check_side_name;
 use crate::dos;
 use crate::engine::limits::{SIDE_MAX, XATTR_MAX};
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 use crate::perm::{self, Need};
 use crate::types::*;
 use crate::xattrs::{self, PREFIX, SAMBA, full, seen_by_clients};

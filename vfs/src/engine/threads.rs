@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use mutex::locked;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::error::{VfsError, VfsResult};
@@ -231,7 +232,7 @@ struct QueuedJobs {
 impl JobQueue {
     fn lock(&self) -> MutexGuard<'_, QueuedJobs> {
         // As with the queue of all threads: whole at every step.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     /// The next job, or the end of this thread's turn.
@@ -284,7 +285,7 @@ impl Threads {
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // Jobs run outside the lock; the queue is whole at every step.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.queue)
     }
 
     fn stats(&self) -> Stats {

@@ -9,6 +9,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use mutex::locked;
 use rustix::fs::XattrFlags;
 
 use crate::acl::posix::{self, Change, Lists, Posix};
@@ -16,7 +17,6 @@ use crate::acl::steps::{Step, steps};
 use crate::acl::{self, Acl, Kept, Owner};
 use crate::authority::Acting;
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 use crate::perm::{self, Need};
 use crate::types::*;
 

@@ -15,11 +15,11 @@ use std::io;
 use std::os::fd::AsFd;
 
 use iobuf::Buf;
+use mutex::locked;
 use rustix::fs::{OFlags, SeekFrom};
 
 use crate::engine::transfer::vectors;
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 use crate::types::*;
 
 use super::descriptors::Fd;

@@ -9,6 +9,7 @@
 //! Where an access control list is kept with a file ([`super::acl`]), the list decides and the kernel is not asked: what the list
 //! allows is done as the process.
 
+use mutex::locked;
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
 use std::os::fd::BorrowedFd;
@@ -18,7 +19,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::acl::Owner;
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 use crate::perm::{self, Need, R, W, X};
 use crate::types::*;
 

@@ -14,11 +14,12 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use mutex::locked;
 
 use crate::error::{VfsError, VfsResult};
 use crate::types::Handle;
@@ -85,20 +86,20 @@ impl Cache {
         };
         let until = Instant::now() + for_long;
         let old = self.grown();
-        self.young.lock().unwrap_or_else(PoisonError::into_inner).push_back((until, Fd::new(fd)));
+        locked(&self.young).push_back((until, Fd::new(fd)));
         drop(old);
     }
 
     /// What need not be kept any more.
     fn grown(&self) -> Vec<(Instant, Fd)> {
-        let mut young = self.young.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut young = locked(&self.young);
         let now = Instant::now();
         let count = young.iter().take_while(|(until, _)| *until <= now).count();
         young.drain(..count).collect()
     }
 
     fn clock(&self) -> MutexGuard<'_, Clock> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.clock)
     }
 
     pub(super) fn by_inode(&self, dev: u64, ino: u64) -> Option<Arc<LocalNode>> {

@@ -22,6 +22,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use iobuf::{Buf, BufMut, CLASS_SIZES, PAGES_MAX, PagesMut};
+use mutex::locked;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -29,7 +30,6 @@ use crate::backend::ReadInto;
 use crate::engine::limits::{PAGED_ALIGN, PAGED_MIN, read_in_place_max, write_in_place_max};
 use crate::engine::transfer::{VECTORS_MAX, buffers, in_turn, vectors, vectors_mut, views};
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 use crate::perm::{sheds_set_id, without_set_id};
 use crate::types::*;
 

@@ -10,11 +10,11 @@
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
+use mutex::locked;
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
 
 use crate::engine::limits::{ENTRIES_MAX, LISTING};
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 use crate::types::*;
 
 use super::descriptors::Fd;

@@ -11,7 +11,9 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once};
+
+use mutex::locked;
 
 use super::fanotify::{self, Seen, Subject};
 use crate::external_change::{Change, Listener, Watched};
@@ -82,7 +84,7 @@ pub(super) fn watch(node: BorrowedFd<'_>, is_dir: bool, listener: Listener) -> O
 impl Hub {
     fn marks(&self) -> MutexGuard<'_, Marks> {
         // Whole at every step.
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.marks)
     }
 
     fn add(

@@ -73,13 +73,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use mutex::locked;
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::backend::{Backend, BoxFuture, NodeRef, ready};
 use crate::engine::far::{PayloadBudget, Turns};
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 use crate::types::Losses;
 use crate::types::{Attr, Capabilities, FsStat, Handle, Kind};
 

@@ -10,6 +10,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use mutex::locked;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
@@ -17,7 +18,6 @@ use crate::authority::Acting;
 use crate::backend::{Made, Node, check_name};
 use crate::creation::{Existing, existing, verifier_times};
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 use crate::perm::{self, Need};
 use crate::types::*;
 

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use iobuf::Buf;
+use mutex::locked;
 
 use super::external;
 use crate::acl::Acl;
@@ -25,7 +26,6 @@ use crate::engine::threads::JobQueue;
 use crate::error::{VfsError, VfsResult};
 use crate::external_change;
 use crate::fnv::fnv;
-use crate::mutex::locked;
 use crate::perm::sheds_set_id;
 use crate::types::*;
 

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign, verify};
+use mutex::locked;
 
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 
 use super::node::LocalNode;
 use super::{stat, sys};

@@ -14,11 +14,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use mutex::locked;
 use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags};
 
 use crate::engine::limits::{LISTING, SCAN_MAX};
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 use crate::types::Handle;
 
 use super::{Volume, handle, stat};

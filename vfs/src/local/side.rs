@@ -10,6 +10,7 @@
 
 use std::os::fd::AsFd;
 
+use mutex::locked;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -18,7 +19,6 @@ use crate::backend::check_side_name;
 use crate::dos::{self, Dos};
 use crate::engine::limits::SIDE_MAX;
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 use crate::types::{Attr, Kind, XattrSizes};
 use crate::xattrs::{self, PREFIX, SAMBA};
 

@@ -18,13 +18,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use mutex::locked;
 use rustix::fs::OFlags;
 use rustix::io::ReadWriteFlags;
 
 use crate::backend::{BoxFuture, ready};
 use crate::durability;
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 use crate::types::Losses;
 use crate::types::{Kind, Stable};
 

@@ -5,13 +5,13 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use mutex::locked;
 use tokio::sync::oneshot;
 
 use crate::durability;
 use crate::engine::limits::QUEUE_MAX;
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
-use crate::mutex::locked;
 
 pub(super) type Told = oneshot::Receiver<VfsResult<()>>;
 

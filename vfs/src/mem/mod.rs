@@ -16,9 +16,10 @@ mod pages;
 mod perm;
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use dashmap::DashMap;
+use mutex::locked;
 
 use crate::backend::{Backend, BoxFuture, NodeRef, ready};
 use crate::error::{VfsError, VfsResult};
@@ -122,7 +123,7 @@ impl Backend for MemBackend {
     }
 
     fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>> {
-        let mut hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hidden = locked(&self.hidden);
         if hidden.is_none() && make {
             match self.volume.writable().and_then(|()| MemNode::root(&self.volume)) {
                 Ok(made) => *hidden = Some(made),

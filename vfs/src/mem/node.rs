@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use iobuf::Buf;
+use mutex::locked;
 
 use crate::acl::{Acl, Kept};
 use crate::authority::Acting;
@@ -195,11 +196,11 @@ impl MemNode {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         // No code of ours panics under this lock; if it did, every step leaves the node whole.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.inner)
     }
 
     pub(super) fn names_lock(&self) -> MutexGuard<'_, ()> {
-        self.volume.names.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.volume.names)
     }
 
     /// The attributes of this node, whose lock is held.

@@ -24,10 +24,11 @@ mod window;
 use std::hash::Hasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use iobuf::{Buf, BufMut};
+use mutex::{reading, writing};
 use nfs_proto::oncrpc::{
     AUTH_NONE, AcceptStat, AuthStat, CallHead, OpaqueAuth, ReplyBody, ReplyHead,
 };
@@ -172,12 +173,12 @@ impl Gss {
 
     /// The flavor is served.
     pub fn is_served(&self) -> bool {
-        self.accept.read().unwrap_or_else(PoisonError::into_inner).is_some()
+        reading(&self.accept).is_some()
     }
 
     /// From now on contexts are made for those whom `accept` knows; those that were made before are gone.
     pub fn set(&self, accept: Option<Arc<dyn Accept>>) {
-        *self.accept.write().unwrap_or_else(PoisonError::into_inner) = accept;
+        *writing(&self.accept) = accept;
         self.forget();
     }
 
@@ -257,7 +258,7 @@ impl Gss {
     /// Makes a context, or says why not.
     async fn init(&self, conn: &Conn, xid: u32, token: Buf, now: Duration) -> Reply {
         let generation = self.generation.load(Ordering::Acquire);
-        let accept = self.accept.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let accept = reading(&self.accept).clone();
         let Some(accept) = accept else { return plain(xid, AcceptStat::SystemErr) };
         // What must be recorded and cannot be is not done.
         let Ok(permit) = audit::permit() else { return plain(xid, AcceptStat::SystemErr) };

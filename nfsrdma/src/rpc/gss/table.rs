@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use mutex::{reading, writing};
 use rdma_transport::channel::host_of;
 use vfs::Cred;
 
@@ -68,13 +69,13 @@ pub(crate) enum Met {
 impl Table {
     /// Contexts that are there.
     pub(crate) fn len(&self) -> usize {
-        self.contexts.read().unwrap_or_else(PoisonError::into_inner).len()
+        reading(&self.contexts).len()
     }
 
     /// The context of this handle, while its ticket lasts.
     pub(crate) fn find(&self, handle: &[u8], now: Duration) -> Option<Arc<Context>> {
         let handle: &Handle = handle.try_into().ok()?;
-        let contexts = self.contexts.read().unwrap_or_else(PoisonError::into_inner);
+        let contexts = reading(&self.contexts);
         let entry = contexts.get(handle).filter(|entry| now < entry.context.until)?;
         entry.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         Some(entry.context.clone())
@@ -101,7 +102,7 @@ impl Table {
         now: Duration,
     ) -> Met {
         let host = host_of(peer);
-        let mut contexts = self.contexts.write().unwrap_or_else(PoisonError::into_inner);
+        let mut contexts = writing(&self.contexts);
         let of = |contexts: &HashMap<Handle, Entry>, host| {
             contexts.values().filter(|entry| entry.host == host).count()
         };
@@ -126,13 +127,13 @@ impl Table {
 
     /// Takes all of them out.
     pub(crate) fn clear(&self) {
-        self.contexts.write().unwrap_or_else(PoisonError::into_inner).clear();
+        writing(&self.contexts).clear();
     }
 
     /// Takes one out.
     pub(crate) fn remove(&self, handle: &[u8]) {
         if let Ok(handle) = <&Handle>::try_from(handle) {
-            self.contexts.write().unwrap_or_else(PoisonError::into_inner).remove(handle);
+            writing(&self.contexts).remove(handle);
         }
     }
 }
