@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::programs::example;
 use crate::sh::{Result, Tally, in_turns, lowest_priority, output, workspace};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -83,19 +84,9 @@ fn target_dir() -> PathBuf {
 
 /// The seeds are written down as code, tests/src/fuzz/seeds.rs, and become files here.
 fn seed_corpora() -> Result<()> {
+    let writer = example("fuzz-seeds")?.display().to_string();
     let dir = workspace().join("fuzz/corpus").display().to_string();
-    output(&[
-        "cargo",
-        "run",
-        "--quiet",
-        "--package",
-        "headgate-tests",
-        "--example",
-        "fuzz-seeds",
-        "--",
-        &dir,
-    ])
-    .map(drop)
+    output(&[&writer, &dir]).map(drop)
 }
 
 fn fuzz(target: &str, Runs { seconds, seed }: Runs, verbose: bool) -> Result<()> {

@@ -12,7 +12,7 @@ use std::thread::available_parallelism;
 
 use serde_json::Value;
 
-use crate::sh::{Result, Tally, command, in_turns, output};
+use crate::sh::{Result, Tally, command, in_turns, output, target_dir};
 
 /// Programs that run at once, beyond one for each processor.
 const MORE: usize = 1;
@@ -77,6 +77,12 @@ pub(crate) fn built_by_name_alone() -> Result<BTreeSet<String>> {
     let targets = list(&metadata, "packages").into_iter().flat_map(|p| list(&p, "targets"));
     let named = targets.filter(|t| t["kind"][0] == "test" && t["test"] == false);
     Ok(named.filter_map(|t| t["name"].as_str().map(str::to_owned)).collect())
+}
+
+/// Builds one example, and says where it is; with the whole workspace for the same reason.
+pub(crate) fn example(name: &str) -> Result<PathBuf> {
+    output(&["cargo", "build", "--quiet", "--workspace", "--example", name])?;
+    Ok(target_dir().join("debug/examples").join(name))
 }
 
 fn built(selection: &[&str]) -> Result<Vec<Program>> {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::net::Net;
 use super::third::{Capture, Expected};
-use crate::sh::{Result, Tally, output, run, target_dir};
+use crate::programs::example;
+use crate::sh::{Result, Tally, output, target_dir};
 
 /// Negotiate contexts of both sides name transforms (MS-SMB2 sections 2.2.3.1.6 and 2.2.4.1.6).
 const OFFERED: [(&str, usize); 3] = [
@@ -82,8 +83,7 @@ impl<'a> Way<'a> {
 
 /// Every way, each with a capture of its own.
 pub(super) fn all(net: &Net) -> Result<Tally> {
-    run(&["cargo", "build", "--quiet", "--package", "headgate-tests", "--example", "transcript"])?;
-    let program = target_dir().join("debug/examples/transcript").display().to_string();
+    let program = example("transcript")?.display().to_string();
     let ways = output(&[&program, "--ways"])?;
     let dir = target_dir().join(format!("lab/transforms-{}", std::process::id()));
     let mut tally = Tally::default();
