@@ -2,9 +2,10 @@
 //! `rdma-sys` in the place of the workspace's own, which keeps the names and types of the two the same. The registry's makes its
 //! bindings from the installed headers, with libclang 14.
 
-use std::fs;
+use std::ffi::OsString;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::sh::{Result, command, output, target_dir, workspace};
 
@@ -25,6 +26,12 @@ pub(crate) fn would_publish() -> Result<()> {
 
 const LIBCLANG: &str = "/usr/lib/llvm-14/lib";
 
+/// The crate that is built on the registry's.
+const BUILT_ON_IT: &str = "rdma-transport";
+/// The tests of that crate's library as a target of its own. Asked for the library of one package, cargo chooses other features of
+/// dependencies than for the workspace, and builds most of them once more; a test with a name can be asked for with the workspace.
+const LIBRARY_AS_TEST: &str = "registry-rdma-sys";
+
 /// Builds and tests it in a copy of the workspace in which only that one crate is another.
 pub(crate) fn builds_with_the_registrys_rdma_sys() -> Result<()> {
     if !Path::new(LIBCLANG).join("libclang-14.so.1").exists() {
@@ -32,7 +39,7 @@ pub(crate) fn builds_with_the_registrys_rdma_sys() -> Result<()> {
         return Ok(());
     }
     let copy = copied()?;
-    let done = command(&["cargo", "test", "--quiet", "--package", "rdma-transport", "--lib"])
+    let done = command(&["cargo", "test", "--quiet", "--workspace", "--test", LIBRARY_AS_TEST])
         .current_dir(&copy)
         .env("LIBCLANG_PATH", LIBCLANG)
         .env("CARGO_TARGET_DIR", target_dir())
@@ -48,7 +55,6 @@ pub(crate) fn builds_with_the_registrys_rdma_sys() -> Result<()> {
 
 fn copied() -> Result<PathBuf> {
     let (from, to) = (workspace(), target_dir().join("registry-rdma-sys"));
-    let told = |what: &Path, e: std::io::Error| format!("{}: {e}", what.display());
     if to.exists() {
         fs::remove_dir_all(&to).map_err(|e| told(&to, e))?;
     }
@@ -56,17 +62,46 @@ fn copied() -> Result<PathBuf> {
     for name in ["Cargo.toml", "Cargo.lock"] {
         fs::copy(from.join(name), to.join(name)).map_err(|e| told(&to, e))?;
     }
-    for entry in fs::read_dir(&from).map_err(|e| told(&from, e))? {
-        let entry = entry.map_err(|e| told(&from, e))?;
-        let mut source = entry.path();
+    for (name, mut source) in entries(&from)? {
         if !source.join("Cargo.toml").exists() {
             continue;
         }
-        if entry.file_name() == "rdma-sys" {
+        if name == "rdma-sys" {
             source.push("registry");
         }
-        let link = to.join(entry.file_name());
-        symlink(&source, &link).map_err(|e| told(&link, e))?;
+        if name == BUILT_ON_IT {
+            copy_with_named_tests(&source, &to.join(name))?;
+        } else {
+            link(&source, &to.join(name))?;
+        }
     }
     Ok(to)
+}
+
+/// A package of links to the files of another, which has one target more: [`LIBRARY_AS_TEST`].
+fn copy_with_named_tests(from: &Path, to: &Path) -> Result<()> {
+    const MANIFEST: &str = "Cargo.toml";
+    fs::create_dir(to).map_err(|e| told(to, e))?;
+    for (name, source) in entries(from)?.into_iter().filter(|(name, _)| name != MANIFEST) {
+        link(&source, &to.join(name))?;
+    }
+    let manifest = from.join(MANIFEST);
+    let targets = fs::read_to_string(&manifest).map_err(|e| told(&manifest, e))?;
+    let target = format!("\n[[test]]\nname = \"{LIBRARY_AS_TEST}\"\npath = \"src/lib.rs\"\n");
+    fs::write(to.join(MANIFEST), targets + &target).map_err(|e| told(to, e))
+}
+
+/// What is in a folder, with its name there.
+fn entries(dir: &Path) -> Result<Vec<(OsString, PathBuf)>> {
+    let named = |e: io::Result<fs::DirEntry>| e.map(|e| (e.file_name(), e.path()));
+    let listing = fs::read_dir(dir).map_err(|e| told(dir, e))?;
+    listing.map(named).collect::<io::Result<_>>().map_err(|e| told(dir, e))
+}
+
+fn link(source: &Path, link: &Path) -> Result<()> {
+    symlink(source, link).map_err(|e| told(link, e))
+}
+
+fn told(what: &Path, e: io::Error) -> String {
+    format!("{}: {e}", what.display())
 }
