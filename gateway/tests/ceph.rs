@@ -32,6 +32,7 @@ static CLUSTER: Mutex<()> = Mutex::const_new(());
 
 /// `nfsstat3` (RFC 1813 section 2.6).
 const ACCES: u32 = 13;
+const EXIST: u32 = 17;
 const NOSPC: u32 = 28;
 /// The same number by either version.
 const DELAY: u32 = 10008;
@@ -309,6 +310,26 @@ async fn handles_and_data_stay_when_the_gateway_is_killed() {
     }
     nfs.rename(&folder, b"f", &root, b"g").await.unwrap();
     assert_eq!(nfs.lookup(&root, b"g").await.unwrap().0.as_bytes(), file.as_bytes());
+}
+
+/// A client whose create was carried out and not answered asks again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exclusive_create_is_repeated_when_the_gateway_was_killed() {
+    let mut gateway = Gateway::new().await;
+    let (nfs, root) = gateway.nfs3(1000).await;
+    let mine = || CreateHow::Exclusive(*b"verifier");
+    let (file, _) = nfs.create(&root, b"f", mine()).await.unwrap();
+    gateway.kill_and_start();
+    let (nfs, root) = gateway.nfs3(1000).await;
+    let create = async |how| nfs.create(&root, b"f", how).await.map(|(file, _)| file);
+    let other = create(CreateHow::Exclusive(*b"Verifier")).await;
+    assert!(matches!(other, Err(Error::Nfs3(EXIST))), "{other:?}");
+    assert_eq!(create(mine()).await.unwrap().as_bytes(), file.as_bytes());
+    // It sets the times next (RFC 1813 section 3.3.8), and has had its answer then.
+    let now = Some((1_700_000_000, 0));
+    let times = SetAttr { mtime: now, atime: now, ..SetAttr::default() };
+    nfs.setattr(&file, &times).await.unwrap();
+    assert!(matches!(create(mine()).await, Err(Error::Nfs3(EXIST))));
 }
 
 /// Nobody is told an error: what is asked meanwhile waits, and goes on when an MDS is there again.

@@ -244,6 +244,61 @@ fn a_second_run_cuts_the_first_off() {
     });
 }
 
+/// The first gateway is cut off before the cluster has the times in which the verifier is; its client asks the second again.
+#[test]
+fn an_exclusive_create_is_repeated_where_its_gateway_died_half_way() {
+    use vfs::acl::{Ace, Acl, Owner, Who, mask};
+    const UID: u32 = 1001;
+    let mut config = config(&folder());
+    config.uuid = Some(format!("exclusive-{}", std::process::id()));
+    let open = || Bench::new(CephBackend::open(&config).unwrap());
+    let (mine, other) = (CreateHow::Exclusive(*b"verifier"), CreateHow::Exclusive(*b"Verifier"));
+    let (ann, bob) = (user(UID), user(UID + 1));
+    let set = || mode(0o6750);
+    block_on(async {
+        let mut first = open();
+        let listed = first.dir("listed").await;
+        let list = [UID, UID + 1].map(|uid| Ace::allow(Who::User(uid), mask::FILE_ALL, 0));
+        let list = Acl::new(list.to_vec());
+        let owner = listed.getattr().await.unwrap();
+        listed.acl_set(&list, list.mode(Owner::of(&owner))).await.unwrap();
+        let (mut half_way, mut n) = ([0, 0], 0);
+        // The library may have told the cluster meanwhile.
+        while half_way.contains(&0) {
+            n += 1;
+            assert!(n < 50, "the times were always kept: {half_way:?}");
+            let name = format!("x{n}");
+            let name = name.as_bytes();
+            let listed = first.root.lookup(&root(), b"listed").await.unwrap().0;
+            for dir in [&first.root, &listed] {
+                let made = dir.create(Acting::caller(&ann), name, mine, set()).await.unwrap();
+                assert!(made.created);
+            }
+            let second = open();
+            let listed = second.root.lookup(&root(), b"listed").await.unwrap().0;
+            for (dir, half_way) in [&second.root, &listed].into_iter().zip(&mut half_way) {
+                let (_, seen) = dir.lookup(&root(), name).await.unwrap();
+                *half_way += u32::from(Some(seen.mtime) == seen.btime);
+                assert_eq!(seen.rdev, (0, 0), "of a regular file");
+                let create = |by, how| dir.create(Acting::caller(by), name, how, set());
+                refused(create(&ann, other), VfsError::Exists).await;
+                refused(create(&bob, mine), VfsError::Exists).await;
+                refused(create(&ann, CreateHow::Guarded), VfsError::Exists).await;
+                for _ in 0..2 {
+                    let made = create(&ann, mine).await.unwrap();
+                    assert!(made.created);
+                    let (its, is) = (made.attr, (made.attr.uid, made.attr.gid, made.attr.mode));
+                    assert_eq!(is, (UID, UID, 0o6750));
+                    assert_ne!(Some(its.mtime), its.btime, "it is finished");
+                }
+                refused(create(&ann, other), VfsError::Exists).await;
+                refused(create(&bob, mine), VfsError::Exists).await;
+            }
+            first = second;
+        }
+    });
+}
+
 #[test]
 fn handles_survive_a_restart_and_are_of_one_folder() {
     block_on(async {

@@ -28,6 +28,7 @@ mod attrs;
 mod data;
 mod decide;
 mod dir;
+mod exclusive;
 mod handle;
 mod held;
 mod names;

@@ -20,6 +20,7 @@ use crate::types::*;
 
 use super::HIDDEN;
 use super::decide::Judge;
+use super::exclusive;
 use super::node::CephNode;
 use super::stat::{Stat, vino_of};
 
@@ -154,10 +155,11 @@ impl CephNode {
             set.mtime = Some(SetTime::At(m));
         }
         let mode = set.mode.take().unwrap_or(0o600) & 0o7777;
+        let number = exclusive::number(how, by.cred.uid);
         let make = |perm: &Perm, mode: u32| {
             // As a device is made: what makes and opens at once looks for the name first, which is a question to the MDS where
             // the library does not know the whole folder.
-            let made = || self.inode().mknod(&its, libc::S_IFREG | mode, 0, perm);
+            let made = || self.inode().mknod(&its, libc::S_IFREG | mode, number.into(), perm);
             let (inode, stat) = self.by_name(made)?;
             Ok((self.volume.adopt(inode, &stat)?, stat))
         };
@@ -167,7 +169,13 @@ impl CephNode {
                 Err(VfsError::Exists) if how != CreateHow::Guarded => {}
                 Err(e) => return Err(self.or_stale(e)),
             }
-            match self.existing(by.cred, name, how, &set, before) {
+            let found = self.lookup_as(by.cred, name).and_then(|(node, attr)| {
+                match node.unfinished(number, by.cred.uid)? {
+                    Some(stat) => self.finish(by, name, (node, stat), mode, &set, before),
+                    None => self.existing(by.cred, (node, attr), how, &set, before),
+                }
+            });
+            match found {
                 Err(VfsError::NotFound) => {}
                 other => return other,
             }
@@ -175,16 +183,33 @@ impl CephNode {
         Err(VfsError::Delay)
     }
 
+    /// Finishes what an exclusive create of this caller has made under this name, with this mode.
+    fn finish(
+        &self,
+        by: &Acting<'_>,
+        name: &[u8],
+        (node, stat): New,
+        mode: u32,
+        set: &SetAttr,
+        before: Attr,
+    ) -> VfsResult<Made> {
+        let mode = mode_here(by.cred, &before, mode);
+        let is_given =
+            stat.stx_uid == by.cred.uid && mode & SET_ID & !u32::from(stat.stx_mode) == 0;
+        let new = (node, stat);
+        let new = if is_given { new } else { self.give(by, name, new, mode)? };
+        self.made(by.cred, name, new, set, before)
+    }
+
     /// The name was there: opens what has it, if the way of creating allows that.
     fn existing(
         &self,
         cred: &Cred,
-        name: &[u8],
+        (node, mut attr): (Arc<CephNode>, Attr),
         how: CreateHow,
         set: &SetAttr,
         before: Attr,
     ) -> VfsResult<Made> {
-        let (node, mut attr) = self.lookup_as(cred, name)?;
         let created = match existing(how, cred.uid, &attr, set)? {
             Existing::Repeated => true,
             Existing::Cut => {
@@ -224,16 +249,7 @@ impl CephNode {
                 if by.cred.uid == 0 && mode & SET_ID == 0 {
                     return Ok((node, stat));
                 }
-                let own = SetAttr { uid: Some(by.cred.uid), ..SetAttr::default() };
-                let given = node.set(&own, &self.volume.process).and_then(|()| {
-                    match mode & SET_ID != 0 && node.kind != Kind::Dir {
-                        true => node.chmod(u32::from(stat.stx_mode) & 0o7777 | mode & SET_ID),
-                        false => Ok(()),
-                    }
-                });
-                given.inspect_err(|_| self.unmake(name, node.vino, node.kind))?;
-                let stat = self.volume.done(node.inode().getattr(&self.volume.process))?;
-                Ok((node, stat))
+                self.give(by, name, (node, stat), mode)
             }
             Err(VfsError::Access) if self.permitted(by.cred, perm::EXECUTE, attr).is_ok() => {
                 match self.seen(name) {
@@ -244,6 +260,20 @@ impl CephNode {
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// Gives what the superuser has made to the caller, with the set-id bits of this mode.
+    fn give(&self, by: &Acting<'_>, name: &[u8], (node, stat): New, mode: u32) -> VfsResult<New> {
+        let own = SetAttr { uid: Some(by.cred.uid), ..SetAttr::default() };
+        let given = node.set(&own, &self.volume.process).and_then(|()| {
+            match mode & SET_ID != 0 && node.kind != Kind::Dir {
+                true => node.chmod(u32::from(stat.stx_mode) & 0o7777 | mode & SET_ID),
+                false => Ok(()),
+            }
+        });
+        given.inspect_err(|_| self.unmake(name, node.vino, node.kind))?;
+        let stat = self.volume.done(node.inode().getattr(&self.volume.process))?;
+        Ok((node, stat))
     }
 
     /// Finishes what was just made: further attributes, the directory afterwards.

@@ -47,15 +47,19 @@ impl Volume {
     pub(super) fn present(&self, stat: &Stat) -> VfsResult<Attr> {
         let in_snapshot = stat.stx_dev != CEPH_NOSNAP;
         let born = stat.stx_mask & ffi::CEPH_STATX_BTIME != 0;
+        let kind = kind_of(stat)?;
+        // Regular files may have a number, too (`exclusive`).
+        let is_device = matches!(kind, Kind::Block | Kind::Char);
+        let rdev = if is_device { stat.stx_rdev } else { 0 };
         Ok(Attr {
-            kind: kind_of(stat)?,
+            kind,
             mode: u32::from(stat.stx_mode) & 0o7777,
             nlink: stat.stx_nlink,
             uid: stat.stx_uid,
             gid: stat.stx_gid,
             size: stat.stx_size,
             used: stat.stx_blocks.saturating_mul(512),
-            rdev: (libc::major(stat.stx_rdev), libc::minor(stat.stx_rdev)),
+            rdev: (libc::major(rdev), libc::minor(rdev)),
             fsid: if in_snapshot { self.fsid ^ stat.stx_dev.rotate_left(32) } else { self.fsid },
             fileid: stat.stx_ino,
             atime: time(stat.stx_atime),
