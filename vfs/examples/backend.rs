@@ -259,6 +259,7 @@ impl Backend for Own {
             xattr: false,
             reflink: false,
             clone_block: 0,
+            deallocate: false,
             block: 4096,
             handles_persist: false,
             read_only: false,

@@ -487,6 +487,8 @@ pub struct Capabilities {
     pub reflink: bool,
     /// Bytes to which the ends of a cloned range must be aligned.
     pub clone_block: u32,
+    /// Gives back the storage of a range ([`crate::Node::deallocate`]).
+    pub deallocate: bool,
     /// Preferred and smallest sensible transfer, in bytes.
     pub block: u32,
     /// Handles survive a restart of the gateway.

@@ -16,6 +16,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     xattr: false,
     reflink: false,
     clone_block: 0,
+    deallocate: false,
     block: 4096,
     handles_persist: true,
     read_only: true,

@@ -162,6 +162,8 @@ pub struct VolumeInfo {
     pub id: [u8; 16],
     /// Its number on the host.
     pub fsid: u64,
+    /// Gives back the storage of what is trimmed.
+    pub trims: bool,
 }
 
 /// The bytes of a class, whole.
@@ -217,11 +219,16 @@ pub fn query(class: Class, f: &VolumeInfo) -> Result<Vec<u8>, NtStatus> {
             out.resize(64, 0);
         }
         Class::SectorSize => {
-            // Logical, physical for atomicity, physical for performance, effective for atomicity; aligned, no seek penalty.
+            /// SSINFO_FLAGS_ALIGNED_DEVICE, SSINFO_FLAGS_PARTITION_ALIGNED_ON_DEVICE
+            const ALIGNED: u32 = 3;
+            /// SSINFO_FLAGS_TRIM_ENABLED
+            const TRIM_ENABLED: u32 = 8;
+            // Logical, physical for atomicity, physical for performance, effective for atomicity.
             for n in [SECTOR, f.unit, f.unit, f.unit] {
                 out.extend(n.to_le_bytes());
             }
-            out.extend(3_u32.to_le_bytes());
+            let flags = ALIGNED | if f.trims { TRIM_ENABLED } else { 0 };
+            out.extend(flags.to_le_bytes());
             out.extend([0; 8]);
         }
         Class::Posix => Posix {
@@ -258,6 +265,15 @@ mod tests {
             assert_eq!(Class::from_number(class.number()), Some(class));
         }
         assert_eq!(Class::from_number(2), None);
+    }
+
+    #[test]
+    fn a_volume_that_trims_says_so() {
+        let flags = |trims| {
+            let facts = VolumeInfo { unit: 4096, trims, ..VolumeInfo::default() };
+            query(Class::SectorSize, &facts).unwrap()[16]
+        };
+        assert_eq!((flags(false), flags(true)), (3, 11));
     }
 
     proptest! {

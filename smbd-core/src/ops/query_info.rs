@@ -260,6 +260,7 @@ async fn volume_facts(
         name_max: NAME_MAX,
         id,
         fsid: root.fsid,
+        trims: can.deallocate && !can.read_only && !share.read_only,
     })
 }
 

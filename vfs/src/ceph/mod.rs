@@ -460,6 +460,7 @@ impl Backend for CephBackend {
             xattr: true,
             reflink: false,
             clone_block: 0,
+            deallocate: true,
             block: 4096,
             handles_persist: true,
             read_only: self.volume.read_only,

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, SeekFrom, StatVfsMountFlags, XattrFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, StatVfsMountFlags, XattrFlags};
 
 use crate::error::{VfsError, VfsResult};
 use crate::fnv::fnv;
@@ -60,6 +60,7 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
         xattr: has_xattr(root),
         reflink: scratch.as_ref().is_some_and(|a| has_reflink(root, a)),
         clone_block: u32::try_from(s.f_bsize).unwrap_or(4096),
+        deallocate: scratch.as_ref().is_some_and(has_holes),
         block: 4096,
         handles_persist: true,
         read_only,
@@ -139,6 +140,11 @@ fn has_xattr(root: BorrowedFd<'_>) -> bool {
 
 fn has_reflink(root: BorrowedFd<'_>, a: &OwnedFd) -> bool {
     scratch(root).is_some_and(|b| sys::clone_range(b.as_fd(), 0, a.as_fd(), 0, 0).is_ok())
+}
+
+fn has_holes(a: &OwnedFd) -> bool {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(a, flags, 0, 4096).is_ok()
 }
 
 #[cfg(test)]

@@ -116,6 +116,7 @@ impl Backend for MemBackend {
             xattr: true,
             reflink: true,
             clone_block: u32::try_from(PAGE).unwrap_or(u32::MAX),
+            deallocate: true,
             block: 4096,
             handles_persist: false,
             read_only: self.volume.read_only,
