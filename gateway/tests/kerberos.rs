@@ -26,6 +26,7 @@ mod nfs;
 mod own;
 #[path = "kerberos/people.rs"]
 mod people;
+mod smbtorture;
 
 use kdc::Kdc;
 
@@ -398,55 +399,22 @@ fn tickets_that_are_not_taken_any_more() {
 fn smbtorture_of_sessions() {
     let mut world = World::new();
     world.serve("smb: {port: 0, signing: offered}", &[]);
-    let suite = suite();
+    let suite = smbtorture::suite();
+    let tests = smbtorture::of("kerberos").into_iter().chain(TORTURE);
     let failures: Vec<String> = std::thread::scope(|scope| {
-        let running = TORTURE.map(|test| {
+        let begin = |test| {
             let (world, suite) = (&world, &suite);
             scope.spawn(move || torture(world, suite, test))
-        });
+        };
+        let running: Vec<_> = tests.map(begin).collect();
         running.into_iter().filter_map(|run| run.join().unwrap()).collect()
     });
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Of `smb2.session`. The first six want Kerberos.
-const TORTURE: [&str; 10] = [
-    "expire1n",
-    "expire1s",
-    "expire1e",
-    "expire2s",
-    "expire2e",
-    "expire_disconnect",
-    "bind1",
-    "bind2",
-    "reauth1",
-    "reconnect1",
-];
-
-/// Mounts of its own, as in the tier `smbtorture`, with names of hosts beside them.
-const ENTER: &str = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind \"$0\" && \
-    mount -t proc proc \"$0/proc\" && mount --rbind /dev \"$0/dev\" && mount --bind . \"$0/tmp\" && \
-    mount --bind etc \"$0/etc\" && exec chroot \"$0\" smbtorture \"$@\"";
-
-/// The suite that `cargo xtask smbtorture` has unpacked.
-fn suite() -> PathBuf {
-    let var = |name| std::env::var_os(name).map(PathBuf::from);
-    let home = || var("HOME").unwrap_or_default().join(".cache");
-    let lab = || var("XDG_CACHE_HOME").unwrap_or_else(home).join("headgate-lab");
-    let cache = var("LAB_CACHE").unwrap_or_else(lab);
-    let named = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        name.starts_with("smbtorture-") && path.join("version").exists()
-    };
-    let found =
-        fs::read_dir(&cache).into_iter().flatten().flatten().map(|e| e.path()).filter(named);
-    found.max().unwrap_or_else(|| {
-        panic!(
-            "no smbtorture in {}: `cargo xtask smbtorture smb2.session` unpacks it",
-            cache.display()
-        )
-    })
-}
+/// What passes by passwords, too.
+const TORTURE: [&str; 4] =
+    ["smb2.session.bind1", "smb2.session.bind2", "smb2.session.reauth1", "smb2.session.reconnect1"];
 
 /// Why it failed.
 fn torture(world: &World, suite: &Path, test: &str) -> Option<String> {
@@ -454,27 +422,10 @@ fn torture(world: &World, suite: &Path, test: &str) -> Option<String> {
     fs::create_dir_all(dir.join("etc")).unwrap();
     fs::write(dir.join("etc/hosts"), format!("127.0.0.1 {HOST}\n")).unwrap();
     fs::copy(world.kdc.config(), dir.join("krb5.conf")).unwrap();
-    let folders = [
-        "lock directory",
-        "state directory",
-        "cache directory",
-        "private dir",
-        "pid directory",
-        "ncalrpc dir",
-    ];
-    let done = Command::new("timeout")
-        .args(["-k", "5", "120", "unshare", "--mount", "sh", "-ec", ENTER])
-        .arg(suite)
-        .args(["--configfile=/dev/null", "--basedir=/tmp", "--option=log file=/tmp/log"])
-        .args(folders.map(|folder| format!("--option={folder}=/tmp")))
-        .args([&format!("//{HOST}/data"), "-p", &world.daemon().smb.port().to_string()])
-        .args(["-U", &format!("nobody@{}%{PASSWORD}", kdc::REALM), "--use-kerberos=required"])
-        .args(["--format=subunit", "--option=torture:smbd=no", &format!("smb2.session.{test}")])
-        .env("KRB5_CONFIG", "/tmp/krb5.conf")
-        .current_dir(&dir)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
-    let passed = said.lines().any(|l| l.starts_with("success: "));
-    (!passed).then(|| format!("{test}: {said}"))
+    let port = world.daemon().smb.port().to_string();
+    let user = format!("nobody@{}%{PASSWORD}", kdc::REALM);
+    let mut command = smbtorture::command(suite, &dir);
+    command.args([&format!("//{HOST}/data"), "-p", &port, "-U", &user, "--use-kerberos=required"]);
+    command.env("KRB5_CONFIG", "/tmp/krb5.conf");
+    smbtorture::failure(command, test)
 }

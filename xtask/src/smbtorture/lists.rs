@@ -1,4 +1,4 @@
-//! The two lists in `tests/smbtorture`: one name a line; `#` begins a comment.
+//! The lists in `tests/smbtorture`: one name a line; `#` begins a comment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,6 +7,10 @@ use crate::sh::Result;
 
 const PASSES: &str = "tests/smbtorture/passes.txt";
 const KNOWN: &str = "tests/smbtorture/known.txt";
+/// What passes by other programs of the tier, which have what it wants; they read it there.
+const ELSEWHERE: &str = "tests/smbtorture/elsewhere.txt";
+/// Those programs.
+const PROGRAMS: [&str; 2] = ["ceph", "kerberos"];
 /// What of the first does not pass on CephFS.
 const CEPH: &str = "tests/smbtorture/ceph.txt";
 /// In front of a name or prefix of the second list: not even run.
@@ -19,12 +23,29 @@ pub(super) struct Lists {
     passes: BTreeSet<String>,
     known: BTreeMap<String, String>,
     not_run: Vec<String>,
+    /// By which program.
+    elsewhere: BTreeMap<String, String>,
 }
 
 impl Lists {
     pub(super) fn read() -> Result<Lists> {
         let text = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
-        Lists::parse(&text(PASSES)?, &text(KNOWN)?)
+        Lists::parse(&text(PASSES)?, &text(KNOWN)?)?.and_elsewhere(&text(ELSEWHERE)?)
+    }
+
+    fn and_elsewhere(mut self, list: &str) -> Result<Lists> {
+        for line in lines(list) {
+            let Some((name, program)) =
+                line.split_once("  ").filter(|(_, program)| PROGRAMS.contains(program))
+            else {
+                return Err(format!("{ELSEWHERE}: {line} has no program"));
+            };
+            if self.passes(name) || self.is_known(name) {
+                return Err(format!("{ELSEWHERE}: {name} is in another list"));
+            }
+            self.elsewhere.insert(name.into(), program.into());
+        }
+        Ok(self)
     }
 
     /// The same, of shares in CephFS.
@@ -77,7 +98,15 @@ impl Lists {
 
     /// A name of `not run` stands for all that begin with it.
     pub(super) fn is_run(&self, name: &str) -> bool {
-        !self.not_run.iter().any(|prefix| name.starts_with(prefix.as_str()))
+        let is_elsewhere = self.elsewhere.contains_key(name);
+        !is_elsewhere && !self.not_run.iter().any(|prefix| name.starts_with(prefix.as_str()))
+    }
+
+    /// How many pass by each other program.
+    pub(super) fn elsewhere(&self) -> BTreeMap<&str, usize> {
+        let mut of = BTreeMap::new();
+        self.elsewhere.values().for_each(|program| *of.entry(program.as_str()).or_insert(0) += 1);
+        of
     }
 
     pub(super) fn passes(&self, name: &str) -> bool {
@@ -90,7 +119,8 @@ impl Lists {
 
     /// Names, also of the tests that are not run, that the suite does not have.
     pub(super) fn without_a_test<'a>(&'a self, all: &'a [String]) -> impl Iterator<Item = &'a str> {
-        let named = self.passes.iter().chain(self.known.keys()).filter(|name| !all.contains(*name));
+        let named = self.passes.iter().chain(self.known.keys()).chain(self.elsewhere.keys());
+        let named = named.filter(|name| !all.contains(*name));
         let begins = |prefix: &&String| !all.iter().any(|name| name.starts_with(prefix.as_str()));
         named.chain(self.not_run.iter().filter(begins)).map(String::as_str)
     }
@@ -134,6 +164,19 @@ mod tests {
         assert!(there.is_known("smb2.b c") && there.is_known("smb2.d"));
         assert!(local().without("smb2.a\n").is_err(), "no reason");
         assert!(local().without("smb2.d  why\n").is_err(), "passes nowhere");
+    }
+
+    #[test]
+    fn what_passes_elsewhere_is_not_run() {
+        let local = || Lists::parse("smb2.a\n", "smb2.d  why\n").unwrap();
+        let lists = local().and_elsewhere("# head\nsmb2.b c  kerberos\nsmb2.b  ceph\n").unwrap();
+        assert!(!lists.is_run("smb2.b c") && !lists.is_run("smb2.b") && lists.is_run("smb2.b d"));
+        assert_eq!(lists.elsewhere(), BTreeMap::from([("ceph", 1), ("kerberos", 1)]));
+        for bad in ["smb2.b\n", "smb2.b  nonsense\n"] {
+            assert!(local().and_elsewhere(bad).is_err(), "no program");
+        }
+        assert!(local().and_elsewhere("smb2.a  ceph\n").is_err(), "passes here");
+        assert!(local().and_elsewhere("smb2.d  ceph\n").is_err(), "is known not to");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! own; several run at once, because most of them wait, and each of those has a share of its own.
 //!
 //! `tests/smbtorture/passes.txt` names what passes: it only grows, and a test of it that fails is a failure.
-//! `tests/smbtorture/known.txt` names what does not, or is not run, each with its reason.
+//! `tests/smbtorture/known.txt` names what does not, or is not run, each with its reason; `elsewhere.txt` what passes by other
+//! programs of the tier, which have the realm or the snapshots that it wants.
 
 mod beside;
 mod lists;
@@ -221,6 +222,9 @@ fn judge(asked: &Asked, root: &Root, lists: &Lists, results: &Results) -> Result
     }
     let known = results.len() - tally.passed - tally.failures.len() - new.len();
     println!("   smbtorture: {} of the list pass, {known} known not to", tally.passed);
+    for (program, count) in lists.elsewhere().iter().filter(|_| asked.prefixes.is_empty()) {
+        println!("   smbtorture: {count} more pass by `cargo test -p gateway --test {program}`");
+    }
     for name in &new {
         println!("   smbtorture: {name} passes and is not in the list");
     }
