@@ -56,6 +56,8 @@ pub(crate) const USER_ID: u32 = 1001;
 pub(crate) const LASTING_SHARE: &str = "lasting";
 /// smbtorture's share whose files may have blocks in common.
 pub(crate) const BLOCK_SHARE: &str = "xfs";
+/// Where smbtorture finds a gateway that demands signatures.
+pub(crate) const STRICT_ADDRESS: &str = "127.0.0.2";
 /// Mounts the file system of that share, made by [`make_block_share`].
 const BLOCK_MOUNT: &str =
     "mount -t xfs -o loop \"$0/xfs.img\" \"$0/xfs\" && chmod 0777 \"$0/xfs\" && ";
@@ -286,6 +288,25 @@ impl<'a> Gateway<'a> {
         let block_mount = if block_share.is_some() { BLOCK_MOUNT } else { "" };
         let ceph = if cluster.is_some() { CLUSTER } else { "" };
         Gateway::new(net, dir, format!("{block_mount}{ceph}"), args)
+    }
+
+    /// Starts one more on loopback for smbtorture, which demands signatures: a share of each of these names, empty.
+    pub(crate) fn strict_for_smbtorture(
+        net: &'a Net,
+        dir: &Path,
+        names: &[PathBuf],
+    ) -> Result<Gateway<'a>> {
+        make_folder(&dir.join("state"), 0o700)?;
+        let words = ["--bind", STRICT_ADDRESS, "--portmap", "off", "--admin", "off"];
+        let mut args: Vec<String> = words.map(str::to_owned).into();
+        args.extend(["--smb-signing", "required"].map(str::to_owned));
+        for name in names.iter().filter_map(|name| name.file_name()) {
+            make_folder(&dir.join(name), 0o777)?;
+            let folder = dir.join(name).display().to_string();
+            args.extend(["--share".into(), format!("{}={folder}", name.to_string_lossy())]);
+        }
+        args.extend(user(dir, USERS[0])?);
+        Gateway::new(net, dir, String::new(), args)
     }
 
     fn new(net: &'a Net, dir: &Path, prelude: String, args: Vec<String>) -> Result<Gateway<'a>> {

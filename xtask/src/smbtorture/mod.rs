@@ -6,6 +6,7 @@
 //! programs of the tier, which have the realm or the snapshots that it wants.
 
 mod beside;
+mod held;
 mod lists;
 mod root;
 mod run;
@@ -178,19 +179,22 @@ fn with_gateway(
     let top = cluster.as_ref().map_or(dir, Cluster::mount);
     let shares: Vec<PathBuf> = (0..AT_ONCE).map(|n| top.join(format!("t{n}"))).collect();
     let mut gateway = Gateway::for_smbtorture(&net, dir, &shares, cluster.as_ref())?;
+    let mut strict = Gateway::strict_for_smbtorture(&net, &dir.join("strict"), &shares)?;
     let server = Server::gateway(&net, root.clone(), shares);
     let results = run_on(&server, asked, lists, names, dir);
     let beside_nfs = beside::nfs(&net, &server, asked, dir)?;
-    gateway.is_running()?;
-    if let Some(line) = gateway.log().lines().find(|l| l.contains("panicked")) {
-        return Err(format!("the gateway panicked: {line}"));
+    for gateway in [&mut gateway, &mut strict] {
+        gateway.is_running()?;
+        if let Some(line) = gateway.log().lines().find(|l| l.contains("panicked")) {
+            return Err(format!("the gateway panicked: {line}"));
+        }
     }
     Ok((results, beside_nfs))
 }
 
 fn run_on(server: &Server, asked: &Asked, lists: &Lists, names: &[String], dir: &Path) -> Results {
     let (alone, beside): (Vec<String>, Vec<String>) =
-        names.iter().cloned().partition(|name| run::shares_blocks(name));
+        names.iter().cloned().partition(|name| run::is_alone(name));
     let mut results = run::all(server, &beside, asked.jobs, dir, asked.verbose);
     results.extend(run::all(server, &alone, 1, dir, asked.verbose));
     let lost = |(name, verdict): (&String, &Verdict)| {

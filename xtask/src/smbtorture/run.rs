@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use super::Results;
 use super::root::Root;
+use super::{Results, held};
 use crate::lab::Net;
-use crate::lab::gateway::{BLOCK_SHARE, LASTING_SHARE, USER_ID};
+use crate::lab::gateway::{BLOCK_SHARE, LASTING_SHARE, STRICT_ADDRESS, USER_ID};
 use crate::sh::{Result, in_turns_of};
 
 /// Of one test. The longest that passes, smb2.notify.mask, waits for 80 s in all.
@@ -18,12 +18,19 @@ const SECONDS_MAX: &str = "120";
 const SLOWEST_SHOWN: usize = 12;
 /// What `timeout` ends with when it had to.
 const TIMED_OUT: [Option<i32>; 2] = [Some(124), Some(137)];
-/// Tests that are told the name of a file, and of an attribute that belongs to the server.
-const TOLD: [(&str, &[&str]); 3] = [
+/// What tests are told whose names begin so: a file, an attribute that belongs to the server, and for how many seconds to work.
+const TOLD: [(&str, &[&str]); 4] = [
     ("smb2.set-sparse-ioctl", &["filename=told"]),
     ("smb2.zero-data-ioctl", &["filename=told", "offset=4096", "beyond_final_zero=8192"]),
     ("smb2.ea.acl_xattr", &["acl_xattr_name=headgate.acl"]),
+    (BENCH, &["timelimit=1", "progress=no"]),
 ];
+/// Tests that do as much as they can, of which nothing may fail.
+const BENCH: &str = "smb2.bench.";
+/// Opens 65,520 files.
+const MANY: &str = "smb2.maxfid";
+/// Tests of a server that demands signatures.
+const SIGNED: &str = "smb2.session-require-signing.";
 /// The one test of persistent handles.
 const PERSISTENT: &str = "smb2.replay.replay5";
 /// Suites that wait longest begin first.
@@ -80,6 +87,8 @@ pub(super) struct Server {
     root: Root,
     inside: Option<String>,
     host: String,
+    /// Of the server that demands signatures.
+    strict_host: String,
     port: String,
     folders: Vec<PathBuf>,
 }
@@ -88,13 +97,15 @@ impl Server {
     /// The gateway in this network namespace.
     pub(super) fn gateway(net: &Net, root: Root, folders: Vec<PathBuf>) -> Server {
         let inside = Some(net.name.clone());
-        Server { root, inside, host: "127.0.0.1".into(), port: "445".into(), folders }
+        let (host, strict_host) = ("127.0.0.1".into(), STRICT_ADDRESS.into());
+        Server { root, inside, host, strict_host, port: "445".into(), folders }
     }
 
     /// HOST:PORT.
     pub(super) fn elsewhere(text: &str, root: Root) -> Result<Server> {
         let (host, port) = text.rsplit_once(':').ok_or("--server is HOST:PORT")?;
-        Ok(Server { root, inside: None, host: host.into(), port: port.into(), folders: vec![] })
+        let (host, port) = (host.to_owned(), port.into());
+        Ok(Server { root, inside: None, strict_host: host.clone(), host, port, folders: vec![] })
     }
 
     /// Each worker has a share, but for tests that want another file system, which take turns.
@@ -106,7 +117,7 @@ impl Server {
         }
     }
 
-    fn command(&self, test: &str, worker: usize) -> Command {
+    pub(super) fn command(&self, test: &str, worker: usize) -> Command {
         let mut command = match &self.inside {
             Some(net) => {
                 let mut command = Command::new("ip");
@@ -116,16 +127,14 @@ impl Server {
             None => Command::new("timeout"),
         };
         command.args(["-k", "5", SECONDS_MAX]).args(self.root.words());
-        command
-            .arg(format!("//{}/{}", self.host, self.share(test, worker)))
-            .args(["-p", &self.port]);
+        let host = if test.starts_with(SIGNED) { &self.strict_host } else { &self.host };
+        command.arg(format!("//{host}/{}", self.share(test, worker))).args(["-p", &self.port]);
         command.args(["-U", "user%pass", "--format=subunit"]);
         command.args(["--option=torture:use_iptables=yes"]);
         command.arg("--option=torture:iptables_command=/tmp/iptables");
         command.args(["--option=torture:user2name=user2", "--option=torture:user2password=pass2"]);
         command.arg("--option=torture:writetimeupdatedelay=2000000");
-        let told = TOLD.iter().filter(|(name, _)| *name == test).flat_map(|(_, told)| *told);
-        command.args(told.map(|option| format!("--option=torture:{option}")));
+        command.args(told(test).map(|option| format!("--option=torture:{option}")));
         // Samba's server makes an interim answer to each READ and WRITE that takes half a millisecond; Windows and we do not.
         command.args(["--option=torture:smbd=no", test]);
         command
@@ -134,7 +143,7 @@ impl Server {
     /// A test that is told the name of a file finds it.
     fn prepare(&self, test: &str, worker: usize) {
         let Some(folder) = self.folders.get(worker) else { return };
-        if TOLD.iter().any(|(name, _)| *name == test) {
+        if told(test).any(|option| option == "filename=told") {
             let file = folder.join("told");
             // Without it the test fails and says so.
             let _ = fs::write(&file, [1; 16384]);
@@ -153,9 +162,19 @@ impl Server {
     }
 }
 
+fn told(test: &str) -> impl Iterator<Item = &'static str> {
+    let its = TOLD.into_iter().filter(move |(name, _)| test.starts_with(name));
+    its.flat_map(|(_, told)| told.iter().copied())
+}
+
 /// FSCTL_DUPLICATE_EXTENTS_TO_FILE.
 pub(super) fn shares_blocks(test: &str) -> bool {
     test.starts_with("smb2.ioctl.dup_extents")
+}
+
+/// It has a share that there is once, or takes all that the machine has, and others would be late.
+pub(super) fn is_alone(test: &str) -> bool {
+    shares_blocks(test) || test.starts_with(BENCH) || test == MANY
 }
 
 /// How a test ended.
@@ -246,7 +265,7 @@ fn print_slowest(mut times: Vec<(u64, String)>) {
 }
 
 /// What a test finds in its `/tmp`.
-fn prepare(place: &Path, worker: usize) -> std::io::Result<()> {
+pub(super) fn prepare(place: &Path, worker: usize) -> std::io::Result<()> {
     fs::create_dir_all(place)?;
     let iptables = place.join("iptables");
     fs::write(&iptables, IPTABLES.replace("WORKER", &worker.to_string()))?;
@@ -255,25 +274,34 @@ fn prepare(place: &Path, worker: usize) -> std::io::Result<()> {
 
 fn one(server: &Server, name: &str, worker: usize, dir: &Path) -> Verdict {
     let place = dir.join(format!("run-{worker}"));
-    if let Err(e) = prepare(&place, worker) {
-        return Verdict::Failure(format!("{}: {e}", place.display()));
-    }
     server.prepare(name, worker);
-    let mut command = server.command(name, worker);
-    let done = match command.current_dir(&place).stdin(Stdio::null()).output() {
-        Ok(done) => done,
-        Err(e) => return Verdict::Failure(format!("cannot run smbtorture: {e}")),
+    let (verdict, log) = match name {
+        held::TEST => held::check(server, worker, &place),
+        _ => alone(server.command(name, worker), worker, &place),
     };
-    let said = String::from_utf8_lossy(&done.stdout);
-    let verdict = Verdict::read(&said, TIMED_OUT.contains(&done.status.code()));
     server.clean(worker);
     if !verdict.passed() {
-        let log = format!("{said}{}", String::from_utf8_lossy(&done.stderr));
         // The verdict says enough where the log cannot be kept.
         let _ = fs::write(dir.join(format!("{name}.log")), log);
     }
-    let _ = fs::remove_dir_all(&place);
     verdict
+}
+
+/// What came of a test, and all that it said. It runs in this folder, which is there for as long.
+pub(super) fn alone(mut command: Command, worker: usize, place: &Path) -> (Verdict, String) {
+    if let Err(e) = prepare(place, worker) {
+        return (Verdict::Failure(format!("{}: {e}", place.display())), String::new());
+    }
+    let done = match command.current_dir(place).stdin(Stdio::null()).output() {
+        Ok(done) => done,
+        Err(e) => {
+            return (Verdict::Failure(format!("cannot run smbtorture: {e}")), String::new());
+        }
+    };
+    let said = String::from_utf8_lossy(&done.stdout);
+    let verdict = Verdict::read(&said, TIMED_OUT.contains(&done.status.code()));
+    let _ = fs::remove_dir_all(place);
+    (verdict, format!("{said}{}", String::from_utf8_lossy(&done.stderr)))
 }
 
 #[cfg(test)]
