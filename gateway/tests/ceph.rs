@@ -1,9 +1,11 @@
 //! A share in CephFS by every protocol, and what becomes of it when a daemon of the cluster or the gateway itself dies.
 //!
-//! It wants the cluster that `tests/ceph/cluster up` starts; `cargo xtask test --tier third` does that, and runs this.
+//! It wants the cluster that `tests/ceph/cluster up` starts, smbclient, and the suite that `cargo xtask smbtorture` unpacks; `cargo
+//! xtask test --tier third` has them, and runs this.
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
 mod common;
+mod smbtorture;
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -139,6 +141,21 @@ impl Gateway {
         };
         let target: Target = at.parse().unwrap();
         Volume::open(&target, &Local::default(), Credential::sys(1000, 1000, &[])).await.unwrap()
+    }
+
+    /// What smbclient says to these words.
+    async fn client(&self, words: &str) -> String {
+        let (port, home) = (self.smb.port().to_string(), self.home.path());
+        let mut command = tokio::process::Command::new("smbclient");
+        command.args(["//127.0.0.1/data", "-p", &port, "-U", &format!("alice%{PASSWORD}")]);
+        let done = command.args(["-c", words]).current_dir(home).output().await.unwrap();
+        String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
+    }
+
+    /// The times of which there is a version of this name, as the client spells them.
+    async fn versions(&self, name: &str) -> Vec<String> {
+        let told = self.client(&format!("allinfo {name}")).await;
+        told.lines().filter(|line| line.starts_with("@GMT-")).map(str::to_owned).collect()
     }
 
     /// NFS 3 for this user, and the share's folder.
@@ -414,18 +431,8 @@ async fn previous_versions_are_those_of_snapshots() {
     write(&volume, "d\\f", b"monday").await;
     // Whoever has seen it writes behind it.
     beside.snapshots().mkdir(&named("a"), 0o755, &beside.perm).unwrap();
-    let client = async |words: String| {
-        let (port, home) = (gateway.smb.port().to_string(), gateway.home.path());
-        let mut command = tokio::process::Command::new("smbclient");
-        command.args(["//127.0.0.1/data", "-p", &port, "-U", &format!("alice%{PASSWORD}")]);
-        let done = command.args(["-c", &words]).current_dir(home).output().await.unwrap();
-        String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
-    };
-    let versions = async |name: &str| {
-        let told = client(format!("allinfo {name}")).await;
-        let names = told.lines().filter(|line| line.starts_with("@GMT-")).map(str::to_owned);
-        names.collect::<Vec<_>>()
-    };
+    let client = async |words: String| gateway.client(&words).await;
+    let versions = async |name: &str| gateway.versions(name).await;
     let all = versions("d\\f").await;
     let [monday] = &all[..] else { panic!("{all:?}") };
     write(&volume, "d\\f", b"tuesday").await;
@@ -454,6 +461,31 @@ async fn previous_versions_are_those_of_snapshots() {
     beside.snapshots().rmdir(&named("a"), &beside.perm).unwrap();
     let gone = got(&format!("{monday}\\d\\f")).await.unwrap_err();
     assert!(gone.contains("NT_STATUS_OBJECT_NAME_NOT_FOUND"), "{gone}");
+}
+
+/// Samba's suite on a file, a stream of it and the share's folder, as they were.
+#[tokio::test(flavor = "multi_thread")]
+async fn smbtorture_of_previous_versions() {
+    let gateway = Gateway::new().await;
+    let volume = gateway.volume("smb").await;
+    let beside = gateway.beside();
+    write(&volume, "f", b"monday").await;
+    write(&volume, "f:s", b"stream").await;
+    beside.snapshots().mkdir(&named("a"), 0o755, &beside.perm).unwrap();
+    let [monday] = &gateway.versions("f").await[..] else { panic!("one snapshot, one version") };
+    let suite = smbtorture::suite();
+    let mut failures = Vec::new();
+    for test in smbtorture::of("ceph") {
+        let mut command = smbtorture::command(&suite, gateway.home.path());
+        let port = gateway.smb.port().to_string();
+        command.args(["//127.0.0.1/data", "-p", &port, "-U", &format!("alice%{PASSWORD}")]);
+        let told = [format!("snapshot={monday}"), "file=f".into(), "stream=s".into()];
+        command.args(told.map(|what| format!("--option=torture:twrp_{what}")));
+        command.arg("--option=torture:twrp_stream_size=6");
+        failures.extend(smbtorture::failure(command, test));
+    }
+    beside.snapshots().rmdir(&named("a"), &beside.perm).unwrap();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 /// What clients of the gateway may cache of this file: by SMB, and by NFS.

@@ -86,6 +86,13 @@ pub trait Backend: Send + Sync + 'static {
         let _ = make;
         ready(Ok(None))
     }
+    /// That folder as it was with this node, and the handle that the node has in there: of a node in a snapshot the one of today.
+    fn hidden_of<'a>(
+        &'a self,
+        node: &'a NodeRef,
+    ) -> BoxFuture<'a, VfsResult<(Option<NodeRef>, Handle)>> {
+        Box::pin(async move { Ok((self.hidden(false).await?, node.handle())) })
+    }
 }
 
 /// Where the buffers for a read come from.

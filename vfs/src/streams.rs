@@ -93,7 +93,11 @@ pub(crate) fn if_there<T>(found: VfsResult<T>) -> VfsResult<Option<T>> {
 
 /// The folder of all streams, if there are any.
 async fn all(share: &Share) -> VfsResult<Option<NodeRef>> {
-    let hidden = match share.backend.hidden(false).await {
+    all_in(share.backend.hidden(false).await).await
+}
+
+async fn all_in(hidden: VfsResult<Option<NodeRef>>) -> VfsResult<Option<NodeRef>> {
+    let hidden = match hidden {
         // Nothing in there is a client's any more, and files without streams are files all the same.
         Ok(None) | Err(VfsError::NotSupported) => return Ok(None),
         Ok(Some(hidden)) => hidden,
@@ -104,8 +108,12 @@ async fn all(share: &Share) -> VfsResult<Option<NodeRef>> {
 
 /// The folder of a file's streams, if it has any.
 async fn folder(share: &Share, file: &NodeRef) -> VfsResult<Option<NodeRef>> {
-    let Some(all) = all(share).await? else { return Ok(None) };
-    let name = folder_of(share, &file.handle());
+    let (hidden, handle) = match share.backend.hidden_of(file).await {
+        Ok((hidden, handle)) => (Ok(hidden), handle),
+        Err(e) => (Err(e), file.handle()),
+    };
+    let Some(all) = all_in(hidden).await? else { return Ok(None) };
+    let name = folder_of(share, &handle);
     Ok(if_there(all.lookup(&Cred::root(), name.as_bytes()).await)?.map(|f| f.0))
 }
 

@@ -134,6 +134,7 @@ fn authority() -> Result<Tally> {
 pub(crate) fn tier() -> Result<Tally> {
     let mut tally = Tally::default();
     tally.add(one_test("ceph-sys", "layout", &[])?);
+    smbtorture::unpack()?;
     run(&[CLUSTER, "up"])?;
     let tests = [("vfs", "ceph"), ("gateway", "ceph"), ("gateway", "records")];
     let tested = tests.map(|(of, test)| {

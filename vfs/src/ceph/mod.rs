@@ -284,6 +284,21 @@ impl CephBackend {
         *locked(&self.hidden) = found.clone();
         Ok(found.map(|n| n as NodeRef))
     }
+
+    /// A snapshot has the folder where it was taken of the share's own folder or of one above it.
+    fn hidden_folder_of(&self, node: &NodeRef) -> VfsResult<(Option<NodeRef>, Handle)> {
+        let Vino { ino, snap } = self.root.same_backend(&**node)?.vino;
+        if snap == CEPH_NOSNAP {
+            return Ok((self.hidden_folder(false)?, node.handle()));
+        }
+        let all = self.root.do_snapshots(&Cred::root())?;
+        let mut tops = all.iter().filter_map(|s| self.root.same_backend(&*s.node).ok());
+        let hidden = match tops.find(|top| top.vino.snap == snap) {
+            Some(top) => top.open_hidden(false)?.map(|n| n as NodeRef),
+            None => None,
+        };
+        Ok((hidden, self.volume.tag.make(Vino { ino, snap: CEPH_NOSNAP })?))
+    }
 }
 
 /// Number of the top of every CephFS file system (`CEPH_INO_ROOT`).
@@ -478,6 +493,13 @@ impl Backend for CephBackend {
 
     fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>> {
         self.volume.at_once(move || self.hidden_folder(make))
+    }
+
+    fn hidden_of<'a>(
+        &'a self,
+        node: &'a NodeRef,
+    ) -> BoxFuture<'a, VfsResult<(Option<NodeRef>, Handle)>> {
+        self.volume.at_once(move || self.hidden_folder_of(node))
     }
 
     fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>> {

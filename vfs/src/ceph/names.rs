@@ -64,9 +64,9 @@ impl CephNode {
         self.volume.done(Name::new(name))
     }
 
-    /// The name of the gateway's own folder here.
+    /// The name of the gateway's own folder here, or of what that was in a snapshot.
     pub(super) fn hides(&self, name: &[u8]) -> bool {
-        name == HIDDEN && self.is_root()
+        name == HIDDEN && self.vino.ino == self.volume.root.ino
     }
 
     /// "No such name" in a directory that is gone itself is "stale".
