@@ -7,6 +7,8 @@
 
 use std::borrow::Cow;
 
+use wire::{Parsed, Parser, Rule, bytes, known, le_u8, le_u16, le_u32, reject, take, times};
+
 use super::mode::Change;
 use super::{Ace, Acl, Owner, Sid, Who};
 
@@ -95,32 +97,65 @@ impl Kept {
 
     /// Reads a record; `None` where it is none of ours.
     pub fn decode(record: &[u8]) -> Option<Self> {
-        let mut r = Reader(record);
-        if r.u8()? != VERSION {
-            return None;
-        }
-        let mode = u32::from(r.u16()?);
-        let owner = Owner { uid: r.u32()?, gid: r.u32()? };
-        let control = r.u16()?;
-        let (revision, has) = (r.u8()?, r.u8()?);
-        let mut acl = Acl { control, revision, ..Acl::default() };
-        if has & HAS_OWNER != 0 {
-            acl.owner = Some(r.sid()?);
-        }
-        if has & HAS_GROUP != 0 {
-            acl.group = Some(r.sid()?);
-        }
-        if has & HAS_ENTRIES != 0 {
-            let count = r.u32()?;
-            // An entry has bytes, so that a count that lies ends at those that are there.
-            acl.entries = Some((0..count).map(|_| r.ace()).collect::<Option<_>>()?);
-        }
-        if has & HAS_AUDIT != 0 {
-            let len = usize::try_from(r.u32()?).ok()?;
-            acl.audit = Some(r.bytes(len)?.to_vec());
-        }
-        r.0.is_empty().then_some(Self { mode, owner, acl })
+        let (rest, kept) = wire::decode(record, Self::parse).ok()?;
+        rest.is_empty().then_some(kept)
     }
+
+    fn parse(i: &[u8]) -> Parsed<'_, Self> {
+        let (i, _) = known("version", le_u8("version"), |v| (v == VERSION).then_some(()))(i)?;
+        let owner = (le_u32("uid"), le_u32("gid"));
+        let mut head =
+            (le_u16("mode"), owner, le_u16("control"), le_u8("revision"), le_u8("parts"));
+        let (i, (mode, (uid, gid), control, revision, has)) = head.parse(i)?;
+        let (i, owner) = part(has & HAS_OWNER, Sid::field)(i)?;
+        let (i, group) = part(has & HAS_GROUP, Sid::field)(i)?;
+        let (i, entries) = part(has & HAS_ENTRIES, entries)(i)?;
+        let (i, audit) = part(has & HAS_AUDIT, body)(i)?;
+        let acl = Acl { control, revision, owner, group, entries, audit };
+        Ok((i, Self { mode: mode.into(), owner: Owner { uid, gid }, acl }))
+    }
+}
+
+/// What stands there where its bit is set.
+fn part<'a, T>(
+    bit: u8,
+    each: impl Fn(&'a [u8]) -> Parsed<'a, T>,
+) -> impl Fn(&'a [u8]) -> Parsed<'a, Option<T>> {
+    move |i| match bit {
+        0 => Ok((i, None)),
+        _ => each(i).map(|(i, value)| (i, Some(value))),
+    }
+}
+
+fn entries(i: &[u8]) -> Parsed<'_, Vec<Ace>> {
+    // An entry has bytes, so that a count that lies ends at those that are there.
+    let (i, count) = le_u32("entries")(i)?;
+    times(usize::try_from(count).unwrap_or(usize::MAX), ace)(i)
+}
+
+fn body(i: &[u8]) -> Parsed<'_, Vec<u8>> {
+    let (i, len) = le_u32("length")(i)?;
+    let (i, bytes) = take(usize::try_from(len).unwrap_or(usize::MAX), "body")(i)?;
+    Ok((i, bytes.to_vec()))
+}
+
+fn ace(i: &[u8]) -> Parsed<'_, Ace> {
+    let (at, [kind, flags, tag]) = bytes("entry")(i)?;
+    if tag == OTHER {
+        return body(at).map(|(i, body)| (i, Ace::Other { kind, flags, body }));
+    }
+    let (at, mask) = le_u32("mask")(at)?;
+    let number = || le_u32("who")(at);
+    let (at, who) = match tag {
+        OWNER => (at, Who::Owner),
+        GROUP => (at, Who::Group),
+        EVERYONE => (at, Who::Everyone),
+        USER => number().map(|(at, uid)| (at, Who::User(uid)))?,
+        MEMBERS => number().map(|(at, gid)| (at, Who::Members(gid)))?,
+        SID => Sid::field(at).map(|(at, sid)| (at, Who::Sid(sid)))?,
+        _ => return Err(reject("who", Rule::Value, i)),
+    };
+    Ok((at, Ace::Simple { kind, flags, mask, who }))
 }
 
 fn put_len(len: usize, out: &mut Vec<u8>) {
@@ -153,57 +188,6 @@ fn put_ace(ace: &Ace, out: &mut Vec<u8>) {
     }
     if let Who::Sid(sid) = who {
         sid.put(out);
-    }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (found, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(found)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.bytes(N)?.try_into().ok()
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.array::<1>().map(|b| b[0])
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn sid(&mut self) -> Option<Sid> {
-        let sid = Sid::parse(self.0).ok()?;
-        self.bytes(sid.wire_len())?;
-        Some(sid)
-    }
-
-    fn ace(&mut self) -> Option<Ace> {
-        let [kind, flags, tag] = self.array()?;
-        if tag == OTHER {
-            let len = usize::try_from(self.u32()?).ok()?;
-            return Some(Ace::Other { kind, flags, body: self.bytes(len)?.to_vec() });
-        }
-        let mask = self.u32()?;
-        let who = match tag {
-            OWNER => Who::Owner,
-            GROUP => Who::Group,
-            EVERYONE => Who::Everyone,
-            USER => Who::User(self.u32()?),
-            MEMBERS => Who::Members(self.u32()?),
-            SID => Who::Sid(self.sid()?),
-            _ => return None,
-        };
-        Some(Ace::Simple { kind, flags, mask, who })
     }
 }
 
