@@ -40,6 +40,13 @@ const UNSAFE_PLACES: [&str; 8] = [
     "smb-crypto/",
 ];
 
+/// Ways to open a lock behind a panic besides that of `mutex`.
+const POISON: [&str; 3] = [
+    concat!("lock().unwrap_or_else(", "PoisonError"),
+    concat!("read().unwrap_or_else(", "PoisonError"),
+    concat!("write().unwrap_or_else(", "PoisonError"),
+];
+
 /// Cores that take the time as an argument.
 const CLOCKLESS: [&str; 5] = [
     "gss-krb5/src/",
@@ -110,6 +117,10 @@ fn rust(file: &str, text: &str, files: &[String]) -> Vec<String> {
         let code = line.split("//").next().unwrap_or("");
         if code.contains(ALLOWED) && !UNSAFE_PLACES.iter().any(|c| file.starts_with(c)) {
             problems.push(format!("line {}: {ALLOWED} outside of {UNSAFE_PLACES:?}", n + 1));
+        }
+        let is_apart = file.starts_with("mutex/") || file.contains("/examples/");
+        if POISON.iter().any(|way| code.contains(way)) && !is_apart {
+            problems.push(format!("line {}: use `mutex::locked`, `reading` or `writing`", n + 1));
         }
         let clock = code.contains("Instant::now") || code.contains("SystemTime::now");
         if clock && CLOCKLESS.iter().any(|c| file.starts_with(c)) {
@@ -210,6 +221,13 @@ mod tests {
         let path = format!("see {}{}notes", PATHS[0].0, PATHS[0].1);
         assert!(!anywhere("README.md", &path).is_empty());
         assert!(anywhere("README.md", "a framework/of paths").is_empty());
+    }
+
+    #[test]
+    fn locks_are_opened_in_one_way() {
+        let lock = format!("    self.0.{}::into_inner)", POISON[0]);
+        assert!(!rust("vfs/src/lib.rs", &lock, &[]).is_empty());
+        assert!(rust("mutex/src/lib.rs", &lock, &["mutex/src/lib.rs".into()]).is_empty());
     }
 
     #[test]

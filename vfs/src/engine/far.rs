@@ -15,11 +15,12 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use iobuf::CLASS_SIZES;
+use mutex::locked;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
@@ -112,7 +113,7 @@ impl PayloadBudget {
     }
 
     fn volumes(&self) -> MutexGuard<'_, Volumes> {
-        self.0.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0.volumes)
     }
 
     /// For one more volume.
