@@ -78,7 +78,8 @@ impl Pool {
         let (caller, own) = self.caller(from);
         let own: OwnedSemaphorePermit = own.acquire_owned().await.map_err(|_| Busy)?;
         let turn = self.turns.acquire().await.map_err(|_| Busy)?;
-        Ok((turn, own, caller))
+        // They end in this order: whoever gets the turn finds nothing left of the call before.
+        Ok((caller, own, turn))
     }
 
     /// Runs this when it is its turn, by a thread that may wait. `from`: whose it is, an address or what stands for its network.
