@@ -1,10 +1,10 @@
 //! Exclusive creates that outlive the gateway.
 //!
-//! *Operation.* The verifier of an exclusive create is kept as the file's times ([`crate::creation`]), which are set by a second call:
-//! the cluster makes a file with the time of its own clock, and the library keeps a change of times to itself for a while. A gateway
-//! that dies in between leaves a file that its client asks for again. So the one call that makes the file gives it a number as well:
-//! that of a device, which the MDS keeps with every inode and nobody looks at of a regular file. As long as the times are those of
-//! the making, that number tells whose file it is, and the repetition does what is left to do.
+//! *Operation.* The verifier of an exclusive create is kept as the file's times ([`crate::creation`]), which are set by a second
+//! call: the cluster makes a file with the time of its own clock, and the library keeps a change of times to itself for a while. A
+//! gateway that dies in between leaves a file that its client asks for again. So the one call that makes the file gives it a number
+//! as well: that of a device, which the MDS keeps with every inode and nobody looks at of a regular file. As long as the times are
+//! those of the making, that number tells whose file it is, and the repetition does what is left to do.
 //!
 //! *Errors.* None of its own. The number has 32 bits, as many as the MDS keeps: one create of another client in 2^32 is taken for a
 //! repetition, and only of a file whose maker's gateway died.
