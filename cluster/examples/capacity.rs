@@ -1,8 +1,9 @@
-//! What a large cluster asks of etcd: `cargo run -p cluster --example capacity http://127.0.0.1:2379 [NODES SERVICES CANDIDATES]`.
+//! What a large cluster asks of etcd: `cargo run --release -p cluster --example capacity http://127.0.0.1:2379 [NODES SERVICES
+//! CANDIDATES TTL SPREAD]`, the last two in seconds.
 //!
 //! *Operation.* All nodes run in this process, each a [`Runner`] of its own with its lease and its watch; the gateway of a service
 //! is a program that does nothing and closes its input. Each service has a chosen node and as many `CANDIDATES` that may serve it.
-//! It measures how long it takes until all are served, what etcd does in a minute without changes, and what it does and how long it
+//! Nodes start one after the other in the time SPREAD. It measures how long it takes until all are served, what etcd does in a minute without changes, and what it does and how long it
 //! takes when a node dies. What etcd does is read from its own metrics. It wants an etcd of its own, and may have to open a file
 //! and a half for each service.
 
@@ -23,7 +24,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{interval, sleep};
 
 const NAME: &str = "capacity";
-const TTL: Duration = Duration::from_secs(5);
 const CALM: Duration = Duration::from_secs(60);
 /// Between looks at who serves what.
 const STEP: Duration = Duration::from_millis(50);
@@ -34,6 +34,9 @@ struct Size {
     nodes: usize,
     services: usize,
     candidates: usize,
+    ttl: Duration,
+    /// In which all nodes start, one after the other.
+    spread: Duration,
 }
 
 struct Node {
@@ -161,7 +164,7 @@ async fn busiest(at: Endpoint, mut stop: watch::Receiver<bool>) -> (f64, f64) {
 }
 
 async fn measure(at: Endpoint, size: Size) {
-    let client = || Etcd::new(vec![at.clone()], TTL / 5);
+    let client = || Etcd::new(vec![at.clone()], size.ttl / 5);
     let services = size.services();
     let etcd = client();
     for (number, service) in services.iter().enumerate() {
@@ -174,20 +177,30 @@ async fn measure(at: Endpoint, size: Size) {
     let start = |number| {
         let node = node_name(number);
         let own = services.iter().filter(|service| service.nodes.contains(&node)).cloned();
-        let plan = Plan { name: NAME.into(), ttl: TTL, services: own.collect(), node };
+        let plan = Plan { name: NAME.into(), ttl: size.ttl, services: own.collect(), node };
         let (stop, stopped) = watch::channel(false);
         let runner = Runner::new(plan, client());
         Node { board: runner.board(), stop, task: tokio::spawn(runner.run(stopped)) }
     };
-    let mut nodes: Vec<Node> = (0..size.nodes).map(start).collect();
-    let [_, half, all] = until_served(&nodes, 0, size.services).await;
-    println!(
-        "all nodes started at once: half of the services served after {half:.1?}, all after {all:.1?}"
-    );
+    let mut nodes = Vec::new();
+    for number in 0..size.nodes {
+        nodes.push(start(number));
+        sleep(size.spread / u32::try_from(size.nodes).expect("few nodes")).await;
+        if number % 10 == 9 {
+            println!(
+                "  {} nodes after {:.1?}: {} served",
+                number + 1,
+                began.elapsed(),
+                served(&nodes)
+            );
+        }
+    }
+    let [_, _, all] = until_served(&nodes, 0, size.services).await;
+    println!("all nodes started in {:?}: all services served {all:.1?} later", size.spread);
     show(&before, &counters(&at).await, began.elapsed());
 
     // What the start has left over.
-    sleep(4 * TTL).await;
+    sleep(4 * size.ttl).await;
     let before = counters(&at).await;
     sleep(CALM).await;
     println!("a minute without changes:");
@@ -206,7 +219,7 @@ async fn measure(at: Endpoint, size: Size) {
     println!(
         "a node with {lost} services dies: the first is served after {first:.1?}, half after {half:.1?}, all after {all:.1?}"
     );
-    sleep(TTL).await;
+    sleep(size.ttl).await;
     show(&before, &counters(&at).await, began.elapsed());
     stop.send_replace(true);
     let (calls, committed) = watching.await.expect("it ends");
@@ -223,7 +236,13 @@ fn main() {
     let mut words = std::env::args().skip(1);
     let endpoint = words.next().expect("http://HOST:PORT of an etcd");
     let mut number = |usual| words.next().map_or(usual, |word| word.parse().expect("a number"));
-    let size = Size { nodes: number(100), services: number(10_000), candidates: number(3) };
+    let size = Size {
+        nodes: number(100),
+        services: number(10_000),
+        candidates: number(3),
+        ttl: Duration::from_secs(number(5) as u64),
+        spread: Duration::from_secs(number(0) as u64),
+    };
     assert!((2..=size.nodes).contains(&size.candidates), "two nodes for a service at least");
     let at = endpoint.trim_start_matches("http://");
     let (host, port) = at.rsplit_once(':').expect("http://HOST:PORT");
