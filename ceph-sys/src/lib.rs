@@ -27,7 +27,7 @@ pub use dir::{Dir, Entry};
 pub use file::{Fallocate, File};
 pub use inode::{Changes, Inode, Name};
 pub use load::{loaded, version};
-pub use mount::{Mount, MountError, Options, Perm, Step, Vino, wait_unmounted};
+pub use mount::{Mount, MountError, Options, Perm, Step, Vino, unmount_aside, wait_unmounted};
 
 /// Why a call failed: a number of errno(3), positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 use std::fmt;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use mutex::locked;
@@ -71,19 +71,65 @@ impl fmt::Display for MountError {
 
 impl std::error::Error for MountError {}
 
-/// Mounts of this process, and who waits for the end of the last.
-static MOUNTED: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+/// Mounts of this process.
+struct Counts {
+    mounted: usize,
+    /// Of those, what threads of [`unmount_aside`] are ending.
+    ending: usize,
+}
 
-fn mounted() -> MutexGuard<'static, usize> {
-    // A number is whole at every step.
-    locked(&MOUNTED.0)
+/// And who waits for their end.
+static COUNTS: (Mutex<Counts>, Condvar) =
+    (Mutex::new(Counts { mounted: 0, ending: 0 }), Condvar::new());
+
+fn counts() -> MutexGuard<'static, Counts> {
+    // Numbers are whole at every step.
+    locked(&COUNTS.0)
+}
+
+/// Waits until there is none of these any more. False where some are still there after this time.
+fn wait(limit: Duration, of: fn(&Counts) -> usize) -> bool {
+    let waited = COUNTS.1.wait_timeout_while(counts(), limit, |counts| of(counts) > 0);
+    of(&waited.unwrap_or_else(PoisonError::into_inner).0) == 0
 }
 
 /// Waits until every mount has ended, for a process that is to end. A session that is left behind keeps what it was allowed to
 /// cache from others until the cluster takes it for dead. False where some are still there after this time.
 pub fn wait_unmounted(limit: Duration) -> bool {
-    let waited = MOUNTED.1.wait_timeout_while(mounted(), limit, |count| *count > 0);
-    *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+    wait(limit, |counts| counts.mounted)
+}
+
+/// How long the end of the process waits for unmounts under way.
+const EXIT_MAX: Duration = Duration::from_secs(3);
+
+/// The end of the process takes down what the library has of its own, its table of options first: an unmount under way that asks
+/// for one then ends the process by SIGABRT (`boost::bad_get`). What is registered last is called first, and the library is loaded and has
+/// been used when this is.
+fn wait_at_exit() {
+    extern "C" fn at_exit() {
+        wait(EXIT_MAX, |counts| counts.ending);
+    }
+    static ONCE: Once = Once::new();
+    // SAFETY: a function without arguments that does not unwind. Where there is no room for it the process ends as it would without.
+    ONCE.call_once(|| _ = unsafe { libc::atexit(at_exit) });
+}
+
+/// Lets go of a mount on a thread of its own: an unmount waits for the cluster.
+pub fn unmount_aside(mount: Arc<Mount>) {
+    struct Ending;
+    impl Drop for Ending {
+        fn drop(&mut self) {
+            counts().ending -= 1;
+            COUNTS.1.notify_all();
+        }
+    }
+    counts().ending += 1;
+    let ending = Ending;
+    // Without a thread it is dropped here.
+    let _ = std::thread::Builder::new().name("ceph-unmount".into()).spawn(move || {
+        drop(mount);
+        drop(ending);
+    });
 }
 
 /// A mounted file system.
@@ -175,7 +221,8 @@ impl Mount {
         // Modes are taken as they are given; the library's own mask is 002.
         // SAFETY: a mounted mount.
         unsafe { (api.ceph_umask)(raw.as_ptr(), 0) };
-        *mounted() += 1;
+        counts().mounted += 1;
+        wait_at_exit();
         Ok(Arc::new(Self { api, raw }))
     }
 
@@ -205,8 +252,8 @@ impl Drop for Mount {
             (self.api.ceph_unmount)(self.raw.as_ptr());
             (self.api.ceph_release)(self.raw.as_ptr());
         }
-        *mounted() -= 1;
-        MOUNTED.1.notify_all();
+        counts().mounted -= 1;
+        COUNTS.1.notify_all();
     }
 }
 

@@ -45,7 +45,7 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
 
 use ceph_sys::ffi::CEPH_NOSNAP;
-use ceph_sys::{Errno, Inode, Mount, Options, Perm, Vino};
+use ceph_sys::{Errno, Inode, Mount, Options, Perm, Vino, unmount_aside};
 pub use ceph_sys::{MountError, Step, wait_unmounted};
 use mutex::{locked, reading, writing};
 
@@ -313,10 +313,8 @@ impl Drop for CephBackend {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // An unmount waits for the cluster. Whoever lets go of a share last does not.
-        let mount = self.mount.take();
-        let started = std::thread::Builder::new().name("ceph-unmount".into());
-        let _ = started.spawn(move || drop(mount));
+        // Whoever lets go of a share last does not wait for the cluster.
+        self.mount.take().into_iter().for_each(unmount_aside);
     }
 }
 
