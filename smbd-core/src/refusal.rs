@@ -110,9 +110,10 @@ impl From<&auth::Refusal> for Rule {
 /// Where a ticket does not let its client in.
 fn of_ticket(why: Why) -> &'static str {
     match why {
-        Why::Kerberos(Cause::NoLibrary | Cause::Keytab) => {
-            "`headgate check` says what is wrong with the keytab"
+        Why::Kerberos(Cause::NoLibrary) => {
+            "install MIT's Kerberos library (Debian: libgssapi-krb5-2); `headgate check` says what it lacks"
         }
+        Why::Kerberos(Cause::Keytab) => "`headgate check` says what is wrong with the keytab",
         Why::Kerberos(Cause::NoKey | Cause::WrongKey) => {
             "put the current keys of the name that the client uses (cifs/NAME) into the keytab, and let the client get a new \
              ticket (`kdestroy`, `klist purge`)"
@@ -151,5 +152,14 @@ mod tests {
         let mut names = all.map(Rule::name).to_vec();
         names.dedup();
         assert_eq!(names, Rule::NAMES);
+    }
+
+    #[test]
+    fn a_remedy_is_about_what_is_wrong() {
+        let of = |cause| of_ticket(Why::Kerberos(cause));
+        assert!(
+            of(Cause::NoLibrary).contains("library") && !of(Cause::NoLibrary).contains("keytab")
+        );
+        assert!(of(Cause::Keytab).contains("keytab"));
     }
 }
