@@ -759,13 +759,18 @@ impl<'a> FileOps<'a> {
         at: u64,
         count: u64,
     ) -> VfsResult<()> {
+        self.trim(share, node, at, count).await?;
+        self.make_durable(share, &[node]).await
+    }
+
+    /// Makes a hole where nobody needs the data: a power cut may bring it back, so that no range of many waits for a sync.
+    pub async fn trim(&self, share: &Share, node: &NodeRef, at: u64, count: u64) -> VfsResult<()> {
         writable(share)?;
         let _announced = self.arbiter.state().writing(node.id());
         self.check_data(node).await?;
         self.check_conflicts(node, Operation::Write, range(at, count)).await?;
         node.deallocate(at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
-        self.make_durable(share, &[node]).await?;
         Ok(())
     }
 

@@ -275,7 +275,11 @@ impl<'a> Changing<'a> {
         self.begin().await?;
         let (at, len) = self.change.range();
         let (file_ops, node) = (self.file_ops(), self.file.node());
-        self.unflushed(file_ops.deallocate(&self.file.share, &node, at, len)).await
+        let share = &self.file.share;
+        match self.change {
+            Change::Trim { .. } => self.unflushed(file_ops.trim(share, &node, at, len)).await,
+            _ => self.unflushed(file_ops.deallocate(share, &node, at, len)).await,
+        }
     }
 
     /// Sets storage aside for the whole range.
@@ -374,12 +378,13 @@ mod tests {
     /// The calls that change bytes stand in this file alone, so that no command reaches a volume without the decision.
     #[test]
     fn no_other_file_changes_bytes() {
-        const CALLS: [&str; 9] = [
+        const CALLS: [&str; 10] = [
+            ".trim(share",
             "file_ops.write(",
             "file_ops().write(",
             "file_ops.append(",
             "file_ops().append(",
-            ".deallocate(&",
+            ".deallocate(share",
             ".allocate(&",
             ".copy_range",
             ".clone_range",

@@ -1,9 +1,12 @@
 //! IOCTL: every control code, right and wrong.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 use rdma_transport::channel::{Command as Asked, Transport};
+use vfs::local::{LocalBackend, LocalConfig};
 
 use crate::dtyp::mask;
 use crate::harness::{Client, Harness};
@@ -325,6 +328,40 @@ async fn what_is_trimmed_needs_no_storage() {
     let mut keyed = trim.emit();
     keyed[0] = 1;
     assert_eq!(status(&c, f, code::FILE_LEVEL_TRIM, &keyed).await, Status::INVALID_PARAMETER);
+}
+
+/// Counts what is synced.
+#[derive(Debug, Default)]
+struct Syncs(AtomicUsize);
+
+impl vfs::local::SyncCalls for Syncs {
+    fn fsync(&self, _: std::os::fd::BorrowedFd<'_>) -> std::io::Result<()> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// The hosts that trim, virtual disks on shares that are continuously available, name many ranges at once.
+#[tokio::test]
+async fn ranges_that_are_trimmed_wait_for_no_sync() {
+    let dir = tempfile::tempdir().unwrap();
+    let syncs = Arc::new(Syncs::default());
+    let config = LocalConfig { calls: Some(syncs.clone()), ..LocalConfig::new(dir.path()) };
+    let harness = Harness::on(LocalBackend::open(config).unwrap(), None);
+    harness.core.namespace.shares()[0].backend.set_strict(true, true);
+    let c = harness.client();
+    let f = c.open("f").await;
+    put(&c, f, 0, &pattern(65536)).await;
+    let range = |at| Span { at, other: 4096 };
+    let trim = async |ranges: Vec<Span>| {
+        done(&c, f, code::FILE_LEVEL_TRIM, &Trim { ranges }.emit()).await;
+        syncs.0.load(Ordering::Relaxed)
+    };
+    let before = trim(vec![range(0)]).await;
+    assert_eq!(trim((1..9).map(|n| range(n * 4096)).collect()).await, before);
+    assert_eq!(get(&c, f).await[..9 * 4096], [0; 9 * 4096]);
+    done(&c, f, code::SET_ZERO_DATA, &Span { at: 0, other: 65536 }.emit()).await;
+    assert!(syncs.0.load(Ordering::Relaxed) > before, "zeros that were asked for are kept");
 }
 
 #[tokio::test]
