@@ -244,6 +244,19 @@ fn a_second_run_cuts_the_first_off() {
     });
 }
 
+/// A mount that never ends leaves a session behind, which keeps others waiting for a minute.
+#[test]
+fn what_is_done_after_a_share_was_let_go_keeps_no_mount() {
+    block_on(async {
+        let root = open(&folder()).root();
+        let by = suite::root();
+        let made = root.mkdir(Acting::caller(&by), b"d", mode(0o755)).await.unwrap().node;
+        let all = [&root, &made].map(Arc::downgrade);
+        drop((root, made));
+        assert!(all.iter().all(|node| node.upgrade().is_none()), "the list of records has one");
+    });
+}
+
 /// The first gateway is cut off before the cluster has the times in which the verifier is; its client asks the second again.
 #[test]
 fn an_exclusive_create_is_repeated_where_its_gateway_died_half_way() {

@@ -8,7 +8,7 @@
 //! its inode, which an MDS asks back where its own memory is short.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use ceph_sys::Vino;
@@ -30,6 +30,8 @@ const DROP_MS: u64 = 60_000;
 pub(super) struct Records {
     by_vino: DashMap<Vino, Weak<CephNode>>,
     kept: Mutex<HashMap<Vino, Arc<CephNode>>>,
+    /// Nothing is kept any more: a record holds its volume, and would keep the mount for ever.
+    is_cleared: AtomicBool,
 }
 
 impl Records {
@@ -72,6 +74,9 @@ impl Records {
             return;
         }
         let mut kept = locked(&self.kept);
+        if self.is_cleared.load(Ordering::Relaxed) {
+            return;
+        }
         node.is_kept.store(true, Ordering::Relaxed);
         kept.insert(node.vino, node.clone());
         let dropped = if kept.len() > KEPT_MAX { spared(&mut kept) } else { Vec::new() };
@@ -107,9 +112,14 @@ impl Records {
         drop(dropped);
     }
 
-    /// Lets go of everything that nobody else refers to.
+    /// Lets go of everything that nobody else refers to, and keeps nothing from now on.
     pub(super) fn clear(&self) {
-        let kept = std::mem::take(&mut *locked(&self.kept));
+        let kept = {
+            // Under the lock: whoever looked before has entered what is taken here.
+            let mut kept = locked(&self.kept);
+            self.is_cleared.store(true, Ordering::Relaxed);
+            std::mem::take(&mut *kept)
+        };
         kept.values().for_each(|node| node.is_kept.store(false, Ordering::Relaxed));
     }
 }
