@@ -457,7 +457,19 @@ impl CephNode {
             Err(VfsError::NotFound) | Ok(_) => {}
             Err(e) => return Err(e),
         }
-        self.volume.done(self.inode().rename(old, target.inode(), new, perm))
+        self.volume.done(self.inode().rename(old, target.inode(), new, perm))?;
+        if self.vino != target.vino {
+            self.look_anew();
+        }
+        Ok(())
+    }
+
+    /// Asks the MDS for this directory's attributes. It tells a client that is alone with a directory nothing of what a rename
+    /// out of it has changed there, and the library would go on with its own.
+    fn look_anew(&self) {
+        // Whoever asks for what is summed up below it is answered by the MDS. If not, the next look tells it.
+        let _ = Name::new(b"ceph.dir.rctime")
+            .map(|name| self.inode().getxattr(&name, &self.volume.process));
     }
 
     pub(super) fn do_rename(
