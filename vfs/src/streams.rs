@@ -289,17 +289,18 @@ impl FileOps<'_> {
         let folder = folder(share, file).await?.ok_or(VfsError::NotFound)?;
         let old = find_in(&folder, from).await?;
         let root = Cred::root();
-        match if_there(find_in(&folder, to).await)? {
-            Some(there) if there.node.id() == old.node.id() => {}
+        // What is replaced is there until the other has its name, whatever ends in between: its letters become those of `to` last.
+        let first = match if_there(find_in(&folder, to).await)? {
+            Some(there) if there.node.id() == old.node.id() => new.clone(),
             Some(_) if !replace => return Err(VfsError::Exists),
-            Some(there) => {
-                folder.unlink(Acting::caller(&root), &to_disk(&there.name)?).await.map(drop)?;
-            }
-            None => {}
+            Some(there) => to_disk(&there.name)?,
+            None => new.clone(),
+        };
+        let caller = || Acting::caller(&root);
+        folder.rename(caller(), &to_disk(&old.name)?, folder.as_ref(), &first, true).await?;
+        if first != new {
+            folder.rename(caller(), &first, folder.as_ref(), &new, true).await?;
         }
-        folder
-            .rename(Acting::caller(&root), &to_disk(&old.name)?, folder.as_ref(), &new, true)
-            .await?;
         self.told(share, file, &old.name, Action::RemovedStream, what::STREAM_NAME).await;
         self.told(share, file, to, Action::AddedStream, what::STREAM_NAME).await;
         self.make_durable(share, &[&folder]).await
