@@ -103,14 +103,14 @@ pub fn wait_unmounted(limit: Duration) -> bool {
 const EXIT_MAX: Duration = Duration::from_secs(3);
 
 /// The end of the process takes down what the library has of its own, its table of options first: an unmount under way that asks
-/// for one then ends the process by SIGABRT (`boost::bad_get`). What is registered last is called first, and the library is loaded and has
-/// been used when this is.
+/// for one then ends the process by SIGABRT (`boost::bad_get`). What is registered last is called first, and the library is loaded
+/// and has been used when this is.
 fn wait_at_exit() {
     extern "C" fn at_exit() {
         wait(EXIT_MAX, |counts| counts.ending);
     }
     static ONCE: Once = Once::new();
-    // SAFETY: a function without arguments that does not unwind. Where there is no room for it the process ends as it would without.
+    // SAFETY: a function without arguments that does not unwind. Where there is no room for it the process ends as before.
     ONCE.call_once(|| _ = unsafe { libc::atexit(at_exit) });
 }
 
