@@ -3,9 +3,9 @@
 //!
 //! *Operation.* All nodes run in this process, each a [`Runner`] of its own with its lease and its watch; the gateway of a service
 //! is a program that does nothing and closes its input. Each service has a chosen node and as many `CANDIDATES` that may serve it.
-//! Nodes start one after the other in the time SPREAD. It measures how long it takes until all are served, what etcd does in a minute without changes, and what it does and how long it
-//! takes when a node dies. What etcd does is read from its own metrics. It wants an etcd of its own, and may have to open a file
-//! and a half for each service.
+//! Nodes start one after the other in the time SPREAD. It measures how long it takes until all are served, what etcd does in a
+//! minute without changes, and what it does and how long it takes when a node dies. What etcd does is read from its own metrics.
+//! It wants an etcd of its own, and may have to open a file and a half for each service.
 
 #![allow(clippy::expect_used, clippy::cast_precision_loss)]
 
