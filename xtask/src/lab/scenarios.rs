@@ -29,6 +29,7 @@ const SMB_ALL: &str = "told,sizes,tree,untar,semantics,smb,smblocks";
 /// Without the closing of files a second after programs have closed them: where that is just being sent when the connection is
 /// reset, this client (Linux 6.12) waits for ever (`smbd_send`, docs/cluster.md).
 const SMB_DIRECT_HARD: &str = "hard,closetimeo=0";
+const NO_LATE_CLOSE: &str = "closetimeo=0";
 
 /// By which protocol a guest mounts the share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,7 +249,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::cifs("verbs-rxe-smb-kill", "3.1.1", "rdma")
         .trouble("kill-gateway")
         .verbs("rxe")
-        .options("hard"),
+        .options(SMB_DIRECT_HARD),
     Scenario::new("verbs-rxe-kill", "4.1", "rdma").trouble("kill-gateway").verbs("rxe"),
     Scenario::new("verbs-siw-kill", "3", "rdma").trouble("kill-gateway").verbs("siw"),
     Scenario::new("verbs-rxe-connects", "4.1", "rdma").jobs("connects,crowd,contract").verbs("rxe"),
@@ -288,7 +289,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::cifs("cifs-2.1-tcp-sign", "2.1", "tcp").jobs(SMB_AGAIN).options("sign"),
     Scenario::cifs("cifs-cut-tcp", "3.1.1", "tcp").trouble("cut-connections"),
     Scenario::cifs("cifs-3.0-tcp", "3.0", "tcp"),
-    Scenario::cifs("cifs-kill-rdma", "3.1.1", "rdma").trouble("kill-gateway"),
+    Scenario::cifs("cifs-kill-rdma", "3.1.1", "rdma")
+        .trouble("kill-gateway")
+        .options(NO_LATE_CLOSE),
     Scenario::cifs("cifs-3.0-tcp-sign", "3.0", "tcp").jobs(SMB_AGAIN).options("sign"),
     Scenario::cifs("cifs-cut-rdma", "3.1.1", "rdma").trouble("cut-connections"),
     Scenario::cifs("cifs-3.0-tcp-seal", "3.0", "tcp").jobs(SMB_AGAIN).options("seal"),
