@@ -19,6 +19,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::cm::{self, Borrowed, Events, Id};
 use super::device::{Device, Notice};
+use super::mappings;
 
 /// Bytes of a Send that the card takes from the request itself, if it does that at all: what is tried, best first.
 const INLINE: [u32; 3] = [256, 64, 0];
@@ -169,7 +170,8 @@ impl Hardware {
     ) -> io::Result<Self> {
         let recvs = Queue::new(&device, depth.recvs)?;
         let sends = Queue::new(&device, depth.sends)?;
-        let cap = create_qp(&id, &device, (&sends.cq, &recvs.cq), depth)
+        let cap = mappings::some_are_left()
+            .and_then(|()| create_qp(&id, &device, (&sends.cq, &recvs.cq), depth))
             .map_err(|e| used_up(&device.name, "queue pair", device.attr.max_qp, &e))?;
         // SAFETY: the identifier is alive and has a queue pair now.
         let qp = NonNull::new(unsafe { (*id.raw()).qp }).ok_or(ErrorKind::Other)?;

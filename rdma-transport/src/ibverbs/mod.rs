@@ -18,6 +18,7 @@ mod device;
 mod dial;
 mod hardware;
 mod listen;
+mod mappings;
 mod memory;
 mod pair;
 mod queue;
