@@ -287,7 +287,16 @@ fn an_exclusive_create_is_repeated_where_its_gateway_died_half_way() {
                 let made = dir.create(Acting::caller(&ann), name, mine, set()).await.unwrap();
                 assert!(made.created);
             }
+            let plain = format!("y{n}");
+            let plain = plain.as_bytes();
+            first.root.create(Acting::caller(&ann), plain, mine, mode(0o750)).await.unwrap();
             let second = open();
+            // What is left to do of it nobody permits but a list, and the folder has none.
+            let (_, seen) = second.root.lookup(&root(), plain).await.unwrap();
+            if Some(seen.mtime) == seen.btime {
+                let again = second.root.create(Acting::caller(&ann), plain, mine, set());
+                refused(again, VfsError::Exists).await;
+            }
             let listed = second.root.lookup(&root(), b"listed").await.unwrap().0;
             for (dir, half_way) in [&second.root, &listed].into_iter().zip(&mut half_way) {
                 let (_, seen) = dir.lookup(&root(), name).await.unwrap();

@@ -196,8 +196,15 @@ impl CephNode {
         let mode = mode_here(by.cred, &before, mode);
         let is_given =
             stat.stx_uid == by.cred.uid && mode & SET_ID & !u32::from(stat.stx_mode) == 0;
-        let new = (node, stat);
-        let new = if is_given { new } else { self.give(by, name, new, mode)? };
+        let mut new = (node, stat);
+        if !is_given {
+            // Only a list has what it permits made by the superuser, and must still permit it: that a name is there is told to
+            // whoever may look.
+            let Judge::List(power) = self.decide(by, perm::ADD_FILE, &before)? else {
+                return Err(VfsError::Exists);
+            };
+            new = power.run(|_| self.give(by, name, new, mode))?;
+        }
         self.made(by.cred, name, new, set, before)
     }
 
