@@ -58,10 +58,14 @@ impl Device {
     }
 
     /// Looks at what is there after a power cut now.
+    ///
+    /// Each copy is a file of its own: as long as anything on the machine holds the loop device of the copy before (a program
+    /// that looks at all of them), `mount` takes that device again for the same file, with what it remembers of the old bytes.
     fn after_cut<T>(&self, look: impl FnOnce(&Path) -> T) -> T {
-        let (copy, at) = (self.folder.path().join("copy"), self.folder.path().join("cut"));
-        std::fs::copy(self.folder.path().join("image"), &copy).unwrap();
-        run("mount", &["-o", "loop", text(&copy), text(&at)]).unwrap();
+        let at = self.folder.path().join("cut");
+        let copy = tempfile::NamedTempFile::new_in(self.folder.path()).unwrap();
+        std::fs::copy(self.folder.path().join("image"), copy.path()).unwrap();
+        run("mount", &["-o", "loop", text(copy.path()), text(&at)]).unwrap();
         let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| look(&at)));
         run("umount", &[text(&at)]).unwrap();
         seen.unwrap_or_else(|why| std::panic::resume_unwind(why))
