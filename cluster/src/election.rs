@@ -10,8 +10,6 @@
 //! the lease of the node and the number of the candidature. With the lease and another number it is left over from an earlier one,
 //! and is deleted: it must not count as an election that was won, because a request to delete it may still be under way.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::etcd::{Change, Entry, Error, Etcd};
@@ -207,15 +205,15 @@ pub fn owner_of(value: &[u8]) -> String {
     said["node"].as_str().unwrap_or("?").to_owned()
 }
 
-/// Says, for as long as `ttl`, that the node which was chosen is there and waits. The lease is one of its own, which is not
-/// renewed: what a node asked for and no longer wants ends by itself.
-pub(crate) async fn ask(etcd: &Etcd, keys: &Keys, node: &str, ttl: Duration) -> Result<(), Error> {
-    let lease = etcd.grant(ttl).await?;
-    let made = etcd.create(&keys.asked, node.as_bytes(), lease, &keys.asked).await;
-    if !made.as_ref().is_ok_and(|asked| asked.iter().any(|asked| asked.lease == lease)) {
-        let _ = etcd.revoke(lease).await;
-    }
-    made.map(drop)
+/// Says that the node which was chosen is there and waits, for as long as its lease lives: a node that is gone asks for nothing.
+/// Whoever owns the service next takes it away, and a node that no longer waits does so itself ([`take_back`]).
+pub(crate) async fn ask(etcd: &Etcd, keys: &Keys, node: &str, lease: Lease) -> Result<(), Error> {
+    etcd.create(&keys.asked, node.as_bytes(), lease.id, &keys.asked).await.map(drop)
+}
+
+/// Takes away what was asked by a node that does not wait for the service; what was asked since then stays.
+pub(crate) async fn take_back(etcd: &Etcd, keys: &Keys, asked: &Entry) -> Result<(), Error> {
+    etcd.change_while(&keys.asked, asked.created, &[Change::Delete(&keys.asked)]).await.map(drop)
 }
 
 /// Stands for election once; `None`: the service has an owner. No other candidature of this node under this lease had this

@@ -210,12 +210,27 @@ impl Run {
             return Ok(());
         }
         let is_quiet = now() < self.quiet_until;
-        let is_chosen = look.chosen() == Some(self.plan.node.as_bytes());
-        if is_chosen && !is_quiet && look.asked.is_none() && *self.drained.borrow() == Some(false) {
-            election::ask(&self.etcd, &self.keys, &self.plan.node, self.plan.ttl).await?;
-        }
+        self.ask(lease, &look, is_quiet).await?;
         self.news(Some(lease), is_quiet.then_some(self.quiet_until)).await;
         Ok(())
+    }
+
+    /// Asks another owner for the service where this node was chosen, and takes back what it asked where it would not stand now.
+    async fn ask(&self, lease: Lease, look: &Look, is_quiet: bool) -> Result<(), Error> {
+        let Self { etcd, keys, .. } = self;
+        let node = &*self.plan.node;
+        let is_chosen = look.chosen() == Some(node.as_bytes());
+        // Not known yet, it neither asks nor takes back.
+        let Some(is_drained) = *self.drained.borrow() else { return Ok(()) };
+        let waits = is_chosen && !is_quiet && !is_drained;
+        match &look.asked {
+            None if waits => election::ask(etcd, keys, node, lease).await,
+            // Its own, or that of a node which was chosen before: where that has gone, there is news, and this node asks.
+            Some(asked) if waits != (asked.value == node.as_bytes()) => {
+                election::take_back(etcd, keys, asked).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Stands, where it is this node's turn.

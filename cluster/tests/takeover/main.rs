@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)] // A test that cannot go on says so.
 
+mod asked;
 mod changes;
 mod shared;
 mod world;
