@@ -4,7 +4,8 @@
 //! *Operation.* All nodes run in this process, each a [`Runner`] of its own with its lease and its watch; the gateway of a service
 //! is a program that does nothing and closes its input. Each service has a chosen node and as many `CANDIDATES` that may serve it.
 //! Nodes start one after the other in the time SPREAD. It measures how long it takes until all are served, what etcd does in a
-//! minute without changes, and what it does and how long it takes when a node dies. What etcd does is read from its own metrics.
+//! minute without changes, and what it does and how long it takes when a node dies, and when all die and start again at once. What
+//! etcd does is read from its own metrics.
 //! It wants an etcd of its own, and may have to open a file and a half for each service.
 
 #![allow(clippy::expect_used, clippy::cast_precision_loss)]
@@ -25,6 +26,8 @@ use tokio::time::{interval, sleep};
 
 const NAME: &str = "capacity";
 const CALM: Duration = Duration::from_secs(60);
+/// Between lines that say how many are served.
+const TOLD_EACH: Duration = Duration::from_secs(10);
 /// Between looks at who serves what.
 const STEP: Duration = Duration::from_millis(50);
 
@@ -126,9 +129,14 @@ async fn until_served(nodes: &[Node], from: usize, all: usize) -> [Duration; 3] 
     let began = Instant::now();
     let mut times = [None; 3];
     let mut each = interval(STEP);
+    let mut told = TOLD_EACH;
     loop {
         each.tick().await;
         let now = served(nodes);
+        if began.elapsed() >= told {
+            println!("  after {:.0?}: {now} served", began.elapsed());
+            told += TOLD_EACH;
+        }
         let wanted = [from + 1, from + (all - from) / 2, all];
         for (time, wanted) in times.iter_mut().zip(wanted) {
             if now >= wanted {
@@ -163,41 +171,62 @@ async fn busiest(at: Endpoint, mut stop: watch::Receiver<bool>) -> (f64, f64) {
     (calls, committed)
 }
 
+/// A part of the measurement: what etcd does meanwhile.
+struct Part {
+    at: Endpoint,
+    before: BTreeMap<String, f64>,
+    began: Instant,
+    stop: watch::Sender<bool>,
+    busiest: JoinHandle<(f64, f64)>,
+}
+
+impl Part {
+    async fn begin(at: &Endpoint) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let before = counters(at).await;
+        let busiest = tokio::spawn(busiest(at.clone(), stopped));
+        Self { at: at.clone(), before, began: Instant::now(), stop, busiest }
+    }
+
+    async fn end(self) {
+        show(&self.before, &counters(&self.at).await, self.began.elapsed());
+        self.stop.send_replace(true);
+        let (calls, committed) = self.busiest.await.expect("it ends");
+        println!("  the busiest second: {calls:.0} calls, {committed:.0} proposals");
+    }
+}
+
+/// The nodes of the cluster, started one after the other.
+async fn start(at: &Endpoint, size: Size, services: &[Service], spread: Duration) -> Vec<Node> {
+    let mut nodes = Vec::new();
+    for number in 0..size.nodes {
+        let node = node_name(number);
+        let own = services.iter().filter(|service| service.nodes.contains(&node)).cloned();
+        let plan = Plan { name: NAME.into(), ttl: size.ttl, services: own.collect(), node };
+        let (stop, stopped) = watch::channel(false);
+        let runner = Runner::new(plan, Etcd::new(vec![at.clone()], size.ttl / 5));
+        nodes.push(Node { board: runner.board(), stop, task: tokio::spawn(runner.run(stopped)) });
+        sleep(spread / u32::try_from(size.nodes).expect("few nodes")).await;
+    }
+    nodes
+}
+
 async fn measure(at: Endpoint, size: Size) {
-    let client = || Etcd::new(vec![at.clone()], size.ttl / 5);
     let services = size.services();
-    let etcd = client();
+    let etcd = Etcd::new(vec![at.clone()], size.ttl / 5);
     for (number, service) in services.iter().enumerate() {
         let chosen = node_name(number % size.nodes);
         let key = Keys::new(NAME, &service.name).wanted;
         etcd.put(&key, chosen.as_bytes()).await.expect("etcd answers");
     }
-    let before = counters(&at).await;
-    let began = Instant::now();
-    let start = |number| {
-        let node = node_name(number);
-        let own = services.iter().filter(|service| service.nodes.contains(&node)).cloned();
-        let plan = Plan { name: NAME.into(), ttl: size.ttl, services: own.collect(), node };
-        let (stop, stopped) = watch::channel(false);
-        let runner = Runner::new(plan, client());
-        Node { board: runner.board(), stop, task: tokio::spawn(runner.run(stopped)) }
-    };
-    let mut nodes = Vec::new();
-    for number in 0..size.nodes {
-        nodes.push(start(number));
-        sleep(size.spread / u32::try_from(size.nodes).expect("few nodes")).await;
-        if number % 10 == 9 {
-            println!(
-                "  {} nodes after {:.1?}: {} served",
-                number + 1,
-                began.elapsed(),
-                served(&nodes)
-            );
-        }
-    }
-    let [_, _, all] = until_served(&nodes, 0, size.services).await;
-    println!("all nodes started in {:?}: all services served {all:.1?} later", size.spread);
-    show(&before, &counters(&at).await, began.elapsed());
+    let part = Part::begin(&at).await;
+    let mut nodes = start(&at, size, &services, size.spread).await;
+    println!("all nodes started in {:?}: {} are served", size.spread, served(&nodes));
+    let [first, half, all] = until_served(&nodes, 0, size.services).await;
+    println!(
+        "then the first is served after {first:.1?}, half after {half:.1?}, all after {all:.1?}"
+    );
+    part.end().await;
 
     // What the start has left over.
     sleep(4 * size.ttl).await;
@@ -209,10 +238,7 @@ async fn measure(at: Endpoint, size: Size) {
 
     let dead = nodes.remove(0);
     let lost = served([&dead]);
-    let (stop, stopped) = watch::channel(false);
-    let watching = tokio::spawn(busiest(at.clone(), stopped));
-    let before = counters(&at).await;
-    let began = Instant::now();
+    let part = Part::begin(&at).await;
     dead.task.abort();
     let rest = served(&nodes);
     let [first, half, all] = until_served(&nodes, rest, rest + lost).await;
@@ -220,10 +246,21 @@ async fn measure(at: Endpoint, size: Size) {
         "a node with {lost} services dies: the first is served after {first:.1?}, half after {half:.1?}, all after {all:.1?}"
     );
     sleep(size.ttl).await;
-    show(&before, &counters(&at).await, began.elapsed());
-    stop.send_replace(true);
-    let (calls, committed) = watching.await.expect("it ends");
-    println!("  the busiest second: {calls:.0} calls, {committed:.0} proposals");
+    part.end().await;
+
+    let part = Part::begin(&at).await;
+    for node in nodes {
+        node.task.abort();
+        // Its programs have ended with it.
+        let _ = node.task.await;
+    }
+    println!("all nodes die, which took {:.1?}, and start at once", part.began.elapsed());
+    let nodes = start(&at, size, &services, Duration::ZERO).await;
+    let [first, half, all] = until_served(&nodes, 0, size.services).await;
+    println!(
+        "then the first is served after {first:.1?}, half after {half:.1?}, all after {all:.1?}"
+    );
+    part.end().await;
     for node in &nodes {
         node.stop.send_replace(true);
     }
