@@ -39,10 +39,11 @@ enum Load {
     Read,
     Random,
     Create,
+    Remake,
     Durable,
 }
 
-const LOADS: [(&str, Load, u64); 9] = [
+const LOADS: [(&str, Load, u64); 10] = [
     ("write 1 MiB, one at a time", Load::Write, 1),
     ("write 1 MiB, 8 at once", Load::Write, 8),
     ("read 1 MiB, one at a time", Load::Read, 1),
@@ -50,6 +51,7 @@ const LOADS: [(&str, Load, u64); 9] = [
     ("random read 4 KiB, one at a time", Load::Random, 1),
     ("random read 4 KiB, 8 at once", Load::Random, 8),
     ("create, one at a time", Load::Create, 1),
+    ("create and remove, one at a time", Load::Remake, 1),
     ("create and make durable, one at a time", Load::Durable, 1),
     ("create and make durable, 8 at once", Load::Durable, 8),
 ];
@@ -141,6 +143,12 @@ impl Library {
                         let name = Name::new(format!("l{n}").as_bytes()).unwrap();
                         self.dir.create(&name, 0o644, &self.perm).map(|_| count)
                     }
+                    // As `headgate bench` has it of a server.
+                    Load::Remake => {
+                        let name = Name::new(format!("l{n}").as_bytes()).unwrap();
+                        let made = self.dir.create(&name, 0o644, &self.perm).map(drop);
+                        made.and_then(|()| self.dir.unlink(&name, &self.perm)).map(|()| count)
+                    }
                     Load::Durable => {
                         let name = Name::new(format!("l{n}").as_bytes()).unwrap();
                         let made = self.dir.create(&name, 0o644, &self.perm);
@@ -201,14 +209,17 @@ impl Served {
                 let read = self.file.read(None, at, count, &self.into).await.unwrap();
                 assert_eq!(read.len(), count);
             }
-            Load::Create | Load::Durable => {
+            Load::Create | Load::Remake | Load::Durable => {
                 let (name, set) = (format!("b{n}"), SetAttr::default());
                 let by = Cred::root();
                 let made =
                     self.root.create(Acting::caller(&by), name.as_bytes(), CreateHow::Guarded, set);
                 let made = made.await.unwrap();
                 assert!(made.created);
-                if load == Load::Durable {
+                if load == Load::Remake {
+                    drop(made.node);
+                    self.root.unlink(Acting::caller(&by), name.as_bytes()).await.unwrap();
+                } else if load == Load::Durable {
                     // As `FileOps` has it of a share that is strict.
                     made.node.sync_with(&[&self.root]).unwrap().await.unwrap();
                 }
