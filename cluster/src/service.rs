@@ -220,9 +220,12 @@ impl Run {
         let Self { etcd, keys, .. } = self;
         let node = &*self.plan.node;
         let is_chosen = look.chosen() == Some(node.as_bytes());
+        // One of this name has it already: another run, or the one before this, whose lease ends.
+        let owner = look.owner.as_ref().map(|owner| election::owner_of(&owner.value));
+        let is_owner = owner.as_deref() == Some(node);
         // Not known yet, it neither asks nor takes back.
         let Some(is_drained) = *self.drained.borrow() else { return Ok(()) };
-        let waits = is_chosen && !is_quiet && !is_drained;
+        let waits = is_chosen && !is_owner && !is_quiet && !is_drained;
         match &look.asked {
             None if waits => election::ask(etcd, keys, node, lease).await,
             // Its own, or that of a node which was chosen before: where that has gone, there is news, and this node asks.

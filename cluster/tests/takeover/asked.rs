@@ -8,9 +8,14 @@ use crate::world::{PATIENCE, TTL, World, post, until};
 
 /// Owns a service and leaves for nobody, until its lease is revoked.
 async fn own(etcd: &Etcd, keys: &Keys) -> u64 {
+    own_as("stays", etcd, keys).await
+}
+
+async fn own_as(node: &str, etcd: &Etcd, keys: &Keys) -> u64 {
     let lease = etcd.grant(PATIENCE).await.unwrap();
+    let owner = format!("{{\"node\":\"{node}\"}}");
     let owns = || async {
-        let made = etcd.create(&keys.owner, b"{\"node\":\"stays\"}", lease, &keys.owner).await;
+        let made = etcd.create(&keys.owner, owner.as_bytes(), lease, &keys.owner).await;
         made.unwrap()[0].lease == lease
     };
     until("it owns the service", owns).await;
@@ -131,4 +136,23 @@ async fn a_node_that_could_not_serve_takes_back_what_it_asked() {
     assert_eq!(etcd.get(&keys.asked).await.unwrap(), None);
     one.end().await;
     assert_eq!(world.journal(), [""; 0]);
+}
+
+/// After all nodes have died and come back this would be two changes for each service, when etcd has most to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_asks_nothing_of_a_run_before_it() {
+    let world = World::new().await;
+    let etcd = world.etcd();
+    let (own_before, of_another) = (Keys::new("c", "files"), Keys::new("c", "second"));
+    own_as("gw1", &etcd, &own_before).await;
+    own(&etcd, &of_another).await;
+    for keys in [&own_before, &of_another] {
+        etcd.put(&keys.wanted, b"gw1").await.unwrap();
+    }
+    let services = ["files", "second"].map(|name| world.named(name));
+    let one = world.node_of("gw1", &[world.member.port], &services);
+    asked_by(&etcd, &of_another, "gw1").await;
+    sleep(TTL).await;
+    assert_eq!(etcd.get(&own_before.asked).await.unwrap(), None);
+    one.end().await;
 }
