@@ -21,6 +21,7 @@ use crate::backend::{BoxFuture, NodeRef, ReadInto, ready};
 use crate::durability;
 use crate::engine::far::Room;
 use crate::engine::transfer::{buffers, in_turn, vectors, vectors_mut, views};
+use crate::engine::wakes::by_event;
 use crate::error::{VfsError, VfsResult};
 use crate::perm::sheds_set_id;
 use crate::types::*;
@@ -263,7 +264,7 @@ impl CephNode {
         match self.volume.engine.submit_sync(job) {
             Err(e) => ready(Err(e)),
             // Dropped unseen where no thread could be had.
-            Ok(()) => Box::pin(async move { told.await.unwrap_or(Err(VfsError::Delay)) }),
+            Ok(()) => Box::pin(async move { by_event(told).await.unwrap_or(Err(VfsError::Delay)) }),
         }
     }
 

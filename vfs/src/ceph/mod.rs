@@ -49,7 +49,7 @@ use ceph_sys::{Errno, Inode, Mount, Options, Perm, Vino, unmount_aside};
 pub use ceph_sys::{MountError, Step, wait_unmounted};
 use mutex::{locked, reading, writing};
 
-use crate::backend::{Backend, BoxFuture, NodeRef};
+use crate::backend::{Backend, BoxFuture, NodeRef, ready};
 use crate::engine::far::{self, PayloadBudget, Turns};
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
@@ -380,6 +380,12 @@ impl Volume {
         Ok(self.records.enter(node, self.now()))
     }
 
+    /// What a handle names, where the cluster need not be asked: a file that somebody holds open.
+    fn at_hand(&self, handle: &Handle) -> Option<Arc<CephNode>> {
+        let node = self.records.find(self.tag.parse(handle).ok()?, self.now())?;
+        (node.kind != Kind::Dir && node.is_held()).then_some(node)
+    }
+
     /// Finds what a handle names.
     fn open_handle(self: &Arc<Self>, handle: &Handle) -> VfsResult<Arc<CephNode>> {
         let node = self.hold(self.tag.parse(handle)?)?;
@@ -449,7 +455,13 @@ impl Backend for CephBackend {
     }
 
     fn resolve<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<NodeRef>> {
-        self.volume.at_once(move || self.volume.open_handle(handle).map(|n| n as NodeRef))
+        match self.volume.at_hand(handle) {
+            Some(node) => ready(Ok(node)),
+            None => {
+                let find = move || self.volume.open_handle(handle).map(|n| n as NodeRef);
+                self.volume.at_once(find)
+            }
+        }
     }
 
     fn ended(&self) -> Option<&'static str> {

@@ -99,11 +99,16 @@ impl CephNode {
         self.nameless.load(Ordering::Relaxed)
     }
 
-    /// For a record found by a handle: the file still has a name, or somebody else holds it open.
-    pub(super) fn has_a_name(&self) -> VfsResult<bool> {
+    /// Somebody beside the caller holds it open.
+    pub(super) fn is_held(&self) -> bool {
         // One reference is the caller's, one the list's.
         let known = 1 + usize::from(self.is_kept.load(Ordering::Relaxed));
-        if self.me.strong_count() > known {
+        self.me.strong_count() > known
+    }
+
+    /// For a record found by a handle: the file still has a name, or somebody else holds it open.
+    pub(super) fn has_a_name(&self) -> VfsResult<bool> {
+        if self.is_held() {
             return Ok(true);
         }
         match self.attr() {

@@ -4,3 +4,4 @@ pub mod far;
 pub mod limits;
 pub mod threads;
 pub mod transfer;
+pub(crate) mod wakes;

@@ -26,6 +26,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::error::{VfsError, VfsResult};
 
 use super::limits::{IDLE_MAX, IO_THREADS, LONG_THREADS, QUEUE_MAX, SYNC_THREADS, processors};
+use super::wakes::by_event;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -48,6 +49,8 @@ struct Threads {
     queue_max: usize,
     /// An idle thread ends after this time; `None`: it stays.
     idle_max: Option<Duration>,
+    /// Answers wake those who wait for them by an event of their runtime.
+    wakes_by_event: bool,
 }
 
 /// The threads that volumes use together, or those of one volume.
@@ -98,7 +101,12 @@ impl Engine {
 
     fn new(names: [&'static str; 4], idle_max: Option<Duration>, jobs: Option<JobLimit>) -> Self {
         let threads = |i: usize, most| {
-            Arc::new(Threads { idle_max, ..Threads::new(names[i], most, QUEUE_MAX) })
+            let wakes_by_event = jobs.is_some();
+            Arc::new(Threads {
+                idle_max,
+                wakes_by_event,
+                ..Threads::new(names[i], most, QUEUE_MAX)
+            })
         };
         Self {
             cached: threads(0, processors()),
@@ -280,6 +288,7 @@ impl Threads {
             threads_max,
             queue_max,
             idle_max: None,
+            wakes_by_event: false,
         }
     }
 
@@ -307,7 +316,11 @@ impl Threads {
             // The one who asked may have gone.
             let _ = answer.send(job());
         }))?;
-        answered.await.unwrap_or(Err(VfsError::Io))
+        let answered = match self.wakes_by_event {
+            true => by_event(answered).await,
+            false => answered.await,
+        };
+        answered.unwrap_or(Err(VfsError::Io))
     }
 
     fn submit(self: &Arc<Self>, job: Job) -> VfsResult<()> {
