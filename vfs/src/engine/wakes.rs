@@ -1,10 +1,10 @@
 //! How a thread outside wakes tasks of a runtime that has several workers.
 //!
-//! *Operation.* A worker that another thread wakes finds the task in the queue of all, and wakes a second worker before it runs it, to
-//! look for more. Where an answer comes alone that is for nothing, and each costs as much as a small read takes. An event of a
+//! *Operation.* A worker that another thread wakes finds the task in the queue of all, and wakes a second worker before it runs it,
+//! to look for more. Where an answer comes alone that is for nothing, and each costs as much as a small read takes. An event of a
 //! descriptor wakes the one worker that waits for sockets, which runs the task and nobody else. So those that are to be woken are
-//! listed here, and an eventfd(2) tells a task of the runtime, once for all that come until it has looked ([`by_event`]). Of a runtime
-//! with one thread nothing changes.
+//! listed here, and an eventfd(2) tells a task of the runtime, once for all that come until it has looked ([`by_event`]). Of a
+//! runtime with one thread nothing changes.
 //!
 //! *Memory.* A descriptor and a task for each runtime, and a waker for each task that waits.
 //!
