@@ -232,6 +232,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::cifs("krb5-cifs", "3.1.1", "tcp")
         .jobs("sizes,tickets")
         .options("sec=krb5,multiuser,cruid=0"),
+    // The other versions and flavors come from the job.
+    Scenario::new("krb5-each-tcp", "4.2", "tcp").jobs("flavors").options("sec=krb5"),
+    Scenario::new("krb5-each-rdma", "4.2", "rdma").jobs("flavors").options("sec=krb5"),
     Scenario::new("claims-v3-rdma", "3", "rdma").jobs("claims"),
     Scenario::new("claims-v4.0-rdma", "4.0", "rdma").jobs("claims"),
     Scenario::new("claims-v4.1-tcp", "4.1", "tcp").jobs("claims"),
