@@ -157,8 +157,9 @@ def users_apart(name):
 
 
 def counters(flavor):
-    """By RDMA: the transport understood every reply, and bulk went beside the messages. What is signed or sealed goes whole, as long
-    calls and replies (RFC 8166 section 3.4.1). By `krb5` the client asks for direct placement or, on some mounts, for long replies."""
+    """By RDMA: the transport understood every reply, and bulk went beside the messages. What is signed or sealed goes whole, as
+    long calls and replies (RFC 8166 section 3.4.1). By `krb5` the client asks for direct placement or, on some mounts, for long
+    replies."""
     if lab.PROTO != "rdma":
         return
     told = lab.xprt_counters(AT)
