@@ -143,16 +143,18 @@ impl Server {
             self.nlm.counters.strangers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             return None;
         }
-        self.serve(&conn, offer, body, Vec::new()).await
+        self.clone().serve(conn, offer, body, Vec::new()).await
     }
 
+    /// One message. It holds what it needs, so that it is put once where it stays.
     async fn serve(
-        &self,
-        conn: &Arc<Conn>,
+        self: Arc<Self>,
+        conn: Arc<Conn>,
         offer: ServedPrograms,
         body: Buf,
         read_chunks: Vec<ReadChunkData>,
     ) -> Option<Reply> {
+        let conn = &conn;
         let mut args = Reader::new(&body, &read_chunks);
         let mut out = Writer::new();
         let head = match decode_call(&mut args) {
@@ -325,7 +327,7 @@ impl Server {
         match (head.program, version) {
             (program::NFS, 3) => {
                 conn.calls(Version::V3);
-                Ok(v3::serve(&self.core, conn, call, number, args, out).await)
+                Ok(Box::pin(v3::serve(&self.core, conn, call, number, args, out)).await)
             }
             (program::NFS, 4) => match number {
                 0 => Ok(Ok(Outcome::Repeatable)),
@@ -458,7 +460,7 @@ impl Service for Session {
         read_chunks: Vec<ReadChunkData>,
     ) -> BoxFuture<'static, Option<Reply>> {
         let (server, conn, offer) = (self.server.clone(), self.conn.clone(), self.offer);
-        Box::pin(async move { server.serve(&conn, offer, body, read_chunks).await })
+        Box::pin(server.serve(conn, offer, body, read_chunks))
     }
 }
 

@@ -268,6 +268,17 @@ impl Arbiter {
     ) -> VfsResult<Option<DelegatedAttrs>> {
         let client = requester.map(|w| w.client);
         let Some(holder) = self.state.keeps_back(node, client) else { return Ok(None) };
+        // Memory of its own, as for all that waits: each read of attributes would have room for it.
+        Box::pin(self.ask_for_attrs(holder, node, requester, wait_policy)).await
+    }
+
+    async fn ask_for_attrs(
+        &self,
+        holder: (ClientId, HolderId),
+        node: NodeId,
+        requester: Option<Requester>,
+        wait_policy: Option<&dyn WaitPolicy>,
+    ) -> VfsResult<Option<DelegatedAttrs>> {
         self.counters.asked.fetch_add(1, Ordering::Relaxed);
         let said = async { self.front(holder.0)?.delegated_attrs(holder).await };
         match tokio::time::timeout(Duration::from_millis(WAIT_MS), said).await {
@@ -344,9 +355,8 @@ impl Arbiter {
         }
         let client = requester.map(|w| w.client);
         let denied = if op == Operation::Names { VfsError::InUse } else { VfsError::Locked };
-        let done = self
-            .settle(|now| self.state.check_conflicts(node, requester, op, range, now), wait_policy)
-            .await;
+        let ask = |now| self.state.check_conflicts(node, requester, op, range, now);
+        let done = Box::pin(self.settle(ask, wait_policy)).await;
         self.note_turn(node, client, &[op], done);
         done.map_err(|why| why.error(denied))
     }

@@ -90,7 +90,8 @@ impl<'a> Compound<'a> {
     /// The users and groups that are to be shown, by name where they have one.
     pub(super) async fn id_map(&self, ids: impl FnOnce() -> BTreeSet<Id>) -> IdMap {
         let Some(domain) = &self.nfs.domain else { return IdMap::default() };
-        let (id_map, done) = domain.id_map(ids(), self.call.now).await;
+        // Memory of its own: each read of attributes would have room for it.
+        let (id_map, done) = Box::pin(domain.id_map(ids(), self.call.now)).await;
         if let Err(late) = done {
             self.late(late);
         }

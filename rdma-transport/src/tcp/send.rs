@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
 
@@ -133,23 +134,26 @@ impl Sender {
     /// What leaves next by one call: so many pieces, or none and these pages. Pages that follow the pieces are told too.
     fn gather<'a>(&'a self, into: &mut [IoSlice<'a>]) -> (usize, Option<&'a Pages>) {
         let (mut skip, mut count) = (self.sent, 0);
-        for piece in self.queue.iter().flat_map(Message::pieces) {
-            match piece {
-                Piece::Bytes(bytes) => {
-                    let cut = skip.min(bytes.len());
-                    skip -= cut;
-                    if cut == bytes.len() {
-                        continue;
-                    }
-                    let Some(slot) = into.get_mut(count) else { break };
+        let mut pieces = self.queue.iter().flat_map(Message::pieces);
+        // From within: to ask so many joined iterators for one after the other costs a small reply more than the rest of this.
+        let end = pieces.try_for_each(|piece| match piece {
+            Piece::Bytes(bytes) => {
+                let cut = skip.min(bytes.len());
+                skip -= cut;
+                if cut < bytes.len() {
+                    let Some(slot) = into.get_mut(count) else { return ControlFlow::Break(None) };
                     *slot = IoSlice::new(&bytes[cut..]);
                     count += 1;
                 }
-                Piece::Pages(pages) if skip >= pages.len() => skip -= pages.len(),
-                Piece::Pages(pages) => return (count, Some(pages)),
+                ControlFlow::Continue(())
             }
-        }
-        (count, None)
+            Piece::Pages(pages) if skip >= pages.len() => {
+                skip -= pages.len();
+                ControlFlow::Continue(())
+            }
+            Piece::Pages(pages) => ControlFlow::Break(Some(pages)),
+        });
+        (count, end.break_value().flatten())
     }
 
     fn advance(&mut self, n: usize) {

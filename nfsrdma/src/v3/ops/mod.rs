@@ -262,7 +262,7 @@ async fn run(op: &Op<'_>, args: &Args<'_>, data: Vec<Buf>, out: &mut Writer) -> 
         Args::Lookup(what) => names::lookup(op, *what, out).await,
         Args::Readlink(a) => Box::pin(data::readlink(op, a.data, out)).await,
         Args::Read(a) => data::read(op, a, out).await,
-        Args::Write(a) => data::write(op, a, data, out).await,
+        Args::Write(a) => Box::pin(data::write(op, a, data, out)).await,
         Args::Commit(a) => data::commit(op, a, out).await,
         Args::Create(a) => Box::pin(make::create(op, a, out)).await,
         Args::Mkdir(a) => Box::pin(make::mkdir(op, a, out)).await,

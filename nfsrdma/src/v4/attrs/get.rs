@@ -406,6 +406,8 @@ impl ObjectAttrs {
             },
         };
         value.emit(out);
+        // The kinds that own memory were written above: to find out by its kind that this one has none costs as much as to write it.
+        std::mem::forget(value);
     }
 
     /// Those of minor versions 1 and 2.
