@@ -406,7 +406,7 @@ impl ObjectAttrs {
             },
         };
         value.emit(out);
-        // The kinds that own memory were written above: to find out by its kind that this one has none costs as much as to write it.
+        // The kinds that own memory were written above: to find out that this one has none costs as much as to write it.
         std::mem::forget(value);
     }
 
