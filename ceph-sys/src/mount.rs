@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use mutex::locked;
@@ -14,6 +15,9 @@ use crate::{Errno, load};
 
 /// Room for the value of a setting.
 const SETTING_MAX: usize = 1024;
+
+/// So many sessions are ended at one time: each takes a client with some threads.
+const ENDED_AT_ONCE: usize = 32;
 
 /// How to mount.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +37,8 @@ pub struct Options<'a> {
     /// What stays the same from one run to the next. The session of an earlier run, and of anybody else who says this name, is
     /// ended by the MDS before this one begins.
     pub uuid: Option<&'a str>,
-    /// Sessions of these names are ended as well, before anything is looked at.
+    /// Sessions of these names are ended as well, before anything is looked at. All at one time: the monitors publish what they do
+    /// to a client at most once in `paxos_propose_interval`, a second as a rule.
     pub ended: &'a [&'a str],
 }
 
@@ -181,35 +186,11 @@ fn failed(step: Step, what: &str) -> impl FnOnce(Errno) -> MountError {
 impl Mount {
     /// Mounts. Blocks for as long as the library's `client_mount_timeout`.
     pub fn open(options: &Options<'_>) -> Result<Arc<Self>, MountError> {
-        let api = load::api().map_err(|why| MountError {
-            step: Step::Load,
-            errno: Errno(libc::ENOSYS),
-            why: why.to_owned(),
-        })?;
-        let id = c_string(options.id.unwrap_or("admin"), Step::Configure)?;
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: a place for a pointer and a C string.
-        let made = Errno::check(unsafe { (api.ceph_create)(&raw mut raw, id.as_ptr()) });
-        let raw = made.ok().and_then(|_| NonNull::new(raw)).ok_or_else(|| MountError {
-            step: Step::Configure,
-            errno: Errno(libc::ENOMEM),
-            why: "the library makes no mount".into(),
-        })?;
-        let mount = Unmounted { api, raw };
-        mount.configure(options)?;
-        // SAFETY: a mount that was made and configured.
-        let ready = Errno::check(unsafe { (api.ceph_init)(raw.as_ptr()) });
-        ready.map_err(failed(Step::Monitors, "the monitors"))?;
-        let fs = c_string(options.fs, Step::Mount)?;
-        // SAFETY: an initialised mount and a C string.
-        let chosen =
-            Errno::check(unsafe { (api.ceph_select_filesystem)(raw.as_ptr(), fs.as_ptr()) });
-        chosen.map_err(failed(Step::Mount, "the file system"))?;
-        for uuid in options.ended.iter().copied().chain(options.uuid) {
-            mount.reset(&c_string(uuid, Step::Reset)?)?;
-        }
-        if let Some(uuid) = options.uuid {
-            let uuid = c_string(uuid, Step::Reset)?;
+        let mount = Unmounted::ready(options)?;
+        let (api, raw) = (mount.api, mount.raw);
+        mount.end_sessions(options)?;
+        let uuid = options.uuid.map(|uuid| c_string(uuid, Step::Reset)).transpose()?;
+        if let Some(uuid) = &uuid {
             // SAFETY: an initialised mount that is not mounted yet, and a C string.
             unsafe { (api.ceph_set_uuid)(raw.as_ptr(), uuid.as_ptr()) };
         }
@@ -258,6 +239,60 @@ impl Drop for Mount {
 }
 
 impl Unmounted {
+    /// A client of the file system, which has no session yet.
+    fn ready(options: &Options<'_>) -> Result<Self, MountError> {
+        let api = load::api().map_err(|why| MountError {
+            step: Step::Load,
+            errno: Errno(libc::ENOSYS),
+            why: why.to_owned(),
+        })?;
+        let id = c_string(options.id.unwrap_or("admin"), Step::Configure)?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: a place for a pointer and a C string.
+        let made = Errno::check(unsafe { (api.ceph_create)(&raw mut raw, id.as_ptr()) });
+        let raw = made.ok().and_then(|_| NonNull::new(raw)).ok_or_else(|| MountError {
+            step: Step::Configure,
+            errno: Errno(libc::ENOMEM),
+            why: "the library makes no mount".into(),
+        })?;
+        let mount = Self { api, raw };
+        mount.configure(options)?;
+        // SAFETY: a mount that was made and configured.
+        let ready = Errno::check(unsafe { (api.ceph_init)(raw.as_ptr()) });
+        ready.map_err(failed(Step::Monitors, "the monitors"))?;
+        let fs = c_string(options.fs, Step::Mount)?;
+        // SAFETY: an initialised mount and a C string.
+        let chosen =
+            Errno::check(unsafe { (api.ceph_select_filesystem)(raw.as_ptr(), fs.as_ptr()) });
+        chosen.map_err(failed(Step::Mount, "the file system"))?;
+        Ok(mount)
+    }
+
+    /// Ends the sessions of the run before.
+    fn end_sessions(&self, options: &Options<'_>) -> Result<(), MountError> {
+        let others = Mutex::new(options.ended.iter());
+        let end_others = || -> Result<(), MountError> {
+            loop {
+                let Some(uuid) = locked(&others).next() else { return Ok(()) };
+                // A client asks the MDS about one at a time.
+                Self::ready(options)?.reset(uuid)?;
+            }
+        };
+        std::thread::scope(|scope| {
+            let count = options.ended.len().min(ENDED_AT_ONCE);
+            let start =
+                |_| std::thread::Builder::new().spawn_scoped(scope, end_others).map_err(drop);
+            let threads: Vec<_> = (0..count).flat_map(start).collect();
+            let own = options.uuid.map_or(Ok(()), |uuid| self.reset(uuid));
+            // What there was no thread for.
+            let rest = end_others();
+            let joined = |thread: ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|why| std::panic::resume_unwind(why))
+            };
+            threads.into_iter().map(joined).fold(own.and(rest), Result::and)
+        })
+    }
+
     fn configure(&self, options: &Options<'_>) -> Result<(), MountError> {
         use std::os::unix::ffi::OsStrExt;
         let conf = match options.conf {
@@ -293,7 +328,8 @@ impl Unmounted {
     }
 
     /// Ends the session of whoever said this name before.
-    fn reset(&self, uuid: &CStr) -> Result<(), MountError> {
+    fn reset(&self, uuid: &str) -> Result<(), MountError> {
+        let uuid = c_string(uuid, Step::Reset)?;
         // SAFETY: an initialised mount and a C string.
         let done = Errno::check(unsafe {
             (self.api.ceph_start_reclaim)(self.raw.as_ptr(), uuid.as_ptr(), CEPH_RECLAIM_RESET)
