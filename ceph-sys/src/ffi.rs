@@ -150,6 +150,7 @@ functions! {
     fn ceph_start_reclaim(mount: Mnt, uuid: Str, flags: c_uint) -> c_int;
     fn ceph_finish_reclaim(mount: Mnt);
     fn ceph_mount(mount: Mnt, root: Str) -> c_int;
+    fn ceph_sync_fs(mount: Mnt) -> c_int;
     fn ceph_umask(mount: Mnt, mask: mode_t) -> mode_t;
     fn ceph_unmount(mount: Mnt) -> c_int;
     fn ceph_release(mount: Mnt) -> c_int;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Errno;
 use crate::ffi::{self, CEPH_STATX_ALL_STATS, ceph_statx};
-use crate::mount::{Mount, Perm, Vino};
+use crate::mount::{Calls, Mount, Perm, Vino};
 
 /// The first size of a value of an extended attribute that is asked for, and the largest there is (`XATTR_SIZE_MAX`).
 const VALUE_USUAL: usize = 1024;
@@ -67,7 +67,8 @@ impl Mount {
     pub fn root(self: &Arc<Self>) -> Result<Inode, Errno> {
         let mut found = std::ptr::null_mut();
         // SAFETY: a live mount and a place for a pointer.
-        let answer = unsafe { (self.api.ceph_ll_lookup_root)(self.raw.as_ptr(), &raw mut found) };
+        let answer =
+            unsafe { (self.calls().ceph_ll_lookup_root)(self.raw.as_ptr(), &raw mut found) };
         Inode::adopt(self, answer, found)
     }
 
@@ -80,7 +81,7 @@ impl Mount {
         let mut found = std::ptr::null_mut();
         // SAFETY: a live mount and a place for a pointer.
         let answer =
-            unsafe { (self.api.ceph_ll_lookup_vino)(self.raw.as_ptr(), raw, &raw mut found) };
+            unsafe { (self.calls().ceph_ll_lookup_vino)(self.raw.as_ptr(), raw, &raw mut found) };
         Inode::adopt(self, answer, found)
     }
 }
@@ -97,8 +98,8 @@ impl Inode {
         Ok(Self { mount: mount.clone(), raw })
     }
 
-    pub(crate) fn api(&self) -> &'static ffi::Api {
-        self.mount.api
+    pub(crate) fn api(&self) -> Calls<'_> {
+        self.mount.calls()
     }
 
     pub(crate) fn mnt(&self) -> *mut ffi::ceph_mount_info {

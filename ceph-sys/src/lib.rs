@@ -6,7 +6,8 @@
 //! says in words whether it is there. Only functions are used that libcephfs 16 to 20 have with the same arguments.
 //!
 //! *Memory.* An inode holds its mount, a file its inode: the mount ends when the last of them is dropped, as the library demands
-//! (16.2 crashes in an unmount while inodes are held). `tests/layout.rs` compares structures and constants with the C header.
+//! (16.2 crashes at the next call on an inode that was held in an unmount). A process that ends may [`leave`] all at once.
+//! `tests/layout.rs` compares structures and constants with the C header.
 //!
 //! *Errors.* [`Errno`], the library's own number. Where a mount fails, [`MountError`] says at which step.
 //!
@@ -27,7 +28,9 @@ pub use dir::{Dir, Entry};
 pub use file::{Fallocate, File};
 pub use inode::{Changes, Inode, Name};
 pub use load::{loaded, version};
-pub use mount::{Mount, MountError, Options, Perm, Step, Vino, unmount_aside, wait_unmounted};
+pub use mount::{
+    Mount, MountError, Options, Perm, Step, Vino, leave, unmount_aside, wait_unmounted,
+};
 
 /// Why a call failed: a number of errno(3), positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,13 +2,16 @@
 
 use std::ffi::{CStr, CString};
 use std::fmt;
+use std::ops::Deref;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{
+    Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, RwLock, RwLockReadGuard, Weak,
+};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use mutex::locked;
+use mutex::{locked, reading, writing};
 
 use crate::ffi::{self, Api, CEPH_RECLAIM_RESET};
 use crate::{Errno, load};
@@ -137,10 +140,44 @@ pub fn unmount_aside(mount: Arc<Mount>) {
     });
 }
 
+/// All mounts, for the process that leaves them.
+static MOUNTS: Mutex<Vec<Weak<Mount>>> = Mutex::new(Vec::new());
+
+/// Ends the sessions that have a name in order, all at one time, also where their inodes are held: for a process that ends itself
+/// right afterwards, so that nobody has to cut it off. Calls under way are waited for, and no other ever returns.
+pub fn leave() {
+    let all: Vec<_> = locked(&MOUNTS).iter().filter_map(Weak::upgrade).collect();
+    std::thread::scope(|scope| {
+        for mount in &all {
+            // Without a thread the session stays, as that of a process that was killed.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, || mount.leave());
+        }
+    });
+    // The last one would be unmounted, and wait for itself.
+    std::mem::forget(all);
+}
+
 /// A mounted file system.
 pub struct Mount {
-    pub(crate) api: &'static Api,
+    api: &'static Api,
     pub(crate) raw: NonNull<ffi::ceph_mount_info>,
+    uuid: Option<CString>,
+    /// Shared by all calls; who has it alone ends the session.
+    calls: RwLock<()>,
+}
+
+/// The library's functions, for one call on a mount that is not left meanwhile.
+pub(crate) struct Calls<'a> {
+    api: &'static Api,
+    _shared: RwLockReadGuard<'a, ()>,
+}
+
+impl Deref for Calls<'_> {
+    type Target = Api;
+
+    fn deref(&self) -> &Api {
+        self.api
+    }
 }
 
 // SAFETY: the library takes its own lock in each call on a mount, from whatever thread.
@@ -204,13 +241,35 @@ impl Mount {
         unsafe { (api.ceph_umask)(raw.as_ptr(), 0) };
         counts().mounted += 1;
         wait_at_exit();
-        Ok(Arc::new(Self { api, raw }))
+        let mount = Arc::new(Self { api, raw, uuid, calls: RwLock::default() });
+        let mut all = locked(&MOUNTS);
+        all.retain(|mount| mount.strong_count() > 0);
+        all.push(Arc::downgrade(&mount));
+        Ok(mount)
+    }
+
+    /// For one call.
+    pub(crate) fn calls(&self) -> Calls<'_> {
+        Calls { api: self.api, _shared: reading(&self.calls) }
+    }
+
+    fn leave(&self) {
+        let Some(uuid) = &self.uuid else { return };
+        std::mem::forget(writing(&self.calls));
+        // Not by an unmount: where the folder is not the top of the file system it waits for the library's next tick, which comes
+        // once a second (16.2). What was written has to be with the OSDs and the MDS first: the end of a session sees to nothing.
+        // SAFETY: mounted, no call is under way or begins from now on, and a C string. To give a name ends the session.
+        unsafe {
+            if (self.api.ceph_sync_fs)(self.raw.as_ptr()) == 0 {
+                (self.api.ceph_set_uuid)(self.raw.as_ptr(), uuid.as_ptr());
+            }
+        }
     }
 
     /// The number of the file system in its cluster.
     pub fn fscid(&self) -> Result<u64, Errno> {
         // SAFETY: a live mount.
-        Errno::check(unsafe { (self.api.ceph_get_fs_cid)(self.raw.as_ptr()) })
+        Errno::check(unsafe { (self.calls().ceph_get_fs_cid)(self.raw.as_ptr()) })
     }
 
     /// What a setting is. Error: ENOENT for one that there is not.
@@ -222,7 +281,7 @@ impl Mount {
     /// The number by which the cluster knows this client: the one in a blocklist and in `ceph tell mds.* session ls`.
     pub fn client_id(&self) -> u64 {
         // SAFETY: a live mount.
-        unsafe { (self.api.ceph_get_instance_id)(self.raw.as_ptr()) }
+        unsafe { (self.calls().ceph_get_instance_id)(self.raw.as_ptr()) }
     }
 }
 

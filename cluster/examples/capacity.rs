@@ -68,6 +68,7 @@ impl Size {
             attach: None,
             detach: None,
             connections: None,
+            has_sessions: false,
         };
         (0..self.services).map(service).collect()
     }

@@ -81,6 +81,9 @@ pub struct Service {
     pub detach: Option<Vec<String>>,
     /// Where it stands which connections the gateway before had ([`tickle`]); `None`: nowhere.
     pub connections: Option<Connections>,
+    /// Its gateway has sessions with the storage that are to be ended where it lets go in order: otherwise the next owner has the
+    /// storage end them, which takes a second. It is told to by [`LEAVE`].
+    pub has_sessions: bool,
 }
 
 /// A file that says which connections a gateway had.
@@ -120,6 +123,10 @@ pub mod environment {
     /// The cluster.
     pub const CLUSTER: &str = "HEADGATE_CLUSTER";
 }
+
+/// The line on the standard input of a gateway that has it end its sessions with the storage, and then itself, without a word to
+/// clients ([`Service::has_sessions`]).
+pub const LEAVE: &str = "leave";
 
 /// The services of this node.
 #[derive(Debug)]

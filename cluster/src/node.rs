@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
@@ -14,7 +14,7 @@ use crate::announce::{Mac, announce, interface};
 use crate::hold::Hold;
 use crate::lifetime::{self, Renewals};
 use crate::probe::other_owner;
-use crate::{Address, environment};
+use crate::{Address, LEAVE, environment};
 
 /// How long a fence, an attachment or a change of addresses may take.
 const COMMAND_MAX: Duration = Duration::from_secs(30);
@@ -22,6 +22,8 @@ const COMMAND_MAX: Duration = Duration::from_secs(30);
 const READY_MAX: Duration = Duration::from_secs(60);
 /// The line that says so.
 const READY: &str = "headgate ready";
+/// How long one may take to end its sessions with the storage. Where it does not, whoever opens the storage next ends them.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
 
 /// What programs are told in their environment.
 #[derive(Clone, Debug)]
@@ -61,7 +63,11 @@ pub(crate) async fn run(words: &[String], told: &Told) -> Result<(), String> {
 
 /// A gateway that listens.
 #[derive(Debug)]
-pub(crate) struct Gateway(Child);
+pub(crate) struct Gateway {
+    child: Child,
+    /// Tells it to leave, once.
+    leave: Option<oneshot::Sender<()>>,
+}
 
 impl Gateway {
     /// Starts it and waits until it listens. It is told until when it may serve.
@@ -75,7 +81,8 @@ impl Gateway {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|e| format!("`{shown}`: {e}"))?;
         let Some(input) = child.stdin.take() else { return Err("no standard input".into()) };
-        tokio::spawn(tell_until(input, hold));
+        let (leave, told_to_leave) = oneshot::channel();
+        tokio::spawn(tell_until(input, hold, told_to_leave));
         let Some(out) = child.stdout.take() else { return Err("no standard output".into()) };
         let mut lines = BufReader::new(out).lines();
         let ready = async {
@@ -93,7 +100,7 @@ impl Gateway {
             Err(_) => Some(format!("was not ready in {READY_MAX:?}")),
         };
         if let Some(why) = why {
-            let mut gateway = Self(child);
+            let mut gateway = Self { child, leave: None };
             gateway.kill().await?;
             return Err(format!("`{shown}` {why}; its log says more"));
         }
@@ -103,18 +110,28 @@ impl Gateway {
                 tracing::info!("{line}");
             }
         });
-        Ok(Self(child))
+        Ok(Self { child, leave: Some(leave) })
     }
 
     /// Waits for its end.
     pub(crate) async fn ended(&mut self) -> io::Result<ExitStatus> {
-        self.0.wait().await
+        self.child.wait().await
+    }
+
+    /// Has it end its sessions with the storage, then ends it.
+    pub(crate) async fn leave(&mut self) -> Result<(), String> {
+        if let Some(leave) = self.leave.take()
+            && leave.send(()).is_ok()
+        {
+            let _ = timeout(LEAVE_MAX, self.child.wait()).await;
+        }
+        self.kill().await
     }
 
     /// Ends it at once. It is gone when this returns, or the kernel does not let go of it.
     pub(crate) async fn kill(&mut self) -> Result<(), String> {
-        let _ = self.0.start_kill();
-        match timeout(COMMAND_MAX, self.0.wait()).await {
+        let _ = self.child.start_kill();
+        match timeout(COMMAND_MAX, self.child.wait()).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(e)) => Err(format!("its gateway cannot be waited for: {e}")),
             Err(_) => Err(format!("its gateway does not end within {COMMAND_MAX:?} after SIGKILL")),
@@ -123,12 +140,24 @@ impl Gateway {
 }
 
 /// Writes until when a gateway may serve, a line for each renewal, to its standard input. It ends with the gateway, and with the
-/// owner that renews: what is closed then says that nobody does.
-async fn tell_until(mut input: ChildStdin, mut hold: watch::Receiver<Hold>) {
+/// owner that renews: what is closed then says that nobody does. Or it is the last line that says to leave.
+async fn tell_until(
+    mut input: ChildStdin,
+    mut hold: watch::Receiver<Hold>,
+    mut leave: oneshot::Receiver<()>,
+) {
     loop {
         let line = format!("{}\n", hold.borrow_and_update().until().as_nanos());
         // A gateway that stands still takes nothing once the pipe is full; what it reads when it wakes is too old.
-        if input.write_all(line.as_bytes()).await.is_err() || hold.changed().await.is_err() {
+        if input.write_all(line.as_bytes()).await.is_err() {
+            return;
+        }
+        let is_to_leave = tokio::select! {
+            changed = hold.changed() => if changed.is_ok() { false } else { return },
+            told = &mut leave => told.is_ok(),
+        };
+        if is_to_leave {
+            let _ = input.write_all(format!("{LEAVE}\n").as_bytes()).await;
             return;
         }
     }

@@ -339,7 +339,8 @@ impl Run {
         self.board.note(&self.service.name, |s| {
             (s.epoch, s.hold, s.serves) = (None, None, false);
         });
-        let has_let_go = self.let_go(epoch, &mut held).await;
+        let is_in_order = !matches!(end, End::Lost(_));
+        let has_let_go = self.let_go(epoch, &mut held, is_in_order).await;
         if let Err(why) = &has_let_go {
             let service = &self.service.name;
             tracing::error!(
@@ -350,7 +351,7 @@ impl Run {
         }
         let ended = self.last(epoch, true).to_bytes();
         let ended = held.last.filter(|_| has_let_go.is_ok()).map(|last| (last, ended));
-        let is_given_up = !matches!(end, End::Lost(_))
+        let is_given_up = is_in_order
             && tokio::select! {
                 // The record says no more than is true: while the key lives, nobody else has written there.
                 done = self.give_up(term, ended.as_ref().map(|(_, ended)| &**ended)) => done,
@@ -602,11 +603,13 @@ impl Run {
         }
     }
 
-    /// Addresses first, then the gateway, then the storage. A gateway does not wait for addresses that do not go.
-    async fn let_go(&self, epoch: u64, held: &mut Held) -> Result<(), String> {
+    /// Addresses first, then the gateway, then the storage. A gateway does not wait for addresses that do not go. `is_in_order`:
+    /// there is time for that.
+    async fn let_go(&self, epoch: u64, held: &mut Held, is_in_order: bool) -> Result<(), String> {
         let addresses = &self.service.addresses;
         let left = timeout(LEAVE_MAX, node::release(addresses, &mut held.addresses)).await;
         let ended = match &mut held.gateway {
+            Some(gateway) if is_in_order && self.service.has_sessions => gateway.leave().await,
             Some(gateway) => gateway.kill().await,
             None => Ok(()),
         };

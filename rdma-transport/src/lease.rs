@@ -6,11 +6,14 @@
 //! nothing of it runs any more, and the kernel sends nothing that was not with a socket already. A process that is stopped
 //! between that look and the system call after it is not caught: what it writes then is for the fence.
 //!
+//! A gateway that lets go in order has sessions with its storage to end before it ends. Nothing else may happen meanwhile, neither
+//! to files nor to clients, so threads that look at the time then stand still ([`leave`]).
+//!
 //! *Memory.* One number. Outside a cluster the check is one relaxed load.
 //!
 //! *Errors.* None: a time that has passed ends the process.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
@@ -21,6 +24,9 @@ const FOR_EVER: u64 = u64::MAX;
 
 /// Nanoseconds of `CLOCK_BOOTTIME`.
 static UNTIL: AtomicU64 = AtomicU64::new(FOR_EVER);
+
+/// Its time is over by its own will.
+static LEAVES: AtomicBool = AtomicBool::new(false);
 
 /// Time since the machine was started, in nanoseconds; it goes on while the machine sleeps.
 fn now() -> u64 {
@@ -36,9 +42,17 @@ pub fn serve_until(until: Duration) {
     UNTIL.store(until, Ordering::Relaxed);
 }
 
+/// From here on nothing is carried out or answered: whoever looks at the time waits for the end of this process, which is to come
+/// soon.
+pub fn leave() {
+    LEAVES.store(true, Ordering::Relaxed);
+    // Whoever sees this sees that as well.
+    UNTIL.store(0, Ordering::Release);
+}
+
 /// How long this process may serve; `None`: as long as it runs.
 pub fn left() -> Option<Duration> {
-    let until = UNTIL.load(Ordering::Relaxed);
+    let until = UNTIL.load(Ordering::Acquire);
     (until != FOR_EVER).then(|| Duration::from_nanos(until.saturating_sub(now())))
 }
 
@@ -54,6 +68,9 @@ pub fn check() {
 #[inline(never)]
 fn end_if_over() {
     if left().is_some_and(|left| left.is_zero()) {
+        while LEAVES.load(Ordering::Relaxed) {
+            std::thread::park();
+        }
         end();
     }
 }

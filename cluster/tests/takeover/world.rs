@@ -224,6 +224,7 @@ impl World {
             attach: None,
             detach: None,
             connections: None,
+            has_sessions: false,
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! *Operation.* The runner writes to the standard input of its gateway until when that may serve: a line for each renewal of the
 //! lease, nanoseconds of `CLOCK_BOOTTIME`. A thread reads them ([`Lease::follow`]); what may not be done after that time looks at
-//! it itself ([`rdma_transport::lease`]).
+//! it itself ([`rdma_transport::lease`]). The line [`LEAVE`] ends the sessions with CephFS and then the process: the next owner
+//! has nothing to end then, and clients are told nothing.
 //!
 //! *Errors.* A time that has passed, an end of the input and a line that is no number end the process at once: it may not serve.
 
@@ -10,6 +11,7 @@ use std::env;
 use std::io::{self, Stdin};
 use std::time::Duration;
 
+use cluster::LEAVE;
 use cluster::environment::{CLUSTER, EPOCH, NODE, PARENT, SERVICE};
 use rdma_transport::lease;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -62,8 +64,8 @@ pub(crate) fn join() -> Result<Option<Lease>, String> {
     }
     let mut lease = Lease { input: io::stdin(), rest: Vec::new() };
     match lease.next(FIRST_MAX) {
-        Ok(Some(until)) => lease::serve_until(until),
-        Ok(None) | Err(_) => {
+        Ok(Some(Word::Until(until))) => lease::serve_until(until),
+        Ok(Some(Word::Leave) | None) | Err(_) => {
             return Err("`headgate cluster run` does not say until when this gateway may serve: \
                         are the two of one version?"
                 .into());
@@ -87,7 +89,8 @@ impl Lease {
         let follow = move || loop {
             let left = lease::left().unwrap_or_default();
             match self.next(left) {
-                Ok(Some(until)) => lease::serve_until(until),
+                Ok(Some(Word::Until(until))) => lease::serve_until(until),
+                Ok(Some(Word::Leave)) => leave(),
                 Ok(None) => lease::check(),
                 Err(_) => lease::end(),
             }
@@ -96,8 +99,8 @@ impl Lease {
         thread.map(drop).map_err(|e| format!("cannot start a thread for the lease: {e}"))
     }
 
-    /// The newest time that has come, waited for as long as `wait_policy`; nothing where none came.
-    fn next(&mut self, wait_policy: Duration) -> io::Result<Option<Duration>> {
+    /// The newest word that has come, waited for as long as `wait_policy`; nothing where none came.
+    fn next(&mut self, wait_policy: Duration) -> io::Result<Option<Word>> {
         let mut bytes = [0; READ_MAX];
         // A millisecond later it is over for certain.
         let wait_policy = wait_policy.saturating_add(Duration::from_millis(1));
@@ -117,17 +120,36 @@ impl Lease {
     }
 }
 
-/// Takes all whole lines; the time that the last of them says.
-fn newest(lines: &mut Vec<u8>) -> io::Result<Option<Duration>> {
+/// What a line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    /// Serve until this time.
+    Until(Duration),
+    /// Leave.
+    Leave,
+}
+
+/// Ends the sessions with CephFS, and then this process.
+fn leave() -> ! {
+    lease::leave();
+    vfs::ceph::leave();
+    lease::end()
+}
+
+/// Takes all whole lines; what the last of them says.
+fn newest(lines: &mut Vec<u8>) -> io::Result<Option<Word>> {
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
     let Some(end) = lines.iter().rposition(|b| *b == b'\n') else {
         return if lines.len() < READ_MAX { Ok(None) } else { Err(wrong()) };
     };
     let text = std::str::from_utf8(&lines[..end]).map_err(|_| wrong())?;
     let last = text.rsplit('\n').next().unwrap_or_default();
-    let nanos: u64 = last.parse().map_err(|_| wrong())?;
+    let word = match last {
+        LEAVE => Word::Leave,
+        nanos => Word::Until(Duration::from_nanos(nanos.parse().map_err(|_| wrong())?)),
+    };
     lines.drain(..=end);
-    Ok(Some(Duration::from_nanos(nanos)))
+    Ok(Some(word))
 }
 
 #[cfg(test)]
@@ -141,10 +163,12 @@ mod tests {
             let found = newest(&mut bytes).map_err(|e| e.kind());
             (found, String::from_utf8(bytes).unwrap())
         };
-        let at = |nanos| Ok(Some(Duration::from_nanos(nanos)));
+        let at = |nanos| Ok(Some(Word::Until(Duration::from_nanos(nanos))));
         assert_eq!(read("7\n"), (at(7), String::new()));
         assert_eq!(read("7\n8\n9"), (at(8), "9".into()));
         assert_eq!(read("70"), (Ok(None), "70".into()));
+        assert_eq!(read("7\nleave\n"), (Ok(Some(Word::Leave)), String::new()));
+        assert_eq!(read("7\nleav"), (at(7), "leav".into()));
         let wrong = io::ErrorKind::InvalidData;
         for text in ["\n", "x\n", "-1\n", "7\n\n", "99999999999999999999\n"] {
             assert_eq!(read(text).0, Err(wrong), "{text:?}");

@@ -151,8 +151,10 @@ fn program(service: &config::Service, file: &Path, settings: &Settings) -> Resul
         command.extend(["--bind".into(), address.ip.to_string()]);
     }
     let of = |a: &config::Moving| Address { ip: a.ip, prefix: a.prefix, device: a.device.clone() };
+    let is_in_ceph = |share: &config::Share| matches!(share.source, Source::Ceph(_));
     Ok(Service {
         name: service.name.clone(),
+        has_sessions: settings.records.is_some() || settings.shares.iter().any(is_in_ceph),
         command,
         addresses: service.addresses.iter().map(of).collect(),
         nodes: service.nodes.clone(),

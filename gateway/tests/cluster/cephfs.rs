@@ -10,7 +10,7 @@ use iobuf::Buf;
 
 use crate::late::Late;
 use crate::load::{Writer, Writers, block, connect};
-use crate::world::{Setup, World};
+use crate::world::{How, Setup, World};
 use crate::{headgate, until};
 
 async fn world() -> World {
@@ -29,6 +29,24 @@ async fn takeovers_without_a_fence_lose_nothing_that_was_acknowledged() {
     .await;
     writers.taken_over_in_turn(&mut world).await;
     println!("acknowledged: {:?} blocks", writers.counts());
+    writers.end_by(|| world.reader()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_hands_over_has_nothing_that_is_to_be_cut_off() {
+    let mut world = world().await;
+    let vip = world.vip();
+    let writers = Writers::start(vec![
+        Writer::new("v3", format!("nfs://{vip}/data?version=3&mountport=2049")),
+        Writer::new("smb", format!("smb://alice:moves-with-it@{vip}/data")),
+    ])
+    .await;
+    writers.taken_over(&world, How::Drain).await;
+    assert_eq!((world.cut_off(0), world.cut_off(1)), (0, 0));
+    world.mend(How::Drain, 0).await;
+    writers.taken_over(&world, How::Kill).await;
+    // That of the records and that of the share.
+    assert_eq!((world.cut_off(0), world.cut_off(1)), (0, 2));
     writers.end_by(|| world.reader()).await;
 }
 

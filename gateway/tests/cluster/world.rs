@@ -184,8 +184,8 @@ impl World {
         world
     }
 
-    /// Tells the Ceph of this world, which is at the address of this host that nodes reach.
-    fn ceph(&self, words: &[&str]) {
+    /// Tells the Ceph of this world, which is at the address of this host that nodes reach; what it says.
+    fn ceph(&self, words: &[&str]) -> String {
         let mut script =
             Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/ceph/cluster"));
         script
@@ -194,6 +194,14 @@ impl World {
             .env("CEPH_IP", format!("{}.1", self.net()));
         let done = script.env("CEPH_PORT", "23300").output().unwrap();
         assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+
+    /// How many clients on this node that Ceph has cut off.
+    pub fn cut_off(&self, node: usize) -> usize {
+        let at = format!("{}.{}:", self.net(), node + 2);
+        let listed = self.ceph(&["ceph", "osd", "blocklist", "ls"]);
+        listed.lines().filter(|line| line.starts_with(&at)).count()
     }
 
     /// The configuration of that Ceph.

@@ -46,7 +46,7 @@ use std::time::{Duration, Instant};
 
 use ceph_sys::ffi::CEPH_NOSNAP;
 use ceph_sys::{Errno, Inode, Mount, Options, Perm, Vino, unmount_aside};
-pub use ceph_sys::{MountError, Step, wait_unmounted};
+pub use ceph_sys::{MountError, Step, leave, wait_unmounted};
 use mutex::{locked, reading, writing};
 
 use crate::backend::{Backend, BoxFuture, NodeRef, ready};
