@@ -198,19 +198,31 @@ def leave(name, top, *paths):
         json.dump({"name": f"{LABEL}/{name}-on-server", "entries": entries}, f)
 
 
+def mount_stats(at):
+    """The lines of mountstats for one mount, as words."""
+    here = False
+    with open("/proc/self/mountstats") as f:
+        for line in f:
+            if line.startswith("device "):
+                here = f" mounted on {at} " in line
+            elif here and line.strip():
+                yield line.split()
+
+
+def calls(at, operation):
+    """How often one mount has called this operation."""
+    return sum(int(words[1]) for words in mount_stats(at) if words[0] == f"{operation}:")
+
+
 def xprt_counters(at):
     """The client's own counters of one RDMA mount, by the kernel's names (net/sunrpc/xprtrdma, mountstats)."""
     names = (
         "port bind connect connect_time idle sends recvs bad_xids req_u bklog_u read_chunks write_chunks reply_chunks "
         "rdma_request_bytes rdma_reply_bytes pullup_copies fixup_copies hardway_registers failed_marshal bad_reply"
     ).split()
-    here = False
-    with open("/proc/self/mountstats") as f:
-        for line in f:
-            if line.startswith("device "):
-                here = f" mounted on {at} " in line
-            elif here and line.strip().startswith("xprt:"):
-                _, kind, *numbers = line.split()
-                must_equal(kind, PROTO, "transport in mountstats")
-                return dict(zip(names, map(int, numbers))) if kind == "rdma" else {}
+    for words in mount_stats(at):
+        if words[0] == "xprt:":
+            _, kind, *numbers = words
+            must_equal(kind, PROTO, "transport in mountstats")
+            return dict(zip(names, map(int, numbers))) if kind == "rdma" else {}
     raise Failed(f"no transport of {at} in mountstats")

@@ -91,6 +91,7 @@ impl Place<'_> {
             env.push(("SERVER_NAME", kerberos::SERVER.into()));
         }
         env.extend(scenario.trouble.map(|words| ("TROUBLE", words.into())));
+        env.extend(scenario.boot.and_then(|set| set.split_once('=')).map(|(k, v)| (k, v.into())));
         env.extend(scenario.runs.map(|runs| ("RUNS", runs.to_string())));
         let seconds_max = scenario.seconds_max + SECONDS_OF_A_RUN * scenario.runs.unwrap_or(0);
         Ok(Guest {
