@@ -1,6 +1,6 @@
 //! Samba's smbclient and smbtorture log on by tickets of a real KDC, and contexts of NFS are made by them. Wants krb5-kdc,
-//! krb5-admin-server, krb5-user, smbclient,
-//! faketime and the suite that `cargo xtask smbtorture` unpacks; the tier `third` has them and runs it.
+//! krb5-admin-server, krb5-user, smbclient, faketime and the suite that `cargo xtask smbtorture` unpacks; the tier `third` has
+//! them and runs it. `HEADGATE_SMBCLIENT` names another smbclient; `tests/krb5/build-smbclient` builds one with MIT's library.
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)] // A test that cannot go on says so.
 
 use std::fs::{self, File, Permissions};
@@ -140,7 +140,9 @@ impl World {
     }
 
     fn smbclient(&self, cache: &Path, options: &[&str]) -> Command {
-        let mut command = self.kdc.command("smbclient");
+        // Another build than the one that is installed.
+        let program = std::env::var("HEADGATE_SMBCLIENT");
+        let mut command = self.kdc.command(program.as_deref().unwrap_or("smbclient"));
         command
             .arg(format!("//{HOST}/data"))
             .args(["-I", "127.0.0.1", "-p", &self.daemon().smb.port().to_string()])
@@ -222,6 +224,48 @@ fn a_user_of_this_host_reads_and_writes_by_every_dialect_and_cipher() {
     let nobody = fs::metadata(world.at("data/its")).unwrap();
     assert_eq!(nobody.uid(), 65534);
     world.works(&cache, &[]);
+}
+
+/// By a server that takes nothing else than sealed messages.
+#[test]
+fn files_of_every_size_are_listed_and_come_back_sealed() {
+    let mut world = World::new();
+    world.serve("smb: {port: 0, ntlm: off, encryption: required}", &[]);
+    let cache = world.tickets("nobody", &[]);
+    for size in [0, 1, 4095, 65_536, (1 << 20) + 1, (9 << 20) + 3] {
+        let sent: Vec<u8> =
+            (0..size).map(|at: u32| ((at % 251) ^ (at >> 16)).to_le_bytes()[0]).collect();
+        fs::write(world.at("sent"), &sent).unwrap();
+        let _ = fs::remove_file(world.at("back"));
+        let commands = "put sent there; ls; get there back; rm there";
+        let said = world.said(&cache, &["-m", "SMB3_11", "--client-protection=encrypt"], commands);
+        let listed = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words.first() == Some(&"there") && words.contains(&&*size.to_string())
+        };
+        assert!(said.lines().any(listed), "{size}: {said}\n{}", world.log());
+        let back = fs::read(world.at("back")).unwrap_or_default();
+        assert!(back == sent, "{size}: {said}\n{}", world.log());
+    }
+}
+
+#[test]
+fn without_a_ticket_there_is_no_session() {
+    let mut world = World::new();
+    world.serve("smb: {port: 0, ntlm: off}", &[]);
+    let of_a_user = format!("nobody%{PASSWORD}");
+    let none = world.at("no-tickets");
+    for options in [&["-N"][..], &["--use-kerberos=off", "-U", &of_a_user]] {
+        let done = world.smbclient(&none, options).args(["-c", "ls"]).output().unwrap();
+        let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+        assert!(
+            !done.status.success() && !said.contains("blocks available"),
+            "{options:?}: {said}"
+        );
+        assert!(said.contains("NT_STATUS_"), "{options:?}: {said}");
+    }
+    // The server is there for those who have one.
+    world.works(&world.tickets("nobody", &[]), &[]);
 }
 
 /// Tickets of RFC 8009, and names of `users` before those of the host.
