@@ -18,7 +18,7 @@ const UNIT_AND_E2E: &str = "unit and e2e";
 
 /// Of each target, where nothing else is asked for. With the same seed each run tries much the same inputs: this shows what a
 /// change broke on known paths; other seeds and longer runs look for new ones.
-const FUZZ_SECONDS: u32 = 5;
+const FUZZ_SECONDS: u32 = 3;
 /// What the command line asked for.
 #[derive(Debug)]
 struct Asked {
