@@ -33,11 +33,12 @@ def write_all(path, data, way):
 def read_all(path, size, way):
     fd = os.open(path, os.O_RDONLY | flags(way))
     memory[:size] = bytes(size)  # what is not read must not be there from the file before
+    into = memoryview(memory)[: size + 4096]  # a direct read asks for all of it, also beyond the end
     done = 0
-    while n := os.preadv(fd, [memoryview(memory)[done:]], done):
+    while n := os.preadv(fd, [into[done:]], done):
         done += n
         if done == size:  # the end must be seen, too: a direct read beyond it gives nothing
-            must_equal(os.preadv(fd, [memoryview(memory)[done:]], done), 0, "bytes beyond the end")
+            must_equal(os.preadv(fd, [into[done:]], done), 0, "bytes beyond the end")
             break
     os.close(fd)
     return memory[:done]
