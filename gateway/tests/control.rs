@@ -303,7 +303,9 @@ fn status_and_top_go_by_the_control_socket() {
     assert!(top.status.success() && out(&top).contains("headgate"), "{}{}", out(&top), err(&top));
 
     let state = daemon.state();
-    let named = daemon.dir.path().join("named.yaml");
+    // It outlives the daemon, and names the one that is meant: another may be at the usual address.
+    let dir = tempfile::tempdir().unwrap();
+    let named = dir.path().join("named.yaml");
     std::fs::write(&named, format!("state: {}\n", state.display())).unwrap();
     let by_environment = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
