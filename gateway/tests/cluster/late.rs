@@ -90,7 +90,7 @@ pub fn has_ended(pid: &str) -> bool {
 }
 
 /// All of its threads stand still: a signal is sent before the last of them has met it.
-fn has_stopped(pid: &str) -> bool {
+pub fn has_stopped(pid: &str) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let state = |task: fs::DirEntry| fs::read_to_string(task.path().join("stat"));
     tasks.flatten().all(|task| state(task).is_ok_and(|stat| stat.contains(") T ")))

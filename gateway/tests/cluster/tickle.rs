@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use crate::late::has_stopped;
 use crate::load::connect;
 use crate::until;
 use crate::world::{Setup, World, sh};
@@ -30,7 +31,9 @@ async fn wait_of_a_client(is_told: bool) -> Option<Duration> {
     let ports = [":2049 ", ":20049 ", ":445 ", ":5445 "];
     until("the connections are kept", || ports.iter().all(|p| known().contains(p))).await;
     until("all requests are read", || world.unread(0).is_empty()).await;
-    sh(&format!("kill -STOP {}", world.gateway(0)));
+    let gateway = world.gateway(0);
+    sh(&format!("kill -STOP {gateway}"));
+    until("the gateway stands still", || has_stopped(&gateway)).await;
     let mut waiting = tokio::task::JoinSet::new();
     for (i, volume) in volumes.into_iter().enumerate() {
         waiting.spawn(async move { volume.create(&format!("new-{i}")).await.map(drop) });
