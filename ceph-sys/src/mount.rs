@@ -144,7 +144,7 @@ pub fn unmount_aside(mount: Arc<Mount>) {
 static MOUNTS: Mutex<Vec<Weak<Mount>>> = Mutex::new(Vec::new());
 
 /// Ends the sessions that have a name in order, all at one time, also where their inodes are held: for a process that ends itself
-/// right afterwards, so that nobody has to cut it off. Calls under way are waited for, and no other ever returns.
+/// right afterwards, so that nobody has to cut it off. Calls on them that are under way are waited for, and no other ever returns.
 pub fn leave() {
     let all: Vec<_> = locked(&MOUNTS).iter().filter_map(Weak::upgrade).collect();
     std::thread::scope(|scope| {

@@ -127,6 +127,8 @@ pub mod environment {
 /// The line on the standard input of a gateway that has it end its sessions with the storage, and then itself, without a word to
 /// clients ([`Service::has_sessions`]).
 pub const LEAVE: &str = "leave";
+/// How long it may take for that. Where it takes longer, whoever opens the storage next ends the sessions.
+pub const LEAVE_MAX: Duration = Duration::from_secs(2);
 
 /// The services of this node.
 #[derive(Debug)]

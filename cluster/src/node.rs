@@ -14,7 +14,7 @@ use crate::announce::{Mac, announce, interface};
 use crate::hold::Hold;
 use crate::lifetime::{self, Renewals};
 use crate::probe::other_owner;
-use crate::{Address, LEAVE, environment};
+use crate::{Address, LEAVE, LEAVE_MAX, environment};
 
 /// How long a fence, an attachment or a change of addresses may take.
 const COMMAND_MAX: Duration = Duration::from_secs(30);
@@ -22,8 +22,6 @@ const COMMAND_MAX: Duration = Duration::from_secs(30);
 const READY_MAX: Duration = Duration::from_secs(60);
 /// The line that says so.
 const READY: &str = "headgate ready";
-/// How long one may take to end its sessions with the storage. Where it does not, whoever opens the storage next ends them.
-const LEAVE_MAX: Duration = Duration::from_secs(2);
 
 /// What programs are told in their environment.
 #[derive(Clone, Debug)]
@@ -40,8 +38,23 @@ fn command(words: &[String], told: &Told) -> io::Result<Command> {
 
 /// Runs a program to its end, which must be a good one.
 pub(crate) async fn run(words: &[String], told: &Told) -> Result<(), String> {
+    run_to_its_end(words, told).await?
+}
+
+/// Runs a program to its end; inside, whether that was a good one.
+///
+/// # Errors
+///
+/// It may still run: it has not ended in time, and may not have heeded the signal that ends it.
+pub(crate) async fn run_to_its_end(
+    words: &[String],
+    told: &Told,
+) -> Result<Result<(), String>, String> {
     let shown = words.join(" ");
-    let mut command = command(words, told).map_err(|e| e.to_string())?;
+    let mut command = match command(words, told) {
+        Ok(command) => command,
+        Err(e) => return Ok(Err(e.to_string())),
+    };
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = async {
         // Its file may lie on storage that hangs, which would hold a thread of all services up.
@@ -50,28 +63,30 @@ pub(crate) async fn run(words: &[String], told: &Told) -> Result<(), String> {
     };
     let output = match timeout(COMMAND_MAX, output).await {
         Ok(Ok(output)) => output,
-        Ok(Err(e)) => return Err(format!("`{shown}`: {e}")),
+        Ok(Err(e)) => return Ok(Err(format!("`{shown}`: {e}"))),
         Err(_) => return Err(format!("`{shown}` took longer than {COMMAND_MAX:?}")),
     };
     if output.status.success() {
-        return Ok(());
+        return Ok(Ok(()));
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.trim().lines().next_back().unwrap_or("").to_owned();
-    Err(format!("`{shown}` ended with {}: {said}", output.status))
+    Ok(Err(format!("`{shown}` ended with {}: {said}", output.status)))
 }
 
-/// A gateway that listens.
+/// A gateway that was started. It may write until it has ended, whether it listens or not, and whoever has it ends it.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     child: Child,
+    /// Its command, for people.
+    shown: String,
     /// Tells it to leave, once.
     leave: Option<oneshot::Sender<()>>,
 }
 
 impl Gateway {
-    /// Starts it and waits until it listens. It is told until when it may serve.
-    pub(crate) async fn start(
+    /// Starts it. It is told until when it may serve.
+    pub(crate) fn start(
         words: &[String],
         told: &Told,
         hold: watch::Receiver<Hold>,
@@ -83,7 +98,12 @@ impl Gateway {
         let Some(input) = child.stdin.take() else { return Err("no standard input".into()) };
         let (leave, told_to_leave) = oneshot::channel();
         tokio::spawn(tell_until(input, hold, told_to_leave));
-        let Some(out) = child.stdout.take() else { return Err("no standard output".into()) };
+        Ok(Self { child, shown, leave: Some(leave) })
+    }
+
+    /// Waits until it listens.
+    pub(crate) async fn ready(&mut self) -> Result<(), String> {
+        let Some(out) = self.child.stdout.take() else { return Err("no standard output".into()) };
         let mut lines = BufReader::new(out).lines();
         let ready = async {
             while let Ok(Some(line)) = lines.next_line().await {
@@ -100,9 +120,7 @@ impl Gateway {
             Err(_) => Some(format!("was not ready in {READY_MAX:?}")),
         };
         if let Some(why) = why {
-            let mut gateway = Self { child, leave: None };
-            gateway.kill().await?;
-            return Err(format!("`{shown}` {why}; its log says more"));
+            return Err(format!("`{}` {why}; its log says more", self.shown));
         }
         // What it prints later goes on to the log; a full pipe would stop it.
         tokio::spawn(async move {
@@ -110,7 +128,7 @@ impl Gateway {
                 tracing::info!("{line}");
             }
         });
-        Ok(Self { child, leave: Some(leave) })
+        Ok(())
     }
 
     /// Waits for its end.
@@ -118,12 +136,13 @@ impl Gateway {
         self.child.wait().await
     }
 
-    /// Has it end its sessions with the storage, then ends it.
-    pub(crate) async fn leave(&mut self) -> Result<(), String> {
+    /// Has it end its sessions with the storage, then ends it. For the former there is as much time as it may still serve.
+    pub(crate) async fn leave(&mut self, left: Duration) -> Result<(), String> {
         if let Some(leave) = self.leave.take()
+            && !left.is_zero()
             && leave.send(()).is_ok()
         {
-            let _ = timeout(LEAVE_MAX, self.child.wait()).await;
+            let _ = timeout(LEAVE_MAX.min(left), self.child.wait()).await;
         }
         self.kill().await
     }
@@ -154,7 +173,7 @@ async fn tell_until(
         }
         let is_to_leave = tokio::select! {
             changed = hold.changed() => if changed.is_ok() { false } else { return },
-            told = &mut leave => told.is_ok(),
+            told = &mut leave => if told.is_ok() { true } else { return },
         };
         if is_to_leave {
             let _ = input.write_all(format!("{LEAVE}\n").as_bytes()).await;
@@ -298,4 +317,22 @@ pub(crate) fn told(cluster: &str, node: &str, service: &str, epoch: u64) -> Told
         (environment::EPOCH, epoch.to_string()),
         (environment::PARENT, std::process::id().to_string()),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_gateway_that_is_not_told_to_leave_hears_that_nobody_renews() {
+        let mut child = Command::new("cat");
+        let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let hold = watch::Sender::new(Hold::new(Duration::from_secs(2), Duration::from_secs(7)));
+        let (leave, told_to_leave) = oneshot::channel();
+        drop(leave);
+        tell_until(child.stdin.take().unwrap(), hold.subscribe(), told_to_leave).await;
+        // It reads to the end.
+        let said = child.wait_with_output().await.unwrap().stdout;
+        assert_eq!(String::from_utf8(said).unwrap(), "8000000000\n");
+    }
 }

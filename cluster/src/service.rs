@@ -33,7 +33,7 @@ use crate::{Connections, Plan, Service, environment};
 /// A gateway that ended by itself is started again so often in an epoch.
 const RESTARTS_MAX: u32 = 3;
 /// How much sooner than its gateway an address leaves, at most. Less than the margin of a [`Hold`].
-const LEAVE_MAX: Duration = Duration::from_millis(300);
+const ADDRESSES_MAX: Duration = Duration::from_millis(300);
 /// How long the list of connections may take to be read: a service is not kept waiting for it.
 const CONNECTIONS_MAX: Duration = Duration::from_secs(1);
 /// For so long a node that stops tells an etcd that does not answer what it has let go of: no longer than service managers wait.
@@ -86,9 +86,21 @@ struct Held {
     gateway: Option<Gateway>,
     /// Keeps the addresses.
     addresses: JoinSet<()>,
-    is_attached: bool,
+    storage: Storage,
     /// What names this owner in the key `last`: whoever was before has let go or is fenced.
     last: Option<Vec<u8>>,
+}
+
+/// What `attach` has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Storage {
+    /// Nothing: it was not called.
+    #[default]
+    Untouched,
+    /// It was called and may still run.
+    Attaching,
+    /// It has ended. Even what failed may have been done in part.
+    Attached,
 }
 
 /// What was done before a gateway could start.
@@ -340,7 +352,7 @@ impl Run {
             (s.epoch, s.hold, s.serves) = (None, None, false);
         });
         let is_in_order = !matches!(end, End::Lost(_));
-        let has_let_go = self.let_go(epoch, &mut held, is_in_order).await;
+        let has_let_go = self.let_go(epoch, &mut held, is_in_order.then_some(id)).await;
         if let Err(why) = &has_let_go {
             let service = &self.service.name;
             tracing::error!(
@@ -417,16 +429,15 @@ impl Run {
                 Some(Connections::Kept(file)) => self.connections_before(file).await,
                 Some(Connections::Brought(_)) | None => Vec::new(),
             };
-            let started = Gateway::start(&self.service.command, &told, hold.subscribe());
-            let (started, free) = match free.take() {
-                Some(free) => tokio::join!(started, free),
-                None => (started.await, Ok(())),
-            };
-            match started {
-                Ok(started) => held.gateway = Some(started),
+            let ready = match Gateway::start(&self.service.command, &told, hold.subscribe()) {
+                Ok(started) => held.gateway.insert(started).ready(),
                 Err(why) => return End::Failed(why),
-            }
-            if let Err(why) = free {
+            };
+            let (ready, free) = match free.take() {
+                Some(free) => tokio::join!(ready, free),
+                None => (ready.await, Ok(())),
+            };
+            if let Err(why) = ready.and(free) {
                 return End::Failed(why);
             }
             let (until, kept) = (hold.subscribe(), &mut held.addresses);
@@ -547,10 +558,11 @@ impl Run {
         }
         if let Some(attach) = &self.service.attach {
             let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
-            // Even what failed may have been done in part.
-            held.is_attached = true;
+            held.storage = Storage::Attaching;
             let began = now();
-            node::run(attach, &told).await?;
+            let ended = node::run_to_its_end(attach, &told).await?;
+            held.storage = Storage::Attached;
+            ended?;
             prepared.attach = now().saturating_sub(began);
         }
         Ok(prepared)
@@ -603,13 +615,16 @@ impl Run {
         }
     }
 
-    /// Addresses first, then the gateway, then the storage. A gateway does not wait for addresses that do not go. `is_in_order`:
-    /// there is time for that.
-    async fn let_go(&self, epoch: u64, held: &mut Held, is_in_order: bool) -> Result<(), String> {
+    /// Addresses first, then the gateway, then the storage. A gateway does not wait for addresses that do not go. `lease`: the one
+    /// that gives it time for its sessions; `None`: that is over.
+    async fn let_go(&self, epoch: u64, held: &mut Held, lease: Option<u64>) -> Result<(), String> {
         let addresses = &self.service.addresses;
-        let left = timeout(LEAVE_MAX, node::release(addresses, &mut held.addresses)).await;
+        let left = timeout(ADDRESSES_MAX, node::release(addresses, &mut held.addresses)).await;
         let ended = match &mut held.gateway {
-            Some(gateway) if is_in_order && self.service.has_sessions => gateway.leave().await,
+            Some(gateway) if self.service.has_sessions => {
+                let leased = self.leased.borrow().filter(|now| Some(now.id) == lease);
+                gateway.leave(leased.map_or(Duration::ZERO, |it| it.hold.left(now()))).await
+            }
             Some(gateway) => gateway.kill().await,
             None => Ok(()),
         };
@@ -618,12 +633,15 @@ impl Run {
         }
         ended?;
         held.gateway = None;
-        match &self.service.detach {
-            Some(detach) if held.is_attached => {
-                let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
-                node::run(detach, &told).await
-            }
-            _ => Ok(()),
+        if let (Some(detach), Storage::Attaching | Storage::Attached) =
+            (&self.service.detach, held.storage)
+        {
+            let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
+            node::run(detach, &told).await?;
+        }
+        match held.storage {
+            Storage::Attaching => Err("its storage may still be being attached".into()),
+            Storage::Untouched | Storage::Attached => Ok(()),
         }
     }
 
