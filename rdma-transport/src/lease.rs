@@ -42,8 +42,8 @@ pub fn serve_until(until: Duration) {
     UNTIL.store(until, Ordering::Relaxed);
 }
 
-/// From here on nothing is carried out or answered: whoever looks at the time waits for the end of this process, which is to come
-/// soon.
+/// From here on no request is carried out or answered: whoever looks at the time waits for the end of this process, which is to
+/// come soon, and which nobody who looks at the time brings about.
 pub fn leave() {
     LEAVES.store(true, Ordering::Relaxed);
     // Whoever sees this sees that as well.
@@ -56,7 +56,7 @@ pub fn left() -> Option<Duration> {
     (until != FOR_EVER).then(|| Duration::from_nanos(until.saturating_sub(now())))
 }
 
-/// Ends this process if its time is over.
+/// Ends this process if its time is over, or waits for its end where it leaves.
 #[inline]
 pub fn check() {
     // A renewal that another thread has just heard of is seen at the next look.

@@ -11,8 +11,8 @@ use std::env;
 use std::io::{self, Stdin};
 use std::time::Duration;
 
-use cluster::LEAVE;
 use cluster::environment::{CLUSTER, EPOCH, NODE, PARENT, SERVICE};
+use cluster::{LEAVE, LEAVE_MAX};
 use rdma_transport::lease;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
@@ -129,10 +129,18 @@ enum Word {
     Leave,
 }
 
-/// Ends the sessions with CephFS, and then this process.
+/// Ends the sessions with CephFS, and then this process, in time though a cluster that hangs leaves them as they are.
 fn leave() -> ! {
+    let left = lease::left().unwrap_or_default().min(LEAVE_MAX);
+    // Nobody looks at the time from here on.
     lease::leave();
-    vfs::ceph::leave();
+    let end_in_time = move || {
+        std::thread::sleep(left);
+        lease::end();
+    };
+    if std::thread::Builder::new().name("leave".into()).spawn(end_in_time).is_ok() {
+        vfs::ceph::leave();
+    }
     lease::end()
 }
 

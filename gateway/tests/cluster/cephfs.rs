@@ -3,14 +3,14 @@
 //! Wants Ceph beside etcd (packages of `tests/ceph/cluster`).
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use iobuf::Buf;
 
-use crate::late::Late;
-use crate::load::{Writer, Writers, block, connect};
-use crate::world::{How, Setup, World};
+use crate::late::{Late, has_ended, has_stopped};
+use crate::load::{BLOCK, Writer, Writers, block, connect};
+use crate::world::{How, Setup, World, sh};
 use crate::{headgate, until};
 
 async fn world() -> World {
@@ -25,6 +25,7 @@ async fn takeovers_without_a_fence_lose_nothing_that_was_acknowledged() {
         Writer::new("v3", format!("nfs://{vip}/data?version=3&mountport=2049")),
         Writer::new("v41", format!("nfs://{vip}/data?version=4.1")),
         Writer::new("smb", format!("smb://alice:moves-with-it@{vip}/data")),
+        Writer::of_an_end("end", format!("nfs://{vip}/data?version=3&mountport=2049")),
     ])
     .await;
     writers.taken_over_in_turn(&mut world).await;
@@ -39,6 +40,7 @@ async fn who_hands_over_has_nothing_that_is_to_be_cut_off() {
     let writers = Writers::start(vec![
         Writer::new("v3", format!("nfs://{vip}/data?version=3&mountport=2049")),
         Writer::new("smb", format!("smb://alice:moves-with-it@{vip}/data")),
+        Writer::of_an_end("end", format!("nfs://{vip}/data?version=3&mountport=2049")),
     ])
     .await;
     writers.taken_over(&world, How::Drain).await;
@@ -48,6 +50,35 @@ async fn who_hands_over_has_nothing_that_is_to_be_cut_off() {
     // That of the records and that of the share.
     assert_eq!((world.cut_off(0), world.cut_off(1)), (0, 2));
     writers.end_by(|| world.reader()).await;
+}
+
+/// The runner stands still once it has told its gateway to leave, and the cluster answers the gateway nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_leaves_ends_in_time_though_its_storage_hangs() {
+    let world = World::of(Setup { is_on_ceph: true, ..Setup::default() }).await;
+    until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
+    let volume = connect(&format!("nfs://{}/data?version=3&mountport=2049", world.vip())).await;
+    let volume = volume.unwrap();
+    let file = volume.create("hangs").await.unwrap();
+    let osd = fs::read_to_string(world.path("ceph/run/osd")).unwrap();
+    sh(&format!("kill -STOP {}", osd.trim()));
+    let gateway = world.gateway(0);
+    sh(&format!("kill -STOP {gateway}"));
+    until("the gateway stands still", || has_stopped(&gateway)).await;
+    let write = tokio::spawn(async move {
+        volume.write(&file, 0, vec![Buf::from(block("hangs", 1))]).await.is_ok()
+    });
+    until("the write is there", || world.unread(0).iter().any(|n| *n > BLOCK as u64)).await;
+    sh(&format!("kill -CONT {gateway}"));
+    until("the write is read", || world.unread(0).is_empty()).await;
+    for runner in world.programs(0, "cluster") {
+        sh(&format!("kill -STOP {runner}"));
+    }
+    let told = fs::File::options().write(true).open(format!("/proc/{gateway}/fd/0"));
+    told.unwrap().write_all(b"leave\n").unwrap();
+    until("the gateway has ended", || has_ended(&gateway)).await;
+    sh(&format!("kill -CONT {}", osd.trim()));
+    assert!(!write.is_finished() || !write.await.unwrap(), "the write was acknowledged");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -27,12 +27,22 @@ pub async fn connect(target: &str) -> client::Result<Volume> {
     Volume::open(&target, &Local::default(), Credential::sys(0, 0, &[])).await
 }
 
-/// A client that writes one file after the other, and knows which the service has acknowledged.
+/// What a client writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Files {
+    /// A new file each time.
+    New,
+    /// The same one, each time from its beginning.
+    Same,
+    /// The end of one, without a COMMIT: for storage that needs none.
+    End,
+}
+
+/// A client that writes one block after the other, and knows which the service has acknowledged.
 pub struct Writer {
     name: &'static str,
     target: String,
-    /// Its files are one.
-    has_one_file: bool,
+    files: Files,
     acknowledged: AtomicU64,
     /// Its longest stall in milliseconds.
     longest: AtomicU64,
@@ -46,15 +56,24 @@ pub fn block(name: &str, number: u64) -> Vec<u8> {
 }
 
 impl Writer {
+    /// One that writes a new file each time.
     pub fn new(name: &'static str, target: String) -> Arc<Self> {
-        let (acknowledged, longest, stop) = Default::default();
-        Arc::new(Self { name, target, has_one_file: false, acknowledged, longest, stop })
+        Self::of(name, target, Files::New)
     }
 
     /// One that writes the same file again and again.
     pub fn of_one_file(name: &'static str, target: String) -> Arc<Self> {
+        Self::of(name, target, Files::Same)
+    }
+
+    /// One that makes a file longer and longer, and asks for no COMMIT.
+    pub fn of_an_end(name: &'static str, target: String) -> Arc<Self> {
+        Self::of(name, target, Files::End)
+    }
+
+    fn of(name: &'static str, target: String, files: Files) -> Arc<Self> {
         let (acknowledged, longest, stop) = Default::default();
-        Arc::new(Self { name, target, has_one_file: true, acknowledged, longest, stop })
+        Arc::new(Self { name, target, files, acknowledged, longest, stop })
     }
 
     async fn connect(&self) -> client::Result<Volume> {
@@ -62,21 +81,27 @@ impl Writer {
     }
 
     fn file(&self, number: u64) -> String {
-        if self.has_one_file { self.name.into() } else { format!("{}.{number}", self.name) }
+        match self.files {
+            Files::New => format!("{}.{number}", self.name),
+            Files::Same | Files::End => self.name.into(),
+        }
     }
 
-    /// A new file with one block.
+    /// One block.
     async fn write(&self, volume: &Volume, number: u64) -> client::Result<()> {
         let name = self.file(number);
         // To create it again would cut what was acknowledged.
-        let file = if self.has_one_file && number > 0 {
+        let file = if self.files != Files::New && number > 0 {
             volume.find(&name).await?
         } else {
             volume.create(&name).await?
         };
-        let taken = volume.write(&file, 0, vec![Buf::from(block(self.name, number))]).await?;
+        let at = if self.files == Files::End { number * BLOCK as u64 } else { 0 };
+        let taken = volume.write(&file, at, vec![Buf::from(block(self.name, number))]).await?;
         assert_eq!(taken as usize, BLOCK);
-        volume.commit(&file).await?;
+        if self.files != Files::End {
+            volume.commit(&file).await?;
+        }
         volume.close(file).await
     }
 
@@ -122,17 +147,33 @@ impl Writer {
 
     /// Everything that was acknowledged is in the share whose files are read so.
     fn check(&self, read: &dyn Fn(&str) -> Vec<u8>) {
-        if self.has_one_file {
-            let data = read(self.name);
-            // The next may have been written, and its answer lost.
-            let next = self.count();
-            let is = |number| data == block(self.name, number);
-            assert!(is(next - 1) || is(next), "{}: block {} is lost", self.name, next - 1);
-            return;
-        }
-        for number in 0..self.count() {
-            let data = read(&self.file(number));
-            assert_eq!(data, block(self.name, number), "{}: block {number} is lost", self.name);
+        let lost = |number| format!("{}: block {number} is lost", self.name);
+        match self.files {
+            Files::New => {
+                for number in 0..self.count() {
+                    assert_eq!(
+                        read(&self.file(number)),
+                        block(self.name, number),
+                        "{}",
+                        lost(number)
+                    );
+                }
+            }
+            Files::Same => {
+                let data = read(self.name);
+                // The next may have been written, and its answer lost.
+                let next = self.count();
+                let is = |number| data == block(self.name, number);
+                assert!(is(next - 1) || is(next), "{}", lost(next - 1));
+            }
+            Files::End => {
+                let data = read(self.name);
+                let mut blocks = data.chunks(BLOCK);
+                for number in 0..self.count() {
+                    let found = blocks.next().unwrap_or_default();
+                    assert_eq!(found, block(self.name, number), "{}", lost(number));
+                }
+            }
         }
     }
 }
