@@ -7,8 +7,14 @@ use std::time::Duration;
 
 use iobuf::{Buf, Pool, PoolLimits};
 use rdma_transport::channel::{
-    BoxFuture, Payload, PayloadLocator, Place, ReadChunkData, Reply, Service,
+    BoxFuture, ChannelError, Info, Payload, PayloadLocator, Place, ReadChunkData, Reply, Service,
+    Transport,
 };
+use rdma_transport::serve::serve;
+use rdma_transport::tcp::{Framing, TcpChannel};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 
 /// A call: xid, type CALL, bytes of the head, head, bytes of the bulk data (0: none), bulk data with padding, what follows.
 /// Head and tail are multiples of four, as XDR is.
@@ -161,4 +167,28 @@ pub fn bytes(len: usize, seed: u8) -> Vec<u8> {
         out.extend_from_within(..more);
     }
     out
+}
+
+/// A client's end, and the server's as a channel of RPC records.
+pub async fn pair(recvs: Pool, payload: Pool) -> (TcpStream, TcpChannel) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (server, peer) = listener.accept().await.unwrap();
+    let info = Arc::new(Info::new(peer, listener.local_addr().unwrap(), Transport::Tcp, payload));
+    (client, TcpChannel::new(server, info, recvs, Arc::new(Locator), Framing::Record).unwrap())
+}
+
+/// A client's end, whose calls `echo` serves; then the pools for receiving and for payload.
+pub async fn served(echo: Echo) -> (TcpStream, JoinHandle<ChannelError>, Pool, Pool) {
+    let (recvs, payload) = (pool(8), pool(8));
+    let (client, channel) = pair(recvs.clone(), payload.clone()).await;
+    (client, tokio::spawn(serve(Box::new(channel), Arc::new(echo))), recvs, payload)
+}
+
+pub async fn read_record(from: &mut TcpStream) -> Vec<u8> {
+    let mark = from.read_u32().await.unwrap();
+    assert!(mark >> 31 == 1, "replies have one fragment");
+    let mut body = vec![0; (mark & 0x7fff_ffff) as usize];
+    from.read_exact(&mut body).await.unwrap();
+    body
 }
