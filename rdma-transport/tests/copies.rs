@@ -6,7 +6,7 @@ mod common;
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use common::{Echo, Message, bulk_of, bytes, pool, read_record, run, served};
@@ -24,7 +24,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// Runs `transfer` alone and gives the bytes that were copied meanwhile.
 fn copied_by(transfer: impl Future<Output = ()>) -> u64 {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = mutex::locked(&ALONE);
     let before = iobuf::copied_bytes();
     run(transfer);
     iobuf::copied_bytes() - before
