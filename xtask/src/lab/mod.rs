@@ -10,6 +10,7 @@ pub(crate) mod gateway;
 mod guest;
 mod kerberos;
 mod net;
+mod nodes;
 mod pulse;
 mod rights;
 mod run;

@@ -8,14 +8,12 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use super::gateway::{self, LAB_USER};
-use super::net::{FIRST_GUEST, Net, host_address, tap};
+use super::net::{Net, host_address};
+use super::nodes::{Etcd, Nodes, until};
 use crate::ceph::{self, FILE_SYSTEM};
-use crate::sh::{Result, output};
+use crate::sh::Result;
 
 /// Of the owner's lease in etcd, in seconds; the guest judges its stalls by it.
 pub(super) const TTL: u64 = 3;
@@ -23,19 +21,17 @@ pub(super) const TTL: u64 = 3;
 pub(super) const ADDRESS: &str = "10.77.0.10";
 const BESIDE: &str = "10.77.0.11";
 const NODES: usize = 2;
-const BRIDGE: &str = "br0";
 /// Where another client of the cluster of Ceph shows its file system.
 const CEPH_MOUNT: &str = "cephfs";
-/// What a machine under load takes for what needs no time.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Two nodes and their etcd.
 #[derive(Debug)]
 pub(super) struct Cluster<'a> {
     net: &'a Net,
     dir: PathBuf,
-    etcd: Option<Child>,
-    nodes: [Option<Child>; NODES],
+    // What is below ends after what is above.
+    nodes: Nodes<'a>,
+    etcd: Option<Etcd>,
     /// How the first node went, until that is mended.
     gone: Option<String>,
     /// Where the share is, if not on this host.
@@ -45,19 +41,18 @@ pub(super) struct Cluster<'a> {
 impl<'a> Cluster<'a> {
     /// Starts it below `dir`, with the share in CephFS if `is_on_ceph`.
     pub(super) fn start(net: &'a Net, dir: &Path, is_on_ceph: bool) -> Result<Cluster<'a>> {
-        let (nodes, dir) = ([const { None }; NODES], dir.to_owned());
-        let mut cluster = Cluster { net, dir, etcd: None, nodes, gone: None, ceph: None };
-        cluster.network()?;
+        let (nodes, dir) = (Nodes::start(net, NODES)?, dir.to_owned());
+        let mut cluster = Cluster { net, dir, nodes, etcd: None, gone: None, ceph: None };
         if is_on_ceph {
             let (ip, mount) = (host_address(0), cluster.dir.join(CEPH_MOUNT));
             cluster.ceph = Some(ceph::Cluster::start_at(&ip, net, &cluster.dir, &mount)?);
         }
         cluster.configure()?;
-        cluster.start_etcd()?;
+        cluster.etcd = Some(Etcd::start(net, &cluster.dir)?);
         until("etcd answers", || cluster.ask(&["status"]).is_ok())?;
         cluster.start_node(0)?;
         let serves = |cluster: &Self, node, address| {
-            until("a node serves", || cluster.has_address(node, address))
+            until("a node serves", || cluster.nodes.has_address(node, address))
                 .map_err(|why| format!("{why}:\n{}", cluster.log()))
         };
         serves(&cluster, 0, ADDRESS)?;
@@ -97,20 +92,20 @@ impl<'a> Cluster<'a> {
     fn strike(&mut self, how: &str) -> Result<()> {
         match how {
             "drain" => drop(self.ask(&["drain", "gw0"])?),
-            "kill" => self.signal(0, "-KILL"),
-            "cut" => self.net.ip("link set n0 down")?,
-            "stop" => self.signal(0, "-STOP"),
+            "kill" => self.nodes.signal(0, "-KILL"),
+            "cut" => self.nodes.link(0, "down")?,
+            "stop" => self.nodes.signal(0, "-STOP"),
             _ => return Err(format!("no way to end a node: {how}")),
         }
         self.gone = Some(how.to_owned());
-        until("another node serves", || self.has_address(1, ADDRESS))
+        until("another node serves", || self.nodes.has_address(1, ADDRESS))
     }
 
     /// Moves the service to this node, both being as they should.
     fn go_to(&self, node: &str) -> Result<()> {
         let number = node.parse().map_err(|e| format!("{node}: {e}"))?;
         self.ask(&["move", "files", &format!("gw{node}")])?;
-        until("the node serves", || self.has_address(number, ADDRESS))
+        until("the node serves", || self.nodes.has_address(number, ADDRESS))
     }
 
     /// The first node is as before, and serves.
@@ -127,53 +122,12 @@ impl<'a> Cluster<'a> {
             if self.ceph.is_none() {
                 fs::remove_file(self.dir.join("fenced")).map_err(|e| format!("fenced: {e}"))?;
             }
-            self.net.ip("link set n0 up")?;
-            self.signal(0, "-KILL");
-            if let Some(mut child) = self.nodes[0].take() {
-                let _ = child.wait();
-            }
+            self.nodes.link(0, "up")?;
+            self.nodes.kill(0);
             self.start_node(0)?;
         }
         self.ask(&["move", "files", "gw0"])?;
-        until("the first node serves again", || self.has_address(0, ADDRESS))
-    }
-
-    fn space(&self, node: usize) -> String {
-        // As a network of the lab is named, so that it is cleared away like one.
-        format!("{}{node}", self.net.name)
-    }
-
-    /// A bridge with the guest's taps, and the nodes on it.
-    fn network(&self) -> Result<()> {
-        let net = self.net;
-        net.ip(&format!("link add {BRIDGE} type bridge"))?;
-        for n in FIRST_GUEST {
-            net.ip(&format!("addr flush dev {}", tap(n)))?;
-            net.ip(&format!("link set {} master {BRIDGE}", tap(n)))?;
-        }
-        net.ip(&format!("addr add {}/24 dev {BRIDGE}", host_address(0)))?;
-        net.ip(&format!("link set {BRIDGE} up"))?;
-        for node in 0..NODES {
-            let space = self.space(node);
-            // `ip netns exec` lays these over those of this host: machines of their own.
-            let own = Path::new("/etc/netns").join(&space);
-            let failed = |e| format!("{}: {e}", own.display());
-            fs::create_dir_all(&own).map_err(failed)?;
-            let number = u128::from(std::process::id()) * 2 + node as u128;
-            fs::write(own.join("machine-id"), format!("{number:032x}\n")).map_err(failed)?;
-            output(&["ip", "netns", "add", &space])?;
-            net.ip(&format!("link add n{node} type veth peer name eth0 netns {space}"))?;
-            net.ip(&format!("link set n{node} master {BRIDGE} up"))?;
-            for words in [
-                format!("addr add 10.77.0.{}/24 dev eth0", 20 + node),
-                "link set eth0 up".into(),
-                "link set lo up".into(),
-            ] {
-                let words: Vec<&str> = words.split(' ').collect();
-                output(&[&["ip", "-n", &*space], &*words].concat())?;
-            }
-        }
-        Ok(())
+        until("the first node serves again", || self.nodes.has_address(0, ADDRESS))
     }
 
     fn configure(&self) -> Result<()> {
@@ -257,32 +211,12 @@ impl<'a> Cluster<'a> {
         fs::write(self.dir.join(name), text).map_err(|e| format!("{name}: {e}"))
     }
 
-    fn start_etcd(&mut self) -> Result<()> {
-        let (clients, peers) = (
-            format!("http://{}:2379", host_address(0)),
-            format!("http://{}:2380", host_address(0)),
-        );
-        let mut etcd = self.net.command("etcd");
-        etcd.args(["--name", "m", "--initial-cluster", &format!("m={peers}")]);
-        etcd.arg("--data-dir").arg(self.dir.join("etcd"));
-        etcd.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
-        etcd.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
-        let log = fs::File::create(self.dir.join("etcd.log")).map_err(|e| e.to_string())?;
-        let started = etcd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
-        self.etcd = Some(started.map_err(|e| format!("etcd: {e}"))?);
-        Ok(())
-    }
-
     fn start_node(&mut self, node: usize) -> Result<()> {
-        let log = self.dir.join(format!("gw{node}.log"));
-        let log = fs::File::options().create(true).append(true).open(log);
-        let mut run = std::process::Command::new("setpriv");
-        run.args(["--pdeathsig", "KILL", "ip", "netns", "exec", &self.space(node)]);
-        run.arg(gateway::program()).args(["cluster", "run", "--config"]);
-        run.arg(self.dir.join(format!("gw{node}.yaml")));
-        run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.map_err(|e| e.to_string())?);
-        self.nodes[node] = Some(run.spawn().map_err(|e| format!("gw{node}: {e}"))?);
-        Ok(())
+        let (log, config) = (format!("gw{node}.log"), format!("gw{node}.yaml"));
+        let [program, config] = [gateway::program(), self.dir.join(config)];
+        let [program, config] = [program.display().to_string(), config.display().to_string()];
+        let words = [&*program, "cluster", "run", "--config", &*config];
+        self.nodes.run(node, &self.dir.join(log), &words)
     }
 
     /// `headgate cluster`.
@@ -291,52 +225,4 @@ impl<'a> Cluster<'a> {
         let (program, config) = (program.display().to_string(), config.display().to_string());
         self.net.output(&[&[&*program, "cluster"], words, &["--config", &*config]].concat())
     }
-
-    fn has_address(&self, node: usize, address: &str) -> bool {
-        output(&["ip", "-n", &self.space(node), "address"])
-            .is_ok_and(|shown| shown.contains(&format!("{address}/")))
-    }
-
-    /// A signal to all that runs on a node.
-    fn signal(&self, node: usize, signal: &str) {
-        let pids = output(&["ip", "netns", "pids", &self.space(node)]).unwrap_or_default();
-        for pid in pids.split_whitespace() {
-            // It may have ended meanwhile.
-            let _ = output(&["kill", signal, pid]);
-        }
-    }
-}
-
-impl Drop for Cluster<'_> {
-    fn drop(&mut self) {
-        for node in 0..NODES {
-            self.signal(node, "-KILL");
-        }
-        for child in self.nodes.iter_mut().chain([&mut self.etcd]).flatten() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        for node in 0..NODES {
-            // A name that is gone keeps no link from existing while something there still ends.
-            let _ = self.net.ip(&format!("link del n{node}"));
-            let _ = output(&["ip", "netns", "del", &self.space(node)]);
-            let _ = fs::remove_dir_all(Path::new("/etc/netns").join(self.space(node)));
-        }
-        // The next scenario of this network finds it as it was.
-        let _ = self.net.ip(&format!("link del {BRIDGE}"));
-        for n in FIRST_GUEST {
-            let _ = self.net.ip(&format!("addr replace {}/24 dev {}", host_address(n), tap(n)));
-        }
-    }
-}
-
-fn until(what: &str, mut is: impl FnMut() -> bool) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
-    while !is() {
-        if Instant::now() > end {
-            return Err(format!("waited in vain until {what}"));
-        }
-        sleep(Duration::from_millis(20));
-    }
-    Ok(())
 }
