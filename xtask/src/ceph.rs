@@ -78,7 +78,8 @@ impl Cluster {
         format!("ceph:{FILE_SYSTEM}/{}", inside.display())
     }
 
-    fn call(&self, words: &[&str]) -> Result<()> {
+    /// Runs it with this cluster.
+    pub(crate) fn call(&self, words: &[&str]) -> Result<()> {
         let before = self.before.iter().map(String::as_str);
         output(&before.chain(words.iter().copied()).collect::<Vec<_>>()).map(drop)
     }

@@ -54,7 +54,8 @@ usage: cargo xtask COMMAND
                  clients of every protocol work, go and are cut off for 30 minutes; then descriptors, memory and whatever is
                  kept for clients must be back where they were
   bench [ARG]... figures beside other servers, written to docs/benchmarks.md; `bench durability`: the price of stable names;
-                 `bench nfs-protected`: Kerberos and TLS beside the kernel's server
+                 `bench nfs-protected`: Kerberos and TLS beside the kernel's server; `bench failover [--runs N]`: what clients
+                 wait for when a server goes, beside NFS-Ganesha, written to docs/cluster.md
 ";
 
 fn main() -> ExitCode {

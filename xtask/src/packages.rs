@@ -67,6 +67,16 @@ const THIRD: &[&str] = &[
 const CEPH: &[&str] =
     &["ceph-mon", "ceph-osd", "ceph-mds", "ceph-mgr", "ceph-common", "libcephfs2", "ceph-fuse"];
 
+/// Two kinds of servers of a CephFS, of which one goes.
+const FAILOVER: &[&str] = &[
+    "nfs-ganesha",
+    "nfs-ganesha-ceph",
+    "nfs-ganesha-rados-grace",
+    "etcd-server",
+    "iputils-arping",
+    "iproute2",
+];
+
 /// What the registry's `rdma-sys` makes its bindings with; only Debian 12 has it.
 const LIBCLANG: &[&str] = &["libclang1-14", "libclang-common-14-dev"];
 
@@ -134,6 +144,7 @@ pub(crate) fn install(tiers: &[&str]) -> Result<()> {
             "smbtorture" => SMBTORTURE.to_vec(),
             "ceph" => CEPH.to_vec(),
             "bench" => BENCH.to_vec(),
+            "failover" => [CEPH, FAILOVER].concat(),
             "disks" => DISKS.to_vec(),
             "clean-root" => CLEAN_ROOT.to_vec(),
             "fuzz" => FUZZ.to_vec(),

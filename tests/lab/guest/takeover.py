@@ -125,18 +125,28 @@ def reader(path):
     return Worker(work, 0.005, lambda: os.close(fd))
 
 
-def other_client():
-    """Another network and another name: another client, by TCP, of both services. The data of the second lies there already."""
+def other_network():
+    """Another network, for another client."""
     run("ip", "netns", "add", "other")
     run("ip", "link", "set", "vec1", "netns", "other")
     run("ip", "-n", "other", "addr", "add", "10.77.0.4/24", "dev", "vec1")
     run("ip", "-n", "other", "link", "set", "vec1", "up")
+
+
+def mount_as_other(command):
+    """With another name in that network."""
+    os.makedirs(command[-1], exist_ok=True)
+    run("nsenter", "--net=/run/netns/other", "unshare", "--uts", "sh", "-c", f"hostname other && {' '.join(command)}")
+
+
+def other_client():
+    """Another client, by TCP, of both services. The data of the second lies there already."""
+    other_network()
     how = {"extra": "actimeo=0"} if lab.CIFS else {"vers": "4.2"} if lab.V3_LOCKS else {}
     first = lab.mount_command(OTHER, proto="tcp", **how)
     second = lab.mount_command(BESIDE, "/beside", BESIDE_SERVER, cifs=False, vers="4.2", proto="tcp", extra="")
-    for command in (first, second):
-        os.makedirs(command[-1], exist_ok=True)
-        run("nsenter", "--net=/run/netns/other", "unshare", "--uts", "sh", "-c", f"hostname other && {' '.join(command)}")
+    mount_as_other(first)
+    mount_as_other(second)
     with open(f"{BESIDE}/data", "wb") as f:
         f.write(b"".join(map(block, range(BESIDE_BLOCKS))))
 

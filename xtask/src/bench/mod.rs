@@ -5,6 +5,7 @@
 
 mod beside;
 mod durability;
+mod failover;
 mod protected;
 mod smb;
 mod yardstick;
@@ -38,10 +39,13 @@ const DEVICES_PART: &str = "# RDMA devices\n";
 const NFS_PROTECTED_PART: &str = "# NFS by Kerberos and by TLS\n";
 const DURABILITY_PART: &str = "# Durability\n";
 
-/// `cargo xtask bench [smb|protected|nfs-protected|devices|durability] [--rounds N] [--size SIZE]`.
+/// `cargo xtask bench [smb|protected|nfs-protected|devices|durability] [--rounds N] [--size SIZE]`, or `failover [--runs N]`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     if args.first().is_some_and(|a| a == INSIDE) {
         return inside(&args[1..]).map(|()| Outcome::Passed);
+    }
+    if let Some(("failover", rest)) = args.split_first().map(|(a, rest)| (&**a, rest)) {
+        return failover::command(rest);
     }
     let is_durability = args.first().is_some_and(|a| a == "durability");
     packages::install(&[if is_durability { "disks" } else { "bench" }])?;

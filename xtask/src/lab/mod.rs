@@ -6,6 +6,7 @@
 
 mod container;
 mod counters;
+mod failover;
 pub(crate) mod gateway;
 mod guest;
 mod kerberos;
@@ -31,8 +32,8 @@ pub(crate) use gateway::Gateway;
 pub(crate) use net::Net;
 use run::Place;
 use scenarios::{
-    BESIDE, BESIDE_BY_DEVICE, BESIDE_ON_EXT4, BESIDE_PROTECTED, CAPTURED, Kind, MOVES, ON_CEPH,
-    SCENARIOS, Scenario, TAKEOVERS, TAKEOVERS_ON_CEPH,
+    BESIDE, BESIDE_BY_DEVICE, BESIDE_ON_EXT4, BESIDE_PROTECTED, CAPTURED, FAILOVERS, Kind, MOVES,
+    ON_CEPH, SCENARIOS, Scenario, TAKEOVERS, TAKEOVERS_ON_CEPH,
 };
 
 use crate::packages;
@@ -64,7 +65,7 @@ struct Lab {
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     let of_devices = || BESIDE_BY_DEVICE.iter().chain(BESIDE_ON_EXT4);
     let beside = || BESIDE.iter().chain(of_devices()).chain(BESIDE_PROTECTED);
-    let clusters = || TAKEOVERS.iter().chain(TAKEOVERS_ON_CEPH).chain(MOVES);
+    let clusters = || TAKEOVERS.iter().chain(TAKEOVERS_ON_CEPH).chain(MOVES).chain(&FAILOVERS);
     let all = || SCENARIOS.iter().chain(CAPTURED).chain(ON_CEPH).chain(clusters()).chain(beside());
     let verbose = args.iter().any(|a| a == "-v");
     let given = |option| args.iter().find_map(|a| a.strip_prefix(option)).map(str::to_owned);
@@ -161,6 +162,22 @@ pub(crate) struct Beside {
     pub(crate) device: &'static str,
     pub(crate) is_smb: bool,
     pub(crate) figures: Vec<String>,
+}
+
+/// Has one of two servers go, in each way and as often as that. For each that was measured the number of its scenario and its
+/// lines: what, and figures in seconds.
+pub(crate) fn failovers(runs: u32) -> Result<Vec<(usize, Vec<String>)>> {
+    let mut all = Vec::new();
+    for (n, scenario) in (0..runs).flat_map(|_| FAILOVERS.iter().enumerate()) {
+        let lab = Lab::new(false)?;
+        // Written down only if the run went through: why not has been said.
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        lab.note(&format!("load | {}", load.split(' ').next().unwrap_or_default()))?;
+        if sum(lab.run_all(vec![*scenario], 1)?).failures.is_empty() {
+            all.push((n, lab.figures.lock().map_err(|e| e.to_string())?.clone()));
+        }
+    }
+    Ok(all)
 }
 
 /// What is measured beside the kernel's own server.

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use super::Lab;
 use super::counters::Counters;
+use super::failover::Failover;
 use super::gateway::{self, Demands, Gateway};
 use super::guest::Guest;
 use super::kerberos::{self, Realm};
 use super::net::{FIRST_GUEST, INSIDE, Net, SECOND_GUEST, guest_address, host_address};
-use super::scenarios::{Kind, Scenario, Server};
+use super::scenarios::{Kind, Program, Scenario, Server};
 use super::third::{Capture, NFS_RDMA, SMB_DIRECT, SMB_TCP};
 use super::{takeover, tls};
 use crate::ceph::Cluster;
@@ -46,6 +47,7 @@ impl Place<'_> {
             Server::Host if scenario.pair => self.two_guests(scenario, &dir)?,
             Server::Host | Server::Container | Server::Ceph => self.one_guest(scenario, &dir)?,
             Server::Cluster | Server::ClusterOnCeph => self.cluster(scenario, &dir)?,
+            Server::Failover(program) => self.failover(scenario, &dir, program)?,
             Server::Guest(fs_kind) if scenario.pair => self.far_client(scenario, &dir, fs_kind)?,
             Server::Guest(fs_kind) => self.server_inside(scenario, &dir, "headgate", fs_kind)?,
             Server::Knfsd => self.server_inside(scenario, &dir, "knfsd", "ext4")?,
@@ -194,6 +196,26 @@ impl Place<'_> {
             nodes.log().lines().filter(|l| !is_said(l)).map(str::to_owned).collect();
         tally.count(&format!("{}/gateway-log", scenario.name), nothing_broken(&log.join("\n")));
         Ok(tally)
+    }
+
+    /// One guest, and two servers of which one goes.
+    fn failover(&self, scenario: &Scenario, dir: &Path, program: Program) -> Result<Tally> {
+        let mut servers = Failover::start(&self.net, dir, program)?;
+        let mut guest = self.guest(scenario, &FIRST_GUEST, dir, "scratch")?;
+        guest.env.push(("SERVER", takeover::ADDRESS.into()));
+        guest.env.push(("TTL", takeover::TTL.to_string()));
+        guest.env.push(("FS", "ceph".into()));
+        guest.run(scenario.name, |words| match words.split_once(' ') {
+            Some(("figure", figure)) => self.lab.note(figure),
+            Some(("fail", how)) => {
+                let after = servers.fail(how);
+                // A guest that waits in vain tells less than this error.
+                let told = fs::write(guest.scratch.join(words.replace(' ', "-")), "");
+                self.lab.note(&format!("address | {:.2}", after?))?;
+                told.map_err(|e| format!("{words}: {e}"))
+            }
+            _ => Err("the host does not know how".into()),
+        })
     }
 
     fn two_guests(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {

@@ -43,6 +43,13 @@ pub(super) enum Kind {
     Cifs,
 }
 
+/// What serves, where it is measured beside another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    Headgate,
+    Ganesha,
+}
+
 /// Where the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Server {
@@ -56,6 +63,8 @@ pub(super) enum Server {
     Cluster,
     /// The same, with the share and the records in CephFS.
     ClusterOnCeph,
+    /// One of two servers of a CephFS, on the host's side, and a node to spare, to be measured. Not part of a tier.
+    Failover(Program),
     /// In the guest: the gateway, on this file system.
     Guest(&'static str),
     /// In the guest: the kernel's own server, a reference for the jobs. Not part of a tier.
@@ -81,7 +90,7 @@ pub(super) struct Scenario {
     pub(super) device: &'static str,
     /// Who serves RDMA, where the gateway is in the guest.
     pub(super) provider: &'static str,
-    /// What happens to the server in the middle of the guest's copy.
+    /// What happens to the server in the middle of the guest's work.
     pub(super) trouble: Option<&'static str>,
     /// A second guest runs the same at the same time, or is the client of a server in the first.
     pub(super) pair: bool,
@@ -160,6 +169,17 @@ impl Scenario {
 
     const fn takeover(self) -> Scenario {
         Scenario { jobs: "takeover", server: Server::Cluster, ..self }
+    }
+
+    const fn failover(program: Program, name: &'static str, how: &'static str) -> Scenario {
+        let trouble = Some(how);
+        Scenario {
+            jobs: "failover",
+            trouble,
+            seconds_max: 240,
+            server: Server::Failover(program),
+            ..Scenario::new(name, "4.1", "tcp")
+        }
     }
 
     const fn captured(self) -> Scenario {
@@ -404,6 +424,14 @@ pub(super) const MOVES: &[Scenario] = &[
         .jobs("moves")
         .on(Server::Cluster)
         .options(SMB_DIRECT_HARD),
+];
+
+/// What clients wait for when their server goes, and when another one goes: the columns of the table that is made of it.
+pub(super) const FAILOVERS: [Scenario; 4] = [
+    Scenario::failover(Program::Ganesha, "failover-ganesha-dies", "dies"),
+    Scenario::failover(Program::Headgate, "failover-headgate-dies", "dies"),
+    Scenario::failover(Program::Ganesha, "failover-ganesha-stopped", "stopped"),
+    Scenario::failover(Program::Headgate, "failover-headgate-stopped", "stopped"),
 ];
 
 /// The gateway beside the kernel's server, measured by the kernel's client over RDMA.

@@ -19,7 +19,7 @@ use crate::sh::Result;
 pub(super) const TTL: u64 = 3;
 /// Where the service is, and the one beside it: addresses of the guest's own network.
 pub(super) const ADDRESS: &str = "10.77.0.10";
-const BESIDE: &str = "10.77.0.11";
+pub(super) const BESIDE: &str = "10.77.0.11";
 const NODES: usize = 2;
 /// Where another client of the cluster of Ceph shows its file system.
 const CEPH_MOUNT: &str = "cephfs";
