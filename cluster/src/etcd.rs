@@ -323,6 +323,8 @@ impl Etcd {
     /// Renews a lease; false: it has ended.
     pub async fn keep_alive(&self, lease: u64) -> Done<bool> {
         let answer = self.call_now("/v3/lease/keepalive", json!({"ID": lease.to_string()})).await?;
+        // What is not of etcd says nothing of the lease; of one that has ended it names no time.
+        number(&answer["result"], "ID")?;
         Ok(number(&answer["result"], "TTL").is_ok_and(|left| left > 0))
     }
 

@@ -3,6 +3,8 @@
 use std::time::Instant;
 
 use cluster::etcd::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use crate::world::{PATIENCE, World, compact, etcd, post, start_etcd, until};
 
@@ -97,4 +99,26 @@ async fn a_watch_begins_although_the_token_has_ended() {
     post(port, "auth/role/add", r#"{"name":"more"}"#, token).await;
     etcd.watch("/x/", 0).await.expect("it logs in again");
     other.put("/x/c", b"").await.expect("it logs in again");
+}
+
+/// What another program says at that port says nothing of a lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_of_etcd_does_not_end_a_lease() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let etcd = etcd(&[listener.local_addr().unwrap().port()]);
+    let answers = ["{}", "{\"result\":{}}", "{\"result\":{\"ID\":\"7\"}}"];
+    tokio::spawn(async move {
+        for answer in answers {
+            let (mut from, _) = listener.accept().await.unwrap();
+            let _ = from.read(&mut [0; 4096]).await.unwrap();
+            let head =
+                format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}", answer.len());
+            from.write_all(format!("{head}\r\n\r\n{answer}").as_bytes()).await.unwrap();
+        }
+    });
+    for _ in 0..2 {
+        let said = etcd.keep_alive(7).await;
+        assert!(matches!(said, Err(Error::Malformed(_))), "{said:?}");
+    }
+    assert_eq!(etcd.keep_alive(7).await.ok(), Some(false));
 }
