@@ -8,7 +8,6 @@
 //! *Errors.* While etcd does not answer the registration is tried again; nothing is served without it anyway.
 
 use std::fs;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -79,12 +78,15 @@ pub(crate) async fn keep(
             .into();
     }
     let mut registered = Some(registered);
-    // This machine may have been started again: what it was before has a lease that ends.
-    let mut patience_until = now() + 2 * plan.ttl;
+    // Since when each look has found another.
+    let mut other_since = None;
+    // Another machine took the name that this one had.
+    let is_taken = |other: &Identity| other.machine != own.machine;
     loop {
         let lease = leased.borrow_and_update().map(|lease| lease.id);
         let has_another = leased.wait_for(|now| now.map(|lease| lease.id) != lease);
         let Some(lease) = lease else {
+            other_since = None;
             if has_another.await.is_err() {
                 return NO_RENEWALS.into();
             }
@@ -95,23 +97,35 @@ pub(crate) async fn keep(
                 if let Some(registered) = registered.take() {
                     registered();
                 }
-                // Another that has the name later took it.
-                patience_until = Duration::ZERO;
+                other_since = None;
                 tokio::select! {
                     () = changed.notified() => {}
                     has = has_another => if has.is_err() { return NO_RENEWALS.into() },
                 }
                 continue;
             }
-            Ok(Tried::Other(other)) if now() >= patience_until => {
+            // This machine may have been started again: what it was before has a lease that ends, and that counts anew where etcd
+            // was started again too, or restored.
+            Ok(Tried::Other(other))
+                if !(registered.is_none() && is_taken(&other))
+                    && now() < *other_since.get_or_insert_with(now) + 2 * plan.ttl =>
+            {
+                tracing::warn!(
+                    node = plan.node,
+                    machine = other.machine,
+                    "the name of the node is registered by another machine, or by this one before it was started"
+                );
+                plan.ttl / 5
+            }
+            Ok(Tried::Other(other)) => {
                 return format!(
                     "two nodes are named {}: the machine {} has registered with that name; give each \
                      node a `node` of its own",
                     plan.node, other.machine
                 );
             }
-            Ok(Tried::Other(_)) => plan.ttl / 5,
             Err(why) => {
+                other_since = None;
                 tracing::warn!(node = plan.node, "the node is not registered: {why}");
                 plan.ttl / 3
             }
