@@ -95,8 +95,10 @@ impl Last {
 /// What must be done about the owner before.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Before {
-    /// Nothing: there was none, it has let go, or it was a gateway of this machine, which ended with its parent.
+    /// Nothing: there was none, or it has let go.
     Gone,
+    /// Nothing: it was a gateway of this machine, which ends with its parent. Not known is whether it has, and what it has left.
+    OwnLeft,
     /// It may still write.
     Fence(Last),
     /// A node of another machine has this node's name.
@@ -111,7 +113,7 @@ impl Before {
             Some(last) if last.ended => Self::Gone,
             Some(last) if last.node != node => Self::Fence(last),
             Some(last) if last.machine != machine => Self::SameName(last),
-            Some(_) => Self::Gone,
+            Some(_) => Self::OwnLeft,
         }
     }
 }
@@ -251,7 +253,7 @@ mod tests {
         for (node, machine) in [("gw1", "m1"), ("gw1", "m2"), ("gw2", "m2")] {
             assert_eq!(before(Some(last(node, machine, true))), Before::Gone);
         }
-        assert_eq!(before(Some(last("gw1", "m1", false))), Before::Gone);
+        assert_eq!(before(Some(last("gw1", "m1", false))), Before::OwnLeft);
         let other = last("gw2", "m2", false);
         assert_eq!(before(Some(other.clone())), Before::Fence(other));
         let twin = last("gw1", "m2", false);

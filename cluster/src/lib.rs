@@ -27,6 +27,7 @@ mod lease;
 mod lifetime;
 mod node;
 mod probe;
+mod program;
 mod registration;
 pub mod service;
 pub mod tickle;
@@ -42,7 +43,7 @@ pub use hold::Hold;
 use lease::Leased;
 use lifetime::Renewals;
 use service::Run;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -239,6 +240,8 @@ impl Runner {
                 quiet_until: Duration::ZERO,
                 vacant_since: None,
                 untold: None,
+                unended: None,
+                reader: Arc::new(Semaphore::new(1)),
             });
         }
         runs

@@ -1,78 +1,26 @@
-//! What a node does for a service: programs, addresses.
+//! What a node does for a service: its gateway, its addresses.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, ChildStdin};
 use tokio::sync::{oneshot, watch};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::announce::{Mac, announce, interface};
 use crate::hold::Hold;
 use crate::lifetime::{self, Renewals};
 use crate::probe::other_owner;
+use crate::program::{COMMAND_MAX, Told, command, run};
 use crate::{Address, LEAVE, LEAVE_MAX, environment};
 
-/// How long a fence, an attachment or a change of addresses may take.
-const COMMAND_MAX: Duration = Duration::from_secs(30);
 /// How long a gateway may take until it listens.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// The line that says so.
 const READY: &str = "headgate ready";
-
-/// What programs are told in their environment.
-#[derive(Clone, Debug)]
-pub(crate) struct Told(pub(crate) Vec<(&'static str, String)>);
-
-fn command(words: &[String], told: &Told) -> io::Result<Command> {
-    let (program, args) =
-        words.split_first().ok_or_else(|| io::Error::other("no program is named"))?;
-    let mut command = Command::new(program);
-    command.args(args).envs(told.0.iter().map(|(k, v)| (*k, v))).stdin(Stdio::null());
-    command.kill_on_drop(true);
-    Ok(command)
-}
-
-/// Runs a program to its end, which must be a good one.
-pub(crate) async fn run(words: &[String], told: &Told) -> Result<(), String> {
-    run_to_its_end(words, told).await?
-}
-
-/// Runs a program to its end; inside, whether that was a good one.
-///
-/// # Errors
-///
-/// It may still run: it has not ended in time, and may not have heeded the signal that ends it.
-pub(crate) async fn run_to_its_end(
-    words: &[String],
-    told: &Told,
-) -> Result<Result<(), String>, String> {
-    let shown = words.join(" ");
-    let mut command = match command(words, told) {
-        Ok(command) => command,
-        Err(e) => return Ok(Err(e.to_string())),
-    };
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = async {
-        // Its file may lie on storage that hangs, which would hold a thread of all services up.
-        let started = spawn_blocking(move || command.spawn());
-        started.await.map_err(io::Error::other)??.wait_with_output().await
-    };
-    let output = match timeout(COMMAND_MAX, output).await {
-        Ok(Ok(output)) => output,
-        Ok(Err(e)) => return Ok(Err(format!("`{shown}`: {e}"))),
-        Err(_) => return Err(format!("`{shown}` took longer than {COMMAND_MAX:?}")),
-    };
-    if output.status.success() {
-        return Ok(Ok(()));
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.trim().lines().next_back().unwrap_or("").to_owned();
-    Ok(Err(format!("`{shown}` ended with {}: {said}", output.status)))
-}
 
 /// A gateway that was started. It may write until it has ended, whether it listens or not, and whoever has it ends it.
 #[derive(Debug)]
@@ -297,8 +245,8 @@ pub(crate) async fn release(addresses: &[Address], kept: &mut JoinSet<()>) -> Re
     }
     for address in addresses {
         if let Err(why) = ip("delete", address, &[]).await
-            && !why.contains("Cannot assign")
-            && !why.contains("not found")
+            // It is not here, or neither is its device.
+            && !["Cannot assign", "not found", "Cannot find device"].iter().any(|it| why.contains(it))
         {
             failed = Err(why);
             continue;
@@ -321,6 +269,8 @@ pub(crate) fn told(cluster: &str, node: &str, service: &str, epoch: u64) -> Told
 
 #[cfg(test)]
 mod tests {
+    use tokio::process::Command;
+
     use super::*;
 
     #[tokio::test]

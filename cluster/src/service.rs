@@ -8,13 +8,17 @@
 //! gateway go at once, whatever step is under way. The gateway is told of each renewal until when it may serve, and ends by itself
 //! where this process cannot end it; addresses go by themselves where it cannot remove them ([`crate::lifetime`]).
 //!
+//! *What does not end.* A gateway or an attachment whose storage hangs may outlive SIGKILL. It is kept, and until it has ended this
+//! node neither stands again nor says that it let go: the next owner fences it. A run that was killed may have left as much. Until
+//! a gateway of the run after it is ready, which has the state folder then, that one does not say that it let go either.
+//!
 //! *Errors.* See [the crate](crate).
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -26,6 +30,7 @@ use crate::hold::{Hold, now};
 use crate::lease::{Lease, Leased};
 use crate::lifetime::Renewals;
 use crate::node::{self, Gateway};
+use crate::program::{self, Program};
 use crate::registration::machine;
 use crate::tickle::{self, Flow};
 use crate::{Connections, Plan, Service, environment};
@@ -68,6 +73,10 @@ pub(crate) struct Run {
     pub(crate) quiet_until: Duration,
     /// What this node has let go of and etcd does not know.
     pub(crate) untold: Option<Untold>,
+    /// What this node owned and could not end.
+    pub(crate) unended: Option<Unended>,
+    /// One reads the list of connections: storage that hangs keeps its thread.
+    pub(crate) reader: Arc<Semaphore>,
 }
 
 /// The end of an owner that etcd was not told of.
@@ -80,27 +89,34 @@ pub(crate) struct Untold {
     ended: Vec<u8>,
 }
 
+/// What is left of an owner that could not let go of all.
+#[derive(Debug)]
+pub(crate) struct Unended {
+    term: Term,
+    held: Held,
+}
+
 /// What an owner has.
 #[derive(Debug, Default)]
 struct Held {
     gateway: Option<Gateway>,
     /// Keeps the addresses.
     addresses: JoinSet<()>,
-    storage: Storage,
+    /// What attaches the storage, and may still run.
+    attaching: Option<Program>,
+    /// Something was attached, be it in part or by a run before this one.
+    is_attached: bool,
     /// What names this owner in the key `last`: whoever was before has let go or is fenced.
     last: Option<Vec<u8>>,
+    /// A gateway of this node that was not seen to end may still be there.
+    has_left: bool,
 }
 
-/// What `attach` has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Storage {
-    /// Nothing: it was not called.
-    #[default]
-    Untouched,
-    /// It was called and may still run.
-    Attaching,
-    /// It has ended. Even what failed may have been done in part.
-    Attached,
+impl Held {
+    /// Something that was started has not ended.
+    fn runs(&self) -> bool {
+        self.gateway.is_some() || self.attaching.is_some()
+    }
 }
 
 /// What was done before a gateway could start.
@@ -160,6 +176,23 @@ impl Run {
         }
     }
 
+    /// Ends what could not be ended before, as far as that can be done until this node is to stop.
+    async fn end_what_is_left(&mut self) {
+        let Some(Unended { term, mut held }) = self.unended.take() else { return };
+        let mut stop = self.stop.clone();
+        let ended = tokio::select! {
+            ended = self.let_go(term.epoch, &mut held, None) => ended,
+            _ = stop.wait_for(|stop| *stop) => Err("this node stops".into()),
+        };
+        if held.runs() {
+            self.unended = Some(Unended { term, held });
+            return;
+        }
+        let (service, epoch) = (&self.service.name, term.epoch);
+        tracing::info!(service, epoch, "what had not ended has ended");
+        self.untold = self.untold(term, ended.is_ok(), &mut held);
+    }
+
     /// Takes addresses away that a killed run before this one has left, whose gateways ended with it. Not so while the service is
     /// owned by a run of this node that lives, which needs them.
     async fn clear(&mut self, look: &Look) {
@@ -196,6 +229,7 @@ impl Run {
 
     /// One look, and what follows from it.
     async fn once(&mut self) -> Result<(), Error> {
+        self.end_what_is_left().await;
         // Before others can be elected, if etcd was away for all.
         let is_told = self.tell_end().await.is_ok();
         let lease = *self.leased.borrow();
@@ -222,8 +256,9 @@ impl Run {
             return Ok(());
         }
         let is_quiet = now() < self.quiet_until;
-        self.ask(lease, &look, is_quiet).await?;
-        self.news(Some(lease), is_quiet.then_some(self.quiet_until)).await;
+        self.ask(lease, &look, is_quiet || self.unended.is_some()).await?;
+        let again = self.unended.as_ref().map(|_| now() + self.plan.ttl);
+        self.news(Some(lease), again.or(is_quiet.then_some(self.quiet_until))).await;
         Ok(())
     }
 
@@ -253,6 +288,10 @@ impl Run {
         let plan = self.plan.clone();
         let Plan { ttl, ref node, .. } = *plan;
         let since = *self.vacant_since.get_or_insert_with(now);
+        if self.unended.is_some() {
+            self.news(Some(lease), Some(now() + ttl)).await;
+            return Ok(());
+        }
         // Not known yet, it does not stand.
         if *self.drained.borrow() != Some(false) {
             self.news(Some(lease), None).await;
@@ -347,6 +386,8 @@ impl Run {
         let end = tokio::select! {
             end = self.serve((term, last), &hold, &mut held) => end,
             () = self.follow(id, &hold) => End::Lost("the lease in etcd was not renewed in time"),
+            // Whatever step is under way.
+            () = self.told_to_stop() => End::HandOver,
         };
         self.board.note(&self.service.name, |s| {
             (s.epoch, s.hold, s.serves) = (None, None, false);
@@ -361,18 +402,24 @@ impl Run {
                 "has not let go of all: {why}; the next owner will fence this node"
             );
         }
-        let ended = self.last(epoch, true).to_bytes();
-        let ended = held.last.filter(|_| has_let_go.is_ok()).map(|last| (last, ended));
+        let untold = self.untold(term, has_let_go.is_ok(), &mut held);
         let is_given_up = is_in_order
             && tokio::select! {
                 // The record says no more than is true: while the key lives, nobody else has written there.
-                done = self.give_up(term, ended.as_ref().map(|(_, ended)| &**ended)) => done,
+                done = self.give_up(term, untold.as_ref().map(|it| &*it.ended)) => done,
                 // The key ends with the lease.
                 () = self.follow(id, &hold) => false,
             };
-        let untold = |(last, ended)| Untold { created: term.created, last, ended };
-        self.untold = ended.filter(|_| !is_given_up).map(untold);
+        self.untold = untold.filter(|_| !is_given_up);
+        self.unended = held.runs().then_some(Unended { term, held });
         end
+    }
+
+    /// What etcd is to be told of the end of an owner; nothing where it has not let go of all, or may not be the last of this node.
+    fn untold(&self, term: Term, has_let_go: bool, held: &mut Held) -> Option<Untold> {
+        let last = held.last.take_if(|_| has_let_go && !held.has_left)?;
+        let ended = self.last(term.epoch, true).to_bytes();
+        Some(Untold { created: term.created, last, ended })
     }
 
     /// Deletes the key `owner`, with what `last` says from then on. Tries again for a TTL; false: the next look finds the key.
@@ -437,6 +484,8 @@ impl Run {
                 Some(free) => tokio::join!(ready, free),
                 None => (ready.await, Ok(())),
             };
+            // It has the state folder, which no other gateway has then.
+            held.has_left &= ready.is_err();
             if let Err(why) = ready.and(free) {
                 return End::Failed(why);
             }
@@ -483,8 +532,12 @@ impl Run {
 
     /// The connections that the gateway before had, as far as its storage says so in time.
     async fn connections_before(&self, file: &Path) -> Vec<Flow> {
-        let file = file.to_owned();
-        let read = tokio::task::spawn_blocking(move || tickle::read(&file));
+        let (file, reader) = (file.to_owned(), self.reader.clone());
+        let read = async {
+            let reads = reader.acquire_owned().await;
+            let read = move || (tickle::read(&file), reads).0;
+            tokio::task::spawn_blocking(read).await
+        };
         let why = match timeout(CONNECTIONS_MAX, read).await {
             Ok(Ok(Ok(flows))) => return flows,
             Ok(Ok(Err(e))) => e.to_string(),
@@ -535,6 +588,10 @@ impl Run {
         let mut prepared = Prepared::default();
         match Before::of(last, &self.plan.node, &machine()) {
             Before::Gone => {}
+            Before::OwnLeft => {
+                held.has_left = true;
+                held.is_attached = self.service.attach.is_some();
+            }
             Before::SameName(last) => {
                 return Err(format!(
                     "two nodes are named {}: another machine owned the service in epoch {}; \
@@ -558,10 +615,12 @@ impl Run {
         }
         if let Some(attach) = &self.service.attach {
             let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
-            held.storage = Storage::Attaching;
+            // Even what fails may have been done in part.
+            held.is_attached = true;
             let began = now();
-            let ended = node::run_to_its_end(attach, &told).await?;
-            held.storage = Storage::Attached;
+            let attaching = held.attaching.insert(Program::start(attach, &told));
+            let ended = attaching.ended_in_time().await?;
+            held.attaching = None;
             ended?;
             prepared.attach = now().saturating_sub(began);
         }
@@ -582,7 +641,7 @@ impl Run {
         told.0.push((environment::FENCED_NODE, last.node.clone()));
         told.0.push((environment::FENCED_EPOCH, last.epoch.to_string()));
         let began = now();
-        node::run(fence, &told)
+        program::run(fence, &told)
             .await
             .map_err(|why| format!("{} cannot be fenced, and may still write: {why}", last.node))?;
         let took = now().saturating_sub(began);
@@ -590,28 +649,29 @@ impl Run {
         Ok(took)
     }
 
-    /// Returns when the service is to leave this node.
+    /// Returns when another node is to have the service, or has it.
     async fn told_to_leave(&self, term: Term) -> End {
-        let (mut stop, mut drained) = (self.stop.clone(), self.drained.clone());
-        let told = async {
-            loop {
-                match election::look(&self.etcd, &self.keys).await {
-                    // An etcd that was restored from a backup may know the lease of the node, and another owner.
-                    Ok(look) if look.owner.as_ref().map(|it| it.created) != Some(term.created) => {
-                        return End::Lost("etcd does not name this node as the owner any more");
-                    }
-                    Ok(look) if look.is_asked_for(&self.plan.node) => return End::HandOver,
-                    Ok(_) => self.changed.notified().await,
-                    // Whether etcd answers is the lease's concern.
-                    Err(_) => sleep(self.plan.ttl / 10).await,
+        loop {
+            match election::look(&self.etcd, &self.keys).await {
+                // An etcd that was restored from a backup may know the lease of the node, and another owner.
+                Ok(look) if look.owner.as_ref().map(|it| it.created) != Some(term.created) => {
+                    return End::Lost("etcd does not name this node as the owner any more");
                 }
+                Ok(look) if look.is_asked_for(&self.plan.node) => return End::HandOver,
+                Ok(_) => self.changed.notified().await,
+                // Whether etcd answers is the lease's concern.
+                Err(_) => sleep(self.plan.ttl / 10).await,
             }
-        };
+        }
+    }
+
+    /// Returns when this node is to serve nothing any more.
+    async fn told_to_stop(&self) {
+        let (mut stop, mut drained) = (self.stop.clone(), self.drained.clone());
         tokio::select! {
-            end = told => end,
-            _ = stop.wait_for(|stop| *stop) => End::HandOver,
+            _ = stop.wait_for(|stop| *stop) => {}
             // Or the runner that looks has ended: so does all of it.
-            _ = drained.wait_for(|drained| *drained == Some(true)) => End::HandOver,
+            _ = drained.wait_for(|drained| *drained == Some(true)) => {}
         }
     }
 
@@ -628,21 +688,22 @@ impl Run {
             Some(gateway) => gateway.kill().await,
             None => Ok(()),
         };
-        if !matches!(left, Ok(Ok(()))) {
-            node::release(addresses, &mut held.addresses).await?;
-        }
+        // What still has an address does not keep its storage from being detached.
+        let left = match left {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => node::release(addresses, &mut held.addresses).await,
+        };
         ended?;
         held.gateway = None;
-        if let (Some(detach), Storage::Attaching | Storage::Attached) =
-            (&self.service.detach, held.storage)
-        {
+        if let Some(attaching) = &mut held.attaching {
+            attaching.kill().await?;
+            held.attaching = None;
+        }
+        if let (Some(detach), true) = (&self.service.detach, held.is_attached) {
             let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
-            node::run(detach, &told).await?;
+            program::run(detach, &told).await?;
         }
-        match held.storage {
-            Storage::Attaching => Err("its storage may still be being attached".into()),
-            Storage::Untouched | Storage::Attached => Ok(()),
-        }
+        left
     }
 
     fn last(&self, epoch: u64, ended: bool) -> Last {

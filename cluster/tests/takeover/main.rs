@@ -6,6 +6,7 @@
 
 mod asked;
 mod changes;
+mod left;
 mod shared;
 mod world;
 
@@ -253,28 +254,6 @@ async fn who_could_not_say_in_time_that_it_let_go_is_not_fenced() {
     assert_eq!(second[..2], ["serves", "gw2"], "{:?}", world.journal());
     one.end().await;
     two.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn who_may_still_be_attaching_storage_does_not_say_that_it_let_go() {
-    let world = World::new().await;
-    let (way, etcd) = (Way::to(world.member.port).await, world.etcd());
-    let (keys, begun) = (Keys::new("c", "files"), world.path("begun"));
-    let attach = format!("touch {}; exec sleep 1000", begun.display());
-    let attach = Some(vec!["sh".into(), "-c".into(), attach]);
-    let one = world.node("gw1", way.port, Service { attach, ..world.service() });
-    until("it attaches", || async { begun.exists() }).await;
-    way.set(Way::CUT);
-    until("its key ends", || async { world.owner("files").await.is_none() }).await;
-    let lease = etcd.grant(PATIENCE).await.unwrap();
-    etcd.create(&keys.owner, b"{\"node\":\"gw2\"}", lease, &keys.owner).await.unwrap();
-    etcd.put(&keys.wanted, b"gw1").await.unwrap();
-    way.set(Way::OPEN);
-    // It says first what it has let go of.
-    until("it asks", || async { etcd.get(&keys.asked).await.unwrap().is_some() }).await;
-    let last = etcd.get(&keys.last).await.unwrap().unwrap();
-    assert!(!Last::parse(&last.value).unwrap().ended);
-    one.end().await;
 }
 
 /// A node whose etcd fell silent has stopped, and the key by which it owned the service has ended.

@@ -1,0 +1,121 @@
+//! What an owner leaves that does not end, or that nobody has seen to end.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cluster::Service;
+use cluster::election::{Keys, Last};
+use tokio::time::sleep;
+
+use crate::world::{TTL, Way, World, lives, until};
+
+fn sh(text: String) -> Option<Vec<String>> {
+    Some(vec!["sh".into(), "-c".into(), text])
+}
+
+async fn last(world: &World) -> Last {
+    let last = world.etcd().get(&Keys::new("c", "files").last).await.unwrap().unwrap();
+    Last::parse(&last.value).unwrap()
+}
+
+async fn has_trouble(world: &World) -> bool {
+    let key = Keys::new("c", "files").trouble + "gw1";
+    world.etcd().get(&key).await.unwrap().is_some()
+}
+
+fn machine() -> String {
+    fs::read_to_string("/etc/machine-id").unwrap().trim().to_owned()
+}
+
+/// The first time it hangs, and goes on although it is sent SIGKILL with all of its group: as what the kernel does not let go of.
+fn hangs_once(begun: &Path, end: &Path) -> Option<Vec<String>> {
+    let (begun, end) = (begun.display(), end.display());
+    let hangs = format!("touch {begun}; until test -e {end}; do sleep 0.1; done");
+    sh(format!("test -e {begun} || exec setsid --fork --wait sh -c '{hangs}'"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_still_be_attaching_storage_neither_says_that_it_let_go_nor_stands_again() {
+    let world = World::new().await;
+    let (way, etcd) = (Way::to(world.member.port).await, world.etcd());
+    let [begun, end] = ["begun", "end"].map(|name| world.path(name));
+    let attach = hangs_once(&begun, &end);
+    let one = world.node("gw1", way.port, Service { attach, ..world.service() });
+    until("it attaches", || async { begun.exists() }).await;
+    way.set(Way::CUT);
+    until("its key ends", || async { world.owner("files").await.is_none() }).await;
+    way.set(Way::OPEN);
+    let here = || async { etcd.get("/c/nodes/gw1/here").await.unwrap().is_some() };
+    until("it has a lease again", here).await;
+    // It would have stood.
+    sleep(3 * TTL).await;
+    assert!(world.owner("files").await.is_none());
+    assert!(!last(&world).await.ended);
+    fs::write(end, b"").unwrap();
+    until("it says that it has let go", || async { last(&world).await.ended }).await;
+    assert_eq!(world.line(1).await[..2], ["serves", "gw1"]);
+    one.end().await;
+}
+
+/// The gateway of a run that was killed ends with it, unless its storage hangs.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_run_left_has_not_ended_before_a_gateway_is_ready() {
+    let world = World::new().await;
+    let (port, etcd) = (world.member.port, world.etcd());
+    let left = Last {
+        node: "gw1".into(),
+        machine: machine(),
+        epoch: 3,
+        ended: false,
+        hardware: Vec::new(),
+    };
+    etcd.put(&Keys::new("c", "files").last, &left.to_bytes()).await.unwrap();
+    let detached = world.path("detached");
+    let detach = sh(format!("touch {}", detached.display()));
+    let service = Service { attach: sh("true".into()), detach, ..world.service() };
+    let command = sh("exit 1".into()).unwrap();
+    let one = world.node("gw1", port, Service { command, ..service.clone() });
+    until("it could not serve", || has_trouble(&world)).await;
+    assert!(detached.exists());
+    one.end().await;
+    let left = last(&world).await;
+    assert!(left.epoch > 3 && !left.ended, "{left:?}");
+    let one = world.node("gw1", port, service);
+    let takeover = Keys::new("c", "files").takeover;
+    until("it serves", || async { etcd.get(&takeover).await.unwrap().is_some() }).await;
+    one.end().await;
+    assert!(last(&world).await.ended);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_to_stop_does_so_whatever_step_is_under_way() {
+    let world = World::new().await;
+    let begun = world.path("begun");
+    let attach = sh(format!("echo $$ >{}; sleep 1000; true", begun.display()));
+    let one = world.node("gw1", world.member.port, Service { attach, ..world.service() });
+    let is_told = || async { fs::read_to_string(&begun).is_ok_and(|pid| pid.ends_with('\n')) };
+    until("it attaches", is_told).await;
+    let began = Instant::now();
+    one.end().await;
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert!(!lives(fs::read_to_string(&begun).unwrap().trim()));
+    assert!(last(&world).await.ended);
+    assert!(world.owner("files").await.is_none());
+}
+
+/// After a power cut etcd gives what was registered before its time anew, however long the node has waited for etcd.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_waits_for_its_own_registration_of_before_it_was_started() {
+    let world = World::new().await;
+    let (way, etcd) = (Way::to(world.member.port).await, world.etcd());
+    way.set(Way::CUT);
+    let one = world.node("gw1", way.port, world.service());
+    sleep(3 * TTL).await;
+    let before = format!("{{\"machine\":\"{}\",\"boot\":\"another\"}}", machine());
+    let (here, lease) = ("/c/nodes/gw1/here", etcd.grant(TTL).await.unwrap());
+    etcd.create(here, before.as_bytes(), lease, here).await.unwrap();
+    way.set(Way::OPEN);
+    assert_eq!(world.line(1).await[..2], ["serves", "gw1"]);
+    one.end().await;
+}
