@@ -346,9 +346,15 @@ impl World {
             );
             fs::write(self.path(&format!("files{node}.yaml")), text).unwrap();
         }
-        // A power switch: nothing of that node runs any more.
-        let switch =
-            format!("ip netns pids hg{}-${{HEADGATE_FENCED_NODE#gw}} | xargs -r kill -9", self.id);
+        // A power switch: nothing of that node runs any more. One whose first thread has ended is in no namespace, and others
+        // still hold its files.
+        let switch = format!(
+            "pids=$(ip netns pids hg{}-${{HEADGATE_FENCED_NODE#gw}}); kill -9 $pids\n\
+             for pid in $pids; do\n\
+             while grep -qs '^State:.[^XZ]' /proc/$pid/task/*/status; do sleep 0.01; done\n\
+             done",
+            self.id
+        );
         let switch = if self.setup.is_storage_fenced { "" } else { &switch };
         self.script("fence", &format!("echo $HEADGATE_FENCED_NODE >>{dir}/fenced\n{switch}"));
         let attach = "n=${HEADGATE_NODE#gw}; o=$((1-n))\n\

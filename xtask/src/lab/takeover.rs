@@ -163,7 +163,12 @@ impl<'a> Cluster<'a> {
                 "#!/bin/sh\necho $HEADGATE_FENCED_NODE >>{dir}/fenced\n\
                  ip -n {net} link set n${{HEADGATE_FENCED_NODE#gw}} down\n\
                  all() {{ ip netns pids {net}${{HEADGATE_FENCED_NODE#gw}}; }}\n\
-                 while pids=$(all); [ -n \"$pids\" ]; do kill -9 $pids; sleep 0.01; done\n"
+                 while pids=$(all); [ -n \"$pids\" ]; do\n\
+                 known=\"$known $pids\"; kill -9 $pids; sleep 0.01; done\n\
+                 # One whose first thread has ended is in no namespace, and others still hold its files.\n\
+                 for pid in $known; do\n\
+                 while grep -qs '^State:.[^XZ]' /proc/$pid/task/*/status; do sleep 0.01; done\n\
+                 done\n"
             ),
         )?;
         fs::set_permissions(self.dir.join("fence"), Permissions::from_mode(0o700))
