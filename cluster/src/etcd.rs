@@ -252,6 +252,11 @@ impl Etcd {
                 }
             };
             let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let is_of_etcd = [&said, &said["result"]].iter().any(|it| it["header"].is_object());
+            if status.is_success() && !is_of_etcd {
+                why = format!("{at}: what answers there is no etcd");
+                continue;
+            }
             if status.is_success() {
                 self.best.store(number, Ordering::Relaxed);
                 return Ok(said);
@@ -323,7 +328,7 @@ impl Etcd {
     /// Renews a lease; false: it has ended.
     pub async fn keep_alive(&self, lease: u64) -> Done<bool> {
         let answer = self.call_now("/v3/lease/keepalive", json!({"ID": lease.to_string()})).await?;
-        // What is not of etcd says nothing of the lease; of one that has ended it names no time.
+        // Of one that has ended it names no time.
         number(&answer["result"], "ID")?;
         Ok(number(&answer["result"], "TTL").is_ok_and(|left| left > 0))
     }

@@ -1,13 +1,14 @@
 //! Programs that a node runs for a service: fences, attachments, changes of addresses.
 //!
 //! *Operation.* Each is a process group of its own, since it is a script as a rule and its work is done by what it starts. It has
-//! ended when nothing of it holds its standard error any more: a process that the kernel does not let go of, since its
-//! storage hangs, holds it whatever signal it was sent.
+//! ended by itself when nobody holds its standard error any more. Where it is ended, nothing of its group may live either: a
+//! process that the kernel does not let go of, since its storage hangs, lives on whatever signal it was sent.
 //!
 //! *Memory.* Of its standard error the end is kept ([`SAID_MAX`]); its standard output goes nowhere.
 //!
 //! *Errors.* One that is dropped before its end is ended by SIGKILL, all of its group.
 
+use std::fs;
 use std::io;
 use std::process::Stdio;
 use std::time::Duration;
@@ -16,12 +17,14 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::task::{JoinHandle, spawn_blocking};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// How long a fence, an attachment or a change of addresses may take, and how long it may take to end by SIGKILL.
 pub(crate) const COMMAND_MAX: Duration = Duration::from_secs(30);
 /// How much of what a program says is kept, in bytes.
 const SAID_MAX: usize = 4096;
+/// Between looks whether a group has ended.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// What programs are told in their environment.
 #[derive(Clone, Debug)]
@@ -134,6 +137,9 @@ impl Program {
                 }
             }
             self.signal();
+            while self.lives().await {
+                sleep(LOOK).await;
+            }
             // Whether it was a good one is of no concern.
             let _ = self.ended().await;
         };
@@ -145,11 +151,22 @@ impl Program {
     }
 
     fn signal(&self) {
-        if let State::Running(child, _) = &self.state
-            && let Some(group) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
-        {
+        if let Some(group) = self.group() {
             let _ = kill_process_group(group, Signal::KILL);
         }
+    }
+
+    /// While it has not been waited for.
+    fn group(&self) -> Option<Pid> {
+        let State::Running(child, _) = &self.state else { return None };
+        child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
+    }
+
+    /// A process of its group has not ended. What cannot be found out is not taken for an end.
+    async fn lives(&self) -> bool {
+        let Some(group) = self.group() else { return false };
+        let looked = spawn_blocking(move || lives(group.as_raw_nonzero().get()));
+        !matches!(looked.await, Ok(Ok(false)))
     }
 }
 
@@ -157,6 +174,28 @@ impl Drop for Program {
     fn drop(&mut self) {
         self.signal();
     }
+}
+
+/// By `/proc/PID/stat` (proc(5)): state, parent and process group follow the name, which is in brackets. A process whose first
+/// thread has ended is a zombie to its state, and its other threads are not.
+fn lives(group: i32) -> io::Result<bool> {
+    let group = group.to_string();
+    for process in fs::read_dir("/proc")? {
+        // It may end meanwhile.
+        let Ok(tasks) = fs::read_dir(process?.path().join("task")) else { continue };
+        for task in tasks {
+            let Ok(stat) = task.and_then(|task| fs::read_to_string(task.path().join("stat")))
+            else {
+                continue;
+            };
+            let mut words = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+            let (state, of) = (words.next(), words.nth(1));
+            if of == Some(&*group) && !matches!(state, Some("Z" | "X")) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -186,6 +225,17 @@ mod tests {
             assert!(timeout(Duration::from_millis(10), program.ended()).await.is_err());
         }
         program.kill().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_group_lives_though_it_holds_nothing_of_the_program() {
+        let mut program = script("exec 2>/dev/null; sleep 1000 & wait");
+        while !program.lives().await {
+            assert!(timeout(LOOK, program.ended()).await.is_err());
+        }
+        let group = program.group().unwrap().as_raw_nonzero().get();
+        program.kill().await.unwrap();
+        assert!(!lives(group).unwrap());
     }
 
     #[tokio::test]

@@ -30,7 +30,7 @@ use crate::hold::{Hold, now};
 use crate::lease::{Lease, Leased};
 use crate::lifetime::Renewals;
 use crate::node::{self, Gateway};
-use crate::program::{self, Program};
+use crate::program::{self, Program, Told};
 use crate::registration::machine;
 use crate::tickle::{self, Flow};
 use crate::{Connections, Plan, Service, environment};
@@ -102,8 +102,8 @@ struct Held {
     gateway: Option<Gateway>,
     /// Keeps the addresses.
     addresses: JoinSet<()>,
-    /// What attaches the storage, and may still run.
-    attaching: Option<Program>,
+    /// What attaches or detaches the storage, and may still run.
+    step: Option<Program>,
     /// Something was attached, be it in part or by a run before this one.
     is_attached: bool,
     /// What names this owner in the key `last`: whoever was before has let go or is fenced.
@@ -113,9 +113,16 @@ struct Held {
 }
 
 impl Held {
+    /// Runs a program to its end; inside, whether that was a good one. One that has not ended in time is kept.
+    async fn step(&mut self, words: &[String], told: &Told) -> Result<Result<(), String>, String> {
+        let ended = self.step.insert(Program::start(words, told)).ended_in_time().await?;
+        self.step = None;
+        Ok(ended)
+    }
+
     /// Something that was started has not ended.
     fn runs(&self) -> bool {
-        self.gateway.is_some() || self.attaching.is_some()
+        self.gateway.is_some() || self.step.is_some()
     }
 }
 
@@ -184,12 +191,18 @@ impl Run {
             ended = self.let_go(term.epoch, &mut held, None) => ended,
             _ = stop.wait_for(|stop| *stop) => Err("this node stops".into()),
         };
+        let (service, epoch) = (&self.service.name, term.epoch);
         if held.runs() {
+            let why = ended.err().unwrap_or_default();
+            tracing::warn!(service, epoch, "this node does not stand for the service: {why}");
+            self.board.note(service, |s| s.trouble = Some(why));
             self.unended = Some(Unended { term, held });
             return;
         }
-        let (service, epoch) = (&self.service.name, term.epoch);
-        tracing::info!(service, epoch, "what had not ended has ended");
+        match &ended {
+            Ok(()) => tracing::info!(service, epoch, "what had not ended has ended"),
+            Err(why) => tracing::error!(service, epoch, "has not let go of all: {why}"),
+        }
         self.untold = self.untold(term, ended.is_ok(), &mut held);
     }
 
@@ -229,7 +242,6 @@ impl Run {
 
     /// One look, and what follows from it.
     async fn once(&mut self) -> Result<(), Error> {
-        self.end_what_is_left().await;
         // Before others can be elected, if etcd was away for all.
         let is_told = self.tell_end().await.is_ok();
         let lease = *self.leased.borrow();
@@ -240,14 +252,12 @@ impl Run {
         flags::lower(&self.changed).await;
         let look = election::look(&self.etcd, &self.keys).await?;
         self.clear(&look).await;
-        if now() >= self.quiet_until {
+        if now() >= self.quiet_until && self.unended.is_none() {
             self.board.note(&self.service.name, |s| s.trouble = None);
         }
         let left = self.untold.take_if(|_| is_told);
         let left = left.as_ref().or(self.untold.as_ref());
-        let Some(owner) = &look.owner else { return self.stand_in_turn(lease, look).await };
-        self.vacant_since = None;
-        if owner.lease == lease.id {
+        if let Some(owner) = look.owner.as_ref().filter(|owner| owner.lease == lease.id) {
             // Of a candidature whose answer was lost, or not given up in time. Kept, it would keep the service from every node for
             // as long as this one lives.
             let left = left.filter(|left| left.created == owner.created);
@@ -255,6 +265,17 @@ impl Run {
             self.etcd.change_while(&self.keys.owner, owner.created, &changes).await?;
             return Ok(());
         }
+        if self.unended.is_some() {
+            self.end_what_is_left().await;
+            if self.unended.is_none() {
+                // Said first.
+                return Ok(());
+            }
+        }
+        if look.owner.is_none() {
+            return self.stand_in_turn(lease, look).await;
+        }
+        self.vacant_since = None;
         let is_quiet = now() < self.quiet_until;
         self.ask(lease, &look, is_quiet || self.unended.is_some()).await?;
         let again = self.unended.as_ref().map(|_| now() + self.plan.ttl);
@@ -386,8 +407,6 @@ impl Run {
         let end = tokio::select! {
             end = self.serve((term, last), &hold, &mut held) => end,
             () = self.follow(id, &hold) => End::Lost("the lease in etcd was not renewed in time"),
-            // Whatever step is under way.
-            () = self.told_to_stop() => End::HandOver,
         };
         self.board.note(&self.service.name, |s| {
             (s.epoch, s.hold, s.serves) = (None, None, false);
@@ -471,18 +490,21 @@ impl Run {
         let mut is_first = true;
         let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
         for _ in 0..=RESTARTS_MAX {
-            let mut before = match &self.service.connections {
-                // The next gateway writes its own there.
-                Some(Connections::Kept(file)) => self.connections_before(file).await,
-                Some(Connections::Brought(_)) | None => Vec::new(),
-            };
+            // The next gateway writes its own there.
+            let mut before = self.connections_kept().await;
             let ready = match Gateway::start(&self.service.command, &told, hold.subscribe()) {
                 Ok(started) => held.gateway.insert(started).ready(),
                 Err(why) => return End::Failed(why),
             };
-            let (ready, free) = match free.take() {
-                Some(free) => tokio::join!(ready, free),
-                None => (ready.await, Ok(())),
+            let free = async {
+                match free.take() {
+                    Some(free) => free.await,
+                    None => Ok(()),
+                }
+            };
+            let (ready, free) = tokio::select! {
+                both = async { tokio::join!(ready, free) } => both,
+                () = self.told_to_stop() => return End::HandOver,
             };
             // It has the state folder, which no other gateway has then.
             held.has_left &= ready.is_err();
@@ -519,6 +541,7 @@ impl Run {
                     self.board.note(&self.service.name, |s| s.ended += 1);
                 }
                 end = self.told_to_leave(term) => return end,
+                () = self.told_to_stop() => return End::HandOver,
                 // Beside them: etcd may take long.
                 end = telling_others => return end,
             }
@@ -528,6 +551,14 @@ impl Run {
             }
         }
         End::Failed("the gateway ends again and again".into())
+    }
+
+    /// Those of the gateway before, where what lists them stays at its place.
+    async fn connections_kept(&self) -> Vec<Flow> {
+        match &self.service.connections {
+            Some(Connections::Kept(file)) => self.connections_before(file).await,
+            Some(Connections::Brought(_)) | None => Vec::new(),
+        }
     }
 
     /// The connections that the gateway before had, as far as its storage says so in time.
@@ -586,11 +617,13 @@ impl Run {
             })?),
         };
         let mut prepared = Prepared::default();
+        let mut is_left = false;
         match Before::of(last, &self.plan.node, &machine()) {
             Before::Gone => {}
             Before::OwnLeft => {
                 held.has_left = true;
-                held.is_attached = self.service.attach.is_some();
+                is_left = self.service.attach.is_some();
+                held.is_attached = is_left;
             }
             Before::SameName(last) => {
                 return Err(format!(
@@ -618,10 +651,13 @@ impl Run {
             // Even what fails may have been done in part.
             held.is_attached = true;
             let began = now();
-            let attaching = held.attaching.insert(Program::start(attach, &told));
-            let ended = attaching.ended_in_time().await?;
-            held.attaching = None;
-            ended?;
+            // What a run that was killed has attached is there already: to attach it again would fail.
+            if let Some(detach) = self.service.detach.as_ref().filter(|_| is_left)
+                && let Err(why) = held.step(detach, &told).await?
+            {
+                tracing::info!(service = self.service.name, epoch, "nothing was attached: {why}");
+            }
+            held.step(attach, &told).await??;
             prepared.attach = now().saturating_sub(began);
         }
         Ok(prepared)
@@ -695,14 +731,19 @@ impl Run {
         };
         ended?;
         held.gateway = None;
-        if let Some(attaching) = &mut held.attaching {
-            attaching.kill().await?;
-            held.attaching = None;
+        let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
+        let killed = match &mut held.step {
+            Some(step) => step.kill().await,
+            None => Ok(()),
+        };
+        match &self.service.detach {
+            // It may be what ends a program that goes on.
+            Some(detach) if killed.is_err() => drop(program::run(detach, &told).await),
+            Some(detach) if held.is_attached => held.step(detach, &told).await??,
+            Some(_) | None => {}
         }
-        if let (Some(detach), true) = (&self.service.detach, held.is_attached) {
-            let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
-            program::run(detach, &told).await?;
-        }
+        killed?;
+        held.step = None;
         left
     }
 

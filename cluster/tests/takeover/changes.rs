@@ -101,24 +101,30 @@ async fn a_watch_begins_although_the_token_has_ended() {
     other.put("/x/c", b"").await.expect("it logs in again");
 }
 
-/// What another program says at that port says nothing of a lease.
+/// What another program says at the port of a member is no answer, and the next member is asked.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_of_etcd_does_not_end_a_lease() {
+    let world = World::new().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let etcd = etcd(&[listener.local_addr().unwrap().port()]);
-    let answers = ["{}", "{\"result\":{}}", "{\"result\":{\"ID\":\"7\"}}"];
+    let stranger = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
-        for answer in answers {
+        for answer in ["{}", "<p>It works!</p>", "{\"result\":{}}"].iter().cycle() {
             let (mut from, _) = listener.accept().await.unwrap();
-            let _ = from.read(&mut [0; 4096]).await.unwrap();
-            let head =
-                format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}", answer.len());
-            from.write_all(format!("{head}\r\n\r\n{answer}").as_bytes()).await.unwrap();
+            let _ = from.read(&mut [0; 4096]).await;
+            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length";
+            let answer = format!("{head}: {}\r\n\r\n{answer}", answer.len());
+            let _ = from.write_all(answer.as_bytes()).await;
+            // Until the client closes: what it has not read yet would be lost.
+            let _ = from.read(&mut [0; 4096]).await;
         }
     });
-    for _ in 0..2 {
-        let said = etcd.keep_alive(7).await;
-        assert!(matches!(said, Err(Error::Malformed(_))), "{said:?}");
+    let lease = world.etcd().grant(PATIENCE).await.unwrap();
+    for _ in 0..3 {
+        let alone = etcd(&[stranger]).keep_alive(lease).await;
+        assert!(matches!(alone, Err(Error::Unreachable(_))), "{alone:?}");
+        let both = etcd(&[stranger, world.member.port]).keep_alive(lease).await;
+        assert!(matches!(both, Ok(true)), "{both:?}");
     }
-    assert_eq!(etcd.keep_alive(7).await.ok(), Some(false));
+    world.etcd().revoke(lease).await.unwrap();
+    assert!(matches!(world.etcd().keep_alive(lease).await, Ok(false)));
 }

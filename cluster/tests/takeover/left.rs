@@ -5,10 +5,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cluster::Service;
-use cluster::election::{Keys, Last};
+use cluster::election::{Keys, Last, drained};
 use tokio::time::sleep;
 
 use crate::world::{TTL, Way, World, lives, until};
+
+/// As long as a node waits for a program to end.
+const PROGRAM_ENDS_MAX: Duration = Duration::from_secs(30);
 
 fn sh(text: String) -> Option<Vec<String>> {
     Some(vec!["sh".into(), "-c".into(), text])
@@ -48,12 +51,15 @@ async fn who_may_still_be_attaching_storage_neither_says_that_it_let_go_nor_stan
     way.set(Way::OPEN);
     let here = || async { etcd.get("/c/nodes/gw1/here").await.unwrap().is_some() };
     until("it has a lease again", here).await;
-    // It would have stood.
-    sleep(3 * TTL).await;
+    // It has waited for its end in vain, and would have stood.
+    sleep(PROGRAM_ENDS_MAX + 3 * TTL).await;
     assert!(world.owner("files").await.is_none());
     assert!(!last(&world).await.ended);
+    // So that it says so and nothing else follows at once.
+    etcd.put(&drained("c", "gw1"), b"").await.unwrap();
     fs::write(end, b"").unwrap();
     until("it says that it has let go", || async { last(&world).await.ended }).await;
+    etcd.delete(&drained("c", "gw1")).await.unwrap();
     assert_eq!(world.line(1).await[..2], ["serves", "gw1"]);
     one.end().await;
 }
@@ -71,13 +77,16 @@ async fn what_a_killed_run_left_has_not_ended_before_a_gateway_is_ready() {
         hardware: Vec::new(),
     };
     etcd.put(&Keys::new("c", "files").last, &left.to_bytes()).await.unwrap();
-    let detached = world.path("detached");
-    let detach = sh(format!("touch {}", detached.display()));
-    let service = Service { attach: sh("true".into()), detach, ..world.service() };
+    // Attached by the run that was killed: to attach it again would fail.
+    let attached = world.path("attached");
+    fs::create_dir(&attached).unwrap();
+    let attach = sh(format!("mkdir {}", attached.display()));
+    let detach = sh(format!("rmdir {}", attached.display()));
+    let service = Service { attach, detach, ..world.service() };
     let command = sh("exit 1".into()).unwrap();
     let one = world.node("gw1", port, Service { command, ..service.clone() });
     until("it could not serve", || has_trouble(&world)).await;
-    assert!(detached.exists());
+    assert!(!attached.exists());
     one.end().await;
     let left = last(&world).await;
     assert!(left.epoch > 3 && !left.ended, "{left:?}");
@@ -89,13 +98,13 @@ async fn what_a_killed_run_left_has_not_ended_before_a_gateway_is_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_to_stop_does_so_whatever_step_is_under_way() {
+async fn who_is_to_stop_does_not_wait_for_a_gateway_to_be_ready() {
     let world = World::new().await;
     let begun = world.path("begun");
-    let attach = sh(format!("echo $$ >{}; sleep 1000; true", begun.display()));
-    let one = world.node("gw1", world.member.port, Service { attach, ..world.service() });
+    let command = sh(format!("echo $$ >{}; exec sleep 1000", begun.display())).unwrap();
+    let one = world.node("gw1", world.member.port, Service { command, ..world.service() });
     let is_told = || async { fs::read_to_string(&begun).is_ok_and(|pid| pid.ends_with('\n')) };
-    until("it attaches", is_told).await;
+    until("its gateway begins", is_told).await;
     let began = Instant::now();
     one.end().await;
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
