@@ -37,12 +37,25 @@ fn mem(name: &str) -> Share {
 
 /// A gateway with users `alice` and `bob`, its settings, and a folder for what they name.
 async fn world() -> (World, Settings, tempfile::TempDir) {
+    world_at([0; 4]).await
+}
+
+/// Ports that nobody has at any address of this host, below those that the kernel gives to whoever asks for one: they stay free.
+fn free_ports() -> [u16; 4] {
+    let from = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    let is_free = |port: &u16| std::net::TcpListener::bind(("0.0.0.0", *port)).is_ok();
+    let mut free = (from..).filter(is_free);
+    std::array::from_fn(|_| free.next().unwrap())
+}
+
+/// At these ports: NFS, NFS by RDMA, SMB, SMB Direct; 0 is any.
+async fn world_at(ports: [u16; 4]) -> (World, Settings, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let mut kept = Settings::default();
     let world = World::with(|settings| {
         settings.users = vec![user(dir.path(), "alice"), user(dir.path(), "bob")];
-        settings.smb.port = 0;
-        settings.smb.direct_port = 0;
+        [settings.nfs_port, settings.nfs_rdma_port, settings.smb.port, settings.smb.direct_port] =
+            ports;
         settings.smb.signing = Signing::Offered;
         kept = settings.clone();
     })
@@ -368,7 +381,7 @@ async fn rules_of_a_share_hold_at_once_and_take_only_what_they_forbid() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn addresses_come_and_go_with_the_connections_that_came_in_there() {
-    let (mut world, base, _dir) = world().await;
+    let (mut world, base, _dir) = world_at(free_ports()).await;
     let stays = world.client("mem", (Version::V3, Transport::Tcp)).await.unwrap();
     let before = world.running.nfs.clone();
     let mut both = base.clone();
