@@ -24,7 +24,7 @@ use crate::sh::{Result, Tally, output, target_dir};
 const SIZES_BULK: u64 = 2 * 3 * (9 << 20);
 
 /// What one of the runs that were asked for may take beside the others.
-const SECONDS_OF_A_RUN: u32 = 30;
+const SECONDS_OF_A_RUN: u32 = 90;
 
 /// Why a run with the gateway in the guest proves nothing.
 const NOT_SEEN: &str = "no connection of this provider ended in the gateway's log";
