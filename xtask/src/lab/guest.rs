@@ -56,6 +56,9 @@ impl Guest<'_> {
                     let done = on_host(&words);
                     console.tally.count(&format!("{label}/host: {words}"), done);
                 }
+                if console.exit.is_some() {
+                    let _ = ended.send(());
+                }
             }
             drop(ended);
             watch.join().map_err(|_| "the watch broke down".to_owned())

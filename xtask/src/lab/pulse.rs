@@ -30,29 +30,53 @@ const KNOCK: Duration = Duration::from_secs(10);
 /// A network that answered once and has not for so long is dead. A guest that only waits for a processor answers now and then.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Watches over the guest that `started` runs, until it ends. True if its network died: then its kernel was ended, and
-/// what could be seen of it printed.
+/// So long a guest that has said how its jobs ended may take to power off: some hung there until their limit, with nothing left
+/// to say.
+const POWER_OFF_MAX: Duration = Duration::from_secs(30);
+
+/// Watches over the guest that `started` runs, until `end` is closed; something comes from there when its jobs have ended. True if
+/// its network died before: then its kernel was ended, and what could be seen of it printed.
 pub(super) fn watch(guest: &Guest<'_>, started: u32, end: &Receiver<()>) -> bool {
     let mut silence = Silence::default();
     let mut next_knock = Instant::now() + KNOCK;
-    while end.recv_timeout(ALARM) == Err(RecvTimeoutError::Timeout) {
+    let mut off_until = None;
+    loop {
+        match end.recv_timeout(ALARM) {
+            Ok(()) => off_until = off_until.or(Some(Instant::now() + POWER_OFF_MAX)),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
         // It has not started, or has just ended.
         let Some(kernel) = find_kernel(started, guest.kernel) else { continue };
         alarm(kernel);
+        if let Some(until) = off_until {
+            if Instant::now() > until {
+                println!("    the guest does not power off: ended");
+                end_kernel(kernel);
+                return false;
+            }
+            continue;
+        }
         let Some(&first) = guest.taps.first() else { continue };
         if Instant::now() < next_knock {
             continue;
         }
         let answered = guest.net.answers(first);
         next_knock = Instant::now() + KNOCK;
-        // A guest that ended meanwhile is not dead.
-        if silence.is_over(answered, Instant::now()) && end.try_recv() == Err(TryRecvError::Empty) {
-            look(guest, kernel, first);
-            let _ = Command::new("kill").args(["-KILL", &kernel.to_string()]).status();
-            return true;
+        if !silence.is_over(answered, Instant::now()) {
+            continue;
+        }
+        match end.try_recv() {
+            // A guest that ended meanwhile is not dead.
+            Ok(()) => off_until = Some(Instant::now() + POWER_OFF_MAX),
+            Err(TryRecvError::Disconnected) => {}
+            Err(TryRecvError::Empty) => {
+                look(guest, kernel, first);
+                end_kernel(kernel);
+                return true;
+            }
         }
     }
-    false
 }
 
 /// Since when a guest that has answered before does not.
@@ -88,6 +112,10 @@ fn find_kernel(started: u32, kernel: &Path) -> Option<u32> {
         at = children.split(' ').next()?.parse().ok()?;
     }
     Some(at)
+}
+
+fn end_kernel(kernel: u32) {
+    let _ = Command::new("kill").args(["-KILL", &kernel.to_string()]).status();
 }
 
 fn alarm(kernel: u32) {
