@@ -62,6 +62,8 @@ pub struct Last {
     pub epoch: u64,
     /// It has ended its gateway and let go of the storage.
     pub ended: bool,
+    /// It attaches storage, in this boot of its machine; `None`: that has ended, or nothing is attached.
+    pub attaching: Option<String>,
     /// Hardware addresses of its devices, where its addresses may still be.
     pub hardware: Vec<String>,
 }
@@ -69,9 +71,10 @@ pub struct Last {
 impl Last {
     /// As it stands in etcd.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let Self { node, machine, epoch, ended, hardware } = self;
+        let Self { node, machine, epoch, ended, attaching, hardware } = self;
         let said = json!({
-            "node": node, "machine": machine, "epoch": epoch, "ended": ended, "hardware": hardware,
+            "node": node, "machine": machine, "epoch": epoch, "ended": ended, "attaching": attaching,
+            "hardware": hardware,
         });
         said.to_string().into_bytes()
     }
@@ -84,6 +87,7 @@ impl Last {
             machine: said["machine"].as_str()?.into(),
             epoch: said["epoch"].as_u64()?,
             ended: said["ended"].as_bool()?,
+            attaching: said["attaching"].as_str().map(str::to_owned),
             hardware: said["hardware"]
                 .as_array()
                 .map(|list| list.iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect())
@@ -98,7 +102,7 @@ pub enum Before {
     /// Nothing: there was none, or it has let go.
     Gone,
     /// Nothing: it was a gateway of this machine, which ends with its parent. Not known is whether it has, and what it has left.
-    OwnLeft,
+    OwnLeft(Last),
     /// It may still write.
     Fence(Last),
     /// A node of another machine has this node's name.
@@ -113,7 +117,7 @@ impl Before {
             Some(last) if last.ended => Self::Gone,
             Some(last) if last.node != node => Self::Fence(last),
             Some(last) if last.machine != machine => Self::SameName(last),
-            Some(_) => Self::OwnLeft,
+            Some(last) => Self::OwnLeft(last),
         }
     }
 }
@@ -243,7 +247,8 @@ mod tests {
 
     fn last(node: &str, machine: &str, ended: bool) -> Last {
         let hardware = vec!["02:00:00:00:00:0a".into()];
-        Last { node: node.into(), machine: machine.into(), epoch: 7, ended, hardware }
+        let attaching = Some("b1".into());
+        Last { node: node.into(), machine: machine.into(), epoch: 7, ended, attaching, hardware }
     }
 
     #[test]
@@ -253,7 +258,8 @@ mod tests {
         for (node, machine) in [("gw1", "m1"), ("gw1", "m2"), ("gw2", "m2")] {
             assert_eq!(before(Some(last(node, machine, true))), Before::Gone);
         }
-        assert_eq!(before(Some(last("gw1", "m1", false))), Before::OwnLeft);
+        let own = last("gw1", "m1", false);
+        assert_eq!(before(Some(own.clone())), Before::OwnLeft(own));
         let other = last("gw2", "m2", false);
         assert_eq!(before(Some(other.clone())), Before::Fence(other));
         let twin = last("gw1", "m2", false);
@@ -275,7 +281,9 @@ mod tests {
     #[test]
     fn what_stands_in_last_is_read_as_it_was_written() {
         let one = last("gw1", "m1", true);
-        assert_eq!(Last::parse(&one.to_bytes()), Some(one));
+        for one in [Last { attaching: None, ..one.clone() }, one] {
+            assert_eq!(Last::parse(&one.to_bytes()), Some(one));
+        }
         for other in
             [&b"gw1"[..], b"{}", b"{\"node\":\"a\",\"machine\":\"b\",\"epoch\":-1,\"ended\":true}"]
         {

@@ -23,6 +23,11 @@ pub(crate) fn machine() -> String {
     fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
 }
 
+/// What tells this boot of the machine from others.
+pub(crate) fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
 /// The key of a node.
 pub(crate) fn key(cluster: &str, node: &str) -> String {
     format!("/{cluster}/nodes/{node}/here")
@@ -37,8 +42,7 @@ struct Identity {
 
 impl Identity {
     fn own() -> Self {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Self { machine: machine(), boot: boot.trim().to_owned() }
+        Self { machine: machine(), boot: boot() }
     }
 
     fn to_bytes(&self) -> Vec<u8> {

@@ -10,7 +10,8 @@
 //!
 //! *What does not end.* A gateway or an attachment whose storage hangs may outlive SIGKILL. It is kept, and until it has ended this
 //! node neither stands again nor says that it let go: the next owner fences it. A run that was killed may have left as much. Until
-//! a gateway of the run after it is ready, which has the state folder then, that one does not say that it let go either.
+//! a gateway of the run after it is ready, which has the state folder then, that one does not say that it let go either; nor ever, in
+//! this boot of its machine, where the killed run was attaching storage: `last` says so until that has ended.
 //!
 //! *Errors.* See [the crate](crate).
 
@@ -31,7 +32,7 @@ use crate::lease::{Lease, Leased};
 use crate::lifetime::Renewals;
 use crate::node::{self, Gateway};
 use crate::program::{self, Program, Told};
-use crate::registration::machine;
+use crate::registration::{boot, machine};
 use crate::tickle::{self, Flow};
 use crate::{Connections, Plan, Service, environment};
 
@@ -110,6 +111,8 @@ struct Held {
     last: Option<Vec<u8>>,
     /// A gateway of this node that was not seen to end may still be there.
     has_left: bool,
+    /// So may a program that attaches storage, of a run before this one. Nothing here tells when it has ended.
+    may_be_attaching: bool,
 }
 
 impl Held {
@@ -123,6 +126,11 @@ impl Held {
     /// Something that was started has not ended.
     fn runs(&self) -> bool {
         self.gateway.is_some() || self.step.is_some()
+    }
+
+    /// What another run of this node has left may not have ended.
+    fn is_not_alone(&self) -> bool {
+        self.has_left || self.may_be_attaching
     }
 }
 
@@ -436,8 +444,9 @@ impl Run {
 
     /// What etcd is to be told of the end of an owner; nothing where it has not let go of all, or may not be the last of this node.
     fn untold(&self, term: Term, has_let_go: bool, held: &mut Held) -> Option<Untold> {
-        let last = held.last.take_if(|_| has_let_go && !held.has_left)?;
-        let ended = self.last(term.epoch, true).to_bytes();
+        let is_known = has_let_go && !held.is_not_alone();
+        let last = held.last.take_if(|_| is_known)?;
+        let ended = Last { ended: true, ..self.last(term.epoch) }.to_bytes();
         Some(Untold { created: term.created, last, ended })
     }
 
@@ -617,13 +626,12 @@ impl Run {
             })?),
         };
         let mut prepared = Prepared::default();
-        let mut is_left = false;
         match Before::of(last, &self.plan.node, &machine()) {
             Before::Gone => {}
-            Before::OwnLeft => {
+            Before::OwnLeft(last) => {
                 held.has_left = true;
-                is_left = self.service.attach.is_some();
-                held.is_attached = is_left;
+                held.may_be_attaching = last.attaching == Some(boot());
+                held.is_attached = self.service.attach.is_some();
             }
             Before::SameName(last) => {
                 return Err(format!(
@@ -637,7 +645,8 @@ impl Run {
                 prepared.fenced = Some(last);
             }
         }
-        let mine = self.last(epoch, false).to_bytes();
+        let attaching = (self.service.attach.is_some() || held.may_be_attaching).then(boot);
+        let mine = Last { attaching, ..self.last(epoch) }.to_bytes();
         // Even where the answer is lost: the owner before has let go or is fenced.
         held.last = Some(mine.clone());
         // Whoever asked for it has it, or asks again.
@@ -652,15 +661,30 @@ impl Run {
             held.is_attached = true;
             let began = now();
             // What a run that was killed has attached is there already: to attach it again would fail.
-            if let Some(detach) = self.service.detach.as_ref().filter(|_| is_left)
+            if let Some(detach) = self.service.detach.as_ref().filter(|_| held.has_left)
                 && let Err(why) = held.step(detach, &told).await?
             {
                 tracing::info!(service = self.service.name, epoch, "nothing was attached: {why}");
             }
-            held.step(attach, &told).await??;
+            let attached = held.step(attach, &told).await?;
+            self.no_longer_attaches(term, held).await;
+            attached?;
             prepared.attach = now().saturating_sub(began);
         }
         Ok(prepared)
+    }
+
+    /// Says that what attaches the storage has ended. Where that is not heard, `last` says more than is true, which is safe.
+    async fn no_longer_attaches(&self, term: Term, held: &mut Held) {
+        if held.may_be_attaching {
+            return;
+        }
+        let mine = self.last(term.epoch).to_bytes();
+        let changes = [Change::Put(&self.keys.last, &mine)];
+        let put = self.etcd.change_while(&self.keys.owner, term.created, &changes).await;
+        if matches!(put, Ok(true)) {
+            held.last = Some(mine);
+        }
     }
 
     /// Fences an owner; how long that took.
@@ -747,9 +771,15 @@ impl Run {
         left
     }
 
-    fn last(&self, epoch: u64, ended: bool) -> Last {
-        let hardware = node::hardware_of(&self.service.addresses);
-        Last { node: self.plan.node.clone(), machine: machine(), epoch, ended, hardware }
+    fn last(&self, epoch: u64) -> Last {
+        Last {
+            node: self.plan.node.clone(),
+            machine: machine(),
+            epoch,
+            ended: false,
+            attaching: None,
+            hardware: node::hardware_of(&self.service.addresses),
+        }
     }
 }
 

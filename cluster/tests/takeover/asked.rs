@@ -119,6 +119,7 @@ async fn a_node_that_could_not_serve_takes_back_what_it_asked() {
         machine: "another".into(),
         epoch: 1,
         ended: false,
+        attaching: None,
         hardware: Vec::new(),
     };
     etcd.put(&keys.last, &last.to_bytes()).await.unwrap();

@@ -31,6 +31,28 @@ fn machine() -> String {
     fs::read_to_string("/etc/machine-id").unwrap().trim().to_owned()
 }
 
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
+}
+
+/// What a run of gw1 that was killed has set.
+async fn set_last(world: &World, attaching: Option<String>) {
+    let left = Last {
+        node: "gw1".into(),
+        machine: machine(),
+        epoch: 3,
+        ended: false,
+        attaching,
+        hardware: Vec::new(),
+    };
+    world.etcd().put(&Keys::new("c", "files").last, &left.to_bytes()).await.unwrap();
+}
+
+async fn serves(world: &World) -> bool {
+    let takeover = Keys::new("c", "files").takeover;
+    world.etcd().get(&takeover).await.unwrap().is_some()
+}
+
 /// The first time it hangs, and goes on although it is sent SIGKILL with all of its group: as what the kernel does not let go of.
 fn hangs_once(begun: &Path, end: &Path) -> Option<Vec<String>> {
     let (begun, end) = (begun.display(), end.display());
@@ -68,15 +90,8 @@ async fn who_may_still_be_attaching_storage_neither_says_that_it_let_go_nor_stan
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_run_left_has_not_ended_before_a_gateway_is_ready() {
     let world = World::new().await;
-    let (port, etcd) = (world.member.port, world.etcd());
-    let left = Last {
-        node: "gw1".into(),
-        machine: machine(),
-        epoch: 3,
-        ended: false,
-        hardware: Vec::new(),
-    };
-    etcd.put(&Keys::new("c", "files").last, &left.to_bytes()).await.unwrap();
+    let port = world.member.port;
+    set_last(&world, None).await;
     // Attached by the run that was killed: to attach it again would fail.
     let attached = world.path("attached");
     fs::create_dir(&attached).unwrap();
@@ -89,12 +104,35 @@ async fn what_a_killed_run_left_has_not_ended_before_a_gateway_is_ready() {
     assert!(!attached.exists());
     one.end().await;
     let left = last(&world).await;
-    assert!(left.epoch > 3 && !left.ended, "{left:?}");
+    assert!(left.epoch > 3 && !left.ended && left.attaching.is_none(), "{left:?}");
     let one = world.node("gw1", port, service);
-    let takeover = Keys::new("c", "files").takeover;
-    until("it serves", || async { etcd.get(&takeover).await.unwrap().is_some() }).await;
+    until("it serves", || serves(&world)).await;
     one.end().await;
     assert!(last(&world).await.ended);
+}
+
+/// It may attach the storage once more, when another node has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attachment_that_a_killed_run_has_begun_may_end_at_any_time() {
+    let another = || Some("another boot".to_owned());
+    for (left, is_told) in [(another(), true), (Some(boot()), false)] {
+        let world = World::new().await;
+        set_last(&world, left).await;
+        let [begun, end] = ["begun", "end"].map(|name| world.path(name));
+        let (began, ends) = (begun.display(), end.display());
+        let attach = sh(format!("touch {began}; until test -e {ends}; do sleep 0.1; done"));
+        let service = Service { attach, ..world.service() };
+        let one = world.node("gw1", world.member.port, service);
+        until("it attaches", || async { begun.exists() }).await;
+        let now = last(&world).await;
+        assert!(now.epoch > 3 && now.attaching == Some(boot()), "{now:?}");
+        fs::write(&end, b"").unwrap();
+        until("it serves", || serves(&world)).await;
+        let here = (!is_told).then(boot);
+        assert_eq!(last(&world).await, Last { attaching: here.clone(), ..now.clone() });
+        one.end().await;
+        assert_eq!(last(&world).await, Last { ended: is_told, attaching: here, ..now });
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

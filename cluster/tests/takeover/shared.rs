@@ -208,6 +208,7 @@ async fn an_owner_of_an_earlier_version_is_obeyed_and_takes_over() {
         machine: "another".into(),
         epoch: old.created,
         ended: false,
+        attaching: None,
         hardware: Vec::new(),
     };
     etcd.put(&keys.last, &last.to_bytes()).await.unwrap();
