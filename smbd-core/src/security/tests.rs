@@ -1,0 +1,577 @@
+//! What is granted, and what becomes of a descriptor.
+
+use std::sync::Arc;
+use vfs::Acting;
+
+use vfs::Backend;
+use vfs::mem::MemBackend;
+use vfs::namespace::{Enforce, Namespace, Protocols, Squash};
+use vfs::types::CreateHow;
+
+use super::*;
+use crate::dtyp::{Ace, Acl};
+use crate::tree::{LastTakeUp, Target};
+
+struct World {
+    namespace: Namespace,
+    share: Arc<Share>,
+    root: NodeRef,
+}
+
+fn world() -> World {
+    let backend: Arc<dyn Backend> = MemBackend::new(1 << 20).unwrap();
+    let root = backend.root();
+    let name = "data".to_owned();
+    let share = Share {
+        id: Share::id_of(&name),
+        name,
+        backend,
+        read_only: false,
+        protocols: Protocols::Both,
+        squash: Squash::None,
+        nfs_locks: Enforce::Smb,
+        clients: None,
+        rules: vfs::namespace::Rules::default(),
+    };
+    let namespace = Namespace::new(vec![share]);
+    let share = namespace.shares()[0].clone();
+    World { namespace, share, root }
+}
+
+impl World {
+    fn tree(&self, uid: u32) -> Tree {
+        Tree {
+            last_take_up: LastTakeUp::default(),
+            home: None,
+            id: 1,
+            session_id: 1,
+            name: "data".into(),
+            target: Target::Files(self.share.clone()),
+            cred: Cred { uid, gid: uid, groups: Arc::new([]) },
+            maximal_access: mask::FILE_ALL,
+            settings: Default::default(),
+        }
+    }
+
+    /// A directory and a file in it, both of user 1000.
+    async fn file(&self) -> (NodeRef, NodeRef) {
+        let root = Cred::root();
+        let own = |mode| SetAttr {
+            mode: Some(mode),
+            uid: Some(1000),
+            gid: Some(1000),
+            ..SetAttr::default()
+        };
+        let dir = self.root.mkdir(Acting::caller(&root), b"d", own(0o755)).await.unwrap().node;
+        let file = dir
+            .create(Acting::caller(&root), b"f", CreateHow::Guarded, own(0o640))
+            .await
+            .unwrap()
+            .node;
+        (dir, file)
+    }
+
+    async fn may(&self, uid: u32, n: &(NodeRef, NodeRef), desired: u32) -> Result<u32, Status> {
+        let attr = n.1.getattr().await.unwrap();
+        granted(&self.tree(uid), &n.1, &attr, Some(&n.0), desired).await.map(|g| g.access)
+    }
+
+    async fn set(
+        &self,
+        uid: u32,
+        node: &NodeRef,
+        parts: u32,
+        sd: SecurityDescriptor,
+    ) -> Result<(), Status> {
+        set(&self.tree(uid), &self.namespace.by_smb(None), &self.share, node, parts, sd).await
+    }
+}
+
+fn list(aces: Vec<Ace>) -> SecurityDescriptor {
+    SecurityDescriptor {
+        control: control::DACL_PRESENT,
+        dacl: Some(Acl::new(aces)),
+        ..Default::default()
+    }
+}
+
+fn block_on<T>(f: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(f)
+}
+
+#[test]
+fn without_a_descriptor_mode_bits_decide() {
+    block_on(async {
+        let w = world();
+        let n = w.file().await;
+        assert_eq!(w.may(1000, &n, mask::MAXIMUM_ALLOWED).await, Ok(mask::FILE_ALL));
+        assert_eq!(w.may(1000, &n, mask::GENERIC_WRITE).await, Ok(mask::FILE_WRITE));
+        assert_eq!(w.may(2000, &n, mask::READ_DATA).await, Err(Status::ACCESS_DENIED));
+        assert_eq!(w.may(2000, &n, mask::READ_ATTRIBUTES).await, Ok(mask::READ_ATTRIBUTES));
+        assert_eq!(w.may(2000, &n, mask::DELETE).await, Err(Status::ACCESS_DENIED));
+        assert_eq!(w.may(2000, &n, 1 << 9).await, Err(Status::ACCESS_DENIED), "no such bit");
+        let sacl = w.may(1000, &n, mask::ACCESS_SYSTEM_SECURITY).await;
+        assert_eq!(sacl, Err(Status::PRIVILEGE_NOT_HELD));
+    });
+}
+
+#[test]
+fn a_descriptor_decides_until_somebody_changes_the_mode() {
+    block_on(async {
+        let w = world();
+        let n = w.file().await;
+        let bob = Ace::allow(sid_of_uid(2000), mask::FILE_READ, 0);
+        w.set(1000, &n.1, part::DACL, list(vec![bob])).await.unwrap();
+        let attr = n.1.getattr().await.unwrap();
+        assert_eq!(attr.mode, 0, "nobody's class has what only one user has");
+        assert_eq!(w.may(2000, &n, mask::GENERIC_READ).await, Ok(mask::FILE_READ));
+        assert_eq!(w.may(2000, &n, mask::WRITE_DATA).await, Err(Status::ACCESS_DENIED));
+        let owner = w.may(1000, &n, mask::READ_DATA).await;
+        assert_eq!(owner, Err(Status::ACCESS_DENIED), "not even the owner, by SMB");
+        let read = w.may(1000, &n, mask::WRITE_DAC).await;
+        assert_eq!(read, Ok(mask::WRITE_DAC), "who may give himself the right");
+        let deleted = w.may(1000, &n, mask::DELETE).await;
+        assert_eq!(deleted, Ok(mask::DELETE), "by the directory");
+        let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+        n.1.setattr(&Cred::root(), set, false).await.unwrap();
+        assert_eq!(w.may(2000, &n, mask::READ_DATA).await, Ok(mask::READ_DATA));
+        assert_eq!(w.may(1000, &n, mask::READ_DATA).await, Ok(mask::READ_DATA));
+    });
+}
+
+#[test]
+fn a_list_that_is_a_mode_changes_the_mode() {
+    block_on(async {
+        let w = world();
+        let n = w.file().await;
+        let mode = |mode| Ace::allow(Sid::unix_mode(mode), 0, 0);
+        let bob = Ace::allow(sid_of_uid(2000), mask::FILE_READ | mask::WRITE_DAC, 0);
+        w.set(1000, &n.1, part::DACL, list(vec![bob])).await.unwrap();
+        w.set(2000, &n.1, part::DACL, list(vec![mode(0o4755)])).await.unwrap();
+        assert_eq!(n.1.getattr().await.unwrap().mode, 0o755, "who is not the owner");
+        w.set(1000, &n.1, part::DACL, list(vec![mode(0o4755)])).await.unwrap();
+        assert_eq!(n.1.getattr().await.unwrap().mode, 0o4755, "the owner");
+        w.set(1000, &n.1, part::DACL, list(vec![mode(0o100_640)])).await.unwrap();
+        let attr = n.1.getattr().await.unwrap();
+        assert_eq!(attr.mode, 0o640);
+        assert_eq!(w.may(1000, &n, mask::WRITE_DATA).await, Ok(mask::WRITE_DATA));
+        // Beside others it is an entry that grants nothing: so clients keep a mode where a server knows none.
+        let everyone = Ace::allow(Sid::everyone(), mask::FILE_READ, 0);
+        w.set(1000, &n.1, part::DACL, list(vec![mode(0o777), everyone])).await.unwrap();
+        let attr = n.1.getattr().await.unwrap();
+        assert_eq!(attr.mode, 0o444);
+        assert!(n.1.acl(&attr).await.unwrap().is_some());
+    });
+}
+
+#[test]
+fn parts_are_set_and_shown_by_themselves() {
+    block_on(async {
+        let w = world();
+        let n = w.file().await;
+        let mut sd = list(vec![]);
+        sd.owner = Some(sid_of_uid(2000));
+        let foreign = w.set(1000, &n.1, part::OWNER, sd.clone()).await;
+        assert_eq!(foreign, Err(Status::INVALID_OWNER), "an owner cannot give a file away");
+        w.set(1000, &n.1, part::DACL, sd.clone()).await.unwrap();
+        let attr = n.1.getattr().await.unwrap();
+        let now = descriptor(&n.1, &attr).await.unwrap();
+        assert_eq!(
+            (now.owner.clone(), now.dacl.clone()),
+            (Some(sid_of_uid(1000)), Some(Acl::new(vec![])))
+        );
+        let owner = only(now, part::OWNER);
+        assert_eq!((owner.dacl, owner.group, owner.owner.is_some()), (None, None, true));
+        w.set(2000, &n.1, part::OWNER, sd).await.unwrap();
+        assert_eq!(n.1.getattr().await.unwrap().uid, 2000, "whoever may, makes itself the owner");
+    });
+}
+
+#[test]
+fn new_files_inherit_what_the_directory_has() {
+    use vfs::acl::flag::{CONTAINER_INHERIT, OBJECT_INHERIT};
+    block_on(async {
+        let w = world();
+        let (dir, file) = w.file().await;
+        let tree = w.tree(1000);
+        let attr = file.getattr().await.unwrap();
+        inherit(&tree, false, (&file, &attr), (0o666, None), None).await.unwrap();
+        assert_eq!(file.acl(&attr).await.unwrap(), None, "nothing to inherit");
+        let all = Ace::allow(Sid::everyone(), mask::FILE_READ, OBJECT_INHERIT | CONTAINER_INHERIT);
+        w.set(1000, &dir, part::DACL, list(vec![all])).await.unwrap();
+        let set = SetAttr { mode: Some(0o666), umask: 0o022, ..SetAttr::default() };
+        let file_ops = w.namespace.by_smb(None);
+        let root = Cred::root();
+        let made = file_ops.create(&w.share, &dir, &root, b"g", CreateHow::Guarded, set).await;
+        let (node, attr) = made.map(|m| (m.node, m.attr)).unwrap();
+        inherit(&tree, true, (&node, &attr), (0o666, None), None).await.unwrap();
+        assert_eq!(attr.mode & 0o777, 0o444);
+        let sd = descriptor(&node, &attr).await.unwrap();
+        assert_eq!(sd.dacl.unwrap().aces, [Ace::allow(Sid::everyone(), mask::FILE_READ, 0)]);
+        assert_eq!(
+            may_add(&tree, &dir, &dir.getattr().await.unwrap(), false).await.map(drop),
+            Err(Status::ACCESS_DENIED)
+        );
+    });
+}
+
+#[test]
+fn where_a_list_passes_nothing_on_owner_and_system_have_all() {
+    block_on(async {
+        let w = world();
+        let (dir, file) = w.file().await;
+        w.set(1000, &dir, part::DACL, list(vec![])).await.unwrap();
+        let attr = file.getattr().await.unwrap();
+        inherit(&w.tree(1000), true, (&file, &attr), (0o666, None), None).await.unwrap();
+        let attr = file.getattr().await.unwrap();
+        let sd = descriptor(&file, &attr).await.unwrap();
+        let all = |sid| Ace::allow(sid, mask::FILE_ALL, 0);
+        assert_eq!(sd.dacl.unwrap().aces, [all(sid_of_uid(1000)), all(Sid::system())]);
+        assert_eq!(attr.mode & 0o777, 0o600);
+    });
+}
+
+#[test]
+fn a_list_that_comes_with_something_new_has_no_more_than_the_masks() {
+    block_on(async {
+        let w = world();
+        let (dir, file) = w.file().await;
+        let all = list(vec![Ace::allow(Sid::everyone(), mask::FILE_ALL, 0)]);
+        // Whether the client sent one or its directory's list passes nothing on.
+        for (given, node) in [(None, &file), (Some(&all), &file), (Some(&all), &dir)] {
+            let attr = node.getattr().await.unwrap();
+            let (made, modes) = ((node, &attr), (0o777, Some(0o640)));
+            inherit(&w.tree(1000), true, made, modes, given).await.unwrap();
+            let attr = node.getattr().await.unwrap();
+            assert_eq!(attr.mode & 0o777 & !0o640, 0, "{:o}", attr.mode);
+            let acl = node.acl(&attr).await.unwrap().unwrap();
+            let stranger = Cred { uid: 5, gid: 5, groups: Arc::new([]) };
+            let may = acl.allowed(&stranger, Owner::of(&attr));
+            assert_eq!(may & (mask::READ_DATA | mask::WRITE_DATA), 0);
+        }
+    });
+}
+
+/// A user of these rights alone.
+fn bob(rights: u32) -> SecurityDescriptor {
+    list(vec![Ace::allow(sid_of_uid(2000), rights, 0)])
+}
+
+async fn now(node: &NodeRef) -> (Attr, SecurityDescriptor) {
+    let attr = node.getattr().await.unwrap();
+    (attr, descriptor(node, &attr).await.unwrap())
+}
+
+fn mode(mode: u32) -> SetAttr {
+    SetAttr { mode: Some(mode), ..SetAttr::default() }
+}
+
+#[test]
+fn each_class_may_what_its_mode_bits_say() {
+    block_on(async {
+        let w = world();
+        let (dir, file) = w.file().await;
+        for (node, bits) in
+            [&dir, &file].into_iter().flat_map(|node| (0..8).map(move |b| (node, b)))
+        {
+            for (uid, mode_of) in [(1000, bits << 6), (2000, bits)] {
+                let set = mode(mode_of);
+                node.setattr(&Cred::root(), set, false).await.unwrap();
+                let attr = node.getattr().await.unwrap();
+                let is_dir = attr.kind == Kind::Dir;
+                // Names of a directory are not changed without the right to look them up.
+                let has = if is_dir && bits & 1 == 0 { bits & !2 } else { bits };
+                let said = check::rights_of_class(has, is_dir, uid == 1000);
+                let may = maximal(&w.tree(uid), node, &attr, None).await;
+                let wanted = said & !mask::DELETE | mask::READ_ATTRIBUTES;
+                assert_eq!(may, Ok(wanted), "{uid} {mode_of:o} {:?}", attr.kind);
+            }
+        }
+    });
+}
+
+#[test]
+fn the_root_of_a_share_is_nobodys_to_delete_and_gives_no_more_than_it_has() {
+    block_on(async {
+        let w = world();
+        w.root.setattr(&Cred::root(), mode(0o755), false).await.unwrap();
+        let attr = w.root.getattr().await.unwrap();
+        for (uid, right, may) in [
+            (2000, mask::READ_DATA, true),
+            (2000, mask::WRITE_DATA, false),
+            (2000, mask::DELETE, false),
+            (0, mask::WRITE_DATA, true),
+            (0, mask::ACCESS_SYSTEM_SECURITY, true),
+            (0, mask::DELETE, false),
+        ] {
+            let got = granted(&w.tree(uid), &w.root, &attr, None, right).await.map(|g| g.access);
+            let wanted = if may { Ok(right) } else { Err(Status::ACCESS_DENIED) };
+            assert_eq!(got, wanted, "{uid} {right:x}");
+        }
+    });
+}
+
+#[test]
+fn a_directory_gives_the_right_to_delete_by_its_list_alone() {
+    block_on(async {
+        let w = world();
+        let n = w.file().await;
+        w.set(1000, &n.0, part::DACL, bob(mask::FILE_READ)).await.unwrap();
+        assert_eq!(w.may(2000, &n, mask::DELETE).await, Err(Status::ACCESS_DENIED));
+        let all = w.may(2000, &n, mask::MAXIMUM_ALLOWED).await.unwrap();
+        assert_eq!(all & mask::DELETE, 0);
+        w.set(1000, &n.0, part::DACL, bob(mask::DELETE_CHILD)).await.unwrap();
+        assert_eq!(w.may(2000, &n, mask::DELETE).await, Ok(mask::DELETE));
+        // The share's own bounds come last.
+        let tree = Tree { maximal_access: mask::FILE_READ, ..w.tree(2000) };
+        let attr = n.1.getattr().await.unwrap();
+        let got = granted(&tree, &n.1, &attr, Some(&n.0), mask::DELETE).await;
+        assert_eq!(got.err(), Some(Status::ACCESS_DENIED));
+    });
+}
+
+#[test]
+fn what_is_made_needs_the_right_of_its_kind_by_list_and_share() {
+    const BOTH: u32 = mask::WRITE_DATA | mask::APPEND_DATA;
+    block_on(async {
+        let denied = Err(Status::ACCESS_DENIED);
+        for (is_dir, right) in [(false, mask::WRITE_DATA), (true, mask::APPEND_DATA)] {
+            let w = world();
+            let (dir, _) = w.file().await;
+            let attr = dir.getattr().await.unwrap();
+            let may = async |maximal_access: u32, attr: &Attr| {
+                let tree = Tree { maximal_access, ..w.tree(2000) };
+                may_add(&tree, &dir, attr, is_dir).await.map(|g| g.map(|g| g.rights()))
+            };
+            assert_eq!(may(mask::FILE_ALL, &attr).await, Ok(None), "the kernel decides");
+            assert_eq!(may(mask::FILE_ALL & !right, &attr).await, denied, "the share");
+            w.set(1000, &dir, part::DACL, bob(BOTH ^ right)).await.unwrap();
+            let attr = dir.getattr().await.unwrap();
+            assert_eq!(may(mask::FILE_ALL, &attr).await, denied, "the list");
+            w.set(1000, &dir, part::DACL, bob(mask::FILE_ALL)).await.unwrap();
+            let attr = dir.getattr().await.unwrap();
+            let with_child = right | mask::DELETE_CHILD;
+            assert_eq!(may(mask::FILE_ALL, &attr).await, Ok(Some(with_child)));
+            assert_eq!(may(right, &attr).await, Ok(Some(right)));
+        }
+    });
+}
+
+#[test]
+fn whoever_may_list_or_change_a_directory_passes_through_it() {
+    block_on(async {
+        let w = world();
+        let (dir, _) = w.file().await;
+        let someone = w.tree(2000).cred;
+        for right in (0..21).map(|bit| 1 << bit).filter(|right| right & mask::FILE_ALL != 0) {
+            w.set(1000, &dir, part::DACL, bob(right)).await.unwrap();
+            let passes = [mask::READ_DATA, mask::WRITE_DATA, mask::APPEND_DATA, mask::EXECUTE]
+                .contains(&right);
+            assert_eq!(may_pass(&someone, &dir).await.unwrap().is_some(), passes, "{right:x}");
+            let takes = may_take_from(&someone, &dir).await.unwrap().unwrap().rights();
+            assert_eq!(takes, right & mask::DELETE_CHILD);
+        }
+    });
+}
+
+#[test]
+fn which_list_something_new_gets() {
+    use ListOfNew::{Given, Inherited, InheritedOrGiven};
+    let (dacl, owner) = (list(vec![]), SecurityDescriptor::default());
+    for (is_listed, given, which) in [
+        (false, None, Inherited),
+        (true, None, InheritedOrGiven),
+        (false, Some(&dacl), Given),
+        (true, Some(&dacl), Given),
+        (false, Some(&owner), InheritedOrGiven),
+        (true, Some(&owner), InheritedOrGiven),
+    ] {
+        assert_eq!(list_of_new(is_listed, given), which, "{is_listed} {given:?}");
+    }
+}
+
+#[test]
+fn something_new_keeps_what_came_with_it_and_nothing_else() {
+    use control::*;
+    block_on(async {
+        let w = world();
+        let (_, file) = w.file().await;
+        let everyone = || Ace::allow(Sid::everyone(), mask::FILE_ALL, 0);
+        // Inherited, and nothing came: as it is, whatever the share would leave of it.
+        w.set(1000, &file, part::DACL, list(vec![everyone()])).await.unwrap();
+        let (attr, before) = now(&file).await;
+        let modes = (0o600, Some(0o600));
+        inherit(&w.tree(1000), true, (&file, &attr), modes, None).await.unwrap();
+        assert_eq!(now(&file).await, (attr, before));
+        // What came with a list takes its place; of its control bits those that say how it inherits.
+        let mut given = list(vec![Ace::allow(sid_of_uid(2000), mask::FILE_READ, 0)]);
+        given.control |=
+            DACL_PROTECTED | DACL_DEFAULTED | DACL_AUTO_INHERIT_REQ | DACL_AUTO_INHERITED;
+        inherit(&w.tree(1000), true, (&file, &attr), (0o666, None), Some(&given)).await.unwrap();
+        let (_, sd) = now(&file).await;
+        let said = SELF_RELATIVE | DACL_PRESENT | DACL_PROTECTED | DACL_AUTO_INHERITED;
+        assert_eq!((sd.control, sd.dacl), (said, given.dacl));
+        // One that has no list leaves the inherited one.
+        let audit = Acl::new(vec![Ace::allow(Sid::everyone(), mask::FILE_READ, 0)]);
+        let (attr, before) = now(&file).await;
+        let mut given = SecurityDescriptor { sacl: Some(audit.clone()), ..Default::default() };
+        given.control = SACL_PRESENT | SACL_PROTECTED | SACL_DEFAULTED;
+        inherit(&w.tree(1000), true, (&file, &attr), (0o666, None), Some(&given)).await.unwrap();
+        let (_, sd) = now(&file).await;
+        let said = said | SACL_PRESENT | SACL_PROTECTED;
+        assert_eq!((sd.control, sd.dacl, sd.sacl), (said, before.dacl, Some(audit)));
+    });
+}
+
+#[test]
+fn something_new_is_run_where_its_maker_said_so() {
+    block_on(async {
+        let w = world();
+        let (_, file) = w.file().await;
+        let all = list(vec![Ace::allow(Sid::everyone(), mask::FILE_ALL, 0)]);
+        for (has, asked, left) in
+            [(0o640, 0o666, 0o666), (0o640, 0o766, 0o766), (0o651, 0o666, 0o677)]
+        {
+            file.setattr(&Cred::root(), mode(has), false).await.unwrap();
+            let attr = file.getattr().await.unwrap();
+            inherit(&w.tree(1000), false, (&file, &attr), (asked, None), Some(&all)).await.unwrap();
+            assert_eq!(now(&file).await.0.mode & 0o777, left, "{has:o} {asked:o}");
+        }
+    });
+}
+
+#[test]
+fn who_may_be_named_as_owner_and_as_group() {
+    let cred = |uid| Cred { uid, gid: uid, groups: Arc::new([50]) };
+    let attr = block_on(async { world().root.getattr().await.unwrap() });
+    let attr = Attr { gid: 70, ..attr };
+    let of_all = [Sid::everyone(), Sid::network(), Sid::authenticated_users()];
+    let own = [sid_of_uid(7), sid_of_gid(7), sid_of_gid(50)];
+    let others =
+        [sid_of_uid(8), sid_of_gid(8), sid_of_gid(70), Sid::system(), Sid::administrators()];
+    for (sid, may) in
+        of_all.into_iter().chain(own).map(|sid| (sid, true)).chain(others.map(|sid| (sid, false)))
+    {
+        let sd = SecurityDescriptor { owner: Some(sid), ..Default::default() };
+        let wanted = if may { Ok(()) } else { Err(Status::INVALID_OWNER) };
+        assert_eq!(may_own(&cred(7), &sd), wanted, "{:?}", sd.owner);
+        assert_eq!(may_own(&cred(0), &sd), Ok(()));
+    }
+    // Of groups that are not this host's there is nothing to give.
+    for (sid, may) in [
+        (sid_of_gid(70), true),
+        (sid_of_gid(7), true),
+        (sid_of_gid(50), true),
+        (sid_of_gid(8), false),
+        (Sid::everyone(), true),
+    ] {
+        let sd = SecurityDescriptor { group: Some(sid), ..Default::default() };
+        let wanted = if may { Ok(()) } else { Err(Status::ACCESS_DENIED) };
+        assert_eq!(may_group(&cred(7), &sd, &attr), wanted, "{:?}", sd.group);
+        assert_eq!(may_group(&cred(0), &sd, &attr), Ok(()));
+    }
+    let nothing = SecurityDescriptor::default();
+    assert_eq!(
+        (may_own(&cred(7), &nothing), may_group(&cred(7), &nothing, &attr)),
+        (Ok(()), Ok(()))
+    );
+}
+
+#[test]
+fn without_a_list_the_mode_is_shown_by_its_kind() {
+    block_on(async {
+        let w = world();
+        let (dir, file) = w.file().await;
+        for (node, is_dir) in [(dir, true), (file, false)] {
+            let (attr, sd) = now(&node).await;
+            let (owner, group) = (sid_of_uid(1000), sid_of_gid(1000));
+            assert_eq!(sd, check::of_mode(attr.mode, is_dir, &owner, &group));
+        }
+    });
+}
+
+#[test]
+fn each_part_needs_its_right_and_is_shown_alone() {
+    use control::*;
+    use mask::{ACCESS_SYSTEM_SECURITY as SECURITY, READ_CONTROL, WRITE_DAC, WRITE_OWNER};
+    let rights = [
+        (part::OWNER, READ_CONTROL, WRITE_OWNER),
+        (part::GROUP, READ_CONTROL, WRITE_OWNER),
+        (part::LABEL, READ_CONTROL, WRITE_OWNER),
+        (part::DACL, READ_CONTROL, WRITE_DAC),
+        (part::ATTRIBUTE, READ_CONTROL, WRITE_DAC),
+        (part::SCOPE, READ_CONTROL, SECURITY),
+        (part::SACL, SECURITY, SECURITY),
+        (part::BACKUP, 0, WRITE_DAC | WRITE_OWNER | SECURITY),
+    ];
+    for (one, reads, writes) in rights {
+        for (other, reads_too, writes_too) in rights {
+            assert_eq!(needs(one | other, false), reads | reads_too, "{one:x} {other:x}");
+            assert_eq!(needs(one | other, true), writes | writes_too, "{one:x} {other:x}");
+        }
+    }
+    let dacl = DACL_PRESENT | DACL_DEFAULTED | DACL_AUTO_INHERITED | DACL_PROTECTED;
+    let sacl = SACL_PRESENT | SACL_DEFAULTED | SACL_AUTO_INHERITED | SACL_PROTECTED;
+    let whole = SecurityDescriptor {
+        control: SELF_RELATIVE | dacl | sacl,
+        owner: Some(sid_of_uid(1)),
+        group: Some(sid_of_gid(2)),
+        sacl: Some(Acl::new(vec![])),
+        dacl: Some(Acl::new(vec![])),
+    };
+    for parts in 0..16 {
+        let has = |one| parts & one != 0;
+        let left = only(whole.clone(), parts);
+        let controls =
+            if has(part::DACL) { dacl } else { 0 } | if has(part::SACL) { sacl } else { 0 };
+        assert_eq!(left.control, SELF_RELATIVE | controls, "{parts:x}");
+        let there =
+            (left.owner.is_some(), left.group.is_some(), left.dacl.is_some(), left.sacl.is_some());
+        let wanted = (has(part::OWNER), has(part::GROUP), has(part::DACL), has(part::SACL));
+        assert_eq!(there, wanted);
+    }
+}
+
+#[test]
+fn only_the_parts_that_are_set_change() {
+    use control::*;
+    let dacl_bits = DACL_AUTO_INHERITED | DACL_PROTECTED | DACL_DEFAULTED;
+    let sacl_bits = SACL_AUTO_INHERITED | SACL_PROTECTED | SACL_PRESENT;
+    let requests = DACL_AUTO_INHERIT_REQ | SACL_AUTO_INHERIT_REQ;
+    let one = |rights| Some(Acl::new(vec![Ace::allow(sid_of_uid(2000), rights, 0)]));
+    let whole = |control, uid, rights| SecurityDescriptor {
+        control,
+        owner: Some(sid_of_uid(uid)),
+        group: Some(sid_of_gid(uid)),
+        sacl: one(rights),
+        dacl: one(rights),
+    };
+    let said = |bits: u16| bits & !requests | SELF_RELATIVE | DACL_PRESENT;
+    let bits = DACL_PRESENT | dacl_bits | sacl_bits | requests;
+    block_on(async {
+        let w = world();
+        let (_, file) = w.file().await;
+        let all = part::OWNER | part::GROUP | part::DACL | part::SACL;
+        // As root, who may all of it: which part is whose has its own tests.
+        for parts in 0..16 {
+            for (first, second) in [(bits, DACL_PRESENT), (DACL_PRESENT, bits)] {
+                let (old, new) =
+                    (whole(first, 1000, mask::FILE_READ), whole(second, 3000, mask::FILE_ALL));
+                w.set(0, &file, all, old.clone()).await.unwrap();
+                w.set(0, &file, parts, new.clone()).await.unwrap();
+                let (attr, sd) = now(&file).await;
+                let has = |one| parts & one != 0;
+                let of = |one| if has(one) { &new } else { &old };
+                let owners = (of(part::OWNER).owner.clone(), of(part::GROUP).group.clone());
+                assert_eq!((sd.owner, sd.group), owners, "{parts:x}");
+                let uid_of = |one| if has(one) { 3000 } else { 1000 };
+                assert_eq!((attr.uid, attr.gid), (uid_of(part::OWNER), uid_of(part::GROUP)));
+                let lists = (of(part::DACL).dacl.clone(), of(part::SACL).sacl.clone());
+                assert_eq!((sd.dacl, sd.sacl), lists, "{parts:x}");
+                let dacl = of(part::DACL).control & dacl_bits;
+                let sacl = of(part::SACL).control & sacl_bits;
+                assert_eq!(sd.control, said(dacl | sacl), "{parts:x} {first:x}");
+            }
+        }
+    });
+}
