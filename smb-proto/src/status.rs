@@ -106,6 +106,7 @@ macro_rules! nt_statuses {
             HASH_NOT_SUPPORTED = 0xc000_a100,
             INVALID_SIGNATURE = 0xc000_a000,
             AUTH_TAG_MISMATCH = 0xc000_a002,
+            INVALID_ACL = 0xc000_0077,
             INVALID_SID = 0xc000_0078,
             INVALID_SECURITY_DESCR = 0xc000_0079,
             INVALID_OWNER = 0xc000_005a,

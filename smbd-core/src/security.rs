@@ -9,7 +9,7 @@
 
 use std::sync::OnceLock;
 
-use vfs::acl::{Ace, Acl, Owner, Who};
+use vfs::acl::{Ace, Acl, Owner, Who, kind};
 use vfs::authority::{Grant, Power};
 use vfs::backend::{Made, NodeRef};
 use vfs::namespace::{FileOps, GiveList, ListOfNew, Share};
@@ -216,6 +216,7 @@ async fn inherit(
     let (node, attr) = made;
     let mut given = given.cloned();
     if let Some(given) = &mut given {
+        check::understood(given)?;
         may_own(&tree.cred, given)?;
         may_group(&tree.cred, given, attr)?;
         check::kept(given);
@@ -273,15 +274,21 @@ fn may_group(cred: &Cred, sd: &SecurityDescriptor, attr: &Attr) -> Result<(), St
     if may { Ok(()) } else { Err(Status::ACCESS_DENIED) }
 }
 
-/// The descriptor of a file: that of its own list, or what its mode says.
+/// The descriptor of a file: that of its own list, of the host's, or what its mode says. It gives nobody more than the file does:
+/// clients send back what they were shown.
 pub(crate) async fn descriptor(node: &NodeRef, attr: &Attr) -> Result<SecurityDescriptor, Status> {
-    Ok(match node.acl(attr).await? {
-        Some(acl) => acl::to_descriptor(&acl, attr)?,
-        None => {
-            let (owner, group) = (sid_of_uid(attr.uid), sid_of_gid(attr.gid));
-            check::of_mode(attr.mode, attr.kind == Kind::Dir, &owner, &group)
-        }
-    })
+    if let Some(acl) = node.acl(attr).await? {
+        return acl::to_descriptor(&acl, attr);
+    }
+    let shown = node.acl_shown(attr).await?;
+    let denies = |ace: &Ace| matches!(ace, Ace::Simple { kind: kind::DENIED, .. });
+    let is_dir = attr.kind == Kind::Dir;
+    if *shown != Acl::of_mode(attr.mode, is_dir) || shown.entries().iter().any(denies) {
+        return acl::to_descriptor(&shown, attr);
+    }
+    // As Windows knows it: what an owner has by its mode is full control.
+    let (owner, group) = (sid_of_uid(attr.uid), sid_of_gid(attr.gid));
+    Ok(check::of_mode(attr.mode, is_dir, &owner, &group))
 }
 
 /// Right that a part of a descriptor needs of the open (MS-FSA section 2.1.5.14, MS-SMB2 section 3.3.5.21.3).
@@ -343,6 +350,9 @@ fn as_mode(parts: u32, new: &SecurityDescriptor) -> Option<u32> {
     }
 }
 
+/// Parts of a descriptor that are kept. Nothing changes where a client names no other; those have their rights, too ([`needs`]).
+const KEPT: u32 = part::OWNER | part::GROUP | part::DACL | part::SACL;
+
 /// Changes parts of a file's descriptor. The rights of the open were checked.
 pub(crate) async fn set(
     tree: &Tree,
@@ -352,6 +362,9 @@ pub(crate) async fn set(
     parts: u32,
     mut new: SecurityDescriptor,
 ) -> Result<(), Status> {
+    if parts & KEPT == 0 {
+        return Ok(());
+    }
     let attr = node.getattr().await?;
     if let Some(mode) = as_mode(parts, &new) {
         // Bits such as set-user-ID are the owner's to give, whoever else may write lists.
@@ -376,6 +389,7 @@ pub(crate) async fn set(
     }
     let mut replaced = 0;
     if parts & part::DACL != 0 {
+        check::understood(&new)?;
         replaced |=
             control::DACL_AUTO_INHERITED | control::DACL_PROTECTED | control::DACL_DEFAULTED;
         // Setting a list that is not there is setting a NULL list.
@@ -387,7 +401,37 @@ pub(crate) async fn set(
         sd.sacl = new.sacl;
     }
     sd.control = sd.control & !replaced | new.control & replaced;
-    keep(Some((file_ops, share)), node, &attr, (acl::of_descriptor(&sd), None), numbers(&sd)).await
+    let (owners, file_ops) = (numbers(&sd), Some((file_ops, share)));
+    // Without a list the mode goes on deciding, as after chown(2): whoever may set the owner alone decides nothing else.
+    let has_list = || async { Ok::<_, Status>(node.acl(&attr).await?.is_some()) };
+    if parts & (part::DACL | part::SACL) == 0
+        && matches!(owners, (Some(_), Some(_)))
+        && !has_list().await?
+    {
+        return own(file_ops, node, &attr, owners).await.map(drop);
+    }
+    keep(file_ops, node, &attr, (acl::of_descriptor(&sd), None), owners).await
+}
+
+/// Gives a file to an owner and a group, where it is not theirs.
+async fn own(
+    file_ops: Option<(&FileOps<'_>, &Share)>,
+    node: &NodeRef,
+    attr: &Attr,
+    (uid, gid): (Option<u32>, Option<u32>),
+) -> Result<Attr, Status> {
+    let (uid, gid) = (uid.filter(|u| *u != attr.uid), gid.filter(|g| *g != attr.gid));
+    if uid.is_none() && gid.is_none() {
+        return Ok(*attr);
+    }
+    // The open may write the owner, and [`may_own`] and [`may_group`] have said who: this node alone, by itself, is given to it.
+    let set = SetAttr { uid, gid, ..SetAttr::default() };
+    let root = Cred::root();
+    let (_, now) = match file_ops {
+        Some((file_ops, share)) => file_ops.setattr(share, node, &root, set, false).await?,
+        None => node.setattr(&root, set, false).await?,
+    };
+    Ok(now)
 }
 
 /// Keeps a list, of which `most` is left, an owner and a group. Of a new file (no `FileOps`) nobody is told: that it came says it
@@ -397,20 +441,9 @@ async fn keep(
     node: &NodeRef,
     attr: &Attr,
     (list, most): (Acl, Option<u32>),
-    (uid, gid): (Option<u32>, Option<u32>),
+    owners: (Option<u32>, Option<u32>),
 ) -> Result<(), Status> {
-    let (uid, gid) = (uid.filter(|u| *u != attr.uid), gid.filter(|g| *g != attr.gid));
-    let mut now = *attr;
-    if uid.is_some() || gid.is_some() {
-        // The open may write the owner, and [`may_own`] and [`may_group`] have said who: this node alone, by itself, is given to
-        // it.
-        let set = SetAttr { uid, gid, ..SetAttr::default() };
-        let root = Cred::root();
-        (_, now) = match file_ops {
-            Some((file_ops, share)) => file_ops.setattr(share, node, &root, set, false).await?,
-            None => node.setattr(&root, set, false).await?,
-        };
-    }
+    let now = own(file_ops, node, attr, owners).await?;
     let owner = Owner::of(&now);
     let (list, mut mode) = match most {
         Some(most) => list.limited(most, owner, now.kind == Kind::Dir),

@@ -5,6 +5,7 @@ use vfs::acl::flag;
 
 use super::descriptor::control;
 use super::{Ace, Acl, SecurityDescriptor, Sid, mask};
+use crate::status::Status;
 
 /// Makes a descriptor fit to be kept: generic rights of entries that only count here become what they mean, and the bits that
 /// ask for inheritance become the bit that says it (MS-DTYP section 2.5.3.4.4).
@@ -26,6 +27,28 @@ pub fn kept(sd: &mut SecurityDescriptor) {
             *m = mask::map_generic(*m);
         }
     }
+}
+
+/// Entries that deny by a condition or for a type of object (MS-DTYP sections 2.4.4.5, 2.4.4.8 and 2.4.4.10) are not evaluated here.
+/// To keep them and not to obey would give what they deny.
+///
+/// # Errors
+///
+/// There is one.
+pub fn understood(sd: &SecurityDescriptor) -> Result<(), Status> {
+    const DENIED_OBJECT: u8 = 0x06;
+    const DENIED_CALLBACK: u8 = 0x0a;
+    const DENIED_CALLBACK_OBJECT: u8 = 0x0c;
+    let denies = |ace: &Ace| {
+        matches!(
+            ace,
+            Ace::Other { kind: DENIED_OBJECT | DENIED_CALLBACK | DENIED_CALLBACK_OBJECT, .. }
+        )
+    };
+    if sd.dacl.iter().flat_map(|dacl| &dacl.aces).any(denies) {
+        return Err(Status::INVALID_ACL);
+    }
+    Ok(())
 }
 
 /// Rights that one class of mode bits stands for. FILE_EXECUTE comes with reading: to Windows it is the right to start a program,

@@ -19,7 +19,10 @@ struct World {
 }
 
 fn world() -> World {
-    let backend: Arc<dyn Backend> = MemBackend::new(1 << 20).unwrap();
+    world_of(MemBackend::new(1 << 20).unwrap())
+}
+
+fn world_of(backend: Arc<dyn Backend>) -> World {
     let root = backend.root();
     let name = "data".to_owned();
     let share = Share {
@@ -72,8 +75,18 @@ impl World {
     }
 
     async fn may(&self, uid: u32, n: &(NodeRef, NodeRef), desired: u32) -> Result<u32, Status> {
+        self.may_as(self.tree(uid).cred, n, desired).await
+    }
+
+    async fn may_as(
+        &self,
+        cred: Cred,
+        n: &(NodeRef, NodeRef),
+        desired: u32,
+    ) -> Result<u32, Status> {
         let attr = n.1.getattr().await.unwrap();
-        granted(&self.tree(uid), &n.1, &attr, Some(&n.0), desired).await.map(|g| g.access)
+        let tree = Tree { cred, ..self.tree(0) };
+        granted(&tree, &n.1, &attr, Some(&n.0), desired).await.map(|g| g.access)
     }
 
     async fn set(
@@ -572,6 +585,139 @@ fn only_the_parts_that_are_set_change() {
                 let sacl = of(part::SACL).control & sacl_bits;
                 assert_eq!(sd.control, said(dacl | sacl), "{parts:x} {first:x}");
             }
+        }
+    });
+}
+
+#[test]
+fn nothing_changes_where_no_part_is_named_that_is_kept() {
+    block_on(async {
+        let w = world();
+        let (_, file) = w.file().await;
+        let before = file.getattr().await.unwrap();
+        for parts in [0, part::LABEL, part::ATTRIBUTE, part::SCOPE, 1 << 31, 1 << 30, 1 << 12] {
+            for new in [SecurityDescriptor::default(), bob(mask::FILE_ALL)] {
+                w.set(2000, &file, parts, new).await.unwrap();
+                let now = file.getattr().await.unwrap();
+                assert_eq!((now.mode, now.uid, now.ctime), (before.mode, before.uid, before.ctime));
+                assert_eq!(file.acl(&now).await.unwrap(), None, "{parts:x}");
+            }
+        }
+    });
+}
+
+/// Whoever may set the owner need not be one who may set the list.
+#[test]
+fn an_owner_alone_leaves_the_mode_to_decide() {
+    block_on(async {
+        let w = world();
+        let n = w.file().await;
+        let given = SecurityDescriptor {
+            owner: Some(sid_of_uid(2000)),
+            group: Some(sid_of_gid(3000)),
+            ..SecurityDescriptor::default()
+        };
+        w.set(0, &n.1, part::OWNER | part::GROUP, given).await.unwrap();
+        let attr = n.1.getattr().await.unwrap();
+        assert_eq!((attr.uid, attr.gid, attr.mode & 0o777), (2000, 3000, 0o640));
+        assert_eq!(n.1.acl(&attr).await.unwrap(), None);
+        // One that the host does not know is kept with a list, which gives what the mode did.
+        let all = SecurityDescriptor { owner: Some(Sid::everyone()), ..Default::default() };
+        w.set(2000, &n.1, part::OWNER, all).await.unwrap();
+        let (attr, sd) = now(&n.1).await;
+        assert_eq!((attr.uid, attr.mode & 0o777, sd.owner), (2000, 0o640, Some(Sid::everyone())));
+    });
+}
+
+/// What is shown may come back, in part or whole: it gives nobody more than the file does.
+#[test]
+fn what_is_shown_gives_nobody_more_than_the_mode() {
+    block_on(async {
+        let w = world();
+        let n = w.file().await;
+        for bits in 0..0o1000 {
+            n.1.setattr(&Cred::root(), mode(bits), false).await.unwrap();
+            let (attr, sd) = now(&n.1).await;
+            let list = acl::of_descriptor(&sd);
+            let of = |uid, gid| Cred { uid, gid, groups: Arc::new([]) };
+            for (who, shift) in [(of(1000, 1000), 6), (of(2000, 1000), 3), (of(2000, 2000), 0)] {
+                let has = bits >> shift & 7;
+                let gives = list.allowed(&who, Owner::of(&attr));
+                assert!(has & 4 != 0 || gives & mask::READ_DATA == 0, "{bits:o} {who:?}");
+                assert!(has & 2 != 0 || gives & mask::WRITE_DATA == 0, "{bits:o} {who:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_list_of_the_host_is_shown_and_outlives_a_new_owner() {
+    use vfs::acl::posix::{Posix, tag};
+    use vfs::local::{LocalBackend, LocalConfig};
+    let dir = tempfile::tempdir().unwrap();
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: to give files away needs root");
+        return;
+    }
+    block_on(async {
+        let w = world_of(LocalBackend::open(LocalConfig::new(dir.path())).unwrap());
+        let n = w.file().await;
+        // The group has nothing, whatever the mode seems to say: its bits are the mask.
+        let none = u32::MAX;
+        let entries = [
+            (tag::USER_OBJ, 6, none),
+            (tag::USER, 6, 2000),
+            (tag::GROUP_OBJ, 0, none),
+            (tag::MASK, 6, none),
+            (tag::OTHER, 0, none),
+        ];
+        let list = Posix::new(entries).unwrap().encode();
+        let (path, name) = (dir.path().join("d/f"), "system.posix_acl_access");
+        let flags = rustix::fs::XattrFlags::empty();
+        if let Err(e) = rustix::fs::setxattr(&path, name, &list, flags) {
+            println!("skipped: no access control lists here: {e}");
+            return;
+        }
+        let of = |uid, gid| Cred { uid, gid, groups: Arc::new([]) };
+        let may = |sd: &SecurityDescriptor, attr: &Attr| {
+            let acl = acl::of_descriptor(sd);
+            let may = |who: Cred| acl.allowed(&who, Owner::of(attr)) & mask::READ_DATA != 0;
+            (may(of(2000, 2000)), may(of(3000, 1000)))
+        };
+        let (attr, sd) = now(&n.1).await;
+        assert_eq!(attr.mode & 0o777, 0o660);
+        assert_eq!(may(&sd, &attr), (true, false), "{sd:?}");
+        let group = SecurityDescriptor { group: Some(sid_of_gid(1000)), ..Default::default() };
+        w.set(1000, &n.1, part::GROUP, group).await.unwrap();
+        let mut room = vec![0; list.len() + 1];
+        let len = rustix::fs::getxattr(&path, name, &mut room[..]).unwrap();
+        assert_eq!(room[..len], list);
+        // An audit is kept with a list of ours, in the place of the host's.
+        let audit = SecurityDescriptor { sacl: Some(Acl::new(vec![])), ..Default::default() };
+        w.set(0, &n.1, part::SACL, audit).await.unwrap();
+        let (attr, sd) = now(&n.1).await;
+        assert_eq!(may(&sd, &attr), (true, false), "{sd:?}");
+        let got = w.may_as(of(3000, 1000), &n, mask::READ_DATA).await;
+        assert_eq!(got, Err(Status::ACCESS_DENIED));
+    });
+}
+
+#[test]
+fn a_list_that_denies_in_ways_that_are_not_obeyed_is_not_kept() {
+    block_on(async {
+        let w = world();
+        let (_, file) = w.file().await;
+        for (kind, is_kept) in
+            [(5, true), (6, false), (9, true), (10, false), (11, true), (12, false)]
+        {
+            let other = Ace::Other { kind, flags: 0, body: vec![0; 16] };
+            let new = list(vec![other, Ace::allow(Sid::everyone(), mask::FILE_READ, 0)]);
+            let wanted = if is_kept { Ok(()) } else { Err(Status::INVALID_ACL) };
+            assert_eq!(w.set(1000, &file, part::DACL, new.clone()).await, wanted, "{kind}");
+            let attr = file.getattr().await.unwrap();
+            let made = (&file, &attr);
+            let came = inherit(&w.tree(1000), false, made, (0o666, None), Some(&new)).await;
+            assert_eq!(came, wanted, "{kind}");
         }
     });
 }
