@@ -82,6 +82,43 @@ async fn a_directory_is_delegated_to_those_who_can_be_called() {
     assert!(ask(&c, &dir).await.is_ok(), "anew");
 }
 
+/// The holder of a delegation keeps others from the directory until it gives it back: nobody does that with one of others that it
+/// may not list. Whoever only looks names up may not, as by READDIR.
+#[tokio::test]
+async fn a_directory_is_delegated_to_whoever_may_list_it() {
+    const OWNER: u32 = 1000;
+    let harness = Harness::new();
+    let (ns, root) = (&harness.nfs.core.namespace, Cred::root());
+    let share = &ns.share_named(b"data").unwrap();
+    let top = share.backend.root();
+    let of = |mode| {
+        let (uid, gid) = (Some(OWNER), Some(OWNER));
+        SetAttr { mode: Some(mode), uid, gid, ..SetAttr::default() }
+    };
+    let d = ns.by(None).mkdir(share, &top, &root, b"d", of(0o700)).await.unwrap().node;
+    let mut clients = Vec::new();
+    for uid in [OWNER, OWNER + 1] {
+        let (handle, asked) = Handle::played();
+        let mut c = Client::called_by(&harness, format!("of {uid}").as_bytes(), handle).await;
+        let mut r = c.run(|a| a.data().lookup(b"d").getfh()).await;
+        r.ok(&[op::PUTROOTFH, op::LOOKUP, op::LOOKUP]);
+        let fh = r.expect(op::GETFH, Status::Ok).opaque();
+        c.cred = Cred { uid, gid: uid, groups: [].into() };
+        clients.push((c, fh, asked));
+    }
+    let [(owner, fh, _), (other, ..)] = &clients[..] else { panic!() };
+    for mode in [0o700, 0o733, 0o711] {
+        d.setattr(&root, of(mode), false).await.unwrap();
+        let mut r = other.run(|a| a.putfh(fh).readdir(0, 4096, 4096, &[])).await;
+        r.ok(&[op::PUTFH]).expect(op::READDIR, Status::Access);
+        assert_eq!(ask(other, fh).await, Err(UNAVAILABLE), "{mode:o}");
+    }
+    let given = ask(owner, fh).await.unwrap();
+    assert_eq!(owner.on(fh, op::DELEGRETURN, give_back(given)).await.0, Status::Ok);
+    d.setattr(&root, of(0o744), false).await.unwrap();
+    assert!(ask(other, fh).await.is_ok(), "who may list it");
+}
+
 #[tokio::test]
 async fn whoever_changes_the_directory_waits_for_it() {
     let root = Cred::root();

@@ -1,13 +1,17 @@
 //! GET_DIR_DELEGATION (RFC 8881 section 18.39): a delegation of the current directory, which is recalled when somebody else is
 //! about to change it. No notifications are sent, so none are promised, whatever the client asks for.
+//!
+//! *Operation.* Whoever changes the directory waits for its holder, so that only a user who may list it, as by READDIR, becomes one.
+//! Another is told that there is none and not NFS4ERR_ACCESS: Linux asks in the COMPOUND of a GETATTR, which goes on.
 
 use crate::v4::attrs::Bitmap;
 use crate::v4::compound::Compound;
 use crate::v4::deleg::delegate_directory;
-use crate::v4::object::Object;
+use crate::v4::object::{Located, Object};
 use crate::v4::status::Status;
 use crate::v4::wire::VERIFIER_SIZE;
 use nfs_proto::nfs4::ops::{DirDelegated, DirDelegation4, GetDirDelegation};
+use vfs::{Access, Attr};
 
 pub(in crate::v4) async fn get_dir_delegation(cx: &mut Compound<'_>) -> Result<(), Status> {
     let _: GetDirDelegation = cx.args.value()?;
@@ -20,8 +24,9 @@ pub(in crate::v4) async fn get_dir_delegation(cx: &mut Compound<'_>) -> Result<(
         (Some(at), Some(client)) if !cx.nfs.clients.in_grace() => {
             cx.nfs.clients.enter(&client).await?;
             // Looked at before: a change after this look either waits for the delegation or prevents it.
-            let change = at.node.getattr().await?.change;
-            delegate_directory(cx, &client, at, change)
+            let attr = at.node.getattr().await?;
+            let may = may_list(at, &attr).await?;
+            may.then(|| delegate_directory(cx, &client, at, attr.change)).flatten()
         }
         _ => None,
     };
@@ -39,4 +44,9 @@ pub(in crate::v4) async fn get_dir_delegation(cx: &mut Compound<'_>) -> Result<(
     }));
     cx.current_stateid = Some(stateid);
     Ok(())
+}
+
+async fn may_list(at: &Located, attr: &Attr) -> Result<bool, Status> {
+    let granted = at.node.access(&at.cred, Access(Access::READ), attr).await?;
+    Ok(granted.0 & Access::READ != 0)
 }
