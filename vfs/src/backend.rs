@@ -383,9 +383,14 @@ pub trait Node: Send + Sync + 'static {
         let _ = (opener, at, count);
         ready(Err(VfsError::NotSupported))
     }
-    /// Makes a hole; the size stays.
-    fn deallocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
-        let _ = (at, count);
+    /// Makes a hole, as the caller whose open it is: set-id bits go as they do when it writes. The size stays.
+    fn deallocate<'a>(
+        &'a self,
+        opener: Option<&'a Cred>,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        let _ = (opener, at, count);
         ready(Err(VfsError::NotSupported))
     }
     /// Copies `count` bytes (0: to the end) of `from` into this file by the volume's own means; may copy less. Storage is taken as
@@ -401,15 +406,16 @@ pub trait Node: Send + Sync + 'static {
         let _ = (opener, from, from_at, at, count);
         ready(Err(VfsError::NotSupported))
     }
-    /// Shares storage of `from` with this file, all or nothing; `count` 0 means to the end.
+    /// Shares storage of `from` with this file, all or nothing, as the caller whose open it is; `count` 0 means to the end.
     fn clone_range<'a>(
         &'a self,
+        opener: Option<&'a Cred>,
         from: &'a dyn Node,
         from_at: u64,
         at: u64,
         count: u64,
     ) -> BoxFuture<'a, VfsResult<()>> {
-        let _ = (from, from_at, at, count);
+        let _ = (opener, from, from_at, at, count);
         ready(Err(VfsError::NotSupported))
     }
 

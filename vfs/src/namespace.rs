@@ -769,7 +769,7 @@ impl<'a> FileOps<'a> {
         let _announced = self.arbiter.state().writing(node.id());
         self.check_data(node).await?;
         self.check_conflicts(node, Operation::Write, range(at, count)).await?;
-        node.deallocate(at, count).await?;
+        node.deallocate(self.opener, at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
         Ok(())
     }
@@ -839,7 +839,7 @@ impl<'a> FileOps<'a> {
         self.check_data(node).await?;
         reader.check_conflicts(from, Operation::Read, BEYOND).await?;
         self.check_conflicts(node, Operation::Write, BEYOND).await?;
-        node.clone_range(from.as_ref(), from_at, at, count).await?;
+        node.clone_range(self.opener, from.as_ref(), from_at, at, count).await?;
         self.watches.post_node(share.id, node, what::SIZE | what::LAST_WRITE).await;
         self.make_durable(share, &[node]).await?;
         Ok(())

@@ -171,11 +171,11 @@ fn what_cephfs_cannot_is_refused() {
         assert_eq!(f.seek(0, Seek::Data).await, Ok(0));
         assert_eq!(f.seek(0, Seek::Hole).await, Ok((1 << 20) + 4));
         refused(f.allocate(None, 0, 4096), VfsError::NotSupported).await;
-        f.deallocate((1 << 20) + 1, 2).await.unwrap();
+        f.deallocate(None, (1 << 20) + 1, 2).await.unwrap();
         assert_eq!(b.read(&f, 1 << 20, 10).await, (b"d\0\0a".to_vec(), true));
         let g = b.file("g").await;
         refused(g.copy_range(None, f.as_ref(), 0, 0, 0), VfsError::NotSupported).await;
-        refused(g.clone_range(f.as_ref(), 0, 0, 0), VfsError::NotSupported).await;
+        refused(g.clone_range(None, f.as_ref(), 0, 0, 0), VfsError::NotSupported).await;
         refused(
             b.root.exchange(Acting::caller(&root()), b"f", b.root.as_ref(), b"g"),
             VfsError::NotSupported,

@@ -344,9 +344,9 @@ fn a_read_only_share_changes_nothing() {
         refused(f.write(WriteBy::Open(None), 0, vec![], Stable::Unstable), why).await;
         refused(f.open(&c, true, true), why).await;
         refused(f.allocate(None, 0, 10), why).await;
-        refused(f.deallocate(0, 10), why).await;
+        refused(f.deallocate(None, 0, 10), why).await;
         refused(f.copy_range(None, f.as_ref(), 0, 10, 1), why).await;
-        refused(f.clone_range(f.as_ref(), 0, 10, 1), why).await;
+        refused(f.clone_range(None, f.as_ref(), 0, 10, 1), why).await;
         refused(f.xattr_set(&c, b"a", b"", XattrHow::Either), why).await;
         refused(f.xattr_remove(&c, b"a"), why).await;
         let may = f.access(&c, Access(0x1ff), &f.getattr().await.unwrap()).await.unwrap().0;

@@ -194,7 +194,7 @@ fn clones_cost_nothing_until_they_differ() {
         b.write(&f, 0, &pattern(1, 10 << 20)).await;
         let free = b.backend.statfs().await.unwrap().free_bytes;
         let g = b.file("g").await;
-        g.clone_range(f.as_ref(), 0, 0, 0).await.unwrap();
+        g.clone_range(None, f.as_ref(), 0, 0, 0).await.unwrap();
         let after = b.backend.statfs().await.unwrap().free_bytes;
         assert!(free - after < 4096, "{free} {after}");
         b.write(&g, 100, b"x").await;

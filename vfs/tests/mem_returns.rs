@@ -84,14 +84,14 @@ async fn removed_cut_and_replaced() {
     removed(&root, "f").await;
     // A hole.
     let file = filled(&root, "f", BYTES, 1 << 20).await;
-    file.deallocate(0, BYTES).await.unwrap();
+    file.deallocate(None, 0, BYTES).await.unwrap();
     assert!(is_returned(start), "{} of {start} after a hole", resident());
     removed(&root, "f").await;
     // Replaced by a clone of a hole.
     let (file, hole) = (filled(&root, "f", BYTES, 1 << 20).await, made(&root, "hole").await);
     let long = SetAttr { size: Some(BYTES), ..SetAttr::default() };
     hole.setattr(&Cred::root(), long, false).await.unwrap();
-    file.clone_range(hole.as_ref(), 0, 0, BYTES).await.unwrap();
+    file.clone_range(None, hole.as_ref(), 0, 0, BYTES).await.unwrap();
     assert!(is_returned(start), "{} of {start} after a clone", resident());
     removed(&root, "f").await;
     // Many small files, of which every fortieth stays.

@@ -131,7 +131,7 @@ impl World {
                 self.model[file].resize(size as usize, 0);
             }
             Step::Punch { file, at, len } => {
-                self.files[file].deallocate(at, len).await.unwrap();
+                self.files[file].deallocate(None, at, len).await.unwrap();
                 let size = self.model[file].len();
                 let (from, to) = ((at as usize).min(size), ((at + len) as usize).min(size));
                 self.model[file][from..to].fill(0);
@@ -184,7 +184,7 @@ impl World {
 
     async fn clone(&mut self, from: usize, to: usize, from_at: u64, at: u64, len: u64) {
         let source = self.files[from].clone();
-        let answer = self.files[to].clone_range(source.as_ref(), from_at, at, len).await;
+        let answer = self.files[to].clone_range(None, source.as_ref(), from_at, at, len).await;
         if !self.reflink {
             assert!(answer.is_err());
             return;

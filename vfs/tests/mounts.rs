@@ -393,3 +393,27 @@ fn a_volume_with_shared_extents_clones() {
         assert!(run("umount", &["-l", at_name]));
     });
 }
+
+/// The same where files share storage, which few file systems can.
+#[test]
+fn set_id_bits_go_from_a_file_that_another_clones_into() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, at) = (dir.path().join("image"), dir.path().join("at"));
+        std::fs::create_dir(&at).unwrap();
+        std::fs::File::create(&image).unwrap().set_len(512 << 20).unwrap();
+        let (image, on) = (image.to_str().unwrap(), at.to_str().unwrap());
+        if !run("mkfs.xfs", &["-q", "-m", "reflink=1", image])
+            || !run("mount", &["-o", "loop", image, on])
+        {
+            println!("skipped: no file system of its own to be had");
+            return;
+        }
+        block_on(async {
+            let b = bench(&at);
+            assert!(b.backend.capabilities().reflink);
+            rights::set_id_bits_go_when_others_write(b).await;
+        });
+        assert!(run("umount", &["-l", on]));
+    });
+}

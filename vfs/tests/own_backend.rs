@@ -88,7 +88,7 @@ async fn what_it_does_not_say_is_not_supported() {
     refused(file.link(Acting::caller(&root()), dir.as_ref(), b"g"), none).await;
     refused(file.xattr_list(&root()), none).await;
     refused(file.allocate(None, 0, 9), none).await;
-    refused(file.clone_range(file.as_ref(), 0, 0, 0), none).await;
+    refused(file.clone_range(None, file.as_ref(), 0, 0, 0), none).await;
     // Nobody tells of holes: it is all data up to the end.
     assert_eq!(file.seek(1, Seek::Data).await, Ok(1));
     assert_eq!(file.seek(1, Seek::Hole).await, Ok(4));

@@ -3,6 +3,7 @@
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
 use rdma_transport::xdr::Writer;
+use vfs::Cred;
 
 use crate::harness::{Args, Harness, Session};
 
@@ -401,4 +402,33 @@ async fn a_reply_keeps_to_the_limits_of_its_session() {
         s.run_cached(true, |c| (0..14).fold(c.data(), |c, _| c.getattr(&[0, 36, 37]))).await;
     assert_eq!(r.status, Status::RepTooBigToCache);
     r.ok(&[op::PUTROOTFH, op::LOOKUP]);
+}
+
+/// Who runs a set-id file runs what root or its owner has put there.
+#[tokio::test]
+async fn set_id_bits_go_by_all_that_changes_data_and_stay_for_root() {
+    let content = vec![1; 1 << 17];
+    let eve = Cred { uid: 7003, gid: 7003, groups: [].into() };
+    for (caller, kept) in [(Cred::root(), 0o6777), (eve, 0o777)] {
+        let mut harness = Harness::new();
+        let (_, from) = harness.with_file(b"from", &content).await;
+        let (_, file) = harness.with_file(b"file", &content).await;
+        let root = harness.nfs.core.namespace.share_named(b"data").unwrap().backend.root();
+        let (node, _) = root.lookup(&Cred::root(), b"file").await.unwrap();
+        harness.cred = caller;
+        let s = harness.session().await;
+        for opcode in [op::ALLOCATE, op::DEALLOCATE, op::COPY, op::CLONE] {
+            let mode = vfs::SetAttr { mode: Some(0o6777), ..Default::default() };
+            node.setattr(&Cred::root(), mode, false).await.unwrap();
+            let r = s
+                .run(|c| match opcode {
+                    op::COPY => copy(c.putfh(&from).savefh().putfh(&file), 0, 0, 0, 0),
+                    op::CLONE => clone(c.putfh(&from).savefh().putfh(&file), 0, 0, 0),
+                    _ => with_id(c.putfh(&file), opcode, &[0, 1 << 16]),
+                })
+                .await;
+            assert_eq!(r.status, Status::Ok, "{opcode}");
+            assert_eq!(node.getattr().await.unwrap().mode, kept, "{opcode}");
+        }
+    }
 }

@@ -187,6 +187,15 @@ impl CephNode {
         Ok(n)
     }
 
+    /// Takes set-id bits away from a file that this writer has changed: the open file is the superuser's. True where it had some.
+    fn shed_set_id(&self, writer: Option<&Cred>, attr: &Attr) -> VfsResult<bool> {
+        let sheds = writer.is_none_or(|c| c.uid != 0) && sheds_set_id(attr.mode);
+        if sheds {
+            self.shed_by_writing(attr.mode)?;
+        }
+        Ok(sheds)
+    }
+
     fn finish_write(
         &self,
         writer: Option<&Cred>,
@@ -195,9 +204,7 @@ impl CephNode {
         stable: Stable,
     ) -> VfsResult<Written> {
         let mut after = self.attr()?;
-        // The open file is the superuser's.
-        if writer.is_none_or(|c| c.uid != 0) && n > 0 && sheds_set_id(after.mode) {
-            self.shed_by_writing(after.mode)?;
+        if n > 0 && self.shed_set_id(writer, &after)? {
             after = self.attr()?;
         }
         if n == 0 && count > 0 {
@@ -285,7 +292,12 @@ impl CephNode {
         }
     }
 
-    pub(super) async fn do_deallocate(&self, at: u64, count: u64) -> VfsResult<()> {
+    pub(super) async fn do_deallocate(
+        &self,
+        opener: Option<&Cred>,
+        at: u64,
+        count: u64,
+    ) -> VfsResult<()> {
         self.changeable()?;
         self.regular()?;
         if count == 0 {
@@ -294,8 +306,11 @@ impl CephNode {
         if i64::try_from(at.saturating_add(count)).is_err() {
             return Err(VfsError::TooBig);
         }
-        let me = self.strong()?;
-        let punch = move || me.volume.done(me.file()?.fallocate(Fallocate::PunchHole, at, count));
+        let (me, opener) = (self.strong()?, opener.cloned());
+        let punch = move || {
+            me.volume.done(me.file()?.fallocate(Fallocate::PunchHole, at, count))?;
+            me.shed_set_id(opener.as_ref(), &me.attr()?).map(drop)
+        };
         self.volume.engine.run_long(punch).await
     }
 }

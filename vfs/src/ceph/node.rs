@@ -397,8 +397,13 @@ impl Node for CephNode {
         ready(self.volume.writable().and(self.regular()).and(Err(VfsError::NotSupported)))
     }
 
-    fn deallocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
-        Box::pin(self.volume.turns.stepped(self.do_deallocate(at, count)))
+    fn deallocate<'a>(
+        &'a self,
+        opener: Option<&'a Cred>,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        Box::pin(self.volume.turns.stepped(self.do_deallocate(opener, at, count)))
     }
 
     fn copy_range<'a>(
@@ -414,6 +419,7 @@ impl Node for CephNode {
 
     fn clone_range<'a>(
         &'a self,
+        _opener: Option<&'a Cred>,
         from: &'a dyn Node,
         _from_at: u64,
         _at: u64,

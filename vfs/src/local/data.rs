@@ -511,18 +511,25 @@ impl LocalNode {
     ) -> VfsResult<Written> {
         self.changed();
         let mut after = self.attr()?;
-        let root = writer.is_some_and(|c| self.volume.identity.effective(c).uid == 0);
-        if !root && n > 0 && sheds_set_id(after.mode) {
-            // The kernel does this when a user writes; our descriptor is the superuser's.
-            let mode = without_set_id(after.mode);
-            self.volume.chmod(self.fd(), Mode::from_raw_mode(mode))?;
-            self.changed();
+        if n > 0 && self.shed_set_id(writer, &after)? {
             after = self.attr()?;
         }
         if n == 0 && count > 0 {
             return Err(VfsError::NoSpace);
         }
         Ok(Written { count: n, stable, before, after, verifier })
+    }
+
+    /// Takes set-id bits away from a file that this writer has changed, where the kernel has not: it does when a user writes, and
+    /// the descriptor is the superuser's. True where the file had some.
+    pub(super) fn shed_set_id(&self, writer: Option<&Cred>, attr: &Attr) -> VfsResult<bool> {
+        let root = writer.is_some_and(|c| self.volume.identity.effective(c).uid == 0);
+        if root || !sheds_set_id(attr.mode) {
+            return Ok(false);
+        }
+        self.volume.chmod(self.fd(), Mode::from_raw_mode(without_set_id(attr.mode)))?;
+        self.changed();
+        Ok(true)
     }
 
     pub(super) async fn do_commit(&self, _at: u64, _count: u64) -> VfsResult<Attr> {

@@ -524,8 +524,13 @@ impl Node for LocalNode {
         self.volume.steps(self.do_allocate(opener, at, count))
     }
 
-    fn deallocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
-        self.volume.steps(self.do_deallocate(at, count))
+    fn deallocate<'a>(
+        &'a self,
+        opener: Option<&'a Cred>,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        self.volume.steps(self.do_deallocate(opener, at, count))
     }
 
     fn copy_range<'a>(
@@ -541,12 +546,13 @@ impl Node for LocalNode {
 
     fn clone_range<'a>(
         &'a self,
+        opener: Option<&'a Cred>,
         from: &'a dyn Node,
         from_at: u64,
         at: u64,
         count: u64,
     ) -> BoxFuture<'a, VfsResult<()>> {
-        self.volume.steps(self.do_clone_range(from, from_at, at, count))
+        self.volume.steps(self.do_clone_range(opener, from, from_at, at, count))
     }
 
     fn xattr_get<'a>(

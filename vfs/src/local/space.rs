@@ -1,7 +1,8 @@
 //! Storage of files: holes, reservations, copies and clones by the kernel's own calls.
 //!
 //! *Operation.* What may take long runs on a thread. Permission was checked when the caller opened the files;
-//! what takes storage runs as the caller all the same, so that root's reserve and quotas hold. (A clone takes none of either.)
+//! all that changes data runs as the caller all the same, so that root's reserve and quotas hold and the kernel takes set-id bits
+//! away before the data changes.
 //!
 //! *Errors.* [`VfsError::NotSupported`] where the file system cannot; the front end then tells the client, which copies itself.
 
@@ -39,9 +40,22 @@ impl LocalNode {
         self.fallocate(opener, FallocateFlags::empty(), at, count).await
     }
 
-    pub(super) async fn do_deallocate(&self, at: u64, count: u64) -> VfsResult<()> {
-        self.fallocate(None, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, count)
-            .await
+    pub(super) async fn do_deallocate(
+        &self,
+        opener: Option<&Cred>,
+        at: u64,
+        count: u64,
+    ) -> VfsResult<()> {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.fallocate(opener, hole, at, count).await
+    }
+
+    /// After a change of data that came to this. Some file systems leave set-id bits to it.
+    fn changed_by<T>(&self, opener: Option<&Cred>, done: VfsResult<T>) -> VfsResult<T> {
+        self.changed();
+        let done = done?;
+        self.shed_set_id(opener, &self.attr()?)?;
+        Ok(done)
     }
 
     async fn fallocate(
@@ -68,8 +82,7 @@ impl LocalNode {
             Ok(done?)
         };
         let done = self.volume.engine.run_long(self.later_as(owner, take)).await;
-        self.changed();
-        done
+        self.changed_by(opener, done)
     }
 
     pub(super) async fn do_copy_range(
@@ -121,12 +134,12 @@ impl LocalNode {
             }
         };
         let done = self.volume.engine.run_long(self.later_as(owner, copy)).await;
-        self.changed();
-        done
+        self.changed_by(opener, done)
     }
 
     pub(super) async fn do_clone_range(
         &self,
+        opener: Option<&Cred>,
         from: &dyn Node,
         from_at: u64,
         at: u64,
@@ -138,18 +151,15 @@ impl LocalNode {
         from.regular()?;
         self.regular()?;
         let (source, sink) = (from.data_fd_soon(false).await?, self.data_fd_soon(true).await?);
+        let owner = opener.filter(|c| self.volume.identity.differs(c));
         let me = self.strong()?;
-        let done = self
-            .volume
-            .engine
-            .run_long(move || {
-                let done = sys::clone_range(source.as_fd(), from_at, sink.as_fd(), at, count);
-                me.note_unsynced();
-                done
-            })
-            .await;
-        self.changed();
-        done
+        let clone = move || {
+            let done = sys::clone_range(source.as_fd(), from_at, sink.as_fd(), at, count);
+            me.note_unsynced();
+            done
+        };
+        let done = self.volume.engine.run_long(self.later_as(owner, clone)).await;
+        self.changed_by(opener, done)
     }
 }
 

@@ -105,6 +105,7 @@ impl MemNode {
     /// ALLOCATE and DEALLOCATE.
     pub(super) fn change_storage(
         &self,
+        opener: Option<&Cred>,
         at: u64,
         count: u64,
         change: fn(&mut Pages, u64, u64) -> VfsResult<()>,
@@ -119,6 +120,7 @@ impl MemNode {
             return Err(VfsError::TooBig);
         }
         change(inner.file()?, at, count)?;
+        inner.shed_set_id(opener);
         inner.modified();
         Ok(())
     }
@@ -151,6 +153,7 @@ impl MemNode {
 
     pub(super) fn do_clone_range(
         &self,
+        opener: Option<&Cred>,
         from: &dyn Node,
         from_at: u64,
         at: u64,
@@ -188,7 +191,7 @@ impl MemNode {
             return Err(VfsError::Invalid);
         }
         pages.adopt(at, shared);
-        inner.shed_set_id(None);
+        inner.shed_set_id(opener);
         inner.modified();
         Ok(())
     }

@@ -475,15 +475,20 @@ impl Node for MemNode {
 
     fn allocate<'a>(
         &'a self,
-        _opener: Option<&'a Cred>,
+        opener: Option<&'a Cred>,
         at: u64,
         count: u64,
     ) -> BoxFuture<'a, VfsResult<()>> {
-        ready(self.change_storage(at, count, Pages::allocate))
+        ready(self.change_storage(opener, at, count, Pages::allocate))
     }
 
-    fn deallocate(&self, at: u64, count: u64) -> BoxFuture<'_, VfsResult<()>> {
-        ready(self.change_storage(at, count, Pages::punch))
+    fn deallocate<'a>(
+        &'a self,
+        opener: Option<&'a Cred>,
+        at: u64,
+        count: u64,
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        ready(self.change_storage(opener, at, count, Pages::punch))
     }
 
     fn copy_range<'a>(
@@ -499,12 +504,13 @@ impl Node for MemNode {
 
     fn clone_range<'a>(
         &'a self,
+        opener: Option<&'a Cred>,
         from: &'a dyn Node,
         from_at: u64,
         at: u64,
         count: u64,
     ) -> BoxFuture<'a, VfsResult<()>> {
-        ready(self.do_clone_range(from, from_at, at, count))
+        ready(self.do_clone_range(opener, from, from_at, at, count))
     }
 
     fn xattr_get<'a>(

@@ -177,7 +177,7 @@ pub(crate) async fn holes_and_storage(b: Bench) {
     let (zeros, _) = b.read(&f, 1000, 100_000).await;
     assert!(zeros.len() == 100_000 && zeros.iter().all(|b| *b == 0));
     // A new hole in data; the size stays, also beyond the end.
-    f.deallocate(4 * m + 100, 65536).await.unwrap();
+    f.deallocate(None, 4 * m + 100, 65536).await.unwrap();
     let a = f.getattr().await.unwrap();
     assert_eq!(a.size, 4 * m + 65536);
     let (some, _) = b.read(&f, 4 * m, 65536).await;
@@ -190,7 +190,7 @@ pub(crate) async fn holes_and_storage(b: Bench) {
     let (some, eof) = b.read(&f, 9 * m - 10, 100).await;
     assert_eq!((some, eof), (vec![0; 10], true));
     refused(f.allocate(None, 0, 0), VfsError::Invalid).await;
-    refused(f.deallocate(0, 0), VfsError::Invalid).await;
+    refused(f.deallocate(None, 0, 0), VfsError::Invalid).await;
     refused(b.root.allocate(None, 0, 1), VfsError::IsDir).await;
 }
 
@@ -208,11 +208,11 @@ pub(crate) async fn copies_and_clones(b: Bench) {
     refused(g.copy_range(None, b.root.as_ref(), 0, 0, 1), VfsError::IsDir).await;
     refused(f.copy_range(None, f.as_ref(), 0, 100, 1000), VfsError::Invalid).await;
     if !b.backend.capabilities().reflink {
-        refused(g.clone_range(f.as_ref(), 0, 0, 0), VfsError::NotSupported).await;
+        refused(g.clone_range(None, f.as_ref(), 0, 0, 0), VfsError::NotSupported).await;
         return;
     }
     let h = b.file("h").await;
-    h.clone_range(f.as_ref(), 0, 0, 0).await.unwrap();
+    h.clone_range(None, f.as_ref(), 0, 0, 0).await.unwrap();
     assert!(b.contents(&h).await == data);
     // After it, each goes its own way.
     b.write(&h, 100, b"HHHH").await;
@@ -221,8 +221,8 @@ pub(crate) async fn copies_and_clones(b: Bench) {
     assert!(hh[100..104] == *b"HHHH" && ff[100..104] == data[100..104]);
     assert!(ff[200_000..200_004] == *b"FFFF" && hh[200_000..200_004] == data[200_000..200_004]);
     let block = u64::from(b.backend.capabilities().clone_block);
-    h.clone_range(f.as_ref(), block, 10 * block, block).await.unwrap();
-    refused(h.clone_range(f.as_ref(), 1 << 40, 0, block), VfsError::Invalid).await;
+    h.clone_range(None, f.as_ref(), block, 10 * block, block).await.unwrap();
+    refused(h.clone_range(None, f.as_ref(), 1 << 40, 0, block), VfsError::Invalid).await;
 }
 
 async fn sizes(node: &NodeRef) -> XattrSizes {

@@ -384,6 +384,6 @@ pub(crate) async fn two_backends_do_not_mix(a: Bench, b: Bench) {
     .await;
     let g = b.file("g").await;
     refused(g.copy_range(None, f.as_ref(), 0, 0, 1), VfsError::CrossDevice).await;
-    refused(g.clone_range(f.as_ref(), 0, 0, 1), VfsError::CrossDevice).await;
+    refused(g.clone_range(None, f.as_ref(), 0, 0, 1), VfsError::CrossDevice).await;
     assert_ne!(f.id(), g.id());
 }

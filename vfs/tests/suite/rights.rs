@@ -158,6 +158,8 @@ pub(crate) async fn set_id_bits_go_when_others_write(b: Bench) {
     open_root(&b).await;
     let ann = user(ANN);
     let f = made_by(&b, ANN, b"f", 0o6777).await;
+    let source = b.file("source").await;
+    b.write(&source, 0, &pattern(5, 8192)).await;
     let (_, a) = f.setattr(&ann, mode(0o6777), false).await.unwrap();
     assert_eq!(a.mode, 0o6777);
     let data = || vec![Buf::from(b"x".to_vec())];
@@ -175,6 +177,26 @@ pub(crate) async fn set_id_bits_go_when_others_write(b: Bench) {
         f.setattr(&su, mode(0o6777), false).await.unwrap();
         let a = f.append(opener, AppendAt::End, data(), Stable::Unstable).await.unwrap();
         assert_eq!(a.written.after.mode, kept, "{opener:?}");
+    }
+    for (opener, kept) in [(Some(&su), 0o6777), (Some(&bob), 0o777), (None, 0o777)] {
+        for way in ["reserved", "hole", "copied", "cloned"] {
+            f.setattr(&su, mode(0o6777), false).await.unwrap();
+            let done = match way {
+                "reserved" => f.allocate(opener, 0, 4096).await,
+                "hole" => f.deallocate(opener, 0, 4096).await,
+                "copied" => f.copy_range(opener, source.as_ref(), 0, 0, 0).await.map(drop),
+                _ => f.clone_range(opener, source.as_ref(), 0, 0, 0).await,
+            };
+            match done {
+                // Not every volume has each of them.
+                Err(VfsError::NotSupported) => {}
+                done => {
+                    done.unwrap();
+                    let is = f.getattr().await.unwrap().mode;
+                    assert_eq!(is, kept, "{way} by {opener:?}");
+                }
+            }
+        }
     }
     f.setattr(&ann, mode(0o4777), false).await.unwrap();
     let cut = SetAttr { size: Some(0), ..SetAttr::default() };

@@ -25,7 +25,7 @@ pub(in crate::v4) async fn deallocate(cx: &mut Compound<'_>) -> Result<(), Statu
     if length == 0 {
         return Ok(());
     }
-    let file_ops = cx.nfs.core.namespace.by(right.who);
+    let file_ops = cx.nfs.core.namespace.by(right.who).opened_by(&at.cred);
     let deallocate = file_ops.deallocate(&at.share, &at.node, offset, length);
     Ok(cx.recorded(&at, &right, deallocate).await?)
 }

@@ -25,7 +25,7 @@ pub(in crate::v4) async fn clone(cx: &mut Compound<'_>) -> Result<(), Status> {
     {
         return Err(Status::Inval);
     }
-    let file_ops = cx.nfs.core.namespace.by(p.to_right.who);
+    let file_ops = cx.nfs.core.namespace.by(p.to_right.who).opened_by(&p.to.cred);
     let clone =
         file_ops.clone_range(&p.to.share, &p.to.node, &p.from.node, p.from_at, p.to_at, p.count);
     cx.recorded(&p.to, &p.to_right, clone).await?;
