@@ -176,25 +176,24 @@ async fn find(
         return Err(Nfsstat3::Acces.into());
     }
     // The root of a share is mounted by whoever comes from an address that may use it; names below it are for its users alone.
-    if !names.is_empty() {
-        core.enter_by_any(conn, call, share.clone()).map_err(|_| Nfsstat3::Acces)?;
-    }
+    let cred = match names.is_empty() {
+        true => None,
+        false => Some(walks_as(core, conn, call, &share)?),
+    };
     let mut node = share.backend.root();
     let mut above = Vec::new();
     let mut links = 0;
-    while let Some(name) = names.pop_front() {
+    while let (Some(name), Some(cred)) = (names.pop_front(), &cred) {
         if name == b".." {
             node = above.pop().ok_or(Nfsstat3::Inval)?;
             continue;
         }
-        // As the superuser, like any mount daemon: a handle opens nothing that its bearer may not open, and the directory
-        // of a user can be mounted by the client's root, who may not search the way to it.
-        let (next, _) = node.lookup(&Cred::root(), &name).await?;
+        let (next, _) = node.lookup(cred, &name).await?;
         if next.kind() != Kind::Symlink {
             above.push(std::mem::replace(&mut node, next));
             continue;
         }
-        let target = next.readlink(&Cred::root()).await?;
+        let target = next.readlink(cred).await?;
         links += 1;
         if links > MOUNT_LINKS_MAX || target.starts_with(b"/") {
             return Err(Nfsstat3::Noent.into());
@@ -207,6 +206,23 @@ async fn find(
         Kind::Dir => Ok((share, node)),
         _ => Err(VfsError::NotDir.into()),
     }
+}
+
+/// As whom the way below a share's root is gone: as the caller whose other calls the share would take. Mount daemons go it as the
+/// superuser; then a folder behind one that the caller may not search would be open to it by its own mode alone. Clients ask by
+/// AUTH_SYS and in clear whatever their mount says: where the share takes no such calls, the caller is nobody it knows.
+fn walks_as(
+    core: &ServerState,
+    conn: &Conn,
+    call: &CallContext,
+    share: &Arc<Share>,
+) -> Result<Cred, Failed> {
+    core.enter_by_any(conn, call, share.clone()).map_err(|_| Nfsstat3::Acces)?;
+    let entered = match core.judge(conn, call, share) {
+        Ok(granted) => share.clone().granted(granted),
+        Err(_) => share.from_outside(),
+    };
+    Ok(entered.cred)
 }
 
 /// The share that a path leads to or into, and how many names of the path lead to its root.

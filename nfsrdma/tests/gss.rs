@@ -5,7 +5,7 @@ mod common;
 
 use std::cell::Cell;
 use std::net::IpAddr;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use common::nfs3::share;
@@ -26,8 +26,10 @@ use nfsrdma::server_state::{Boot, ServerState};
 use nfsrdma::v3::procedure as p;
 use rdma_transport::channel::{BoxFuture, ReadChunkData, Reply, Transport};
 use rdma_transport::xdr::{Reader, Writer};
-use vfs::Cred;
 use vfs::namespace::{Flavor, Namespace, Share};
+use vfs::{Acting, Cred, NodeRef, SetAttr};
+
+static OWNER: LazyLock<Cred> = LazyLock::new(|| Cred { uid: 7, gid: 7, groups: [].into() });
 
 const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
 const WINDOW: u32 = 128;
@@ -627,11 +629,16 @@ fn strict() -> Arc<Server> {
     server_of(share)
 }
 
+/// The answer to a MOUNT by AUTH_SYS.
+fn mount(server: &Arc<Server>, uid: u32, path: &[u8]) -> Vec<u8> {
+    let mut w = common::head(1, MOUNT, 3, 1, uid);
+    w.opaque(path);
+    flat(call(&session(server), w.into_reply().head, vec![]).unwrap())
+}
+
 /// MOUNT of `/data` by AUTH_SYS: the handle, and the flavors that go with it (RFC 2623 section 2.2.1).
 fn mounted(server: &Arc<Server>) -> (Vec<u8>, Vec<u32>) {
-    let mut w = common::head(1, MOUNT, 3, 1, 0);
-    w.opaque(b"/data");
-    let reply = flat(call(&session(server), w.into_reply().head, vec![]).unwrap());
+    let reply = mount(server, 0, b"/data");
     let body = Buf::from(reply[24..].to_vec());
     let mut r = Reader::new(&body, &[]);
     assert_eq!(r.u32(), Ok(0));
@@ -675,6 +682,40 @@ fn a_share_of_version_3_is_used_by_its_flavors_alone() {
             "no such file"
         );
     }
+}
+
+/// A share that believes tickets alone takes nobody's word for who asks for a folder in it.
+#[test]
+fn who_mounts_a_share_of_kerberos_without_a_ticket_is_nobody() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut data = share("data");
+    data.rules.sec = [Flavor::Krb5i].into_iter().collect();
+    let root = data.backend.root();
+    let server = server_of(data);
+    let of = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+    let mkdir = |at: &NodeRef, name: &[u8], mode| {
+        let made = at.mkdir(Acting::caller(&OWNER), name, of(mode));
+        runtime.block_on(made).unwrap().node
+    };
+    runtime.block_on(root.setattr(&Cred::root(), of(0o777), false)).unwrap();
+    let private = mkdir(&root, b"private", 0o700);
+    mkdir(&private, b"sub", 0o755);
+    let status = |uid| words(&mount(&server, uid, b"/data/private/sub"))[6];
+    assert_eq!([status(OWNER.uid), status(0)], [13, 13]);
+    runtime.block_on(private.setattr(&OWNER, of(0o711), false)).unwrap();
+    assert_eq!([status(OWNER.uid), status(0)], [0, 0]);
+    // By a ticket it is somebody.
+    runtime.block_on(private.setattr(&OWNER, of(0o700), false)).unwrap();
+    let mut args = Writer::new();
+    args.opaque(b"/data/private/sub");
+    let by = |user| {
+        let client = Client::new(&server, Enctype::Aes256Sha1, user, GssService::Integrity);
+        match client.send(&client.sent(MOUNT, 1), args.bytes()) {
+            Answer::Done(results) => words(&results)[0],
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!([by(7), by(8)], [0, 13]);
 }
 
 /// A COMPOUND of version 4.0 by AUTH_SYS: its status, and the words behind the last opcode.

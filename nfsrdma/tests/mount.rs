@@ -7,9 +7,11 @@ use common::nfs3::{Client, OK, place, sattr, share};
 use common::{MOUNT, call, flat, head, session_from};
 use nfsrdma::v3::procedure;
 use rdma_transport::channel::Transport;
-use vfs::namespace::{Cidr, Protocols, Share};
+use rdma_transport::xdr::Writer;
+use vfs::namespace::{Cidr, Protocols, Share, Squash};
 
 const NOENT: u32 = 2;
+const ACCES: u32 = 13;
 const NOTDIR: u32 = 20;
 const INVAL: u32 = 22;
 
@@ -55,6 +57,77 @@ fn symbolic_links_on_the_way_are_followed_within_the_share() {
     assert_eq!(c.mount("/data/dir/out"), Err(INVAL));
     assert_eq!(c.mount("/data/absolute"), Err(NOENT));
     assert_eq!(c.mount("/data/circle"), Err(NOENT));
+}
+
+/// Sets the mode of what stands at this handle.
+fn chmod(c: &Client, fh: &[u8], mode: u32) {
+    let res = c.nfs(procedure::SETATTR, |w| {
+        w.opaque(fh);
+        sattr(w, Some(mode), None);
+        w.bool(false);
+    });
+    assert_eq!(res.status().0, OK);
+}
+
+/// A handle opens what its own mode gives: who may not search a folder is not carried behind it.
+#[test]
+fn the_way_to_a_folder_is_gone_as_the_caller() {
+    let (data, squashed) = (share("data"), share("squashed"));
+    let squashed = Share { squash: Squash::Root, backend: data.backend.clone(), ..squashed };
+    let mut c = Client::of(vec![data, squashed]);
+    let root = c.root();
+    let private = c.mkdir(&root, "private").unwrap();
+    let sub = c.mkdir(&private, "sub").unwrap();
+    let res = c.nfs(procedure::SYMLINK, |w| {
+        place(w, &root, "link");
+        sattr(w, None, None);
+        w.opaque(b"private/sub");
+    });
+    assert_eq!(res.status().0, OK);
+    // The mode of the folder itself is for what is done in it.
+    chmod(&c, &sub, 0o700);
+    for share in ["data", "squashed"] {
+        for (uid, mode) in [(0, 0o700), (1000, 0o700), (0, 0o711), (1000, 0o711)] {
+            c.uid = 0;
+            chmod(&c, &private, mode);
+            c.uid = uid;
+            let may = mode == 0o711 || uid == 0 && share == "data";
+            for (path, there) in [
+                ("private/sub", Ok(())),
+                ("private/sub/..", Ok(())),
+                ("link", Ok(())),
+                ("private/none", Err(NOENT)),
+            ] {
+                let got = c.mount(&format!("/{share}/{path}")).map(drop);
+                let want = if may { there } else { Err(ACCES) };
+                assert_eq!(got, want, "{uid} {mode:o} {share}/{path}");
+            }
+            c.mount(&format!("/{share}/private")).unwrap();
+        }
+    }
+    // The root of a share is given by the share.
+    c.uid = 0;
+    chmod(&c, &root, 0o700);
+    c.uid = 1000;
+    assert_eq!((c.mount("/data").unwrap(), c.mount("/data/private")), (root, Err(ACCES)));
+}
+
+/// AUTH_NONE says nobody, from whatever port it comes.
+#[test]
+fn nobody_goes_where_everybody_may() {
+    let c = Client::new();
+    let root = c.root();
+    let private = c.mkdir(&root, "private").unwrap();
+    c.mkdir(&private, "sub").unwrap();
+    let session = session_from(&c.server, "127.0.0.1:50000", Transport::Tcp);
+    for (mode, status) in [(0o700, ACCES), (0o755, OK)] {
+        chmod(&c, &private, mode);
+        let mut w = Writer::new();
+        [7, 0, 2, MOUNT, 3, 1, 0, 0, 0, 0].into_iter().for_each(|v| w.u32(v));
+        w.opaque(b"/data/private/sub");
+        let reply = flat(call(&session, flat(w.into_reply()), vec![]).unwrap());
+        assert_eq!(reply[24..28], status.to_be_bytes(), "{mode:o}");
+    }
 }
 
 #[test]
@@ -234,7 +307,6 @@ fn a_share_of_another_server_is_no_place_to_mount() {
     let mut archive = share("archive");
     archive.rules.refers_to = [refer].into();
     let c = Client::of(vec![share("data"), archive]);
-    const ACCES: u32 = 13;
     assert_eq!(c.mount("/archive"), Err(ACCES));
     assert_eq!(c.mount("/archive/below"), Err(ACCES));
     let rows = rdma_transport::refused::list();
