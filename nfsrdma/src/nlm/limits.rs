@@ -18,6 +18,10 @@ pub const AGAIN_MS_MAX: u64 = 10_000;
 pub const RECHECK_SECONDS: u64 = 10;
 /// A request for a lock waits this long for caching rights of others to come back, in seconds.
 pub const RECALL_SECONDS_MAX: u64 = 3;
+/// Requests for locks that wait so long at once; others wait as any access does, for [`vfs::arbiter::WAIT_MS`].
+pub const PATIENT_MAX: usize = 64;
+/// Of these, requests of one address.
+pub const PATIENT_OF_ADDRESS_MAX: usize = 16;
 /// A host that holds nothing is monitored for this long after it was last heard of, in seconds.
 pub const IDLE_SECONDS_MAX: u64 = 300;
 /// A host is told for this long that the server was restarted, in seconds.

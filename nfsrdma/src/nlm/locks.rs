@@ -9,7 +9,8 @@ use rdma_transport::count;
 use state::{
     Enforce, HolderId, LockKind, LockVerdict, NodeId, Operation, Range, Rights, Share as Opened,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+use vfs::arbiter::WAIT_MS;
 use vfs::namespace::Share;
 use vfs::{Access, Cred, Kind, NodeRef, VfsError};
 
@@ -277,7 +278,7 @@ impl Nlm {
         Ok(())
     }
 
-    /// As [`Nlm::take`], waiting a little for what is on its way back.
+    /// As [`Nlm::take`], waiting a little for what is on its way back. Without a place among those that do, one attempt is all.
     async fn take_patiently(
         &self,
         host: &Host,
@@ -288,11 +289,18 @@ impl Nlm {
         range: Range,
     ) -> Taken {
         let until = Instant::now() + Duration::from_secs(limits::RECALL_SECONDS_MAX);
+        let place = self.patient.take(host.key.ip);
+        let arbiter = self.core().namespace.arbiter();
         loop {
+            // Enabled before the attempt, so that what comes back between the two is not missed.
+            let mut returned = std::pin::pin!(arbiter.returned());
+            returned.as_mut().enable();
             match self.take(host, owner, node, fh, kind, range).await {
-                Taken::NotYet if Instant::now() < until => {}
+                Taken::NotYet if place.is_some() && Instant::now() < until => {}
                 done => return done,
             }
+            // The attempt itself has not waited when all waiting places of the arbiter are taken.
+            let _ = timeout(Duration::from_millis(WAIT_MS), returned).await;
         }
     }
 

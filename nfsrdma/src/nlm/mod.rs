@@ -21,6 +21,7 @@ mod hosts;
 pub mod limits;
 mod locks;
 mod monitors;
+mod places;
 pub(crate) mod reservations;
 mod shares;
 
@@ -43,6 +44,7 @@ use answers::Answer;
 use blocked::Queue;
 use hosts::{Hosts, Released};
 use monitors::Monitors;
+use places::Places;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 pub use nfs_proto::nlm::{Stat, VERSION, procedure};
@@ -99,6 +101,8 @@ pub struct Nlm {
     clients: Arc<Clients>,
     hosts: Hosts,
     queue: Queue,
+    /// Locks that wait for caching of others to come back.
+    patient: Places,
     pub(crate) monitors: Monitors,
     pub(crate) options: Options,
     answers: tokio::sync::Semaphore,
@@ -122,6 +126,7 @@ impl Nlm {
             clients,
             hosts: Hosts::default(),
             queue: Queue::default(),
+            patient: Places::new(limits::PATIENT_MAX, limits::PATIENT_OF_ADDRESS_MAX),
             monitors,
             options,
             answers: tokio::sync::Semaphore::new(limits::ANSWERS_MAX),

@@ -63,3 +63,48 @@ fn a_request_whose_holder_goes_while_it_waits_leaves_nothing_behind() {
         assert_eq!(table.nodes(), 0, "nothing is left of procedure {asked}");
     }
 }
+
+/// One poll of a request, in this runtime.
+fn polled<T>(
+    runtime: &tokio::runtime::Runtime,
+    waits: &mut std::pin::Pin<Box<dyn Future<Output = T> + Send + '_>>,
+) -> Poll<T> {
+    runtime.block_on(std::future::poll_fn(|cx| Poll::Ready(waits.as_mut().poll(cx))))
+}
+
+/// All waiting places of the arbiter may be taken: a LOCK then asked again and again for three seconds and let nobody else have the
+/// thread, not even the clocks of those who had the places.
+#[test]
+fn a_lock_lets_others_run_while_it_waits_and_one_address_has_a_part_of_the_places() {
+    let bed = Bed::new();
+    let (table, node) = (bed.table(), bed.node());
+    let reader = party(table, state::ClientId(7));
+    assert!(table.delegate(node, &reader, state::Caching::READ_HANDLE, 0));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let arbiter = bed.client.server.core().namespace.arbiter();
+    let mut writes: Vec<_> = (0..vfs::arbiter::WAITING_MAX)
+        .map(|_| {
+            let write = arbiter.check_conflicts(node, None, state::Operation::Write, Range::ALL);
+            Box::pin(write) as std::pin::Pin<Box<dyn Future<Output = _> + Send + '_>>
+        })
+        .collect();
+    assert!(writes.iter_mut().all(|write| polled(&runtime, write).is_pending()));
+    let lock = |peer: &str, svid| {
+        let args = lock_args(Who { svid, ..A }, &bed.fh, (0, 1), true, (false, false));
+        let session = session_from(&bed.client.server, peer, Transport::Tcp);
+        session.call(message(NLM, 4, p::LOCK, 0, &args).into(), vec![])
+    };
+    let many = nlm::limits::PATIENT_OF_ADDRESS_MAX as i32;
+    let mut locks: Vec<_> = (0..many).map(|svid| lock("127.0.0.7:700", svid)).collect();
+    assert!(locks.iter_mut().all(|lock| polled(&runtime, lock).is_pending()), "they wait");
+    match polled(&runtime, &mut lock("127.0.0.7:700", many)) {
+        Poll::Ready(reply) => assert_eq!(stat(&results(reply)), GRACE, "its client comes back"),
+        Poll::Pending => panic!("one address has more than its part of the places"),
+    }
+    let mut other = lock("127.0.0.8:700", 0);
+    assert!(polled(&runtime, &mut other).is_pending(), "another address waits");
+    drop((locks, writes));
+    table.release(node, reader.holder);
+    arbiter.released();
+    assert_eq!(stat(&results(runtime.block_on(other))), GRANTED);
+}
