@@ -1,7 +1,10 @@
 //! Names with wildcards (MS-FSA section 2.1.4.4).
 //!
-//! *Operation.* The pattern is an automaton with a state for each of its characters; all states that the name so far can have led
-//! to are kept, so the time is at most the product of both lengths, whatever the pattern.
+//! *Operation.* The pattern is an automaton with a state before each of its characters and one behind the last. The states that the
+//! name so far can have led to are the bits of a [`Set`], which a character of the name moves all at once: the time is that of a
+//! few words for each character of the name, whatever the pattern.
+
+use std::ops::{BitAnd, BitOr};
 
 use vfs::names::upcase;
 
@@ -22,17 +25,47 @@ pub fn has_wildcards(pattern: &str) -> bool {
     pattern.contains(is_wildcard)
 }
 
+/// Characters of the longest pattern: those of the longest name.
+pub const CHARS_MAX: usize = 255;
+
 /// A pattern, ready to be compared with many names without regard to case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    chars: Vec<char>,
     all: bool,
+    /// Those that characters stand at which mean themselves, by character.
+    literals: Vec<(char, Set)>,
+    stars: Set,
+    dos_stars: Set,
+    dos_dots: Set,
+    dos_marks: Set,
+    marks: Set,
+    /// Behind which nothing of a name has to come.
+    ends: Set,
 }
 
 impl Pattern {
-    /// Of what a client sent.
-    pub fn new(pattern: &str) -> Self {
-        Self { chars: pattern.chars().map(upcase).collect(), all: matches!(pattern, "*" | "*.*") }
+    /// Of what a client sent; `None` where it is longer than [`CHARS_MAX`].
+    pub fn new(pattern: &str) -> Option<Self> {
+        let chars: Vec<char> = pattern.chars().take(CHARS_MAX + 1).map(upcase).collect();
+        if chars.len() > CHARS_MAX {
+            return None;
+        }
+        let at = |wanted| Set::of((0..chars.len()).filter(|i| chars[*i] == wanted));
+        let mut literals: Vec<char> = chars.iter().copied().filter(|c| !is_wildcard(*c)).collect();
+        literals.sort_unstable();
+        literals.dedup();
+        let is_left = |c: &char| matches!(*c, '*' | DOS_STAR | DOS_QM | DOS_DOT);
+        let left = chars.iter().rev().take_while(|c| is_left(c)).count();
+        Some(Self {
+            all: matches!(pattern, "*" | "*.*"),
+            literals: literals.into_iter().map(|c| (c, at(c))).collect(),
+            stars: at('*'),
+            dos_stars: at(DOS_STAR),
+            dos_dots: at(DOS_DOT),
+            dos_marks: at(DOS_QM),
+            marks: at('?'),
+            ends: Set::of(chars.len() - left..=chars.len()),
+        })
     }
 
     /// Every name matches.
@@ -45,40 +78,79 @@ impl Pattern {
         if self.all {
             return true;
         }
-        let n = self.chars.len();
-        let name: Vec<char> = name.chars().map(upcase).collect();
-        let last_dot = name.iter().rposition(|c| *c == '.');
-        let (mut states, mut next) = (vec![false; n + 1], vec![false; n + 1]);
-        states[0] = true;
-        for (i, c) in name.iter().enumerate() {
-            let is_last_dot = last_dot == Some(i);
-            next.fill(false);
-            for at in 0..n {
-                if !states[at] {
-                    continue;
-                }
-                match self.chars[at] {
-                    '*' => {
-                        states[at + 1] = true;
-                        next[at] = true;
-                    }
-                    DOS_STAR => {
-                        states[at + 1] = true;
-                        next[if is_last_dot { at + 1 } else { at }] = true;
-                    }
-                    DOS_QM if *c == '.' => states[at + 1] = true,
-                    DOS_QM | '?' => next[at + 1] = true,
-                    DOS_DOT => next[at + 1] |= *c == '.',
-                    literal => next[at + 1] |= literal == *c,
-                }
+        let last_dot = name.rfind('.');
+        let skipped = self.stars | self.dos_stars;
+        let mut states = Set::of([0]);
+        for (i, c) in name.char_indices() {
+            let c = upcase(c);
+            let is_dot = c == '.';
+            states = states.with_skipped(if is_dot { skipped | self.dos_marks } else { skipped });
+            let literal = self.literals.binary_search_by_key(&c, |(literal, _)| *literal);
+            let literal = literal.map_or(Set::default(), |found| self.literals[found].1);
+            let of_dot = if is_dot { self.dos_dots } else { self.dos_marks };
+            let (mut stay, mut step) = (self.stars, literal | self.marks | of_dot);
+            if last_dot == Some(i) {
+                step = step | self.dos_stars;
+            } else {
+                stay = stay | self.dos_stars;
             }
-            std::mem::swap(&mut states, &mut next);
+            states = states & stay | (states & step).stepped();
+            if states == Set::default() {
+                return false;
+            }
         }
-        // At the end of the name only what matches nothing may be left.
-        let rest = |at: usize| {
-            self.chars[at..].iter().all(|c| matches!(*c, '*' | DOS_STAR | DOS_QM | DOS_DOT))
-        };
-        (0..=n).any(|at| states[at] && rest(at))
+        states & self.ends != Set::default()
+    }
+}
+
+/// Words of 64 states: a pattern has one more than characters.
+const WORDS: usize = (CHARS_MAX + 1) / 64;
+
+/// States of a pattern.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Set([u64; WORDS]);
+
+impl Set {
+    /// Below 256 each.
+    fn of(states: impl IntoIterator<Item = usize>) -> Self {
+        let mut words = [0; WORDS];
+        states.into_iter().for_each(|at| words[at / 64] |= 1 << (at % 64));
+        Self(words)
+    }
+
+    /// Each behind the next character of the pattern.
+    fn stepped(self) -> Self {
+        let mut carry = 0;
+        Self(self.0.map(|word| word << 1 | std::mem::replace(&mut carry, word >> 63)))
+    }
+
+    /// With those that are reached by passing over characters that match nothing, which `skipped` are. In the sum of both a carry
+    /// runs from each state through all that follow one another, and stops behind the last.
+    fn with_skipped(self, skipped: Self) -> Self {
+        let (mut words, mut carry) = ([0; WORDS], false);
+        for (i, word) in words.iter_mut().enumerate() {
+            let (sum, over) = skipped.0[i].overflowing_add(self.0[i] & skipped.0[i]);
+            let (sum, over_again) = sum.overflowing_add(u64::from(carry));
+            carry = over || over_again;
+            *word = self.0[i] | sum ^ skipped.0[i];
+        }
+        Self(words)
+    }
+}
+
+impl BitAnd for Set {
+    type Output = Self;
+
+    fn bitand(self, other: Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] & other.0[i]))
+    }
+}
+
+impl BitOr for Set {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
     }
 }
 
@@ -110,7 +182,7 @@ mod tests {
 
     #[test]
     fn known_patterns() {
-        let m = |p: &str, n: &str| Pattern::new(p).matches(n);
+        let m = |p: &str, n: &str| Pattern::new(p).unwrap().matches(n);
         assert!(m("*", "") && m("*", "a.b") && m("<", "abc") && !m("<", "a.b"));
         assert!(m("<.txt", "a.b.TXT") && !m("<.b", "a.b.txt"));
         assert!(
@@ -128,13 +200,65 @@ mod tests {
         #[test]
         fn it_agrees_with_the_slow_one(p in "[ab.*?<>\"]{0,8}", n in "[ab.]{0,8}") {
             let (pc, nc) = (p.to_uppercase().chars().collect::<Vec<_>>(), n.to_uppercase().chars().collect::<Vec<_>>());
-            prop_assert_eq!(Pattern::new(&p).matches(&n), p == "*.*" || slow(&pc, &nc, &nc), "{} {}", p, n);
+            prop_assert_eq!(Pattern::new(&p).unwrap().matches(&n), p == "*.*" || slow(&pc, &nc, &nc), "{} {}", p, n);
         }
     }
 
+    proptest! {
+        /// Across the words of a set, where runs of what matches nothing end in the middle of names.
+        #[test]
+        fn long_ones_agree_too(
+            p in "([ab]{1,40}|[>]{1,70}|[?]{1,9}|[*<]|\\.|\"){0,9}",
+            n in "([ab]{1,40}|\\.){0,9}",
+        ) {
+            let (pc, nc) = (p.to_uppercase().chars().collect::<Vec<_>>(), n.to_uppercase().chars().collect::<Vec<_>>());
+            prop_assume!(pc.len() <= CHARS_MAX);
+            let want = matches!(&p[..], "*" | "*.*") || known(&pc, &nc);
+            prop_assert_eq!(Pattern::new(&p).unwrap().matches(&n), want, "{} {}", p, n);
+        }
+    }
+
+    /// The rules, with what was found out of each pair of rests.
+    fn known(pattern: &[char], name: &[char]) -> bool {
+        let (m, n) = (pattern.len(), name.len());
+        let last_dot = name.iter().rposition(|c| *c == '.');
+        let mut rest = vec![vec![false; n + 1]; m + 1];
+        rest[m][n] = true;
+        for p in (0..m).rev() {
+            for i in (0..=n).rev() {
+                let (none, c) = (rest[p + 1][i], name.get(i));
+                let (one, more) =
+                    c.map_or((false, false), |_| (rest[p + 1][i + 1], rest[p][i + 1]));
+                rest[p][i] = match pattern[p] {
+                    '*' => none || more,
+                    '<' => none || if last_dot == Some(i) { one } else { more },
+                    '?' => one,
+                    '>' if c.is_none_or(|c| *c == '.') => none,
+                    '>' => one,
+                    '"' if c.is_none() => none,
+                    '"' => c == Some(&'.') && one,
+                    literal => c == Some(&literal) && one,
+                };
+            }
+        }
+        rest[0][0]
+    }
+
     #[test]
-    fn hostile_patterns_take_no_time() {
-        let p = Pattern::new(&"*a".repeat(200));
-        assert!(!p.matches(&"a".repeat(199)));
+    fn the_longest_pattern_is_as_long_as_the_longest_name() {
+        let long = "a".repeat(CHARS_MAX);
+        for (pattern, name, matches) in [
+            (long.clone(), long.clone(), true),
+            (long.clone(), long[1..].to_owned(), false),
+            ("?".repeat(CHARS_MAX), long.clone(), true),
+            (">".repeat(CHARS_MAX), String::new(), true),
+            (">".repeat(CHARS_MAX), format!("{}.", &long[1..]), false),
+            ("*a".repeat(127) + "b", long.clone(), false),
+            ("*".repeat(CHARS_MAX), long.clone(), true),
+        ] {
+            assert_eq!(Pattern::new(&pattern).unwrap().matches(&name), matches, "{pattern} {name}");
+        }
+        assert_eq!(Pattern::new(&"*".repeat(CHARS_MAX + 1)), None);
+        assert_eq!(Pattern::new(&"ä".repeat(CHARS_MAX)).map(|p| p.matches("ä")), Some(false));
     }
 }

@@ -21,15 +21,13 @@ use crate::fscc::dir::{Level, level};
 use crate::fscc::file::FileInfo;
 use crate::open::{File, Open};
 use crate::open_state::{Scan, Stage};
-use crate::pattern::{Pattern, has_wildcards, is_wildcard};
+use crate::pattern::{CHARS_MAX, Pattern, has_wildcards, is_wildcard};
 use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::query_directory::{Request, Response, flag};
 
 /// Names fetched from a directory at once.
 const NAMES_MAX: usize = 512;
-/// Bytes of the longest pattern in UTF-8: four for each of the 255 characters of a name.
-const PATTERN_MAX: usize = 1024;
 
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
@@ -77,7 +75,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
 /// The listing to go on with: a new one for the first query, and where the client wants to begin anew.
 fn begin<'a>(kept: &'a mut Option<Scan>, r: &Request) -> Result<&'a mut Scan, Status> {
     let is_bad = |c| names::is_reserved(c) && !is_wildcard(c);
-    if r.pattern.len() > PATTERN_MAX || r.pattern.contains(is_bad) {
+    if r.pattern.chars().nth(CHARS_MAX).is_some() || r.pattern.contains(is_bad) {
         return Err(Status::OBJECT_NAME_INVALID);
     }
     let anew = r.flags & (flag::RESTART_SCANS | flag::REOPEN) != 0;
@@ -87,7 +85,7 @@ fn begin<'a>(kept: &'a mut Option<Scan>, r: &Request) -> Result<&'a mut Scan, St
         _ if r.pattern.is_empty() => "*".to_owned(),
         _ => r.pattern.clone(),
     };
-    let pattern = Pattern::new(&text);
+    let pattern = Pattern::new(&text).ok_or(Status::OBJECT_NAME_INVALID)?;
     Ok(kept.insert(Scan { text, pattern, stage: Stage::Dot, answered: false }))
 }
 
