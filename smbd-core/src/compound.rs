@@ -23,13 +23,14 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use iobuf::Buf;
-use rdma_transport::channel::{BoxFuture, ReadChunkData, Reply};
+use rdma_transport::channel::{BoxFuture, Place, ReadChunkData, Reply};
 use rdma_transport::meter::{Done, NO_SHARE};
 use rdma_transport::turn;
 
-use crate::answer::{Answer, ERROR_BODY, Message, Seal};
+use crate::answer::{Answer, Bulk, ERROR_BODY, Message, Seal};
 use crate::conn::Conn;
 use crate::limits::CHAIN_MAX;
+use crate::ops::room::SMALL_MAX;
 use crate::request_context::RequestContext;
 use crate::server_state::ServerState;
 use crate::slot::{Slot, Work};
@@ -352,15 +353,29 @@ fn respond(cx: &RequestContext, answer: Result<Answer, Status>) -> Message {
         header.flags.0 |= Flags::SIGNED;
         header.signature = cx.header.signature;
     }
-    let mut head = Vec::with_capacity(HEADER_LEN + answer.body.len() + 8);
+    let mut body = std::mem::take(&mut answer.body);
+    if answer.bulk.is_none() && body.len() > SMALL_MAX {
+        answer.bulk = Some(held(cx, &mut body));
+    }
+    let mut head = Vec::with_capacity(HEADER_LEN + body.len() + 8);
     head.extend_from_slice(&header.emit());
-    head.extend_from_slice(&answer.body);
+    head.extend_from_slice(&body);
     let seal = answer.seal.take().unwrap_or_else(|| match &cx.channel {
         Some(c) if cx.signs() => Seal::Channel(c.clone()),
         None if cx.header.command() == Some(Command::SessionSetup) => bound(cx),
         _ => Seal::None,
     });
     Message { head, bulk: answer.bulk, invalidate: answer.invalidate, seal, hash: answer.hash }
+}
+
+/// What of a large body is counted as messages on the heap are, until it has left. The few bytes before it stay.
+fn held(cx: &RequestContext, body: &mut Vec<u8>) -> Bulk {
+    const STAY: usize = 8;
+    let whole = std::mem::take(body);
+    body.extend_from_slice(&whole[..STAY]);
+    let held = cx.conn.info.pool.pay_now(whole.len()).hold(whole).freeze();
+    let data = vec![held.slice(STAY..held.len())];
+    Bulk { at: STAY, data, pages: None, place: Place::Inline, is_protected: false }
 }
 
 /// How many credits a client is taken to ask for: like Windows, this server grants the first ones that are more than the request

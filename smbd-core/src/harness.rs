@@ -230,6 +230,11 @@ impl Answered {
         Status::of(&self.header)
     }
 
+    /// With its bulk data behind it, where that is in the message.
+    pub(crate) fn whole(&self) -> Vec<u8> {
+        [&self.message[..], &self.data()].concat()
+    }
+
     /// The bulk data.
     pub(crate) fn data(&self) -> Vec<u8> {
         self.payloads.iter().flat_map(|p| &p.data).flat_map(|b| b.to_vec()).collect()

@@ -23,6 +23,7 @@ pub(crate) mod query_info;
 pub(crate) mod read;
 mod remote;
 mod rename;
+pub(crate) mod room;
 pub(crate) mod session_setup;
 pub(crate) mod set_info;
 mod stream_notice;

@@ -5,7 +5,7 @@
 //! name is looked up and nothing is listed. A folder in which little matches, or is shown, may be of any length: the request gives
 //! others a turn after each fetch, says that it takes long, and can be cancelled; the listing goes on then where it was before.
 //!
-//! *Memory.* One buffer of the size that the client asked for, and names of [`NAMES_MAX`] entries.
+//! *Memory.* One buffer of the size that the client asked for, for which there is [`room`], and names of [`NAMES_MAX`] entries.
 
 use vfs::authority::Actor;
 use vfs::backend::NodeRef;
@@ -21,6 +21,7 @@ use crate::fscc::dir::{Level, level};
 use crate::fscc::file::FileInfo;
 use crate::open::{File, Open};
 use crate::open_state::{Scan, Stage};
+use crate::ops::room::room;
 use crate::pattern::{CHARS_MAX, Pattern, has_wildcards, is_wildcard};
 use crate::request_context::RequestContext;
 use crate::status::Status;
@@ -46,6 +47,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     if limit < level.fixed_len() {
         return Err(Status::INFO_LENGTH_MISMATCH);
     }
+    let _room = room(cx, r.output_len).await?;
     let mut kept = open.open_state.scan.lock().await;
     let scan = begin(&mut kept, &r)?;
     let first = !scan.answered;

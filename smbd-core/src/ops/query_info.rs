@@ -15,6 +15,7 @@ use crate::fscc::file::{self, Class, fit};
 use crate::fscc::stream::Stream;
 use crate::fscc::{Chain, volume};
 use crate::open::{File, Open};
+use crate::ops::room::room;
 use crate::path_tracking;
 use crate::request_context::RequestContext;
 use crate::security;
@@ -38,6 +39,7 @@ async fn answer(cx: &RequestContext) -> Result<Answer, Status> {
     let open = cx.open(r.file)?;
     super::check_output(cx, r.output_len)?;
     cx.check_charge(r.output_len.max(u32::try_from(r.input.len()).unwrap_or(u32::MAX)))?;
+    let _room = room(cx, r.output_len).await?;
     if open.pipe().is_some() {
         if r.info_type != info_type::FILE {
             return Err(Status::NOT_SUPPORTED);

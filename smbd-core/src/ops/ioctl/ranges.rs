@@ -7,6 +7,7 @@ use vfs::{Attr, Dos, Seek, Stable, VfsError};
 use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::open::File;
+use crate::ops::room::room;
 use crate::status::Status;
 use crate::wire::fsctl::{Span, Trim};
 
@@ -95,6 +96,7 @@ pub(super) async fn query_allocated(a: &Asked<'_>) -> Result<Answer, Status> {
     let asked = a.parse(Span::parse)?;
     let end = asked.at.checked_add(asked.other).filter(|e| i64::try_from(*e).is_ok());
     let end = end.ok_or(Status::INVALID_PARAMETER)?;
+    let _room = room(a.cx, a.request.output_max).await?;
     let attr = file.node().getattr().await?;
     let end = end.min(attr.size);
     let sparse = is_sparse(file, &attr).await?;

@@ -15,7 +15,8 @@ use crate::fscc::ea::FullEa;
 use crate::fscc::file::Class;
 use crate::fscc::notify::{Action, Change};
 use crate::fscc::set::Set;
-use crate::harness::{Client, Harness, doom};
+use crate::harness::{Answered, Client, Harness, doom};
+use crate::ops::room;
 use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::change_notify::{self, WATCH_TREE, filter};
@@ -38,7 +39,7 @@ pub(super) async fn list(
     if answer.status() != Status::SUCCESS {
         return Err(answer.status());
     }
-    let buffer = Response::parse(&answer.message).unwrap().buffer;
+    let buffer = Response::parse(&answer.whole()).unwrap().buffer;
     let level = Level::from_number(level).unwrap();
     Ok(chained(&buffer).map(|e| level.parse(e.unwrap()).unwrap().0).collect())
 }
@@ -331,4 +332,40 @@ async fn a_listing_that_takes_long_can_be_cancelled_and_loses_nothing() {
     let (listed, ()) = tokio::join!(list(&c, d, "*", 0, BIG), cancelled);
     assert_eq!(listed, Err(Status::CANCELLED));
     assert_eq!(list(&c, d, "*", 0, BIG).await.unwrap(), [".", "..", "shown"]);
+}
+
+/// As a READ does: a client that leaves its answers untaken gets no more large ones, and what it has counts until it has left.
+#[tokio::test]
+async fn a_large_listing_waits_for_a_client_that_takes_no_answers() {
+    const LARGE: u32 = 1 << 20;
+    let c = Harness::new().client();
+    let names: Vec<String> = (0..700).map(|n| format!("a-name-of-some-length-{n:04}")).collect();
+    let d = filled(&c, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let request = |len| Request {
+        class: BIG.0,
+        flags: flag::REOPEN,
+        file_index: 0,
+        file: d,
+        output_len: len,
+        pattern: "*".to_owned(),
+    };
+    let heap = || c.conn.info.pool.heap_stats().in_use;
+    let reply = c.reply(Command::QueryDirectory, &request(LARGE).emit(), &[]).await;
+    let counted = heap();
+    assert!(counted > room::SMALL_MAX, "{counted}");
+    let answer = Answered::of(reply);
+    let buffer = Response::parse(&answer.whole()).unwrap().buffer;
+    assert!(buffer.len() <= counted && chained(&buffer).count() == names.len() + 2);
+    drop(answer);
+    assert_eq!(heap(), 0, "it has left");
+    let backpressure = c.conn.info.backpressure.clone();
+    backpressure.moved(0, true, std::time::Instant::now());
+    let small = list(&c, d, "*", flag::REOPEN, BIG).await.unwrap();
+    assert!(!small.is_empty());
+    let mut large = std::pin::pin!(list(&c, d, "*", flag::REOPEN, (BIG.0, LARGE)));
+    let wait = std::time::Duration::from_millis(200);
+    assert!(tokio::time::timeout(wait, large.as_mut()).await.is_err());
+    assert_eq!(heap(), 0, "nothing was put together");
+    backpressure.moved(1, false, std::time::Instant::now());
+    assert_eq!(large.await.unwrap().len(), names.len() + 2);
 }
