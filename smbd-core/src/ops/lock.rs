@@ -46,17 +46,23 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     if !unlocks && cx.session()?.state(cx.server.now()) == SessionState::Expired {
         return Err(Status::NETWORK_SESSION_EXPIRED);
     }
+    let mut changed = Vec::new();
     let done = if unlocks {
-        unlock(cx, &open, node, &request.locks)
+        unlock(cx, &open, node, &request.locks, &mut changed)
     } else {
-        lock(cx, &open, node, &request.locks).await
+        lock(cx, &open, node, &request.locks, &mut changed).await
     };
     tracing::debug!(open = open.id.volatile, ?node, locks = ?request.locks, ?done, "LOCK");
-    done?;
-    if let Some(slot) = numbered {
+    if done.is_ok()
+        && let Some(slot) = numbered
+    {
         open.lock_sequences.done(slot, request.sequence_number);
     }
-    persist::save(&cx.server, &open).await?;
+    // Also what was done before an element that failed: it stays done.
+    if !changed.is_empty() {
+        persist::save(&cx.server, &open).await?;
+    }
+    done?;
     Ok(Answer::ok(Response.emit()))
 }
 
@@ -75,36 +81,44 @@ fn lock_range(l: &Element) -> Result<SmbLockRange, Status> {
     SmbLockRange::new(l.offset, l.length).ok_or(Status::INVALID_LOCK_RANGE)
 }
 
-/// MS-SMB2 section 3.3.5.14.1.
-fn unlock(cx: &RequestContext, open: &Open, node: NodeId, locks: &[Element]) -> Result<(), Status> {
+/// MS-SMB2 section 3.3.5.14.1. `released` gets what is locked no more, also when a later element fails.
+fn unlock(
+    cx: &RequestContext,
+    open: &Open,
+    node: NodeId,
+    locks: &[Element],
+    released: &mut Vec<SmbLockRange>,
+) -> Result<(), Status> {
     let arbiter = cx.server.namespace.arbiter();
     for l in locks {
         if l.flags != flag::UNLOCK {
             return Err(Status::INVALID_PARAMETER);
         }
-        if !arbiter.unlock(node, &open.party, lock_range(l)?) {
+        let lock_range = lock_range(l)?;
+        if !arbiter.unlock(node, &open.party, lock_range) {
             return Err(Status::RANGE_NOT_LOCKED);
         }
         open.locks.fetch_sub(1, Ordering::Relaxed);
+        released.push(lock_range);
     }
     Ok(())
 }
 
-/// MS-SMB2 section 3.3.5.14.2.
+/// MS-SMB2 section 3.3.5.14.2. `held` gets what is locked then, also when an element fails.
 async fn lock(
     cx: &RequestContext,
     open: &Arc<Open>,
     node: NodeId,
     locks: &[Element],
+    held: &mut Vec<SmbLockRange>,
 ) -> Result<(), Status> {
     let at_once = |l: &Element| l.flags & flag::FAIL_IMMEDIATELY != 0;
     if locks.len() > 1 && !locks.iter().all(at_once) {
         return Err(Status::INVALID_PARAMETER);
     }
     let arbiter = cx.server.namespace.arbiter();
-    let mut held = Vec::with_capacity(locks.len());
-    let undo = |held: Vec<SmbLockRange>| {
-        for lock_range in held {
+    let undo = |held: &mut Vec<SmbLockRange>| {
+        for lock_range in held.drain(..) {
             arbiter.unlock(node, &open.party, lock_range);
             open.locks.fetch_sub(1, Ordering::Relaxed);
         }

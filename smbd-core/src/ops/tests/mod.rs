@@ -19,3 +19,4 @@ mod pipes;
 mod posix;
 mod reparse;
 mod rights;
+mod store_faults;

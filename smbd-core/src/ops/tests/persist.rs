@@ -33,7 +33,7 @@ use crate::wire::{Command, oplock_break, set_info};
 
 const GUID: [u8; 16] = [7; 16];
 const RWH: u32 = 7;
-const ALONE: u32 = flag::EXCLUSIVE | flag::FAIL_IMMEDIATELY;
+pub(super) const ALONE: u32 = flag::EXCLUSIVE | flag::FAIL_IMMEDIATELY;
 
 /// A server that is killed and started again, on one volume and one state folder.
 struct World {
@@ -89,7 +89,7 @@ async fn persistent(c: &Client, file: &str, timeout: u32) -> (FileId, Told) {
 }
 
 /// Persistent, without any caching.
-async fn plain(c: &Client, file: &str, timeout: u32) -> FileId {
+pub(super) async fn plain(c: &Client, file: &str, timeout: u32) -> FileId {
     let opened = c.create(file, |r| r.contexts = vec![asks(timeout)]).await.unwrap();
     let told = Told::parse(&opened.contexts).unwrap();
     assert_eq!(told.durable_v2.unwrap().1, DHANDLE_FLAG_PERSISTENT);
@@ -117,7 +117,7 @@ async fn lock_as(c: &Client, file: FileId, at: u64, flags: u32) -> Status {
     c.ask(Command::Lock, &request.emit()).await.status()
 }
 
-async fn opens(c: &Client, path: &str) -> Result<FileId, Status> {
+pub(super) async fn opens(c: &Client, path: &str) -> Result<FileId, Status> {
     c.create(path, |r| r.disposition = Disposition::Open as u32).await.map(|r| r.file)
 }
 

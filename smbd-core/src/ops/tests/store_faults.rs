@@ -1,0 +1,121 @@
+//! Locks and closes of persistent handles against what the store has of them: when a request fails half way, and when the disk is
+//! full, fails or hangs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdma_transport::channel::Transport;
+use recovery::faults::Disk;
+use vfs::mem::MemBackend;
+
+use super::persist::{ALONE, opens};
+use crate::harness::{Client, Harness};
+use crate::status::Status;
+use crate::wire::Command;
+use crate::wire::context::{DHANDLE_FLAG_PERSISTENT, DurableV2, ReconnectV2, Told};
+use crate::wire::file_id::FileId;
+use crate::wire::lock::{self, Element, flag};
+use crate::wire::negotiate::Dialect;
+
+/// A server that is killed and started again, on one volume and a store whose disk has faults.
+struct World {
+    disk: Disk,
+    volume: Arc<MemBackend>,
+    harness: Harness,
+}
+
+impl World {
+    fn new() -> Self {
+        let disk = Disk::default();
+        let volume = MemBackend::new(64 << 20).unwrap();
+        let harness = Harness::on(volume.clone(), Some(disk.store().unwrap()));
+        Self { disk, volume, harness }
+    }
+
+    /// Nothing of the old server is left but its disk. Gives how many handles came back.
+    async fn restart(self) -> (Self, usize) {
+        let Self { disk, volume, harness } = self;
+        let core = Arc::downgrade(&harness.core);
+        drop(harness);
+        // A task may be about to end.
+        while core.strong_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let harness = Harness::on(volume.clone(), Some(disk.store().unwrap()));
+        let count = crate::restore::restore(&harness.core, Duration::from_secs(60)).await.unwrap();
+        (Self { disk, volume, harness }, count)
+    }
+
+    fn machine(&self, guid: u8) -> Client {
+        self.harness.machine(guid, 0, Dialect::V311, Transport::Tcp)
+    }
+}
+
+/// Opens a file persistently, with this CreateGuid and ShareAccess.
+async fn persistent(c: &Client, name: &str, guid: u8, share: u32) -> FileId {
+    let asked = DurableV2 { timeout: 0, flags: DHANDLE_FLAG_PERSISTENT, guid: [guid; 16] };
+    let opened = c.create(name, |r| (r.contexts, r.share) = (vec![asked.context()], share)).await;
+    let opened = opened.unwrap();
+    let told = Told::parse(&opened.contexts).unwrap();
+    assert_eq!(told.durable_v2.unwrap().1, DHANDLE_FLAG_PERSISTENT);
+    opened.file
+}
+
+/// Takes such a handle up again.
+async fn again(c: &Client, name: &str, file: FileId, guid: u8) -> Result<(), Status> {
+    let back = ReconnectV2 { file, guid: [guid; 16], flags: DHANDLE_FLAG_PERSISTENT };
+    c.create(name, |r| r.contexts = vec![back.context()]).await.map(|back| {
+        assert_eq!(back.file, file);
+    })
+}
+
+const ALL: u32 = 7;
+
+/// LOCK, of ten bytes at each of these offsets.
+async fn locks(c: &Client, file: FileId, elements: &[(u64, u32)]) -> Status {
+    let locks = elements.iter();
+    let locks = locks.map(|(offset, flags)| Element { offset: *offset, length: 10, flags: *flags });
+    let locks = locks.collect();
+    let request = lock::Request { sequence_number: 0, sequence_index: 0, file, locks };
+    c.ask(Command::Lock, &request.emit()).await.status()
+}
+
+/// MS-SMB2 section 3.3.5.14.1: what was unlocked before the element that fails is another's to lock, after a restart as before it.
+#[tokio::test]
+async fn an_unlock_before_one_that_fails_is_in_the_store() {
+    let world = World::new();
+    let (a, b) = (world.machine(1), world.machine(2));
+    let first = persistent(&a, "f", 1, ALL).await;
+    let second = persistent(&b, "f", 2, ALL).await;
+    assert_eq!(locks(&a, first, &[(0, ALONE), (20, ALONE)]).await, Status::SUCCESS);
+    let three = [(0, flag::UNLOCK), (20, flag::UNLOCK), (100, flag::UNLOCK)];
+    assert_eq!(locks(&a, first, &three).await, Status::RANGE_NOT_LOCKED);
+    assert_eq!(locks(&b, second, &[(0, ALONE)]).await, Status::SUCCESS);
+    drop((a, b));
+    let (world, count) = world.restart().await;
+    assert_eq!(count, 2);
+    let (a, b) = (world.machine(1), world.machine(2));
+    again(&a, "f", first, 1).await.unwrap();
+    again(&b, "f", second, 2).await.unwrap();
+    for at in [0, 20] {
+        let unlock = locks(&a, first, &[(at, flag::UNLOCK)]).await;
+        assert_eq!(unlock, Status::RANGE_NOT_LOCKED, "at {at}");
+    }
+    assert_eq!(locks(&b, second, &[(0, flag::UNLOCK)]).await, Status::SUCCESS);
+}
+
+/// What was locked before an element that makes no sense stays locked, after a restart too.
+#[tokio::test]
+async fn a_lock_before_an_element_that_makes_no_sense_is_in_the_store() {
+    let world = World::new();
+    let a = world.machine(1);
+    let file = persistent(&a, "f", 1, ALL).await;
+    let both = [(0, ALONE), (100, flag::UNLOCK | ALONE)];
+    assert_eq!(locks(&a, file, &both).await, Status::INVALID_PARAMETER);
+    drop(a);
+    let (world, count) = world.restart().await;
+    assert_eq!(count, 1);
+    let other = world.machine(2);
+    let theirs = opens(&other, "f").await.unwrap();
+    assert_eq!(locks(&other, theirs, &[(0, ALONE)]).await, Status::LOCK_NOT_GRANTED);
+}
