@@ -61,6 +61,12 @@ pub const LOCKS_OF_FILE_PER_SESSION_MAX: usize = 16_384;
 pub const LOCKS_OF_FILE_PER_ADDRESS_MAX: usize = 32_768;
 /// Opens of the whole server.
 pub const OPENS_MAX: usize = 1_048_576;
+/// Of these, opens of one address, or IPv6 network of 64 bits.
+pub const OPENS_PER_ADDRESS_MAX: usize = 262_144;
+/// Bytes that pipes of the whole server keep: of calls that are not whole, and of answers that were not read.
+pub const PIPE_BYTES_MAX: usize = 128 << 20;
+/// Of these, bytes of one address, or IPv6 network of 64 bits.
+pub const PIPE_BYTES_PER_ADDRESS_MAX: usize = 8 << 20;
 /// Wrong passwords of one address in [`GUESS_WINDOW`] that are answered at once.
 pub const GUESSES_FREE: u32 = 10;
 /// The minute in which wrong passwords are counted.

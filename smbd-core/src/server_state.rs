@@ -11,8 +11,10 @@ use vfs::namespace::Namespace;
 use crate::caching::Leases;
 use crate::creates::Creates;
 use crate::interfaces::Interfaces;
+use crate::limits::{PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX};
 use crate::logons::Logons;
 use crate::open::Opens;
+use crate::parts::Parts;
 use crate::session::Sessions;
 use crate::settings::{Settings, ShareSettings};
 use crate::users::Users;
@@ -32,6 +34,8 @@ pub struct ServerState {
     pub logons: Arc<Logons>,
     /// What is open.
     pub opens: Opens,
+    /// What pipes keep, in bytes.
+    pub(crate) pipe_bytes: Arc<Parts>,
     /// What is cached under keys.
     pub leases: Arc<Leases>,
     /// Creates that may be sent again.
@@ -56,6 +60,10 @@ impl ServerState {
             users,
             sessions: Sessions::default(),
             logons: Arc::default(),
+            pipe_bytes: Parts::new(
+                ("pipe-bytes-of-address", PIPE_BYTES_PER_ADDRESS_MAX),
+                ("pipe-bytes", PIPE_BYTES_MAX),
+            ),
             leases: Arc::default(),
             creates: Arc::default(),
             interfaces: Interfaces::default(),

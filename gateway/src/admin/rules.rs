@@ -100,6 +100,8 @@ pub(super) const LIMITS: [&str; 58] = [
     smbd_core::users::accounts::LIMIT,
     "connections-of-session",
     "trees-of-session",
+    "pipe-bytes-of-address",
+    "pipe-bytes",
     "kerberos",
     "name-service",
     crate::client_names::LIMIT,

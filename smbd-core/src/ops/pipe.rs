@@ -6,7 +6,7 @@
 //! came before it, until something comes, CANCEL names it, or the pipe, its tree, session or connection ends; not where the client
 //! has set the pipe to fail at once.
 //!
-//! *Memory.* Bounded by [`crate::pipe`]; a WRITE is one buffer. Reads that wait count as `waiting-requests` of their connection.
+//! *Memory.* Bounded by [`crate::pipe`], and of each address by its [part](crate::parts); a WRITE is one buffer. Reads that wait count as `waiting-requests` of their connection.
 //!
 //! *Errors.* STATUS_BUFFER_OVERFLOW with what fitted when a message is longer than the client's buffer, as pipes of messages do.
 
@@ -50,7 +50,7 @@ pub(crate) fn create(cx: &RequestContext, request: &Request<'_>) -> Result<Answe
     }
     let tree = cx.tree()?;
     let name = utf16(&request.name).ok_or(Status::OBJECT_NAME_INVALID)?;
-    let pipe = pipe::open(&name)?;
+    let pipe = pipe::open(&name, cx.server.pipe_bytes.of(cx.conn.info.peer))?;
     let asked = mask::map_generic(request.access);
     let all = mask::READ_DATA
         | mask::WRITE_DATA

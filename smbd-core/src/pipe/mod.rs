@@ -6,7 +6,8 @@
 //! only calls do, while reads, questions and the end of the pipe go on. Nothing here touches the network.
 //!
 //! *Memory.* What a client has written but not completed and what it has not read are both bounded ([`UNREAD_MAX`],
-//! [`rpc::STUB_MAX`]).
+//! [`rpc::STUB_MAX`]), and count together as a [`Part`] of what pipes of its address keep: a pipe that would keep more is
+//! disconnected.
 //!
 //! *Errors.* A call that cannot be read is answered with a fault, as is an operation that is not offered; a client that breaks the
 //! framing has its pipe disconnected.
@@ -26,6 +27,7 @@ use std::sync::{Mutex, MutexGuard};
 use vfs::accounts::Directory;
 
 use crate::dtyp::Sid;
+use crate::parts::Part;
 use crate::status::Status;
 use mutex::locked;
 use rpc::Association;
@@ -137,22 +139,30 @@ pub struct Pipe {
 }
 
 /// What waits to be read.
-#[derive(Default)]
 struct Answers {
     /// Messages, and how much of the first has been read.
     out: VecDeque<Vec<u8>>,
     taken: usize,
     /// The client has broken the framing.
     broken: bool,
+    /// Bytes of calls that are not whole.
+    begun: usize,
+    /// All that is kept counts here.
+    part: Part,
 }
 
-/// The pipe of this name; STATUS_OBJECT_NAME_NOT_FOUND when there is none.
-pub fn open(name: &str) -> Result<Pipe, Status> {
-    let interface = Interface::named(name).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+/// What the pipe of this name offers; STATUS_OBJECT_NAME_NOT_FOUND when there is none.
+pub(crate) fn find(name: &str) -> Result<Interface, Status> {
+    Interface::named(name).ok_or(Status::OBJECT_NAME_NOT_FOUND)
+}
+
+/// The pipe of this name. What it keeps counts as this part.
+pub(crate) fn open(name: &str, part: Part) -> Result<Pipe, Status> {
+    let interface = find(name)?;
     Ok(Pipe {
         name: name.trim_start_matches('\\').to_owned(),
         association: Mutex::new(Association::new(interface)),
-        answers: Mutex::default(),
+        answers: Mutex::new(Answers::of(part)),
         turn: tokio::sync::Mutex::default(),
         changed: tokio::sync::Notify::new(),
         closed: AtomicBool::new(false),
@@ -243,16 +253,19 @@ impl Pipe {
         let interface = association.interface();
         let done = association.take(bytes, |op, stub| interface.call(host, op, stub));
         let mut answers = locked(&self.answers);
-        match done {
-            Ok(new) => {
-                answers.out.extend(new);
-                Ok(answers)
-            }
-            Err(_) => {
-                answers.broken = true;
-                Err(Status::PIPE_DISCONNECTED)
-            }
+        let Ok(new) = done else {
+            association.forget();
+            answers.end();
+            return Err(Status::PIPE_DISCONNECTED);
+        };
+        answers.out.extend(new);
+        answers.begun = association.begun();
+        if let Err(too_much) = answers.count() {
+            association.forget();
+            answers.end();
+            return Err(too_much);
         }
+        Ok(answers)
     }
 
     fn take(&self, answers: &mut Answers, max: usize) -> Result<Piece, Status> {
@@ -264,6 +277,23 @@ impl Pipe {
 }
 
 impl Answers {
+    fn of(part: Part) -> Self {
+        Self { out: VecDeque::new(), taken: 0, broken: false, begun: 0, part }
+    }
+
+    /// Counts what is kept.
+    fn count(&mut self) -> Result<(), Status> {
+        let kept = self.bytes() + self.begun;
+        self.part.set(kept)
+    }
+
+    /// Keeps nothing any more, and takes nothing.
+    fn end(&mut self) {
+        (self.broken, self.begun, self.taken) = (true, 0, 0);
+        self.out = VecDeque::new();
+        let _ = self.count();
+    }
+
     fn bytes(&self) -> usize {
         self.out.iter().map(Vec::len).sum()
     }
@@ -280,6 +310,8 @@ impl Answers {
         } else {
             self.taken = 0;
             self.out.pop_front();
+            // Less than before.
+            let _ = self.count();
         }
         Ok(Piece { data, more })
     }

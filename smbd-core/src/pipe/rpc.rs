@@ -85,6 +85,16 @@ impl Association {
         self.interface
     }
 
+    /// Bytes that are kept of calls that are not whole.
+    pub(crate) fn begun(&self) -> usize {
+        self.partial.capacity() + self.call.as_ref().map_or(0, |call| call.stub.capacity())
+    }
+
+    /// Keeps nothing of them: nothing more is taken.
+    pub(crate) fn forget(&mut self) {
+        (self.partial, self.call) = (Vec::new(), None);
+    }
+
     /// Takes bytes; gives the fragments that answer what they complete.
     pub(crate) fn take(
         &mut self,

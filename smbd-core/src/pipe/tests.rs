@@ -1,12 +1,13 @@
 //! Whole calls as clients make them, and clients that do not keep to the rules.
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::rpc::{Association, Broken, FRAGMENT_MAX, Fault, NDR, STUB_MAX};
 use super::*;
+use crate::parts::Parts;
 use crate::wire::put_utf16;
 
 struct Fake;
@@ -85,9 +86,18 @@ fn request(flags: u8, op: u16, stub: &[u8]) -> Vec<u8> {
     pdu(0, flags, 2, &body)
 }
 
+/// Of bytes that nobody else has.
+fn part() -> Part {
+    parts(1 << 30).of("192.0.2.1:1".parse().unwrap())
+}
+
+fn parts(of_address: usize) -> Arc<Parts> {
+    Parts::new(("pipe-bytes-of-address", of_address), ("pipe-bytes", 1 << 30))
+}
+
 fn bound(interface: Interface) -> Pipe {
     let name = ["srvsvc", "\\wkssvc", "LSARPC"][interface as usize];
-    let pipe = open(name).unwrap();
+    let pipe = open(name, part()).unwrap();
     let ack = pipe.transceive(&Fake, &bind(interface, 4280), 4280).unwrap();
     assert_eq!((ack.data[2], ack.more), (12, false));
     pipe
@@ -327,7 +337,7 @@ fn what_is_not_offered_is_a_fault() {
         assert_eq!(call(Interface::Srvsvc, 15, &share_enum(1)[..cut]), Err(Fault::BAD_STUB.0));
     }
     // A call without a bind.
-    let pipe = open("srvsvc").unwrap();
+    let pipe = open("srvsvc", part()).unwrap();
     let answer = pipe.transceive(&Fake, &request(3, 15, &share_enum(1)), 4280).unwrap();
     assert_eq!(answer.data[2], 3);
     assert_eq!(words(&answer.data[24..28]), [Fault::NO_INTERFACE.0]);
@@ -336,7 +346,7 @@ fn what_is_not_offered_is_a_fault() {
 #[test]
 fn contexts_are_judged_one_by_one() {
     // An interface of another pipe, and ours with a way of writing that is not known.
-    let pipe = open("srvsvc").unwrap();
+    let pipe = open("srvsvc", part()).unwrap();
     let ack = pipe.transceive(&Fake, &bind(Interface::Wkssvc, 4280), 4280).unwrap().data;
     let results = |ack: &[u8]| words(&ack[ack.len() - 24..])[0];
     assert_eq!(results(&ack), 2 | 1 << 16, "abstract syntax not supported");
@@ -353,7 +363,7 @@ fn contexts_are_judged_one_by_one() {
 
 #[test]
 fn long_answers_come_in_fragments_and_short_reads_in_pieces() {
-    let pipe = open("lsarpc").unwrap();
+    let pipe = open("lsarpc", part()).unwrap();
     pipe.transceive(&Fake, &bind(Interface::Lsarpc, 1432), 4280).unwrap();
     let mut stub = call(Interface::Lsarpc, 44, &[]).unwrap()[..20].to_vec();
     let sids = vec![Sid::unix_group(7); 100];
@@ -516,10 +526,10 @@ fn nothing_but_calls_waits_for_a_host_that_takes_long() {
 #[test]
 fn only_these_pipes_are_there() {
     for name in ["srvsvc", "\\SrvSvc", "wkssvc", "lsarpc", "lsass", "pipe\\lsarpc"] {
-        assert!(open(name).is_ok(), "{name}");
+        assert!(find(name).is_ok(), "{name}");
     }
     for name in ["", "samr", "spoolss", "srvsvc2"] {
-        assert_eq!(open(name).err(), Some(Status::OBJECT_NAME_NOT_FOUND));
+        assert_eq!(find(name).err(), Some(Status::OBJECT_NAME_NOT_FOUND));
     }
 }
 
@@ -548,4 +558,38 @@ proptest! {
         stub[at] = to;
         let _ = Interface::Srvsvc.call(&Fake, 15, &stub);
     }
+}
+
+#[test]
+fn what_pipes_keep_counts_until_it_is_gone() {
+    const MOST: usize = 20_000;
+    let parts = parts(MOST);
+    let at = |text: &str| parts.of(text.parse().unwrap());
+    let open_at = |text: &str| {
+        let pipe = open("srvsvc", at(text)).unwrap();
+        pipe.transceive(&Fake, &bind(Interface::Srvsvc, 4280), 4280).unwrap();
+        pipe
+    };
+    let has = |pipe: &Pipe| locked(&pipe.answers).part.count();
+    let (one, other) = (open_at("192.0.2.1:1"), open_at("192.0.2.1:2"));
+    assert_eq!(has(&one), 0, "what was read is gone");
+    // A call that is not whole, and a fragment that is not.
+    let begun = request(1, 15, &[0; 4000]);
+    one.write(&Fake, &begun).unwrap();
+    one.write(&Fake, &begun[..3000]).unwrap();
+    assert!((7000..9000).contains(&has(&one)), "{}", has(&one));
+    // An answer that is not read.
+    other.write(&Fake, &request(3, 15, &share_enum(1))).unwrap();
+    let unread = other.waiting().0;
+    assert_eq!(has(&other), unread);
+    // More than the part of the address: that pipe is gone with what it had, others stay.
+    let third = open_at("192.0.2.1:3");
+    let ended = (0..10).map(|n| third.write(&Fake, &request(u8::from(n == 0), 15, &[0; 4000])));
+    let ended: Vec<_> = ended.take_while(Result::is_ok).collect();
+    assert!((2..4).contains(&ended.len()), "{ended:?}");
+    assert_eq!(has(&third), 0);
+    assert_eq!(third.write(&Fake, &begun), Err(Status::PIPE_DISCONNECTED));
+    assert_eq!(other.read(4280).unwrap().data.len(), unread);
+    drop((one, other, third));
+    at("192.0.2.1:4").set(MOST).unwrap();
 }

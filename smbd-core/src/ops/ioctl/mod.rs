@@ -68,7 +68,7 @@ fn pipe_wait(cx: &RequestContext, r: &Request<'_>) -> Result<Answer, Status> {
     }
     // A name that is none names no pipe (MS-SMB2 section 3.3.5.15.10).
     let wait = PipeWait::parse(r.input).map_err(|_| Status::OBJECT_NAME_NOT_FOUND)?;
-    crate::pipe::open(&wait.name)?;
+    crate::pipe::find(&wait.name)?;
     Ok(Answer::ok(Response { code: r.code, file: r.file, output: &[] }.emit()))
 }
 
