@@ -3,8 +3,8 @@
 //! *Operation.* [`Opens`] is `GlobalOpenTable`. Beside it stands one record per file that is open, with what must outlive each
 //! single open: that a name is to be removed when its last open closes (MS-FSA section 2.1.5.5).
 //!
-//! *Memory.* One entry per open, at most [`OPENS_MAX`] in all; how many a session may have is asked before anything is done for a
-//! CREATE ([`RequestContext::room_for_an_open`](crate::request_context::RequestContext)).
+//! *Memory.* One entry per open, at most [`OPENS_MAX`] in all; how many a session and an address may have is asked before anything
+//! is done for a CREATE ([`RequestContext::room_for_an_open`](crate::request_context::RequestContext)).
 //!
 //! *Errors.* STATUS_DELETE_PENDING for a name that waits to be removed; STATUS_INSUFFICIENT_RESOURCES at the limits.
 
@@ -28,6 +28,7 @@ use crate::dtyp::mask;
 use crate::limits::OPENS_MAX;
 use crate::open_durable::OpenDurable;
 use crate::open_state::OpenState;
+use crate::parts::Part;
 use crate::pipe::Pipe;
 use crate::sequence::Sequence;
 use crate::status::Status;
@@ -168,6 +169,8 @@ pub struct Open {
     pub posix: bool,
     /// Who opened it, for the audit trail, where its share has one.
     pub(crate) opener: Option<Box<Acting>>,
+    /// Its place among those of its client's address.
+    pub(crate) part: Option<Part>,
     /// Byte ranges that are locked by it.
     pub(crate) locks: AtomicUsize,
     delete_on_close: AtomicBool,
@@ -223,6 +226,7 @@ impl Open {
             sequence: Sequence::default(),
             posix: false,
             opener: None,
+            part: None,
             locks: AtomicUsize::new(0),
             delete_on_close: AtomicBool::new(false),
             goes_at_once: AtomicBool::new(false),

@@ -56,6 +56,13 @@ impl Part {
         self.count
     }
 
+    /// How much its address could have beside what it has.
+    #[cfg(test)]
+    pub(crate) fn set_to_most(mut self) -> usize {
+        let most = self.parts.of_address.1;
+        (0..=most).rev().find(|n| self.set(*n).is_ok()).unwrap_or(0)
+    }
+
     /// Has so much from now on; where that would be too much it has what it had.
     pub(crate) fn set(&mut self, count: usize) -> Result<(), Status> {
         let Parts { of_address, of_all, taken } = &*self.parts;

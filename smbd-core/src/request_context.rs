@@ -27,6 +27,7 @@ use crate::limits::{
     STORAGE_SILENT_MAX, STORAGE_USUAL_MAX,
 };
 use crate::open::{File, Open};
+use crate::parts::Part;
 use crate::sequence::Counted;
 use crate::server_state::ServerState;
 use crate::session::{Channel, Session};
@@ -110,14 +111,21 @@ impl RequestContext {
         Status::INSUFFICIENT_RESOURCES
     }
 
-    /// The session may have one more file open; asked before anything is changed for that.
+    /// The session, and its address, may have one more file open; asked before anything is changed for that.
     pub(crate) fn room_for_an_open(&self) -> Result<(), Status> {
         let most = self.server.settings().opens_per_session;
         if self.server.opens.count_of(self.session()?.id) < most {
-            return Ok(());
+            return self.part_of_opens().map(drop);
         }
         count::limited("opens-of-session", most, self.conn.info.peer);
         Err(Status::TOO_MANY_OPENED_FILES)
+    }
+
+    /// A place among the opens of the client's address.
+    pub(crate) fn part_of_opens(&self) -> Result<Part, Status> {
+        let mut part = self.server.opens_by_address.of(self.conn.info.peer);
+        part.set(1)?;
+        Ok(part)
     }
 
     /// The session on this connection.

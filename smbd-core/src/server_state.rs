@@ -11,7 +11,7 @@ use vfs::namespace::Namespace;
 use crate::caching::Leases;
 use crate::creates::Creates;
 use crate::interfaces::Interfaces;
-use crate::limits::{PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX};
+use crate::limits::{OPENS_MAX, OPENS_PER_ADDRESS_MAX, PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX};
 use crate::logons::Logons;
 use crate::open::Opens;
 use crate::parts::Parts;
@@ -34,6 +34,8 @@ pub struct ServerState {
     pub logons: Arc<Logons>,
     /// What is open.
     pub opens: Opens,
+    /// How many of them are of which address.
+    pub(crate) opens_by_address: Arc<Parts>,
     /// What pipes keep, in bytes.
     pub(crate) pipe_bytes: Arc<Parts>,
     /// What is cached under keys.
@@ -60,6 +62,10 @@ impl ServerState {
             users,
             sessions: Sessions::default(),
             logons: Arc::default(),
+            opens_by_address: Parts::new(
+                ("opens-of-address", OPENS_PER_ADDRESS_MAX),
+                ("opens", OPENS_MAX),
+            ),
             pipe_bytes: Parts::new(
                 ("pipe-bytes-of-address", PIPE_BYTES_PER_ADDRESS_MAX),
                 ("pipe-bytes", PIPE_BYTES_MAX),

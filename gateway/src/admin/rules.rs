@@ -59,7 +59,7 @@ pub(super) const SILENT_STORAGE: &str = "silent-storage";
 pub(super) const MEMORY_WAIT: &str = "memory-wait";
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 60] = [
+pub(super) const LIMITS: [&str; 62] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -79,6 +79,8 @@ pub(super) const LIMITS: [&str; 60] = [
     "no-progress",
     "no-progress-while-others-wait",
     "opens-of-session",
+    "opens-of-address",
+    "opens",
     "opens-of-file-by-session",
     "opens-of-file-by-address",
     "opens-of-client",

@@ -64,7 +64,8 @@ pub(crate) fn create(cx: &RequestContext, request: &Request<'_>) -> Result<Answe
     let granted = if asked & mask::MAXIMUM_ALLOWED != 0 { all } else { asked & all };
     let owner = (tree.session_id, tree.id);
     let party = lease::party(cx);
-    let open = Open::new(owner, Target::Pipe(pipe), party, tree.cred.clone(), granted)?;
+    let mut open = Open::new(owner, Target::Pipe(pipe), party, tree.cred.clone(), granted)?;
+    open.part = Some(cx.part_of_opens()?);
     let open = Arc::new(open);
     cx.server.opens.insert(open.clone())?;
     let response = Response {

@@ -242,6 +242,7 @@ fn entry(
     open.by_list = by_list.map(|grant| grant.limited(access));
     open.caching = OpenCaching::of_create(claim, lease::asked(cx, level, context));
     open.durable.note_at(cx.conn.info.peer.ip());
+    open.part = Some(cx.part_of_opens()?);
     open.sequence = Sequence::new(cx.channel_sequence());
     open.shared = w.request.share;
     open.options = w.request.options;

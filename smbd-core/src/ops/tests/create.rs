@@ -339,3 +339,33 @@ async fn an_open_waits_for_the_one_who_caches() {
     assert_eq!(last.status(), Status::SUCCESS);
     assert!(crate::wire::create::Response::parse(&last.message).is_ok());
 }
+
+/// Files and pipes, whoever opens them; what is closed makes room.
+#[tokio::test]
+async fn opens_of_an_address_are_counted_from_create_to_close() {
+    let harness = Harness::new();
+    let (a, b) = (harness.client(), harness.client());
+    let has = || harness.core.opens_by_address.of(a.conn.info.peer).set_to_most();
+    let before = has();
+    let (one, other) = (a.open("f").await, b.open("f").await);
+    assert_eq!(before - has(), 2);
+    let durable = a.create("g", |r| r.disposition = Disposition::OpenIf as u32).await.unwrap();
+    assert_eq!(before - has(), 3);
+    assert_eq!(
+        a.create("none", |r| r.disposition = Disposition::Open as u32).await.err(),
+        Some(Status::OBJECT_NAME_NOT_FOUND)
+    );
+    assert_eq!(before - has(), 3);
+    for (c, f) in [(&a, one), (&b, other), (&a, durable.file)] {
+        c.close(f).await;
+    }
+    assert_eq!(before, has());
+    // With all places of the address taken, nothing is made.
+    let mut rest = harness.core.opens_by_address.of(a.conn.info.peer);
+    rest.set(before).unwrap();
+    let refused = a.create("new", |r| r.disposition = Disposition::Create as u32).await;
+    assert_eq!(refused.err(), Some(Status::INSUFFICIENT_RESOURCES));
+    drop(rest);
+    let made = a.create("new", |r| r.disposition = Disposition::Create as u32).await;
+    assert!(made.is_ok(), "it had not been made");
+}
