@@ -151,13 +151,21 @@ fn mode_of_new(share: &Share, kind: Kind) -> u32 {
     set.mode.unwrap_or(FILE_MODE) & !set.umask
 }
 
-/// Gives a node what the old one has: it is the same file to whoever knows it by its name. `new_mode` is for what was a link.
-async fn resemble(new: &NodeRef, old: &NodeRef, dir: &NodeRef, new_mode: u32) -> VfsResult<()> {
+/// Gives a node what the old one has: it is the same file to whoever knows it by its name. What runs as its owner or group is such
+/// after a change by the superuser alone, as with a write. `new_mode` is for what was a link.
+async fn resemble(
+    new: &NodeRef,
+    old: &NodeRef,
+    dir: &NodeRef,
+    (cred, new_mode): (&Cred, u32),
+) -> VfsResult<()> {
+    const SET_ID: u32 = 0o6000;
     let (root, from, to) = (Cred::root(), old.getattr().await?, new.getattr().await?);
     let is_link = [from.kind, to.kind].contains(&Kind::Symlink);
     let mode = match from.kind {
         // Permission to search is nothing for what can be run.
         Kind::Dir => from.mode & 0o666,
+        _ if cred.uid != 0 => from.mode & !SET_ID,
         _ => from.mode,
     };
     let set = SetAttr {
@@ -207,7 +215,7 @@ impl FileOps<'_> {
         let folder = Folder::new(share).await?;
         let made = async {
             let node = make(&folder, cred, new).await?;
-            resemble(&node, old, dir, mode_of_new(share, node.kind())).await?;
+            resemble(&node, old, dir, (cred, mode_of_new(share, node.kind()))).await?;
             Ok(node)
         };
         match made.await {

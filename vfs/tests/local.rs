@@ -109,6 +109,7 @@ on_local!(
     streams::streams_go_where_the_file_goes,
     streams::nobody_sees_where_streams_are,
     replace::a_node_takes_the_place_of_another,
+    replace::a_node_of_another_has_no_set_id_bits_in_its_new_place,
     replace::a_file_that_was_a_link_has_the_mode_of_a_new_one,
     replace::a_file_that_was_a_link_has_the_mode_that_masks_leave,
     replace::a_file_that_was_a_link_inherits,

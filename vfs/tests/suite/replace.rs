@@ -52,6 +52,36 @@ pub(crate) async fn a_node_takes_the_place_of_another(b: Bench) {
     }
 }
 
+/// Whoever may change a folder puts a file of another in the place of a pipe of another: what it writes there does not run as them.
+pub(crate) async fn a_node_of_another_has_no_set_id_bits_in_its_new_place(b: Bench) {
+    const OWNER: u32 = 1000;
+    let ns = served(&b);
+    let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
+    let of = |uid, mode| {
+        let set = SetAttr { uid: Some(uid), gid: Some(uid), ..SetAttr::default() };
+        SetAttr { mode: Some(mode), ..set }
+    };
+    let other = Cred { uid: OWNER + 1, gid: OWNER + 1, groups: [].into() };
+    r.setattr(&c, mode(0o755), false).await.unwrap();
+    let dir = b.dir("d").await;
+    dir.setattr(&c, of(other.uid, 0o777), false).await.unwrap();
+    for (name, new, kind) in
+        [(&b"fifo"[..], New::File, Kind::File), (b"file", New::Special(Special::Fifo), Kind::Fifo)]
+    {
+        let by = Acting::caller(&c);
+        let old = match kind {
+            Kind::File => dir.mknod(&c, name, Special::Fifo, mode(0o600)).await.unwrap().node,
+            _ => dir.create(by, name, CreateHow::Guarded, mode(0o600)).await.unwrap().node,
+        };
+        old.setattr(&c, of(OWNER, 0o7777), false).await.unwrap();
+        assert_eq!(old.getattr().await.unwrap().mode, 0o7777);
+        let staged = file_ops.stage(share, &dir, &other, &old, new).await.unwrap();
+        file_ops.put_in_place(share, staged, &other, (&dir, name), &old).await.unwrap();
+        let (_, attr) = dir.lookup(&c, name).await.unwrap();
+        assert_eq!((attr.kind, attr.uid, attr.mode), (kind, OWNER, 0o1777));
+    }
+}
+
 pub(crate) async fn a_file_that_was_a_link_has_the_mode_of_a_new_one(b: Bench) {
     let ns = served(&b);
     let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
