@@ -1,8 +1,8 @@
 //! GET_DIR_DELEGATION (RFC 8881 section 18.39): a delegation of the current directory, which is recalled when somebody else is
 //! about to change it. No notifications are sent, so none are promised, whatever the client asks for.
 //!
-//! *Operation.* Whoever changes the directory waits for its holder, so that only a user who may list it, as by READDIR, becomes one.
-//! Another is told that there is none and not NFS4ERR_ACCESS: Linux asks in the COMPOUND of a GETATTR, which goes on.
+//! *Operation.* Whoever changes the directory waits for its holder, so that only a user who may list it, as by READDIR, becomes
+//! one. Another is told that there is none and not NFS4ERR_ACCESS: Linux asks in the COMPOUND of a GETATTR, which goes on.
 
 use crate::v4::attrs::Bitmap;
 use crate::v4::compound::Compound;
