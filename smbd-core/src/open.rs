@@ -57,26 +57,34 @@ struct Nodes {
     base: NodeRef,
 }
 
+struct Placed {
+    at: PathInShare,
+    /// In the folder that judged the open, or where a client has put it since: what that folder has granted counts there.
+    granted: bool,
+}
+
 /// What is open.
 pub struct File {
     nodes: RwLock<Nodes>,
     stream: RwLock<Option<String>>,
     /// The share.
     pub share: Arc<Share>,
-    place: RwLock<PathInShare>,
+    place: RwLock<Placed>,
+    only_name: AtomicBool,
 }
 
 impl File {
-    /// The file or directory at this place, or one of its streams.
+    /// The file or directory at this place, or one of its streams. `links`: names that the file has.
     pub fn new(
-        node: NodeRef,
-        base: NodeRef,
+        (node, base): (NodeRef, NodeRef),
         stream: Option<String>,
         share: Arc<Share>,
         place: PathInShare,
+        links: u32,
     ) -> Self {
         let (nodes, stream) = (RwLock::new(Nodes { node, base }), RwLock::new(stream));
-        Self { nodes, stream, share, place: RwLock::new(place) }
+        let place = RwLock::new(Placed { at: place, granted: true });
+        Self { nodes, stream, share, place, only_name: AtomicBool::new(links == 1) }
     }
 
     /// Name of the stream that is open, without its type; `None` for the file itself.
@@ -107,12 +115,30 @@ impl File {
 
     /// Where it stands.
     pub fn place(&self) -> PathInShare {
-        reading(&self.place).clone()
+        reading(&self.place).at.clone()
     }
 
-    /// It was renamed.
-    pub fn set_place(&self, to: PathInShare) {
-        *writing(&self.place) = to;
+    /// It was renamed; `by_client`: by a client of the gateway, which had the right to. Where else it was found is no such proof.
+    fn set_place(&self, to: PathInShare, by_client: bool) {
+        let mut place = writing(&self.place);
+        place.granted &= by_client || place.at.dir.id() == to.dir.id();
+        place.at = to;
+    }
+
+    /// What the folder has granted by which it was opened counts in this one.
+    fn is_granted_in(&self, dir: NodeId) -> bool {
+        let place = reading(&self.place);
+        place.granted && place.at.dir.id() == dir
+    }
+
+    /// The folder in which it stood is not known any more.
+    pub(crate) fn lose_place(&self) {
+        writing(&self.place).granted = false;
+    }
+
+    /// It had no other name when it was opened, and got none since by a client of the gateway.
+    pub(crate) fn has_one_name(&self) -> bool {
+        self.only_name.load(Ordering::Acquire)
     }
 
     pub(crate) fn same_name(&self, other: &Self) -> bool {
@@ -151,7 +177,9 @@ pub struct Open {
     /// What of it the file's own list has granted: for calls that need it, and the kernel would not let the user make.
     pub by_list: Option<Grant>,
     /// The right to remove the file that was opened, where DELETE was granted: for the delete that waits for the last close.
-    pub(crate) to_delete: Option<Grant>,
+    to_delete: Option<Grant>,
+    /// DELETE comes from the file's own list, and counts for each of its names. Else the folder in which the file stood gave it.
+    pub(crate) deletes_by_list: bool,
     /// What others may do: bits of [`share`].
     pub shared: u32,
     /// `CreateOptions` of the request.
@@ -217,6 +245,7 @@ impl Open {
             granted,
             by_list: None,
             to_delete,
+            deletes_by_list: false,
             shared: share::READ | share::WRITE | share::DELETE,
             options: 0,
             open_state: OpenState::default(),
@@ -283,6 +312,20 @@ impl Open {
     /// As whom one call on this node is made, which needs one right.
     pub(crate) fn actor(&self, node: &NodeRef, right: u32) -> Actor<'_> {
         Actor::on(node.as_ref(), &self.cred, self.by_list.as_ref(), right)
+    }
+
+    /// The right to remove the file's name from this folder that its open gave; elsewhere the user's own rights count alone.
+    pub(crate) fn to_delete_from(&self, dir: &NodeRef) -> Option<&Grant> {
+        self.to_delete.as_ref().filter(|_| self.may_take_from(dir))
+    }
+
+    /// What the file's own list has granted, for a change of its name in this folder.
+    pub(crate) fn by_list_in(&self, dir: &NodeRef) -> Option<&Grant> {
+        self.by_list.as_ref().filter(|_| self.may_take_from(dir))
+    }
+
+    fn may_take_from(&self, dir: &NodeRef) -> bool {
+        self.deletes_by_list || self.file().is_ok_and(|f| f.is_granted_in(dir.id()))
     }
 
     /// One of these bits was granted; else STATUS_ACCESS_DENIED.
@@ -454,6 +497,8 @@ struct Files {
 pub struct Opens {
     all: DashMap<u64, Arc<Open>>,
     files: Mutex<Files>,
+    /// How many may delete or rename their file.
+    deleters: AtomicUsize,
     /// Where front ends without such deletes ask for names that wait to be removed.
     namespace: Arc<Namespace>,
 }
@@ -461,7 +506,12 @@ pub struct Opens {
 impl Opens {
     /// An empty table.
     pub fn new(namespace: Arc<Namespace>) -> Self {
-        Self { all: DashMap::new(), files: Mutex::default(), namespace }
+        Self {
+            all: DashMap::new(),
+            files: Mutex::default(),
+            deleters: AtomicUsize::new(0),
+            namespace,
+        }
     }
 
     /// Tells `state` which names of a file wait to be removed. Called with the lock, so that what was entered last stands.
@@ -526,6 +576,9 @@ impl Opens {
                 return Err(Status::DELETE_PENDING);
             }
             record.opens.push(open.clone());
+            if open.granted & mask::DELETE != 0 {
+                self.deleters.fetch_add(1, Ordering::AcqRel);
+            }
             self.publish(&files, id);
         }
         self.all.insert(open.id.volatile, open);
@@ -553,6 +606,9 @@ impl Opens {
         let mut files = locked(&self.files);
         self.forget_one(&mut files, open.session_id());
         let Some(file) = file_of(open) else { return Some(Vec::new()) };
+        if open.granted & mask::DELETE != 0 {
+            self.deleters.fetch_sub(1, Ordering::AcqRel);
+        }
         let Some(record) = files.records.get_mut(&file.base().id()) else {
             return Some(Vec::new());
         };
@@ -638,31 +694,57 @@ impl Opens {
         files.records.get(&node).map_or_else(Vec::new, |r| r.doomed.clone())
     }
 
-    /// A file has another name: its opens by the old one, and those that are closed and wait for its removal, are told.
+    /// Some open may delete or rename its file: it is told of names that others change.
+    pub(crate) fn follow_names(&self) -> bool {
+        self.deleters.load(Ordering::Acquire) > 0
+    }
+
+    fn of_name(&self, node: NodeId) -> impl Iterator<Item = Arc<Open>> {
+        self.of_node(node).into_iter().chain(self.doomed(node))
+    }
+
+    /// A client of SMB has given a file another name: its opens by the old one, and those that are closed and wait for its removal,
+    /// are told.
     pub(crate) fn moved(&self, node: NodeId, old: &PathInShare, new: &PathInShare) {
-        for open in self.of_node(node).into_iter().chain(self.doomed(node)) {
+        for open in self.of_name(node) {
             if let Some(file) = file_of(&open).filter(|f| f.place().is(old)) {
-                file.set_place(new.clone());
+                file.set_place(new.clone(), true);
             }
         }
         self.publish(&locked(&self.files), node);
     }
 
-    /// A client of another protocol has renamed a file that waits to be removed. Its path stays the one by which the client of the
-    /// open knows it.
-    pub(crate) fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
-        for open in self.of_node(node).into_iter().chain(self.doomed(node)) {
-            let Some(file) = file_of(&open) else { continue };
-            let old = file.place();
-            if old.dir.id() == from.0.id() && old.name == from.1 {
-                file.set_place(PathInShare {
-                    dir: to.0.clone(),
-                    name: to.1.to_vec(),
-                    path: old.path,
-                });
+    /// A file was found under another name: its opens by the old one that knew of no other are told.
+    pub(crate) fn found(&self, node: NodeId, old: &PathInShare, new: &PathInShare) {
+        for open in self.of_name(node) {
+            let of_old = |f: &&File| f.has_one_name() && f.place().is(old);
+            if let Some(file) = file_of(&open).filter(of_old) {
+                file.set_place(new.clone(), false);
             }
         }
         self.publish(&locked(&self.files), node);
+    }
+
+    /// A client of another protocol has renamed a file. Its path stays the one by which the client of the open knows it.
+    pub(crate) fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
+        for open in self.of_name(node) {
+            let Some(file) = file_of(&open) else { continue };
+            let old = file.place();
+            if old.dir.id() == from.0.id() && old.name == from.1 {
+                let (dir, name) = (to.0.clone(), to.1.to_vec());
+                file.set_place(PathInShare { dir, name, path: old.path }, true);
+            }
+        }
+        self.publish(&locked(&self.files), node);
+    }
+
+    /// A client has given a file a further name.
+    pub(crate) fn linked(&self, node: NodeId) {
+        for open in self.of_name(node) {
+            if let Some(file) = file_of(&open) {
+                file.only_name.store(false, Ordering::Release);
+            }
+        }
     }
 
     /// A stream has another name: all its opens are told.

@@ -2,8 +2,9 @@
 //!
 //! *Operation.* An open remembers the name by which it was opened, and renames by SMB tell it a new one. Others know of no opens.
 //! So whoever is about to remove or rename what is open looks first whether the name still leads to it: else another file, which
-//! has the name now, would go. One that was moved is followed by its node. A file with further names is not: which of them was
-//! meant is not known any more.
+//! has the name now, would go. One that a process of the host has moved is followed by its node, if it had one name when it was
+//! opened and got no other since by a client. Else the name that is left may be another link, in a folder where its user has no
+//! rights: what is removed is the link by which the open was made (MS-FSA section 2.1.5.5).
 //!
 //! The path that an open remembers is the one by which its client knows it, and takes it up again after a lost connection. What is
 //! shown ([`path`]) and what is below a directory ([`below`]) is asked of the file system, because a directory on the way may
@@ -25,7 +26,7 @@ pub(crate) async fn look(opens: &Opens, file: &File) -> VfsResult<PathInShare> {
     if old.name.is_empty() || leads_to(&old, file).await? {
         return Ok(old);
     }
-    if file.base().getattr().await?.nlink != 1 {
+    if !file.has_one_name() || file.base().getattr().await?.nlink != 1 {
         return Err(VfsError::NotFound);
     }
     let path = file.base().path().await.map_err(gone)?;
@@ -40,7 +41,7 @@ pub(crate) async fn look(opens: &Opens, file: &File) -> VfsResult<PathInShare> {
     if !leads_to(&new, file).await? {
         return Err(VfsError::NotFound);
     }
-    opens.moved(file.base().id(), &old, &new);
+    opens.found(file.base().id(), &old, &new);
     Ok(new)
 }
 
@@ -129,8 +130,13 @@ fn shown(path: &[u8]) -> String {
 }
 
 async fn leads_to(place: &PathInShare, file: &File) -> VfsResult<bool> {
+    leads_to_node(place, &file.base()).await
+}
+
+/// This name is the node's.
+pub(crate) async fn leads_to_node(place: &PathInShare, base: &NodeRef) -> VfsResult<bool> {
     match place.dir.lookup(&Cred::root(), &place.name).await {
-        Ok((node, _)) => Ok(node.id() == file.base().id()),
+        Ok((node, _)) => Ok(node.id() == base.id()),
         Err(e) if gone(e) == VfsError::NotFound => Ok(false),
         Err(e) => Err(e),
     }

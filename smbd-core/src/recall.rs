@@ -47,6 +47,16 @@ impl Recall for Link {
         })
     }
 
+    fn follows_names(&self) -> bool {
+        self.0.upgrade().is_some_and(|core| core.opens.follow_names())
+    }
+
+    fn linked(&self, node: NodeId) {
+        if let Some(core) = self.0.upgrade() {
+            core.opens.linked(node);
+        }
+    }
+
     fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
         if let Some(core) = self.0.upgrade() {
             core.opens.renamed(node, from, to);

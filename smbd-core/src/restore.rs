@@ -12,10 +12,12 @@ use vfs::namespace::Share;
 use vfs::{Cred, Handle, NodeRef, VfsError, streams};
 
 use crate::caching::OpenCaching;
+use crate::dtyp::mask;
 use crate::lease;
 use crate::open::{File, LockSequences, Open, PathInShare, Target};
 use crate::open_durable::CreateInfo;
 use crate::open_state::OpenState;
+use crate::path_tracking;
 use crate::persist::record::{Caches, Record};
 use crate::reauthorize::reauthorize;
 use crate::server_state::ServerState;
@@ -123,6 +125,7 @@ async fn file(core: &ServerState, record: &Record) -> Result<File, Lost> {
     let handle = |bytes: &[u8]| Handle::new(bytes).ok_or("its record is damaged");
     // Where it stood matters when it is removed at its close, which looks whether it still stands there.
     let dir = share.backend.resolve(&handle(&record.dir)?).await;
+    let has_dir = dir.is_ok();
     let dir = dir.unwrap_or_else(|_| share.backend.root());
     let place = PathInShare { dir, name: record.name.clone(), path: record.path.clone() };
     let next = match &record.next {
@@ -142,7 +145,16 @@ async fn file(core: &ServerState, record: &Record) -> Result<File, Lost> {
             streams::find(&share, &base, name).await.map_err(|_| "its stream is gone")?.node
         }
     };
-    Ok(File::new(node, base, record.stream.clone(), share, place))
+    // A name that it has got meanwhile need not be the one by which it was opened.
+    let links = match path_tracking::leads_to_node(&place, &base).await {
+        Ok(true) => base.getattr().await.map_or(0, |attr| attr.nlink),
+        _ => 0,
+    };
+    let file = File::new((node, base), record.stream.clone(), share, place, links);
+    if !has_dir {
+        file.lose_place();
+    }
+    Ok(file)
 }
 
 /// The node that was to take this place, if it did.
@@ -172,6 +184,7 @@ async fn reopen(core: &Arc<ServerState>, record: &Record) -> Result<Arc<Open>, L
     let attr = base.getattr().await.map_err(|_| "the attributes of its file cannot be read")?;
     let by_list = Grant::recorded(&base, &attr, &open.cred, record.granted).await;
     open.by_list = by_list.map_err(|_| "its access control list cannot be read")?;
+    open.deletes_by_list = open.by_list.as_ref().is_some_and(|g| g.rights() & mask::DELETE != 0);
     open.shared = record.shared;
     open.options = record.options;
     open.posix = record.posix;

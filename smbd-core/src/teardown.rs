@@ -4,7 +4,8 @@
 //! *Operation.* An open leaves the table first, so nobody can use it any more; then what it held is given back; last, names that
 //! waited for it are removed. Where somebody has to give back first what it caches of such a file, the open has ended and the name
 //! goes when that is done; until then it cannot be opened. Whether the file may be deleted was decided when it was opened: it goes
-//! from whatever folder another has moved it into.
+//! from whatever folder another client has moved it into. Where a process of the host may have moved it, its user must have the
+//! right to delete there, unless the file's own list gives it.
 //!
 //! A durable open that has lost its connection waits for its client instead. It ends when somebody else wants what it holds
 //! ([`give_way`], [`go_with_file`]) or its time is over.
@@ -117,7 +118,7 @@ async fn remove_name(
     let place = path_tracking::look(&core.opens, file).await?;
     // The user need not be allowed to look names up where it may delete them.
     let folder = security::may_take_from(&open.cred, &place.dir).await?;
-    let file_ops = file_ops.granted(open.to_delete.as_ref(), folder.as_ref());
+    let file_ops = file_ops.granted(open.to_delete_from(&place.dir), folder.as_ref());
     if file.base().kind() == Kind::Dir {
         file_ops.rmdir(&file.share, &place.dir, &open.cred, &place.name).await?;
     } else {

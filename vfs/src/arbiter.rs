@@ -86,9 +86,17 @@ pub trait Recall: Send + Sync {
         let _none = (share, dir);
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
-    /// A name that waits to be removed for one of its clients was changed by a client of another front end: that name is to go.
+    /// Some of its clients may remove or rename what they have open: it is told where clients of other front ends put that.
+    fn follows_names(&self) -> bool {
+        false
+    }
+    /// A client of another front end, which had the right to, has given this name another place: what is open by it is there.
     fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
-        let _nothing_pending = (node, from, to);
+        let _nothing_open = (node, from, to);
+    }
+    /// A client of any front end has given a node a further name.
+    fn linked(&self, node: NodeId) {
+        let _nothing_open = node;
     }
     /// Asks the holder of a write delegation what it has of the file in its cache; `None` when it does not say.
     fn delegated_attrs(
@@ -560,10 +568,22 @@ impl Arbiter {
         Err(VfsError::InUse)
     }
 
-    /// A name of a node with a pending delete was changed: tells the protocol that will remove it.
+    /// A name that was changed may be open, or wait to be removed, for a protocol that will take it away by its name.
+    pub(crate) fn follows_names(&self) -> bool {
+        self.state.pending_deletes() > 0 || self.keys.get().is_some_and(|f| f.follows_names())
+    }
+
+    /// A name of a node was changed: tells the protocol that may remove it.
     pub(crate) fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
         if let Some(front) = self.keys.get() {
             front.renamed(node, from, to);
+        }
+    }
+
+    /// A node has a further name: the same.
+    pub(crate) fn linked(&self, node: NodeId) {
+        if let Some(front) = self.keys.get() {
+            front.linked(node);
         }
     }
 

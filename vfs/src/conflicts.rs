@@ -62,12 +62,7 @@ impl<'a> FileOps<'a> {
     /// Refuses what the volume would refuse as well: to take a name of this node out of a directory where neither a grant, nor the
     /// node's own list, nor the list or mode of the directory lets the caller ([`VfsError::Access`]), or where that is sticky and
     /// the caller owns neither (inode(7): [`VfsError::Perm`]). What cannot be found out beforehand is left to the volume.
-    pub(crate) async fn check_removal(
-        &self,
-        dir: &NodeRef,
-        cred: &Cred,
-        node: &NodeRef,
-    ) -> VfsResult<()> {
+    pub async fn check_removal(&self, dir: &NodeRef, cred: &Cred, node: &NodeRef) -> VfsResult<()> {
         const STICKY: u32 = 0o1000;
         let is_granted = |grant: &&Grant| {
             let is_of = |node: &NodeRef| grant.is_about(node.id());
@@ -267,12 +262,7 @@ impl<'a> FileOps<'a> {
 
     /// Refuses what the volume would refuse as well: to add a node of this kind to a directory where neither a grant nor its list
     /// or mode lets the caller.
-    pub(crate) async fn check_adding(
-        &self,
-        dir: &NodeRef,
-        cred: &Cred,
-        kind: Kind,
-    ) -> VfsResult<()> {
+    pub async fn check_adding(&self, dir: &NodeRef, cred: &Cred, kind: Kind) -> VfsResult<()> {
         let rights = perm::adding(kind).rights & !mask::EXECUTE;
         if self.acting(cred, rights).has(dir.id(), rights) {
             return Ok(());

@@ -686,13 +686,13 @@ impl<'a> FileOps<'a> {
         let _to = self.check_arriving((from_dir, from), to_dir, cred).await?;
         let victim = if replace { self.with_streams(share, to_dir, to).await } else { None };
         let watched = if replace { self.externally_watched(to_dir, to).await } else { None };
-        let doomed = self.doomed(from_dir, from).await;
+        let followed = self.followed((from_dir, from), cred, (to_dir, to)).await;
         let by = self.acting(cred, REMOVES | ADDS);
         let done = from_dir.rename(by, from, to_dir.as_ref(), to, replace).await?;
         if done.0.is_none() && done.1.is_none() {
             return Ok(done);
         }
-        doomed.into_iter().for_each(|n| self.arbiter.renamed(n, (from_dir, from), (to_dir, to)));
+        followed.into_iter().for_each(|n| self.arbiter.renamed(n, (from_dir, from), (to_dir, to)));
         watched.into_iter().for_each(|node| self.arbiter.end_external_watch(node));
         self.lost_a_name(share, victim).await;
         self.names.gone(from_dir.id(), from, &done.0);
@@ -726,6 +726,7 @@ impl<'a> FileOps<'a> {
         let _announced = self.check_added(dir, cred, name, node.kind()).await?;
         let by = self.acting(cred, mask::WRITE_DATA);
         let done = node.link(by, dir.as_ref(), name).await?;
+        self.arbiter.linked(node.id());
         self.names.made(dir.id(), name, &done.1);
         self.listing_changed(dir);
         self.watches.post(share.id, dir, name, Action::Added, what::FILE_NAME).await;

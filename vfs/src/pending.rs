@@ -3,7 +3,7 @@
 //! *Operation.* SMB answers a delete when the name is marked, and removes it with the last close. What another client made or wrote
 //! of that name meanwhile would be acknowledged and then gone. So a CREATE that finds the name, an OPEN, and every change of data
 //! without an open wait a tenth of a second for the removal and are then refused. Reads and look-ups go on, and so does an
-//! open from before the mark. A client of NFS may rename the file: its new name goes instead.
+//! open from before the mark. A client of NFS may rename the file: its new name goes instead, also where it is marked after that.
 //!
 //! *Errors.* [`VfsError::InUse`] while the delete is pending; [`VfsError::Delay`] after a wait for one that was done.
 
@@ -20,10 +20,14 @@ impl FileOps<'_> {
         Self { deletes: true, ..self }
     }
 
+    /// The caller's protocol has pending deletes.
+    fn has_deletes(&self) -> bool {
+        self.deletes || self.requester.is_some_and(|w| w.client.is_key())
+    }
+
     /// The caller's protocol knows no pending deletes, and one is pending somewhere. One load while none is.
     fn may_be_doomed(&self) -> bool {
-        let has_own = self.deletes || self.requester.is_some_and(|w| w.client.is_key());
-        !has_own && self.arbiter.state().pending_deletes() > 0
+        !self.has_deletes() && self.arbiter.state().pending_deletes() > 0
     }
 
     /// Before a file is made or opened by name. GUARDED finds the name taken, as it is.
@@ -70,12 +74,23 @@ impl FileOps<'_> {
         if waited { Err(VfsError::Delay) } else { Ok(()) }
     }
 
-    /// The node that this name leads to, when a delete of it is pending that a change of the name must not end.
-    pub(crate) async fn doomed(&self, dir: &NodeRef, name: &[u8]) -> Option<NodeId> {
-        if !self.may_be_doomed() {
+    /// The node that this name leads to, where an open by another protocol follows it to the new name. The volume says yes to a
+    /// rename between two names of one file without a look at any right: such a change is no rename, and none is told that the
+    /// caller would not be allowed.
+    pub(crate) async fn followed(
+        &self,
+        (from_dir, from): (&NodeRef, &[u8]),
+        cred: &Cred,
+        (to_dir, to): (&NodeRef, &[u8]),
+    ) -> Option<NodeId> {
+        if self.has_deletes() || !self.arbiter.follows_names() {
             return None;
         }
-        let (node, _) = dir.lookup(&Cred::root(), name).await.ok()?;
-        self.arbiter.state().has_pending_deletes(node.id()).then(|| node.id())
+        let (node, attr) = from_dir.lookup(&Cred::root(), from).await.ok()?;
+        self.check_adding(to_dir, cred, attr.kind).await.ok()?;
+        if let Ok((there, _)) = to_dir.lookup(&Cred::root(), to).await {
+            self.check_removal(to_dir, cred, &there).await.ok()?;
+        }
+        Some(node.id())
     }
 }

@@ -247,6 +247,7 @@ impl FileOps<'_> {
             node.link(Acting::caller(cred), folder.node.as_ref(), NAME).await?;
             let by = self.acting(cred, CHANGES);
             let change = folder.node.rename(by, NAME, dir.as_ref(), name, true).await?.1;
+            self.arbiter.linked(node.id());
             self.lost_a_name(share, victim).await;
             Ok::<_, VfsError>((announced, change))
         };

@@ -208,8 +208,15 @@ pub(super) async fn rename(
     let dir_attr = to.dir.getattr().await?;
     let comes = security::may_add(cx.tree()?, &to.dir, &dir_attr, is_dir).await?;
     let leaves = security::may_take_from(&open.cred, &old.dir).await?.filter(|_| !same_dir);
-    let file_ops =
-        cx.file_ops(open).granted(open.by_list.as_ref(), comes.as_ref()).leaving(leaves.as_ref());
+    if !itself && to.found.as_ref().is_some_and(|f| f.node.id() == file.base().id()) {
+        // To the file system these are one file, and it would ask for no right to the name that is replaced.
+        let by_list = open.by_list.as_ref().filter(|_| open.deletes_by_list);
+        let file_ops = cx.file_ops(open).granted(by_list, comes.as_ref());
+        file_ops.check_removal(&to.dir, &open.cred, &file.base()).await?;
+        file_ops.check_adding(&to.dir, &open.cred, file.base().kind()).await?;
+    }
+    let own = open.by_list_in(&old.dir);
+    let file_ops = cx.file_ops(open).granted(own, comes.as_ref()).leaving(leaves.as_ref());
     file_ops.check_named(&file.base(), &to.dir, &open.cred).await?;
     let name = move_name(&file_ops, open, file, &old, &to, itself).await?;
     let to = Target { name, ..to };

@@ -272,13 +272,20 @@ async fn set_disposition(
         return Err(Status::DIRECTORY_NOT_EMPTY);
     }
     if !file.is_stream() {
-        // Another has renamed it, and which of its further names was meant is not known: to say yes would be no delete.
+        // Another has renamed it, and whether a name that is left was meant is not known, or its user may not take it from where it
+        // is now: to say yes would be no delete.
         match path_tracking::look(opens, file).await {
-            Err(VfsError::NotFound) if attr.nlink > 1 && attr.kind != Kind::Dir => {
+            Err(VfsError::NotFound) if attr.nlink > 0 && attr.kind != Kind::Dir => {
                 return Err(Status::OBJECT_NAME_NOT_FOUND);
             }
-            _ => super::rename::ask(cx, open, &file.base(), Operation::Delete).await?,
+            Ok(place) if open.to_delete_from(&place.dir).is_none() => {
+                let folder = security::may_take_from(&open.cred, &place.dir).await?;
+                let file_ops = cx.file_ops(open).granted(None, folder.as_ref());
+                file_ops.check_removal(&place.dir, &open.cred, &file.base()).await?;
+            }
+            _ => {}
         }
+        super::rename::ask(cx, open, &file.base(), Operation::Delete).await?;
     }
     open.set_goes_at_once(flags & disposition::POSIX_SEMANTICS != 0);
     if !on_close {

@@ -36,7 +36,8 @@ pub(super) async fn open(
     }
     let Found { node, attr, name } = found;
     let is_root = name.is_empty();
-    let file = File::new(node.clone(), node.clone(), None, w.share.clone(), at.place(&name));
+    let (nodes, place) = ((node.clone(), node.clone()), at.place(&name));
+    let file = File::new(nodes, None, w.share.clone(), place, attr.nlink);
     path_tracking::look_for_doomed(&cx.server.opens, &file).await;
     if cx.server.opens.is_doomed(&file) {
         return Err(Status::DELETE_PENDING);
@@ -77,7 +78,8 @@ pub(super) async fn is_taken_over(
 ) -> Result<bool, Status> {
     let Found { node, attr, name } = found;
     let stream = w.path.stream.clone();
-    let file = File::new(node.clone(), node.clone(), stream, w.share.clone(), at.place(name));
+    let (nodes, place) = ((node.clone(), node.clone()), at.place(name));
+    let file = File::new(nodes, stream, w.share.clone(), place, attr.nlink);
     let parent = (!name.is_empty()).then_some(&at.dir);
     let readable = async {
         let all = security::maximal(w.tree, node, attr, parent).await?;

@@ -240,6 +240,7 @@ fn entry(
     let owner = (w.tree.session_id, w.tree.id);
     let mut open = Open::new(owner, Target::File(file), party, cred, access)?;
     open.by_list = by_list.map(|grant| grant.limited(access));
+    open.deletes_by_list = open.by_list.as_ref().is_some_and(|g| g.rights() & mask::DELETE != 0);
     open.caching = OpenCaching::of_create(claim, lease::asked(cx, level, context));
     open.durable.note_at(cx.conn.info.peer.ip());
     open.part = Some(cx.part_of_opens()?);

@@ -59,10 +59,13 @@ pub(super) async fn make(
     if let Some(stream) = &w.path.stream {
         return file_of(cx, w, at, (made, name), (stream, granted, listed)).await;
     }
-    let place = at.place(&name);
-    let file = File::new(made.node.clone(), made.node.clone(), None, w.share.clone(), place);
+    let (place, nodes) = (at.place(&name), (made.node.clone(), made.node.clone()));
+    let file = File::new(nodes, None, w.share.clone(), place, made.attr.nlink);
     let granted = of_maker(&made, granted, listed);
-    let open = Arc::new(entry(cx, w, file, granted)?);
+    let mut open = entry(cx, w, file, granted)?;
+    // What a maker has comes from no list.
+    open.deletes_by_list = false;
+    let open = Arc::new(open);
     match furnish(cx, w, listed, &open, &made).await {
         Ok((attr, dos)) => Ok(Opened { open, attr, dos, action: action::CREATED }),
         Err(status) => {

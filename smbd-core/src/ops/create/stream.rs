@@ -88,9 +88,8 @@ async fn enter(
     granted: Granted,
 ) -> Result<Opened, Status> {
     let Found { node: base, attr, name } = found;
-    let place = at.place(&name);
-    let file =
-        File::new(stream.node.clone(), base, Some(stream.name.clone()), w.share.clone(), place);
+    let (place, nodes) = (at.place(&name), (stream.node.clone(), base));
+    let file = File::new(nodes, Some(stream.name.clone()), w.share.clone(), place, attr.nlink);
     path_tracking::look_for_doomed(&cx.server.opens, &file).await;
     if cx.server.opens.is_doomed(&file) {
         return Err(Status::DELETE_PENDING);

@@ -173,7 +173,7 @@ async fn replace(a: &Asked<'_>, file: &File, new: New<'_>) -> Result<(), Status>
     may_go(a, file, &old).await?;
     let dir_attr = dir.getattr().await?;
     let folder = security::may_add(tree, dir, &dir_attr, false).await?;
-    let file_ops = a.file_ops().granted(a.open.by_list.as_ref(), folder.as_ref());
+    let file_ops = a.file_ops().granted(a.open.by_list_in(dir), folder.as_ref());
     let staged = file_ops.stage(share, dir, cred, &old, new).await?;
     let announced = async {
         let mut replacement = NodeReplacement::new(&a.cx.server, old.clone(), staged.node.clone())?;

@@ -17,22 +17,22 @@ use crate::wire::fsctl::code::SET_REPARSE_POINT;
 use crate::wire::query_info::{info_type, security_information as part};
 use crate::wire::reparse::Reparse;
 
-const ANN: u32 = 1000;
-const BOB: u32 = 2000;
+pub(super) const ANN: u32 = 1000;
+pub(super) const BOB: u32 = 2000;
 
 fn of(uid: u32, mode: u32) -> SetAttr {
     SetAttr { mode: Some(mode), uid: Some(uid), gid: Some(uid), ..SetAttr::default() }
 }
 
 /// Folders of this user, each with a file `x` of it that is its own to see.
-async fn folder(harness: &Harness, name: &str, uid: u32, mode: u32) -> NodeRef {
+pub(super) async fn folder(harness: &Harness, name: &str, uid: u32, mode: u32) -> NodeRef {
     let (root, top) = (Cred::root(), harness.core.namespace.shares()[0].backend.root());
     let dir = top.mkdir(Acting::caller(&root), name.as_bytes(), of(uid, mode)).await.unwrap().node;
     dir.create(Acting::caller(&root), b"x", CreateHow::Guarded, of(uid, 0o600)).await.unwrap();
     dir
 }
 
-async fn with(c: &Client, name: &str, access: u32) -> Result<FileId, Status> {
+pub(super) async fn with(c: &Client, name: &str, access: u32) -> Result<FileId, Status> {
     let asked = c.create(name, |r| {
         (r.access, r.disposition) = (access, Disposition::Open as u32);
     });
@@ -40,7 +40,7 @@ async fn with(c: &Client, name: &str, access: u32) -> Result<FileId, Status> {
 }
 
 /// Gives a file or folder a list of its own.
-async fn give(c: &Client, name: &str, aces: Vec<Ace>) {
+pub(super) async fn give(c: &Client, name: &str, aces: Vec<Ace>) {
     let f = with(c, name, mask::WRITE_DAC).await.unwrap();
     let sd = SecurityDescriptor {
         control: control::DACL_PRESENT,
@@ -52,7 +52,7 @@ async fn give(c: &Client, name: &str, aces: Vec<Ace>) {
     c.close(f).await;
 }
 
-async fn owner_of(dir: &NodeRef, name: &[u8]) -> Option<u32> {
+pub(super) async fn owner_of(dir: &NodeRef, name: &[u8]) -> Option<u32> {
     dir.lookup(&Cred::root(), name).await.ok().map(|(_, attr)| attr.uid)
 }
 

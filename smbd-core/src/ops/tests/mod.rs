@@ -11,6 +11,7 @@ mod dfs;
 mod hold;
 mod info;
 mod ioctl;
+mod links;
 mod listing;
 mod logon;
 mod notices;
