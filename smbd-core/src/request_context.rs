@@ -62,6 +62,8 @@ pub struct RequestContext {
     pub(crate) pending: OnceLock<Arc<Pending>>,
     /// The open that the command works with, which counts it until it is answered.
     pub(crate) counted: OnceLock<(Arc<Open>, Counted)>,
+    /// Its place among the waiting requests of its client's address.
+    waiting: OnceLock<Part>,
     /// See [`RequestContext::outlives_connection`].
     pub(crate) survives: AtomicBool,
     /// See [`RequestContext::waits_silently`].
@@ -91,6 +93,7 @@ impl RequestContext {
             tree: None,
             previous: None,
             meant: OnceLock::new(),
+            waiting: OnceLock::new(),
             pending: OnceLock::new(),
             counted: OnceLock::new(),
             survives: AtomicBool::new(false),
@@ -517,6 +520,11 @@ impl WaitPolicy for RequestContext {
     /// of its own meanwhile, so such a command waits without one: holders have a deadline.
     fn begin(&self) -> BoxFuture<'_, VfsResult<()>> {
         Box::pin(async {
+            if self.waiting.get().is_none() {
+                let mut part = self.server.waits_by_address.of(self.conn.info.peer);
+                part.set(1).map_err(|_| VfsError::Resources)?;
+                let _ = self.waiting.set(part);
+            }
             // Who waits silently keeps its place in the serve loop, which must go on to read acknowledgements.
             let silent =
                 self.silent.load(Ordering::Relaxed) && self.conn.waits() < SILENT_WAITS_MAX;

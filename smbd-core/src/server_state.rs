@@ -11,7 +11,10 @@ use vfs::namespace::Namespace;
 use crate::caching::Leases;
 use crate::creates::Creates;
 use crate::interfaces::Interfaces;
-use crate::limits::{OPENS_MAX, OPENS_PER_ADDRESS_MAX, PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX};
+use crate::limits::{
+    OPENS_MAX, OPENS_PER_ADDRESS_MAX, PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX,
+    WAITS_PER_ADDRESS_MAX,
+};
 use crate::logons::Logons;
 use crate::open::Opens;
 use crate::parts::Parts;
@@ -36,6 +39,8 @@ pub struct ServerState {
     pub opens: Opens,
     /// How many of them are of which address.
     pub(crate) opens_by_address: Arc<Parts>,
+    /// Requests that wait for other clients.
+    pub(crate) waits_by_address: Arc<Parts>,
     /// What pipes keep, in bytes.
     pub(crate) pipe_bytes: Arc<Parts>,
     /// What is cached under keys.
@@ -65,6 +70,10 @@ impl ServerState {
             opens_by_address: Parts::new(
                 ("opens-of-address", OPENS_PER_ADDRESS_MAX),
                 ("opens", OPENS_MAX),
+            ),
+            waits_by_address: Parts::new(
+                ("waits-of-address", WAITS_PER_ADDRESS_MAX),
+                ("waits", vfs::arbiter::PATIENT_MAX),
             ),
             pipe_bytes: Parts::new(
                 ("pipe-bytes-of-address", PIPE_BYTES_PER_ADDRESS_MAX),

@@ -30,7 +30,7 @@ pub const WAIT_MS: u64 = 100;
 /// Requests that may wait at once.
 pub const WAITING_MAX: usize = 256;
 /// The same for requests that wait as long as it takes.
-pub const PATIENT_MAX: usize = 4096;
+pub const PATIENT_MAX: usize = 16_384;
 /// A holder of any kind must give back what is recalled within this time, unless the configuration has another: that of Windows
 /// (MS-SMB2 section 3.3.2.1).
 const ACKNOWLEDGE_MS: u64 = 35_000;

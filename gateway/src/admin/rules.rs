@@ -59,7 +59,7 @@ pub(super) const SILENT_STORAGE: &str = "silent-storage";
 pub(super) const MEMORY_WAIT: &str = "memory-wait";
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 62] = [
+pub(super) const LIMITS: [&str; 64] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -113,6 +113,8 @@ pub(super) const LIMITS: [&str; 62] = [
     nfsrdma::rpc::gss::LIMIT,
     SILENT_STORAGE,
     "waiting-requests",
+    "waits-of-address",
+    "waits",
     "notice-behind-answer",
     "notice-unheard",
     "admin-connections",

@@ -6,7 +6,8 @@
 //! came before it, until something comes, CANCEL names it, or the pipe, its tree, session or connection ends; not where the client
 //! has set the pipe to fail at once.
 //!
-//! *Memory.* Bounded by [`crate::pipe`], and of each address by its [part](crate::parts); a WRITE is one buffer. Reads that wait count as `waiting-requests` of their connection.
+//! *Memory.* Bounded by [`crate::pipe`], and of each address by its [part](crate::parts); a WRITE is one buffer. Reads that wait
+//! count as `waiting-requests` of their connection.
 //!
 //! *Errors.* STATUS_BUFFER_OVERFLOW with what fitted when a message is longer than the client's buffer, as pipes of messages do.
 

@@ -872,3 +872,24 @@ async fn an_application_takes_over_its_own_file_and_no_other() {
     open(&stranger, "h", vec![instance()]).await.unwrap();
     assert_eq!(a.close(secret).await, Status::SUCCESS);
 }
+
+/// Whoever waits for others takes one of the places of its address, until it has what it waits for or gives up.
+#[tokio::test]
+async fn an_address_has_its_part_of_the_places_of_those_who_wait() {
+    let harness = Harness::new();
+    let (holder, waiter) = (harness.client(), harness.client());
+    let (f, g) = (holder.open("f").await, waiter.open("f").await);
+    assert_eq!(lock(&holder, f, &[(0, 9, ALONE)]).await, Status::SUCCESS);
+    let mut rest = harness.core.waits_by_address.of(waiter.conn.info.peer);
+    let most = crate::limits::WAITS_PER_ADDRESS_MAX;
+    rest.set(most).unwrap();
+    let wait = [(0, 9, flag::EXCLUSIVE)];
+    assert_eq!(lock(&waiter, g, &wait).await, Status::INSUFFICIENT_RESOURCES);
+    rest.set(most - 1).unwrap();
+    assert_eq!(lock(&waiter, g, &wait).await, Status::PENDING);
+    assert_eq!(rest.set(most), Err(Status::INSUFFICIENT_RESOURCES), "its place is taken");
+    assert_eq!(lock(&holder, f, &[(0, 9, flag::UNLOCK)]).await, Status::SUCCESS);
+    assert_eq!(waiter.pushed().await.status(), Status::SUCCESS);
+    tokio::task::yield_now().await;
+    rest.set(most).unwrap();
+}
