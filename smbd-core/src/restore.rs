@@ -1,8 +1,9 @@
 //! Opens again what was [persistent](crate::persist) when the server ended.
 //!
 //! *Operation.* All opens first, then what they cache, then their locks: what stood together before does not stand in its own way
-//! now. Last, those end whose users would not be granted them again. Nobody else is there yet.
+//! now; of what did not, the record that was written last counts. Last, those end whose users would not be granted them again. Nobody else is there yet.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,13 +68,8 @@ pub(crate) async fn restore(
     let records = tokio::task::spawn_blocking(move || reader.read(Kind::SmbOpen)).await;
     let records = records.unwrap_or(Err(recovery::Error::Ended))?;
     let (mut opens, mut gone) = (Vec::with_capacity(records.len()), Vec::new());
-    for (key, value) in records {
-        let Some(record) = Record::decode(&value) else {
-            tracing::error!("a persistent handle of another version of this program is dropped");
-            gone.push(Change::Remove(Kind::SmbOpen, key));
-            continue;
-        };
-        let record = Arc::new(record);
+    for (key, record) in in_order(records, &mut gone) {
+        core.unwritten.comes_after(record.order);
         match reopen_in_time(core, &record, limit).await? {
             Ok(open) => opens.push((open, record)),
             Err(why) => {
@@ -112,6 +108,25 @@ pub(crate) async fn restore(
         );
     }
     Ok(opens.len().saturating_sub(refused))
+}
+
+/// The latest first: where two cannot stand together, the earlier one is of a handle that was closed, or unlocked, and the store
+/// could not be told ([`crate::persist::unwritten`]). `gone` gets what cannot be read.
+fn in_order(
+    records: Vec<recovery::Record>,
+    gone: &mut Vec<Change>,
+) -> Vec<(Box<[u8]>, Arc<Record>)> {
+    let mut all = Vec::with_capacity(records.len());
+    for (key, value) in records {
+        if let Some(record) = Record::decode(&value) {
+            all.push((key, Arc::new(record)));
+        } else {
+            tracing::error!("a persistent handle of another version of this program is dropped");
+            gone.push(Change::Remove(Kind::SmbOpen, key));
+        }
+    }
+    all.sort_by_key(|(_, record)| Reverse(record.order));
+    all
 }
 
 fn share_of(core: &ServerState, record: &Record) -> Option<Arc<Share>> {

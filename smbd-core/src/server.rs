@@ -60,7 +60,9 @@ impl Server {
     }
 
     /// What has to happen although nobody calls; to be called about once a second.
-    pub async fn tick(&self) {}
+    pub async fn tick(&self) {
+        crate::persist::unwritten::tick(&self.core);
+    }
 
     /// A new connection. [`Connection::end`] is to be called when its channel has ended.
     pub fn connection(&self, info: Arc<Info>, handle: Handle) -> Arc<Connection> {

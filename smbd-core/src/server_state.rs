@@ -18,6 +18,7 @@ use crate::limits::{
 use crate::logons::Logons;
 use crate::open::Opens;
 use crate::parts::Parts;
+use crate::persist::unwritten::Unwritten;
 use crate::session::Sessions;
 use crate::settings::{Settings, ShareSettings};
 use crate::users::Users;
@@ -51,6 +52,8 @@ pub struct ServerState {
     pub interfaces: Interfaces,
     /// What must survive a restart; without it nothing does, and no handle is persistent.
     pub(crate) store: Option<Store>,
+    /// What it could not be told.
+    pub(crate) unwritten: Unwritten,
     /// Wrong passwords, by address.
     pub(crate) logon_throttle: Mutex<LogonThrottle>,
     pub(crate) accounts: Mutex<Accounts>,
@@ -83,6 +86,7 @@ impl ServerState {
             creates: Arc::default(),
             interfaces: Interfaces::default(),
             store: None,
+            unwritten: Unwritten::default(),
             logon_throttle: Mutex::default(),
             accounts: Mutex::default(),
             begun: (Instant::now(), SystemTime::now()),

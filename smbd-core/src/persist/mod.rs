@@ -7,10 +7,13 @@
 //!
 //! *Memory.* A record per handle in the store, at most [`LOCKS_MAX`] locks each.
 //!
-//! *Errors.* What cannot be written is refused to the client. A record whose file or share is gone is given up, with a line in the
-//! log.
+//! *Errors.* What cannot be written is refused to the client, and [written later](unwritten) where it is so all the same. A record
+//! whose file or share is gone is given up, with a line in the log.
 
 pub(crate) mod record;
+pub(crate) mod unwritten;
+
+use std::sync::Arc;
 
 use state::Caching;
 use vfs::NodeRef;
@@ -26,12 +29,21 @@ use recovery::{Change, Kind};
 /// Byte-range locks that one persistent handle may hold: each change writes all of them.
 pub const LOCKS_MAX: usize = 1_024;
 
-fn key(open: &Open) -> [u8; 8] {
-    open.id.persistent.to_be_bytes()
+fn key(persistent: u64) -> [u8; 8] {
+    persistent.to_be_bytes()
 }
 
-/// Writes a persistent handle as it is now; of another there is nothing to write. Ready when it is durable.
-pub(crate) async fn save(core: &ServerState, open: &Open) -> Result<(), Status> {
+/// Writes a persistent handle as it is now; of another there is nothing to write. Ready when it is durable. After an error the
+/// record may be the old one or the new one, and is written again later.
+pub(crate) async fn save(core: &ServerState, open: &Arc<Open>) -> Result<(), Status> {
+    let written = write(core, open).await;
+    if written.is_err() {
+        core.unwritten.owe(open);
+    }
+    written
+}
+
+async fn write(core: &ServerState, open: &Open) -> Result<(), Status> {
     let pending = {
         // What is seen first is written first.
         let saving = open.durable.saving();
@@ -42,7 +54,7 @@ pub(crate) async fn save(core: &ServerState, open: &Open) -> Result<(), Status> 
             return Ok(());
         }
         let record = snapshot(core, open, saving.next.as_ref())?;
-        store.submit(vec![Change::put(Kind::SmbOpen, &key(open), &record.encode())])
+        store.submit(vec![Change::put(Kind::SmbOpen, &key(open.id.persistent), &record.encode())])
     };
     // The store has logged why.
     pending.await.map_err(|_| Status::INSUFFICIENT_RESOURCES)
@@ -57,25 +69,27 @@ pub(crate) async fn save_lease(core: &ServerState, lease: &Lease) -> Result<(), 
 }
 
 /// Begins to write what has become of a holder's rights, for those who cannot wait. What is written later comes after it.
-pub(crate) fn note(core: &std::sync::Arc<ServerState>, opens: Vec<std::sync::Arc<Open>>) {
+pub(crate) fn note(core: &Arc<ServerState>, opens: Vec<Arc<Open>>) {
     for open in opens.into_iter().filter(|o| o.durable.is_persistent()) {
         let core = core.clone();
         tokio::spawn(async move { save(&core, &open).await });
     }
 }
 
-/// A handle has gone. Ready when a restart does not bring it back.
+/// A handle has gone. Ready when a restart does not bring it back, or that could not be written and is tried again later.
 pub(crate) async fn forget(core: &ServerState, open: &Open) {
-    let pending = {
-        let mut saving = open.durable.saving();
-        let Some(store) = core.store.as_ref().filter(|_| open.durable.is_persistent()) else {
-            return;
-        };
-        saving.forgotten = true;
-        store.submit(vec![Change::remove(Kind::SmbOpen, &key(open))])
-    };
-    if pending.await.is_err() {
-        tracing::error!(open = open.id.persistent, "a closed handle comes back at the next start");
+    if open.durable.is_persistent() {
+        // Nothing is written of it from here on.
+        open.durable.saving().forgotten = true;
+        strike(core, open.id.persistent).await;
+    }
+}
+
+/// Removes the record of a handle. After an error it may be there or not, and is struck again later.
+async fn strike(core: &ServerState, persistent: u64) {
+    let Some(store) = &core.store else { return };
+    if store.submit(vec![Change::remove(Kind::SmbOpen, &key(persistent))]).await.is_err() {
+        core.unwritten.owe_strike(persistent);
     }
 }
 
@@ -115,6 +129,7 @@ fn snapshot(core: &ServerState, open: &Open, next: Option<&NodeRef>) -> Result<R
         locks,
         sequences: open.lock_sequences.all(),
         next: next.map(|n| n.handle().as_bytes().to_vec()),
+        order: core.unwritten.next_order(),
     })
 }
 

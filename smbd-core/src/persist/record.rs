@@ -8,8 +8,10 @@ use crate::open::{FileId, LOCK_SEQUENCES};
 type Guid = [u8; 16];
 
 /// First byte of a record; one that is not here is of a version that is not known.
-const VERSION: u8 = 2;
-/// Without [`Record::next`].
+const VERSION: u8 = 3;
+/// Without [`Record::order`].
+const WITHOUT_ORDER: u8 = 2;
+/// Without [`Record::next`] as well.
 const WITHOUT_NEXT: u8 = 1;
 
 /// What the handle may cache, and under whose name.
@@ -55,6 +57,8 @@ pub(crate) struct Record {
     pub(crate) sequences: [Option<u8>; LOCK_SEQUENCES],
     /// The node that is about to take the place of `base` under its name, or already has.
     pub(crate) next: Option<Vec<u8>>,
+    /// One with a higher number was written later; 0 of a version that did not number them.
+    pub(crate) order: u64,
 }
 
 struct Out(Vec<u8>);
@@ -236,6 +240,7 @@ impl Record {
             out.option(number.as_ref(), |o, n| o.u8(*n));
         }
         out.option(self.next.as_ref(), |o, n| o.bytes(n));
+        out.u64(self.order);
         out.0
     }
 
@@ -243,7 +248,7 @@ impl Record {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut r = In(bytes);
         let version = r.u8()?;
-        if version != VERSION && version != WITHOUT_NEXT {
+        if !(WITHOUT_NEXT..=VERSION).contains(&version) {
             return None;
         }
         let record = Self {
@@ -276,6 +281,10 @@ impl Record {
             next: match version {
                 WITHOUT_NEXT => None,
                 _ => r.option(|r| r.bytes().map(<[u8]>::to_vec))?,
+            },
+            order: match version {
+                WITHOUT_NEXT | WITHOUT_ORDER => 0,
+                _ => r.u64()?,
             },
         };
         r.0.is_empty().then_some(record)
@@ -346,6 +355,7 @@ mod tests {
             ],
             sequences,
             next: Some(vec![7; 40]),
+            order: 11,
         }
     }
 
@@ -364,10 +374,15 @@ mod tests {
             ..full.clone()
         };
         assert_eq!(Record::decode(&bare.encode()), Some(bare.clone()));
-        let mut older = bare.encode();
-        assert_eq!((older[0], older.pop()), (VERSION, Some(0)));
+        let unnumbered = Record { order: 0, ..bare.clone() };
+        let mut older = unnumbered.encode();
+        assert_eq!(older[0], VERSION);
+        older.truncate(older.len() - 8);
+        older[0] = WITHOUT_ORDER;
+        assert_eq!(Record::decode(&older), Some(unnumbered.clone()));
+        assert_eq!(older.pop(), Some(0));
         older[0] = WITHOUT_NEXT;
-        assert_eq!(Record::decode(&older), Some(bare.clone()));
+        assert_eq!(Record::decode(&older), Some(unnumbered));
         let oplock = Record { caches: Some(Caches::Oplock { rights: Caching::ALL }), ..bare };
         assert_eq!(Record::decode(&oplock.encode()), Some(oplock));
     }

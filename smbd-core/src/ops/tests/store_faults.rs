@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdma_transport::channel::Transport;
-use recovery::faults::Disk;
+use recovery::faults::{Disk, Fault};
+use recovery::{Change, Kind};
 use vfs::mem::MemBackend;
 
 use super::persist::{ALONE, opens};
 use crate::harness::{Client, Harness};
+use crate::persist::record::Record;
+use crate::persist::unwritten;
 use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::context::{DHANDLE_FLAG_PERSISTENT, DurableV2, ReconnectV2, Told};
@@ -44,6 +47,19 @@ impl World {
         let harness = Harness::on(volume.clone(), Some(disk.store().unwrap()));
         let count = crate::restore::restore(&harness.core, Duration::from_secs(60)).await.unwrap();
         (Self { disk, volume, harness }, count)
+    }
+
+    /// What could not be written is tried again until it is.
+    async fn catches_up(&self) {
+        while !self.harness.core.unwritten.is_settled() {
+            unwritten::tick(&self.harness.core);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// How many handles are in the store.
+    fn records(&self) -> usize {
+        self.harness.core.store.as_ref().unwrap().read(Kind::SmbOpen).unwrap().len()
     }
 
     fn machine(&self, guid: u8) -> Client {
@@ -118,4 +134,101 @@ async fn a_lock_before_an_element_that_makes_no_sense_is_in_the_store() {
     let other = world.machine(2);
     let theirs = opens(&other, "f").await.unwrap();
     assert_eq!(locks(&other, theirs, &[(0, ALONE)]).await, Status::LOCK_NOT_GRANTED);
+}
+
+/// A handle that is closed while the store cannot be written is struck when it can be again.
+#[tokio::test]
+async fn a_closed_handle_is_struck_until_that_is_durable() {
+    for fault in [Fault::Full, Fault::Broken] {
+        let world = World::new();
+        let (a, b) = (world.machine(1), world.machine(2));
+        let closed = persistent(&a, "f", 1, ALL).await;
+        let stays = persistent(&b, "g", 2, ALL).await;
+        world.disk.set(fault);
+        assert_eq!(a.close(closed).await, Status::SUCCESS);
+        unwritten::tick(&world.harness.core);
+        world.disk.set(Fault::None);
+        world.catches_up().await;
+        assert_eq!(world.records(), 1, "{fault:?}");
+        drop((a, b));
+        let (world, count) = world.restart().await;
+        assert_eq!(count, 1);
+        again(&world.machine(2), "g", stays, 2).await.unwrap();
+    }
+}
+
+/// The store hangs while a closed handle is struck again: nobody waits for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_hangs_keeps_nobody_who_does_not_write() {
+    let world = World::new();
+    let a = world.machine(1);
+    let closed = persistent(&a, "f", 1, ALL).await;
+    world.disk.set(Fault::Full);
+    assert_eq!(a.close(closed).await, Status::SUCCESS);
+    world.disk.set(Fault::Hangs);
+    unwritten::tick(&world.harness.core);
+    let disk = world.disk.clone();
+    tokio::task::spawn_blocking(move || disk.wait_for_hanging()).await.unwrap();
+    unwritten::tick(&world.harness.core);
+    let b = world.machine(2);
+    let other = opens(&b, "f").await.unwrap();
+    assert_eq!(b.close(other).await, Status::SUCCESS);
+    world.disk.set(Fault::None);
+    world.catches_up().await;
+    assert_eq!(world.records(), 0);
+}
+
+/// A restart before that finds two handles of one file that cannot both have been open: the later one was.
+#[tokio::test]
+async fn a_handle_that_could_not_be_struck_takes_nobodys_place() {
+    let world = World::new();
+    let (a, b) = (world.machine(1), world.machine(2));
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let mut closed = Vec::new();
+    for (name, guid) in names.into_iter().zip(1..) {
+        closed.push(persistent(&a, name, guid, 0).await);
+    }
+    world.disk.set(Fault::Full);
+    for file in closed {
+        assert_eq!(a.close(file).await, Status::SUCCESS);
+    }
+    world.disk.set(Fault::None);
+    let mut held = Vec::new();
+    for (name, guid) in names.into_iter().zip(100..) {
+        held.push(persistent(&b, name, guid, 0).await);
+    }
+    assert_eq!(world.records(), 2 * names.len());
+    drop((a, b));
+    let (world, count) = world.restart().await;
+    assert_eq!((count, world.records()), (names.len(), names.len()));
+    let b = world.machine(2);
+    for ((name, file), guid) in names.into_iter().zip(held).zip(100..) {
+        again(&b, name, file, guid).await.unwrap();
+    }
+    // So it is at the start after that, too.
+    persistent(&b, "new", 200, 0).await;
+    let next = world.harness.core.store.as_ref().unwrap().read(Kind::SmbOpen).unwrap();
+    let mut orders: Vec<u64> =
+        next.iter().map(|(_, value)| Record::decode(value).unwrap().order).collect();
+    orders.sort_unstable();
+    assert!(orders.is_sorted_by(|a, b| a < b), "{orders:?}");
+}
+
+/// A create that could not be written promises nothing, and what may be left of it in the store is struck.
+#[tokio::test]
+async fn a_handle_that_could_not_be_written_is_not_persistent() {
+    let world = World::new();
+    let a = world.machine(1);
+    world.disk.set(Fault::Broken);
+    let asked = DurableV2 { timeout: 0, flags: DHANDLE_FLAG_PERSISTENT, guid: [1; 16] };
+    let opened = a.create("f", |r| r.contexts = vec![asked.context()]).await.unwrap();
+    assert_eq!(Told::parse(&opened.contexts).unwrap().durable_v2, None);
+    world.disk.set(Fault::None);
+    assert!(!world.harness.core.unwritten.is_settled());
+    // As if the write that failed had been done.
+    let key = opened.file.persistent.to_be_bytes();
+    let left = vec![Change::put(Kind::SmbOpen, &key, b"left")];
+    world.harness.core.store.as_ref().unwrap().commit_blocking(left).unwrap();
+    world.catches_up().await;
+    assert_eq!(world.records(), 0);
 }

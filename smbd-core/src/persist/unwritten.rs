@@ -1,0 +1,109 @@
+//! What the store could not be told of persistent handles, and the order of what it was told.
+//!
+//! *Operation.* A handle whose change could not be written is written again every second, as it is then, until that is durable; one
+//! that is gone is struck. Until then a restart finds an older state of it, or a handle that was closed. So each record has a number,
+//! and where two cannot stand together at a restart, the later one was true and the earlier one is what could not be written.
+//!
+//! *Memory.* An entry per handle.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use mutex::locked;
+
+use super::{save, strike};
+use crate::open::Open;
+use crate::server_state::ServerState;
+
+type Handles = HashMap<u64, Weak<Open>>;
+
+/// Handles that are not in the store as they are.
+#[derive(Default)]
+pub(crate) struct Unwritten {
+    /// By `Open.DurableFileId`; of one that is gone only its record is left.
+    handles: Mutex<Handles>,
+    /// They are being written.
+    busy: AtomicBool,
+    /// Number of the last record.
+    order: AtomicU64,
+}
+
+impl Unwritten {
+    fn handles(&self) -> MutexGuard<'_, Handles> {
+        locked(&self.handles)
+    }
+
+    /// The record of a handle may be another than it should be.
+    pub(crate) fn owe(&self, open: &Arc<Open>) {
+        self.add(open.id.persistent, Arc::downgrade(open));
+    }
+
+    /// A handle is gone, and its record may be there.
+    pub(super) fn owe_strike(&self, persistent: u64) {
+        self.add(persistent, Weak::new());
+    }
+
+    fn add(&self, persistent: u64, open: Weak<Open>) {
+        let mut handles = self.handles();
+        if handles.is_empty() {
+            tracing::warn!(
+                "persistent handles are not in the state folder as they are, and are written again every second: after a restart \
+                 before that, closed ones come back until their time is over"
+            );
+        }
+        handles.insert(persistent, open);
+    }
+
+    /// Number of the next record.
+    pub(super) fn next_order(&self) -> u64 {
+        self.order.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Records to come are later than this one, of another run of the server.
+    pub(crate) fn comes_after(&self, order: u64) {
+        self.order.fetch_max(order, Ordering::Relaxed);
+    }
+
+    /// Nothing is to be written, and nothing is being written.
+    #[cfg(test)]
+    pub(crate) fn is_settled(&self) -> bool {
+        !self.busy.load(Ordering::Acquire) && self.handles().is_empty()
+    }
+}
+
+/// Begins to write what is not written, unless that is under way. To be called about once a second.
+pub(crate) fn tick(core: &Arc<ServerState>) {
+    if core.unwritten.handles().is_empty() || core.unwritten.busy.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let core = core.clone();
+    tokio::spawn(async move {
+        write(&core).await;
+        core.unwritten.busy.store(false, Ordering::Release);
+    });
+}
+
+/// One after the other, until the store fails again: a thousand that wait are no thousand tries.
+async fn write(core: &ServerState) {
+    let mut owed = std::mem::take(&mut *core.unwritten.handles()).into_iter();
+    for (persistent, open) in owed.by_ref() {
+        let is_there = |o: &Arc<Open>| o.durable.is_persistent() && !o.durable.saving().forgotten;
+        match open.upgrade().filter(is_there) {
+            // An error is noted.
+            Some(open) => drop(save(core, &open).await),
+            None => strike(core, persistent).await,
+        }
+        if core.store.as_ref().is_some_and(|store| store.health().is_some()) {
+            break;
+        }
+    }
+    let mut handles = core.unwritten.handles();
+    owed.for_each(|(persistent, open)| {
+        // What has become of it meanwhile is newer.
+        handles.entry(persistent).or_insert(open);
+    });
+    if handles.is_empty() {
+        tracing::info!("all persistent handles are in the state folder as they are");
+    }
+}
