@@ -6,6 +6,7 @@
 //! A client whose request is still being executed is not silent, however long its storage takes: to give its lock to another
 //! while a WRITE of its own may still land would break what the lock is for.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::id::{ClientId, Millis};
@@ -34,6 +35,7 @@ pub enum LeaseState {
 #[derive(Debug)]
 pub struct Lease {
     client: ClientId,
+    host: Option<IpAddr>,
     terms: Terms,
     renewed_ms: AtomicU64,
     /// Requests of the client that are being executed.
@@ -48,13 +50,27 @@ const HELD: u64 = u64::MAX - 1;
 impl Lease {
     /// A lease that begins now.
     pub fn new(client: ClientId, terms: Terms, now: Millis) -> Self {
-        Self { client, terms, renewed_ms: AtomicU64::new(now), in_progress: AtomicU32::new(0) }
+        Self::with(client, terms, now)
     }
 
     /// Of a holder that stands as long as its connection does. It lapses when it is let go.
     pub fn held(client: ClientId) -> Self {
         let terms = Terms { lease_ms: 0, courtesy_ms: u64::MAX };
-        Self { client, terms, renewed_ms: AtomicU64::new(HELD), in_progress: AtomicU32::new(0) }
+        Self::with(client, terms, HELD)
+    }
+
+    fn with(client: ClientId, terms: Terms, renewed_ms: u64) -> Self {
+        let (renewed_ms, in_progress) = (AtomicU64::new(renewed_ms), AtomicU32::new(0));
+        Self { client, host: None, terms, renewed_ms, in_progress }
+    }
+
+    /// Of a client at this host, whose clients together have a part of each node ([`Limits`](crate::Limits)).
+    pub fn of_host(self, host: IpAddr) -> Self {
+        Self { host: Some(host), ..self }
+    }
+
+    pub(crate) fn host(&self) -> Option<IpAddr> {
+        self.host
     }
 
     /// The connection is back. False when somebody ended the lease meanwhile.

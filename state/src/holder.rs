@@ -29,6 +29,11 @@ impl Holder {
         self.lease.client()
     }
 
+    /// Its client is known to come from the same host as that of the other.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        self.lease.host().is_some_and(|host| other.lease.host() == Some(host))
+    }
+
     /// As the one who acts.
     pub fn requester(&self) -> Requester {
         Requester { client: self.client(), holder: Some(self.holder) }

@@ -19,23 +19,34 @@ pub struct Limits {
     pub opens_per_node: usize,
     /// Opens of one client, so that no client fills the node for the others.
     pub opens_per_client: usize,
+    /// Opens of all clients of one host ([`Lease::of_host`](crate::Lease::of_host)).
+    pub opens_per_host: usize,
     /// Byte-range locks of all clients, of either sort.
     pub locks_per_node: usize,
     /// Byte-range locks of one client, of either sort. Without a client of their own, opens of SMB count one by one.
     pub locks_per_client: usize,
+    /// Byte-range locks of NFS of all clients of one host.
+    pub locks_per_host: usize,
     /// Caching grants.
     pub grants_per_node: usize,
 }
 
+impl Limits {
+    /// Those of a server.
+    pub const DEFAULT: Self = Self {
+        opens_per_node: 131_072,
+        opens_per_client: 16_384,
+        opens_per_host: 32_768,
+        locks_per_node: 131_072,
+        locks_per_client: 16_384,
+        locks_per_host: 32_768,
+        grants_per_node: 1_024,
+    };
+}
+
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            opens_per_node: 131_072,
-            opens_per_client: 16_384,
-            locks_per_node: 131_072,
-            locks_per_client: 16_384,
-            grants_per_node: 1_024,
-        }
+        Self::DEFAULT
     }
 }
 
@@ -253,6 +264,8 @@ impl Record {
                 >= limits.opens_per_client
         {
             return Verdict::Full("opens_per_client");
+        } else if self.has_opens(party, limits.opens_per_host) {
+            return Verdict::Full("opens_per_host");
         } else {
             self.opens.push(Opened { party: party.clone(), share });
         }
@@ -461,6 +474,9 @@ impl Record {
         if self.has_ranges(party.client(), limits.locks_per_client.saturating_sub(1)) {
             return LockVerdict::Full("locks_per_client");
         }
+        if self.has_ranges_of_host(party, limits.locks_per_host.saturating_sub(1)) {
+            return LockVerdict::Full("locks_per_host");
+        }
         self.mandatory = enforce == Enforce::Mandatory || self.mandatory && !self.locks.is_empty();
         self.locks.set(party, range, kind, enforce);
         LockVerdict::Go
@@ -504,6 +520,17 @@ impl Record {
             && self.locks.iter().filter(|l| l.owner.client() == client).count() >= many
     }
 
+    /// The same for all clients of the host of this one.
+    fn has_ranges_of_host(&self, party: &Holder, many: usize) -> bool {
+        self.locks.len() >= many
+            && self.locks.iter().filter(|l| l.owner.is_beside(party)).count() >= many
+    }
+
+    fn has_opens(&self, party: &Holder, many: usize) -> bool {
+        self.opens.len() >= many
+            && self.opens.iter().filter(|o| o.party.is_beside(party)).count() >= many
+    }
+
     /// Takes a lock of SMB away. False when no lock of exactly this range is held.
     pub(crate) fn unlock_smb(&mut self, party: &Holder, lock_range: SmbLockRange) -> bool {
         self.smb_locks.clear(party, lock_range)
@@ -539,7 +566,8 @@ impl Record {
     /// Takes a lock away. False when the hole would make more locks than may be.
     pub(crate) fn unlock(&mut self, party: &Holder, range: Range, limits: &Limits) -> bool {
         let is_full = self.locks.len() >= limits.locks_per_node
-            || self.has_ranges(party.client(), limits.locks_per_client);
+            || self.has_ranges(party.client(), limits.locks_per_client)
+            || self.has_ranges_of_host(party, limits.locks_per_host);
         if is_full
             && self.locks.iter().any(|l| {
                 l.owner == *party && l.range.first < range.first && l.range.last > range.last

@@ -855,8 +855,10 @@ mod tests {
         let limits = Limits {
             opens_per_node: 2,
             opens_per_client: 2,
+            opens_per_host: 2,
             locks_per_node: 4,
             locks_per_client: 4,
+            locks_per_host: 4,
             grants_per_node: 1,
         };
         let t = Table::new(Deadlines::new(10, 20).unwrap(), limits, 0);
@@ -914,6 +916,35 @@ mod tests {
         }
         assert_eq!(exact(&greedy[1], 4), LockVerdict::Full("locks_per_client"));
         assert_eq!(exact(&other, 4), LockVerdict::Go);
+    }
+
+    #[test]
+    fn one_host_fills_its_own_share_of_a_node_only_by_whatever_clients() {
+        let limits = Limits { opens_per_host: 3, locks_per_host: 4, ..Limits::default() };
+        let t = Table::new(Deadlines::new(10, 20).unwrap(), limits, 0);
+        let of = |client, host: &str| {
+            let lease = Lease::held(ClientId(client)).of_host(host.parse().unwrap());
+            Holder { holder: t.holder(), lease: Arc::new(lease) }
+        };
+        let greedy: Vec<_> = (0..4).map(|client| of(client, "192.0.2.1")).collect();
+        for party in &greedy[..3] {
+            assert!(t.open(N, party, READ, 0).is_go());
+        }
+        assert_eq!(t.open(N, &greedy[3], READ, 0), Verdict::Full("opens_per_host"));
+        let (other, unknown) = (of(4, "192.0.2.2"), party(&t, 5));
+        assert!(t.open(N, &other, READ, 0).is_go() && t.open(N, &unknown, READ, 0).is_go());
+        let at = |n: u64| Range { first: n * 10, last: n * 10 + 5 };
+        let lock =
+            |party: &Holder, n| t.lock(N, party, at(n), LockKind::Shared, Enforce::Advisory, 0);
+        for (n, party) in (0..).zip(&greedy[..3]) {
+            assert_eq!(lock(party, n), LockVerdict::Go);
+        }
+        assert_eq!(lock(&greedy[3], 3), LockVerdict::Full("locks_per_host"));
+        assert_eq!((lock(&other, 3), lock(&unknown, 3)), (LockVerdict::Go, LockVerdict::Go));
+        let hole = |n: u64| Range { first: n * 10 + 2, last: n * 10 + 2 };
+        assert!(t.unlock(N, &greedy[0], hole(0)));
+        assert!(!t.unlock(N, &greedy[1], hole(1)), "a fifth piece");
+        assert!(t.unlock(N, &greedy[1], at(1)) && t.unlock(N, &greedy[1], hole(1)));
     }
 
     /// Nothing that is cached under a grant changes while the grant stands: writers and grants race on two threads, and the

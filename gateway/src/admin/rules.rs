@@ -59,7 +59,7 @@ pub(super) const SILENT_STORAGE: &str = "silent-storage";
 pub(super) const MEMORY_WAIT: &str = "memory-wait";
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 64] = [
+pub(super) const LIMITS: [&str; 72] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -94,6 +94,14 @@ pub(super) const LIMITS: [&str; 64] = [
     "locks-of-file-by-session",
     "locks-of-file-by-address",
     "locks-of-host",
+    "nlm-hosts",
+    "nlm-hosts-of-address",
+    "nlm-owners",
+    "nlm-owners-of-address",
+    "blocked-locks",
+    "blocked-locks-of-address",
+    "patient-locks",
+    "patient-locks-of-address",
     "sessions-of-connection",
     "sessions",
     "unfinished-logons-of-connection",

@@ -3,14 +3,16 @@
 //! A lock is asked for again by its client while it waits, so one request is one entry however often it comes. It is either
 //! waiting, or was given and its host is being told.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use mutex::locked;
+use rdma_transport::channel::host_of;
 use state::{LockKind, Range};
 use vfs::{Cred, NodeRef};
 
 use super::hosts::{Host, Key, Owner};
-use super::limits;
+use super::limits::{self, Limit};
 use crate::fh::Fh;
 
 /// A lock that is waited for.
@@ -87,11 +89,23 @@ impl Queue {
         self.entries().list.iter().find(|(b, _)| b.is(wanted)).map(|(_, state)| *state)
     }
 
-    /// Joins the queue. `None` when it is full; otherwise whether somebody has to begin to drive it.
-    pub(super) fn join(&self, make: impl FnOnce(u64) -> Blocked) -> Option<bool> {
+    /// Joins the queue, for a host at this address: whether somebody has to begin to drive it. Refused when it is full, or holds as
+    /// much of the address as it may.
+    pub(super) fn join(
+        &self,
+        at: IpAddr,
+        make: impl FnOnce(u64) -> Blocked,
+    ) -> Result<bool, Limit> {
+        let [all, of_address] = limits::BLOCKED;
         let mut entries = self.entries();
-        if entries.list.len() >= limits::BLOCKED_MAX {
-            return None;
+        if entries.list.len() >= all.most {
+            return Err(all);
+        }
+        let at = host_of(at);
+        if entries.list.iter().filter(|(b, _)| host_of(b.host.key.ip) == at).count()
+            >= of_address.most
+        {
+            return Err(of_address);
         }
         entries.next += 1;
         let blocked = make(entries.next);
@@ -99,7 +113,7 @@ impl Queue {
         let begin = !std::mem::replace(&mut entries.driven, true);
         drop(entries);
         self.joined.notify_one();
-        Some(begin)
+        Ok(begin)
     }
 
     /// Those that wait, the longest-waiting first. Nobody drives the queue any more when there is none.
@@ -179,12 +193,16 @@ mod tests {
             Key { name: name.into(), ip: [10, 0, 0, 2].into() }
         }
 
-        fn join(&self, name: &[u8], offset: u64) -> Option<bool> {
-            let host = self.hosts.heard(&Self::key(name), [10, 0, 0, 1].into(), 0).unwrap();
+        fn join(&self, name: &[u8], offset: u64) -> Result<bool, Limit> {
+            self.join_from(&Self::key(name), offset)
+        }
+
+        fn join_from(&self, key: &Key, offset: u64) -> Result<bool, Limit> {
+            let host = self.hosts.heard(key, [10, 0, 0, 1].into(), 0).unwrap();
             let range = Range { first: offset, last: offset };
             let (owner, node) = (self.owner.clone(), self.node.clone());
             let kind = LockKind::Exclusive;
-            self.queue.join(|number| Blocked {
+            self.queue.join(key.ip, |number| Blocked {
                 number,
                 host,
                 owner,
@@ -213,9 +231,9 @@ mod tests {
     #[test]
     fn they_stand_in_the_order_in_which_they_came() {
         let bed = Bed::new();
-        assert_eq!(bed.join(b"a", 1), Some(true), "somebody has to drive it");
-        assert_eq!(bed.join(b"b", 2), Some(false));
-        assert_eq!(bed.join(b"a", 3), Some(false));
+        assert_eq!(bed.join(b"a", 1), Ok(true), "somebody has to drive it");
+        assert_eq!(bed.join(b"b", 2), Ok(false));
+        assert_eq!(bed.join(b"a", 3), Ok(false));
         let offsets = |bed: &Bed| {
             let waiting = bed.queue.waiting();
             waiting.map(|w| w.iter().map(|b| b.offset).collect::<Vec<_>>())
@@ -233,13 +251,24 @@ mod tests {
         assert!(bed.queue.has_host(&Bed::key(b"a")));
         bed.queue.forget(|b| b.host.key == Bed::key(b"a"));
         assert_eq!((offsets(&bed), bed.queue.len()), (None, 0));
-        assert_eq!(bed.join(b"a", 1), Some(true), "it has to be driven again");
+        assert_eq!(bed.join(b"a", 1), Ok(true), "it has to be driven again");
     }
 
     #[test]
     fn the_queue_has_its_limit() {
+        let [all, of_address] = limits::BLOCKED;
         let bed = Bed::new();
-        (0..limits::BLOCKED_MAX as u64).for_each(|n| assert!(bed.join(b"a", n).is_some()));
-        assert_eq!(bed.join(b"a", u64::MAX), None);
+        let key = |ip: [u8; 4]| Key { name: (*b"a").into(), ip: ip.into() };
+        for n in 0..all.most {
+            let address = u8::try_from(n / of_address.most).unwrap();
+            let joined = bed.join_from(&key([10, 0, 1, address]), n as u64);
+            assert!(joined.is_ok(), "others find places: {joined:?}");
+            let is_last = (n + 1) % of_address.most == 0 && n + 1 < all.most;
+            if is_last {
+                let joined = bed.join_from(&key([10, 0, 1, address]), u64::MAX);
+                assert_eq!(joined, Err(of_address));
+            }
+        }
+        assert_eq!(bed.join(b"a", u64::MAX), Err(all));
     }
 }

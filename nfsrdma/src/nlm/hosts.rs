@@ -1,7 +1,8 @@
 //! The hosts that lock, and what each holds.
 //!
 //! A host is a name that it gives itself and the address that it comes from. Its processes own locks; an owner has one holder in
-//! `state` for each file. Lock order: the registry, then a host's `held`, then the shards of `state`. Nothing awaits under any.
+//! `state` for each file. Lock order: the registry, then a host's `held`, then the shards of `state` or the places.
+//! Nothing awaits under any.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -10,10 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use mutex::locked;
+use rdma_transport::channel::host_of;
 use state::{ClientId, Holder, HolderId, Lease, Millis, NodeId, Range, Table};
 use vfs::NodeRef;
 
-use super::limits;
+use super::limits::{self, Limit};
+use super::places::{Place, Places};
 use crate::fh::Fh;
 use crate::rpc::outgoing::Route;
 
@@ -49,6 +52,7 @@ pub(super) struct Held {
     pub(super) party: Holder,
     /// The number of the host's status monitor in the life that took all of it; 0 when it did not say.
     state: i32,
+    _place: Place,
 }
 
 /// What was taken away: the number of holders, and what the share reservations among them were on.
@@ -71,6 +75,9 @@ pub struct Host {
     /// The number of the last notice that freed what it held; 0 before one did.
     notified: AtomicI32,
     held: Mutex<Holdings>,
+    /// Where holders of all hosts are counted.
+    holders: Arc<Places>,
+    _place: Place,
 }
 
 impl Host {
@@ -78,28 +85,30 @@ impl Host {
         locked(&self.held)
     }
 
-    /// The holder of this owner on this file, made when there is none. `None` when there are as many as may be.
+    /// The holder of this owner on this file, made when there is none and a place for it.
     pub(super) fn holder(
         &self,
         owner: &Owner,
         node: &NodeRef,
         fh: &Fh,
         fresh: impl FnOnce() -> HolderId,
-    ) -> Option<Holder> {
+    ) -> Result<Holder, Limit> {
         let mut held = self.held();
         let state = self.state.load(Ordering::Relaxed);
-        let room = held.len() < limits::HOLDERS_PER_HOST_MAX;
+        let has_room = held.len() < limits::HOLDERS_OF_HOST.most;
         match held.entry((owner.clone(), node.id())) {
             MapEntry::Occupied(mut there) => {
                 there.get_mut().state = state;
-                Some(there.get().party.clone())
+                Ok(there.get().party.clone())
             }
-            MapEntry::Vacant(free) if room => {
+            MapEntry::Vacant(free) if has_room => {
+                let _place = self.holders.take(self.key.ip)?;
                 let party = Holder { holder: fresh(), lease: self.lease.clone() };
-                free.insert(Held { node: node.clone(), fh: *fh, party: party.clone(), state });
-                Some(party)
+                let (node, fh) = (node.clone(), *fh);
+                free.insert(Held { node, fh, party: party.clone(), state, _place });
+                Ok(party)
             }
-            MapEntry::Vacant(_) => None,
+            MapEntry::Vacant(_) => Err(limits::HOLDERS_OF_HOST),
         }
     }
 
@@ -242,10 +251,22 @@ struct Registry {
 }
 
 /// All hosts.
-#[derive(Default)]
 pub(super) struct Hosts {
     registry: Mutex<Registry>,
     next: AtomicU32,
+    places: Arc<Places>,
+    holders: Arc<Places>,
+}
+
+impl Default for Hosts {
+    fn default() -> Self {
+        Self {
+            registry: Mutex::default(),
+            next: AtomicU32::new(0),
+            places: Places::new(limits::HOSTS),
+            holders: Places::new(limits::HOLDERS),
+        }
+    }
 }
 
 impl Hosts {
@@ -257,32 +278,31 @@ impl Hosts {
         self.registry().of.get(key).cloned()
     }
 
-    /// The host of this name and address, heard of now. `local` is the address of ours that it calls. `None` when there are as
-    /// many as may be.
-    pub(super) fn heard(&self, key: &Key, local: IpAddr, now: Millis) -> Option<Arc<Host>> {
+    /// The host of this name and address, heard of now. `local` is the address of ours that it calls.
+    pub(super) fn heard(&self, key: &Key, local: IpAddr, now: Millis) -> Result<Arc<Host>, Limit> {
         let mut registry = self.registry();
         if let Some(host) = registry.of.get(key) {
             host.heard.store(now, Ordering::Relaxed);
             host.route.set_from(local);
-            return Some(host.clone());
+            return Ok(host.clone());
         }
-        if registry.of.len() >= limits::HOSTS_MAX {
-            return None;
-        }
+        let _place = self.places.take(key.ip)?;
         let id = ClientId::host(self.next.fetch_add(1, Ordering::Relaxed));
         let host = Arc::new(Host {
             key: key.clone(),
-            lease: Arc::new(Lease::held(id)),
+            lease: Arc::new(Lease::held(id).of_host(host_of(key.ip))),
             route: Route::new(key.ip, local),
             monitored: AtomicBool::new(false),
             heard: AtomicU64::new(now),
             state: AtomicI32::new(0),
             notified: AtomicI32::new(0),
             held: Mutex::default(),
+            holders: self.holders.clone(),
+            _place,
         });
         registry.of.insert(key.clone(), host.clone());
         registry.by_id.insert(id, host.clone());
-        Some(host)
+        Ok(host)
     }
 
     /// The host that a notice is about: of this name, at the address that the notice came from; or the only one there, since
@@ -323,5 +343,44 @@ impl Hosts {
 
     pub(super) fn len(&self) -> usize {
         self.registry().of.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vfs::Backend;
+    use vfs::mem::MemBackend;
+
+    use super::*;
+
+    #[test]
+    fn hosts_of_one_address_hold_a_part_of_all_that_is_held() {
+        let deadlines = state::Deadlines::new(1000, 2000).unwrap();
+        let table = Table::new(deadlines, state::Limits::default(), 0);
+        let hosts = Hosts::default();
+        let node = MemBackend::new(1 << 20).unwrap().root();
+        let host = |name: &[u8], ip: [u8; 4]| {
+            let key = Key { name: name.into(), ip: ip.into() };
+            hosts.heard(&key, [10, 0, 0, 1].into(), 0).unwrap()
+        };
+        let hold = |host: &Host, svid: usize| {
+            let svid = i32::try_from(svid).unwrap();
+            let owner = Owner { sort: Sort::Lock, svid, oh: Box::default() };
+            host.holder(&owner, &node, &Fh::EMPTY, || table.holder()).map(drop)
+        };
+        let [_, of_address] = limits::HOLDERS;
+        let of_host = limits::HOLDERS_OF_HOST;
+        let many: Vec<_> = (0..u8::try_from(of_address.most / of_host.most).unwrap())
+            .map(|n| host(&[n], [10, 0, 0, 2]))
+            .collect();
+        for one in &many {
+            (0..of_host.most).for_each(|svid| assert_eq!(hold(one, svid), Ok(())));
+            assert_eq!(hold(one, of_host.most), Err(of_host));
+        }
+        let more = host(b"more", [10, 0, 0, 2]);
+        assert_eq!(hold(&more, 0), Err(of_address));
+        assert_eq!(hold(&host(b"more", [10, 0, 0, 3]), 0), Ok(()), "another address");
+        many[0].release(|_| true, &table);
+        assert_eq!(hold(&more, 0), Ok(()), "what was given back is free again");
     }
 }

@@ -1,11 +1,26 @@
-//! The numbers of NLM and NSM.
+//! The numbers of NLM and NSM. Where one address has a part, it is an IPv4 address or an IPv6 /64.
+
+/// A limit, by the name under which it is counted when a host meets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limit {
+    pub(super) name: &'static str,
+    pub(super) most: usize,
+}
 
 /// Hosts that lock.
 pub const HOSTS_MAX: usize = 4096;
+/// Of these, hosts of one address: a client names itself, and may do so in many ways.
+pub const HOSTS_OF_ADDRESS_MAX: usize = HOSTS_MAX / 4;
+/// Owners of all hosts with locks on a file, counted once for each file.
+pub const HOLDERS_MAX: usize = 524_288;
+/// The same of all hosts of one address.
+pub const HOLDERS_OF_ADDRESS_MAX: usize = HOLDERS_MAX / 4;
 /// Owners of one host with locks on a file, counted once for each file.
 pub const HOLDERS_PER_HOST_MAX: usize = 65_536;
 /// Locks that are waited for, of all hosts.
 pub const BLOCKED_MAX: usize = 4096;
+/// Of these, locks of one address.
+pub const BLOCKED_OF_ADDRESS_MAX: usize = BLOCKED_MAX / 4;
 /// Asynchronous answers under way (`_MSG` procedures); more calls of that kind are dropped, and come again.
 pub const ANSWERS_MAX: usize = 256;
 /// A host is told for this long that a lock was given to it, in seconds.
@@ -28,3 +43,35 @@ pub const IDLE_SECONDS_MAX: u64 = 300;
 pub const NOTIFY_SECONDS_MAX: u64 = 15 * 60;
 /// Hosts that are told at once.
 pub const NOTIFIES_AT_ONCE: usize = 64;
+
+const fn limit(name: &'static str, most: usize) -> Limit {
+    Limit { name, most }
+}
+
+/// What one host may hold.
+pub(super) const HOLDERS_OF_HOST: Limit = limit("locks-of-host", HOLDERS_PER_HOST_MAX);
+/// Owners that have one file open by their locks.
+pub(super) const HOLDERS_OF_FILE: Limit =
+    limit("locks-of-host", state::Limits::DEFAULT.opens_per_client);
+/// Byte ranges of one file.
+pub(super) const LOCKS_OF_FILE: Limit =
+    limit("locks-of-file", state::Limits::DEFAULT.locks_per_client);
+/// The same of one address.
+pub(super) const LOCKS_OF_FILE_BY_ADDRESS: Limit =
+    limit("locks-of-file-by-address", state::Limits::DEFAULT.locks_per_host);
+
+/// All that there may be, and the part of one address.
+pub(super) type Both = [Limit; 2];
+
+pub(super) const HOSTS: Both =
+    [limit("nlm-hosts", HOSTS_MAX), limit("nlm-hosts-of-address", HOSTS_OF_ADDRESS_MAX)];
+pub(super) const HOLDERS: Both =
+    [limit("nlm-owners", HOLDERS_MAX), limit("nlm-owners-of-address", HOLDERS_OF_ADDRESS_MAX)];
+pub(super) const BLOCKED: Both = [
+    limit("blocked-locks", BLOCKED_MAX),
+    limit("blocked-locks-of-address", BLOCKED_OF_ADDRESS_MAX),
+];
+pub(super) const PATIENT: Both = [
+    limit("patient-locks", PATIENT_MAX),
+    limit("patient-locks-of-address", PATIENT_OF_ADDRESS_MAX),
+];

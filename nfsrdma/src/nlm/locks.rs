@@ -17,6 +17,7 @@ use vfs::{Access, Cred, Kind, NodeRef, VfsError};
 use super::answers::{Answer, Holder};
 use super::blocked::{Blocked, BlockedState, Wanted};
 use super::hosts::{Host, Key, Owner, Sort};
+use super::limits::Limit;
 use super::monitors::Monitored;
 use super::{Nlm, Stat, limits};
 use crate::context::{CallContext, Conn};
@@ -46,8 +47,8 @@ pub(super) enum Taken {
     Busy,
     /// Caching rights of others are on their way back, or lapsed clients on their way out.
     NotYet,
-    /// A limit was reached.
-    Full,
+    /// This limit was reached.
+    Full(Limit),
 }
 
 /// What a handle names, and who the caller is there.
@@ -173,8 +174,8 @@ impl Nlm {
         let key = key_of(conn, lock.caller_name);
         self.check_grace(&key, how.reclaim)?;
         let local = conn.info.local.ip();
-        let host =
-            self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit(conn))?;
+        let host = self.hosts.heard(&key, local, self.now());
+        let host = host.map_err(|limit| self.note_limit(conn, limit))?;
         self.note_state(&host, how.state);
         if how.monitored {
             self.monitor(&host).await?;
@@ -207,7 +208,7 @@ impl Nlm {
             Taken::Busy if how.block && !how.reclaim => {
                 let (offset, length) = (lock.l_offset, lock.l_len);
                 let (fh, node, cred) = (t.fh, t.node, call.cred.clone());
-                let begin = self.queue.join(|number| Blocked {
+                let begin = self.queue.join(key.ip, |number| Blocked {
                     number,
                     host,
                     owner: owner.clone(),
@@ -219,7 +220,7 @@ impl Nlm {
                     offset,
                     length,
                 });
-                let begin = begin.ok_or_else(|| self.note_limit(conn))?;
+                let begin = begin.map_err(|limit| self.note_limit(conn, limit))?;
                 self.counters.blocked.fetch_add(1, Ordering::Relaxed);
                 if begin {
                     self.drive();
@@ -232,7 +233,7 @@ impl Nlm {
             }
             // There is no status for "come back in a while" but this one, and clients do.
             Taken::NotYet => Ok(Stat::DeniedGracePeriod),
-            Taken::Full => Ok(self.note_limit(conn)),
+            Taken::Full(limit) => Ok(self.note_limit(conn, limit)),
         }
     }
 
@@ -253,13 +254,12 @@ impl Nlm {
         if self.grace_is_stuck() { Stat::DeniedNolocks } else { Stat::DeniedGracePeriod }
     }
 
-    pub(super) fn note_limit(&self, conn: &Conn) -> Stat {
-        const LIMIT: &str = "locks-of-host";
+    pub(super) fn note_limit(&self, conn: &Conn, limit: Limit) -> Stat {
         self.counters.limited.fetch_add(1, Ordering::Relaxed);
         match conn.is_datagram() {
             // Nobody is named for it: its sender may be another than it says.
-            true => count::limit_met(LIMIT),
-            false => count::limited(LIMIT, super::limits::HOLDERS_PER_HOST_MAX, conn.info.peer),
+            true => count::limit_met(limit.name),
+            false => count::limited(limit.name, limit.most, conn.info.peer),
         }
         Stat::DeniedNolocks
     }
@@ -296,8 +296,12 @@ impl Nlm {
             let mut returned = std::pin::pin!(arbiter.returned());
             returned.as_mut().enable();
             match self.take(host, owner, node, fh, kind, range).await {
-                Taken::NotYet if place.is_some() && Instant::now() < until => {}
+                Taken::NotYet if Instant::now() < until => {}
                 done => return done,
+            }
+            if let Err(limit) = place {
+                count::limit_met(limit.name);
+                return Taken::NotYet;
             }
             // The attempt itself has not waited when all waiting places of the arbiter are taken.
             let _ = timeout(Duration::from_millis(WAIT_MS), returned).await;
@@ -316,8 +320,9 @@ impl Nlm {
     ) -> Taken {
         let arbiter = self.core().namespace.arbiter();
         let table = arbiter.state();
-        let Some(party) = host.holder(owner, node, fh, || table.holder()) else {
-            return Taken::Full;
+        let party = match host.holder(owner, node, fh, || table.holder()) {
+            Ok(party) => party,
+            Err(limit) => return Taken::Full(limit),
         };
         let id = node.id();
         let access = if kind == LockKind::Exclusive { Rights::WRITE } else { Rights::READ };
@@ -338,7 +343,7 @@ impl Nlm {
             }
             Err(VfsError::ShareDenied) => Taken::Busy,
             Err(VfsError::Delay) => Taken::NotYet,
-            Err(_) => Taken::Full,
+            Err(_) => Taken::Full(limits::HOLDERS_OF_FILE),
         };
         match done {
             Taken::Given => arbiter.tell(id, who, Operation::Advise),
@@ -383,7 +388,10 @@ impl Nlm {
                     return Taken::Given;
                 }
                 LockVerdict::Denied(_) => return Taken::Busy,
-                LockVerdict::Full(_) => return Taken::Full,
+                LockVerdict::Full("locks_per_host") => {
+                    return Taken::Full(limits::LOCKS_OF_FILE_BY_ADDRESS);
+                }
+                LockVerdict::Full(_) => return Taken::Full(limits::LOCKS_OF_FILE),
                 LockVerdict::Lapsed(lapsed) => arbiter.release(&lapsed).await,
             }
         }
@@ -421,7 +429,7 @@ impl Nlm {
         let node = found.ok().map(|(_, node)| node.id());
         match self.give_back(&host, &owner_of(lock), node, &fh, range) {
             true => Stat::Granted,
-            false => self.note_limit(conn),
+            false => self.note_limit(conn, limits::LOCKS_OF_FILE),
         }
     }
 

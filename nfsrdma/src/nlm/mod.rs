@@ -102,7 +102,7 @@ pub struct Nlm {
     hosts: Hosts,
     queue: Queue,
     /// Locks that wait for caching of others to come back.
-    patient: Places,
+    patient: Arc<Places>,
     pub(crate) monitors: Monitors,
     pub(crate) options: Options,
     answers: tokio::sync::Semaphore,
@@ -126,7 +126,7 @@ impl Nlm {
             clients,
             hosts: Hosts::default(),
             queue: Queue::default(),
-            patient: Places::new(limits::PATIENT_MAX, limits::PATIENT_OF_ADDRESS_MAX),
+            patient: Places::new(limits::PATIENT),
             monitors,
             options,
             answers: tokio::sync::Semaphore::new(limits::ANSWERS_MAX),

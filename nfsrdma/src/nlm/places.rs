@@ -1,56 +1,68 @@
-//! Places that requests take while they wait. One address has a part of them (of IPv6 one /64), so that others find some.
+//! Places for what hosts keep here, and for requests that wait. One address has a part of them, so that others find some.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use mutex::locked;
 use rdma_transport::channel::host_of;
 
+use super::limits::{Both, Limit};
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    of: HashMap<IpAddr, usize>,
+}
+
 /// So many places, and how many of them each address has.
 #[derive(Debug)]
 pub(super) struct Places {
-    most: usize,
-    of_address_max: usize,
-    taken: Mutex<HashMap<IpAddr, usize>>,
+    limits: Both,
+    taken: Mutex<Taken>,
 }
 
 impl Places {
-    pub(super) fn new(most: usize, of_address_max: usize) -> Self {
-        Self { most, of_address_max, taken: Mutex::default() }
+    pub(super) fn new(limits: Both) -> Arc<Self> {
+        Arc::new(Self { limits, taken: Mutex::default() })
     }
 
-    fn taken(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    fn taken(&self) -> MutexGuard<'_, Taken> {
         locked(&self.taken)
     }
 
-    /// A place for a request from this address; `None` when its part or all of them are taken.
-    pub(super) fn take(&self, at: IpAddr) -> Option<Place<'_>> {
+    /// A place for a host at this address.
+    pub(super) fn take(self: &Arc<Self>, at: IpAddr) -> Result<Place, Limit> {
+        let [all, of_address] = self.limits;
         let at = host_of(at);
         let mut taken = self.taken();
-        let of_address = taken.get(&at).copied().unwrap_or(0);
-        if of_address >= self.of_address_max || taken.values().sum::<usize>() >= self.most {
-            return None;
+        if taken.of.get(&at).is_some_and(|of| *of >= of_address.most) {
+            return Err(of_address);
         }
-        taken.insert(at, of_address + 1);
-        Some(Place { places: self, at })
+        if taken.all >= all.most {
+            return Err(all);
+        }
+        taken.all += 1;
+        *taken.of.entry(at).or_default() += 1;
+        Ok(Place { places: self.clone(), at })
     }
 }
 
-/// A place, given back also when the request is dropped.
+/// A place, given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
-    places: &'a Places,
+pub(super) struct Place {
+    places: Arc<Places>,
     at: IpAddr,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.taken();
-        if let Some(of_address) = taken.get_mut(&self.at) {
-            *of_address -= 1;
-            if *of_address == 0 {
-                taken.remove(&self.at);
+        taken.all -= 1;
+        if let Some(of) = taken.of.get_mut(&self.at) {
+            *of -= 1;
+            if *of == 0 {
+                taken.of.remove(&self.at);
             }
         }
     }
@@ -62,17 +74,17 @@ mod tests {
 
     #[test]
     fn one_address_leaves_places_to_others() {
-        let places = Places::new(3, 2);
+        let limits = [Limit { name: "all", most: 3 }, Limit { name: "of-address", most: 2 }];
+        let places = Places::new(limits);
         let take = |at: &str| places.take(at.parse().unwrap());
-        let first = (take("2001:db8::1"), take("2001:db8::2"));
-        assert!(first.0.is_some() && first.1.is_some());
-        assert!(take("2001:db8::3").is_none(), "of the same /64");
-        let other = take("192.0.2.1");
-        assert!(other.is_some());
-        assert!(take("192.0.2.2").is_none(), "all are taken");
-        drop(first);
-        assert!(take("::ffff:192.0.2.1").is_some_and(|p| p.at == other.as_ref().unwrap().at));
+        let two = [take("2001:db8::1"), take("2001:db8::2")];
+        assert!(two.iter().all(Result::is_ok));
+        assert_eq!(take("2001:db8::3").unwrap_err(), limits[1], "of the same /64");
+        let other = take("192.0.2.1").unwrap();
+        assert_eq!(take("192.0.2.2").unwrap_err(), limits[0]);
+        drop(two);
+        assert_eq!(take("::ffff:192.0.2.1").unwrap().at, other.at);
         drop(other);
-        assert!(places.taken().is_empty(), "nothing is left of those that went");
+        assert!(places.taken().all == 0 && places.taken().of.is_empty(), "all were given back");
     }
 }

@@ -9,7 +9,7 @@ use vfs::VfsError;
 
 use super::hosts::{Host, Owner, Sort};
 use super::locks::key_of;
-use super::{Nlm, Stat};
+use super::{Nlm, Stat, limits};
 use crate::context::{CallContext, Conn};
 use crate::fh::Fh;
 
@@ -49,13 +49,13 @@ impl Nlm {
         let key = key_of(conn, share.caller_name);
         self.check_grace(&key, reclaim)?;
         let local = conn.info.local.ip();
-        let host =
-            self.hosts.heard(&key, local, self.now()).ok_or_else(|| self.note_limit(conn))?;
+        let host = self.hosts.heard(&key, local, self.now());
+        let host = host.map_err(|limit| self.note_limit(conn, limit))?;
         self.monitor(&host).await?;
         let arbiter = self.core().namespace.arbiter();
         let (owner, wanted) = (owner_of(share), modes(share));
         let party = host.holder(&owner, &t.node, &t.fh, || arbiter.state().holder());
-        let party = party.ok_or_else(|| self.note_limit(conn))?;
+        let party = party.map_err(|limit| self.note_limit(conn, limit))?;
         let id = t.node.id();
         // The reservation stands for what the host's own locks have open.
         let lockers = host.lockers(id);
@@ -80,7 +80,7 @@ impl Nlm {
         Err(match opened {
             Err(VfsError::ShareDenied) => Stat::Denied,
             Ok(()) | Err(VfsError::Delay) => Stat::DeniedGracePeriod,
-            Err(_) => self.note_limit(conn),
+            Err(_) => self.note_limit(conn, limits::HOLDERS_OF_FILE),
         })
     }
 

@@ -238,7 +238,7 @@ impl Clients {
             stateid::client_id(self.core.boot.instance, self.next.fetch_add(1, Ordering::Relaxed));
         let terms =
             Terms { lease_ms: ms(self.options.lease), courtesy_ms: ms(self.options.courtesy) };
-        let lease = Arc::new(Lease::new(id, terms, self.now()));
+        let lease = Arc::new(Lease::new(id, terms, self.now()).of_host(place.network()));
         let client = Arc::new(Client::new(new, (id, lease), place, self.states_max.clone()));
         self.by_id.insert(id.0, client.clone());
         Some(client)

@@ -20,9 +20,13 @@ pub const MOUNT: u32 = 100_005;
 
 /// A server over these shares; the write verifier is 0x0102030405060708.
 pub fn server(shares: Vec<Share>) -> Arc<Server> {
+    server_over(Namespace::new(shares))
+}
+
+pub fn server_over(namespace: Namespace) -> Arc<Server> {
     let boot = Boot { write_verifier: 0x0102_0304_0506_0708, instance: 7 };
-    let namespace = Arc::new(Namespace::new(shares));
-    Server::new(ServerState::new(namespace, Handles::new([3; 16]), boot, Clock::real()), [4; 16])
+    let core = ServerState::new(namespace.into(), Handles::new([3; 16]), boot, Clock::real());
+    Server::new(core, [4; 16])
 }
 
 /// A connection from this address.

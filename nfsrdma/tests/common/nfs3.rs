@@ -8,9 +8,9 @@ use nfsrdma::server::{Server, Session};
 use nfsrdma::v3::procedure as p;
 use rdma_transport::xdr::{Reader, Writer};
 use vfs::mem::MemBackend;
-use vfs::namespace::{Enforce, Protocols, Share, Squash};
+use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 
-use super::{MOUNT, NFS, call, flat, head, server, session};
+use super::{MOUNT, NFS, call, flat, head, server_over, session};
 
 pub const OK: u32 = 0;
 
@@ -100,7 +100,11 @@ impl Client {
     }
 
     pub fn of(shares: Vec<Share>) -> Self {
-        let server = server(shares);
+        Self::over(Namespace::new(shares))
+    }
+
+    pub fn over(namespace: Namespace) -> Self {
+        let server = server_over(namespace);
         Self { session: session(&server), server, uid: 0, xid: AtomicU32::new(1) }
     }
 

@@ -20,6 +20,7 @@ use rdma_transport::xdr::{Reader, Writer};
 use vfs::Acting;
 use vfs::Cred;
 use vfs::WriteBy;
+use vfs::arbiter::Arbiter;
 use vfs::backend::Backend;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
@@ -91,11 +92,24 @@ impl Harness {
 
     pub fn with(options: Options) -> Self {
         let volumes = (0..4).map(|_| MemBackend::new(64 << 20).unwrap()).collect();
-        Self::run_of(7, volumes, options)
+        Self::run_of(7, volumes, options, Arbiter::default())
+    }
+
+    /// One whose files have no more holders than this.
+    pub fn within(limits: state::Limits) -> Self {
+        let deadlines = state::Deadlines::new(1000, 2000).unwrap();
+        let arbiter = Arbiter::new(state::Table::new(deadlines, limits, 0));
+        let volumes = (0..4).map(|_| MemBackend::new(64 << 20).unwrap()).collect();
+        Self::run_of(7, volumes, Options::default(), arbiter)
     }
 
     /// The run of the server that has this number.
-    fn run_of(instance: u32, volumes: Vec<Arc<MemBackend>>, options: Options) -> Self {
+    fn run_of(
+        instance: u32,
+        volumes: Vec<Arc<MemBackend>>,
+        options: Options,
+        arbiter: Arbiter,
+    ) -> Self {
         let everybody = || vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }];
         let shares = vec![
             share("data", volumes[0].clone(), everybody()),
@@ -106,8 +120,8 @@ impl Harness {
         ];
         let boot = Boot { write_verifier: 0x1122_3344_5566_7788, instance };
         let clock = Clock::Manual(0.into());
-        let core =
-            ServerState::new(Namespace::new(shares).into(), Handles::new([1; 16]), boot, clock);
+        let namespace = Namespace::with_arbiter(shares, arbiter);
+        let core = ServerState::new(namespace.into(), Handles::new([1; 16]), boot, clock);
         let nfs = Nfs4::with(Arc::new(core), options).unwrap();
         Self { nfs, conn: conn(Handle::detached()), cred: Cred::root(), volumes }
     }
@@ -118,7 +132,7 @@ impl Harness {
         let instance = nfs.core.boot.instance + 1;
         // It closes its store, so that the next can open it.
         drop(nfs);
-        Self::run_of(instance, volumes, options())
+        Self::run_of(instance, volumes, options(), Arbiter::default())
     }
 
     /// The configuration is read again, and says something else of this share.

@@ -206,3 +206,19 @@ async fn what_an_administrator_takes_is_told_until_it_is_freed() {
         assert_eq!(c.flags.get() & TAKEN, 0, "the lock was taken first: {locked}");
     }
 }
+
+/// Clients of one host name themselves: however many it claims to be, others lock the file beside it.
+#[tokio::test]
+async fn one_host_locks_a_part_of_a_file_by_whatever_clients() {
+    let limits = state::Limits { opens_per_host: 2, locks_per_host: 3, ..Default::default() };
+    let harness = Harness::within(limits);
+    let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
+    let e = Client::new(&harness, b"z").await;
+    let (o, p) = (c.open(b"o", b"f", RW).await.unwrap(), d.open(b"o", b"f", RW).await.unwrap());
+    assert_eq!(e.open(b"o", b"f", RW).await.unwrap_err(), Status::Delay, "a third open");
+    lock(&c, &o, b"a", WRITE_LT, (0, 1)).await.unwrap();
+    lock(&d, &p, b"b", WRITE_LT, (10, 1)).await.unwrap();
+    assert_eq!(lock(&d, &p, b"c", WRITE_LT, (20, 1)).await.unwrap_err().0, Status::Delay);
+    let met = rdma_transport::count::limits_met();
+    assert!(met.iter().any(|(limit, _)| *limit == "locks-of-file-by-address"), "{met:?}");
+}

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod holders;
+mod limits;
 mod rights;
 
 use std::net::{IpAddr, SocketAddr};
@@ -205,35 +206,6 @@ fn locks_exclude_each_other_and_belong_to_their_owner() {
     assert_eq!(bed.unlock(A, (0, 0)), GRANTED);
     assert_eq!(bed.table().nodes(), 0, "nothing is left");
     assert_eq!(bed.client.server.nlm().hosts(), 2);
-}
-
-#[test]
-fn a_host_beyond_those_that_are_kept_is_refused_and_shown_as_such() {
-    let bed = Bed::new();
-    let mut locked = (0..5000_u64).map(|n| {
-        let host = n.to_string();
-        (n, bed.lock(Who { host: &host, svid: 1 }, (n, 1), false))
-    });
-    assert_eq!(locked.find(|(_, stat)| *stat != GRANTED), Some((4096, Stat::DeniedNolocks as u32)));
-    let rows = rdma_transport::refused::list();
-    assert!(rows.iter().any(|r| r.refused.rule == "locks-of-host"), "{rows:?}");
-    // Anybody can send a datagram in the name of a host that has locked much.
-    let met = || {
-        let all = rdma_transport::count::limits_met();
-        all.iter().find(|(limit, _)| *limit == "locks-of-host").map_or(0, |(_, n)| *n)
-    };
-    let before = met();
-    let peer = "127.0.0.7:700".parse().unwrap();
-    let pool = iobuf::Pool::new(iobuf::PoolLimits { buffers_max: [64, 16, 4] });
-    let info = Info::new(peer, "192.0.2.1:2049".parse().unwrap(), Transport::Tcp, pool);
-    let lock = lock_args(Who { host: "5000", svid: 1 }, &bed.fh, (5000, 1), false, (false, false));
-    let body = Buf::from(message(NLM, 4, p::LOCK, 0, &lock));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let answer = bed.client.server.datagram(Arc::new(info), body, ServedPrograms::Datagrams);
-    assert_eq!(stat(&results(runtime.block_on(answer))), Stat::DeniedNolocks as u32);
-    assert_eq!(met(), before + 1);
-    let rows = rdma_transport::refused::list();
-    assert!(rows.iter().all(|r| r.refused.peer != peer.ip()), "{rows:?}");
 }
 
 #[test]

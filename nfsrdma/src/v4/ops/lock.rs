@@ -214,6 +214,10 @@ async fn take(
                 return Err(Status::Denied);
             }
             LockVerdict::Lapsed(lapsed) => arbiter.release(&lapsed).await,
+            LockVerdict::Full("locks_per_host") => {
+                let most = state::Limits::default().locks_per_host;
+                return Err(cx.limited("locks-of-file-by-address", most));
+            }
             LockVerdict::Full(_) => {
                 return Err(cx.limited("locks-of-file", state::Limits::default().locks_per_client));
             }
