@@ -42,6 +42,7 @@ mod share_access;
 pub mod streams;
 pub mod types;
 pub mod watch;
+mod watch_access;
 mod xattrs;
 
 pub use authority::Acting;

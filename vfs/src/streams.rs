@@ -316,7 +316,7 @@ impl FileOps<'_> {
             return;
         }
         if let Ok(path) = file.path().await {
-            self.watches.post_path(share.id, &shown(&path, name), action, kind);
+            self.watches.post_path(share.id, &shown(&path, name), action, kind).await;
         }
     }
 

@@ -6,6 +6,10 @@
 //! takes its watch along. What other processes of the host change is told by [`crate::external_change`]; of a watch with all that
 //! is below it, for the first [`COVERED_MAX`] directories.
 //!
+//! *Rights.* A watcher is told of what it could have listed ([`crate::watch_access`]). That is judged as soon as something has
+//! happened, while its folder is there; whatever is left, because another process did it or many watch, when the watcher asks. What
+//! nobody can judge any more is an overflow.
+//!
 //! *Memory.* [`EVENTS_MAX`] events for each watch; what comes then makes it overflow, which tells the watcher to list the directory
 //! anew. [`WATCHES_MAX`] watches in all.
 //!
@@ -21,7 +25,9 @@ use tokio::sync::Notify;
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
 use crate::external_change::{Change, Listener, Watched};
+use crate::share::Share;
 use crate::types::{Action, Cred, Kind};
+use crate::watch_access::{Judgement, WatchAccess};
 
 /// Events that wait for one watcher.
 pub const EVENTS_MAX: usize = 1024;
@@ -29,6 +35,8 @@ pub const EVENTS_MAX: usize = 1024;
 pub const COVERED_MAX: usize = 4096;
 /// Watches at once.
 pub const WATCHES_MAX: usize = 1 << 16;
+/// Watchers for whom one change looks at folders.
+const JUDGED_AT_ONCE: usize = 16;
 
 /// Kinds of change, as MS-SMB2 section 2.2.35 numbers them: a set of bits.
 #[allow(missing_docs)] // The names are the specification's.
@@ -78,12 +86,23 @@ struct State {
     path: Vec<u8>,
     filter: u32,
     recursive: bool,
+    /// The watcher is told of these.
     events: VecDeque<Event>,
+    /// Those that came after them, of which it must be seen whether it is.
+    unjudged: VecDeque<Event>,
     overflow: bool,
     gone: bool,
 }
 
 impl State {
+    /// More happened than can be told.
+    fn overflow(&mut self, overflows: &AtomicU64) {
+        self.events.clear();
+        self.unjudged.clear();
+        self.overflow = true;
+        overflows.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn has_something(&self) -> bool {
         !self.events.is_empty() || self.overflow || self.gone
     }
@@ -91,6 +110,8 @@ impl State {
 
 struct Watcher {
     share: u32,
+    dir: NodeRef,
+    access: WatchAccess,
     state: Mutex<State>,
     came: Notify,
     /// Directories below came, went or moved since they were looked for.
@@ -112,6 +133,7 @@ impl Watcher {
             return;
         }
         let Some(below) = below(&s.path, path) else { return };
+        self.access.note(action, kind);
         if kind == what::DIR_NAME {
             self.stale.store(true, Ordering::Relaxed);
         }
@@ -119,27 +141,47 @@ impl Watcher {
             return;
         }
         let event = Event { action, path: below.to_vec() };
-        if s.overflow || action == Action::Modified && s.events.back() == Some(&event) {
+        let last = s.unjudged.back().or(s.events.back());
+        if s.overflow || action == Action::Modified && last == Some(&event) {
             // Nothing new: one that waits says the same.
             return;
         }
-        if s.events.len() >= EVENTS_MAX {
-            s.events.clear();
-            s.overflow = true;
-            overflows.fetch_add(1, Ordering::Relaxed);
-        } else {
+        if s.events.len() + s.unjudged.len() >= EVENTS_MAX {
+            s.overflow(overflows);
+        } else if s.unjudged.is_empty() && self.access.is_open(&event.path) {
             s.events.push_back(event);
+        } else {
+            s.unjudged.push_back(event);
         }
         self.came.notify_waiters();
     }
 
     /// More happened than could be kept.
     fn overflow(&self, overflows: &AtomicU64) {
-        let mut s = self.lock();
-        s.events.clear();
-        s.overflow = true;
-        overflows.fetch_add(1, Ordering::Relaxed);
+        self.lock().overflow(overflows);
         self.came.notify_waiters();
+    }
+
+    fn has_unjudged(&self) -> bool {
+        !self.lock().unjudged.is_empty()
+    }
+
+    /// Judges what came first, with all that one look at its folder says. May be done by several at once, and be given up.
+    async fn judge(&self, overflows: &AtomicU64) {
+        let Some(first) = self.lock().unjudged.front().cloned() else { return };
+        let judged = match self.access.is_open(&first.path) {
+            true => Judgement::Shown,
+            false => self.access.judge(&self.dir, &first).await,
+        };
+        let mut s = self.lock();
+        while s.unjudged.front().is_some_and(|next| self.access.is_same(next, &first)) {
+            match (judged, s.unjudged.pop_front()) {
+                (Judgement::Shown, Some(next)) => s.events.push_back(next),
+                (Judgement::Unknown, _) => s.overflow(overflows),
+                _ => continue,
+            }
+            self.came.notify_waiters();
+        }
     }
 
     /// A directory has moved: so has the watched one, if it is that or below it.
@@ -208,16 +250,15 @@ pub struct Hub {
 /// One watched directory. Dropping it ends the watch.
 pub struct Watch {
     hub: Arc<Hub>,
-    dir: NodeRef,
     me: Arc<Watcher>,
     covered: Mutex<Vec<Watched>>,
 }
 
 impl Hub {
-    /// Watches a directory of a share for changes of the kinds in `filter` ([`what`]).
+    /// Watches a directory of a share for changes of the kinds in `filter` ([`what`]), of which this user is told what it may list.
     pub async fn watch(
         self: &Arc<Self>,
-        share: u32,
+        (share, cred): (&Arc<Share>, &Cred),
         dir: NodeRef,
         filter: u32,
         recursive: bool,
@@ -228,17 +269,20 @@ impl Hub {
             filter,
             recursive,
             events: VecDeque::new(),
+            unjudged: VecDeque::new(),
             overflow: false,
             gone: false,
         };
         let me = Arc::new(Watcher {
-            share,
+            share: share.id,
+            dir,
+            access: WatchAccess::new(share.clone(), cred.clone()),
             state: Mutex::new(state),
             came: Notify::new(),
             stale: AtomicBool::new(true),
         });
         self.enter(me.clone())?;
-        let watch = Watch { hub: self.clone(), dir, me, covered: Mutex::default() };
+        let watch = Watch { hub: self.clone(), me, covered: Mutex::default() };
         watch.cover().await;
         Ok(watch)
     }
@@ -263,16 +307,24 @@ impl Hub {
         reading(&self.watchers)
     }
 
-    fn tell(&self, share: u32, path: &[u8], action: Action, kind: u32) {
+    async fn tell(&self, share: u32, path: &[u8], action: Action, kind: u32) {
         self.counters.posted.fetch_add(1, Ordering::Relaxed);
+        let overflows = &self.counters.overflows;
+        let mut judging = Vec::new();
         for watcher in self.all().iter().filter(|w| w.share == share) {
-            watcher.see(path, action, kind, &self.counters.overflows);
+            watcher.see(path, action, kind, overflows);
+            if judging.len() < JUDGED_AT_ONCE && watcher.has_unjudged() {
+                judging.push(watcher.clone());
+            }
+        }
+        for watcher in judging {
+            watcher.judge(overflows).await;
         }
     }
 
     /// Something happened at a path.
-    pub(crate) fn post_path(&self, share: u32, path: &[u8], action: Action, kind: u32) {
-        self.tell(share, path, action, kind);
+    pub(crate) async fn post_path(&self, share: u32, path: &[u8], action: Action, kind: u32) {
+        self.tell(share, path, action, kind).await;
     }
 
     /// A name of a directory came, went or was changed.
@@ -282,7 +334,7 @@ impl Hub {
         }
         // A directory that has no path any more has no watchers either.
         if let Ok(dir) = dir.path().await {
-            self.tell(share, &join(&dir, name), action, kind);
+            self.tell(share, &join(&dir, name), action, kind).await;
         }
     }
 
@@ -292,7 +344,7 @@ impl Hub {
             return;
         }
         if let Ok(path) = node.path().await {
-            self.tell(share, &path, Action::Modified, kind);
+            self.tell(share, &path, Action::Modified, kind).await;
         }
     }
 
@@ -318,13 +370,13 @@ impl Hub {
         if is_dir {
             self.all().iter().filter(|w| w.share == share).for_each(|w| w.moves(&old, &new));
         }
-        self.tell(share, &old, gone, kind);
-        self.tell(share, &new, come, kind);
+        self.tell(share, &old, gone, kind).await;
+        self.tell(share, &new, come, kind).await;
     }
 }
 
 impl Watch {
-    /// What came since the last time.
+    /// What came since the last time, as far as it is judged.
     pub fn take(&self) -> Taken {
         let mut s = self.me.lock();
         Taken {
@@ -341,7 +393,7 @@ impl Watch {
         }
         let recursive = self.me.lock().recursive;
         let mut covered = Vec::new();
-        let mut todo = VecDeque::from([(self.dir.clone(), Vec::new())]);
+        let mut todo = VecDeque::from([(self.me.dir.clone(), Vec::new())]);
         while let Some((dir, path)) = todo.pop_front() {
             let listener = self.listener(path.clone());
             let Some(watched) = dir.watch_external(listener) else { break };
@@ -384,6 +436,9 @@ impl Watch {
             // Enabled before the look, so that what comes between the two is not missed.
             let mut came = std::pin::pin!(self.me.came.notified());
             came.as_mut().enable();
+            while self.me.has_unjudged() {
+                self.me.judge(&self.hub.counters.overflows).await;
+            }
             if self.me.lock().has_something() {
                 return;
             }
@@ -393,7 +448,7 @@ impl Watch {
 
     /// Finds out where the directory is now, in case another process has moved it.
     pub async fn refresh(&self) {
-        if let Ok(path) = self.dir.path().await {
+        if let Ok(path) = self.me.dir.path().await {
             self.me.lock().path = path;
         }
     }
@@ -412,11 +467,26 @@ mod tests {
     use super::*;
     use crate::authority::Acting;
     use crate::mem::MemBackend;
+    use crate::namespace::{Enforce, Protocols, Rules, Squash};
     use crate::types::{Cred, SetAttr};
     use crate::{Backend, VfsResult};
 
     const SHARE: u32 = 7;
     const ALL: u32 = 0xfff;
+
+    fn share(id: u32) -> Arc<Share> {
+        Arc::new(Share {
+            name: "team".into(),
+            id,
+            backend: MemBackend::new(1 << 20).unwrap(),
+            protocols: Protocols::Both,
+            read_only: false,
+            squash: Squash::Root,
+            nfs_locks: Enforce::Smb,
+            clients: None,
+            rules: Rules::default(),
+        })
+    }
 
     fn block_on<T>(f: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(f)
@@ -442,9 +512,16 @@ mod tests {
             let hub = Arc::new(Hub::default());
             hub.post(SHARE, &root, b"x", Action::Added, what::FILE_NAME).await;
             assert_eq!(hub.counters.posted.load(Ordering::Relaxed), 0);
-            let below = hub.watch(SHARE, root.clone(), ALL, true).await.unwrap();
-            let here = hub.watch(SHARE, d.clone(), what::FILE_NAME, false).await.unwrap();
-            let elsewhere = hub.watch(SHARE + 1, root.clone(), ALL, true).await.unwrap();
+            let below =
+                hub.watch((&share(SHARE), &Cred::root()), root.clone(), ALL, true).await.unwrap();
+            let here = hub
+                .watch((&share(SHARE), &Cred::root()), d.clone(), what::FILE_NAME, false)
+                .await
+                .unwrap();
+            let elsewhere = hub
+                .watch((&share(SHARE + 1), &Cred::root()), root.clone(), ALL, true)
+                .await
+                .unwrap();
             hub.post(SHARE, &root, b"x", Action::Added, what::FILE_NAME).await;
             hub.post(SHARE, &d, b"y", Action::Added, what::FILE_NAME).await;
             hub.post(SHARE, &d, b"sub", Action::Added, what::DIR_NAME).await;
@@ -472,8 +549,10 @@ mod tests {
             let (root, d, e) = tree().await.unwrap();
             let hub = Arc::new(Hub::default());
             let c = Cred::root();
-            let top = hub.watch(SHARE, root.clone(), ALL, true).await.unwrap();
-            let inner = hub.watch(SHARE, e.clone(), ALL, false).await.unwrap();
+            let top =
+                hub.watch((&share(SHARE), &Cred::root()), root.clone(), ALL, true).await.unwrap();
+            let inner =
+                hub.watch((&share(SHARE), &Cred::root()), e.clone(), ALL, false).await.unwrap();
             root.rename(Acting::caller(&c), b"d", root.as_ref(), b"moved", true).await.unwrap();
             hub.post_rename(SHARE, (&root, b"d"), (&root, b"moved"), true).await;
             hub.post(SHARE, &e, b"f", Action::Added, what::FILE_NAME).await;
@@ -497,7 +576,8 @@ mod tests {
         block_on(async {
             let (root, ..) = tree().await.unwrap();
             let hub = Arc::new(Hub::default());
-            let watch = hub.watch(SHARE, root.clone(), ALL, false).await.unwrap();
+            let watch =
+                hub.watch((&share(SHARE), &Cred::root()), root.clone(), ALL, false).await.unwrap();
             for n in 0..=EVENTS_MAX {
                 let name = n.to_string();
                 hub.post(SHARE, &root, name.as_bytes(), Action::Added, what::FILE_NAME).await;
@@ -512,6 +592,149 @@ mod tests {
             };
             tokio::join!(watch.ready(), late);
             assert_eq!(watch.take().events.len(), 1);
+        });
+    }
+
+    /// A user who owns nothing of it.
+    fn eve() -> Cred {
+        Cred { uid: 1003, gid: 1003, groups: [].into() }
+    }
+
+    async fn folder(at: &NodeRef, name: &[u8], mode: u32) -> NodeRef {
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        at.mkdir(Acting::caller(&Cred::root()), name, set).await.unwrap().node
+    }
+
+    async fn chmod(hub: &Hub, node: &NodeRef, mode: u32) {
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        node.setattr(&Cred::root(), set, false).await.unwrap();
+        hub.post_node(SHARE, node, what::SECURITY).await;
+    }
+
+    /// Nothing is there for who waits.
+    async fn is_silent(watch: &Watch) -> bool {
+        let mut ready = std::pin::pin!(watch.ready());
+        std::future::poll_fn(|cx| std::task::Poll::Ready(ready.as_mut().poll(cx).is_pending()))
+            .await
+    }
+
+    #[test]
+    fn a_watcher_is_told_of_what_it_may_list_and_no_more() {
+        block_on(async {
+            let team = share(SHARE);
+            let root = team.backend.root();
+            let open = folder(&root, b"open", 0o755).await;
+            let secret = folder(&root, b"secret", 0o700).await;
+            let passed = folder(&root, b"passed", 0o711).await;
+            let inner = folder(&secret, b"inner", 0o777).await;
+            let shown_again = folder(&passed, b"inner", 0o755).await;
+            let hub = Arc::new(Hub::default());
+            let watch = hub.watch((&team, &eve()), root.clone(), ALL, true).await.unwrap();
+            let by_root = hub.watch((&team, &Cred::root()), root.clone(), ALL, true).await.unwrap();
+            for dir in [&secret, &inner, &passed] {
+                hub.post(SHARE, dir, b"x", Action::Added, what::FILE_NAME).await;
+                hub.post_rename(SHARE, (dir, b"x"), (dir, b"y"), false).await;
+                hub.post_path(SHARE, b"secret/f:s", Action::AddedStream, what::STREAM_NAME).await;
+                assert!(is_silent(&watch).await && watch.take().is_empty());
+            }
+            assert_eq!(by_root.take().events.len(), 12);
+            hub.post_rename(SHARE, (&secret, b"x"), (&open, b"x"), false).await;
+            for dir in [&root, &open, &shown_again] {
+                hub.post(SHARE, dir, b"n", Action::Added, what::FILE_NAME).await;
+            }
+            let want = ["open/x", "n", "open/n", "passed/inner/n"];
+            assert!(!is_silent(&watch).await);
+            let told = shown(watch.take());
+            assert_eq!(told, want.map(|path| (Action::Added, path.to_owned())));
+        });
+    }
+
+    #[test]
+    fn a_change_of_rights_counts_at_once() {
+        block_on(async {
+            let team = share(SHARE);
+            let root = team.backend.root();
+            let d = folder(&root, b"d", 0o755).await;
+            let e = folder(&d, b"e", 0o755).await;
+            let hub = Arc::new(Hub::default());
+            let watch = hub.watch((&team, &eve()), root.clone(), 1, true).await.unwrap();
+            let told = async || {
+                hub.post(SHARE, &e, b"n", Action::Added, what::FILE_NAME).await;
+                watch.take().events.len()
+            };
+            assert_eq!(told().await, 1);
+            for dir in [&d, &e] {
+                chmod(&hub, dir, 0o700).await;
+                assert_eq!(told().await, 0);
+                chmod(&hub, dir, 0o755).await;
+                assert_eq!(told().await, 1);
+            }
+            // Another folder of the name is another one.
+            let c = Cred::root();
+            d.rename(Acting::caller(&c), b"e", root.as_ref(), b"e", true).await.unwrap();
+            hub.post_rename(SHARE, (&d, b"e"), (&root, b"e"), true).await;
+            let e = folder(&d, b"e", 0o700).await;
+            hub.post(SHARE, &d, b"e", Action::Added, what::DIR_NAME).await;
+            hub.post(SHARE, &e, b"n", Action::Added, what::FILE_NAME).await;
+            assert_eq!(watch.take(), Taken::default());
+        });
+    }
+
+    #[test]
+    fn what_cannot_be_judged_any_more_is_to_be_listed_anew() {
+        block_on(async {
+            let team = share(SHARE);
+            let root = team.backend.root();
+            let d = folder(&root, b"d", 0o755).await;
+            let hub = Arc::new(Hub::default());
+            let watch = hub.watch((&team, &eve()), root.clone(), ALL, true).await.unwrap();
+            // As another process of the host does it, which does not wait for anybody.
+            let told = |path: &[u8], action, kind| {
+                watch.me.see(path, action, kind, &hub.counters.overflows);
+            };
+            told(b"d/n", Action::Added, what::FILE_NAME);
+            assert!(!is_silent(&watch).await);
+            assert_eq!(shown(watch.take()), [(Action::Added, "d/n".to_owned())]);
+            // It was seen a moment ago.
+            root.rmdir(Acting::caller(&Cred::root()), b"d").await.unwrap();
+            told(b"d/n", Action::Removed, what::FILE_NAME);
+            told(b"d", Action::Removed, what::DIR_NAME);
+            assert!(!is_silent(&watch).await);
+            assert_eq!(watch.take().events.len(), 2);
+            told(b"gone/n", Action::Added, what::FILE_NAME);
+            told(b"n", Action::Added, what::FILE_NAME);
+            assert!(watch.take().is_empty(), "nobody has looked");
+            assert!(!is_silent(&watch).await);
+            assert_eq!(watch.take(), Taken { overflow: true, ..Taken::default() });
+            for n in 0..=EVENTS_MAX {
+                told(format!("d/{n}").as_bytes(), Action::Added, what::FILE_NAME);
+            }
+            assert_eq!(watch.take(), Taken { overflow: true, ..Taken::default() });
+            drop(d);
+        });
+    }
+
+    #[test]
+    fn a_share_that_hides_names_tells_of_none_of_them() {
+        block_on(async {
+            let old = share(SHARE);
+            let rules = Rules { only_visible: true, ..Rules::default() };
+            let (name, backend) = (old.name.clone(), old.backend.clone());
+            let team = Arc::new(Share { name, backend, clients: None, rules, ..*old });
+            let root = team.backend.root();
+            let hub = Arc::new(Hub::default());
+            let watch = hub.watch((&team, &eve()), root.clone(), ALL, false).await.unwrap();
+            folder(&root, b"secret", 0o700).await;
+            folder(&root, b"open", 0o755).await;
+            for name in [&b"secret"[..], b"open"] {
+                hub.post(SHARE, &root, name, Action::Added, what::DIR_NAME).await;
+            }
+            assert!(!is_silent(&watch).await);
+            assert_eq!(shown(watch.take()), [(Action::Added, "open".to_owned())]);
+            root.rmdir(Acting::caller(&Cred::root()), b"secret").await.unwrap();
+            hub.post(SHARE, &root, b"secret", Action::Removed, what::DIR_NAME).await;
+            assert!(!is_silent(&watch).await);
+            assert_eq!(watch.take(), Taken { overflow: true, ..Taken::default() });
         });
     }
 }

@@ -85,7 +85,7 @@ async fn watching(
     let recursive = r.flags & WATCH_TREE != 0;
     let (share, dir) = (open.share()?, open.node()?);
     let hub = cx.server.namespace.watches();
-    let watch = hub.watch(share.id, dir, r.filter, recursive).await?;
+    let watch = hub.watch((share, &open.cred), dir, r.filter, recursive).await?;
     let between = usize::try_from(r.output_len).unwrap_or(usize::MAX);
     let mut slot = locked(&open.open_state.watching);
     let watching = slot.get_or_insert_with(|| Arc::new(Watching::new(watch, between))).clone();

@@ -102,7 +102,9 @@ pub(crate) async fn the_door_tells_of_changes(b: Bench) {
     use vfs::Action::{Added, Modified, Removed, RenamedNew, RenamedOld};
     let ns = super::streams::served(&b);
     let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
-    let watch = ns.watches().watch(share.id, r.clone(), 0xfff, true).await.unwrap();
+    r.setattr(&c, mode(0o755), false).await.unwrap();
+    let by = (share, &user(1003));
+    let watch = ns.watches().watch(by, r.clone(), 0xfff, true).await.unwrap();
     let d = file_ops.mkdir(share, r, &c, b"Dir", mode(0o755)).await.unwrap().node;
     let f =
         file_ops.create(share, &d, &c, b"f", CreateHow::Guarded, mode(0o644)).await.unwrap().node;

@@ -20,7 +20,7 @@ use crate::ops::room;
 use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::change_notify::{self, WATCH_TREE, filter};
-use crate::wire::create::{Disposition, option};
+use crate::wire::create::{self, Disposition, option};
 use crate::wire::file_id::FileId;
 use crate::wire::query_directory::{Request, Response, flag};
 use crate::wire::query_info::{self, info_type};
@@ -266,6 +266,35 @@ async fn commands_that_change_a_stream_without_a_write_are_told() {
         // The watch ends with its open, and says so.
         while c.asked.lock().unwrap().try_recv().is_ok() {}
     }
+}
+
+/// A watcher with WATCH_TREE is told what it could have listed, by whomever it is changed.
+#[tokio::test]
+async fn a_watcher_is_told_of_nothing_in_a_folder_that_it_may_not_list() {
+    let harness = Harness::new();
+    let (owner, eve) = (harness.client(), harness.client_as(1005));
+    let (d, secret) = (dir(&owner, "d").await, dir(&owner, "d\\secret").await);
+    let root = harness.core.namespace.shares()[0].backend.root();
+    let (node, _) = root.lookup(&Cred::root(), b"d").await.unwrap();
+    let (inner, _) = node.lookup(&Cred::root(), b"secret").await.unwrap();
+    for (node, mode) in [(node, 0o755), (inner, 0o700)] {
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        node.setattr(&Cred::root(), set, false).await.unwrap();
+    }
+    owner.close(d).await;
+    owner.close(secret).await;
+    let list = |r: &mut create::Request<'_>| {
+        (r.access, r.options) = (mask::READ_DATA, option::DIRECTORY_FILE);
+    };
+    assert_eq!(eve.create("d\\secret", list).await.map(|r| r.file), Err(Status::ACCESS_DENIED));
+    let watched = eve.create("d", list).await.unwrap().file;
+    let first = eve.ask(Command::ChangeNotify, &watch(watched, 1000, filter::ALL)).await;
+    assert_eq!(first.status(), Status::PENDING);
+    for name in ["d\\secret\\layoffs", "d\\secret\\f:s", "d\\new"] {
+        owner.open(name).await;
+    }
+    let added = Change { action: Action::Added, name: "new".into() };
+    assert_eq!(changes(&eve.pushed().await.message), [added]);
 }
 
 #[tokio::test]
