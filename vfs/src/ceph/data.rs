@@ -311,6 +311,6 @@ impl CephNode {
             me.volume.done(me.file()?.fallocate(Fallocate::PunchHole, at, count))?;
             me.shed_set_id(opener.as_ref(), &me.attr()?).map(drop)
         };
-        self.volume.engine.run_long(punch).await
+        self.volume.engine.run_copy(punch).await
     }
 }

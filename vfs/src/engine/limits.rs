@@ -10,6 +10,9 @@ pub const IO_THREADS: usize = 16;
 /// Threads for what may take seconds.
 pub const LONG_THREADS: usize = 16;
 
+/// Threads that copy from file to file; where all is in memory a copy takes a processor, so there are fewer.
+pub const COPY_THREADS: usize = 8;
+
 /// Threads that make things durable. A journal commits all who wait for it at once, so that few of them keep others waiting.
 pub const SYNC_THREADS: usize = 32;
 

@@ -1,9 +1,9 @@
 //! Threads for work that waits for storage.
 //!
-//! *Operation.* An [`Engine`] has four kinds of threads. [`Engine::run`] and [`Engine::run_long`] queue a job and give a future of
-//! its answer: the one for transfers, the other for what may take seconds (stable writes, copies, searches), so that reads never
-//! stand behind it; what makes files and folders durable has threads of its own; [`Engine::run_cached`] is for copies out of
-//! memory, and [`Engine::run_in_turn`] for transfers that would only wait for each other. The queues are bounded; threads start
+//! *Operation.* An [`Engine`] has five kinds of threads. [`Engine::run`], [`Engine::run_long`] and [`Engine::run_copy`] queue a job
+//! and give a future of its answer: for transfers; for what may take seconds (stable writes, searches), so that reads never stand
+//! behind it; and for what the host's kernel copies from file to file, of which one client may ask for any amount by a few bytes.
+//! What makes files and folders durable has threads of its own; [`Engine::run_cached`] is for copies out of memory, and [`Engine::run_in_turn`] for transfers that would only wait for each other. The queues are bounded; threads start
 //! when jobs wait and none is idle, up to a limit. Handing over costs one futex wake, and nothing when all threads are busy.
 //! Volumes on disks of this host share one engine ([`Engine::common`]), whose threads stay. A volume whose file system may stop
 //! answering has one of its own ([`Engine::of_one`]): its jobs never take a thread that another volume could use.
@@ -25,7 +25,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::error::{VfsError, VfsResult};
 
-use super::limits::{IDLE_MAX, IO_THREADS, LONG_THREADS, QUEUE_MAX, SYNC_THREADS, processors};
+use super::limits::{
+    COPY_THREADS, IDLE_MAX, IO_THREADS, LONG_THREADS, QUEUE_MAX, SYNC_THREADS, processors,
+};
 use super::wakes::by_event;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -58,6 +60,7 @@ pub struct Engine {
     cached: Arc<Threads>,
     transfers: Arc<Threads>,
     long: Arc<Threads>,
+    copies: Arc<Threads>,
     syncs: Arc<Threads>,
     /// Of the jobs of one volume, waiting and under way.
     jobs: Option<JobLimit>,
@@ -85,7 +88,7 @@ impl Engine {
     /// That of all volumes on disks of this host.
     pub fn common() -> Arc<Self> {
         static COMMON: LazyLock<Arc<Engine>> = LazyLock::new(|| {
-            let names = ["vfs-mem", "vfs-io", "vfs-long", "vfs-sync"];
+            let names = ["vfs-mem", "vfs-io", "vfs-long", "vfs-copy", "vfs-sync"];
             Arc::new(Engine::new(names, None, None))
         });
         COMMON.clone()
@@ -94,12 +97,12 @@ impl Engine {
     /// One for a single volume, which may have at most `jobs_max` jobs, also counting those whose callers have gone. `refused`
     /// counts what exceeds that. Idle threads end, and all of them when the engine is dropped and their jobs are done.
     pub fn of_one(jobs_max: usize, refused: &'static AtomicU64) -> Arc<Self> {
-        let names = ["far-mem", "far-io", "far-long", "far-sync"];
+        let names = ["far-mem", "far-io", "far-long", "far-copy", "far-sync"];
         let jobs = JobLimit { room: Arc::new(Semaphore::new(jobs_max)), refused };
         Arc::new(Self::new(names, Some(IDLE_MAX), Some(jobs)))
     }
 
-    fn new(names: [&'static str; 4], idle_max: Option<Duration>, jobs: Option<JobLimit>) -> Self {
+    fn new(names: [&'static str; 5], idle_max: Option<Duration>, jobs: Option<JobLimit>) -> Self {
         let threads = |i: usize, most| {
             let wakes_by_event = jobs.is_some();
             Arc::new(Threads {
@@ -112,7 +115,8 @@ impl Engine {
             cached: threads(0, processors()),
             transfers: threads(1, IO_THREADS),
             long: threads(2, LONG_THREADS),
-            syncs: threads(3, SYNC_THREADS),
+            copies: threads(3, COPY_THREADS),
+            syncs: threads(4, SYNC_THREADS),
             jobs,
         }
     }
@@ -170,6 +174,14 @@ impl Engine {
         self.long.run(self.admit(job)?).await
     }
 
+    /// Runs what copies or clears as much as its client says.
+    pub async fn run_copy<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> VfsResult<T> + Send + 'static,
+    ) -> VfsResult<T> {
+        self.copies.run(self.admit(job)?).await
+    }
+
     /// Runs a transfer on a thread that may wait, after those that came before it. Whoever has the answer knows that the job has
     /// let go of all it touched; the thread holds on to nothing but `turns`.
     pub async fn run_in_turn<T: Send + 'static>(
@@ -202,6 +214,11 @@ impl Engine {
         self.long.stats()
     }
 
+    /// The figures of copies.
+    pub fn copy_stats(&self) -> Stats {
+        self.copies.stats()
+    }
+
     /// The figures of jobs that make things durable.
     pub fn sync_stats(&self) -> Stats {
         self.syncs.stats()
@@ -210,7 +227,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        for threads in [&self.cached, &self.transfers, &self.long, &self.syncs] {
+        for threads in [&self.cached, &self.transfers, &self.long, &self.copies, &self.syncs] {
             threads.close();
         }
     }
@@ -561,6 +578,34 @@ mod tests {
             let room = its.jobs.as_ref().unwrap().room.clone();
             drop(room.acquire_many(u32::try_from(JOBS).unwrap()).await.unwrap());
             assert_eq!(its.run(|| Ok(())).await, Ok(()));
+        });
+    }
+
+    /// What one client copies may take all threads for copies: the stable writes of others wait for none of it.
+    #[test]
+    fn long_jobs_do_not_wait_for_copies() {
+        let engine = Arc::new(Engine::new(["a", "b", "c", "d", "e"], None, None));
+        let (answers, hangs) = std::sync::mpsc::channel::<()>();
+        let hangs = Arc::new(Mutex::new(hangs));
+        block_on(async {
+            let copies: Vec<_> = (0..2 * COPY_THREADS)
+                .map(|_| {
+                    let (engine, hangs) = (engine.clone(), hangs.clone());
+                    let copy = move || hangs.lock().unwrap().recv().map_err(|_| VfsError::Io);
+                    tokio::spawn(async move { engine.run_copy(copy).await })
+                })
+                .collect();
+            while engine.copy_stats().done < COPY_THREADS as u64 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(engine.copy_stats().waiting, COPY_THREADS);
+            for _ in 0..LONG_THREADS {
+                assert_eq!(engine.run_long(|| Ok(())).await, Ok(()));
+            }
+            drop(answers);
+            for copy in copies {
+                assert_eq!(copy.await.unwrap(), Err(VfsError::Io));
+            }
         });
     }
 

@@ -81,7 +81,7 @@ impl LocalNode {
             me.note_unsynced();
             Ok(done?)
         };
-        let done = self.volume.engine.run_long(self.later_as(owner, take)).await;
+        let done = self.volume.engine.run_copy(self.later_as(owner, take)).await;
         self.changed_by(opener, done)
     }
 
@@ -133,7 +133,7 @@ impl LocalNode {
                 _ => Ok(n as u64),
             }
         };
-        let done = self.volume.engine.run_long(self.later_as(owner, copy)).await;
+        let done = self.volume.engine.run_copy(self.later_as(owner, copy)).await;
         self.changed_by(opener, done)
     }
 
@@ -158,7 +158,7 @@ impl LocalNode {
             me.note_unsynced();
             done
         };
-        let done = self.volume.engine.run_long(self.later_as(owner, clone)).await;
+        let done = self.volume.engine.run_copy(self.later_as(owner, clone)).await;
         self.changed_by(opener, done)
     }
 }
