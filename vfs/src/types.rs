@@ -176,12 +176,19 @@ pub struct DelegatedTimes {
 
 impl DelegatedTimes {
     /// None of them lies in the future: a clock that is fast is put right.
-    ///
-    /// RFC 9754 has times ignored that lie before the delegation. But a time that a user sets is kept by the holder like any other
-    /// (Linux, for `utimensat`), and would be lost; so an earlier time is taken.
     pub fn until(self, now: Time) -> Self {
         let before = |t: Time| if (t.sec, t.nsec) > (now.sec, now.nsec) { now } else { t };
         Self { atime: self.atime.map(before), mtime: self.mtime.map(before) }
+    }
+
+    /// Those that lie at this time, if there is one, or behind it.
+    ///
+    /// RFC 9754 has times ignored that lie before the delegation. But a time that a user sets is kept by the holder like any other
+    /// (Linux, for `utimensat`), and would be lost; so of a user who may set times an earlier one is taken.
+    #[must_use]
+    pub fn since(self, start: Option<Time>) -> Self {
+        let behind = |t: &Time| start.is_none_or(|s| (t.sec, t.nsec) >= (s.sec, s.nsec));
+        Self { atime: self.atime.filter(behind), mtime: self.mtime.filter(behind) }
     }
 }
 

@@ -13,9 +13,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use state::{Break, Caching, ClientId, Holder, HolderId, Rights};
-use vfs::Kind;
 use vfs::arbiter::{DelegatedAttrs, Recall};
 use vfs::backend::BoxFuture;
+use vfs::{Kind, Time};
 
 use super::callback::{self, Failed};
 use super::client::Client;
@@ -101,6 +101,8 @@ pub(super) struct Given {
     /// Its holder may keep the times, if it may write. One that only reads may not: this host cannot note when a file was read
     /// without a change that others see.
     pub(super) times: bool,
+    /// And none before this one.
+    pub(super) times_since: Option<Time>,
 }
 
 /// A delegation that was given.
@@ -143,7 +145,8 @@ pub(super) fn delegate_directory(
     let can = can_recall(cx)
         && at.node.is_cacheable()
         && state.delegation(at.node.id(), client.id).is_none();
-    let given = Given { change, checked: Rights::NONE, write: false, times: false };
+    let checked = Rights::NONE;
+    let given = Given { change, checked, write: false, times: false, times_since: None };
     can.then(|| delegate_anew(cx, client, at, given))?
 }
 
@@ -171,7 +174,7 @@ fn delegate_anew(
     let fh = cx.fh_of(&object);
     let node = at.node.id();
     let party = Holder { holder: arbiter.state().holder(), lease: client.lease.clone() };
-    let Given { change, checked, write, times } = given;
+    let Given { change, checked, write, times, times_since } = given;
     // Entered before it is granted and under one lock with it, so that a recall that comes at once finds it.
     let mut held = client.held();
     let entry = Delegation {
@@ -181,6 +184,7 @@ fn delegate_anew(
         fh,
         write,
         times: write && times,
+        times_since,
         change,
         uid: at.cred.uid,
         checked,
@@ -222,7 +226,7 @@ fn widen(
     if !granted {
         return None;
     }
-    (d.write, d.times) = (true, given.times);
+    (d.write, d.times, d.times_since) = (true, given.times, given.times_since);
     d.checked = d.checked | given.checked;
     d.seqid = stateid::next(d.seqid);
     clients.counters.delegated.fetch_add(1, Ordering::Relaxed);
@@ -281,10 +285,10 @@ impl Clients {
     /// Asks the holder of a write delegation what it keeps back.
     async fn ask_kept_back(&self, holder: (ClientId, HolderId)) -> Option<DelegatedAttrs> {
         let client = self.find(holder.0)?;
-        let (fh, given, times) = {
+        let (fh, given, times, since) = {
             let held = client.held();
             match held.get(held.number_of(holder.1)?)? {
-                Entry::Delegation(d) if !d.revoked => (d.fh, d.change, d.times),
+                Entry::Delegation(d) if !d.revoked => (d.fh, d.change, d.times, d.times_since),
                 _ => return None,
             }
         };
@@ -293,7 +297,7 @@ impl Clients {
         self.counters.getattr.count(said.is_ok());
         match said {
             Ok(now) => {
-                let (modified, times) = (now.change != given, now.times);
+                let (modified, times) = (now.change != given, now.times.since(since));
                 Some(DelegatedAttrs { size: now.size, modified, times })
             }
             Err(why) => {
@@ -354,17 +358,18 @@ impl Clients {
 }
 
 /// Whether this is the write delegation whose holder keeps the times of the file, in the hands of the user whom it was given to.
+/// Gives the time before which none is taken.
 pub(super) fn check_keeps_times(
     cx: &Compound<'_>,
     at: &Located,
     stateid: Stateid,
-) -> Result<(), Status> {
+) -> Result<Option<Time>, Status> {
     let named = super::resolve::resolve(cx, stateid)?;
     let mut held = named.client.held();
     match named.entry(&mut held, at.node.id(), cx.minor)? {
         Entry::Delegation(d) if d.revoked => Err(Status::DelegRevoked),
         Entry::Delegation(d) if d.times && d.uid != at.cred.uid => Err(Status::Access),
-        Entry::Delegation(d) if d.times => Ok(()),
+        Entry::Delegation(d) if d.times => Ok(d.times_since),
         _ => Err(Status::BadStateId),
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use state::{ClientId, Holder, HolderId, Lease, NodeHasher, Rights, Share, Table};
-use vfs::{NodeId, NodeRef};
+use vfs::{NodeId, NodeRef, Time};
 
 use super::limits;
 use super::owner::OpenOwnerSeqid;
@@ -64,6 +64,8 @@ pub(super) struct Delegation {
     pub(super) write: bool,
     /// Its holder keeps the times of the file, too (RFC 9754 section 5).
     pub(super) times: bool,
+    /// No time before this one is taken from it: when it was given to a user who may write and not set times.
+    pub(super) times_since: Option<Time>,
     /// The file's change attribute when it was given: see [`super::watch`], and RFC 8881 section 10.4.3.
     pub(super) change: u64,
     /// The user whose permissions the OPEN checked, and which.

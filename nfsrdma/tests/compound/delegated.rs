@@ -179,6 +179,41 @@ async fn a_delegation_for_writing_alone_or_for_reading_keeps_no_times() {
     assert_eq!(set(&c, &wide.fh, wide.delegation.1.unwrap(), Time::now()).await, Status::Ok);
 }
 
+/// Who may write a file and does not own it may set its times to now, and dates nothing back by a delegation.
+#[tokio::test]
+async fn a_writer_who_is_not_the_owner_dates_nothing_back() {
+    let harness = Harness::new();
+    harness.with_file(b"f", b"").await;
+    let root = harness.nfs.core.namespace.share_named(b"data").unwrap().backend.root();
+    let (node, _) = root.lookup(&vfs::Cred::root(), b"f").await.unwrap();
+    let set_mode = vfs::SetAttr { mode: Some(0o666), ..Default::default() };
+    node.setattr(&vfs::Cred::root(), set_mode, false).await.unwrap();
+    let (mut c, mut asked) = client(&harness, b"holder").await;
+    c.cred = vfs::Cred { uid: 7003, gid: 7003, groups: [].into() };
+    let o = c.open(b"o", b"f", (RW.0 | TIMES, 0)).await.unwrap();
+    let (WRITE_ATTRS, Some(deleg)) = o.delegation else { panic!("{:?}", o.delegation) };
+    let (given, size, access, at_first) = look(&c, &o.fh).await;
+    let long_ago = Time { sec: 1_000_000_000, nsec: 5 };
+    assert_eq!(set(&c, &o.fh, deleg, long_ago).await, Status::Ok);
+    assert_eq!(look(&c, &o.fh).await, (given, size, access, at_first), "they are passed over");
+    let d = Client::of_minor_2(&harness, b"other", Handle::detached()).await;
+    let seen = tokio::join!(look(&d, &o.fh), async {
+        says(Callback::next(&mut asked).await, given, 0, long_ago);
+    });
+    assert_eq!(seen.0, (given, size, access, at_first));
+    let before = Time::now();
+    let (seen, ()) = tokio::join!(look(&d, &o.fh), async {
+        says(Callback::next(&mut asked).await, given + 1, 20, long_ago);
+    });
+    let seconds = |t: Time| (t.sec, t.nsec);
+    assert_eq!((seen.1, seen.2), (20, access));
+    assert!(seconds(seen.3) >= seconds(before), "the server's own time");
+    // What is its own doing has its time.
+    let now = Time::now();
+    assert_eq!(set(&c, &o.fh, deleg, now).await, Status::Ok);
+    assert_eq!(look(&c, &o.fh).await.3, now);
+}
+
 /// Answers CB_GETATTR.
 fn says(call: Callback, change: u64, size: u64, modify: Time) {
     assert_eq!(call.ask, Ask::Attributes(vec![0b1_1000, 0, 3 << 20]), "and the times");

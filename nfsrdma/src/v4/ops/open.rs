@@ -17,7 +17,7 @@ use nfs_proto::nfs4::ops::{
 use nfs_proto::nfs4::{ChangeInfo4, StateOwner4};
 use state::{ClientId, Requester, Rights, Share};
 use vfs::audited::{Actor, Opening, opening};
-use vfs::{Attr, CreateHow, DirChange, SetAttr, VfsError};
+use vfs::{Attr, CreateHow, DirChange, Intent, SetAttr, SetTime, Time, VfsError};
 
 use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, supported};
 use crate::exclusive::of_client;
@@ -513,15 +513,32 @@ async fn delegation(
         _ => return None,
     };
     // Known is what the permission was asked of; who writes may have cut the file since, or made it.
-    let change = match write {
-        true => found.at.node.getattr().await.ok()?.change,
-        false => found.change?,
+    let attr = match write {
+        true => Some(found.at.node.getattr().await.ok()?),
+        false => None,
     };
+    let change = attr.map_or(found.change, |attr| Some(attr.change))?;
     let times = match args.claim {
         OpenClaim4::Previous(delegation) => delegation == DELEGATE_WRITE_ATTRS,
         _ => args.times,
     };
-    delegate(cx, client, &found.at, Given { change, checked: access, write, times })
+    let times_since = match &attr {
+        Some(attr) if times && !may_date(&found.at, attr).await => Some(Time::now()),
+        _ => None,
+    };
+    let given = Given { change, checked: access, write, times, times_since };
+    delegate(cx, client, &found.at, given)
+}
+
+/// The caller may set times of the file as it likes: it is the owner, or a list of the file's own lets it.
+async fn may_date(at: &Located, attr: &Attr) -> bool {
+    if [0, attr.uid].contains(&at.cred.uid) {
+        return true;
+    }
+    let listed = matches!(at.node.acl(attr).await, Ok(Some(_)));
+    let set = SetAttr { mtime: Some(SetTime::At(attr.mtime)), ..SetAttr::default() };
+    let intent = Intent::Set { set: &set, open_write: false };
+    listed && at.node.may(&at.cred, intent).await.is_ok()
 }
 
 /// The delegation that was given, or why there is none.

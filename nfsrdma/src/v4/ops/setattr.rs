@@ -31,8 +31,8 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     let file_ops = cx.nfs.core.namespace.by(right.who).audited(cx.call);
     let kept = to_set.delegated != DelegatedTimes::default();
     if kept {
-        check_keeps_times(cx, &at, stateid)?;
-        file_ops.set_delegated_times(&at.share, &at.node, to_set.delegated).await?;
+        let times = to_set.delegated.since(check_keeps_times(cx, &at, stateid)?);
+        file_ops.set_delegated_times(&at.share, &at.node, times).await?;
     }
     if set != SetAttr::default() || to_set.acl.is_none() && !kept {
         // One alone is set or not; of several, the first may be when a later one fails.
