@@ -172,7 +172,7 @@ pub const VERBS_EARLY_RECVS: usize = 2;
 /// What to do where a client is to have more than this limit lets it; docs/limits.md has them all.
 pub fn remedy(limit: &str) -> &'static str {
     match limit {
-        "opens-of-session" | "opens-of-client" | "locks-of-client" => {
+        "opens-of-session" | "opens-of-client" | "locks-of-client" | "nfs-opens-of-address" => {
             "close files on the client, or raise `limits.client_opens`"
         }
         "nfs-clients" | "nfs-clients-of-address" => "raise `limits.nfs_clients`",

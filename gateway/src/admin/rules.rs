@@ -59,7 +59,7 @@ pub(super) const SILENT_STORAGE: &str = "silent-storage";
 pub(super) const MEMORY_WAIT: &str = "memory-wait";
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 72] = [
+pub(super) const LIMITS: [&str; 74] = [
     "connections",
     "connections-of-address",
     "newcomers",
@@ -86,6 +86,8 @@ pub(super) const LIMITS: [&str; 72] = [
     "opens-of-client",
     "locks-of-client",
     "owners-of-client",
+    "nfs-opens-of-address",
+    "nfs-owners-of-address",
     "nfs-clients",
     "nfs-clients-of-address",
     "sessions-of-client",

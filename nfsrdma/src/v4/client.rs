@@ -121,6 +121,7 @@ impl Client {
         states_max: StatesMax,
     ) -> Self {
         let Introduction { name, verifier, principal, bound, at, .. } = *new;
+        let usage = place.usage().clone();
         Self {
             id,
             name: name.clone(),
@@ -139,7 +140,7 @@ impl Client {
             confirm: Mutex::default(),
             create_order: Mutex::new(CreateOrder { next: 1, last_reply: None, failed: None }),
             sessions: Mutex::default(),
-            held: Mutex::new(Held::within(states_max)),
+            held: Mutex::new(Held::within(states_max, usage)),
         }
     }
 

@@ -189,6 +189,7 @@ fn delegate_anew(
         uid: at.cred.uid,
         checked,
         revoked: false,
+        place: None,
     };
     let number = held.add(Entry::Delegation(entry))?;
     let granted = arbiter.state().delegate(node, &party, rights(write), clients.now());

@@ -57,6 +57,10 @@ pub const SESSION_OPS_MAX: u32 = 128;
 pub const STATES_PER_CLIENT_MAX: usize = 262_144;
 /// Open owners, and lock owners, of one client.
 pub const OWNERS_PER_CLIENT_MAX: usize = 65_536;
+/// Owners of either sort, of all clients of one address.
+pub const OWNERS_OF_ADDRESS_MAX: usize = 2 * OWNERS_PER_CLIENT_MAX;
+/// All clients of one address hold as many opens, states and delegations as so many may.
+pub const STATES_OF_ADDRESS_CLIENTS: usize = 2;
 /// Delegations of all clients.
 pub const DELEGATIONS_MAX: usize = 65_536;
 /// Delegated files that are looked at in one tick for changes made outside.

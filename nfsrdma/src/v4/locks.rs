@@ -10,8 +10,7 @@ use vfs::NodeRef;
 
 use super::client::Client;
 use super::compound::Compound;
-use super::limits;
-use super::opens::{Entry, Held, LockOwner, LockState};
+use super::opens::{Entry, Held, LockState};
 use super::status::Status;
 
 /// The kind of a lock. Whether the client would wait makes no difference: waiting is asking again (RFC 8881 section 18.10.4).
@@ -59,23 +58,13 @@ pub(super) fn lock_state(
     holder: impl FnOnce() -> HolderId,
 ) -> Option<(u32, Holder, bool)> {
     let node: NodeRef = held.open(open)?.node.clone();
-    if !held.lock_owners.contains_key(owner) {
-        if held.lock_owners.len() >= limits::OWNERS_PER_CLIENT_MAX {
-            held.lock_owners.retain(|_, o| !o.states.is_empty() || o.order.is_busy());
-        }
-        if held.lock_owners.len() >= limits::OWNERS_PER_CLIENT_MAX {
-            return None;
-        }
-        held.lock_owners.insert(owner.into(), LockOwner::default());
-    }
-    let (name, found) = held.lock_owners.get_key_value(owner)?;
+    let (name, found) = held.lock_owner(owner)?;
     if let Some(number) = found.states.get(&node.id()).copied() {
         return match held.get(number)? {
             Entry::Lock(lock) => Some((number, lock.party.clone(), false)),
             _ => None,
         };
     }
-    let name = name.clone();
     let party = Holder { holder: holder(), lease: client.lease.clone() };
     let id = node.id();
     let number = held.add(Entry::Lock(LockState {
@@ -84,6 +73,7 @@ pub(super) fn lock_state(
         owner: name.clone(),
         party: party.clone(),
         open,
+        place: None,
     }))?;
     held.lock_owners.get_mut(&name)?.states.insert(id, number);
     held.open_mut(open)?.locks.push(number);

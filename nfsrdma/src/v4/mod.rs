@@ -63,6 +63,7 @@ mod stateid;
 pub mod stateid_access;
 pub mod status;
 mod striking;
+mod usage;
 mod watch;
 mod watched;
 pub mod wire;

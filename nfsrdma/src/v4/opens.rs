@@ -20,6 +20,7 @@ use super::limits;
 use super::owner::OpenOwnerSeqid;
 use super::stateid::{self, compose};
 use super::status::Status;
+use super::usage::{Usage, UsagePlace};
 use super::wire::Stateid;
 
 /// An owner as its client names it.
@@ -41,6 +42,7 @@ pub(super) struct Open {
     pub(super) opening: u32,
     /// Lock owners' states that came from it.
     pub(super) locks: Vec<u32>,
+    pub(super) place: Option<UsagePlace>,
 }
 
 /// The locks of one owner on one file.
@@ -51,6 +53,7 @@ pub(super) struct LockState {
     pub(super) party: Holder,
     /// The open that it came from.
     pub(super) open: u32,
+    pub(super) place: Option<UsagePlace>,
 }
 
 /// A delegation.
@@ -73,6 +76,7 @@ pub(super) struct Delegation {
     pub(super) checked: Rights,
     /// It was taken by force; the client has not acknowledged that yet.
     pub(super) revoked: bool,
+    pub(super) place: Option<UsagePlace>,
 }
 
 /// What a stateid names.
@@ -94,6 +98,16 @@ pub(super) struct Revoked {
 }
 
 impl Entry {
+    /// Where it counts among those of its address. What is left of others is little, and goes with them.
+    fn count_in(&mut self, place: UsagePlace) {
+        match self {
+            Self::Open(Open { place: own, .. })
+            | Self::Lock(LockState { place: own, .. })
+            | Self::Delegation(Delegation { place: own, .. }) => *own = Some(place),
+            Self::Closed(_) | Self::Revoked(_) => {}
+        }
+    }
+
     pub(super) fn seqid(&self) -> u32 {
         match self {
             Self::Open(o) => o.seqid,
@@ -122,6 +136,7 @@ pub(super) struct OpenOwner {
     pub(super) confirmed: bool,
     pub(super) opens: HashMap<NodeId, u32>,
     closed: Option<u32>,
+    _place: Option<UsagePlace>,
 }
 
 /// A lock owner. On each file its locks have one holder, whichever open they came through.
@@ -129,6 +144,7 @@ pub(super) struct OpenOwner {
 pub(super) struct LockOwner {
     pub(super) order: OpenOwnerSeqid,
     pub(super) states: HashMap<NodeId, u32>,
+    _place: Option<UsagePlace>,
 }
 
 /// Everything of one client.
@@ -140,6 +156,7 @@ pub(super) struct Held {
     next: u32,
     gone: bool,
     most: StatesMax,
+    usage: Usage,
     /// Locks and delegations by what `state` knows them as.
     by_holder: HashMap<HolderId, u32>,
 }
@@ -201,9 +218,24 @@ impl StatesMax {
 }
 
 impl Held {
-    /// Nothing yet, and never more than this.
-    pub(super) fn within(most: StatesMax) -> Self {
-        Self { most, ..Self::default() }
+    /// Nothing yet, and never more than this, nor more than all of its address together may have.
+    pub(super) fn within(most: StatesMax, usage: Usage) -> Self {
+        Self { most, usage, ..Self::default() }
+    }
+
+    fn of_address_max(&self) -> usize {
+        self.most.get().saturating_mul(limits::STATES_OF_ADDRESS_CLIENTS)
+    }
+
+    /// The limit that an entry or owner was refused by: that of its address, or else this.
+    pub(super) fn limit_met(&self, own: (&'static str, usize)) -> (&'static str, usize) {
+        if self.usage.has_all_owners() {
+            ("nfs-owners-of-address", limits::OWNERS_OF_ADDRESS_MAX)
+        } else if self.usage.has_states(self.of_address_max()) {
+            ("nfs-opens-of-address", self.of_address_max())
+        } else {
+            own
+        }
     }
 
     /// All of it, in no order.
@@ -258,10 +290,11 @@ impl Held {
     }
 
     /// Adds an entry; its number, or none when there are as many as may be.
-    pub(super) fn add(&mut self, entry: Entry) -> Option<u32> {
+    pub(super) fn add(&mut self, mut entry: Entry) -> Option<u32> {
         if self.gone || self.states.len() >= self.most.get() {
             return None;
         }
+        entry.count_in(self.usage.state(self.of_address_max())?);
         loop {
             self.next = self.next.wrapping_add(1);
             if !self.states.contains_key(&self.next) {
@@ -335,17 +368,39 @@ impl Held {
     /// The open owner of this name, made when there is none. `None` when there are as many as may be.
     pub(super) fn open_owner(&mut self, name: &[u8]) -> Option<(OwnerName, &mut OpenOwner)> {
         if !self.open_owners.contains_key(name) {
-            if self.open_owners.len() >= limits::OWNERS_PER_CLIENT_MAX {
+            if self.open_owners.len() >= limits::OWNERS_PER_CLIENT_MAX
+                || self.usage.has_all_owners()
+            {
                 // Owners of 4.0 stay behind for the sake of repetitions only.
                 self.open_owners.retain(|_, o| !o.opens.is_empty() || o.order.is_busy());
             }
             if self.gone || self.open_owners.len() >= limits::OWNERS_PER_CLIENT_MAX {
                 return None;
             }
-            self.open_owners.insert(name.into(), OpenOwner::default());
+            let _place = Some(self.usage.owner()?);
+            self.open_owners.insert(name.into(), OpenOwner { _place, ..OpenOwner::default() });
         }
         let name = self.open_owners.get_key_value(name).map(|(name, _)| name.clone())?;
         let owner = self.open_owners.get_mut(&name)?;
+        Some((name, owner))
+    }
+
+    /// The lock owner of this name, in the same way.
+    pub(super) fn lock_owner(&mut self, name: &[u8]) -> Option<(OwnerName, &mut LockOwner)> {
+        if !self.lock_owners.contains_key(name) {
+            if self.lock_owners.len() >= limits::OWNERS_PER_CLIENT_MAX
+                || self.usage.has_all_owners()
+            {
+                self.lock_owners.retain(|_, o| !o.states.is_empty() || o.order.is_busy());
+            }
+            if self.lock_owners.len() >= limits::OWNERS_PER_CLIENT_MAX {
+                return None;
+            }
+            let _place = Some(self.usage.owner()?);
+            self.lock_owners.insert(name.into(), LockOwner { _place, ..LockOwner::default() });
+        }
+        let name = self.lock_owners.get_key_value(name).map(|(name, _)| name.clone())?;
+        let owner = self.lock_owners.get_mut(&name)?;
         Some((name, owner))
     }
 
@@ -375,6 +430,7 @@ impl Held {
             modes: 0,
             opening: 1,
             locks: Vec::new(),
+            place: None,
         }))?;
         self.open_owners.get_mut(&name)?.opens.insert(node.id(), number);
         Some((number, party))
@@ -529,6 +585,8 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
+    use vfs::Backend;
+
     use super::*;
 
     #[test]
@@ -565,6 +623,44 @@ mod tests {
         assert_eq!(held.add(entry()), None);
         held.take_all();
         assert_eq!(held.add(entry()), None, "nothing is added to a client that has ended");
+    }
+
+    /// Each client has room, and all of the address together have none.
+    #[test]
+    fn clients_of_one_address_hold_a_part_together() {
+        let usage = Usage::default();
+        let most = StatesMax::default();
+        most.set(3);
+        let client = |usage: &Usage| Held::within(most.clone(), usage.clone());
+        let (mut a, mut b, mut other) = (client(&usage), client(&usage), client(&Usage::default()));
+        let own = ("opens-of-client", 3);
+        let node = vfs::mem::MemBackend::new(1 << 20).unwrap().root();
+        let lease = Arc::new(Lease::held(ClientId(1)));
+        let open = |held: &mut Held, n: usize| {
+            let reserved =
+                held.reserve(&lease, &n.to_be_bytes(), (&node, 0), || HolderId(n as u64 + 1));
+            reserved.map(|(number, _)| number)
+        };
+        let first = open(&mut a, 0).unwrap();
+        assert!((1..3).all(|n| open(&mut a, n).is_some()));
+        assert_eq!((open(&mut a, 3), a.limit_met(own)), (None, own), "its own limit");
+        let mut c = client(&usage);
+        assert!((0..3).all(|n| open(&mut b, n).is_some()));
+        assert_eq!(open(&mut c, 0), None);
+        assert_eq!(c.limit_met(own), ("nfs-opens-of-address", 6));
+        assert!(open(&mut other, 0).is_some(), "another address");
+        a.abandon(first);
+        assert!(open(&mut c, 0).is_some(), "what was given back is free again");
+        drop((a, b, c));
+        assert!(!usage.has_states(1) && usage.owner().is_some());
+        let mut owners = client(&usage);
+        let places: Vec<_> =
+            (0..limits::OWNERS_OF_ADDRESS_MAX - 1).map(|_| usage.owner().unwrap()).collect();
+        owners.open_owner(b"a").unwrap().1.opens.insert(node.id(), 1);
+        assert!(owners.lock_owner(b"a").is_none());
+        assert_eq!(owners.limit_met(own).0, "nfs-owners-of-address");
+        drop(places);
+        assert!(owners.lock_owner(b"a").is_some() && owners.open_owner(b"b").is_some());
     }
 
     #[test]

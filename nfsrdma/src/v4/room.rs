@@ -21,6 +21,7 @@ use super::limits::{
     CLIENTS_MAX, CLIENTS_OF_ADDRESS_MIN, REPLIES_BYTES_MAX, REPLY_CACHED_FEW, REPLY_CACHED_MAX,
     REPLY_CACHED_MIN,
 };
+use super::usage::Usage;
 
 /// The share of one address: an eighth of all clients, a quarter of all memory for replies.
 const ADDRESSES: usize = 8;
@@ -41,7 +42,14 @@ pub(super) enum Full {
 struct Counts {
     most: usize,
     all: usize,
-    of: HashMap<IpAddr, usize>,
+    of: HashMap<IpAddr, OfAddress>,
+}
+
+/// The clients of one address.
+#[derive(Debug, Default)]
+struct OfAddress {
+    clients: usize,
+    usage: Usage,
 }
 
 impl Counts {
@@ -50,7 +58,7 @@ impl Counts {
     }
 
     fn full(&self, network: IpAddr) -> Option<Full> {
-        let of = self.of.get(&network).copied().unwrap_or(0);
+        let of = self.of.get(&network).map_or(0, |of| of.clients);
         if of >= self.of_address_max() {
             Some(Full::Address)
         } else if self.all >= self.most {
@@ -88,8 +96,10 @@ impl Room {
             return None;
         }
         counts.all += 1;
-        *counts.of.entry(network).or_default() += 1;
-        Some(ClientPermit { counts: self.0.clone(), network })
+        let of = counts.of.entry(network).or_default();
+        of.clients += 1;
+        let usage = of.usage.clone();
+        Some(ClientPermit { counts: self.0.clone(), network, usage })
     }
 
     pub(super) fn full(&self, network: IpAddr) -> Option<(Full, usize)> {
@@ -105,9 +115,15 @@ impl Room {
 pub(super) struct ClientPermit {
     counts: Arc<Mutex<Counts>>,
     network: IpAddr,
+    usage: Usage,
 }
 
 impl ClientPermit {
+    /// What all clients of its network hold.
+    pub(super) fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
     pub(super) fn network(&self) -> IpAddr {
         self.network
     }
@@ -118,8 +134,8 @@ impl Drop for ClientPermit {
         let mut counts = counts(&self.counts);
         counts.all -= 1;
         if let Some(of) = counts.of.get_mut(&self.network) {
-            *of -= 1;
-            if *of == 0 {
+            of.clients -= 1;
+            if of.clients == 0 {
                 counts.of.remove(&self.network);
             }
         }

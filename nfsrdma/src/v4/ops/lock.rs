@@ -12,7 +12,7 @@ use crate::v4::compound::Compound;
 use crate::v4::locks::{check_grace, kind_of, lock_state, range_of, write_denied};
 use crate::v4::object::Located;
 use crate::v4::open_owner_seqid::{self, Begun, Owner};
-use crate::v4::opens::Entry;
+use crate::v4::opens::{Entry, Held};
 use crate::v4::resolve::{ResolvedStateid, resolve};
 use crate::v4::stateid::{self, compose};
 use crate::v4::stateid_access::is_confirmed;
@@ -96,7 +96,7 @@ async fn first_lock(
         }
         check_grace(cx, client, wanted.reclaim)?;
         let made = lock_state(&mut held, client, named.number, owner, || arbiter.state().holder());
-        let (number, party, fresh) = made.ok_or_else(|| limit(cx))?;
+        let (number, party, fresh) = made.ok_or_else(|| limit(cx, &held))?;
         if cx.minor == 0 {
             let owner = held.lock_owners.get_mut(owner);
             if let Some(owner) = owner {
@@ -164,8 +164,9 @@ fn check_mode(access: Rights, kind: LockKind) -> Result<(), Status> {
     Ok(())
 }
 
-fn limit(cx: &Compound<'_>) -> Status {
-    cx.limited("locks-of-client", cx.nfs.clients.states_max.get())
+fn limit(cx: &Compound<'_>, held: &Held) -> Status {
+    let (limit, most) = held.limit_met(("locks-of-client", cx.nfs.clients.states_max.get()));
+    cx.limited(limit, most)
 }
 
 /// Asks `state`, and writes the answer.

@@ -109,7 +109,10 @@ pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
             }
         }
         let made = held.open_owner(owner).map(|(name, _)| name);
-        made.ok_or_else(|| cx.limited("owners-of-client", OWNERS_PER_CLIENT_MAX))?
+        made.ok_or_else(|| {
+            let (limit, most) = held.limit_met(("owners-of-client", OWNERS_PER_CLIENT_MAX));
+            cx.limited(limit, most)
+        })?
     };
     match open_owner_seqid::begin(cx, op::OPEN, &client, Owner::Open(name), seqid).await? {
         Begun::Done(done) => done,
@@ -432,8 +435,11 @@ async fn enter(
     let node = &found.at.node;
     let opener = (node, found.at.cred.uid);
     let reserved = client.held().reserve(&client.lease, owner, opener, || arbiter.state().holder());
-    let (number, party) =
-        reserved.ok_or_else(|| cx.limited("opens-of-client", cx.nfs.clients.states_max.get()))?;
+    let (number, party) = reserved.ok_or_else(|| {
+        let own = ("opens-of-client", cx.nfs.clients.states_max.get());
+        let (limit, most) = client.held().limit_met(own);
+        cx.limited(limit, most)
+    })?;
     let own = client.held().open(number).map(|o| o.share).unwrap_or_default();
     // Whoever cuts the file writes, if only for that moment.
     let cuts = if found.cut { Rights::WRITE } else { Rights::NONE };

@@ -1,0 +1,53 @@
+//! What all clients of one address hold together: a host names itself, and as many clients as it names hold no more than this.
+//!
+//! *Memory.* Two numbers for each address that has clients.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::limits::OWNERS_OF_ADDRESS_MAX;
+
+/// The numbers of one address.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Usage {
+    states: Arc<AtomicUsize>,
+    owners: Arc<AtomicUsize>,
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub(super) struct UsagePlace(Arc<AtomicUsize>);
+
+impl Usage {
+    /// An open, a lock owner's state or a delegation; `None` when there are as many as this.
+    pub(super) fn state(&self, most: usize) -> Option<UsagePlace> {
+        UsagePlace::take(&self.states, most)
+    }
+
+    /// An open owner or a lock owner.
+    pub(super) fn owner(&self) -> Option<UsagePlace> {
+        UsagePlace::take(&self.owners, OWNERS_OF_ADDRESS_MAX)
+    }
+
+    pub(super) fn has_states(&self, many: usize) -> bool {
+        self.states.load(Ordering::Relaxed) >= many
+    }
+
+    pub(super) fn has_all_owners(&self) -> bool {
+        self.owners.load(Ordering::Relaxed) >= OWNERS_OF_ADDRESS_MAX
+    }
+}
+
+impl UsagePlace {
+    fn take(count: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        let more = |n| (n < most).then_some(n + 1);
+        count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Self(count.clone()))
+    }
+}
+
+impl Drop for UsagePlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
