@@ -65,6 +65,8 @@ pub const LOCKS_OF_FILE_PER_ADDRESS_MAX: usize = 32_768;
 pub const OPENS_MAX: usize = 1_048_576;
 /// Of these, opens of one address, or IPv6 network of 64 bits.
 pub const OPENS_PER_ADDRESS_MAX: usize = 262_144;
+/// Directories that one address, or IPv6 network of 64 bits, watches.
+pub const WATCHES_PER_ADDRESS_MAX: usize = 8_192;
 /// Bytes that pipes of the whole server keep: of calls that are not whole, and of answers that were not read.
 pub const PIPE_BYTES_MAX: usize = 128 << 20;
 /// Of these, bytes of one address, or IPv6 network of 64 bits.

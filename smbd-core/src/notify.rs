@@ -8,6 +8,7 @@ use vfs::Action as Seen;
 use vfs::watch::{Event, Taken, Watch};
 
 use crate::fscc::notify::{Action, Change};
+use crate::parts::Part;
 use crate::status::Status;
 
 /// The watch of one open.
@@ -18,12 +19,15 @@ pub struct Watching {
     /// Bytes that what happens between requests may take: those of the first request.
     pub(crate) between: usize,
     ended: watch::Sender<Option<Status>>,
+    /// Its place among the watches of its client's address.
+    _part: Part,
 }
 
 impl Watching {
     /// Of this watch; `between`: bytes of the first request's buffer.
-    pub(crate) fn new(watch: Watch, between: usize) -> Self {
-        Self { watch, turn: Mutex::new(()), between, ended: watch::Sender::new(None) }
+    pub(crate) fn new(watch: Watch, between: usize, part: Part) -> Self {
+        let ended = watch::Sender::new(None);
+        Self { watch, turn: Mutex::new(()), between, ended, _part: part }
     }
 
     /// The open ends or its directory is about to: whoever waits is told so.

@@ -13,7 +13,7 @@ use crate::creates::Creates;
 use crate::interfaces::Interfaces;
 use crate::limits::{
     OPENS_MAX, OPENS_PER_ADDRESS_MAX, PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX,
-    WAITS_PER_ADDRESS_MAX,
+    WAITS_PER_ADDRESS_MAX, WATCHES_PER_ADDRESS_MAX,
 };
 use crate::logons::Logons;
 use crate::open::Opens;
@@ -42,6 +42,8 @@ pub struct ServerState {
     pub(crate) opens_by_address: Arc<Parts>,
     /// Requests that wait for other clients.
     pub(crate) waits_by_address: Arc<Parts>,
+    /// Directories that clients watch.
+    pub(crate) watches_by_address: Arc<Parts>,
     /// What pipes keep, in bytes.
     pub(crate) pipe_bytes: Arc<Parts>,
     /// What is cached under keys.
@@ -77,6 +79,10 @@ impl ServerState {
             waits_by_address: Parts::new(
                 ("waits-of-address", WAITS_PER_ADDRESS_MAX),
                 ("waits", vfs::arbiter::PATIENT_MAX),
+            ),
+            watches_by_address: Parts::new(
+                ("watches-of-address", WATCHES_PER_ADDRESS_MAX),
+                ("watches", vfs::watch::WATCHES_MAX),
             ),
             pipe_bytes: Parts::new(
                 ("pipe-bytes-of-address", PIPE_BYTES_PER_ADDRESS_MAX),

@@ -10,8 +10,8 @@
 //! happened, while its folder is there; whatever is left, because another process did it or many watch, when the watcher asks. What
 //! nobody can judge any more is an overflow.
 //!
-//! *Memory.* [`EVENTS_MAX`] events for each watch; what comes then makes it overflow, which tells the watcher to list the directory
-//! anew. [`WATCHES_MAX`] watches in all.
+//! *Memory.* [`EVENTS_MAX`] events of [`EVENT_BYTES_MAX`] bytes for each watch, [`EVENT_BYTES_OF_ALL_MAX`] for all; what comes then
+//! makes a watch overflow, which tells the watcher to list the directory anew. [`WATCHES_MAX`] watches in all.
 //!
 //! *Errors.* [`VfsError::Resources`] for a watch too many.
 
@@ -31,6 +31,10 @@ use crate::watch_access::{Judgement, WatchAccess};
 
 /// Events that wait for one watcher.
 pub const EVENTS_MAX: usize = 1024;
+/// Bytes of them: more than any name, and what Windows keeps at most.
+pub const EVENT_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the events of all watchers.
+pub const EVENT_BYTES_OF_ALL_MAX: usize = 64 << 20;
 /// Directories below one watch in which changes by others are seen.
 pub const COVERED_MAX: usize = 4096;
 /// Watches at once.
@@ -64,6 +68,12 @@ pub struct Event {
     pub path: Vec<u8>,
 }
 
+impl Event {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.path.len()
+    }
+}
+
 /// What came since the last time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
@@ -90,15 +100,47 @@ struct State {
     events: VecDeque<Event>,
     /// Those that came after them, of which it must be seen whether it is.
     unjudged: VecDeque<Event>,
+    kept: Kept,
     overflow: bool,
     gone: bool,
+}
+
+/// Bytes of the events that wait for one watcher, which count among those of all until it ends.
+struct Kept {
+    of_all: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Kept {
+    /// One more, if it may be kept.
+    fn add(&mut self, event: &Event) -> bool {
+        let (bytes, all) = (event.bytes(), self.of_all.load(Ordering::Relaxed));
+        if self.bytes + bytes > EVENT_BYTES_MAX || all + bytes > EVENT_BYTES_OF_ALL_MAX {
+            return false;
+        }
+        self.bytes += bytes;
+        self.of_all.fetch_add(bytes, Ordering::Relaxed);
+        true
+    }
+
+    fn remove(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        self.of_all.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.remove(self.bytes);
+    }
 }
 
 impl State {
     /// More happened than can be told.
     fn overflow(&mut self, overflows: &AtomicU64) {
-        self.events.clear();
-        self.unjudged.clear();
+        self.events = VecDeque::new();
+        self.unjudged = VecDeque::new();
+        self.kept.remove(self.kept.bytes);
         self.overflow = true;
         overflows.fetch_add(1, Ordering::Relaxed);
     }
@@ -146,7 +188,7 @@ impl Watcher {
             // Nothing new: one that waits says the same.
             return;
         }
-        if s.events.len() + s.unjudged.len() >= EVENTS_MAX {
+        if s.events.len() + s.unjudged.len() >= EVENTS_MAX || !s.kept.add(&event) {
             s.overflow(overflows);
         } else if s.unjudged.is_empty() && self.access.is_open(&event.path) {
             s.events.push_back(event);
@@ -178,7 +220,11 @@ impl Watcher {
             match (judged, s.unjudged.pop_front()) {
                 (Judgement::Shown, Some(next)) => s.events.push_back(next),
                 (Judgement::Unknown, _) => s.overflow(overflows),
-                _ => continue,
+                (_, Some(hidden)) => {
+                    s.kept.remove(hidden.bytes());
+                    continue;
+                }
+                (_, None) => continue,
             }
             self.came.notify_waiters();
         }
@@ -243,6 +289,8 @@ pub struct Counters {
 pub struct Hub {
     watchers: RwLock<Vec<Arc<Watcher>>>,
     count: AtomicUsize,
+    /// Bytes of events that wait, of all watchers.
+    kept: Arc<AtomicUsize>,
     /// How much was told.
     pub counters: Counters,
 }
@@ -270,6 +318,7 @@ impl Hub {
             recursive,
             events: VecDeque::new(),
             unjudged: VecDeque::new(),
+            kept: Kept { of_all: self.kept.clone(), bytes: 0 },
             overflow: false,
             gone: false,
         };
@@ -379,11 +428,9 @@ impl Watch {
     /// What came since the last time, as far as it is judged.
     pub fn take(&self) -> Taken {
         let mut s = self.me.lock();
-        Taken {
-            events: s.events.drain(..).collect(),
-            overflow: std::mem::take(&mut s.overflow),
-            gone: s.gone,
-        }
+        let events: Vec<Event> = s.events.drain(..).collect();
+        s.kept.remove(events.iter().map(Event::bytes).sum());
+        Taken { events, overflow: std::mem::take(&mut s.overflow), gone: s.gone }
     }
 
     /// Has others watched in all directories that this is about.
@@ -503,6 +550,40 @@ mod tests {
     fn shown(t: Taken) -> Vec<(Action, String)> {
         assert!(!t.overflow && !t.gone);
         t.events.into_iter().map(|e| (e.action, String::from_utf8(e.path).unwrap())).collect()
+    }
+
+    #[test]
+    fn events_are_kept_as_far_as_there_is_memory_for_them() {
+        block_on(async {
+            let (root, ..) = tree().await.unwrap();
+            let hub = Arc::new(Hub::default());
+            let share = share(SHARE);
+            let me = Cred::root();
+            let watch = || hub.watch((&share, &me), root.clone(), ALL, true);
+            let (first, second) = (watch().await.unwrap(), watch().await.unwrap());
+            let name = |n: usize| format!("{n:0255}").into_bytes();
+            let post =
+                async |n| hub.post(SHARE, &root, &name(n), Action::Added, what::FILE_NAME).await;
+            let kept = || hub.kept.load(Ordering::Relaxed);
+            let bytes = Event { action: Action::Added, path: name(0) }.bytes();
+            let most = EVENT_BYTES_MAX / bytes;
+            for n in 0..most {
+                post(n).await;
+            }
+            assert_eq!(kept(), 2 * most * bytes);
+            assert_eq!(shown(first.take()).len(), most);
+            assert_eq!(kept(), most * bytes, "what was told is gone");
+            post(most).await;
+            assert!(second.take().overflow && kept() == bytes, "{}", kept());
+            assert_eq!(shown(first.take()).len(), 1);
+            // Others have all there is.
+            hub.kept.fetch_add(EVENT_BYTES_OF_ALL_MAX - bytes, Ordering::Relaxed);
+            post(0).await;
+            let took = (first.take(), second.take());
+            assert!(took.0.overflow != took.1.overflow, "one of the two has room");
+            drop((first, second));
+            assert_eq!(kept(), EVENT_BYTES_OF_ALL_MAX - bytes);
+        });
     }
 
     #[test]

@@ -112,6 +112,8 @@ pub(super) const LIMITS: [&str; 74] = [
     smbd_core::users::accounts::LIMIT,
     "connections-of-session",
     "trees-of-session",
+    "watches-of-address",
+    "watches",
     "pipe-bytes-of-address",
     "pipe-bytes",
     "kerberos",

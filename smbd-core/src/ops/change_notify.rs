@@ -82,13 +82,16 @@ async fn watching(
             _ => Ok(watching),
         };
     }
+    let mut part = cx.server.watches_by_address.of(cx.conn.info.peer);
+    part.set(1)?;
     let recursive = r.flags & WATCH_TREE != 0;
     let (share, dir) = (open.share()?, open.node()?);
     let hub = cx.server.namespace.watches();
     let watch = hub.watch((share, &open.cred), dir, r.filter, recursive).await?;
     let between = usize::try_from(r.output_len).unwrap_or(usize::MAX);
     let mut slot = locked(&open.open_state.watching);
-    let watching = slot.get_or_insert_with(|| Arc::new(Watching::new(watch, between))).clone();
+    let watching =
+        slot.get_or_insert_with(|| Arc::new(Watching::new(watch, between, part))).clone();
     if open.is_closed() {
         return Err(Status::FILE_CLOSED);
     }

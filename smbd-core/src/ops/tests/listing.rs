@@ -398,3 +398,27 @@ async fn a_large_listing_waits_for_a_client_that_takes_no_answers() {
     backpressure.moved(1, false, std::time::Instant::now());
     assert_eq!(large.await.unwrap().len(), names.len() + 2);
 }
+
+#[tokio::test]
+async fn an_address_has_its_part_of_the_directories_that_are_watched() {
+    let harness = Harness::new();
+    let c = harness.client();
+    let (d, e) = (dir(&c, "d").await, dir(&c, "e").await);
+    let mut rest = harness.core.watches_by_address.of(c.conn.info.peer);
+    let most = crate::limits::WATCHES_PER_ADDRESS_MAX;
+    rest.set(most - 1).unwrap();
+    let watch = async |file| {
+        let filter = filter::FILE_NAME;
+        let r = change_notify::Request { flags: 0, output_len: 1000, file, filter };
+        c.ask(Command::ChangeNotify, &r.emit()).await.status()
+    };
+    assert_eq!(watch(d).await, Status::PENDING);
+    assert_eq!(watch(e).await, Status::INSUFFICIENT_RESOURCES);
+    assert_eq!(watch(d).await, Status::PENDING, "it is the same watch");
+    c.close(d).await;
+    for _ in 0..2 {
+        assert_eq!(c.pushed().await.status(), Status::NOTIFY_CLEANUP);
+    }
+    tokio::task::yield_now().await;
+    assert_eq!(watch(e).await, Status::PENDING);
+}
