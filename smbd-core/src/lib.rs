@@ -45,7 +45,7 @@ pub mod open;
 pub mod open_durable;
 pub mod open_state;
 mod ops;
-mod parts;
+pub mod parts;
 pub mod path;
 mod path_tracking;
 pub mod pattern;

@@ -18,7 +18,7 @@ use crate::status::Status;
 type Limit = (&'static str, usize);
 
 /// All there is, and who has it.
-pub(crate) struct Parts {
+pub struct Parts {
     of_address: Limit,
     of_all: Limit,
     taken: Mutex<Taken>,
@@ -32,18 +32,18 @@ struct Taken {
 
 impl Parts {
     /// With these limits.
-    pub(crate) fn new(of_address: Limit, of_all: Limit) -> Arc<Self> {
+    pub fn new(of_address: Limit, of_all: Limit) -> Arc<Self> {
         Arc::new(Self { of_address, of_all, taken: Mutex::default() })
     }
 
     /// The part of one who is at this address; nothing so far.
-    pub(crate) fn of(self: &Arc<Self>, peer: SocketAddr) -> Part {
+    pub fn of(self: &Arc<Self>, peer: SocketAddr) -> Part {
         Part { parts: self.clone(), peer, count: 0 }
     }
 }
 
 /// What somebody has, until it is dropped.
-pub(crate) struct Part {
+pub struct Part {
     parts: Arc<Parts>,
     peer: SocketAddr,
     count: usize,
@@ -64,7 +64,7 @@ impl Part {
     }
 
     /// Has so much from now on; where that would be too much it has what it had.
-    pub(crate) fn set(&mut self, count: usize) -> Result<(), Status> {
+    pub fn set(&mut self, count: usize) -> Result<(), Status> {
         let Parts { of_address, of_all, taken } = &*self.parts;
         let mut taken = locked(taken);
         let host = host_of(self.peer.ip());

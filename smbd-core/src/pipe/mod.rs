@@ -157,7 +157,7 @@ pub(crate) fn find(name: &str) -> Result<Interface, Status> {
 }
 
 /// The pipe of this name. What it keeps counts as this part.
-pub(crate) fn open(name: &str, part: Part) -> Result<Pipe, Status> {
+pub fn open(name: &str, part: Part) -> Result<Pipe, Status> {
     let interface = find(name)?;
     Ok(Pipe {
         name: name.trim_start_matches('\\').to_owned(),
