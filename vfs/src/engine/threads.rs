@@ -3,10 +3,11 @@
 //! *Operation.* An [`Engine`] has five kinds of threads. [`Engine::run`], [`Engine::run_long`] and [`Engine::run_copy`] queue a job
 //! and give a future of its answer: for transfers; for what may take seconds (stable writes, searches), so that reads never stand
 //! behind it; and for what the host's kernel copies from file to file, of which one client may ask for any amount by a few bytes.
-//! What makes files and folders durable has threads of its own; [`Engine::run_cached`] is for copies out of memory, and [`Engine::run_in_turn`] for transfers that would only wait for each other. The queues are bounded; threads start
-//! when jobs wait and none is idle, up to a limit. Handing over costs one futex wake, and nothing when all threads are busy.
-//! Volumes on disks of this host share one engine ([`Engine::common`]), whose threads stay. A volume whose file system may stop
-//! answering has one of its own ([`Engine::of_one`]): its jobs never take a thread that another volume could use.
+//! What makes files and folders durable has threads of its own; [`Engine::run_cached`] is for copies out of memory, and
+//! [`Engine::run_in_turn`] for transfers that would only wait for each other. The queues are bounded; threads start when jobs
+//! wait and none is idle, up to a limit. Handing over costs one futex wake, and nothing when all threads are busy. Volumes on
+//! disks of this host share one engine ([`Engine::common`]), whose threads stay. A volume whose file system may stop answering
+//! has one of its own ([`Engine::of_one`]): its jobs never take a thread that another volume could use.
 //!
 //! *Memory.* A job owns all it touches: dropping the future loses the answer, never the memory under I/O. The engine of one volume
 //! has a limit for jobs, so that requests whose clients have left do not pile up behind a file system that hangs.
