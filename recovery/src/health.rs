@@ -26,7 +26,8 @@ pub struct StoreTrouble {
 impl StoreTrouble {
     /// What it means for clients.
     pub const CONSEQUENCE: &str = "NFSv4 clients that are new, and hosts that lock by NFSv3, are refused opens and locks; what \
-                                   lapsed clients held stays theirs; SMB gives no persistent handles";
+                                   lapsed clients held stays theirs; SMB gives no persistent handles, and those that it gave \
+                                   lock and unlock nothing";
 }
 
 impl fmt::Display for StoreTrouble {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
+use state::SmbLockRange;
 use vfs::NodeRef;
 
 use mutex::locked;
@@ -73,6 +74,8 @@ pub(crate) struct Saving {
     pub(crate) forgotten: bool,
     /// The node that is about to take the place of its file.
     pub(crate) next: Option<NodeRef>,
+    /// What it has locked still, and unlocks as soon as that is written.
+    pub(crate) releasing: Vec<SmbLockRange>,
 }
 
 /// What an open has to do with durability.

@@ -536,6 +536,16 @@ impl Record {
         self.smb_locks.clear(party, lock_range)
     }
 
+    /// Takes the last lock of SMB away of this range and kind. False when there is none.
+    pub(crate) fn undo_smb(
+        &mut self,
+        party: &Holder,
+        lock_range: SmbLockRange,
+        kind: LockKind,
+    ) -> bool {
+        self.smb_locks.undo(party, lock_range, kind)
+    }
+
     /// How many byte ranges are locked.
     pub(crate) fn locks(&self) -> usize {
         self.locks.len() + self.smb_locks.len()

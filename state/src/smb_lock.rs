@@ -137,6 +137,15 @@ impl<O: Clone + Eq> SmbLocks<O> {
         at.map(|at| self.0.remove(at)).is_some()
     }
 
+    /// Takes away the last lock of exactly this range and kind: a lock that was given and is not to be, and no other of the same
+    /// range. False when there is none.
+    pub fn undo(&mut self, owner: &O, lock_range: SmbLockRange, kind: LockKind) -> bool {
+        let is_it =
+            |l: &SmbLock<O>| l.owner == *owner && l.lock_range == lock_range && l.kind == kind;
+        let at = self.0.iter().rposition(is_it);
+        at.map(|at| self.0.remove(at)).is_some()
+    }
+
     /// Takes away everything of the owners that `gone` names.
     pub fn release(&mut self, gone: impl Fn(&O) -> bool) {
         self.0.retain(|l| !gone(&l.owner));
@@ -189,6 +198,17 @@ mod tests {
         assert!(!s.clear(&'a', e(0, 9)), "only the exact range");
         assert!(!s.clear(&'b', e(0, 10)));
         assert!(s.clear(&'a', e(0, 10)) && s.is_empty());
+    }
+
+    #[test]
+    fn what_is_undone_is_the_last_of_its_kind_and_no_other() {
+        let mut s = SmbLocks::default();
+        s.set(&'a', e(0, 10), X);
+        s.set(&'a', e(0, 10), S);
+        assert!(!s.undo(&'b', e(0, 10), S) && !s.undo(&'a', e(0, 9), S));
+        assert!(s.undo(&'a', e(0, 10), S) && !s.undo(&'a', e(0, 10), S));
+        assert!(!free(&s, 'b', e(0, 10), S), "the exclusive one stays");
+        assert!(s.undo(&'a', e(0, 10), X) && s.is_empty());
     }
 
     #[test]

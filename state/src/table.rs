@@ -475,6 +475,17 @@ impl Table {
         self.change(node, |r| r.unlock_smb(party, lock_range))
     }
 
+    /// Takes the lock of SMB away that was given last of this range and kind. False when there is none.
+    pub fn undo_smb(
+        &self,
+        node: NodeId,
+        party: &Holder,
+        lock_range: SmbLockRange,
+        kind: LockKind,
+    ) -> bool {
+        self.change(node, |r| r.undo_smb(party, lock_range, kind))
+    }
+
     /// The locks of SMB that a holder has.
     pub fn smb_locks_of(&self, node: NodeId, holder: HolderId) -> Vec<(SmbLockRange, LockKind)> {
         self.shard(node).get(&node).map_or_else(Vec::new, |r| r.smb_locks_of(holder))

@@ -497,6 +497,19 @@ impl Arbiter {
         held
     }
 
+    /// Takes the lock away that [`Arbiter::lock`] gave last of this range and kind. False when there is none.
+    pub fn undo_lock(
+        &self,
+        node: NodeId,
+        party: &Holder,
+        lock_range: SmbLockRange,
+        kind: LockKind,
+    ) -> bool {
+        let held = self.state.undo_smb(node, party, lock_range, kind);
+        self.returned.notify_waiters();
+        held
+    }
+
     /// A holder keeps `to` and gives the rest of its caching back. False when it has none.
     pub fn acknowledge(&self, node: NodeId, holder: HolderId, to: Caching) -> bool {
         let done = self.state.acknowledge(node, holder, to, self.now());

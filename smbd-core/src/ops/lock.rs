@@ -6,7 +6,6 @@
 //! *Errors.* Of the specification. Elements before the one that failed are undone when locking, and stay done when unlocking.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use state::{LockKind, Operation, Range, SmbLockRange};
 use vfs::arbiter::WaitPolicy;
@@ -17,6 +16,7 @@ use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::open::Open;
 use crate::persist;
+use crate::persist::locks::LockChange;
 use crate::request_context::RequestContext;
 use crate::session::SessionState;
 use crate::status::Status;
@@ -46,11 +46,11 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     if !unlocks && cx.session()?.state(cx.server.now()) == SessionState::Expired {
         return Err(Status::NETWORK_SESSION_EXPIRED);
     }
-    let mut changed = Vec::new();
+    let mut change = LockChange::new(node);
     let done = if unlocks {
-        unlock(cx, &open, node, &request.locks, &mut changed)
+        unlock(cx, &open, &request.locks, &mut change)
     } else {
-        lock(cx, &open, node, &request.locks, &mut changed).await
+        lock(cx, &open, node, &request.locks, &mut change).await
     };
     tracing::debug!(open = open.id.volatile, ?node, locks = ?request.locks, ?done, "LOCK");
     if done.is_ok()
@@ -59,9 +59,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         open.lock_sequences.done(slot, request.sequence_number);
     }
     // Also what was done before an element that failed: it stays done.
-    if !changed.is_empty() {
-        persist::save(&cx.server, &open).await?;
-    }
+    change.settle(&cx.server, &open).await?;
     done?;
     Ok(Answer::ok(Response.emit()))
 }
@@ -81,48 +79,35 @@ fn lock_range(l: &Element) -> Result<SmbLockRange, Status> {
     SmbLockRange::new(l.offset, l.length).ok_or(Status::INVALID_LOCK_RANGE)
 }
 
-/// MS-SMB2 section 3.3.5.14.1. `released` gets what is locked no more, also when a later element fails.
+/// MS-SMB2 section 3.3.5.14.1. What is unlocked before an element that fails stays so.
 fn unlock(
     cx: &RequestContext,
     open: &Open,
-    node: NodeId,
     locks: &[Element],
-    released: &mut Vec<SmbLockRange>,
+    change: &mut LockChange,
 ) -> Result<(), Status> {
-    let arbiter = cx.server.namespace.arbiter();
-    for l in locks {
-        if l.flags != flag::UNLOCK {
-            return Err(Status::INVALID_PARAMETER);
-        }
-        let lock_range = lock_range(l)?;
-        if !arbiter.unlock(node, &open.party, lock_range) {
-            return Err(Status::RANGE_NOT_LOCKED);
-        }
-        open.locks.fetch_sub(1, Ordering::Relaxed);
-        released.push(lock_range);
-    }
-    Ok(())
+    let ranges = locks.iter().map(|l| match l.flags {
+        flag::UNLOCK => lock_range(l),
+        _ => Err(Status::INVALID_PARAMETER),
+    });
+    change.unlock(&cx.server, open, ranges)
 }
 
-/// MS-SMB2 section 3.3.5.14.2. `held` gets what is locked then, also when an element fails.
+/// MS-SMB2 section 3.3.5.14.2.
 async fn lock(
     cx: &RequestContext,
     open: &Arc<Open>,
     node: NodeId,
     locks: &[Element],
-    held: &mut Vec<SmbLockRange>,
+    change: &mut LockChange,
 ) -> Result<(), Status> {
     let at_once = |l: &Element| l.flags & flag::FAIL_IMMEDIATELY != 0;
     if locks.len() > 1 && !locks.iter().all(at_once) {
         return Err(Status::INVALID_PARAMETER);
     }
-    let arbiter = cx.server.namespace.arbiter();
-    let undo = |held: &mut Vec<SmbLockRange>| {
-        for lock_range in held.drain(..) {
-            arbiter.unlock(node, &open.party, lock_range);
-            open.locks.fetch_sub(1, Ordering::Relaxed);
-        }
-    };
+    if !persist::locks::has_room(open, locks.len()) {
+        return Err(Status::INSUFFICIENT_RESOURCES);
+    }
     for l in locks {
         // What was locked before an element that makes no sense stays locked.
         let kind = match l.flags & !flag::FAIL_IMMEDIATELY {
@@ -137,9 +122,9 @@ async fn lock(
             Err(status) => Err(status),
         };
         match done {
-            Ok(lock_range) => held.push(lock_range),
+            Ok(lock_range) => change.locked(open, (lock_range, kind)),
             Err(status) => {
-                undo(held);
+                change.undo(&cx.server, open);
                 return Err(status);
             }
         }
@@ -181,7 +166,6 @@ async fn one(
         }
         // Who began to cache while this waited for the range is told now.
         Ok(()) => {
-            open.locks.fetch_add(1, Ordering::Relaxed);
             arbiter.tell(node, who, Operation::Lock);
             Ok(())
         }

@@ -10,16 +10,17 @@
 //! *Errors.* What cannot be written is refused to the client, and [written later](unwritten) where it is so all the same. A record
 //! whose file or share is gone is given up, with a line in the log.
 
+pub(crate) mod locks;
 pub(crate) mod record;
 pub(crate) mod unwritten;
 
 use std::sync::Arc;
 
 use state::Caching;
-use vfs::NodeRef;
 
 use crate::caching::Lease;
 use crate::open::Open;
+use crate::open_durable::Saving;
 use crate::server_state::ServerState;
 use crate::status::Status;
 
@@ -53,7 +54,7 @@ async fn write(core: &ServerState, open: &Open) -> Result<(), Status> {
         if saving.forgotten {
             return Ok(());
         }
-        let record = snapshot(core, open, saving.next.as_ref())?;
+        let record = snapshot(core, open, &saving)?;
         store.submit(vec![Change::put(Kind::SmbOpen, &key(open.id.persistent), &record.encode())])
     };
     // The store has logged why.
@@ -93,10 +94,10 @@ async fn strike(core: &ServerState, persistent: u64) {
     }
 }
 
-fn snapshot(core: &ServerState, open: &Open, next: Option<&NodeRef>) -> Result<Record, Status> {
+fn snapshot(core: &ServerState, open: &Open, saving: &Saving) -> Result<Record, Status> {
     let file = open.file()?;
     let place = file.place();
-    let locks = core.namespace.arbiter().state().smb_locks_of(file.node().id(), open.party.holder);
+    let locks = locks::recorded(core, open, file.node().id(), &saving.releasing);
     if locks.len() > LOCKS_MAX {
         return Err(Status::INSUFFICIENT_RESOURCES);
     }
@@ -128,7 +129,7 @@ fn snapshot(core: &ServerState, open: &Open, next: Option<&NodeRef>) -> Result<R
         caches: caches(core, open),
         locks,
         sequences: open.lock_sequences.all(),
-        next: next.map(|n| n.handle().as_bytes().to_vec()),
+        next: saving.next.as_ref().map(|n| n.handle().as_bytes().to_vec()),
         order: core.unwritten.next_order(),
     })
 }

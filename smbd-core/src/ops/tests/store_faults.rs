@@ -1,16 +1,22 @@
 //! Locks and closes of persistent handles against what the store has of them: when a request fails half way, and when the disk is
 //! full, fails or hangs.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use rdma_transport::channel::Transport;
 use recovery::faults::{Disk, Fault};
 use recovery::{Change, Kind};
+use state::{LockKind, SmbLockRange};
+use tokio::sync::oneshot;
 use vfs::mem::MemBackend;
 
 use super::persist::{ALONE, opens};
 use crate::harness::{Client, Harness};
+use crate::persist::LOCKS_MAX;
 use crate::persist::record::Record;
 use crate::persist::unwritten;
 use crate::status::Status;
@@ -57,9 +63,33 @@ impl World {
         }
     }
 
+    /// Waits until a write hangs. In no thread that the test would wait for at its end.
+    fn hangs(&self) -> impl Future<Output = ()> + use<> {
+        let ((tell, told), disk) = (oneshot::channel(), self.disk.clone());
+        std::thread::spawn(move || {
+            disk.wait_for_hanging();
+            tell.send(())
+        });
+        async { told.await.unwrap() }
+    }
+
+    /// What is in the store.
+    fn stored(&self) -> Vec<Record> {
+        let records = self.harness.core.store.as_ref().unwrap().read(Kind::SmbOpen).unwrap();
+        records.iter().map(|(_, value)| Record::decode(value).unwrap()).collect()
+    }
+
     /// How many handles are in the store.
     fn records(&self) -> usize {
-        self.harness.core.store.as_ref().unwrap().read(Kind::SmbOpen).unwrap().len()
+        self.stored().len()
+    }
+
+    /// Where the locks are that the store has of one handle.
+    fn stored_locks(&self, file: FileId) -> Vec<u64> {
+        let of_it = self.stored().into_iter().filter(|record| record.id == file);
+        let mut at: Vec<u64> = of_it.flat_map(|r| r.locks).map(|(range, _)| range.offset).collect();
+        at.sort_unstable();
+        at
     }
 
     fn machine(&self, guid: u8) -> Client {
@@ -167,8 +197,7 @@ async fn a_store_that_hangs_keeps_nobody_who_does_not_write() {
     assert_eq!(a.close(closed).await, Status::SUCCESS);
     world.disk.set(Fault::Hangs);
     unwritten::tick(&world.harness.core);
-    let disk = world.disk.clone();
-    tokio::task::spawn_blocking(move || disk.wait_for_hanging()).await.unwrap();
+    world.hangs().await;
     unwritten::tick(&world.harness.core);
     let b = world.machine(2);
     let other = opens(&b, "f").await.unwrap();
@@ -207,9 +236,7 @@ async fn a_handle_that_could_not_be_struck_takes_nobodys_place() {
     }
     // So it is at the start after that, too.
     persistent(&b, "new", 200, 0).await;
-    let next = world.harness.core.store.as_ref().unwrap().read(Kind::SmbOpen).unwrap();
-    let mut orders: Vec<u64> =
-        next.iter().map(|(_, value)| Record::decode(value).unwrap().order).collect();
+    let mut orders: Vec<u64> = world.stored().iter().map(|record| record.order).collect();
     orders.sort_unstable();
     assert!(orders.is_sorted_by(|a, b| a < b), "{orders:?}");
 }
@@ -231,4 +258,173 @@ async fn a_handle_that_could_not_be_written_is_not_persistent() {
     world.harness.core.store.as_ref().unwrap().commit_blocking(left).unwrap();
     world.catches_up().await;
     assert_eq!(world.records(), 0);
+}
+
+/// A lock that cannot be written is refused and not held.
+#[tokio::test]
+async fn a_lock_that_cannot_be_written_is_not_held() {
+    let world = World::new();
+    let (a, b) = (world.machine(1), world.machine(2));
+    let file = persistent(&a, "f", 1, ALL).await;
+    let other = opens(&b, "f").await.unwrap();
+    assert_eq!(locks(&a, file, &[(0, ALONE)]).await, Status::SUCCESS);
+    world.disk.set(Fault::Full);
+    let nonsense = flag::UNLOCK | ALONE;
+    for elements in
+        [&[(20, ALONE)][..], &[(20, ALONE), (40, ALONE)], &[(20, ALONE), (60, nonsense)]]
+    {
+        assert_eq!(locks(&a, file, elements).await, Status::INSUFFICIENT_RESOURCES);
+        for (at, _) in elements {
+            assert_eq!(locks(&b, other, &[(*at, ALONE)]).await, Status::SUCCESS, "at {at}");
+            assert_eq!(locks(&b, other, &[(*at, flag::UNLOCK)]).await, Status::SUCCESS);
+        }
+    }
+    // The one that is held is not the one that is given up.
+    let shared = flag::SHARED | flag::FAIL_IMMEDIATELY;
+    assert_eq!(locks(&a, file, &[(0, shared)]).await, Status::INSUFFICIENT_RESOURCES);
+    assert_eq!(locks(&b, other, &[(0, shared)]).await, Status::LOCK_NOT_GRANTED);
+    assert_eq!(world.harness.core.opens.get(file).unwrap().locks.load(Ordering::Relaxed), 1);
+    world.disk.set(Fault::None);
+    world.catches_up().await;
+    assert_eq!(world.stored_locks(file), [0]);
+}
+
+/// An unlock that cannot be written has not happened, and nobody else gets the range.
+#[tokio::test]
+async fn an_unlock_that_cannot_be_written_is_not_done() {
+    let world = World::new();
+    let (a, b) = (world.machine(1), world.machine(2));
+    let file = persistent(&a, "f", 1, ALL).await;
+    let other = persistent(&b, "f", 2, ALL).await;
+    assert_eq!(locks(&a, file, &[(0, ALONE), (20, ALONE)]).await, Status::SUCCESS);
+    world.disk.set(Fault::Broken);
+    for elements in [&[(0, flag::UNLOCK)][..], &[(20, flag::UNLOCK), (100, flag::UNLOCK)]] {
+        assert_eq!(locks(&a, file, elements).await, Status::INSUFFICIENT_RESOURCES);
+        let at = elements[0].0;
+        assert_eq!(locks(&b, other, &[(at, ALONE)]).await, Status::LOCK_NOT_GRANTED, "at {at}");
+    }
+    world.disk.set(Fault::None);
+    world.catches_up().await;
+    assert_eq!(world.stored_locks(file), [0, 20]);
+    assert_eq!(locks(&a, file, &[(0, flag::UNLOCK)]).await, Status::SUCCESS);
+    assert_eq!(world.stored_locks(file), [20]);
+    assert_eq!(locks(&b, other, &[(0, ALONE)]).await, Status::SUCCESS);
+    drop((a, b));
+    let (world, _) = world.restart().await;
+    let (a, b) = (world.machine(1), world.machine(2));
+    again(&a, "f", file, 1).await.unwrap();
+    again(&b, "f", other, 2).await.unwrap();
+    assert_eq!(locks(&a, file, &[(20, flag::UNLOCK)]).await, Status::SUCCESS);
+    assert_eq!(locks(&b, other, &[(0, flag::UNLOCK)]).await, Status::SUCCESS);
+}
+
+/// Until an unlock is in the store the range is nobody else's, and no other record of the handle undoes it. Its client may go
+/// meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_is_free_when_its_unlock_is_durable() {
+    for client_stays in [true, false] {
+        let world = World::new();
+        let (a, b) = (world.machine(1), world.machine(2));
+        let file = persistent(&a, "f", 1, ALL).await;
+        let other = opens(&b, "f").await.unwrap();
+        assert_eq!(locks(&a, file, &[(0, ALONE), (20, ALONE)]).await, Status::SUCCESS);
+        world.disk.set(Fault::Hangs);
+        let mut unlock = Box::pin(locks(&a, file, &[(0, flag::UNLOCK)]));
+        tokio::select! {
+            biased;
+            done = &mut unlock => {
+                world.disk.set(Fault::None);
+                panic!("{done:?}");
+            }
+            () = world.hangs() => {}
+        }
+        assert_eq!(locks(&b, other, &[(0, ALONE)]).await, Status::LOCK_NOT_GRANTED);
+        assert_eq!(locks(&a, file, &[(0, flag::UNLOCK)]).await, Status::RANGE_NOT_LOCKED, "twice");
+        let mut second = Box::pin(locks(&a, file, &[(40, ALONE)]));
+        let waits = poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_pending())).await;
+        assert!(waits);
+        if client_stays {
+            world.disk.set(Fault::None);
+            assert_eq!(unlock.await, Status::SUCCESS);
+        } else {
+            drop(unlock);
+            world.disk.set(Fault::None);
+        }
+        assert_eq!(second.await, Status::SUCCESS);
+        assert_eq!(world.stored_locks(file), [20, 40]);
+        while locks(&b, other, &[(0, ALONE)]).await != Status::SUCCESS {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// A handle may have 1,024 locks, and what would be more is refused before any of it is locked.
+#[tokio::test]
+async fn a_handle_locks_no_more_ranges_than_its_record_may_have() {
+    let world = World::new();
+    let (a, b) = (world.machine(1), world.machine(2));
+    let file = persistent(&a, "f", 1, ALL).await;
+    let other = opens(&b, "f").await.unwrap();
+    let at = |n: usize| 20 * n as u64;
+    let most: Vec<_> = (0..LOCKS_MAX - 1).map(|n| (at(n), ALONE)).collect();
+    for part in most.chunks(60) {
+        assert_eq!(locks(&a, file, part).await, Status::SUCCESS);
+    }
+    let (last, over) = ((at(LOCKS_MAX), ALONE), (at(LOCKS_MAX + 1), ALONE));
+    assert_eq!(locks(&a, file, &[last, over]).await, Status::INSUFFICIENT_RESOURCES);
+    assert_eq!(locks(&a, file, &[last]).await, Status::SUCCESS);
+    assert_eq!(locks(&a, file, &[over]).await, Status::INSUFFICIENT_RESOURCES);
+    assert_eq!(locks(&b, other, &[over]).await, Status::SUCCESS);
+    assert_eq!(locks(&a, file, &[(last.0, flag::UNLOCK)]).await, Status::SUCCESS);
+    assert_eq!(locks(&b, other, &[last]).await, Status::SUCCESS);
+    assert!(world.harness.core.unwritten.is_settled());
+}
+
+/// What one element locked and another undid was in a record that something else caused: the next one has it no more.
+#[tokio::test]
+async fn what_a_lock_undid_is_not_left_in_the_store() {
+    let world = World::new();
+    let (a, b) = (world.machine(1), world.machine(2));
+    let file = persistent(&a, "f", 1, ALL).await;
+    let other = opens(&b, "f").await.unwrap();
+    assert_eq!(locks(&b, other, &[(20, ALONE)]).await, Status::SUCCESS);
+    // As a record that was made while the first element was locked.
+    let mut left = world.stored().remove(0);
+    left.locks.push((SmbLockRange { offset: 0, length: 10 }, LockKind::Exclusive));
+    let key = file.persistent.to_be_bytes();
+    let left = vec![Change::put(Kind::SmbOpen, &key, &left.encode())];
+    world.harness.core.store.as_ref().unwrap().commit_blocking(left).unwrap();
+    assert_eq!(world.stored_locks(file), [0]);
+    assert_eq!(locks(&a, file, &[(0, ALONE), (20, ALONE)]).await, Status::LOCK_NOT_GRANTED);
+    let written = async {
+        while !world.stored_locks(file).is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), written).await.unwrap();
+}
+
+/// Two records with one lock, of which the earlier could not be changed: the later one has it.
+#[tokio::test]
+async fn a_lock_that_two_records_have_is_of_the_later_one() {
+    for _ in 0..8 {
+        let world = World::new();
+        let (a, b) = (world.machine(1), world.machine(2));
+        let first = persistent(&a, "f", 1, ALL).await;
+        let second = persistent(&b, "f", 2, ALL).await;
+        assert_eq!(locks(&a, first, &[(0, ALONE)]).await, Status::SUCCESS);
+        let mut left = world.stored();
+        left.retain(|record| record.id == first);
+        assert_eq!(locks(&a, first, &[(0, flag::UNLOCK)]).await, Status::SUCCESS);
+        assert_eq!(locks(&b, second, &[(0, ALONE)]).await, Status::SUCCESS);
+        let key = first.persistent.to_be_bytes();
+        let left = vec![Change::put(Kind::SmbOpen, &key, &left[0].encode())];
+        world.harness.core.store.as_ref().unwrap().commit_blocking(left).unwrap();
+        drop((a, b));
+        let (world, count) = world.restart().await;
+        assert_eq!(count, 2);
+        let b = world.machine(2);
+        again(&b, "f", second, 2).await.unwrap();
+        assert_eq!(locks(&b, second, &[(0, flag::UNLOCK)]).await, Status::SUCCESS);
+    }
 }

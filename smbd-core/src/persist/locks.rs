@@ -1,0 +1,160 @@
+//! Byte-range locks and the record of the handle that has them.
+//!
+//! *Operation.* A lock is held, then written, then answered; when it cannot be written it is given up again. An unlock is written,
+//! then done, then answered: until then nobody else gets the range, so that what another is told it has locked is not found with the
+//! one before at a restart, and one that cannot be written has not happened.
+//!
+//! *Memory.* Ranges of the requests that wait for the store.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use state::{LockKind, SmbLockRange};
+use vfs::NodeId;
+
+use super::{LOCKS_MAX, save};
+use crate::open::Open;
+use crate::server_state::ServerState;
+use crate::status::Status;
+
+type Lock = (SmbLockRange, LockKind);
+
+/// What a LOCK changes.
+#[derive(Debug)]
+pub(crate) struct LockChange {
+    node: NodeId,
+    /// Is locked.
+    locked: Vec<Lock>,
+    /// Of a persistent handle: is to be unlocked when that is written.
+    unlocks: Vec<SmbLockRange>,
+}
+
+impl LockChange {
+    pub(crate) fn new(node: NodeId) -> Self {
+        Self { node, locked: Vec::new(), unlocks: Vec::new() }
+    }
+
+    /// This was locked.
+    pub(crate) fn locked(&mut self, open: &Open, lock: Lock) {
+        open.locks.fetch_add(1, Ordering::Relaxed);
+        self.locked.push(lock);
+    }
+
+    /// What was locked is locked no more. A record may have been written meanwhile that has it.
+    pub(crate) fn undo(&mut self, core: &Arc<ServerState>, open: &Arc<Open>) {
+        let any = !self.locked.is_empty();
+        self.give_up(core, open);
+        if any {
+            super::note(core, vec![open.clone()]);
+        }
+    }
+
+    fn give_up(&mut self, core: &ServerState, open: &Open) {
+        for (lock_range, kind) in self.locked.drain(..) {
+            if core.namespace.arbiter().undo_lock(self.node, &open.party, lock_range, kind) {
+                open.locks.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Unlocks what `ranges` gives, one after the other, up to an error or a range that is not locked. Of a persistent handle it
+    /// stays locked until [`LockChange::settle`].
+    pub(crate) fn unlock(
+        &mut self,
+        core: &ServerState,
+        open: &Open,
+        mut ranges: impl Iterator<Item = Result<SmbLockRange, Status>>,
+    ) -> Result<(), Status> {
+        if !open.durable.is_persistent() {
+            return ranges.try_for_each(|lock_range| {
+                let done = release(core, open, self.node, lock_range?);
+                if done { Ok(()) } else { Err(Status::RANGE_NOT_LOCKED) }
+            });
+        }
+        let mut saving = open.durable.saving();
+        let mut held = recorded(core, open, self.node, &saving.releasing);
+        ranges.try_for_each(|lock_range| {
+            let lock_range = lock_range?;
+            if !clear(&mut held, lock_range) {
+                return Err(Status::RANGE_NOT_LOCKED);
+            }
+            saving.releasing.push(lock_range);
+            self.unlocks.push(lock_range);
+            Ok(())
+        })
+    }
+
+    /// Ready when it is so and, of a persistent handle, written. After an error nothing of it is so.
+    pub(crate) async fn settle(
+        self,
+        core: &Arc<ServerState>,
+        open: &Arc<Open>,
+    ) -> Result<(), Status> {
+        let is_nothing = self.locked.is_empty() && self.unlocks.is_empty();
+        if is_nothing || !open.durable.is_persistent() {
+            return Ok(());
+        }
+        let (core, open) = (core.clone(), open.clone());
+        // To its end, whether or not the connection of who asked stays.
+        let settling = tokio::spawn(async move {
+            let saved = save(&core, &open).await;
+            self.end(&core, &open, saved.is_ok());
+            saved
+        });
+        // The program ends, else.
+        settling.await.unwrap_or(Err(Status::INSUFFICIENT_RESOURCES))
+    }
+
+    fn end(mut self, core: &ServerState, open: &Arc<Open>, is_written: bool) {
+        // No record is made between the two.
+        let mut saving = open.durable.saving();
+        for lock_range in &self.unlocks {
+            let at = saving.releasing.iter().position(|r| r == lock_range);
+            at.map(|at| saving.releasing.swap_remove(at));
+            if is_written {
+                release(core, open, self.node, *lock_range);
+            }
+        }
+        if !is_written {
+            self.give_up(core, open);
+            drop(saving);
+            // What was written since the error has it still.
+            core.unwritten.owe(open);
+        }
+    }
+}
+
+/// A handle may lock so many ranges more.
+pub(crate) fn has_room(open: &Open, more: usize) -> bool {
+    !open.durable.is_persistent() || open.locks.load(Ordering::Relaxed) + more <= LOCKS_MAX
+}
+
+/// One lock of exactly this range is no more. False: there is none.
+fn release(core: &ServerState, open: &Open, node: NodeId, lock_range: SmbLockRange) -> bool {
+    let held = core.namespace.arbiter().unlock(node, &open.party, lock_range);
+    if held {
+        open.locks.fetch_sub(1, Ordering::Relaxed);
+    }
+    held
+}
+
+/// The locks of a handle as they are when those are released that wait for it.
+pub(super) fn recorded(
+    core: &ServerState,
+    open: &Open,
+    node: NodeId,
+    releasing: &[SmbLockRange],
+) -> Vec<Lock> {
+    let mut locks = core.namespace.arbiter().state().smb_locks_of(node, open.party.holder);
+    for lock_range in releasing {
+        clear(&mut locks, *lock_range);
+    }
+    locks
+}
+
+/// Takes away what an unlock of this range does ([`state::SmbLocks::clear`]).
+fn clear(locks: &mut Vec<Lock>, lock_range: SmbLockRange) -> bool {
+    let exclusive = locks.iter().position(|l| *l == (lock_range, LockKind::Exclusive));
+    let at = exclusive.or_else(|| locks.iter().position(|l| l.0 == lock_range));
+    at.map(|at| locks.remove(at)).is_some()
+}
