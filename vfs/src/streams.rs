@@ -14,7 +14,8 @@
 
 use std::fmt::Write;
 
-use crate::authority::Acting;
+use crate::acl::mask;
+use crate::authority::{Acting, Actor};
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
 use crate::names::same;
@@ -219,15 +220,17 @@ fn shown(file: &[u8], stream: &str) -> Vec<u8> {
 }
 
 impl FileOps<'_> {
-    /// Makes a stream, or gives the one that is there; the flag says which.
+    /// Makes a stream for a caller who may write the file, or gives the one that is there; the flag says which.
     pub async fn stream_create(
         &self,
         share: &Share,
         file: &NodeRef,
+        cred: &Cred,
         name: &str,
     ) -> VfsResult<(Stream, bool)> {
         self.writable(share)?;
         let disk = to_disk(name)?;
+        self.check_new_stream(file, cred).await?;
         let hidden = share.backend.hidden(true).await?.ok_or(VfsError::NotSupported)?;
         let all = made_folder(&hidden, FOLDER).await?;
         let folder = made_folder(&all, folder_of(share, &file.handle()).as_bytes()).await?;
@@ -252,6 +255,21 @@ impl FileOps<'_> {
         self.make_durable(share, &[&hidden, &all, &folder, &made.node]).await?;
         let stream = Stream { name: name.to_owned(), node: made.node, attr: made.attr };
         Ok((stream, made.created))
+    }
+
+    /// A stream is data of the file, in a folder of the gateway's own where the kernel would judge nobody.
+    async fn check_new_stream(&self, file: &NodeRef, cred: &Cred) -> VfsResult<()> {
+        let attr = file.getattr().await?;
+        if attr.sealed {
+            return Err(VfsError::Perm);
+        }
+        let Actor::Caller(cred) = self.actor(file, cred, mask::WRITE_DATA) else { return Ok(()) };
+        let may = match attr.kind {
+            // The mode of a link says nothing.
+            Kind::Symlink => [0, attr.uid].contains(&cred.uid),
+            _ => file.access(cred, Access(Access::MODIFY), &attr).await?.0 & Access::MODIFY != 0,
+        };
+        if may { Ok(()) } else { Err(VfsError::Access) }
     }
 
     /// Removes a stream.

@@ -109,7 +109,6 @@ on_local!(
     streams::streams_go_where_the_file_goes,
     streams::nobody_sees_where_streams_are,
     replace::a_node_takes_the_place_of_another,
-    replace::a_node_of_another_has_no_set_id_bits_in_its_new_place,
     replace::a_file_that_was_a_link_has_the_mode_of_a_new_one,
     replace::a_file_that_was_a_link_has_the_mode_that_masks_leave,
     replace::a_file_that_was_a_link_inherits,
@@ -123,6 +122,8 @@ on_local!(
 );
 
 on_local_as_root!(
+    streams::streams_are_made_by_whoever_may_write_the_file,
+    replace::a_node_of_another_has_no_set_id_bits_in_its_new_place,
     names::devices_keep_their_numbers,
     names::what_cannot_be_made_as_asked_is_not_made,
     replace::the_caller_needs_permission,
@@ -767,7 +768,7 @@ fn streams_stay_when_another_folder_above_their_file_is_served() {
             let b = Bench::new(open(&share, unprivileged));
             let ns = suite::streams::served(&b);
             let f = b.file("f").await;
-            let made = ns.by(None).stream_create(&ns.shares()[0], &f, "s").await.unwrap();
+            let made = ns.by(None).stream_create(&ns.shares()[0], &f, &root(), "s").await.unwrap();
             b.write(&made.0.node, 0, b"of a stream").await;
             drop((made, f, ns, b));
             std::fs::rename(share.join(".headgate"), above.path().join(".headgate")).unwrap();
@@ -799,7 +800,7 @@ fn streams_outlive_a_run_with_fewer_privileges() {
             let name = format!("f{first}");
             let f = b.file(&name).await;
             let ns = suite::streams::served(&b);
-            let made = ns.by(None).stream_create(&ns.shares()[0], &f, "s").await.unwrap();
+            let made = ns.by(None).stream_create(&ns.shares()[0], &f, &root(), "s").await.unwrap();
             b.write(&made.0.node, 0, b"of a stream").await;
             drop((made, f, ns, b));
             let ns = suite::streams::served(&open(then));
@@ -836,7 +837,7 @@ fn a_hidden_folder_that_is_not_ours_is_not_used() {
         let f = b.file("f").await;
         assert!(vfs::streams::list(share, &f).await.unwrap().is_empty());
         refused(vfs::streams::find(share, &f, "x"), VfsError::NotFound).await;
-        refused(ns.by(None).stream_create(share, &f, "x"), VfsError::NotSupported).await;
+        refused(ns.by(None).stream_create(share, &f, &root(), "x"), VfsError::NotSupported).await;
         assert_eq!(vfs::streams::sweep(share).await, Ok(0));
         assert!(ns.unlink(share, &b.root, &root(), b"f").await.is_ok());
     });

@@ -59,6 +59,7 @@ in_memory!(
     anycase::the_index_follows_changes_of_ours,
     anycase::names_that_differ_by_case_alone,
     streams::streams_hold_data_beside_a_file,
+    streams::streams_are_made_by_whoever_may_write_the_file,
     streams::streams_go_where_the_file_goes,
     streams::nobody_sees_where_streams_are,
     replace::a_node_takes_the_place_of_another,

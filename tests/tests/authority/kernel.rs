@@ -17,6 +17,7 @@ pub(crate) fn has(op: Op) -> bool {
         Op::Allocation,
         Op::Trim,
         Op::SetSparse,
+        Op::Stream,
         Op::OpenIf,
         Op::OverwriteIf,
         Op::SupersedeNew,

@@ -213,9 +213,8 @@ impl Cell {
             Op::SetForeignGroup => f.is_some_and(|m| m.gid() == FOREIGN),
             Op::GiveAway => f.is_some_and(|m| m.uid() == Caller::Other.uid()),
             Op::SetTimes => f.is_some_and(|m| m.mtime() == TIME),
-            Op::Read | Op::SetList | Op::Trim | Op::SetSparse | Op::SetAttributes | Op::SetEa => {
-                true
-            }
+            Op::Read | Op::SetList | Op::Trim | Op::SetSparse | Op::Stream => true,
+            Op::SetAttributes | Op::SetEa => true,
         }
     }
 }

@@ -155,7 +155,7 @@ fn is_permitted(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
     match op {
         Op::Read => finds && (f.can(acting, mask::READ_DATA, R) || runs(&f, acting, way)),
         Op::Write | Op::Truncate | Op::Overwrite | Op::Allocation | Op::Allocate => writes,
-        Op::ZeroData | Op::Trim | Op::Copy | Op::SetSparse => writes,
+        Op::ZeroData | Op::Trim | Op::Copy | Op::SetSparse | Op::Stream => writes,
         // NFS has one WRITE, which needs the right to write anywhere.
         Op::Append if way == Way::Smb => finds && f.can(acting, mask::APPEND_DATA, W),
         Op::Append => writes,

@@ -23,6 +23,8 @@ pub(crate) enum Op {
     Copy,
     /// FSCTL_SET_SPARSE.
     SetSparse,
+    /// FILE_CREATE of a named stream, to look at its attributes.
+    Stream,
     Create,
     /// FILE_OPEN_IF of a name that is free; UNCHECKED.
     OpenIf,
@@ -62,7 +64,7 @@ pub(crate) enum Op {
 
 impl Op {
     /// All of them, as the page names them.
-    pub(crate) const ALL: [(Self, &str); 38] = [
+    pub(crate) const ALL: [(Self, &str); 39] = [
         (Self::Read, "read"),
         (Self::Write, "write"),
         (Self::Append, "append"),
@@ -75,6 +77,7 @@ impl Op {
         (Self::Trim, "trim"),
         (Self::Copy, "copy into it"),
         (Self::SetSparse, "make sparse"),
+        (Self::Stream, "make a stream of it"),
         (Self::Create, "make a file beside it"),
         (Self::OpenIf, "the same by open-if"),
         (Self::OverwriteIf, "by overwrite-if"),
@@ -122,6 +125,7 @@ impl Op {
                 | Self::SetList
                 | Self::Trim
                 | Self::SetSparse
+                | Self::Stream
                 | Self::SetAttributes
                 | Self::SetEa
         )

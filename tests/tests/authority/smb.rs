@@ -101,6 +101,11 @@ async fn on_data(smb: &Smb, f: &str, op: Op, own: &str) -> Result<()> {
             control(smb, f, code::FILE_LEVEL_TRIM, &trim.emit()).await
         }
         Op::SetSparse => control(smb, f, code::SET_SPARSE, &[]).await,
+        Op::Stream => {
+            let (name, access) = (format!("{f}:s"), mask::READ_ATTRIBUTES);
+            let made = smb.open(&name, access, Disposition::Create, 0).await?;
+            smb.close(made).await
+        }
         _ => {
             let copy = async |from: &SmbFile| {
                 let key = smb.control(from, code::SRV_REQUEST_RESUME_KEY, &[]).await?;

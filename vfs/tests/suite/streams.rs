@@ -39,13 +39,14 @@ pub(crate) async fn streams_hold_data_beside_a_file(b: Bench) {
     b.write(&f, 0, b"main").await;
     assert_eq!(shown(share, &f).await, []);
     refused(streams::find(share, &f, "x"), VfsError::NotFound).await;
-    let (zone, made) = file_ops.stream_create(share, &f, "Zone.Identifier").await.unwrap();
+    let (zone, made) = file_ops.stream_create(share, &f, &root(), "Zone.Identifier").await.unwrap();
     assert!(made);
     let large = pattern(3, 300_000);
     b.write(&zone.node, 0, &large).await;
-    let (again, made) = file_ops.stream_create(share, &f, "ZONE.identifier").await.unwrap();
+    let (again, made) =
+        file_ops.stream_create(share, &f, &root(), "ZONE.identifier").await.unwrap();
     assert!(!made && again.node.id() == zone.node.id() && again.name == "Zone.Identifier");
-    file_ops.stream_create(share, &f, "a*b?").await.unwrap();
+    file_ops.stream_create(share, &f, &root(), "a*b?").await.unwrap();
     assert!(
         b.contents(&streams::find(share, &f, "zone.IDENTIFIER").await.unwrap().node).await == large
     );
@@ -62,11 +63,49 @@ pub(crate) async fn streams_hold_data_beside_a_file(b: Bench) {
     refused(file_ops.stream_remove(share, &f, "a*b?"), VfsError::NotFound).await;
     assert_eq!(shown(share, &f).await, []);
     for bad in ["", "a:b", "a/b"] {
-        refused(file_ops.stream_create(share, &f, bad), VfsError::BadName).await;
+        refused(file_ops.stream_create(share, &f, &root(), bad), VfsError::BadName).await;
     }
     let d = b.dir("d").await;
-    file_ops.stream_create(share, &d, "of a directory").await.unwrap();
+    file_ops.stream_create(share, &d, &root(), "of a directory").await.unwrap();
     assert_eq!(shown(share, &d).await.len(), 1);
+}
+
+/// The folder of streams is the gateway's: the kernel would let nobody in, and judges nobody.
+pub(crate) async fn streams_are_made_by_whoever_may_write_the_file(b: Bench) {
+    use vfs::acl::{Ace, Acl, Who, mask};
+    use vfs::authority::Grant;
+    const OWNER: u32 = 1000;
+    let ns = served(&b);
+    let (share, file_ops, c) = (&ns.shares()[0].clone(), ns.by(None), root());
+    let of = |mode| {
+        let (uid, gid) = (Some(OWNER), Some(OWNER));
+        SetAttr { mode: Some(mode), uid, gid, ..SetAttr::default() }
+    };
+    let cred = |uid| Cred { uid, gid: uid, groups: [].into() };
+    let (owner, other) = (cred(OWNER), cred(OWNER + 1));
+    let link = b.root.symlink(&c, b"l", b"x", SetAttr::default()).await.unwrap().node;
+    let to_owner = SetAttr { mode: None, ..of(0) };
+    link.setattr(&c, to_owner, false).await.unwrap();
+    let (f, d) = (b.file("f").await, b.dir("d").await);
+    for (node, open) in [(&f, 0o666), (&d, 0o777)] {
+        node.setattr(&c, of(0o755), false).await.unwrap();
+        refused(file_ops.stream_create(share, node, &other, "s"), VfsError::Access).await;
+        assert_eq!(shown(share, node).await, []);
+        file_ops.stream_create(share, node, &owner, "s").await.unwrap();
+        node.setattr(&c, of(open), false).await.unwrap();
+        file_ops.stream_create(share, node, &other, "t").await.unwrap();
+    }
+    refused(file_ops.stream_create(share, &link, &other, "s"), VfsError::Access).await;
+    file_ops.stream_create(share, &link, &owner, "s").await.unwrap();
+    // What a list grants counts, and of no other file.
+    f.setattr(&c, of(0o600), false).await.unwrap();
+    let list = Acl::new(vec![Ace::allow(Who::User(other.uid), mask::WRITE_DATA, 0)]);
+    f.acl_set(&list, 0o600).await.unwrap();
+    let grant = Grant::decide(&f, &f.getattr().await.unwrap(), &other).await.unwrap();
+    let granted = || ns.by(None).granted(grant.as_ref(), None);
+    granted().stream_create(share, &f, &other, "u").await.unwrap();
+    d.setattr(&c, of(0o755), false).await.unwrap();
+    refused(granted().stream_create(share, &d, &other, "u"), VfsError::Access).await;
 }
 
 pub(crate) async fn streams_go_where_the_file_goes(b: Bench) {
@@ -74,7 +113,7 @@ pub(crate) async fn streams_go_where_the_file_goes(b: Bench) {
     let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     let (f, g) = (b.file("f").await, b.file("g").await);
     for file in [&f, &g] {
-        file_ops.stream_create(share, file, "s").await.unwrap();
+        file_ops.stream_create(share, file, &root(), "s").await.unwrap();
     }
     f.link(Acting::caller(&c), r.as_ref(), b"f2").await.unwrap();
     file_ops.unlink(share, r, &c, b"f").await.unwrap();
@@ -87,7 +126,7 @@ pub(crate) async fn streams_go_where_the_file_goes(b: Bench) {
     assert_eq!(shown(share, &g).await.len(), 1);
     assert_eq!(b.contents(&held.node).await, b"open");
     let d = b.dir("d").await;
-    file_ops.stream_create(share, &d, "s").await.unwrap();
+    file_ops.stream_create(share, &d, &root(), "s").await.unwrap();
     file_ops.rmdir(share, r, &c, b"d").await.unwrap();
     assert_eq!(shown(share, &d).await, []);
     // What was removed by other ways is found out later.
@@ -103,7 +142,7 @@ pub(crate) async fn nobody_sees_where_streams_are(b: Bench) {
     let (share, file_ops, c) = (&ns.shares()[0].clone(), ns.by(None), root());
     let f = b.file("f").await;
     assert!(b.backend.hidden(false).await.unwrap().is_none());
-    let (s, _) = file_ops.stream_create(share, &f, "s").await.unwrap();
+    let (s, _) = file_ops.stream_create(share, &f, &root(), "s").await.unwrap();
     assert_eq!(b.names(&b.root, 10).await, ["f"]);
     refused(s.node.path(), VfsError::Stale).await;
     let hidden = b.backend.hidden(false).await.unwrap().unwrap();

@@ -86,10 +86,11 @@ async fn file_of(
     (stream, access, listed): (&str, u32, bool),
 ) -> Result<Opened, Status> {
     let (granted, base) = (of_maker(&made, access, listed), made.node.clone());
+    let maker = Grant::of_maker(&made, mask::WRITE_DATA);
     let opened = match dress(cx, w, listed, &made).await {
         Ok((attr, dos)) => {
             let found = Found { node: base, attr, name: name.clone() };
-            super::stream::make(cx, w, at, (found, dos), stream, granted).await
+            super::stream::make(cx, w, at, (found, dos), (stream, maker.as_ref()), granted).await
         }
         Err(status) => Err(status),
     };

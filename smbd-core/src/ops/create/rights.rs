@@ -16,8 +16,17 @@ pub(super) async fn granted(
     dos: &Dos,
     parent: Option<&NodeRef>,
 ) -> Result<Granted, Status> {
+    granted_beside(w, (node, attr, dos), parent, implied(w.disposition)).await
+}
+
+/// The same of a user who needs these rights as well.
+pub(super) async fn granted_beside(
+    w: &Wanted<'_>,
+    (node, attr, dos): (&NodeRef, &Attr, &Dos),
+    parent: Option<&NodeRef>,
+    implied: u32,
+) -> Result<Granted, Status> {
     const WRITES: u32 = mask::WRITE_DATA | mask::APPEND_DATA;
-    let implied = implied(w.disposition);
     let desired = mask::map_generic(w.request.access);
     let mut got = security::granted(w.tree, node, attr, parent, desired | implied).await?;
     let read_only = attr.kind != Kind::Dir

@@ -1,16 +1,19 @@
 //! A named stream of a file or directory (MS-FSA section 2.1.5.1).
 //!
-//! *Operation.* Rights are those of the file; data, sharing and locks are the stream's own.
+//! *Operation.* Rights are those of the file; data, sharing and locks are the stream's own. A new stream is data that the file
+//! gets: it takes the right to write the file, whatever the stream is opened for.
 
 use std::sync::Arc;
 
+use vfs::authority::Grant;
 use vfs::names::Found;
 use vfs::streams::{self, Stream};
 use vfs::{Attr, Dos, VfsError};
 
-use super::rights::{check_delete, granted};
+use super::rights::{check_delete, granted_beside};
 use super::sharing::{after_grace, give_back, share_with};
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
+use crate::dtyp::mask;
 use crate::open::File;
 use crate::ops::stream_notice;
 use crate::path_tracking;
@@ -40,7 +43,9 @@ pub(super) async fn open(
     }
     let dos = base.dos(attr).await?;
     let parent = (!found.name.is_empty()).then_some(&at.dir);
-    let granted = granted(w, base, attr, &dos, parent).await?;
+    let writes = if there.is_none() { mask::WRITE_DATA } else { 0 };
+    let rights = implied(w.disposition) | writes;
+    let granted = granted_beside(w, (base, attr, &dos), parent, rights).await?;
     if w.has(option::DELETE_ON_CLOSE) {
         check_delete(&granted, attr, &dos)?;
     }
@@ -49,7 +54,7 @@ pub(super) async fn open(
     }
     let (stream, made) = match there {
         Some(stream) => (stream, false),
-        None => new(cx, w, &found, name).await?,
+        None => new(cx, w, &found, name, granted.by_list.as_ref()).await?,
     };
     enter(cx, w, at, (found, dos), (stream, made), granted).await.map(Some)
 }
@@ -60,22 +65,23 @@ pub(super) async fn make(
     w: &Wanted<'_>,
     at: &Walked,
     (found, dos): (Found, Dos),
-    name: &str,
+    (name, maker): (&str, Option<&Grant>),
     granted: Granted,
 ) -> Result<Opened, Status> {
-    let stream = new(cx, w, &found, name).await?;
+    let stream = new(cx, w, &found, name, maker).await?;
     enter(cx, w, at, (found, dos), stream, granted).await
 }
 
-/// The stream, and whether this made it.
+/// The stream, and whether this made it. `file`: what the file's list grants, or its making.
 async fn new(
     cx: &RequestContext,
     w: &Wanted<'_>,
     found: &Found,
     name: &str,
+    file: Option<&Grant>,
 ) -> Result<(Stream, bool), Status> {
-    let file_ops = cx.server.namespace.by_smb(None);
-    Ok(file_ops.stream_create(w.share, &found.node, name).await?)
+    let file_ops = cx.server.namespace.by_smb(None).granted(file, None);
+    Ok(file_ops.stream_create(w.share, &found.node, &w.tree.cred, name).await?)
 }
 
 /// Shares the stream and enters its open.

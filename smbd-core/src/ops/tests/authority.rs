@@ -297,3 +297,109 @@ async fn what_comes_with_a_list_is_kept_with_it() {
         }
     }
 }
+
+/// Opens or makes a stream.
+async fn stream(c: &Client, name: &str, access: u32, how: Disposition) -> Result<(), Status> {
+    let opened = c.create(name, |r| (r.access, r.disposition) = (access, how as u32)).await?;
+    assert_eq!(c.close(opened.file).await, Status::SUCCESS);
+    Ok(())
+}
+
+/// Its data is the file's: whatever it is opened for, a new one is a change of the file (MS-FSA section 2.1.5.1.2).
+#[tokio::test]
+async fn a_stream_is_made_by_whoever_may_write_the_file() {
+    let harness = Harness::new();
+    let (ann, bob) = (harness.client_as(ANN), harness.client_as(BOB));
+    let (root, mine) = (Cred::root(), folder(&harness, "mine", ANN, 0o755).await);
+    let top = harness.core.namespace.shares()[0].backend.root();
+    top.setattr(&root, of(0, 0o755), false).await.unwrap();
+    let (x, _) = mine.lookup(&root, b"x").await.unwrap();
+    let modes = async |node: &NodeRef, mode| {
+        node.setattr(&root, of(ANN, mode), false).await.unwrap();
+    };
+    let makes = [Disposition::OpenIf, Disposition::Create, Disposition::OverwriteIf];
+    let looks = [mask::READ_ATTRIBUTES, mask::SYNCHRONIZE, mask::READ_CONTROL];
+    for mode in [0o600, 0o644] {
+        modes(&x, mode).await;
+        for (how, access) in makes.iter().flat_map(|how| looks.map(|access| (*how, access))) {
+            for of in ["mine\\x:s", "mine:s", ":s"] {
+                let told = stream(&bob, of, access, how).await;
+                assert_eq!(told, Err(Status::ACCESS_DENIED), "{of} {mode:o} {access:#x} {how:?}");
+            }
+        }
+    }
+    assert!(vfs::streams::list(&harness.core.namespace.shares()[0], &x).await.unwrap().is_empty());
+    stream(&ann, "mine\\x:s", mask::READ_ATTRIBUTES, Disposition::Create).await.unwrap();
+    stream(&bob, "mine\\x:s", mask::READ_DATA, Disposition::OpenIf).await.unwrap();
+    let new = async |c: &Client, of: &str| {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let name = format!("{of}:{number}");
+        stream(c, &name, mask::READ_ATTRIBUTES, Disposition::OpenIf).await
+    };
+    modes(&x, 0o666).await;
+    modes(&mine, 0o777).await;
+    assert_eq!((new(&bob, "mine\\x").await, new(&bob, "mine").await), (Ok(()), Ok(())));
+    // Its owner is asked as anybody is, and what is marked as read-only is.
+    modes(&x, 0o444).await;
+    assert_eq!(new(&ann, "mine\\x").await, Err(Status::ACCESS_DENIED));
+    modes(&x, 0o600).await;
+    let dos = x.dos(&x.getattr().await.unwrap()).await.unwrap();
+    for (attributes, told) in [(1, Err(Status::ACCESS_DENIED)), (0x80, Ok(()))] {
+        x.dos_set(vfs::Dos { attributes: Some(attributes), ..dos }).await.unwrap();
+        assert_eq!(new(&ann, "mine\\x").await, told);
+    }
+    // A list says it for each.
+    for (rights, told) in [
+        (mask::FILE_READ | mask::APPEND_DATA, Err(Status::ACCESS_DENIED)),
+        (mask::WRITE_DATA, Ok(())),
+    ] {
+        give(&ann, "mine\\x", vec![Ace::allow(sid_of_uid(BOB), rights, 0)]).await;
+        assert_eq!(new(&bob, "mine\\x").await, told, "{rights:#x}");
+    }
+}
+
+/// Whoever makes a file gets what it asks for, and so the stream for the sake of which it is made.
+#[tokio::test]
+async fn a_stream_of_a_file_that_is_made_with_it_takes_no_right_to_that() {
+    let harness = Harness::new();
+    let (ann, bob) = (harness.client_as(ANN), harness.client_as(BOB));
+    let drop_box = folder(&harness, "box", ANN, 0o700).await;
+    let own = Ace::allow(sid_of_uid(ANN), mask::FILE_ALL, 3);
+    let adds = Ace::allow(sid_of_uid(BOB), mask::WRITE_DATA | mask::EXECUTE, 0);
+    give(&ann, "box", vec![own, adds]).await;
+    let made = stream(&bob, "box\\n:s", mask::READ_ATTRIBUTES, Disposition::Create).await;
+    assert_eq!(made, Ok(()));
+    assert_eq!(owner_of(&drop_box, b"n").await, Some(BOB));
+    let again = stream(&bob, "box\\n:t", mask::READ_ATTRIBUTES, Disposition::Create).await;
+    assert_eq!(again, Err(Status::ACCESS_DENIED), "the list of the file that it found");
+}
+
+/// What is append-only or immutable takes no extended attribute either, whoever asks.
+#[tokio::test]
+async fn nobody_makes_a_stream_of_what_the_host_has_sealed() {
+    use rustix::fs::{IFlags, Mode, OFlags};
+    use vfs::local::{LocalBackend, LocalConfig};
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("d")).unwrap();
+    std::fs::write(dir.path().join("d/f"), "data").unwrap();
+    let c = Harness::on(LocalBackend::open(LocalConfig::new(dir.path())).unwrap(), None).client();
+    let seal = |at: &str, marks| {
+        let file = rustix::fs::open(dir.path().join(at), OFlags::RDONLY, Mode::empty()).unwrap();
+        let others = rustix::fs::ioctl_getflags(&file)? - (IFlags::APPEND | IFlags::IMMUTABLE);
+        rustix::fs::ioctl_setflags(&file, others | marks)
+    };
+    let marks = [IFlags::APPEND, IFlags::IMMUTABLE];
+    for (at, marks) in ["d/f", "d"].iter().flat_map(|at| marks.map(|m| (*at, m))) {
+        if let Err(e) = seal(at, marks) {
+            println!("skipped: {at} {marks:?}: {e}");
+            continue;
+        }
+        let name = format!("{}:s", at.replace('/', "\\"));
+        let told = stream(&c, &name, mask::READ_ATTRIBUTES, Disposition::OpenIf).await;
+        // Before any assertion, so that the folder can be removed.
+        seal(at, IFlags::empty()).unwrap();
+        assert_eq!(told, Err(Status::ACCESS_DENIED), "{at} {marks:?}");
+    }
+    stream(&c, "d\\f:s", mask::READ_ATTRIBUTES, Disposition::OpenIf).await.unwrap();
+}
