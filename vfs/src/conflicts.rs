@@ -118,6 +118,15 @@ impl<'a> FileOps<'a> {
         Actor::on(node.as_ref(), cred, open, right)
     }
 
+    /// The caller, or the open, may give the node whatever times it likes. Others who may write set them to now at most, and get
+    /// no other times by a way round.
+    pub async fn may_date(&self, node: &NodeRef, attr: &Attr, cred: &Cred) -> VfsResult<bool> {
+        match self.actor(node, cred, mask::WRITE_ATTRIBUTES) {
+            Actor::Process(..) => Ok(true),
+            Actor::Caller(cred) => node.may_date(cred, attr).await,
+        }
+    }
+
     /// As whom attributes are set: an open that may write attributes sets times. All else is the caller's own to set.
     pub(crate) fn setting<'c>(&self, node: &NodeRef, cred: &'c Cred, set: &SetAttr) -> Actor<'c> {
         let others = SetAttr { atime: None, mtime: None, ..*set };

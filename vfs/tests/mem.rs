@@ -96,6 +96,7 @@ in_memory!(
     lists::a_list_leaves_a_sticky_folder_sticky,
     lists::a_right_that_was_granted_is_enough,
     lists::a_list_helps_in_its_own_folder_alone,
+    lists::owners_date_a_file_and_whom_its_list_lets,
     lists::a_failed_create_removes_what_it_made_alone,
     lists::a_listing_shows_a_file_to_whom_its_list_lets_read_all_of_it,
     lists::a_list_goes_with_its_file,

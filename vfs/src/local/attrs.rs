@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::acl::Owner;
+use crate::acl::{Owner, mask};
 use crate::error::{VfsError, VfsResult};
 use crate::perm::{self, Need, R, W, X};
 use crate::types::*;
@@ -265,6 +265,14 @@ impl LocalNode {
         }
     }
 
+    pub(super) fn do_may_date(&self, cred: &Cred, attr: &Attr) -> VfsResult<bool> {
+        let who = self.volume.identity.effective(cred);
+        Ok(match self.by_list(cred, attr)? {
+            Some(allowed) => cred.uid == attr.uid || allowed & mask::WRITE_ATTRIBUTES != 0,
+            None => who.uid == 0 || who.uid == attr.uid,
+        })
+    }
+
     /// The record itself where a file is to lose more than [`LARGE`], which takes long.
     pub(super) fn apart_if_it_frees_much(&self, set: &SetAttr) -> Option<Arc<Self>> {
         let frees = self.size.load(Ordering::Relaxed).saturating_sub(set.size?);
@@ -419,5 +427,25 @@ impl Volume {
         let mut none = [0_u8; 0];
         rustix::fs::getxattr(path.bytes(), c"system.posix_acl_access", &mut none)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LocalBackend, LocalConfig};
+    use crate::backend::Backend;
+    use crate::types::Cred;
+
+    #[tokio::test]
+    async fn where_all_are_served_as_the_process_all_date_what_is_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let stranger = Cred { uid: 54_321, gid: 54_321, groups: [].into() };
+        for unprivileged in [true, false] {
+            let config = LocalConfig { unprivileged, ..LocalConfig::new(dir.path()) };
+            let root = LocalBackend::open(config).unwrap().root();
+            let attr = root.getattr().await.unwrap();
+            let is_single = unprivileged || !rustix::process::geteuid().is_root();
+            assert_eq!(root.may_date(&stranger, &attr).await, Ok(is_single));
+        }
     }
 }

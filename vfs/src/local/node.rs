@@ -338,6 +338,10 @@ impl Node for LocalNode {
         self.volume.at_once(move || self.do_access(cred, wanted, attr))
     }
 
+    fn may_date<'a>(&'a self, cred: &'a Cred, attr: &'a Attr) -> BoxFuture<'a, VfsResult<bool>> {
+        self.volume.patient(move || self.do_may_date(cred, attr))
+    }
+
     fn may<'a>(&'a self, cred: &'a Cred, intent: Intent<'a>) -> BoxFuture<'a, VfsResult<()>> {
         self.volume.patient(move || self.do_may(cred, intent))
     }

@@ -70,6 +70,24 @@ pub(crate) async fn a_list_decides_about_data(b: Bench) {
     refused(f.open(&carl, true, false), VfsError::Access).await;
 }
 
+/// Who may date a file is as who may set a time of the past: whoever may write may not.
+pub(crate) async fn owners_date_a_file_and_whom_its_list_lets(b: Bench) {
+    let f = owned(&b, b"f", 0o666).await;
+    let may = async |uid| {
+        let attr = f.getattr().await.unwrap();
+        let may = f.may_date(&user(uid), &attr).await.unwrap();
+        let set =
+            SetAttr { mtime: Some(SetTime::At(Time { sec: 7, nsec: 0 })), ..SetAttr::default() };
+        assert_eq!(f.setattr(&user(uid), set, true).await.is_ok(), may, "{uid}");
+        may
+    };
+    assert_eq!([may(0).await, may(ANN).await, may(BOB).await], [true, true, false]);
+    let lets = vec![allow(BOB, mask::WRITE_ATTRIBUTES), allow(CARL, mask::WRITE_DATA)];
+    give(&f, lets).await;
+    assert_eq!([may(0).await, may(ANN).await], [true; 2]);
+    assert_eq!([may(BOB).await, may(CARL).await], [true, false]);
+}
+
 pub(crate) async fn a_changed_mode_acts_on_the_list_and_keeps_it(b: Bench) {
     let f = owned(&b, b"f", 0o644).await;
     let entries = vec![

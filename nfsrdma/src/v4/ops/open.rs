@@ -17,7 +17,7 @@ use nfs_proto::nfs4::ops::{
 use nfs_proto::nfs4::{ChangeInfo4, StateOwner4};
 use state::{ClientId, Requester, Rights, Share};
 use vfs::audited::{Actor, Opening, opening};
-use vfs::{Attr, CreateHow, DirChange, Intent, SetAttr, SetTime, Time, VfsError};
+use vfs::{Attr, CreateHow, DirChange, SetAttr, Time, VfsError};
 
 use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, supported};
 use crate::exclusive::of_client;
@@ -528,23 +528,15 @@ async fn delegation(
         OpenClaim4::Previous(delegation) => delegation == DELEGATE_WRITE_ATTRS,
         _ => args.times,
     };
+    let (at, file_ops) = (&found.at, cx.nfs.core.namespace.by(None));
     let times_since = match &attr {
-        Some(attr) if times && !may_date(&found.at, attr).await => Some(Time::now()),
+        Some(attr) if times && !file_ops.may_date(&at.node, attr, &at.cred).await.ok()? => {
+            Some(Time::now())
+        }
         _ => None,
     };
     let given = Given { change, checked: access, write, times, times_since };
-    delegate(cx, client, &found.at, given)
-}
-
-/// The caller may set times of the file as it likes: it is the owner, or a list of the file's own lets it.
-async fn may_date(at: &Located, attr: &Attr) -> bool {
-    if [0, attr.uid].contains(&at.cred.uid) {
-        return true;
-    }
-    let listed = matches!(at.node.acl(attr).await, Ok(Some(_)));
-    let set = SetAttr { mtime: Some(SetTime::At(attr.mtime)), ..SetAttr::default() };
-    let intent = Intent::Set { set: &set, open_write: false };
-    listed && at.node.may(&at.cred, intent).await.is_ok()
+    delegate(cx, client, at, given)
 }
 
 /// The delegation that was given, or why there is none.
