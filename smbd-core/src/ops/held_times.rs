@@ -50,7 +50,7 @@ pub(super) async fn give_times_back(cx: &RequestContext, open: &Open) -> Result<
     let file_ops = cx.file_ops(open);
     if let Some(mtime) = held.write {
         let set = SetAttr { mtime: Some(SetTime::At(mtime)), ..SetAttr::default() };
-        // As the gateway: the open may write without owning the file.
+        // As the gateway: whether the open may set such a time was asked when it began to hold one.
         file_ops.setattr(&file.share, &file.base(), &Cred::root(), set, true).await?;
     }
     if let Some(shown) = held.change {

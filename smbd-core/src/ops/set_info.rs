@@ -144,7 +144,10 @@ async fn set_basic(cx: &RequestContext, open: &Open, file: &File, b: Basic) -> R
     let is = |t, special| t == special;
     let change =
         if is(b.change, FileTime::FREEZE) { Some(old.change_time(attr.ctime)) } else { changed };
-    let write = if is(b.last_write, FileTime::FREEZE) { Some(attr.mtime) } else { written };
+    // What was written would show an older time: that is for whom may set one.
+    let may_hold = is(b.last_write, FileTime::FREEZE)
+        && file_ops.may_date(&file.base(), &attr, &open.cred).await?;
+    let write = if may_hold { Some(attr.mtime) } else { written };
     open.open_state.hold(write, change);
     open.open_state.thaw(is(b.last_write, FileTime::THAW), is(b.change, FileTime::THAW));
     let mut dos = old;

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use rdma_transport::channel::Transport;
+use vfs::{Cred, SetAttr};
 
 use crate::dtyp::{Ace, Acl, FileTime, SecurityDescriptor, Sid, descriptor::control, mask};
 use crate::fscc::ea::FullEa;
@@ -282,6 +283,34 @@ async fn a_write_shows_at_once_unless_its_open_holds_the_time() {
     assert_eq!((time(sets).await, time(other).await), (second, second));
     assert_eq!(c.close(sets).await, Status::SUCCESS);
     assert_eq!(time(other).await, second);
+}
+
+/// Who may write and does not own the file cannot set an old time, and so leaves none behind a write.
+#[tokio::test]
+async fn a_writer_who_is_not_the_owner_holds_no_time() {
+    let harness = Harness::new();
+    let (owner, eve) = (harness.client(), harness.client_as(1005));
+    owner.open("f").await;
+    let root = harness.core.namespace.shares()[0].backend.root();
+    let (node, _) = root.lookup(&Cred::root(), b"f").await.unwrap();
+    let mode = SetAttr { mode: Some(0o666), ..SetAttr::default() };
+    node.setattr(&Cred::root(), mode, false).await.unwrap();
+    let freeze = Basic { last_write: FileTime::FREEZE, ..Basic::default() };
+    let old = Basic { last_write: FileTime(130_000_000_000_000_000), ..Basic::default() };
+    let access = mask::WRITE_DATA | mask::WRITE_ATTRIBUTES | mask::READ_ATTRIBUTES;
+    for (c, holds) in [(&eve, false), (&owner, true)] {
+        let f = c.create("f", |r| r.access = access).await.unwrap().file;
+        let set_old = set(c, f, Set::Basic(old)).await;
+        assert_eq!(set_old == Status::SUCCESS, holds);
+        let thaw = Basic { last_write: FileTime::THAW, ..Basic::default() };
+        for what in [thaw, freeze] {
+            assert_eq!(set(c, f, Set::Basic(what)).await, Status::SUCCESS);
+        }
+        let before = node.getattr().await.unwrap().mtime;
+        super::ioctl::put(c, f, 0, b"data").await;
+        assert_eq!(node.getattr().await.unwrap().mtime == before, holds);
+        c.close(f).await;
+    }
 }
 
 /// A write moves the time of the file until it has given it back, and meanwhile the next one of the same open must not find it.
