@@ -486,7 +486,7 @@ pub static TABLE: &[Metric] = &[
         name: "limits_met",
         labels: &["limit"],
         help: "How often clients reached a limit; docs/limits.md lists them",
-        values: Values::Counter(|s| from_zero(LIMITS, &s.limits)),
+        values: Values::Counter(|s| from_zero(LIMITS.iter().copied(), &s.limits)),
     },
     Metric {
         name: "refusals",

@@ -59,7 +59,7 @@ pub(super) const SILENT_STORAGE: &str = "silent-storage";
 pub(super) const MEMORY_WAIT: &str = "memory-wait";
 
 /// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: [&str; 74] = [
+pub(super) const LIMITS: &[&str] = &[
     "connections",
     "connections-of-address",
     "newcomers",
