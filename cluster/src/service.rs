@@ -10,8 +10,8 @@
 //!
 //! *What does not end.* A gateway or an attachment whose storage hangs may outlive SIGKILL. It is kept, and until it has ended this
 //! node neither stands again nor says that it let go: the next owner fences it. A run that was killed may have left as much. Until
-//! a gateway of the run after it is ready, which has the state folder then, that one does not say that it let go either; nor ever, in
-//! this boot of its machine, where the killed run was attaching storage: `last` says so until that has ended.
+//! a gateway of the run after it is ready, which has the state folder then, that one does not say that it let go either; nor ever,
+//! in this boot of its machine, where the killed run was attaching storage: `last` says so until that has ended.
 //!
 //! *Errors.* See [the crate](crate).
 

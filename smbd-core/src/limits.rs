@@ -24,7 +24,8 @@ pub const ASYNC_MAX: usize = 511;
 /// Storage that takes longer than this for a READ, WRITE, FLUSH or QUERY_DIRECTORY makes an interim answer, before a client thinks
 /// that nobody is there.
 pub const STORAGE_SILENT_MAX: Duration = Duration::from_millis(500);
-/// Requests that wait for another client, for a lock or for the end of the grace period, of one address, or IPv6 network of 64 bits.
+/// Requests that wait for another client, for a lock or for the end of the grace period, of one address, or IPv6 network of 64
+/// bits.
 pub const WAITS_PER_ADDRESS_MAX: usize = 1024;
 /// Requests of one connection that wait, beyond which a rename that has to wait as well is answered apart, with an interim answer.
 pub const SILENT_WAITS_MAX: usize = 32;

@@ -43,6 +43,7 @@ pub mod streams;
 pub mod types;
 pub mod watch;
 mod watch_access;
+mod watch_event;
 mod xattrs;
 
 pub use authority::Acting;

@@ -28,6 +28,7 @@ use crate::external_change::{Change, Listener, Watched};
 use crate::share::Share;
 use crate::types::{Action, Cred, Kind};
 use crate::watch_access::{Judgement, WatchAccess};
+pub use crate::watch_event::{Event, what};
 
 /// Events that wait for one watcher.
 pub const EVENTS_MAX: usize = 1024;
@@ -41,38 +42,6 @@ pub const COVERED_MAX: usize = 4096;
 pub const WATCHES_MAX: usize = 1 << 16;
 /// Watchers for whom one change looks at folders.
 const JUDGED_AT_ONCE: usize = 16;
-
-/// Kinds of change, as MS-SMB2 section 2.2.35 numbers them: a set of bits.
-#[allow(missing_docs)] // The names are the specification's.
-pub mod what {
-    pub const FILE_NAME: u32 = 0x001;
-    pub const DIR_NAME: u32 = 0x002;
-    pub const ATTRIBUTES: u32 = 0x004;
-    pub const SIZE: u32 = 0x008;
-    pub const LAST_WRITE: u32 = 0x010;
-    pub const LAST_ACCESS: u32 = 0x020;
-    pub const CREATION: u32 = 0x040;
-    pub const EA: u32 = 0x080;
-    pub const SECURITY: u32 = 0x100;
-    pub const STREAM_NAME: u32 = 0x200;
-    pub const STREAM_SIZE: u32 = 0x400;
-    pub const STREAM_WRITE: u32 = 0x800;
-}
-
-/// One change, as a watcher sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// What happened.
-    pub action: Action,
-    /// The path from the watched directory, names joined by `/`.
-    pub path: Vec<u8>,
-}
-
-impl Event {
-    fn bytes(&self) -> usize {
-        size_of::<Self>() + self.path.len()
-    }
-}
 
 /// What came since the last time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

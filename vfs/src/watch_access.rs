@@ -16,7 +16,7 @@ use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
 use crate::share::Share;
 use crate::types::{Access, Action, Attr, Cred};
-use crate::watch::{Event, what};
+use crate::watch_event::{Event, what};
 
 /// How long a decision about a folder holds: what other processes of the host change is not always told.
 const KNOWN_FOR: Duration = Duration::from_secs(1);

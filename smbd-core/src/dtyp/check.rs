@@ -29,8 +29,8 @@ pub fn kept(sd: &mut SecurityDescriptor) {
     }
 }
 
-/// Entries that deny by a condition or for a type of object (MS-DTYP sections 2.4.4.5, 2.4.4.8 and 2.4.4.10) are not evaluated here.
-/// To keep them and not to obey would give what they deny.
+/// Entries that deny by a condition or for a type of object (MS-DTYP sections 2.4.4.5, 2.4.4.8 and 2.4.4.10) are not evaluated
+/// here. To keep them and not to obey would give what they deny.
 ///
 /// # Errors
 ///

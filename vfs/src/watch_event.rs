@@ -1,0 +1,36 @@
+//! What a watcher of a directory is told: kinds of change, and one change.
+
+use crate::types::Action;
+
+/// Kinds of change, as MS-SMB2 section 2.2.35 numbers them: a set of bits.
+#[allow(missing_docs)] // The names are the specification's.
+pub mod what {
+    pub const FILE_NAME: u32 = 0x001;
+    pub const DIR_NAME: u32 = 0x002;
+    pub const ATTRIBUTES: u32 = 0x004;
+    pub const SIZE: u32 = 0x008;
+    pub const LAST_WRITE: u32 = 0x010;
+    pub const LAST_ACCESS: u32 = 0x020;
+    pub const CREATION: u32 = 0x040;
+    pub const EA: u32 = 0x080;
+    pub const SECURITY: u32 = 0x100;
+    pub const STREAM_NAME: u32 = 0x200;
+    pub const STREAM_SIZE: u32 = 0x400;
+    pub const STREAM_WRITE: u32 = 0x800;
+}
+
+/// One change, as a watcher sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What happened.
+    pub action: Action,
+    /// The path from the watched directory, names joined by `/`.
+    pub path: Vec<u8>,
+}
+
+impl Event {
+    /// What it takes while it waits.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.path.len()
+    }
+}
