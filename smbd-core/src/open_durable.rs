@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use state::SmbLockRange;
+use tokio::sync::Notify;
 use vfs::NodeRef;
 
 use mutex::locked;
@@ -76,6 +77,8 @@ pub(crate) struct Saving {
     pub(crate) next: Option<NodeRef>,
     /// What it has locked still, and unlocks as soon as that is written.
     pub(crate) releasing: Vec<SmbLockRange>,
+    /// Places and numbers of the LOCKs that are done as soon as they are written.
+    pub(crate) sequences: Vec<(usize, u8)>,
 }
 
 /// What an open has to do with durability.
@@ -85,6 +88,8 @@ pub struct OpenDurable {
     /// `Open.IsReplayEligible`
     replayable: AtomicBool,
     saving: Mutex<Saving>,
+    /// Something is written, or could not be.
+    pub(crate) settled: Notify,
 }
 
 impl OpenDurable {

@@ -32,10 +32,10 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         return Err(Status::INVALID_PARAMETER);
     }
     let node = open.node()?.id();
-    let numbered = slot(cx, &request);
-    if let Some(slot) = numbered
+    let sequence = slot(cx, &request).map(|slot| (slot, request.sequence_number));
+    if let Some(sequence) = sequence
         && verifies(cx, &open)
-        && open.lock_sequences.is_done(slot, request.sequence_number)
+        && persist::locks::is_done(&open, sequence).await
     {
         return Ok(Answer::ok(Response.emit()));
     }
@@ -53,10 +53,8 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         lock(cx, &open, node, &request.locks, &mut change).await
     };
     tracing::debug!(open = open.id.volatile, ?node, locks = ?request.locks, ?done, "LOCK");
-    if done.is_ok()
-        && let Some(slot) = numbered
-    {
-        open.lock_sequences.done(slot, request.sequence_number);
+    if done.is_ok() {
+        change.is_all(sequence);
     }
     // Also what was done before an element that failed: it stays done.
     change.settle(&cx.server, &open).await?;

@@ -13,11 +13,14 @@ use state::{LockKind, SmbLockRange};
 use vfs::NodeId;
 
 use super::{LOCKS_MAX, save};
-use crate::open::Open;
+use crate::open::{LOCK_SEQUENCES, Open};
+use crate::open_durable::Saving;
 use crate::server_state::ServerState;
 use crate::status::Status;
 
 type Lock = (SmbLockRange, LockKind);
+/// Place in `Open.LockSequenceArray`, and number.
+type Sequence = (usize, u8);
 
 /// What a LOCK changes.
 #[derive(Debug)]
@@ -27,11 +30,13 @@ pub(crate) struct LockChange {
     locked: Vec<Lock>,
     /// Of a persistent handle: is to be unlocked when that is written.
     unlocks: Vec<SmbLockRange>,
+    /// Place and number by which it is known when it is sent again.
+    sequence: Option<Sequence>,
 }
 
 impl LockChange {
     pub(crate) fn new(node: NodeId) -> Self {
-        Self { node, locked: Vec::new(), unlocks: Vec::new() }
+        Self { node, locked: Vec::new(), unlocks: Vec::new(), sequence: None }
     }
 
     /// This was locked.
@@ -84,16 +89,25 @@ impl LockChange {
         })
     }
 
+    /// All of it was done: when it is sent again after [`LockChange::settle`], nothing is.
+    pub(crate) fn is_all(&mut self, sequence: Option<Sequence>) {
+        self.sequence = sequence;
+    }
+
     /// Ready when it is so and, of a persistent handle, written. After an error nothing of it is so.
     pub(crate) async fn settle(
         self,
         core: &Arc<ServerState>,
         open: &Arc<Open>,
     ) -> Result<(), Status> {
-        let is_nothing = self.locked.is_empty() && self.unlocks.is_empty();
-        if is_nothing || !open.durable.is_persistent() {
+        if !open.durable.is_persistent() {
+            self.sequence.iter().for_each(|s| open.lock_sequences.done(s.0, s.1));
             return Ok(());
         }
+        if self.locked.is_empty() && self.unlocks.is_empty() {
+            return Ok(());
+        }
+        open.durable.saving().sequences.extend(self.sequence);
         let (core, open) = (core.clone(), open.clone());
         // To its end, whether or not the connection of who asked stays.
         let settling = tokio::spawn(async move {
@@ -115,13 +129,43 @@ impl LockChange {
                 release(core, open, self.node, *lock_range);
             }
         }
+        if let Some(sequence) = self.sequence {
+            let at = saving.sequences.iter().position(|s| *s == sequence);
+            at.map(|at| saving.sequences.swap_remove(at));
+            if is_written {
+                open.lock_sequences.done(sequence.0, sequence.1);
+            }
+        }
         if !is_written {
             self.give_up(core, open);
-            drop(saving);
+        }
+        drop(saving);
+        open.durable.settled.notify_waiters();
+        if !is_written {
             // What was written since the error has it still.
             core.unwritten.owe(open);
         }
     }
+}
+
+/// This LOCK was done before, and is written. Waits for the store where it is being written.
+pub(crate) async fn is_done(open: &Open, sequence: Sequence) -> bool {
+    loop {
+        let mut settled = std::pin::pin!(open.durable.settled.notified());
+        settled.as_mut().enable();
+        let waits = open.durable.saving().sequences.contains(&sequence);
+        if !waits {
+            return open.lock_sequences.is_done(sequence.0, sequence.1);
+        }
+        settled.await;
+    }
+}
+
+/// The numbers of a handle as they are when what waits for the store is written.
+pub(super) fn sequences(open: &Open, saving: &Saving) -> [Option<u8>; LOCK_SEQUENCES] {
+    let mut all = open.lock_sequences.all();
+    saving.sequences.iter().for_each(|(slot, number)| all[*slot] = Some(*number));
+    all
 }
 
 /// A handle may lock so many ranges more.

@@ -128,7 +128,7 @@ fn snapshot(core: &ServerState, open: &Open, saving: &Saving) -> Result<Record, 
         app_version: facts.app_version,
         caches: caches(core, open),
         locks,
-        sequences: open.lock_sequences.all(),
+        sequences: locks::sequences(open, saving),
         next: saving.next.as_ref().map(|n| n.handle().as_bytes().to_vec()),
         order: core.unwritten.next_order(),
     })

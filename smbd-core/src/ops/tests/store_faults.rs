@@ -119,10 +119,20 @@ const ALL: u32 = 7;
 
 /// LOCK, of ten bytes at each of these offsets.
 async fn locks(c: &Client, file: FileId, elements: &[(u64, u32)]) -> Status {
+    numbered(c, file, elements, (0, 0)).await
+}
+
+/// The same with a LockSequence of this index and number.
+async fn numbered(
+    c: &Client,
+    file: FileId,
+    elements: &[(u64, u32)],
+    (sequence_index, sequence_number): (u32, u8),
+) -> Status {
     let locks = elements.iter();
     let locks = locks.map(|(offset, flags)| Element { offset: *offset, length: 10, flags: *flags });
     let locks = locks.collect();
-    let request = lock::Request { sequence_number: 0, sequence_index: 0, file, locks };
+    let request = lock::Request { sequence_number, sequence_index, file, locks };
     c.ask(Command::Lock, &request.emit()).await.status()
 }
 
@@ -426,5 +436,72 @@ async fn a_lock_that_two_records_have_is_of_the_later_one() {
         let b = world.machine(2);
         again(&b, "f", second, 2).await.unwrap();
         assert_eq!(locks(&b, second, &[(0, flag::UNLOCK)]).await, Status::SUCCESS);
+    }
+}
+
+/// MS-SMB2 section 3.3.5.14: a LOCK that is sent again was done before only when it was written.
+#[tokio::test]
+async fn a_lock_that_was_refused_is_not_done_when_it_is_sent_again() {
+    let world = World::new();
+    let a = world.machine(1);
+    let file = persistent(&a, "f", 1, ALL).await;
+    let (lock, unlock) = ([(0, ALONE)], [(0, flag::UNLOCK)]);
+    for (elements, number, left) in [(lock, 1, vec![]), (unlock, 2, vec![0])] {
+        world.disk.set(Fault::Full);
+        for _ in 0..3 {
+            let refused = numbered(&a, file, &elements, (1, number)).await;
+            assert_eq!(refused, Status::INSUFFICIENT_RESOURCES);
+        }
+        world.disk.set(Fault::None);
+        assert_eq!(world.stored_locks(file), left);
+        for _ in 0..3 {
+            let done = numbered(&a, file, &elements, (1, number)).await;
+            assert_eq!(done, Status::SUCCESS, "{number}");
+        }
+        assert_ne!(world.stored_locks(file), left);
+        assert_eq!(world.stored()[0].sequences[0], Some(number));
+    }
+    drop(a);
+    let (world, _) = world.restart().await;
+    let a = world.machine(1);
+    again(&a, "f", file, 1).await.unwrap();
+    assert_eq!(numbered(&a, file, &unlock, (1, 2)).await, Status::SUCCESS, "as before");
+    assert_eq!(numbered(&a, file, &unlock, (1, 3)).await, Status::RANGE_NOT_LOCKED);
+}
+
+/// One that is sent again while the first waits for the store waits for it too, and is done anew when that was refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_sent_again_waits_for_the_first() {
+    for then in [Fault::None, Fault::Broken] {
+        let world = World::new();
+        let a = world.machine(1);
+        let file = persistent(&a, "f", 1, ALL).await;
+        world.disk.set(Fault::Hangs);
+        let lock = || Box::pin(numbered(&a, file, &[(0, ALONE)], (1, 1)));
+        let mut first = lock();
+        tokio::select! {
+            biased;
+            done = &mut first => {
+                world.disk.set(Fault::None);
+                panic!("{done:?}");
+            }
+            () = world.hangs() => {}
+        }
+        let mut again = lock();
+        let waits = poll_fn(|cx| Poll::Ready(again.as_mut().poll(cx).is_pending())).await;
+        world.disk.set(then);
+        assert!(waits);
+        // Its connection is lost.
+        drop(first);
+        if then == Fault::Broken {
+            while world.harness.core.unwritten.is_settled() {
+                tokio::task::yield_now().await;
+            }
+            world.disk.set(Fault::None);
+        }
+        assert_eq!(again.await, Status::SUCCESS, "{then:?}");
+        assert_eq!(world.stored_locks(file), [0]);
+        assert_eq!(locks(&a, file, &[(0, flag::UNLOCK)]).await, Status::SUCCESS);
+        assert_eq!(locks(&a, file, &[(0, flag::UNLOCK)]).await, Status::RANGE_NOT_LOCKED, "once");
     }
 }
