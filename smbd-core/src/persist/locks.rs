@@ -1,8 +1,8 @@
 //! Byte-range locks and the record of the handle that has them.
 //!
 //! *Operation.* A lock is held, then written, then answered; when it cannot be written it is given up again. An unlock is written,
-//! then done, then answered: until then nobody else gets the range, so that what another is told it has locked is not found with the
-//! one before at a restart, and one that cannot be written has not happened.
+//! then done, then answered: until then nobody else gets the range, so that what another is told it has locked is not found with
+//! the one before at a restart, and one that cannot be written has not happened.
 //!
 //! *Memory.* Ranges of the requests that wait for the store.
 
