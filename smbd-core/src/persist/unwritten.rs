@@ -2,7 +2,7 @@
 //!
 //! *Operation.* A handle whose change could not be written is written again every second, as it is then, until that is durable;
 //! one that is gone is struck. Until then a restart finds an older state of it, or a handle that was closed. So each record has a
-//! number, and where two cannot stand together at a restart, the later one was true and the earlier one is what could not be written.
+//! number, and where two cannot stand together at a restart, the later one was true and the earlier one could not be changed.
 //!
 //! *Memory.* An entry per handle.
 
