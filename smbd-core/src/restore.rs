@@ -1,7 +1,8 @@
 //! Opens again what was [persistent](crate::persist) when the server ended.
 //!
 //! *Operation.* All opens first, then what they cache, then their locks: what stood together before does not stand in its own way
-//! now; of what did not, the record that was written last counts. Last, those end whose users would not be granted them again. Nobody else is there yet.
+//! now; of what did not, the record that was written last counts. Last, those end whose users would not be granted them again.
+//! Nobody else is there yet.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
