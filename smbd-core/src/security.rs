@@ -408,6 +408,10 @@ pub(crate) async fn set(
         && matches!(owners, (Some(_), Some(_)))
         && !has_list().await?
     {
+        // The kernel is not asked where nothing changes.
+        if attr.sealed {
+            return Err(Status::ACCESS_DENIED);
+        }
         return own(file_ops, node, &attr, owners).await.map(drop);
     }
     keep(file_ops, node, &attr, (acl::of_descriptor(&sd), None), owners).await
