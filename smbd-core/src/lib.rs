@@ -68,6 +68,7 @@ mod slot;
 pub mod status;
 mod teardown;
 pub mod tree;
+mod unwritten;
 pub mod users;
 pub mod violation;
 

@@ -112,7 +112,7 @@ pub(crate) async fn restore(
 }
 
 /// The latest first: where two cannot stand together, the earlier one is of a handle that was closed, or unlocked, and the store
-/// could not be told ([`crate::persist::unwritten`]). `gone` gets what cannot be read.
+/// could not be told ([`crate::unwritten`]). `gone` gets what cannot be read.
 fn in_order(
     records: Vec<recovery::Record>,
     gone: &mut Vec<Change>,

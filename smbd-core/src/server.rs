@@ -61,7 +61,7 @@ impl Server {
 
     /// What has to happen although nobody calls; to be called about once a second.
     pub async fn tick(&self) {
-        crate::persist::unwritten::tick(&self.core);
+        crate::persist::rewrite::tick(&self.core);
     }
 
     /// A new connection. [`Connection::end`] is to be called when its channel has ended.

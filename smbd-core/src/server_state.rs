@@ -18,9 +18,9 @@ use crate::limits::{
 use crate::logons::Logons;
 use crate::open::Opens;
 use crate::parts::Parts;
-use crate::persist::unwritten::Unwritten;
 use crate::session::Sessions;
 use crate::settings::{Settings, ShareSettings};
+use crate::unwritten::Unwritten;
 use crate::users::Users;
 use crate::users::accounts::Accounts;
 use crate::users::logon_throttle::LogonThrottle;

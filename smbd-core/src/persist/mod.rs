@@ -7,12 +7,12 @@
 //!
 //! *Memory.* A record per handle in the store, at most [`LOCKS_MAX`] locks each.
 //!
-//! *Errors.* What cannot be written is refused to the client, and [written later](unwritten) where it is so all the same. A record
+//! *Errors.* What cannot be written is refused to the client, and [written later](rewrite) where it is so all the same. A record
 //! whose file or share is gone is given up, with a line in the log.
 
 pub(crate) mod locks;
 pub(crate) mod record;
-pub(crate) mod unwritten;
+pub(crate) mod rewrite;
 
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ use super::persist::{ALONE, opens};
 use crate::harness::{Client, Harness};
 use crate::persist::LOCKS_MAX;
 use crate::persist::record::Record;
-use crate::persist::unwritten;
+use crate::persist::rewrite;
 use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::context::{DHANDLE_FLAG_PERSISTENT, DurableV2, ReconnectV2, Told};
@@ -58,7 +58,7 @@ impl World {
     /// What could not be written is tried again until it is.
     async fn catches_up(&self) {
         while !self.harness.core.unwritten.is_settled() {
-            unwritten::tick(&self.harness.core);
+            rewrite::tick(&self.harness.core);
             tokio::task::yield_now().await;
         }
     }
@@ -186,7 +186,7 @@ async fn a_closed_handle_is_struck_until_that_is_durable() {
         let stays = persistent(&b, "g", 2, ALL).await;
         world.disk.set(fault);
         assert_eq!(a.close(closed).await, Status::SUCCESS);
-        unwritten::tick(&world.harness.core);
+        rewrite::tick(&world.harness.core);
         world.disk.set(Fault::None);
         world.catches_up().await;
         assert_eq!(world.records(), 1, "{fault:?}");
@@ -206,9 +206,9 @@ async fn a_store_that_hangs_keeps_nobody_who_does_not_write() {
     world.disk.set(Fault::Full);
     assert_eq!(a.close(closed).await, Status::SUCCESS);
     world.disk.set(Fault::Hangs);
-    unwritten::tick(&world.harness.core);
+    rewrite::tick(&world.harness.core);
     world.hangs().await;
-    unwritten::tick(&world.harness.core);
+    rewrite::tick(&world.harness.core);
     let b = world.machine(2);
     let other = opens(&b, "f").await.unwrap();
     assert_eq!(b.close(other).await, Status::SUCCESS);

@@ -12,11 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use mutex::locked;
 
-use super::{save, strike};
 use crate::open::Open;
-use crate::server_state::ServerState;
 
-type Handles = HashMap<u64, Weak<Open>>;
+pub(crate) type Handles = HashMap<u64, Weak<Open>>;
 
 /// Handles that are not in the store as they are.
 #[derive(Default)]
@@ -40,7 +38,7 @@ impl Unwritten {
     }
 
     /// A handle is gone, and its record may be there.
-    pub(super) fn owe_strike(&self, persistent: u64) {
+    pub(crate) fn owe_strike(&self, persistent: u64) {
         self.add(persistent, Weak::new());
     }
 
@@ -56,7 +54,7 @@ impl Unwritten {
     }
 
     /// Number of the next record.
-    pub(super) fn next_order(&self) -> u64 {
+    pub(crate) fn next_order(&self) -> u64 {
         self.order.fetch_add(1, Ordering::Relaxed) + 1
     }
 
@@ -70,40 +68,29 @@ impl Unwritten {
     pub(crate) fn is_settled(&self) -> bool {
         !self.busy.load(Ordering::Acquire) && self.handles().is_empty()
     }
-}
 
-/// Begins to write what is not written, unless that is under way. To be called about once a second.
-pub(crate) fn tick(core: &Arc<ServerState>) {
-    if core.unwritten.handles().is_empty() || core.unwritten.busy.swap(true, Ordering::AcqRel) {
-        return;
+    /// They may be written now: there are some, and nobody else does it until [`Unwritten::end`].
+    pub(crate) fn begin(&self) -> bool {
+        !self.handles().is_empty() && !self.busy.swap(true, Ordering::AcqRel)
     }
-    let core = core.clone();
-    tokio::spawn(async move {
-        write(&core).await;
-        core.unwritten.busy.store(false, Ordering::Release);
-    });
-}
 
-/// One after the other, until the store fails again: a thousand that wait are no thousand tries.
-async fn write(core: &ServerState) {
-    let mut owed = std::mem::take(&mut *core.unwritten.handles()).into_iter();
-    for (persistent, open) in owed.by_ref() {
-        let is_there = |o: &Arc<Open>| o.durable.is_persistent() && !o.durable.saving().forgotten;
-        match open.upgrade().filter(is_there) {
-            // An error is noted.
-            Some(open) => drop(save(core, &open).await),
-            None => strike(core, persistent).await,
-        }
-        if core.store.as_ref().is_some_and(|store| store.health().is_some()) {
-            break;
-        }
+    /// See [`Unwritten::begin`].
+    pub(crate) fn end(&self) {
+        self.busy.store(false, Ordering::Release);
     }
-    let mut handles = core.unwritten.handles();
-    owed.for_each(|(persistent, open)| {
-        // What has become of it meanwhile is newer.
-        handles.entry(persistent).or_insert(open);
-    });
-    if handles.is_empty() {
-        tracing::info!("all persistent handles are in the state folder as they are");
+
+    /// All of them, to be written.
+    pub(crate) fn take(&self) -> Handles {
+        std::mem::take(&mut *self.handles())
+    }
+
+    /// Gives back those that were not. True: all are written.
+    pub(crate) fn give_back(&self, owed: impl Iterator<Item = (u64, Weak<Open>)>) -> bool {
+        let mut handles = self.handles();
+        owed.for_each(|(persistent, open)| {
+            // What has become of it meanwhile is newer.
+            handles.entry(persistent).or_insert(open);
+        });
+        handles.is_empty()
     }
 }
