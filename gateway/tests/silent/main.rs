@@ -18,8 +18,6 @@ const CALLS: usize = 100;
 const HUNG: usize = 40;
 /// Clients that read one file: more than there are workers.
 const READERS: usize = 8;
-/// That many of them are in the kernel then: one for each thread that the share has for them.
-const THREADS: usize = 16;
 
 #[tokio::test]
 async fn a_file_system_that_falls_silent_keeps_nobody_else_waiting() {
@@ -73,7 +71,7 @@ async fn transfers_that_hang_keep_no_thread_from_other_shares() {
             })
             .collect();
         let what = format!("{op:?} by {by:?}");
-        daemon::until(&format!("{what} is asked for"), || fuse.heard() >= THREADS).await;
+        daemon::until(&format!("{what} is asked for"), || fuse.heard() >= op.threads()).await;
         within(&format!("{what}: others are served"), ok.make_and_use(&format!("f{round}"))).await;
         within(&format!("{what}: the administrator is served"), daemon.look()).await;
         fuse.fall(Silence::None);

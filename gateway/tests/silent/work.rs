@@ -27,6 +27,13 @@ pub enum Op {
     Copy,
 }
 
+impl Op {
+    /// So many of more than that are in the kernel at once: one for each thread that the share has for them.
+    pub fn threads(self) -> usize {
+        if matches!(self, Self::Copy) { 8 } else { 16 }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub enum By {
     Nfs,
