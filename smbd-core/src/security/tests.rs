@@ -174,6 +174,11 @@ fn a_list_that_is_a_mode_changes_the_mode() {
         let attr = n.1.getattr().await.unwrap();
         assert_eq!(attr.mode, 0o444);
         assert!(n.1.acl(&attr).await.unwrap().is_some());
+        // Nor is it a mode where more than the list is set.
+        let mut both = list(vec![mode(0o777)]);
+        both.group = Some(sid_of_gid(1000));
+        w.set(1000, &n.1, part::DACL | part::GROUP, both).await.unwrap();
+        assert_eq!(n.1.getattr().await.unwrap().mode & 0o777, 0);
     });
 }
 
@@ -261,6 +266,10 @@ fn a_list_that_comes_with_something_new_has_no_more_than_the_masks() {
             let stranger = Cred { uid: 5, gid: 5, groups: Arc::new([]) };
             let may = acl.allowed(&stranger, Owner::of(&attr));
             assert_eq!(may & (mask::READ_DATA | mask::WRITE_DATA), 0);
+            // A program is run by Windows without a bit; to pass through a directory takes one.
+            let is_run = given.is_some() && attr.kind != Kind::Dir;
+            let runs = if is_run { mask::EXECUTE } else { 0 };
+            assert_eq!(may & mask::EXECUTE, runs);
         }
     });
 }
@@ -442,9 +451,12 @@ fn something_new_is_run_where_its_maker_said_so() {
         let w = world();
         let (_, file) = w.file().await;
         let all = list(vec![Ace::allow(Sid::everyone(), mask::FILE_ALL, 0)]);
-        for (has, asked, left) in
-            [(0o640, 0o666, 0o666), (0o640, 0o766, 0o766), (0o651, 0o666, 0o677)]
-        {
+        for (has, asked, left) in [
+            (0o640, 0o666, 0o666),
+            (0o640, 0o766, 0o766),
+            (0o651, 0o666, 0o677),
+            (0o651, 0o777, 0o777),
+        ] {
             file.setattr(&Cred::root(), mode(has), false).await.unwrap();
             let attr = file.getattr().await.unwrap();
             inherit(&w.tree(1000), false, (&file, &attr), (asked, None), Some(&all)).await.unwrap();
@@ -593,14 +605,18 @@ fn only_the_parts_that_are_set_change() {
 fn nothing_changes_where_no_part_is_named_that_is_kept() {
     block_on(async {
         let w = world();
-        let (_, file) = w.file().await;
-        let before = file.getattr().await.unwrap();
-        for parts in [0, part::LABEL, part::ATTRIBUTE, part::SCOPE, 1 << 31, 1 << 30, 1 << 12] {
-            for new in [SecurityDescriptor::default(), bob(mask::FILE_ALL)] {
-                w.set(2000, &file, parts, new).await.unwrap();
-                let now = file.getattr().await.unwrap();
-                assert_eq!((now.mode, now.uid, now.ctime), (before.mode, before.uid, before.ctime));
-                assert_eq!(file.acl(&now).await.unwrap(), None, "{parts:x}");
+        let (dir, file) = w.file().await;
+        w.set(1000, &dir, part::DACL, bob(mask::FILE_READ)).await.unwrap();
+        for node in [&file, &dir] {
+            let attr = node.getattr().await.unwrap();
+            let before = (attr, node.acl(&attr).await.unwrap());
+            assert_eq!(before.1.is_some(), attr.kind == Kind::Dir);
+            for parts in [0, part::LABEL, part::ATTRIBUTE, part::SCOPE, 1 << 31, 1 << 30, 1 << 12] {
+                for new in [SecurityDescriptor::default(), bob(mask::FILE_ALL)] {
+                    w.set(2000, node, parts, new).await.unwrap();
+                    let attr = node.getattr().await.unwrap();
+                    assert_eq!((attr, node.acl(&attr).await.unwrap()), before, "{parts:x}");
+                }
             }
         }
     });
