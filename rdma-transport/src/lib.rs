@@ -18,6 +18,7 @@ pub mod loopback;
 pub mod messages;
 pub mod meter;
 mod moves;
+pub mod parts;
 pub mod refused;
 pub mod rpcrdma;
 pub mod serve;

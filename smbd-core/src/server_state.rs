@@ -8,6 +8,8 @@ use recovery::Store;
 use state::Millis;
 use vfs::namespace::Namespace;
 
+use rdma_transport::parts::Limit;
+
 use crate::caching::Leases;
 use crate::creates::Creates;
 use crate::interfaces::Interfaces;
@@ -39,13 +41,13 @@ pub struct ServerState {
     /// What is open.
     pub opens: Opens,
     /// How many of them are of which address.
-    pub(crate) opens_by_address: Arc<Parts>,
+    pub(crate) opens_by_address: Parts,
     /// Requests that wait for other clients.
-    pub(crate) waits_by_address: Arc<Parts>,
+    pub(crate) waits_by_address: Parts,
     /// Directories that clients watch.
-    pub(crate) watches_by_address: Arc<Parts>,
+    pub(crate) watches_by_address: Parts,
     /// What pipes keep, in bytes.
-    pub(crate) pipe_bytes: Arc<Parts>,
+    pub(crate) pipe_bytes: Parts,
     /// What is cached under keys.
     pub leases: Arc<Leases>,
     /// Creates that may be sent again.
@@ -72,22 +74,22 @@ impl ServerState {
             users,
             sessions: Sessions::default(),
             logons: Arc::default(),
-            opens_by_address: Parts::new(
-                ("opens-of-address", OPENS_PER_ADDRESS_MAX),
-                ("opens", OPENS_MAX),
-            ),
-            waits_by_address: Parts::new(
-                ("waits-of-address", WAITS_PER_ADDRESS_MAX),
-                ("waits", vfs::arbiter::PATIENT_MAX),
-            ),
-            watches_by_address: Parts::new(
-                ("watches-of-address", WATCHES_PER_ADDRESS_MAX),
-                ("watches", vfs::watch::WATCHES_MAX),
-            ),
-            pipe_bytes: Parts::new(
-                ("pipe-bytes-of-address", PIPE_BYTES_PER_ADDRESS_MAX),
-                ("pipe-bytes", PIPE_BYTES_MAX),
-            ),
+            opens_by_address: Parts::new([
+                Limit::new("opens", OPENS_MAX),
+                Limit::new("opens-of-address", OPENS_PER_ADDRESS_MAX),
+            ]),
+            waits_by_address: Parts::new([
+                Limit::new("waits", vfs::arbiter::PATIENT_MAX),
+                Limit::new("waits-of-address", WAITS_PER_ADDRESS_MAX),
+            ]),
+            watches_by_address: Parts::new([
+                Limit::new("watches", vfs::watch::WATCHES_MAX),
+                Limit::new("watches-of-address", WATCHES_PER_ADDRESS_MAX),
+            ]),
+            pipe_bytes: Parts::new([
+                Limit::new("pipe-bytes", PIPE_BYTES_MAX),
+                Limit::new("pipe-bytes-of-address", PIPE_BYTES_PER_ADDRESS_MAX),
+            ]),
             leases: Arc::default(),
             creates: Arc::default(),
             interfaces: Interfaces::default(),

@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use mutex::locked;
 use rdma_transport::channel::host_of;
+use rdma_transport::parts::Limit;
 use state::{LockKind, Range};
 use vfs::{Cred, NodeRef};
 
 use super::hosts::{Host, Key, Owner};
-use super::limits::{self, Limit};
+use super::limits;
 use crate::fh::Fh;
 
 /// A lock that is waited for.

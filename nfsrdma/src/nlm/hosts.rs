@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use mutex::locked;
 use rdma_transport::channel::host_of;
+use rdma_transport::parts::{Limit, Part, Parts};
 use state::{ClientId, Holder, HolderId, Lease, Millis, NodeId, Range, Table};
 use vfs::NodeRef;
 
-use super::limits::{self, Limit};
-use super::places::{Place, Places};
+use super::limits;
 use crate::fh::Fh;
 use crate::rpc::outgoing::Route;
 
@@ -52,7 +52,7 @@ pub(super) struct Held {
     pub(super) party: Holder,
     /// The number of the host's status monitor in the life that took all of it; 0 when it did not say.
     state: i32,
-    _place: Place,
+    _place: Part,
 }
 
 /// What was taken away: the number of holders, and what the share reservations among them were on.
@@ -76,8 +76,8 @@ pub struct Host {
     notified: AtomicI32,
     held: Mutex<Holdings>,
     /// Where holders of all hosts are counted.
-    holders: Arc<Places>,
-    _place: Place,
+    holders: Arc<Parts>,
+    _place: Part,
 }
 
 impl Host {
@@ -254,8 +254,8 @@ struct Registry {
 pub(super) struct Hosts {
     registry: Mutex<Registry>,
     next: AtomicU32,
-    places: Arc<Places>,
-    holders: Arc<Places>,
+    places: Arc<Parts>,
+    holders: Arc<Parts>,
 }
 
 impl Default for Hosts {
@@ -263,8 +263,8 @@ impl Default for Hosts {
         Self {
             registry: Mutex::default(),
             next: AtomicU32::new(0),
-            places: Places::new(limits::HOSTS),
-            holders: Places::new(limits::HOLDERS),
+            places: Parts::new(limits::HOSTS),
+            holders: Parts::new(limits::HOLDERS),
         }
     }
 }

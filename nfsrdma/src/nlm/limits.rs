@@ -1,11 +1,6 @@
 //! The numbers of NLM and NSM. Where one address has a part, it is an IPv4 address or an IPv6 /64.
 
-/// A limit, by the name under which it is counted when a host meets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limit {
-    pub(super) name: &'static str,
-    pub(super) most: usize,
-}
+use rdma_transport::parts::Limit;
 
 /// Hosts that lock.
 pub const HOSTS_MAX: usize = 4096;
@@ -44,34 +39,32 @@ pub const NOTIFY_SECONDS_MAX: u64 = 15 * 60;
 /// Hosts that are told at once.
 pub const NOTIFIES_AT_ONCE: usize = 64;
 
-const fn limit(name: &'static str, most: usize) -> Limit {
-    Limit { name, most }
-}
-
 /// What one host may hold.
-pub(super) const HOLDERS_OF_HOST: Limit = limit("locks-of-host", HOLDERS_PER_HOST_MAX);
+pub(super) const HOLDERS_OF_HOST: Limit = Limit::new("locks-of-host", HOLDERS_PER_HOST_MAX);
 /// Owners that have one file open by their locks.
 pub(super) const HOLDERS_OF_FILE: Limit =
-    limit("locks-of-host", state::Limits::DEFAULT.opens_per_client);
+    Limit::new("locks-of-host", state::Limits::DEFAULT.opens_per_client);
 /// Byte ranges of one file.
 pub(super) const LOCKS_OF_FILE: Limit =
-    limit("locks-of-file", state::Limits::DEFAULT.locks_per_client);
+    Limit::new("locks-of-file", state::Limits::DEFAULT.locks_per_client);
 /// The same of one address.
 pub(super) const LOCKS_OF_FILE_BY_ADDRESS: Limit =
-    limit("locks-of-file-by-address", state::Limits::DEFAULT.locks_per_host);
+    Limit::new("locks-of-file-by-address", state::Limits::DEFAULT.locks_per_host);
 
 /// All that there may be, and the part of one address.
 pub(super) type Both = [Limit; 2];
 
 pub(super) const HOSTS: Both =
-    [limit("nlm-hosts", HOSTS_MAX), limit("nlm-hosts-of-address", HOSTS_OF_ADDRESS_MAX)];
-pub(super) const HOLDERS: Both =
-    [limit("nlm-owners", HOLDERS_MAX), limit("nlm-owners-of-address", HOLDERS_OF_ADDRESS_MAX)];
+    [Limit::new("nlm-hosts", HOSTS_MAX), Limit::new("nlm-hosts-of-address", HOSTS_OF_ADDRESS_MAX)];
+pub(super) const HOLDERS: Both = [
+    Limit::new("nlm-owners", HOLDERS_MAX),
+    Limit::new("nlm-owners-of-address", HOLDERS_OF_ADDRESS_MAX),
+];
 pub(super) const BLOCKED: Both = [
-    limit("blocked-locks", BLOCKED_MAX),
-    limit("blocked-locks-of-address", BLOCKED_OF_ADDRESS_MAX),
+    Limit::new("blocked-locks", BLOCKED_MAX),
+    Limit::new("blocked-locks-of-address", BLOCKED_OF_ADDRESS_MAX),
 ];
 pub(super) const PATIENT: Both = [
-    limit("patient-locks", PATIENT_MAX),
-    limit("patient-locks-of-address", PATIENT_OF_ADDRESS_MAX),
+    Limit::new("patient-locks", PATIENT_MAX),
+    Limit::new("patient-locks-of-address", PATIENT_OF_ADDRESS_MAX),
 ];

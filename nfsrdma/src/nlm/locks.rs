@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nfs_proto::nlm::Lock;
 use rdma_transport::count;
+use rdma_transport::parts::Limit;
 use state::{
     Enforce, HolderId, LockKind, LockVerdict, NodeId, Operation, Range, Rights, Share as Opened,
 };
@@ -17,7 +18,6 @@ use vfs::{Access, Cred, Kind, NodeRef, VfsError};
 use super::answers::{Answer, Holder};
 use super::blocked::{Blocked, BlockedState, Wanted};
 use super::hosts::{Host, Key, Owner, Sort};
-use super::limits::Limit;
 use super::monitors::Monitored;
 use super::{Nlm, Stat, limits};
 use crate::context::{CallContext, Conn};

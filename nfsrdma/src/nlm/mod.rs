@@ -21,7 +21,6 @@ mod hosts;
 pub mod limits;
 mod locks;
 mod monitors;
-mod places;
 pub(crate) mod reservations;
 mod shares;
 
@@ -44,7 +43,7 @@ use answers::Answer;
 use blocked::Queue;
 use hosts::{Hosts, Released};
 use monitors::Monitors;
-use places::Places;
+use rdma_transport::parts::Parts;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 pub use nfs_proto::nlm::{Stat, VERSION, procedure};
@@ -102,7 +101,7 @@ pub struct Nlm {
     hosts: Hosts,
     queue: Queue,
     /// Locks that wait for caching of others to come back.
-    patient: Arc<Places>,
+    patient: Arc<Parts>,
     pub(crate) monitors: Monitors,
     pub(crate) options: Options,
     answers: tokio::sync::Semaphore,
@@ -126,7 +125,7 @@ impl Nlm {
             clients,
             hosts: Hosts::default(),
             queue: Queue::default(),
-            patient: Places::new(limits::PATIENT),
+            patient: Parts::new(limits::PATIENT),
             monitors,
             options,
             answers: tokio::sync::Semaphore::new(limits::ANSWERS_MAX),

@@ -1,6 +1,6 @@
 //! Whole calls as clients make them, and clients that do not keep to the rules.
 
-use std::sync::{Arc, Barrier};
+use std::sync::Barrier;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -9,6 +9,7 @@ use super::rpc::{Association, Broken, FRAGMENT_MAX, Fault, NDR, STUB_MAX};
 use super::*;
 use crate::parts::Parts;
 use crate::wire::put_utf16;
+use rdma_transport::parts::Limit;
 
 struct Fake;
 
@@ -91,8 +92,8 @@ fn part() -> Part {
     parts(1 << 30).of("192.0.2.1:1".parse().unwrap())
 }
 
-fn parts(of_address: usize) -> Arc<Parts> {
-    Parts::new(("pipe-bytes-of-address", of_address), ("pipe-bytes", 1 << 30))
+fn parts(of_address: usize) -> Parts {
+    Parts::new([Limit::new("pipe-bytes", 1 << 30), Limit::new("pipe-bytes-of-address", of_address)])
 }
 
 fn bound(interface: Interface) -> Pipe {

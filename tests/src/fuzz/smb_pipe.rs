@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use rdma_transport::parts::Limit;
 use smbd_core::dtyp::Sid;
 use smbd_core::parts::Parts;
 use smbd_core::pipe::{self, Host, UNREAD_MAX};
@@ -57,7 +58,10 @@ fn pdu(kind: u8, body: &[u8]) -> Vec<u8> {
 pub fn smb_pipe(data: &[u8]) {
     let Some(([which, op], rest)) = data.split_first_chunk() else { return };
     let (name, uuid, version) = PIPES[usize::from(which / 2) % 3];
-    let parts = Parts::new(("pipe-bytes-of-address", 1 << 20), ("pipe-bytes", 1 << 20));
+    let parts = Parts::new([
+        Limit::new("pipe-bytes", 1 << 20),
+        Limit::new("pipe-bytes-of-address", 1 << 20),
+    ]);
     let part = parts.of(SocketAddr::from(([192, 0, 2, 1], 1)));
     let Ok(pipe) = pipe::open(name, part) else { return };
     let context = [1, 0, 0, 0, 0, 0, 1, 0];
