@@ -155,7 +155,7 @@ async fn chain(
     let mut first = None;
     let mut has_ids = false;
     for _ in 0..CHAIN_MAX {
-        let header = match Header::parse(&rest) {
+        let mut header = match Header::parse(&rest) {
             Ok(header) => header,
             Err(fault) => {
                 Violation::NotAMessage.end(conn, &fault.to_string()).await;
@@ -166,7 +166,7 @@ async fn chain(
             Violation::NotAMessage.end(conn, "an answer").await;
             return None;
         }
-        if encrypted && !is_of_its_session(&header, &mut first) {
+        if encrypted && !is_of_its_session(&mut header, &mut first) {
             Violation::Sealed.end(conn, "a message of another session").await;
             return None;
         }
@@ -226,11 +226,17 @@ fn take_ids(conn: &Conn, mut chain: &[u8]) -> Option<Vec<u64>> {
     Some(later)
 }
 
-/// What comes encrypted with the keys of a session is of that session, to the end of the chain (MS-SMB2 section 3.3.5.2.1.1).
-fn is_of_its_session(header: &Header, first: &mut Option<u64>) -> bool {
+/// What comes encrypted with the keys of a session is of that session, to the end of the chain (MS-SMB2 section 3.3.5.2.1.1). A
+/// related command may name any session; its answer names that session all the same, or the client discards the whole chain
+/// (section 3.2.5.1.1.1).
+fn is_of_its_session(header: &mut Header, first: &mut Option<u64>) -> bool {
     let related = header.flags.has(Flags::RELATED);
     match *first {
-        Some(session) => related || header.session_id == session,
+        Some(session) if related => {
+            header.session_id = session;
+            true
+        }
+        Some(session) => header.session_id == session,
         None => {
             // Whoever opened the message has compared it with the header around it.
             *first = Some(header.session_id);

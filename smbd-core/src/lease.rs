@@ -376,7 +376,7 @@ pub(crate) fn tell(core: &Arc<ServerState>, what: &Break, first: bool) {
                 ways(&core, &to)
             }
         };
-        let sent = send(ways, &body).await;
+        let sent = send(ways, &to, &body).await;
         drop((placing, turn));
         // A server that has ended is not kept for this.
         let server = Arc::downgrade(&core);
@@ -436,7 +436,7 @@ pub(crate) fn tell_again(cx: &RequestContext, open: &Open) {
     let core = core.clone();
     tokio::spawn(async move {
         left(&answers).await;
-        send(ways(&core, &to), &body).await;
+        send(ways(&core, &to), &to, &body).await;
     });
 }
 

@@ -75,10 +75,10 @@ pub(crate) struct Sent {
 }
 
 /// By the first connection that takes it. One that takes nothing meanwhile is passed over when there is another.
-pub(crate) async fn send(ways: Vec<Way>, body: &[u8]) -> Option<Sent> {
+pub(crate) async fn send(ways: Vec<Way>, to: &To, body: &[u8]) -> Option<Sent> {
     let mut ways = ways.into_iter().peekable();
     while let Some((session, conn)) = ways.next() {
-        let push = push(&session, &conn, body);
+        let push = push((&session, &conn), to, body);
         let taken = match ways.peek() {
             Some(_) => tokio::time::timeout(SILENCE_MAX, push).await.is_ok_and(|r| r.is_ok()),
             None => push.await.is_ok(),
@@ -90,8 +90,19 @@ pub(crate) async fn send(ways: Vec<Way>, body: &[u8]) -> Option<Sent> {
     None
 }
 
-/// Sends a notice of this session by this connection; its body is as `emit` gives it.
-async fn push(session: &Session, conn: &Conn, body: &[u8]) -> Result<(), Status> {
+/// The session that the header of a notice names. An oplock is of one session, and Windows names it in every dialect since Server
+/// 2016 (section 3.3.4.6 and its product note; earlier ones sent 0). A lease is of a client, and its notice names no session (section
+/// 3.3.4.7). An encrypted notice names the session of its keys: a client discards it otherwise (section 3.2.5.1.1.1).
+fn session_named(to: &To, keys: Option<u64>) -> u64 {
+    match to {
+        To::Session(id) => *id,
+        To::Lease(_) => keys.unwrap_or(0),
+    }
+}
+
+/// Sends a notice of this session over this connection; its body is as `emit` gives it.
+async fn push((session, conn): (&Session, &Conn), to: &To, body: &[u8]) -> Result<(), Status> {
+    let keys = session.encrypts().then_some(session);
     let header = Header {
         credit_charge: 0,
         status: 0,
@@ -102,13 +113,12 @@ async fn push(session: &Session, conn: &Conn, body: &[u8]) -> Result<(), Status>
         // Says that it answers nothing; it is never signed.
         message_id: u64::MAX,
         tree_or_async: 0,
-        session_id: 0,
+        session_id: session_named(to, keys.map(|s| s.id)),
         signature: [0; 16],
     };
     let mut head = header.emit().to_vec();
     head.extend_from_slice(body);
-    let sealed = session.encrypts();
-    let reply = answer::notice(head, sealed.then_some(session))?;
+    let reply = answer::notice(head, keys)?;
     conn.push(reply).await
 }
 
@@ -133,7 +143,7 @@ impl Following {
                 .await;
             // Its client knows that this connection has ended before it answers by another.
             let _ = tokio::time::timeout(LOOK, self.sent.handle.closed()).await;
-            let Some(sent) = send(ways, &self.body).await else { return };
+            let Some(sent) = send(ways, &self.to, &self.body).await else { return };
             tracing::debug!(what = ?self.what, conn = sent.conn, "break notification sent again");
             tried.push(sent.conn);
             self.sent = sent;

@@ -410,7 +410,11 @@ impl Driver {
             let none = || Error::Protocol("an encrypted answer before there are keys".into());
             let inside = std::iter::once(body.slice(transform::LEN.min(body.len())..body.len()));
             let inside = inside.chain(bulk).filter(|p| !p.is_empty()).collect();
-            (body, bulk) = cut(secure.ok_or_else(none)?.open(&body, inside)?);
+            let secure = secure.ok_or_else(none)?;
+            (body, bulk) = cut(secure.open(&body, inside)?);
+            if !secure.is_of_session(&body) {
+                return Ok(());
+            }
         }
         let header = Header::parse(&body).map_err(malformed)?;
         if header.message_id == u64::MAX {

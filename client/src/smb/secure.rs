@@ -265,11 +265,31 @@ impl Secure {
         self.signer.verify(Sender::Server, pieces).map_err(|_| bad())
     }
 
+    /// Whether every header of a decrypted message names the session of the transform header. The client discards a message where
+    /// one does not (MS-SMB2 section 3.2.5.1.1.1), a break notification as well.
+    pub(super) fn is_of_session(&self, message: &[u8]) -> bool {
+        let mut rest = message;
+        while let Ok(header) = Header::parse(rest) {
+            if header.session_id != self.session_id {
+                return false;
+            }
+            let next = usize::try_from(header.next).unwrap_or(usize::MAX);
+            match rest.get(next..) {
+                Some(more) if next != 0 => rest = more,
+                _ => break,
+            }
+        }
+        true
+    }
+
     /// Decrypts what stands behind a transform header, where it is if it is nobody else's.
     pub(super) fn open(&self, header: &[u8], message: Vec<Buf>) -> Result<Vec<Buf>> {
         let bad = || Error::Protocol("an encrypted answer cannot be read".into());
         let (_, opener) = self.sealing.as_deref().ok_or_else(bad)?;
         let transform = Transform::parse(header).map_err(|_| bad())?;
+        if transform.session_id != self.session_id {
+            return Err(bad());
+        }
         let own = |piece: Buf| piece.try_mut().unwrap_or_else(|shared| joined(&[shared]));
         let mut message: Vec<BufMut> = message.into_iter().map(own).collect();
         let mut pieces: Vec<&mut [u8]> = message.iter_mut().map(BufMut::filled_mut).collect();
@@ -351,6 +371,36 @@ mod tests {
         assert!(sealed.may_be_in_clear(&header(NtStatus::USER_SESSION_DELETED)).is_ok());
         let clear = session(false, false, &BOTH);
         assert!(clear.may_be_in_clear(&header(NtStatus::SUCCESS)).is_ok());
+    }
+
+    /// MS-SMB2 section 3.2.5.1.1.1: answers, chains and notifications alike.
+    #[test]
+    fn messages_of_another_session_are_discarded() {
+        let secure = session(false, true, &BOTH);
+        let header = |session_id: u64, message_id: u64, next: u32| Header {
+            credit_charge: 1,
+            status: 0,
+            command: if message_id == u64::MAX { 18 } else { 8 },
+            credits: 1,
+            flags: Flags(Flags::RESPONSE),
+            next,
+            message_id,
+            tree_or_async: 0,
+            session_id,
+            signature: [0; 16],
+        };
+        for message_id in [ID, u64::MAX] {
+            for named in [0, 1, 2, u64::MAX] {
+                let alone = header(named, message_id, 0).emit();
+                assert_eq!(secure.is_of_session(&alone), named == 1, "{named:#x}");
+                for first in [1, named] {
+                    let chain = [header(first, ID, 64).emit(), header(named, message_id, 0).emit()];
+                    assert_eq!(secure.is_of_session(&chain.concat()), named == 1, "{named:#x}");
+                }
+            }
+        }
+        // A chain that does not say where it ends is read no further than there are bytes.
+        assert!(secure.is_of_session(&header(1, ID, u32::MAX).emit()));
     }
 
     const BOTH: [Protection; 2] = [Protection::Encryption, Protection::Signing];

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
+mod break_headers;
 mod chains;
 mod headers;
 mod logon;
