@@ -53,6 +53,8 @@ struct Record {
     is_durable: bool,
     /// Number of the last change that was handed over.
     last: u64,
+    /// Number of the first change after which all others enter the same owner; `None` after a strike.
+    entered_since: Option<u64>,
 }
 
 /// The durable set of clients; without a store it is only in memory and nothing survives.
@@ -77,8 +79,11 @@ impl Recovery {
         let records = store.read(Kind::NfsClient)?;
         let names = records.iter().map(|(name, _)| name.clone()).collect();
         let scope = scope(&store)?;
-        let durable =
-            |value: &[u8]| Record { owner: Owner::parse(value), is_durable: true, last: 0 };
+        let durable = |value: &[u8]| Record {
+            owner: Owner::parse(value),
+            is_durable: true,
+            ..Record::default()
+        };
         let known = records.into_iter().map(|(name, value)| (name, durable(&value))).collect();
         Ok((Self { store: Some(store), names: Mutex::new(known), scope }, names))
     }
@@ -96,9 +101,13 @@ impl Recovery {
         };
         let mut names = self.names();
         let record = names.entry(name.into()).or_default();
-        record.owner = enters.unwrap_or(record.owner);
-        record.is_durable = false;
+        let is_repeated = record.entered_since.is_some() && enters == Some(record.owner);
         record.last += 1;
+        if !is_repeated {
+            record.owner = enters.unwrap_or(record.owner);
+            record.is_durable = false;
+            record.entered_since = enters.map(|_| record.last);
+        }
         (record.last, store.submit(vec![change]))
     }
 
@@ -110,10 +119,18 @@ impl Recovery {
         }
         let (number, done) = self.submit(store, name, Some(owner));
         done.await?;
-        if let Some(record) = self.names().get_mut(name).filter(|r| r.last == number) {
+        self.note_entered(name, number);
+        Ok(())
+    }
+
+    /// The change of this number, which enters a client, is durable. Later ones that enter the same owner leave the record as it is:
+    /// several first requests of a client may come at once.
+    fn note_entered(&self, name: &[u8], number: u64) {
+        if let Some(record) = self.names().get_mut(name)
+            && record.entered_since.is_some_and(|since| since <= number)
+        {
             record.is_durable = true;
         }
-        Ok(())
     }
 
     /// The client is in the set for certain, so entering it needs no disk.
@@ -246,6 +263,34 @@ mod tests {
         drop(r);
         let (_, names) = Recovery::open(Some(disk.store().unwrap()), 2).unwrap();
         assert!(names.is_empty());
+    }
+
+    #[tokio::test]
+    async fn entries_at_once_are_all_durable() {
+        let disk = Disk::default();
+        let (r, _) = Recovery::open(Some(disk.store().unwrap()), 1).unwrap();
+        let store = r.store.as_ref().unwrap();
+        let enter = |owner| r.submit(store, b"one", Some(owner));
+        let ((first, done), (second, done_too)) = (enter(None), enter(None));
+        done.await.unwrap();
+        r.note_entered(b"one", first);
+        assert!(r.has(b"one", None), "the second changes nothing");
+        done_too.await.unwrap();
+        r.note_entered(b"one", second);
+        assert!(r.has(b"one", None));
+        // A strike, or another owner, between two entries counts.
+        let other = Some(Owner { principal: 7, is_bound: false });
+        let ((last, done), strike) = (enter(None), r.strike(b"one").unwrap());
+        done.await.unwrap();
+        r.note_entered(b"one", last);
+        assert!(!r.has(b"one", None), "struck meanwhile");
+        let ((one, _), (two, done)) = (enter(None), enter(other));
+        strike.await.unwrap();
+        done.await.unwrap();
+        r.note_entered(b"one", one);
+        assert!(!r.has(b"one", None) && !r.has(b"one", other), "the other's entry came later");
+        r.note_entered(b"one", two);
+        assert!(r.has(b"one", other));
     }
 
     #[tokio::test]
