@@ -31,7 +31,7 @@ pub(super) enum Begin {
     New,
     /// A repetition: this was the reply.
     Replay(Arc<[u8]>),
-    /// A repetition of a request whose reply was not to be kept.
+    /// The number of a request whose reply was not to be kept.
     Uncached,
 }
 
@@ -44,7 +44,7 @@ pub(super) enum SlotError {
     Misordered,
     /// A repetition while the original is being executed (NFS4ERR_DELAY).
     Busy,
-    /// The number of the last request, but another request (NFS4ERR_SEQ_FALSE_RETRY).
+    /// The number of the last request, whose reply is kept, but another request (NFS4ERR_SEQ_FALSE_RETRY).
     FalseRetry,
 }
 
@@ -87,8 +87,10 @@ impl Slots {
             return match &slot.kept {
                 Kept::Nothing => Err(SlotError::Misordered),
                 Kept::Busy => Err(SlotError::Busy),
-                _ if fingerprint != slot.fingerprint => Err(SlotError::FalseRetry),
+                // Another request too: without a kept reply nothing false is answered, and a client that dropped a call whose
+                // number it then uses for the next gets on. Linux' server and Ganesha answer the same.
                 Kept::Forgotten => Ok(Begin::Uncached),
+                Kept::Reply(_) if fingerprint != slot.fingerprint => Err(SlotError::FalseRetry),
                 Kept::Reply(reply) => Ok(Begin::Replay(reply.clone())),
             };
         }
@@ -143,6 +145,7 @@ mod tests {
         assert_eq!(s.begin(0, 2, 9), Ok(Begin::New));
         s.finish(0, None);
         assert_eq!(s.begin(0, 2, 9), Ok(Begin::Uncached));
+        assert_eq!(s.begin(0, 2, 1), Ok(Begin::Uncached), "no reply is kept");
         assert_eq!(s.begin(0, 1, 7), Err(SlotError::Misordered), "forgotten");
         assert_eq!(s.busy(), 0);
     }

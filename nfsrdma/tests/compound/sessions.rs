@@ -216,7 +216,13 @@ async fn the_numbers_of_a_slot_are_checked() {
     assert_eq!(refused(1, 1, 32).await, Status::TooManyOps);
     assert_eq!(refused(1, 1, 31).await, Status::Ok, "what is refused does not use the number up");
     assert_eq!(refused(1, 3, 1).await, Status::SeqMisordered);
-    assert_eq!(refused(1, 1, 30).await, Status::SeqFalseRetry);
+    let roots =
+        |slot, sequence, keep| c.send(slot, sequence, keep, |a| (0..30).fold(a, |a, _| a.root()));
+    let mut r = roots(1, 1, false).await;
+    c.read_sequence(&mut r);
+    r.expect(op::PUTROOTFH, Status::RetryUncachedRep).end(Status::RetryUncachedRep);
+    assert_eq!(c.send(1, 2, true, |a| a.root()).await.status, Status::Ok, "the slot goes on");
+    assert_eq!(roots(1, 2, true).await.status, Status::SeqFalseRetry, "its reply is kept");
     let head = |w: &mut Writer| {
         w.fixed(&c.session);
         [1, 1, 4, 0].iter().for_each(|v| w.u32(*v));
@@ -224,7 +230,7 @@ async fn the_numbers_of_a_slot_are_checked() {
     let r = harness.run_minor(1, |a| a.op(op::SEQUENCE, head)).await;
     assert_eq!(r.status, Status::BadHighSlot);
     let big = vec![0; 1 << 20];
-    let mut r = c.send(1, 2, false, |a| a.root().lookup(&big)).await;
+    let mut r = c.send(1, 3, false, |a| a.root().lookup(&big)).await;
     r.expect(op::SEQUENCE, Status::ReqTooBig).end(Status::ReqTooBig);
 }
 
