@@ -118,6 +118,11 @@ impl Lease {
         self.in_progress.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// It was ended, so that no request renews it.
+    pub fn has_ended(&self) -> bool {
+        self.renewed().is_none()
+    }
+
     /// Ends it by force. True for the one caller who ended it.
     pub fn end(&self) -> bool {
         self.renewed_ms.swap(ENDED, Ordering::AcqRel) != ENDED

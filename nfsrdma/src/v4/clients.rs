@@ -305,7 +305,7 @@ impl Clients {
                 return Some(Err(Status::ClidInUse));
             }
             // One that has ended stays until its record is struck; who comes back is a new client meanwhile.
-            if c.verifier == verifier && c.lease.renew(self.now()) {
+            if c.verifier == verifier && !c.lease.has_ended() {
                 // 2
                 let pending = registry.get_mut(name).and_then(|k| k.pending.take());
                 self.drop_pending(pending);

@@ -231,3 +231,43 @@ async fn what_was_released_for_another_cannot_be_reclaimed() {
     let c = Client::unreclaimed(&harness, b"x", Handle::detached()).await;
     assert_eq!(reclaimed(&c, &fh, (3, 3)).await.unwrap_err(), Status::ReclaimBad);
 }
+
+/// RFC 8881 section 18.46.3: a SEQUENCE renews the lease when it succeeds.
+#[tokio::test]
+async fn failed_requests_renew_no_lease() {
+    let harness = Harness::with(options(None));
+    let c = Client::new(&harness, b"x").await;
+    let lapsed = || harness.nfs.clients.census().lapsed;
+    harness.at_ms(LEASE_MS / 2);
+    let bad: [(u32, u32, Status); 3] =
+        [(99, 1, Status::BadSlot), (0, 40, Status::SeqMisordered), (1, 0, Status::SeqMisordered)];
+    for (slot, sequence, status) in bad {
+        assert_eq!(c.send(slot, sequence, false, |a| a.root()).await.status, status);
+    }
+    let many = |a| (0..40).fold(a, |a: crate::harness::Args, _| a.root());
+    assert_eq!(c.send(1, 1, false, many).await.status, Status::TooManyOps);
+    // EXCHANGE_ID of the same client and a BIND_CONN_TO_SESSION in no direction renew nothing either.
+    let again = crate::client::exchange(b"x", 1, 0);
+    harness.run_on(&c.conn, &c.cred, 1, |a| a.op(op::EXCHANGE_ID, again)).await;
+    let bind = |direction: u32| {
+        let session = c.session.clone();
+        move |w: &mut Writer| {
+            w.fixed(&session);
+            w.u32(direction);
+            w.bool(false);
+        }
+    };
+    let args = bind(9);
+    let r = harness.run_on(&c.conn, &c.cred, 1, |a| a.op(op::BIND_CONN_TO_SESSION, args)).await;
+    assert_eq!(r.status, Status::Inval);
+    harness.at_ms(LEASE_MS + 1);
+    assert_eq!(lapsed(), 1);
+    // What succeeds does, a repetition too.
+    let last = c.sequence.get();
+    assert_eq!(c.send(0, last, false, |a| a.root()).await.status, Status::RetryUncachedRep);
+    assert_eq!(lapsed(), 0);
+    harness.at_ms(3 * LEASE_MS);
+    let args = bind(3);
+    let r = harness.run_on(&c.conn, &c.cred, 1, |a| a.op(op::BIND_CONN_TO_SESSION, args)).await;
+    assert_eq!((r.status, lapsed()), (Status::Ok, 0));
+}

@@ -14,14 +14,16 @@ pub(in crate::v4) async fn bind_conn_to_session(cx: &mut Compound<'_>) -> Result
     let clients = &cx.nfs.clients;
     let session = clients.sessions.get(&id).map(|s| s.clone()).ok_or(Status::BadSession)?;
     cx.may_manage(&session.client)?;
+    let direction = ChannelDir4::from_u32(direction).ok_or(Status::Inval)?;
+    // RFC 8881 section 18.34.3: a connection is not taken out of a channel.
+    if direction == ChannelDir4::Fore && session.back().has(cx.conn.id) {
+        return Err(Status::Inval);
+    }
     if session.is_dead() || !session.client.lease.renew(clients.now()) {
         return Err(Status::BadSession);
     }
     session.client.note_at(cx.conn.info.peer.ip());
-    let direction = ChannelDir4::from_u32(direction).ok_or(Status::Inval)?;
     let bound = match direction {
-        // RFC 8881 section 18.34.3: a connection is not taken out of a channel.
-        ChannelDir4::Fore if session.back().has(cx.conn.id) => return Err(Status::Inval),
         ChannelDir4::Fore => {
             session.bind_fore(cx.conn.id);
             FORE

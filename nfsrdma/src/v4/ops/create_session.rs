@@ -123,7 +123,7 @@ fn make(
     back: Back,
 ) -> Result<Arc<Session>, Status> {
     let clients = &cx.nfs.clients;
-    if !client.lease.renew(clients.now()) {
+    if client.lease.has_ended() {
         return Err(Status::StaleClientId);
     }
     // RFC 8881 section 2.10.5.1 leaves the value to the server; the random half keeps others from guessing it.
@@ -141,6 +141,9 @@ fn make(
         cx.limited("nfs-kept-replies", clients.replies.used());
         Status::NoSpc
     })?;
+    if !client.lease.renew(clients.now()) {
+        return Err(Status::StaleClientId);
+    }
     let fore = (fore, pinned);
     let session = Arc::new(Session::new(id, client.clone(), cx.minor, fore, back_attrs, back));
     session.bind_fore(cx.conn.id);

@@ -1,4 +1,5 @@
-//! SEQUENCE (RFC 8881 section 18.46): the slot, the lease, and what the client should know about its state.
+//! SEQUENCE (RFC 8881 section 18.46): the slot, the lease, and what the client should know about its state. Only a SEQUENCE that
+//! succeeds renews the lease (section 18.46.3).
 
 use nfs_proto::nfs4::ops::{Sequence, Sequenced};
 use std::sync::Arc;
@@ -29,10 +30,9 @@ pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status>
     let session = clients.sessions.get(&id).map(|s| s.clone()).ok_or(Status::BadSession)?;
     // The client was heard of when the call came; nobody looks at the clock again for that.
     let now = ms(cx.call.now);
-    if session.is_dead() || !session.client.lease.renew(now) {
+    if session.is_dead() || session.client.lease.has_ended() {
         return Err(Status::BadSession);
     }
-    clients.tidy(now);
     let fits = |n: usize, max: u32| u32::try_from(n).is_ok_and(|n| n <= max);
     if !fits(cx.count, session.fore.ops_max) {
         return Err(Status::TooManyOps);
@@ -67,16 +67,21 @@ pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status>
             cx.slot = Some(used.ok_or(Status::BadSession)?);
         }
         Ok(Begin::Replay(reply)) => {
+            session.client.lease.renew(now);
             clients.counters.replays.fetch_add(1, Ordering::Relaxed);
             cx.replay = Some(reply);
             return Ok(());
         }
-        Ok(Begin::Uncached) => cx.refuse_rest = Some(Status::RetryUncachedRep),
+        Ok(Begin::Uncached) => {
+            session.client.lease.renew(now);
+            cx.refuse_rest = Some(Status::RetryUncachedRep);
+        }
         Err(SlotError::BadSlot) => return Err(Status::BadSlot),
         Err(SlotError::Misordered) => return Err(Status::SeqMisordered),
         Err(SlotError::Busy) => return Err(Status::Delay),
         Err(SlotError::FalseRetry) => return Err(Status::SeqFalseRetry),
     }
+    clients.tidy(now);
     cx.client = Some(session.client.clone());
     let size = |n: u32| usize::try_from(n).unwrap_or(REPLY_MAX);
     cx.limits = ReplyLimits {
