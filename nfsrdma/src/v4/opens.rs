@@ -253,6 +253,11 @@ impl Held {
         })
     }
 
+    /// This user has a file open.
+    pub(super) fn has_open_of(&self, uid: u32) -> bool {
+        self.states.values().any(|entry| matches!(entry, Entry::Open(open) if open.uid == uid))
+    }
+
     /// Entries, nearly all of which name a file.
     pub(super) fn len(&self) -> usize {
         self.states.len()

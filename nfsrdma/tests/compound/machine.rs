@@ -530,3 +530,24 @@ async fn a_record_without_a_principal_is_that_of_whoever_has_the_name() {
     let none = exchange(7, 0, 0, (&[], &[]));
     assert_eq!(introduce(&harness, &user, none).await.unwrap_err(), Status::Delay);
 }
+
+/// RFC 8881 section 18.37.3.
+#[tokio::test]
+async fn sessions_end_over_bound_connections() {
+    let harness = Harness::new();
+    let known = introduce(&harness, &machine(), as_linux(1, 0)).await.unwrap();
+    let session = Session::make(&harness, &machine(), (known.id, known.sequence)).await.unwrap();
+    let other = conn_of(Handle::detached());
+    let destroy = |conn: Arc<Conn>| {
+        let (harness, id) = (&harness, &session.id);
+        async move {
+            let args = |w: &mut Writer| w.fixed(id);
+            let caller = machine();
+            harness.run_by(&conn, &caller, 1, |c| c.op(op::DESTROY_SESSION, args)).await.status
+        }
+    };
+    assert_eq!(destroy(other.clone()).await, Status::ConnNotBoundToSession);
+    assert_eq!(session.bind(&other, &machine(), 1).await, Status::Ok);
+    assert_eq!(destroy(other).await, Status::Ok);
+    assert_eq!(destroy(session.conn.clone()).await, Status::BadSession);
+}

@@ -458,3 +458,27 @@ async fn stateids_of_an_earlier_run_are_stale() {
         }
     }
 }
+
+/// RFC 7530 section 16.31: a lease is the client's, whose principal renews it, and a user's who has part in it.
+#[tokio::test]
+async fn strangers_renew_no_lease() {
+    let harness = Harness::new();
+    let id = client(&harness, b"x").await;
+    let renew = |uid: u32| {
+        let cred = Cred { uid, ..Cred::root() };
+        let harness = &harness;
+        async move {
+            harness.run_on(&harness.conn, &cred, 0, |c| c.op(op::RENEW, |w| w.u64(id))).await.status
+        }
+    };
+    assert_eq!(renew(5).await, Status::Ok, "there is no state yet");
+    confirmed(&harness, id, b"o", b"f").await;
+    assert_eq!(renew(5).await, Status::Access);
+    assert_eq!(renew(0).await, Status::Ok);
+    let user = Cred { uid: 5, ..Cred::root() };
+    let args = open_args(1, id, b"p", b"f", (1, 0));
+    let mut r = harness.run_on(&harness.conn, &user, 0, |c| c.data().op(op::OPEN, args)).await;
+    r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::OPEN, Status::Ok);
+    assert_eq!(renew(5).await, Status::Ok, "its own open renews the lease as well");
+    assert_eq!(introduce(&harness, 5, b"x", 1).await, Err(Status::ClidInUse));
+}

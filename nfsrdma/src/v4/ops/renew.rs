@@ -1,7 +1,12 @@
 //! RENEW (RFC 7530 section 16.31).
+//!
+//! *Errors.* NFS4ERR_ACCESS for another principal than the one that introduced the client, while the client holds something: it
+//! would keep alive what it has no part in. A user with an open of the client may, since each use of that open renews the lease
+//! (section 9.5); Linux sends RENEW as such a user where it has no credential of the machine.
 
 use state::ClientId;
 
+use crate::v4::client::Principal;
 use crate::v4::clients::ms;
 use crate::v4::compound::Compound;
 use crate::v4::stateid;
@@ -10,6 +15,7 @@ use crate::v4::status::Status;
 pub(in crate::v4) async fn renew(cx: &mut Compound<'_>) -> Result<(), Status> {
     let id = ClientId(cx.args.value()?);
     cx.nfs.clients.tidy(ms(cx.call.now));
+    check_principal(cx, id)?;
     cx.nfs.clients.find_v40(id).map(|_| ()).map_err(|status| match status {
         // Only what was before a restart is stale: a client that thinks of one would reclaim.
         Status::StaleClientId if cx.nfs.core.boot.instance == stateid::instance_of(id) => {
@@ -17,4 +23,13 @@ pub(in crate::v4) async fn renew(cx: &mut Compound<'_>) -> Result<(), Status> {
         }
         status => status,
     })
+}
+
+fn check_principal(cx: &Compound<'_>, id: ClientId) -> Result<(), Status> {
+    let Some(client) = cx.nfs.clients.find(id) else { return Ok(()) };
+    if client.principal == Principal::of(cx.call) {
+        return Ok(());
+    }
+    let held = client.held();
+    if held.is_empty() || held.has_open_of(cx.call.cred.uid) { Ok(()) } else { Err(Status::Access) }
 }
