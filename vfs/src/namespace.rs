@@ -226,6 +226,28 @@ fn writable(share: &Share) -> VfsResult<()> {
     if share.read_only { Err(VfsError::ReadOnly) } else { Ok(()) }
 }
 
+/// What a create gives where nothing can be changed, as open(2) with `O_CREAT` on a file system that is mounted for reading: a file
+/// that is there, unless it would be cut. [`VfsError::ReadOnly`] for what is not there, or would be cut.
+async fn found_read_only(
+    dir: &NodeRef,
+    cred: &Cred,
+    name: &[u8],
+    (how, set): (CreateHow, &SetAttr),
+) -> VfsResult<Made> {
+    let (node, attr) = match dir.lookup(cred, name).await {
+        Err(VfsError::NotFound) => return Err(VfsError::ReadOnly),
+        found => found?,
+    };
+    match how {
+        CreateHow::Unchecked if set.size.is_none() => {}
+        CreateHow::Unchecked => return Err(VfsError::ReadOnly),
+        CreateHow::Guarded | CreateHow::Exclusive(_) => return Err(VfsError::Exists),
+    }
+    let now = dir.getattr().await?;
+    let change = DirChange { before: now, after: now, atomic: false };
+    Ok(Made { node, attr, dir: change, created: false })
+}
+
 /// Operations on files for one requester: each asks `state` for conflicts first, then acts on the backend.
 #[derive(Clone, Copy)]
 pub struct FileOps<'a> {
@@ -478,7 +500,9 @@ impl<'a> FileOps<'a> {
         how: CreateHow,
         set: SetAttr,
     ) -> VfsResult<Made> {
-        writable(share)?;
+        if writable(share).is_err() {
+            return found_read_only(dir, cred, name, (how, &set)).await;
+        }
         let new = share.rules.masks.of_new(set, Kind::File, self.smb);
         let set = new.set;
         self.check_create(dir, cred, name, how).await?;
@@ -495,7 +519,12 @@ impl<'a> FileOps<'a> {
         }
         let inherited = InheritedAcl::of_dir(dir, self.list).await?;
         let by = self.acting(cred, mask::WRITE_DATA);
-        let mut made = dir.create(by, name, how, inherited.masked(set, Kind::File)).await?;
+        let made = dir.create(by, name, how, inherited.masked(set, Kind::File)).await;
+        let mut made = match made {
+            // A volume that takes no changes, such as a snapshot.
+            Err(VfsError::ReadOnly) => return found_read_only(dir, cred, name, (how, &set)).await,
+            made => made?,
+        };
         if made.created {
             self.give_list(&inherited, (dir, cred, name), &mut made, &new).await?;
             self.made(share, dir, name, &made, what::FILE_NAME).await;

@@ -528,3 +528,52 @@ async fn an_open_of_two_users_gives_neither_the_rights_of_the_other() {
     c.cred = root;
     assert_eq!(c.write(&o.fh, o.stateid, b"mine").await, Status::Ok);
 }
+
+#[tokio::test]
+async fn read_only_shares_open_existing_files() {
+    let harness = Harness::new();
+    let frozen = harness.nfs.core.namespace.share_named(b"frozen").unwrap();
+    let set = vfs::SetAttr { mode: Some(0o666), ..Default::default() };
+    let by = vfs::Acting::caller(&harness.cred);
+    frozen.backend.root().create(by, b"f", vfs::CreateHow::Guarded, set).await.unwrap();
+    let c = Client::of_minor_2(&harness, b"x", Handle::detached()).await;
+    let how = |how: u32, name: &'static [u8]| {
+        move |w: &mut Writer| {
+            open_head(w, 0, 0, b"o", R);
+            w.u32(1);
+            w.u32(how);
+            if how >= 2 {
+                w.u64(1);
+            }
+            if how != 2 {
+                fattr(w, &[], |_| {});
+            }
+            w.u32(0);
+            w.opaque(name);
+        }
+    };
+    let status = |r: Results| r.status;
+    let frozen = |a: crate::harness::Args| a.root().lookup(b"frozen");
+    for (name, size, share, expected) in [
+        (&b"f"[..], &[][..], R, Status::Ok),
+        (b"f", &[0], R, Status::RoFs),
+        (b"f", &[9], R, Status::RoFs),
+        (b"f", &[], W, Status::RoFs),
+        (b"new", &[], R, Status::RoFs),
+    ] {
+        let open = unchecked(0, b"o", name, share, size);
+        let found = status(c.run(|a| frozen(a).op(op::OPEN, open)).await);
+        assert_eq!(found, expected, "{name:?} {size:?} {share:?}");
+    }
+    for (kind, name, expected) in [
+        (1, &b"f"[..], Status::Exist),
+        (2, b"f", Status::Exist),
+        (3, b"f", Status::Exist),
+        (1, b"new", Status::RoFs),
+        (2, b"new", Status::RoFs),
+        (3, b"new", Status::RoFs),
+    ] {
+        let found = status(c.run(|a| frozen(a).op(op::OPEN, how(kind, name))).await);
+        assert_eq!(found, expected, "{kind} {name:?}");
+    }
+}
