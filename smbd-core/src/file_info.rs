@@ -56,10 +56,8 @@ pub(crate) fn attributes(attr: &Attr, dos: &Dos, name: &[u8]) -> u32 {
 
 /// Times and attributes.
 pub(crate) fn basic(attr: &Attr, dos: &Dos, name: &[u8]) -> Basic {
-    // A volume that knows no birth has seen nothing older than these.
-    let oldest = attr.mtime.min(attr.ctime);
     Basic {
-        creation: file_time(dos.created.or(attr.btime).unwrap_or(oldest)),
+        creation: file_time(dos.creation_time(attr)),
         last_access: file_time(attr.atime),
         last_write: file_time(attr.mtime),
         change: file_time(dos.change_time(attr.ctime)),

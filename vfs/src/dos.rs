@@ -7,7 +7,7 @@
 //!
 //! *Errors.* A record that cannot be read counts as none: attributes are advice, and no reason to refuse a file.
 
-use crate::types::Time;
+use crate::types::{Attr, Time};
 
 /// The name of the record among a node's side data.
 pub const NAME: &str = "dos";
@@ -67,6 +67,12 @@ impl Dos {
     /// The change time to show for a file whose own is `ctime`.
     pub fn change_time(&self, ctime: Time) -> Time {
         self.changed.filter(|c| ctime <= c.until).map_or(ctime, |c| c.shown)
+    }
+
+    /// The creation time to show for a file with these attributes: the one that was set, else the host's. A volume that knows none
+    /// has seen nothing older than the change and the last write.
+    pub fn creation_time(&self, attr: &Attr) -> Time {
+        self.created.or(attr.btime).unwrap_or(attr.mtime.min(attr.ctime))
     }
 
     /// The record.

@@ -900,6 +900,27 @@ impl<'a> FileOps<'a> {
         Ok(())
     }
 
+    /// Sets the creation time that every protocol shows, for a caller who may set any time of the node.
+    pub async fn created_set(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        cred: &Cred,
+        created: Time,
+    ) -> VfsResult<()> {
+        writable(share)?;
+        let attr = node.getattr().await?;
+        if !self.may_date(node, &attr, cred).await? {
+            return Err(VfsError::Perm);
+        }
+        self.check_attributes(node).await?;
+        let kept = node.dos(&attr).await?;
+        if kept.created == Some(created) {
+            return Ok(());
+        }
+        self.dos_set(share, node, Dos { created: Some(created), ..kept }).await
+    }
+
     /// Sets an extended attribute.
     pub async fn xattr_set(
         &self,

@@ -1,6 +1,7 @@
 //! COMPOUNDs against a server over memory.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
+mod attr_table;
 mod attrs;
 mod client;
 mod data;

@@ -4,13 +4,15 @@
 //! or group is shown as owners are; what has no number here is shown as its identifier of Windows. Only entries
 //! that allow or deny are shown and taken (`aclsupport`): what a Windows client audits is kept beside them.
 //!
-//! *Errors.* ATTRNOTSUPP for entries that audit or alarm and for rights that there are not, BADOWNER for names that
+//! *Errors.* ATTRNOTSUPP for entries that audit or alarm, for rights that there are not and for flags of inheritance outside of
+//! directories, BADOWNER for names that
 //! nobody has, NOSPC for more entries than are kept ([`ACES_MAX`]): of the errors of SETATTR, CREATE and OPEN (RFC 8881 section
 //! 15.2) the one that says so.
 
 use std::borrow::Cow;
 
 use nfs_proto::nfs4::attrs::{self, Nfsace4, Nfsacl41, Value};
+use vfs::Kind;
 use vfs::acl::{Ace, Acl, Sid, Who, control, flag, kind, mask};
 
 use crate::v4::limits::ACES_MAX;
@@ -69,14 +71,26 @@ pub(super) fn owner(name: &[u8]) -> Result<&[u8], Status> {
 }
 
 /// Writes `fattr4_acl`.
-pub(super) fn encode(acl: &Acl, id_map: &IdMap, out: &mut Vec<u8>) {
-    let shown = all(acl, id_map);
+pub(super) fn encode(acl: &Acl, kind: Kind, id_map: &IdMap, out: &mut Vec<u8>) {
+    let shown = all(acl, kind, id_map);
     let aces = shown.iter().map(Shown::as_ace).collect();
     Value::Acl(attrs::Acl { aces }).emit(out);
 }
 
-/// The entries that are shown.
-fn all<'p>(acl: &Acl, id_map: &'p IdMap) -> Vec<Shown<'p>> {
+/// The list passes on to nothing what its flags say: only a directory may have such a list (ATTRNOTSUPP, as Linux' server answers).
+pub(super) fn check_flags(acl: &Acl, kind: Kind) -> Result<(), Status> {
+    let passes_on =
+        |ace: &Ace| matches!(ace, Ace::Simple { flags, .. } if flags & flag::PASSING_ON != 0);
+    let has_any = acl.entries.iter().flatten().any(passes_on);
+    if has_any && kind != Kind::Dir { Err(Status::AttrNotSupp) } else { Ok(()) }
+}
+
+/// The entries that are shown. Flags of inheritance that Windows clients keep with a file mean nothing and are not shown, so that
+/// the list can be written back.
+fn all<'p>(acl: &Acl, kind: Kind, id_map: &'p IdMap) -> Vec<Shown<'p>> {
+    let is_dir = kind == Kind::Dir;
+    let passing_on = u32::from(flag::PASSING_ON);
+    let inherit_only = u32::from(flag::INHERIT_ONLY);
     let everyone = [Ace::allow(Who::Everyone, mask::FILE_ALL, 0)];
     let entries = acl.entries.as_deref().unwrap_or(&everyone);
     let shown = entries.iter().filter_map(|ace| match ace {
@@ -85,7 +99,10 @@ fn all<'p>(acl: &Acl, id_map: &'p IdMap) -> Vec<Shown<'p>> {
         }
         _ => None,
     });
-    shown.collect()
+    let shown = shown.filter(|ace| is_dir || ace.bits & inherit_only == 0);
+    shown
+        .map(|ace| if is_dir { ace } else { Shown { bits: ace.bits & !passing_on, ..ace } })
+        .collect()
 }
 
 fn show<'p>((kind, flags, mask): (u8, u8, u32), who: &Who, id_map: &'p IdMap) -> Shown<'p> {
@@ -122,10 +139,10 @@ fn show<'p>((kind, flags, mask): (u8, u8, u32), who: &Who, id_map: &'p IdMap) ->
 }
 
 /// Writes `fattr4_dacl`.
-pub(super) fn encode_dacl(acl: &Acl, id_map: &IdMap, out: &mut Vec<u8>) {
+pub(super) fn encode_dacl(acl: &Acl, kind: Kind, id_map: &IdMap, out: &mut Vec<u8>) {
     let bit = |ours: u16, theirs: u32| if acl.has(ours) { theirs } else { 0 };
     let na41_flag = FLAGS.iter().fold(0, |all, (ours, theirs)| all | bit(*ours, *theirs));
-    let shown = all(acl, id_map);
+    let shown = all(acl, kind, id_map);
     let na41_aces = shown.iter().map(Shown::as_ace).collect();
     Value::Dacl(Nfsacl41 { na41_flag, na41_aces }).emit(out);
 }
@@ -208,7 +225,7 @@ mod tests {
 
     fn wire(acl: &Acl) -> Vec<u8> {
         let mut out = Vec::new();
-        encode_dacl(acl, &IdMap::default(), &mut out);
+        encode_dacl(acl, Kind::Dir, &IdMap::default(), &mut out);
         out
     }
 

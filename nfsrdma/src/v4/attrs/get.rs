@@ -8,6 +8,7 @@ use nfs_proto::nfs4::ops::{Component4, NfsFh4};
 use nfs_proto::nfs4::{Fsid4, Nfsstat4, Nfstime4, Specdata4};
 use nfs_proto::xdr::Xdr;
 use vfs::acl::{Acl, Owner, mask};
+use vfs::dos::Dos;
 use vfs::namespace::Share;
 use vfs::{Attr, Capabilities, FsStat, Kind, Time};
 
@@ -140,10 +141,16 @@ const OF_DATA: Bitmap = Bitmap::of(&[
     attr::TIME_MODIFY,
 ]);
 
-/// What may come with EXCLUSIVE4_1 (RFC 8881 section 5.8.1.14): all that can be set but times, which a volume may use to
-/// keep the verifier.
-pub const SUPPORTED_BY_EXCLUSIVE: Bitmap =
-    Bitmap::of(&[attr::SIZE, attr::MODE, attr::OWNER, attr::OWNER_GROUP, attr::MODE_UMASK]);
+/// What may come with EXCLUSIVE4_1 (RFC 8881 section 5.8.1.14): all that can be set but the times that a volume may use to keep
+/// the verifier.
+pub const SUPPORTED_BY_EXCLUSIVE: Bitmap = Bitmap::of(&[
+    attr::SIZE,
+    attr::MODE,
+    attr::OWNER,
+    attr::OWNER_GROUP,
+    attr::TIME_CREATE,
+    attr::MODE_UMASK,
+]);
 
 /// The attributes that a volume with these capabilities has in this minor version.
 pub fn supported(minor: u32, caps: &Capabilities) -> Bitmap {
@@ -175,7 +182,11 @@ pub(in crate::v4) fn supported_on(minor: u32, object: &Object) -> Bitmap {
             supported(minor, &above::CAPABILITIES).or(&Bitmap::of(&[attr::FS_LOCATIONS]))
         }
         Object::Node(l) if l.share.is_elsewhere() => absent::available(minor),
-        Object::Node(l) => supported(minor, &l.share.backend.capabilities()),
+        Object::Node(l) => {
+            let all = supported(minor, &l.share.backend.capabilities());
+            // A link has no list.
+            if l.node.kind() == Kind::Symlink { all.without(&LISTS) } else { all }
+        }
     }
 }
 
@@ -195,6 +206,8 @@ pub struct ObjectAttrs {
     attr: Attr,
     /// Where it was asked for.
     acl: Option<Arc<Acl>>,
+    /// With the creation time that was set, where that was asked for.
+    dos: Dos,
     id_map: IdMap,
     /// `fsid4`.
     fsid: (u64, u64),
@@ -253,6 +266,7 @@ impl ObjectAttrs {
                     id_map: id_map(cx, want, &attr, None).await,
                     attr,
                     acl: None,
+                    dos: Dos::default(),
                     fsid,
                     mounted_on: attr.fileid,
                     caps: above::CAPABILITIES,
@@ -277,11 +291,16 @@ impl ObjectAttrs {
             backend.statfs().await?
         };
         let acl = list(l, want, &attr).await?;
+        let dos = match want.has(attr::TIME_CREATE) {
+            true => l.node.dos(&attr).await?,
+            false => Dos::default(),
+        };
         Ok(Self {
             fh,
             id_map: id_map(cx, want, &attr, acl.as_deref()).await,
             attr,
             acl,
+            dos,
             fsid: above::fsid_of(&l.share, attr.fsid),
             mounted_on,
             caps: backend.capabilities(),
@@ -305,6 +324,7 @@ impl ObjectAttrs {
             fh: Fh::EMPTY,
             attr,
             acl: None,
+            dos: Dos::default(),
             id_map: IdMap::default(),
             fsid: above::FSID,
             mounted_on: fileid,
@@ -323,9 +343,6 @@ impl ObjectAttrs {
         if self.acl.is_none() {
             have = have.without(&LISTS);
         }
-        if self.attr.btime.is_none() {
-            have = have.without(&Bitmap::of(&[attr::TIME_CREATE]));
-        }
         Fattr4 { attrmask: have, attr_vals: &[] }.emit(out);
         // The length of the values is the last word.
         let start = out.len();
@@ -342,9 +359,13 @@ impl ObjectAttrs {
         let (a, digits) = (&self.attr, &mut Digits::default());
         let list = || self.acl.as_deref();
         let value = match number {
-            attr::ACL => return acl::encode(list().unwrap_or(&Acl::default()), &self.id_map, out),
+            attr::ACL => {
+                let none = Acl::default();
+                return acl::encode(list().unwrap_or(&none), a.kind, &self.id_map, out);
+            }
             attr::DACL => {
-                return acl::encode_dacl(list().unwrap_or(&Acl::default()), &self.id_map, out);
+                let none = Acl::default();
+                return acl::encode_dacl(list().unwrap_or(&none), a.kind, &self.id_map, out);
             }
             attr::FS_LOCATIONS | attr::FS_LOCATIONS_INFO | attr::FS_STATUS => {
                 return match &self.place {
@@ -394,7 +415,7 @@ impl ObjectAttrs {
             attr::SPACE_TOTAL => Value::SpaceTotal(self.volume.total_bytes),
             attr::SPACE_USED => Value::SpaceUsed(a.used),
             attr::TIME_ACCESS => Value::TimeAccess(time(a.atime)),
-            attr::TIME_CREATE => Value::TimeCreate(time(a.btime.unwrap_or_default())),
+            attr::TIME_CREATE => Value::TimeCreate(time(self.dos.creation_time(a))),
             attr::TIME_DELTA => Value::TimeDelta(Nfstime4 { seconds: 0, nseconds: 1 }),
             attr::TIME_METADATA => Value::TimeMetadata(time(a.ctime)),
             attr::TIME_MODIFY => Value::TimeModify(time(a.mtime)),

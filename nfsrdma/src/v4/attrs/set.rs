@@ -4,8 +4,11 @@ use nfs_proto::nfs4::Nfstime4;
 use nfs_proto::nfs4::attrs::{Fattr4, Settime4, Value};
 use vfs::acl::{Acl, Owner, control};
 use vfs::backend::Made;
-use vfs::namespace::{FileOps, GiveList, ListOfNew};
-use vfs::{Attr, BoxFuture, DelegatedTimes, Kind, NodeRef, SetAttr, SetTime, Time, VfsResult};
+use vfs::namespace::{FileOps, GiveList, ListOfNew, Share};
+use vfs::{
+    Attr, BoxFuture, Cred, DelegatedTimes, Kind, NodeRef, SetAttr, SetTime, Time, VfsError,
+    VfsResult,
+};
 
 use super::acl::owner;
 use super::{Bitmap, acl};
@@ -23,6 +26,7 @@ const SETTABLE: Bitmap = Bitmap::of(&[
     attr::OWNER,
     attr::OWNER_GROUP,
     attr::TIME_ACCESS_SET,
+    attr::TIME_CREATE,
     attr::TIME_MODIFY_SET,
     attr::MODE_SET_MASKED,
     attr::MODE_UMASK,
@@ -55,6 +59,8 @@ pub struct ToSet {
     pub set: SetAttr,
     /// An access control list, to be set after everything else (RFC 8881 section 6.4.1.3).
     pub acl: Option<Acl>,
+    /// The creation time, which the volume keeps beside the node.
+    pub created: Option<Time>,
     /// Times that the holder of a delegation has kept for the file (RFC 9754 section 5).
     pub delegated: DelegatedTimes,
     /// Bits of the mode to change (`mode_set_masked`): value and mask.
@@ -67,6 +73,9 @@ impl ToSet {
     /// The attributes that set permission.
     pub const PERMISSION: Bitmap =
         Bitmap::of(&[attr::ACL, attr::DACL, attr::MODE, attr::MODE_SET_MASKED, attr::MODE_UMASK]);
+
+    /// The creation time.
+    pub const CREATED: Bitmap = Bitmap::of(&[attr::TIME_CREATE]);
 
     /// The forms of an access control list.
     pub const LIST: Bitmap = Bitmap::of(&[attr::ACL, attr::DACL]);
@@ -118,6 +127,7 @@ impl ToSet {
             Value::OwnerGroup(name) => set.gid = Some(names.group(owner(name.name)?)?),
             Value::TimeAccessSet(time) => set.atime = Some(set_time(time)?),
             Value::TimeModifySet(time) => set.mtime = Some(set_time(time)?),
+            Value::TimeCreate(time) => self.created = Some(valid(time)?),
             Value::TimeDelegAccess(time) => self.delegated.atime = Some(valid(time)?),
             Value::TimeDelegModify(time) => self.delegated.mtime = Some(valid(time)?),
             Value::ModeSetMasked(m) => {
@@ -132,6 +142,35 @@ impl ToSet {
             _ => return Err(Status::AttrNotSupp),
         }
         Ok(())
+    }
+
+    /// The list may stand with something of this kind.
+    pub(in crate::v4) fn check_list(&self, kind: Kind) -> Result<(), Status> {
+        self.acl.as_ref().map_or(Ok(()), |acl| acl::check_flags(acl, kind))
+    }
+
+    /// Sets the creation time that the client named. Returns what was set: a volume may have no place for it, which is no reason to
+    /// refuse the rest (Linux' server keeps it nowhere).
+    pub async fn apply_created(&self, file_ops: &FileOps<'_>, at: &Located) -> VfsResult<Bitmap> {
+        let Some(created) = self.created else { return Ok(Bitmap::EMPTY) };
+        match file_ops.created_set(&at.share, &at.node, &at.cred, created).await {
+            Ok(()) => Ok(Self::CREATED),
+            Err(VfsError::NotSupported) => Ok(Bitmap::EMPTY),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The same of something that the caller has just made, which stays if its time cannot be kept.
+    pub async fn date_new(&self, file_ops: &FileOps<'_>, share: &Share, node: &NodeRef) -> Bitmap {
+        match self.created {
+            Some(created) => {
+                match file_ops.created_set(share, node, &Cred::root(), created).await {
+                    Ok(()) => Self::CREATED,
+                    Err(_) => Bitmap::EMPTY,
+                }
+            }
+            None => Bitmap::EMPTY,
+        }
     }
 
     /// Sets the list that the client named, if it has named one, on behalf of the caller. What Windows clients keep beside the
@@ -157,7 +196,8 @@ impl ToSet {
         if self.acl.is_some() { ListOfNew::Given } else { ListOfNew::Inherited }
     }
 
-    /// What was set of a new file, which is like this now: its owner and group are not everybody's to choose.
+    /// What was set of a new file, which is like this now: its owner and group are not everybody's to choose. Its creation time is set
+    /// apart ([`ToSet::date_new`]).
     pub fn done_of(&self, now: &Attr) -> Bitmap {
         let ignored = |asked: Option<u32>, is| asked.is_some_and(|asked| asked != is);
         let mut left_out = Bitmap::EMPTY;
@@ -167,12 +207,13 @@ impl ToSet {
         if ignored(self.set.gid, now.gid) {
             left_out.add(attr::OWNER_GROUP);
         }
-        self.named.without(&left_out)
+        self.named.without(&left_out).without(&Self::CREATED)
     }
 
     /// The volume is to set more than one attribute, so that it may have set some when it fails.
     pub fn several(&self) -> bool {
-        self.named.without(&Self::LIST).without(&DELEGATED).iter().nth(1).is_some()
+        let apart = DELEGATED.or(&Self::CREATED).or(&Self::LIST);
+        self.named.without(&apart).iter().nth(1).is_some()
     }
 
     /// What was set although the volume failed while it set `asked`, by the attributes before and after where more than one was to

@@ -1,8 +1,8 @@
 //! CREATE (RFC 8881 section 18.4): everything but regular files, which OPEN makes.
 
 use nfs_proto::nfs4::ops::{Create, Created, Createtype4};
-use vfs::Special;
 use vfs::backend::Made;
+use vfs::{Kind, Special};
 
 use crate::v4::attrs::{Purpose, ToSet, supported};
 use crate::v4::compound::{Compound, change_info, component};
@@ -34,9 +34,11 @@ pub(in crate::v4) async fn create(cx: &mut Compound<'_>) -> Result<(), Status> {
         to_set.acl = None;
         to_set.named = to_set.named.without(&ToSet::PERMISSION);
     }
+    to_set.check_list(if matches!(wanted, Wanted::Dir) { Kind::Dir } else { Kind::File })?;
     let made = make(cx, &at, name, &wanted, &to_set).await?;
+    let dated = to_set.date_new(&cx.file_ops(), &at.share, &made.node).await;
     let object = Object::Node(at.beside(made.node));
-    let attrset = to_set.done_of(&made.attr);
+    let attrset = to_set.done_of(&made.attr).or(&dated);
     cx.out.value(&Created { cinfo: change_info(&made.dir), attrset });
     cx.set_current(object);
     Ok(())

@@ -17,7 +17,7 @@ use nfs_proto::nfs4::ops::{
 use nfs_proto::nfs4::{ChangeInfo4, StateOwner4};
 use state::{ClientId, Requester, Rights, Share};
 use vfs::audited::{Actor, Opening, opening};
-use vfs::{Attr, CreateHow, DirChange, SetAttr, Time, VfsError};
+use vfs::{Attr, CreateHow, DirChange, Kind, SetAttr, Time, VfsError};
 
 use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, supported};
 use crate::exclusive::of_client;
@@ -312,7 +312,9 @@ async fn attributes(cx: &Compound<'_>, set: &Fattr4<'_>) -> Result<ToSet, Status
         Some(Object::Node(at)) => supported(cx.minor, &at.share.backend.capabilities()),
         _ => return Err(Status::RoFs),
     };
-    cx.to_set(set, &all, Purpose::Make).await
+    let to_set = cx.to_set(set, &all, Purpose::Make).await?;
+    to_set.check_list(Kind::File)?;
+    Ok(to_set)
 }
 
 /// Whether this kind of claim may be made now (RFC 8881 sections 8.4.2, 18.16.3).
@@ -411,7 +413,11 @@ async fn by_name(
     let made = file_ops.create(&dir.share, &dir.node, &dir.cred, name, how, set).await?;
     let exclusive = matches!(how, CreateHow::Exclusive(_));
     let fresh = made.created || exclusive;
-    let mut was_set = if fresh { to_set.done_of(&made.attr) } else { Bitmap::EMPTY };
+    let mut was_set = Bitmap::EMPTY;
+    if fresh {
+        let dated = to_set.date_new(&file_ops, &dir.share, &made.node).await;
+        was_set = to_set.done_of(&made.attr).or(&dated);
+    }
     if exclusive {
         // RFC 8881 section 18.16.3: the verifier may stand in the times, so the client is told to set them.
         was_set.add(attr::TIME_ACCESS);

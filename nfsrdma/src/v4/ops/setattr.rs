@@ -17,6 +17,7 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     let at = cx.node()?.clone();
     let caps = at.share.backend.capabilities();
     let to_set = cx.to_set(&obj_attributes, &supported(cx.minor, &caps), Purpose::Change).await?;
+    to_set.check_list(at.node.kind())?;
     // Other attributes than the size change no bytes.
     let mut right = StateidAccess { who: cx.requester(), open_checked: false, is_opener: true };
     if to_set.set.size.is_some() {
@@ -34,7 +35,10 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
         let times = to_set.delegated.since(check_keeps_times(cx, &at, stateid)?);
         file_ops.set_delegated_times(&at.share, &at.node, times).await?;
     }
-    if set != SetAttr::default() || to_set.acl.is_none() && !kept {
+    // First, since a new owner may forbid it.
+    let created = to_set.apply_created(&file_ops, &at).await?;
+    let is_dated = to_set.created.is_some();
+    if set != SetAttr::default() || to_set.acl.is_none() && !kept && !is_dated {
         // One alone is set or not; of several, the first may be when a later one fails.
         let before = match to_set.several() {
             true => Some(at.node.getattr().await?),
@@ -46,19 +50,21 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
                 Some(_) => at.node.getattr().await.ok(),
                 None => None,
             };
-            cx.out.value(&to_set.done_before(&set, before.zip(after).as_ref()));
+            let done = to_set.done_before(&set, before.zip(after).as_ref());
+            cx.out.value(&done.or(&created));
             return Err(e.into());
         }
     }
+    let set_so_far = to_set.named.without(&ToSet::CREATED).or(&created);
     if let Err(e) = to_set.apply_acl(&file_ops, &at).await {
         // The list is the last to be set.
-        cx.out.value(&to_set.named.without(&ToSet::LIST));
+        cx.out.value(&set_so_far.without(&ToSet::LIST));
         return Err(e.into());
     }
     let done = match at.node.kind() {
         // A link has no permission of its own; the client is told that none was set.
-        Kind::Symlink => to_set.named.without(&ToSet::PERMISSION),
-        _ => to_set.named,
+        Kind::Symlink => set_so_far.without(&ToSet::PERMISSION),
+        _ => set_so_far,
     };
     cx.out.value(&done);
     Ok(())
