@@ -77,9 +77,11 @@ impl<'a> NegotiateContext<'a> {
     fn known(number: u16, data: &'a [u8]) -> wire::Parsed<'a, Self> {
         match number {
             1 => preauth(data),
-            2 => counted("CipherCount", le_u16("CipherCount"), "Ciphers")
-                .map(Self::Encryption)
-                .parse(data),
+            2 => {
+                // The field must be above zero, yet some clients without encryption send an empty list.
+                let (i, count) = le_u16("CipherCount")(data)?;
+                u16s(count.into(), "Ciphers").map(Self::Encryption).parse(i)
+            }
             3 => compression(data),
             // An empty one names nothing.
             5 if !data.is_empty() => Ok((&[], Self::Netname(text(data, "NetName")?))),
@@ -258,8 +260,17 @@ mod tests {
         assert_eq!(named(parse(&[0; 80], 68, 1)), Err("NegotiateContextOffset"));
         assert_eq!(named(parse(&[0; 80], 80, 1)), Err("ContextType"));
         assert_eq!(named(parse(&[0; 80], 72, 33)), Err("NegotiateContextCount"));
-        let mut bytes = vec![0; 72];
-        bytes.extend([2, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(named(parse(&bytes, 72, 1)), Err("CipherCount"), "no cipher at all");
+        let with = |context: u8, data: &[u8]| {
+            let len = u8::try_from(data.len()).unwrap();
+            [&[0; 72], &[context, 0, len, 0, 0, 0, 0, 0][..], data].concat()
+        };
+        assert_eq!(
+            named(parse(&with(2, &[1, 0]), 72, 1)),
+            Err("Ciphers"),
+            "one announced, none sent"
+        );
+        assert_eq!(named(parse(&with(8, &[0, 0]), 72, 1)), Err("SigningAlgorithmCount"));
+        let none = with(2, &[0, 0]);
+        assert_eq!(parse(&none, 72, 1).unwrap(), [NegotiateContext::Encryption(Vec::new())]);
     }
 }

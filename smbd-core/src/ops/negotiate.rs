@@ -134,7 +134,10 @@ fn choose<'a>(
                 preauth = true;
                 out.push(NegotiateContext::Preauth { algorithms: vec![SHA_512], salt });
             }
-            NegotiateContext::Encryption(offered) if core.settings().offers_encryption() => {
+            // A client that lists no cipher gets a connection without encryption, as from smbd.
+            NegotiateContext::Encryption(offered)
+                if core.settings().offers_encryption() && !offered.is_empty() =>
+            {
                 chosen.cipher = CIPHERS.into_iter().find(|c| offered.contains(&(*c as u16)));
                 let number = chosen.cipher.map_or(0, |c| c as u16);
                 out.push(NegotiateContext::Encryption(vec![number]));
