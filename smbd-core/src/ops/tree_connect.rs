@@ -29,8 +29,13 @@ const PIPES: &str = "IPC$";
 
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let request = cx.parse(Request::parse)?;
-    let name = share_name(&request.path)?;
     let user = cx.session()?.user().ok_or(Status::USER_SESSION_DELETED)?;
+    let peer = cx.conn.info.peer.ip();
+    let Some(name) = share_name(&request.path) else {
+        // INVALID_PARAMETER would be as true, but programs take this one for a wrong name and tell their user so.
+        refused::unknown_share(peer, user.name.clone(), &request.path);
+        return Err(Status::BAD_NETWORK_NAME);
+    };
     if name.eq_ignore_ascii_case(PIPES) {
         let tree = |id, session_id| Tree {
             last_take_up: LastTakeUp::default(),
@@ -48,7 +53,6 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let shares = cx.server.namespace.shares();
     let named = |s: &&Arc<Share>| s.name.to_lowercase() == name.to_lowercase();
     let found = shares.iter().filter(|s| s.protocols.smb()).find(named);
-    let peer = cx.conn.info.peer.ip();
     let Some(share) = found.cloned() else {
         refused::unknown_share(peer, user.name.clone(), name);
         return Err(Status::BAD_NETWORK_NAME);
@@ -197,10 +201,7 @@ fn connect(cx: &RequestContext, make: impl FnOnce(u32, u64) -> Tree) -> Result<A
 }
 
 /// The last part of `\\server\share`.
-fn share_name(path: &str) -> Result<&str, Status> {
-    let rest = path.strip_prefix(r"\\").ok_or(Status::INVALID_PARAMETER)?;
-    match rest.split_once('\\') {
-        Some((_, share)) if !share.is_empty() && !share.contains('\\') => Ok(share),
-        _ => Err(Status::INVALID_PARAMETER),
-    }
+fn share_name(path: &str) -> Option<&str> {
+    let (server, share) = path.strip_prefix(r"\\")?.split_once('\\')?;
+    (!server.is_empty() && !share.is_empty() && !share.contains(['\\', '/'])).then_some(share)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smb_proto::smb2::negotiate::Dialect;
 use smb_proto::smb2::session_setup::{self, BINDING};
-use smb_proto::smb2::{Command, simple};
+use smb_proto::smb2::{Command, simple, tree_connect};
 use smbd_core::settings::Encryption;
 use smbd_core::status::Status;
 use vfs::Cred;
@@ -117,11 +117,18 @@ async fn a_tree_ends_with_what_is_open_in_it() {
     assert_eq!(gone.status(), Status::NETWORK_NAME_DELETED);
     for (name, status) in [
         ("nothing", Status::BAD_NETWORK_NAME),
-        ("", Status::INVALID_PARAMETER),
-        ("data\\x", Status::INVALID_PARAMETER),
+        ("", Status::BAD_NETWORK_NAME),
+        ("data\\", Status::BAD_NETWORK_NAME),
+        ("data\\x", Status::BAD_NETWORK_NAME),
+        ("data/x", Status::BAD_NETWORK_NAME),
         ("ipc$", Status::SUCCESS),
     ] {
         assert_eq!(peer.connect_tree(name).await, status, "{name}");
+    }
+    for path in ["", "data", r"\\", r"\h\data", "//h/data", r"\\h", r"\\\data", r"\\h\\data"] {
+        let body = tree_connect::Request { flags: 0, path: path.into() }.emit();
+        let answer = peer.ask(Command::TreeConnect, &body).await;
+        assert_eq!(answer.status(), Status::BAD_NETWORK_NAME, "{path}");
     }
 }
 
