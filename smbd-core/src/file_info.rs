@@ -97,11 +97,13 @@ pub(crate) fn basics(attr: &Attr, dos: &Dos, name: &[u8]) -> Basics {
     }
 }
 
-/// Mode bits with the type above them, as POSIX clients see them. The types have numbers of their own there, not those of `stat`.
+/// Mode bits with the type above them, as POSIX clients see them. The types have their own numbers there, not the ones of `stat`.
+///
+/// A directory gets no type: its attributes say what it is. Every Linux client reads that, and those before 6.11 add their own type
+/// to the field as it came, so that any other number there makes an inode that they refuse ("bogus i_mode").
 pub(crate) fn posix_mode(attr: &Attr) -> u32 {
     let kind = match attr.kind {
-        Kind::File => 0,
-        Kind::Dir => 1,
+        Kind::File | Kind::Dir => 0,
         Kind::Symlink => 2,
         Kind::Char => 3,
         Kind::Block => 4,

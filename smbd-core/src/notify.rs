@@ -5,6 +5,7 @@
 
 use tokio::sync::{Mutex, watch};
 use vfs::Action as Seen;
+use vfs::names::Spelling;
 use vfs::watch::{Event, Taken, Watch};
 
 use crate::fscc::notify::{Action, Change};
@@ -67,7 +68,7 @@ impl Watching {
 }
 
 /// A change as clients are told it.
-pub(crate) fn change(event: &Event) -> Change {
+pub(crate) fn change(event: &Event, spelling: Spelling) -> Change {
     let action = match event.action {
         Seen::Added => Action::Added,
         Seen::Removed => Action::Removed,
@@ -82,8 +83,14 @@ pub(crate) fn change(event: &Event) -> Change {
         matches!(action, Action::AddedStream | Action::RemovedStream | Action::ModifiedStream);
     let colon = event.path.iter().rposition(|b| *b == b':').filter(|_| is_stream);
     let (path, stream) = event.path.split_at(colon.unwrap_or(event.path.len()));
-    let names: Vec<String> = path.split(|b| *b == b'/').map(vfs::names::to_client).collect();
-    let name = names.join("\\") + &String::from_utf8_lossy(stream);
+    let names = path.split(|b| *b == b'/').map(|name| spelling.to_client(name));
+    let names: Vec<String> = names.collect();
+    let separator = match spelling {
+        Spelling::Windows => "\\",
+        // The other one may be part of a name.
+        Spelling::Posix => "/",
+    };
+    let name = names.join(separator) + &String::from_utf8_lossy(stream);
     Change { action, name }
 }
 
@@ -93,9 +100,12 @@ mod tests {
 
     #[test]
     fn paths_are_told_as_clients_write_them() {
-        let told = |action, path: &[u8]| change(&Event { action, path: path.to_vec() }).name;
+        let event = |action, path: &[u8]| Event { action, path: path.to_vec() };
+        let told = |action, path| change(&event(action, path), Spelling::Windows).name;
         assert_eq!(told(Seen::Added, b"a/b"), "a\\b");
         assert_eq!(told(Seen::Added, b"a:b"), "a\u{f022}b");
         assert_eq!(told(Seen::AddedStream, b"d/a:b"), "d\\a:b");
+        let posix = change(&event(Seen::Added, b"d/a:b\\c"), Spelling::Posix);
+        assert_eq!(posix.name, "d/a:b\\c");
     }
 }

@@ -20,6 +20,7 @@ use state::{Holder, Name, Opening, Rights};
 use vfs::audited::Acting;
 use vfs::authority::{Actor, Grant};
 use vfs::backend::NodeRef;
+use vfs::names::Spelling;
 use vfs::namespace::{Namespace, Share};
 use vfs::{Cred, NodeId};
 
@@ -218,6 +219,11 @@ impl vfs::audited::Actor for Open {
 }
 
 impl Open {
+    /// How its client writes names.
+    pub(crate) fn spelling(&self) -> Spelling {
+        if self.posix { Spelling::Posix } else { Spelling::Windows }
+    }
+
     /// An open that is in no table yet.
     pub fn new(
         owner: (u64, u32),

@@ -81,11 +81,11 @@ impl Path {
         Ok(path)
     }
 
-    /// Reads a path of a client that uses the POSIX extensions: any character may stand in a name, and there are no streams. Names
-    /// come out as other clients would write them.
+    /// Reads a path of a client that uses the POSIX extensions: `/` separates names, which hold any other character, and there are
+    /// no streams. Names stay as the client wrote them ([`vfs::names::Spelling::Posix`]).
     pub fn of_posix(text: &str) -> Result<Self, Status> {
         let mut path = Self::default();
-        for part in text.split(['/', '\\']).filter(|p| !p.is_empty()) {
+        for part in text.split('/').filter(|p| !p.is_empty()) {
             if part == ".." {
                 return Err(Status::OBJECT_PATH_SYNTAX_BAD);
             }
@@ -93,7 +93,7 @@ impl Path {
             if path.names.len() == DEPTH_MAX || part == "." || part.contains('\0') || long {
                 return Err(Status::OBJECT_NAME_INVALID);
             }
-            path.names.push(vfs::names::to_client(part.as_bytes()));
+            path.names.push(part.to_owned());
         }
         Ok(path)
     }
@@ -205,9 +205,8 @@ mod tests {
 
     #[test]
     fn posix_names_hold_anything() {
-        let p = Path::of_posix("dir/a:b*?").unwrap();
-        assert_eq!(p.names[0], "dir");
-        assert_eq!(vfs::names::to_disk(&p.names[1]).as_deref(), Ok(&b"a:b*?"[..]));
+        let p = Path::of_posix(r"dir/a:b*?\c").unwrap();
+        assert_eq!(p.names, ["dir", r"a:b*?\c"]);
         assert_eq!((p.stream, p.slash), (None, false));
         assert_eq!(Path::of_posix("/a//b/").unwrap().names, ["a", "b"]);
         assert_eq!(Path::of_posix("a/../b"), Err(Status::OBJECT_PATH_SYNTAX_BAD));

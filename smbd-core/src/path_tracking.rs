@@ -14,7 +14,7 @@
 //!
 //! *Errors.* Those of the file system; a name that is gone is [`VfsError::NotFound`].
 
-use vfs::names::to_client;
+use vfs::names::{Spelling, to_client};
 use vfs::{Cred, NodeId, NodeRef, VfsError, VfsResult};
 
 use crate::open::{File, Open, Opens, PathInShare};
@@ -55,14 +55,25 @@ pub(crate) async fn look_for_doomed(opens: &Opens, file: &File) {
     }
 }
 
-/// The path of an open file from the top of its share, or of the user's own folder in it, as clients see it: as it is now, as far
-/// as that can be known.
-pub(crate) async fn path(opens: &Opens, file: &File, home: Option<&NodeRef>) -> String {
+/// The path of an open file from the top of its share, or of the user's own folder in it, as its client writes it: as it is now, as
+/// far as that can be known.
+pub(crate) async fn path(
+    opens: &Opens,
+    (file, spelling): (&File, Spelling),
+    home: Option<&NodeRef>,
+) -> String {
     let place = look(opens, file).await.unwrap_or_else(|_| file.place());
     if place.name.is_empty() {
         return place.path;
     }
     match from_top(&place.dir, home).await {
+        Some(dir) if spelling == Spelling::Posix => {
+            let whole =
+                if dir.is_empty() { place.name } else { [&dir, &place.name[..]].join(&b'/') };
+            let names: Vec<_> =
+                whole.split(|b| *b == b'/').map(|n| spelling.to_client(n)).collect();
+            names.join("/")
+        }
         Some(dir) => join(&shown(&dir), &to_client(&place.name)),
         None => place.path,
     }

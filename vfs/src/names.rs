@@ -79,7 +79,7 @@ pub fn to_disk(text: &str) -> VfsResult<Vec<u8>> {
                 known.clone().find(|(_, private)| *private == c).map(|(r, _)| *r)
             }
             '\u{f180}'..='\u{f1ff}' => {
-                out.extend(u8::try_from(code - 0xf100));
+                out.extend(byte_of(c));
                 continue;
             }
             _ => None,
@@ -115,6 +115,73 @@ pub fn to_client(name: &[u8]) -> String {
     out.pop();
     out.push(last);
     out
+}
+
+/// How clients of a kind write names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spelling {
+    /// Windows reserves characters, so that [`to_client`] moves them to the private range and [`to_disk`] back.
+    Windows,
+    /// The POSIX extensions of SMB reserve none but the separator `/` and NUL: text is the name. Only a byte that is not UTF-8, which
+    /// no text of the protocol holds, is moved to U+F180 and up, and so are the bytes of these characters themselves.
+    Posix,
+}
+
+impl Spelling {
+    /// The bytes of the name that a client calls so.
+    pub fn to_disk(self, text: &str) -> VfsResult<Vec<u8>> {
+        if self == Self::Windows {
+            return to_disk(text);
+        }
+        let mut out = Vec::with_capacity(text.len());
+        for c in text.chars() {
+            let byte = byte_of(c);
+            match byte {
+                Some(byte) => out.push(byte),
+                None => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        match &out[..] {
+            b"" | b"." | b".." => Err(VfsError::BadName),
+            name if name.contains(&0) || name.contains(&b'/') => Err(VfsError::BadName),
+            _ => Ok(out),
+        }
+    }
+
+    /// The text by which a client learns of this name.
+    pub fn to_client(self, name: &[u8]) -> String {
+        if self == Self::Windows {
+            return to_client(name);
+        }
+        let moved =
+            |b: u8| char::from_u32(0xf100 + u32::from(b)).unwrap_or(char::REPLACEMENT_CHARACTER);
+        let mut out = String::with_capacity(name.len());
+        for chunk in name.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                match byte_of(c) {
+                    Some(_) => out.extend(c.encode_utf8(&mut [0; 4]).bytes().map(moved)),
+                    None => out.push(c),
+                }
+            }
+            out.extend(chunk.invalid().iter().copied().map(moved));
+        }
+        out
+    }
+
+    /// Finds a name as it stands, as a client sent it.
+    pub async fn exact(self, dir: &NodeRef, cred: &Cred, text: &str) -> VfsResult<Found> {
+        let name = self.to_disk(text)?;
+        let (node, attr) = dir.lookup(cred, &name).await?;
+        Ok(Found { node, attr, name })
+    }
+}
+
+/// The byte that a character of U+F180 to U+F1FF means where it is not UTF-8.
+fn byte_of(c: char) -> Option<u8> {
+    match c {
+        '\u{f180}'..='\u{f1ff}' => u8::try_from(u32::from(c) - 0xf100).ok(),
+        _ => None,
+    }
 }
 
 /// Upper case as the file systems of Windows compare names: one character for one, within the basic plane, and never from
@@ -197,13 +264,6 @@ pub struct Names {
     pub counters: Counters,
 }
 
-/// Finds a name as it stands, as a client sent it.
-pub async fn exact(dir: &NodeRef, cred: &Cred, text: &str) -> VfsResult<Found> {
-    let name = to_disk(text)?;
-    let (node, attr) = dir.lookup(cred, &name).await?;
-    Ok(Found { node, attr, name })
-}
-
 impl Names {
     /// Finds a name in any case, as a client sent it.
     pub async fn find(&self, dir: &NodeRef, cred: &Cred, text: &str) -> VfsResult<Found> {
@@ -215,7 +275,7 @@ impl Names {
 
     /// As [`Names::find`], for who may make what is missing.
     pub async fn look(&self, dir: &NodeRef, cred: &Cred, text: &str) -> VfsResult<Look> {
-        match exact(dir, cred, text).await {
+        match Spelling::Windows.exact(dir, cred, text).await {
             Ok(found) => return Ok(Look::Found(found)),
             Err(VfsError::NotFound) => {}
             Err(e) => return Err(e),
@@ -379,6 +439,32 @@ mod tests {
             if let Ok(name) = to_disk(&text) {
                 prop_assert!(crate::backend::check_name(&name, u32::MAX).is_ok());
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn posix_spelling_names_every_file_once(
+            name in "([a\u{f022}\u{f180}\u{f1ff}:?\\\\ .]|\\PC){1,12}",
+            bytes in prop::collection::vec(1_u8.., 1..40),
+        ) {
+            for name in [name.into_bytes(), bytes] {
+                prop_assume!(!name.contains(&b'/') && name != b"." && name != b"..");
+                let text = Spelling::Posix.to_client(&name);
+                prop_assert_eq!(Spelling::Posix.to_disk(&text), Ok(name));
+            }
+        }
+    }
+
+    #[test]
+    fn posix_spelling_keeps_reserved_characters() {
+        for name in ["a:b", "q?", "tr.", "sp ", "back\\slash", "\u{f022}", "\u{1}", "<\"|>*"] {
+            assert_eq!(Spelling::Posix.to_client(name.as_bytes()), name);
+            assert_eq!(Spelling::Posix.to_disk(name).as_deref(), Ok(name.as_bytes()));
+        }
+        assert_eq!(Spelling::Posix.to_client(b"a\xffb"), "a\u{f1ff}b");
+        for bad in ["", ".", "..", "a/b", "a\0"] {
+            assert_eq!(Spelling::Posix.to_disk(bad), Err(VfsError::BadName), "{bad:?}");
         }
     }
 

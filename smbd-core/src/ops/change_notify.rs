@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mutex::locked;
+use vfs::names::Spelling;
 
 use crate::answer::Answer;
 use crate::dtyp::mask;
@@ -33,7 +34,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let _turn = match poll.await {
         std::task::Poll::Ready(turn) => {
             if watching.is_ready().await {
-                return take(&watching, limit.min(watching.between));
+                return take(&watching, open.spelling(), limit.min(watching.between));
             }
             cx.pend().await?;
             turn
@@ -51,7 +52,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         biased;
         why = cx.cancelled() => given_up(why),
         ready = watching.ready() => match ready {
-            Ok(()) => take(&watching, limit),
+            Ok(()) => take(&watching, open.spelling(), limit),
             Err(why) => ended(why),
         },
     }
@@ -99,12 +100,12 @@ async fn watching(
 }
 
 /// The answer, from what has happened.
-fn take(watching: &Watching, limit: usize) -> Result<Answer, Status> {
+fn take(watching: &Watching, spelling: Spelling, limit: usize) -> Result<Answer, Status> {
     let taken = watching.take();
     if taken.events.is_empty() && !taken.overflow && taken.gone {
         return Err(Status::DELETE_PENDING);
     }
-    let changes: Vec<Change> = taken.events.iter().map(change).collect();
+    let changes: Vec<Change> = taken.events.iter().map(|event| change(event, spelling)).collect();
     let list = if taken.overflow { None } else { Change::emit_list(&changes, limit) };
     let (status, buffer) = match list {
         Some(buffer) if !buffer.is_empty() => (Status::SUCCESS, buffer),

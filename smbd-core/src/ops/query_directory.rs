@@ -9,6 +9,7 @@
 
 use vfs::authority::Actor;
 use vfs::backend::NodeRef;
+use vfs::names::Spelling;
 use vfs::namespace::{LOOKS_AT_ONCE, Share};
 use vfs::types::Attr;
 use vfs::{VfsError, names};
@@ -49,7 +50,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     }
     let _room = room(cx, r.output_len).await?;
     let mut kept = open.open_state.scan.lock().await;
-    let scan = begin(&mut kept, &r)?;
+    let scan = begin(&mut kept, &r, open.spelling())?;
     let first = !scan.answered;
     let file = open.file()?;
     let share = cx.tree()?.share_now(&cx.server.namespace).ok_or(Status::INVALID_PARAMETER)?;
@@ -75,8 +76,15 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
 }
 
 /// The listing to go on with: a new one for the first query, and where the client wants to begin anew.
-fn begin<'a>(kept: &'a mut Option<Scan>, r: &Request) -> Result<&'a mut Scan, Status> {
-    let is_bad = |c| names::is_reserved(c) && !is_wildcard(c);
+fn begin<'a>(
+    kept: &'a mut Option<Scan>,
+    r: &Request,
+    spelling: Spelling,
+) -> Result<&'a mut Scan, Status> {
+    let is_bad = |c| match spelling {
+        Spelling::Windows => names::is_reserved(c) && !is_wildcard(c),
+        Spelling::Posix => matches!(c, '/' | '\0'),
+    };
     if r.pattern.chars().nth(CHARS_MAX).is_some() || r.pattern.contains(is_bad) {
         return Err(Status::OBJECT_NAME_INVALID);
     }
@@ -165,10 +173,14 @@ impl Listing<'_> {
 
     /// The one name that the pattern is.
     async fn name(&mut self, text: &str) -> Result<(), Status> {
-        let names = self.cx.server.namespace.names();
-        match names.find(&self.file.node(), self.reader().cred(), text).await {
+        let (dir, reader) = (self.file.node(), self.reader());
+        let found = match self.open.posix {
+            true => self.open.spelling().exact(&dir, reader.cred(), text).await,
+            false => self.cx.server.namespace.names().find(&dir, reader.cred(), text).await,
+        };
+        match found {
             Ok(found) => {
-                let shown = names::to_client(&found.name);
+                let shown = self.open.spelling().to_client(&found.name);
                 if !self.share.shows(&found.node, &found.attr, &self.open.cred).await? {
                     return Ok(());
                 }
@@ -186,7 +198,7 @@ impl Listing<'_> {
             self.file.node().readdir(self.reader().cred(), from, self.names_at_once()).await?;
         let mut at = from;
         for entry in &entries {
-            let shown = names::to_client(&entry.name);
+            let shown = self.open.spelling().to_client(&entry.name);
             if pattern.matches(&shown) && !self.entry(&shown, &entry.name).await? {
                 return Ok((Some(at), false));
             }

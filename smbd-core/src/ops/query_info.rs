@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use vfs::VfsError;
+use vfs::names::Spelling;
 use vfs::namespace::{FileOps, Share};
 use vfs::streams;
 
@@ -104,7 +105,7 @@ async fn of_file(
     let mut facts =
         file_info::of_open(open, file_info::of_file(&cx.file_ops(open), file).await?, pending);
     if class.has_name() {
-        facts.name = path(cx, file).await;
+        facts.name = path(cx, file, open.spelling()).await;
     }
     if class == Class::AlternateName {
         facts.short_name = file_info::short_name(&file.place().name);
@@ -117,11 +118,12 @@ async fn of_file(
     Ok((status.into(), bytes))
 }
 
-/// The path of an open as clients are told it: from the share's root, `\` in front, and the stream.
-async fn path(cx: &RequestContext, file: &File) -> String {
+/// The path of an open as clients are told it: from the share's root, a separator in front, and the stream.
+async fn path(cx: &RequestContext, file: &File, spelling: Spelling) -> String {
     let home = cx.tree().ok().and_then(|tree| tree.home.clone());
-    let path = path_tracking::path(&cx.server.opens, file, home.as_ref()).await;
+    let path = path_tracking::path(&cx.server.opens, (file, spelling), home.as_ref()).await;
     match file.stream() {
+        None if spelling == Spelling::Posix => format!("/{path}"),
         Some(stream) => format!("\\{path}:{stream}"),
         None => format!("\\{path}"),
     }

@@ -91,7 +91,7 @@ async fn find_as(
     if !open.posix {
         return cx.server.namespace.names().find(dir, cred, name).await;
     }
-    names::exact(dir, cred, name).await
+    open.spelling().exact(dir, cred, name).await
 }
 
 /// Walks to the directory of the new name. Links in the path are for the client to follow.
@@ -118,7 +118,7 @@ async fn target(
         Err(VfsError::NotFound) => None,
         found => Some(found?),
     };
-    Ok(Target { dir, dir_path, name: names::to_disk(last)?, found })
+    Ok(Target { dir, dir_path, name: open.spelling().to_disk(last)?, found })
 }
 
 /// What may be replaced, for whoever wants its name (MS-FSA section 2.1.5.15.11): no directory, and nothing that is open. A client

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use smb_proto::dtyp::FileTime;
 use vfs::audited::{Actor, opening};
+use vfs::names::Spelling;
 use vfs::namespace::Share;
 use vfs::{Attr, Dos, Kind};
 
@@ -66,6 +67,10 @@ impl Wanted<'_> {
         let then = self.asked.timewarp.filter(|ticks| *ticks != 0)?;
         // A time that none can be is that of no snapshot.
         Some(FileTime(then).to_unix().map_or(i64::MIN, |(sec, _)| sec))
+    }
+
+    fn spelling(&self) -> Spelling {
+        if self.posix { Spelling::Posix } else { Spelling::Windows }
     }
 
     fn has(&self, options: u32) -> bool {
@@ -208,6 +213,9 @@ async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
                 if found.attr.kind == Kind::Symlink && !reparse {
                     return Err(Ended::Stopped(Stopped { link: found.node, unparsed: 0 }));
                 }
+                if is_special(found.attr.kind) && !reparse {
+                    return Err(special(w).into());
+                }
                 // What was closed may have been removed with that.
                 if !existing::is_taken_over(cx, w, &at, &found).await?
                     && let Some(opened) = existing::open(cx, w, &at, found).await?
@@ -223,6 +231,19 @@ async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
         }
     }
     Err(Status::SHARING_VIOLATION.into())
+}
+
+/// A FIFO, socket or device, which clients see as a reparse point.
+fn is_special(kind: Kind) -> bool {
+    matches!(kind, Kind::Fifo | Kind::Socket | Kind::Char | Kind::Block)
+}
+
+/// Why a FIFO, socket or device does not open as the file that it is not (MS-FSA section 2.1.5.1): no tag of theirs is followed here.
+fn special(w: &Wanted<'_>) -> Status {
+    match w.disposition {
+        Disposition::Create => Status::OBJECT_NAME_COLLISION,
+        _ => Status::IO_REPARSE_TAG_NOT_HANDLED,
+    }
 }
 
 /// The open of a file, for the table: with a key of its own for what it may cache, or that of the lease which the request names.

@@ -46,7 +46,7 @@ pub(super) async fn make(
         return Err(Status::CANNOT_DELETE);
     }
     lease::check_new(cx, w.request.oplock_level, w.asked.lease.as_ref())?;
-    let name = vfs::names::to_disk(last)?;
+    let name = w.spelling().to_disk(last)?;
     let given = w.asked.sd.map(|sd| cx.parse_part(sd, SecurityDescriptor::parse)).transpose()?;
     let granted = granted(w)?;
     let dir_attr = match at.dir_attr {

@@ -155,7 +155,7 @@ async fn find_as(
     if !w.posix {
         return cx.server.namespace.names().look(dir, cred, name).await;
     }
-    vfs::names::exact(dir, cred, name).await.map(Look::Found)
+    w.spelling().exact(dir, cred, name).await.map(Look::Found)
 }
 
 fn utf16_len(text: &str) -> usize {

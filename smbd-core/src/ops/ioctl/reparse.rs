@@ -5,7 +5,7 @@
 //! step, and all its opens with it ([`NodeReplacement`]). The server itself never follows a link. A link's target counts from its
 //! directory; one from elsewhere than that ("absolute") means something to the client only, so clients of Windows cannot make it.
 
-use vfs::names::{to_client, to_disk};
+use vfs::names::{Spelling, to_client, to_disk};
 use vfs::replace::New;
 use vfs::{Kind, NodeRef, Special, VfsError, streams};
 
@@ -83,7 +83,7 @@ fn target_of(target: &str) -> Result<Vec<u8>, Status> {
 fn posix_target_of(target: &str) -> Result<Vec<u8>, Status> {
     let names = target.split('/').map(|name| match name {
         "" | "." | ".." => Ok(name.as_bytes().to_vec()),
-        name => to_disk(name),
+        name => Spelling::Posix.to_disk(name),
     });
     let target = names.collect::<Result<Vec<_>, _>>()?.join(&b'/');
     if target.is_empty() { Err(Status::IO_REPARSE_DATA_INVALID) } else { Ok(target) }

@@ -6,6 +6,7 @@ use vfs::{Cred, Kind, NodeRef};
 
 use super::info::{query, set, to};
 use super::ioctl::{done, status};
+use super::listing::{BIG, list};
 use crate::dtyp::mask;
 use crate::fscc::attribute;
 use crate::fscc::file::{Class, Standard};
@@ -14,9 +15,10 @@ use crate::harness::{Client, Harness, doom};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::context::name::POSIX;
-use crate::wire::create::{Context, option};
+use crate::wire::create::{Context, Disposition, option};
 use crate::wire::fsctl::code::{GET_REPARSE_POINT, SET_REPARSE_POINT};
 use crate::wire::reparse::Reparse;
+use crate::wire::utf16;
 
 /// Opens or makes something as the extensions have it.
 async fn open(c: &Client, name: &str, mode: u32, options: u32) -> Result<FileId, Status> {
@@ -31,7 +33,9 @@ async fn open(c: &Client, name: &str, mode: u32, options: u32) -> Result<FileId,
 
 /// Removes what has this name, not what it may point to.
 async fn remove(c: &Client, name: &str) {
+    let context = Context { name: Cow::Borrowed(POSIX), data: Cow::Borrowed(&[0xa4, 1, 0, 0]) };
     let doomed = c.create(name, |r| {
+        r.contexts = vec![context.clone()];
         r.options = option::OPEN_REPARSE_POINT;
         doom(r);
     });
@@ -170,4 +174,91 @@ async fn renames_replace_what_rename_replaces() {
     let moved = windows.open("moved").await;
     assert_eq!(set(&windows, moved, Set::Rename(to("back", 0))).await, Status::ACCESS_DENIED);
     assert_eq!(set(&windows, g, over("hELD")).await, Status::ACCESS_DENIED, "open");
+}
+
+/// Every name that a POSIX file system takes goes both ways as it is; other clients see the same file by private-use letters.
+#[tokio::test]
+async fn posix_names_go_both_ways_raw() {
+    const NAMES: [&str; 8] =
+        ["a:b", "q?", "tr.", "sp ", "back\\slash", "st*r", "<|>\"", "private \u{f022}"];
+    let harness = Harness::new();
+    let c = harness.posix_client();
+    let dir = open(&c, "d", 0o755, option::DIRECTORY_FILE).await.unwrap();
+    for name in NAMES {
+        let f = open(&c, &format!("d/{name}"), 0o644, 0).await.unwrap();
+        let full = query(&c, f, Class::NormalizedName).await.unwrap();
+        assert_eq!(utf16(&full[4..]).as_deref(), Some(&*format!("/d/{name}")));
+        c.close(f).await;
+    }
+    let mut listed = list(&c, dir, "*", 0, BIG).await.unwrap();
+    listed.retain(|n| n != "." && n != "..");
+    listed.sort_unstable();
+    let mut want = NAMES.map(str::to_owned);
+    want.sort_unstable();
+    assert_eq!(listed, want);
+    let (d, _) = node(&harness, b"d").await;
+    for name in NAMES {
+        assert!(d.lookup(&Cred::root(), name.as_bytes()).await.is_ok(), "{name:?} on disk");
+        let f = open(&c, &format!("d/{name}"), 0o644, 0).await.unwrap();
+        let to_other = Set::Rename(to(&format!("d/to {name}"), 0));
+        assert_eq!(set(&c, f, to_other).await, Status::SUCCESS);
+        let back = Set::Link(to(&format!("d/{name}"), 0));
+        assert_eq!(set(&c, f, back).await, Status::SUCCESS);
+        c.close(f).await;
+        remove(&c, &format!("d/to {name}")).await;
+    }
+    let windows = harness.client();
+    let w = windows.open("d").await;
+    let shown = list(&windows, w, "*", 0, BIG).await.unwrap();
+    assert!(shown.contains(&"a\u{f022}b".to_owned()), "{shown:?}");
+    assert!(shown.contains(&"back\u{f026}slash".to_owned()), "{shown:?}");
+}
+
+/// Linux before 6.11 adds the type of a directory itself.
+#[tokio::test]
+async fn directories_have_no_type_in_mode() {
+    let harness = Harness::new();
+    let c = harness.posix_client();
+    let context = Context { name: Cow::Borrowed(POSIX), data: Cow::Borrowed(&[0xed, 1, 0, 0]) };
+    let made = c.create("d", |r| {
+        r.contexts = vec![context.clone()];
+        r.options = option::DIRECTORY_FILE;
+    });
+    let made = made.await.unwrap();
+    let told = made.contexts.iter().find(|c| c.name == POSIX).unwrap();
+    assert_eq!(told.data[8..12], 0o755_u32.to_le_bytes());
+    let info = query(&c, made.file, Class::Posix).await.unwrap();
+    assert_eq!(info[76..80], 0o755_u32.to_le_bytes());
+    assert_eq!(info[48..52], attribute::DIRECTORY.to_le_bytes());
+}
+
+/// MS-FSA section 2.1.5.1: no one follows their tags, and a copy of an empty file in their place would be wrong.
+#[tokio::test]
+async fn special_files_do_not_open_as_files() {
+    let harness = Harness::new();
+    let c = harness.posix_client();
+    let kinds =
+        [Reparse::NfsFifo, Reparse::NfsSocket, Reparse::NfsChar(1, 3), Reparse::NfsBlock(7, 0)];
+    for kind in kinds {
+        let f = open(&c, "f", 0o644, 0).await.unwrap();
+        done(&c, f, SET_REPARSE_POINT, &kind.emit()).await;
+        c.close(f).await;
+        for client in [&c, &harness.client()] {
+            for (disposition, want) in [
+                (Disposition::Open, Status::IO_REPARSE_TAG_NOT_HANDLED),
+                (Disposition::OpenIf, Status::IO_REPARSE_TAG_NOT_HANDLED),
+                (Disposition::OverwriteIf, Status::IO_REPARSE_TAG_NOT_HANDLED),
+                (Disposition::Supersede, Status::IO_REPARSE_TAG_NOT_HANDLED),
+                (Disposition::Create, Status::OBJECT_NAME_COLLISION),
+            ] {
+                for access in [mask::READ_DATA, mask::WRITE_DATA, mask::READ_ATTRIBUTES] {
+                    let opened = client.create("f", |r| {
+                        (r.disposition, r.access) = (disposition as u32, access);
+                    });
+                    assert_eq!(opened.await.unwrap_err(), want, "{kind:?} {disposition:?}");
+                }
+            }
+        }
+        remove(&c, "f").await;
+    }
 }
