@@ -45,6 +45,7 @@ pub mod open;
 pub mod open_durable;
 pub mod open_state;
 mod ops;
+mod pace;
 pub mod parts;
 pub mod path;
 mod path_tracking;

@@ -64,11 +64,8 @@ impl<'a> NodeReplacement<'a> {
     pub(crate) async fn announce(&mut self) -> Result<(), Status> {
         let opens = self.core.opens.of_node(self.old.id());
         self.announced = opens.into_iter().filter(|o| o.durable.is_persistent()).collect();
-        for open in &self.announced {
-            open.durable.saving().next = Some(self.new.clone());
-            persist::save(self.core, open).await?;
-        }
-        Ok(())
+        self.announced.iter().for_each(|o| o.durable.saving().next = Some(self.new.clone()));
+        persist::save_all(self.core, &self.announced).await
     }
 
     /// It stands in its place.
@@ -115,13 +112,7 @@ async fn save(core: &Arc<ServerState>, moved: Vec<Arc<Open>>) -> Result<(), Stat
         return Ok(());
     }
     let core = core.clone();
-    let saving = tokio::spawn(async move {
-        let mut saved = Ok(());
-        for open in moved {
-            saved = saved.and(persist::save(&core, &open).await);
-        }
-        saved
-    });
+    let saving = tokio::spawn(async move { persist::save_all(&core, &moved).await });
     // The program ends, else.
     saving.await.unwrap_or(Err(Status::INSUFFICIENT_RESOURCES))
 }

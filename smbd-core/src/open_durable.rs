@@ -79,6 +79,26 @@ pub(crate) struct Saving {
     pub(crate) releasing: Vec<SmbLockRange>,
     /// Places and numbers of the LOCKs that are done as soon as they are written.
     pub(crate) sequences: Vec<(usize, u8)>,
+    /// How often a record was handed to the store.
+    submitted: u64,
+    /// The digest of the record that is in the store; `None` where another one may be.
+    pub(crate) durable: Option<u64>,
+}
+
+impl Saving {
+    /// A record is handed to the store: returns its number.
+    pub(crate) fn submit(&mut self) -> u64 {
+        self.durable = None;
+        self.submitted += 1;
+        self.submitted
+    }
+
+    /// The record of this number is durable. One that was handed over later may replace it.
+    pub(crate) fn is_durable(&mut self, number: u64, digest: u64) {
+        if self.submitted == number {
+            self.durable = Some(digest);
+        }
+    }
 }
 
 /// What an open has to do with durability.

@@ -1,5 +1,6 @@
 //! SET_INFO (MS-SMB2 section 3.3.5.21): of a file, its volume, its security.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use state::Operation;
@@ -17,6 +18,7 @@ use crate::lease;
 use crate::open::{File, Open};
 use crate::ops::bytes::Change;
 use crate::ops::held_times::change_record;
+use crate::pace::Pace;
 use crate::path_tracking;
 use crate::request_context::RequestContext;
 use crate::security;
@@ -42,12 +44,6 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         info_type::SECURITY => of_security(cx, &open, &r).await?,
         info_type::QUOTA => return Err(Status::NOT_SUPPORTED),
         _ => return Err(Status::INVALID_PARAMETER),
-    }
-    if let Ok(file) = open.file() {
-        // A new name, or one that is to go, is so for all opens of the file.
-        for other in cx.server.opens.of_node(file.base().id()) {
-            crate::persist::save(&cx.server, &other).await?;
-        }
     }
     Ok(Answer::ok(Response.emit()))
 }
@@ -80,10 +76,14 @@ async fn of_file(cx: &RequestContext, open: &Arc<Open>, r: &Request) -> Result<(
         Set::Basic(basic) => set_basic(cx, open, file, basic).await,
         Set::Rename(to) => {
             cx.waits_silently();
-            super::rename::rename(cx, open, file, to).await
+            super::rename::rename(cx, open, file, to).await?;
+            save_names(cx, file).await
         }
         Set::Link(to) => super::rename::link(cx, open, file, to).await,
-        Set::Disposition { flags, ex } => set_disposition(cx, open, file, flags, ex).await,
+        Set::Disposition { flags, ex } => {
+            set_disposition(cx, open, file, flags, ex).await?;
+            save_names(cx, file).await
+        }
         Set::Position(at) => {
             open.check(mask::READ_DATA | mask::WRITE_DATA)?;
             open.open_state.set_position(at);
@@ -100,6 +100,12 @@ async fn of_file(cx: &RequestContext, open: &Arc<Open>, r: &Request) -> Result<(
         Set::ShortName(_) if open.cred.uid != 0 => Err(Status::PRIVILEGE_NOT_HELD),
         Set::ShortName(_) => Err(Status::SHORT_NAMES_NOT_ENABLED_ON_VOLUME),
     }
+}
+
+/// Writes the persistent handles of a file whose name is another one, or waits to be removed: that holds for all its opens. Their
+/// records say nothing else that SET_INFO changes.
+async fn save_names(cx: &RequestContext, file: &File) -> Result<(), Status> {
+    crate::persist::save_changed(&cx.server, &cx.server.opens.of_node(file.base().id())).await
 }
 
 /// A time to set: `None` leaves it.
@@ -307,9 +313,15 @@ pub(super) async fn is_empty(file: &File, cred: &Cred) -> Result<bool, Status> {
     Ok(first?.0.is_empty())
 }
 
+/// Bytes of a list of extended attributes to set. Parsed it takes some ten times as much; a file of NTFS has 64 KiB of them.
+const EA_LIST_MAX: usize = 1 << 20;
+
 /// Extended attributes: an empty value removes one (MS-FSA section 2.1.5.15.6).
 async fn set_eas(cx: &RequestContext, open: &Open, file: &File, list: &[u8]) -> Result<(), Status> {
     open.check(mask::WRITE_EA)?;
+    if list.len() > EA_LIST_MAX {
+        return Err(Status::EA_TOO_LARGE);
+    }
     let list = FullEa::parse_list(list).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
     if list.iter().any(|e| !ea::is_name(&e.name) || e.flags & !ea::NEED_EA != 0) {
         return Err(Status::INVALID_EA_NAME);
@@ -333,9 +345,14 @@ pub(crate) async fn put_eas(
     let (base, cred) = (file.base(), &open.cred);
     let reader = open.actor(&base, mask::WRITE_EA);
     let there = base.xattr_list(reader.cred()).await.map_err(error)?;
+    let mut known = HashMap::with_capacity(there.len());
+    for name in there {
+        known.entry(name.to_ascii_lowercase()).or_insert(name);
+    }
+    let mut pace = Pace::begin();
     for ea in list {
-        let known = there.iter().find(|n| n.eq_ignore_ascii_case(&ea.name));
-        let name = known.unwrap_or(&ea.name);
+        pace.keep().await;
+        let name = known.get(&ea.name.to_ascii_lowercase()).unwrap_or(&ea.name);
         let done = if ea.value.is_empty() {
             match file_ops.xattr_remove(&file.share, &file.base(), cred, name).await {
                 Err(VfsError::NoXattr) => Ok(()),

@@ -21,6 +21,7 @@ use state::Caching;
 use crate::caching::Lease;
 use crate::open::Open;
 use crate::open_durable::Saving;
+use crate::pace::Pace;
 use crate::server_state::ServerState;
 use crate::status::Status;
 
@@ -34,46 +35,129 @@ fn key(persistent: u64) -> [u8; 8] {
     persistent.to_be_bytes()
 }
 
+/// Records that are written together: their handles are locked meanwhile, and no client waits for more of them.
+const BATCH: usize = 64;
+
 /// Writes a persistent handle as it is now; of another there is nothing to write. Ready when it is durable. After an error the
 /// record may be the old one or the new one, and is written again later.
 pub(crate) async fn save(core: &ServerState, open: &Arc<Open>) -> Result<(), Status> {
-    let written = write(core, open).await;
-    if written.is_err() {
-        core.unwritten.owe(open);
-    }
-    written
+    save_all(core, std::slice::from_ref(open)).await
 }
 
-async fn write(core: &ServerState, open: &Open) -> Result<(), Status> {
-    let pending = {
-        // What is seen first is written first.
-        let saving = open.durable.saving();
-        let Some(store) = core.store.as_ref().filter(|_| open.durable.is_persistent()) else {
-            return Ok(());
-        };
-        if saving.forgotten {
-            return Ok(());
+/// Writes those of these handles that are persistent, in few commits of the store. Ready when they are durable; an error of one keeps
+/// none of the others from being written.
+pub(crate) async fn save_all(core: &ServerState, opens: &[Arc<Open>]) -> Result<(), Status> {
+    save_those(core, opens, |_, _| true).await
+}
+
+/// The same, without those of which the store has the record as it is now.
+pub(crate) async fn save_changed(core: &ServerState, opens: &[Arc<Open>]) -> Result<(), Status> {
+    save_those(core, opens, |saving, digest| saving.durable != Some(digest)).await
+}
+
+async fn save_those(
+    core: &ServerState,
+    opens: &[Arc<Open>],
+    which: impl Fn(&Saving, u64) -> bool,
+) -> Result<(), Status> {
+    let Some(store) = &core.store else { return Ok(()) };
+    let persistent = |o: &&Arc<Open>| o.durable.is_persistent();
+    let mut opens: Vec<Arc<Open>> = opens.iter().filter(persistent).cloned().collect();
+    // Two batches lock what both have in the same order.
+    opens.sort_by_key(|o| (o.id.persistent, o.id.volatile));
+    opens.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    let mut batches = Vec::with_capacity(opens.len().div_ceil(BATCH));
+    let (mut all, mut pace) = (Ok(()), Pace::begin());
+    for some in opens.chunks(BATCH) {
+        pace.keep().await;
+        let (batch, made) = Batch::submit(core, store, some, &which);
+        batches.extend(batch);
+        all = all.and(made);
+    }
+    for batch in batches {
+        all = all.and(batch.written(core).await);
+    }
+    all
+}
+
+/// Records that were handed to the store together.
+struct Batch {
+    written: Vec<Written>,
+    pending: recovery::Pending,
+}
+
+/// A record that was handed to the store.
+struct Written {
+    open: Arc<Open>,
+    digest: u64,
+    /// See [`Saving::submitted`].
+    number: u64,
+}
+
+impl Batch {
+    /// Hands over the records that are to be written; `None` where there are none.
+    fn submit(
+        core: &ServerState,
+        store: &recovery::Store,
+        opens: &[Arc<Open>],
+        which: &impl Fn(&Saving, u64) -> bool,
+    ) -> (Option<Self>, Result<(), Status>) {
+        let (mut written, mut changes) = (Vec::new(), Vec::new());
+        // What is seen first is written first: a handle is locked until its record is handed over.
+        let (mut locked, mut all) = (Vec::with_capacity(opens.len()), Ok(()));
+        for open in opens {
+            let mut saving = open.durable.saving();
+            if saving.forgotten {
+                continue;
+            }
+            let record = match snapshot(core, open, &saving) {
+                Ok(record) => record,
+                Err(status) => {
+                    core.unwritten.owe(open);
+                    all = Err(status);
+                    continue;
+                }
+            };
+            let digest = record.digest();
+            if !which(&saving, digest) {
+                continue;
+            }
+            let number = saving.submit();
+            let record = Record { order: core.unwritten.next_order(), ..record };
+            changes.push(Change::put(Kind::SmbOpen, &key(open.id.persistent), &record.encode()));
+            written.push(Written { open: open.clone(), digest, number });
+            locked.push(saving);
         }
-        let record = snapshot(core, open, &saving)?;
-        store.submit(vec![Change::put(Kind::SmbOpen, &key(open.id.persistent), &record.encode())])
-    };
-    // The store has logged why.
-    pending.await.map_err(|_| Status::INSUFFICIENT_RESOURCES)
+        if changes.is_empty() {
+            return (None, all);
+        }
+        (Some(Self { written, pending: store.submit(changes) }), all)
+    }
+
+    /// Waits until the records are durable.
+    async fn written(self, core: &ServerState) -> Result<(), Status> {
+        let done = self.pending.await;
+        for Written { open, digest, number } in self.written {
+            match done {
+                Ok(()) => open.durable.saving().is_durable(number, digest),
+                Err(_) => core.unwritten.owe(&open),
+            }
+        }
+        // The store has logged why.
+        done.map_err(|_| Status::INSUFFICIENT_RESOURCES)
+    }
 }
 
 /// Writes all persistent handles of a lease. Ready when they are durable.
 pub(crate) async fn save_lease(core: &ServerState, lease: &Lease) -> Result<(), Status> {
-    for open in lease.opens() {
-        save(core, &open).await?;
-    }
-    Ok(())
+    save_all(core, &lease.opens()).await
 }
 
 /// Begins to write what has become of a holder's rights, for those who cannot wait. What is written later comes after it.
 pub(crate) fn note(core: &Arc<ServerState>, opens: Vec<Arc<Open>>) {
-    for open in opens.into_iter().filter(|o| o.durable.is_persistent()) {
+    if opens.iter().any(|o| o.durable.is_persistent()) {
         let core = core.clone();
-        tokio::spawn(async move { save(&core, &open).await });
+        tokio::spawn(async move { save_all(&core, &opens).await });
     }
 }
 
@@ -94,6 +178,7 @@ async fn strike(core: &ServerState, persistent: u64) {
     }
 }
 
+/// The record of a handle, without its [`Record::order`].
 fn snapshot(core: &ServerState, open: &Open, saving: &Saving) -> Result<Record, Status> {
     let file = open.file()?;
     let place = file.place();
@@ -130,7 +215,7 @@ fn snapshot(core: &ServerState, open: &Open, saving: &Saving) -> Result<Record, 
         locks,
         sequences: locks::sequences(open, saving),
         next: saving.next.as_ref().map(|n| n.handle().as_bytes().to_vec()),
-        order: core.unwritten.next_order(),
+        order: 0,
     })
 }
 

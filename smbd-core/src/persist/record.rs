@@ -1,5 +1,8 @@
 //! A persistent handle as bytes: all that it takes to open it again in another run of the server. Pure.
 
+use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
+
 use state::{Caching, LockKind, SmbLockRange};
 
 use crate::caching::{from_state, to_state};
@@ -198,6 +201,13 @@ fn caches(r: &mut In<'_>) -> Option<Caches> {
 }
 
 impl Record {
+    /// A number by which a record that says something else is told from this one. Clients cannot choose records with the same: the
+    /// key is random.
+    pub(crate) fn digest(&self) -> u64 {
+        static KEY: OnceLock<RandomState> = OnceLock::new();
+        KEY.get_or_init(RandomState::new).hash_one(self.encode())
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Out(Vec::with_capacity(512));
         out.u8(VERSION);

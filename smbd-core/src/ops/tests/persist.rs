@@ -16,6 +16,8 @@ use vfs::{Backend, Cred, Special};
 
 use super::ioctl::{done, put};
 use crate::dtyp::mask;
+use crate::fscc::file::Basic;
+use crate::fscc::set::Set;
 use crate::harness::{Client, Harness};
 use crate::node_replacement::NodeReplacement;
 use crate::open::FileId;
@@ -431,6 +433,50 @@ async fn names_and_deletion_survive() {
     again(&c, "new", file, vec![]).await.unwrap();
     assert_eq!(c.close(file).await, Status::SUCCESS);
     assert_eq!(opens(&c, "new").await.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND);
+}
+
+/// Each kind of SET_INFO on a file with many persistent handles: what it writes to the store, and in how many requests.
+#[tokio::test]
+async fn handles_are_written_only_when_changed() {
+    const HANDLES: usize = 200;
+    let world = World::new();
+    let c = world.machine(1);
+    let first = plain(&c, "old", 0).await;
+    for n in 1..HANDLES {
+        let guid = [u8::try_from(n + 20).unwrap(); 16];
+        let asks = DurableV2 { timeout: 0, flags: DHANDLE_FLAG_PERSISTENT, guid }.context();
+        c.create("old", |r| r.contexts = vec![asks]).await.unwrap();
+    }
+    let store = world.harness.core.store.as_ref().unwrap();
+    let requests = || store.counters().requests.load(Ordering::Relaxed);
+    let stored = || store.read(Kind::SmbOpen).unwrap();
+    let name = |name: &str| crate::fscc::set::NewName { flags: 0, root: 0, name: name.into() };
+    let disposition = |flags| Set::Disposition { flags, ex: true };
+    let cases = [
+        (Set::Basic(Basic::default()), 0),
+        (Set::EndOfFile(1), 0),
+        (Set::Allocation(9), 0),
+        (Set::Position(5), 0),
+        (Set::Mode(0), 0),
+        (Set::Link(name("further")), 0),
+        (Set::Rename(name("old")), 0),
+        (Set::Rename(name("new")), HANDLES),
+        (disposition(1), HANDLES),
+        (disposition(1), 0),
+        (disposition(0), HANDLES),
+        (disposition(0), 0),
+    ];
+    for (set, written) in cases {
+        let what = format!("{set:?}");
+        let (before, old) = (requests(), stored());
+        assert_eq!(super::info::set(&c, first, set).await, Status::SUCCESS, "{what}");
+        let changed = stored().iter().zip(&old).filter(|(now, then)| now != then).count();
+        assert_eq!(changed, written, "{what}");
+        assert_eq!(requests() - before, written.div_ceil(64) as u64, "{what}");
+    }
+    drop(c);
+    let (_world, count) = world.restart().await;
+    assert_eq!(count, HANDLES);
 }
 
 #[tokio::test]
