@@ -2,6 +2,8 @@
 //!
 //! *Operation.* CREATE, CLOSE, QUERY_INFO and QUERY_DIRECTORY say the same of a file because all of them come here.
 
+use std::collections::HashMap;
+
 use vfs::backend::NodeRef;
 use vfs::dos::Dos;
 use vfs::namespace::FileOps;
@@ -187,24 +189,62 @@ pub(crate) fn of_open(open: &Open, mut facts: FileInfo, delete_pending: bool) ->
     facts
 }
 
-/// The extended attributes of a node; none where the volume has none.
-pub(crate) async fn extended(node: &NodeRef, open: &Open) -> Result<Vec<FullEa>, Status> {
-    let actor = || open.actor(node, mask::READ_EA);
-    let names = match node.xattr_list(actor().cred()).await {
-        Ok(names) => names,
-        Err(vfs::VfsError::NotSupported) => Vec::new(),
-        Err(e) => return Err(e.into()),
-    };
-    let mut out = Vec::with_capacity(names.len());
-    for name in names {
-        match node.xattr_get(actor().cred(), &name).await {
-            Ok(value) => out.push(FullEa { flags: 0, name, value }),
-            // It went meanwhile.
-            Err(vfs::VfsError::NoXattr) => {}
+/// The extended attributes of a node, whose values are read one at a time.
+pub(crate) struct Extended<'a> {
+    node: &'a NodeRef,
+    open: &'a Open,
+    /// In the order of the volume; none where the volume has none.
+    names: Vec<Vec<u8>>,
+    /// Places in `names`, by the name and by the name in small letters: clients name attributes in any case, and two attributes
+    /// of a host may differ in nothing else.
+    by_name: HashMap<Vec<u8>, usize>,
+    /// Place and value of the attribute that was read last: a list may name one again and again.
+    last: Option<(usize, Vec<u8>)>,
+}
+
+impl<'a> Extended<'a> {
+    /// Reads the names.
+    pub(crate) async fn list(node: &'a NodeRef, open: &'a Open) -> Result<Self, Status> {
+        let names = match node.xattr_list(open.actor(node, mask::READ_EA).cred()).await {
+            Ok(names) => names,
+            Err(vfs::VfsError::NotSupported) => Vec::new(),
             Err(e) => return Err(e.into()),
+        };
+        let mut by_name: HashMap<_, _> =
+            names.iter().enumerate().map(|(at, name)| (name.clone(), at)).collect();
+        for (at, name) in names.iter().enumerate() {
+            by_name.entry(name.to_ascii_lowercase()).or_insert(at);
+        }
+        Ok(Self { node, open, names, by_name, last: None })
+    }
+
+    /// The names behind the first `skipped` ones.
+    pub(crate) fn names_from(&self, skipped: usize) -> Result<Vec<Vec<u8>>, Status> {
+        match self.names.get(skipped..) {
+            _ if self.names.is_empty() => Err(Status::NO_EAS_ON_FILE),
+            None | Some([]) => Err(Status::NONEXISTENT_EA_ENTRY),
+            Some(names) => Ok(names.to_vec()),
         }
     }
-    Ok(out)
+
+    /// The value of an attribute; `None` where there is no such attribute.
+    pub(crate) async fn value(&mut self, name: &[u8]) -> Result<Option<&[u8]>, Status> {
+        let Some(at) = self.place(name) else { return Ok(None) };
+        if self.last.as_ref().is_none_or(|(last, _)| *last != at) {
+            let actor = self.open.actor(self.node, mask::READ_EA);
+            match self.node.xattr_get(actor.cred(), &self.names[at]).await {
+                Ok(value) => self.last = Some((at, value)),
+                Err(vfs::VfsError::NoXattr) => return Ok(None),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(self.last.as_ref().map(|(_, value)| value.as_slice()))
+    }
+
+    fn place(&self, name: &[u8]) -> Option<usize> {
+        let known = |name: &[u8]| self.by_name.get(name).copied();
+        known(name).or_else(|| known(&name.to_ascii_lowercase()))
+    }
 }
 
 /// Bytes of the extended attributes of a node, each as FILE_FULL_EA_INFORMATION: `ExtendedAttributesLength` (MS-FSA section

@@ -29,17 +29,23 @@ pub fn is_name(name: &[u8]) -> bool {
         && !name.iter().any(|b| *b < 0x20 || b"\"*+,/:;<=>?[\\]|".contains(b))
 }
 
+/// One entry of FILE_FULL_EA_INFORMATION, with `NextEntryOffset` zero.
+pub fn entry(flags: u8, name: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(FullEa::FRAME + name.len() + value.len());
+    out.extend([0; 4]);
+    out.push(flags);
+    out.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+    out.extend(u16::try_from(value.len()).unwrap_or(u16::MAX).to_le_bytes());
+    out.extend(name);
+    out.push(0);
+    out.extend(value);
+    out
+}
+
 impl FullEa {
     /// One entry with `NextEntryOffset` zero.
     pub fn emit(&self) -> Vec<u8> {
-        let mut out = vec![0; 4];
-        out.push(self.flags);
-        out.push(u8::try_from(self.name.len()).unwrap_or(u8::MAX));
-        out.extend(u16::try_from(self.value.len()).unwrap_or(u16::MAX).to_le_bytes());
-        out.extend(&self.name);
-        out.push(0);
-        out.extend(&self.value);
-        out
+        entry(self.flags, &self.name, &self.value)
     }
 
     /// Bytes of an entry beside its name and its value: the fixed part, and a zero behind the name.

@@ -17,6 +17,7 @@ use crate::fscc::stream::Stream;
 use crate::fscc::{Chain, volume};
 use crate::open::{File, Open};
 use crate::ops::room::room;
+use crate::pace::Pace;
 use crate::path_tracking;
 use crate::request_context::RequestContext;
 use crate::security;
@@ -156,41 +157,37 @@ async fn of_streams(
     Ok((if whole { Status::SUCCESS } else { Status::BUFFER_OVERFLOW }, buffer))
 }
 
-/// Extended attributes: those that were asked for by name, or all, or one after the other (MS-FSA section 2.1.5.12.12).
+/// Extended attributes: those that were asked for by name, or all, or one after the other (MS-FSA section 2.1.5.12.12). Each value is
+/// read when its turn comes, and none is read once the buffer is full.
 async fn of_full_ea(
     cx: &RequestContext,
     open: &Open,
     file: &File,
     r: &Request,
 ) -> Result<(Status, Vec<u8>), Status> {
-    let mut all = file_info::extended(&file.base(), open).await?;
-    let list = if r.input.is_empty() {
-        if all.is_empty() {
-            return Err(Status::NO_EAS_ON_FILE);
-        }
-        let from = match r.flags & flag::INDEX_SPECIFIED {
-            0 => 0,
-            _ => usize::try_from(r.additional.saturating_sub(1)).unwrap_or(usize::MAX),
-        };
-        if from >= all.len() {
-            return Err(Status::NONEXISTENT_EA_ENTRY);
-        }
-        all.split_off(from)
+    let base = file.base();
+    let mut eas = file_info::Extended::list(&base, open).await?;
+    let names = if r.input.is_empty() {
+        eas.names_from(index(r))?
     } else {
         let names = cx.parse_part(&r.input, ea::parse_names)?;
         if names.iter().any(|n| !ea::is_name(n)) {
             return Err(Status::INVALID_EA_NAME);
         }
-        let find = |name: Vec<u8>| {
-            let found = all.iter().find(|ea| ea.name.eq_ignore_ascii_case(&name));
-            found.cloned().unwrap_or(FullEa { flags: 0, name, value: Vec::new() })
-        };
-        names.into_iter().map(find).collect()
+        names
     };
     let single = r.flags & flag::RETURN_SINGLE_ENTRY != 0;
-    let mut chain = Chain::aligned(limit(r), 4);
-    for ea in list {
-        if !chain.push(&ea.emit()) {
+    let (mut chain, mut pace) = (Chain::aligned(limit(r), 4), Pace::begin());
+    for name in names {
+        pace.keep().await;
+        let value = match eas.value(&name).await? {
+            Some(value) => value,
+            // It went after it was listed.
+            None if r.input.is_empty() => continue,
+            None => &[],
+        };
+        let fits = FullEa::FRAME + name.len() + value.len() <= chain.room();
+        if !fits || !chain.push(&ea::entry(0, &name, value)) {
             if chain.is_empty() {
                 return Err(Status::BUFFER_TOO_SMALL);
             }
@@ -201,6 +198,14 @@ async fn of_full_ea(
         }
     }
     Ok((Status::SUCCESS, chain.into_bytes()))
+}
+
+/// How many attributes the answer skips: `EaIndex` counts from 1.
+fn index(r: &Request) -> usize {
+    match r.flags & flag::INDEX_SPECIFIED {
+        0 => 0,
+        _ => usize::try_from(r.additional.saturating_sub(1)).unwrap_or(usize::MAX),
+    }
 }
 
 async fn of_volume(

@@ -1,6 +1,7 @@
 //! The commands on files against a server in memory, and what a client can do wrong with each.
 
 mod appends;
+mod attributes;
 mod authority;
 mod chains;
 mod changes;
