@@ -245,6 +245,23 @@ fn secret(files: &ServiceFiles) -> io::Result<[u8; SECRET_LEN]> {
     Ok(bytes)
 }
 
+/// The key of handles and seals that runs on this state folder have; `None` before the first run, and where records are in Ceph.
+///
+/// # Errors
+///
+/// One line: it cannot be read.
+pub(crate) fn handle_key(settings: &Settings) -> Result<Option<[u8; 16]>, String> {
+    if settings.records.is_some() {
+        return Ok(None);
+    }
+    let at = settings.state.join(SECRET);
+    match std::fs::read(&at) {
+        Ok(bytes) => Ok(bytes.first_chunk().copied().map(|secret| halves(secret).0)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(unusable(&at, e)),
+    }
+}
+
 /// The number of this run: one more than the last. A new store begins with the time, which no earlier one on this machine has
 /// reached by counting.
 fn count(store: &Store) -> Result<u32, recovery::Error> {

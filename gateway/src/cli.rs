@@ -133,6 +133,9 @@ struct CheckArgs {
     /// With `--user NAME`, which tells what that user may do in each share, and why: as a client at this address
     #[arg(long, value_name = "ADDR")]
     client: Option<IpAddr>,
+    /// Walk this share, and name each file whose access control list denies something in a way that is not obeyed
+    #[arg(long, value_name = "SHARE", conflicts_with_all = ["client", "users"])]
+    lists: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -523,6 +526,10 @@ fn check(mut args: CheckArgs) -> Result<(), Failure> {
         }
         Err(faults) => return Err(faults.into()),
     };
+    if let Some(share) = &args.lists {
+        let done = runtime()?.block_on(crate::check::lists::run(&settings, share, args.json));
+        return if done.map_err(Failure::Work)? { Ok(()) } else { Err(Failure::Shown) };
+    }
     if let Some(name) = asked {
         let file = file.as_deref();
         let done = crate::check::user::run((&settings, file), &name, args.client, args.json);

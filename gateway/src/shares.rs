@@ -87,7 +87,7 @@ impl ShareSet {
             None => PayloadBudget::of(settings.memory),
         };
         let open = |(s, rights): (&config::Share, Rights)| {
-            let rules = rules(s, rights);
+            let rules = rules(s, rights, settings.kerberos.is_some());
             let same = |o: &&Opened| o.configured.name == s.name && o.configured.source == s.source;
             let was = self.opened.iter().find(same);
             let folder = folder_of(&s.source);
@@ -193,7 +193,8 @@ pub(crate) fn without_files(
     let rights = identities::rights(settings, accounts)?;
     let made = |(s, rights): (&config::Share, Rights)| {
         let backend = MemBackend::new(1 << 20).map_err(|e| format!("share {}: {e}", s.name))?;
-        Ok(Arc::new(share(s, rules(s, rights), backend, names)))
+        let rules = rules(s, rights, settings.kerberos.is_some());
+        Ok(Arc::new(share(s, rules, backend, names)))
     };
     settings.shares.iter().zip(rights).map(made).collect()
 }
@@ -306,7 +307,7 @@ fn share(
     }
 }
 
-fn rules(s: &config::Share, rights: Rights) -> Rules {
+fn rules(s: &config::Share, rights: Rights, has_domain: bool) -> Rules {
     let bits = |mode: Option<config::Mode>| mode.map(|mode| mode.0);
     Rules {
         hidden: s.hidden,
@@ -323,6 +324,7 @@ fn rules(s: &config::Share, rights: Rights) -> Rules {
         },
         sec: s.sec.iter().collect(),
         audit: s.audit.iter().fold(Files::NONE, |all, one| all.and(audited(*one))),
+        has_domain,
         refers_to: s.refers_to().iter().map(referral).collect(),
         ..Rules::default()
     }

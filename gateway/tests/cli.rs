@@ -163,6 +163,59 @@ fn check_tells_programs_what_it_tells_people() {
 }
 
 #[test]
+fn check_names_lists_that_are_not_obeyed() {
+    use vfs::acl::{Ace, Acl, Who, flag, mask};
+    use vfs::local::{LocalBackend, LocalConfig};
+    use vfs::{Backend, Cred};
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("data");
+    fs::create_dir_all(root.join("sub/deep")).unwrap();
+    for file in ["sub/deep/listed", "sub/plain", "top"] {
+        fs::write(root.join(file), "x").unwrap();
+    }
+    let share = format!("data={}", root.display());
+    let state = folder.path().join("state").display().to_string();
+    let ask = |more: &[&str]| {
+        let words = ["check", "--share", &share, "--state", &state, "--admin", "off", "--lists"];
+        headgate(&[&words[..], more].concat())
+    };
+    let backend = LocalBackend::open(LocalConfig::new(&root)).unwrap();
+    // Where lists are sealed, a key of the state folder's own is needed, which the tests of seals give.
+    if !backend.has_trusted_lists() {
+        return;
+    }
+    let o = ask(&["data"]);
+    assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let sid = "S-1-5-21-1-2-3-1114".parse().unwrap();
+        let flags = flag::OBJECT_INHERIT | flag::INHERIT_ONLY;
+        let denies = Ace::deny(Who::Sid(sid), mask::READ_DATA, flags);
+        let object = Ace::Other { kind: 6, flags: 0, body: vec![0; 16] };
+        let all = Ace::allow(Who::Everyone, mask::FILE_ALL, 0);
+        let (cred, mut at) = (Cred::root(), backend.root());
+        for name in [&b"sub"[..], b"deep", b"listed"] {
+            at = at.lookup(&cred, name).await.unwrap().0;
+            let first = if name == b"listed" { &object } else { &denies };
+            let list = if name == b"sub" { vec![] } else { vec![first.clone()] };
+            let list = list.into_iter().chain([all.clone()]).collect();
+            at.acl_set(&Acl::new(list), 0o777).await.unwrap();
+        }
+    });
+    let o = ask(&["data", "--json"]);
+    assert_eq!(o.status.code(), Some(1), "{}", stderr(&o));
+    let told = json(&o);
+    assert_eq!((&told["files"], &told["unread"]), (&6.into(), &0.into()));
+    let found = told["not_obeyed"].as_array().unwrap();
+    let paths: Vec<_> = found.iter().map(|one| one["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["/sub/deep", "/sub/deep/listed"]);
+    let text = String::from_utf8(ask(&["data"]).stdout).unwrap();
+    assert!(text.contains("/sub/deep: denies S-1-5-21-1-2-3-1114"), "{text}");
+    let o = ask(&["date"]);
+    assert_eq!((o.status.code(), stderr(&o).contains("`data`")), (Some(1), true));
+}
+
+#[test]
 fn check_tells_what_a_user_may_do_and_by_what() {
     let folder = tempfile::tempdir().unwrap();
     let (file, password) = (folder.path().join("x.yaml"), folder.path().join("password"));

@@ -178,6 +178,8 @@ pub(crate) fn list_of_new(is_listed: bool, given: Option<&SecurityDescriptor>) -
 pub(crate) struct ListOf<'a> {
     /// Whose CREATE it is.
     pub(crate) tree: &'a Tree,
+    /// The share in which it makes something.
+    pub(crate) share: &'a Share,
     /// The directory has a list.
     pub(crate) is_listed: bool,
     /// The bits that the client asked for.
@@ -192,7 +194,8 @@ impl GiveList for ListOf<'_> {
     fn give<'a>(&'a self, made: &'a Made, most: Option<u32>) -> BoxFuture<'a, VfsResult<()>> {
         Box::pin(async move {
             let (made, modes) = ((&made.node, &made.attr), (self.mode, most));
-            let done = inherit(self.tree, self.is_listed, made, modes, self.given).await;
+            let at = (self.tree, self.share);
+            let done = inherit(at, self.is_listed, made, modes, self.given).await;
             done.map_err(|why| {
                 // The volume's words do not say it; whoever asked looks here.
                 let _ = self.refused.set(why);
@@ -207,7 +210,7 @@ impl GiveList for ListOf<'_> {
 /// system. `mode`: the bits that the client asked for. The node may have less of them so far ([`list_of_new`]). `most`: what the
 /// share's masks leave of a list.
 async fn inherit(
-    tree: &Tree,
+    (tree, share): (&Tree, &Share),
     is_listed: bool,
     made: (&NodeRef, &Attr),
     (mode, most): (u32, Option<u32>),
@@ -216,7 +219,8 @@ async fn inherit(
     let (node, attr) = made;
     let mut given = given.cloned();
     if let Some(given) = &mut given {
-        check::understood(given)?;
+        check::understood(given, share.rules.has_domain)?;
+        check::without_policy(given)?;
         may_own(&tree.cred, given)?;
         may_group(&tree.cred, given, attr)?;
         check::kept(given);
@@ -362,6 +366,9 @@ pub(crate) async fn set(
     parts: u32,
     mut new: SecurityDescriptor,
 ) -> Result<(), Status> {
+    if parts & (part::SACL | part::SCOPE | part::BACKUP) != 0 {
+        check::without_policy(&new)?;
+    }
     if parts & KEPT == 0 {
         return Ok(());
     }
@@ -389,7 +396,7 @@ pub(crate) async fn set(
     }
     let mut replaced = 0;
     if parts & part::DACL != 0 {
-        check::understood(&new)?;
+        check::understood(&new, share.rules.has_domain)?;
         replaced |=
             control::DACL_AUTO_INHERITED | control::DACL_PROTECTED | control::DACL_DEFAULTED;
         // Setting a list that is not there is setting a NULL list.

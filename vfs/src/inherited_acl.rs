@@ -1,12 +1,14 @@
 //! The access control list of something new: what its directory passes on (RFC 8881 section 6.4.3), or what its maker gives it.
 //!
-//! *Errors.* Those of reading and of keeping a list.
+//! *Errors.* Those of reading and of keeping a list, and [`VfsError::Access`] for one that the gateway would not obey.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::acl::{Acl, Owner};
 use crate::backend::{BoxFuture, Made, NodeRef};
-use crate::error::VfsResult;
+use crate::error::{VfsError, VfsResult};
+use crate::share::Share;
 use crate::types::*;
 
 /// Which access control list something new gets.
@@ -72,10 +74,35 @@ impl InheritedAcl {
         set
     }
 
+    /// What something of this kind inherits in this share. Refuses what the share's gateway would not obey.
+    fn obeyed(&self, share: &Share, kind: Kind, owner: Owner) -> VfsResult<Option<Acl>> {
+        let acl = self.of(kind, owner);
+        let unknown = acl.as_ref().filter(|_| share.rules.has_domain).and_then(Acl::unknown_denied);
+        if let Some(sid) = unknown {
+            static LOGGED: AtomicBool = AtomicBool::new(false);
+            if !LOGGED.swap(true, Ordering::Relaxed) {
+                let (share, sid) = (&share.name, sid.to_string());
+                tracing::warn!(
+                    share,
+                    sid,
+                    "a folder passes on an entry that denies an identity of the domain: clients cannot make files in it; \
+                     `headgate check --lists SHARE` names all such folders"
+                );
+            }
+            return Err(VfsError::Access);
+        }
+        Ok(acl)
+    }
+
     /// Gives it what it inherits, of which `most` is left; `None`: all.
-    pub(crate) async fn give(&self, made: &mut Made, most: Option<u32>) -> VfsResult<()> {
+    pub(crate) async fn give(
+        &self,
+        share: &Share,
+        made: &mut Made,
+        most: Option<u32>,
+    ) -> VfsResult<()> {
         let owner = Owner::of(&made.attr);
-        let Some(acl) = self.of(made.attr.kind, owner) else { return Ok(()) };
+        let Some(acl) = self.obeyed(share, made.attr.kind, owner)? else { return Ok(()) };
         let is_dir = made.attr.kind == Kind::Dir;
         let (acl, mode) = acl.limited(most.unwrap_or(0o777), owner, is_dir);
         made.node.acl_set(&acl, mode).await?;
@@ -84,10 +111,16 @@ impl InheritedAcl {
     }
 
     /// As [`InheritedAcl::give`], for a file that is to stand in the directory.
-    pub(crate) async fn give_to(&self, node: &NodeRef, attr: &Attr, mode: u32) -> VfsResult<()> {
+    pub(crate) async fn give_to(
+        &self,
+        share: &Share,
+        (node, attr): (&NodeRef, &Attr),
+        mode: u32,
+    ) -> VfsResult<()> {
         let (set, owner) = (SetAttr { mode: Some(mode), ..SetAttr::default() }, Owner::of(attr));
+        let acl = self.obeyed(share, Kind::File, owner)?;
         node.setattr(&Cred::root(), set, false).await?;
-        let Some(acl) = self.of(Kind::File, owner) else { return Ok(()) };
+        let Some(acl) = acl else { return Ok(()) };
         let (acl, mode) = acl.limited(mode, owner, false);
         node.acl_set(&acl, mode).await
     }

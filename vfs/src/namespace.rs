@@ -526,7 +526,7 @@ impl<'a> FileOps<'a> {
             made => made?,
         };
         if made.created {
-            self.give_list(&inherited, (dir, cred, name), &mut made, &new).await?;
+            self.give_list(&inherited, (share, dir, cred, name), &mut made, &new).await?;
             self.made(share, dir, name, &made, what::FILE_NAME).await;
             self.make_durable(share, &[dir, &made.node]).await?;
         } else if cuts {
@@ -566,7 +566,7 @@ impl<'a> FileOps<'a> {
         let inherited = InheritedAcl::of_dir(dir, self.list).await?;
         let by = self.acting(cred, mask::APPEND_DATA);
         let mut made = dir.mkdir(by, name, inherited.masked(new.set, Kind::Dir)).await?;
-        self.give_list(&inherited, (dir, cred, name), &mut made, &new).await?;
+        self.give_list(&inherited, (share, dir, cred, name), &mut made, &new).await?;
         self.made(share, dir, name, &made, what::DIR_NAME).await;
         self.make_durable(share, &[dir, &made.node]).await?;
         Ok(made)
@@ -608,7 +608,7 @@ impl<'a> FileOps<'a> {
         let inherited = InheritedAcl::of_dir(dir, self.list).await?;
         let set = inherited.masked(new.set, special.kind());
         let mut made = dir.mknod(cred, name, special, set).await?;
-        self.give_list(&inherited, (dir, cred, name), &mut made, &new).await?;
+        self.give_list(&inherited, (share, dir, cred, name), &mut made, &new).await?;
         self.made(share, dir, name, &made, what::FILE_NAME).await;
         self.make_durable(share, &[dir, &made.node]).await?;
         Ok(made)

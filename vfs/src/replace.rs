@@ -156,7 +156,7 @@ fn mode_of_new(share: &Share, kind: Kind) -> u32 {
 async fn resemble(
     new: &NodeRef,
     old: &NodeRef,
-    dir: &NodeRef,
+    (share, dir): (&Share, &NodeRef),
     (cred, new_mode): (&Cred, u32),
 ) -> VfsResult<()> {
     const SET_ID: u32 = 0o6000;
@@ -189,7 +189,7 @@ async fn resemble(
         let attr = new.getattr().await?;
         InheritedAcl::of_dir(dir, ListOfNew::Inherited)
             .await?
-            .give_to(new, &attr, new_mode)
+            .give_to(share, (new, &attr), new_mode)
             .await?;
     }
     let dos = old.dos(&from).await?;
@@ -215,7 +215,7 @@ impl FileOps<'_> {
         let folder = Folder::new(share).await?;
         let made = async {
             let node = make(&folder, cred, new).await?;
-            resemble(&node, old, dir, (cred, mode_of_new(share, node.kind()))).await?;
+            resemble(&node, old, (share, dir), (cred, mode_of_new(share, node.kind()))).await?;
             Ok(node)
         };
         match made.await {

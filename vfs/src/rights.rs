@@ -31,12 +31,12 @@ impl FileOps<'_> {
     pub(crate) async fn give_list(
         &self,
         inherited: &InheritedAcl,
-        (dir, cred, name): (&NodeRef, &Cred, &[u8]),
+        (share, dir, cred, name): (&Share, &NodeRef, &Cred, &[u8]),
         made: &mut Made,
         new: &NewMode,
     ) -> VfsResult<()> {
         let done = async {
-            inherited.give(made, new.inherited_max).await?;
+            inherited.give(share, made, new.inherited_max).await?;
             if let Some(giver) = self.giver.filter(|_| self.list != ListOfNew::Inherited) {
                 giver.give(made, new.given_max).await?;
                 made.attr = made.node.getattr().await?;
@@ -108,6 +108,7 @@ mod tests {
     use super::*;
     use crate::acl::{Ace, Who, flag, mask};
     use crate::backend::{Backend, BoxFuture};
+    use crate::error::VfsError;
     use crate::mem::MemBackend;
     use crate::namespace::{Enforce, Masks, Namespace, Protocols, Rules, Squash};
 
@@ -146,8 +147,13 @@ mod tests {
 
     /// A share in memory that masks files so.
     fn masked(file: u32) -> Namespace {
-        let name = "data".to_owned();
         let masks = Masks { file: Some(file), folder: None };
+        of_rules(Rules { masks, ..Rules::default() })
+    }
+
+    /// A share in memory with these rules.
+    fn of_rules(rules: Rules) -> Namespace {
+        let name = "data".to_owned();
         Namespace::new(vec![Share {
             id: Share::id_of(&name),
             name,
@@ -157,7 +163,7 @@ mod tests {
             squash: Squash::None,
             nfs_locks: Enforce::Smb,
             clients: None,
-            rules: Rules { masks, ..Rules::default() },
+            rules,
         }])
     }
 
@@ -187,6 +193,34 @@ mod tests {
         let how = CreateHow::Guarded;
         let made = namespace.create(&share, &dir, &Cred::root(), b"bare", how, set).await.unwrap();
         assert_eq!(made.attr.mode & 0o777, 0o600, "without a list it is its owner's alone");
+    }
+
+    /// A folder may pass an entry on that was stored before the gateway took tickets of a domain.
+    #[tokio::test]
+    async fn inherited_entries_that_would_not_be_obeyed_refuse_creates() {
+        let sid: crate::acl::Sid = "S-1-5-21-1-2-3-1114".parse().unwrap();
+        let flags = flag::OBJECT_INHERIT | flag::NO_PROPAGATE;
+        let denies = Ace::deny(Who::Sid(sid), mask::READ_DATA, flags);
+        let all = Ace::allow(Who::Everyone, mask::FILE_ALL, 3);
+        for has_domain in [false, true] {
+            let namespace = of_rules(Rules { has_domain, ..Rules::default() });
+            let share = namespace.shares()[0].clone();
+            let dir = share.backend.root();
+            let (set, root) = (SetAttr::default(), Cred::root());
+            let make = async |name: &'static [u8]| {
+                let how = CreateHow::Unchecked;
+                namespace.create(&share, &dir, &root, name, how, set).await.map(|made| made.created)
+            };
+            assert_eq!(make(b"before").await, Ok(true));
+            dir.acl_set(&Acl::new(vec![denies.clone(), all.clone()]), 0o777).await.unwrap();
+            let wanted = if has_domain { Err(VfsError::Access) } else { Ok(true) };
+            assert_eq!(make(b"f").await, wanted, "{has_domain}");
+            assert_eq!(dir.lookup(&root, b"f").await.is_ok(), !has_domain, "no file is left");
+            assert_eq!(make(b"before").await, Ok(false), "a file that is there opens");
+            let file_ops = namespace.by(None);
+            let made = file_ops.mkdir(&share, &dir, &root, b"d", set).await;
+            assert!(made.is_ok(), "a folder inherits no such entry");
+        }
     }
 
     /// Keeps what it was told to leave of a list.

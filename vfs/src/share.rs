@@ -151,6 +151,9 @@ pub struct Rules {
     pub tls: Protection,
     /// Which operations on its files are in the audit trail.
     pub audit: audit::Files,
+    /// The gateway takes tickets of a domain: lists that deny something to identities of the domain are refused
+    /// ([`Acl::unknown_denied`](crate::acl::Acl::unknown_denied)).
+    pub has_domain: bool,
     /// The servers that it is on; empty where it is served here.
     pub refers_to: Arc<[Referral]>,
     /// The same share for those who may only read.

@@ -10,6 +10,7 @@
 mod files;
 mod host;
 mod kerberos;
+pub mod lists;
 pub(crate) mod netdev;
 mod show;
 mod smb;

@@ -352,11 +352,20 @@ impl vfs::local::SyncCalls for Modes {
 
 /// Makes a file (OPEN) or a folder (CREATE) with a list that lets everybody do this.
 fn listed(opcode: u32, name: &[u8], rights: u32) -> impl FnOnce(&mut Writer) + use<'_> {
+    with_entry(opcode, name, (0, rights, b"EVERYONE@"))
+}
+
+/// Makes a file (OPEN) or a folder (CREATE) with a list of this entry: type, rights and name.
+fn with_entry<'a>(
+    opcode: u32,
+    name: &'a [u8],
+    (kind, rights, who): (u32, u32, &'a [u8]),
+) -> impl FnOnce(&mut Writer) + use<'a> {
     move |w| {
         let values = |v: &mut Writer| {
             v.count(1);
-            [0, 0, rights].into_iter().for_each(|n| v.u32(n));
-            v.opaque(b"EVERYONE@");
+            [kind, 0, rights].into_iter().for_each(|n| v.u32(n));
+            v.opaque(who);
             v.u32(0o666);
         };
         if opcode == op::CREATE {
@@ -404,6 +413,46 @@ async fn what_comes_with_a_list_is_kept_with_it() {
         let all = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
         let all = Acl::new(vec![Ace::allow(Who::Everyone, mask::FILE_ALL, all)]);
         top.acl_set(&all, 0o777).await.unwrap();
+    }
+}
+
+/// In every way in. A gateway without a domain has no callers with such identities.
+#[tokio::test]
+async fn denied_identities_of_a_domain_are_refused() {
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"there", b"hello").await;
+    let c = Client::new(&harness, b"x").await;
+    let cases = [
+        (1, &b"S-1-5-21-1-2-3-1114"[..], false),
+        (0, b"S-1-5-21-1-2-3-1114", true),
+        (1, b"S-1-5-32-545", false),
+        (1, b"AUTHENTICATED@", true),
+        (1, b"1000", true),
+    ];
+    for has_domain in [false, true] {
+        harness.reload("data", |share| share.rules.has_domain = has_domain);
+        for (n, (kind, who, is_obeyed)) in cases.into_iter().enumerate() {
+            let (status, rights) = (
+                if is_obeyed || !has_domain { Status::Ok } else { Status::BadOwner },
+                vfs::acl::mask::READ_DATA,
+            );
+            for opcode in [op::OPEN, op::CREATE] {
+                let name = format!("{has_domain}{opcode}{n}");
+                let entry = with_entry(opcode, name.as_bytes(), (kind, rights, who));
+                let got = c.run(|a| a.data().op(opcode, entry)).await.status;
+                assert_eq!(got, status, "{opcode} {name}");
+            }
+            let set = |w: &mut Writer| {
+                w.value(&Stateid::ANONYMOUS);
+                fattr(w, &[attr::ACL], |v| {
+                    v.count(1);
+                    [kind, 0, rights].into_iter().for_each(|n| v.u32(n));
+                    v.opaque(who);
+                });
+            };
+            let got = harness.run(|c| c.putfh(&file).op(op::SETATTR, set)).await.status;
+            assert_eq!(got, status, "SETATTR {n}");
+        }
     }
 }
 

@@ -29,13 +29,14 @@ pub fn kept(sd: &mut SecurityDescriptor) {
     }
 }
 
-/// Entries that deny by a condition or for a type of object (MS-DTYP sections 2.4.4.5, 2.4.4.8 and 2.4.4.10) are not evaluated
-/// here. To keep them and not to obey would give what they deny.
+/// Refuses a list with an entry that this server would keep and not obey, which would give what the entry denies: one that denies
+/// by a condition or for a type of object (MS-DTYP sections 2.4.4.5, 2.4.4.8 and 2.4.4.10), and where callers have identities of a
+/// domain, one that denies such an identity ([`vfs::acl::Acl::unknown_denied`]).
 ///
 /// # Errors
 ///
-/// There is one.
-pub fn understood(sd: &SecurityDescriptor) -> Result<(), Status> {
+/// INVALID_ACL.
+pub fn understood(sd: &SecurityDescriptor, has_domain: bool) -> Result<(), Status> {
     const DENIED_OBJECT: u8 = 0x06;
     const DENIED_CALLBACK: u8 = 0x0a;
     const DENIED_CALLBACK_OBJECT: u8 = 0x0c;
@@ -45,10 +46,26 @@ pub fn understood(sd: &SecurityDescriptor) -> Result<(), Status> {
             Ace::Other { kind: DENIED_OBJECT | DENIED_CALLBACK | DENIED_CALLBACK_OBJECT, .. }
         )
     };
-    if sd.dacl.iter().flat_map(|dacl| &dacl.aces).any(denies) {
+    let unknown = || super::acl::of_descriptor(sd).unknown_denied().is_some();
+    if sd.dacl.iter().flat_map(|dacl| &dacl.aces).any(denies) || has_domain && unknown() {
         return Err(Status::INVALID_ACL);
     }
     Ok(())
+}
+
+/// Refuses a central access policy (MS-DTYP section 2.4.4.16), which the SACL names and which this server does not apply. A SACL
+/// without one says that there is none.
+///
+/// # Errors
+///
+/// INVALID_ACL.
+pub fn without_policy(sd: &SecurityDescriptor) -> Result<(), Status> {
+    const SCOPED_POLICY_ID: u8 = 0x13;
+    let is_policy = |ace: &Ace| matches!(ace, Ace::Other { kind: SCOPED_POLICY_ID, .. });
+    match sd.sacl.iter().flat_map(|sacl| &sacl.aces).any(is_policy) {
+        true => Err(Status::INVALID_ACL),
+        false => Ok(()),
+    }
 }
 
 /// Rights that one class of mode bits stands for. FILE_EXECUTE comes with reading: to Windows it is the right to start a program,

@@ -66,7 +66,10 @@ async fn of_security(cx: &RequestContext, open: &Open, r: &Request) -> Result<()
     let sd = cx.parse_part(&r.buffer, SecurityDescriptor::parse)?;
     let file = open.file()?;
     let file_ops = cx.file_ops(open);
-    security::set(cx.tree()?, &file_ops, &file.share, &file.base(), r.additional, sd).await
+    let tree = cx.tree()?;
+    // A reload may have brought a domain since the file was opened.
+    let share = tree.share_now(&cx.server.namespace).unwrap_or_else(|| file.share.clone());
+    security::set(tree, &file_ops, &share, &file.base(), r.additional, sd).await
 }
 
 async fn of_file(cx: &RequestContext, open: &Arc<Open>, r: &Request) -> Result<(), Status> {

@@ -23,6 +23,10 @@ fn world() -> World {
 }
 
 fn world_of(backend: Arc<dyn Backend>) -> World {
+    world_with(backend, vfs::namespace::Rules::default())
+}
+
+fn world_with(backend: Arc<dyn Backend>, rules: vfs::namespace::Rules) -> World {
     let root = backend.root();
     let name = "data".to_owned();
     let share = Share {
@@ -34,7 +38,7 @@ fn world_of(backend: Arc<dyn Backend>) -> World {
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
         clients: None,
-        rules: vfs::namespace::Rules::default(),
+        rules,
     };
     let namespace = Namespace::new(vec![share]);
     let share = namespace.shares()[0].clone();
@@ -213,7 +217,7 @@ fn new_files_inherit_what_the_directory_has() {
         let (dir, file) = w.file().await;
         let tree = w.tree(1000);
         let attr = file.getattr().await.unwrap();
-        inherit(&tree, false, (&file, &attr), (0o666, None), None).await.unwrap();
+        inherit((&tree, &w.share), false, (&file, &attr), (0o666, None), None).await.unwrap();
         assert_eq!(file.acl(&attr).await.unwrap(), None, "nothing to inherit");
         let all = Ace::allow(Sid::everyone(), mask::FILE_READ, OBJECT_INHERIT | CONTAINER_INHERIT);
         w.set(1000, &dir, part::DACL, list(vec![all])).await.unwrap();
@@ -222,7 +226,7 @@ fn new_files_inherit_what_the_directory_has() {
         let root = Cred::root();
         let made = file_ops.create(&w.share, &dir, &root, b"g", CreateHow::Guarded, set).await;
         let (node, attr) = made.map(|m| (m.node, m.attr)).unwrap();
-        inherit(&tree, true, (&node, &attr), (0o666, None), None).await.unwrap();
+        inherit((&tree, &w.share), true, (&node, &attr), (0o666, None), None).await.unwrap();
         assert_eq!(attr.mode & 0o777, 0o444);
         let sd = descriptor(&node, &attr).await.unwrap();
         assert_eq!(sd.dacl.unwrap().aces, [Ace::allow(Sid::everyone(), mask::FILE_READ, 0)]);
@@ -240,7 +244,9 @@ fn where_a_list_passes_nothing_on_owner_and_system_have_all() {
         let (dir, file) = w.file().await;
         w.set(1000, &dir, part::DACL, list(vec![])).await.unwrap();
         let attr = file.getattr().await.unwrap();
-        inherit(&w.tree(1000), true, (&file, &attr), (0o666, None), None).await.unwrap();
+        inherit((&w.tree(1000), &w.share), true, (&file, &attr), (0o666, None), None)
+            .await
+            .unwrap();
         let attr = file.getattr().await.unwrap();
         let sd = descriptor(&file, &attr).await.unwrap();
         let all = |sid| Ace::allow(sid, mask::FILE_ALL, 0);
@@ -259,7 +265,7 @@ fn a_list_that_comes_with_something_new_has_no_more_than_the_masks() {
         for (given, node) in [(None, &file), (Some(&all), &file), (Some(&all), &dir)] {
             let attr = node.getattr().await.unwrap();
             let (made, modes) = ((node, &attr), (0o777, Some(0o640)));
-            inherit(&w.tree(1000), true, made, modes, given).await.unwrap();
+            inherit((&w.tree(1000), &w.share), true, made, modes, given).await.unwrap();
             let attr = node.getattr().await.unwrap();
             assert_eq!(attr.mode & 0o777 & !0o640, 0, "{:o}", attr.mode);
             let acl = node.acl(&attr).await.unwrap().unwrap();
@@ -423,13 +429,15 @@ fn something_new_keeps_what_came_with_it_and_nothing_else() {
         w.set(1000, &file, part::DACL, list(vec![everyone()])).await.unwrap();
         let (attr, before) = now(&file).await;
         let modes = (0o600, Some(0o600));
-        inherit(&w.tree(1000), true, (&file, &attr), modes, None).await.unwrap();
+        inherit((&w.tree(1000), &w.share), true, (&file, &attr), modes, None).await.unwrap();
         assert_eq!(now(&file).await, (attr, before));
         // What came with a list takes its place; of its control bits those that say how it inherits.
         let mut given = list(vec![Ace::allow(sid_of_uid(2000), mask::FILE_READ, 0)]);
         given.control |=
             DACL_PROTECTED | DACL_DEFAULTED | DACL_AUTO_INHERIT_REQ | DACL_AUTO_INHERITED;
-        inherit(&w.tree(1000), true, (&file, &attr), (0o666, None), Some(&given)).await.unwrap();
+        inherit((&w.tree(1000), &w.share), true, (&file, &attr), (0o666, None), Some(&given))
+            .await
+            .unwrap();
         let (_, sd) = now(&file).await;
         let said = SELF_RELATIVE | DACL_PRESENT | DACL_PROTECTED | DACL_AUTO_INHERITED;
         assert_eq!((sd.control, sd.dacl), (said, given.dacl));
@@ -438,7 +446,9 @@ fn something_new_keeps_what_came_with_it_and_nothing_else() {
         let (attr, before) = now(&file).await;
         let mut given = SecurityDescriptor { sacl: Some(audit.clone()), ..Default::default() };
         given.control = SACL_PRESENT | SACL_PROTECTED | SACL_DEFAULTED;
-        inherit(&w.tree(1000), true, (&file, &attr), (0o666, None), Some(&given)).await.unwrap();
+        inherit((&w.tree(1000), &w.share), true, (&file, &attr), (0o666, None), Some(&given))
+            .await
+            .unwrap();
         let (_, sd) = now(&file).await;
         let said = said | SACL_PRESENT | SACL_PROTECTED;
         assert_eq!((sd.control, sd.dacl, sd.sacl), (said, before.dacl, Some(audit)));
@@ -459,7 +469,9 @@ fn something_new_is_run_where_its_maker_said_so() {
         ] {
             file.setattr(&Cred::root(), mode(has), false).await.unwrap();
             let attr = file.getattr().await.unwrap();
-            inherit(&w.tree(1000), false, (&file, &attr), (asked, None), Some(&all)).await.unwrap();
+            inherit((&w.tree(1000), &w.share), false, (&file, &attr), (asked, None), Some(&all))
+                .await
+                .unwrap();
             assert_eq!(now(&file).await.0.mode & 0o777, left, "{has:o} {asked:o}");
         }
     });
@@ -732,8 +744,75 @@ fn a_list_that_denies_in_ways_that_are_not_obeyed_is_not_kept() {
             assert_eq!(w.set(1000, &file, part::DACL, new.clone()).await, wanted, "{kind}");
             let attr = file.getattr().await.unwrap();
             let made = (&file, &attr);
-            let came = inherit(&w.tree(1000), false, made, (0o666, None), Some(&new)).await;
+            let came =
+                inherit((&w.tree(1000), &w.share), false, made, (0o666, None), Some(&new)).await;
             assert_eq!(came, wanted, "{kind}");
         }
+    });
+}
+
+/// A gateway without a domain keeps each of these: there no caller has such an identity.
+#[test]
+fn denied_identities_of_a_domain_are_refused() {
+    block_on(async {
+        let sid = |text: &str| text.parse::<Sid>().unwrap();
+        for has_domain in [false, true] {
+            let rules = vfs::namespace::Rules { has_domain, ..Default::default() };
+            let w = world_with(MemBackend::new(1 << 20).unwrap(), rules);
+            let (_, file) = w.file().await;
+            let attr = file.getattr().await.unwrap();
+            for (who, flags, is_obeyed) in [
+                ("S-1-5-21-1-2-3-1114", 0, false),
+                ("S-1-5-21-1-2-3-1114", vfs::acl::flag::INHERITED, false),
+                ("S-1-5-21-1-2-3-1114", vfs::acl::flag::PASSING_ON, false),
+                ("S-1-5-32-545", 0, false),
+                ("S-1-1-0", 0, true),
+                ("S-1-5-11", 0, true),
+                ("S-1-22-1-3000", 0, true),
+            ] {
+                let denied =
+                    Ace::Simple { kind: kind::DENIED, flags, mask: mask::READ_DATA, sid: sid(who) };
+                let new = list(vec![denied, Ace::allow(Sid::everyone(), mask::FILE_READ, 0)]);
+                let is_kept = is_obeyed || !has_domain;
+                let wanted = if is_kept { Ok(()) } else { Err(Status::INVALID_ACL) };
+                assert_eq!(w.set(1000, &file, part::DACL, new.clone()).await, wanted, "{who}");
+                let at = (&w.tree(1000), &*w.share);
+                let came = inherit(at, false, (&file, &attr), (0o666, None), Some(&new)).await;
+                assert_eq!(came, wanted, "{who}");
+            }
+            let allowed = Ace::allow(sid("S-1-5-21-1-2-3-1114"), mask::FILE_READ, 0);
+            assert_eq!(w.set(1000, &file, part::DACL, list(vec![allowed])).await, Ok(()));
+        }
+    });
+}
+
+/// MS-DTYP section 2.4.4.16: a policy that the server does not apply would give what it denies.
+#[test]
+fn a_central_access_policy_is_refused() {
+    block_on(async {
+        let w = world();
+        let (_, file) = w.file().await;
+        let attr = file.getattr().await.unwrap();
+        let sacl = |kind| SecurityDescriptor {
+            control: control::SACL_PRESENT,
+            sacl: Some(Acl::new(vec![Ace::Other { kind, flags: 0, body: vec![0; 16] }])),
+            ..Default::default()
+        };
+        const ATTRIBUTE: u8 = 0x12;
+        const POLICY: u8 = 0x13;
+        for (kind, wanted) in [(ATTRIBUTE, Ok(())), (POLICY, Err(Status::INVALID_ACL))] {
+            for parts in [part::SACL, part::SCOPE, part::BACKUP, part::SCOPE | part::SACL] {
+                assert_eq!(
+                    w.set(0, &file, parts, sacl(kind)).await,
+                    wanted,
+                    "{kind:#x} {parts:#x}"
+                );
+            }
+            let (at, new) = ((&w.tree(0), &*w.share), sacl(kind));
+            let came = inherit(at, false, (&file, &attr), (0o666, None), Some(&new)).await;
+            assert_eq!(came, wanted, "{kind:#x}");
+        }
+        let none = SecurityDescriptor { sacl: Some(Acl::new(vec![])), ..sacl(ATTRIBUTE) };
+        assert_eq!(w.set(0, &file, part::SCOPE, none).await, Ok(()), "the policy is taken away");
     });
 }

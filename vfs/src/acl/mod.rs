@@ -13,6 +13,7 @@ pub mod check;
 mod inherit;
 pub mod mask;
 mod mode;
+mod obeyed;
 pub mod posix;
 mod record;
 pub(crate) mod steps;

@@ -144,9 +144,14 @@ impl ToSet {
         Ok(())
     }
 
-    /// The list may stand with something of this kind.
-    pub(in crate::v4) fn check_list(&self, kind: Kind) -> Result<(), Status> {
-        self.acl.as_ref().map_or(Ok(()), |acl| acl::check_flags(acl, kind))
+    /// The list may stand with something of this kind in this share. Refuses a list that the gateway would keep and not obey: one
+    /// that denies something to an identity of its domain, which has no number here.
+    pub(in crate::v4) fn check_list(&self, share: &Share, kind: Kind) -> Result<(), Status> {
+        let Some(list) = &self.acl else { return Ok(()) };
+        if share.rules.has_domain && list.unknown_denied().is_some() {
+            return Err(Status::BadOwner);
+        }
+        acl::check_flags(list, kind)
     }
 
     /// Sets the creation time that the client named. Returns what was set: a volume may have no place for it, which is no reason to

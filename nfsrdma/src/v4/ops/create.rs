@@ -34,7 +34,8 @@ pub(in crate::v4) async fn create(cx: &mut Compound<'_>) -> Result<(), Status> {
         to_set.acl = None;
         to_set.named = to_set.named.without(&ToSet::PERMISSION);
     }
-    to_set.check_list(if matches!(wanted, Wanted::Dir) { Kind::Dir } else { Kind::File })?;
+    let kind = if matches!(wanted, Wanted::Dir) { Kind::Dir } else { Kind::File };
+    to_set.check_list(&at.share, kind)?;
     let made = make(cx, &at, name, &wanted, &to_set).await?;
     let dated = to_set.date_new(&cx.file_ops(), &at.share, &made.node).await;
     let object = Object::Node(at.beside(made.node));

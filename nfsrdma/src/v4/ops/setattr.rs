@@ -17,7 +17,7 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     let at = cx.node()?.clone();
     let caps = at.share.backend.capabilities();
     let to_set = cx.to_set(&obj_attributes, &supported(cx.minor, &caps), Purpose::Change).await?;
-    to_set.check_list(at.node.kind())?;
+    to_set.check_list(&at.share, at.node.kind())?;
     // Other attributes than the size change no bytes.
     let mut right = StateidAccess { who: cx.requester(), open_checked: false, is_opener: true };
     if to_set.set.size.is_some() {

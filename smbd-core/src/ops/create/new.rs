@@ -142,7 +142,7 @@ async fn node(
     let list = security::list_of_new(is_listed, given);
     let (mode, umask) = mode(w);
     let refused = OnceLock::new();
-    let giver = security::ListOf { tree: w.tree, is_listed, mode, given, refused };
+    let giver = security::ListOf { tree: w.tree, share: w.share, is_listed, mode, given, refused };
     let parent = lease::parent_of_new(cx, w.request.oplock_level, w.asked.lease.as_ref(), &at.dir);
     let file_ops = cx.server.namespace.by_smb(None).from_parent(parent).audited(cx);
     let file_ops = file_ops.with_deletes().granted(None, folder).with_list(list, &giver);
