@@ -33,7 +33,7 @@ use crate::parts::Part;
 use crate::pipe::Pipe;
 use crate::sequence::Sequence;
 use crate::status::Status;
-use crate::wire::create::share;
+use crate::wire::create::{option, share};
 pub use crate::wire::file_id::FileId;
 
 /// Where a file stands: changes when it is renamed.
@@ -219,6 +219,12 @@ impl vfs::audited::Actor for Open {
 }
 
 impl Open {
+    /// Each change of data through it is on stable storage when it is answered: said at its CREATE, by the share, or since then by
+    /// FileModeInformation.
+    pub(crate) fn writes_through(&self) -> bool {
+        (self.options | self.open_state.mode()) & option::WRITE_THROUGH != 0
+    }
+
     /// How its client writes names.
     pub(crate) fn spelling(&self) -> Spelling {
         if self.posix { Spelling::Posix } else { Spelling::Windows }

@@ -68,6 +68,9 @@ pub struct RequestContext {
     pub(crate) survives: AtomicBool,
     /// See [`RequestContext::waits_silently`].
     silent: AtomicBool,
+    /// It has changed bytes through a handle that writes through, and no sync has covered them
+    /// ([`crate::ops::bytes::settle`]).
+    pub(crate) unsettled: AtomicBool,
     /// Bytes of file data that it moved.
     pub(crate) moved: AtomicU64,
     pub(crate) slot: Arc<Slot>,
@@ -98,6 +101,7 @@ impl RequestContext {
             counted: OnceLock::new(),
             survives: AtomicBool::new(false),
             silent: AtomicBool::new(false),
+            unsettled: AtomicBool::new(false),
             moved: AtomicU64::new(0),
             slot,
         }

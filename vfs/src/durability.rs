@@ -84,6 +84,11 @@ impl FileOps<'_> {
     }
 }
 
+/// Makes a node durable whatever its share asks for: for a handle that writes through. Errors: the ones of [`crate::Node::sync`].
+pub async fn make_node_durable(node: &NodeRef) -> VfsResult<()> {
+    uncrowded(node, node.sync().await).await
+}
+
 /// Asks again while too many wait for syncs. The change is made: whoever were told to come back would make it a second time.
 async fn uncrowded(node: &NodeRef, mut done: VfsResult<()>) -> VfsResult<()> {
     for _ in 0..CROWDED_TRIES {

@@ -20,7 +20,7 @@ use vfs::backend::NodeRef;
 use vfs::namespace::FileOps;
 use vfs::types::SetAttr;
 use vfs::watch::what;
-use vfs::{AppendAt, Dos, Stable, VfsError, VfsResult};
+use vfs::{AppendAt, Attr, Dos, Stable, VfsError, VfsResult};
 
 use super::{held_times, stream_notice};
 use crate::dtyp::mask;
@@ -51,6 +51,62 @@ pub(crate) enum Change {
     Allocation(u64),
     /// FileValidDataLengthInformation.
     ValidDataLength,
+}
+
+/// What keeps a change of bytes when the call that made it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// The page cache.
+    Cache,
+    /// Stable storage where each change on the share is durable ([`FileOps::make_durable`]), elsewhere the page cache.
+    ByShare,
+    /// Stable storage.
+    Storage,
+}
+
+/// Whether the answer to a command must wait for a sync: the one decision about that, for each change of data by SMB. `through`: the
+/// handle writes through; `strict`: each change on the share is durable.
+fn needs_sync(through: bool, strict: bool, kept: Kept) -> bool {
+    match kept {
+        Kept::Storage => false,
+        Kept::ByShare => through && !strict,
+        Kept::Cache => through,
+    }
+}
+
+/// The same decision for the data of a write, which goes to stable storage by itself. `asked`: by the request.
+fn stable(open: &Open, asked: bool) -> Stable {
+    if asked || open.writes_through() { Stable::Data } else { Stable::Unstable }
+}
+
+/// Notes what a command has changed through this handle for [`settle`].
+fn note_kept(cx: &RequestContext, open: &Open, file: &File, kept: Kept) {
+    if needs_sync(open.writes_through(), file.share.backend.is_strict(true), kept) {
+        cx.unsettled.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits until stable storage has what the command changed through a handle that writes through. Once for each command, however
+/// many ranges it changed, and also where it fails after some of them.
+pub(crate) async fn settle(cx: &RequestContext, open: &Open) -> Result<(), Status> {
+    if cx.unsettled.swap(false, Ordering::Relaxed) {
+        let node = open.node()?;
+        cx.by_storage(vfs::durability::make_node_durable(&node)).await??;
+    }
+    Ok(())
+}
+
+/// Empties a file or stream for the CREATE that overwrites it.
+pub(crate) async fn empty(
+    cx: &RequestContext,
+    open: &Open,
+    node: &NodeRef,
+) -> Result<Attr, Status> {
+    let file = open.file()?;
+    let (_, attr) = cx.file_ops(open).empty(&file.share, node, &open.cred).await?;
+    note_kept(cx, open, file, Kept::ByShare);
+    settle(cx, open).await?;
+    Ok(attr)
 }
 
 /// Where an access lets a change reach.
@@ -173,6 +229,11 @@ impl<'a> Changing<'a> {
         self.cx.file_ops(self.open)
     }
 
+    /// Before a change, which may fail when it has changed something.
+    fn note(&self, kept: Kept) {
+        note_kept(self.cx, self.open, self.file, kept);
+    }
+
     /// Where the piece of `len` bytes stands that begins `skip` bytes from the beginning of the range, as the file is now.
     async fn place(&self, skip: u64, len: u64) -> Result<u64, Status> {
         let (start, whole) = self.change.range();
@@ -194,13 +255,15 @@ impl<'a> Changing<'a> {
         }
     }
 
-    /// Writes data `skip` bytes from the beginning of the range: where it came to stand, and how many bytes were taken.
+    /// Writes data `skip` bytes from the beginning of the range: where it came to stand, and how many bytes were taken. `through`: the
+    /// request itself asks for stable storage.
     pub(crate) async fn write(
         &self,
         skip: u64,
         data: Vec<Buf>,
-        stable: Stable,
+        through: bool,
     ) -> Result<(u64, usize), Status> {
+        let stable = stable(self.open, through);
         let len: usize = data.iter().map(Buf::len).sum();
         let at = self.place(skip, len as u64).await?;
         self.begin().await?;
@@ -221,8 +284,14 @@ impl<'a> Changing<'a> {
         // `FileOps` gives up its waits for others by itself.
         let write = self.cx.wholly_by_storage(write);
         match stable {
-            Stable::Unstable => self.unflushed(write).await,
-            Stable::Data | Stable::File => write.await,
+            Stable::Unstable => {
+                self.note(Kept::Cache);
+                self.unflushed(write).await
+            }
+            Stable::Data | Stable::File => {
+                self.note(Kept::Storage);
+                write.await
+            }
         }
     }
 
@@ -254,6 +323,7 @@ impl<'a> Changing<'a> {
         let (share, node) = (&self.file.share, self.file.node());
         let file_ops = self.file_ops();
         let copy = file_ops.copy_range_from(share, &node, from, from_at, at, count);
+        self.note(Kept::Cache);
         Ok(self.unflushed(copy).await)
     }
 
@@ -267,6 +337,7 @@ impl<'a> Changing<'a> {
         let (at, len) = self.change.range();
         let (share, node) = (&self.file.share, self.file.node());
         let file_ops = self.file_ops();
+        self.note(Kept::ByShare);
         self.unflushed(file_ops.clone_range_unlocked(share, &node, from, from_at, at, len)).await
     }
 
@@ -277,8 +348,14 @@ impl<'a> Changing<'a> {
         let (file_ops, node) = (self.file_ops(), self.file.node());
         let share = &self.file.share;
         match self.change {
-            Change::Trim { .. } => self.unflushed(file_ops.trim(share, &node, at, len)).await,
-            _ => self.unflushed(file_ops.deallocate(share, &node, at, len)).await,
+            Change::Trim { .. } => {
+                self.note(Kept::Cache);
+                self.unflushed(file_ops.trim(share, &node, at, len)).await
+            }
+            _ => {
+                self.note(Kept::ByShare);
+                self.unflushed(file_ops.deallocate(share, &node, at, len)).await
+            }
         }
     }
 
@@ -286,6 +363,7 @@ impl<'a> Changing<'a> {
     pub(crate) async fn allocate(&self) -> VfsResult<()> {
         self.begin().await?;
         let (at, len) = self.change.range();
+        self.note(Kept::ByShare);
         self.file_ops().allocate(&self.file.share, &self.file.node(), at, len).await
     }
 
@@ -294,6 +372,7 @@ impl<'a> Changing<'a> {
         let set = SetAttr { size: Some(self.change.range().0), ..SetAttr::default() };
         let (share, node) = (&self.file.share, self.file.node());
         self.begin().await?;
+        self.note(Kept::ByShare);
         self.file_ops().setattr(share, &node, &self.open.cred, set, true).await?;
         self.done().await
     }
@@ -364,6 +443,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn each_change_has_one_sync_decision() {
+        use Kept::{ByShare, Cache, Storage};
+        // The handle writes through, the share is strict, what keeps the change: the command waits for a sync.
+        for (through, strict, kept, waits) in [
+            (false, false, Cache, false),
+            (false, false, ByShare, false),
+            (false, false, Storage, false),
+            (false, true, Cache, false),
+            (false, true, ByShare, false),
+            (false, true, Storage, false),
+            (true, false, Cache, true),
+            (true, false, ByShare, true),
+            (true, false, Storage, false),
+            (true, true, Cache, true),
+            (true, true, ByShare, false),
+            (true, true, Storage, false),
+        ] {
+            assert_eq!(needs_sync(through, strict, kept), waits, "{through} {strict} {kept:?}");
+        }
+    }
+
     fn sources(dir: &std::path::Path, all: &mut Vec<std::path::PathBuf>) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
@@ -378,7 +479,8 @@ mod tests {
     /// The calls that change bytes stand in this file alone, so that no command reaches a volume without the decision.
     #[test]
     fn no_other_file_changes_bytes() {
-        const CALLS: [&str; 10] = [
+        const CALLS: [&str; 11] = [
+            ".empty(",
             ".trim(share",
             "file_ops.write(",
             "file_ops().write(",

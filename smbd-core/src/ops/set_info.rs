@@ -16,7 +16,7 @@ use crate::fscc::set::{Set, disposition};
 use crate::fscc::{attribute, volume};
 use crate::lease;
 use crate::open::{File, Open};
-use crate::ops::bytes::Change;
+use crate::ops::bytes::{self, Change};
 use crate::ops::held_times::change_record;
 use crate::pace::Pace;
 use crate::path_tracking;
@@ -39,7 +39,11 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     cx.check_charge(len)?;
     match r.info_type {
         info_type::FILE if open.pipe().is_some() => super::pipe::set(&open, r.class, &r.buffer)?,
-        info_type::FILE => of_file(cx, &open, &r).await?,
+        info_type::FILE => {
+            let done = of_file(cx, &open, &r).await;
+            bytes::settle(cx, &open).await?;
+            done?;
+        }
         info_type::FILESYSTEM => return Err(of_volume(r.class)),
         info_type::SECURITY => of_security(cx, &open, &r).await?,
         info_type::QUOTA => return Err(Status::NOT_SUPPORTED),

@@ -8,17 +8,14 @@
 //! *Errors.* A request of channel RDMA_V1_INVALIDATE has its token invalidated also when it fails.
 
 use iobuf::Buf;
-use vfs::Stable;
 
 use crate::answer::{Answer, ERROR_BODY};
-use crate::open::Open;
 use crate::ops::bytes::Change;
 use crate::ops::pipe;
 use crate::ops::remote::{self, Remote};
 use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::violation::Violation;
-use crate::wire::create::option;
 use crate::wire::negotiate::Dialect;
 use crate::wire::write::{Request, Response, WRITE_THROUGH, WRITE_UNBUFFERED};
 
@@ -70,7 +67,7 @@ async fn write(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Resu
     if len == 0 {
         return Ok(0);
     }
-    let (at, count) = right.write(0, data, stable(cx, r, &open)).await?;
+    let (at, count) = right.write(0, data, is_through(cx, r)).await?;
     cx.moved(u32::try_from(count).unwrap_or(len));
     open.open_state.set_position(at.saturating_add(u64::from(len)));
     right.done().await?;
@@ -119,8 +116,7 @@ fn inline(cx: &RequestContext, r: &Request) -> Result<Vec<Buf>, Status> {
     cx.bulk(usize::from(r.data_offset), len)
 }
 
-/// How durable the data must be before the answer. The flag means nothing in dialect 2.0.2.
-fn stable(cx: &RequestContext, r: &Request, open: &Open) -> Stable {
-    let asked = r.flags & WRITE_THROUGH != 0 && cx.conn.dialect() > Dialect::V202;
-    if asked || open.options & option::WRITE_THROUGH != 0 { Stable::Data } else { Stable::Unstable }
+/// The request itself asks for stable storage. The flag means nothing in dialect 2.0.2.
+fn is_through(cx: &RequestContext, r: &Request) -> bool {
+    r.flags & WRITE_THROUGH != 0 && cx.conn.dialect() > Dialect::V202
 }

@@ -14,6 +14,7 @@ use crate::durable;
 use crate::fscc::attribute;
 use crate::lease;
 use crate::open::{File, Open};
+use crate::ops::bytes;
 use crate::path_tracking;
 use crate::request_context::RequestContext;
 use crate::security;
@@ -139,7 +140,7 @@ async fn finish(
     }
     let node = open.node()?;
     let file_ops = cx.file_ops(open);
-    let (_, mut attr) = file_ops.empty(w.share, &node, &open.cred).await?;
+    let mut attr = bytes::empty(cx, open, &node).await?;
     lease::listing_changed(&cx.server, open);
     let new = kept_attributes(w, false);
     let mut now = dos;

@@ -15,7 +15,7 @@ use super::sharing::{after_grace, give_back, share_with};
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
 use crate::dtyp::mask;
 use crate::open::File;
-use crate::ops::stream_notice;
+use crate::ops::{bytes, stream_notice};
 use crate::path_tracking;
 use crate::request_context::RequestContext;
 use crate::security::Granted;
@@ -105,7 +105,7 @@ async fn enter(
     let cuts = w.disposition.cuts() && !made;
     after_grace(cx, &open, access).await?;
     share_with(cx, &open, access | implied(w.disposition), cuts).await?;
-    let now = match finish(cx, w, &open, &stream, cuts).await {
+    let now = match finish(cx, &open, &stream, cuts).await {
         Ok(now) => now,
         Err(status) => {
             give_back(cx, &open);
@@ -120,15 +120,13 @@ async fn enter(
 
 async fn finish(
     cx: &RequestContext,
-    w: &Wanted<'_>,
     open: &Arc<crate::open::Open>,
     stream: &Stream,
     cuts: bool,
 ) -> Result<Attr, Status> {
     let mut attr = stream.attr;
     if cuts {
-        let file_ops = cx.file_ops(open);
-        (_, attr) = file_ops.empty(w.share, &stream.node, &open.cred).await?;
+        attr = bytes::empty(cx, open, &stream.node).await?;
         stream_notice::changed(cx, open.file()?, Some(stream.attr.size), 0).await;
     } else if cx.has_waited() {
         attr = stream.node.getattr().await?;

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
+use vfs::VfsError;
 use vfs::backend::ReadInto;
-use vfs::{Stable, VfsError};
 
 use crate::answer::Answer;
 use crate::dtyp::mask;
@@ -154,6 +154,6 @@ async fn some(
     // None of it goes to the client, so it does not matter whether that takes its answers.
     let into = ReadInto { backpressure: None, ..a.cx.conn.read_into.clone() };
     let read = reader.read(&from.node(), None, c.from, count, &into).await?;
-    let (_, count) = right.write(skip.into(), read.data, Stable::Unstable).await?;
+    let (_, count) = right.write(skip.into(), read.data, false).await?;
     Ok(u32::try_from(count).unwrap_or(c.len))
 }

@@ -17,7 +17,7 @@ use vfs::namespace::FileOps;
 
 use crate::answer::Answer;
 use crate::open::{File, Open};
-use crate::ops::bytes::{Change, Changing};
+use crate::ops::bytes::{self, Change, Changing};
 use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::FileId;
@@ -86,24 +86,31 @@ async fn on_open(cx: &RequestContext, r: &Request<'_>) -> Result<Answer, Status>
         let (status, out) = crate::ops::pipe::ioctl(cx, &a.open, r.code, r.input, max).await?;
         return Ok(Answer::with_status(status, a.response(&out)));
     }
-    match r.code {
-        code::SRV_REQUEST_RESUME_KEY => copy::resume_key(&a),
-        code::SRV_COPYCHUNK | code::SRV_COPYCHUNK_WRITE => copy::chunks(&a).await,
-        code::DUPLICATE_EXTENTS_TO_FILE => duplicate::extents(&a).await,
-        code::SET_SPARSE => ranges::set_sparse(&a).await,
-        code::SET_ZERO_DATA => ranges::set_zero_data(&a).await,
-        code::QUERY_ALLOCATED_RANGES => ranges::query_allocated(&a).await,
-        code::FILE_LEVEL_TRIM => ranges::trim(&a).await,
-        code::GET_REPARSE_POINT => reparse::get(&a).await,
-        code::SET_REPARSE_POINT => reparse::set(&a).await,
-        code::DELETE_REPARSE_POINT => reparse::delete(&a).await,
-        code::GET_COMPRESSION => marks::get_compression(&a),
-        code::SET_COMPRESSION => marks::set_compression(&a),
-        code::CREATE_OR_GET_OBJECT_ID | code::GET_OBJECT_ID => marks::object_id(&a),
-        code::SRV_ENUMERATE_SNAPSHOTS => snapshots::enumerate(&a).await,
+    let done = on_file(&a).await;
+    // A copy that failed half-way has changed data, too.
+    bytes::settle(cx, &a.open).await?;
+    done
+}
+
+async fn on_file(a: &Asked<'_>) -> Result<Answer, Status> {
+    match a.request.code {
+        code::SRV_REQUEST_RESUME_KEY => copy::resume_key(a),
+        code::SRV_COPYCHUNK | code::SRV_COPYCHUNK_WRITE => copy::chunks(a).await,
+        code::DUPLICATE_EXTENTS_TO_FILE => duplicate::extents(a).await,
+        code::SET_SPARSE => ranges::set_sparse(a).await,
+        code::SET_ZERO_DATA => ranges::set_zero_data(a).await,
+        code::QUERY_ALLOCATED_RANGES => ranges::query_allocated(a).await,
+        code::FILE_LEVEL_TRIM => ranges::trim(a).await,
+        code::GET_REPARSE_POINT => reparse::get(a).await,
+        code::SET_REPARSE_POINT => reparse::set(a).await,
+        code::DELETE_REPARSE_POINT => reparse::delete(a).await,
+        code::GET_COMPRESSION => marks::get_compression(a),
+        code::SET_COMPRESSION => marks::set_compression(a),
+        code::CREATE_OR_GET_OBJECT_ID | code::GET_OBJECT_ID => marks::object_id(a),
+        code::SRV_ENUMERATE_SNAPSHOTS => snapshots::enumerate(a).await,
         // MS-SMB2 section 3.3.5.15.7: there is no branch cache here.
         code::SRV_READ_HASH => Err(Status::HASH_NOT_SUPPORTED),
-        code::LMR_REQUEST_RESILIENCY => resilient(&a),
+        code::LMR_REQUEST_RESILIENCY => resilient(a),
         // What a file system says that does not know a code (MS-FSA section 2.1.5.10).
         _ => Err(Status::INVALID_DEVICE_REQUEST),
     }

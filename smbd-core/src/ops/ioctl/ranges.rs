@@ -2,7 +2,7 @@
 //! 2.1.5.10.22 and 2.1.5.10.7).
 
 use iobuf::Buf;
-use vfs::{Attr, Dos, Seek, Stable, VfsError};
+use vfs::{Attr, Dos, Seek, VfsError};
 
 use crate::answer::Answer;
 use crate::dtyp::mask;
@@ -81,7 +81,7 @@ async fn zero(right: &Changing<'_>, count: u64, sparse: bool) -> Result<(), Stat
     let mut done = 0;
     while done < count {
         let n = usize::try_from((count - done).min(ZEROS)).unwrap_or(0);
-        let (_, taken) = right.write(done, vec![zeros.slice(0..n)], Stable::Unstable).await?;
+        let (_, taken) = right.write(done, vec![zeros.slice(0..n)], false).await?;
         if taken == 0 {
             return Err(Status::UNEXPECTED_IO_ERROR);
         }

@@ -2,10 +2,13 @@
 //! has changed nothing.
 
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use rdma_transport::channel::RemoteSeg;
+use vfs::local::{LocalBackend, LocalConfig};
 
 use super::data::{RDMA, write, writing};
 use super::info::set;
@@ -17,6 +20,7 @@ use crate::harness::{Client, Harness};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::Command;
+use crate::wire::create::{Disposition, option};
 use crate::wire::fsctl::{Chunk, CopyChunks, DuplicateExtents, ResumeKey, Span, Trim, code};
 use crate::wire::negotiate::Dialect;
 use crate::wire::rdma::Channel;
@@ -25,7 +29,7 @@ use crate::wire::rdma::Channel;
 const SIZE: usize = 4 * 4096;
 const END: u64 = SIZE as u64;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Write(u64),
     CopyWrite(u64),
@@ -204,4 +208,83 @@ async fn a_write_is_in_its_turn_before_its_data_is_fetched() {
     drop(turn);
     let (answer, _) = tokio::join!(c.ask(Command::Write, &remote), c.pull_gets(b"later"));
     assert_eq!(answer.status(), Status::SUCCESS);
+}
+
+/// Counts what goes to stable storage.
+#[derive(Debug, Default)]
+struct Synced(AtomicUsize);
+
+impl vfs::local::SyncCalls for Synced {
+    fn fsync(&self, _: std::os::fd::BorrowedFd<'_>) -> std::io::Result<()> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        fd: std::os::fd::BorrowedFd<'_>,
+        data: &[std::io::IoSlice<'_>],
+        at: u64,
+        stable: vfs::Stable,
+    ) -> std::io::Result<usize> {
+        self.0.fetch_add(usize::from(stable != vfs::Stable::Unstable), Ordering::SeqCst);
+        let bytes = data.iter().flat_map(|d| d.iter().copied()).collect::<Vec<_>>();
+        std::os::unix::fs::FileExt::write_at(
+            &std::fs::File::from(fd.try_clone_to_owned()?),
+            &bytes,
+            at,
+        )
+    }
+}
+
+/// Every way to change data waits for stable storage through a handle that writes through, once, and through no other.
+#[tokio::test]
+async fn each_change_through_is_synced_once() {
+    for strict in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let synced = Arc::new(Synced::default());
+        let config = LocalConfig { calls: Some(synced.clone()), ..LocalConfig::new(dir.path()) };
+        let harness = Harness::on(LocalBackend::open(config).unwrap(), None);
+        harness.core.namespace.shares()[0].backend.set_strict(strict, strict);
+        let c = harness.client();
+        let count = || synced.0.swap(0, Ordering::SeqCst);
+        let (source, own) = (c.open("source").await, c.open("f").await);
+        put(&c, source, 0, &[b's'; SIZE]).await;
+        for (through, by_mode) in [(false, false), (true, false), (true, true)] {
+            let options = if through && !by_mode { option::WRITE_THROUGH } else { 0 };
+            let file = c.create("f", |r| r.options = options).await.unwrap().file;
+            if by_mode {
+                let mode = Set::Mode(option::WRITE_THROUGH);
+                assert_eq!(set(&c, file, mode).await, Status::SUCCESS);
+            }
+            for way in WAYS {
+                put(&c, own, 0, &[b'o'; SIZE]).await;
+                count();
+                let done = by(&c, way, file, source).await;
+                let is_kept = match way {
+                    // The volume of this machine may share no storage.
+                    Duplicate if done != Status::SUCCESS => continue,
+                    Reserve | ValidDataLength => continue,
+                    _ => count(),
+                };
+                assert_eq!(done, Status::SUCCESS, "{way:?}");
+                // A strict share syncs sizes and holes for every handle, zeros as a hole and as storage set aside.
+                let of_share =
+                    strict && matches!(way, Cut | Lengthen | Allocate | Zero | Duplicate);
+                let most = if of_share && way == Zero { 2 } else { 1 };
+                let is_wanted = through || of_share;
+                assert!(
+                    if is_wanted { (1..=most).contains(&is_kept) } else { is_kept == 0 },
+                    "{way:?} strict {strict} through {through}: {is_kept} syncs"
+                );
+            }
+            c.close(file).await;
+            count();
+            let cut = c.create("f", |r| {
+                (r.options, r.disposition) = (options, Disposition::Overwrite as u32);
+            });
+            c.close(cut.await.unwrap().file).await;
+            assert_eq!(count() > 0, options != 0 || strict, "overwritten by CREATE");
+        }
+    }
 }
