@@ -102,7 +102,9 @@ fn admit(cx: &mut RequestContext, command: Command) -> Result<(), Status> {
         return Ok(());
     }
     let session = cx.session()?.clone();
-    match session.state(cx.server.now()) {
+    let now = cx.server.now();
+    session.note_used(now);
+    match session.state(now) {
         SessionState::Valid => {}
         // MS-SMB2 section 3.3.5.2.9: what gives something back may still be done; a LOCK looks at that itself. ECHO gives nothing,
         // and Windows answers it.

@@ -401,7 +401,8 @@ fn is_left(cx: &RequestContext, open: &Open) -> Result<bool, Status> {
     if open.durable.durability().sent_anew && is_its(cx.session()?) {
         return Ok(true);
     }
-    let trees = cx.server.sessions.all(is_its).into_iter().flat_map(|s| s.trees());
+    let sessions = cx.server.sessions.of_client(client).into_iter().filter(|s| is_its(s));
+    let trees = sessions.flat_map(|s| s.trees());
     let of_share = trees.filter(|tree| tree.share().is_some_and(|it| it.id == share));
     let Some(lost_at) = open.durable.durability().lost_at else { return Ok(false) };
     let ago = of_share.filter_map(|tree| tree.last_take_up.ago(lost_at)).min();

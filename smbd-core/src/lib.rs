@@ -63,6 +63,7 @@ mod sequence;
 pub mod server;
 pub mod server_state;
 pub mod session;
+mod session_places;
 pub mod settings;
 mod share_access;
 mod slot;

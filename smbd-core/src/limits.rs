@@ -47,6 +47,10 @@ pub const LOGONS_PER_ADDRESS_MAX: usize = 256;
 pub const LOGONS_MAX: usize = 4096;
 /// Sessions of the whole server whose users have logged on.
 pub const SESSIONS_MAX: usize = 65_536;
+/// Of these, sessions of one address, or IPv6 network of 64 bits.
+pub const SESSIONS_PER_ADDRESS_MAX: usize = 8_192;
+/// A session without opens that was not used for so long gives way to a new one where a limit is met.
+pub const SESSION_IDLE: Duration = Duration::from_secs(5);
 /// Connections of one session (MS-SMB2 note to 3.3.5.5.2: Windows allows 32).
 pub const CHANNELS_MAX: usize = 32;
 /// Trees of one session.

@@ -57,7 +57,11 @@ pub(crate) fn ways(core: &ServerState, to: &To) -> Vec<Way> {
     let may_hear = |s: &Session| !is_others(s) || s.user().is_some_and(|u| u.kind == Kind::User);
     let sessions: Vec<_> = match to {
         To::Session(id) => core.sessions.get(*id).into_iter().collect(),
-        To::Lease(lease) => core.sessions.all(|s| s.client_guid() == lease.client() && may_hear(s)),
+        To::Lease(lease) => {
+            let mut all = core.sessions.of_client(lease.client());
+            all.retain(|s| may_hear(s));
+            all
+        }
     };
     let of = |s: Arc<Session>| {
         let conns = s.channels().into_iter().filter_map(|c| c.conn.upgrade());

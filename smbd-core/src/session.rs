@@ -5,20 +5,23 @@
 //!
 //! *Memory.* Bounded by `limits`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
+use std::time::Duration;
 
 use dashmap::DashMap;
 use mutex::{locked, reading, writing};
+use rdma_transport::parts::Limit;
 use state::Millis;
 use vfs::Cred;
 
 use crate::conn::Conn;
 use crate::crypto::seal::{Opener, Sealer};
 use crate::crypto::sign::Signer;
-use crate::limits::{CHANNELS_MAX, SESSIONS_MAX, TREES_MAX};
+use crate::limits::{CHANNELS_MAX, SESSIONS_MAX, SESSIONS_PER_ADDRESS_MAX, TREES_MAX};
+use crate::session_places::{Full, Limits, Places};
 use crate::status::Status;
 use crate::tree::Tree;
 use crate::wire::negotiate::Dialect;
@@ -120,8 +123,8 @@ pub struct Session {
     trees: RwLock<HashMap<u32, Arc<Tree>>>,
     next_tree: AtomicU32,
     channels: Mutex<Vec<Arc<Channel>>>,
-    /// It is counted among those that have logged on.
-    counted: AtomicBool,
+    /// When its client last sent a command, on the server's clock.
+    used: AtomicU64,
     /// What the audit trail was told of it.
     told: Told,
 }
@@ -250,6 +253,16 @@ impl Session {
         audit::record(|| audit::Event::Logoff { party, session, reason });
     }
 
+    /// Its client has sent a command.
+    pub(crate) fn note_used(&self, now: Millis) {
+        self.used.store(now, Ordering::Relaxed);
+    }
+
+    /// For how long its client has sent no command.
+    pub(crate) fn idle(&self, now: Millis) -> Duration {
+        Duration::from_millis(now.saturating_sub(self.used.load(Ordering::Relaxed)))
+    }
+
     /// Its messages must be signed.
     pub fn signing_required(&self) -> bool {
         self.signing_required.load(Ordering::Relaxed)
@@ -334,14 +347,30 @@ impl Session {
 }
 
 /// All sessions.
-#[derive(Default)]
 pub struct Sessions {
     all: DashMap<u64, Arc<Session>>,
-    /// Those whose users have logged on: at most [`SESSIONS_MAX`]. How many are still logging on is bounded by
+    /// By `ClientGuid`: a client with many connections has few of them.
+    by_client: DashMap<[u8; 16], HashSet<u64>>,
+    /// Of those whose users have logged on: at most [`SESSIONS_MAX`]. How many are still logging on is bounded by
     /// [`crate::logons`].
-    logged_on: AtomicUsize,
+    places: Mutex<Places>,
     /// How logons ended.
     pub logons: LogonCounts,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        let places = Limits {
+            of_all: Limit::new("sessions", SESSIONS_MAX),
+            of_address: Limit::new("sessions-of-address", SESSIONS_PER_ADDRESS_MAX),
+        };
+        Self {
+            all: DashMap::new(),
+            by_client: DashMap::new(),
+            places: Mutex::new(Places::new(places)),
+            logons: LogonCounts::default(),
+        }
+    }
 }
 
 /// How logons ended so far, those that bind a connection to a session among them.
@@ -379,14 +408,15 @@ impl Sessions {
         self.all.len()
     }
 
+    /// The sessions of a client. Anybody may call itself by its name.
+    pub(crate) fn of_client(&self, client: [u8; 16]) -> Vec<Arc<Session>> {
+        let ids = self.by_client.get(&client).map(|ids| ids.iter().copied().collect::<Vec<_>>());
+        ids.unwrap_or_default().into_iter().filter_map(|id| self.get(id)).collect()
+    }
+
     /// Every session for which this holds. Looks at all of them.
     pub fn all(&self, which: impl Fn(&Session) -> bool) -> Vec<Arc<Session>> {
         self.all.iter().filter(|s| which(s)).map(|s| s.clone()).collect()
-    }
-
-    /// For some session this holds.
-    pub(crate) fn any(&self, which: impl Fn(&Session) -> bool) -> bool {
-        self.all.iter().any(|s| which(&s))
     }
 
     /// A new session, with a number that nobody can guess.
@@ -410,32 +440,40 @@ impl Sessions {
                     trees: RwLock::default(),
                     next_tree: AtomicU32::new(1),
                     channels: Mutex::default(),
-                    counted: AtomicBool::new(false),
+                    used: AtomicU64::new(0),
                     told: Told::default(),
                 });
                 place.insert(session.clone());
+                self.by_client.entry(terms.client_guid).or_default().insert(id);
                 return Ok(session);
             }
         }
     }
 
-    /// The user of a session is about to be logged on. False when as many as may are.
-    pub(crate) fn admit(&self, session: &Session) -> bool {
-        let more = |n: usize| (n < SESSIONS_MAX).then_some(n + 1);
-        let is_room =
-            self.logged_on.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok();
-        if is_room && session.counted.swap(true, Ordering::AcqRel) {
-            self.logged_on.fetch_sub(1, Ordering::AcqRel);
-        }
-        is_room
+    /// The limit that keeps a further session of this address out, if there is one.
+    pub(crate) fn full(&self, from: IpAddr) -> Option<Full> {
+        locked(&self.places).full(from)
+    }
+
+    /// Some sessions of an address, which are looked at again after all others.
+    pub(crate) fn next_of(&self, host: IpAddr, most: usize) -> Vec<Arc<Session>> {
+        let ids = locked(&self.places).next_of(host, most);
+        ids.into_iter().filter_map(|id| self.get(id)).collect()
+    }
+
+    /// The user of a session is about to be logged on from this address.
+    pub(crate) fn admit(&self, session: &Session, from: IpAddr) -> Result<(), Limit> {
+        locked(&self.places).add(session.id, from)
     }
 
     pub(crate) fn remove(&self, id: u64) {
-        if let Some((_, session)) = self.all.remove(&id)
-            && session.counted.swap(false, Ordering::AcqRel)
-        {
-            self.logged_on.fetch_sub(1, Ordering::AcqRel);
+        let Some((_, session)) = self.all.remove(&id) else { return };
+        locked(&self.places).remove(id);
+        let client = session.client_guid();
+        if let Some(mut ids) = self.by_client.get_mut(&client) {
+            ids.remove(&id);
         }
+        self.by_client.remove_if(&client, |_, ids| ids.is_empty());
     }
 }
 

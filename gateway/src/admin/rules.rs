@@ -105,6 +105,7 @@ pub(super) const LIMITS: &[&str] = &[
     "patient-locks",
     "patient-locks-of-address",
     "sessions-of-connection",
+    "sessions-of-address",
     "sessions",
     "unfinished-logons-of-connection",
     "unfinished-logons-of-address",

@@ -20,13 +20,14 @@ use crate::crypto::seal::{Cipher, Opener, Sealer};
 use crate::crypto::sign::{Algorithm, Sender, Signer};
 use crate::kerberos::{self, User as Ticketed};
 use crate::limits::{
-    AUTH_ROUNDS_MAX, CHANNELS_MAX, LOGONS_PER_CONNECTION_MAX, SESSIONS_MAX,
+    AUTH_ROUNDS_MAX, CHANNELS_MAX, LOGONS_PER_CONNECTION_MAX, SESSION_IDLE,
     SESSIONS_PER_CONNECTION_MAX,
 };
 use crate::logons::Ticket;
 use crate::reauthorize::{denied_from, end_fallen_trees, session_stands};
 use crate::refusal::Rule;
 use crate::request_context::RequestContext;
+use crate::server_state::ServerState;
 use crate::session::{Channel, Kind, Secrets, Session, SessionState, Terms, User};
 use crate::settings::Encryption;
 use crate::status::Status;
@@ -113,6 +114,9 @@ async fn in_turn(
         }
     }
 }
+
+/// Sessions that are looked at when one must give way.
+const CANDIDATES: usize = 64;
 
 /// A session that nobody has used yet, and is taken out again unless its logon goes on.
 struct Unproved<'a> {
@@ -425,6 +429,9 @@ async fn done(
     let Logon { purpose, session, preauth, .. } = logon;
     // What must be recorded and cannot be is not done.
     let permit = audit::permit();
+    if purpose == Purpose::New && permit.is_ok() {
+        make_room(cx).await;
+    }
     let finished = match purpose {
         _ if permit.is_err() => Err(Status::AUDIT_FAILED),
         Purpose::New => new(cx, n, request, &session, (user, expires), key, &preauth),
@@ -503,11 +510,35 @@ fn new(
     // The key of a session without a name is known to all: its client signs nothing (section 3.2.5.3.1).
     let signing = user.kind == Kind::User && (settings.signing_required || asked);
     session.require(signing, encrypt);
-    if !cx.server.sessions.admit(session) {
-        return Err(cx.limited("sessions", SESSIONS_MAX));
-    }
+    let admitted = cx.server.sessions.admit(session, cx.conn.info.peer.ip());
+    admitted.map_err(|limit| cx.limited(limit.name, limit.most))?;
+    session.note_used(cx.server.now());
     session.log_on(user, expires);
     join(cx, session, signer)
+}
+
+/// Ends a session for a new one of this address where a limit is met, if there is one that may end.
+async fn make_room(cx: &RequestContext) {
+    let core = &cx.server;
+    let Some(full) = core.sessions.full(cx.conn.info.peer.ip()) else { return };
+    let some = core.sessions.next_of(full.host, CANDIDATES);
+    let Some(session) = giving_way(core, &some, full.has_more, core.now()) else { return };
+    rdma_transport::count::limit_met(full.limit.name);
+    tracing::debug!(session = session.id, host = %full.host, limit = full.limit.name, "a session ended for a new one");
+    end_session(core, session, TeardownReason::Connection, "gave way").await;
+}
+
+/// The session that ends for a new one: one without opens, idle for [`SESSION_IDLE`]. Where its address `has_more` sessions than that
+/// of the new one, the one that was not used for longest ends if none is idle, and one that has opens if all have some.
+pub(super) fn giving_way<'a>(
+    core: &ServerState,
+    some: &'a [Arc<Session>],
+    has_more: bool,
+    now: Millis,
+) -> Option<&'a Arc<Session>> {
+    let has_opens = |s: &Session| core.opens.count_of(s.id) > 0;
+    let ready = |s: &&Arc<Session>| has_more || !has_opens(s) && s.idle(now) >= SESSION_IDLE;
+    some.iter().filter(ready).max_by_key(|s| (!has_opens(s), s.idle(now)))
 }
 
 /// A session stays its first user's: it goes on with the keys of that user's logon, so another user's messages would be signed by
@@ -666,10 +697,10 @@ fn changes_dialect(cx: &RequestContext, session: &Session) -> bool {
     let Terms { dialect, client_guid, .. } = session.terms;
     let own = session.owner();
     let other = |old: &Session| {
-        let is_client = old.terms.client_guid == client_guid && old.terms.dialect != dialect;
-        is_client && old.id != session.id && *old.owner() == *own
+        old.terms.dialect != dialect && old.id != session.id && *old.owner() == *own
     };
-    dialect.is_3() && client_guid != [0; 16] && cx.server.sessions.any(other)
+    let has_other = || cx.server.sessions.of_client(client_guid).iter().any(|old| other(old));
+    dialect.is_3() && client_guid != [0; 16] && has_other()
 }
 
 /// MS-SMB2 section 3.3.5.5.3: a client that was cut off says which session it had, so that nothing of it stands in its own way.

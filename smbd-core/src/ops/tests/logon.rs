@@ -7,9 +7,12 @@ use rdma_transport::channel::Transport;
 use crate::auth::ntlm::Credentials;
 use crate::auth::{Account, Fresh, Initiator, NtHash};
 use crate::harness::{Answered, Client, Harness};
-use crate::limits::{ACCOUNT_GUESSES_FREE, ACCOUNT_TURN, GUESS_DELAY, GUESSES_FREE};
+use crate::limits::{
+    ACCOUNT_GUESSES_FREE, ACCOUNT_TURN, GUESS_DELAY, GUESSES_FREE, SESSIONS_MAX,
+    SESSIONS_PER_ADDRESS_MAX,
+};
 use crate::open::FileId;
-use crate::session::User;
+use crate::session::{Session, Terms, User};
 use crate::status::Status;
 use crate::users::accounts::{self, LogonDelay};
 use crate::wire::lock::{Element, flag};
@@ -236,4 +239,96 @@ async fn who_gets_no_turn_is_refused_with_the_right_password() {
     assert_eq!(harness.core.sessions.count(), sessions);
     let met = rdma_transport::count::limits_met();
     assert!(met.iter().any(|(limit, n)| *limit == accounts::LIMIT && *n > 0));
+}
+
+/// Sessions of this address that nobody uses, beside those that there are.
+fn fill(harness: &Harness, at: std::net::IpAddr, count: usize) -> Vec<std::sync::Arc<Session>> {
+    let terms = Terms {
+        dialect: Dialect::V311,
+        client_guid: [9; 16],
+        signing: crate::crypto::sign::Algorithm::AesCmac,
+        cipher: None,
+    };
+    let sessions = &harness.core.sessions;
+    let one = || {
+        let session = sessions.begin(terms).unwrap();
+        sessions.admit(&session, at).unwrap();
+        session
+    };
+    (0..count).map(|_| one()).collect()
+}
+
+fn address(n: usize) -> std::net::IpAddr {
+    std::net::IpAddr::from([192, 0, 2, u8::try_from(n).unwrap()])
+}
+
+/// Addresses that have all sessions of the server, each its part: another one logs on all the same.
+#[tokio::test]
+async fn a_new_address_finds_a_session() {
+    let harness = Harness::new();
+    for n in 0..SESSIONS_MAX / SESSIONS_PER_ADDRESS_MAX {
+        fill(&harness, address(n), SESSIONS_PER_ADDRESS_MAX);
+    }
+    let mut client = harness.client();
+    let before = harness.core.sessions.count();
+    for _ in 0..3 {
+        (client.session_id, client.tree_id) = (0, 0);
+        assert_eq!(log_on(&mut client, "user", "pw").await, Status::SUCCESS);
+        assert_eq!(harness.core.sessions.count(), before, "one ended for it");
+    }
+    let met = rdma_transport::count::limits_met();
+    assert!(met.iter().any(|(limit, n)| *limit == "sessions" && *n >= 3));
+}
+
+/// An address that has its part, of sessions that were all just used, is refused; others log on.
+#[tokio::test]
+async fn an_address_has_its_part_of_sessions() {
+    let harness = Harness::new();
+    let mut client = harness.client();
+    let own = client.conn.info.peer.ip();
+    let sessions = fill(&harness, own, SESSIONS_PER_ADDRESS_MAX);
+    let now = harness.core.now();
+    sessions.iter().for_each(|s| s.note_used(now + 60_000));
+    (client.session_id, client.tree_id) = (0, 0);
+    assert_eq!(log_on(&mut client, "user", "pw").await, Status::INSUFFICIENT_RESOURCES);
+    assert_eq!(harness.core.sessions.full(address(1)), None);
+    let met = rdma_transport::count::limits_met();
+    assert!(met.iter().any(|(limit, _)| *limit == "sessions-of-address"));
+}
+
+/// Idle or used, with and without opens, of an address that has more than its part or not: which of two sessions ends.
+#[tokio::test]
+async fn sessions_end_in_the_order_of_use() {
+    let harness = Harness::new();
+    let (a, b) = (harness.client(), harness.client());
+    let of = |c: &Client| harness.core.sessions.get(c.session_id).unwrap();
+    let (first, second) = (of(&a), of(&b));
+    let both = [first.clone(), second.clone()];
+    let (recent, idle, now) = (59_000, 1000, 60_000);
+    for (opens_of_first, opens_of_second) in [(false, false), (true, false), (true, true)] {
+        let mut open = Vec::new();
+        if opens_of_first {
+            open.push((&a, a.open("f").await));
+        }
+        if opens_of_second {
+            open.push((&b, b.open("f").await));
+        }
+        for used in [[recent, recent + 1], [idle, recent], [idle, idle + 1], [idle + 1, idle]] {
+            first.note_used(used[0]);
+            second.note_used(used[1]);
+            for has_more in [false, true] {
+                let sessions = [(0, used[0], opens_of_first), (1, used[1], opens_of_second)];
+                let may = |s: &&(usize, u64, bool)| has_more || !s.2 && s.1 <= idle + 1;
+                let mut able: Vec<_> = sessions.iter().filter(may).collect();
+                able.sort_by_key(|s| (s.2, s.1));
+                let expected = able.first().map(|s| both[s.0].id);
+                let ends =
+                    super::super::session_setup::giving_way(&harness.core, &both, has_more, now);
+                assert_eq!(ends.map(|s| s.id), expected, "{sessions:?} {has_more}");
+            }
+        }
+        for (client, file) in open {
+            assert_eq!(client.close(file).await, Status::SUCCESS);
+        }
+    }
 }
