@@ -28,6 +28,7 @@ mod dispatch;
 pub mod dtyp;
 pub mod durable;
 pub mod file_info;
+pub mod folders;
 #[cfg(test)]
 mod harness;
 pub mod holdings;

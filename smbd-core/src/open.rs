@@ -8,7 +8,7 @@
 //!
 //! *Errors.* STATUS_DELETE_PENDING for a name that waits to be removed; STATUS_INSUFFICIENT_RESOURCES at the limits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -26,6 +26,7 @@ use vfs::{Cred, NodeId};
 
 use crate::caching::OpenCaching;
 use crate::dtyp::mask;
+use crate::folders::{Above, Folders};
 use crate::limits::OPENS_MAX;
 use crate::open_durable::OpenDurable;
 use crate::open_state::OpenState;
@@ -45,6 +46,13 @@ pub struct PathInShare {
     pub name: Vec<u8>,
     /// The path from the root of the share as clients see it, with `\` between names and none before the first.
     pub path: String,
+    /// The directory and those above it, where a walk has led to it.
+    pub(crate) above: Option<Arc<Above<NodeRef>>>,
+}
+
+/// A directory that a walk has come to from another one; the first one has none above.
+pub(crate) fn walked(node: &NodeRef, parent: Option<Arc<Above<NodeRef>>>) -> Arc<Above<NodeRef>> {
+    Arc::new(Above { id: node.id(), node: node.clone(), parent })
 }
 
 impl PathInShare {
@@ -502,15 +510,38 @@ impl Record {
 #[derive(Default)]
 struct Files {
     records: HashMap<NodeId, Record>,
-    per_session: HashMap<u64, usize>,
+    /// Opens of each session; 0: of those that wait for their client.
+    per_session: HashMap<u64, HashSet<u64>>,
+    folders: Folders<NodeRef>,
+}
+
+impl Files {
+    /// Lists an open in the folder of its name.
+    fn list(&mut self, open: &Open) {
+        let Some(file) = file_of(open) else { return };
+        let (place, share) = (file.place(), &file.share);
+        let at = (place.dir.id(), &place.dir);
+        self.folders.add(share.id, open.id.volatile, at, place.above.as_ref());
+        if share.backend.root().id() == at.0 {
+            self.folders.is_top(share.id, at.0);
+        }
+    }
+
+    /// An open has another name.
+    fn relist(&mut self, open: &Open) {
+        let Some(file) = file_of(open) else { return };
+        let place = file.place();
+        let at = (place.dir.id(), &place.dir);
+        self.folders.shift(file.share.id, open.id.volatile, at, place.above.as_ref());
+        // A folder takes what is below it along.
+        self.folders.place(file.share.id, file.base().id(), at);
+    }
 }
 
 /// `GlobalOpenTable`.
 pub struct Opens {
     all: DashMap<u64, Arc<Open>>,
     files: Mutex<Files>,
-    /// How many may delete or rename their file.
-    deleters: AtomicUsize,
     /// Where front ends without such deletes ask for names that wait to be removed.
     namespace: Arc<Namespace>,
 }
@@ -518,12 +549,7 @@ pub struct Opens {
 impl Opens {
     /// An empty table.
     pub fn new(namespace: Arc<Namespace>) -> Self {
-        Self {
-            all: DashMap::new(),
-            files: Mutex::default(),
-            deleters: AtomicUsize::new(0),
-            namespace,
-        }
+        Self { all: DashMap::new(), files: Mutex::default(), namespace }
     }
 
     /// Tells `state` which names of a file wait to be removed. Called with the lock, so that what was entered last stands.
@@ -547,7 +573,7 @@ impl Opens {
 
     /// How many a session has; 0: how many belong to none and wait for their client.
     pub fn count_of(&self, session: u64) -> usize {
-        locked(&self.files).per_session.get(&session).copied().unwrap_or(0)
+        locked(&self.files).per_session.get(&session).map_or(0, HashSet::len)
     }
 
     /// What a session, and all sessions of an address, have of a file and its streams, each open counted as `weight` says. Not
@@ -579,28 +605,27 @@ impl Opens {
             return Err(Status::INSUFFICIENT_RESOURCES);
         }
         // Session 0 is all clients that have not come back yet.
-        *files.per_session.entry(open.session_id()).or_default() += 1;
+        files.per_session.entry(open.session_id()).or_default().insert(open.id.volatile);
         if let Some(file) = file_of(&open) {
             let id = file.base().id();
             let record = files.records.entry(id).or_default();
             if record.is_doomed(file) {
-                self.forget_one(&mut files, open.session_id());
+                self.forget_one(&mut files, &open);
                 return Err(Status::DELETE_PENDING);
             }
             record.opens.push(open.clone());
-            if open.granted & mask::DELETE != 0 {
-                self.deleters.fetch_add(1, Ordering::AcqRel);
-            }
+            files.list(&open);
             self.publish(&files, id);
         }
         self.all.insert(open.id.volatile, open);
         Ok(())
     }
 
-    fn forget_one(&self, files: &mut Files, session: u64) {
-        if let Some(n) = files.per_session.get_mut(&session) {
-            *n = n.saturating_sub(1);
-            if *n == 0 {
+    fn forget_one(&self, files: &mut Files, open: &Open) {
+        let session = open.session_id();
+        if let Some(own) = files.per_session.get_mut(&session) {
+            own.remove(&open.id.volatile);
+            if own.is_empty() {
                 files.per_session.remove(&session);
             }
         }
@@ -616,11 +641,9 @@ impl Opens {
             pipe.close();
         }
         let mut files = locked(&self.files);
-        self.forget_one(&mut files, open.session_id());
+        self.forget_one(&mut files, open);
+        files.folders.remove(open.id.volatile);
         let Some(file) = file_of(open) else { return Some(Vec::new()) };
-        if open.granted & mask::DELETE != 0 {
-            self.deleters.fetch_sub(1, Ordering::AcqRel);
-        }
         let Some(record) = files.records.get_mut(&file.base().id()) else {
             return Some(Vec::new());
         };
@@ -706,9 +729,9 @@ impl Opens {
         files.records.get(&node).map_or_else(Vec::new, |r| r.doomed.clone())
     }
 
-    /// Some open may delete or rename its file: it is told of names that others change.
+    /// Some file is open: this table is told of names that others change.
     pub(crate) fn follow_names(&self) -> bool {
-        self.deleters.load(Ordering::Acquire) > 0
+        !locked(&self.files).records.is_empty()
     }
 
     fn of_name(&self, node: NodeId) -> impl Iterator<Item = Arc<Open>> {
@@ -721,6 +744,7 @@ impl Opens {
         for open in self.of_name(node) {
             if let Some(file) = file_of(&open).filter(|f| f.place().is(old)) {
                 file.set_place(new.clone(), true);
+                locked(&self.files).relist(&open);
             }
         }
         self.publish(&locked(&self.files), node);
@@ -732,6 +756,7 @@ impl Opens {
             let of_old = |f: &&File| f.has_one_name() && f.place().is(old);
             if let Some(file) = file_of(&open).filter(of_old) {
                 file.set_place(new.clone(), false);
+                locked(&self.files).relist(&open);
             }
         }
         self.publish(&locked(&self.files), node);
@@ -744,8 +769,12 @@ impl Opens {
             let old = file.place();
             if old.dir.id() == from.0.id() && old.name == from.1 {
                 let (dir, name) = (to.0.clone(), to.1.to_vec());
-                file.set_place(PathInShare { dir, name, path: old.path }, true);
+                file.set_place(PathInShare { dir, name, path: old.path, above: None }, true);
+                locked(&self.files).relist(&open);
             }
+        }
+        for share in self.namespace.shares().iter() {
+            locked(&self.files).folders.place(share.id, node, (to.0.id(), to.0));
         }
         self.publish(&locked(&self.files), node);
     }
@@ -770,18 +799,38 @@ impl Opens {
         }
     }
 
-    /// Everything that is open of this session, or of one of its trees.
-    pub fn of_session(&self, session: u64, tree: Option<u32>) -> Vec<Arc<Open>> {
-        self.all
-            .iter()
-            .filter(|o| o.session_id() == session && tree.is_none_or(|t| o.tree_id() == t))
-            .map(|o| o.clone())
-            .collect()
+    fn of_ids(&self, ids: Vec<u64>) -> impl Iterator<Item = Arc<Open>> {
+        ids.into_iter().filter_map(|id| self.all.get(&id).map(|o| o.clone()))
     }
 
-    /// For some open this holds. Looks at all of them.
-    pub fn any(&self, which: impl Fn(&Open) -> bool) -> bool {
-        self.all.iter().any(|o| which(&o))
+    /// Everything that is open of this session, or of one of its trees. Session 0: of those that wait for their client.
+    pub fn of_session(&self, session: u64, tree: Option<u32>) -> Vec<Arc<Open>> {
+        let files = locked(&self.files);
+        let ids = files.per_session.get(&session).map(|own| own.iter().copied().collect());
+        drop(files);
+        let is_its = |o: &Arc<Open>| o.session_id() == session;
+        let own = self.of_ids(ids.unwrap_or_default()).filter(is_its);
+        own.filter(|o| tree.is_none_or(|t| o.tree_id() == t)).collect()
+    }
+
+    /// Folders of a share of which it is not known where they stand.
+    pub(crate) fn unknown_folders(&self, share: u32) -> Vec<(NodeId, NodeRef)> {
+        locked(&self.files).folders.unknown(share)
+    }
+
+    /// Where a folder stands; `None`: it has no name any more, or is the root of its share.
+    pub(crate) fn link_folder(&self, share: u32, id: NodeId, above: Option<&Arc<Above<NodeRef>>>) {
+        let folders = &mut locked(&self.files).folders;
+        match above {
+            Some(above) => folders.link(share, above),
+            None => folders.is_top(share, id),
+        }
+    }
+
+    /// The opens below a folder as far as it is known where they stand.
+    pub(crate) fn below(&self, share: u32, dir: NodeId) -> Vec<Arc<Open>> {
+        let ids = locked(&self.files).folders.below(share, dir);
+        self.of_ids(ids).collect()
     }
 
     /// Every open for which this holds. Looks at all of them.
@@ -791,7 +840,7 @@ impl Opens {
 
     /// An open for which this holds, of those that belong to no session.
     pub fn waiting(&self, which: impl Fn(&Open) -> bool) -> Option<Arc<Open>> {
-        self.all.iter().find(|o| o.session_id() == 0 && which(o)).map(|o| o.clone())
+        self.of_session(0, None).into_iter().find(|o| which(o))
     }
 
     /// Gives an open that belongs to no session to one. False when somebody else was first, or it has been closed.
@@ -800,8 +849,8 @@ impl Opens {
         if open.is_closed() || open.session_id() != 0 {
             return false;
         }
-        self.forget_one(&mut files, 0);
-        *files.per_session.entry(session).or_default() += 1;
+        self.forget_one(&mut files, open);
+        files.per_session.entry(session).or_default().insert(open.id.volatile);
         open.tree_id.store(u64::from(tree), Ordering::Release);
         open.session_id.store(session, Ordering::Release);
         true
@@ -810,8 +859,8 @@ impl Opens {
     /// Gives an open to another session: a durable one that its client has taken up again, or one that waits for it (session 0).
     pub fn move_to(&self, open: &Open, session: u64, tree: u32) {
         let mut files = locked(&self.files);
-        self.forget_one(&mut files, open.session_id());
-        *files.per_session.entry(session).or_default() += 1;
+        self.forget_one(&mut files, open);
+        files.per_session.entry(session).or_default().insert(open.id.volatile);
         open.session_id.store(session, Ordering::Release);
         open.tree_id.store(u64::from(tree), Ordering::Release);
     }

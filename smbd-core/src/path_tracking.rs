@@ -7,17 +7,22 @@
 //! rights: what is removed is the link by which the open was made (MS-FSA section 2.1.5.5).
 //!
 //! The path that an open remembers is the one by which its client knows it, and takes it up again after a lost connection. What is
-//! shown ([`path`]) and what is below a directory ([`below`]) is asked of the file system, because a directory on the way may
-//! have been renamed, too.
+//! shown ([`path`]) is asked of the file system, because a directory on the way may have been renamed, too. What is below a
+//! directory ([`below`]) is found by an index ([`crate::folders`]) and then asked of the file system.
 //!
 //! *Memory.* None.
 //!
 //! *Errors.* Those of the file system; a name that is gone is [`VfsError::NotFound`].
 
+use std::sync::Arc;
+
 use vfs::names::{Spelling, to_client};
+use vfs::namespace::Share;
 use vfs::{Cred, NodeId, NodeRef, VfsError, VfsResult};
 
-use crate::open::{File, Open, Opens, PathInShare};
+use crate::folders::Above;
+use crate::open::{File, Open, Opens, PathInShare, walked};
+use crate::pace::Pace;
 use crate::path::join;
 
 /// The place of an open file, looked up anew. [`VfsError::NotFound`] when the name by which it was opened is gone.
@@ -33,10 +38,12 @@ pub(crate) async fn look(opens: &Opens, file: &File) -> VfsResult<PathInShare> {
     let mut names: Vec<&[u8]> = path.split(|b| *b == b'/').collect();
     let name = names.pop().unwrap_or_default().to_vec();
     let mut dir = file.share.backend.root();
+    let mut above = walked(&dir, None);
     for name in names {
         (dir, _) = dir.lookup(&root, name).await.map_err(gone)?;
+        above = walked(&dir, Some(above));
     }
-    let new = PathInShare { dir, name, path: old.path.clone() };
+    let new = PathInShare { dir, name, path: old.path.clone(), above: Some(above) };
     // It may have been moved again.
     if !leads_to(&new, file).await? {
         return Err(VfsError::NotFound);
@@ -91,27 +98,68 @@ async fn from_top(dir: &NodeRef, home: Option<&NodeRef>) -> Option<Vec<u8>> {
     }
 }
 
-/// The nodes of the opens of a share for which `which` holds and that stand somewhere below a directory.
+/// The nodes of the opens of a share for which `which` holds and that stand somewhere below a directory, `most` of them. Costs what
+/// the opens below it cost, and lets others work meanwhile.
 pub(crate) async fn below(
     opens: &Opens,
-    share: u32,
+    share: &Share,
     dir: &NodeRef,
+    most: usize,
     which: impl Fn(&Open) -> bool,
 ) -> VfsResult<Vec<NodeId>> {
-    let found = opens.all(|o| o.file().is_ok_and(|f| f.share.id == share) && which(o));
-    let mut below = Vec::new();
-    if found.is_empty() {
-        return Ok(below);
+    let mut pace = Pace::begin();
+    for (id, folder) in opens.unknown_folders(share.id) {
+        pace.keep().await;
+        let above = match id == share.backend.root().id() {
+            true => None,
+            false => walk_to(share, &folder).await?,
+        };
+        opens.link_folder(share.id, id, above.as_ref());
     }
-    let path = dir.path().await?;
-    for open in found {
-        if let Ok(file) = open.file()
-            && is_below(file, &path).await?
-        {
+    let (mut below, mut path) = (Vec::new(), None);
+    for open in opens.below(share.id, dir.id()) {
+        pace.keep().await;
+        let Some(file) = open.file().ok().filter(|_| which(&open)) else { continue };
+        let path = match &path {
+            Some(path) => path,
+            None => path.insert(dir.path().await?),
+        };
+        if is_below(file, path).await? {
             below.push(file.node().id());
+            if below.len() >= most {
+                break;
+            }
         }
     }
     Ok(below)
+}
+
+/// A folder and those above it as the file system has them; `None`: it has no name any more, or gets another one time after time.
+async fn walk_to(share: &Share, folder: &NodeRef) -> VfsResult<Option<Arc<Above<NodeRef>>>> {
+    const TRIES: usize = 3;
+    for _ in 0..TRIES {
+        if let Some(above) = walk_once(share, folder).await? {
+            return Ok(Some(above));
+        }
+    }
+    Ok(None)
+}
+
+async fn walk_once(share: &Share, folder: &NodeRef) -> VfsResult<Option<Arc<Above<NodeRef>>>> {
+    let path = match folder.path().await.map_err(gone) {
+        Err(VfsError::NotFound) => return Ok(None),
+        path => path?,
+    };
+    let (mut dir, root) = (share.backend.root(), Cred::root());
+    let mut above = walked(&dir, None);
+    for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+        dir = match dir.lookup(&root, name).await.map_err(gone) {
+            Err(VfsError::NotFound) => return Ok(None),
+            found => found?.0,
+        };
+        above = walked(&dir, Some(above));
+    }
+    Ok((above.id == folder.id()).then_some(above))
 }
 
 /// What is open stands somewhere below this path of the file system from the root of its share.

@@ -63,7 +63,8 @@ pub(crate) async fn reauthorize(core: &Arc<ServerState>) -> Taken {
         lose(core, session, Some(tree), TeardownReason::GivenUp).await;
         taken.trees += 1;
     }
-    for open in core.opens.all(|o| o.session_id() == 0 && !open_stands(core, o)) {
+    let waiting = core.opens.of_session(0, None).into_iter();
+    for open in waiting.filter(|o| !open_stands(core, o)) {
         end_open(core, &open).await;
         taken.opens += 1;
     }

@@ -67,8 +67,10 @@ impl Recall for Link {
         let (core, dir) = (self.0.upgrade(), dir.clone());
         Box::pin(async move {
             let Some(core) = core else { return Ok(Vec::new()) };
+            let shares = core.namespace.shares();
+            let Some(share) = shares.iter().find(|s| s.id == share) else { return Ok(Vec::new()) };
             let cached = |o: &Open| lease::rights(&core, o).has(Caching::HANDLE);
-            path_tracking::below(&core.opens, share, &dir, cached).await
+            path_tracking::below(&core.opens, share, &dir, usize::MAX, cached).await
         })
     }
 }

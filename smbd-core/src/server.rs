@@ -90,8 +90,7 @@ impl Connection {
 
     /// Something is open by a session of this connection, which the end of the connection would close or leave waiting.
     pub fn holds_opens(&self) -> bool {
-        let sessions = self.conn.session_ids();
-        !sessions.is_empty() && self.core.opens.any(|open| sessions.contains(&open.session_id()))
+        self.conn.session_ids().into_iter().any(|session| self.core.opens.count_of(session) > 0)
     }
 
     /// Ends a connection on which nobody has logged on for too long.

@@ -217,8 +217,10 @@ fn disconnect(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
 /// that would outlast the process.
 pub(crate) async fn stop(core: &Arc<ServerState>) {
     let goes = |o: &Open| o.delete_on_close() || core.opens.is_delete_pending(o);
-    for open in core.opens.all(|o| o.session_id() == 0 && !o.durable.is_persistent() && goes(o)) {
-        end_open(core, &open).await;
+    for open in core.opens.of_session(0, None) {
+        if !open.durable.is_persistent() && goes(&open) {
+            end_open(core, &open).await;
+        }
     }
 }
 
@@ -239,9 +241,9 @@ pub(crate) fn wait_for_client(core: &Arc<ServerState>, open: &Arc<Open>) {
 
 /// Somebody wants what opens with this key hold, and they wait for a client: they end.
 pub(crate) async fn give_way(core: &Arc<ServerState>, client: ClientId) {
-    let lapsed = |o: &Open| o.party.client() == client && o.session_id() == 0;
-    for open in core.opens.all(lapsed) {
-        if open.party.lease.end_if_lapsed(core.now()) {
+    for open in core.opens.of_session(0, None) {
+        let is_its = open.party.client() == client && open.session_id() == 0;
+        if is_its && open.party.lease.end_if_lapsed(core.now()) {
             end_open(core, &open).await;
         }
     }

@@ -16,9 +16,10 @@ use vfs::{Cred, Kind, VfsError, VfsResult};
 
 use crate::dtyp::mask;
 use crate::file_info;
+use crate::folders::Above;
 use crate::fscc::attribute;
 use crate::fscc::set::{NewName, rename as flag};
-use crate::open::{File, Open, PathInShare};
+use crate::open::{File, Open, PathInShare, walked};
 use crate::path::{Path, join};
 use crate::path_tracking;
 use crate::request_context::RequestContext;
@@ -49,6 +50,8 @@ pub(super) async fn ask(
 /// Where a new name is to stand.
 struct Target {
     dir: NodeRef,
+    /// The directory and those above it.
+    above: Arc<Above<NodeRef>>,
     dir_path: String,
     /// The name as the file system will have it.
     name: Vec<u8>,
@@ -59,7 +62,8 @@ struct Target {
 impl Target {
     fn place(&self) -> PathInShare {
         let path = join(&self.dir_path, &names::to_client(&self.name));
-        PathInShare { dir: self.dir.clone(), name: self.name.clone(), path }
+        let above = Some(self.above.clone());
+        PathInShare { dir: self.dir.clone(), name: self.name.clone(), path, above }
     }
 }
 
@@ -103,6 +107,7 @@ async fn target(
 ) -> Result<Target, Status> {
     let (before, last) = path.split_last().ok_or(Status::OBJECT_NAME_INVALID)?;
     let (mut dir, mut dir_path) = (cx.tree()?.top(&file.share), String::new());
+    let mut above = walked(&dir, None);
     for name in before {
         let found = match find(cx, open, &dir, name).await {
             Err(VfsError::NotFound) => return Err(Status::OBJECT_PATH_NOT_FOUND),
@@ -113,12 +118,13 @@ async fn target(
         }
         dir_path = join(&dir_path, &names::to_client(&found.name));
         dir = found.node;
+        above = walked(&dir, Some(above));
     }
     let found = match find(cx, open, &dir, last).await {
         Err(VfsError::NotFound) => None,
         found => Some(found?),
     };
-    Ok(Target { dir, dir_path, name: open.spelling().to_disk(last)?, found })
+    Ok(Target { dir, above, dir_path, name: open.spelling().to_disk(last)?, found })
 }
 
 /// What may be replaced, for whoever wants its name (MS-FSA section 2.1.5.15.11): no directory, and nothing that is open. A client
@@ -281,7 +287,10 @@ async fn nothing_open_below(cx: &RequestContext, open: &Open, file: &File) -> Re
     let (share, dir) = (file.share.id, file.base());
     let arbiter = cx.server.namespace.arbiter();
     arbiter.check_moved(share, &dir, Some(open.party.requester()), Some(cx)).await?;
-    let below = path_tracking::below(&cx.server.opens, share, &dir, |_| !open.posix).await?;
+    if open.posix {
+        return Ok(());
+    }
+    let below = path_tracking::below(&cx.server.opens, &file.share, &dir, 1, |_| true).await?;
     if below.is_empty() { Ok(()) } else { Err(Status::ACCESS_DENIED) }
 }
 

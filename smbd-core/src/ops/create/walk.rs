@@ -6,12 +6,15 @@
 //! Where the request names a time of the past, the walk goes on in the snapshot of that time from the first directory on that has
 //! it: a name that is gone today is found below it.
 
+use std::sync::Arc;
+
 use vfs::authority::Actor;
 use vfs::names::{Found, Look};
 use vfs::{Attr, Cred, Kind, NodeRef, VfsError, VfsResult};
 
 use super::Wanted;
-use crate::open::PathInShare;
+use crate::folders::Above;
+use crate::open::{PathInShare, walked};
 use crate::path::join;
 use crate::request_context::RequestContext;
 use crate::security;
@@ -23,6 +26,8 @@ pub(super) struct Walked {
     pub(super) dir: NodeRef,
     /// Path of the directory as it is called.
     pub(super) dir_path: String,
+    /// The directory and those above it.
+    above: Arc<Above<NodeRef>>,
     /// What stands there.
     pub(super) found: Option<Found>,
     /// Where nothing does, the directory as it was then.
@@ -55,7 +60,8 @@ impl Walked {
     /// The place of a name in this directory, as the file system has it.
     pub(super) fn place(&self, name: &[u8]) -> PathInShare {
         let path = join(&self.dir_path, &vfs::names::to_client(name));
-        PathInShare { dir: self.dir.clone(), name: name.to_vec(), path }
+        let above = Some(self.above.clone());
+        PathInShare { dir: self.dir.clone(), name: name.to_vec(), path, above }
     }
 }
 
@@ -64,7 +70,8 @@ pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, 
     let path = &w.path;
     let mut past = Past(w.past());
     let root = past.enter(w, w.tree.top(w.share)).await?;
-    let mut at = Walked { dir: root, dir_path: String::new(), found: None, dir_attr: None };
+    let above = walked(&root, None);
+    let mut at = Walked { dir: root, dir_path: String::new(), above, found: None, dir_attr: None };
     let Some((last, before)) = path.names.split_last() else {
         let attr = at.dir.getattr().await.map_err(Status::from)?;
         at.found = Some(Found { node: at.dir.clone(), attr, name: Vec::new() });
@@ -89,6 +96,7 @@ pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, 
         }
         at.dir_path = join(&at.dir_path, &vfs::names::to_client(&found.name));
         at.dir = past.enter(w, found.node).await?;
+        at.above = walked(&at.dir, Some(at.above));
     }
     match find(cx, w, &at.dir, last).await {
         Ok(Look::Found(mut found)) => {

@@ -3,6 +3,7 @@
 mod appends;
 mod attributes;
 mod authority;
+mod below;
 mod chains;
 mod changes;
 mod create;

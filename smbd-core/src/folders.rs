@@ -1,0 +1,329 @@
+//! Which opens stand below a folder, without a look at the others.
+//!
+//! *Operation.* Each open is listed in the folder of its name, and each listed folder is linked to the one above it. The links come
+//! from the walk that found a name ([`Above`]), and renames through the gateway change them. A folder that was not walked to (an open
+//! of an earlier run of the server, a rename by another protocol) has an unknown place until [`Folders::link`] tells it. A process of
+//! the host that moves a folder changes no link: callers verify what they find against the file system, and an open that a host
+//! process has moved below a folder is found there once a client walks to its folder again.
+//!
+//! *Memory.* An entry for each folder that has opens or listed folders in it, and one for each open.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use vfs::NodeId;
+
+/// A folder and those above it, up to where a walk began.
+#[derive(Debug)]
+pub struct Above<N> {
+    /// The folder.
+    pub id: NodeId,
+    /// As the file system knows it.
+    pub node: N,
+    /// The folder above; `None` where the walk began.
+    pub parent: Option<Arc<Self>>,
+}
+
+/// A folder of a share.
+type Key = (u32, NodeId);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parent {
+    Folder(NodeId),
+    /// No folder above it matters: the root of a share, or a folder that is gone.
+    Top,
+    Unknown,
+}
+
+#[derive(Debug)]
+struct Folder<N> {
+    node: N,
+    parent: Parent,
+    /// Opens of names in it.
+    opens: HashSet<u64>,
+    /// Listed folders in it.
+    folders: HashSet<NodeId>,
+}
+
+/// The index. Opens are known by a number.
+#[derive(Debug)]
+pub(crate) struct Folders<N> {
+    folders: HashMap<Key, Folder<N>>,
+    /// Where each open is listed.
+    opens: HashMap<u64, Key>,
+    /// Folders with an unknown place.
+    unknown: HashSet<Key>,
+}
+
+impl<N> Default for Folders<N> {
+    fn default() -> Self {
+        Self { folders: HashMap::new(), opens: HashMap::new(), unknown: HashSet::new() }
+    }
+}
+
+impl<N: Clone> Folders<N> {
+    fn entry(&mut self, (share, id): Key, node: &N) -> &mut Folder<N> {
+        let Self { folders, unknown, .. } = self;
+        folders.entry((share, id)).or_insert_with(|| {
+            unknown.insert((share, id));
+            let (opens, folders) = (HashSet::new(), HashSet::new());
+            Folder { node: node.clone(), parent: Parent::Unknown, opens, folders }
+        })
+    }
+
+    /// Lists an open in a folder. `above`: that folder, where a walk has led to it.
+    pub(crate) fn add(
+        &mut self,
+        share: u32,
+        open: u64,
+        (id, node): (NodeId, &N),
+        above: Option<&Arc<Above<N>>>,
+    ) {
+        self.entry((share, id), node).opens.insert(open);
+        self.opens.insert(open, (share, id));
+        if let Some(above) = above {
+            self.link(share, above);
+        }
+    }
+
+    /// Lists an open no more.
+    pub(crate) fn remove(&mut self, open: u64) {
+        if let Some(key) = self.opens.remove(&open)
+            && let Some(folder) = self.folders.get_mut(&key)
+        {
+            folder.opens.remove(&open);
+            self.tidy(key);
+        }
+    }
+
+    /// Lists an open in another folder, where it is listed at all.
+    pub(crate) fn shift(
+        &mut self,
+        share: u32,
+        open: u64,
+        to: (NodeId, &N),
+        above: Option<&Arc<Above<N>>>,
+    ) {
+        if let Some(from) = self.opens.get(&open).copied() {
+            if from != (share, to.0) {
+                self.remove(open);
+            }
+            self.add(share, open, to, above);
+        }
+    }
+
+    /// Links the listed ones of these folders as a walk has found them.
+    pub(crate) fn link(&mut self, share: u32, above: &Arc<Above<N>>) {
+        let mut at = above;
+        while let Some(parent) = &at.parent {
+            self.place(share, at.id, (parent.id, &parent.node));
+            at = parent;
+        }
+    }
+
+    /// A folder stands in another one. Without effect where it is not listed.
+    pub(crate) fn place(&mut self, share: u32, id: NodeId, (parent, node): (NodeId, &N)) {
+        let to = Parent::Folder(parent);
+        if self.folders.get(&(share, id)).is_some_and(|f| f.parent != to) && parent != id {
+            self.entry((share, parent), node).folders.insert(id);
+            self.set_parent((share, id), to);
+        }
+    }
+
+    /// No folder above this one matters.
+    pub(crate) fn is_top(&mut self, share: u32, id: NodeId) {
+        if self.folders.contains_key(&(share, id)) {
+            self.set_parent((share, id), Parent::Top);
+        }
+    }
+
+    fn set_parent(&mut self, key: Key, parent: Parent) {
+        let Some(folder) = self.folders.get_mut(&key) else { return };
+        let old = std::mem::replace(&mut folder.parent, parent);
+        match parent {
+            Parent::Unknown => drop(self.unknown.insert(key)),
+            Parent::Folder(_) | Parent::Top => drop(self.unknown.remove(&key)),
+        }
+        if old != parent {
+            self.leave(key, old);
+        }
+    }
+
+    /// A folder stands no more in the one that it stood in.
+    fn leave(&mut self, (share, id): Key, old: Parent) {
+        if let Parent::Folder(old) = old
+            && let Some(folder) = self.folders.get_mut(&(share, old))
+        {
+            folder.folders.remove(&id);
+            self.tidy((share, old));
+        }
+    }
+
+    /// Forgets a folder that has nothing in it, and those above it where that was all they had.
+    fn tidy(&mut self, mut key: Key) {
+        while let Some(folder) = self.folders.get(&key)
+            && folder.opens.is_empty()
+            && folder.folders.is_empty()
+        {
+            let parent = folder.parent;
+            self.folders.remove(&key);
+            self.unknown.remove(&key);
+            let Parent::Folder(parent) = parent else { return };
+            let above = (key.0, parent);
+            if let Some(folder) = self.folders.get_mut(&above) {
+                folder.folders.remove(&key.1);
+            }
+            key = above;
+        }
+    }
+
+    /// The folders of a share whose place is unknown.
+    pub(crate) fn unknown(&self, share: u32) -> Vec<(NodeId, N)> {
+        let own = self.unknown.iter().filter(|key| key.0 == share);
+        own.filter_map(|key| Some((key.1, self.folders.get(key)?.node.clone()))).collect()
+    }
+
+    /// The opens that are listed in this folder and in all below it.
+    pub(crate) fn below(&self, share: u32, id: NodeId) -> Vec<u64> {
+        // Links of folders that changed places twice may make a circle.
+        let (mut seen, mut left, mut below) = (HashSet::new(), vec![id], Vec::new());
+        while let Some(id) = left.pop() {
+            if seen.insert(id)
+                && let Some(folder) = self.folders.get(&(share, id))
+            {
+                below.extend(&folder.opens);
+                left.extend(&folder.folders);
+            }
+        }
+        below
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SHARE: u32 = 3;
+    /// Folder 0 is the root.
+    const FOLDERS: usize = 8;
+
+    fn id(n: usize) -> NodeId {
+        NodeId(n as u64)
+    }
+
+    /// What is true: the folder above each folder, and the folder of each open.
+    #[derive(Default)]
+    struct Model {
+        above: [usize; FOLDERS],
+        opens: HashMap<u64, usize>,
+    }
+
+    impl Model {
+        fn chain(&self, folder: usize) -> Arc<Above<()>> {
+            let parent = (folder != 0).then(|| self.chain(self.above[folder]));
+            Arc::new(Above { id: id(folder), node: (), parent })
+        }
+
+        fn is_below(&self, mut folder: usize, top: usize) -> bool {
+            while folder != top && folder != 0 {
+                folder = self.above[folder];
+            }
+            folder == top
+        }
+
+        fn below(&self, top: usize) -> BTreeSet<u64> {
+            self.opens.iter().filter(|(_, f)| self.is_below(**f, top)).map(|(o, _)| *o).collect()
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Open {
+            open: u64,
+            folder: usize,
+            walked: bool,
+        },
+        Close(u64),
+        Shift {
+            open: u64,
+            folder: usize,
+            walked: bool,
+        },
+        /// A folder is renamed into another one.
+        Move {
+            folder: usize,
+            to: usize,
+        },
+        /// Places that are unknown are looked up.
+        Resolve,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let (open, folder) = (0..6_u64, 0..FOLDERS);
+        prop_oneof![
+            4 => (open.clone(), folder.clone(), any::<bool>())
+                .prop_map(|(open, folder, walked)| Step::Open { open, folder, walked }),
+            2 => open.clone().prop_map(Step::Close),
+            1 => (open, folder.clone(), any::<bool>())
+                .prop_map(|(open, folder, walked)| Step::Shift { open, folder, walked }),
+            2 => (1..FOLDERS, folder).prop_map(|(folder, to)| Step::Move { folder, to }),
+            1 => Just(Step::Resolve),
+        ]
+    }
+
+    fn resolve(index: &mut Folders<()>, model: &Model) {
+        for (folder, ()) in index.unknown(SHARE) {
+            let folder = usize::try_from(folder.0).unwrap();
+            let chain = model.chain(folder);
+            index.link(SHARE, &chain);
+            index.is_top(SHARE, id(0));
+        }
+    }
+
+    proptest! {
+        /// Every sequence of opens, closes and renames, with and without walks.
+        #[test]
+        fn opens_below_are_those_of_the_model(steps in proptest::collection::vec(step(), 0..60)) {
+            let (mut index, mut model) = (Folders::default(), Model::default());
+            for step in steps {
+                match step {
+                    Step::Open { open, folder, walked } => {
+                        let chain = model.chain(folder);
+                        index.remove(open);
+                        index.add(SHARE, open, (id(folder), &()), walked.then_some(&chain));
+                        model.opens.insert(open, folder);
+                    }
+                    Step::Close(open) => {
+                        index.remove(open);
+                        model.opens.remove(&open);
+                    }
+                    Step::Shift { open, folder, walked } => {
+                        let chain = model.chain(folder);
+                        index.shift(SHARE, open, (id(folder), &()), walked.then_some(&chain));
+                        model.opens.entry(open).and_modify(|f| *f = folder);
+                    }
+                    Step::Move { folder, to } if !model.is_below(to, folder) => {
+                        model.above[folder] = to;
+                        index.place(SHARE, id(folder), (id(to), &()));
+                    }
+                    Step::Move { .. } => {}
+                    Step::Resolve => resolve(&mut index, &model),
+                }
+            }
+            resolve(&mut index, &model);
+            for top in 0..FOLDERS {
+                let found: BTreeSet<u64> = index.below(SHARE, id(top)).into_iter().collect();
+                prop_assert_eq!(found, model.below(top), "below {}", top);
+            }
+            for open in 0..6 {
+                index.remove(open);
+            }
+            prop_assert!(index.folders.is_empty() && index.opens.is_empty());
+            prop_assert!(index.unknown.is_empty());
+        }
+    }
+}

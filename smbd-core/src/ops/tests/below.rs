@@ -1,0 +1,103 @@
+//! What is open below a folder when that is renamed: found by an index, whoever has changed names since.
+
+use vfs::authority::Acting;
+use vfs::{Cred, NodeRef};
+
+use super::info::{set, to};
+use crate::dtyp::mask;
+use crate::fscc::set::Set;
+use crate::harness::{Client, Harness};
+use crate::open::FileId;
+use crate::path_tracking;
+use crate::status::Status;
+use crate::wire::create::option;
+
+async fn folder(c: &Client, name: &str) {
+    let made = c.create(name, |r| r.options = option::DIRECTORY_FILE).await.unwrap();
+    assert_eq!(c.close(made.file).await, Status::SUCCESS);
+}
+
+/// A handle of a folder that may be renamed.
+async fn renamer(c: &Client, name: &str) -> FileId {
+    let opened = c.create(name, |r| {
+        r.options = option::DIRECTORY_FILE;
+        r.access = mask::DELETE | mask::READ_ATTRIBUTES;
+    });
+    opened.await.unwrap().file
+}
+
+fn node(c: &Client, file: FileId) -> NodeRef {
+    c.core.opens.get(file).unwrap().node().unwrap()
+}
+
+/// How many opens the index lists below a folder.
+fn listed(c: &Client, dir: FileId) -> usize {
+    let share = c.core.opens.get(dir).unwrap().share().unwrap().id;
+    c.core.opens.below(share, node(c, dir).id()).len()
+}
+
+async fn below(c: &Client, dir: FileId) -> usize {
+    let open = c.core.opens.get(dir).unwrap();
+    let share = open.share().unwrap();
+    let dir = node(c, dir);
+    let found = path_tracking::below(&c.core.opens, share, &dir, usize::MAX, |_| true);
+    found.await.unwrap().len()
+}
+
+/// A rename by a client of another protocol.
+async fn rename_by_nfs(c: &Client, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
+    let share = c.core.namespace.shares()[0].clone();
+    let nfs = c.core.namespace.by(None);
+    nfs.rename(&share, from.0, &Cred::root(), from.1, to.0, to.1).await.unwrap();
+}
+
+#[tokio::test]
+async fn renames_look_at_opens_below_alone() {
+    let c = Harness::new().client();
+    for name in ["a", r"a\b", r"a\b\c", "other"] {
+        folder(&c, name).await;
+    }
+    for _ in 0..200 {
+        c.open(r"a\b\c\f").await;
+    }
+    let (a, other) = (renamer(&c, "a").await, renamer(&c, "other").await);
+    assert_eq!((listed(&c, a), listed(&c, other)), (200, 0));
+    assert_eq!(set(&c, other, Set::Rename(to("elsewhere", 0))).await, Status::SUCCESS);
+    assert_eq!(set(&c, a, Set::Rename(to("z", 0))).await, Status::ACCESS_DENIED);
+    // The opens of one session are found without a look at those of others.
+    assert_eq!(c.core.opens.of_session(c.session_id, None).len(), 202);
+    assert_eq!(c.core.opens.count_of(c.session_id), 202);
+}
+
+/// Each way in which a folder with opens below it gets another place: both folders are judged by where it is now.
+#[tokio::test]
+async fn folders_take_their_opens_along() {
+    for by_host in [false, true] {
+        let harness = Harness::new();
+        let c = harness.client();
+        for name in ["a", r"a\b", "other"] {
+            folder(&c, name).await;
+        }
+        let file = c.open(r"a\b\f").await;
+        let (a, other) = (renamer(&c, "a").await, renamer(&c, "other").await);
+        assert_eq!((below(&c, a).await, below(&c, other).await), (1, 0));
+        let (from, to_dir) = (node(&c, a), node(&c, other));
+        if by_host {
+            let root = Cred::root();
+            from.rename(Acting::caller(&root), b"b", to_dir.as_ref(), b"b", true).await.unwrap();
+            assert_eq!(below(&c, a).await, 0, "the file system is asked");
+            // A walk to the folder finds where it is.
+            let again = c.open(r"other\b\f").await;
+            assert_eq!(below(&c, other).await, 2);
+            assert_eq!(c.close(again).await, Status::SUCCESS);
+        } else {
+            rename_by_nfs(&c, (&from, b"b"), (&to_dir, b"b")).await;
+            assert_eq!(below(&c, a).await, 0);
+        }
+        assert_eq!(below(&c, other).await, 1);
+        assert_eq!(set(&c, other, Set::Rename(to("y", 0))).await, Status::ACCESS_DENIED);
+        assert_eq!(set(&c, a, Set::Rename(to("z", 0))).await, Status::SUCCESS);
+        assert_eq!(c.close(file).await, Status::SUCCESS);
+        assert_eq!(set(&c, other, Set::Rename(to("y", 0))).await, Status::SUCCESS);
+    }
+}
