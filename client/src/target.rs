@@ -3,7 +3,8 @@
 //! `sec=krb5|krb5i|krb5p&keytab=PATH` by tickets of Kerberos (over TCP; without `keytab` those of `kinit`), or
 //! `smb://USER:PASSWORD@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=tcp|rdma&protect=sign|seal&transforms=on|off]` with `crc` and
 //! `device` as well, where `transforms=off` offers no protection of data that travels by RDMA, `device=on` uses an RDMA device of
-//! this host instead of iWARP in user space, and `smb+rdma://` says the transport as well.
+//! this host instead of iWARP in user space, and `smb+rdma://` says the transport as well. Without a port SMB Direct dials 5445 by
+//! iWARP, and 445 by a RoCE or InfiniBand device.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -118,6 +119,10 @@ fn dialect_name(dialect: Dialect) -> &'static str {
     }
 }
 
+/// SMB over TCP, and SMB Direct over RoCE and InfiniBand, whose ports are not TCP's (MS-SMBD section 1.9).
+pub(crate) const SMB_PORT: u16 = 445;
+/// SMB Direct over iWARP.
+pub(crate) const SMB_DIRECT_IWARP_PORT: u16 = 5445;
 /// NFS over TCP, where nothing else is said.
 pub(crate) const NFS_PORT: u16 = 2049;
 
@@ -126,7 +131,7 @@ pub(crate) const NFS_PORT: u16 = 2049;
 pub struct Target {
     /// Name or address of the server.
     pub host: String,
-    /// Port of the protocol.
+    /// Port of the protocol; 0: the one of SMB Direct for the fabric of the device that reaches the server.
     pub port: u16,
     /// Path of the share, beginning with `/`.
     pub path: String,
@@ -166,7 +171,11 @@ impl fmt::Display for Target {
             }
             Protocol::Smb { user, options } => {
                 let dialect = dialect_name(options.dialect);
-                write!(f, "smb://{}@{host}:{port}{path}?dialect={dialect}", user.name)?;
+                write!(f, "smb://{}@{host}", user.name)?;
+                if port != 0 {
+                    write!(f, ":{port}")?;
+                }
+                write!(f, "{path}?dialect={dialect}")?;
                 write!(f, "&transport={transport}")?;
                 match self.protocol.protection() {
                     "none" => {}
@@ -314,7 +323,11 @@ fn smb(place: &str, path: &str, query: &str, mut way: Transport) -> Result<Targe
         }
     }
     let (host, given) = host_and_port(place)?;
-    let port = given.unwrap_or(if way == Transport::Tcp { 445 } else { 5445 });
+    let port = given.unwrap_or(match (way, device) {
+        (Transport::Tcp, _) => SMB_PORT,
+        (Transport::Rdma, false) => SMB_DIRECT_IWARP_PORT,
+        (Transport::Rdma, true) => 0,
+    });
     if path.trim_matches('/').contains('/') || path.len() < 2 {
         return Err(format!("`{path}` is not the name of a share; {SHAPE}"));
     }
@@ -411,6 +424,12 @@ mod tests {
         assert!(!options.rdma_transforms);
         let shown = "smb://bob@[::1]:5445/d?dialect=3.0.2&transport=rdma&protect=sign&transforms=off&crc=off";
         assert_eq!(t.to_string(), shown);
+        // The device that reaches the server decides.
+        let t: Target = "smb+rdma://bob@gw/d?device=on".parse().unwrap();
+        assert_eq!((t.port, t.device), (0, true));
+        assert_eq!(t.to_string(), "smb://bob@gw/d?dialect=3.1.1&transport=rdma&device=on");
+        let t: Target = "smb://bob@gw:5445/d?transport=rdma&device=on".parse().unwrap();
+        assert_eq!(t.port, 5445);
     }
 
     #[test]

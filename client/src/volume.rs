@@ -1,5 +1,6 @@
 //! A share by whichever protocol: the few operations that `demo` and `bench` measure.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use gss_krb5::Enctype;
@@ -13,7 +14,9 @@ use crate::nfs3::{CreateHow, Fh, Nfs3, SetAttr, Stable};
 use crate::nfs4::{Minor, Nfs4, OpenFile, OpenHow, Stateid};
 use crate::rpc::{Callbacks, Credential, NoCallbacks, Rpc};
 use crate::smb::{Smb, SmbFile};
-use crate::target::{NFS_PORT, Protocol, Target, Transport, Version};
+use crate::target::{
+    NFS_PORT, Protocol, SMB_DIRECT_IWARP_PORT, SMB_PORT, Target, Transport, Version,
+};
 use crate::{gss, mount, nfs4, portmap};
 
 /// NFS, by its versions.
@@ -74,13 +77,27 @@ pub async fn dial(target: &Target, local: &Local, callbacks: Arc<dyn Callbacks>)
     }
 }
 
+/// Where SMB dials: by a device on the port of its fabric, unless the target names one.
+async fn smb_address(target: &Target, local: &Local) -> Result<SocketAddr> {
+    let to = |port| target.address(port).map_err(Error::Connect);
+    let Some(provider) = local.rdma.as_ref().filter(|_| target.port == 0) else {
+        return to(target.port);
+    };
+    let at = to(SMB_PORT)?;
+    let is_iwarp = provider.shares_tcp_ports(at).await;
+    match is_iwarp.map_err(|e| Error::Connect(format!("{}: {e}", at.ip())))? {
+        true => to(SMB_DIRECT_IWARP_PORT),
+        false => Ok(at),
+    }
+}
+
 impl Volume {
     /// Connects and finds the share. `cred` is who calls where the target does not say `sec`.
     pub async fn open(target: &Target, local: &Local, cred: Credential) -> Result<Self> {
         let (version, mount_port, security) = match &target.protocol {
             Protocol::Nfs { version, mount_port, security } => (*version, *mount_port, security),
             Protocol::Smb { user, options } => {
-                let to = target.address(target.port).map_err(Error::Connect)?;
+                let to = smb_address(target, local).await?;
                 let rdma = target.transport == Transport::Rdma;
                 let share = (target.host.as_str(), target.path.trim_matches('/'));
                 let smb = Smb::connect(to, rdma, share, user, *options, local).await?;
@@ -283,6 +300,51 @@ impl Volume {
                 gss::end(&rpc, &cred, V4_PROGRAM).await
             }
             Self::Smb(smb) => smb.leave().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use rdma_transport::verbs::{BoxFuture, ConnectParams, Connected, Listener, Provider};
+
+    use super::*;
+
+    /// A device of one fabric.
+    struct Device {
+        is_iwarp: bool,
+    }
+
+    impl Provider for Device {
+        fn name(&self) -> &'static str {
+            "device"
+        }
+        fn listen(&self, _: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
+            Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+        }
+        fn connect(&self, _: SocketAddr, _: ConnectParams) -> BoxFuture<'_, io::Result<Connected>> {
+            Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+        }
+        fn shares_tcp_ports(&self, _: SocketAddr) -> BoxFuture<'_, io::Result<bool>> {
+            Box::pin(async { Ok(self.is_iwarp) })
+        }
+    }
+
+    #[tokio::test]
+    async fn smb_direct_dials_by_fabric() {
+        let device = |is_iwarp| Arc::new(Device { is_iwarp }) as Arc<dyn Provider>;
+        for (target, is_iwarp, port) in [
+            ("smb+rdma://u@127.0.0.1/d?device=on", true, 5445),
+            ("smb+rdma://u@127.0.0.1/d?device=on", false, 445),
+            ("smb+rdma://u@127.0.0.1:6445/d?device=on", false, 6445),
+            ("smb+rdma://u@127.0.0.1/d", true, 5445),
+            ("smb://u@127.0.0.1/d", true, 445),
+        ] {
+            let local = Local { rdma: Some(device(is_iwarp)), ..Local::default() };
+            let at = smb_address(&target.parse().unwrap(), &local).await.unwrap();
+            assert_eq!(at.port(), port, "{target} {is_iwarp}");
         }
     }
 }

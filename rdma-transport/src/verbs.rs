@@ -304,4 +304,8 @@ pub trait Provider: Send + Sync {
         to: SocketAddr,
         params: ConnectParams,
     ) -> BoxFuture<'_, io::Result<Connected>>;
+    /// Whether the way to an address takes its ports from TCP, as iWARP does; RoCE and InfiniBand have ports of their own.
+    fn shares_tcp_ports(&self, _to: SocketAddr) -> BoxFuture<'_, io::Result<bool>> {
+        Box::pin(async { Ok(true) })
+    }
 }

@@ -237,6 +237,14 @@ impl Id {
         NonNull::new(unsafe { (*self.raw()).verbs })
     }
 
+    /// Whether the device that it is bound to speaks iWARP.
+    pub(super) fn is_iwarp(&self) -> Option<bool> {
+        let context = self.context()?;
+        // SAFETY: the library keeps the context of a bound identifier open, and a context has a device.
+        let transport = unsafe { (*context.as_ref().device).transport_type };
+        Some(transport == ibv_transport_type::IBV_TRANSPORT_IWARP)
+    }
+
     /// Events come to `events` from now on.
     pub(super) fn migrate(&self, events: &Events) -> io::Result<()> {
         // SAFETY: both are alive; no event of this identifier is held, so this does not wait.

@@ -31,19 +31,36 @@ async fn expect(
     Err(Error::new(ErrorKind::NotConnected, why))
 }
 
+fn milliseconds(config: &VerbsConfig) -> c_int {
+    c_int::try_from(config.handshake_time_max.as_millis()).unwrap_or(c_int::MAX)
+}
+
+/// Binds `id` to the device that reaches the address.
+async fn resolve(events: &Events, id: &Id, to: SocketAddr, milliseconds: c_int) -> io::Result<()> {
+    id.resolve_addr(to, milliseconds)?;
+    expect(events, RDMA_CM_EVENT_ADDR_RESOLVED, to).await.map(drop)
+}
+
+/// Whether the device that reaches the address speaks iWARP.
+pub(super) async fn by_iwarp(config: &VerbsConfig, to: SocketAddr) -> io::Result<bool> {
+    let events = Events::new()?;
+    // Before its events, should this end early.
+    let id = Id::new(&events)?;
+    resolve(&events, &id, to, milliseconds(config)).await?;
+    id.is_iwarp().ok_or_else(|| Error::other(format!("no RDMA device reaches {to}")))
+}
+
 pub(super) async fn dial(
     config: &VerbsConfig,
     devices: &Devices,
     to: SocketAddr,
     params: ConnectParams,
 ) -> io::Result<Connected> {
-    let milliseconds = config.handshake_time_max.as_millis();
-    let milliseconds = c_int::try_from(milliseconds).unwrap_or(c_int::MAX);
+    let milliseconds = milliseconds(config);
     let events = Events::new()?;
     // Before its events, should this end early.
     let id = Id::new(&events)?;
-    id.resolve_addr(to, milliseconds)?;
-    expect(&events, RDMA_CM_EVENT_ADDR_RESOLVED, to).await?;
+    resolve(&events, &id, to, milliseconds).await?;
     id.resolve_route(milliseconds)?;
     expect(&events, RDMA_CM_EVENT_ROUTE_RESOLVED, to).await?;
     let device = devices.of(&id)?;

@@ -72,6 +72,16 @@ impl Provider for Verbs {
             }
         })
     }
+
+    fn shares_tcp_ports(&self, to: SocketAddr) -> BoxFuture<'_, io::Result<bool>> {
+        Box::pin(async move {
+            super::available().map_err(|why| Error::new(ErrorKind::Unsupported, why))?;
+            let limit = self.config.handshake_time_max;
+            tokio::time::timeout(limit, super::dial::by_iwarp(&self.config, to))
+                .await
+                .map_err(|_| Error::new(ErrorKind::TimedOut, format!("{to} is not found")))?
+        })
+    }
 }
 
 struct Bound {

@@ -4,7 +4,7 @@
 //! The parts that decide are pure: [`wire`], [`negotiate`], `credits`, `reassembly`, `outgoing` and `timers`. [`SmbDirectChannel`]
 //! is the acceptor behind [`crate::channel::Channel`], [`SmbDirectCaller`] the initiator behind [`crate::messages::Messages`].
 //!
-//! A server listens on port 5445 (iWARP) or 445 (InfiniBand, RoCE) and serves what it accepts:
+//! A server listens on port 5445 (iWARP) or 445 (InfiniBand, RoCE; MS-SMBD section 1.9) and serves what it accepts:
 //!
 //! ```text
 //! let private = incoming.request().await?;

@@ -9,7 +9,7 @@ import lab
 import servers
 from lab import check, must, must_equal
 
-TARGET = f"smb+rdma://{lab.USER}@{servers.ADDRESS}:5445/data?device=on"
+TARGET = f"smb+rdma://{lab.USER}@{servers.ADDRESS}/data?device=on"
 PASSWORD = "/tmp/password-of-device"
 WAYS = (("clear", ""), ("signed", "&protect=sign"), ("encrypted", "&protect=seal"))
 BY_SENDS = "&transforms=off"
