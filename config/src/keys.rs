@@ -597,8 +597,19 @@ pub(crate) const SMB: Group = Group {
     is_list: false,
     about: "How SMB is served. It listens as soon as there is a user, a keytab, a share for guests, or a port named here.",
     keys: &[
-        key("port", "port", "445", "SMB over TCP; 0: any free port."),
-        key("direct_port", "port", "5445", "SMB Direct over iWARP; 0: any free port."),
+        key(
+            "port",
+            "port",
+            "445",
+            "SMB over TCP, and SMB Direct by RoCE and InfiniBand devices, whose ports are not TCP's; 0: any free port.",
+        ),
+        key(
+            "direct_port",
+            "port",
+            "5445",
+            "SMB Direct over iWARP, and for Linux clients before 7.0 over RoCE and InfiniBand as well; 0: any free port. Clients \
+             dial 5445 and 445 and cannot be told others.",
+        ),
         key(
             "signing",
             "`required` or `offered`",

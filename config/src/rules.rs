@@ -575,30 +575,43 @@ fn check_passwords(draft: &Draft, known: Known, report: &mut Report) {
     }
 }
 
-/// Ports differ from each other, and a share is not asked to encrypt where encryption is off.
+/// Listeners that take their numbers from the same space have different ports. iWARP in user space listens on ports of TCP; with
+/// `rdma: verbs` only devices listen for RDMA, and RoCE and InfiniBand have a space of their own, in which SMB Direct has the port
+/// of SMB as well. An iWARP card that shares TCP's ports says so when it listens.
+fn check_ports(nfs: [(u16, Origin); 2], smb: [(u16, Origin); 2], rdma: Rdma, report: &mut Report) {
+    let [nfs, nfs_rdma] = [(nfs[0], "NFS over TCP"), (nfs[1], "NFS over RDMA")];
+    let [smb, direct, of_devices] =
+        [(smb[0], "SMB over TCP"), (smb[1], "SMB Direct"), (smb[0], "SMB Direct")];
+    let spaces = match rdma {
+        Rdma::Off => vec![vec![nfs, smb]],
+        Rdma::Auto | Rdma::Iwarp => vec![vec![nfs, nfs_rdma, smb, direct]],
+        Rdma::Verbs => vec![vec![nfs, smb], vec![nfs_rdma, of_devices, direct]],
+    };
+    for space in spaces {
+        for (i, ((port, origin), what)) in space.iter().enumerate() {
+            let same = |((other, _), name): &&((u16, Origin), &str)| other == port && name != what;
+            let Some(((_, before), other)) = space[..i].iter().find(same) else { continue };
+            if *port == 0 {
+                continue;
+            }
+            let help = match *what {
+                "NFS over RDMA" => "the usual ports are 2049 and 20049",
+                _ => "the usual ports are 445 for SMB and 5445 for SMB Direct",
+            };
+            let at = if *origin == Origin::Nowhere { *before } else { *origin };
+            report.add_help(at, format!("{other} and {what} cannot share port {port}"), help);
+        }
+    }
+}
+
+/// A share is not asked to encrypt where encryption is off.
 fn check_smb(draft: &Draft, nfs: [(u16, Origin); 2], rdma: Rdma, report: &mut Report) -> Smb {
     let default = Smb::default();
     let port = settled(draft.smb_port.clone(), crate::Port(default.port));
     let direct = settled(draft.smb_direct_port.clone(), crate::Port(default.direct_port));
     let encryption = settled(draft.encryption.clone(), default.encryption);
-    let mut taken = vec![(nfs[0].0, "NFS over TCP")];
-    if rdma != Rdma::Off {
-        taken.push((nfs[1].0, "NFS over RDMA"));
-    }
-    let mut claim = |set: &Set<crate::Port>, what: &'static str| {
-        if let Some((_, other)) = taken.iter().find(|(n, _)| *n == set.value.0 && *n != 0) {
-            report.add_help(
-                set.origin,
-                format!("{other} and {what} cannot share port {}", set.value.0),
-                "the usual ports are 445 for SMB and 5445 for SMB Direct",
-            );
-        }
-        taken.push((set.value.0, what));
-    };
-    claim(&port, "SMB over TCP");
-    if rdma != Rdma::Off {
-        claim(&direct, "SMB Direct");
-    }
+    let ports = [(port.value.0, port.origin), (direct.value.0, direct.origin)];
+    check_ports(nfs, ports, rdma, report);
     if encryption.value == Encryption::Off
         && let Some(s) = draft.shares.iter().find(|s| s.share.encrypt)
     {
@@ -650,15 +663,6 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
     let rdma_port = settled(draft.nfs_rdma_port.clone(), crate::Port(default.nfs_rdma_port));
     let nfs = [(nfs_port, nfs_set.origin), (rdma_port.value.0, rdma_port.origin)];
     let smb = check_smb(&draft, nfs, rdma.value, report);
-    if rdma.value != Rdma::Off && nfs_port == rdma_port.value.0 && nfs_port != 0 {
-        let both = [rdma_port.origin, nfs_set.origin];
-        let at = both.into_iter().find(|o| *o != Origin::Nowhere).unwrap_or(Origin::Nowhere);
-        report.add_help(
-            at,
-            format!("NFS over TCP and NFS over RDMA cannot share port {nfs_port}"),
-            "the usual ports are 2049 and 20049",
-        );
-    }
     let tls = tls::check(&draft, report);
     let records = records::check(&draft, report);
     let connections = check_connections(draft.connections.clone(), report);

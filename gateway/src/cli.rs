@@ -176,10 +176,10 @@ struct Configuration {
     /// uid=NUMBER, gid=NUMBER, groups=NUMBER+NUMBER; default: those of the host's user of this name
     #[arg(long = "user", value_name = "NAME=FILE[,OPTION...]")]
     users: Vec<UserOption>,
-    /// SMB over TCP; default: 445
+    /// SMB over TCP, and SMB Direct by RoCE and InfiniBand devices; default: 445
     #[arg(long, value_name = "PORT")]
     smb_port: Option<Port>,
-    /// SMB Direct; default: 5445
+    /// SMB Direct over iWARP; default: 5445
     #[arg(long, value_name = "PORT")]
     smb_direct_port: Option<Port>,
     /// Signing of SMB messages: required or offered; default: required. A Linux client that signs has no data placed directly

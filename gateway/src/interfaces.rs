@@ -15,11 +15,12 @@ const SPEED_UNKNOWN: u64 = 1_000_000_000;
 
 /// Tells the server what there is now.
 pub fn refresh(server: &Server, at: &Served) {
-    let list = told(addresses(), &at.at(Service::Smb), &at.at(Service::SmbDirect));
+    let list = told(addresses(), &at.at(Service::Smb), &at.dialled_at(Service::SmbDirect));
     server.core().interfaces.set(list);
 }
 
-/// What clients are told of `addresses`, where SMB is heard on `tcp` and SMB Direct on `direct`.
+/// What clients are told of `addresses`, where SMB listens on `tcp`, and SMB Direct on `direct`, which are the listeners on the
+/// ports that clients of their fabric dial.
 fn told(addresses: Vec<Interface>, tcp: &[SocketAddr], direct: &[SocketAddr]) -> Vec<Interface> {
     let served = |list: &[SocketAddr], ip: IpAddr| {
         list.iter()

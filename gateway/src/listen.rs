@@ -7,11 +7,22 @@ use config::Settings;
 use rdma_transport::verbs::{Listener, Provider};
 use tokio::net::{TcpListener, TcpSocket};
 
+use crate::rdma::plan::Fabrics;
+
 /// Connections that the kernel holds for a listener until they are accepted.
 const BACKLOG: u32 = 1024;
 
 /// What a port is for, the option that sets it, its number.
 pub type Named = (&'static str, &'static str, u16);
+
+/// A port of a protocol over RDMA, and the fabrics whose clients dial it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RdmaPort {
+    /// What it is for, with its number.
+    pub named: Named,
+    /// Who dials it.
+    pub(crate) fabrics: Fabrics,
+}
 
 /// Where to listen on a port.
 pub fn addresses(bind: &[IpAddr], port: u16) -> Vec<SocketAddr> {

@@ -8,7 +8,7 @@
 //! *Errors.* An address that cannot be had leaves everything as it was. Where a new listener needs the address of one that goes
 //! (every address becomes single ones), the old one has to be closed first; it is opened again when the new one fails.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -20,9 +20,10 @@ use tokio::task::JoinHandle;
 
 use crate::accept::{self, ProtocolServer, Shared};
 use crate::admin::protocol::Protocol;
-use crate::listen::{Named, addresses, listen_tcp};
+use crate::listen::{RdmaPort, addresses, listen_tcp};
 use crate::port;
 use crate::rdma::listeners::{self as rdma, BoundAddresses};
+use crate::rdma::plan::{Fabrics, smb_direct_ports};
 
 /// What is served at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,10 +92,6 @@ impl Service {
             Self::Portmap => nfsrdma::portmap::PORT,
         }
     }
-
-    fn named(self, settings: &Settings) -> Named {
-        (self.name(), self.option(), self.port(settings))
-    }
 }
 
 /// Where what is served now; changes with the configuration, and by RDMA with the devices.
@@ -114,9 +111,18 @@ impl Served {
         served.get(&service).cloned().unwrap_or_default()
     }
 
-    /// The port of a service, if it is served.
-    pub fn port(&self, service: Service) -> Option<u16> {
-        self.at(service).first().map(SocketAddr::port)
+    /// Where clients look for a service: of those of RDMA on the port that clients of the listener's fabric dial.
+    pub fn dialled_at(&self, service: Service) -> Vec<SocketAddr> {
+        match service {
+            Service::NfsRdma | Service::SmbDirect => self.rdma.dialled_at(service.name()),
+            _ => self.at(service),
+        }
+    }
+
+    /// The ports that clients dial for a service; none where it is not served.
+    pub fn ports(&self, service: Service) -> Vec<u16> {
+        let ports: BTreeSet<u16> = self.dialled_at(service).iter().map(SocketAddr::port).collect();
+        ports.into_iter().collect()
     }
 
     /// Where a connection came in, others still could.
@@ -276,10 +282,10 @@ impl Listeners {
             step.closed.push(listening.wanted.clone());
             listening.close().await;
         }
-        let by_rdma = self.by_rdma(settings, with_smb);
         let rest = match open_all(&later, settings) {
             Ok(more) => {
                 step.opened.extend(more);
+                let by_rdma = self.by_rdma(settings, with_smb, &step);
                 self.rdma.change(settings, by_rdma).await
             }
             Err(why) => Err(why),
@@ -293,10 +299,43 @@ impl Listeners {
         }
     }
 
-    fn by_rdma(&self, settings: &Settings, with_smb: bool) -> Vec<(Named, ProtocolServer)> {
-        let nfs = settings.by_nfs().then(|| (Service::NfsRdma.named(settings), self.nfs.clone()));
-        let smb = with_smb.then(|| (Service::SmbDirect.named(settings), self.smb.clone()));
-        [nfs, smb].into_iter().flatten().collect()
+    fn by_rdma(
+        &self,
+        settings: &Settings,
+        with_smb: bool,
+        step: &Step,
+    ) -> Vec<(RdmaPort, ProtocolServer)> {
+        let port = |service: Service, number, fabrics| {
+            let named = (service.name(), service.option(), number);
+            RdmaPort { named, fabrics }
+        };
+        let mut all = Vec::new();
+        if settings.by_nfs() {
+            let nfs = port(Service::NfsRdma, settings.nfs_rdma_port, Fabrics::All);
+            all.push((nfs, self.nfs.clone()));
+        }
+        if with_smb {
+            let over_tcp = self.smb_port(settings, step);
+            for (number, fabrics) in smb_direct_ports(over_tcp, settings.smb.direct_port) {
+                let direct = match fabrics {
+                    Fabrics::RoceAndInfiniBand => {
+                        let named = (Service::SmbDirect.name(), Service::Smb.option(), number);
+                        RdmaPort { named, fabrics }
+                    }
+                    _ => port(Service::SmbDirect, number, fabrics),
+                };
+                all.push((direct, self.smb.clone()));
+            }
+        }
+        all
+    }
+
+    /// The number that SMB over TCP has, also where any free port will do.
+    fn smb_port(&self, settings: &Settings, step: &Step) -> u16 {
+        let opened = step.opened.iter().map(|o| (&o.wanted, o.local));
+        let mut all = opened.chain(self.open.iter().map(|d| (&d.wanted, d.local)));
+        let asked = |w: &Wanted| w.service == Service::Smb && w.at.port() == settings.smb.port;
+        all.find(|(wanted, _)| asked(wanted)).map_or(settings.smb.port, |(_, at)| at.port())
     }
 
     /// After a step that failed.

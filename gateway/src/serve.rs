@@ -500,7 +500,7 @@ async fn housekeeping(servers: Arc<Servers>, shared: Arc<Shared>, served: Arc<Se
             );
             users_changed.notify_one();
         }
-        let direct_now = served.at(Service::SmbDirect);
+        let direct_now = served.dialled_at(Service::SmbDirect);
         if now >= networks_at || direct_at != direct_now {
             direct_at = direct_now;
             networks_at = now + Duration::from_secs(NEIGHBOURS_REFRESH_SECONDS);

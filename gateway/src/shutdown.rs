@@ -148,10 +148,10 @@ impl Connections {
         self.start.elapsed().as_secs()
     }
 
-    /// Those that are open, oldest first. `rdma_port` says where a protocol is served over RDMA.
+    /// Those that are open, oldest first. `rdma_ports` says where clients of a protocol dial it over RDMA.
     pub fn list(
         &self,
-        rdma_port: impl Fn(Protocol) -> Option<u16>,
+        rdma_ports: impl Fn(Protocol) -> Vec<u16>,
         attempts: &Attempts,
     ) -> Vec<ConnectionStatus> {
         // The entries are cheap to clone, and nobody who comes or goes waits while their stories are told.
@@ -166,7 +166,7 @@ impl Connections {
             let around = Around {
                 id: *id,
                 age_seconds: e.since.elapsed().as_secs(),
-                rdma_port: rdma_port(e.protocol),
+                rdma_ports: rdma_ports(e.protocol),
                 others_on_rdma: on_rdma.get(&(e.protocol, e.client())).copied().unwrap_or(0),
                 failed: attempts.failure(e.protocol, e.info.peer.ip()),
             };
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!((total().0.as_str(), total().1, total().2.requests), ("nfs/tcp", 2, 7));
         drop(first);
         assert_eq!((total().1, total().2.requests), (2, 7));
-        assert_eq!(connections.list(|_| None, &Attempts::default()).len(), 1);
+        assert_eq!(connections.list(|_| Vec::new(), &Attempts::default()).len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

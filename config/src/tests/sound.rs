@@ -86,3 +86,48 @@ fn what_smb_alone_can_do_needs_smb() {
         read("shares: [{name: a, memory: true, protocols: [nfs, smb]}]\n").unwrap_err().to_string();
     assert!(told.contains("expected a single value"), "{told}");
 }
+
+/// Each pair of equal ports, for each mode of RDMA: refused where both listeners would take the number from one space.
+#[test]
+fn equal_ports_are_refused_where_they_collide() {
+    let ports =
+        ["nfs: {port: 7}", "nfs: {rdma_port: 7}", "smb: {port: 7}", "smb: {direct_port: 7}"];
+    let names = ["NFS over TCP", "NFS over RDMA", "SMB over TCP", "SMB Direct"];
+    // What collides is TCP's, but with devices alone SMB Direct has the port of SMB among theirs.
+    let collide = |mode: &str, a: usize, b: usize| match mode {
+        "off" => (a, b) == (0, 2),
+        "verbs" => [(0, 2), (1, 2), (1, 3)].contains(&(a, b)),
+        _ => true,
+    };
+    for mode in ["auto", "iwarp", "verbs", "off"] {
+        for (a, b) in (0..4).flat_map(|a| (a + 1..4).map(move |b| (a, b))) {
+            let both = match (a < 2, b < 2) {
+                (true, true) => "nfs: {port: 7, rdma_port: 7}".to_owned(),
+                (false, false) => "smb: {port: 7, direct_port: 7}".to_owned(),
+                _ => format!("{}\n{}", ports[a], ports[b]),
+            };
+            let text = format!("shares: [{{name: d, memory: true}}]\nrdma: {mode}\n{both}\n");
+            let read = read(&text);
+            let said = format!("{mode}: {} and {}", names[a], names[b]);
+            match collide(mode, a, b) {
+                false => assert!(read.is_ok(), "{said}: {read:?}"),
+                true => {
+                    let told = read.unwrap_err().to_string();
+                    let [one, other] =
+                        [(a, b), (b, a)].map(|(a, b)| format!("{} and {}", names[a], names[b]));
+                    let of_devices =
+                        mode == "verbs" && b == 2 && told.contains("NFS over RDMA and SMB Direct");
+                    assert!(
+                        told.contains(&one) || told.contains(&other) || of_devices,
+                        "{said}: {told}"
+                    );
+                    assert_eq!(told.matches("cannot share port 7").count(), 1, "{said}: {told}");
+                }
+            }
+        }
+        let free = format!(
+            "shares: [{{name: d, memory: true}}]\nrdma: {mode}\nnfs: {{port: 0, rdma_port: 0}}\nsmb: {{port: 0, direct_port: 0}}\n"
+        );
+        assert!(read(&free).is_ok(), "{mode}: any port");
+    }
+}

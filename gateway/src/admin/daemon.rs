@@ -189,7 +189,7 @@ impl Daemon {
 
 impl Source for Daemon {
     fn snapshot(&self) -> Snapshot {
-        let port = |protocol| self.served.port(Service::of(protocol, true));
+        let ports = |protocol| self.served.ports(Service::of(protocol, true));
         let (mut opened, mut moved) = (BTreeMap::new(), BTreeMap::new());
         for (way, number, bytes) in self.connections.totals() {
             opened.insert(way.clone(), number);
@@ -215,7 +215,7 @@ impl Source for Daemon {
             users: usage::users(&sessions),
             process: ProcessStatus::own(),
             reloads: reloads::seen(),
-            connections: self.connections.list(port, &self.attempts),
+            connections: self.connections.list(ports, &self.attempts),
             connections_max: self.admission.connections_max() as u64,
             connections_refused: self.admission.refusals(),
             refused: refused::list().into_iter().map(Into::into).collect(),

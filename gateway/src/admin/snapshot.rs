@@ -112,8 +112,8 @@ pub struct Around {
     pub id: u64,
     /// Seconds since it was opened.
     pub age_seconds: u64,
-    /// Where its protocol is served over RDMA, if it is.
-    pub rdma_port: Option<u16>,
+    /// Ports on which clients dial its protocol over RDMA; none where it is not served.
+    pub rdma_ports: Vec<u16>,
     /// Connections of the same client on RDMA.
     pub others_on_rdma: usize,
     /// How the last attempt of its client on RDMA failed.
@@ -136,7 +136,7 @@ impl ConnectionStatus {
         let story = Story {
             protocol,
             is_rdma: info.transport.is_rdma(),
-            rdma_port: around.rdma_port,
+            rdma_ports: &around.rdma_ports,
             has_placed: placed,
             facts: &facts,
             others_on_rdma: around.others_on_rdma,

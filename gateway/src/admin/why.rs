@@ -25,8 +25,8 @@ pub struct Story<'a> {
     pub protocol: Protocol,
     /// It is on RDMA.
     pub is_rdma: bool,
-    /// Where its protocol is served over RDMA, if it is.
-    pub rdma_port: Option<u16>,
+    /// Ports on which clients dial its protocol over RDMA; none where it is not served.
+    pub rdma_ports: &'a [u16],
     /// Data went directly into or out of the client's memory.
     pub has_placed: bool,
     /// What its layers noted.
@@ -123,7 +123,7 @@ impl Reason {
             }
             Self::NoMultichannel => {
                 "The client's SMB has no multichannel, which it needs to find RDMA, or multichannel is switched off. Windows: \
-                 `Set-SmbClientConfiguration -EnableMultiChannel $true`. Linux uses RDMA by `mount -o rdma,port=5445`"
+                 `Set-SmbClientConfiguration -EnableMultiChannel $true`. Linux uses RDMA by `mount -o rdma`"
             }
             Self::NotAsked => {
                 "The client could use several connections and has not asked where the server is. Windows asks after its first \
@@ -137,7 +137,8 @@ impl Reason {
                 "The client was told of RDMA and has not tried it. Windows: its adapter has no RDMA \
                 (`Get-SmbClientNetworkInterface`), \
                  or the edition has no SMB Direct (of Windows 10 and 11: Pro for Workstations, Enterprise and Education have it), \
-                 or the feature is switched off. Linux: `mount -o rdma,port=5445`. Or a firewall closes the port"
+                 or the feature is switched off. Linux: `mount -o rdma`. Or a firewall closes the port: iWARP dials TCP port 5445, \
+                 RoCE version 2 is UDP port 4791"
             }
             Self::ElsewhereOnRdma => {
                 "All is well: the client has RDMA by another connection, and keeps this one as the first of its session"
@@ -184,7 +185,7 @@ impl Story<'_> {
             };
         }
         Some(match self.protocol {
-            _ if self.rdma_port.is_none() => Reason::Off,
+            _ if self.rdma_ports.is_empty() => Reason::Off,
             _ if self.others_on_rdma > 0 => Reason::ElsewhereOnRdma,
             _ if self.failed.is_some() => Reason::AttemptFailed,
             Protocol::Nfs => Reason::MountedTcp,
@@ -207,7 +208,8 @@ impl Story<'_> {
     /// The reason with its sentence for this connection.
     pub fn why_not(&self) -> Option<WhyNot> {
         let reason = self.reason()?;
-        let port = self.rdma_port.unwrap_or(0);
+        let ports: Vec<String> = self.rdma_ports.iter().map(u16::to_string).collect();
+        let port = ports.join(" or ");
         let text = match reason {
             Reason::Off => "RDMA is not served here (`rdma: off`)".to_owned(),
             Reason::MountedTcp => {
@@ -221,18 +223,17 @@ impl Story<'_> {
                 let dialect = self.fact(Facts::DIALECT).unwrap_or_default();
                 format!("the client speaks SMB {dialect}, which has no RDMA; it needs 3.0 or later")
             }
-            Reason::NoMultichannel => format!(
-                "the client has no multichannel, which it needs to find RDMA; Linux uses RDMA by `mount -o rdma,port={port}`"
-            ),
-            Reason::NotAsked => format!(
-                "the client has not asked where RDMA is served; Linux uses RDMA by `mount -o rdma,port={port}`"
-            ),
+            Reason::NoMultichannel => "the client has no multichannel, which it needs to find RDMA; Linux uses RDMA by \
+                                       `mount -o rdma`"
+                .to_owned(),
+            Reason::NotAsked => "the client has not asked where RDMA is served; Linux uses RDMA by `mount -o rdma`"
+                .to_owned(),
             Reason::NoneTold => "the client asked where RDMA is served, and none of the addresses that it was told of \
                                  has it: see `headgate check`"
                 .to_owned(),
             Reason::NotTried => format!(
                 "the client was told where RDMA is served and has not connected there: its edition may lack SMB Direct, its \
-                 adapter RDMA, or a firewall closes port {port}"
+                 adapter RDMA, or a firewall closes port {port} (RoCE version 2: UDP port 4791)"
             ),
             Reason::ElsewhereOnRdma => {
                 let n = self.others_on_rdma;
@@ -260,9 +261,9 @@ mod tests {
     }
 
     fn story<'a>(protocol: Protocol, facts: &'a [(String, String)]) -> Story<'a> {
-        let rdma_port = Some(5445);
+        let rdma_ports = &[5445];
         let (is_rdma, has_placed) = (false, false);
-        Story { protocol, is_rdma, rdma_port, has_placed, facts, others_on_rdma: 0, failed: None }
+        Story { protocol, is_rdma, rdma_ports, has_placed, facts, others_on_rdma: 0, failed: None }
     }
 
     #[test]
@@ -287,7 +288,7 @@ mod tests {
             (Story { is_rdma: true, ..story(Smb, &signs) }, None),
             (Story { is_rdma: true, ..story(Smb, &seals) }, None),
             (Story { is_rdma: true, ..story(Smb, &signs_only) }, Some(R::Encrypted)),
-            (Story { rdma_port: None, ..story(Nfs, &[]) }, Some(R::Off)),
+            (Story { rdma_ports: &[], ..story(Nfs, &[]) }, Some(R::Off)),
             (story(Nfs, &[]), Some(R::MountedTcp)),
             (Story { failed: Some("no".into()), ..story(Nfs, &[]) }, Some(R::AttemptFailed)),
             (Story { others_on_rdma: 1, ..story(Smb, &new) }, Some(R::ElsewhereOnRdma)),
@@ -312,6 +313,8 @@ mod tests {
         }
         let failed = Story { failed: Some("no MPA".into()), ..story(Smb, &two) };
         assert!(failed.why_not().unwrap().text.contains("5445, and it failed: no MPA"));
+        let both = Story { rdma_ports: &[445, 5445], ..failed };
+        assert!(both.why_not().unwrap().text.contains("port 445 or 5445, and it failed"));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use std::time::SystemTime;
 
 use config::{Portmap, PrivilegedPorts, Rdma, Settings, Share, Source};
 use nfsrdma::source_port::FIRST_UNPRIVILEGED;
+use rdma_transport::devices::Fabric;
 use vfs::Backend;
 use vfs::ceph::CephBackend;
 use vfs::engine::far::PayloadBudget;
@@ -168,7 +169,13 @@ pub fn run(settings: &Settings, json: bool) -> bool {
     }
     let smb = smb::facts(settings, &mut remarks);
     let kerberos = kerberos::facts(settings, &mut remarks);
-    ports(settings, smb.served, serves_already, &mut remarks);
+    let by_iwarp = |p: &ServedAddress| p.offer.device().is_some_and(|d| d.fabric == Fabric::Iwarp);
+    let rdma_is_tcp = match settings.rdma {
+        Rdma::Off => false,
+        Rdma::Auto | Rdma::Iwarp => true,
+        Rdma::Verbs => places.iter().any(by_iwarp),
+    };
+    ports(settings, smb.served, rdma_is_tcp, serves_already, &mut remarks);
     if let Some(few) = rights.too_few_files(settings) {
         remarks.warn(few);
     }
@@ -380,14 +387,20 @@ fn places(settings: &Settings, remarks: &mut Remarks) -> Vec<ServedAddress> {
     offers.into_iter().filter(|o| is_here(o.ip)).map(place).collect()
 }
 
-/// Tries to listen where `serve` would.
-fn ports(settings: &Settings, smb: bool, serves_already: bool, remarks: &mut Remarks) {
+/// Tries to listen where `serve` would. RoCE and InfiniBand devices have ports that are not TCP's, which nothing here can try.
+fn ports(
+    settings: &Settings,
+    smb: bool,
+    rdma_is_tcp: bool,
+    serves_already: bool,
+    remarks: &mut Remarks,
+) {
     let any = [IpAddr::from([0u16; 8])];
     let bind = if settings.bind.is_empty() { &any[..] } else { &settings.bind };
     let mut wanted = Vec::new();
     if settings.by_nfs() {
         wanted.push(("NFS", settings.nfs_port, "--nfs-port"));
-        if settings.rdma != Rdma::Off {
+        if rdma_is_tcp {
             wanted.push(("NFS over RDMA", settings.nfs_rdma_port, "--nfs-rdma-port"));
         }
         // With `auto` it is served where it can be had.
@@ -397,7 +410,7 @@ fn ports(settings: &Settings, smb: bool, serves_already: bool, remarks: &mut Rem
     }
     if smb {
         wanted.push(("SMB over TCP", settings.smb.port, "--smb-port"));
-        if settings.rdma != Rdma::Off {
+        if rdma_is_tcp {
             wanted.push(("SMB Direct", settings.smb.direct_port, "--smb-direct-port"));
         }
     }

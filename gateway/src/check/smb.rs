@@ -13,6 +13,11 @@ use crate::identities::{self, Rights};
 use crate::records::ServiceFiles;
 use crate::users::{self, read_database_in_time, resolve};
 
+/// The port of SMB, and of SMB Direct over RoCE and InfiniBand.
+const SMB_PORT: u16 = 445;
+/// The port of SMB Direct over iWARP.
+const SMB_DIRECT_PORT: u16 = 5445;
+
 /// Who may log on, and what hinders.
 pub(super) struct Smb {
     /// Somebody may log on, or a port was named.
@@ -116,11 +121,9 @@ pub(super) fn mounts(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> 
         if rdma {
             options += ",rdma";
         }
-        let (port, usual) = match rdma {
-            true => (f.settings.smb.direct_port, 5445),
-            false => (f.settings.smb.port, 445),
-        };
-        if port != usual {
+        // SMB Direct is dialled on the port of the device's fabric, whatever `port` says.
+        let port = f.settings.smb.port;
+        if !rdma && port != SMB_PORT {
             options += &format!(",port={port}");
         }
         let host = match place.ip {
@@ -133,21 +136,53 @@ pub(super) fn mounts(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> 
         };
         format!("mount -t cifs -o {options} //{host}/{} /mnt", share.name)
     };
-    match place.offer.rdma() {
+    match direct_ports(f, place).iter().any(DirectPort::is_dialled) {
         true => vec![one(true), one(false)],
         false => vec![one(false)],
     }
 }
 
-/// Whose clients come by SMB Direct, with the article.
-fn adapters(place: &ServedAddress) -> &'static str {
-    match (place.offer.device().map(|d| d.fabric), place.offer.iwarp.is_ok()) {
-        (Some(Fabric::Roce), true) => "a RoCE or an iWARP",
-        (Some(Fabric::InfiniBand), true) => "an InfiniBand or an iWARP",
-        (Some(Fabric::Roce), false) => "a RoCE",
-        (Some(Fabric::InfiniBand), false) => "an InfiniBand",
-        (Some(Fabric::Iwarp) | None, _) => "an iWARP",
+/// The port on which clients of a fabric find SMB Direct at an address.
+struct DirectPort {
+    fabric: Fabric,
+    port: u16,
+}
+
+impl DirectPort {
+    /// The only one that clients dial.
+    fn usual(&self) -> u16 {
+        if self.fabric == Fabric::Iwarp { SMB_DIRECT_PORT } else { SMB_PORT }
     }
+
+    fn is_dialled(&self) -> bool {
+        self.port == self.usual()
+    }
+
+    fn words(&self) -> String {
+        let article = if self.fabric == Fabric::Roce { "a" } else { "an" };
+        format!("{article} {} adapter (port {})", self.fabric, self.port)
+    }
+
+    /// How clients are given the port that they dial.
+    fn remedy(&self) -> Option<String> {
+        let (fabric, usual) = (self.fabric, self.usual());
+        let key = if fabric == Fabric::Iwarp { "direct_port" } else { "port" };
+        (!self.is_dialled()).then(|| {
+            format!("  SMB Direct clients with {fabric} dial port {usual} alone: set `smb: {{{key}: {usual}}}`")
+        })
+    }
+}
+
+/// Which clients find SMB Direct at an address, and on which port.
+fn direct_ports(f: &Findings<'_>, place: &ServedAddress) -> Vec<DirectPort> {
+    let smb = &f.settings.smb;
+    let device = place.offer.device().map(|d| d.fabric);
+    let own = (place.offer.rdma() && place.offer.iwarp.is_ok()).then_some(Fabric::Iwarp);
+    let port = |fabric| DirectPort {
+        fabric,
+        port: if fabric == Fabric::Iwarp { smb.direct_port } else { smb.port },
+    };
+    device.into_iter().chain(own).map(port).collect()
 }
 
 /// What a Windows client learns at this address, and what keeps clients from placing data directly.
@@ -158,13 +193,16 @@ pub(super) fn words(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> V
         Some(s) => format!("{s} Mbit/s"),
         None => "1 Gbit/s (the device does not say)".into(),
     };
-    let rdma = match place.offer.rdma() {
-        true => format!(", and RDMA for clients with {} adapter", adapters(place)),
-        false => ", and no RDMA".into(),
+    let direct = direct_ports(f, place);
+    let adapters: Vec<String> = direct.iter().map(DirectPort::words).collect();
+    let rdma = match adapters.is_empty() {
+        false => format!(", and RDMA for clients with {}", adapters.join(" or ")),
+        true => ", and no RDMA".into(),
     };
     let mut words = vec![format!("SMB for Windows: {path}; clients are told of {speed}{rdma}")];
+    words.extend(direct.iter().filter_map(DirectPort::remedy));
     let port = f.settings.smb.port;
-    if port != 445 {
+    if port != SMB_PORT {
         words.push(format!(
             "  Windows looks on port 445; from Windows 11 24H2 on: `net use Z: {path} /tcpport:{port}`"
         ));

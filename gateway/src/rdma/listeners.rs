@@ -7,7 +7,8 @@
 //!
 //! *Errors.* At the start and at a reload, what the configuration names and cannot be had is one line for the user. A device
 //! that refuses under `rdma: auto` is left alone for [`REFUSED_FOR`], with one line in the log, and its address is served by
-//! the next best way.
+//! the next best way. A device that listens on one port and refuses another keeps the one, and is asked for the other after
+//! that time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,7 +29,7 @@ use tokio::time::Instant;
 use super::host::{Host, Watcher};
 use super::plan::{self, AddressOffer, By, ListenEndpoint, Refused};
 use crate::accept::{self, ProtocolServer, Shared, Way};
-use crate::listen::{Named, listen_rdma};
+use crate::listen::{Named, RdmaPort, listen_rdma};
 use crate::port;
 
 /// How often the host is looked at.
@@ -44,16 +45,34 @@ fn hardware(spin: Option<Duration>) -> Option<Arc<dyn Provider>> {
     Some(Arc::new(Verbs::new(VerbsConfig { spin_max, ..usual })))
 }
 
+/// A listener that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bound {
+    /// What it is for.
+    what: &'static str,
+    at: SocketAddr,
+    /// Clients of its fabric dial this port.
+    is_dialled: bool,
+}
+
 /// Where something listens now; shared with those who tell clients.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct BoundAddresses(Arc<RwLock<Vec<(&'static str, SocketAddr)>>>);
+pub(crate) struct BoundAddresses(Arc<RwLock<Vec<Bound>>>);
 
 impl BoundAddresses {
-    /// The addresses of one protocol's port, each once.
+    /// The addresses of one protocol, each once.
     pub(crate) fn at(&self, what: &str) -> Vec<SocketAddr> {
+        self.those(|b| b.what == what)
+    }
+
+    /// Of these the ones where clients of the listener's own fabric look for it.
+    pub(crate) fn dialled_at(&self, what: &str) -> Vec<SocketAddr> {
+        self.those(|b| b.what == what && b.is_dialled)
+    }
+
+    fn those(&self, which: impl Fn(&Bound) -> bool) -> Vec<SocketAddr> {
         let all = reading(&self.0);
-        let its: BTreeSet<SocketAddr> =
-            all.iter().filter(|(name, _)| *name == what).map(|(_, at)| *at).collect();
+        let its: BTreeSet<SocketAddr> = all.iter().filter(|b| which(b)).map(|b| b.at).collect();
         its.into_iter().collect()
     }
 }
@@ -71,6 +90,8 @@ pub(crate) struct Listeners {
     shared: Arc<Shared>,
     listeners: Vec<Listening>,
     refused: Refused,
+    /// Ports that a device refused while it listens on others.
+    refused_ports: BTreeSet<(ListenEndpoint, u16)>,
     refused_at: Instant,
     /// What was said of each address last, and what of listeners, so that it is said once.
     told: BTreeMap<IpAddr, String>,
@@ -81,7 +102,7 @@ pub(crate) struct Listeners {
 /// One protocol's port.
 struct Listening {
     /// As the configuration has it.
-    asked: Named,
+    asked: RdmaPort,
     /// With the port that was given where any will do.
     named: Named,
     front: ProtocolServer,
@@ -91,8 +112,17 @@ struct Listening {
 }
 
 impl Listening {
-    fn new((named, front): (Named, ProtocolServer)) -> Self {
-        Self { asked: named, named, front, open: BTreeMap::new(), is_new: true }
+    fn new((asked, front): (RdmaPort, ProtocolServer)) -> Self {
+        Self { asked, named: asked.named, front, open: BTreeMap::new(), is_new: true }
+    }
+
+    fn bound(&self) -> impl Iterator<Item = Bound> {
+        let one = |(spot, open): (&ListenEndpoint, &Open)| Bound {
+            what: self.named.0,
+            at: open.at,
+            is_dialled: self.asked.fabrics.dial(spot.by),
+        };
+        self.open.iter().map(one)
     }
 
     /// Closes the listeners for which this holds.
@@ -122,7 +152,7 @@ impl Drop for Open {
 }
 
 /// What the configuration wants, and where the answer goes.
-type Change = (Settings, Vec<(Named, ProtocolServer)>, oneshot::Sender<Result<(), String>>);
+type Change = (Settings, Vec<(RdmaPort, ProtocolServer)>, oneshot::Sender<Result<(), String>>);
 
 /// The task that follows host and configuration, for those who tell it what to do.
 pub(crate) struct ListenerReconciler {
@@ -152,7 +182,7 @@ impl ListenerReconciler {
     pub(crate) async fn change(
         &self,
         settings: &Settings,
-        fronts: Vec<(Named, ProtocolServer)>,
+        fronts: Vec<(RdmaPort, ProtocolServer)>,
     ) -> Result<(), String> {
         let gone = || "the task that manages the RDMA listeners has ended".to_owned();
         let (answer, wait) = oneshot::channel();
@@ -184,7 +214,7 @@ impl Listeners {
     fn new(
         settings: &Settings,
         shared: &Arc<Shared>,
-        fronts: Vec<(Named, ProtocolServer)>,
+        fronts: Vec<(RdmaPort, ProtocolServer)>,
         verbs: Option<Arc<dyn Provider>>,
         look: Look,
     ) -> Self {
@@ -196,6 +226,7 @@ impl Listeners {
             shared: shared.clone(),
             listeners: fronts.into_iter().map(Listening::new).collect(),
             refused: Refused::new(),
+            refused_ports: BTreeSet::new(),
             refused_at: Instant::now(),
             told: BTreeMap::new(),
             complaints: BTreeSet::new(),
@@ -222,21 +253,21 @@ impl Listeners {
     async fn change(
         &mut self,
         settings: Settings,
-        fronts: Vec<(Named, ProtocolServer)>,
+        fronts: Vec<(RdmaPort, ProtocolServer)>,
     ) -> Result<(), String> {
         let other_iwarp = own_iwarp(&settings) != own_iwarp(&self.settings);
         let stays = |d: &Listening| {
-            let wanted = |(named, _): &(Named, ProtocolServer)| *named == d.asked;
+            let wanted = |(port, _): &(RdmaPort, ProtocolServer)| *port == d.asked;
             fronts.iter().any(wanted) && !(other_iwarp && d.open.keys().any(|s| s.by == By::Iwarp))
         };
         let mut old = std::mem::take(&mut self.listeners);
         old.iter_mut().for_each(|d| d.is_new = false);
         let (mut kept, mut going): (Vec<Listening>, Vec<Listening>) =
             old.into_iter().partition(stays);
-        for (named, front) in fronts {
-            let at = kept.iter().position(|d| d.asked == named);
+        for (port, front) in fronts {
+            let at = kept.iter().position(|d| d.asked == port);
             let listening =
-                at.map_or_else(|| Listening::new((named, front)), |at| kept.swap_remove(at));
+                at.map_or_else(|| Listening::new((port, front)), |at| kept.swap_remove(at));
             self.listeners.push(listening);
         }
         // What is new may need the address of what goes.
@@ -287,6 +318,7 @@ impl Listeners {
     async fn look_again(&mut self) {
         if self.refused_at.elapsed() > REFUSED_FOR {
             self.refused.clear();
+            self.refused_ports.clear();
         }
         let host = self.host().await;
         let complaints: BTreeSet<String> = self.make_so(&host).await.into_iter().collect();
@@ -314,9 +346,12 @@ impl Listeners {
             let wanted = plan::spots(mode, &self.settings.bind, &offers);
             self.tell(&offers);
             self.close_others(&wanted).await;
-            let failed = self.open_missing(&wanted, &offers).await;
-            let refusals = self.refusals(&failed, &offers, host);
+            let mut failed = self.open_missing(&wanted, &offers).await;
             self.tell_where();
+            if mode != Rdma::Verbs {
+                self.leave_ports(&mut failed, host);
+            }
+            let refusals = self.refusals(&failed, &offers, host);
             // Each turn refuses one device more at least, so this ends.
             if refusals.is_empty() || mode == Rdma::Verbs {
                 return failed.iter().map(|f| self.complaint(f, host)).collect();
@@ -327,8 +362,22 @@ impl Listeners {
     }
 
     fn tell_where(&self) {
-        let bound = self.listeners.iter().flat_map(|d| d.open.values().map(|o| (d.named.0, o.at)));
-        *writing(&self.bound.0) = bound.collect();
+        *writing(&self.bound.0) = self.listeners.iter().flat_map(Listening::bound).collect();
+    }
+
+    /// Takes those of the failures out that cost one port only: the device listens on another. A card of iWARP shares its ports
+    /// with TCP, so there the gateway's own iWARP may have what the card cannot.
+    fn leave_ports(&mut self, failed: &mut Vec<Failed>, host: &Host) {
+        let listens = |spot: &ListenEndpoint| {
+            !spot.by.shares_tcp_ports() && self.listeners.iter().any(|d| d.open.contains_key(spot))
+        };
+        let (ports, rest): (Vec<_>, Vec<_>) = failed.drain(..).partition(|f| listens(&f.spot));
+        *failed = rest;
+        for f in ports {
+            tracing::warn!("{}", self.complaint(&f, host));
+            self.refused_at = Instant::now();
+            self.refused_ports.insert((f.spot, f.named.2));
+        }
     }
 
     /// Those of the failures that are a device's.
@@ -337,7 +386,7 @@ impl Listeners {
             let offer = offers.iter().find(|o| o.ip == f.spot.ip)?;
             offer.device().map(|d| d.device.clone())
         };
-        let of_devices = failed.iter().filter(|f| f.spot.by == By::Verbs);
+        let of_devices = failed.iter().filter(|f| f.spot.by != By::Iwarp);
         let one = |f: &Failed| {
             let name = device(f).unwrap_or_default();
             let why = format!("{name} refused: {}", self.complaint(f, host));
@@ -405,13 +454,14 @@ impl Listeners {
     ) -> Vec<Failed> {
         let mut failed = Vec::new();
         for listening in &mut self.listeners {
-            for spot in wanted {
-                if listening.open.contains_key(spot) {
+            for spot in wanted.iter().filter(|spot| listening.asked.fabrics.open(spot.by)) {
+                let refused = self.refused_ports.contains(&(*spot, listening.named.2));
+                if refused || listening.open.contains_key(spot) {
                     continue;
                 }
                 let provider = match spot.by {
                     By::Iwarp => Some(&self.iwarp),
-                    By::Verbs => self.verbs.as_ref(),
+                    By::Verbs(_) => self.verbs.as_ref(),
                 };
                 let Some(provider) = provider else { continue };
                 let at = SocketAddr::new(spot.ip, listening.named.2);
@@ -437,7 +487,7 @@ impl Listeners {
 
 /// The device of a listener, in words.
 fn device(spot: &ListenEndpoint, offers: &[AddressOffer]) -> Option<String> {
-    let offer = offers.iter().find(|o| spot.by == By::Verbs && o.ip == spot.ip)?;
+    let offer = offers.iter().find(|o| spot.by != By::Iwarp && o.ip == spot.ip)?;
     offer.device().map(ToString::to_string)
 }
 

@@ -149,10 +149,52 @@ fn no_device(offer: &AddressOffer) -> String {
 /// Who listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum By {
-    /// A device.
-    Verbs,
+    /// A device of this fabric.
+    Verbs(Fabric),
     /// iWARP in user space.
     Iwarp,
+}
+
+impl By {
+    /// Its ports are those of TCP. RoCE and InfiniBand have ports of their own.
+    pub(crate) fn shares_tcp_ports(self) -> bool {
+        matches!(self, Self::Iwarp | Self::Verbs(Fabric::Iwarp))
+    }
+}
+
+/// The fabrics whose clients dial a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fabrics {
+    /// All of them.
+    All,
+    /// RoCE and InfiniBand: the port of SMB itself, since no TCP listener is in the way there (MS-SMBD section 1.9).
+    RoceAndInfiniBand,
+    /// iWARP, which shares its ports with TCP. Linux before 7.0 also dials this port on every other device first.
+    Iwarp,
+}
+
+impl Fabrics {
+    /// Clients of this fabric dial the port.
+    pub(crate) fn dial(self, by: By) -> bool {
+        match self {
+            Self::All => true,
+            Self::RoceAndInfiniBand => !by.shares_tcp_ports(),
+            Self::Iwarp => by.shares_tcp_ports(),
+        }
+    }
+
+    /// A listener opens here: where the fabric's clients dial, and for old Linux clients.
+    pub(crate) fn open(self, by: By) -> bool {
+        self.dial(by) || self == Self::Iwarp
+    }
+}
+
+/// The ports of SMB Direct: `smb` is the port of SMB over TCP, `direct` the one for iWARP.
+pub(crate) fn smb_direct_ports(smb: u16, direct: u16) -> Vec<(u16, Fabrics)> {
+    match smb == direct && smb != 0 {
+        true => vec![(smb, Fabrics::All)],
+        false => vec![(smb, Fabrics::RoceAndInfiniBand), (direct, Fabrics::Iwarp)],
+    }
 }
 
 /// A listener that is wanted.
@@ -177,8 +219,8 @@ pub(crate) fn spots(
     let bind = if bind.is_empty() { &any[..] } else { bind };
     let mut spots: BTreeSet<ListenEndpoint> = offers
         .iter()
-        .filter_map(|o| Some((o.ip, o.device()?.incarnation)))
-        .map(|(ip, incarnation)| ListenEndpoint { by: By::Verbs, ip, incarnation })
+        .filter_map(|o| Some((o.ip, o.device()?)))
+        .map(|(ip, d)| ListenEndpoint { by: By::Verbs(d.fabric), ip, incarnation: d.incarnation })
         .collect();
     let iwarp = |ip| ListenEndpoint { by: By::Iwarp, ip, incarnation: 0 };
     if !matches!(mode, Rdma::Auto | Rdma::Iwarp) {

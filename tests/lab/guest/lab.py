@@ -146,8 +146,8 @@ def options(vers=VERS, proto=PROTO, extra="" if CIFS else ENV.get("OPTIONS", "")
 
 
 def cifs_options(vers=VERS, proto=PROTO, extra=ENV.get("OPTIONS", ""), user=USER, password=PASSWORD, port=None):
-    port = port or ENV.get("PORT", "5445" if proto == "rdma" else "445")
-    port = f"rdma,port={port}" if proto == "rdma" else f"port={port}"
+    # The kernel dials SMB Direct on the port of its device's fabric, whatever `port` says.
+    port = "rdma" if proto == "rdma" else f"port={port or ENV.get('PORT', '445')}"
     secret = "" if "sec=krb5" in extra else f"password={password},"
     text = f"username={user},{secret}vers={vers},{port},iocharset=utf8"
     return f"{text},{extra}" if extra else text

@@ -10,6 +10,7 @@ use super::*;
 use crate::admission::{Admission, ConnectionLimits};
 use crate::descriptors::Descriptors;
 use crate::rdma::host::{usable_since, with_kernel};
+use crate::rdma::plan::Fabrics;
 use crate::rdma::plan::tests::{card, host};
 use crate::shutdown::Connections;
 
@@ -20,6 +21,8 @@ const WITH: &str = "198.51.100.1";
 struct Deaf {
     open: Arc<Mutex<Vec<SocketAddr>>>,
     refuses: Arc<Mutex<Option<io::ErrorKind>>>,
+    /// Refuses this port alone.
+    refuses_port: Arc<Mutex<Option<u16>>>,
     tries: Arc<AtomicUsize>,
 }
 
@@ -46,7 +49,8 @@ impl Provider for Deaf {
     }
     fn listen(&self, mut at: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
         self.tries.fetch_add(1, Ordering::Relaxed);
-        let refusal = *self.refuses.lock().unwrap();
+        let of_port = *self.refuses_port.lock().unwrap() == Some(at.port());
+        let refusal = self.refuses.lock().unwrap().or(of_port.then_some(io::ErrorKind::AddrInUse));
         if at.port() == 0 {
             at.set_port(4711);
         }
@@ -108,11 +112,20 @@ fn lab(mode: Rdma, port: u16, first: Host) -> Lab {
     let source = now.clone();
     let front = ProtocolServer::Nfs(nfs());
     let look = Arc::new(move |_: &Settings| source.lock().unwrap().clone());
-    let named = ("NFS over RDMA", "--nfs-rdma-port", port);
     let hardware = Some(Arc::new(verbs.clone()) as Arc<dyn Provider>);
-    let mut listeners = Listeners::new(&settings, &shared, vec![(named, front)], hardware, look);
+    let fronts = vec![(nfs_port(port), front)];
+    let mut listeners = Listeners::new(&settings, &shared, fronts, hardware, look);
     listeners.iwarp = Arc::new(iwarp.clone());
     Lab { listeners, verbs, iwarp, host: now }
+}
+
+fn nfs_port(number: u16) -> RdmaPort {
+    RdmaPort { named: ("NFS over RDMA", "--nfs-rdma-port", number), fabrics: Fabrics::All }
+}
+
+/// SMB Direct for one kind of clients.
+fn direct(number: u16, fabrics: Fabrics) -> RdmaPort {
+    RdmaPort { named: ("SMB Direct", "--smb-direct-port", number), fabrics }
 }
 
 /// A server without shares.
@@ -276,14 +289,14 @@ async fn a_change_leaves_what_stays_and_comes_back_when_it_fails() {
     lab.listeners.begin().await.unwrap();
     let settings = lab.listeners.settings.clone();
     let nfs = || ProtocolServer::Nfs(nfs());
-    let first = ("NFS over RDMA", "--nfs-rdma-port", 20049);
-    let second = ("SMB Direct", "--smb-direct-port", 5445);
+    let first = nfs_port(20049);
+    let second = direct(5445, Fabrics::Iwarp);
     lab.listeners.change(settings.clone(), vec![(first, nfs()), (second, nfs())]).await.unwrap();
     assert_eq!(lab.iwarp.at(), ["[::]:20049", "[::]:5445"]);
     assert_eq!(lab.iwarp.tries.load(Ordering::Relaxed), 2, "the first went on");
     // Another port, which cannot be had: what was there listens again.
     *lab.iwarp.refuses.lock().unwrap() = Some(io::ErrorKind::AddrInUse);
-    let other = ("SMB Direct", "--smb-direct-port", 5446);
+    let other = direct(5446, Fabrics::Iwarp);
     let both = vec![(first, nfs()), (other, nfs())];
     let why = lab.listeners.change(settings.clone(), both.clone()).await.unwrap_err();
     assert!(why.contains("5446"), "{why}");
@@ -296,4 +309,68 @@ async fn a_change_leaves_what_stays_and_comes_back_when_it_fails() {
     let off = Settings { rdma: Rdma::Off, ..settings };
     lab.listeners.change(off, vec![(first, nfs())]).await.unwrap();
     assert_eq!((lab.iwarp.at(), lab.heard()), (vec![], 0));
+}
+
+/// A gateway that serves SMB Direct alone.
+async fn lab_of_smb(mode: Rdma, host: Host, ports: (u16, u16)) -> Lab {
+    let mut lab = lab(mode, 20049, host);
+    lab.listeners.listeners.clear();
+    for (number, fabrics) in plan::smb_direct_ports(ports.0, ports.1) {
+        let front = (direct(number, fabrics), ProtocolServer::Nfs(nfs()));
+        lab.listeners.listeners.push(Listening::new(front));
+    }
+    lab.listeners.begin().await.unwrap();
+    lab
+}
+
+fn dialled(lab: &Lab) -> Vec<String> {
+    lab.listeners.bound.dialled_at("SMB Direct").iter().map(SocketAddr::to_string).collect()
+}
+
+#[tokio::test]
+async fn roce_listens_on_the_port_of_smb() {
+    let roce = || card("rxe0", Fabric::Roce, "eth1", WITH);
+    let mut lab = lab_of_smb(Rdma::Auto, host(vec![roce()]), (445, 5445)).await;
+    assert_eq!(lab.verbs.at(), ["198.51.100.1:445", "198.51.100.1:5445"]);
+    assert_eq!(lab.iwarp.at(), ["[::]:5445"]);
+    // The second port of the device is for old Linux clients alone.
+    assert_eq!(dialled(&lab), ["198.51.100.1:445", "[::]:5445"]);
+    assert_eq!(lab.listeners.bound.at("SMB Direct").len(), 3);
+    // The device goes, and then it comes back with an address of version 6.
+    lab.change(|h| h.devices.list.clear());
+    lab.listeners.look_again().await;
+    assert_eq!((lab.verbs.at().len(), dialled(&lab)), (0, vec!["[::]:5445".to_owned()]));
+    lab.change(|h| {
+        h.addresses[1].ip = "2001:db8::1".parse().unwrap();
+        h.devices.list.push(card("rxe0", Fabric::Roce, "eth1", "2001:db8::1"));
+    });
+    lab.listeners.look_again().await;
+    assert_eq!(dialled(&lab), ["[::]:5445", "[2001:db8::1]:445"]);
+}
+
+#[tokio::test]
+async fn iwarp_card_listens_on_its_own_port() {
+    let iwarp = card("cxgb4_0", Fabric::Iwarp, "eth1", WITH);
+    let lab = lab_of_smb(Rdma::Verbs, host(vec![iwarp]), (1445, 6445)).await;
+    assert_eq!((lab.verbs.at(), dialled(&lab)), (vec!["198.51.100.1:6445".into()], lab.verbs.at()));
+}
+
+#[tokio::test]
+async fn device_that_refuses_a_port_keeps_others() {
+    for (taken, left, counts) in [(445, 5445, false), (5445, 445, true)] {
+        let roce = card("rxe0", Fabric::Roce, "eth1", WITH);
+        let mut lab = lab_of_smb(Rdma::Auto, host(vec![]), (445, 5445)).await;
+        *lab.verbs.refuses_port.lock().unwrap() = Some(taken);
+        lab.change(|h| h.devices.list.push(roce));
+        lab.listeners.look_again().await;
+        lab.listeners.look_again().await;
+        let left = format!("198.51.100.1:{left}");
+        assert_eq!((lab.verbs.at(), lab.listeners.refused.len()), (vec![left.clone()], 0));
+        assert_eq!(lab.verbs.tries.load(Ordering::Relaxed), 2, "not asked at every look");
+        assert_eq!(dialled(&lab).contains(&left), counts, "RDMA is told of where clients dial");
+        *lab.verbs.refuses_port.lock().unwrap() = None;
+        lab.listeners.refused_at = Instant::now().checked_sub(REFUSED_FOR * 2).unwrap();
+        lab.listeners.look_again().await;
+        assert_eq!(lab.verbs.at(), ["198.51.100.1:445", "198.51.100.1:5445"]);
+    }
 }

@@ -57,7 +57,7 @@ fn listens(mode: Rdma, bind: &[&str], host: &Host) -> Vec<String> {
     let bind = ips(bind);
     let offers = offers(mode, &bind, host, &Refused::new());
     let words =
-        |s: ListenEndpoint| format!("{}:{}", if s.by == By::Verbs { "v" } else { "i" }, s.ip);
+        |s: ListenEndpoint| format!("{}:{}", if s.by == By::Iwarp { "i" } else { "v" }, s.ip);
     spots(mode, &bind, &offers).into_iter().map(words).collect()
 }
 
@@ -165,4 +165,100 @@ fn loopback_offers_nobody_rdma() {
     let all = offers(Rdma::Auto, &[], &host(vec![]), &Refused::new());
     let rdma: Vec<bool> = all.iter().map(AddressOffer::rdma).collect();
     assert_eq!(rdma, [true, true, false]);
+}
+
+const SIX: &str = "2001:db8::1";
+const LOOPBACK: &str = "127.0.0.1";
+
+/// A listener of SMB Direct that covers an address: a device's or not, the port, and whether clients of its fabric dial that.
+type Seen = BTreeSet<(bool, u16, bool)>;
+
+/// Listeners that the plan opens and that cover `ip`.
+fn planned(mode: Rdma, bind: &[&str], host: &Host, (smb, direct): (u16, u16), ip: &str) -> Seen {
+    let bind = ips(bind);
+    let offers = offers(mode, &bind, host, &Refused::new());
+    let mut seen = Seen::new();
+    for spot in
+        spots(mode, &bind, &offers).into_iter().filter(|s| covers(s.ip, ip.parse().unwrap()))
+    {
+        for (port, fabrics) in smb_direct_ports(smb, direct) {
+            if fabrics.open(spot.by) {
+                let is_new = seen.insert((spot.by != By::Iwarp, port, fabrics.dial(spot.by)));
+                assert!(is_new, "two listeners at {ip} want port {port}");
+            }
+        }
+    }
+    seen
+}
+
+/// The rule, written down plainly: which fabrics an address has, and where clients of each look.
+fn model(mode: Rdma, is_bound: bool, fabric: Option<Fabric>, (smb, direct): (u16, u16)) -> Seen {
+    let device = fabric.filter(|_| is_bound && matches!(mode, Rdma::Auto | Rdma::Verbs));
+    let own = is_bound && matches!(mode, Rdma::Auto | Rdma::Iwarp);
+    let mut seen = Seen::new();
+    match device {
+        Some(Fabric::Iwarp) => {
+            seen.insert((true, direct, true));
+        }
+        Some(Fabric::Roce | Fabric::InfiniBand) => {
+            seen.insert((true, smb, true));
+            if smb != direct {
+                seen.insert((true, direct, false));
+            }
+        }
+        None => {}
+    }
+    if own && device != Some(Fabric::Iwarp) {
+        seen.insert((false, direct, true));
+    }
+    seen
+}
+
+#[test]
+fn smb_direct_listens_where_each_fabric_dials() {
+    let binds: [(&[&str], &[&str]); 7] = [
+        (&[], &[PLAIN, WITH, SIX, LOOPBACK]),
+        (&["::"], &[PLAIN, WITH, SIX, LOOPBACK]),
+        (&["0.0.0.0"], &[PLAIN, WITH, LOOPBACK]),
+        (&[PLAIN], &[PLAIN]),
+        (&[WITH], &[WITH]),
+        (&[SIX], &[SIX]),
+        (&[WITH, PLAIN, SIX], &[WITH, PLAIN, SIX]),
+    ];
+    let modes = [Rdma::Auto, Rdma::Iwarp, Rdma::Verbs, Rdma::Off];
+    let fabrics = [None, Some(Fabric::Roce), Some(Fabric::InfiniBand), Some(Fabric::Iwarp)];
+    let ports = [(445, 5445), (1445, 6445), (445, 445)];
+    let mut cases = 0;
+    for (served_at, fabric) in [WITH, SIX].into_iter().flat_map(|at| fabrics.map(|f| (at, f))) {
+        let device = fabric.map(|f| card("dev0", f, "eth1", served_at));
+        let mut host = host(device.into_iter().collect());
+        host.addresses.push(Address { ip: SIX.parse().unwrap(), device: Some("eth1".into()) });
+        if served_at == SIX {
+            // An iWARP card and InfiniBand have one entry for all addresses of the network device.
+            host.addresses.retain(|a| a.ip.to_string() != WITH);
+        } else {
+            host.addresses.last_mut().unwrap().device = Some("eth0".into());
+        }
+        for (mode, (bind, bound)) in modes.into_iter().flat_map(|m| binds.map(|b| (m, b))) {
+            // Equal ports are refused by the configuration where iWARP in user space may listen.
+            for ports in ports.into_iter().filter(|(a, b)| a != b || mode == Rdma::Verbs) {
+                for ip in host.addresses.iter().map(|a| a.ip.to_string()) {
+                    let fabric = fabric.filter(|_| ip == served_at);
+                    let expected = model(mode, bound.contains(&ip.as_str()), fabric, ports);
+                    let said = format!("{mode:?} {bind:?} {fabric:?} {ports:?} {ip}");
+                    assert_eq!(planned(mode, bind, &host, ports, &ip), expected, "{said}");
+                    cases += 1;
+                }
+            }
+        }
+    }
+    assert!(cases > 1000, "{cases} cases");
+}
+
+#[test]
+fn nfs_has_one_port_on_every_fabric() {
+    let all = [Fabric::Roce, Fabric::InfiniBand, Fabric::Iwarp].map(By::Verbs);
+    for by in all.into_iter().chain([By::Iwarp]) {
+        assert!(Fabrics::All.open(by) && Fabrics::All.dial(by), "{by:?}");
+    }
 }
