@@ -46,6 +46,8 @@ pub struct ServerState {
     pub(crate) waits_by_address: Parts,
     /// Directories that clients watch.
     pub(crate) watches_by_address: Parts,
+    /// Directories in which they see changes by other processes of the host, for each watch.
+    pub(crate) covered_by_address: Parts,
     /// What pipes keep, in bytes.
     pub(crate) pipe_bytes: Parts,
     /// What is cached under keys.
@@ -67,6 +69,8 @@ pub struct ServerState {
 impl ServerState {
     /// Over these shares.
     pub fn new(namespace: Arc<Namespace>, settings: Settings, users: Arc<dyn Users>) -> Self {
+        // Each may take a descriptor.
+        let covered_max = vfs::local::descriptors_max() / 2;
         Self {
             opens: Opens::new(namespace.clone()),
             namespace,
@@ -85,6 +89,10 @@ impl ServerState {
             watches_by_address: Parts::new([
                 Limit::new("watches", vfs::watch::WATCHES_MAX),
                 Limit::new("watches-of-address", WATCHES_PER_ADDRESS_MAX),
+            ]),
+            covered_by_address: Parts::new([
+                Limit::new("covered-folders", covered_max),
+                Limit::new("covered-folders-of-address", covered_max / 4),
             ]),
             pipe_bytes: Parts::new([
                 Limit::new("pipe-bytes", PIPE_BYTES_MAX),

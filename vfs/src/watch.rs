@@ -4,7 +4,7 @@
 //! costs one load. A [`Watch`] belongs to one open directory and collects what matches its filter, alone or with all that is
 //! below. Directories are compared by their paths from the share's root; a watched directory that is renamed through `FileOps`
 //! takes its watch along. What other processes of the host change is told by [`crate::external_change`]; of a watch with all that
-//! is below it, for the first [`COVERED_MAX`] directories.
+//! is below it, for the first [`COVERED_MAX`] directories, and for no more than its client has [`Room`] for.
 //!
 //! *Rights.* A watcher is told of what it could have listed ([`crate::watch_access`]). That is judged as soon as something has
 //! happened, while its folder is there; whatever is left, because another process did it or many watch, when the watcher asks. What
@@ -42,6 +42,12 @@ pub const COVERED_MAX: usize = 4096;
 pub const WATCHES_MAX: usize = 1 << 16;
 /// Watchers for whom one change looks at folders.
 const JUDGED_AT_ONCE: usize = 16;
+/// Directories that a walk covers before it yields.
+const COVERED_AT_ONCE: usize = 16;
+
+/// Reserves this many covered directories for the client of a watch, in place of those that it had. False when its client may have
+/// no more; fewer than before are always granted.
+pub type Room = Box<dyn FnMut(usize) -> bool + Send>;
 
 /// What came since the last time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -241,6 +247,7 @@ async fn directories(dir: &NodeRef, path: &[u8], into: &mut VecDeque<(NodeRef, V
         if end || into.len() >= COVERED_MAX {
             return;
         }
+        tokio::task::yield_now().await;
     }
 }
 
@@ -268,6 +275,7 @@ pub struct Hub {
 pub struct Watch {
     hub: Arc<Hub>,
     me: Arc<Watcher>,
+    room: Mutex<Room>,
     covered: Mutex<Vec<Watched>>,
 }
 
@@ -275,10 +283,22 @@ impl Hub {
     /// Watches a directory of a share for changes of the kinds in `filter` ([`what`]), of which this user is told what it may list.
     pub async fn watch(
         self: &Arc<Self>,
+        by: (&Arc<Share>, &Cred),
+        dir: NodeRef,
+        filter: u32,
+        recursive: bool,
+    ) -> VfsResult<Watch> {
+        self.watch_within(by, dir, filter, recursive, Box::new(|_| true)).await
+    }
+
+    /// As [`Hub::watch`], for a client that has `room` for so many covered directories.
+    pub async fn watch_within(
+        self: &Arc<Self>,
         (share, cred): (&Arc<Share>, &Cred),
         dir: NodeRef,
         filter: u32,
         recursive: bool,
+        room: Room,
     ) -> VfsResult<Watch> {
         let path = dir.path().await?;
         let state = State {
@@ -300,7 +320,8 @@ impl Hub {
             stale: AtomicBool::new(true),
         });
         self.enter(me.clone())?;
-        let watch = Watch { hub: self.clone(), me, covered: Mutex::default() };
+        let watch =
+            Watch { hub: self.clone(), me, room: Mutex::new(room), covered: Mutex::default() };
         watch.cover().await;
         Ok(watch)
     }
@@ -402,22 +423,39 @@ impl Watch {
         Taken { events, overflow: std::mem::take(&mut s.overflow), gone: s.gone }
     }
 
-    /// Has others watched in all directories that this is about.
+    /// Directories in which changes by other processes of this host are seen.
+    pub fn covered(&self) -> usize {
+        locked(&self.covered).len()
+    }
+
+    fn has_room(&self, directories: usize) -> bool {
+        locked(&self.room)(directories)
+    }
+
+    /// Watches all directories that this is about for changes by other processes.
     async fn cover(&self) {
         if !self.me.stale.swap(false, Ordering::Relaxed) {
             return;
         }
         let recursive = self.me.lock().recursive;
-        let mut covered = Vec::new();
+        let (mut covered, before) = (Vec::new(), self.covered());
         let mut todo = VecDeque::from([(self.me.dir.clone(), Vec::new())]);
         while let Some((dir, path)) = todo.pop_front() {
+            // Those of the last walk are kept until this one ends.
+            if covered.len() >= before && !self.has_room(covered.len() + 1) {
+                break;
+            }
             let listener = self.listener(path.clone());
             let Some(watched) = dir.watch_external(listener) else { break };
             covered.push(watched);
             if recursive && covered.len() + todo.len() < COVERED_MAX {
                 directories(&dir, &path, &mut todo).await;
             }
+            if covered.len().is_multiple_of(COVERED_AT_ONCE) {
+                tokio::task::yield_now().await;
+            }
         }
+        self.has_room(covered.len());
         *locked(&self.covered) = covered;
     }
 

@@ -115,6 +115,8 @@ pub(super) const LIMITS: &[&str] = &[
     "trees-of-session",
     "watches-of-address",
     "watches",
+    "covered-folders-of-address",
+    "covered-folders",
     "pipe-bytes-of-address",
     "pipe-bytes",
     "kerberos",

@@ -88,7 +88,9 @@ async fn watching(
     let recursive = r.flags & WATCH_TREE != 0;
     let (share, dir) = (open.share()?, open.node()?);
     let hub = cx.server.namespace.watches();
-    let watch = hub.watch((share, &open.cred), dir, r.filter, recursive).await?;
+    let mut covered = cx.server.covered_by_address.of(cx.conn.info.peer);
+    let room = Box::new(move |folders| covered.set(folders).is_ok());
+    let watch = hub.watch_within((share, &open.cred), dir, r.filter, recursive, room).await?;
     let between = usize::try_from(r.output_len).unwrap_or(usize::MAX);
     let mut slot = locked(&open.open_state.watching);
     let watching =

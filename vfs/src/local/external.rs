@@ -4,7 +4,8 @@
 //! (`fanotify(7)`); what this process did itself is passed over, because `FileOps` tells of that. One thread reads what the
 //! kernel has to say, for all backends, from the first [`watch`] on.
 //!
-//! *Memory.* [`MARKS_MAX`] watched nodes; the kernel holds the inode of each.
+//! *Memory.* [`MARKS_MAX`] watched nodes; the kernel holds the inode of each. A node has one mark and one descriptor, which counts
+//! against the budget of local files, however many listeners it has.
 //!
 //! *Errors.* Where the kernel does not offer this (`fanotify_init` is forbidden in a container, or the file system has no file
 //! handles), [`watch`] gives `None`: changes by others are then seen when somebody looks, and the log says so once.
@@ -15,7 +16,10 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once};
 
 use mutex::locked;
 
+use super::cache::Cache;
+use super::descriptors::Fd;
 use super::fanotify::{self, Seen, Subject};
+use crate::VfsResult;
 use crate::external_change::{Change, Listener, Watched};
 
 /// Nodes watched at once.
@@ -23,6 +27,8 @@ const MARKS_MAX: usize = 1 << 16;
 
 struct Entry {
     is_dir: bool,
+    /// Removes the mark when the last listener goes.
+    node: Fd,
     listeners: Vec<(u64, Listener)>,
 }
 
@@ -30,6 +36,16 @@ struct Entry {
 struct Marks {
     by_subject: HashMap<Subject, Entry>,
     next: u64,
+}
+
+impl Marks {
+    /// Adds a listener to a node that has a mark, and returns the listener's number.
+    fn join(&mut self, subject: &Subject, listener: &Listener) -> Option<u64> {
+        let entry = self.by_subject.get_mut(subject)?;
+        self.next += 1;
+        entry.listeners.push((self.next, listener.clone()));
+        Some(self.next)
+    }
 }
 
 /// The kernel's voice.
@@ -61,24 +77,26 @@ fn refused(why: &str) {
     });
 }
 
-/// A watched node: the watch ends with it.
+/// One listener of a watched node: the watch ends with it.
 struct Mark {
     hub: Arc<Hub>,
     subject: Subject,
     number: u64,
-    node: OwnedFd,
 }
 
-/// Watches a file for changes, or a directory for changes of what it lists, by processes other than this one.
-pub(super) fn watch(node: BorrowedFd<'_>, is_dir: bool, listener: Listener) -> Option<Watched> {
+/// Watches a file for changes, or a directory for changes of what it lists, by processes other than this one. Its descriptor comes
+/// from the budget of `cache`.
+pub(super) fn watch(
+    cache: &Cache,
+    node: BorrowedFd<'_>,
+    is_dir: bool,
+    listener: &Listener,
+) -> Option<Watched> {
     let hub = HUB.as_ref()?;
-    match hub.add(node, is_dir, listener) {
-        Ok(watched) => watched,
-        Err(why) => {
-            refused(&why.to_string());
-            None
-        }
-    }
+    hub.add(cache, node, is_dir, listener).unwrap_or_else(|why| {
+        refused(&why.to_string());
+        None
+    })
 }
 
 impl Hub {
@@ -89,26 +107,40 @@ impl Hub {
 
     fn add(
         self: &Arc<Self>,
+        cache: &Cache,
         fd: BorrowedFd<'_>,
         is_dir: bool,
-        listener: Listener,
-    ) -> crate::VfsResult<Option<Watched>> {
+        listener: &Listener,
+    ) -> VfsResult<Option<Watched>> {
         let subject = fanotify::subject(fd)?;
-        let node = fd.try_clone_to_owned()?;
+        let joined = self.marks().join(&subject, listener);
+        let number = match joined {
+            Some(number) => Some(number),
+            None => cache.with_room(|| self.mark(fd, &subject, is_dir, listener))?,
+        };
+        let mark = |number| Watched::new(Mark { hub: self.clone(), subject, number });
+        Ok(number.map(mark))
+    }
+
+    /// Marks a node for its first listener, and returns the listener's number.
+    fn mark(
+        &self,
+        fd: BorrowedFd<'_>,
+        subject: &Subject,
+        is_dir: bool,
+        listener: &Listener,
+    ) -> VfsResult<Option<u64>> {
+        let node = Fd::new(fd.try_clone_to_owned()?);
         let mut marks = self.marks();
-        let is_new = !marks.by_subject.contains_key(&subject);
-        if is_new && marks.by_subject.len() >= MARKS_MAX {
-            return Ok(None);
-        }
-        if is_new {
+        if !marks.by_subject.contains_key(subject) {
+            if marks.by_subject.len() >= MARKS_MAX {
+                return Ok(None);
+            }
             fanotify::mark(self.group.as_fd(), fd, is_dir)?;
+            let entry = Entry { is_dir, node, listeners: Vec::new() };
+            marks.by_subject.insert(subject.clone(), entry);
         }
-        marks.next += 1;
-        let number = marks.next;
-        let entry = marks.by_subject.entry(subject.clone());
-        let entry = entry.or_insert_with(|| Entry { is_dir, listeners: Vec::new() });
-        entry.listeners.push((number, listener));
-        Ok(Some(Watched::new(Mark { hub: self.clone(), subject, number, node })))
+        Ok(marks.join(subject, listener))
     }
 
     fn run(&self) {
@@ -157,11 +189,12 @@ impl Drop for Mark {
         let mut marks = self.hub.marks();
         let Some(entry) = marks.by_subject.get_mut(&self.subject) else { return };
         entry.listeners.retain(|(number, _)| *number != self.number);
-        if entry.listeners.is_empty() {
-            let is_dir = entry.is_dir;
-            marks.by_subject.remove(&self.subject);
+        if entry.listeners.is_empty()
+            && let Some(entry) = marks.by_subject.remove(&self.subject)
+        {
             // The inode may be gone, and its mark with it.
-            let _ = fanotify::unmark(self.hub.group.as_fd(), self.node.as_fd(), is_dir);
+            let group = self.hub.group.as_fd();
+            let _ = fanotify::unmark(group, entry.node.as_fd(), entry.is_dir);
         }
     }
 }

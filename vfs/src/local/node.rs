@@ -637,6 +637,7 @@ impl Node for LocalNode {
         &self,
         listener: external_change::Listener,
     ) -> Option<external_change::Watched> {
-        external::watch(self.fd(), self.kind == Kind::Dir, listener)
+        let is_dir = self.kind == Kind::Dir;
+        external::watch(&self.volume.cache, self.fd(), is_dir, &listener)
     }
 }

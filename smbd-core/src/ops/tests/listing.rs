@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use vfs::Acting;
+use vfs::local::{LocalBackend, LocalConfig};
 use vfs::namespace::{LOOKS_AT_ONCE, Rules, Share};
 use vfs::{CreateHow, Cred, SetAttr};
 
@@ -397,6 +398,31 @@ async fn a_large_listing_waits_for_a_client_that_takes_no_answers() {
     assert_eq!(heap(), 0, "nothing was put together");
     backpressure.moved(1, false, std::time::Instant::now());
     assert_eq!(large.await.unwrap().len(), names.len() + 2);
+}
+
+#[tokio::test]
+async fn covered_folders_count_for_their_address() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("a/b/c")).unwrap();
+    let backend = LocalBackend::open(LocalConfig::new(dir.path())).unwrap();
+    let harness = Harness::on(backend, None);
+    let c = harness.client_as(0);
+    let room = || harness.core.covered_by_address.of(c.conn.info.peer).room(1 << 20);
+    let all = room();
+    let file = self::dir(&c, "").await;
+    let (output_len, filter) = (1000, filter::FILE_NAME);
+    let r = change_notify::Request { flags: WATCH_TREE, output_len, file, filter };
+    assert_eq!(c.ask(Command::ChangeNotify, &r.emit()).await.status(), Status::PENDING);
+    let taken = all - room();
+    if taken == 0 {
+        println!("skipped: no fanotify for this user");
+        return;
+    }
+    assert_eq!(taken, 4);
+    c.close(file).await;
+    assert_eq!(c.pushed().await.status(), Status::NOTIFY_CLEANUP);
+    tokio::task::yield_now().await;
+    assert_eq!(room(), all);
 }
 
 #[tokio::test]

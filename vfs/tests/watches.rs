@@ -1,0 +1,74 @@
+//! Descriptors that watches take. They are counted for the whole process, so this is a program of its own with one test.
+
+// Helpers of tests are tests too; and test data is cut to bytes on purpose.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, dead_code)]
+
+mod suite;
+
+use std::sync::Arc;
+
+use suite::streams::plain;
+use suite::*;
+use vfs::local::{LocalBackend, LocalConfig, limit_descriptors};
+use vfs::namespace::Namespace;
+use vfs::watch::Watch;
+
+const FOLDERS: usize = 7;
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn watches_of_one_tree_share_descriptors() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("a/b/c/d/e/f")).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let b = Bench::new(LocalBackend::open(LocalConfig::new(dir.path())).unwrap());
+        let ns = Namespace::new(vec![plain(&b)]);
+        let (share, me) = (ns.shares()[0].clone(), root());
+        let watch =
+            async || ns.watches().watch((&share, &me), b.root.clone(), 0xfff, true).await.unwrap();
+        let mut watches: Vec<Watch> = vec![watch().await];
+        if watches[0].covered() == 0 {
+            println!("skipped: no fanotify for this user");
+            return;
+        }
+        let one = descriptors();
+        for _ in 0..10 {
+            watches.push(watch().await);
+        }
+        assert!(watches.iter().all(|w| w.covered() == FOLDERS));
+        assert_eq!(descriptors(), one, "ten more watches take none");
+        // A change is told to each, and the mark ends with the last.
+        std::fs::write(dir.path().join("a/b/new"), b"").unwrap();
+        watches.truncate(1);
+        assert_eq!(descriptors(), one);
+        watches.clear();
+        assert!(descriptors() <= one - FOLDERS, "{} after {one}", descriptors());
+
+        // A client has room for three folders.
+        let room = Arc::new(std::sync::Mutex::new(0));
+        let taken = room.clone();
+        let take = move |folders| {
+            let is_little = folders <= 3;
+            if is_little {
+                *taken.lock().unwrap() = folders;
+            }
+            is_little
+        };
+        let by = (&share, &me);
+        let watch_within =
+            ns.watches().watch_within(by, b.root.clone(), 0xfff, true, Box::new(take));
+        let few = watch_within.await.unwrap();
+        assert_eq!((few.covered(), *room.lock().unwrap()), (3, 3));
+        drop(few);
+
+        // What watches take comes from the budget of local files.
+        limit_descriptors(FOLDERS);
+        let short = watch().await;
+        limit_descriptors(usize::MAX);
+        assert!(short.covered() < FOLDERS, "{}", short.covered());
+    });
+}
