@@ -17,10 +17,17 @@ pub(crate) fn heap_limits(settings: &Settings) -> (usize, usize) {
     (all, of_client)
 }
 
+/// Memory for the names of directories in which clients of SMB look in another case: a sixteenth.
+pub(crate) fn names(settings: &Settings) -> usize {
+    usize::try_from(settings.memory / 16).unwrap_or(usize::MAX)
+}
+
 /// Memory for payload: the rest.
 pub(crate) fn payload_limits(settings: &Settings) -> PoolLimits {
     let memory = usize::try_from(settings.memory).unwrap_or(0);
-    let beside = kept_replies(settings).saturating_add(heap_limits(settings).0);
+    let beside = kept_replies(settings)
+        .saturating_add(heap_limits(settings).0)
+        .saturating_add(names(settings));
     PoolLimits::of_bytes(memory.saturating_sub(beside))
 }
 

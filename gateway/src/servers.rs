@@ -8,7 +8,7 @@ use nfsrdma::source_port::Asked;
 use tokio::sync::Notify;
 use vfs::namespace::Namespace;
 
-use crate::pools::kept_replies;
+use crate::pools::{kept_replies, names};
 use crate::users::UserDb;
 
 /// The servers behind all connections.
@@ -25,6 +25,7 @@ impl Servers {
     /// What one client may have of what these servers keep.
     pub(crate) fn limit(&self, settings: &Settings) {
         self.nfs.set_replies_max(kept_replies(settings));
+        self.namespace.names().set_memory(names(settings));
         self.nfs.core().source_ports.ask(match settings.privileged_ports {
             PrivilegedPorts::Local => Asked::Local,
             PrivilegedPorts::Required => Asked::All,

@@ -1,5 +1,6 @@
 //! One command being answered: what it came with, whom it is for, how it waits.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -7,7 +8,7 @@ use std::task::Poll;
 
 use audit::Party;
 use iobuf::Buf;
-use rdma_transport::channel::ReadChunkData;
+use rdma_transport::channel::{ReadChunkData, host_of};
 use rdma_transport::count;
 use smb_proto::wire::Fault;
 
@@ -77,6 +78,11 @@ pub struct RequestContext {
 }
 
 impl RequestContext {
+    /// The address that what the client takes is counted for.
+    pub(crate) fn host(&self) -> Option<IpAddr> {
+        Some(host_of(self.conn.info.peer.ip()))
+    }
+
     /// A command that came in clear with all its data inside, of nobody yet.
     pub(crate) fn new(
         server: Arc<ServerState>,

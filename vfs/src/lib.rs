@@ -29,6 +29,8 @@ mod inherited_acl;
 pub mod judge;
 pub mod local;
 pub mod mem;
+mod memory_return;
+mod name_index;
 pub mod names;
 pub mod namespace;
 mod pending;

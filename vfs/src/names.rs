@@ -6,31 +6,42 @@
 //! bytes that are not UTF-8 to U+F180 to U+F1FF. Text is kept as it was given: no normalisation, no 8.3 names.
 //! [`Names::find`] looks a name up as it was given, which needs no listing of the directory; only when there is none it asks an
 //! index of the directory's names by their upper case. The index is good while the directory's change attribute stays, follows
-//! the changes that come through `FileOps`, and is made anew by one scan otherwise. Changes by other processes of the host
-//! are seen as soon as the change attribute shows them.
+//! the changes that come through `FileOps`, and is made again by one scan otherwise, for which all that look there wait. Changes by
+//! other processes of the host are seen as soon as the change attribute shows them.
 //!
-//! *Memory.* [`NAMES_MAX`] names in all indexes; the index that was not used for longest goes. Of a directory with more than
-//! [`DIR_NAMES_MAX`] names only so many are known by other case, counted in [`Counters::partial`].
+//! *Memory.* [`Names::set_memory`] bytes for all indexes, finished or not, and three quarters of them for those that one address
+//! asked for. The index that was not used for longest goes, of the address that has most. Of a directory with more names than fit,
+//! or than [`DIR_NAMES_MAX`], only so many are known by other case, counted in [`Counters::partial`]. A scan that finds no room
+//! beside the scans of others looks for its one name and keeps none. One scan at a time for an address, [`SCANS_MAX`] for all.
 //!
-//! *Errors.* [`VfsError::BadName`] for text that can be no name.
+//! *Errors.* [`VfsError::BadName`] for text that can be no name; [`VfsError::Resources`] after [`SCAN_WAIT_MAX`] without a turn.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use mutex::locked;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
+use crate::memory_return;
+use crate::name_index::NameIndex;
 use crate::types::*;
 
-/// Names that all indexes hold together.
-pub const NAMES_MAX: usize = 1 << 20;
+/// Memory of all indexes where [`Names::set_memory`] said nothing.
+const MEMORY: usize = 16 << 20;
 /// Names that the index of one directory holds.
 pub const DIR_NAMES_MAX: usize = 1 << 18;
+/// Directories that are scanned at once.
+pub const SCANS_MAX: usize = 8;
+/// How long a look-up waits for a scan to begin.
+pub const SCAN_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Names fetched at once when an index is made.
-const STEP: usize = 2048;
+const STEP: usize = 1024;
 
 /// What Windows reserves, and where the private range has it (as `cifs_unicode.h` and macOS number it).
 const RESERVED: [(char, char); 8] = [
@@ -231,103 +242,285 @@ pub struct Counters {
     pub misses: AtomicU64,
     /// Directories that were listed for that.
     pub scans: AtomicU64,
-    /// Scans that ended at [`DIR_NAMES_MAX`].
+    /// Scans that ended before their directory did: it has too many names.
     pub partial: AtomicU64,
 }
 
-/// The names of one directory, by a number made of their upper case.
-struct Index {
-    /// The directory's change attribute for which it holds.
-    change: u64,
-    names: BTreeSet<(u64, Box<[u8]>)>,
+/// The names of one directory as they are known.
+struct Known {
+    /// The directory's change attribute for which they hold; `None`: it changed while they were read.
+    change: Option<u64>,
+    /// When their scan began, in scans and look-ups.
+    began: u64,
+    index: NameIndex,
     /// All of them: one that is not here is not there.
     whole: bool,
-    /// When it was used last, in uses.
+    /// When they were used last, in uses.
     used: u64,
+    /// The address that asked for them; `None`: the gateway.
+    by: Option<IpAddr>,
+    /// Bytes that are counted for them.
+    bytes: usize,
 }
 
 #[derive(Default)]
 struct Indexes {
-    by_dir: HashMap<NodeId, Index>,
-    names: usize,
+    by_dir: HashMap<NodeId, Known>,
+    /// Bytes of all, with those of scans that are not finished.
+    bytes: usize,
+    by_address: HashMap<Option<IpAddr>, usize>,
     uses: u64,
+    /// Indexes that went for others of their address, and for those of all.
+    displaced: [u64; 2],
+}
+
+/// Turns of those who scan: one for each address, and one for each directory.
+#[derive(Default)]
+struct Turns {
+    of_address: HashMap<Option<IpAddr>, Arc<Semaphore>>,
+    of_dir: HashMap<NodeId, Arc<Semaphore>>,
 }
 
 /// The indexes of the directories in which names were missed.
-#[derive(Default)]
 pub struct Names {
     indexes: Mutex<Indexes>,
     /// How many there are, to know without the lock that there is none.
     count: AtomicUsize,
+    memory: AtomicUsize,
+    turns: Mutex<Turns>,
+    scans: Arc<Semaphore>,
+    /// Counts scans and look-ups, to tell which began first.
+    clock: AtomicU64,
     hasher: RandomState,
     /// What it cost.
     pub counters: Counters,
 }
 
+impl Default for Names {
+    fn default() -> Self {
+        Self {
+            indexes: Mutex::default(),
+            count: AtomicUsize::new(0),
+            memory: AtomicUsize::new(MEMORY),
+            turns: Mutex::default(),
+            scans: Arc::new(Semaphore::new(SCANS_MAX)),
+            clock: AtomicU64::new(0),
+            hasher: RandomState::default(),
+            counters: Counters::default(),
+        }
+    }
+}
+
+/// Bytes of a scan that is not finished, or of an index; given back when it is dropped before it is kept.
+struct Paid<'a> {
+    names: &'a Names,
+    by: Option<IpAddr>,
+    bytes: usize,
+}
+
+impl Paid<'_> {
+    /// Has so many bytes from now on, if there is room for them. Other indexes may go for that.
+    fn set(&mut self, bytes: usize) -> Result<(), Shortage> {
+        let memory = self.names.memory.load(Ordering::Relaxed);
+        let mut all = self.names.lock();
+        let more = bytes.saturating_sub(self.bytes);
+        let room = all.make_room(self.by, more, memory);
+        if room.is_ok() {
+            all.uncount(self.by, self.bytes);
+            all.count(self.by, bytes);
+            self.bytes = bytes;
+        }
+        self.names.count.store(all.by_dir.len(), Ordering::Relaxed);
+        room
+    }
+}
+
+/// Why there is no room for an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shortage {
+    /// It is larger than what one address may have.
+    Own,
+    /// Scans of other addresses have it now.
+    Others,
+}
+
+impl Drop for Paid<'_> {
+    fn drop(&mut self) {
+        self.names.lock().uncount(self.by, self.bytes);
+        memory_return::note_freed(self.bytes);
+    }
+}
+
 impl Names {
     /// Finds a name in any case, as a client sent it.
     pub async fn find(&self, dir: &NodeRef, cred: &Cred, text: &str) -> VfsResult<Found> {
-        match self.look(dir, cred, text).await? {
+        self.find_for(None, dir, cred, text).await
+    }
+
+    /// As [`Names::find`], for a client of this address, of which the memory is counted.
+    pub async fn find_for(
+        &self,
+        by: Option<IpAddr>,
+        dir: &NodeRef,
+        cred: &Cred,
+        text: &str,
+    ) -> VfsResult<Found> {
+        match self.look_for(by, dir, cred, text).await? {
             Look::Found(found) => Ok(found),
             Look::Missing(_) => Err(VfsError::NotFound),
         }
     }
 
-    /// As [`Names::find`], for who may make what is missing.
-    pub async fn look(&self, dir: &NodeRef, cred: &Cred, text: &str) -> VfsResult<Look> {
+    /// As [`Names::find_for`], for who may make what is missing.
+    pub async fn look_for(
+        &self,
+        by: Option<IpAddr>,
+        dir: &NodeRef,
+        cred: &Cred,
+        text: &str,
+    ) -> VfsResult<Look> {
         match Spelling::Windows.exact(dir, cred, text).await {
             Ok(found) => return Ok(Look::Found(found)),
             Err(VfsError::NotFound) => {}
             Err(e) => return Err(e),
         }
         let before = dir.getattr().await?;
-        let Some(name) = self.actual(dir, &before, text).await? else {
+        let Some(name) = self.actual(by, dir, &before, text).await? else {
             return Ok(Look::Missing(before));
         };
         let (node, attr) = dir.lookup(cred, &name).await?;
         Ok(Look::Found(Found { node, attr, name }))
     }
 
+    /// Memory for all indexes from now on.
+    pub fn set_memory(&self, bytes: usize) {
+        self.memory.store(bytes, Ordering::Relaxed);
+        let mut all = self.lock();
+        let _ = all.make_room(None, 0, bytes);
+        self.count.store(all.by_dir.len(), Ordering::Relaxed);
+    }
+
+    /// Indexes that went because their address had its part of the memory, and because all of it was used.
+    pub fn displaced(&self) -> [u64; 2] {
+        self.lock().displaced
+    }
+
+    /// Memory that indexes take now.
+    pub fn memory_used(&self) -> usize {
+        self.lock().bytes
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+
     /// The name that a client means by a text which is not there as it was given, in a directory that was `before` just now. The
     /// first in byte order where several differ by case alone.
-    async fn actual(&self, dir: &NodeRef, before: &Attr, text: &str) -> VfsResult<Option<Vec<u8>>> {
+    async fn actual(
+        &self,
+        by: Option<IpAddr>,
+        dir: &NodeRef,
+        before: &Attr,
+        text: &str,
+    ) -> VfsResult<Option<Vec<u8>>> {
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
-        if let Some(known) = self.known(dir.id(), before.change, text) {
+        let (id, came) = (dir.id(), self.tick());
+        if let Some(known) = self.known(id, before.change, came, text) {
             return Ok(known);
         }
+        let own = self.turn(|turns| turns.of_address.entry(by).or_insert_with(single).clone());
+        let its = self.turn(|turns| turns.of_dir.entry(id).or_insert_with(single).clone());
+        let _own = take(&own).await?;
+        if let Some(known) = self.known(id, before.change, came, text) {
+            return Ok(known);
+        }
+        let _all = take(&self.scans).await?;
+        let _its = take(&its).await?;
+        // Another scan of this directory may have begun and ended meanwhile.
+        if let Some(known) = self.known(id, before.change, came, text) {
+            return Ok(known);
+        }
+        self.scan(by, dir, text).await
+    }
+
+    /// Makes the index of a directory, and looks a name up in it.
+    async fn scan(
+        &self,
+        by: Option<IpAddr>,
+        dir: &NodeRef,
+        text: &str,
+    ) -> VfsResult<Option<Vec<u8>>> {
         self.counters.scans.fetch_add(1, Ordering::Relaxed);
-        let mut names = BTreeSet::new();
+        let (began, change) = (self.tick(), dir.getattr().await?.change);
+        // The old one would count twice.
+        self.forget(dir.id());
+        let mut paid = Paid { names: self, by, bytes: 0 };
+        let (mut index, mut found) = (Some(NameIndex::default()), None);
         let (mut cookie, mut end) = (0, false);
-        while !end && names.len() < DIR_NAMES_MAX {
+        while !end {
             // Not as the caller: he may look names up where he may not list them.
             let (some, last) = match dir.readdir(&Cred::root(), cookie, STEP).await {
                 Err(VfsError::Access) => return Ok(None),
                 other => other?,
             };
+            if let Some(known) = &mut index {
+                let more = NameIndex::bytes_of(some.iter().map(|e| &e.name[..]));
+                let bytes = known.bytes().saturating_add(more);
+                match paid.set(bytes.saturating_add(bytes / 16)) {
+                    Ok(()) if known.len() < DIR_NAMES_MAX => self.add(known, &some),
+                    Ok(()) | Err(Shortage::Own) => break,
+                    Err(Shortage::Others) => {
+                        found = known.find(self.number(text), is_named(text));
+                        index = None;
+                        let _ = paid.set(0);
+                    }
+                }
+            }
+            if index.is_none() {
+                let named = some.iter().map(|e| &e.name).filter(|name| is_named(text)(name));
+                found = found.into_iter().chain(named.map(|name| name.to_vec())).min();
+            }
             end = last;
             cookie = some.last().map_or(cookie, |e| e.cookie);
-            names.extend(some.into_iter().map(|e| (self.number(&to_client(&e.name)), e.name)));
             tokio::task::yield_now().await;
         }
+        let Some(index) = index else { return Ok(found) };
         if !end {
             self.counters.partial.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(
-                names = DIR_NAMES_MAX,
-                "directory too large to find every name regardless of case"
-            );
+            let names = index.len();
+            tracing::warn!(names, "directory too large to find every name regardless of case");
         }
-        let index = Index { change: before.change, names, whole: end, used: 0 };
-        let found = index.look(self.number(text), text);
-        if dir.getattr().await?.change == before.change || !end {
-            self.keep(dir.id(), index);
-        }
+        let found = index.find(self.number(text), is_named(text));
+        let is_same = dir.getattr().await?.change == change;
+        let change = is_same.then_some(change);
+        let _ = paid.set(index.bytes());
+        let known = Known { change, began, index, whole: end, used: 0, by, bytes: 0 };
+        self.keep(dir.id(), known, paid);
         Ok(found)
     }
 
-    fn number(&self, text: &str) -> u64 {
+    fn add(&self, index: &mut NameIndex, entries: &[DirEntry]) {
+        for entry in entries {
+            index.insert(self.number(&to_client(&entry.name)), &entry.name);
+        }
+    }
+
+    /// A turn of this kind. Those that are not in use are removed.
+    fn turn(&self, of: impl FnOnce(&mut Turns) -> Arc<Semaphore>) -> Arc<Semaphore> {
+        let mut turns = locked(&self.turns);
+        let is_used = |turn: &Arc<Semaphore>| Arc::strong_count(turn) > 1;
+        if turns.of_dir.len() + turns.of_address.len() >= 64 {
+            turns.of_dir.retain(|_, turn| is_used(turn));
+            turns.of_address.retain(|_, turn| is_used(turn));
+        }
+        of(&mut turns)
+    }
+
+    fn number(&self, text: &str) -> u32 {
         let mut h = self.hasher.build_hasher();
         text.chars().for_each(|c| h.write_u32(u32::from(upcase(c))));
-        h.finish()
+        // The upper half.
+        u32::try_from(h.finish() >> 32).unwrap_or(0)
     }
 
     fn lock(&self) -> MutexGuard<'_, Indexes> {
@@ -335,43 +528,44 @@ impl Names {
         locked(&self.indexes)
     }
 
-    /// What the index says, if there is one that holds.
-    fn known(&self, dir: NodeId, change: u64, text: &str) -> Option<Option<Vec<u8>>> {
+    /// What the index says to a look-up that came then, if there is one that holds: for the directory as it is, or as it was read
+    /// since then.
+    fn known(&self, dir: NodeId, change: u64, came: u64, text: &str) -> Option<Option<Vec<u8>>> {
         let number = self.number(text);
         let mut all = self.lock();
         all.uses += 1;
         let uses = all.uses;
-        let index = all.by_dir.get_mut(&dir)?;
-        if index.whole && index.change != change {
+        let known = all.by_dir.get_mut(&dir)?;
+        if known.whole && known.change != Some(change) && known.began < came {
             return None;
         }
-        index.used = uses;
-        Some(index.look(number, text))
+        known.used = uses;
+        Some(known.index.find(number, is_named(text)))
     }
 
-    fn keep(&self, dir: NodeId, mut index: Index) {
+    fn forget(&self, dir: NodeId) {
         let mut all = self.lock();
-        all.uses += 1;
-        index.used = all.uses;
         all.drop_index(dir);
-        all.names += index.names.len();
-        all.by_dir.insert(dir, index);
-        while all.names > NAMES_MAX {
-            let oldest = all.by_dir.iter().min_by_key(|(_, i)| i.used).map(|(d, _)| *d);
-            let Some(oldest) = oldest else { break };
-            all.drop_index(oldest);
-        }
+        self.count.store(all.by_dir.len(), Ordering::Relaxed);
+    }
+
+    fn keep(&self, dir: NodeId, mut known: Known, mut paid: Paid<'_>) {
+        let mut all = self.lock();
+        all.drop_index(dir);
+        all.uses += 1;
+        (known.used, known.bytes) = (all.uses, std::mem::take(&mut paid.bytes));
+        all.by_dir.insert(dir, known);
         self.count.store(all.by_dir.len(), Ordering::Relaxed);
     }
 
     /// A name came into a directory through `FileOps`.
     pub fn made(&self, dir: NodeId, name: &[u8], change: &DirChange) {
-        self.follow(dir, change, |names, number| names.insert((number, name.into())), name);
+        self.follow(dir, change, |index, number| index.insert(number, name), name);
     }
 
     /// A name went from a directory through `FileOps`.
     pub fn gone(&self, dir: NodeId, name: &[u8], change: &DirChange) {
-        self.follow(dir, change, |names, number| !names.remove(&(number, name.into())), name);
+        self.follow(dir, change, |index, number| index.remove(number, name), name);
     }
 
     /// Brings an index from before a change to after it. One that does not reach to the change has missed another.
@@ -379,39 +573,102 @@ impl Names {
         &self,
         dir: NodeId,
         change: &DirChange,
-        apply: impl FnOnce(&mut BTreeSet<(u64, Box<[u8]>)>, u64) -> bool,
+        apply: impl FnOnce(&mut NameIndex, u32),
         name: &[u8],
     ) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
         let number = self.number(&to_client(name));
+        let memory = self.memory.load(Ordering::Relaxed);
         let mut all = self.lock();
-        let Some(index) = all.by_dir.get_mut(&dir) else { return };
-        if index.whole && change.before.change > index.change {
-            all.drop_index(dir);
-            self.count.store(all.by_dir.len(), Ordering::Relaxed);
-            return;
+        let Some(known) = all.by_dir.get_mut(&dir) else { return };
+        let has_missed = known.change.is_none_or(|last| change.before.change > last);
+        if !(known.whole && has_missed) {
+            apply(&mut known.index, number);
         }
-        let n = index.names.len();
-        apply(&mut index.names, number);
-        index.change = index.change.max(change.after.change);
-        all.names = (all.names + all.by_dir[&dir].names.len()).saturating_sub(n);
+        let (by, bytes, had) = (known.by, known.index.bytes(), known.bytes);
+        if known.whole && has_missed || known.index.is_worn() {
+            all.drop_index(dir);
+        } else {
+            known.change = known.change.map(|last| last.max(change.after.change));
+            known.bytes = bytes;
+            all.uncount(by, had);
+            all.count(by, bytes);
+            let _ = all.make_room(by, 0, memory);
+        }
+        self.count.store(all.by_dir.len(), Ordering::Relaxed);
     }
+}
+
+fn single() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(1))
+}
+
+/// Waits for a turn. The clock is needed only where others have it.
+async fn take(turn: &Arc<Semaphore>) -> VfsResult<OwnedSemaphorePermit> {
+    if let Ok(permit) = turn.clone().try_acquire_owned() {
+        return Ok(permit);
+    }
+    let waited = tokio::time::timeout(SCAN_WAIT_MAX, turn.clone().acquire_owned()).await;
+    waited.ok().and_then(Result::ok).ok_or(VfsError::Resources)
+}
+
+/// A name is the one that a client means by this text.
+fn is_named(text: &str) -> impl Fn(&[u8]) -> bool {
+    move |name| same(&to_client(name), text)
 }
 
 impl Indexes {
-    fn drop_index(&mut self, dir: NodeId) {
-        if let Some(old) = self.by_dir.remove(&dir) {
-            self.names -= old.names.len();
+    fn count(&mut self, by: Option<IpAddr>, bytes: usize) {
+        self.bytes += bytes;
+        if bytes > 0 {
+            *self.by_address.entry(by).or_default() += bytes;
         }
     }
-}
 
-impl Index {
-    fn look(&self, number: u64, text: &str) -> Option<Vec<u8>> {
-        let alike = self.names.range((number, Box::default())..).take_while(|n| n.0 == number);
-        alike.map(|n| &n.1).find(|name| same(&to_client(name), text)).map(|n| n.to_vec())
+    fn uncount(&mut self, by: Option<IpAddr>, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        if let Some(of_address) = self.by_address.get_mut(&by) {
+            *of_address = of_address.saturating_sub(bytes);
+            if *of_address == 0 {
+                self.by_address.remove(&by);
+            }
+        }
+    }
+
+    fn drop_index(&mut self, dir: NodeId) {
+        if let Some(old) = self.by_dir.remove(&dir) {
+            self.uncount(old.by, old.bytes);
+            memory_return::note_freed(old.bytes);
+        }
+    }
+
+    /// Drops indexes until so many bytes more fit: those of this address where it would have more than its part, else those of the
+    /// address that has most.
+    fn make_room(
+        &mut self,
+        by: Option<IpAddr>,
+        more: usize,
+        memory: usize,
+    ) -> Result<(), Shortage> {
+        loop {
+            let own = self.by_address.get(&by).copied().unwrap_or(0).saturating_add(more);
+            let (of, why) = if own > memory / 4 * 3 {
+                (Some(by), Shortage::Own)
+            } else if self.bytes.saturating_add(more) > memory {
+                let owners = self.by_dir.values().map(|known| known.by);
+                let most = owners.max_by_key(|by| self.by_address.get(by).copied());
+                (most, Shortage::Others)
+            } else {
+                return Ok(());
+            };
+            let its = self.by_dir.iter().filter(|(_, known)| Some(known.by) == of);
+            let oldest = its.min_by_key(|(_, known)| known.used).map(|(dir, _)| *dir);
+            let Some(oldest) = oldest else { return Err(why) };
+            self.drop_index(oldest);
+            self.displaced[usize::from(why == Shortage::Others)] += 1;
+        }
     }
 }
 
@@ -501,5 +758,146 @@ mod tests {
         assert!(same("ÄÖÜ", "äöü") && same("Ａ", "ａ") && same("дом", "ДОМ"));
         assert!(!same("ı", "I") && !same("ſ", "S") && !same("K", "\u{212a}"));
         assert!(!same("\u{10428}", "\u{10400}"), "beyond the basic plane nothing folds");
+    }
+
+    async fn make(dir: &NodeRef, name: &str) -> crate::backend::Made {
+        let me = Cred::root();
+        let (by, how) = (crate::Acting::caller(&me), CreateHow::Guarded);
+        dir.create(by, name.as_bytes(), how, SetAttr::default()).await.unwrap()
+    }
+
+    fn folder_of(names: usize) -> (Arc<Names>, NodeRef) {
+        let root = crate::Backend::root(&*crate::mem::MemBackend::new(64 << 20).unwrap());
+        let made = async {
+            for i in 0..names {
+                make(&root, &format!("File {i}")).await;
+            }
+        };
+        block_on(made);
+        (Arc::new(Names::default()), root)
+    }
+
+    fn block_on<T>(f: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(f)
+    }
+
+    fn address(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([192, 0, 2, last]))
+    }
+
+    fn scans(names: &Names) -> u64 {
+        names.counters.scans.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn look_ups_at_once_share_one_scan() {
+        let (names, root) = folder_of(5000);
+        block_on(async {
+            let look = |i: u8| {
+                let (names, root) = (names.clone(), root.clone());
+                tokio::spawn(async move {
+                    let text = format!("none {i}");
+                    names.find_for(address(i % 3), &root, &Cred::root(), &text).await.err()
+                })
+            };
+            let all: Vec<_> = (0..200).map(look).collect();
+            for one in all {
+                assert_eq!(one.await.unwrap(), Some(VfsError::NotFound));
+            }
+            assert_eq!(scans(&names), 1);
+            let found = names.find(&root, &Cred::root(), "FILE 4999").await.unwrap();
+            assert_eq!((found.name, scans(&names)), (b"File 4999".to_vec(), 1));
+        });
+    }
+
+    /// Others change the folder all the time: a scan counts for all that came before it began.
+    #[test]
+    fn look_ups_in_changing_folder_share_scans() {
+        let (names, root) = folder_of(3000);
+        block_on(async {
+            let look = |i: u8| {
+                let (names, root) = (names.clone(), root.clone());
+                tokio::spawn(async move {
+                    make(&root, &format!("new {i}")).await;
+                    let text = format!("NEW {i}");
+                    names.find_for(address(i), &root, &Cred::root(), &text).await.map(|f| f.name)
+                })
+            };
+            let all: Vec<_> = (0..100).map(look).collect();
+            for (i, one) in all.into_iter().enumerate() {
+                assert_eq!(one.await.unwrap(), Ok(format!("new {i}").into_bytes()));
+            }
+            assert!(scans(&names) < 10, "{}", scans(&names));
+        });
+    }
+
+    #[test]
+    fn indexes_fit_into_their_memory() {
+        let (names, root) = folder_of(0);
+        block_on(async {
+            let (me, set) = (Cred::root(), SetAttr::default());
+            let mut dirs = Vec::new();
+            for d in 0..8 {
+                let name = format!("d{d}");
+                let dir = root
+                    .mkdir(crate::Acting::caller(&me), name.as_bytes(), set)
+                    .await
+                    .unwrap()
+                    .node;
+                for i in 0..200 {
+                    make(&dir, &format!("File {i}")).await;
+                }
+                dirs.push(dir);
+            }
+            let find = async |host: u8, dir: &NodeRef, text: &str| {
+                names.find_for(address(host), dir, &me, text).await.map(|found| found.name)
+            };
+            find(1, &dirs[0], "FILE 7").await.unwrap();
+            let one = names.memory_used();
+            let memory = one * 4;
+            names.set_memory(memory);
+            find(2, &dirs[7], "FILE 7").await.unwrap();
+            for dir in &dirs[..7] {
+                assert_eq!(find(1, dir, "FILE 7").await, Ok(b"File 7".to_vec()));
+                assert!(names.memory_used() <= memory);
+            }
+            // The index of the other address is there still.
+            let before = scans(&names);
+            find(2, &dirs[7], "FILE 8").await.unwrap();
+            assert_eq!(scans(&names), before);
+            assert!(names.displaced()[0] > 0);
+            // More names come than there is memory for.
+            for i in 0..3000 {
+                let name = format!("More {i}");
+                let made = make(&dirs[7], &name).await;
+                names.made(dirs[7].id(), name.as_bytes(), &made.dir);
+                assert!(names.memory_used() <= memory);
+            }
+            // A directory larger than all of it is known in part; each name as it is written is found.
+            names.set_memory(one / 2);
+            assert!(names.memory_used() <= one / 2);
+            assert_eq!(find(1, &dirs[0], "FILE 199").await.err(), Some(VfsError::NotFound));
+            assert_eq!(names.counters.partial.load(Ordering::Relaxed), 1);
+            assert_eq!(find(1, &dirs[0], "File 199").await, Ok(b"File 199".to_vec()));
+        });
+    }
+
+    #[test]
+    fn scan_without_room_finds_its_name() {
+        let (names, root) = folder_of(2000);
+        block_on(async {
+            // Scans of other addresses have it all.
+            let memory = names.memory.load(Ordering::Relaxed);
+            let mut other = [1, 2].map(|host| Paid { names: &names, by: address(host), bytes: 0 });
+            other.iter_mut().for_each(|paid| assert_eq!(paid.set(memory / 2), Ok(())));
+            let find = async |text| {
+                names.find_for(address(9), &root, &Cred::root(), text).await.map(|f| f.name)
+            };
+            assert_eq!(find("FILE 1999").await, Ok(b"File 1999".to_vec()));
+            assert_eq!(find("none").await.err(), Some(VfsError::NotFound));
+            assert_eq!(names.counters.partial.load(Ordering::Relaxed), 0);
+            drop(other);
+            assert_eq!(names.memory_used(), 0);
+        });
     }
 }

@@ -196,7 +196,10 @@ impl Source for Daemon {
             moved.insert(way, bytes);
         }
         let sessions = self.smb.core().sessions.all(|_| true);
+        let [of_address, of_all] = self.namespace.names().displaced();
         let of_files = [
+            (rules::NAMES_OF_ADDRESS, of_address),
+            (rules::NAMES, of_all),
             (rules::SILENT_STORAGE, vfs::engine::far::refused()),
             (rules::MEMORY_WAIT, vfs::engine::transfer::waited_in_vain()),
         ];

@@ -52,6 +52,10 @@ pub(super) fn of(rule: &str) -> Option<&'static str> {
     families().iter().find(|f| f.names.contains(&rule)).map(|f| f.of)
 }
 
+/// Memory for names that are looked for in another case, of one address and of all.
+pub(super) const NAMES_OF_ADDRESS: &str = "names-of-address";
+pub(super) const NAMES: &str = "names";
+
 /// Operations that got no turn on a file system that gives no answer.
 pub(super) const SILENT_STORAGE: &str = "silent-storage";
 
@@ -117,6 +121,8 @@ pub(super) const LIMITS: &[&str] = &[
     "watches",
     "covered-folders-of-address",
     "covered-folders",
+    NAMES_OF_ADDRESS,
+    NAMES,
     "pipe-bytes-of-address",
     "pipe-bytes",
     "kerberos",

@@ -93,7 +93,7 @@ async fn find_as(
     name: &str,
 ) -> VfsResult<Found> {
     if !open.posix {
-        return cx.server.namespace.names().find(dir, cred, name).await;
+        return cx.server.namespace.names().find_for(cx.host(), dir, cred, name).await;
     }
     open.spelling().exact(dir, cred, name).await
 }

@@ -161,7 +161,7 @@ async fn find_as(
     name: &str,
 ) -> VfsResult<Look> {
     if !w.posix {
-        return cx.server.namespace.names().look(dir, cred, name).await;
+        return cx.server.namespace.names().look_for(cx.host(), dir, cred, name).await;
     }
     w.spelling().exact(dir, cred, name).await.map(Look::Found)
 }

@@ -1,0 +1,180 @@
+//! The names of one directory, found by their upper case.
+//!
+//! *Operation.* All names are in one block of bytes; buckets of numbers, made from the upper case of each name, point into it. A
+//! removed name leaves its bytes behind until [`NameIndex::is_worn`] says that the index is better made again.
+//!
+//! *Memory.* [`NameIndex::bytes`]: about 14 bytes and the name itself, for each name.
+
+/// Numbers in a bucket of a fresh index.
+const BUCKET: usize = 128;
+/// Bytes of a name's entry beside the name: its number, its place, its length, and room in its bucket.
+const ENTRY: usize = 14;
+
+/// A name's number, and where it begins.
+type Entry = (u32, u32);
+
+/// The names of one directory.
+#[derive(Debug, Default)]
+pub(crate) struct NameIndex {
+    /// Each name behind two bytes that hold its length.
+    names: Vec<u8>,
+    /// By the lowest bits of the numbers, each in order; their count is a power of two.
+    buckets: Vec<Vec<Entry>>,
+    count: usize,
+    /// Bytes of `names` that belong to removed names.
+    unused: usize,
+}
+
+impl NameIndex {
+    /// How many names it has.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let buckets: usize = self.buckets.iter().map(|b| b.capacity() * size_of::<Entry>()).sum();
+        self.names.capacity() + buckets + self.buckets.capacity() * size_of::<Vec<Entry>>()
+    }
+
+    /// Memory that these names would take beside those that it has.
+    pub(crate) fn bytes_of<'a>(names: impl Iterator<Item = &'a [u8]>) -> usize {
+        names.map(|name| name.len() + ENTRY).sum()
+    }
+
+    /// More than half of its memory belongs to removed names.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.unused > self.names.len() / 2 && self.unused > 4096
+    }
+
+    fn name(&self, at: u32) -> &[u8] {
+        let bytes = self.names.get(at as usize..).unwrap_or_default();
+        let Some((len, rest)) = bytes.split_first_chunk::<2>() else { return &[] };
+        rest.get(..usize::from(u16::from_ne_bytes(*len))).unwrap_or_default()
+    }
+
+    fn bucket(&self, number: u32) -> usize {
+        number as usize & self.buckets.len().saturating_sub(1)
+    }
+
+    /// The entries of this number, as a range of its bucket.
+    fn range(&self, number: u32) -> &[Entry] {
+        let Some(bucket) = self.buckets.get(self.bucket(number)) else { return &[] };
+        let from = bucket.partition_point(|e| e.0 < number);
+        let len = bucket[from..].partition_point(|e| e.0 == number);
+        &bucket[from..from + len]
+    }
+
+    /// Adds a name, unless it is there. A name too long for any file system, or beyond 4 GiB of names, is left out.
+    pub(crate) fn insert(&mut self, number: u32, name: &[u8]) {
+        let places = (u32::try_from(self.names.len()), u16::try_from(name.len()));
+        let (Ok(at), Ok(len)) = places else { return };
+        if self.range(number).iter().any(|e| self.name(e.1) == name) {
+            return;
+        }
+        if self.count >= self.buckets.len() * BUCKET * 2 {
+            self.spread();
+        }
+        let more = name.len() + 2;
+        if self.names.capacity() - self.names.len() < more {
+            // Twofold, as blocks grow by themselves, would be too much for a large index.
+            self.names.reserve_exact(more.max(self.names.len() / 16));
+        }
+        self.names.extend(len.to_ne_bytes());
+        self.names.extend(name);
+        self.count += 1;
+        let which = self.bucket(number);
+        if let Some(bucket) = self.buckets.get_mut(which) {
+            bucket.insert(bucket.partition_point(|e| e.0 < number), (number, at));
+        }
+    }
+
+    /// Removes a name.
+    pub(crate) fn remove(&mut self, number: u32, name: &[u8]) {
+        let found = self.range(number).iter().copied().find(|e| self.name(e.1) == name);
+        let Some(found) = found else { return };
+        let which = self.bucket(number);
+        if let Some(bucket) = self.buckets.get_mut(which) {
+            bucket.retain(|e| *e != found);
+            self.unused += name.len() + 2;
+            self.count -= 1;
+        }
+    }
+
+    /// The name of this number that is meant: the first in byte order of several.
+    pub(crate) fn find(&self, number: u32, is_meant: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+        let names = self.range(number).iter().map(|e| self.name(e.1));
+        names.filter(|name| is_meant(name)).min().map(<[u8]>::to_vec)
+    }
+
+    /// Makes room for as many names again.
+    fn spread(&mut self) {
+        let count = (self.count / BUCKET).next_power_of_two().max(1) * 2;
+        let old = std::mem::replace(&mut self.buckets, vec![Vec::new(); count]);
+        for entry in old.into_iter().flatten() {
+            let which = self.bucket(entry.0);
+            self.buckets[which].push(entry);
+        }
+        self.buckets.iter_mut().for_each(|bucket| bucket.sort_unstable());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn is_same(name: &[u8], text: &str) -> bool {
+        name.eq_ignore_ascii_case(text.as_bytes())
+    }
+
+    fn number(text: &str) -> u32 {
+        // Few numbers, so that names share them.
+        text.to_uppercase().bytes().fold(0, |h: u32, b| h * 31 + u32::from(b)) % 777
+    }
+
+    proptest! {
+        #[test]
+        fn index_equals_set_of_names(steps in prop::collection::vec((any::<bool>(), "[abAB]{1,4}"), 0..2000)) {
+            let (mut index, mut model) = (NameIndex::default(), BTreeSet::new());
+            for (add, name) in &steps {
+                match add {
+                    true => {
+                        index.insert(number(name), name.as_bytes());
+                        model.insert(name.clone());
+                    }
+                    false => {
+                        index.remove(number(name), name.as_bytes());
+                        model.remove(name);
+                    }
+                }
+            }
+            prop_assert_eq!(index.len(), model.len());
+            for (_, name) in &steps {
+                let first = model.iter().find(|n| n.eq_ignore_ascii_case(name));
+                let found = index.find(number(name), |n| is_same(n, name));
+                prop_assert_eq!(found, first.map(|n| n.clone().into_bytes()));
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_little_more_than_names() {
+        let mut index = NameIndex::default();
+        let name = |i: u32| format!("file-with-some-longer-name-{i:07}");
+        let number = |i: u32| i.wrapping_mul(0x9e37_79b9);
+        for i in 0..60_000_u32 {
+            index.insert(number(i), name(i).as_bytes());
+        }
+        let plain = 60_000 * (name(0).len() + ENTRY);
+        assert!(index.bytes() < plain * 9 / 8, "{} for {plain}", index.bytes());
+        assert_eq!(index.find(number(7), |_| true), Some(name(7).into_bytes()));
+        for i in 0..40_000_u32 {
+            index.remove(number(i), name(i).as_bytes());
+        }
+        assert!(index.is_worn() && index.len() == 20_000);
+    }
+}
