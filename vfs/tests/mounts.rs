@@ -107,6 +107,63 @@ fn a_full_volume_keeps_what_it_has() {
     });
 }
 
+/// Two folders as one, each name of a file with an inode that ends with the name; false where this host has no mergerfs.
+fn mount_pool(branches: &[&Path], at: &Path) -> bool {
+    let branches: Vec<&str> = branches.iter().map(|b| b.to_str().unwrap()).collect();
+    let options = "allow_other,use_ino,cache.files=off,category.create=mfs";
+    run("mergerfs", &["-o", options, &branches.join(":"), at.to_str().unwrap()])
+}
+
+/// A hard link is made on the host, and the name by which clients know the file is removed there.
+#[test]
+fn file_of_pool_outlives_one_name() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, at] = ["a", "at"].map(|name| dir.path().join(name));
+        [&a, &at].iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        if !mount_pool(&[&a], &at) {
+            println!("skipped: no mergerfs");
+            return;
+        }
+        block_on(async {
+            let b = bench(&at);
+            let me = root();
+            for (case, is_held) in [("held", true), ("not held", false)] {
+                let name = |n: &str| format!("{case} {n}");
+                let find = async |n: &str| b.root.lookup(&me, name(n).as_bytes()).await;
+                let path = |n: &str| at.join(name(n));
+                std::fs::write(path("one"), b"episode").unwrap();
+                let (one, _) = find("one").await.unwrap();
+                std::fs::hard_link(path("one"), path("two")).unwrap();
+                let (two, attr) = find("two").await.unwrap();
+                assert_eq!((two.id(), attr.nlink), (one.id(), 2), "{case}");
+                let (id, handle) = (one.id(), one.handle());
+                drop(two);
+                let held = is_held.then_some(one);
+                std::fs::remove_file(path("one")).unwrap();
+                // By the handle, and by the name.
+                let node = b.backend.resolve(&handle).await.unwrap();
+                assert_eq!(node.id(), id, "{case}");
+                node.getattr().await.unwrap();
+                assert_eq!(b.contents(&node).await, b"episode", "{case}");
+                let (two, _) = find("two").await.unwrap();
+                assert_eq!((two.id(), b.contents(&two).await), (id, b"episode".to_vec()), "{case}");
+                refused(find("one"), VfsError::NotFound).await;
+                // As backups rotate: the name that is left was never looked up before.
+                std::fs::hard_link(path("two"), path("three")).unwrap();
+                std::fs::remove_file(path("two")).unwrap();
+                let (three, _) = find("three").await.unwrap();
+                assert_eq!(b.contents(&three).await, b"episode", "{case}");
+                std::fs::remove_file(path("three")).unwrap();
+                refused(find("three"), VfsError::NotFound).await;
+                drop(held);
+            }
+        });
+        // The thread's namespace ends, and the mount with it.
+        run("umount", &["-l", at.to_str().unwrap()]);
+    });
+}
+
 /// A file system of ext4 with half of its blocks reserved for root; false where this host makes or mounts none.
 fn mount_half_reserved(image: &Path, at: &Path) -> bool {
     let file = std::fs::File::create(image).unwrap();

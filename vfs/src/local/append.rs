@@ -58,7 +58,7 @@ impl LocalNode {
         let count = data.iter().map(Buf::len).sum();
         // Both by the process, before the thread is the caller.
         let shared = self.data_fd_soon(true).await?;
-        let open = || self.volume.reopen(self.fd(), OFlags::WRONLY | OFlags::APPEND);
+        let open = || self.reopen(OFlags::WRONLY | OFlags::APPEND);
         let end = self.volume.retried(|| self.volume.cache.with_room(open)).await.map(Fd::new)?;
         let addition = Addition { at, data, _room: room, count, stable, end, shared };
         let me = self.strong()?;

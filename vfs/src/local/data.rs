@@ -61,7 +61,7 @@ impl LocalNode {
             return Ok(open);
         }
         let flags = if write { OFlags::RDWR } else { OFlags::RDONLY };
-        let fd = self.volume.cache.with_room(|| self.volume.reopen(self.fd(), flags))?;
+        let fd = self.volume.cache.with_room(|| self.reopen(flags))?;
         let opened = DataFd::new(fd, write);
         let mut data = locked(&self.data);
         // Another has been as quick: all share one, which tells them what the device lost.
@@ -464,7 +464,7 @@ impl LocalNode {
     /// A descriptor for one stable write: it reports the failure of that write, whoever else has seen it, and leaves to the
     /// shared one what that has to report.
     fn own_fd(&self) -> VfsResult<DataFd> {
-        let open = || self.volume.reopen(self.fd(), OFlags::WRONLY);
+        let open = || self.reopen(OFlags::WRONLY);
         Ok(DataFd::new(self.volume.cache.with_room(open)?, true))
     }
 

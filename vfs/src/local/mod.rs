@@ -19,6 +19,10 @@
 //! *Links.* Some file systems in user space count no links: all of their files have none. Where no count was ever seen, a file
 //! without links is one with a single name.
 //!
+//! *Inodes of FUSE.* A file system in user space may give each name of a file an inode of the kernel, with the same number
+//! (mergerfs with `use_ino`): the inode is stale once its name is gone, although the file has other names. Its record has one
+//! descriptor, which is opened again by a name that was seen of the file ([`renew`]).
+//!
 //! *Change attribute.* The change time in nanoseconds. Where the kernel's clock for it is coarse, several changes can share one
 //! value: while a record lives it then counts up by one for each change made here, and never goes back. After a restart
 //! it is the change time again, which is the larger of the two unless more changes than nanoseconds were made.
@@ -56,6 +60,7 @@ mod names;
 mod node;
 mod probe;
 mod proc_path;
+mod renew;
 mod seal;
 mod search;
 mod side;
@@ -184,6 +189,8 @@ struct Volume {
     exact_times: bool,
     /// The file system counts the links of files: it is of a kind that does, or one with some was seen.
     counts_links: AtomicBool,
+    /// See [`probe::Found::inode_per_name`].
+    inode_per_name: bool,
     /// Side data is kept in `trusted.` attributes.
     trusted: bool,
     /// Seals lists that are not.
@@ -261,6 +268,7 @@ impl LocalBackend {
             posix: found.posix,
             exact_times: found.exact_times,
             counts_links: AtomicBool::new(found.counts_links),
+            inode_per_name: found.inode_per_name,
             trusted: found.trusted && !config.unprivileged,
             seal: config.seal.map_or_else(SealKey::random, Ok)?,
             cache: Cache::default(),
@@ -458,7 +466,9 @@ impl Volume {
             return Err(VfsError::Stale);
         }
         let node = self.adopt(fd, &stat)?;
-        if node.handle == *handle { Ok(node) } else { Err(VfsError::Stale) }
+        // Where each name has an inode, each has a handle; the file has one record.
+        let is_it = node.handle == *handle || self.inode_per_name;
+        if is_it { Ok(node) } else { Err(VfsError::Stale) }
     }
 
     /// Attributes as the kernel gave them are those of what has lost its last name.

@@ -104,11 +104,14 @@ impl LocalNode {
             let stat = stat::of_name(dir, name)?;
             volume.same_mount(&stat)?;
             if let Some(node) = volume.cache.held_since(moment, stat.dev, stat.ino) {
+                node.renew_by(self, name)?;
                 let attr = node.take(&stat);
                 return Ok((node, attr));
             }
             let fd = rustix::fs::openat(dir, name, PATH, Mode::empty())?;
-            self.opened(fd)
+            let (node, attr) = self.opened(fd)?;
+            node.renew_by(self, name)?;
+            Ok((node, attr))
         };
         volume.cache.with_room(|| self.on_names(cred, perm::EXECUTE, None, find))
     }
@@ -227,6 +230,7 @@ impl LocalNode {
         self.changed();
         let stat = stat::of_fd(path.as_fd())?;
         let node = self.volume.adopt(path, &stat)?;
+        node.renew_by(self, name)?;
         if let Some(file) = file {
             *locked(&node.data) = Some(DataFd::new(file, true));
             node.note_as_born(&stat);

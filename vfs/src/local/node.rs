@@ -33,7 +33,8 @@ use super::Volume;
 use super::descriptors::Fd;
 use super::handle;
 use super::held::{Beside, DataFd, Listing, Moment, NO_SLOT};
-use super::stat::{self, Stat};
+use super::renew::KnownNames;
+use super::stat::Stat;
 use super::sync_queue::{self, SyncQueue};
 
 /// For how many milliseconds a file that was seen to have a name is taken to have one still.
@@ -57,6 +58,8 @@ pub(super) struct LocalNode {
     pub(super) ino: u64,
     pub(super) handle: Handle,
     path: Fd,
+    /// See [`super::renew`].
+    pub(super) names: Mutex<KnownNames>,
     /// Since when it holds its inode.
     pub(super) made: Moment,
     pub(super) data: Mutex<Option<DataFd>>,
@@ -112,6 +115,7 @@ impl LocalNode {
             ino: stat.ino,
             handle,
             path: Fd::new(fd),
+            names: Mutex::default(),
             data: Mutex::new(None),
             unsynced: AtomicBool::new(false),
             syncs: Arc::default(),
@@ -192,12 +196,12 @@ impl LocalNode {
         }
         let last = self.alive_at.load(Ordering::Relaxed);
         last != 0 && self.volume.now().saturating_sub(last) < ALIVE_MS
-            || stat::of_fd(self.fd()).is_ok_and(|s| self.take(&s).nlink > 0)
+            || self.stat().is_ok_and(|s| self.take(&s).nlink > 0)
     }
 
     /// The attributes now.
     pub(super) fn attr(&self) -> VfsResult<Attr> {
-        let attr = self.take(&stat::of_fd(self.fd())?);
+        let attr = self.take(&self.stat()?);
         if attr.nlink == 0 && self.kind == Kind::Dir {
             if self.is_root() {
                 self.volume.has_vanished();

@@ -18,6 +18,7 @@ const EXT_MAGIC: u64 = 0xef53;
 const XFS_MAGIC: u64 = 0x5846_5342;
 const BTRFS_MAGIC: u64 = 0x9123_683e;
 const F2FS_MAGIC: u64 = 0xf2f5_2010;
+const FUSE_MAGIC: u64 = 0x6573_5546;
 
 /// Local file systems with the kernel's own permission check.
 const POSIX_MAGICS: [u64; 6] =
@@ -38,6 +39,8 @@ pub(super) struct Found {
     pub(super) exact_times: bool,
     /// Of a kind that is known to count the links of files.
     pub(super) counts_links: bool,
+    /// The kernel may know one file by several inodes, one for each name, of which each ends with its name.
+    pub(super) inode_per_name: bool,
 }
 
 pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
@@ -77,6 +80,7 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
         magic,
         exact_times: POSIX_MAGICS.contains(&magic) && scratch.as_ref().is_some_and(has_exact_times),
         counts_links: POSIX_MAGICS.contains(&magic),
+        inode_per_name: magic == FUSE_MAGIC,
         posix: POSIX_MAGICS.contains(&magic) && !s.f_flag.contains(StatVfsMountFlags::RDONLY),
     })
 }

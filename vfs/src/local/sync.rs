@@ -283,7 +283,7 @@ impl LocalNode {
         self.unsynced.store(false, Ordering::Release);
         let done = if self.kind == Kind::Dir {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            match volume.cache.with_room(|| volume.reopen(self.fd(), flags)).map(Fd::new) {
+            match volume.cache.with_room(|| self.reopen(flags)).map(Fd::new) {
                 Ok(fd) => retried(|| volume.calls.fsync(fd.as_fd())),
                 // Removed meanwhile, by its mode closed to an ordinary process, or no descriptor left.
                 Err(_) => retried(|| volume.calls.syncfs(volume.root.as_fd())),

@@ -79,6 +79,13 @@ pub(crate) fn open_by_handle(mount: BorrowedFd<'_>, kind: i32, bytes: &[u8]) -> 
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Makes the number of `old` a descriptor of what `new` has open, in one step for all threads.
+pub(crate) fn replace(old: BorrowedFd<'_>, new: &OwnedFd) -> VfsResult<()> {
+    // SAFETY: two numbers; `old` stays a descriptor, as its owner expects.
+    let answer = unsafe { libc::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) };
+    check(libc::c_long::from(answer))
+}
+
 /// `faccessat2` of the file itself with the thread's file system identity. `mode`: `R_OK`, `W_OK`, `X_OK`.
 pub(crate) fn access(fd: BorrowedFd<'_>, mode: u32) -> VfsResult<()> {
     // SAFETY: the path is an empty C string; nothing is written to memory of ours.

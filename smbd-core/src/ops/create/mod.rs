@@ -100,8 +100,15 @@ struct Opened {
     action: u32,
 }
 
-/// Answers CREATE.
+/// Answers CREATE. A file that vanishes meanwhile is one that is not there: no handle was closed.
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
+    create_or_open(cx).await.map_err(|why| match why {
+        Status::FILE_CLOSED => Status::OBJECT_NAME_NOT_FOUND,
+        why => why,
+    })
+}
+
+async fn create_or_open(cx: &RequestContext) -> Result<Answer, Status> {
     let mut request = cx.parse(Request::parse)?;
     let tree = cx.tree()?;
     // What is said of a path of DFS holds for each: the link is the share itself (MS-DFSC section 3.2.4.1).

@@ -80,7 +80,7 @@ pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, 
     for (i, name) in before.iter().enumerate() {
         let found = match find(cx, w, &at.dir, name).await {
             Ok(Look::Found(found)) => found,
-            Ok(Look::Missing(_)) | Err(VfsError::NotFound) => {
+            Ok(Look::Missing(_)) | Err(VfsError::NotFound | VfsError::Stale) => {
                 past.entered(())?;
                 return Err(Status::OBJECT_PATH_NOT_FOUND.into());
             }

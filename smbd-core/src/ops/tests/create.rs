@@ -1,5 +1,7 @@
 //! CREATE: every disposition on what is there and what is not, names, options, rights, streams.
 
+use vfs::local::{LocalBackend, LocalConfig};
+
 use super::info::{query, set};
 use super::ioctl::put;
 use crate::dtyp::mask;
@@ -40,6 +42,31 @@ async fn every_disposition_does_what_it_says() {
         }
     }
     assert_eq!(c.core.opens.count(), 0);
+}
+
+/// A host removes the folder of a share, or a folder in the path: no handle of the client's was closed.
+#[tokio::test]
+async fn create_in_removed_folder_finds_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let top = dir.path().join("share");
+    std::fs::create_dir_all(top.join("d/e")).unwrap();
+    let backend = LocalBackend::open(LocalConfig::new(&top)).unwrap();
+    let c = Harness::on(backend, None).client_as(0);
+    c.open(r"d\e\f").await;
+    std::fs::remove_dir_all(&top).unwrap();
+    for (path, want) in [
+        ("", Status::OBJECT_NAME_NOT_FOUND),
+        ("d", Status::OBJECT_NAME_NOT_FOUND),
+        (r"d\e", Status::OBJECT_PATH_NOT_FOUND),
+        (r"d\e\f", Status::OBJECT_PATH_NOT_FOUND),
+    ] {
+        for disposition in [Disposition::Open, Disposition::OpenIf, Disposition::Create] {
+            let got = c.create(path, |r| r.disposition = disposition as u32).await;
+            let why = got.map(|opened| opened.action).unwrap_err();
+            let is_there_not = [want, Status::OBJECT_NAME_COLLISION, Status::ACCESS_DENIED];
+            assert!(is_there_not.contains(&why), "{path:?} {disposition:?}: {why:?}");
+        }
+    }
 }
 
 #[tokio::test]
