@@ -3,20 +3,20 @@
 //! *Operation.* All names are in one block of bytes; buckets of numbers, made from the upper case of each name, point into it. A
 //! removed name leaves its bytes behind until [`NameIndex::is_worn`] says that the index is better made again.
 //!
-//! *Memory.* [`NameIndex::bytes`]: about 14 bytes and the name itself, for each name.
+//! *Memory.* [`NameIndex::bytes`]: about 16 bytes and the name itself, for each name.
 
 /// Numbers in a bucket of a fresh index.
 const BUCKET: usize = 128;
-/// Bytes of a name's entry beside the name: its number, its place, its length, and room in its bucket.
-const ENTRY: usize = 14;
+/// Bytes of a name's entry beside the name, with room in its bucket.
+const ENTRY: usize = 16;
 
-/// A name's number, and where it begins.
-type Entry = (u32, u32);
+/// A name's number, where it begins, and its length.
+type Entry = (u32, u32, u16);
 
 /// The names of one directory.
 #[derive(Debug, Default)]
 pub(crate) struct NameIndex {
-    /// Each name behind two bytes that hold its length.
+    /// One name behind the other.
     names: Vec<u8>,
     /// By the lowest bits of the numbers, each in order; their count is a power of two.
     buckets: Vec<Vec<Entry>>,
@@ -47,10 +47,9 @@ impl NameIndex {
         self.unused > self.names.len() / 2 && self.unused > 4096
     }
 
-    fn name(&self, at: u32) -> &[u8] {
-        let bytes = self.names.get(at as usize..).unwrap_or_default();
-        let Some((len, rest)) = bytes.split_first_chunk::<2>() else { return &[] };
-        rest.get(..usize::from(u16::from_ne_bytes(*len))).unwrap_or_default()
+    fn name(&self, entry: &Entry) -> &[u8] {
+        let rest = self.names.get(entry.1 as usize..).unwrap_or_default();
+        rest.get(..usize::from(entry.2)).unwrap_or_default()
     }
 
     fn bucket(&self, number: u32) -> usize {
@@ -69,41 +68,39 @@ impl NameIndex {
     pub(crate) fn insert(&mut self, number: u32, name: &[u8]) {
         let places = (u32::try_from(self.names.len()), u16::try_from(name.len()));
         let (Ok(at), Ok(len)) = places else { return };
-        if self.range(number).iter().any(|e| self.name(e.1) == name) {
+        if self.range(number).iter().any(|e| self.name(e) == name) {
             return;
         }
         if self.count >= self.buckets.len() * BUCKET * 2 {
             self.spread();
         }
-        let more = name.len() + 2;
-        if self.names.capacity() - self.names.len() < more {
+        if self.names.capacity() - self.names.len() < name.len() {
             // Twofold, as blocks grow by themselves, would be too much for a large index.
-            self.names.reserve_exact(more.max(self.names.len() / 16));
+            self.names.reserve_exact(name.len().max(self.names.len() / 16));
         }
-        self.names.extend(len.to_ne_bytes());
         self.names.extend(name);
         self.count += 1;
         let which = self.bucket(number);
         if let Some(bucket) = self.buckets.get_mut(which) {
-            bucket.insert(bucket.partition_point(|e| e.0 < number), (number, at));
+            bucket.insert(bucket.partition_point(|e| e.0 < number), (number, at, len));
         }
     }
 
     /// Removes a name.
     pub(crate) fn remove(&mut self, number: u32, name: &[u8]) {
-        let found = self.range(number).iter().copied().find(|e| self.name(e.1) == name);
+        let found = self.range(number).iter().copied().find(|e| self.name(e) == name);
         let Some(found) = found else { return };
         let which = self.bucket(number);
         if let Some(bucket) = self.buckets.get_mut(which) {
             bucket.retain(|e| *e != found);
-            self.unused += name.len() + 2;
+            self.unused += name.len();
             self.count -= 1;
         }
     }
 
     /// The name of this number that is meant: the first in byte order of several.
     pub(crate) fn find(&self, number: u32, is_meant: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
-        let names = self.range(number).iter().map(|e| self.name(e.1));
+        let names = self.range(number).iter().map(|e| self.name(e));
         names.filter(|name| is_meant(name)).min().map(<[u8]>::to_vec)
     }
 

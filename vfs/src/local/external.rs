@@ -16,7 +16,6 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once};
 
 use mutex::locked;
 
-use super::cache::Cache;
 use super::descriptors::Fd;
 use super::fanotify::{self, Seen, Subject};
 use crate::VfsResult;
@@ -71,7 +70,8 @@ fn start() -> Option<Arc<Hub>> {
     thread.spawn(move || reader.run()).ok().map(|_| hub)
 }
 
-fn refused(why: &str) {
+/// Says once that watches are refused.
+pub(super) fn refused(why: &str) {
     REFUSED.call_once(|| {
         tracing::warn!("changes by other processes of this host are noticed late: fanotify: {why}");
     });
@@ -84,19 +84,25 @@ struct Mark {
     number: u64,
 }
 
-/// Watches a file for changes, or a directory for changes of what it lists, by processes other than this one. Its descriptor comes
-/// from the budget of `cache`.
+/// Adds a listener to a node that is watched. `None`: it is not, or nothing can be.
+pub(super) fn join(node: BorrowedFd<'_>, listener: &Listener) -> Option<Watched> {
+    let hub = HUB.as_ref()?;
+    let subject = fanotify::subject(node).ok()?;
+    let number = hub.marks().join(&subject, listener)?;
+    Some(hub.watched(subject, number))
+}
+
+/// Watches a file for changes, or a directory for changes of what it lists, by processes other than this one. Takes a descriptor
+/// where the node is not watched yet.
 pub(super) fn watch(
-    cache: &Cache,
     node: BorrowedFd<'_>,
     is_dir: bool,
     listener: &Listener,
-) -> Option<Watched> {
-    let hub = HUB.as_ref()?;
-    hub.add(cache, node, is_dir, listener).unwrap_or_else(|why| {
-        refused(&why.to_string());
-        None
-    })
+) -> VfsResult<Option<Watched>> {
+    let Some(hub) = HUB.as_ref() else { return Ok(None) };
+    let subject = fanotify::subject(node)?;
+    let number = hub.mark(node, &subject, is_dir, listener)?;
+    Ok(number.map(|number| hub.watched(subject, number)))
 }
 
 impl Hub {
@@ -105,21 +111,8 @@ impl Hub {
         locked(&self.marks)
     }
 
-    fn add(
-        self: &Arc<Self>,
-        cache: &Cache,
-        fd: BorrowedFd<'_>,
-        is_dir: bool,
-        listener: &Listener,
-    ) -> VfsResult<Option<Watched>> {
-        let subject = fanotify::subject(fd)?;
-        let joined = self.marks().join(&subject, listener);
-        let number = match joined {
-            Some(number) => Some(number),
-            None => cache.with_room(|| self.mark(fd, &subject, is_dir, listener))?,
-        };
-        let mark = |number| Watched::new(Mark { hub: self.clone(), subject, number });
-        Ok(number.map(mark))
+    fn watched(self: &Arc<Self>, subject: Subject, number: u64) -> Watched {
+        Watched::new(Mark { hub: self.clone(), subject, number })
     }
 
     /// Marks a node for its first listener, and returns the listener's number.

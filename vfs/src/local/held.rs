@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::dos::Dos;
 use crate::types::{DirEntry, Time, XattrSizes};
@@ -58,3 +58,35 @@ pub(super) const NO_SLOT: usize = usize::MAX;
 /// A moment among the makings of records: see [`Cache::moment`](super::cache::Cache::moment).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment(pub(super) u64);
+
+/// Names that a record keeps.
+const NAMES_MAX: usize = 4;
+
+/// Directories of a file and its names in them, the last one found first: see [`super::renew`].
+pub(super) struct KnownNames<Dir>(Vec<(Weak<Dir>, Box<[u8]>)>);
+
+impl<Dir> Default for KnownNames<Dir> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<Dir> KnownNames<Dir> {
+    pub(super) fn note(&mut self, dir: &Arc<Dir>, name: &[u8]) {
+        let is_it = |(d, n): &(Weak<Dir>, Box<[u8]>)| {
+            std::ptr::eq(d.as_ptr(), Arc::as_ptr(dir)) && **n == *name
+        };
+        match self.0.iter().position(is_it) {
+            Some(at) => self.0[..=at].rotate_right(1),
+            None => {
+                self.0.insert(0, (Arc::downgrade(dir), name.into()));
+                self.0.truncate(NAMES_MAX);
+            }
+        }
+    }
+
+    pub(super) fn all(&self) -> Vec<(Arc<Dir>, Box<[u8]>)> {
+        let known = self.0.iter();
+        known.filter_map(|(dir, name)| Some((dir.upgrade()?, name.clone()))).collect()
+    }
+}

@@ -32,8 +32,7 @@ use crate::types::*;
 use super::Volume;
 use super::descriptors::Fd;
 use super::handle;
-use super::held::{Beside, DataFd, Listing, Moment, NO_SLOT};
-use super::renew::KnownNames;
+use super::held::{Beside, DataFd, KnownNames, Listing, Moment, NO_SLOT};
 use super::stat::Stat;
 use super::sync_queue::{self, SyncQueue};
 
@@ -59,7 +58,7 @@ pub(super) struct LocalNode {
     pub(super) handle: Handle,
     path: Fd,
     /// See [`super::renew`].
-    pub(super) names: Mutex<KnownNames>,
+    pub(super) names: Mutex<KnownNames<LocalNode>>,
     /// Since when it holds its inode.
     pub(super) made: Moment,
     pub(super) data: Mutex<Option<DataFd>>,
@@ -641,7 +640,12 @@ impl Node for LocalNode {
         &self,
         listener: external_change::Listener,
     ) -> Option<external_change::Watched> {
-        let is_dir = self.kind == Kind::Dir;
-        external::watch(&self.volume.cache, self.fd(), is_dir, &listener)
+        let watch = || external::watch(self.fd(), self.kind == Kind::Dir, &listener);
+        external::join(self.fd(), &listener).or_else(|| {
+            self.volume.cache.with_room(watch).unwrap_or_else(|why| {
+                external::refused(&why.to_string());
+                None
+            })
+        })
     }
 }

@@ -4,12 +4,11 @@
 //! the names by which it was found last. When the kernel calls its descriptor stale, the record opens the file again by one of
 //! them, in place of the descriptor, so that the record stays the same to all that refer to it.
 //!
-//! *Memory.* [`NAMES_MAX`] names for each record of such a volume.
+//! *Memory.* [`KnownNames`](super::held::KnownNames) for each record of such a volume.
 //!
 //! *Errors.* [`VfsError::Stale`] where none of these names is the file's any more.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Weak};
 
 use mutex::locked;
 use rustix::fs::{Mode, OFlags};
@@ -18,33 +17,6 @@ use super::node::LocalNode;
 use super::stat::{self, Stat};
 use super::sys;
 use crate::error::{VfsError, VfsResult};
-
-/// Names that a record keeps.
-const NAMES_MAX: usize = 4;
-
-/// Directories and names in them, the last one found first.
-#[derive(Default)]
-pub(super) struct KnownNames(Vec<(Weak<LocalNode>, Box<[u8]>)>);
-
-impl KnownNames {
-    fn note(&mut self, dir: &Arc<LocalNode>, name: &[u8]) {
-        let is_it = |(d, n): &(Weak<LocalNode>, Box<[u8]>)| {
-            std::ptr::eq(d.as_ptr(), Arc::as_ptr(dir)) && **n == *name
-        };
-        match self.0.iter().position(is_it) {
-            Some(at) => self.0[..=at].rotate_right(1),
-            None => {
-                self.0.insert(0, (Arc::downgrade(dir), name.into()));
-                self.0.truncate(NAMES_MAX);
-            }
-        }
-    }
-
-    fn all(&self) -> Vec<(Arc<LocalNode>, Box<[u8]>)> {
-        let known = self.0.iter();
-        known.filter_map(|(dir, name)| Some((dir.upgrade()?, name.clone()))).collect()
-    }
-}
 
 impl LocalNode {
     /// What `statx` says of the file now.
