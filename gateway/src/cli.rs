@@ -391,6 +391,9 @@ pub fn main() -> ExitCode {
 /// Threads for work that may block, and for workers whose place such work has taken.
 const BLOCKING_MAX: usize = 4096;
 
+/// The environment variable that turns on the watchdog of operations in a release build.
+pub const WATCHDOG: &str = "HEADGATE_WATCHDOG";
+
 /// How long the end of the process waits for clusters whose folders it has mounted.
 const UNMOUNT_MAX: Duration = Duration::from_secs(3);
 
@@ -399,6 +402,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .enable_all()
         // An operation of a share that hangs has taken one in place of its worker: enough for many such shares (made as needed).
         .max_blocking_threads(BLOCKING_MAX)
+        .event_interval(rdma_transport::limits::POLLS_BEFORE_IO)
         .build()
         .map_err(|e| Failure::Work(format!("cannot start threads: {e}")))
 }
@@ -417,6 +421,9 @@ fn serve(mut configuration: Configuration) -> Result<(), Failure> {
     }
     if let Some(lease) = lease {
         lease.follow().map_err(Failure::Work)?;
+    }
+    if std::env::var_os(WATCHDOG).is_some() {
+        rdma_transport::watchdog::turn_on();
     }
     let runtime = runtime()?;
     crate::pulse::start(&runtime);

@@ -8,6 +8,8 @@ pub const LISTING_MAX: usize = 256 << 10;
 pub const LISTING_PREFERRED: u32 = 64 << 10;
 /// Entries that are asked from a backend at a time while a listing is filled.
 pub const LISTING_BATCH: usize = 256;
+/// Entries that are written before a listing looks whether other tasks are to get the thread.
+pub const ENTRIES_BEFORE_PAUSE: usize = 16;
 /// Longest target of a symbolic link, in bytes.
 pub const PATH_MAX: usize = 4095;
 /// Symbolic links that one path of MOUNT may go through; in a circle there is no end of them.

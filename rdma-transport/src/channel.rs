@@ -24,6 +24,7 @@ use mutex::locked;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::meter::Meter;
+use crate::receives::Receives;
 use crate::tls::Tls;
 pub use crate::verbs::{BoxFuture, RemoteSeg};
 
@@ -246,6 +247,8 @@ pub struct Info {
     pub traffic: Traffic,
     /// Whether its peer has asked for something that it may have.
     pub introduction: Introduction,
+    /// How many RDMA Receives it may have posted.
+    pub receives: Receives,
     /// Where its operations are counted.
     pub meter: Meter,
     /// What protects it below its protocol.
@@ -287,6 +290,7 @@ impl Info {
             takes_pages: AtomicBool::new(false),
             traffic: Traffic::default(),
             introduction: Introduction::default(),
+            receives: Receives::default(),
             meter: Meter::default(),
             tls: Tls::default(),
             facts: Facts::default(),

@@ -1,5 +1,7 @@
 //! Every number of this crate that bounds something a peer can ask for.
 
+use std::time::Duration;
+
 /// Largest RPC message without its bulk data, and largest bulk payload of one request, in bytes.
 pub const RPC_PAYLOAD_MAX: usize = 1 << 20;
 /// Largest RPC message on a byte stream: one payload and a generous head.
@@ -16,6 +18,10 @@ pub const REQUESTS_IN_WORK_MAX: usize = 128;
 pub const REQUESTS_IN_WORK: &str = "requests-in-work";
 /// Requests that the serve loop starts before it lets other tasks of the runtime run.
 pub const REQUESTS_PER_TURN: usize = 64;
+/// Time after which it does so whatever the number of requests; the one that has begun is not interrupted.
+pub const TURN_MAX: Duration = Duration::from_millis(1);
+/// Polls of tasks after which a busy worker looks for sockets and timers.
+pub const POLLS_BEFORE_IO: u32 = 16;
 
 /// Fragments of one record on a byte stream (RFC 5531 section 11): some libraries cut every 4,000 bytes.
 pub const RECORD_FRAGMENTS_MAX: usize = 2048;
@@ -83,6 +89,8 @@ pub const COMMANDS_WAITING_MAX: usize = 32;
 /// Requests that one RPC-over-RDMA connection may have under way: credits granted in every reply, each backed by a
 /// posted Receive (RFC 8166 section 3.3.1).
 pub const RPCRDMA_CREDITS: u16 = 64;
+/// Credits that it grants until its client has introduced itself, and where receives are scarce.
+pub const RPCRDMA_CREDITS_FEW: u16 = 4;
 /// Callbacks under way on one RPC-over-RDMA connection (RFC 8167 section 4.1); as many Receives wait for their replies.
 pub const RPCRDMA_CREDITS_REVERSE: u16 = 4;
 /// Receive buffer, and largest Send either way, in bytes. Told to the peer (RFC 8797).
@@ -110,6 +118,10 @@ pub const SMBD_CREDITS_MAX: u16 = 255;
 /// Receives that an SMB Direct connection grants at least, whatever its peer asks for, so that two sides with one credit each
 /// need not answer every grant by a grant.
 pub const SMBD_CREDITS_MIN: u16 = 4;
+/// Largest message in fragments that is taken before a logon, in bytes: the first messages of a client have less.
+pub const SMBD_FRAGMENTED_STRANGER_MAX: usize = 64 << 10;
+/// Replies after which a connection that has fewer credits than its protocol uses asks for more again.
+pub const REPLIES_BEFORE_CREDITS: u32 = 32;
 /// Largest SMB Direct message taken, in bytes: one receive buffer (MaxReceiveSize).
 pub const SMBD_RECV_SIZE: usize = 4096;
 /// Largest SMB Direct message sent, in bytes, if the peer takes as much (MaxSendSize). Windows takes 8,192, and refuses to be

@@ -6,8 +6,8 @@
 //! call.
 //!
 //! *Memory.* At most [`limits::REQUESTS_IN_WORK_MAX`] requests are in work; beyond that the channel is only flushed, and
-//! the peer's further requests stay where they are. After [`limits::REQUESTS_PER_TURN`] requests other tasks get the
-//! thread.
+//! the peer's further requests stay where they are. After [`limits::REQUESTS_PER_TURN`] requests, or [`limits::TURN_MAX`], other
+//! tasks get the thread, and the runtime looks for sockets that are ready.
 //!
 //! *Errors.* When the connection ends, or is cut ([`serve_until`]), what is in work is still finished, without an answer: a request
 //! that changed something must be able to record that (reply caches), whoever is there to hear it.
@@ -21,8 +21,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 
 use crate::channel::{BoxFuture, Channel, ChannelError, Reply, ReplyTo, Service, Traffic};
-use crate::turn::Turn;
-use crate::{count, lease, limits};
+use crate::turn::{self, Turn};
+use crate::{count, lease, limits, watchdog};
 
 /// A request whose answer takes a while.
 struct InWork {
@@ -49,10 +49,12 @@ struct Serving {
 
 impl Serving {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
-        let _turn = Turn::begin();
+        let turn = Turn::begin();
+        let _watch = watchdog::Poll::begin();
         for _ in 0..limits::REQUESTS_PER_TURN {
-            while let Poll::Ready(Some((to, reply))) = self.in_work.poll_next_unpin(cx) {
-                self.channel.reply(to, reply);
+            self.answer(&turn, cx);
+            if turn.is_over() {
+                break;
             }
             let is_full = self.in_work.len() >= limits::REQUESTS_IN_WORK_MAX;
             if is_full && !self.is_full {
@@ -71,10 +73,15 @@ impl Serving {
                     lease::check();
                     Traffic::add(&self.channel.info().traffic.requests, 1);
                     let to = request.reply_to;
+                    let begun = turn::began();
                     let mut answer = self.service.call(request.body, request.read_chunks);
                     match answer.as_mut().poll(cx) {
                         Poll::Ready(reply) => self.channel.reply(to, reply),
                         Poll::Pending => self.in_work.push(InWork { to, answer }),
+                    }
+                    // Operations that are counted have looked at the clock as they ended; others have not.
+                    if turn::began() == begun {
+                        turn::done();
                     }
                 }
                 Poll::Ready(Err(e)) => return Poll::Ready(e),
@@ -84,8 +91,23 @@ impl Serving {
         if let Poll::Ready(Err(e)) = self.channel.poll_flush(cx) {
             return Poll::Ready(e);
         }
-        cx.waker().wake_by_ref();
+        turn::defer(cx);
         Poll::Pending
+    }
+
+    /// Hands over the replies of requests that have waited, as far as the turn lasts.
+    fn answer(&mut self, turn: &Turn, cx: &mut Context<'_>) {
+        if self.in_work.is_empty() {
+            return;
+        }
+        turn::began();
+        while !turn.is_over()
+            && let Poll::Ready(Some((to, reply))) = self.in_work.poll_next_unpin(cx)
+        {
+            self.channel.reply(to, reply);
+            turn::done();
+        }
+        turn::done();
     }
 }
 
@@ -121,3 +143,7 @@ pub async fn serve_until(
     while in_work.next().await.is_some() {}
     why
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -7,7 +7,10 @@
 //! what a small operation costs.
 
 use std::cell::Cell;
+use std::task::Context;
 use std::time::Instant;
+
+use crate::limits;
 
 /// What this thread knows of the time.
 #[derive(Clone, Copy)]
@@ -21,6 +24,8 @@ enum Seen {
 
 thread_local! {
     static SEEN: Cell<Seen> = const { Cell::new(Seen::Outside) };
+    /// The first time that this turn has seen.
+    static FIRST: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// One turn of a serve loop, until this is dropped.
@@ -30,13 +35,51 @@ impl Turn {
     /// Begins it.
     pub(crate) fn begin() -> Self {
         SEEN.set(Seen::Nothing);
+        FIRST.set(None);
         Self(())
+    }
+
+    /// The turn has lasted for [`limits::TURN_MAX`], by the last look at the clock. Without a look it has not.
+    #[allow(clippy::unused_self)] // There is one of this thread.
+    pub(crate) fn is_over(&self) -> bool {
+        is_over()
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         SEEN.set(Seen::Outside);
+        FIRST.set(None);
+    }
+}
+
+/// Has the runtime poll this task again behind all others that are ready, and behind a look at sockets and timers. A waker that is
+/// called at once would put the task before that look, which comes only after [`limits::POLLS_BEFORE_IO`] polls.
+pub(crate) fn defer(cx: &mut Context<'_>) {
+    let yields = std::pin::pin!(tokio::task::yield_now());
+    let _ = yields.poll(cx);
+}
+
+/// For operations that do much without a wait: gives the thread to other tasks when this turn has lasted for
+/// [`limits::TURN_MAX`]. Outside of a turn it returns at once.
+pub async fn pause() {
+    if FIRST.get().is_some() {
+        done();
+        pause_as_seen().await;
+    }
+}
+
+/// The same by the last look at the clock, where that is as old as the last operation.
+pub async fn pause_as_seen() {
+    if is_over() {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn is_over() -> bool {
+    match (SEEN.get(), FIRST.get()) {
+        (Seen::At(last), Some(first)) => last.saturating_duration_since(first) >= limits::TURN_MAX,
+        _ => false,
     }
 }
 
@@ -53,6 +96,9 @@ pub(crate) fn done() -> Instant {
     let now = Instant::now();
     if !matches!(SEEN.get(), Seen::Outside) {
         SEEN.set(Seen::At(now));
+        if FIRST.get().is_none() {
+            FIRST.set(Some(now));
+        }
     }
     now
 }
@@ -67,6 +113,19 @@ pub(crate) fn waited() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn turn_ends_by_time() {
+        let turn = Turn::begin();
+        assert!(!turn.is_over(), "it has not looked at the clock");
+        let first = began();
+        SEEN.set(Seen::At(first + limits::TURN_MAX / 2));
+        assert!(!turn.is_over());
+        SEEN.set(Seen::At(first + limits::TURN_MAX));
+        assert!(turn.is_over());
+        drop(turn);
+        assert!(!Turn::begin().is_over(), "each turn has all of its time");
+    }
 
     #[test]
     fn the_end_of_one_operation_is_the_beginning_of_the_next_within_a_turn() {

@@ -25,7 +25,7 @@ use std::time::Instant;
 use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, Place, ReadChunkData, Reply};
 use rdma_transport::meter::{Done, NO_SHARE};
-use rdma_transport::turn;
+use rdma_transport::{turn, watchdog};
 
 use crate::answer::{Answer, Bulk, ERROR_BODY, Message, Seal};
 use crate::conn::Conn;
@@ -198,6 +198,7 @@ async fn chain(
             }
             return finished.ok().flatten();
         }
+        turn::pause_as_seen().await;
     }
     Violation::Chain.end(conn, "too many messages").await;
     None
@@ -253,6 +254,7 @@ async fn one(mut cx: RequestContext, before: &mut Option<Before>) -> Result<(), 
     }
     // As in NFS: data that came with the command was waited for.
     let began = if cx.read_chunks.is_empty() { turn::began() } else { Instant::now() };
+    watchdog::operation(Command::name_of(operation(cx.header.command())));
     let related = cx.header.flags.has(Flags::RELATED);
     if let (true, Some(b)) = (related, *before) {
         cx.header.session_id = b.session_id;

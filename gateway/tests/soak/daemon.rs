@@ -50,6 +50,7 @@ impl Daemon {
         fs::write(home.path().join("gw.yaml"), configuration(home.path(), false)).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_headgate"))
             .args(["serve", "--config", "gw.yaml", "--state", "state"])
+            .env(gateway::cli::WATCHDOG, "1")
             .current_dir(&home)
             .stdout(Stdio::piped())
             .stderr(File::create(home.path().join("log")).unwrap())
@@ -82,6 +83,13 @@ impl Daemon {
         let log = fs::read_to_string(self.log()).unwrap();
         let is_fault = |l: &&str| l.contains("panicked") || l.contains(" ERROR ");
         log.lines().filter(is_fault).map(str::to_owned).collect()
+    }
+
+    /// Operations that held a worker for too long.
+    pub fn slow(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.log()).unwrap();
+        let is_slow = |l: &&str| l.contains("an operation held a worker for too long");
+        log.lines().filter(is_slow).map(str::to_owned).collect()
     }
 
     fn log(&self) -> PathBuf {

@@ -163,6 +163,7 @@ async fn a_soak_leaves_nothing_behind() {
     }
     let (storms, reloads) = (&tally.storms, &tally.reloads);
     println!("{storms:?} storms of {STORM}, {reloads:?} reloads\n\n{}", end.table(&start));
+    daemon.slow().iter().for_each(|line| println!("{line}"));
     let mut faults = std::mem::take(&mut *tally.faults.lock().unwrap());
     faults.extend(daemon.faults());
     faults

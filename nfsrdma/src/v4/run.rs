@@ -15,6 +15,7 @@ use nfs_proto::nfs4::{self, Compounded, Nfsstat4};
 use nfs_proto::xdr::Xdr;
 use rdma_transport::meter::{Done, NO_SHARE};
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
+use rdma_transport::{turn, watchdog};
 use wire::{Parsed, Rule, reject};
 
 use super::attrs::Bitmap;
@@ -90,6 +91,7 @@ impl Compound<'_> {
         };
         self.opcode = opcode;
         let start = self.out.len();
+        watchdog::operation(operation::name(operation::of_v4(opcode)));
         let shown = if dispatch::is_known(opcode, self.minor) { opcode } else { op::ILLEGAL };
         self.out.value(&shown);
         self.out.value(&Nfsstat4::Ok);
@@ -156,6 +158,7 @@ impl Compound<'_> {
             let opcode = self.args.clone().value().unwrap_or(op::ILLEGAL);
             status = self.step().await;
             began = self.record(opcode, began, status);
+            turn::pause_as_seen().await;
             results += 1;
             self.index += 1;
             if let Some(kept) = self.replay.take() {

@@ -7,6 +7,7 @@
 //!
 //! *Memory.* One buffer of the size that the client asked for, for which there is [`room`], and names of [`NAMES_MAX`] entries.
 
+use rdma_transport::turn;
 use vfs::authority::Actor;
 use vfs::backend::NodeRef;
 use vfs::names::Spelling;
@@ -30,6 +31,8 @@ use crate::wire::query_directory::{Request, Response, flag};
 
 /// Names fetched from a directory at once.
 const NAMES_MAX: usize = 512;
+/// Names after which a listing looks whether other tasks are to get the thread.
+const NAMES_BEFORE_PAUSE: usize = 16;
 
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
@@ -197,7 +200,10 @@ impl Listing<'_> {
         let (entries, end) =
             self.file.node().readdir(self.reader().cred(), from, self.names_at_once()).await?;
         let mut at = from;
-        for entry in &entries {
+        for (nth, entry) in entries.iter().enumerate() {
+            if nth % NAMES_BEFORE_PAUSE == 0 {
+                turn::pause().await;
+            }
             let shown = self.open.spelling().to_client(&entry.name);
             if pattern.matches(&shown) && !self.entry(&shown, &entry.name).await? {
                 return Ok((Some(at), false));

@@ -10,8 +10,9 @@ use vfs::{Attr, NodeRef, VfsResult};
 use super::super::attr::{post, post_op};
 use super::{OK, Op, OpResult, Target};
 use crate::fh::Fh;
-use crate::limits::{LISTING_BATCH, LISTING_MAX};
+use crate::limits::{ENTRIES_BEFORE_PAUSE, LISTING_BATCH, LISTING_MAX};
 use crate::status::Failed;
+use rdma_transport::turn;
 use rdma_transport::xdr::Writer;
 use wire::pad;
 
@@ -96,11 +97,14 @@ impl Filler<'_> {
         }
         loop {
             let (entries, last) = &batch;
-            for listed in entries {
-                if !self.entry(listed, &mut fill, out).await {
-                    return Ok(self.close(&fill, false, out));
+            for some in entries.chunks(ENTRIES_BEFORE_PAUSE) {
+                for listed in some {
+                    if !self.entry(listed, &mut fill, out).await {
+                        return Ok(self.close(&fill, false, out));
+                    }
+                    at = listed.entry.cookie;
                 }
-                at = listed.entry.cookie;
+                turn::pause().await;
             }
             if *last || entries.is_empty() {
                 self.close(&fill, true, out);

@@ -16,6 +16,7 @@ use nfs_proto::nfs3::acl::Args as AclArgs;
 use nfs_proto::nfs3::{Args, Nfsstat3, WccData};
 use nfs_proto::xdr::Xdr;
 use rdma_transport::meter::{Done, NO_SHARE};
+use rdma_transport::watchdog;
 use state::Rights;
 use vfs::namespace::{Entered, FileOps, Refusal, Share};
 use vfs::{Attr, Cred, NodeRef, VfsResult};
@@ -218,6 +219,7 @@ pub async fn serve(
         Args::Symlink(a) => args.data(a.symlink_data)?,
         _ => Vec::new(),
     };
+    watchdog::operation(operation::name(operation::of_v3(number)));
     let op = Op::new(core, conn, call);
     let mark = out.len();
     let done = run(&op, &parsed, data, out).await;
@@ -239,6 +241,7 @@ pub async fn serve_acl(
 ) -> XdrResult<Outcome> {
     let args = args.parse(|i| AclArgs::parse(number, i))?;
     let Some(args) = args else { return Ok(Outcome::NoProcedure) };
+    watchdog::operation(operation::name(operation::of_acl(number)));
     let op = Op::new(core, conn, call);
     let mark = out.len();
     let done = match args {

@@ -10,9 +10,11 @@
 
 use nfs_proto::nfs4::attrs::{Value, put_fattr};
 use nfs_proto::nfs4::ops::{Component4, Readdir};
+use rdma_transport::turn;
 use vfs::namespace::Listed;
 use vfs::{DirEntry, Kind, VfsError};
 
+use crate::limits::ENTRIES_BEFORE_PAUSE;
 use crate::v4::above::{Above, Child};
 use crate::v4::attrs::{Bitmap, ObjectAttrs, asks_where, is_write_only, supported_on};
 use crate::v4::compound::Compound;
@@ -154,7 +156,10 @@ async fn list(
         if entries.is_empty() {
             return Ok(eof);
         }
-        for listed in &entries {
+        for (nth, listed) in entries.iter().enumerate() {
+            if nth % ENTRIES_BEFORE_PAUSE == 0 {
+                turn::pause().await;
+            }
             let entry = &listed.entry;
             cookie = entry.cookie;
             let facts = match entry.kind {

@@ -1,0 +1,97 @@
+//! How many Receives an RDMA connection may have posted, which is how many credits it may grant.
+//!
+//! *Operation.* A connection has few until its client has introduced itself, by a logon or an admitted call. Then it may have as
+//! many as its protocol uses, while its address and all connections together have room for them; where they have not, it goes on
+//! with fewer, and asks again.
+//!
+//! *Memory.* Those beyond the first few are counted by [`Parts`], for each address and in all.
+//!
+//! *Errors.* None: a connection that gets no more works with less at once. The limit that it met is counted.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use mutex::locked;
+
+use crate::channel::Introduction;
+use crate::count;
+use crate::parts::{Limit, Part, Parts};
+
+/// Receives of all RDMA connections beyond the first few of each.
+pub const RECEIVES: &str = "rdma-receives";
+/// Those of one address.
+pub const RECEIVES_OF_ADDRESS: &str = "rdma-receives-of-address";
+
+/// The limits of such receives: of all, and of one address.
+pub fn parts(of_all: usize, of_address: usize) -> Arc<Parts> {
+    Parts::new([Limit::new(RECEIVES, of_all), Limit::new(RECEIVES_OF_ADDRESS, of_address)])
+}
+
+/// What one connection may have. By default nothing bounds it but its protocol.
+#[derive(Debug, Default)]
+pub struct Receives {
+    counted: Option<Counted>,
+}
+
+#[derive(Debug)]
+struct Counted {
+    part: Mutex<Part>,
+    /// A limit kept it from more, which was counted.
+    was_short: AtomicBool,
+}
+
+impl Receives {
+    /// Those beyond the first few are counted here.
+    pub fn counted(part: Part) -> Self {
+        let counted = Counted { part: Mutex::new(part), was_short: AtomicBool::new(false) };
+        Self { counted: Some(counted) }
+    }
+
+    /// The connection is a stranger's: its client has not introduced itself.
+    pub(crate) fn is_strange(&self, introduction: &Introduction) -> bool {
+        self.counted.is_some() && !introduction.is_done()
+    }
+
+    /// How many it may have now: `few`, or up to `most` where it is introduced and there is room.
+    pub(crate) fn allowed(&self, introduction: &Introduction, few: u16, most: u16) -> u16 {
+        let Some(counted) = &self.counted else { return most };
+        let (few, wanted) = (few.min(most), usize::from(most.saturating_sub(few)));
+        if !introduction.is_done() {
+            return few;
+        }
+        let mut part = locked(&counted.part);
+        let mut more = wanted;
+        while more > part.count() {
+            match part.set(more) {
+                Ok(()) => break,
+                Err(limit) if !counted.was_short.swap(true, Ordering::Relaxed) => {
+                    count::limit_met(limit.name);
+                }
+                Err(_) => {}
+            }
+            more /= 2;
+        }
+        few + u16::try_from(part.count()).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stranger_has_few_and_client_its_part() {
+        let parts = parts(100, 60);
+        let of = |at: [u8; 4]| Receives::counted(parts.of(at.into()));
+        let (stranger, known) = (Introduction::default(), Introduction::default());
+        known.note();
+        let (one, two, other) = (of([10, 0, 0, 1]), of([10, 0, 0, 1]), of([10, 0, 0, 2]));
+        assert_eq!(one.allowed(&stranger, 4, 64), 4);
+        assert_eq!((one.allowed(&known, 4, 64), one.allowed(&known, 4, 64)), (64, 64));
+        assert_eq!(two.allowed(&known, 4, 64), 4, "its address has its part");
+        assert_eq!(other.allowed(&known, 4, 64), 34, "half of what it wants is there");
+        drop(one);
+        assert_eq!((two.allowed(&known, 4, 64), other.allowed(&known, 4, 64)), (64, 34));
+        assert_eq!(Receives::default().allowed(&stranger, 4, 64), 64, "nothing counts it");
+    }
+}

@@ -1,0 +1,142 @@
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream as Blocking;
+use std::time::{Duration, Instant};
+
+use iobuf::{Buf, Pool, PoolLimits};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use super::*;
+use crate::channel::{Handle, Info, ReadChunkData, Request, Transport};
+use crate::watchdog;
+
+/// What one request takes.
+const REQUEST: Duration = Duration::from_millis(5);
+/// In which another client must be served, on a machine that is busy with other tests. Turns of 64 requests each took longer.
+const SOON: Duration = Duration::from_secs(2);
+
+/// A peer that always has another request.
+struct Endless(Arc<Info>);
+
+impl Endless {
+    fn new() -> Self {
+        let at = ([127, 0, 0, 1], 1).into();
+        let pool = Pool::new(PoolLimits { buffers_max: [1; 3] });
+        Self(Arc::new(Info::new(at, at, Transport::Tcp, pool)))
+    }
+}
+
+impl Channel for Endless {
+    fn info(&self) -> &Arc<Info> {
+        &self.0
+    }
+
+    fn poll_recv(&mut self, _cx: &mut Context<'_>) -> Poll<Result<Request, ChannelError>> {
+        let (body, read_chunks) = (Buf::empty(), Vec::new());
+        Poll::Ready(Ok(Request { body, read_chunks, reply_to: ReplyTo(0) }))
+    }
+
+    fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn reply(&mut self, _to: ReplyTo, _reply: Option<Reply>) {}
+
+    fn handle(&self) -> Handle {
+        Handle::detached()
+    }
+
+    fn shutdown(&mut self) {}
+}
+
+fn work(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {}
+}
+
+/// Each request is one piece of work.
+struct InOnePiece;
+
+impl Service for InOnePiece {
+    fn call(&self, _: Buf, _: Vec<ReadChunkData>) -> BoxFuture<'static, Option<Reply>> {
+        Box::pin(async {
+            work(REQUEST);
+            None
+        })
+    }
+}
+
+/// Each request is long, and pauses.
+struct Pausing;
+
+impl Service for Pausing {
+    fn call(&self, _: Buf, _: Vec<ReadChunkData>) -> BoxFuture<'static, Option<Reply>> {
+        Box::pin(async {
+            for _ in 0..40 {
+                work(REQUEST);
+                turn::pause().await;
+            }
+            None
+        })
+    }
+}
+
+/// A request that names itself, and is too long by the processor time that it takes.
+struct Named;
+
+impl Service for Named {
+    fn call(&self, _: Buf, _: Vec<ReadChunkData>) -> BoxFuture<'static, Option<Reply>> {
+        Box::pin(async {
+            watchdog::operation("the long one");
+            watchdog::spin(watchdog::HELD_MAX);
+            None
+        })
+    }
+}
+
+/// The longest of ten answers that a client gets beside peers that use this service and always have another request.
+fn longest_beside(peers: usize, service: Arc<dyn Service>) -> Duration {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (mut near, far) = Blocking::pair().unwrap();
+    far.set_nonblocking(true).unwrap();
+    runtime.spawn(async move {
+        let mut far = UnixStream::from_std(far).unwrap();
+        while let Ok(byte) = far.read_u8().await {
+            far.write_u8(byte).await.unwrap();
+        }
+    });
+    for _ in 0..peers {
+        runtime.spawn(serve(Box::new(Endless::new()), service.clone()));
+    }
+    let mut longest = Duration::ZERO;
+    for _ in 0..10 {
+        let asked = Instant::now();
+        near.write_all(b"x").unwrap();
+        near.read_exact(&mut [0]).unwrap();
+        longest = longest.max(asked.elapsed());
+    }
+    runtime.shutdown_background();
+    longest
+}
+
+#[test]
+fn slow_requests_do_not_delay_others() {
+    let longest = longest_beside(4, Arc::new(InOnePiece));
+    assert!(longest < SOON, "{longest:?}");
+}
+
+#[test]
+fn long_requests_that_pause_delay_nobody() {
+    let longest = longest_beside(4, Arc::new(Pausing));
+    assert!(longest < SOON, "{longest:?}");
+}
+
+#[test]
+fn watchdog_names_the_operation() {
+    watchdog::turn_on();
+    let is_named = || watchdog::slow().iter().any(|(name, _)| *name == "the long one");
+    while !is_named() {
+        longest_beside(1, Arc::new(Named));
+    }
+}
