@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use config::Settings;
 use iobuf::Pool;
@@ -28,7 +28,7 @@ use rdma_transport::refused::{self, Refused};
 use tokio::sync::oneshot;
 
 use crate::descriptors::Descriptors;
-use give_way::Entry;
+use give_way::{Entry, InVain};
 
 /// Below so many connections in all, no share of them is kept for anybody.
 const FEW: usize = 64;
@@ -64,6 +64,16 @@ impl Limit {
 }
 
 impl Limit {
+    /// It bounds connections whose clients have not introduced themselves.
+    fn is_for_newcomers(self) -> bool {
+        matches!(self, Self::Newcomers | Self::NewcomersOfAddress)
+    }
+
+    /// It bounds the connections of one host.
+    fn is_of_address(self) -> bool {
+        matches!(self, Self::Address | Self::NewcomersOfAddress)
+    }
+
     /// What to change where the client is to be let in.
     fn remedy(self, limits: &ConnectionLimits) -> &'static str {
         match (self, limits.address) {
@@ -90,8 +100,8 @@ struct Tables {
     next: u64,
     /// Those that gave way and are not closed yet.
     closing: usize,
-    /// When a connection that could give way was last looked for in vain, by limit, and for whom.
-    in_vain: [Option<(IpAddr, Instant)>; Limit::COUNT],
+    /// The last search for a connection that could give way that found none, by limit.
+    in_vain: [Option<InVain>; Limit::COUNT],
 }
 
 /// A host that has connections.

@@ -2,18 +2,22 @@
 //!
 //! *Operation.* A connection that moved nothing for [`IDLE_SECONDS_MIN`] is idle; the housekeeping looks once a second
 //! ([`Admission::observe`]). Of those that count against the limit, the one goes that holds nothing, whose host has more than its
-//! part of what the limit allows, that is idle for the longest. Its peer loses nothing: an NFS client connects again and goes on,
-//! as does an SMB client without opens. A connection with SMB opens goes only where its host has more than its part, and last. A
-//! newcomer of such a host goes although it is not idle: it has asked for nothing yet.
+//! part of what the limit allows, that is idle for the longest. Its peer loses nothing: an NFS
+//! client connects again and goes on, as does an SMB client without opens. A connection with SMB opens goes only where its host has
+//! more than its part, and last.
+//!
+//! For a host within its part an active connection goes too, of the host with the most of those beyond their part: a host that
+//! keeps all its connections active must not keep other hosts out. A host beyond its part takes no place of a host within its part.
 //!
 //! The connection is cut: what its peer has not taken is not waited for, so its descriptor is free as soon as its task runs.
 //! No more than [`CLOSING_MAX`] have given way and are not closed yet: a storm takes no more descriptors than were set aside.
 //!
-//! *Memory.* One entry for each connection. When none can go, nobody looks again for [`PAUSE`], so that a storm of connections
-//! costs no more than a look at the limits.
+//! *Memory.* One entry for each connection. A search that finds no connection is not repeated for its host for [`PAUSE`], nor for
+//! any host where it was made for one within its part, so that a storm of connections costs no more than a look at the limits.
 //!
 //! *Errors.* Counted as the limit `gave-way`; the log line of the connection's end says why.
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -79,24 +83,51 @@ impl Entry {
     }
 }
 
+/// A search that found no connection.
+#[derive(Clone, Copy)]
+pub(super) struct InVain {
+    host: IpAddr,
+    /// The host was within its part: no other host may have more connections closed for it.
+    is_within: bool,
+    at: Instant,
+}
+
 /// One that could go; the least goes first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     has_part: bool,
+    is_active: bool,
+    /// Connections of its host, where it is active.
+    of_host: Reverse<usize>,
     active: Instant,
     since: Instant,
     id: u64,
 }
 
 impl Tables {
+    /// Connections of this host that count against this limit.
+    fn count_of(&self, limit: Limit, host: IpAddr) -> usize {
+        let counts = self.addresses.get(&host).map(|a| a.counts).unwrap_or_default();
+        if limit.is_for_newcomers() { counts.new } else { counts.open }
+    }
+
+    /// What the limit allows, divided among the hosts that are here and the one that comes.
+    fn part(&self, host: IpAddr, limits: usize) -> usize {
+        let hosts = self.addresses.len() + usize::from(!self.addresses.contains_key(&host));
+        (limits / hosts.max(1)).max(1)
+    }
+
+    /// The host has less than its part, so that it may have one more.
+    fn is_within(&self, limit: Limit, host: IpAddr, limits: usize) -> bool {
+        self.count_of(limit, host) < self.part(host, limits)
+    }
+
     /// Those that may go for a connection of this host, in order, before it is asked what they hold.
     fn candidates(&mut self, limit: Limit, host: IpAddr, limits: usize) -> Vec<Candidate> {
         let now = Instant::now();
-        // The host that comes has a part as well.
-        let hosts = self.addresses.len() + usize::from(!self.addresses.contains_key(&host));
-        let part = (limits / hosts.max(1)).max(1);
-        let only_new = matches!(limit, Limit::Newcomers | Limit::NewcomersOfAddress);
-        let only_host = matches!(limit, Limit::Address | Limit::NewcomersOfAddress);
+        let (part, is_within) = (self.part(host, limits), self.is_within(limit, host, limits));
+        let only_new = limit.is_for_newcomers();
+        let only_host = limit.is_of_address();
         let Self { addresses, open, .. } = self;
         let one = |(id, e): (&u64, &mut Entry)| {
             if e.serving.is_none() || only_new && !e.is_new || only_host && e.host != host {
@@ -104,10 +135,18 @@ impl Tables {
             }
             e.observe(now);
             let counts = addresses.get(&e.host).map(|a| a.counts).unwrap_or_default();
-            let has_part = if only_new { counts.new <= part } else { counts.open <= part };
-            let is_idle = now.duration_since(e.active).as_secs() >= IDLE_SECONDS_MIN;
-            let may_go = is_idle || e.is_new && !has_part && !only_host;
-            may_go.then_some(Candidate { has_part, active: e.active, since: e.since, id: *id })
+            let of_host = if only_new { counts.new } else { counts.open };
+            let has_part = of_host <= part;
+            let is_active = now.duration_since(e.active).as_secs() < IDLE_SECONDS_MIN;
+            let may_go = match e.host == host || only_host {
+                true => !is_active || e.is_new && !has_part && !only_host,
+                // A host beyond its part has newcomers of its like give way, and what is idle there.
+                false if !is_within => !has_part && (!is_active || e.is_new),
+                false => !is_active || !has_part,
+            };
+            let of_host = Reverse(if is_active { of_host } else { 0 });
+            let (active, since) = (e.active, e.since);
+            may_go.then_some(Candidate { has_part, is_active, of_host, active, since, id: *id })
         };
         let mut all: Vec<Candidate> = open.iter_mut().filter_map(one).collect();
         all.sort_unstable();
@@ -136,9 +175,11 @@ impl Admission {
                 return false;
             }
             // At a limit of one host only that host's connections were looked at.
-            let of_host = matches!(limit, Limit::Address | Limit::NewcomersOfAddress);
+            let holds_for_all = |last: &InVain| last.is_within && !limit.is_of_address();
             let in_vain = tables.in_vain[limit as usize];
-            if in_vain.is_some_and(|(h, at)| (h == host || !of_host) && at.elapsed() < PAUSE) {
+            if in_vain.is_some_and(|last| {
+                (last.host == host || holds_for_all(&last)) && last.at.elapsed() < PAUSE
+            }) {
                 return false;
             }
             tables.candidates(limit, host, limits)
@@ -161,15 +202,20 @@ impl Admission {
                 count::limit_met(GAVE_WAY);
                 let name = limit.name();
                 let idle = entry.active.elapsed().as_secs();
-                let why = format!(
-                    "closed after {idle} s without a request, to admit another connection: limit `{name}`"
-                );
+                let what = match idle {
+                    0..IDLE_SECONDS_MIN => "its address has more than its part".to_owned(),
+                    _ => format!("it was idle for {idle} s"),
+                };
+                let why = format!("closed to admit another connection: limit `{name}`; {what}");
                 // A connection that ends by itself at this moment gives way as well.
                 let _ = entry.cut.send(why);
                 true
             }
             None => {
-                self.lock().in_vain[limit as usize] = Some((host, Instant::now()));
+                let mut tables = self.lock();
+                let is_within = tables.is_within(limit, host, limits);
+                tables.in_vain[limit as usize] =
+                    Some(InVain { host, is_within, at: Instant::now() });
                 false
             }
         }
@@ -229,7 +275,7 @@ mod tests {
         }
         let place = a.admit(newcomer).unwrap();
         let why = all[2].1.try_recv().unwrap();
-        assert!(why.contains("closed after 6") && why.contains("`connections`"), "{why}");
+        assert!(why.contains("idle for 6") && why.contains("`connections`"), "{why}");
         for (at, (_, cut)) in all.iter_mut().enumerate().filter(|(at, _)| *at != 2) {
             assert!(cut.try_recv().is_err(), "{at} stays");
         }
@@ -263,6 +309,60 @@ mod tests {
         idle(&a, &all[1].0, IDLE_SECONDS_MIN);
         assert!(a.admit(SocketAddr::from(([10, 0, 0, 3], 1))).is_some());
         assert!(all[1].1.try_recv().is_ok());
+    }
+
+    /// Connections of this host that are active and whose clients have introduced themselves.
+    fn active(
+        a: &Arc<Admission>,
+        from: u8,
+        count: usize,
+        holds: bool,
+    ) -> Vec<(AdmissionPermit, oneshot::Receiver<String>)> {
+        let one = |_| {
+            let (mut place, cut) = served(a, from, holds);
+            place.established();
+            (place, cut)
+        };
+        (0..count).map(one).collect()
+    }
+
+    fn gone(all: &mut [(AdmissionPermit, oneshot::Receiver<String>)]) -> usize {
+        all.iter_mut().filter_map(|(_, cut)| cut.try_recv().ok()).count()
+    }
+
+    #[test]
+    fn active_hosts_beyond_their_part_admit_others() {
+        for holds in [false, true] {
+            let a = admission(64);
+            let mut first = active(&a, 1, 32, holds);
+            let mut second = active(&a, 2, 31, holds);
+            let mut small = active(&a, 3, 1, holds);
+            // Each address that comes gets a place, up to its part, from the host that has the most.
+            let mut come = Vec::new();
+            for from in 10..14 {
+                let (mut place, cut) = served(&a, from, holds);
+                place.established();
+                come.push((place, cut));
+            }
+            let (first, second) = (gone(&mut first), gone(&mut second));
+            assert!(first > 0 && second > 0 && first + second == 4, "{first} and {second}");
+            assert_eq!((gone(&mut small), gone(&mut come)), (0, 0));
+        }
+    }
+
+    #[test]
+    fn host_beyond_its_part_takes_no_place_of_others() {
+        let a = admission(64);
+        let mut greedy = active(&a, 1, 48, false);
+        let mut others = active(&a, 2, 8, false);
+        others.extend(active(&a, 3, 8, false));
+        others.iter().for_each(|(place, _)| idle(&a, place, 100));
+        let newcomer = |from| a.admit(SocketAddr::from(([10, 0, 0, from], 1)));
+        assert!(newcomer(1).is_none());
+        assert_eq!((gone(&mut greedy), gone(&mut others)), (0, 0));
+        // The search in vain of a host beyond its part says nothing of a host within its part.
+        assert!(newcomer(4).is_some());
+        assert_eq!((gone(&mut greedy), gone(&mut others)), (1, 0));
     }
 
     #[test]
@@ -302,7 +402,7 @@ mod tests {
         let gone = all.iter_mut().position(|(_, cut)| cut.try_recv().is_ok()).unwrap();
         drop(all.remove(gone));
         again(&a);
-        come.push(a.admit(newcomer).unwrap());
+        come.push(a.admit(SocketAddr::from(([10, 0, 0, 8], 1))).unwrap());
         drop((all, come));
         let a = a.lock();
         assert_eq!((a.closing, a.all.open), (0, 0));
