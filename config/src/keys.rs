@@ -110,8 +110,10 @@ pub(crate) const TOP: Group = Group {
             "size, like `512MiB` or `2GiB`",
             "256MiB",
             "Payload memory of all connections together, of which an eighth is reserved for the replies that NFS keeps for \
-             retransmitted requests, and an eighth for large requests that carry no payload. When it is used up, requests wait \
-             for their turn. At most what the machine has, or what the control group (cgroup) of the process allows.",
+             retransmitted requests, an eighth for large requests that carry no payload, a sixteenth for names of folders in \
+             which SMB clients look in another case, and, unless `rdma: off`, an eighth for RDMA receives. When it is used \
+             up, requests wait for their turn. At most what the machine has, or what the control group (cgroup) of the \
+             process allows.",
         ),
         key(
             "connections",

@@ -21,6 +21,8 @@ use rdma_transport::channel::{
 use rdma_transport::count;
 use rdma_transport::iwarp::Iwarp;
 use rdma_transport::meter::{self, Meters};
+use rdma_transport::parts::Parts;
+use rdma_transport::receives::Receives;
 use rdma_transport::refused::{self, Refused};
 use rdma_transport::rpcrdma::RdmaChannel;
 use rdma_transport::serve::serve_until;
@@ -48,8 +50,12 @@ const DEVICE_FULL: &str = "rdma-device";
 pub struct Shared {
     /// Memory for payload.
     pub payload: Pool,
-    /// Memory for what comes unasked.
+    /// Memory for what comes unasked over TCP.
     pub recvs: Pool,
+    /// Memory for what comes unasked over RDMA.
+    pub rdma_recvs: Pool,
+    /// What each address may have of that beyond the first few Receives of a connection.
+    pub rdma_receives: Arc<Parts>,
     /// Those that are open.
     pub connections: Arc<Connections>,
     /// Who may come.
@@ -363,6 +369,9 @@ impl Shared {
         {
             info.tls.offer(server);
         }
+        if transport.is_rdma() {
+            info.receives = Some(Box::new(Receives::counted(self.rdma_receives.of(peer.ip()))));
+        }
         let (protocol, transport) = (front.protocol().name(), transport_name(transport));
         info.meter = self.meters.of(meter::Way { protocol, transport });
         info
@@ -379,7 +388,7 @@ impl Shared {
         if let Some(device) = way.device {
             info.facts.note("device", device);
         }
-        let recvs = self.recvs.clone();
+        let recvs = self.rdma_recvs.clone();
         Ok(match front {
             ProtocolServer::Nfs(_) | ProtocolServer::Portmap(_) => {
                 Box::new(RdmaChannel::new(c.qp, info, recvs, &c.private_data)?)

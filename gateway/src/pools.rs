@@ -1,8 +1,12 @@
 //! How the configured memory is divided among pools.
 
-use config::Settings;
-use iobuf::{Pool, PoolLimits};
-use rdma_transport::limits::{RPCRDMA_CREDITS, RPCRDMA_CREDITS_REVERSE};
+use std::sync::Arc;
+
+use config::{Rdma, Settings};
+use iobuf::{CLASS_SIZES, Pool, PoolLimits};
+use rdma_transport::limits::SMBD_CREDITS_MIN;
+use rdma_transport::parts::Parts;
+use rdma_transport::receives;
 
 /// Memory for the replies that NFS keeps for repetitions: an eighth.
 pub(crate) fn kept_replies(settings: &Settings) -> usize {
@@ -22,12 +26,21 @@ pub(crate) fn names(settings: &Settings) -> usize {
     usize::try_from(settings.memory / 16).unwrap_or(usize::MAX)
 }
 
+/// Memory for Receives of RDMA connections: an eighth, where RDMA is served.
+fn rdma_receives(settings: &Settings) -> usize {
+    match settings.rdma {
+        Rdma::Off => 0,
+        Rdma::Auto | Rdma::Iwarp | Rdma::Verbs => kept_replies(settings),
+    }
+}
+
 /// Memory for payload: the rest.
 pub(crate) fn payload_limits(settings: &Settings) -> PoolLimits {
     let memory = usize::try_from(settings.memory).unwrap_or(0);
     let beside = kept_replies(settings)
         .saturating_add(heap_limits(settings).0)
-        .saturating_add(names(settings));
+        .saturating_add(names(settings))
+        .saturating_add(rdma_receives(settings));
     PoolLimits::of_bytes(memory.saturating_sub(beside))
 }
 
@@ -50,8 +63,24 @@ pub(crate) fn payload(settings: &Settings) -> Pool {
     pool
 }
 
-/// Receives of every connection that may be open, over RDMA or TCP, and some reserve.
-pub(crate) fn recv_limits(connections: usize) -> PoolLimits {
-    let small = usize::from(RPCRDMA_CREDITS + RPCRDMA_CREDITS_REVERSE) + 4;
-    PoolLimits { buffers_max: [connections * small, connections * 2, 1] }
+/// Receive buffers of connections over TCP: two small ones for each, and a large one for busy ones, as far as a sixteenth of the
+/// memory goes. A connection without a large one reads into small ones.
+pub(crate) fn recv_limits(settings: &Settings) -> PoolLimits {
+    let memory = usize::try_from(settings.memory).unwrap_or(usize::MAX);
+    let large = (memory / 16 / CLASS_SIZES[1]).clamp(1, settings.connections.max(1) * 2);
+    PoolLimits { buffers_max: [settings.connections * 2 + 4, large, 1] }
+}
+
+/// Receive buffers of connections over RDMA.
+pub(crate) fn rdma_recv_limits(settings: &Settings) -> PoolLimits {
+    PoolLimits { buffers_max: [(rdma_receives(settings) / CLASS_SIZES[0]).max(1), 1, 1] }
+}
+
+/// What connections over RDMA may have posted beyond the first few Receives of each: as many as are left where all have those, and
+/// half at least. One address may have half of it.
+pub(crate) fn rdma_parts(settings: &Settings) -> Arc<Parts> {
+    let all = rdma_receives(settings) / CLASS_SIZES[0];
+    let first = settings.connections.saturating_mul(usize::from(SMBD_CREDITS_MIN) + 1);
+    let beyond = all.saturating_sub(first).max(all / 2);
+    receives::parts(beyond, beyond / 2)
 }

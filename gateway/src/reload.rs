@@ -24,7 +24,7 @@ use crate::changes::{Changes, Fixed, Refusal};
 use crate::client_names::Lookup;
 use crate::descriptors::Descriptors;
 use crate::listeners::Service;
-use crate::pools::{heap_limits, payload_limits, payload_share, recv_limits};
+use crate::pools::{heap_limits, payload_limits, payload_share, rdma_recv_limits, recv_limits};
 use crate::serve::{Running, sweep};
 use crate::shares::ShareSet;
 use crate::shutdown::Connections;
@@ -261,7 +261,8 @@ impl Running {
         self.shared.payload.set_share(payload_share(new));
         let (all, of_client) = heap_limits(new);
         self.shared.payload.set_heap(all, of_client);
-        self.shared.recvs.set_limits(recv_limits(new.connections));
+        self.shared.recvs.set_limits(recv_limits(new));
+        self.shared.rdma_recvs.set_limits(rdma_recv_limits(new));
         self.stuck.watch(shares.folders());
         logs::set(&new.log);
         tokio::spawn(sweep(added));

@@ -47,7 +47,7 @@ use crate::control::files::{self, HeldFiles};
 use crate::control::{Order, Orders};
 use crate::descriptors::Descriptors;
 use crate::listeners::{Listeners, Served, Service, Step};
-use crate::pools::{payload, recv_limits};
+use crate::pools::{payload, rdma_parts, rdma_recv_limits, recv_limits};
 use crate::servers::Servers;
 use crate::shares::{OPEN_MAX, SILENT, ShareSet};
 use crate::shutdown::Connections;
@@ -372,7 +372,9 @@ fn shared(
     let payload = payload(settings);
     let shared = Shared {
         payload: payload.clone(),
-        recvs: Pool::new(recv_limits(settings.connections)),
+        recvs: Pool::new(recv_limits(settings)),
+        rdma_recvs: Pool::new(rdma_recv_limits(settings)),
+        rdma_receives: rdma_parts(settings),
         connections: Arc::new(Connections::default()),
         admission: Admission::new(most, payload),
         attempts: Arc::default(),

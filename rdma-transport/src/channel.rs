@@ -24,7 +24,6 @@ use mutex::locked;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::meter::Meter;
-use crate::receives::Receives;
 use crate::tls::Tls;
 pub use crate::verbs::{BoxFuture, RemoteSeg};
 
@@ -247,8 +246,8 @@ pub struct Info {
     pub traffic: Traffic,
     /// Whether its peer has asked for something that it may have.
     pub introduction: Introduction,
-    /// How many RDMA Receives it may have posted.
-    pub receives: Receives,
+    /// How many RDMA Receives it may have posted; `None`: as many as its protocol uses.
+    pub receives: Option<Box<dyn ReceiveBudget>>,
     /// Where its operations are counted.
     pub meter: Meter,
     /// What protects it below its protocol.
@@ -290,12 +289,31 @@ impl Info {
             takes_pages: AtomicBool::new(false),
             traffic: Traffic::default(),
             introduction: Introduction::default(),
-            receives: Receives::default(),
+            receives: None,
             meter: Meter::default(),
             tls: Tls::default(),
             facts: Facts::default(),
         }
     }
+}
+
+impl Info {
+    /// How many RDMA Receives it may have posted now: `few`, or up to `most`.
+    pub(crate) fn receives_allowed(&self, few: u16, most: u16) -> u16 {
+        let is_known = self.introduction.is_done();
+        self.receives.as_ref().map_or(most, |budget| budget.allowed(is_known, few, most))
+    }
+
+    /// Its client has not introduced itself, and may have little until then.
+    pub(crate) fn is_stranger(&self) -> bool {
+        self.receives.is_some() && !self.introduction.is_done()
+    }
+}
+
+/// What bounds the RDMA Receives of a connection.
+pub trait ReceiveBudget: fmt::Debug + Send + Sync {
+    /// How many it may have now: `few` before its client has introduced itself, then up to `most` where there is room.
+    fn allowed(&self, is_known: bool, few: u16, most: u16) -> u16;
 }
 
 /// Whether the peer of a connection has asked for something that it may have: the protocol says when that is so.

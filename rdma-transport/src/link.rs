@@ -3,8 +3,8 @@
 //! *Operation.* [`Link::post`] posts owed Receives first, since what is sent next may hand the peer their credits; then
 //! RDMA Reads; then Writes and Sends, in order.
 //!
-//! *Memory.* Receive buffers are bounded by credits. The pool's own come first; when it has none left, because
-//! requests are still looked at, the heap lends one rather than make a reply wait for those who may wait for it.
+//! *Memory.* Receive buffers are bounded by credits ([`crate::receives`]). The pool's own come first; when it has none left,
+//! because requests are still looked at, the heap lends one rather than make a reply wait for those who may wait for it.
 //!
 //! *Errors.* A full queue keeps the rest for later.
 
@@ -14,11 +14,11 @@ use std::task::{Context, Poll};
 use iobuf::{Buf, BufMut, Pool};
 
 use crate::channel::{ChannelError, Info, Traffic, UntilLeft};
+use crate::lease;
 use crate::moves::RdmaWrite;
-use crate::stall::{Stall, Stalled};
+use crate::stall::Stall;
 use crate::untaken::Untaken;
 use crate::verbs::{Completion, QueuePair, Refused, Rejected, Work, WorkId, WorkKind};
-use crate::{lease, limits};
 
 pub(crate) struct Link {
     pub(crate) qp: Box<dyn QueuePair>,
@@ -41,9 +41,25 @@ pub(crate) struct Link {
     pub(crate) recvs_owed: usize,
     /// Posted work other than Receives.
     posted: usize,
+    /// RDMA Reads of it.
+    posted_reads: usize,
     /// The queue pair refused although it had room, and may take it at the next try.
     refused: bool,
-    stall: Stall,
+    /// Writes and Sends that the peer does not take.
+    sending: Stall,
+    /// RDMA Reads that it does not answer.
+    fetching: Stall,
+    /// What else it has half done.
+    pub(crate) receiving: Stall,
+}
+
+/// What a peer has half done beside Writes, Sends and RDMA Reads.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Half {
+    /// There is something, and this side does not wait for memory with it.
+    pub(crate) is_there: bool,
+    /// It has memory of the pool.
+    pub(crate) holds_memory: bool,
 }
 
 impl Link {
@@ -56,8 +72,7 @@ impl Link {
     ) -> Result<Self, ChannelError> {
         let mut chain = Vec::with_capacity(count);
         for _ in 0..count {
-            let none = || ChannelError::Closed("no receive buffers for one more connection".into());
-            let into = recvs.try_get(recv_size).ok_or_else(none)?;
+            let into = recvs.try_get(recv_size).unwrap_or_else(|| BufMut::heap(recv_size));
             chain.push(Work::Recv { id: WorkId(0), into });
         }
         let recvs_owed = match qp.post(chain) {
@@ -77,8 +92,11 @@ impl Link {
             leaving: VecDeque::new(),
             recvs_owed,
             posted: 0,
+            posted_reads: 0,
             refused: false,
-            stall: Stall::default(),
+            sending: Stall::default(),
+            fetching: Stall::default(),
+            receiving: Stall::default(),
         })
     }
 
@@ -136,7 +154,9 @@ impl Link {
         self.refused = false;
         self.post_receives()?;
         let (mut reads, mut out) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.out));
+        let before = reads.len();
         let mut posted = self.post_from(&mut reads);
+        self.posted_reads += before - reads.len();
         if posted.is_ok() && self.recvs_owed == 0 && reads.is_empty() {
             posted = self.post_from(&mut out);
         }
@@ -203,11 +223,13 @@ impl Link {
             Poll::Ready(Ok(())) => {
                 let others = out.iter().filter(|done| done.kind != WorkKind::Recv).count();
                 self.posted = self.posted.saturating_sub(others);
-                // A completion stands for a whole message, whatever its size.
-                self.stall.progress(limits::STALL_BYTES_MIN);
+                let reads = out.iter().filter(|done| done.kind == WorkKind::Read);
+                self.posted_reads = self.posted_reads.saturating_sub(reads.clone().count());
+                self.fetching.progress(reads.filter_map(|c| c.result.ok()).sum());
                 let sent =
                     out.iter().filter(|c| matches!(c.kind, WorkKind::Send | WorkKind::Write));
                 let sent: usize = sent.filter_map(|c| c.result.ok()).sum();
+                self.sending.progress(sent);
                 self.backlog = self.backlog.saturating_sub(sent);
                 self.left += sent;
                 self.sent(out.iter().filter(|done| done.kind == WorkKind::Send).count());
@@ -232,16 +254,26 @@ impl Link {
         self.out.is_empty() && self.reads.is_empty() && self.posted == 0
     }
 
-    /// To be asked when nothing can move. `waits`: something else than posted work is half done.
-    /// `payload`: the memory that the peer may hold by not taking what it asked for.
+    /// To be asked when nothing can move: has the peer let anything wait for too long? `half`: what it has half done beside what
+    /// was posted. `payload`: the memory that it may hold by that.
     pub(crate) fn poll_stalled(
         &mut self,
-        waits: bool,
+        half: Half,
         payload: Option<&Pool>,
         cx: &mut Context<'_>,
     ) -> Poll<ChannelError> {
-        let is_sending = !self.is_flushed();
-        let holds = payload.filter(|_| is_sending);
-        self.stall.poll(waits || is_sending, holds, cx).map(Stalled::end)
+        let is_fetching = !self.reads.is_empty() || self.posted_reads > 0;
+        let is_sending = !self.out.is_empty() || self.posted > self.posted_reads;
+        let all = [
+            (&mut self.sending, is_sending, is_sending),
+            (&mut self.fetching, is_fetching, is_fetching),
+            (&mut self.receiving, half.is_there, half.is_there && half.holds_memory),
+        ];
+        for (stall, half_done, holds) in all {
+            if let Poll::Ready(stalled) = stall.poll(half_done, payload.filter(|_| holds), cx) {
+                return Poll::Ready(stalled.end());
+            }
+        }
+        Poll::Pending
     }
 }

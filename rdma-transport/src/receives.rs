@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use mutex::locked;
 
-use crate::channel::Introduction;
+use crate::channel::ReceiveBudget;
 use crate::count;
 use crate::parts::{Limit, Part, Parts};
 
@@ -27,44 +27,33 @@ pub fn parts(of_all: usize, of_address: usize) -> Arc<Parts> {
     Parts::new([Limit::new(RECEIVES, of_all), Limit::new(RECEIVES_OF_ADDRESS, of_address)])
 }
 
-/// What one connection may have. By default nothing bounds it but its protocol.
-#[derive(Debug, Default)]
-pub struct Receives {
-    counted: Option<Counted>,
-}
-
+/// What one connection may have beyond the first few.
 #[derive(Debug)]
-struct Counted {
+pub struct Receives {
     part: Mutex<Part>,
     /// A limit kept it from more, which was counted.
     was_short: AtomicBool,
 }
 
 impl Receives {
-    /// Those beyond the first few are counted here.
+    /// Counted in this part.
     pub fn counted(part: Part) -> Self {
-        let counted = Counted { part: Mutex::new(part), was_short: AtomicBool::new(false) };
-        Self { counted: Some(counted) }
+        Self { part: Mutex::new(part), was_short: AtomicBool::new(false) }
     }
+}
 
-    /// The connection is a stranger's: its client has not introduced itself.
-    pub(crate) fn is_strange(&self, introduction: &Introduction) -> bool {
-        self.counted.is_some() && !introduction.is_done()
-    }
-
-    /// How many it may have now: `few`, or up to `most` where it is introduced and there is room.
-    pub(crate) fn allowed(&self, introduction: &Introduction, few: u16, most: u16) -> u16 {
-        let Some(counted) = &self.counted else { return most };
+impl ReceiveBudget for Receives {
+    fn allowed(&self, is_known: bool, few: u16, most: u16) -> u16 {
         let (few, wanted) = (few.min(most), usize::from(most.saturating_sub(few)));
-        if !introduction.is_done() {
+        if !is_known {
             return few;
         }
-        let mut part = locked(&counted.part);
+        let mut part = locked(&self.part);
         let mut more = wanted;
         while more > part.count() {
             match part.set(more) {
                 Ok(()) => break,
-                Err(limit) if !counted.was_short.swap(true, Ordering::Relaxed) => {
+                Err(limit) if !self.was_short.swap(true, Ordering::Relaxed) => {
                     count::limit_met(limit.name);
                 }
                 Err(_) => {}
@@ -83,15 +72,13 @@ mod tests {
     fn stranger_has_few_and_client_its_part() {
         let parts = parts(100, 60);
         let of = |at: [u8; 4]| Receives::counted(parts.of(at.into()));
-        let (stranger, known) = (Introduction::default(), Introduction::default());
-        known.note();
+        let (stranger, known) = (false, true);
         let (one, two, other) = (of([10, 0, 0, 1]), of([10, 0, 0, 1]), of([10, 0, 0, 2]));
-        assert_eq!(one.allowed(&stranger, 4, 64), 4);
-        assert_eq!((one.allowed(&known, 4, 64), one.allowed(&known, 4, 64)), (64, 64));
-        assert_eq!(two.allowed(&known, 4, 64), 4, "its address has its part");
-        assert_eq!(other.allowed(&known, 4, 64), 34, "half of what it wants is there");
+        assert_eq!(one.allowed(stranger, 4, 64), 4);
+        assert_eq!((one.allowed(known, 4, 64), one.allowed(known, 4, 64)), (64, 64));
+        assert_eq!(two.allowed(known, 4, 64), 4, "its address has its part");
+        assert_eq!(other.allowed(known, 4, 64), 34, "half of what it wants is there");
         drop(one);
-        assert_eq!((two.allowed(&known, 4, 64), other.allowed(&known, 4, 64)), (64, 34));
-        assert_eq!(Receives::default().allowed(&stranger, 4, 64), 64, "nothing counts it");
+        assert_eq!((two.allowed(known, 4, 64), other.allowed(known, 4, 64)), (64, 34));
     }
 }

@@ -42,7 +42,7 @@ impl Stalled {
         let (limit, n, why) = match self {
             Self::Long => (limits::STALL, limits::STALL_SECONDS_MAX, ""),
             Self::Pressed(seconds) => {
-                let why = ", and others wait for the memory that its answers take";
+                let why = ", and others wait for the memory that it holds";
                 (limits::STALL_PRESSED, seconds, why)
             }
         };
@@ -51,13 +51,14 @@ impl Stalled {
     }
 }
 
-/// Notices a peer that makes no progress. The timer is looked at once a second, so that progress costs an addition and nothing
-/// else.
+/// Notices a peer that makes no progress with one thing that it must do: take answers, finish a record, answer RDMA Reads. Each
+/// has a [`Stall`], so that progress with one does not count for another. The timer is looked at once a second, so that progress
+/// costs an addition and nothing else.
 #[derive(Default)]
 pub(crate) struct Stall {
     /// Bytes since the timer was looked at.
     moved: usize,
-    armed: Option<Armed>,
+    armed: Option<Box<Armed>>,
 }
 
 impl Stall {
@@ -67,7 +68,7 @@ impl Stall {
     }
 
     /// Ready when something has been half done for too long with too little progress. `holds`: the pool of which the peer
-    /// holds memory, by not taking what it asked for.
+    /// holds memory by that.
     pub(crate) fn poll(
         &mut self,
         half_done: bool,
@@ -84,7 +85,7 @@ impl Stall {
         if self.armed.is_none() {
             self.moved = 0;
         }
-        let armed = self.armed.get_or_insert_with(|| Armed::new(holds.is_some()));
+        let armed = self.armed.get_or_insert_with(|| Box::new(Armed::new(holds.is_some())));
         while armed.timer.as_mut().poll(cx).is_ready() {
             if !half_done {
                 self.armed = None;

@@ -5,18 +5,24 @@ mod common;
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use common::{Echo, Message, pool, run};
+use common::{Echo, Message, exhausted, pool, run, run_by_virtual_time};
 use iobuf::{BufMut, Pool, PoolLimits};
 use proptest::prelude::*;
 use rdma_transport::channel::{ChannelError, Info, RemoteSeg, Transport};
+use rdma_transport::receives::{Receives, parts};
 use rdma_transport::rpcrdma::wire::{
     Lists, Prefix, RDMA_DONE, RDMA_ERROR, RDMA_MSG, RDMA_MSGP, RDMA_NOMSG, RdmaError, ReadSeg,
 };
 use rdma_transport::rpcrdma::{RdmaCaller, RdmaChannel, answer, chunks};
 use rdma_transport::serve::serve;
-use rdma_transport::verbs::{Completion, Down, QueuePair, Region, Work, WorkId, WorkKind};
+use rdma_transport::verbs::{
+    Completion, Counters, Down, Limits, QueuePair, Refused, Region, Rejected, Work, WorkId,
+    WorkKind,
+};
 use rdma_transport::{limits, loopback};
 use tokio::task::JoinHandle;
 
@@ -33,10 +39,19 @@ struct Raw {
 
 impl Raw {
     fn new(echo: Echo) -> Self {
+        Self::of(echo, info(&pool(8)), |qp| qp)
+    }
+
+    /// With a server of which this is known, over a queue pair that is changed.
+    fn of(
+        echo: Echo,
+        info: Arc<Info>,
+        change: impl FnOnce(Box<dyn QueuePair>) -> Box<dyn QueuePair>,
+    ) -> Self {
         let (mine, theirs) = (RdmaCaller::connect_params(), RdmaChannel::accept_params());
         let [mut qp, server] = loopback::pair(&mine, &theirs);
         let recvs = Pool::new(PoolLimits { buffers_max: [256, 1, 1] });
-        let channel = RdmaChannel::new(server, info(&pool(8)), recvs, &mine.private_data).unwrap();
+        let channel = RdmaChannel::new(change(server), info, recvs, &mine.private_data).unwrap();
         let server = tokio::spawn(serve(Box::new(channel), Arc::new(echo)));
         let recv = |_| Work::Recv { id: WorkId(0), into: BufMut::heap(4096) };
         qp.post((0..60).map(recv).collect()).unwrap();
@@ -70,6 +85,123 @@ impl Raw {
         })
         .await
     }
+}
+
+/// A queue pair whose peer answers no RDMA Read.
+struct Unanswered {
+    qp: Box<dyn QueuePair>,
+    reads: Vec<Work>,
+}
+
+impl QueuePair for Unanswered {
+    fn limits(&self) -> Limits {
+        self.qp.limits()
+    }
+
+    fn post(&mut self, chain: Vec<Work>) -> Result<(), Rejected> {
+        let is_read = |work: &Work| matches!(work, Work::Read { .. });
+        let (reads, others) = chain.into_iter().partition(is_read);
+        self.reads.extend::<Vec<Work>>(reads);
+        self.qp.post(others)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<(), Down>> {
+        self.qp.poll(cx, out)
+    }
+
+    fn register(&mut self, region: Region) -> Result<RemoteSeg, (Refused, Region)> {
+        self.qp.register(region)
+    }
+
+    fn release(&mut self, handle: u32) -> Option<Region> {
+        self.qp.release(handle)
+    }
+
+    fn disconnect(&mut self) {
+        self.qp.disconnect();
+    }
+
+    fn counters(&self) -> Counters {
+        self.qp.counters()
+    }
+}
+
+/// A call with a Read chunk of 1 MiB.
+fn large_call() -> Vec<u8> {
+    let body = words(&[5, 0, 0, 1 << 20]);
+    header(1, RDMA_MSG, &reads(vec![read_at(16, 1 << 20)]), &body)
+}
+
+/// Messages that come are no progress with RDMA Reads that are not answered.
+#[test]
+fn unanswered_reads_end_despite_messages() {
+    run_by_virtual_time(async {
+        let payload = pool(4);
+        let unanswered = |qp| Box::new(Unanswered { qp, reads: Vec::new() }) as Box<dyn QueuePair>;
+        let mut raw = Raw::of(Echo::default(), info(&payload), unanswered);
+        raw.send(large_call());
+        assert!(tokio::time::timeout(Duration::from_secs(1), raw.recv()).await.is_err());
+        assert_eq!(payload.stats()[2].in_use, 1, "it is being fetched");
+        let _others = exhausted(&payload);
+        let began = tokio::time::Instant::now();
+        while !raw.server.is_finished() {
+            raw.send(words(&[5, 1, 32, RDMA_DONE]));
+            let _ = tokio::time::timeout(Duration::from_secs(2), raw.recv()).await;
+        }
+        let ChannelError::Closed(why) = raw.server.await.unwrap() else { panic!("a violation") };
+        assert!(why.contains("others wait"), "{why}");
+        assert!(began.elapsed() <= Duration::from_secs(9), "{:?}", began.elapsed());
+    });
+}
+
+/// A client whose calls wait for memory of this side is not to blame, however long that takes.
+#[test]
+fn calls_that_wait_for_memory_stay() {
+    run_by_virtual_time(async {
+        let payload = pool(4);
+        let _others = exhausted(&payload);
+        let mut raw = Raw::of(Echo::default(), info(&payload), |qp| qp);
+        raw.send(large_call());
+        let wait = Duration::from_secs(600);
+        assert!(
+            tokio::time::timeout(wait, raw.recv()).await.is_err(),
+            "it neither ends nor answers"
+        );
+        assert!(!raw.server.is_finished());
+        assert_eq!(payload.stats()[2].waiting, 2, "the other one and this");
+    });
+}
+
+#[test]
+fn stranger_is_granted_few_credits() {
+    run(async {
+        let mut info = Info::new(
+            "127.0.0.1:1".parse().unwrap(),
+            "127.0.0.1:2".parse().unwrap(),
+            Transport::Rdma("loopback"),
+            pool(8),
+        );
+        info.receives = Some(Box::new(Receives::counted(parts(100, 100).of(info.peer.ip()))));
+        let info = Arc::new(info);
+        let mut raw = Raw::of(Echo::default(), info.clone(), |qp| qp);
+        let few = u32::from(limits::RPCRDMA_CREDITS_FEW);
+        for wanted in [few, few, u32::from(limits::RPCRDMA_CREDITS)] {
+            if wanted > few {
+                info.introduction.note();
+            }
+            raw.send(header(1, RDMA_MSG, &Lists::default(), &Message::new(5, 0, 0, 0).emit()));
+            let reply = raw.recv().await.unwrap();
+            assert_eq!(reply[8..12], wanted.to_be_bytes());
+        }
+        // Each credit has its Receive; this client has 60 for the replies.
+        for _ in 0..60 {
+            raw.send(header(1, RDMA_MSG, &Lists::default(), &Message::new(5, 0, 0, 0).emit()));
+        }
+        while info.traffic.requests.load(Ordering::Relaxed) < 63 {
+            assert!(!raw.server.is_finished());
+            let _ = tokio::time::timeout(Duration::from_millis(10), raw.recv()).await;
+        }
+    });
 }
 
 fn seg(handle: u32, len: u32, offset: u64) -> RemoteSeg {

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 mod common;
 
-use common::{Echo, Message, nobody_holds, pair, pool, read_record, run, served};
+use common::{
+    Echo, Message, exhausted, nobody_holds, pair, pool, read_record, run, run_by_virtual_time,
+    served,
+};
 use iobuf::{Buf, Pages, PagesMut, Pool, PoolLimits};
 use proptest::prelude::*;
 use rdma_transport::channel::{
@@ -308,6 +311,86 @@ fn a_trickle_is_a_stall() {
         assert!(why.contains("no progress"), "{why}");
         assert!(read.read(&mut [0]).await.map_or(true, |n| n == 0));
         trickle.abort();
+    });
+}
+
+/// Calls that come are no progress with answers that are not taken.
+#[test]
+fn answers_not_taken_end_despite_calls() {
+    run_by_virtual_time(async {
+        let payload = pool(12);
+        let (client, channel) = pair(pool(8), payload.clone()).await;
+        let server = tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
+        let (_unread, mut write) = client.into_split();
+        let large = fragments(&Message::new(1, 0, 1 << 20, 0).emit(), &[]);
+        for _ in 0..7 {
+            write.write_all(&large).await.unwrap();
+        }
+        let _others = exhausted(&payload);
+        let began = tokio::time::Instant::now();
+        let small = fragments(&Message::new(1, 0, 0, 0).emit(), &[]);
+        let calls = tokio::spawn(async move {
+            while write.write_all(&small).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(125)).await;
+            }
+        });
+        let ChannelError::Closed(why) = server.await.unwrap() else { panic!("not a violation") };
+        assert!(why.contains("others wait"), "{why}");
+        assert!(began.elapsed() <= Duration::from_secs(7), "{:?}", began.elapsed());
+        calls.abort();
+    });
+}
+
+/// A half record that holds memory has as little time as answers that are not taken, while others wait for memory.
+#[test]
+fn half_record_ends_while_others_wait() {
+    run_by_virtual_time(async {
+        for (m, whose) in [
+            (Message::new(1, 0, 1 << 20, 0), "in a buffer"),
+            (Message::new(1, 300_000, 0, 0), "on the heap"),
+        ] {
+            let payload = pool(4);
+            let (mut client, channel) = pair(pool(8), payload.clone()).await;
+            let server = tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
+            client.write_all(&fragments(&m.emit(), &[])[..100_000]).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let _others = exhausted(&payload);
+            let began = tokio::time::Instant::now();
+            let ChannelError::Closed(why) = server.await.unwrap() else { panic!("a violation") };
+            assert!(why.contains("others wait"), "{whose}: {why}");
+            assert!(began.elapsed() <= Duration::from_secs(7), "{whose}: {:?}", began.elapsed());
+        }
+    });
+}
+
+/// A client whose record waits for memory of this side is not to blame, however long that takes.
+#[test]
+fn record_that_waits_for_memory_stays() {
+    run_by_virtual_time(async {
+        let in_buffer = (pool(4), Message::new(1, 0, 1 << 20, 0));
+        let on_heap = (pool(4), Message::new(1, 300_000, 0, 0));
+        for (payload, m) in [in_buffer, on_heap] {
+            payload.set_heap(1_000_000, 1_000_000);
+            let paid = payload.pay_now(1_000_000);
+            let (held, waiting) = exhausted(&payload);
+            let (client, channel) = pair(pool(8), payload.clone()).await;
+            let server = tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
+            let (mut read, mut write) = client.into_split();
+            let wire = fragments(&m.emit(), &[]);
+            let writer = tokio::spawn(async move {
+                write.write_all(&wire).await.unwrap();
+                write
+            });
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            assert!(!server.is_finished());
+            drop((held, paid));
+            waiting.await.unwrap();
+            let n = (read.read_u32().await.unwrap() & 0x7fff_ffff) as usize;
+            let mut body = vec![0; n];
+            read.read_exact(&mut body).await.unwrap();
+            assert!(body == m.reply());
+            writer.await.unwrap();
+        }
     });
 }
 

@@ -382,6 +382,7 @@ impl Conn {
     pub(crate) fn add_channel(&self, channel: Arc<Channel>) {
         let mut all = writing(&self.channels);
         all.insert(channel.session.id, channel);
+        self.info.introduction.note();
         self.used.notify_one();
     }
 

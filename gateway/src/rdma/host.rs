@@ -13,7 +13,7 @@ use rdma_transport::devices::{Devices, Watch};
 use rdma_transport::ibverbs;
 
 use crate::check::netdev::{self, Address};
-use crate::pools::{payload_limits, recv_limits};
+use crate::pools::{payload_limits, rdma_recv_limits};
 
 /// Where the character devices of RDMA are.
 const DEV: &str = "/dev/infiniband";
@@ -149,10 +149,10 @@ fn may_lock_all(status: &str, uid_map: &str) -> bool {
     bits & (1 << CAP_IPC_LOCK) != 0 && (map.is_empty() || map == ["0", "0", "4294967295"])
 }
 
-/// Bytes that one device registers at the most: payload, receive buffers (over RDMA the small ones), and where small pieces are
+/// Bytes that one device registers at the most: payload, receive buffers, and where small pieces are
 /// gathered.
 fn registered_max(settings: &Settings) -> u64 {
-    let [small, _, _] = recv_limits(settings.connections).buffers_max;
+    let [small, _, _] = rdma_recv_limits(settings).buffers_max;
     let recvs = PoolLimits { buffers_max: [small, 0, 0] };
     [payload_limits(settings), recvs, ibverbs::GATHER].iter().map(bytes).sum()
 }
@@ -208,11 +208,11 @@ mod tests {
             |memory, connections| Settings { memory, connections, ..Settings::default() };
         let mib =
             |memory: u64, connections| registered_max(&settings(memory << 20, connections)) >> 20;
-        // An eighth is for kept replies and one for large messages, which no device registers.
-        // 48 for gathering; 72 receives of 4 KiB for each connection.
-        assert_eq!(mib(256, 512), 192 + 48 + 144);
-        assert_eq!(mib(512, 512) - mib(256, 512), 192);
-        assert!(mib(256, 2048) > mib(256, 512));
+        // An eighth is for kept replies, one for large messages and a sixteenth for names, which no device registers; an eighth is
+        // for receives. 48 for gathering.
+        assert_eq!(mib(256, 512), 144 + 48 + 32);
+        assert_eq!(mib(512, 512) - mib(256, 512), 176);
+        assert_eq!(mib(256, 2048), mib(256, 512));
     }
 
     #[test]

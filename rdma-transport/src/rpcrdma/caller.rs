@@ -26,7 +26,7 @@ use super::wire::{
 use crate::caller::{Answer, BulkResult, Call, Caller, Event};
 use crate::channel::{ChannelError, Info, Payload, Place, ReadChunkData, RemoteSeg, Traffic};
 use crate::limits;
-use crate::link::Link;
+use crate::link::{Half, Link};
 use crate::moves::pieces;
 use crate::verbs::{Completion, ConnectParams, QueuePair, Refused, Region, WorkKind};
 
@@ -382,7 +382,7 @@ impl Caller for RdmaCaller {
             match self.drive(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-                Poll::Pending => return self.link.poll_stalled(false, None, cx).map(Err),
+                Poll::Pending => return self.link.poll_stalled(Half::default(), None, cx).map(Err),
             }
         }
     }

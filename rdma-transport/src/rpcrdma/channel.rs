@@ -4,7 +4,8 @@
 //! they are fetched, then is handed up like any other. A reply becomes RDMA Writes and one Send, posted in this order, so the
 //! Send proves the Writes. Before each reply the Receive for the credit it returns is posted.
 //!
-//! *Memory.* Receives use 4 KiB buffers of a pool of their own, so payload cannot eat the memory that credits need. A call takes
+//! *Memory.* Receives use 4 KiB buffers of a pool of their own, so payload cannot eat the memory that credits need. Until its
+//! client has introduced itself a connection grants few credits ([`crate::receives`]). A call takes
 //! all payload buffers for its Read chunks at once and never waits while it holds one; calls of one connection wait in
 //! order. Nothing is copied: requests view the Receive or Read buffer, Writes and Sends view the service's memory.
 //!
@@ -30,12 +31,12 @@ use crate::calls::Calls;
 use crate::channel::{
     Channel, ChannelError, Command, Handle, Info, Reply, ReplyTo, Request, Traffic,
 };
-use crate::link::Link;
+use crate::link::{Half, Link};
 use crate::untaken::Untaken;
 use crate::verbs::{Completion, ConnectParams, QueuePair, Work, WorkId, WorkKind};
 use crate::{count, limits};
 
-/// Receives posted on an idle connection: one for each credit, and one for the reply to each callback.
+/// Receives posted on an idle connection at most: one for each credit, and one for the reply to each callback.
 const RECVS: usize = (limits::RPCRDMA_CREDITS + limits::RPCRDMA_CREDITS_REVERSE) as usize;
 
 /// A call that has not been answered.
@@ -79,6 +80,12 @@ pub struct RdmaChannel {
     handle: Handle,
     calls: Calls,
     reverse: Asking,
+    /// Replies since it last asked for more credits.
+    replies: u32,
+    /// The client has introduced itself, as far as was seen here.
+    is_known: bool,
+    /// Receives are posted for the replies to callbacks.
+    takes_callbacks: bool,
     /// Messages that were answered by RDMA_ERROR because they broke a rule.
     errors: usize,
     failed: Option<ChannelError>,
@@ -111,7 +118,8 @@ impl RdmaChannel {
     ) -> Result<Self, ChannelError> {
         let peer = PrivateData::parse(private_data).unwrap_or(PrivateData::DEFAULT);
         let inline_out = peer.recv_size.min(PrivateData::OURS.send_size);
-        let (inline_in, credits) = (limits::RPCRDMA_INLINE, limits::RPCRDMA_CREDITS);
+        let inline_in = limits::RPCRDMA_INLINE;
+        let credits = credits_of(&info);
         let invalidation = if peer.remote_invalidation { "yes" } else { "no" };
         info.facts.note("inline", format!("{inline_in} bytes in, {inline_out} out"));
         info.facts.note("credits", credits.to_string());
@@ -120,7 +128,10 @@ impl RdmaChannel {
         Ok(Self {
             untaken: Untaken::new(info.clone()),
             info,
-            link: Link::new(qp, recvs, RECVS, limits::RPCRDMA_INLINE)?,
+            link: Link::new(qp, recvs, usize::from(credits), limits::RPCRDMA_INLINE)?,
+            replies: 0,
+            is_known: false,
+            takes_callbacks: false,
             inline_out,
             invalidate: peer.remote_invalidation,
             credits: Granting::new(credits),
@@ -160,6 +171,9 @@ impl RdmaChannel {
                     Prefix { xid, vers: VERSION, credits, proc: RDMA_MSG }.emit(&mut message);
                     lists.emit(&mut message);
                     message.extend_from_slice(&head);
+                    if !std::mem::replace(&mut self.takes_callbacks, true) {
+                        self.link.recvs_owed += usize::from(limits::RPCRDMA_CREDITS_REVERSE);
+                    }
                     self.reverse.begin();
                     self.link.send(&self.info, vec![message.into()], None);
                 }
@@ -177,6 +191,23 @@ impl RdmaChannel {
                 Poll::Ready(None) | Poll::Pending => return,
             }
         }
+    }
+
+    /// Grants as many credits as the connection may have by now. Their Receives are posted before the reply that says so.
+    fn grant_more(&mut self) {
+        let granted = self.credits.granted();
+        self.replies += 1;
+        let is_known = self.info.introduction.is_done();
+        let is_due = is_known && !std::mem::replace(&mut self.is_known, is_known)
+            || self.replies >= limits::REPLIES_BEFORE_CREDITS;
+        if granted >= u32::from(limits::RPCRDMA_CREDITS) || !is_due {
+            return;
+        }
+        self.replies = 0;
+        let allowed = credits_of(&self.info);
+        let more = u32::from(allowed).saturating_sub(granted);
+        self.link.recvs_owed += usize::try_from(more).unwrap_or(0);
+        self.credits.raise(allowed);
     }
 
     fn send_error(&mut self, to: Prefix, error: RdmaError) {
@@ -289,6 +320,10 @@ impl RdmaChannel {
             self.buffers.wait = None;
             return;
         }
+        if !self.ready.is_empty() {
+            // What was fetched is handed up before more is.
+            return;
+        }
         while let Some(&index) = self.waiting.front() {
             let Some(Some(Slot { fetch: Some(fetch), .. })) = self.slots.get_mut(index) else {
                 self.waiting.pop_front();
@@ -381,9 +416,16 @@ impl RdmaChannel {
     }
 
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
-        let waits = !self.waiting.is_empty() || self.disconnected;
-        self.link.poll_stalled(waits, Some(&self.info.pool), cx)
+        // Calls that wait for memory of this side are not the peer's to finish.
+        let half = Half { is_there: self.disconnected, holds_memory: false };
+        self.link.poll_stalled(half, Some(&self.info.pool), cx)
     }
+}
+
+/// The credits that a connection may grant now.
+fn credits_of(info: &Info) -> u16 {
+    let (few, most) = (limits::RPCRDMA_CREDITS_FEW, limits::RPCRDMA_CREDITS);
+    info.receives_allowed(few, most)
 }
 
 impl Buffers {
@@ -466,6 +508,7 @@ impl Channel for RdmaChannel {
         };
         let Some(mut reply) = reply else { return };
         let until_left = reply.until_left.take();
+        self.grant_more();
         let Slot { prefix, mut offer, .. } = slot;
         let invalidate = offer.invalidate.take().filter(|_| self.invalidate);
         match plan(prefix.xid, self.credits.granted(), offer, reply, self.inline_out) {

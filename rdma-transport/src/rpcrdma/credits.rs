@@ -10,9 +10,14 @@ pub(super) struct Granting {
 }
 
 impl Granting {
-    /// Always grants `granted`, of which as many Receives must be posted as are not in work.
+    /// Grants `granted`, of which as many Receives must be posted as are not in work.
     pub(super) fn new(granted: u16) -> Self {
         Self { granted: usize::from(granted.max(1)), in_work: 0 }
+    }
+
+    /// Grants so many from now on; never fewer than before.
+    pub(super) fn raise(&mut self, granted: u16) {
+        self.granted = self.granted.max(usize::from(granted));
     }
 
     /// What replies say.

@@ -58,7 +58,7 @@ impl Messages for SmbDirectCaller {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
                 Poll::Pending if self.port.is_ready() => {}
-                Poll::Pending => return self.port.link.poll_stalled(false, None, cx).map(Err),
+                Poll::Pending => return self.port.poll_stalled(false, false, cx).map(Err),
             }
         }
     }

@@ -138,8 +138,8 @@ impl SmbDirectChannel {
     }
 
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
-        let waits = self.pulls.is_busy() || self.disconnected;
-        self.port.link.poll_stalled(waits, Some(&self.port.info.pool), cx)
+        let is_reading = self.draining.is_none() && !self.is_stuffed();
+        self.port.poll_stalled(is_reading, self.disconnected, cx)
     }
 }
 

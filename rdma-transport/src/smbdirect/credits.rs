@@ -18,16 +18,28 @@ pub(super) struct Credits {
     held: u16,
     /// What the peer asks for.
     target: u16,
+    /// What this side may grant.
+    most: u16,
 }
 
 impl Credits {
     /// After the negotiation: the peer granted `send`, was granted `held` and wants `target`.
     pub(super) fn new(send: u16, held: u16, target: u16) -> Self {
-        Self { send: send.into(), held, target }
+        Self { send: send.into(), held, target, most: limits::SMBD_CREDITS_MAX }
+    }
+
+    /// This side may grant so many from now on.
+    pub(super) fn set_most(&mut self, most: u16) {
+        self.most = most.clamp(limits::SMBD_CREDITS_MIN, limits::SMBD_CREDITS_MAX);
+    }
+
+    /// What this side may grant.
+    pub(super) fn most(&self) -> u16 {
+        self.most
     }
 
     fn goal(&self) -> u16 {
-        self.target.clamp(limits::SMBD_CREDITS_MIN, limits::SMBD_CREDITS_MAX)
+        self.target.clamp(limits::SMBD_CREDITS_MIN, self.most)
     }
 
     /// A message has come, which wants and grants so many.

@@ -4,9 +4,10 @@
 //! that waits is cut into fragments one by one, as credits come; nothing else is sent between them. RDMA Writes of a
 //! message are posted before its first fragment, so its Send proves them.
 //!
-//! *Memory.* Receives use 4 KiB buffers of a pool of their own. A message in one fragment is handed up in its Receive. One in
-//! several is copied into a payload buffer, which is waited for; what came meanwhile keeps its Receives, and those are not
-//! granted again. What is sent leaves from the memory it is in.
+//! *Memory.* Receives use 4 KiB buffers of a pool of their own; a peer that has not logged on is granted few
+//! ([`crate::receives`]). A message in one fragment is handed up in its Receive. One in several is copied into a payload buffer,
+//! which is waited for and is exchanged for a larger one as its fragments come, so that a peer holds about as much as it has sent;
+//! what came meanwhile keeps its Receives, and those are not granted again. What is sent leaves from the memory it is in.
 //!
 //! *Errors.* A broken rule ends the connection (MS-SMBD section 3.1.5.8), as does a timer of section 3.1.6.
 
@@ -29,7 +30,7 @@ use super::violation::Violation;
 use super::wire::{DATA_OFFSET, DataTransfer, RESPONSE_REQUESTED, size, wire_size};
 use crate::channel::{ChannelError, Info, Reply, Traffic};
 use crate::limits;
-use crate::link::Link;
+use crate::link::{Half, Link};
 use crate::untaken::Untaken;
 use crate::verbs::{Completion, ConnectParams, QueuePair, WorkKind};
 
@@ -78,6 +79,10 @@ pub(super) struct Port {
     /// Fragments that wait for memory of the pool.
     inbox: VecDeque<(Step, Buf)>,
     assembly: Option<BufMut>,
+    /// The client has logged on, as far as was seen here.
+    is_known: bool,
+    /// Times that messages left since it last asked for more credits.
+    messages: u32,
     wait: Option<Acquire>,
     /// What was taken too much from the heap has to come back first.
     debt: Option<Pay>,
@@ -115,6 +120,8 @@ impl Port {
             ask: false,
             inbox: VecDeque::new(),
             assembly: None,
+            is_known: false,
+            messages: 0,
             wait: None,
             debt: None,
             ready: VecDeque::new(),
@@ -229,8 +236,9 @@ impl Port {
 
     fn on_request(&mut self, message: &[u8]) {
         match judge(self.own, message) {
-            Ok(Verdict::Accept(response, agreed)) => {
-                let granted = response.credits_granted;
+            Ok(Verdict::Accept(mut response, agreed)) => {
+                let granted = response.credits_granted.min(self.allowed());
+                response.credits_granted = granted;
                 self.link.recvs_owed += usize::from(granted);
                 self.link.send(&self.info, vec![response.emit().into()], None);
                 self.establish(agreed, granted);
@@ -258,6 +266,7 @@ impl Port {
     fn establish(&mut self, agreed: Agreed, held: u16) {
         self.phase = Phase::Established(agreed);
         self.credits = Credits::new(agreed.granted, held, agreed.wanted);
+        self.credits.set_most(self.allowed());
         self.timers.negotiated();
         self.info.message_out_max.store(agreed.max_fragmented_send, Ordering::Relaxed);
         let Agreed { max_send, max_receive, max_fragmented_send, granted, .. } = agreed;
@@ -274,6 +283,13 @@ impl Port {
         self.credits.received(header.credits_requested, header.credits_granted)?;
         self.answer_owed |= header.flags & RESPONSE_REQUESTED != 0;
         let step = self.reassembly.next(size(header.len), size(header.remaining))?;
+        self.link.receiving.progress(size(header.len));
+        if let Step::First(total) = step
+            && total > limits::SMBD_FRAGMENTED_STRANGER_MAX
+            && self.info.is_stranger()
+        {
+            return Err(Violation::FragmentedBeforeLogon(total));
+        }
         if step != Step::Nothing {
             let at = size(header.offset);
             self.inbox.push_back((step, message.slice(at..at + size(header.len))));
@@ -281,21 +297,63 @@ impl Port {
         Ok(())
     }
 
+    /// A buffer for what has come of a message and its next fragment: small ones of one size, large ones of the next.
+    fn make_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let more = self.inbox.front().map_or(0, |(_, data)| data.len());
+        let have = self.assembly.as_ref().map_or(0, BufMut::len);
+        if have + more <= self.assembly.as_ref().map_or(0, BufMut::capacity) {
+            return Poll::Ready(());
+        }
+        let (pool, account) = (&self.info.pool, self.info.account);
+        if self.wait.is_none() && (self.debt.is_some() || pool.is_overdrawn()) {
+            ready!(Pin::new(self.debt.get_or_insert_with(|| pool.pay(0))).poll(cx));
+            self.debt = None;
+        }
+        let wait = self.wait.get_or_insert_with(|| pool.acquire(have + more, account));
+        let larger = ready!(Pin::new(wait).poll(cx));
+        self.wait = None;
+        // The size of the whole message was checked against the largest buffer.
+        let Ok(mut larger) = larger else { return Poll::Ready(()) };
+        if let Some(smaller) = self.assembly.take() {
+            larger.append(smaller.filled());
+        }
+        self.assembly = Some(larger);
+        Poll::Ready(())
+    }
+
+    /// Credits that this side may grant now.
+    fn allowed(&self) -> u16 {
+        let (few, most) = (limits::SMBD_CREDITS_MIN, limits::SMBD_CREDITS_MAX);
+        self.info.receives_allowed(few, most)
+    }
+
+    /// The peer has sent a part of a message, and this side has memory for what has come.
+    fn is_half(&self) -> bool {
+        self.reassembly.is_inside() && self.inbox.is_empty()
+    }
+
+    /// To be asked when nothing can move. `is_reading`: more of a message would be taken; `is_ending`: the end of the connection is
+    /// waited for.
+    pub(super) fn poll_stalled(
+        &mut self,
+        is_reading: bool,
+        is_ending: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<ChannelError> {
+        let holds_memory = self.assembly.is_some();
+        let half = Half { is_there: is_ending || is_reading && self.is_half(), holds_memory };
+        self.link.poll_stalled(half, Some(&self.info.pool), cx)
+    }
+
     /// Puts messages together as far as there is memory for them.
     fn assemble(&mut self, cx: &mut Context<'_>) {
         while let Some((step, _)) = self.inbox.front() {
-            if let Step::First(total) = *step {
-                let (pool, account) = (&self.info.pool, self.info.account);
-                if self.wait.is_none() && (self.debt.is_some() || pool.is_overdrawn()) {
-                    let debt = self.debt.get_or_insert_with(|| pool.pay(0));
-                    let Poll::Ready(_) = Pin::new(debt).poll(cx) else { return };
-                    self.debt = None;
-                }
-                let wait = self.wait.get_or_insert_with(|| pool.acquire(total, account));
-                let Poll::Ready(buffer) = Pin::new(wait).poll(cx) else { return };
-                self.wait = None;
-                // The size was checked against the largest buffer.
-                self.assembly = buffer.ok();
+            if matches!(step, Step::First(_)) && !self.ready.is_empty() {
+                // Those that are whole are handed up before another takes memory.
+                return;
+            }
+            if *step != Step::Whole && self.make_room(cx).is_pending() {
+                return;
             }
             let Some((step, data)) = self.inbox.pop_front() else { return };
             if step == Step::Whole {
@@ -313,9 +371,25 @@ impl Port {
         }
     }
 
+    /// Grants more from now on, when the client has logged on and there are receives for it.
+    fn allow_more(&mut self) {
+        if self.credits.most() == limits::SMBD_CREDITS_MAX || self.queue.is_empty() {
+            return;
+        }
+        self.messages += 1;
+        let is_known = self.info.introduction.is_done();
+        let is_news = is_known && !std::mem::replace(&mut self.is_known, is_known);
+        if is_news || self.messages >= limits::REPLIES_BEFORE_CREDITS {
+            self.messages = 0;
+            let allowed = self.allowed();
+            self.credits.set_most(allowed);
+        }
+    }
+
     /// Sends what credits allow (MS-SMBD section 3.1.5.1).
     fn pump(&mut self) {
         let Phase::Established(agreed) = self.phase else { return };
+        self.allow_more();
         let busy = self.busy();
         let mut starved = false;
         while let Some(front) = self.queue.front_mut() {

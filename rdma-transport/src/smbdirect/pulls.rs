@@ -49,11 +49,6 @@ impl Pulls {
         self.waiting.len() < limits::SMBD_PULLS_WAITING_MAX
     }
 
-    /// Some have not ended.
-    pub(super) fn is_busy(&self) -> bool {
-        !self.waiting.is_empty() || !self.under_way.is_empty()
-    }
-
     /// Asks for all of `from`. Whoever asked may give up at any time.
     pub(super) fn ask(&mut self, mut from: Vec<RemoteSeg>, fetched: Fetched) {
         from.retain(|seg| seg.len > 0);

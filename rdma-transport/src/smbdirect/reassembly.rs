@@ -25,6 +25,11 @@ pub(super) struct Reassembly {
 }
 
 impl Reassembly {
+    /// A message has begun and not ended.
+    pub(super) fn is_inside(&self) -> bool {
+        self.left.is_some()
+    }
+
     /// A message came with `len` bytes of data, which says that `remaining` follow. Both together were checked against the
     /// largest message.
     ///

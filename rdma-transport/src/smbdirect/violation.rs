@@ -4,6 +4,8 @@ use std::fmt;
 
 use wire::{Fault, Rule};
 
+use crate::limits;
+
 /// The field whose value may not be 0.
 pub(super) const CREDITS_REQUESTED: &str = "CreditsRequested";
 
@@ -36,6 +38,8 @@ pub enum Violation {
     DataFragmented(Fault),
     /// A fragment that says that so many bytes are left of a message of which other many are (3.1.5.8).
     DataRemaining(u64, usize),
+    /// A message in fragments of so many bytes from a peer that has not logged on.
+    FragmentedBeforeLogon(usize),
     /// A message without a credit for it (3.1.5.1).
     CreditsOverrun,
 }
@@ -54,6 +58,7 @@ crate::rule_names!(Violation {
     Violation::DataBounds(_) => "smbd.data.bounds",
     Violation::DataFragmented(_) => "smbd.data.fragmented",
     Violation::DataRemaining(..) => "smbd.data.remaining",
+    Violation::FragmentedBeforeLogon(_) => "smbd.fragmented-before-logon",
     Violation::CreditsOverrun => "smbd.credits.overrun",
 });
 
@@ -86,6 +91,10 @@ impl fmt::Display for Violation {
             Self::NegotiateSendSize(n) => write!(f, "wants to send {n} bytes"),
             Self::DataTooLong(n) => write!(f, "message of {n} bytes"),
             Self::DataRemaining(n, left) => write!(f, "{n} bytes to come where {left} are left"),
+            Self::FragmentedBeforeLogon(n) => {
+                let most = limits::SMBD_FRAGMENTED_STRANGER_MAX;
+                write!(f, "a message of {n} bytes before a logon, at most {most}")
+            }
             Self::CreditsOverrun => f.write_str("a message beyond the credits granted"),
         }
     }

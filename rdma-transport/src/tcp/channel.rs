@@ -11,6 +11,7 @@
 //!
 //! *Errors.* Record marks that break a rule end the connection, as does a peer that makes no progress for
 //! [`limits::STALL_SECONDS_MAX`] with a message half sent or half taken, or for a shorter time when it holds what others wait for.
+//! Progress counts in its direction: calls that come are no progress with answers that are not taken.
 
 use std::io;
 use std::sync::Arc;
@@ -61,7 +62,10 @@ pub struct TcpChannel {
     draining: Option<ChannelError>,
     /// It ends with the next poll; why.
     aborted: Option<ChannelError>,
-    stall: Stall,
+    /// Answers that the peer does not take.
+    sending: Stall,
+    /// A record that the peer does not finish.
+    receiving: Stall,
     untaken: Untaken,
     /// The next bytes of the peer are those of a TLS handshake.
     is_starting_tls: bool,
@@ -96,7 +100,8 @@ impl TcpChannel {
             next_request: 0,
             draining: None,
             aborted: None,
-            stall: Stall::default(),
+            sending: Stall::default(),
+            receiving: Stall::default(),
         })
     }
 
@@ -146,7 +151,7 @@ impl TcpChannel {
         let mut left = 0;
         let sent = self.send.poll_flush(&mut self.stream, cx, &mut left);
         if left > 0 {
-            self.stall.progress(left);
+            self.sending.progress(left);
             Traffic::add(&self.info.traffic.inline_out, left as u64);
         }
         let refused = if sent.is_pending() { self.send.waiting() } else { 0 };
@@ -231,7 +236,7 @@ impl TcpChannel {
                     // No answer will come; a request in work may be waiting for one.
                     self.calls = Calls::default();
                 }
-                Poll::Ready(Ok(n)) => self.stall.progress(n),
+                Poll::Ready(Ok(n)) => self.receiving.progress(n),
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(self.failed(&e))),
                 Poll::Pending => return Poll::Pending,
             }
@@ -293,14 +298,19 @@ impl TcpChannel {
         ChannelError::Closed(format!("by the peer {how}").trim_end().into())
     }
 
-    /// To be asked when nothing can move: has that lasted too long?
-    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
-        // A receiver that is inside a record because it waits for one of our buffers is not the peer's fault, but it
-        // ends that wait too: nothing waits without a limit.
+    /// To be asked when nothing can move: has that lasted too long? `is_reading`: more of a record would be taken. A peer whose
+    /// record waits for memory of this side is not to blame for that.
+    fn poll_stalled(&mut self, is_reading: bool, cx: &mut Context<'_>) -> Poll<ChannelError> {
+        let pool = &self.info.pool;
         let is_sending = self.send.waiting() > 0;
-        let half_done = is_sending || self.recv.is_inside_record() || self.is_starting_tls;
-        let holds = is_sending.then_some(&self.info.pool);
-        self.stall.poll(half_done, holds, cx).map(Stalled::end)
+        if let Poll::Ready(stalled) = self.sending.poll(is_sending, is_sending.then_some(pool), cx)
+        {
+            return Poll::Ready(stalled.end());
+        }
+        let is_inside = is_reading && self.recv.is_inside_record() && !self.recv.is_waiting();
+        let is_receiving = is_inside || self.is_starting_tls;
+        let holds = (is_inside && self.recv.holds_memory()).then_some(pool);
+        self.receiving.poll(is_receiving, holds, cx).map(Stalled::end)
     }
 }
 
@@ -311,7 +321,10 @@ impl Channel for TcpChannel {
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, ChannelError>> {
         match self.poll_next(cx) {
-            Poll::Pending => self.poll_stalled(cx).map(Err),
+            Poll::Pending => {
+                let is_reading = self.draining.is_none() && !self.is_stuffed();
+                self.poll_stalled(is_reading, cx).map(Err)
+            }
             ready => ready,
         }
     }
@@ -325,7 +338,7 @@ impl Channel for TcpChannel {
             }
             match self.poll_send(cx) {
                 Poll::Pending if stuffed && !self.is_stuffed() => {}
-                Poll::Pending => return self.poll_stalled(cx).map(Err),
+                Poll::Pending => return self.poll_stalled(false, cx).map(Err),
                 Poll::Ready(Ok(())) if stuffed => {}
                 ready => return ready,
             }

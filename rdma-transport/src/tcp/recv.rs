@@ -219,6 +219,25 @@ impl Receiver {
             || !matches!(self.state, State::Mark)
     }
 
+    /// What comes next waits for memory of this side.
+    pub(super) fn is_waiting(&self) -> bool {
+        let of_record = match &self.state {
+            State::Mark => false,
+            State::Bulk(bulk) => bulk.rest > 0 && bulk.into.is_empty(),
+            State::Assembly(assembly) => assembly.wait.is_some(),
+        };
+        of_record || self.wait.is_some()
+    }
+
+    /// The record that has begun has memory of the pool.
+    pub(super) fn holds_memory(&self) -> bool {
+        match &self.state {
+            State::Mark => false,
+            State::Bulk(bulk) => !bulk.into.is_empty(),
+            State::Assembly(assembly) => assembly.paid.is_some(),
+        }
+    }
+
     /// The next whole record of what has come.
     pub(super) fn next_record(
         &mut self,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use iobuf::{Buf, Pool, PoolLimits};
+use iobuf::{Account, Buf, BufMut, Pool, PoolLimits};
 use rdma_transport::channel::{
     BoxFuture, ChannelError, Info, Payload, PayloadLocator, Place, ReadChunkData, Reply, Service,
     Transport,
@@ -150,6 +150,23 @@ pub fn pool(n: usize) -> Pool {
 pub fn run<T>(future: impl Future<Output = T>) -> T {
     let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     rt.block_on(async { tokio::time::timeout(Duration::from_secs(60), future).await.unwrap() })
+}
+
+/// Time is virtual and runs on by itself when nothing else can.
+pub fn run_by_virtual_time<T>(future: impl Future<Output = T>) -> T {
+    let builder = &mut tokio::runtime::Builder::new_current_thread();
+    let rt = builder.enable_all().start_paused(true).build().unwrap();
+    rt.block_on(async { tokio::time::timeout(Duration::from_secs(3600), future).await.unwrap() })
+}
+
+/// Takes all large buffers of a pool, and waits for one more.
+pub fn exhausted(pool: &Pool) -> (Vec<BufMut>, JoinHandle<()>) {
+    let held = std::iter::from_fn(|| pool.try_get(1 << 20)).collect();
+    let waits = pool.clone();
+    let waiting = tokio::spawn(async move {
+        waits.acquire(1 << 20, Account::new()).await.unwrap();
+    });
+    (held, waiting)
 }
 
 pub fn nobody_holds(pool: &Pool) {

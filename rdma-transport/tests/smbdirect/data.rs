@@ -1,11 +1,16 @@
 //! Data transfer: fragments both ways, the rules on headers, the timers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use rdma_transport::channel::ChannelError;
+use rdma_transport::channel::{ChannelError, Info, Transport};
 use rdma_transport::limits;
-use rdma_transport::smbdirect::wire::{DATA_OFFSET, DataTransfer, RESPONSE_REQUESTED};
+use rdma_transport::receives::{Receives, parts};
+use rdma_transport::smbdirect::wire::{
+    DATA_OFFSET, DataTransfer, NegotiateRequest, RESPONSE_REQUESTED,
+};
 
+use crate::common::{exhausted, run_by_virtual_time};
 use crate::harness::*;
 
 const BOTH: [Over; 2] = [Over::Loopback, Over::Iwarp];
@@ -206,6 +211,81 @@ fn what_is_left_of_a_message_must_be_what_was_said() {
                 raw.fragment(1, remaining, &message[1000..2000]).await;
                 assert!(raw.has_ended().await);
                 ended_by(served, "smbd.data.remaining").await;
+            }
+        });
+    }
+}
+
+/// A message takes memory as its fragments come, and has little time to go on while others wait for memory.
+#[test]
+fn half_message_holds_what_came() {
+    run_by_virtual_time(async {
+        let (mut raw, served) = negotiated(Over::Loopback).await;
+        let message = Ask::echo(bytes(1_000_000, 9)).emit();
+        raw.fragment(10, message.len() - 1000, &message[..1000]).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let in_use = |served: &Served| served.payload.stats().map(|class| class.in_use);
+        assert_eq!(in_use(&served), [1, 0, 0]);
+        let _others = exhausted(&served.payload);
+        let began = tokio::time::Instant::now();
+        assert!(raw.has_ended().await);
+        let ChannelError::Closed(why) = served.end.await.unwrap() else { panic!("a violation") };
+        assert!(why.contains("others wait"), "{why}");
+        assert!(began.elapsed() <= Duration::from_secs(7), "{:?}", began.elapsed());
+    });
+}
+
+/// A client that waits for memory of this side is not to blame, however long that takes.
+#[test]
+fn message_that_waits_for_memory_stays() {
+    run_by_virtual_time(async {
+        let (mut raw, served) = negotiated(Over::Loopback).await;
+        let small: Vec<_> = std::iter::from_fn(|| served.payload.try_get(1)).collect();
+        let message = Ask::echo(bytes(2000, 9)).emit();
+        raw.fragment(10, message.len() - 1000, &message[..1000]).await;
+        raw.fragment(10, message.len() - 1500, &message[1000..1500]).await;
+        let peer = tokio::spawn(async move {
+            // Keep-alive messages are answered.
+            for _ in 0..6 {
+                tokio::time::sleep(Duration::from_secs(100)).await;
+                raw.grant(1).await;
+            }
+            raw
+        });
+        let mut raw = peer.await.unwrap();
+        assert!(!served.end.is_finished());
+        drop(small);
+        raw.fragment(10, 0, &message[1500..]).await;
+        assert_eq!(raw.answer().await.unwrap(), bytes(2000, 9));
+    });
+}
+
+/// Before a logon there are few credits, and no large message.
+#[test]
+fn stranger_takes_little() {
+    for is_known in [false, true] {
+        run(async {
+            let (client, server) = queue_pairs(Over::Loopback).await;
+            let payload = crate::common::pool(8);
+            let at: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+            let mut info = Info::new(at, at, Transport::Rdma("loopback"), payload.clone());
+            info.receives = Some(Box::new(Receives::counted(parts(1000, 1000).of(at.ip()))));
+            if is_known {
+                info.introduction.note();
+            }
+            let served = serve_as(server, Arc::new(info), payload);
+            let mut raw = Raw::new(client);
+            let asked = NegotiateRequest { credits_requested: 255, ..REQUEST };
+            let granted = raw.negotiate(asked).await.unwrap().credits_granted;
+            assert_eq!(granted, if is_known { 255 } else { limits::SMBD_CREDITS_MIN });
+            let total = limits::SMBD_FRAGMENTED_STRANGER_MAX + 1;
+            raw.fragment(10, total - 1000, &bytes(1000, 1)).await;
+            if is_known {
+                raw.fragment(10, total - 2000, &bytes(1000, 1)).await;
+                assert!(!served.end.is_finished());
+            } else {
+                assert!(raw.has_ended().await);
+                ended_by(served, "smbd.fragmented-before-logon").await;
             }
         });
     }

@@ -168,8 +168,12 @@ pub(crate) async fn queue_pairs(over: Over) -> (Box<dyn QueuePair>, Box<dyn Queu
 }
 
 pub(crate) fn serve_on(qp: Box<dyn QueuePair>, payload: Pool) -> Served {
-    let recvs = Pool::new(PoolLimits { buffers_max: [300, 1, 1] });
     let info = info(&payload);
+    serve_as(qp, info, payload)
+}
+
+pub(crate) fn serve_as(qp: Box<dyn QueuePair>, info: Arc<Info>, payload: Pool) -> Served {
+    let recvs = Pool::new(PoolLimits { buffers_max: [300, 1, 1] });
     let channel = SmbDirectChannel::new(qp, info.clone(), recvs.clone()).unwrap();
     let handle = channel.handle();
     let service = Serving::default();

@@ -86,11 +86,13 @@ struct Lab {
 
 /// What connections need, with memory for a few.
 pub(crate) fn shared() -> Arc<Shared> {
-    let pool = || Pool::new(crate::pools::recv_limits(4));
+    let pool = || Pool::new(iobuf::PoolLimits { buffers_max: [300, 8, 1] });
     Arc::new(Shared {
         lookup: Arc::new(crate::client_names::Lookup::new(Arc::default())),
         payload: pool(),
         recvs: pool(),
+        rdma_recvs: pool(),
+        rdma_receives: crate::pools::rdma_parts(&Settings::default()),
         connections: Arc::new(Connections::default()),
         admission: Admission::new(
             ConnectionLimits::of(
