@@ -6,7 +6,8 @@
 //! the host that moves a folder changes no link: callers verify what they find against the file system, and an open that a host
 //! process has moved below a folder is found there once a client walks to its folder again.
 //!
-//! *Memory.* An entry for each folder that has opens or listed folders in it, and one for each open.
+//! *Memory.* An entry for each folder that has opens or listed folders in it, and one for each open. No node is kept of a folder whose
+//! place is known.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -37,7 +38,8 @@ enum Parent {
 
 #[derive(Debug)]
 struct Folder<N> {
-    node: N,
+    /// Kept while its place is unknown, which is looked up by it.
+    node: Option<N>,
     parent: Parent,
     /// Opens of names in it.
     opens: HashSet<u64>,
@@ -67,7 +69,7 @@ impl<N: Clone> Folders<N> {
         folders.entry((share, id)).or_insert_with(|| {
             unknown.insert((share, id));
             let (opens, folders) = (HashSet::new(), HashSet::new());
-            Folder { node: node.clone(), parent: Parent::Unknown, opens, folders }
+            Folder { node: Some(node.clone()), parent: Parent::Unknown, opens, folders }
         })
     }
 
@@ -142,7 +144,10 @@ impl<N: Clone> Folders<N> {
         let old = std::mem::replace(&mut folder.parent, parent);
         match parent {
             Parent::Unknown => drop(self.unknown.insert(key)),
-            Parent::Folder(_) | Parent::Top => drop(self.unknown.remove(&key)),
+            Parent::Folder(_) | Parent::Top => {
+                folder.node = None;
+                self.unknown.remove(&key);
+            }
         }
         if old != parent {
             self.leave(key, old);
@@ -180,7 +185,7 @@ impl<N: Clone> Folders<N> {
     /// The folders of a share whose place is unknown.
     pub(crate) fn unknown(&self, share: u32) -> Vec<(NodeId, N)> {
         let own = self.unknown.iter().filter(|key| key.0 == share);
-        own.filter_map(|key| Some((key.1, self.folders.get(key)?.node.clone()))).collect()
+        own.filter_map(|key| Some((key.1, self.folders.get(key)?.node.clone()?))).collect()
     }
 
     /// The opens that are listed in this folder and in all below it.
@@ -282,6 +287,22 @@ mod tests {
             index.link(SHARE, &chain);
             index.is_top(SHARE, id(0));
         }
+    }
+
+    #[test]
+    fn nodes_are_kept_while_unknown() {
+        let nodes: Vec<Arc<()>> = (0..4).map(|_| Arc::default()).collect();
+        let mut chain = None;
+        for (n, node) in nodes.iter().enumerate() {
+            chain = Some(Arc::new(Above { id: id(n), node: node.clone(), parent: chain }));
+        }
+        let mut index = Folders::default();
+        index.add(SHARE, 1, (id(3), &nodes[3]), chain.as_ref());
+        drop(chain);
+        let kept = || nodes.iter().map(|n| Arc::strong_count(n) - 1).collect::<Vec<_>>();
+        assert_eq!(kept(), [1, 0, 0, 0], "the walk began somewhere");
+        index.is_top(SHARE, id(0));
+        assert_eq!(kept(), [0; 4]);
     }
 
     proptest! {

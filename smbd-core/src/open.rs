@@ -127,6 +127,13 @@ impl File {
         reading(&self.place).at.clone()
     }
 
+    /// The same with the folders above it, which are not kept.
+    fn place_once(&self) -> PathInShare {
+        let at = &mut writing(&self.place).at;
+        let above = at.above.take();
+        PathInShare { above, ..at.clone() }
+    }
+
     /// It was renamed; `by_client`: by a client of the gateway, which had the right to. Where else it was found is no such proof.
     fn set_place(&self, to: PathInShare, by_client: bool) {
         let mut place = writing(&self.place);
@@ -519,18 +526,16 @@ impl Files {
     /// Lists an open in the folder of its name.
     fn list(&mut self, open: &Open) {
         let Some(file) = file_of(open) else { return };
-        let (place, share) = (file.place(), &file.share);
+        let (place, share) = (file.place_once(), &file.share);
         let at = (place.dir.id(), &place.dir);
         self.folders.add(share.id, open.id.volatile, at, place.above.as_ref());
-        if share.backend.root().id() == at.0 {
-            self.folders.is_top(share.id, at.0);
-        }
+        self.folders.is_top(share.id, share.backend.root().id());
     }
 
     /// An open has another name.
     fn relist(&mut self, open: &Open) {
         let Some(file) = file_of(open) else { return };
-        let place = file.place();
+        let place = file.place_once();
         let at = (place.dir.id(), &place.dir);
         self.folders.shift(file.share.id, open.id.volatile, at, place.above.as_ref());
         // A folder takes what is below it along.

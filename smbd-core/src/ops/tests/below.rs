@@ -62,6 +62,11 @@ async fn renames_look_at_opens_below_alone() {
     }
     let (a, other) = (renamer(&c, "a").await, renamer(&c, "other").await);
     assert_eq!((listed(&c, a), listed(&c, other)), (200, 0));
+    let opens = c.core.opens.of_session(c.session_id, None);
+    let keeps_folders = |o: &std::sync::Arc<crate::open::Open>| {
+        o.file().is_ok_and(|file| file.place().above.is_some())
+    };
+    assert!(!opens.iter().any(keeps_folders), "the path of a deep folder is not kept by each open");
     assert_eq!(set(&c, other, Set::Rename(to("elsewhere", 0))).await, Status::SUCCESS);
     assert_eq!(set(&c, a, Set::Rename(to("z", 0))).await, Status::ACCESS_DENIED);
     // The opens of one session are found without a look at those of others.
