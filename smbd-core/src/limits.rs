@@ -55,6 +55,10 @@ pub const SESSION_IDLE: Duration = Duration::from_secs(5);
 pub const CHANNELS_MAX: usize = 32;
 /// Trees of one session.
 pub const TREES_MAX: usize = 4096;
+/// Trees of the whole server.
+pub const TREES_OF_ALL_MAX: usize = 262_144;
+/// Of these, trees of one address, or IPv6 network of 64 bits.
+pub const TREES_PER_ADDRESS_MAX: usize = 65_536;
 /// Opens of one session, where the configuration says nothing else (MS-SMB2 note to 3.3.1.1: Windows allows 16,384; many clients
 /// share one session here).
 pub const OPENS_PER_SESSION_MAX: usize = 65_536;

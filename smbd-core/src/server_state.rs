@@ -14,8 +14,8 @@ use crate::caching::Leases;
 use crate::creates::Creates;
 use crate::interfaces::Interfaces;
 use crate::limits::{
-    OPENS_MAX, OPENS_PER_ADDRESS_MAX, PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX,
-    WAITS_PER_ADDRESS_MAX, WATCHES_PER_ADDRESS_MAX,
+    OPENS_MAX, OPENS_PER_ADDRESS_MAX, PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX, TREES_OF_ALL_MAX,
+    TREES_PER_ADDRESS_MAX, WAITS_PER_ADDRESS_MAX, WATCHES_PER_ADDRESS_MAX,
 };
 use crate::logons::Logons;
 use crate::open::Opens;
@@ -42,6 +42,8 @@ pub struct ServerState {
     pub opens: Opens,
     /// How many of them are of which address.
     pub(crate) opens_by_address: Parts,
+    /// Trees that sessions are connected to.
+    pub(crate) trees_by_address: Parts,
     /// Requests that wait for other clients.
     pub(crate) waits_by_address: Parts,
     /// Directories that clients watch.
@@ -81,6 +83,10 @@ impl ServerState {
             opens_by_address: Parts::new([
                 Limit::new("opens", OPENS_MAX),
                 Limit::new("opens-of-address", OPENS_PER_ADDRESS_MAX),
+            ]),
+            trees_by_address: Parts::new([
+                Limit::new("trees", TREES_OF_ALL_MAX),
+                Limit::new("trees-of-address", TREES_PER_ADDRESS_MAX),
             ]),
             waits_by_address: Parts::new([
                 Limit::new("waits", vfs::arbiter::PATIENT_MAX),

@@ -6,7 +6,7 @@
 //! *Memory.* Bounded by `limits`.
 
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use crate::conn::Conn;
 use crate::crypto::seal::{Opener, Sealer};
 use crate::crypto::sign::Signer;
 use crate::limits::{CHANNELS_MAX, SESSIONS_MAX, SESSIONS_PER_ADDRESS_MAX, TREES_MAX};
+use crate::parts::{Part, Parts};
 use crate::session_places::{Full, Limits, Places};
 use crate::status::Status;
 use crate::tree::Tree;
@@ -122,6 +123,8 @@ pub struct Session {
     encrypt: AtomicBool,
     trees: RwLock<HashMap<u32, Arc<Tree>>>,
     next_tree: AtomicU32,
+    /// Its trees among those of its client's address.
+    tree_part: Mutex<Option<Part>>,
     channels: Mutex<Vec<Arc<Channel>>>,
     /// When its client last sent a command, on the server's clock.
     used: AtomicU64,
@@ -301,8 +304,25 @@ impl Session {
         Some(tree)
     }
 
+    /// A place for one more tree among those of the address of its client.
+    pub(crate) fn room_for_a_tree(&self, all: &Parts, peer: SocketAddr) -> Result<(), Status> {
+        let count = reading(&self.trees).len() + 1;
+        locked(&self.tree_part).get_or_insert_with(|| all.of(peer)).set(count)
+    }
+
+    /// Gives back the places of trees that it has no more.
+    fn count_trees(&self) {
+        let count = reading(&self.trees).len();
+        if let Some(part) = &mut *locked(&self.tree_part) {
+            // Fewer than before are never too many.
+            let _ = part.set(count);
+        }
+    }
+
     pub(crate) fn remove_tree(&self, id: u32) -> Option<Arc<Tree>> {
-        writing(&self.trees).remove(&id)
+        let tree = writing(&self.trees).remove(&id);
+        self.count_trees();
+        tree
     }
 
     /// Its trees.
@@ -312,8 +332,9 @@ impl Session {
 
     /// Takes all trees.
     pub(crate) fn take_trees(&self) -> Vec<Arc<Tree>> {
-        let mut trees = writing(&self.trees);
-        trees.drain().map(|(_, tree)| tree).collect()
+        let all = writing(&self.trees).drain().map(|(_, tree)| tree).collect();
+        self.count_trees();
+        all
     }
 
     /// Its connections.
@@ -439,6 +460,7 @@ impl Sessions {
                     encrypt: AtomicBool::new(false),
                     trees: RwLock::default(),
                     next_tree: AtomicU32::new(1),
+                    tree_part: Mutex::default(),
                     channels: Mutex::default(),
                     used: AtomicU64::new(0),
                     told: Told::default(),

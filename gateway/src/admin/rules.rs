@@ -117,6 +117,8 @@ pub(super) const LIMITS: &[&str] = &[
     smbd_core::users::accounts::LIMIT,
     "connections-of-session",
     "trees-of-session",
+    "trees-of-address",
+    "trees",
     "watches-of-address",
     "watches",
     "covered-folders-of-address",

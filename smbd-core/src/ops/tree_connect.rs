@@ -178,6 +178,7 @@ fn denied(cx: &RequestContext, peer: IpAddr, user: &User, share: &str, why: Deni
 /// `make` makes it of the numbers of the tree and of the session.
 fn connect(cx: &RequestContext, make: impl FnOnce(u32, u64) -> Tree) -> Result<Answer, Status> {
     let session = cx.session()?;
+    session.room_for_a_tree(&cx.server.trees_by_address, cx.conn.info.peer)?;
     let tree = session
         .add_tree(|id| make(id, session.id))
         .ok_or_else(|| cx.limited("trees-of-session", TREES_MAX))?;

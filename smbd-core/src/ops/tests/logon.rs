@@ -9,7 +9,7 @@ use crate::auth::{Account, Fresh, Initiator, NtHash};
 use crate::harness::{Answered, Client, Harness};
 use crate::limits::{
     ACCOUNT_GUESSES_FREE, ACCOUNT_TURN, GUESS_DELAY, GUESSES_FREE, SESSIONS_MAX,
-    SESSIONS_PER_ADDRESS_MAX,
+    SESSIONS_PER_ADDRESS_MAX, TREES_PER_ADDRESS_MAX,
 };
 use crate::open::FileId;
 use crate::session::{Session, Terms, User};
@@ -331,4 +331,27 @@ async fn sessions_end_in_the_order_of_use() {
             assert_eq!(client.close(file).await, Status::SUCCESS);
         }
     }
+}
+
+/// One client has all trees of its address: it is refused further ones, and connects again when it has fewer.
+#[tokio::test]
+async fn an_address_has_its_part_of_trees() {
+    let harness = Harness::new();
+    // By dialect 3.1.1 a tree is connected by a signed request alone.
+    let client = harness.client_by(0, Dialect::V302, Transport::Tcp);
+    let trees = &harness.core.trees_by_address;
+    let path = crate::wire::tree_connect::Request { flags: 0, path: r"\\h\IPC$".into() }.emit();
+    let connect = async || client.ask(Command::TreeConnect, &path).await;
+    let first = connect().await;
+    assert_eq!(first.status(), Status::SUCCESS);
+    let mut others = trees.of(client.conn.info.peer);
+    others.set(TREES_PER_ADDRESS_MAX - 2).unwrap();
+    assert_eq!(connect().await.status(), Status::INSUFFICIENT_RESOURCES);
+    assert!(trees.of((address(1), 445).into()).set(1).is_ok(), "another address");
+    let mut header = client.header(Command::TreeDisconnect, 1);
+    header.tree_or_async = first.header.tree_or_async;
+    assert_eq!(client.send(&header, &simple::BODY).await.status(), Status::SUCCESS);
+    assert_eq!(connect().await.status(), Status::SUCCESS);
+    assert_eq!(client.ask(Command::Logoff, &simple::BODY).await.status(), Status::SUCCESS);
+    assert_eq!(trees.of(client.conn.info.peer).room(10), 2, "all are given back");
 }
