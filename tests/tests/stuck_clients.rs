@@ -35,8 +35,8 @@ async fn world() -> (World, tempfile::TempDir) {
         // The clients here are bare sockets of any port.
         s.privileged_ports = PrivilegedPorts::Off;
         // Its 1 MiB buffers are 24, fewer than the stuck ones ask for.
-        // Six eighths are for payload.
-        s.memory = 64 << 20;
+        // Nine sixteenths are for payload.
+        s.memory = 86 << 20;
         // So long that everybody else has said who it is, on a busy machine, too; the deaf ones are left after 5 s.
         s.limits = Limits { introduction: Duration::from_secs(4), ..Limits::default() };
     })
@@ -268,5 +268,54 @@ async fn one_address_cannot_take_the_payload_memory_of_the_others() {
     DONE.store(true, Ordering::Relaxed);
     greedy.join().unwrap();
     drop(good);
+    world.running.stop().await;
+}
+
+/// Names in the folder that is listed.
+const NAMES: usize = 1500;
+/// Listings that each of two connections keeps asked for.
+const LISTINGS: usize = 120;
+
+/// Two connections with many listings under way: each request of another client comes between them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listings_without_end_delay_nobody() {
+    let (world, _dir) = world().await;
+    for n in 0..NAMES {
+        std::fs::write(world.folder().join(format!("name-{n}")), "").unwrap();
+    }
+    let to = world.running.nfs[0];
+    let longest = tokio::task::spawn_blocking(move || {
+        let mut victim = RawIwarp::dial(to).unwrap();
+        victim.write_all(&call(100_005, 1, &text("/data"))).unwrap();
+        let root = answer(&mut victim)[1..].to_vec();
+        let root = root[..1 + (root[0] as usize).div_ceil(4)].to_vec();
+        let list = call(100_003, 17, &[&root[..], &[0, 0, 0, 0, MIB, MIB]].concat());
+        let done = std::sync::Arc::new(AtomicBool::new(false));
+        let listing = [(); 2].map(|()| {
+            let mut stream = RawIwarp::dial(to).unwrap();
+            let (list, done) = (list.clone(), done.clone());
+            stream.write_all(&list.repeat(LISTINGS)).unwrap();
+            std::thread::spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    assert_eq!(answer(&mut stream)[0], 0, "READDIRPLUS");
+                    stream.write_all(&list).unwrap();
+                }
+            })
+        });
+        let mut longest = Duration::ZERO;
+        for _ in 0..20 {
+            let asked = std::time::Instant::now();
+            victim.write_all(&call(100_003, 1, &root)).unwrap();
+            assert_eq!(answer(&mut victim)[0], 0, "GETATTR");
+            longest = longest.max(asked.elapsed());
+        }
+        done.store(true, Ordering::Relaxed);
+        listing.into_iter().for_each(|one| one.join().unwrap());
+        longest
+    });
+    let longest = longest.await.unwrap();
+    println!("longest GETATTR {longest:?}");
+    // A turn of 64 listings took longer, and a client waited for several.
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
     world.running.stop().await;
 }
