@@ -54,6 +54,7 @@ usage: cargo xtask COMMAND
                  clients of every protocol work, go and are cut off for 30 minutes; then descriptors, memory and whatever is
                  kept for clients must be back where they were
   bench [ARG]... figures beside other servers, written to docs/benchmarks.md; `bench durability`: the price of stable names;
+                 `bench neighbours`: what a client waits for beside attackers;
                  `bench nfs-protected`: Kerberos and TLS beside the kernel's server; `bench failover [--runs N]`: what clients
                  wait for when a server goes, beside NFS-Ganesha, written to docs/cluster.md
 ";

@@ -6,6 +6,7 @@
 mod beside;
 mod durability;
 mod failover;
+mod neighbours;
 mod protected;
 mod smb;
 mod yardstick;
@@ -38,8 +39,10 @@ const PROTECTED_PART: &str = "# SMB, signed and encrypted\n";
 const DEVICES_PART: &str = "# RDMA devices\n";
 const NFS_PROTECTED_PART: &str = "# NFS by Kerberos and by TLS\n";
 const DURABILITY_PART: &str = "# Durability\n";
+const NEIGHBOURS_PART: &str = "# Neighbours\n";
 
-/// `cargo xtask bench [smb|protected|nfs-protected|devices|durability] [--rounds N] [--size SIZE]`, or `failover [--runs N]`.
+/// `cargo xtask bench [smb|protected|nfs-protected|devices|durability|neighbours] [--rounds N] [--size SIZE]`, or `failover
+/// [--runs N]`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     if args.first().is_some_and(|a| a == INSIDE) {
         return inside(&args[1..]).map(|()| Outcome::Passed);
@@ -48,7 +51,9 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
         return failover::command(rest);
     }
     let is_durability = args.first().is_some_and(|a| a == "durability");
-    packages::install(&[if is_durability { "disks" } else { "bench" }])?;
+    if args.first().is_none_or(|a| a != "neighbours") {
+        packages::install(&[if is_durability { "disks" } else { "bench" }])?;
+    }
     if args.first().is_some_and(|a| a == "nfs-protected") {
         // The realm and the certificates of guests.
         packages::install(&["lab"])?;
@@ -198,6 +203,7 @@ fn inside(args: &[String]) -> Result<()> {
         Some((what, _)) if what == "nfs-protected" => {
             (Some(NFS_PROTECTED_PART), beside::protected()?)
         }
+        Some((what, _)) if what == "neighbours" => (Some(NEIGHBOURS_PART), neighbours::inside()?),
         Some((what, _)) if what == "durability" => (Some(DURABILITY_PART), durability::inside()?),
         _ => (None, nfs_part(args)?),
     };

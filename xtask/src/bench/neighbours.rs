@@ -1,0 +1,413 @@
+//! What a client waits for beside clients that try to take all of a server: attack by victim, beside NFS-Ganesha.
+//!
+//! The clients are bare sockets that speak as much NFS 3 and SMB as they need. Attackers come from addresses of their own.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::{Folder, GANESHA, GANESHA_MOUNT, NEIGHBOURS_PART, OURS, Server, ganesha, wait_for};
+use crate::lab::gateway;
+use crate::sh::{Result, output, run};
+
+const OURS_SMB: u16 = 22445;
+/// For how long each attack is measured, and how long it has before that.
+const MEASURED: Duration = Duration::from_secs(5);
+const BEGINS: Duration = Duration::from_secs(1);
+/// Between two requests of the victim, and between two of its connections.
+const PAUSE: Duration = Duration::from_millis(5);
+const CONNECTION_EVERY: usize = 20;
+/// No answer is waited for longer; it counts as so long.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// Connections that the gateway lets in here.
+const CONNECTIONS: usize = 256;
+/// Files of the folder that is listed.
+const FILES: usize = 3000;
+const MIB: u32 = 1 << 20;
+/// Between two calls on a connection that an attacker only holds: less than the time after which it is idle.
+const USED_EVERY: Duration = Duration::from_secs(1);
+/// Addresses of attackers begin with it.
+const NETWORK: &str = "10.77.0.";
+const NFS: u32 = 100_003;
+const MOUNT: u32 = 100_005;
+
+/// A server, and where it answers.
+#[derive(Clone, Copy)]
+struct Target {
+    nfs: u16,
+    mount: u16,
+    smb: Option<u16>,
+}
+
+/// What attackers need to know.
+#[derive(Clone)]
+struct Handles {
+    target: Target,
+    root: Vec<u8>,
+    many: Vec<u8>,
+    large: Vec<u8>,
+}
+
+type Stop = Arc<AtomicBool>;
+type Attack = fn(&Handles, &Stop) -> io::Result<Vec<JoinHandle<()>>>;
+
+const ATTACKS: [(&str, Attack); 6] = [
+    ("nothing", |_, _| Ok(Vec::new())),
+    ("240 READDIRPLUS on 2 connections", |h, s| listings(h, s, 2, 120)),
+    ("240 READDIRPLUS on 8 connections", |h, s| listings(h, s, 8, 30)),
+    ("80 connections that take no answers and send 8 NULL a second", deaf),
+    ("80 connections with half a WRITE of 1 MiB", half_records),
+    ("2 addresses that open connections without end and use each", connections),
+];
+
+fn word(n: u32) -> [u8; 4] {
+    n.to_be_bytes()
+}
+
+fn opaque(bytes: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let mut out = [&word(len)[..], bytes].concat();
+    out.resize(out.len().next_multiple_of(4), 0);
+    out
+}
+
+/// A call by root with its record mark.
+fn call(program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
+    let head = [7, 0, 2, program, 3, procedure, 1, 20, 0, 0, 0, 0, 0, 0, 0];
+    let body = [&head.map(word).concat(), args].concat();
+    let mark = 0x8000_0000 | u32::try_from(body.len()).unwrap_or(0);
+    [&word(mark)[..], &body].concat()
+}
+
+/// The results of one reply.
+fn answer(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark)?;
+    let mut body = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+    stream.read_exact(&mut body)?;
+    Ok(body.split_off(24.min(body.len())))
+}
+
+fn dial(port: u16) -> io::Result<TcpStream> {
+    dial_at("127.0.0.1", port)
+}
+
+/// From an address of attackers: to itself, which the kernel takes as the source as well.
+fn dial_from(last: u8, port: u16) -> io::Result<TcpStream> {
+    dial_at(&format!("{NETWORK}{last}"), port)
+}
+
+fn dial_at(address: &str, port: u16) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((address, port))?;
+    stream.set_read_timeout(Some(ANSWER_MAX))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// The handle at the front of results that are no error.
+fn handle(results: &[u8]) -> io::Result<Vec<u8>> {
+    let is_ok = results.starts_with(&[0; 4]);
+    let len = results.get(4..8).and_then(|w| w.first_chunk()).map(|w| u32::from_be_bytes(*w));
+    let found = len.filter(|_| is_ok).and_then(|len| results.get(8..8 + len as usize));
+    found.map(<[u8]>::to_vec).ok_or_else(|| io::Error::other("no handle"))
+}
+
+fn look_up(target: Target) -> io::Result<Handles> {
+    let mut mount = dial(target.mount)?;
+    mount.write_all(&call(MOUNT, 1, &opaque(b"/share")))?;
+    let root = handle(&answer(&mut mount)?)?;
+    let mut nfs = dial(target.nfs)?;
+    let mut find = |name: &[u8]| {
+        nfs.write_all(&call(NFS, 3, &[opaque(&root), opaque(name)].concat()))?;
+        handle(&answer(&mut nfs)?)
+    };
+    let (many, large) = (find(b"many")?, find(b"large")?);
+    Ok(Handles { target, root, many, large })
+}
+
+fn until(stop: &Stop, mut step: impl FnMut() -> io::Result<()>) {
+    // A connection that the server ends is the end of this attacker.
+    while !stop.load(Ordering::Relaxed) && step().is_ok() {}
+}
+
+/// Connections that each keep so many listings asked for.
+fn listings(
+    h: &Handles,
+    stop: &Stop,
+    connections: usize,
+    asked: usize,
+) -> io::Result<Vec<JoinHandle<()>>> {
+    let list = [opaque(&h.many), vec![0; 16], [MIB, MIB].map(word).concat()].concat();
+    let list = call(NFS, 17, &list);
+    let one = |_| {
+        let (mut stream, list, stop) = (dial_from(2, h.target.nfs)?, list.clone(), stop.clone());
+        stream.write_all(&list.repeat(asked))?;
+        Ok(thread::spawn(move || {
+            until(&stop, || answer(&mut stream).and_then(|_| stream.write_all(&list)));
+        }))
+    };
+    (0..connections).map(one).collect()
+}
+
+/// Connections that ask for large answers, take none and go on calling.
+fn deaf(h: &Handles, stop: &Stop) -> io::Result<Vec<JoinHandle<()>>> {
+    let read = [opaque(&h.large), [0, 0, MIB].map(word).concat()].concat();
+    let read = call(NFS, 6, &read);
+    let one = |_| {
+        let (mut stream, stop) = (dial_from(2, h.target.nfs)?, stop.clone());
+        stream.write_all(&read.repeat(24))?;
+        Ok(thread::spawn(move || {
+            until(&stop, || {
+                thread::sleep(Duration::from_millis(125));
+                stream.write_all(&call(NFS, 0, &[]))
+            });
+        }))
+    };
+    (0..80).map(one).collect()
+}
+
+/// Connections that stop inside a WRITE.
+fn half_records(h: &Handles, stop: &Stop) -> io::Result<Vec<JoinHandle<()>>> {
+    let args =
+        [opaque(&h.large), [0, 0, MIB, 0].map(word).concat(), opaque(&vec![0; MIB as usize])];
+    let half = call(NFS, 7, &args.concat())[..100_000].to_vec();
+    let one = |_| {
+        let (mut stream, stop) = (dial_from(2, h.target.nfs)?, stop.clone());
+        stream.write_all(&half)?;
+        Ok(thread::spawn(move || {
+            until(&stop, || {
+                thread::sleep(Duration::from_millis(100));
+                Ok(())
+            });
+            drop(stream);
+        }))
+    };
+    (0..80).map(one).collect()
+}
+
+/// Two addresses that open as many connections as they get, introduce each by a GETATTR and repeat it.
+fn connections(h: &Handles, stop: &Stop) -> io::Result<Vec<JoinHandle<()>>> {
+    let get = call(NFS, 1, &opaque(&h.root));
+    let one = |from: u8| {
+        let (target, get, stop) = (h.target, get.clone(), stop.clone());
+        thread::spawn(move || {
+            let mut all: Vec<(TcpStream, Instant)> = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok(mut stream) = dial_from(from, target.nfs)
+                    && stream.write_all(&get).is_ok()
+                {
+                    all.push((stream, Instant::now()));
+                }
+                // What was closed goes, and what is open is used.
+                all.retain_mut(|(stream, used)| {
+                    let is_due = used.elapsed() >= USED_EVERY;
+                    if is_due {
+                        *used = Instant::now();
+                    }
+                    !is_due || stream.write_all(&get).is_ok()
+                });
+                thread::sleep(Duration::from_millis(2));
+            }
+        })
+    };
+    let all = vec![one(2), one(3)];
+    // Until they have all that they get.
+    thread::sleep(BEGINS * 2);
+    Ok(all)
+}
+
+/// Times of a victim, sorted.
+#[derive(Default)]
+struct Times(Vec<Duration>);
+
+impl Times {
+    fn shown(&self) -> String {
+        let at = |per_mille: usize| {
+            let last = self.0.len().saturating_sub(1);
+            self.0.get((self.0.len() * per_mille / 1000).min(last)).copied().unwrap_or_default()
+        };
+        let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e3);
+        match self.0.is_empty() {
+            true => "-".into(),
+            false => format!("{} / {} / {}", ms(at(500)), ms(at(990)), ms(at(1000))),
+        }
+    }
+}
+
+/// Asks on one connection, and now and then on a new one, for as long as is measured.
+fn victim(
+    port: u16,
+    ask: &[u8],
+    first: impl Fn(&mut TcpStream) -> io::Result<()>,
+    answered: impl Fn(&mut TcpStream) -> io::Result<()>,
+) -> [Times; 2] {
+    let (mut known, mut new) = (Vec::new(), Vec::new());
+    let ends = Instant::now() + MEASURED;
+    let mut stream = None;
+    let mut count = 0;
+    while Instant::now() < ends {
+        let began = Instant::now();
+        let is_new = stream.is_none();
+        let done = (|| {
+            let mut open = match stream.take() {
+                Some(open) => open,
+                None => {
+                    let mut open = dial(port)?;
+                    first(&mut open)?;
+                    open
+                }
+            };
+            open.write_all(ask)?;
+            answered(&mut open)?;
+            Ok::<_, io::Error>(open)
+        })();
+        // A refused connection counts as the longest wait there is.
+        let took = if done.is_ok() { began.elapsed() } else { ANSWER_MAX };
+        if is_new { &mut new } else { &mut known }.push(took);
+        count += 1;
+        stream = done.ok().filter(|_| count % CONNECTION_EVERY != 0);
+        thread::sleep(PAUSE);
+    }
+    [known, new].map(|mut times| {
+        times.sort_unstable();
+        Times(times)
+    })
+}
+
+/// An SMB2 message behind its length (MS-SMB2 section 2.1).
+fn smb(command: u16, id: u64, body: &[u8]) -> Vec<u8> {
+    let mut head = vec![0xfe, b'S', b'M', b'B', 64, 0, 0, 0, 0, 0, 0, 0];
+    head.extend(command.to_le_bytes());
+    head.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    head.extend(id.to_le_bytes());
+    head.resize(64, 0);
+    head.extend(body);
+    let len = u32::try_from(head.len()).unwrap_or(0);
+    [&word(len)[..], &head].concat()
+}
+
+fn smb_answer(stream: &mut TcpStream) -> io::Result<()> {
+    let mut len = [0; 4];
+    stream.read_exact(&mut len)?;
+    stream.read_exact(&mut vec![0; u32::from_be_bytes(len) as usize])
+}
+
+/// A NEGOTIATE of dialect 2.1 on a new connection each time: what a client meets before its logon.
+fn smb_victim(port: u16) -> Times {
+    let mut body = vec![36, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+    body.resize(36, 7);
+    body.extend([0x10, 0x02]);
+    let ask = smb(0, 0, &body);
+    let ends = Instant::now() + MEASURED;
+    let mut times = Vec::new();
+    while Instant::now() < ends {
+        let began = Instant::now();
+        let done = dial(port).and_then(|mut stream| {
+            stream.write_all(&ask)?;
+            smb_answer(&mut stream)
+        });
+        times.push(if done.is_ok() { began.elapsed() } else { ANSWER_MAX });
+        thread::sleep(PAUSE * 10);
+    }
+    times.sort_unstable();
+    Times(times)
+}
+
+/// One row for one server: GETATTR on a known connection and on new ones, and NEGOTIATE.
+fn row(target: Target, attack: Attack) -> Result<[String; 3]> {
+    let failed = |e: io::Error| e.to_string();
+    let handles = look_up(target).map_err(failed)?;
+    let stop = Stop::default();
+    let attackers = attack(&handles, &stop).map_err(failed)?;
+    thread::sleep(BEGINS);
+    let smb = target.smb.map(|port| thread::spawn(move || smb_victim(port)));
+    let get = call(NFS, 1, &opaque(&handles.root));
+    let [known, new] = victim(target.nfs, &get, |_| Ok(()), |s| answer(s).map(drop));
+    let smb = smb.and_then(|times| times.join().ok()).unwrap_or_default();
+    stop.store(true, Ordering::Relaxed);
+    for attacker in attackers {
+        // One that panicked has told why.
+        let _ = attacker.join();
+    }
+    Ok([known, new, smb].map(|times| times.shown()))
+}
+
+fn files(folder: &Folder) -> Result<()> {
+    let failed = |e: io::Error| e.to_string();
+    fs::create_dir(folder.join("many")).map_err(failed)?;
+    for n in 0..FILES {
+        File::create(folder.join(&format!("many/file-{n:05}"))).map_err(failed)?;
+    }
+    File::create(folder.join("large")).and_then(|f| f.set_len(32 << 20)).map_err(failed)
+}
+
+fn ours(folder: &Folder, files: &Folder) -> Result<Server> {
+    let text = format!(
+        "shares: [{{name: share, path: {}, squash: none}}]\nbind: [127.0.0.1, {NETWORK}2, {NETWORK}3]\nadmin: off\n\
+         privileged_ports: off\nrdma: off\nconnections: {CONNECTIONS}\nnfs: {{port: {OURS}, portmap: off}}\n\
+         smb: {{port: {OURS_SMB}}}\n",
+        files.0.display()
+    );
+    let conf = folder.join("gw.yaml");
+    fs::write(&conf, text).map_err(|e| format!("{conf}: {e}"))?;
+    let mut command = Command::new(gateway::program());
+    command.args(["serve", "--config", &conf, "--state", &folder.join("state")]);
+    let server = Server::start(command, "headgate")?;
+    wait_for(OURS, "headgate")?;
+    Ok(server)
+}
+
+/// The program, behind the folder that says how it was built.
+fn built_as() -> String {
+    let program = gateway::program();
+    let built = program.parent().and_then(|folder| folder.file_name()).unwrap_or_default();
+    format!("{}/headgate", built.display())
+}
+
+pub(super) fn inside() -> Result<String> {
+    run(&["ip", "link", "set", "lo", "up"])?;
+    for last in [2, 3] {
+        run(&["ip", "addr", "add", &format!("{NETWORK}{last}/32"), "dev", "lo"])?;
+    }
+    let load = output(&["cat", "/proc/loadavg"])?;
+    let folder = Folder::new("/tmp/headgate-neighbours")?;
+    let (own, theirs) = (
+        Folder::new("/dev/shm/headgate-neighbours-1")?,
+        Folder::new("/dev/shm/headgate-neighbours-2")?,
+    );
+    files(&own)?;
+    files(&theirs)?;
+    let us = Target { nfs: OURS, mount: OURS, smb: Some(OURS_SMB) };
+    let them = Target { nfs: GANESHA, mount: GANESHA_MOUNT, smb: None };
+    let mut text = format!(
+        "{NEIGHBOURS_PART}\nWritten by `cargo xtask bench neighbours`. How long a client waits beside clients that try to take all \
+         of a server: milliseconds,\nmedian / 99 of 100 / longest. The clients share the processors with the server; {} of them, \
+         load at the start {}.\nThe program: `{}`. The gateway lets in {CONNECTIONS} connections. Another server is left out \
+         where it is not installed.\n\n\
+         | attack | GETATTR | GETATTR, new connection | SMB NEGOTIATE, new connection | nfs-ganesha: GETATTR | new connection |\n\
+         |---|---:|---:|---:|---:|---:|\n",
+        thread::available_parallelism().map_or(0, std::num::NonZero::get),
+        load.split_whitespace().next().unwrap_or("unknown"),
+        built_as(),
+    );
+    for (what, attack) in ATTACKS {
+        println!("{what}");
+        let server = ours(&folder, &own)?;
+        let [known, new, smb] = row(us, attack)?;
+        drop(server);
+        let [their_known, their_new, _] = match ganesha(&folder, &theirs) {
+            Ok(_server) => row(them, attack).unwrap_or_else(|why| [why, "-".into(), String::new()]),
+            Err(_) => ["-".into(), "-".into(), String::new()],
+        };
+        // Writing to a string does not fail.
+        let _ =
+            writeln!(text, "| {what} | {known} | {new} | {smb} | {their_known} | {their_new} |");
+    }
+    Ok(text)
+}
