@@ -14,8 +14,8 @@ use crate::client::{Client, Whom};
 use crate::export::Export;
 use crate::kerberos::{DraftKerberos, HostName};
 use crate::keys::{
-    ACCESS, AUDIT, CEPH, CLIENT, FORCE, KERBEROS, LIMITS, LOG, MASKS, NFS, REFER, SHARE, SMB, TLS,
-    TOP, USER,
+    ACCESS, AUDIT, CEPH, CLIENT, FORCE, KERBEROS, LIMITS, LOG, MASKS, NFS, RDMA, REFER, SHARE, SMB,
+    TLS, TOP, USER,
 };
 use crate::log::{LogFilter, LogFormat};
 use crate::reader::{
@@ -26,8 +26,8 @@ use crate::rights::{self, Force, List, Masks, Mode};
 use crate::sec::Secs;
 use crate::settings::{
     Admin, Domain, Durability, Encryption, Identity, Names, NfsLocks, Ntlm, Portmap,
-    PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, Share, Signing, Source, User, share_name,
-    user_name,
+    PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, RelaxedOrdering, Share, Signing, Source, User,
+    share_name, user_name,
 };
 use crate::tls::{DraftTls, ShareTls};
 use crate::tree::{Node, Value};
@@ -83,6 +83,7 @@ pub(crate) struct Draft {
     pub(crate) rdma: Option<Set<Rdma>>,
     pub(crate) rdma_crc: Option<Set<RdmaCrc>>,
     pub(crate) rdma_spin: Option<Set<Spin>>,
+    pub(crate) relaxed_ordering: Option<Set<RelaxedOrdering>>,
     pub(crate) nfs_port: Option<Set<Port>>,
     pub(crate) nfs_rdma_port: Option<Set<Port>>,
     pub(crate) users: Vec<DraftUser>,
@@ -185,7 +186,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
             .map(|s| Set { value: s.value.0, origin: s.origin })
             .collect();
     }
-    draft.rdma = top.parse("rdma", report);
+    (draft.rdma, draft.relaxed_ordering) = rdma(&top, report);
     draft.rdma_crc = top.parse("rdma_crc", report);
     draft.rdma_spin = top.parse("rdma_spin", report);
     draft.state = map(top.parse("state", report), |p: Absolute| p.0);
@@ -247,6 +248,19 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.audit = audit(node, report);
     }
     draft
+}
+
+/// A word, or a group.
+fn rdma(top: &Group<'_>, report: &mut Report) -> (Option<Set<Rdma>>, Option<Set<RelaxedOrdering>>) {
+    match top.get("rdma") {
+        Some(node) if matches!(node.value, Value::Map(_)) => {
+            let Some(group) = Group::read(node, "`rdma`", &RDMA, report) else {
+                return (None, None);
+            };
+            (group.parse("by", report), group.parse("relaxed_ordering", report))
+        }
+        _ => (top.parse("rdma", report), None),
+    }
 }
 
 fn tls(node: &Node, report: &mut Report) -> DraftTls {

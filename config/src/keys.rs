@@ -63,10 +63,11 @@ pub(crate) const TOP: Group = Group {
         ),
         key(
             "rdma",
-            "`auto`, `iwarp`, `verbs` or `off`",
+            "`auto`, `iwarp`, `verbs` or `off`, or group",
             "auto",
-            "What carries RDMA. `iwarp` is in user space and needs no device on this side; `verbs` uses an RDMA device \
-             by libibverbs; `auto` takes a device where one serves the address, and iWARP elsewhere.",
+            "What carries RDMA; a group has more, see [rdma](#rdma). `iwarp` is in user space and needs no device \
+             on this side; `verbs` uses an RDMA device by libibverbs; `auto` takes a device where one serves the \
+             address, and iWARP elsewhere.",
         ),
         key(
             "rdma_crc",
@@ -594,6 +595,27 @@ pub(crate) const NFS: Group = Group {
     ],
 };
 
+pub(crate) const RDMA: Group = Group {
+    name: "rdma",
+    is_list: false,
+    about: "How RDMA is served, where a word does not say enough.",
+    keys: &[
+        key(
+            "by",
+            "`auto`, `iwarp`, `verbs` or `off`",
+            "auto",
+            "What carries RDMA, as the word in place of this group says it.",
+        ),
+        key(
+            "relaxed_ordering",
+            "`on` or `off`",
+            "on",
+            "Whether an RDMA device may write to memory in any order before it tells of the end (PCI Express: relaxed ordering), \
+             where it can: on machines with several memory controllers that is faster. `off` is for devices with a fault in it.",
+        ),
+    ],
+};
+
 pub(crate) const SMB: Group = Group {
     name: "smb",
     is_list: false,
@@ -885,7 +907,7 @@ pub(crate) const LOG: Group = Group {
 };
 
 /// All of them, the top first.
-pub const GROUPS: [Group; 19] = [
+pub const GROUPS: [Group; 20] = [
     TOP,
     SHARE,
     REFER,
@@ -896,6 +918,7 @@ pub const GROUPS: [Group; 19] = [
     CEPH,
     USER,
     NFS,
+    RDMA,
     SMB,
     TLS,
     KERBEROS,

@@ -64,8 +64,8 @@ pub use rules::{Known, admin_of, load, state_of};
 pub use sec::Secs;
 pub use settings::{
     Admin, Domain, Durability, Encryption, Identity, Limits, Names, NfsLocks, Ntlm, Portmap,
-    PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, Settings, Share, Signing, Smb, Source, User,
-    user_name,
+    PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, RelaxedOrdering, Settings, Share, Signing, Smb,
+    Source, User, user_name,
 };
 pub use tls::{ShareTls, Tls};
 pub use units::{Port, Size, Span, Spin};

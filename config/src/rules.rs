@@ -695,6 +695,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         rdma: rdma.value,
         rdma_crc: settled(draft.rdma_crc, default.rdma_crc).value,
         rdma_spin: settled(draft.rdma_spin, Spin(default.rdma_spin)).value.0,
+        rdma_relaxed_ordering: settled(draft.relaxed_ordering, default.rdma_relaxed_ordering).value,
         nfs_port,
         nfs_rdma_port: rdma_port.value.0,
         smb,

@@ -37,6 +37,8 @@ pub struct Settings {
     /// How long a connection over an RDMA device looks for completions before it sleeps, at most; `None`: by the number of
     /// processors.
     pub rdma_spin: Option<Duration>,
+    /// Whether memory is registered at an RDMA device with relaxed ordering.
+    pub rdma_relaxed_ordering: RelaxedOrdering,
     /// NFS and MOUNT over TCP; 0: any free port.
     pub nfs_port: u16,
     /// NFS over RPC-over-RDMA; 0: any free port.
@@ -102,6 +104,7 @@ impl Default for Settings {
             rdma: Rdma::Auto,
             rdma_crc: RdmaCrc::Asked,
             rdma_spin: None,
+            rdma_relaxed_ordering: RelaxedOrdering::default(),
             nfs_port: 2049,
             nfs_rdma_port: 20049,
             smb: Smb::default(),
@@ -313,6 +316,18 @@ impl Default for Smb {
         }
     }
 }
+
+/// Whether the writes of an RDMA device may reach memory in any order before their completion (PCI Express: relaxed ordering).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RelaxedOrdering {
+    /// Where the device takes it.
+    #[default]
+    On,
+    /// Never.
+    Off,
+}
+
+words!(RelaxedOrdering, "is not a mode of relaxed ordering", "on" => On, "off" => Off);
 
 /// Whether clients that sign or encrypt may have their data placed directly, signed or encrypted by itself (MS-SMB2 section
 /// 2.2.43).

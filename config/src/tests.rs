@@ -223,6 +223,7 @@ fn everything_that_can_be_said() {
             rdma: Rdma::Iwarp,
             rdma_crc: RdmaCrc::Always,
             rdma_spin: Some(Duration::from_micros(20)),
+            rdma_relaxed_ordering: crate::RelaxedOrdering::On,
             nfs_port: 12049,
             nfs_rdma_port: 0,
             smb: Smb {
@@ -519,7 +520,7 @@ error: gw.yaml:3:1: `rdma` is set twice
 #[test]
 fn a_wrong_type() {
     assert_eq!(
-        told("shares: data\nnfs: [2049]\nrdma: {a: b}\n"),
+        told("shares: data\nnfs: [2049]\nrdma_crc: {a: b}\n"),
         "\
 error: gw.yaml:1:9: `shares` is a list, not a single value
   |
@@ -531,10 +532,10 @@ error: gw.yaml:2:6: `nfs` is a group of keys, not a list
 2 | nfs: [2049]
   |      ^
   = the keys are `port`, `rdma_port`, `lease`, `grace`, `courtesy`, `portmap`, `domain`
-error: gw.yaml:3:7: expected a single value, found a group of keys
+error: gw.yaml:3:11: expected a single value, found a group of keys
   |
-3 | rdma: {a: b}
-  |       ^"
+3 | rdma_crc: {a: b}
+  |           ^"
     );
 }
 
@@ -967,7 +968,7 @@ error: gw.yaml:8:28: `maybe` is not a signing mode; write `required` or `offered
     assert!(told.contains("begin each user with `- name: NAME`"), "{told}");
 }
 
-/// What the documentation names as the default of a key is what holds without it.
+/// What the documentation names as the default of a key is what holds without it; that of `rdma`, also a group, is in the group.
 #[test]
 fn told_defaults_are_the_real_ones() {
     let bare = "shares:\n  - name: a\n    memory: true\n";
@@ -981,8 +982,9 @@ fn told_defaults_are_the_real_ones() {
             said += &format!("{}:\n", group.name);
         }
         let indent = if group.name.is_empty() { "" } else { "  " };
-        for key in group.keys.iter().filter(|k| !k.default.is_empty()) {
-            said += &format!("{indent}{}: {}\n", key.name, key.default);
+        for k in group.keys.iter().filter(|k| (k.name, indent) != ("rdma", "")) {
+            let unset = if k.default.is_empty() { "# " } else { indent };
+            said += &format!("{unset}{}: {}\n", k.name, k.default);
         }
     }
     let said = read(&said).unwrap();

@@ -11,7 +11,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, RwLock};
-use std::time::Duration;
 
 use config::{Portmap, Settings};
 use mutex::{reading, writing};
@@ -246,14 +245,14 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// None yet. `spin`: see [`Settings::rdma_spin`].
+    /// None yet. RDMA devices are used as `at_start` says, until the process ends.
     pub fn new(
         shared: Arc<Shared>,
         nfs: ProtocolServer,
         smb: ProtocolServer,
-        spin: Option<Duration>,
+        at_start: &Settings,
     ) -> Self {
-        let rdma = rdma::ListenerReconciler::new(&shared, spin);
+        let rdma = rdma::ListenerReconciler::new(&shared, at_start);
         let served = Arc::new(Served { rdma: rdma.bound(), ..Served::default() });
         let settings = Settings::default();
         Self { shared, nfs, smb, open: Vec::new(), settings, rdma, served }

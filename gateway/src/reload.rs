@@ -42,6 +42,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         rdma: _,
         rdma_crc: _,
         rdma_spin: _,
+        rdma_relaxed_ordering: _,
         nfs_port: _,
         nfs_rdma_port: _,
         portmap: _,
@@ -145,6 +146,11 @@ fn fixed(old: &Settings, new: &Settings) -> Vec<Fixed> {
         "rdma_spin",
         config::Spin(old.rdma_spin).to_string(),
         config::Spin(new.rdma_spin).to_string(),
+    );
+    fix(
+        "rdma.relaxed_ordering",
+        old.rdma_relaxed_ordering.to_string(),
+        new.rdma_relaxed_ordering.to_string(),
     );
     let domain_of = |domain: &Option<config::Domain>| {
         domain.as_ref().map_or("none".to_owned(), |d| format!("`{d}`"))

@@ -280,7 +280,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     restore_handles(&smb).await?;
     let shared = shared(&settings, ConnectionLimits::of(&settings, descriptors), lookup.clone())?;
     let fronts = (ProtocolServer::Nfs(nfs.clone()), ProtocolServer::Smb(smb.clone()));
-    let mut listeners = Listeners::new(shared.clone(), fronts.0, fronts.1, settings.rdma_spin);
+    let mut listeners = Listeners::new(shared.clone(), fronts.0, fronts.1, &settings);
     let with_smb = smb::is_wanted(&settings, !book.is_empty());
     let step = prepare(&mut listeners, &mut settings, portmap_asked, with_smb).await?;
     let spaces = Arc::new(Spaces::default());

@@ -85,6 +85,7 @@ flags!(ibv_access_flags {
     IBV_ACCESS_REMOTE_WRITE = 2,
     IBV_ACCESS_REMOTE_READ = 4,
     IBV_ACCESS_MW_BIND = 16,
+    IBV_ACCESS_RELAXED_ORDERING = 1 << 20,
 });
 flags!(ibv_send_flags {
     IBV_SEND_FENCE = 1,
@@ -565,6 +566,13 @@ dylib::functions! { in IBVERBS, missing: missing();
     pub fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
     pub fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
     pub fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr;
+    pub fn ibv_reg_mr_iova2(
+        pd: *mut ibv_pd,
+        addr: *mut c_void,
+        length: usize,
+        iova: u64,
+        access: c_uint
+    ) -> *mut ibv_mr;
     pub fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int;
     pub fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
     pub fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;

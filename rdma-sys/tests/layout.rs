@@ -204,6 +204,7 @@ fn rights(wanted: &mut Wanted) {
         ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 => "IBV_ACCESS_REMOTE_WRITE",
         ibv_access_flags::IBV_ACCESS_REMOTE_READ.0 => "IBV_ACCESS_REMOTE_READ",
         ibv_access_flags::IBV_ACCESS_MW_BIND.0 => "IBV_ACCESS_MW_BIND",
+        ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0 => "IBV_ACCESS_RELAXED_ORDERING",
         ibv_send_flags::IBV_SEND_FENCE.0 => "IBV_SEND_FENCE",
         ibv_send_flags::IBV_SEND_SIGNALED.0 => "IBV_SEND_SIGNALED",
         ibv_send_flags::IBV_SEND_INLINE.0 => "IBV_SEND_INLINE",

@@ -1,7 +1,7 @@
 //! What is sound on one host and not on another, or only looks like a mistake.
 
 use super::*;
-use crate::Cidr;
+use crate::{Cidr, RelaxedOrdering};
 
 #[test]
 fn shares_that_overlap_are_warned_of_with_both_lines() {
@@ -129,5 +129,24 @@ fn equal_ports_are_refused_where_they_collide() {
             "shares: [{{name: d, memory: true}}]\nrdma: {mode}\nnfs: {{port: 0, rdma_port: 0}}\nsmb: {{port: 0, direct_port: 0}}\n"
         );
         assert!(read(&free).is_ok(), "{mode}: any port");
+    }
+}
+
+#[test]
+fn rdma_is_a_word_or_a_group() {
+    let with = |rdma: &str| read(&format!("shares: [{{name: d, memory: true}}]\nrdma: {rdma}\n"));
+    let of = |rdma: &str| with(rdma).map(|s| (s.rdma, s.rdma_relaxed_ordering)).unwrap();
+    assert_eq!(of("verbs"), (Rdma::Verbs, RelaxedOrdering::On));
+    assert_eq!(of("{by: iwarp}"), (Rdma::Iwarp, RelaxedOrdering::On));
+    assert_eq!(of("{relaxed_ordering: off}"), (Rdma::Auto, RelaxedOrdering::Off));
+    assert_eq!(of("{by: verbs, relaxed_ordering: on}"), (Rdma::Verbs, RelaxedOrdering::On));
+    for (wrong, said) in [
+        ("{mode: verbs}", "`rdma` has no key `mode`"),
+        ("{by: card}", "gw.yaml:2:12: "),
+        ("{relaxed_ordering: perhaps}", "is not a mode of relaxed ordering"),
+        ("[verbs]", "gw.yaml:2:7: "),
+    ] {
+        let told = with(wrong).unwrap_err().to_string();
+        assert!(told.contains(said), "{wrong}: {told}");
     }
 }

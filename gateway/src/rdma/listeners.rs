@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use config::{Rdma, RdmaCrc, Settings};
+use config::{Rdma, RdmaCrc, RelaxedOrdering, Settings};
 use mutex::{reading, writing};
 use rdma_transport::devices::Fabric;
 use rdma_transport::ibverbs::{self, Verbs, VerbsConfig};
@@ -37,12 +37,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long a device that refused is left alone.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
-/// The provider that uses RDMA devices, where there is one. `spin`: see [`Settings::rdma_spin`].
-fn hardware(spin: Option<Duration>) -> Option<Arc<dyn Provider>> {
+/// The provider that uses RDMA devices, where there is one.
+fn hardware(settings: &Settings) -> Option<Arc<dyn Provider>> {
     ibverbs::available().ok()?;
     let usual = VerbsConfig::default();
-    let spin_max = spin.unwrap_or(usual.spin_max);
-    Some(Arc::new(Verbs::new(VerbsConfig { spin_max, ..usual })))
+    let spin_max = settings.rdma_spin.unwrap_or(usual.spin_max);
+    let relaxed_ordering = settings.rdma_relaxed_ordering == RelaxedOrdering::On;
+    Some(Arc::new(Verbs::new(VerbsConfig { spin_max, relaxed_ordering, ..usual })))
 }
 
 /// A listener that is open.
@@ -162,12 +163,12 @@ pub(crate) struct ListenerReconciler {
 }
 
 impl ListenerReconciler {
-    /// Nothing is wanted yet. `spin`: see [`Settings::rdma_spin`].
-    pub(crate) fn new(shared: &Arc<Shared>, spin: Option<Duration>) -> Self {
+    /// Nothing is wanted yet. Devices are used as `at_start` says, until the process ends.
+    pub(crate) fn new(shared: &Arc<Shared>, at_start: &Settings) -> Self {
         let settings = Settings { rdma: Rdma::Off, ..Settings::default() };
         let watcher = Watcher::default();
         let look = Arc::new(move |settings: &Settings| watcher.look(settings));
-        let listeners = Listeners::new(&settings, shared, Vec::new(), hardware(spin), look);
+        let listeners = Listeners::new(&settings, shared, Vec::new(), hardware(at_start), look);
         let bound = listeners.bound.clone();
         let (changes, asked) = mpsc::channel(1);
         Self { changes, task: tokio::spawn(listeners.follow(asked)), bound }

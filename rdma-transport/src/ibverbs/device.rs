@@ -103,7 +103,12 @@ unsafe impl Sync for Device {}
 
 impl Device {
     /// Opens the device that `id` is bound to.
-    fn open(id: &Id, context: NonNull<ibv_context>, known: &Arc<Known>) -> io::Result<Arc<Self>> {
+    fn open(
+        id: &Id,
+        context: NonNull<ibv_context>,
+        known: &Arc<Known>,
+        relaxes: bool,
+    ) -> io::Result<Arc<Self>> {
         let events = Arc::new(Events::new()?);
         let anchor = Id::new(&events)?;
         let mut at = id.local();
@@ -128,7 +133,7 @@ impl Device {
             (cm::words(device.name.as_ptr()), path, device.transport_type, context.async_fd)
         };
         // SAFETY: `_anchor` keeps the context open until after the domain is gone.
-        let slabs = Arc::new(Slabs::new(unsafe { Domain::new(context)? }));
+        let slabs = Arc::new(Slabs::new(unsafe { Domain::new(context, relaxes)? }));
         let as_watch: Arc<dyn SlabWatch> = slabs.clone();
         watch_slabs(Arc::downgrade(&as_watch));
         let (ends, end) = oneshot::channel();
@@ -316,14 +321,14 @@ async fn read_events(
 pub(super) struct Devices(Arc<Known>);
 
 impl Devices {
-    /// The device of this identifier.
-    pub(super) fn of(&self, id: &Id) -> io::Result<Arc<Device>> {
+    /// The device of this identifier. `relaxes`: its memory is registered with relaxed ordering.
+    pub(super) fn of(&self, id: &Id, relaxes: bool) -> io::Result<Arc<Device>> {
         let context = id.context().ok_or_else(|| Error::other("bound to no RDMA device"))?;
         let mut known = locked(&self.0);
         if let Some(device) = known.get(&context.addr().get()) {
             return Ok(device.clone());
         }
-        let device = Device::open(id, context, &self.0)?;
+        let device = Device::open(id, context, &self.0, relaxes)?;
         known.insert(context.addr().get(), device.clone());
         Ok(device)
     }

@@ -63,7 +63,7 @@ pub(super) async fn dial(
     resolve(&events, &id, to, milliseconds).await?;
     id.resolve_route(milliseconds)?;
     expect(&events, RDMA_CM_EVENT_ROUTE_RESOLVED, to).await?;
-    let device = devices.of(&id)?;
+    let device = devices.of(&id, config.relaxed_ordering)?;
     let terms = Terms {
         private_data: &params.private_data,
         reads_in: reads(params.reads_in, device.attr.max_qp_rd_atom),

@@ -220,7 +220,8 @@ impl Incoming for VerbsIncoming {
 impl VerbsIncoming {
     fn accepted(&mut self, params: &ConnectParams) -> io::Result<Connected> {
         let taken = || Error::from(ErrorKind::NotConnected);
-        let device = self.provider.devices.of(self.id.as_ref().ok_or_else(taken)?)?;
+        let relaxes = self.provider.config.relaxed_ordering;
+        let device = self.provider.devices.of(self.id.as_ref().ok_or_else(taken)?, relaxes)?;
         let events = Events::new()
             .map_err(|e| used_up(&device.name, "event channel", device.attr.max_qp, &e))?;
         self.id.as_ref().ok_or_else(taken)?.migrate(&events)?;

@@ -6,13 +6,22 @@ use std::ffi::c_void;
 use std::io::{self, Error};
 use std::ptr::NonNull;
 use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use iobuf::{Slab, SlabWatch};
 use mutex::{reading, writing};
 use rdma_sys::*;
 
+/// The order in which the card's writes reach memory is free: a completion comes after all that it stands for, and nothing here
+/// looks at memory before it.
+const RELAXED: u32 = ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0;
+
 /// A protection domain of a device.
-pub(super) struct Domain(NonNull<ibv_pd>);
+pub(super) struct Domain {
+    pd: NonNull<ibv_pd>,
+    /// Memory is registered with relaxed ordering.
+    relaxes: AtomicBool,
+}
 
 // SAFETY: libibverbs is thread-safe; this only says where the domain lives.
 unsafe impl Send for Domain {}
@@ -23,14 +32,15 @@ impl Domain {
     /// # Safety
     ///
     /// `context` is open and stays so until the domain and all its regions are dropped.
-    pub(super) unsafe fn new(context: NonNull<ibv_context>) -> io::Result<Self> {
+    pub(super) unsafe fn new(context: NonNull<ibv_context>, relaxes: bool) -> io::Result<Self> {
         // SAFETY: as the caller says.
-        let pd = unsafe { ibv_alloc_pd(context.as_ptr()) };
-        NonNull::new(pd).map(Self).ok_or_else(Error::last_os_error)
+        let pd = NonNull::new(unsafe { ibv_alloc_pd(context.as_ptr()) });
+        let pd = pd.ok_or_else(Error::last_os_error)?;
+        Ok(Self { pd, relaxes: AtomicBool::new(relaxes) })
     }
 
     pub(super) fn raw(&self) -> *mut ibv_pd {
-        self.0.as_ptr()
+        self.pd.as_ptr()
     }
 
     /// Registers memory; `what` are access rights.
@@ -44,10 +54,39 @@ impl Domain {
         len: usize,
         what: u32,
     ) -> io::Result<Registered> {
-        let base = std::ptr::with_exposed_provenance_mut::<c_void>(base);
-        // SAFETY: as the caller says.
-        let mr = unsafe { ibv_reg_mr(self.raw(), base, len, what.cast_signed()) };
-        NonNull::new(mr).map(Registered).ok_or_else(Error::last_os_error)
+        let at = std::ptr::with_exposed_provenance_mut::<c_void>(base);
+        relaxed_if_taken(&self.relaxes, what, |what| {
+            // The plain call knows nothing of rights that a kernel or a device may ignore.
+            let mr = match what & RELAXED {
+                // SAFETY: as the caller says.
+                0 => unsafe { ibv_reg_mr(self.raw(), at, len, what.cast_signed()) },
+                // SAFETY: as the caller says; the card uses the same addresses as this process.
+                _ => unsafe { ibv_reg_mr_iova2(self.raw(), at, len, base as u64, what) },
+            };
+            NonNull::new(mr).map(Registered).ok_or_else(Error::last_os_error)
+        })
+    }
+}
+
+/// Registers with relaxed ordering while `relaxes` holds. A library without the function, or a device that refuses the right, gets
+/// the same without it, and is not asked again.
+fn relaxed_if_taken<T>(
+    relaxes: &AtomicBool,
+    what: u32,
+    register: impl Fn(u32) -> io::Result<T>,
+) -> io::Result<T> {
+    if !relaxes.load(Ordering::Relaxed) {
+        return register(what);
+    }
+    let refused = |e: &Error| matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP));
+    match register(what | RELAXED) {
+        Err(e) if refused(&e) => {
+            let plain = register(what)?;
+            relaxes.store(false, Ordering::Relaxed);
+            tracing::info!("the RDMA device takes no memory with relaxed ordering");
+            Ok(plain)
+        }
+        done => done,
     }
 }
 
@@ -134,5 +173,43 @@ impl Slabs {
 impl SlabWatch for Slabs {
     fn freed(&self, slab: Slab) {
         writing(&self.known).remove(&slab);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// Registers memory twice on a device that answers the right with this error; the rights asked for, and both answers.
+    fn rights_asked(relaxes: bool, error: Option<i32>) -> (Vec<u32>, [Option<i32>; 2]) {
+        let (relaxes, asked) = (AtomicBool::new(relaxes), RefCell::new(Vec::new()));
+        let once = || {
+            let done = relaxed_if_taken(&relaxes, 1, |what| {
+                asked.borrow_mut().push(what);
+                match error.filter(|_| what & RELAXED != 0) {
+                    Some(error) => Err(Error::from_raw_os_error(error)),
+                    None => Ok(()),
+                }
+            });
+            done.err().and_then(|e| e.raw_os_error())
+        };
+        let answers = [once(), once()];
+        (asked.into_inner(), answers)
+    }
+
+    #[test]
+    fn relaxed_ordering_is_used_where_taken() {
+        let relaxed = RELAXED | 1;
+        assert_eq!(relaxed, (1 << 20) | 1);
+        assert_eq!(rights_asked(true, None), (vec![relaxed; 2], [None; 2]));
+        assert_eq!(rights_asked(false, None), (vec![1; 2], [None; 2]));
+        for refusal in [libc::EINVAL, libc::EOPNOTSUPP] {
+            assert_eq!(rights_asked(true, Some(refusal)), (vec![relaxed, 1, 1], [None; 2]));
+        }
+        // Too little memory to lock says nothing of the right.
+        let full = Some(libc::ENOMEM);
+        assert_eq!(rights_asked(true, full), (vec![relaxed; 2], [full; 2]));
     }
 }

@@ -40,6 +40,8 @@ pub use pair::RULES;
 pub struct VerbsConfig {
     /// Longest time to look for completions before the card is asked to wake us. Zero where processors are scarce.
     pub spin_max: Duration,
+    /// Memory is registered with relaxed ordering where the device takes that.
+    pub relaxed_ordering: bool,
     /// Time for an answer of the peer when a connection is made.
     pub handshake_time_max: Duration,
     /// Time for what was posted before a disconnect, and for the peer's end.
@@ -51,6 +53,7 @@ impl Default for VerbsConfig {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         Self {
             spin_max: Duration::from_micros(if processors > 4 { 20 } else { 0 }),
+            relaxed_ordering: true,
             handshake_time_max: Duration::from_secs(10),
             close_time_max: Duration::from_secs(2),
         }
