@@ -8,6 +8,8 @@ use crate::parse::{constant, size, whole};
 
 /// SMB2_ERROR_ID_DEFAULT
 const ERROR_ID_DEFAULT: u32 = 0;
+/// Where the body has its ByteCount.
+const BYTE_COUNT_AT: usize = 4;
 /// "SYML"
 const SYMLINK_ERROR_TAG: u32 = 0x4c4d_5953;
 
@@ -23,6 +25,17 @@ pub fn body(data: &[u8], contexts: bool) -> Vec<u8> {
         out.extend(len(data.len()));
     }
     out.extend(data);
+    out
+}
+
+/// The same for a [`symlink`]: its context ends at a multiple of 8 bytes as every context does (section 2.2.2.1), which some clients (Go's)
+/// ask of the last one, too. Its own length is without them.
+pub fn symlink_body(link: &[u8], contexts: bool) -> Vec<u8> {
+    let mut out = body(link, contexts);
+    let padding = if contexts { link.len().next_multiple_of(8) - link.len() } else { 0 };
+    out.resize(out.len() + padding, 0);
+    let count = u32::try_from(out.len() - BYTE_COUNT_AT - 4).unwrap_or(0);
+    out[BYTE_COUNT_AT..BYTE_COUNT_AT + 4].copy_from_slice(&count.to_le_bytes());
     out
 }
 
@@ -79,7 +92,10 @@ mod tests {
             let link = symlink(text, relative, 10);
             assert_eq!(link[..4], u32::try_from(link.len() - 4).unwrap().to_le_bytes());
             for contexts in [false, true] {
-                let m = message(Command::Create, &body(&link, contexts));
+                let whole = symlink_body(&link, contexts);
+                assert_eq!(whole[4..8], u32::try_from(whole.len() - 8).unwrap().to_le_bytes());
+                assert!(!contexts || (whole.len() - 8).is_multiple_of(8), "{text}");
+                let m = message(Command::Create, &whole);
                 let data = data(&m).unwrap();
                 assert_eq!(parse_symlink(data), Ok((text.to_owned(), relative, 10)));
             }

@@ -185,5 +185,5 @@ pub(super) async fn stopped(
         target = target.replace('/', "\\");
     }
     let data = crate::wire::error::symlink(&target, relative, at.unparsed);
-    Ok(crate::wire::error::body(&data, cx.conn.dialect() == Dialect::V311))
+    Ok(crate::wire::error::symlink_body(&data, cx.conn.dialect() == Dialect::V311))
 }
