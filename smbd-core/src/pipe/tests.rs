@@ -310,15 +310,25 @@ fn names_have_identifiers_that_files_know() {
 
 #[test]
 fn a_handle_that_nobody_gave_is_refused() {
-    let w = words(&call(Interface::Lsarpc, 46, &[[7; 20].as_slice(), &[5, 0]].concat()).unwrap());
+    let w = words(&call(Interface::Lsarpc, 7, &[[7; 20].as_slice(), &[5, 0]].concat()).unwrap());
     assert_eq!(w, [0, Status::INVALID_HANDLE.0]);
     let policy = call(Interface::Lsarpc, 44, &[]).unwrap();
-    let ask = |class: u8| call(Interface::Lsarpc, 46, &[&policy[..20], &[class, 0]].concat());
+    let ask = |class: u8| call(Interface::Lsarpc, 7, &[&policy[..20], &[class, 0]].concat());
     for class in [3, 5, 6, 12] {
         assert_eq!(*words(&ask(class).unwrap()).last().unwrap(), 0, "{class}");
     }
     assert_eq!(words(&ask(2).unwrap()), [0, Status::INVALID_PARAMETER.0]);
     assert_eq!(call(Interface::Lsarpc, 0, &policy[..20]).unwrap(), [0; 24]);
+}
+
+/// smbcacls ends by a signal where LsarQueryInformationPolicy2 is answered without an identifier, and goes on where it is a fault.
+#[test]
+fn second_policy_query_is_a_fault() {
+    let policy = call(Interface::Lsarpc, 44, &[]).unwrap();
+    for class in [3, 5, 6, 12] {
+        let asked = call(Interface::Lsarpc, 46, &[&policy[..20], &[class, 0]].concat());
+        assert_eq!(asked, Err(Fault::NO_OPERATION.0), "{class}");
+    }
 }
 
 /// C706 section 14.3.2: the role stands where the longest of the arms would, two bytes of padding behind the class.
