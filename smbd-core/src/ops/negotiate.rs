@@ -206,8 +206,11 @@ fn settle(
     if dialect.is_3() {
         // Persistent handles only where some can be had: a client that is promised them relies on it.
         let persistent = settings.shares.values().any(|s| core.is_continuous(s));
+        // Linux, which is known by its context of the POSIX extensions, opens a directory again with a new lease after it removed a name
+        // there, and shows its old listing: `rm -r` then fails (6.1 to 7.3).
+        let directory_leases = if chosen.posix { 0 } else { CAP_DIRECTORY_LEASING };
         let ours = CAP_MULTI_CHANNEL
-            | CAP_DIRECTORY_LEASING
+            | directory_leases
             | if persistent { CAP_PERSISTENT_HANDLES } else { 0 };
         // Only what the client has too (MS-SMB2 section 3.3.5.4): some take the answer for a question.
         capabilities |= ours & request.capabilities;

@@ -1,8 +1,8 @@
 //! NEGOTIATE, in all its forms.
 
 use smb_proto::smb2::negotiate::{
-    CAP_ENCRYPTION, CAP_LARGE_MTU, CAP_LEASING, CAP_MULTI_CHANNEL, Dialect, Request, Response,
-    SIGNING_ENABLED, SIGNING_REQUIRED,
+    CAP_DIRECTORY_LEASING, CAP_ENCRYPTION, CAP_LARGE_MTU, CAP_LEASING, CAP_MULTI_CHANNEL, Dialect,
+    Request, Response, SIGNING_ENABLED, SIGNING_REQUIRED,
 };
 use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
 use smb_proto::smb2::{Command, Header};
@@ -16,7 +16,9 @@ async fn negotiate(offer: &Offer) -> Answer {
 }
 
 async fn with_contexts(contexts: Vec<NegotiateContext<'_>>) -> Result<Vec<u8>, Status> {
-    let body = Request { dialects: vec![0x0311], contexts, ..Request::default() }.emit();
+    let capabilities = u32::MAX;
+    let body =
+        Request { dialects: vec![0x0311], capabilities, contexts, ..Request::default() }.emit();
     let mut peer = Peer::connect(&server(|_| {}));
     let answer = peer.ask(Command::Negotiate, &body).await;
     if answer.status() == Status::SUCCESS { Ok(answer.bytes) } else { Err(answer.status()) }
@@ -198,4 +200,16 @@ async fn a_signed_negotiate_is_refused() {
     let bytes = [&header.emit()[..], &Offer::default().emit()].concat();
     let bytes = peer.raw(&bytes).await.unwrap();
     assert_eq!(Status::of(&Header::parse(&bytes).unwrap()), Status::INVALID_PARAMETER);
+}
+
+/// Linux, which is known by its context, shows old listings where it has a lease on a directory.
+#[tokio::test]
+async fn linux_gets_no_directory_leases() {
+    let others = with_contexts(vec![preauth()]).await.unwrap();
+    let linux = with_contexts(vec![preauth(), NegotiateContext::Posix]).await.unwrap();
+    for (answer, offered) in [(others, true), (linux, false)] {
+        let told = Response::parse(&answer).unwrap().capabilities;
+        assert_eq!(told & CAP_DIRECTORY_LEASING != 0, offered);
+        assert_ne!(told & CAP_LEASING, 0, "files are leased all the same");
+    }
 }
