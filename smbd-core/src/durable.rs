@@ -239,7 +239,10 @@ pub(crate) async fn reconnect(
 ) -> Result<Option<Arc<Open>>, Status> {
     let found = match (asked.reconnect, asked.reconnect_v2) {
         (Some(id), None) => find(cx, id)?,
-        (None, Some(_)) if !cx.conn.dialect().is_3() => return Ok(None),
+        // No handle of version 2 is had by dialects before 3.0, so none is found (MS-SMB2 section 3.3.5.9.12).
+        (None, Some(_)) if !cx.conn.dialect().is_3() => {
+            return Err(Status::OBJECT_NAME_NOT_FOUND);
+        }
         (None, Some(again)) => find_v2(cx, &again)?,
         _ => return Ok(None),
     };

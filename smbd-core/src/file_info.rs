@@ -18,24 +18,18 @@ use crate::open::{File, Open};
 use crate::security::{sid_of_gid, sid_of_uid};
 use crate::status::Status;
 use crate::wire::close::Basics;
+use crate::wire::reparse::TAG_NFS;
 
 /// IO_REPARSE_TAG_SYMLINK (MS-FSCC section 2.1.2.1).
 pub(crate) const TAG_SYMLINK: u32 = 0xa000_000c;
-/// IO_REPARSE_TAG_LX_FIFO, _CHR, _BLK and IO_REPARSE_TAG_AF_UNIX: what Unix hosts make of what is no file.
-const TAG_FIFO: u32 = 0x8000_0024;
-const TAG_CHAR: u32 = 0x8000_0025;
-const TAG_BLOCK: u32 = 0x8000_0026;
-const TAG_SOCKET: u32 = 0x8000_0023;
 
-/// The reparse tag of what is neither a file nor a directory; 0 for these.
+/// The reparse tag of what is neither a file nor a directory; 0 for these. A FIFO, socket or device has the tag that GET_REPARSE_POINT
+/// tells of it and that SET and DELETE_REPARSE_POINT want (MS-FSCC sections 2.1.2.6 and 2.4.6): clients compare them.
 pub(crate) fn reparse_tag(kind: Kind) -> u32 {
     match kind {
         Kind::File | Kind::Dir => 0,
         Kind::Symlink => TAG_SYMLINK,
-        Kind::Fifo => TAG_FIFO,
-        Kind::Char => TAG_CHAR,
-        Kind::Block => TAG_BLOCK,
-        Kind::Socket => TAG_SOCKET,
+        Kind::Fifo | Kind::Char | Kind::Block | Kind::Socket => TAG_NFS,
     }
 }
 

@@ -128,6 +128,12 @@ pub fn to_client(name: &[u8]) -> String {
     out
 }
 
+/// The text before a last dot or space that [`to_client`] has moved, and that character.
+pub fn last_of(shown: &str) -> Option<(&str, char)> {
+    let dot = || Some((shown.strip_suffix(PERIOD)?, '.'));
+    shown.strip_suffix(SPACE).map(|rest| (rest, ' ')).or_else(dot)
+}
+
 /// How clients of a kind write names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spelling {

@@ -73,9 +73,22 @@ impl Class {
 /// MS-FSCC section 2.4 knows for other uses are not supported, except for those that it knows for listings and for changes.
 pub fn refusal(class: u8) -> NtStatus {
     match class {
-        9 | 26 | 29 | 32 | 33 | 41 | 43..=47 | 49 | 51 | 53 | 54 | 60 | 64 | 65 | 78..=81 => {
-            NtStatus::NOT_SUPPORTED
-        }
+        9
+        | 26
+        | 27
+        | 29
+        | 32
+        | 33
+        | 36
+        | 41
+        | 43..=47
+        | 49..=51
+        | 53
+        | 54
+        | 60
+        | 64
+        | 65
+        | 78..=81 => NtStatus::NOT_SUPPORTED,
         _ => NtStatus::INVALID_INFO_CLASS,
     }
 }

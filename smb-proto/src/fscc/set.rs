@@ -135,7 +135,7 @@ impl Set {
                     take(size(len), "FileName")(i)
                 });
                 let name = name.map_err(short)?;
-                Self::ShortName(utf16(name).ok_or(NtStatus::OBJECT_NAME_INVALID)?)
+                Self::ShortName(utf16(name).ok_or(NtStatus::INVALID_PARAMETER)?)
             }
             64 => Self::Disposition { flags: word()?, ex: true },
             65 => Self::Rename(NewName::parse(b, true)?),

@@ -32,6 +32,7 @@ pub mod code {
     pub const PIPE_WAIT: u32 = 0x0011_0018;
     pub const PIPE_PEEK: u32 = 0x0011_400c;
     pub const PIPE_TRANSCEIVE: u32 = 0x0011_c017;
+    pub const REFS_STREAM_SNAPSHOT_MANAGEMENT: u32 = 0x0009_0440;
     pub const SRV_REQUEST_RESUME_KEY: u32 = 0x0014_0078;
     pub const LMR_REQUEST_RESILIENCY: u32 = 0x0014_01d4;
     pub const QUERY_NETWORK_INTERFACE_INFO: u32 = 0x0014_01fc;

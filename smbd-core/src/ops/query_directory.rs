@@ -102,6 +102,14 @@ fn begin<'a>(
     Ok(kept.insert(Scan { text, pattern, stage: Stage::Dot, answered: false }))
 }
 
+/// Whether a name matches as a client is shown it, or with the last dot or space that it really has and that is shown by a
+/// private-use letter: `x"` means `x.` (MS-FSA section 2.1.4.4).
+fn matches(pattern: &Pattern, shown: &str) -> bool {
+    pattern.matches(shown)
+        || names::last_of(shown)
+            .is_some_and(|(rest, last)| pattern.matches(&format!("{rest}{last}")))
+}
+
 struct Listing<'a> {
     cx: &'a RequestContext,
     open: &'a Open,
@@ -205,7 +213,7 @@ impl Listing<'_> {
                 turn::pause().await;
             }
             let shown = self.open.spelling().to_client(&entry.name);
-            if pattern.matches(&shown) && !self.entry(&shown, &entry.name).await? {
+            if matches(pattern, &shown) && !self.entry(&shown, &entry.name).await? {
                 return Ok((Some(at), false));
             }
             at = entry.cookie;

@@ -191,7 +191,7 @@ pub(super) async fn rename(
         return Err(Status::ACCESS_DENIED);
     }
     let path = new_path(open, &new.name)?;
-    if path.stream.is_some() {
+    if path.stream.is_some() || path.other_index {
         return Err(Status::INVALID_PARAMETER);
     }
     let to = target(cx, open, file, &path).await?;
@@ -303,6 +303,10 @@ async fn rename_stream(
     flags: u32,
 ) -> Result<(), Status> {
     let Some(old) = file.stream() else { return Err(Status::INVALID_PARAMETER) };
+    // MS-FSA section 2.1.5.15.11.1: a stream keeps its type.
+    if new.split_once(':').is_some_and(|(_, kind)| !kind.eq_ignore_ascii_case("$DATA")) {
+        return Err(Status::OBJECT_TYPE_MISMATCH);
+    }
     let path = Path::of(&format!("x:{new}"))?;
     // The data of the file itself cannot be put in a stream's place.
     let to = path.stream.ok_or(Status::INVALID_PARAMETER)?;
@@ -349,7 +353,7 @@ pub(super) async fn link(
         return Err(Status::ACCESS_DENIED);
     }
     let path = new_path(open, &new.name)?;
-    if path.stream.is_some() {
+    if path.stream.is_some() || path.other_index {
         return Err(Status::INVALID_PARAMETER);
     }
     let to = target(cx, open, file, &path).await?;

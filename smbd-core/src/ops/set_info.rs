@@ -44,7 +44,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
             bytes::settle(cx, &open).await?;
             done?;
         }
-        info_type::FILESYSTEM => return Err(of_volume(r.class)),
+        info_type::FILESYSTEM => return Err(refuse_volume(&open, &r)),
         info_type::SECURITY => of_security(cx, &open, &r).await?,
         info_type::QUOTA => return Err(Status::NOT_SUPPORTED),
         _ => return Err(Status::INVALID_PARAMETER),
@@ -52,13 +52,18 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     Ok(Answer::ok(Response.emit()))
 }
 
-/// Quotas and identifiers of the host's volume are the host's to set, as with Windows (MS-SMB2 section 3.3.5.21.2).
-fn of_volume(class: u8) -> Status {
+/// Identifiers of the host's volume are the host's to set, as with Windows (MS-SMB2 section 3.3.5.21.2), and quotas are not kept here
+/// (MS-FSA section 2.1.5.16.6).
+fn refuse_volume(open: &Open, r: &Request) -> Status {
     const CONTROL: u8 = 6;
+    const CONTROL_LEN: usize = 48;
     const OBJECT_ID: u8 = 8;
-    match class {
-        CONTROL | OBJECT_ID => Status::ACCESS_DENIED,
-        _ => volume::Class::refusal(class).into(),
+    match r.class {
+        OBJECT_ID => Status::ACCESS_DENIED,
+        CONTROL if open.check(mask::WRITE_DATA).is_err() => Status::ACCESS_DENIED,
+        CONTROL if r.buffer.len() < CONTROL_LEN => Status::INFO_LENGTH_MISMATCH,
+        CONTROL => Status::INVALID_PARAMETER,
+        _ => volume::Class::refusal(r.class).into(),
     }
 }
 
@@ -103,9 +108,40 @@ async fn of_file(cx: &RequestContext, open: &Arc<Open>, r: &Request) -> Result<(
             check_has_data(open)?;
             cx.changing(open, Change::EndOfFile(len)).await?.resize().await
         }
-        Set::ValidDataLength(_) => cx.changing(open, Change::ValidDataLength).await?.done().await,
-        Set::ShortName(_) if open.cred.uid != 0 => Err(Status::PRIVILEGE_NOT_HELD),
-        Set::ShortName(_) => Err(Status::SHORT_NAMES_NOT_ENABLED_ON_VOLUME),
+        Set::ValidDataLength(len) => set_valid_data_length(open, file, len).await,
+        Set::ShortName(name) => Err(refuse_short_name(open, &name)),
+    }
+}
+
+/// MS-FSA section 2.1.5.15.14. All data of a host's file is valid: what was not written reads as zeros. So the one length that can be
+/// set is the file's, which changes nothing; programs that set files up in advance (SQL Server) ask for that. Windows looks at the
+/// parameters first.
+async fn set_valid_data_length(open: &Open, file: &File, len: u64) -> Result<(), Status> {
+    check_has_data(open)?;
+    let attr = file.node().getattr().await?;
+    let dos = file.node().dos(&attr).await?;
+    let is_sparse = dos.attributes.unwrap_or(0) & attribute::SPARSE_FILE != 0;
+    if is_sparse || len != attr.size {
+        return Err(Status::INVALID_PARAMETER);
+    }
+    bytes::check(open, Change::ValidDataLength)?;
+    if file.share.read_only {
+        return Err(Status::MEDIA_WRITE_PROTECTED);
+    }
+    // SeManageVolumePrivilege.
+    if open.cred.uid == 0 { Ok(()) } else { Err(Status::PRIVILEGE_NOT_HELD) }
+}
+
+/// MS-FSA section 2.1.5.15.13: no volume here has short names beside the others.
+fn refuse_short_name(open: &Open, name: &str) -> Status {
+    if !name.is_empty() && file_info::short_name(name.as_bytes()).is_none() {
+        return Status::INVALID_PARAMETER;
+    }
+    match open.check(mask::WRITE_DATA | mask::WRITE_ATTRIBUTES) {
+        Err(denied) => denied,
+        // SeRestorePrivilege.
+        Ok(()) if open.cred.uid != 0 => Status::PRIVILEGE_NOT_HELD,
+        Ok(()) => Status::SHORT_NAMES_NOT_ENABLED_ON_VOLUME,
     }
 }
 
@@ -218,6 +254,9 @@ async fn set_allocation(
     len: u64,
 ) -> Result<(), Status> {
     check_has_data(open)?;
+    if len > file.share.backend.capabilities().size_max {
+        return Err(Status::INVALID_PARAMETER);
+    }
     let right = cx.changing(open, Change::Allocation(len)).await?;
     let attr = file.node().getattr().await?;
     let keeps = if len < attr.size {

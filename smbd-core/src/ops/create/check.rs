@@ -41,9 +41,10 @@ pub(super) fn request(r: &Request<'_>) -> Result<Disposition, Status> {
     if dir && r.attributes & attribute::TEMPORARY != 0 {
         return Err(Status::INVALID_PARAMETER);
     }
-    // DELETE by its own bit: this is checked before generic rights and MAXIMUM_ALLOWED become rights of the file.
-    if r.options & option::DELETE_ON_CLOSE != 0 && r.access & mask::DELETE == 0 {
-        return Err(Status::INVALID_PARAMETER);
+    // MS-SMB2 section 3.3.5.9. Whether MAXIMUM_ALLOWED grants it is known when the file is.
+    let may_delete = mask::map_generic(r.access) & (mask::DELETE | mask::MAXIMUM_ALLOWED) != 0;
+    if r.options & option::DELETE_ON_CLOSE != 0 && !may_delete {
+        return Err(Status::ACCESS_DENIED);
     }
     Ok(disposition)
 }

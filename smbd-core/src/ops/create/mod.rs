@@ -77,6 +77,15 @@ impl Wanted<'_> {
         self.request.options & options != 0
     }
 
+    /// Why it can mean nothing: a directory and a file at once.
+    fn contradiction(&self) -> Option<Status> {
+        (self.is_dir() && self.is_file()).then_some(match &self.path {
+            p if p.slash => Status::OBJECT_NAME_INVALID,
+            p if p.stream.is_some() || p.stream_type.is_some() => Status::NOT_A_DIRECTORY,
+            _ => Status::INVALID_PARAMETER,
+        })
+    }
+
     /// Only a directory is meant.
     fn is_dir(&self) -> bool {
         self.has(option::DIRECTORY_FILE)
@@ -139,12 +148,11 @@ async fn create_or_open(cx: &RequestContext) -> Result<Answer, Status> {
     if wanted.asked.svhdx {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
-    if wanted.is_dir() && wanted.is_file() {
-        return Err(match &wanted.path {
-            p if p.slash => Status::OBJECT_NAME_INVALID,
-            p if p.stream.is_some() || p.stream_type.is_some() => Status::NOT_A_DIRECTORY,
-            _ => Status::INVALID_PARAMETER,
-        });
+    if let Some(status) = wanted.contradiction() {
+        // Where the type in the name contradicts the options, a missing file is reported first.
+        if wanted.path.stream_type.is_none() || wanted.disposition.makes() {
+            return Err(status);
+        }
     }
     let ticket = match durable::begin(cx, &request, &wanted.asked).await? {
         Begun::New(ticket) => ticket,
@@ -223,6 +231,12 @@ async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
                 if is_special(found.attr.kind) && !reparse {
                     return Err(special(w).into());
                 }
+                if w.path.other_index {
+                    return Err(Status::INVALID_PARAMETER.into());
+                }
+                if let Some(status) = w.contradiction() {
+                    return Err(status.into());
+                }
                 // What was closed may have been removed with that.
                 if !existing::is_taken_over(cx, w, &at, &found).await?
                     && let Some(opened) = existing::open(cx, w, &at, found).await?
@@ -231,6 +245,7 @@ async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
                 }
             }
             None if !w.disposition.makes() => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+            None if w.path.other_index => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
             None => match new::make(cx, w, &at).await {
                 Err(Status::OBJECT_NAME_COLLISION) if w.disposition != Disposition::Create => {}
                 other => return Ok(other?),

@@ -49,6 +49,9 @@ pub(super) async fn make(
     let name = w.spelling().to_disk(last)?;
     let given = w.asked.sd.map(|sd| cx.parse_part(sd, SecurityDescriptor::parse)).transpose()?;
     let granted = granted(w)?;
+    if w.has(option::DELETE_ON_CLOSE) && granted & mask::DELETE == 0 {
+        return Err(Status::ACCESS_DENIED);
+    }
     let dir_attr = match at.dir_attr {
         Some(seen) => seen,
         None => at.dir.getattr().await?,

@@ -108,6 +108,8 @@ async fn on_file(a: &Asked<'_>) -> Result<Answer, Status> {
         code::SET_COMPRESSION => marks::set_compression(a),
         code::CREATE_OR_GET_OBJECT_ID | code::GET_OBJECT_ID => marks::object_id(a),
         code::SRV_ENUMERATE_SNAPSHOTS => snapshots::enumerate(a).await,
+        // As Windows' file systems without snapshots of streams say it.
+        code::REFS_STREAM_SNAPSHOT_MANAGEMENT => Err(Status::NOT_SUPPORTED),
         // MS-SMB2 section 3.3.5.15.7: there is no branch cache here.
         code::SRV_READ_HASH => Err(Status::HASH_NOT_SUPPORTED),
         code::LMR_REQUEST_RESILIENCY => resilient(a),

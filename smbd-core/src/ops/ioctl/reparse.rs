@@ -92,8 +92,12 @@ fn posix_target_of(target: &str) -> Result<Vec<u8>, Status> {
 pub(super) async fn set(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.file()?;
     a.open.check(mask::WRITE_DATA | mask::WRITE_ATTRIBUTES)?;
-    if a.input().len() > DATA_MAX || file.is_stream() {
+    if file.is_stream() {
         return Err(Status::INVALID_PARAMETER);
+    }
+    // MS-FSA section 2.1.5.10.37.
+    if a.input().len() > DATA_MAX {
+        return Err(Status::IO_REPARSE_DATA_INVALID);
     }
     let data = Reparse::parse(a.input()).map_err(|_| Status::IO_REPARSE_DATA_INVALID)?;
     let data = data.ok_or(Status::IO_REPARSE_TAG_NOT_HANDLED)?;

@@ -86,19 +86,6 @@ async fn requests_that_mean_nothing_are_refused() {
     let both = option::DIRECTORY_FILE | option::NON_DIRECTORY_FILE;
     assert_eq!(refused(&|r| r.options = both).await, Status::INVALID_PARAMETER);
     assert_eq!(refused(&|r| r.options = option::DIRECTORY_FILE).await, Status::NOT_A_DIRECTORY);
-    // Who wants a file removed says so with DELETE itself, whatever else would contain it.
-    for access in [
-        mask::READ_DATA,
-        mask::MAXIMUM_ALLOWED,
-        mask::GENERIC_ALL,
-        mask::MAXIMUM_ALLOWED | mask::GENERIC_ALL,
-    ] {
-        let doomed = c.create("file", |r| {
-            r.options = option::DELETE_ON_CLOSE;
-            r.access = access;
-        });
-        assert_eq!(doomed.await.unwrap_err(), Status::INVALID_PARAMETER, "{access:#x}");
-    }
     let at = |name: &'static [u8], data: &[u8]| vec![Context::new(name, data.to_vec())];
     let when = at(name::TIMEWARP_TOKEN, &1_u64.to_le_bytes());
     assert_eq!(refused(&|r| r.contexts = when.clone()).await, Status::OBJECT_NAME_NOT_FOUND);
@@ -137,7 +124,7 @@ async fn paths_lead_where_they_say() {
         ("Dir\\File.TXT\\x", Status::OBJECT_PATH_NOT_FOUND),
         ("\\Dir", Status::INVALID_PARAMETER),
         ("Dir\\*", Status::OBJECT_NAME_INVALID),
-        ("Dir\\..\\..\\x", Status::OBJECT_PATH_SYNTAX_BAD),
+        ("Dir\\..\\..\\x", Status::INVALID_PARAMETER),
         ("Dir\\File.TXT\\", Status::OBJECT_NAME_INVALID),
     ] {
         assert_eq!(c.create(name, |_| {}).await.unwrap_err(), why, "{name}");

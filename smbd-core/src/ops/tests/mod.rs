@@ -22,4 +22,5 @@ mod pipes;
 mod posix;
 mod reparse;
 mod rights;
+mod statuses;
 mod store_faults;

@@ -1,0 +1,195 @@
+//! Statuses of requests that are valid and not served, or odd: what Microsoft's suites ask for, with the section that says so.
+
+use super::info::{set, to};
+use super::ioctl::status;
+use super::listing::{BIG, list};
+use crate::dtyp::mask;
+use crate::fscc::set::Set;
+use crate::harness::{Client, Harness};
+use crate::open::FileId;
+use crate::status::Status;
+use crate::wire::create::{Disposition, option};
+use crate::wire::fsctl::code;
+use crate::wire::negotiate::Dialect;
+use crate::wire::{Command, set_info};
+
+async fn open_with(c: &Client, name: &str, access: u32, options: u32, d: Disposition) -> Status {
+    let opened = c.create(name, |r| {
+        (r.access, r.options, r.disposition) = (access, options, d as u32);
+    });
+    match opened.await {
+        Ok(made) => c.close(made.file).await,
+        Err(status) => status,
+    }
+}
+
+#[tokio::test]
+async fn creates_are_answered_by_the_text() {
+    let harness = Harness::new();
+    let c = harness.client();
+    let dir = c.create("d", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
+    let in_dir = c.open("d\\f").await;
+    c.close(dir).await;
+    c.close(in_dir).await;
+    const ON_CLOSE: u32 = option::DELETE_ON_CLOSE;
+    const FILE: u32 = option::NON_DIRECTORY_FILE;
+    use Disposition::{Open, OpenIf};
+    let read = mask::READ_DATA;
+    for (name, access, options, disposition, want) in [
+        // MS-SMB2 section 3.3.5.9: a right to delete in whatever form.
+        ("x", mask::GENERIC_ALL, ON_CLOSE, OpenIf, Status::SUCCESS),
+        ("x", mask::MAXIMUM_ALLOWED, ON_CLOSE, OpenIf, Status::SUCCESS),
+        ("x", mask::DELETE, ON_CLOSE, OpenIf, Status::SUCCESS),
+        ("x", read, ON_CLOSE, OpenIf, Status::ACCESS_DENIED),
+        ("x", mask::GENERIC_WRITE, ON_CLOSE, OpenIf, Status::ACCESS_DENIED),
+        // The same section on parts of a path.
+        ("d\\.\\f", read, FILE, Open, Status::SUCCESS),
+        (".\\d\\f", read, FILE, Open, Status::SUCCESS),
+        ("d\\.", read, 0, Open, Status::SUCCESS),
+        ("d\\..\\d\\f", read, FILE, Open, Status::INVALID_PARAMETER),
+        ("..", read, 0, Open, Status::INVALID_PARAMETER),
+        // MS-FSA section 2.1.5.1: a missing name is missing as whatever it is meant.
+        ("missing::$INDEX_ALLOCATION", read, FILE, Open, Status::OBJECT_NAME_NOT_FOUND),
+        ("missing::$INDEX_ALLOCATION", read, FILE, OpenIf, Status::NOT_A_DIRECTORY),
+        ("d::$INDEX_ALLOCATION", read, FILE, Open, Status::NOT_A_DIRECTORY),
+        ("d::$INDEX_ALLOCATION", read, 0, Open, Status::SUCCESS),
+        ("$Extend\\$Quota:$Q:$INDEX_ALLOCATION", read, 0, Open, Status::OBJECT_PATH_NOT_FOUND),
+        ("$Quota:$Q:$INDEX_ALLOCATION", read, 0, OpenIf, Status::OBJECT_NAME_NOT_FOUND),
+        ("d:$Q:$INDEX_ALLOCATION", read, 0, Open, Status::INVALID_PARAMETER),
+    ] {
+        let got = open_with(&c, name, access, options, disposition).await;
+        assert_eq!(got, want, "{name} {access:#x} {disposition:?}");
+    }
+    let left = harness.core.namespace.shares()[0].backend.root();
+    let names = left.readdir(&vfs::Cred::root(), 0, 99).await.unwrap().0;
+    assert!(names.iter().all(|e| &e.name[..] == b"d"), "{names:?}");
+}
+
+#[tokio::test]
+async fn controls_are_answered_by_the_text() {
+    let c = Harness::new().client();
+    let f = c.open("f").await;
+    let odd = vec![0; (16 << 10) + 1];
+    for (control, input, want) in [
+        // MS-FSA section 2.1.5.10.30.
+        (code::SET_COMPRESSION, &[0, 0][..], Status::SUCCESS),
+        (code::SET_COMPRESSION, &[1, 0], Status::NOT_SUPPORTED),
+        (code::SET_COMPRESSION, &[2, 0], Status::NOT_SUPPORTED),
+        (code::SET_COMPRESSION, &[3, 0], Status::INVALID_PARAMETER),
+        (code::SET_COMPRESSION, &[0, 1], Status::INVALID_PARAMETER),
+        (code::REFS_STREAM_SNAPSHOT_MANAGEMENT, &[0; 32], Status::NOT_SUPPORTED),
+        // MS-FSA section 2.1.5.10.37.
+        (code::SET_REPARSE_POINT, &odd, Status::IO_REPARSE_DATA_INVALID),
+    ] {
+        assert_eq!(status(&c, f, control, input).await, want, "{control:#x} {input:02x?}");
+    }
+}
+
+async fn fs_control(c: &Client, file: FileId, bytes: usize) -> Status {
+    let r = set_info::Request {
+        info_type: crate::wire::query_info::info_type::FILESYSTEM,
+        class: 6,
+        additional: 0,
+        file,
+        buffer: vec![0; bytes],
+    };
+    c.ask(Command::SetInfo, &r.emit()).await.status()
+}
+
+#[tokio::test]
+async fn settings_are_answered_by_the_text() {
+    let harness = Harness::new();
+    let (c, other) = (harness.client(), harness.client_as(1000));
+    let with = async |c: &Client, name: &str, access| {
+        c.create(name, |r| r.access = access).await.unwrap().file
+    };
+    let all = mask::FILE_ALL;
+    let (f, read) = (with(&c, "f", all).await, with(&c, "f", mask::READ_DATA).await);
+    let theirs = with(&other, "theirs", mask::WRITE_DATA | mask::READ_DATA).await;
+    let d = c.create("d", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
+    assert_eq!(set(&c, f, Set::EndOfFile(10)).await, Status::SUCCESS);
+    let largest = harness.core.namespace.shares()[0].backend.capabilities().size_max;
+    let short = |name: &str| Set::ShortName(name.into());
+    for (client, file, what, want) in [
+        // MS-FSA section 2.1.5.15.14, the parameters first as in Windows.
+        (&c, f, Set::ValidDataLength(10), Status::SUCCESS),
+        (&c, f, Set::ValidDataLength(9), Status::INVALID_PARAMETER),
+        (&c, f, Set::ValidDataLength(11), Status::INVALID_PARAMETER),
+        (&c, d, Set::ValidDataLength(0), Status::INVALID_PARAMETER),
+        (&c, read, Set::ValidDataLength(10), Status::ACCESS_DENIED),
+        (&other, theirs, Set::ValidDataLength(0), Status::PRIVILEGE_NOT_HELD),
+        (&other, theirs, Set::ValidDataLength(1), Status::INVALID_PARAMETER),
+        // Section 2.1.5.15.13.
+        (&c, f, short("no short name"), Status::INVALID_PARAMETER),
+        (&other, theirs, short("no short name"), Status::INVALID_PARAMETER),
+        (&c, read, short("F.TXT"), Status::ACCESS_DENIED),
+        (&other, theirs, short("F.TXT"), Status::PRIVILEGE_NOT_HELD),
+        (&c, f, short("F.TXT"), Status::SHORT_NAMES_NOT_ENABLED_ON_VOLUME),
+        (&c, f, short(""), Status::SHORT_NAMES_NOT_ENABLED_ON_VOLUME),
+        // Sections 2.1.5.15.4 and 2.1.5.15.1.
+        (&c, f, Set::EndOfFile(largest + 1), Status::INVALID_PARAMETER),
+        (&c, f, Set::EndOfFile(u64::MAX), Status::INVALID_PARAMETER),
+        (&c, f, Set::Allocation(largest + 1), Status::INVALID_PARAMETER),
+        (&c, f, Set::Allocation(u64::MAX), Status::INVALID_PARAMETER),
+    ] {
+        assert_eq!(set(client, file, what.clone()).await, want, "{what:?}");
+    }
+    // Section 2.1.5.16.6.
+    for (file, bytes, want) in [
+        (f, 48, Status::INVALID_PARAMETER),
+        (f, 47, Status::INFO_LENGTH_MISMATCH),
+        (read, 48, Status::ACCESS_DENIED),
+    ] {
+        assert_eq!(fs_control(&c, file, bytes).await, want, "{bytes}");
+    }
+    // Section 2.1.5.15.11.1.
+    let stream = with(&c, "f:s", all).await;
+    for (name, want) in [
+        (":t:$INDEX_ALLOCATION", Status::OBJECT_TYPE_MISMATCH),
+        (":t:$FOO", Status::OBJECT_TYPE_MISMATCH),
+        (":t:", Status::OBJECT_TYPE_MISMATCH),
+        (":t:$data", Status::SUCCESS),
+        (":u", Status::SUCCESS),
+    ] {
+        assert_eq!(set(&c, stream, Set::Rename(to(name, 0))).await, want, "{name}");
+    }
+}
+
+/// MS-FSA section 2.1.4.4: a pattern sees the dot or space that the name ends in, whatever clients are shown.
+#[tokio::test]
+async fn patterns_see_the_last_character() {
+    let harness = Harness::new();
+    let posix = harness.posix_client();
+    for name in ["x\u{f029}", "y\u{f028}", "x"] {
+        let made = posix.open(name).await;
+        posix.close(made).await;
+    }
+    let c = harness.client();
+    let root = c.create("", |r| (r.access, r.options) = (mask::READ_DATA, 0)).await.unwrap().file;
+    for (pattern, want) in [
+        ("x\"", vec!["x\u{f029}", "x"]),
+        ("x\u{f029}*", vec!["x\u{f029}"]),
+        ("y ", vec!["y\u{f028}"]),
+        ("y?", vec!["y\u{f028}"]),
+        ("? *", vec!["y\u{f028}"]),
+    ] {
+        let found = list(&c, root, pattern, 1, BIG).await;
+        assert_eq!(found, Ok(want.into_iter().map(str::to_owned).collect()), "{pattern:?}");
+    }
+}
+
+/// MS-SMB2 section 3.3.5.9.12: before 3.0 there is no handle of version 2.
+#[tokio::test]
+async fn old_dialects_find_no_new_handle() {
+    use crate::wire::context::name::DURABLE_HANDLE_RECONNECT_V2;
+    use crate::wire::create::Context;
+    use rdma_transport::channel::Transport;
+    let harness = Harness::new();
+    for dialect in [Dialect::V202, Dialect::V210] {
+        let c = harness.client_by(0, dialect, Transport::Tcp);
+        let data = std::borrow::Cow::Owned(vec![0; 36]);
+        let name = std::borrow::Cow::Borrowed(DURABLE_HANDLE_RECONNECT_V2);
+        let again = c.create("f", |r| r.contexts = vec![Context { name, data }]);
+        assert_eq!(again.await.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND, "{dialect:?}");
+    }
+}
