@@ -228,7 +228,7 @@ async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
                 if found.attr.kind == Kind::Symlink && !reparse {
                     return Err(Ended::Stopped(Stopped { link: found.node, unparsed: 0 }));
                 }
-                if is_special(found.attr.kind) && !reparse {
+                if is_special(found.attr.kind) && !reparse && !is_for_name(w) {
                     return Err(special(w).into());
                 }
                 if w.path.other_index {
@@ -258,6 +258,15 @@ async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
 /// A FIFO, socket or device, which clients see as a reparse point.
 fn is_special(kind: Kind) -> bool {
     matches!(kind, Kind::Fifo | Kind::Socket | Kind::Char | Kind::Block)
+}
+
+/// The open is for what happens to the name: to remove or rename it, not to read or write. Programs that know no reparse points
+/// (smbclient) remove FIFOs by such opens, as from smbd.
+fn is_for_name(w: &Wanted<'_>) -> bool {
+    const DATA: u32 = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
+    let access = mask::map_generic(w.request.access);
+    let makes = w.disposition == Disposition::Create || w.disposition.cuts();
+    !makes && access & mask::DELETE != 0 && access & (DATA | mask::MAXIMUM_ALLOWED) == 0
 }
 
 /// Why a FIFO, socket or device does not open as the file that it is not (MS-FSA section 2.1.5.1): no tag of theirs is followed here.

@@ -258,7 +258,21 @@ async fn special_files_do_not_open_as_files() {
                     assert_eq!(opened.await.unwrap_err(), want, "{kind:?} {disposition:?}");
                 }
             }
+            let moves = client.create("f", |r| {
+                (r.disposition, r.access) = (Disposition::Open as u32, mask::DELETE);
+            });
+            let moves = moves.await.unwrap().file;
+            assert_eq!(set(client, moves, Set::Rename(to("f", 1))).await, Status::SUCCESS);
+            client.close(moves).await;
         }
-        remove(&c, "f").await;
+        // As smbclient removes it.
+        let windows = harness.client();
+        let doomed = windows.create("f", |r| {
+            (r.disposition, r.access) = (Disposition::Open as u32, mask::DELETE);
+            r.options = option::DELETE_ON_CLOSE;
+        });
+        windows.close(doomed.await.unwrap().file).await;
+        let gone = windows.create("f", |r| r.disposition = Disposition::Open as u32).await;
+        assert_eq!(gone.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND);
     }
 }
