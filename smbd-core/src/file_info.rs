@@ -23,8 +23,9 @@ use crate::wire::reparse::TAG_NFS;
 /// IO_REPARSE_TAG_SYMLINK (MS-FSCC section 2.1.2.1).
 pub(crate) const TAG_SYMLINK: u32 = 0xa000_000c;
 
-/// The reparse tag of what is neither a file nor a directory; 0 for these. A FIFO, socket or device has the tag that GET_REPARSE_POINT
-/// tells of it and that SET and DELETE_REPARSE_POINT want (MS-FSCC sections 2.1.2.6 and 2.4.6): clients compare them.
+/// The reparse tag of what is neither a file nor a directory; 0 for these. A FIFO, socket or device has the tag that
+/// GET_REPARSE_POINT tells of it and that SET and DELETE_REPARSE_POINT want (MS-FSCC sections 2.1.2.6 and 2.4.6): clients compare
+/// them.
 pub(crate) fn reparse_tag(kind: Kind) -> u32 {
     match kind {
         Kind::File | Kind::Dir => 0,

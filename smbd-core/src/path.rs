@@ -29,8 +29,8 @@ pub struct Path {
     pub stream: Option<String>,
     /// The type, where it was written.
     pub stream_type: Option<Type>,
-    /// It names an index other than the one that directories have, as `$Extend\$Quota:$Q:$INDEX_ALLOCATION` does: what lacks the file
-    /// says so, and what has it has no such index.
+    /// It names an index other than the one that directories have, as `$Extend\$Quota:$Q:$INDEX_ALLOCATION` does: what lacks the
+    /// file says so, and what has it has no such index.
     pub other_index: bool,
     /// It ends with `\`: only a directory can be meant.
     pub slash: bool,

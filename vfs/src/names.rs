@@ -139,8 +139,8 @@ pub fn last_of(shown: &str) -> Option<(&str, char)> {
 pub enum Spelling {
     /// Windows reserves characters, so that [`to_client`] moves them to the private range and [`to_disk`] back.
     Windows,
-    /// The POSIX extensions of SMB reserve none but the separator `/` and NUL: text is the name. Only a byte that is not UTF-8, which
-    /// no text of the protocol holds, is moved to U+F180 and up, and so are the bytes of these characters themselves.
+    /// The POSIX extensions of SMB reserve none but the separator `/` and NUL: text is the name. Only a byte that is not UTF-8,
+    /// which no text of the protocol holds, is moved to U+F180 and up, and so are the bytes of these characters themselves.
     Posix,
 }
 

@@ -28,8 +28,8 @@ pub fn body(data: &[u8], contexts: bool) -> Vec<u8> {
     out
 }
 
-/// The same for a [`symlink`]: its context ends at a multiple of 8 bytes as every context does (section 2.2.2.1), which some clients (Go's)
-/// ask of the last one, too. Its own length is without them.
+/// The same for a [`symlink`]: its context ends at a multiple of 8 bytes as every context does (section 2.2.2.1), which some
+/// clients (Go's) ask of the last one, too. Its own length is without them.
 pub fn symlink_body(link: &[u8], contexts: bool) -> Vec<u8> {
     let mut out = body(link, contexts);
     let padding = if contexts { link.len().next_multiple_of(8) - link.len() } else { 0 };

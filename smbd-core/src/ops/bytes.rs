@@ -64,8 +64,8 @@ enum Kept {
     Storage,
 }
 
-/// Whether the answer to a command must wait for a sync: the one decision about that, for each change of data by SMB. `through`: the
-/// handle writes through; `strict`: each change on the share is durable.
+/// Whether the answer to a command must wait for a sync: the one decision about that, for each change of data by SMB. `through`:
+/// the handle writes through; `strict`: each change on the share is durable.
 fn needs_sync(through: bool, strict: bool, kept: Kept) -> bool {
     match kept {
         Kept::Storage => false,
@@ -254,8 +254,8 @@ impl<'a> Changing<'a> {
         }
     }
 
-    /// Writes data `skip` bytes from the beginning of the range: where it came to stand, and how many bytes were taken. `through`: the
-    /// request itself asks for stable storage.
+    /// Writes data `skip` bytes from the beginning of the range: where it came to stand, and how many bytes were taken. `through`:
+    /// the request itself asks for stable storage.
     pub(crate) async fn write(
         &self,
         skip: u64,
@@ -366,8 +366,8 @@ impl<'a> Changing<'a> {
         self.file_ops().allocate(&self.file.share, &self.file.node(), at, len).await
     }
 
-    /// Moves the end of the file. No file gets longer than its file system allows (MS-FSA sections 2.1.5.15.1 and 2.1.5.15.4); Linux
-    /// has no status for EFBIG and makes EINVAL of this one, which truncate(2) may give, too.
+    /// Moves the end of the file. No file gets longer than its file system allows (MS-FSA sections 2.1.5.15.1 and 2.1.5.15.4);
+    /// Linux has no status for EFBIG and makes EINVAL of this one, which truncate(2) may give, too.
     pub(crate) async fn resize(self) -> Result<(), Status> {
         if self.change.range().0 > self.file.share.backend.capabilities().size_max {
             return Err(Status::INVALID_PARAMETER);

@@ -206,8 +206,8 @@ fn settle(
     if dialect.is_3() {
         // Persistent handles only where some can be had: a client that is promised them relies on it.
         let persistent = settings.shares.values().any(|s| core.is_continuous(s));
-        // Linux, which is known by its context of the POSIX extensions, opens a directory again with a new lease after it removed a name
-        // there, and shows its old listing: `rm -r` then fails (6.1 to 7.3).
+        // Linux, which is known by its context of the POSIX extensions, opens a directory again with a new lease after it removed a
+        // name there, and shows its old listing: `rm -r` then fails (6.1 to 7.3).
         let directory_leases = if chosen.posix { 0 } else { CAP_DIRECTORY_LEASING };
         let ours = CAP_MULTI_CHANNEL
             | directory_leases

@@ -52,8 +52,8 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     Ok(Answer::ok(Response.emit()))
 }
 
-/// Identifiers of the host's volume are the host's to set, as with Windows (MS-SMB2 section 3.3.5.21.2), and quotas are not kept here
-/// (MS-FSA section 2.1.5.16.6).
+/// Identifiers of the host's volume are the host's to set, as with Windows (MS-SMB2 section 3.3.5.21.2), and quotas are not kept
+/// here (MS-FSA section 2.1.5.16.6).
 fn refuse_volume(open: &Open, r: &Request) -> Status {
     const CONTROL: u8 = 6;
     const CONTROL_LEN: usize = 48;
@@ -113,9 +113,9 @@ async fn of_file(cx: &RequestContext, open: &Arc<Open>, r: &Request) -> Result<(
     }
 }
 
-/// MS-FSA section 2.1.5.15.14. All data of a host's file is valid: what was not written reads as zeros. So the one length that can be
-/// set is the file's, which changes nothing; programs that set files up in advance (SQL Server) ask for that. Windows looks at the
-/// parameters first.
+/// MS-FSA section 2.1.5.15.14. All data of a host's file is valid: what was not written reads as zeros. So the one length that can
+/// be set is the file's, which changes nothing; programs that set files up in advance (SQL Server) ask for that. Windows looks at
+/// the parameters first.
 async fn set_valid_data_length(open: &Open, file: &File, len: u64) -> Result<(), Status> {
     check_has_data(open)?;
     let attr = file.node().getattr().await?;

@@ -55,8 +55,8 @@ pub(crate) fn call(host: &dyn Host, op: u16, stub: &[u8]) -> Result<Vec<u8>, Fau
         0 => close(&mut r),
         // LsarOpenPolicy, LsarOpenPolicy2: anybody who got so far may ask names.
         6 | 44 => Ok([&HANDLE[..], &[0; 4]].concat()),
-        // LsarQueryInformationPolicy. LsarQueryInformationPolicy2 (46) is no operation here, as of a smbd that is in no domain: smbcacls
-        // asks by it for the domain's identifier, and ends by a signal when the answer has none.
+        // LsarQueryInformationPolicy. LsarQueryInformationPolicy2 (46) is no operation here, as of a smbd that is in no domain:
+        // smbcacls asks by it for the domain's identifier, and ends by a signal when the answer has none.
         7 => query_policy(host, &mut r),
         14 => lookup_names(host, &mut r, Names { handle: true, long: false, sids: false }),
         15 => lookup_sids(host, &mut r, Sids { handle: true, long: false }),

@@ -269,7 +269,8 @@ fn is_for_name(w: &Wanted<'_>) -> bool {
     !makes && access & mask::DELETE != 0 && access & (DATA | mask::MAXIMUM_ALLOWED) == 0
 }
 
-/// Why a FIFO, socket or device does not open as the file that it is not (MS-FSA section 2.1.5.1): no tag of theirs is followed here.
+/// Why a FIFO, socket or device does not open as the file that it is not (MS-FSA section 2.1.5.1): no tag of theirs is followed
+/// here.
 fn special(w: &Wanted<'_>) -> Status {
     match w.disposition {
         Disposition::Create => Status::OBJECT_NAME_COLLISION,
