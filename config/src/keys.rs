@@ -557,15 +557,16 @@ pub(crate) const NFS: Group = Group {
         key(
             "lease",
             "time, like `90s` or `2m`",
-            "15s",
-            "How long an NFSv4 client that is silent keeps its opens and locks.",
+            "90s",
+            "How long an NFSv4 client that is silent keeps its opens and locks. Linux gives a delegation back when two thirds of it \
+             pass without use.",
         ),
         key(
             "grace",
             "time, like `90s` or `2m`",
-            "15s",
-            "How long after a restart clients may reclaim what they held, and nobody else can take it; at least the lease. If \
-             not set: as long as the lease.",
+            "90s",
+            "How long after a restart clients may reclaim what they held, and nobody else can take it; at least the lease. It \
+             ends as soon as all of them are back. If not set: as long as the lease.",
         ),
         key(
             "courtesy",

@@ -830,7 +830,7 @@ fn check_times(
             lease.origin,
             format!("`lease: {}` is out of range", lease.value),
             format!(
-                "choose a time from {} to {}; the default is 15s",
+                "choose a time from {} to {}; the default is 90s",
                 Span(LEASE_MIN),
                 Span(LEASE_MAX)
             ),

@@ -835,7 +835,7 @@ fn values_outside_their_limits() {
     );
     assert_eq!(
         with("nfs: {lease: 2h}"),
-        pair("`lease: 2h` is out of range", "choose a time from 1s to 1h; the default is 15s")
+        pair("`lease: 2h` is out of range", "choose a time from 1s to 1h; the default is 90s")
     );
     assert_eq!(with("nfs: {grace: 2h}"), pair("`grace: 2h` is out of range", "choose at most 1h"));
     assert_eq!(

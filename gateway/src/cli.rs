@@ -206,7 +206,7 @@ struct Configuration {
     /// Folder for what must survive a restart; default: /var/lib/headgate
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// NFSv4 lease time; default: 15s
+    /// NFSv4 lease time; default: 90s
     #[arg(long, value_name = "TIME")]
     lease: Option<Span>,
     /// How long after a restart clients may reclaim locks; default: the lease time

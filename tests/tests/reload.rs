@@ -431,7 +431,7 @@ async fn what_cannot_change_is_named_and_nothing_else_changes() {
     assert_eq!(fixed.iter().map(|f| f.key).collect::<Vec<_>>(), ["state", "nfs.lease"]);
     let text = why.to_string();
     let line =
-        "error: `nfs.lease` cannot change while the gateway runs: it is 15s, and 7s was requested";
+        "error: `nfs.lease` cannot change while the gateway runs: it is 90s, and 7s was requested";
     assert!(text.contains(line) && text.contains("nothing was changed"), "{text}");
     smb(&world, false, "alice", "data").await.unwrap();
     let why = status(smb(&world, false, "alice", "other").await.err().unwrap());
