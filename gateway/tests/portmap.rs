@@ -21,6 +21,8 @@ fn asked(by: &str, before: &str) -> Option<(String, String)> {
          read line < ready && echo \"$line\"\n\
          \"$0\" check --json --config gw.yaml --state state\n\
          rpcinfo -p 127.0.0.1; rpcinfo -T udp 127.0.0.1 nfs_acl; rpcinfo -T tcp 127.0.0.1 nfs 3\n\
+         echo versionless; rpcinfo -T tcp 127.0.0.1 100003; rpcinfo -T udp 127.0.0.1 mountd\n\
+         echo by version 4; rpcinfo 127.0.0.1; rpcinfo -m 127.0.0.1; rpcinfo -l 127.0.0.1 mountd 3; echo end\n\
          kill $gateway; wait $gateway\n\
          echo stopped; rpcinfo -p 127.0.0.1\n\
          kill $other 2>/dev/null; true\n"
@@ -61,6 +63,20 @@ fn without_rpcbind_the_gateway_answers_itself() {
     }
     assert!(told.contains("program 100003 version 3 ready and waiting"), "{told}\n{log}");
     assert!(after.is_empty(), "{told}");
+    let (versionless, by_four) =
+        told.split_once("versionless").unwrap().1.split_once("by version 4").unwrap();
+    for line in [
+        "program 100003 version 3 ready",
+        "program 100003 version 4 ready",
+        "program 100005 version 1 ready",
+    ] {
+        assert!(versionless.contains(line), "{line} in\n{told}\n{log}");
+    }
+    let by_four = by_four.split_once("\nend").unwrap().0;
+    for line in ["127.0.0.1.8.1", "headgate", "PORTMAP (version 2) statistics", "inet/tcp/cots_ord"]
+    {
+        assert!(by_four.contains(line), "{line} in\n{told}\n{log}");
+    }
     assert!(log.contains("the gateway answers there itself"), "{log}");
     assert!(told.contains(r#""portmap":{"asked":"auto","is":"own""#), "{told}");
 }

@@ -1,23 +1,34 @@
-//! The port mapper: tells clients that ask where NFS, NFSACL, MOUNT, NLM and NSM are. Version 2 (RFC 1833 section 3), and of
-//! versions 3 and 4 (RFC 1833 section 2) what clients use: NULL, GETADDR, GETVERSADDR, DUMP. Nothing can be registered from
-//! outside.
+//! The port mapper: tells clients that ask where NFS, NFSACL, MOUNT, NLM and NSM are. Version 2 (RFC 1833 section 3), and versions
+//! 3 and 4 (RFC 1833 section 2) without the two procedures that translate addresses of the host. Nothing can be registered from
+//! outside, and no call is passed on, which would let a caller use the gateway's address.
 //!
 //! It answers on the NFS port, and on port 111 when it stands in for rpcbind. Where the machine has an rpcbind, [`register`] tells
-//! that one.
+//! that one. Its answers are those of rpcbind: a program that is served in other versions than the one asked for is found by
+//! GETPORT and GETADDR, so that the caller learns by PROG_MISMATCH which versions there are; GETVERSADDR finds the version alone.
+//!
+//! *Memory.* Answers have at most an entry for each program, version and carrier. Datagrams of those who may use no share are not
+//! answered at all (`Server::datagram`), so that nothing can be flooded with answers that it did not ask for.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub mod address;
 pub mod register;
+mod statistics;
 
 use crate::context::{Conn, Outcome};
 use crate::rpc::callee::Carrier;
 use crate::rpc::program;
 use crate::v3::acl;
-use nfs_proto::rpcbind::procedure::{DUMP, GETADDR, GETPORT, GETVERSADDR, NULL, SET, UNSET};
-use nfs_proto::rpcbind::{self, Rpcb, TCP, UDP, Uaddr};
+use nfs_proto::rpcbind::procedure::{
+    CALLIT, DUMP, GETADDR, GETADDRLIST, GETPORT, GETSTAT, GETTIME, GETVERSADDR, INDIRECT, NULL,
+    SET, UNSET,
+};
+use nfs_proto::rpcbind::{self, CallArgs, Entry, EntryList, Rpcb, TCP, UDP, Uaddr};
+use nfs_proto::xdr::Chain;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
+use statistics::Statistics;
 
 /// Versions that are served.
 pub const VERSIONS: (u32, u32) = (2, 4);
@@ -41,6 +52,7 @@ pub struct Ports {
     tcp: AtomicU16,
     udp: AtomicU16,
     mapper: AtomicU16,
+    statistics: Statistics,
 }
 
 /// A program that is served.
@@ -100,11 +112,26 @@ impl Ports {
         own.chain(self.served()).collect()
     }
 
-    fn find(&self, program: u32, version: u32, carrier: Carrier) -> Option<u16> {
-        let wanted = (program, version, carrier);
-        let all = self.all();
-        all.iter().find(|m| (m.program, m.version, m.carrier) == wanted).map(|m| m.port)
+    /// This version of a program, else another one where `any` will do, as rpcbind has it.
+    fn find(&self, (program, version): (u32, u32), carrier: Carrier, any: bool) -> Option<Mapping> {
+        let mut all = self.all();
+        all.retain(|m| (m.program, m.carrier) == (program, carrier));
+        let exact = all.iter().find(|m| m.version == version);
+        exact.or(all.last().filter(|_| any)).copied()
     }
+}
+
+/// What a network id names (RFC 5665 section 4), in the family of the address that was asked; `None` in the other family. Where it
+/// names no carrier of ours, the one that the call came by counts, which RFC 1833 section 2.2.1 infers in any case.
+fn carrier_of(netid: &[u8], conn: &Conn) -> Option<Carrier> {
+    let carrier = match netid {
+        b"tcp" | b"tcp6" => Carrier::Stream,
+        b"udp" | b"udp6" => Carrier::Datagrams,
+        _ if conn.is_datagram() => return Some(Carrier::Datagrams),
+        _ => return Some(Carrier::Stream),
+    };
+    let own = address::netid(conn.info.local.ip(), carrier);
+    (own.as_bytes() == netid).then_some(carrier)
 }
 
 fn protocol(carrier: Carrier) -> u32 {
@@ -124,6 +151,7 @@ pub fn serve(
 ) -> XdrResult<Outcome> {
     // What the client reached is an address that it can reach.
     let here = conn.info.local.ip();
+    ports.statistics.count(version, number);
     match (version, number) {
         (_, NULL) => {}
         // Refused, in so many words: FALSE.
@@ -135,22 +163,64 @@ pub fn serve(
                 UDP => Some(Carrier::Datagrams),
                 _ => None,
             };
-            let port = carrier.and_then(|c| ports.find(wanted.prog, wanted.vers, c));
-            out.value(&port.map_or(0, u32::from));
+            let program = (wanted.prog, wanted.vers);
+            let found = carrier.and_then(|c| ports.find(program, c, true));
+            ports.statistics.found(version, found.as_ref());
+            out.value(&found.map_or(0, |m| u32::from(m.port)));
         }
         (3, GETADDR) | (4, GETADDR | GETVERSADDR) => {
             let wanted: Rpcb<'_> = args.value()?;
-            let carrier = [Carrier::Stream, Carrier::Datagrams]
-                .into_iter()
-                .find(|c| address::netid(here, *c).as_bytes() == wanted.r_netid);
-            let port = carrier.and_then(|c| ports.find(wanted.r_prog, wanted.r_vers, c));
-            let at = port.map(|port| rpcbind::universal(SocketAddr::new(here, port)));
+            let program = (wanted.r_prog, wanted.r_vers);
+            let found = carrier_of(wanted.r_netid, conn)
+                .and_then(|carrier| ports.find(program, carrier, number == GETADDR));
+            ports.statistics.found(version, found.as_ref());
+            let at = found.map(|m| rpcbind::universal(SocketAddr::new(here, m.port)));
             out.value(&Uaddr { uaddr: at.unwrap_or_default().as_bytes() });
         }
+        (4, GETADDRLIST) => {
+            let wanted: Rpcb<'_> = args.value()?;
+            address_list(ports, (wanted.r_prog, wanted.r_vers), here, out);
+        }
+        (4, GETSTAT) => out.value(&ports.statistics.by_version(here)),
+        (3 | 4, GETTIME) => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            out.value(&u32::try_from(now.as_secs()).unwrap_or(u32::MAX));
+        }
         (_, DUMP) => dump(&ports.all(), version, here, out),
+        // No call is passed on. CALLIT without success has no answer (RFC 1833 sections 2.2.1 and 3.2), so that a broadcast is not
+        // answered by every host; over a stream and for INDIRECT there is one.
+        (_, CALLIT) | (4, INDIRECT) => {
+            let _: CallArgs<'_> = args.value()?;
+            let is_silent = number == CALLIT && conn.is_datagram();
+            return Ok(if is_silent { Outcome::Drop } else { Outcome::NoProcedure });
+        }
         _ => return Ok(Outcome::NoProcedure),
     }
     Ok(Outcome::Repeatable)
+}
+
+/// Every address of one version of a program, in the family of the address that was asked.
+fn address_list(ports: &Ports, program: (u32, u32), here: IpAddr, out: &mut Writer) {
+    /// `NC_TPI_CLTS` and `NC_TPI_COTS_ORD` of netconfig(5).
+    const CONNECTIONLESS: u32 = 1;
+    const CONNECTIONS: u32 = 3;
+
+    let carriers =
+        [(Carrier::Stream, CONNECTIONS, "tcp"), (Carrier::Datagrams, CONNECTIONLESS, "udp")];
+    let found = carriers.iter().filter_map(|(carrier, semantics, proto)| {
+        let mapping = ports.find(program, *carrier, false)?;
+        let at = rpcbind::universal(SocketAddr::new(here, mapping.port));
+        Some((at, *carrier, *semantics, *proto))
+    });
+    let found: Vec<_> = found.collect();
+    let entries = found.iter().map(|(at, carrier, semantics, proto)| Entry {
+        r_maddr: at.as_bytes(),
+        r_nc_netid: address::netid(here, *carrier).as_bytes(),
+        r_nc_semantics: *semantics,
+        r_nc_protofmly: if here.is_ipv4() { b"inet" } else { b"inet6" },
+        r_nc_proto: proto.as_bytes(),
+    });
+    out.value(&EntryList { entries: Chain(entries.collect()) });
 }
 
 fn dump(all: &[Mapping], version: u32, here: IpAddr, out: &mut Writer) {

@@ -539,7 +539,7 @@ fn the_port_mapper_answers_in_versions_2_to_4() {
         ask("192.0.2.1:111", 2, 3, w.bytes()).reader().u32().unwrap()
     };
     assert_eq!((port(NLM, 4, 6), port(NLM, 4, 17), port(NSM, 1, 17)), (2049, 2050, 2050));
-    assert_eq!((port(NLM, 3, 6), port(100_003, 3, 17), port(100_005, 3, 17)), (0, 0, 2050));
+    assert_eq!((port(NLM, 3, 6), port(100_003, 3, 17), port(100_005, 3, 17)), (2049, 0, 2050));
     let address = |local, version, number, netid: &str| {
         let mut w = Writer::new();
         w.u32(NLM);
