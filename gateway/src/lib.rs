@@ -17,6 +17,7 @@ pub mod cluster;
 pub mod control;
 pub mod cpu;
 pub mod daemon;
+mod datagram_socket;
 pub mod demo;
 mod descriptors;
 pub mod generate;

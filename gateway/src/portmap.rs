@@ -1,10 +1,9 @@
 //! What clients of NFS version 3 need beside the NFS port: MOUNT, NLM and NSM by datagrams on the same number, and an answer on
 //! port 111 to the question where all that is.
 //!
-//! *Operation.* Datagrams are taken on every address of the host by a socket of its own, because a reply has to come from the
-//! address that was asked. On port 111 the host's rpcbind answers when it was told ([`register`]), or the gateway itself.
+//! *Operation.* A reply leaves from the address that was asked, also from one that the host gets later ([`DatagramSocket`]). On port 111 the host's rpcbind answers when it was told ([`register`]), or the gateway itself.
 //!
-//! *Memory.* At most [`DATAGRAMS_MAX`] datagrams are in work, and [`UNKNOWN_MAX`] wait for the name of their sender; what comes
+//! *Memory.* At most [`DATAGRAMS_MAX`] datagrams are in work, [`OF_ADDRESS_MAX`] of one address, and [`UNKNOWN_MAX`] wait for the name of their sender; what comes
 //! beyond is dropped and counted, and comes again.
 //!
 //! *Errors.* Without an rpcbind, or when another program has its place there, the gateway serves all the same and says what does
@@ -25,15 +24,16 @@ use nfsrdma::portmap::{Mapping, PORT};
 use nfsrdma::served_programs::ServedPrograms;
 use nfsrdma::server::Server;
 use rdma_transport::channel::{Info, Transport, canonical};
+use rdma_transport::parts::{Limit, Part, Parts};
 use rdma_transport::{count, lease};
 use tokio::net::UdpSocket;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::accept::Shared;
-use crate::check::netdev;
 use crate::client_names::Why;
+use crate::datagram_socket::{self, DatagramSocket, Received};
 use crate::listen::addresses;
 use crate::listeners::{Served, Service};
 use crate::port;
@@ -45,8 +45,14 @@ pub(crate) const DATAGRAMS_IN_WORK: &str = "datagrams-in-work";
 /// Datagrams whose senders are looked up by name. Anybody sends under invented addresses, and those must not take the places of
 /// clients that are known.
 const UNKNOWN_MAX: usize = 64;
+/// Of these, datagrams of one address.
+const UNKNOWN_OF_ADDRESS_MAX: usize = UNKNOWN_MAX / 4;
 /// The limit that a datagram beyond those meets.
 pub(crate) const DATAGRAMS_UNKNOWN: &str = "datagrams-of-unknown";
+/// Datagrams of one address in work.
+const OF_ADDRESS_MAX: usize = DATAGRAMS_MAX / 4;
+/// The limit that a datagram beyond those meets.
+pub(crate) const DATAGRAMS_OF_ADDRESS: &str = "datagrams-of-address";
 /// Bytes of a datagram that is a call: an NLM call with all its strings as long as they may be has less.
 const CALL_MAX: usize = 8800;
 /// Bytes of a datagram that is a reply (RFC 768, less its header and that of IP).
@@ -89,9 +95,17 @@ pub(crate) fn choose(settings: &Settings) -> Chosen {
 fn tried(settings: &Settings) -> Result<(), (SocketAddr, io::Error)> {
     for at in addresses(&settings.bind, PORT) {
         let four = SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), PORT);
-        let both = |at| {
-            std::net::TcpListener::bind(at)?;
-            std::net::UdpSocket::bind(at).map(drop)
+        let both = |at: SocketAddr| {
+            let tried = std::net::TcpListener::bind(at).and_then(|_| std::net::UdpSocket::bind(at));
+            match tried {
+                // An address that comes later, as those of a cluster's service do: no other program has its port.
+                Err(e)
+                    if e.kind() == io::ErrorKind::AddrNotAvailable && !at.ip().is_unspecified() =>
+                {
+                    Ok(())
+                }
+                tried => tried.map(drop),
+            }
         };
         let other =
             |e: io::Error| match settings.bind.is_empty() && e.kind() != io::ErrorKind::AddrInUse {
@@ -281,9 +295,8 @@ fn say(done: Registered) -> Entered {
     Entered(done.entered)
 }
 
-/// A socket for each address to listen on. Where that is all of them, each that the host has now gets its own, and those that
-/// come later share one.
-fn sockets(settings: &Settings, port: u16) -> Result<Vec<UdpSocket>, (SocketAddr, io::Error)> {
+/// A socket for each address to listen on.
+fn sockets(settings: &Settings, port: u16) -> Result<Vec<DatagramSocket>, (SocketAddr, io::Error)> {
     let mut all = Vec::new();
     for at in addresses(&settings.bind, port) {
         match bind(at) {
@@ -295,30 +308,24 @@ fn sockets(settings: &Settings, port: u16) -> Result<Vec<UdpSocket>, (SocketAddr
             }
             Err(e) => return Err((at, e)),
         }
-        if at.ip().is_unspecified() {
-            let own = netdev::addresses().into_iter().map(|a| a.ip);
-            let own = own.filter(|ip| at.is_ipv6() || ip.is_ipv4());
-            // An address that is just going, or not ready yet, is served by the socket of all.
-            all.extend(own.filter_map(|ip| bind(SocketAddr::new(ip, port)).ok()));
-        }
     }
     Ok(all)
 }
 
-fn bind(at: SocketAddr) -> io::Result<UdpSocket> {
+fn bind(at: SocketAddr) -> io::Result<DatagramSocket> {
     use socket2::{Domain, Protocol, Socket, Type};
     let socket = Socket::new(Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP))?;
-    // One for all addresses and one for each may stand side by side.
+    // After a change of the configuration the new one is opened before the old one is closed.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     rdma_transport::tcp::before_bind(&socket, at)?;
     socket.bind(&at.into())?;
-    UdpSocket::from_std(socket.into())
+    DatagramSocket::new(UdpSocket::from_std(socket.into())?)
 }
 
 fn spawn(
     tasks: &mut JoinSet<()>,
-    socket: UdpSocket,
+    socket: DatagramSocket,
     shared: &Arc<Shared>,
     nfs: &Arc<Server>,
     offer: ServedPrograms,
@@ -329,44 +336,50 @@ fn spawn(
 /// Where datagrams stand that are in work.
 #[derive(Clone)]
 struct Places {
-    known: Arc<Semaphore>,
-    unknown: Arc<Semaphore>,
+    known: Arc<Parts>,
+    unknown: Arc<Parts>,
 }
 
 impl Default for Places {
     fn default() -> Self {
-        let places = |n| Arc::new(Semaphore::new(n));
-        Self { known: places(DATAGRAMS_MAX), unknown: places(UNKNOWN_MAX) }
+        let of_address = |most| Limit::new(DATAGRAMS_OF_ADDRESS, most);
+        let known = [Limit::new(DATAGRAMS_IN_WORK, DATAGRAMS_MAX), of_address(OF_ADDRESS_MAX)];
+        let unknown =
+            [Limit::new(DATAGRAMS_UNKNOWN, UNKNOWN_MAX), of_address(UNKNOWN_OF_ADDRESS_MAX)];
+        Self { known: Parts::new(known), unknown: Parts::new(unknown) }
     }
 }
 
 impl Places {
     /// One for a datagram of this sender, who has to be looked up by name or need not. `None`: there is no more, which is counted.
-    fn take(&self, is_unknown: bool, peer: SocketAddr) -> Option<OwnedSemaphorePermit> {
+    fn take(&self, is_unknown: bool, peer: SocketAddr) -> Option<Part> {
         let places = if is_unknown { &self.unknown } else { &self.known };
-        let place = places.clone().try_acquire_owned().ok();
-        match place {
-            None if is_unknown => count::limit_met(DATAGRAMS_UNKNOWN),
-            None => count::broken(DATAGRAMS_IN_WORK, "dropped", canonical(peer)),
-            Some(_) => {}
+        match places.take(canonical(peer).ip()) {
+            Ok(place) => Some(place),
+            Err(limit) if limit.name == DATAGRAMS_IN_WORK => {
+                count::broken(DATAGRAMS_IN_WORK, "dropped", canonical(peer));
+                None
+            }
+            Err(limit) => {
+                count::limit_met(limit.name);
+                None
+            }
         }
-        place
     }
 }
 
 /// Answers datagrams for as long as the daemon runs.
 async fn datagrams(
-    socket: Arc<UdpSocket>,
+    socket: Arc<DatagramSocket>,
     shared: Arc<Shared>,
     nfs: Arc<Server>,
     offer: ServedPrograms,
 ) {
     let places = Places::default();
-    let mut bytes = vec![0; CALL_MAX];
-    let Ok(local) = socket.local_addr() else { return };
+    let mut room = vec![0; datagram_socket::ROOM];
     loop {
-        let (length, peer) = match socket.recv_from(&mut bytes).await {
-            Ok(received) => received,
+        let received = match socket.receive(&mut room).await {
+            Ok(received) => Arc::new(received),
             Err(error) => {
                 // What an earlier reply met on its way.
                 tracing::debug!(%error, "a datagram could not be received");
@@ -374,31 +387,46 @@ async fn datagrams(
             }
         };
         lease::check();
-        let lookup = shared.lookup.clone();
-        let ip = canonical(peer).ip();
-        let (places, is_unknown) = (places.clone(), lookup.is_asked_for(ip));
-        let Some(place) = places.take(is_unknown, peer) else { continue };
-        let (socket, nfs) = (socket.clone(), nfs.clone());
-        let info = Info::new(peer, local, Transport::Tcp, shared.payload.clone());
-        let body = Buf::from(bytes[..length].to_vec());
-        tokio::spawn(async move {
-            let mut place = place;
-            if is_unknown {
-                lookup.client(ip, Why::Datagram).await;
-                let Some(known) = places.take(false, peer) else { return };
-                place = known;
+        for call in room[..received.length].chunks(received.stride) {
+            // Longer ones are no call.
+            if call.len() <= CALL_MAX {
+                let context = (socket.clone(), received.clone(), places.clone());
+                take(context, &shared, (nfs.clone(), offer), call);
             }
-            let _place = place;
-            let Some(reply) = nfs.datagram(Arc::new(info), body, offer).await else { return };
-            let whole: Vec<u8> = reply.pieces().flatten().copied().collect();
-            lease::check();
-            if whole.len() <= REPLY_MAX
-                && let Err(error) = socket.send_to(&whole, peer).await
-            {
-                tracing::debug!(%peer, %error, "a reply could not be sent");
-            }
-        });
+        }
     }
+}
+
+/// Begins to answer one datagram, if there is a place for it.
+fn take(
+    (socket, received, places): (Arc<DatagramSocket>, Arc<Received>, Places),
+    shared: &Shared,
+    (nfs, offer): (Arc<Server>, ServedPrograms),
+    call: &[u8],
+) {
+    let (lookup, peer) = (shared.lookup.clone(), received.peer);
+    let ip = canonical(peer).ip();
+    let is_unknown = lookup.is_asked_for(ip);
+    let Some(place) = places.take(is_unknown, peer) else { return };
+    let info = Info::new(peer, socket.asked(&received), Transport::Tcp, shared.payload.clone());
+    let body = Buf::from(call.to_vec());
+    tokio::spawn(async move {
+        let mut place = place;
+        if is_unknown {
+            lookup.client(ip, Why::Datagram).await;
+            let Some(known) = places.take(false, peer) else { return };
+            place = known;
+        }
+        let _place = place;
+        let Some(reply) = nfs.datagram(Arc::new(info), body, offer).await else { return };
+        let whole: Vec<u8> = reply.pieces().flatten().copied().collect();
+        lease::check();
+        if whole.len() <= REPLY_MAX
+            && let Err(error) = socket.answer(&received, &whole).await
+        {
+            tracing::debug!(%peer, %error, "a reply could not be sent");
+        }
+    });
 }
 
 /// Clients of version 3 will find the lock manager of a gateway that does this about port 111.
@@ -420,12 +448,25 @@ mod tests {
     fn senders_that_nobody_knows_take_no_place_of_others() {
         let (places, peer) = (Places::default(), SocketAddr::from(([192, 0, 2, 7], 700)));
         let met = || {
-            count::limits_met().iter().find(|(l, _)| *l == DATAGRAMS_UNKNOWN).map_or(0, |(_, n)| *n)
+            let met = count::limits_met();
+            let of = |limit| met.iter().find(|(l, _)| *l == limit).map_or(0, |(_, n)| *n);
+            (of(DATAGRAMS_UNKNOWN), of(DATAGRAMS_OF_ADDRESS))
         };
-        let unknown: Vec<_> = (0..1000).filter_map(|_| places.take(true, peer)).collect();
-        assert_eq!((unknown.len(), met()), (UNKNOWN_MAX, 1000 - UNKNOWN_MAX as u64));
+        let mut unknown: Vec<_> = (0..1000).filter_map(|_| places.take(true, peer)).collect();
+        let most = UNKNOWN_OF_ADDRESS_MAX;
+        assert_eq!((unknown.len(), met()), (most, (0, (1000 - most) as u64)));
+        for n in 100..200 {
+            unknown.extend(places.take(true, SocketAddr::from(([192, 0, 2, n], 700))));
+        }
+        assert_eq!((unknown.len(), met().0), (UNKNOWN_MAX, (100 + most - UNKNOWN_MAX) as u64));
         let known: Vec<_> = (0..1000).filter_map(|_| places.take(false, peer)).collect();
-        assert_eq!(known.len(), DATAGRAMS_MAX);
+        assert_eq!(known.len(), OF_ADDRESS_MAX, "an address leaves room for others");
+        let from = |n: u8| SocketAddr::from(([192, 0, 2, n], 700));
+        let others = (10..60).filter_map(|n| places.take(false, from(n))).count();
+        assert_eq!(others, 50);
+        let all: Vec<_> = (10..20).flat_map(|n| vec![from(n); 64]).collect();
+        let all: Vec<_> = all.into_iter().filter_map(|at| places.take(false, at)).collect();
+        assert_eq!(all.len() + known.len(), DATAGRAMS_MAX);
         drop(unknown);
         assert!(places.take(true, peer).is_some());
     }

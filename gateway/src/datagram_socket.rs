@@ -1,0 +1,99 @@
+//! A socket for datagrams that knows at which address of the host each of them arrived, and answers from there: clients drop a reply
+//! that comes from another address than the one they asked.
+//!
+//! *Memory.* A buffer of [`ROOM`] for each socket. The kernel may hand over several datagrams of one sender at once.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+
+use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use rdma_transport::channel::canonical;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+/// Bytes of the largest datagram, and of what the kernel joins.
+pub(crate) const ROOM: usize = 1 << 16;
+
+/// The socket.
+pub(crate) struct DatagramSocket {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    local: SocketAddr,
+}
+
+/// Datagrams of one sender: each of `stride` bytes, the last of what is left of `length`.
+pub(crate) struct Received {
+    pub(crate) length: usize,
+    pub(crate) stride: usize,
+    pub(crate) peer: SocketAddr,
+    /// Where they arrived, as the kernel says it.
+    arrived: Option<IpAddr>,
+}
+
+impl DatagramSocket {
+    pub(crate) fn new(socket: UdpSocket) -> io::Result<Self> {
+        let (state, local) =
+            (UdpSocketState::new(UdpSockRef::from(&socket))?, socket.local_addr()?);
+        Ok(Self { socket, state, local })
+    }
+
+    /// The address that the sender asked.
+    pub(crate) fn asked(&self, received: &Received) -> SocketAddr {
+        let ip = received.arrived.unwrap_or(self.local.ip());
+        canonical(SocketAddr::new(ip, self.local.port()))
+    }
+
+    /// Waits for the next datagrams. `room` has [`ROOM`] bytes.
+    pub(crate) async fn receive(&self, room: &mut [u8]) -> io::Result<Received> {
+        let mut meta = [RecvMeta::default()];
+        let receive = || {
+            let socket = UdpSockRef::from(&self.socket);
+            self.state.recv(socket, &mut [IoSliceMut::new(room)], &mut meta)
+        };
+        self.socket.async_io(Interest::READABLE, receive).await?;
+        let [meta] = meta;
+        let stride = meta.stride.max(1);
+        Ok(Received { length: meta.len, stride, peer: meta.addr, arrived: meta.dst_ip })
+    }
+
+    /// Answers from the address that was asked.
+    pub(crate) async fn answer(&self, received: &Received, reply: &[u8]) -> io::Result<()> {
+        let transmit = Transmit {
+            destination: received.peer,
+            ecn: None,
+            contents: reply,
+            segment_size: None,
+            src_ip: received.arrived,
+        };
+        let send = || self.state.try_send(UdpSockRef::from(&self.socket), &transmit);
+        self.socket.async_io(Interest::WRITABLE, send).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Addresses of the loopback are there without being configured, as those that come later are to a socket of all.
+    #[tokio::test]
+    async fn replies_leave_from_the_asked_address() {
+        for (bound, asked) in [("0.0.0.0:0", "127.0.0.2"), ("[::]:0", "127.0.0.3")] {
+            let Ok(socket) = UdpSocket::bind(bound).await else { continue };
+            let server = DatagramSocket::new(socket).unwrap();
+            let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let asked = SocketAddr::new(asked.parse().unwrap(), server.local.port());
+            client.connect(asked).await.unwrap();
+            let mut room = vec![0; ROOM];
+            for text in [&b"one"[..], b"two"] {
+                client.send(text).await.unwrap();
+                let received = server.receive(&mut room).await.unwrap();
+                assert_eq!((&room[..received.length], server.asked(&received)), (text, asked));
+                server.answer(&received, text).await.unwrap();
+                let mut reply = [0; 9];
+                // A connected socket takes nothing from another address.
+                let length = client.recv(&mut reply).await.unwrap();
+                assert_eq!(&reply[..length], text);
+            }
+        }
+    }
+}
