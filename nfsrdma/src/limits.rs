@@ -16,6 +16,8 @@ pub const PATH_MAX: usize = 4095;
 pub const MOUNT_LINKS_MAX: usize = 40;
 /// Mounts that are remembered for DUMP; the oldest are forgotten first.
 pub const MOUNTS_MAX: usize = 1024;
+/// Of these, mounts of one address (IPv6: network of 64 bits).
+pub const MOUNTS_OF_ADDRESS_MAX: usize = 64;
 /// Replies that are kept for repetitions of calls.
 pub const REPLAY_ENTRIES_MAX: usize = 16 << 10;
 /// Bytes of replies that are kept for repetitions of calls.

@@ -14,10 +14,12 @@ use vfs::namespace::{Flavor, Flavors, Refusal, Share};
 use vfs::{Cred, Kind, NodeRef, VfsError};
 
 use crate::context::{CallContext, Conn, Outcome};
-use crate::limits::{MOUNT_LINKS_MAX, MOUNTS_MAX};
+use crate::limits::{MOUNT_LINKS_MAX, MOUNTS_MAX, MOUNTS_OF_ADDRESS_MAX};
 use crate::server_state::ServerState;
 use crate::status::Failed;
 use nfs_proto::nfs3::Nfsstat3;
+use rdma_transport::channel::host_of;
+use rdma_transport::turn;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 /// Versions that are served.
@@ -45,8 +47,13 @@ impl Mounts {
         if list.iter().any(|(w, p)| *w == who && p == path) {
             return;
         }
-        if list.len() >= MOUNTS_MAX {
-            list.pop_front();
+        let host = host_of(who);
+        let mut own = list.iter().enumerate().filter(|(_, (w, _))| host_of(*w) == host);
+        let oldest =
+            own.next().map(|(at, _)| at).filter(|_| own.count() + 1 >= MOUNTS_OF_ADDRESS_MAX);
+        if oldest.is_some() || list.len() >= MOUNTS_MAX {
+            // Of this address where it has its part, so that it pushes out nothing of others.
+            list.remove(oldest.unwrap_or(0));
         }
         list.push_back((who, path.to_vec()));
     }
@@ -188,6 +195,7 @@ async fn find(
             node = above.pop().ok_or(Nfsstat3::Inval)?;
             continue;
         }
+        turn::pause().await;
         let (next, _) = node.lookup(cred, &name).await?;
         if next.kind() != Kind::Symlink {
             above.push(std::mem::replace(&mut node, next));
@@ -272,4 +280,35 @@ fn export(core: &ServerState, conn: &Conn, out: &mut Writer) {
         out.value(&Exportnode { ex_dir: dir.as_bytes(), ex_groups: Chain(groups) });
     }
     out.value(&false);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_of_others_stay_listed() {
+        let mounts = Mounts::default();
+        let at = |text: &str| text.parse::<IpAddr>().unwrap();
+        mounts.add(at("192.0.2.1"), b"/data");
+        for n in 0..10_000_u32 {
+            mounts.add(at("192.0.2.2"), format!("/data/{n}").as_bytes());
+            mounts.add(at(&format!("2001:db8::{:x}", n % 0xffff)), b"/data");
+        }
+        let of = |host: &str| {
+            let list = mounts.lock();
+            list.iter().filter(|(who, _)| host_of(*who) == host_of(at(host))).count()
+        };
+        assert_eq!(of("192.0.2.1"), 1, "the oldest of all");
+        assert_eq!(
+            (of("192.0.2.2"), of("2001:db8::")),
+            (MOUNTS_OF_ADDRESS_MAX, MOUNTS_OF_ADDRESS_MAX)
+        );
+        assert_eq!(mounts.lock().back().map(|(_, path)| path.clone()), Some(b"/data".to_vec()));
+        for n in 0..100_000_u32 {
+            let [_, a, b, c] = n.to_be_bytes();
+            mounts.add([10, a, b, c].into(), b"/data");
+        }
+        assert_eq!(mounts.lock().len(), MOUNTS_MAX);
+    }
 }

@@ -280,7 +280,7 @@ fn a_hidden_share_is_in_no_list_and_is_mounted_by_its_name() {
 fn the_list_of_mounts_is_bounded_and_forgets_the_oldest() {
     let c = Client::new();
     let root = c.root();
-    for i in 0..nfsrdma::limits::MOUNTS_MAX + 10 {
+    for i in 0..nfsrdma::limits::MOUNTS_OF_ADDRESS_MAX + 10 {
         c.mkdir(&root, &format!("d{i}")).unwrap();
         c.mount(&format!("/data/d{i}")).unwrap();
     }
@@ -293,7 +293,7 @@ fn the_list_of_mounts_is_bounded_and_forgets_the_oldest() {
         assert!(n > 0 || path == b"/data/d10");
         n += 1;
     }
-    assert_eq!(n, nfsrdma::limits::MOUNTS_MAX);
+    assert_eq!(n, nfsrdma::limits::MOUNTS_OF_ADDRESS_MAX);
 }
 
 #[test]

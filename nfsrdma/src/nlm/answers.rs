@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use nfs_proto::nlm::{self as wire, Testres, Testrply};
 use nfs_proto::xdr::Xdr;
+use rdma_transport::count;
 use state::{LockKind, Range};
 
 use super::{Nlm, Stat, VERSION, procedure as p};
@@ -77,12 +78,18 @@ impl Nlm {
         let Some(me) = self.me.upgrade() else { return };
         let mut args = Vec::new();
         answer.emit(cookie, &mut args);
-        let route = Route::new(conn.info.peer.ip(), conn.info.local.ip());
-        tokio::spawn(async move {
-            let Ok(_place) = me.answers.try_acquire() else {
-                me.counters.limited.fetch_add(1, Ordering::Relaxed);
+        let peer = conn.info.peer.ip();
+        let place = match self.answers.take(peer) {
+            Ok(place) => place,
+            Err(limit) => {
+                count::limit_met(limit.name);
+                self.counters.limited.fetch_add(1, Ordering::Relaxed);
                 return;
-            };
+            }
+        };
+        let route = Route::new(peer, conn.info.local.ip());
+        tokio::spawn(async move {
+            let _place = place;
             let callee = Callee { program: program::NLM, version: VERSION, procedure: result };
             if let Err(e) = route.call(me.options.rpcbind_port, callee, &args).await {
                 tracing::debug!(error = %e, result, "a client's lock manager did not accept the result of its request");
@@ -94,6 +101,16 @@ impl Nlm {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_to_an_address_leave_room() {
+        let answers = rdma_transport::parts::Parts::new(super::super::limits::ANSWERS);
+        let at = |n: u8| answers.take([192, 0, 2, n].into());
+        let silent: Vec<_> = std::iter::from_fn(|| at(1).ok()).collect();
+        assert_eq!(silent.len(), super::super::limits::ANSWERS_OF_ADDRESS_MAX);
+        assert_eq!(at(1).unwrap_err().name, "nlm-answers-of-address");
+        assert!(at(2).is_ok());
+    }
 
     #[test]
     fn a_lock_to_the_end_has_no_length() {

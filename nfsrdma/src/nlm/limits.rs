@@ -18,6 +18,8 @@ pub const BLOCKED_MAX: usize = 4096;
 pub const BLOCKED_OF_ADDRESS_MAX: usize = BLOCKED_MAX / 4;
 /// Asynchronous answers under way (`_MSG` procedures); more calls of that kind are dropped, and come again.
 pub const ANSWERS_MAX: usize = 256;
+/// Of these, answers to one address: each may wait for a host that does not answer.
+pub const ANSWERS_OF_ADDRESS_MAX: usize = ANSWERS_MAX / 4;
 /// A host is told for this long that a lock was given to it, in seconds.
 pub const GRANT_SECONDS_MAX: u64 = 60;
 /// First pause before a host is told again, in milliseconds; each next one is twice as long up to a limit.
@@ -67,4 +69,8 @@ pub(super) const BLOCKED: Both = [
 pub(super) const PATIENT: Both = [
     Limit::new("patient-locks", PATIENT_MAX),
     Limit::new("patient-locks-of-address", PATIENT_OF_ADDRESS_MAX),
+];
+pub(super) const ANSWERS: Both = [
+    Limit::new("nlm-answers", ANSWERS_MAX),
+    Limit::new("nlm-answers-of-address", ANSWERS_OF_ADDRESS_MAX),
 ];

@@ -104,7 +104,7 @@ pub struct Nlm {
     patient: Arc<Parts>,
     pub(crate) monitors: Monitors,
     pub(crate) options: Options,
-    answers: tokio::sync::Semaphore,
+    answers: Arc<Parts>,
     /// How often what happened.
     pub counters: Counters,
     me: Weak<Self>,
@@ -128,7 +128,7 @@ impl Nlm {
             patient: Parts::new(limits::PATIENT),
             monitors,
             options,
-            answers: tokio::sync::Semaphore::new(limits::ANSWERS_MAX),
+            answers: Parts::new(limits::ANSWERS),
             counters: Counters::default(),
             me: me.clone(),
         }))

@@ -4,7 +4,8 @@
 //! *Operation.* The promise itself is a grant in `state`; here is its stateid, and how its holder is told. Each recall has a task
 //! that lives until the delegation is back or its time is over.
 //!
-//! *Memory.* [`limits::DELEGATIONS_MAX`] delegations of all clients.
+//! *Memory.* [`limits::DELEGATIONS_MAX`] delegations of all clients, [`limits::DELEGATIONS_OF_ADDRESS_MAX`] of one address. Beyond
+//! that a file is opened without one.
 //!
 //! *Errors.* None that a request sees but NFS4ERR_DELAY, which `FileOps` gives.
 
@@ -12,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use rdma_transport::count;
 use state::{Break, Caching, ClientId, Holder, HolderId, Rights};
 use vfs::arbiter::{DelegatedAttrs, Recall};
 use vfs::backend::BoxFuture;
@@ -168,8 +170,13 @@ fn delegate_anew(
     let clients = &cx.nfs.clients;
     let arbiter = cx.nfs.core.namespace.arbiter();
     if clients.delegations.load(Ordering::Relaxed) >= limits::DELEGATIONS_MAX {
+        count::limit_met("delegations");
         return None;
     }
+    let Some(of_address) = client.place.usage().delegation() else {
+        count::limit_met("delegations-of-address");
+        return None;
+    };
     let object = super::object::Object::Node(at.clone());
     let fh = cx.fh_of(&object);
     let node = at.node.id();
@@ -186,6 +193,7 @@ fn delegate_anew(
         times: write && times,
         times_since,
         change,
+        _of_address: Some(of_address),
         uid: at.cred.uid,
         checked,
         revoked: false,

@@ -63,6 +63,8 @@ pub const OWNERS_OF_ADDRESS_MAX: usize = 2 * OWNERS_PER_CLIENT_MAX;
 pub const STATES_OF_ADDRESS_CLIENTS: usize = 2;
 /// Delegations of all clients.
 pub const DELEGATIONS_MAX: usize = 65_536;
+/// Of these, delegations of all clients of one address.
+pub const DELEGATIONS_OF_ADDRESS_MAX: usize = DELEGATIONS_MAX / 4;
 /// Delegated files that are looked at in one tick for changes made outside.
 pub const WATCHED_PER_TICK: usize = 512;
 /// Stateids of one TEST_STATEID that are looked at before other requests have their turn.

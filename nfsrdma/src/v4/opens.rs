@@ -71,6 +71,8 @@ pub(super) struct Delegation {
     pub(super) times_since: Option<Time>,
     /// The file's change attribute when it was given: see [`super::watch`], and RFC 8881 section 10.4.3.
     pub(super) change: u64,
+    /// Counts it among the delegations of the client's address.
+    pub(super) _of_address: Option<UsagePlace>,
     /// The user whose permissions the OPEN checked, and which.
     pub(super) uid: u32,
     pub(super) checked: Rights,

@@ -1,17 +1,18 @@
 //! What all clients of one address hold together: a host names itself, and as many clients as it names hold no more than this.
 //!
-//! *Memory.* Two numbers for each address that has clients.
+//! *Memory.* Three numbers for each address that has clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::limits::OWNERS_OF_ADDRESS_MAX;
+use super::limits::{DELEGATIONS_OF_ADDRESS_MAX, OWNERS_OF_ADDRESS_MAX};
 
 /// The numbers of one address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Usage {
     states: Arc<AtomicUsize>,
     owners: Arc<AtomicUsize>,
+    delegations: Arc<AtomicUsize>,
 }
 
 /// One of them, until it is dropped.
@@ -27,6 +28,11 @@ impl Usage {
     /// An open owner or a lock owner.
     pub(super) fn owner(&self) -> Option<UsagePlace> {
         UsagePlace::take(&self.owners, OWNERS_OF_ADDRESS_MAX)
+    }
+
+    /// A delegation, of those that all addresses share.
+    pub(super) fn delegation(&self) -> Option<UsagePlace> {
+        UsagePlace::take(&self.delegations, DELEGATIONS_OF_ADDRESS_MAX)
     }
 
     pub(super) fn has_states(&self, many: usize) -> bool {
@@ -49,5 +55,21 @@ impl UsagePlace {
 impl Drop for UsagePlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v4::limits::DELEGATIONS_MAX;
+
+    #[test]
+    fn delegations_of_an_address_leave_room() {
+        let (one, another) = (Usage::default(), Usage::default());
+        let mut all: Vec<_> = std::iter::from_fn(|| one.clone().delegation()).collect();
+        assert_eq!(all.len(), DELEGATIONS_OF_ADDRESS_MAX);
+        assert!(all.len() < DELEGATIONS_MAX && another.delegation().is_some());
+        all.pop();
+        assert!(one.delegation().is_some(), "one was given back");
     }
 }
