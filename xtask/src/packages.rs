@@ -38,6 +38,8 @@ const LAB: &[&str] = &[
 /// Other people's clients and decoders, the headers of rdma-core, and a cluster of Ceph.
 const THIRD: &[&str] = &[
     "libnfs-utils",
+    "libnfs13",
+    "python3-pip",
     "tshark",
     "tcpdump",
     "smbclient",

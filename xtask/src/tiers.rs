@@ -159,9 +159,10 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
 type Part = fn(&Asked) -> Result<Tally>;
 
 /// What computes.
-const CLIENTS: [Part; 7] = [
+const CLIENTS: [Part; 8] = [
     transforms,
     |asked| lab::third_parties(&asked.only, asked.verbose),
+    nfs_programs,
     rdma_core,
     import,
     registries,
@@ -171,6 +172,12 @@ const CLIENTS: [Part; 7] = [
 
 fn transforms(asked: &Asked) -> Result<Tally> {
     asked.part("transforms", lab::transforms)
+}
+
+fn nfs_programs(asked: &Asked) -> Result<Tally> {
+    let run = lab::nfsprograms::all;
+    let name = "nfs-programs";
+    asked.part(name, || Ok(Tally::of(name, run).once_more(name, run)))
 }
 
 fn rdma_core(asked: &Asked) -> Result<Tally> {

@@ -11,6 +11,7 @@ pub(crate) mod gateway;
 mod guest;
 mod kerberos;
 mod net;
+pub(crate) mod nfsprograms;
 mod nodes;
 mod pulse;
 mod rights;
