@@ -82,6 +82,8 @@ pub(super) const LIMITS: &[&str] = &[
     "requests-in-work",
     "no-progress",
     "no-progress-while-others-wait",
+    rdma_transport::receives::RECEIVES,
+    rdma_transport::receives::RECEIVES_OF_ADDRESS,
     "opens-of-session",
     "opens-of-address",
     "opens",
