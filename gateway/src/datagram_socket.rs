@@ -1,5 +1,5 @@
-//! A socket for datagrams that knows at which address of the host each of them arrived, and answers from there: clients drop a reply
-//! that comes from another address than the one they asked.
+//! A socket for datagrams that knows at which address of the host each of them arrived, and answers from there: clients drop a
+//! reply that comes from another address than the one they asked.
 //!
 //! *Memory.* A buffer of [`ROOM`] for each socket. The kernel may hand over several datagrams of one sender at once.
 

@@ -1,7 +1,8 @@
 //! What clients of NFS version 3 need beside the NFS port: MOUNT, NLM and NSM by datagrams on the same number, and an answer on
 //! port 111 to the question where all that is.
 //!
-//! *Operation.* A reply leaves from the address that was asked, also from one that the host gets later ([`DatagramSocket`]). On port 111 the host's rpcbind answers when it was told ([`register`]), or the gateway itself.
+//! *Operation.* A reply leaves from the address that was asked, also from one that the host gets later ([`DatagramSocket`]). On
+//! port 111 the host's rpcbind answers when it was told ([`register`]), or the gateway itself.
 //!
 //! *Memory.* At most [`DATAGRAMS_MAX`] datagrams are in work, [`OF_ADDRESS_MAX`] of one address, and [`UNKNOWN_MAX`] wait for the name of their sender; what comes
 //! beyond is dropped and counted, and comes again.

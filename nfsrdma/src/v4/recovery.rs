@@ -123,8 +123,8 @@ impl Recovery {
         Ok(())
     }
 
-    /// The change of this number, which enters a client, is durable. Later ones that enter the same owner leave the record as it is:
-    /// several first requests of a client may come at once.
+    /// The change of this number, which enters a client, is durable. Later ones that enter the same owner leave the record as it
+    /// is: several first requests of a client may come at once.
     fn note_entered(&self, name: &[u8], number: u64) {
         if let Some(record) = self.names().get_mut(name)
             && record.entered_since.is_some_and(|since| since <= number)

@@ -1,5 +1,5 @@
-//! Other people's clients of NFS, each by its own library: tests/third/nfs_programs.py drives them, in a network namespace where the
-//! gateway has port 111 as well.
+//! Other people's clients of NFS, each by its own library: tests/third/nfs_programs.py drives them, in a network namespace where
+//! the gateway has port 111 as well.
 
 use std::fs;
 use std::path::PathBuf;

@@ -201,8 +201,8 @@ impl ToSet {
         if self.acl.is_some() { ListOfNew::Given } else { ListOfNew::Inherited }
     }
 
-    /// What was set of a new file, which is like this now: its owner and group are not everybody's to choose. Its creation time is set
-    /// apart ([`ToSet::date_new`]).
+    /// What was set of a new file, which is like this now: its owner and group are not everybody's to choose. Its creation time
+    /// is set apart ([`ToSet::date_new`]).
     pub fn done_of(&self, now: &Attr) -> Bitmap {
         let ignored = |asked: Option<u32>, is| asked.is_some_and(|asked| asked != is);
         let mut left_out = Bitmap::EMPTY;
