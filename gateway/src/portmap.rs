@@ -4,8 +4,8 @@
 //! *Operation.* A reply leaves from the address that was asked, also from one that the host gets later ([`DatagramSocket`]). On
 //! port 111 the host's rpcbind answers when it was told ([`register`]), or the gateway itself.
 //!
-//! *Memory.* At most [`DATAGRAMS_MAX`] datagrams are in work, [`OF_ADDRESS_MAX`] of one address, and [`UNKNOWN_MAX`] wait for the name of their sender; what comes
-//! beyond is dropped and counted, and comes again.
+//! *Memory.* At most [`DATAGRAMS_MAX`] datagrams are in work, [`OF_ADDRESS_MAX`] of one address, and [`UNKNOWN_MAX`] wait for the
+//! name of their sender; what comes beyond is dropped and counted, and comes again.
 //!
 //! *Errors.* Without an rpcbind, or when another program has its place there, the gateway serves all the same and says what does
 //! not work. An rpcbind that starts later is told then ([`RPCBIND_COMES_MAX`]).
