@@ -366,6 +366,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let mut flag = |key| group.parse::<Flag>(key, report).is_some_and(|f| f.value.0);
     let (read_only, encrypt, guest) = (flag("read_only"), flag("encrypt"), flag("guest"));
     let (continuous_availability, hidden) = (flag("continuous_availability"), flag("hidden"));
+    let cross = group.parse::<Flag>("cross", report).is_none_or(|f| f.value.0);
     let comment = group.parse::<Comment>("comment", report).map_or(String::new(), |c| c.value.0);
     let protocols =
         group.parse::<Protocols>("protocols", report).map_or(Protocols::Both, |p| p.value);
@@ -393,6 +394,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             homes: source.1,
             protocols,
             read_only,
+            cross,
             squash,
             sec,
             nfs_locks,

@@ -215,6 +215,15 @@ pub(crate) const SHARE: Group = Group {
             "Nothing can be changed through this share.",
         ),
         key(
+            "cross",
+            "`true` or `false`",
+            "true",
+            "File systems that are mounted inside the folder are part of the share, each with its own free space; files cannot \
+             be moved or linked between them. `false`: clients see their folders and are refused. The kernel's own file \
+             systems (`proc` and the like), and mounts that show a part of the share again, are always refused. See \
+             [mounts inside a share](operating.md#mounts-inside-a-share).",
+        ),
+        key(
             "squash",
             "`root`, `all` or `none`",
             "root",

@@ -162,6 +162,8 @@ pub struct Share {
     pub protocols: Protocols,
     /// Nothing may be changed through it.
     pub read_only: bool,
+    /// File systems that are mounted inside its folder are served.
+    pub cross: bool,
     /// Which users become the anonymous one.
     pub squash: Squash,
     /// By which flavors of RPC clients of NFS use it.
@@ -207,6 +209,7 @@ impl Share {
             homes: false,
             protocols: Protocols::default(),
             read_only: false,
+            cross: true,
             squash: Squash::default(),
             sec: Secs::default(),
             nfs_locks: NfsLocks::default(),

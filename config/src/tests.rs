@@ -88,6 +88,7 @@ shares:
     path: /usr
     protocols: smb
     read_only: true
+    cross: false
     squash: none
     nfs_locks: advisory
     audit: writes
@@ -151,6 +152,7 @@ fn both_shares() -> Vec<Share> {
             homes: false,
             protocols: Protocols::Smb,
             read_only: true,
+            cross: false,
             squash: Squash::None,
             sec: Secs::default(),
             nfs_locks: NfsLocks::Advisory,

@@ -11,8 +11,8 @@ use crate::admin::listener;
 
 /// Open files of the gateway itself: the runtime, listeners, log, state folder, control socket, calls to hosts of NFSv3.
 const OF_ITS_OWN: u64 = 48;
-/// The folder of a share: its root, twice, and the watch over it.
-const OF_SHARE: u64 = 3;
+/// The folder of a share: its root, three times, and the watch over it.
+const OF_SHARE: u64 = 4;
 /// Connections that gave way to others and are not closed yet, at most.
 pub(crate) const CLOSING_MAX: usize = 16;
 /// Files of a connection at most: over a card its two queues and librdmacm.

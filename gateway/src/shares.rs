@@ -23,6 +23,7 @@ use vfs::namespace::{ClientRule, Enforce, Masks, Protection, Rules, Share, Share
 use vfs::refer::{Referral, Server};
 use vfs::{ANONYMOUS, Backend};
 
+use crate::check::files;
 use crate::identities::{self, Accounts, Rights};
 use crate::rdma::host;
 use crate::records::ceph::{no_mount, session_of_share};
@@ -110,7 +111,11 @@ impl ShareSet {
                 Some(one) => (one.share.backend.clone(), one.path.clone()),
                 None => {
                     let of_all = (payload.clone(), settings.records.is_some());
-                    backend(s, self.key.clone(), of_all)?
+                    let opened = backend(s, self.key.clone(), of_all)?;
+                    if let Some(path) = &opened.1 {
+                        files::log_inside(&s.name, path, s.cross);
+                    }
+                    opened
                 }
             };
             let share = Arc::new(share(s, rules, backend, &self.names));
@@ -130,6 +135,9 @@ impl ShareSet {
             let strict = one.configured.durability == config::Durability::Strict;
             let smb = strict && one.configured.continuous_availability;
             one.share.backend.set_strict(strict, smb);
+            let others = self.opened.iter().filter(|other| !Arc::ptr_eq(&other.share, &one.share));
+            let others = others.filter_map(|other| other.path.clone()).collect();
+            one.share.backend.set_cross(one.configured.cross, others);
         }
         self.opened.iter().map(|o| o.share.clone()).collect()
     }
@@ -276,7 +284,7 @@ fn backend(
         Source::Folder(path) => {
             let callers_apart = host::usable_at_start().is_ok();
             let config = LocalConfig::new(path.clone());
-            let config = LocalConfig { callers_apart, seal, payload, ..config };
+            let config = LocalConfig { callers_apart, seal, payload, cross: s.cross, ..config };
             let its = path.clone();
             let found = open_in_time(config, |backend| (backend, std::fs::canonicalize(its).ok()));
             let (backend, path) = found.map_err(|e| format!("share {}: {e}", s.name))?;

@@ -17,6 +17,7 @@
 //! *Errors.* [`VfsError`], the same for every backend.
 
 use std::any::Any;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use iobuf::{Account, Backpressure, Buf, Pool};
@@ -56,6 +57,21 @@ pub trait Backend: Send + Sync + 'static {
     /// Says whether they are to be, for clients of NFS and of SMB.
     fn set_strict(&self, nfs: bool, smb: bool) {
         let _ = (nfs, smb);
+    }
+    /// Serves file systems that are mounted below the folder too, or not, but those in which folders of other shares are: each
+    /// file has one record. Where that can be.
+    fn set_cross(&self, crosses: bool, others: Vec<PathBuf>) {
+        let _ = (crosses, others);
+    }
+    /// What the volume of this node can do.
+    fn capabilities_of(&self, node: &NodeRef) -> Capabilities {
+        let _ = node;
+        self.capabilities()
+    }
+    /// Room on the volume of this node.
+    fn statfs_of<'a>(&'a self, node: &'a NodeRef) -> BoxFuture<'a, VfsResult<FsStat>> {
+        let _ = node;
+        self.statfs()
     }
     /// Why nothing will work here until the volume is opened anew, in words; `None` while something may.
     fn ended(&self) -> Option<&'static str> {
@@ -142,6 +158,10 @@ pub trait Node: Send + Sync + 'static {
     fn as_any(&self) -> &(dyn Any + Send + Sync);
     /// Both are of one backend.
     fn is_beside(&self, other: &dyn Node) -> bool;
+    /// It is the top of a file system that is mounted below the share's folder: the inode number of the folder that it covers.
+    fn mounted_on(&self) -> Option<u64> {
+        None
+    }
     /// Clients may cache it: nobody changes it but by this process, or others do and [`Node::watch_external`] tells of it.
     fn is_cacheable(&self) -> bool {
         true

@@ -312,6 +312,14 @@ pub struct Losses {
     pub last: Option<String>,
 }
 
+impl Losses {
+    /// These and others.
+    #[must_use]
+    pub fn with(self, others: Self) -> Self {
+        Self { count: self.count + others.count, last: others.last.or(self.last) }
+    }
+}
+
 /// What happened to a name; the numbers are those of MS-FSCC section 2.7.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]

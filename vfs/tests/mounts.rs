@@ -293,6 +293,137 @@ fn set_id_bits_go_before_the_data_changes() {
     });
 }
 
+/// A share that crosses has what is mounted below it, each volume by itself.
+#[test]
+fn share_crosses_into_mounts_below() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        let share = dir.path().join("share");
+        let path = |name: &str| share.join(name);
+        for name in ["mem", "bound", "again", "up", "kernel", "theirs", "d/deep"] {
+            std::fs::create_dir_all(path(name)).unwrap();
+        }
+        std::fs::write(outside.path().join("inner"), b"outside").unwrap();
+        mount_tmpfs(&path("mem"), "size=1m");
+        mount_tmpfs(&path("d/deep"), "size=1m");
+        mount_tmpfs(&path("theirs"), "size=1m");
+        let bind = |from: &Path, to: &str| {
+            assert!(run("mount", &["--bind", from.to_str().unwrap(), path(to).to_str().unwrap()]));
+        };
+        bind(outside.path(), "bound");
+        bind(&path("d"), "again");
+        bind(dir.path(), "up");
+        assert!(run("mount", &["-t", "proc", "proc", path("kernel").to_str().unwrap()]));
+        block_on(async {
+            let config =
+                LocalConfig { recheck: Duration::ZERO, cross: true, ..LocalConfig::new(&share) };
+            let b = Bench::new(LocalBackend::open(config).unwrap());
+            b.backend.set_cross(true, vec![path("theirs")]);
+            let (r, me) = (&b.root, root());
+            let find = async |name: &str| r.lookup(&me, name.as_bytes()).await.map(|(n, _)| n);
+            // What shows the share again, is another's, or is the kernel's.
+            for name in ["again", "up", "kernel", "theirs"] {
+                assert_eq!(find(name).await.err(), Some(VfsError::Access), "{name}");
+            }
+            let own = r.getattr().await.unwrap();
+            let listed = r.readdir(&me, 0, 100).await.unwrap().0;
+            for (name, other_fs) in [("mem", true), ("bound", false)] {
+                let top = find(name).await.unwrap();
+                let attr = top.getattr().await.unwrap();
+                assert_eq!(attr.fsid != own.fsid, other_fs, "{name}");
+                let covered = listed.iter().find(|e| *e.name == *name.as_bytes()).unwrap().fileid;
+                assert_eq!(top.mounted_on(), Some(covered), "{name}");
+                assert_ne!(attr.fileid, covered, "{name}");
+                assert!(top.is_beside(r.as_ref()) && r.mounted_on().is_none(), "{name}");
+                // And up again.
+                let (above, _) = top.lookup(&me, b"..").await.unwrap();
+                assert_eq!(above.id(), r.id(), "{name}");
+                assert_eq!(top.path().await.unwrap(), name.as_bytes());
+                let made = top.create(Acting::caller(&me), b"f", CreateHow::Guarded, mode(0o644));
+                let f = made.await.unwrap().node;
+                b.write(&f, 0, b"data").await;
+                assert_eq!(f.path().await.unwrap(), format!("{name}/f").into_bytes());
+                assert_eq!(b.backend.resolve(&f.handle()).await.unwrap().id(), f.id(), "{name}");
+                assert_eq!(std::fs::read(path(name).join("f")).unwrap(), b"data");
+                // Names do not move between volumes, and a mount point stays.
+                let by = || Acting::caller(&me);
+                let across = VfsError::CrossDevice;
+                refused(top.rename(by(), b"f", r.as_ref(), b"f", true), across).await;
+                refused(f.link(by(), r.as_ref(), b"g"), across).await;
+                refused(r.rmdir(by(), name.as_bytes()), VfsError::Access).await;
+                // As the caller.
+                top.setattr(&me, mode(0o700), false).await.unwrap();
+                refused(top.lookup(&user(1003), b"f"), VfsError::Access).await;
+            }
+            volumes_come_and_go(&share, &b, own.fsid).await;
+        });
+    });
+}
+
+/// Of [`share_crosses_into_mounts_below`]: a handle of an earlier run, and what is unmounted under its clients.
+async fn volumes_come_and_go(share: &Path, b: &Bench, own: u64) {
+    let me = root();
+    let find = async |name: &str| b.root.lookup(&me, name.as_bytes()).await.map(|(n, _)| n);
+    let mem = find("mem").await.unwrap();
+    assert_eq!(b.backend.statfs_of(&mem).await.unwrap().total_bytes, 1 << 20);
+    let deep = find("d").await.unwrap().lookup(&me, b"deep").await.unwrap().0;
+    assert_eq!(deep.path().await.unwrap(), b"d/deep");
+    // A handle of an earlier run finds its volume before a name does.
+    let (f, _) = mem.lookup(&me, b"f").await.unwrap();
+    let config = LocalConfig { cross: true, ..LocalConfig::new(share) };
+    let later = LocalBackend::open(config).unwrap();
+    let again = later.resolve(&f.handle()).await.unwrap();
+    assert_eq!(again.path().await.unwrap(), b"mem/f");
+    assert!(later.knows(&f.handle()) && b.backend.knows(&f.handle()));
+    drop((again, later));
+    // What is unmounted under its clients is stale, and its handles are not for others to sweep.
+    assert!(run("umount", &["-l", share.join("mem").to_str().unwrap()]));
+    refused(mem.lookup(&me, b"f"), VfsError::Stale).await;
+    refused(mem.readdir(&me, 0, 10), VfsError::Stale).await;
+    let covered = find("mem").await.unwrap();
+    assert_eq!((covered.mounted_on(), covered.getattr().await.unwrap().fsid), (None, own));
+    // And where it does not cross any more, all are refused.
+    b.backend.set_cross(false, Vec::new());
+    refused(find("bound"), VfsError::Access).await;
+}
+
+/// Two file systems of FUSE have no number by which one is told from the other.
+#[test]
+fn pools_below_share_are_told_apart() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["a", "b", "share/a", "share/b"] {
+            std::fs::create_dir_all(path(name)).unwrap();
+        }
+        if !["a", "b"].iter().all(|n| mount_pool(&[&path(n)], &path("share").join(n))) {
+            println!("skipped: no mergerfs");
+            return;
+        }
+        block_on(async {
+            let config = LocalConfig { cross: true, ..LocalConfig::new(path("share")) };
+            let b = Bench::new(LocalBackend::open(config).unwrap());
+            let me = root();
+            let mut seen = Vec::new();
+            for name in ["a", "b"] {
+                std::fs::write(path(name).join("f"), name).unwrap();
+                let top = b.root.lookup(&me, name.as_bytes()).await.unwrap().0;
+                let f = top.lookup(&me, b"f").await.unwrap().0;
+                seen.push((name, top.getattr().await.unwrap().fsid, f.handle()));
+            }
+            assert_ne!(seen[0].1, seen[1].1);
+            for (name, _, handle) in seen {
+                let f = b.backend.resolve(&handle).await.unwrap();
+                assert_eq!(b.contents(&f).await, name.as_bytes());
+            }
+        });
+        for name in ["a", "b"] {
+            run("umount", &["-l", path("share").join(name).to_str().unwrap()]);
+        }
+    });
+}
+
 #[test]
 fn other_volumes_below_the_share_are_not_crossed() {
     apart(|| {

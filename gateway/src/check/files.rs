@@ -6,12 +6,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use vfs::local::is_kernels_own;
+
 /// Entries of a folder that are looked at for one with letters in its name.
 const NAMES_TRIED: usize = 200;
 
 /// A mount below or above a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(crate) struct Mount {
     pub(super) at: PathBuf,
     /// `ext4`, `xfs`, ...
     pub(super) kind: String,
@@ -19,7 +21,7 @@ pub(super) struct Mount {
 }
 
 /// All mounts that this process sees, in the order in which they were made.
-pub(super) fn mounts() -> Vec<Mount> {
+pub(crate) fn mounts() -> Vec<Mount> {
     parse(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
 }
 
@@ -67,8 +69,32 @@ pub(super) fn mount_of<'a>(mounts: &'a [Mount], folder: &Path) -> Option<&'a Mou
     above.max_by_key(|m| m.at.as_os_str().len())
 }
 
-/// Mounts inside a folder: they are not crossed.
-pub(super) fn inside<'a>(mounts: &'a [Mount], folder: &Path) -> Vec<&'a Mount> {
+impl Mount {
+    /// Why clients do not see it inside a share, which crosses or not; `None`: they do.
+    pub(crate) fn hidden(&self, crosses: bool) -> Option<&'static str> {
+        if is_kernels_own(self.kind.split('.').next().unwrap_or_default()) {
+            return Some("the kernel's own, which clients never see");
+        }
+        let why = "which clients are refused: remove `cross: false`, or add a share for it";
+        (!crosses).then_some(why)
+    }
+}
+
+/// Says which file systems are mounted inside the folder of a share, and which of them clients see.
+pub(crate) fn log_inside(share: &str, folder: &Path, crosses: bool) {
+    for inner in inside(&mounts(), folder) {
+        let (at, kind) = (inner.at.display(), &inner.kind);
+        match inner.hidden(crosses) {
+            None => tracing::info!(share, %at, kind, "another file system is part of a share"),
+            Some(why) => {
+                tracing::warn!(share, %at, kind, "another file system is inside a share: {why}")
+            }
+        }
+    }
+}
+
+/// Mounts inside a folder.
+pub(crate) fn inside<'a>(mounts: &'a [Mount], folder: &Path) -> Vec<&'a Mount> {
     mounts.iter().filter(|m| m.at != folder && m.at.starts_with(folder)).collect()
 }
 
@@ -118,6 +144,9 @@ mod tests {
         let inner = inside(&all, Path::new("/srv/my data"));
         assert_eq!(inner.iter().map(|m| m.kind.as_str()).collect::<Vec<_>>(), ["tmpfs"]);
         assert!(inside(&all, Path::new("/srv/my data/inner")).is_empty());
+        assert!(inner[0].hidden(true).is_none() && inner[0].hidden(false).is_some());
+        let proc = Mount { kind: "proc".into(), ..inner[0].clone() };
+        assert!(proc.hidden(true).is_some(), "it is the kernel's");
     }
 
     #[test]

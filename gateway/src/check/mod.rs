@@ -7,7 +7,7 @@
 //! *Errors.* A wrong configuration is told and ends with exit code 2. What would keep `serve` from starting here and now ends with
 //! exit code 1; what only hinders is a warning. Ports of a gateway that runs on the same state folder are no conflict.
 
-mod files;
+pub(crate) mod files;
 mod host;
 mod kerberos;
 pub mod lists;
@@ -95,6 +95,8 @@ struct ShareFacts<'a> {
     case: Option<bool>,
     /// The kind of file system.
     kind: Option<String>,
+    /// File systems that are mounted inside and served.
+    crossed: Vec<String>,
 }
 
 impl<'a> ShareFacts<'a> {
@@ -108,6 +110,7 @@ impl<'a> ShareFacts<'a> {
             handles: Handles::None,
             case: None,
             kind: None,
+            crossed: Vec::new(),
         }
     }
 }
@@ -340,13 +343,14 @@ fn folder_facts<'a>(
             share.name
         ));
     }
+    let mut crossed = Vec::new();
     for inner in files::inside(mounts, &real) {
-        remarks.warn(format!(
-            "share `{}`: {} is another file system ({}), which the share does not cross into; add a share for it",
-            share.name,
-            inner.at.display(),
-            inner.kind
-        ));
+        let (name, at, kind) = (&share.name, inner.at.display(), &inner.kind);
+        if let Some(why) = inner.hidden(share.cross) {
+            remarks.warn(format!("share `{name}`: {at} is another file system ({kind}), {why}"));
+        } else {
+            crossed.push(inner.at.display().to_string());
+        }
     }
     let caps = backend.capabilities();
     if case == Some(false) {
@@ -363,6 +367,7 @@ fn folder_facts<'a>(
         handles: if backend.has_kernel_handles() { Handles::Kernel } else { Handles::Search },
         case,
         kind: mount.map(|m| m.kind.clone()),
+        crossed,
     }
 }
 

@@ -98,6 +98,7 @@ fn features(s: &ShareFacts<'_>) -> String {
     let mut parts: Vec<String> = s.kind.iter().cloned().collect();
     parts.extend([have(s.xattr, "xattrs"), have(s.reflink, "reflinks"), handles.to_owned()]);
     parts.extend(s.lists_sealed.then(|| "sealed lists".to_owned()));
+    parts.extend(s.crossed.iter().map(|at| format!("with {at}")));
     parts.extend((s.case == Some(false)).then(|| "case lost".to_owned()));
     parts.join(", ")
 }

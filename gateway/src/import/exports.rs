@@ -144,7 +144,9 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
             let said = "not carried over: wildcards are for names (exports(5)); write a range of addresses";
             note(all, at.file, at.line, who, said);
         }
-        let rights = options(all, at, &mut share, &format!("{common},{own}"));
+        let list = format!("{common},{own}");
+        hide_mounts(&mut share, &list);
+        let rights = options(all, at, &mut share, &list);
         specs.push(Spec { text: who, kind, from, rights });
     }
     if clients.iter().all(|c| c.starts_with('-')) {
@@ -394,8 +396,9 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
                 "carried over, but for this host's own addresses only with `privileged_ports: off`, which applies to all shares"
             }
             "subtree_check" => "not carried over: handles are checked against the share",
-            "crossmnt" | "nohide" => {
-                "not carried over: a share does not cross into a file system mounted inside it; add a share for it"
+            "crossmnt" => continue,
+            "nohide" => {
+                "not carried over: a share has all file systems that are mounted inside it, or with `cross: false` none"
             }
             "fsid" => "not carried over: the root of NFSv4 lists all shares by name",
             "mountpoint" | "mp" => {
@@ -453,6 +456,12 @@ fn anonymous(value: &str) -> Option<u32> {
     let number: i64 = value.parse().ok()?;
     let id = u32::try_from(number).or_else(|_| i32::try_from(number).map(i32::cast_unsigned)).ok();
     id.filter(|id| *id != u32::MAX)
+}
+
+/// Where one client does not cross into file systems that are mounted inside, none does.
+fn hide_mounts(share: &mut Share, list: &str) {
+    let crosses = list.split(',').any(|option| option.trim() == "crossmnt");
+    share.view.hides_mounts = share.view.hides_mounts.max(Some(!crosses));
 }
 
 /// Keeps the share from being served. Each reason is told once, whatever number of clients have it.
@@ -672,6 +681,14 @@ mod tests {
     }
 
     #[test]
+    fn mounts_inside_are_hidden_without_crossmnt() {
+        let hides = |text: &str| read(text).shares[0].view.hides_mounts;
+        assert_eq!(hides("/srv *(rw,crossmnt)\n"), Some(false));
+        assert_eq!(hides("/srv *(rw)\n"), Some(true));
+        assert_eq!(hides("/srv 10.0.0.1(rw,crossmnt) 10.0.0.2(rw)\n"), Some(true));
+    }
+
+    #[test]
     fn clients_from_ports_of_root_stay_so_where_all_are() {
         let told = |text: &str| {
             let mut all = read(text);
@@ -694,7 +711,7 @@ mod tests {
     fn options_that_have_no_counterpart_are_told_one_by_one() {
         let all = read("/srv *(rw,async,crossmnt,anonuid=7,fsid=0,nordirplus,no_subtree_check)\n");
         let told: Vec<&str> = all.notes.iter().map(|n| n.what.as_str()).collect();
-        assert_eq!(told, ["async", "crossmnt", "fsid=0", "nordirplus"]);
+        assert_eq!(told, ["async", "fsid=0", "nordirplus"]);
         assert!(all.shares[0].lost.is_empty());
     }
 

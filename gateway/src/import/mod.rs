@@ -137,6 +137,8 @@ struct Modes {
 struct View {
     hidden: Option<bool>,
     only_visible: Option<bool>,
+    /// File systems that are mounted inside are not served.
+    hides_mounts: Option<bool>,
     modes: Modes,
 }
 
@@ -146,6 +148,7 @@ impl View {
         Self {
             hidden: self.hidden.or(other.hidden),
             only_visible: self.only_visible.or(other.only_visible),
+            hides_mounts: self.hides_mounts.or(other.hides_mounts),
             modes: self.modes.or(other.modes),
         }
     }
@@ -301,6 +304,7 @@ fn join(first: &mut Share, mut second: Share) {
     // `None` is less than any value.
     first.view.hidden = first.view.hidden.max(second.view.hidden);
     first.view.only_visible = first.view.only_visible.max(second.view.only_visible);
+    first.view.hides_mounts = first.view.hides_mounts.max(second.view.hides_mounts);
     first.export = first.export.take().or(second.export);
     if first.force != second.force {
         let why = "two sections differ in the forced user or group, and one would apply to both";

@@ -113,6 +113,9 @@ fn rights(share: &Share) -> String {
     if share.view.only_visible == Some(true) {
         out += "    list: visible\n";
     }
+    if share.view.hides_mounts == Some(true) {
+        out += "    cross: false\n";
+    }
     out
 }
 

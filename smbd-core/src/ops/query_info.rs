@@ -238,15 +238,16 @@ async fn volume_facts(
     const UNIT: u32 = 4096;
     /// Characters of a name: a host counts bytes, clients are told what Windows says (MS-FSCC section 2.5.1).
     const NAME_MAX: u32 = 255;
-    let stat = share.backend.statfs().await?;
-    let can = share.backend.capabilities();
+    let node = open.node()?;
+    let stat = share.backend.statfs_of(&node).await?;
+    let can = share.backend.capabilities_of(&node);
     let root = share.backend.root().getattr().await?;
     let units = |bytes: u64| bytes / u64::from(UNIT);
     let when = |is: bool, bit: u32| if is { bit } else { 0 };
     let tree = cx.tree()?;
     let mut id = [0; 16];
     id[..4].copy_from_slice(&share.id.to_le_bytes());
-    id[4..12].copy_from_slice(&open.node()?.getattr().await?.fsid.to_le_bytes());
+    id[4..12].copy_from_slice(&node.getattr().await?.fsid.to_le_bytes());
     Ok(volume::VolumeInfo {
         created: root.btime.map_or(FileTime(cx.server.started()), file_time),
         serial: share.id,

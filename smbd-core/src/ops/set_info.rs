@@ -266,7 +266,7 @@ async fn set_allocation(
         Some(right)
     };
     super::rename::ask(cx, open, &file.node(), Operation::Resize).await?;
-    let room = file.share.backend.statfs().await?.avail_bytes;
+    let room = file.share.backend.statfs_of(&file.node()).await?.avail_bytes;
     if len.saturating_sub(attr.used) > room {
         return Err(Status::DISK_FULL);
     }

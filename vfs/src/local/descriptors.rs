@@ -30,6 +30,22 @@ impl AsFd for Fd {
     }
 }
 
+/// Descriptors that count against the budget and are kept elsewhere.
+pub(super) struct Held(usize);
+
+impl Held {
+    pub(super) fn count(descriptors: usize) -> Self {
+        HELD.fetch_add(descriptors, Ordering::Relaxed);
+        Self(descriptors)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
 /// Lets this process open as many files as it may, and at least so many where it has the privilege for that (CAP_SYS_RESOURCE).
 /// Gives how many it may open then; `u64::MAX`: nothing limits it.
 pub fn raise_open_files(wanted: u64) -> u64 {

@@ -96,6 +96,11 @@ pub(super) fn retag(handle: &Handle, from: [u8; 4], to: [u8; 4]) -> Handle {
     Handle::new(&bytes).unwrap_or_else(|| handle.clone())
 }
 
+/// The handle is of this folder.
+pub(super) fn has_tag(handle: &Handle, tag: [u8; 4]) -> bool {
+    handle.as_bytes().get(1..5) == Some(&tag)
+}
+
 /// What a handle says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Parsed<'a> {

@@ -9,8 +9,9 @@
 //! [`LocalConfig::recheck`] later; `..` is checked each time. A file that was moved out stays reachable by handles that were given
 //! while it was inside, as with the kernel's server without `subtree_check`: a file may have many names, of which the kernel tells
 //! none or any when it opens one by its handle, so that nothing says whether one of them is inside. (A handle is taken to be one
-//! that was given: front ends let no others through.) Other file systems mounted below the share are not crossed: their mount
-//! points are listed and refused with [`VfsError::Access`]. Subvolumes of one file system are served, each with its own `fsid`.
+//! that was given: front ends let no others through.) Other file systems mounted below the share are served where it crosses
+//! ([`cross`]); elsewhere their mount points are listed and refused with [`VfsError::Access`]. Subvolumes of one file system are
+//! served, each with its own `fsid`.
 //!
 //! *Handles.* See `handle`: kernel handles where the process may open them, else inode numbers that are searched for
 //! after a restart. Both survive renames. A folder that vanishes makes everything in it [`VfsError::Stale`]. So is a file without
@@ -48,6 +49,7 @@ mod append;
 mod attrs;
 mod cache;
 mod cred;
+mod cross;
 mod data;
 mod decide;
 mod descriptors;
@@ -73,6 +75,7 @@ mod sys;
 mod xattr;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -85,12 +88,16 @@ use crate::backend::{Backend, BoxFuture, NodeRef, ready};
 use crate::engine::far::{PayloadBudget, Turns};
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
+use crate::fnv::fnv;
 use crate::types::Losses;
 use crate::types::{Attr, Capabilities, FsStat, Handle, Kind};
 
 use cache::Cache;
 use cred::Identity;
 pub use cred::give_up_devices;
+use cross::Border;
+pub use cross::is_kernels_own;
+use descriptors::Held;
 pub use descriptors::{descriptors_max, limit_descriptors, raise_open_files};
 use handle::{Form, Parsed};
 use node::LocalNode;
@@ -124,6 +131,8 @@ pub struct LocalConfig {
     pub seal: Option<SealKey>,
     /// Payload that transfers hold at most, where the volume can fall silent (FUSE, NFS and the like).
     pub payload: PayloadBudget,
+    /// File systems mounted below the directory are served too ([`Backend::set_cross`]).
+    pub cross: bool,
 }
 
 impl LocalConfig {
@@ -138,12 +147,19 @@ impl LocalConfig {
             calls: None,
             seal: None,
             payload: PayloadBudget::default(),
+            cross: false,
         }
     }
 }
 
 /// What all records of a backend share.
 struct Volume {
+    /// Where the share ends, which has this volume and perhaps others.
+    border: Arc<Border>,
+    /// Of a volume that is mounted below the share: the inode number of the folder that its root covers.
+    covers: Option<u64>,
+    /// Its own descriptors, where they come from the budget of clients' files.
+    _held: Option<Held>,
     /// A readable descriptor of the root: names the file system for handles, and answers `statfs`.
     root: OwnedFd,
     root_dev: u64,
@@ -229,12 +245,94 @@ impl LocalBackend {
         rustix::process::umask(Mode::empty());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, &config.root, flags, Mode::empty())?;
+        let stat = stat::of_fd(root.as_fd())?;
+        let border = Arc::new(Border::new(root.as_fd(), &stat, &config)?);
+        let volume = Volume::open(config, root, (border.clone(), None), change)?;
+        border.set_top(&volume);
+        let path_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let top = rustix::fs::openat(&volume.root, c".", path_flags, Mode::empty())?;
+        let root = volume.adopt(top, &stat)?;
+        janitor(Arc::downgrade(&volume));
+        Ok(Arc::new(Self { volume, root, hidden: Mutex::default() }))
+    }
+
+    fn hidden_folder(&self, make: bool) -> VfsResult<Option<NodeRef>> {
+        let mut hidden = locked(&self.hidden);
+        match &*hidden {
+            // Somebody on the host may have cleared the share, and this folder with it.
+            Hidden::There(node) if node.attr().is_ok() => {
+                return Ok(Some(node.clone()));
+            }
+            Hidden::There(_) => {}
+            Hidden::Absent if !make => return Ok(None),
+            Hidden::Absent | Hidden::Unknown => {}
+        }
+        let found = self.volume.open_hidden(make)?;
+        *hidden = found.clone().map_or(Hidden::Absent, Hidden::There);
+        Ok(found.map(|n| n as NodeRef))
+    }
+
+    /// Access control lists are kept where no local user can change them; else sealed, where one who may write the file can remove
+    /// them.
+    pub fn has_trusted_lists(&self) -> bool {
+        self.volume.trusted
+    }
+
+    /// The volume that a node of this backend is on.
+    fn volume_of<'a>(&'a self, node: &'a NodeRef) -> &'a Arc<Volume> {
+        node.as_any().downcast_ref::<LocalNode>().map_or(&self.volume, |node| &node.volume)
+    }
+
+    /// File handles are the kernel's own. Otherwise a file that is no longer known is searched for by its number.
+    pub fn has_kernel_handles(&self) -> bool {
+        self.volume.handles == Form::Kernel
+    }
+}
+
+impl Drop for LocalBackend {
+    fn drop(&mut self) {
+        // Records refer to the volume and its clock to records: this ends the circle.
+        self.volume.cache.clear();
+        self.volume.border.crossed().iter().for_each(|crossed| crossed.cache.clear());
+    }
+}
+
+/// A thread that lets go of what is idle, until the backend is gone.
+fn janitor(volume: Weak<Volume>) {
+    let started = std::thread::Builder::new().name("vfs-janitor".into()).spawn(move || {
+        loop {
+            std::thread::sleep(Duration::from_secs(10));
+            let Some(volume) = volume.upgrade() else { return };
+            volume.cache.sweep();
+            volume.border.crossed().iter().for_each(|crossed| crossed.cache.sweep());
+        }
+    });
+    if let Err(e) = started {
+        tracing::warn!(error = %e, "no thread to close idle files");
+    }
+}
+
+impl Volume {
+    /// The volume of this folder, of which a readable descriptor is given.
+    fn open(
+        config: LocalConfig,
+        root: OwnedFd,
+        (border, covers): (Arc<Border>, Option<u64>),
+        change: impl Fn(&mut Found),
+    ) -> VfsResult<Arc<Self>> {
         let path_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc_fd = rustix::fs::openat(CWD, c"/proc/self/fd", path_flags, Mode::empty())?;
         let stat = stat::of_fd(root.as_fd())?;
         let mut found = probe::probe(root.as_fd(), config.read_only)?;
         change(&mut found);
-        let volume = Arc::new(Volume {
+        if covers.is_some() && !found.is_numbered {
+            // As that of every FUSE: its place tells it from others.
+            found.fsid ^= fnv(config.root.as_os_str().as_bytes());
+        }
+        Ok(Arc::new(Volume {
+            border,
+            covers,
+            _held: covers.map(|_| Held::count(2)),
             root_dev: stat.dev,
             root_ino: stat.ino,
             mount: stat.mount,
@@ -274,71 +372,24 @@ impl LocalBackend {
             cache: Cache::default(),
             search: search::Search::default(),
             root,
-        });
-        let top = rustix::fs::openat(&volume.root, c".", path_flags, Mode::empty())?;
-        let root = volume.adopt(top, &stat)?;
-        janitor(Arc::downgrade(&volume));
-        Ok(Arc::new(Self { volume, root, hidden: Mutex::default() }))
+        }))
     }
 
-    fn hidden_folder(&self, make: bool) -> VfsResult<Option<NodeRef>> {
-        let mut hidden = locked(&self.hidden);
-        match &*hidden {
-            // Somebody on the host may have cleared the share, and this folder with it.
-            Hidden::There(node) if node.attr().is_ok() => {
-                return Ok(Some(node.clone()));
-            }
-            Hidden::There(_) => {}
-            Hidden::Absent if !make => return Ok(None),
-            Hidden::Absent | Hidden::Unknown => {}
-        }
-        let found = self.volume.open_hidden(make)?;
-        *hidden = found.clone().map_or(Hidden::Absent, Hidden::There);
-        Ok(found.map(|n| n as NodeRef))
-    }
-
-    /// Access control lists are kept where no local user can change them; else sealed, where one who may write the file can remove
-    /// them.
-    pub fn has_trusted_lists(&self) -> bool {
-        self.volume.trusted
-    }
-
-    /// File handles are the kernel's own. Otherwise a file that is no longer known is searched for by its number.
-    pub fn has_kernel_handles(&self) -> bool {
-        self.volume.handles == Form::Kernel
-    }
-}
-
-impl Drop for LocalBackend {
-    fn drop(&mut self) {
-        // Records refer to the volume and its clock to records: this ends the circle.
-        self.volume.cache.clear();
-    }
-}
-
-/// A thread that lets go of what is idle, until the backend is gone.
-fn janitor(volume: Weak<Volume>) {
-    let started = std::thread::Builder::new().name("vfs-janitor".into()).spawn(move || {
-        loop {
-            std::thread::sleep(Duration::from_secs(10));
-            let Some(volume) = volume.upgrade() else { return };
-            volume.cache.sweep();
-        }
-    });
-    if let Err(e) = started {
-        tracing::warn!(error = %e, "no thread to close idle files");
-    }
-}
-
-impl Volume {
     /// The record of an open file.
     fn adopt(self: &Arc<Self>, fd: OwnedFd, stat: &Stat) -> VfsResult<Arc<LocalNode>> {
-        self.same_mount(stat)?;
+        if stat.mount != self.mount {
+            return self.border.volume(fd.as_fd(), stat)?.adopt(fd, stat);
+        }
         let handle = handle::make(fd.as_fd(), stat, self.tag, self.handles)?;
         Ok(self.cache.enter(LocalNode::new(self.clone(), fd, stat, handle)))
     }
 
-    /// Refuses what is mounted below the share.
+    /// Refuses what is mounted below a share that does not cross.
+    fn crosses(&self) -> VfsResult<()> {
+        if self.border.crosses() { Ok(()) } else { Err(VfsError::Access) }
+    }
+
+    /// Refuses what is on another volume.
     fn same_mount(&self, stat: &Stat) -> VfsResult<()> {
         if stat.mount == self.mount { Ok(()) } else { Err(VfsError::Access) }
     }
@@ -358,10 +409,14 @@ impl Volume {
         Ok(rustix::fs::readlinkat(&self.proc_fd, name, Vec::with_capacity(512))?.into_bytes())
     }
 
-    /// The directory is the root or below it. The kernel tells both paths from the same mount and as they are at that
-    /// moment; where a path is too long for it the parents are walked.
+    /// The directory is the root of the share or below it. The kernel tells both paths from the same mount and as they are at
+    /// that moment; where a path is too long for it the parents are walked.
     fn is_inside(&self, fd: BorrowedFd<'_>) -> VfsResult<bool> {
-        let root = self.path_of(self.root.as_fd())?;
+        let root = self.path_of(self.border.root.as_fd())?;
+        let own = || self.path_of(self.root.as_fd());
+        if self.covers.is_some() && !cross::is_mount_below(&own()?, &root) {
+            return Ok(false);
+        }
         match self.path_of(fd) {
             Ok(path) => Ok(path
                 .strip_prefix(&root[..])
@@ -376,7 +431,7 @@ impl Volume {
         let mut at = rustix::fs::openat(fd, c".", flags, Mode::empty())?;
         let mut here = stat::of_fd(at.as_fd())?;
         for _ in 0..crate::engine::limits::DEPTH_MAX {
-            if (here.dev, here.ino) == (self.root_dev, self.root_ino) {
+            if (here.dev, here.ino) == (self.border.dev, self.border.ino) {
                 return Ok(true);
             }
             at = rustix::fs::openat(&at, c"..", flags, Mode::empty())?;
@@ -444,6 +499,46 @@ impl Volume {
         if self.read_only { Err(VfsError::ReadOnly) } else { Ok(()) }
     }
 
+    /// Finds a node by a handle of this volume.
+    fn resolve<'a>(self: &'a Arc<Self>, handle: &'a Handle) -> BoxFuture<'a, VfsResult<NodeRef>> {
+        let volume = self;
+        let known = move || volume.cache.by_handle(handle).filter(|node| node.has_a_name());
+        if volume.turns.is_some() {
+            let open = || volume.cache.with_room(|| volume.open_handle(handle));
+            let find = move || known().map_or_else(open, Ok);
+            return volume.patient(move || find().map(|n| n as NodeRef));
+        }
+        if let Some(node) = known() {
+            return ready(Ok(node));
+        }
+        if !matches!(handle::parse(handle, volume.tag, volume.handles), Ok(Parsed::Search { .. })) {
+            let open = || volume.cache.with_room(|| volume.open_handle(handle));
+            return volume.patient(move || open().map(|n| n as NodeRef));
+        }
+        // The search may walk through the whole share.
+        let (volume, handle) = (volume.clone(), handle.clone());
+        Box::pin(async move {
+            let its = volume.clone();
+            let open = move || its.cache.with_room(|| its.open_handle(&handle));
+            volume.patient_apart(open).await.map(|n| n as NodeRef)
+        })
+    }
+
+    fn statfs(self: &Arc<Self>) -> BoxFuture<'_, VfsResult<FsStat>> {
+        let volume = self.clone();
+        self.steps(self.engine.run_long(move || {
+            let s = rustix::fs::fstatvfs(&volume.root)?;
+            Ok(FsStat {
+                total_bytes: s.f_blocks.saturating_mul(s.f_frsize),
+                free_bytes: s.f_bfree.saturating_mul(s.f_frsize),
+                avail_bytes: s.f_bavail.saturating_mul(s.f_frsize),
+                total_files: s.f_files,
+                free_files: s.f_ffree,
+                avail_files: s.f_favail,
+            })
+        }))
+    }
+
     /// Opens what a handle names and is in no record.
     fn open_handle(self: &Arc<Self>, handle: &Handle) -> VfsResult<Arc<LocalNode>> {
         let fd = match handle::parse(handle, self.tag, self.handles)? {
@@ -483,27 +578,13 @@ impl Backend for LocalBackend {
     }
 
     fn resolve<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<NodeRef>> {
-        let volume = &self.volume;
-        let known = move || volume.cache.by_handle(handle).filter(|node| node.has_a_name());
-        if volume.turns.is_some() {
-            let open = || volume.cache.with_room(|| volume.open_handle(handle));
-            let find = move || known().map_or_else(open, Ok);
-            return volume.patient(move || find().map(|n| n as NodeRef));
+        if self.volume.border.crosses() && !handle::has_tag(handle, self.volume.tag) {
+            return match self.volume.border.volume_of(handle) {
+                Some(volume) => Box::pin(async move { volume.resolve(handle).await }),
+                None => ready(Err(VfsError::Stale)),
+            };
         }
-        if let Some(node) = known() {
-            return ready(Ok(node));
-        }
-        if !matches!(handle::parse(handle, volume.tag, volume.handles), Ok(Parsed::Search { .. })) {
-            let open = || volume.cache.with_room(|| volume.open_handle(handle));
-            return volume.patient(move || open().map(|n| n as NodeRef));
-        }
-        // The search may walk through the whole share.
-        let (volume, handle) = (volume.clone(), handle.clone());
-        Box::pin(async move {
-            let its = volume.clone();
-            let open = move || its.cache.with_room(|| its.open_handle(&handle));
-            volume.patient_apart(open).await.map(|n| n as NodeRef)
-        })
+        self.volume.resolve(handle)
     }
 
     fn stored(&self, handle: &Handle) -> Handle {
@@ -515,7 +596,12 @@ impl Backend for LocalBackend {
     }
 
     fn knows(&self, handle: &Handle) -> bool {
-        self.volume.handles.gives(handle)
+        // A volume that is not mounted now may come again.
+        let its = self.volume.border.crosses().then(|| self.volume.border.volume_of(handle));
+        match its.filter(|_| !handle::has_tag(handle, self.volume.tag)) {
+            Some(its) => its.is_some_and(|its| its.handles.gives(handle)),
+            None => self.volume.handles.gives(handle),
+        }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -524,7 +610,21 @@ impl Backend for LocalBackend {
 
     fn is_strict(&self, by_smb: bool) -> bool {
         let strict = &self.volume.strict[usize::from(by_smb)];
-        strict.load(Ordering::Relaxed) && !self.volume.in_memory
+        let is_lost = self.volume.in_memory && !self.volume.border.crosses();
+        strict.load(Ordering::Relaxed) && !is_lost
+    }
+
+    fn set_cross(&self, crosses: bool, others: Vec<PathBuf>) {
+        self.volume.border.set_cross(crosses, others);
+    }
+
+    fn capabilities_of(&self, node: &NodeRef) -> Capabilities {
+        self.volume_of(node).caps
+    }
+
+    fn statfs_of<'a>(&'a self, node: &'a NodeRef) -> BoxFuture<'a, VfsResult<FsStat>> {
+        let volume = self.volume_of(node).clone();
+        Box::pin(async move { volume.statfs().await })
     }
 
     fn set_strict(&self, nfs: bool, smb: bool) {
@@ -533,7 +633,9 @@ impl Backend for LocalBackend {
     }
 
     fn losses(&self) -> Losses {
-        self.volume.ledger.losses()
+        let crossed = self.volume.border.crossed();
+        let all = crossed.iter().map(|volume| volume.ledger.losses());
+        all.fold(self.volume.ledger.losses(), Losses::with)
     }
 
     fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>> {
@@ -541,18 +643,7 @@ impl Backend for LocalBackend {
     }
 
     fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>> {
-        let volume = self.volume.clone();
-        self.volume.steps(self.volume.engine.run_long(move || {
-            let s = rustix::fs::fstatvfs(&volume.root)?;
-            Ok(FsStat {
-                total_bytes: s.f_blocks.saturating_mul(s.f_frsize),
-                free_bytes: s.f_bfree.saturating_mul(s.f_frsize),
-                avail_bytes: s.f_bavail.saturating_mul(s.f_frsize),
-                total_files: s.f_files,
-                free_files: s.f_ffree,
-                avail_files: s.f_favail,
-            })
-        }))
+        self.volume.statfs()
     }
 }
 

@@ -99,21 +99,29 @@ impl LocalNode {
         name: &[u8],
     ) -> VfsResult<(Arc<LocalNode>, Attr)> {
         let volume = &self.volume;
+        // What is mounted there is opened by the process, when it is known that the caller may come to it.
         let find = || {
             let moment = volume.cache.moment();
             let stat = stat::of_name(dir, name)?;
-            volume.same_mount(&stat)?;
+            if stat.mount != volume.mount {
+                volume.crosses()?;
+                let fd = rustix::fs::openat(dir, name, PATH, Mode::empty())?;
+                return Ok(Err(fd));
+            }
             if let Some(node) = volume.cache.held_since(moment, stat.dev, stat.ino) {
                 node.renew_by(self, name)?;
                 let attr = node.take(&stat);
-                return Ok((node, attr));
+                return Ok(Ok((node, attr)));
             }
             let fd = rustix::fs::openat(dir, name, PATH, Mode::empty())?;
             let (node, attr) = self.opened(fd)?;
             node.renew_by(self, name)?;
-            Ok((node, attr))
+            Ok(Ok((node, attr)))
         };
-        volume.cache.with_room(|| self.on_names(cred, perm::EXECUTE, None, find))
+        match volume.cache.with_room(|| self.on_names(cred, perm::EXECUTE, None, find))? {
+            Ok(found) => Ok(found),
+            Err(mounted) => self.opened(mounted),
+        }
     }
 
     /// The record of what was just opened, and its attributes.
@@ -126,7 +134,7 @@ impl LocalNode {
 
     /// The directory above; the root's is the root.
     fn parent(&self, cred: &Cred, dir: BorrowedFd<'_>) -> VfsResult<(Arc<LocalNode>, Attr)> {
-        if self.is_root() {
+        if self.is_root() && self.volume.covers.is_none() {
             let me = self.strong()?;
             self.permitted_now(cred, perm::EXECUTE)?;
             return Ok((me, self.attr()?));

@@ -171,7 +171,7 @@ impl LocalNode {
 
     /// [`VfsError::Stale`] for a directory that is not below the share any more.
     fn inside(&self) -> VfsResult<()> {
-        if self.is_root() {
+        if self.is_root() && self.volume.covers.is_none() {
             return Ok(());
         }
         let (now, last) = (self.volume.now(), self.inside_at.load(Ordering::Relaxed));
@@ -305,7 +305,12 @@ impl Node for LocalNode {
     }
 
     fn is_beside(&self, other: &dyn Node) -> bool {
-        self.same_backend(other).is_ok()
+        let other = other.as_any().downcast_ref::<Self>();
+        other.is_some_and(|other| Arc::ptr_eq(&other.volume.border, &self.volume.border))
+    }
+
+    fn mounted_on(&self) -> Option<u64> {
+        self.volume.covers.filter(|_| self.is_root())
     }
 
     fn as_any(&self) -> &(dyn Any + Send + Sync) {

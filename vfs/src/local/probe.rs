@@ -27,6 +27,8 @@ const POSIX_MAGICS: [u64; 6] =
 pub(super) struct Found {
     pub(super) caps: Capabilities,
     pub(super) fsid: u64,
+    /// The file system has a number or UUID of its own, from which that is made.
+    pub(super) is_numbered: bool,
     pub(super) handles: Form,
     /// See [`super::side`].
     pub(super) trusted: bool,
@@ -46,7 +48,8 @@ pub(super) struct Found {
 pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
     let s = rustix::fs::fstatvfs(root)?;
     let magic = magic_of(root)?;
-    let id = match sys::fs_uuid(root) {
+    let uuid = sys::fs_uuid(root);
+    let id = match uuid {
         Some(uuid) => fnv(&uuid),
         None => fnv(&s.f_fsid.to_be_bytes()),
     };
@@ -71,6 +74,7 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
     Ok(Found {
         caps,
         fsid: id,
+        is_numbered: uuid.is_some() || s.f_fsid != 0,
         handles,
         trusted: match &scratch {
             Some(file) => is_trusted(file.as_fd()),

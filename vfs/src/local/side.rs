@@ -145,10 +145,11 @@ impl LocalNode {
     }
 
     pub(super) fn do_path(&self) -> VfsResult<Vec<u8>> {
-        if self.is_root() {
+        let border = self.volume.border.root.as_fd();
+        if self.is_root() && self.volume.covers.is_none() {
             return Ok(Vec::new());
         }
-        let root = self.volume.path_of(self.volume.root.as_fd())?;
+        let root = self.volume.path_of(border)?;
         let path = self.volume.path_of(self.fd())?;
         let below = path.strip_prefix(&root[..]).ok_or(VfsError::Stale)?;
         let below = if root == b"/" { below } else { below.strip_prefix(b"/").unwrap_or_default() };
@@ -158,7 +159,7 @@ impl LocalNode {
         }
         // The kernel marks a name that is gone so; but a file may really be called that.
         if below.ends_with(b" (deleted)") {
-            let there = stat::of_name(self.volume.root.as_fd(), below).ok();
+            let there = stat::of_name(border, below).ok();
             if there.is_none_or(|s| (s.dev, s.ino) != (self.dev, self.ino)) {
                 return Err(VfsError::Stale);
             }

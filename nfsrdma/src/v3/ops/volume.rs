@@ -9,7 +9,7 @@ use rdma_transport::xdr::Writer;
 
 pub(super) async fn fsstat(op: &Op<'_>, root: &[u8], out: &mut Writer) -> OpResult {
     let t = op.target_of_space(root).await?;
-    match t.share.backend.statfs().await {
+    match t.share.backend.statfs_of(&t.node).await {
         Ok(s) => {
             let ok = Fsstat3resok {
                 obj_attributes: post(&t.share, t.after().await.as_ref()),
@@ -35,7 +35,7 @@ pub(super) async fn fsinfo(op: &Op<'_>, root: &[u8], out: &mut Writer) -> OpResu
     const FSF3_HOMOGENEOUS: u32 = 0x08;
     const FSF3_CANSETTIME: u32 = 0x10;
     let t = op.target_of_mount(root).await?;
-    let can = t.share.backend.capabilities();
+    let can = t.share.backend.capabilities_of(&t.node);
     let transfer_max = u32::try_from(TRANSFER_MAX).unwrap_or(u32::MAX);
     let ok = Fsinfo3resok {
         obj_attributes: post(&t.share, t.after().await.as_ref()),
@@ -57,7 +57,7 @@ pub(super) async fn fsinfo(op: &Op<'_>, root: &[u8], out: &mut Writer) -> OpResu
 
 pub(super) async fn pathconf(op: &Op<'_>, object: &[u8], out: &mut Writer) -> OpResult {
     let t = op.target_of_mount(object).await?;
-    let can = t.share.backend.capabilities();
+    let can = t.share.backend.capabilities_of(&t.node);
     let ok = Pathconf3resok {
         obj_attributes: post(&t.share, t.after().await.as_ref()),
         linkmax: can.link_max,

@@ -283,12 +283,12 @@ impl ObjectAttrs {
         {
             above::fileid_of(&l.share)
         } else {
-            attr.fileid
+            l.node.mounted_on().unwrap_or(attr.fileid)
         };
         let volume = if want.and(&OF_VOLUME).is_empty() {
             FsStat::default()
         } else {
-            backend.statfs().await?
+            backend.statfs_of(&l.node).await?
         };
         let acl = list(l, want, &attr).await?;
         let dos = match want.has(attr::TIME_CREATE) {
@@ -303,7 +303,7 @@ impl ObjectAttrs {
             dos,
             fsid: above::fsid_of(&l.share, attr.fsid),
             mounted_on,
-            caps: backend.capabilities(),
+            caps: backend.capabilities_of(&l.node),
             volume,
             lease_secs,
             supported,
