@@ -92,7 +92,8 @@ async fn rights(tree: &Tree, node: &NodeRef, attr: &Attr) -> Result<(u32, Option
     // Whoever found the name may look at its attributes (MS-FSA section 2.1.5.1.2.1).
     const FOUND: u32 = mask::READ_ATTRIBUTES;
     if let Some(grant) = Grant::decide(node, attr, &tree.cred).await? {
-        return Ok((grant.rights() | FOUND, Some(grant)));
+        let by_bits = rights_of_bits(tree, node, attr, grant.rights()).await?;
+        return Ok((grant.rights() | by_bits | FOUND, Some(grant)));
     }
     let can = node.access(&tree.cred, Access(ASKED), attr).await?.0;
     let class = u32::from(can & Access::READ != 0) << 2
@@ -101,6 +102,24 @@ async fn rights(tree: &Tree, node: &NodeRef, attr: &Attr) -> Result<(u32, Option
     let is_owner = tree.cred.uid == attr.uid || tree.cred.uid == 0;
     let rights = check::rights_of_class(class, attr.kind == Kind::Dir, is_owner);
     Ok((rights & !mask::DELETE | FOUND, None))
+}
+
+/// What the bits that a list of NFS gives a user mean to a client of Windows: the same as mode bits, so that an entry more that a
+/// client of NFS adds takes from nobody what the mode gave. An open has these rights without a grant of the list: what is done by
+/// them is judged as the user's own.
+async fn rights_of_bits(tree: &Tree, node: &NodeRef, attr: &Attr, rights: u32) -> VfsResult<u32> {
+    let Some(acl) = node.acl(attr).await?.filter(|acl| acl.is_of_nfs()) else { return Ok(0) };
+    let has = |all: u32, bit: u32| if rights & all == all { bit } else { 0 };
+    let bits = has(mask::READ_DATA, 4)
+        | has(mask::WRITE_DATA | mask::APPEND_DATA, 2)
+        | has(mask::EXECUTE, 1);
+    let is_owner = tree.cred.uid == attr.uid;
+    let meant = check::rights_of_class(bits, attr.kind == Kind::Dir, is_owner) & !mask::DELETE;
+    // Mode bits that give an owner less than others deny it the data, and no open for the attributes.
+    let of_owner = if is_owner { mask::READ_EA | mask::WRITE_EA } else { 0 };
+    let of_reader = if bits & 4 != 0 && attr.kind != Kind::Dir { mask::EXECUTE } else { 0 };
+    let denied = acl.denied(&tree.cred, Owner::of(attr));
+    Ok(meant & !(denied & !of_owner & !of_reader))
 }
 
 const ASKED: u32 = Access::READ
@@ -282,13 +301,13 @@ fn may_group(cred: &Cred, sd: &SecurityDescriptor, attr: &Attr) -> Result<(), St
 /// clients send back what they were shown.
 pub(crate) async fn descriptor(node: &NodeRef, attr: &Attr) -> Result<SecurityDescriptor, Status> {
     if let Some(acl) = node.acl(attr).await? {
-        return acl::to_descriptor(&acl, attr);
+        return acl::to_descriptor(&check::as_windows(&acl, attr), attr);
     }
     let shown = node.acl_shown(attr).await?;
     let denies = |ace: &Ace| matches!(ace, Ace::Simple { kind: kind::DENIED, .. });
     let is_dir = attr.kind == Kind::Dir;
     if *shown != Acl::of_mode(attr.mode, is_dir) || shown.entries().iter().any(denies) {
-        return acl::to_descriptor(&shown, attr);
+        return acl::to_descriptor(&check::as_windows(&shown, attr), attr);
     }
     // As Windows knows it: what an owner has by its mode is full control.
     let (owner, group) = (sid_of_uid(attr.uid), sid_of_gid(attr.gid));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use client::connect::Local;
 use client::nfs3::{CreateHow, Nfs3, SetAttr};
-use client::nfs4::{Ace, Fh, Minor, Nfs4, OpenHow};
+use client::nfs4::{Ace, Fh, Minor, Nfs4, OpenHow, Stateid};
 use client::smb::{Options, Smb, SmbFile, User};
 use client::{Credential, Error, NoCallbacks, mount};
 use config::Identity;
@@ -226,13 +226,27 @@ async fn a_mode_changed_by_nfs_or_on_the_host_counts_for_all() {
     root.v4.set_acl(&f, &list).await.unwrap();
     assert!(bob_4.reads("f").await);
     let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+    let on_host = |mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(world.folder().join("f"), mode).unwrap();
+    };
+    on_host(0o600);
+    assert!(!bob_4.reads("f").await, "no more than the group");
+    on_host(0o660);
+    assert!(bob_4.reads("f").await);
+    assert_eq!(root.v4.acl(&f).await.unwrap().unwrap(), list, "as it was set");
+    // Of a client it changes the list, also where the number is the same before and after (RFC 8881 section 6.4.1.1).
     root.v3.setattr(&f3, &mode(0o600)).await.unwrap();
     assert!(!bob_4.reads("f").await, "no more than the group");
     assert_eq!(open(&bob_s, "f", mask::READ_DATA).await.map(drop), Err(NtStatus::ACCESS_DENIED));
-    let on_host = std::fs::Permissions::from_mode(0o660);
-    std::fs::set_permissions(world.folder().join("f"), on_host).unwrap();
+    on_host(0o660);
+    assert!(!bob_4.reads("f").await, "the list has changed");
+    let own = [allow(&BOB.to_string(), 0, RW), allow("OWNER@", 0, RW)];
+    root.v4.set_acl(&f, &own).await.unwrap();
+    assert_eq!(root.v4.getattr(&f).await.unwrap().mode & 0o777, 0o600);
     assert!(bob_4.reads("f").await);
-    assert_eq!(root.v4.acl(&f).await.unwrap().unwrap(), list, "as it was set");
+    root.v4.setattr(&f, Stateid::ANONYMOUS, Some(0o600), None).await.unwrap();
+    assert!(!bob_4.reads("f").await, "the same number revokes");
     world.running.stop().await;
 }
 

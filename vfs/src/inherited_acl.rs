@@ -27,6 +27,10 @@ pub enum ListOfNew {
 pub(crate) struct InheritedAcl {
     /// What the directory passes on, to something of one kind or the other.
     passed: Option<Arc<Acl>>,
+    /// Owner and group of the directory.
+    folder: Owner,
+    /// The host gives what is made here a list; not looked for where no umask would count.
+    has_default: bool,
     list: ListOfNew,
 }
 
@@ -38,15 +42,16 @@ fn closed(mode: u32, kind: Kind) -> u32 {
 }
 
 impl InheritedAcl {
-    /// Looks at the list of a directory in which something is about to be made.
-    pub(crate) async fn of_dir(dir: &NodeRef, list: ListOfNew) -> VfsResult<Self> {
+    /// Looks at the list of a directory in which something is about to be made by a client with this umask.
+    pub(crate) async fn of_dir(dir: &NodeRef, list: ListOfNew, umask: u32) -> VfsResult<Self> {
         let attr = dir.getattr().await?;
         let acl = dir.acl(&attr).await?;
         // Whether a file or a directory is asked about makes no difference to whether there is anything.
         let owner = Owner::of(&attr);
         let passes =
             |acl: &Arc<Acl>| acl.inherited(true, owner).or(acl.inherited(false, owner)).is_some();
-        Ok(Self { passed: acl.filter(passes), list })
+        let has_default = acl.is_none() && umask != 0 && dir.posix(&attr).await?.default.is_some();
+        Ok(Self { passed: acl.filter(passes), folder: owner, has_default, list })
     }
 
     /// What something of this kind inherits.
@@ -60,23 +65,34 @@ impl InheritedAcl {
         passed.inherited(is_dir, owner)
     }
 
-    /// The attributes that something new is made with.
+    /// The attributes that something new is made with. The umask counts where a list is inherited neither from ours nor from the
+    /// default list of the host (RFC 8275 section 5).
     pub(crate) fn masked(&self, mut set: SetAttr, kind: Kind) -> SetAttr {
         let umask = std::mem::take(&mut set.umask) & 0o777;
-        if self.passed.is_none() {
+        // Who the owner will be makes no difference to whether there is anything.
+        let inherits = self.of(kind, Owner { uid: 0, gid: 0 }).is_some();
+        if !inherits && !self.has_default {
             set.mode = set.mode.map(|mode| mode & !umask);
         }
-        // Who the owner will be makes no difference to whether there is anything.
-        let owner = Owner { uid: 0, gid: 0 };
-        if self.list != ListOfNew::Inherited || self.of(kind, owner).is_some() {
+        if self.list != ListOfNew::Inherited || inherits {
             set.mode = set.mode.map(|mode| closed(mode, kind));
         }
         set
     }
 
-    /// What something of this kind inherits in this share. Refuses what the share's gateway would not obey.
-    fn obeyed(&self, share: &Share, kind: Kind, owner: Owner) -> VfsResult<Option<Acl>> {
-        let acl = self.of(kind, owner);
+    /// The list of something of this kind in this share, of the mode bits that its maker asked for. Refuses what the share's gateway
+    /// would not obey.
+    fn of_new(
+        &self,
+        share: &Share,
+        kind: Kind,
+        owner: Owner,
+        asked: Option<u32>,
+    ) -> VfsResult<Option<Acl>> {
+        let Some(passed) = self.of(kind, owner).and(self.passed.as_ref()) else { return Ok(None) };
+        let is_dir = kind == Kind::Dir;
+        let most = asked.unwrap_or(if is_dir { 0o777 } else { 0o666 });
+        let acl = passed.of_new(is_dir, self.folder, owner, most);
         let unknown = acl.as_ref().filter(|_| share.rules.has_domain).and_then(Acl::unknown_denied);
         if let Some(sid) = unknown {
             static LOGGED: AtomicBool = AtomicBool::new(false);
@@ -94,18 +110,21 @@ impl InheritedAcl {
         Ok(acl)
     }
 
-    /// Gives it what it inherits, of which `most` is left; `None`: all.
+    /// Gives it what it inherits, of which `most` is left; `None`: all. A client of SMB asks for no bit to run a file, and takes none
+    /// away.
     pub(crate) async fn give(
         &self,
         share: &Share,
         made: &mut Made,
-        most: Option<u32>,
+        (most, is_smb): (Option<u32>, bool),
     ) -> VfsResult<()> {
         let owner = Owner::of(&made.attr);
-        let Some(acl) = self.obeyed(share, made.attr.kind, owner)? else { return Ok(()) };
+        let Some(acl) = self.of_new(share, made.attr.kind, owner, most)? else { return Ok(()) };
         let is_dir = made.attr.kind == Kind::Dir;
-        let (acl, mode) = acl.limited(most.unwrap_or(0o777), owner, is_dir);
-        made.node.acl_set(&acl, mode).await?;
+        let most = most.unwrap_or(0o777);
+        let run = if is_smb && !is_dir { 0o111 } else { 0 };
+        let (acl, mode) = acl.limited(most | run, owner, is_dir);
+        made.node.acl_set(&acl, mode & most).await?;
         made.attr = made.node.getattr().await?;
         Ok(())
     }
@@ -118,7 +137,7 @@ impl InheritedAcl {
         mode: u32,
     ) -> VfsResult<()> {
         let (set, owner) = (SetAttr { mode: Some(mode), ..SetAttr::default() }, Owner::of(attr));
-        let acl = self.obeyed(share, Kind::File, owner)?;
+        let acl = self.of_new(share, Kind::File, owner, Some(mode))?;
         node.setattr(&Cred::root(), set, false).await?;
         let Some(acl) = acl else { return Ok(()) };
         let (acl, mode) = acl.limited(mode, owner, false);

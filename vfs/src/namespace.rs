@@ -121,6 +121,7 @@ impl Namespace {
             smb: false,
             list: ListOfNew::default(),
             giver: None,
+            changes_list: true,
             actor: None,
         }
     }
@@ -271,9 +272,17 @@ pub struct FileOps<'a> {
     pub(crate) giver: Option<&'a dyn GiveList>,
     /// Whose acts the audit trail is told of.
     pub(crate) actor: Option<&'a dyn Actor>,
+    /// A mode that is set changes the list of the file (RFC 8881 section 6.4.1.1).
+    pub(crate) changes_list: bool,
 }
 
 impl<'a> FileOps<'a> {
+    /// A mode that is set leaves the list of the file: none of the nine bits is subject to change.
+    #[must_use]
+    pub fn keeping_list(self) -> Self {
+        Self { changes_list: false, ..self }
+    }
+
     /// [`VfsError::ReadOnly`] for a share that may not be changed.
     pub(crate) fn writable(&self, share: &Share) -> VfsResult<()> {
         writable(share)
@@ -467,7 +476,10 @@ impl<'a> FileOps<'a> {
         let actor = self.setting(node, cred, &set);
         let intent = Intent::Set { set: &set, open_write };
         self.check_judged(node, (Some(actor.cred()), intent), op, Range::ALL).await?;
-        let done = node.setattr(actor.cred(), set, open_write).await?;
+        let mut done = node.setattr(actor.cred(), set, open_write).await?;
+        if set.mode.is_some() && self.changes_list {
+            done.1 = self.chmod_list(node, &done).await?;
+        }
         self.watches.post_node(share.id, node, kinds(&set)).await;
         self.make_durable(share, &[node]).await?;
         Ok(done)
@@ -517,7 +529,7 @@ impl<'a> FileOps<'a> {
                 Err(_) => drop(self.check_added(dir, cred, name, Kind::File).await?),
             }
         }
-        let inherited = InheritedAcl::of_dir(dir, self.list).await?;
+        let inherited = InheritedAcl::of_dir(dir, self.list, set.umask).await?;
         let by = self.acting(cred, mask::WRITE_DATA);
         let made = dir.create(by, name, how, inherited.masked(set, Kind::File)).await;
         let mut made = match made {
@@ -563,7 +575,7 @@ impl<'a> FileOps<'a> {
         self.check_new_entry(dir).await?;
         let _announced = self.check_added(dir, cred, name, Kind::Dir).await?;
         let new = share.rules.masks.of_new(set, Kind::Dir, self.smb);
-        let inherited = InheritedAcl::of_dir(dir, self.list).await?;
+        let inherited = InheritedAcl::of_dir(dir, self.list, new.set.umask).await?;
         let by = self.acting(cred, mask::APPEND_DATA);
         let mut made = dir.mkdir(by, name, inherited.masked(new.set, Kind::Dir)).await?;
         self.give_list(&inherited, (share, dir, cred, name), &mut made, &new).await?;
@@ -605,7 +617,7 @@ impl<'a> FileOps<'a> {
         self.check_new_entry(dir).await?;
         let _announced = self.check_added(dir, cred, name, special.kind()).await?;
         let new = share.rules.masks.of_new(set, special.kind(), self.smb);
-        let inherited = InheritedAcl::of_dir(dir, self.list).await?;
+        let inherited = InheritedAcl::of_dir(dir, self.list, new.set.umask).await?;
         let set = inherited.masked(new.set, special.kind());
         let mut made = dir.mknod(cred, name, special, set).await?;
         self.give_list(&inherited, (share, dir, cred, name), &mut made, &new).await?;

@@ -36,7 +36,7 @@ impl FileOps<'_> {
         new: &NewMode,
     ) -> VfsResult<()> {
         let done = async {
-            inherited.give(share, made, new.inherited_max).await?;
+            inherited.give(share, made, (new.inherited_max, self.smb)).await?;
             if let Some(giver) = self.giver.filter(|_| self.list != ListOfNew::Inherited) {
                 giver.give(made, new.given_max).await?;
                 made.attr = made.node.getattr().await?;
@@ -92,11 +92,28 @@ impl FileOps<'_> {
         self.make_durable(share, &[node]).await
     }
 
+    /// Gives a file whose mode was set the list that says it, also where the bits are the same as before: users and groups that the
+    /// list names have no more than the group's bits from now on (RFC 8881 section 6.4.1.1).
+    pub(crate) async fn chmod_list(
+        &self,
+        node: &NodeRef,
+        (before, now): &(Attr, Attr),
+    ) -> VfsResult<Attr> {
+        let is_dir = now.kind == Kind::Dir;
+        let Some(acl) = node.acl(now).await? else { return Ok(*now) };
+        let new = acl.chmod(Owner::of(now), is_dir, before.mode, now.mode);
+        if new == *acl && (before.mode ^ now.mode) & 0o777 == 0 {
+            return Ok(*now);
+        }
+        node.acl_set(&new, now.mode & 0o777).await?;
+        node.getattr().await
+    }
+
     /// What is in the way of a new mode is in the way of a new list: ownership, or the right by the list that there is.
     async fn may_set_list(&self, share: &Share, node: &NodeRef, cred: &Cred) -> VfsResult<Attr> {
         let attr = node.getattr().await?;
         let set = SetAttr { mode: Some(attr.mode), ..SetAttr::default() };
-        self.do_setattr(share, node, cred, set, false).await?;
+        self.keeping_list().do_setattr(share, node, cred, set, false).await?;
         Ok(attr)
     }
 }
@@ -115,7 +132,8 @@ mod tests {
     /// With which mode something is made that the client gave `mode`.
     async fn made_with(dir: &NodeRef, list: ListOfNew, kind: Kind, mode: u32) -> u32 {
         let set = SetAttr { mode: Some(mode), umask: 0o022, ..SetAttr::default() };
-        InheritedAcl::of_dir(dir, list).await.unwrap().masked(set, kind).mode.unwrap()
+        let inherited = InheritedAcl::of_dir(dir, list, set.umask).await.unwrap();
+        inherited.masked(set, kind).mode.unwrap()
     }
 
     #[tokio::test]
@@ -134,11 +152,12 @@ mod tests {
         for list in [Inherited, InheritedOrGiven, Given] {
             assert_eq!(made_with(&dir, list, Kind::File, 0o666).await, 0o600);
             assert_eq!(made_with(&dir, list, Kind::File, 0o4755).await, 0o4700);
+            assert_eq!(made_with(&dir, list, Kind::Fifo, 0o666).await & 0o022, 0);
         }
         assert_eq!(
             made_with(&dir, Inherited, Kind::Dir, 0o777).await,
-            0o777,
-            "it inherits nothing"
+            0o755,
+            "it inherits nothing, so that the umask counts"
         );
         assert_eq!(made_with(&dir, Given, Kind::Dir, 0o2775).await, 0o2700);
         assert_eq!(made_with(&dir, Given, Kind::File, 0o2755).await, 0o700);
@@ -193,6 +212,156 @@ mod tests {
         let how = CreateHow::Guarded;
         let made = namespace.create(&share, &dir, &Cred::root(), b"bare", how, set).await.unwrap();
         assert_eq!(made.attr.mode & 0o777, 0o600, "without a list it is its owner's alone");
+    }
+
+    /// RFC 8881 section 6.4.1.1: a list changes also where the number stays. Each line: the modes that are set one after the other.
+    #[tokio::test]
+    async fn a_mode_that_is_set_again_revokes() {
+        let namespace = of_rules(Rules::default());
+        let share = namespace.shares()[0].clone();
+        let (dir, root) = (share.backend.root(), Cred::root());
+        let owner = Cred { uid: 1500, gid: 1500, groups: Arc::new([]) };
+        let named = Cred { uid: 1000, gid: 1000, groups: Arc::new([]) };
+        let all =
+            SetAttr { mode: Some(0o600), uid: Some(1500), gid: Some(1500), ..SetAttr::default() };
+        let how = CreateHow::Guarded;
+        let file = namespace.create(&share, &dir, &root, b"f", how, all).await.unwrap().node;
+        let rights = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
+        let list = |owner| {
+            let entries = [(owner, rights & !mask::EXECUTE), (Who::User(1000), rights)];
+            Acl::new(entries.map(|(who, rights)| Ace::allow(who, rights, 0)).into())
+        };
+        let may = async || {
+            let attr = file.getattr().await.unwrap();
+            file.acl(&attr).await.unwrap().unwrap().allowed(&named, Owner::of(&attr)) & rights
+        };
+        let set = |mode, uid| SetAttr { mode: Some(mode), uid, ..SetAttr::default() };
+        for who in [Who::Owner, Who::User(1500)] {
+            for modes in [&[0o600][..], &[0o700, 0o600], &[0o640, 0o600], &[0o4600], &[0o1600]] {
+                let file_ops = namespace.by(None);
+                file_ops.acl_change(&share, &file, &owner, &list(who.clone())).await.unwrap();
+                assert_eq!(may().await, rights, "{modes:?}");
+                for mode in modes {
+                    let (_, now) = file_ops
+                        .setattr(&share, &file, &owner, set(*mode, None), false)
+                        .await
+                        .unwrap();
+                    assert_eq!(now, file.getattr().await.unwrap(), "what is told is what is there");
+                }
+                assert_eq!(may().await, 0, "{modes:?} {who:?}");
+                assert_eq!(file.getattr().await.unwrap().mode & 0o777, 0o600);
+            }
+            let file_ops = namespace.by(None);
+            for (change, wanted) in [
+                (set(0o640, None), mask::READ_DATA),
+                (set(0o660, None), rights & !mask::EXECUTE),
+                (SetAttr { uid: Some(1500), ..SetAttr::default() }, rights),
+                (SetAttr { gid: Some(1500), ..SetAttr::default() }, rights),
+            ] {
+                file_ops.acl_change(&share, &file, &owner, &list(who.clone())).await.unwrap();
+                file_ops.setattr(&share, &file, &owner, change, false).await.unwrap();
+                assert_eq!(may().await & !mask::EXECUTE, wanted & !mask::EXECUTE, "{change:?}");
+            }
+            // Of `mode_set_masked` none of the nine bits may be meant.
+            file_ops.acl_change(&share, &file, &owner, &list(who)).await.unwrap();
+            let keeping = file_ops.keeping_list();
+            keeping.setattr(&share, &file, &owner, set(0o4600, None), false).await.unwrap();
+            assert_eq!(may().await, rights);
+        }
+    }
+
+    /// Each line: what the folder passes on. Whoever makes something in it uses it as far as the mode says, by either protocol, and
+    /// group and others have what the folder's own list says, where nothing is passed on to them.
+    #[tokio::test]
+    async fn whoever_makes_something_uses_it() {
+        let namespace = of_rules(Rules::default());
+        let share = namespace.shares()[0].clone();
+        let top = share.backend.root();
+        let maker = Cred { uid: 1500, gid: 50, groups: Arc::new([]) };
+        let member = Cred { uid: 3, gid: 50, groups: Arc::new([]) };
+        let other = Cred { uid: 4, gid: 4, groups: Arc::new([]) };
+        let both = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
+        let passed: [&[Who]; 7] = [
+            &[Who::User(1000)],
+            &[Who::User(1000), Who::Owner],
+            &[Who::User(1000), Who::Group],
+            &[Who::User(1000), Who::Everyone],
+            &[Who::Group, Who::Everyone],
+            &[Who::Members(77), Who::Owner, Who::Group],
+            &[Who::Sid(crate::acl::Sid::system())],
+        ];
+        let mut n = 0;
+        for (of_nfs, folder_mode, passed) in [true, false]
+            .into_iter()
+            .flat_map(|form| [0o755, 0o775, 0o700, 0o750].map(|mode| (form, mode)))
+            .flat_map(|(form, mode)| passed.map(|who| (form, mode, who)))
+        {
+            n += 1;
+            let set =
+                SetAttr { uid: Some(1500), gid: Some(50), mode: Some(0o777), ..SetAttr::default() };
+            let name = format!("d{n}");
+            let (file_ops, root) = (namespace.by(None), Cred::root());
+            let made = file_ops.mkdir(&share, &top, &root, name.as_bytes(), set).await;
+            let dir = made.unwrap().node;
+            let bits = |shift: u32| {
+                let has = |bit, rights| if folder_mode >> shift & bit != 0 { rights } else { 0 };
+                has(4, mask::FILE_READ) | has(2, mask::FILE_WRITE) | has(1, mask::FILE_EXECUTE)
+            };
+            let (owner, group) = match of_nfs {
+                true => (Who::Owner, Who::Group),
+                false => (Who::User(1500), Who::Members(50)),
+            };
+            let own = [(owner, 6), (group, 3), (Who::Everyone, 0)];
+            let own = own.map(|(who, shift)| Ace::allow(who, bits(shift), 0));
+            let rights = mask::FILE_READ | mask::EXECUTE;
+            let more = passed.iter().map(|who| Ace::allow(who.clone(), rights, both));
+            dir.acl_set(&Acl::new(own.into_iter().chain(more).collect()), folder_mode)
+                .await
+                .unwrap();
+            for (smb, mode) in [(false, 0o644), (false, 0o600), (false, 0o755), (true, 0o666)] {
+                let set = SetAttr { mode: Some(mode), umask: 0o022, ..SetAttr::default() };
+                let file_ops = if smb { namespace.by_smb(None) } else { namespace.by(None) };
+                let (how, name) = (CreateHow::Guarded, format!("f{smb}{mode:o}"));
+                let made = file_ops.create(&share, &dir, &maker, name.as_bytes(), how, set).await;
+                let file = made.unwrap();
+                let name = format!("d{smb}{mode:o}");
+                let folder = SetAttr { mode: Some(mode | 0o111), ..set };
+                let folder = file_ops.mkdir(&share, &dir, &maker, name.as_bytes(), folder).await;
+                for (made, mode) in [(file, mode), (folder.unwrap(), mode | 0o111)] {
+                    let case = format!("{of_nfs} {folder_mode:o} {passed:?} {smb} {mode:o}");
+                    let acl = made.node.acl(&made.attr).await.unwrap().unwrap();
+                    let may = |cred: &Cred| acl.allowed(cred, Owner::of(&made.attr));
+                    let data = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
+                    let names_owner = passed.contains(&Who::Owner);
+                    let wanted = if names_owner { mask::READ_DATA } else { data };
+                    assert_eq!(may(&maker) & wanted, wanted, "{case}: maker");
+                    if made.attr.kind == Kind::Dir && !names_owner {
+                        assert_ne!(may(&maker) & mask::EXECUTE, 0, "{case}: maker");
+                    }
+                    for (cred, who, shift) in [(&member, Who::Group, 3), (&other, Who::Everyone, 0)]
+                    {
+                        let by_folder = (folder_mode & mode) >> shift & 4 != 0;
+                        let is_passed = passed.contains(&who) || passed.contains(&Who::Everyone);
+                        let by_list = is_passed && mode >> shift & 4 != 0;
+                        let reads = may(cred) & mask::READ_DATA != 0;
+                        assert_eq!(
+                            reads,
+                            by_folder && !passed.contains(&who) || by_list,
+                            "{case}: {who:?}"
+                        );
+                        assert_eq!(
+                            may(cred) & mask::WRITE_DATA & !bits(shift),
+                            0,
+                            "{case}: {who:?}"
+                        );
+                    }
+                    let named = Cred { uid: 1000, gid: 1000, groups: Arc::new([]) };
+                    let reads = may(&named) & mask::READ_DATA != 0;
+                    let is_named = passed.contains(&Who::User(1000)) && mode & 0o040 != 0;
+                    assert!(reads || !is_named, "{case}: named");
+                }
+            }
+        }
     }
 
     /// A folder may pass an entry on that was stored before the gateway took tickets of a domain.

@@ -109,6 +109,56 @@ pub fn rights_of_class(bits: u32, is_dir: bool, is_owner: bool) -> u32 {
     if is_owner { owner_rights_of(bits, is_dir) } else { rights_of(bits, is_dir) }
 }
 
+/// A list of NFS as clients of Windows are shown it, who set it again with an entry more: each entry has what its bits mean to them,
+/// so that the list that they set takes nothing away. What is only passed on stays as it is.
+pub fn as_windows(acl: &vfs::acl::Acl, attr: &vfs::Attr) -> vfs::acl::Acl {
+    use vfs::acl::{Ace, Who, kind};
+    if !acl.is_of_nfs() {
+        return acl.clone();
+    }
+    let is_dir = attr.kind == vfs::Kind::Dir;
+    let bits = |rights: u32| {
+        let has = |all: u32, bit: u32| if rights & all == all { bit } else { 0 };
+        has(mask::READ_DATA, 4)
+            | has(mask::WRITE_DATA | mask::APPEND_DATA, 2)
+            | has(mask::EXECUTE, 1)
+    };
+    let always = rights_of(0, is_dir);
+    // To run a file comes with reading it, whatever an entry says of that alone.
+    let runs = |who: &Who| {
+        acl.entries().iter().any(|one| match one {
+            Ace::Simple { kind: kind::ALLOWED, mask, who: w, .. } => {
+                w == who && mask & (mask::READ_DATA | mask::EXECUTE) != 0
+            }
+            _ => false,
+        })
+    };
+    let mut shown = acl.clone();
+    for ace in shown.entries.iter_mut().flatten() {
+        let Ace::Simple { kind: k, flags, mask: m, who } = ace else { continue };
+        if *flags & flag::PASSING_ON != 0 {
+            continue;
+        }
+        let is_owner = *who == Who::Owner;
+        match *k {
+            kind::ALLOWED => {
+                *m |= rights_of_class(bits(*m), is_dir, is_owner) & !mask::DELETE & !always;
+            }
+            kind::DENIED => {
+                *m |= rights_of(bits(*m), is_dir) & !always;
+                if is_owner {
+                    *m &= !OWNER_EXTRA;
+                }
+                if !is_dir && runs(who) {
+                    *m &= !mask::EXECUTE;
+                }
+            }
+            _ => {}
+        }
+    }
+    shown
+}
+
 /// The descriptor that says what these mode bits say: an entry for each class.
 pub fn of_mode(mode: u32, is_dir: bool, owner: &Sid, group: &Sid) -> SecurityDescriptor {
     SecurityDescriptor {

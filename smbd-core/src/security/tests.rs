@@ -816,3 +816,132 @@ fn a_central_access_policy_is_refused() {
         assert_eq!(w.set(0, &file, part::SCOPE, none).await, Ok(()), "the policy is taken away");
     });
 }
+
+/// What each of a file's owner, a member of its group, another user and one more may have.
+async fn all_may(w: &World, n: &(NodeRef, NodeRef)) -> [u32; 4] {
+    let of = |uid, gid| Cred { uid, gid, groups: Arc::new([]) };
+    let mut rights = [0; 4];
+    for (has, cred) in rights.iter_mut().zip([of(1000, 1), of(2, 1000), of(3, 3), of(7, 7)]) {
+        *has = w.may_as(cred, n, mask::MAXIMUM_ALLOWED).await.unwrap();
+    }
+    rights
+}
+
+/// A list that was shown is set again, as it was or with an entry more, by a client of NFS 4 or of SMB: the entry gives its user what
+/// it says, and all others have what they had.
+#[test]
+fn an_entry_more_takes_from_no_other() {
+    block_on(async {
+        let w = world();
+        let (top, file) = w.file().await;
+        let root = Cred::root();
+        let dir = top.mkdir(Acting::caller(&root), b"d", mode(0o700)).await.unwrap().node;
+        let ids = SetAttr { uid: Some(1000), gid: Some(1000), ..SetAttr::default() };
+        let read = mask::FILE_READ;
+        for node in [file, dir] {
+            node.setattr(&Cred::root(), ids, false).await.unwrap();
+            let n = (top.clone(), node.clone());
+            for bits in 0..=0o777_u32 {
+                // Who may write a folder and not search it changes nothing in it by mode bits, and adds to it by a list.
+                if node.kind() == Kind::Dir && bits >> 1 & !bits & 0o111 != 0 {
+                    continue;
+                }
+                for more in [None, Some(read)] {
+                    let fresh = async || {
+                        node.side_set(vfs::acl::NAME, None).await.unwrap();
+                        node.setattr(&Cred::root(), mode(bits), false).await.unwrap();
+                        (all_may(&w, &n).await, node.getattr().await.unwrap())
+                    };
+                    let check = async |before: [u32; 4], by: &str| {
+                        let after = all_may(&w, &n).await;
+                        assert_eq!(
+                            after[..3],
+                            before[..3],
+                            "{by} {bits:o} {more:?} {:?}",
+                            node.kind()
+                        );
+                        let wanted = before[3] | more.unwrap_or(0);
+                        assert_eq!(after[3] & wanted, wanted, "{by} {bits:o}");
+                        let grown = after[3] & !wanted & !mask::EXECUTE;
+                        assert_eq!(grown, 0, "{by} {bits:o} {more:?}");
+                    };
+                    let (before, attr) = fresh().await;
+                    let mut list = vfs::acl::Acl::clone(&*node.acl_shown(&attr).await.unwrap());
+                    let entry = |m| vfs::acl::Ace::allow(Who::User(7), m, 0);
+                    list.entries
+                        .iter_mut()
+                        .for_each(|all| all.splice(0..0, more.map(entry)).for_each(drop));
+                    let file_ops = w.namespace.by(None);
+                    file_ops.acl_change(&w.share, &node, &Cred::root(), &list).await.unwrap();
+                    check(before, "NFS").await;
+                    let (before, attr) = fresh().await;
+                    let mut sd = descriptor(&node, &attr).await.unwrap();
+                    if let Some(more) = more {
+                        sd.dacl
+                            .as_mut()
+                            .unwrap()
+                            .aces
+                            .insert(0, Ace::allow(sid_of_uid(7), more, 0));
+                    }
+                    w.set(0, &node, part::DACL, sd).await.unwrap();
+                    check(before, "SMB").await;
+                }
+            }
+        }
+    });
+}
+
+/// What a POSIX ACL gives each, as clients of Windows are shown it: the rights of its three bits.
+#[test]
+fn a_shown_list_of_the_host_gives_what_its_bits_mean() {
+    use vfs::acl::posix::{self, tag};
+    let value = |entries: [(u16, u32, u32); 6]| {
+        let mut out = 2_u32.to_le_bytes().to_vec();
+        for (tag, bits, id) in entries {
+            out.extend(tag.to_le_bytes());
+            out.extend(u16::try_from(bits).unwrap().to_le_bytes());
+            out.extend(id.to_le_bytes());
+        }
+        out
+    };
+    let attr = block_on(async { now(&world().file().await.1).await.0 });
+    let owner = Owner { uid: 1000, gid: 50 };
+    let attr = Attr { uid: 1000, gid: 50, ..attr };
+    for all in 0..0o100_0000_u32 {
+        // Each of the lists takes microseconds; one in seven meets every pair of bits.
+        if all % 7 != 0 {
+            continue;
+        }
+        let [own, user, group, members, limit, other] =
+            [15, 12, 9, 6, 3, 0].map(|shift| all >> shift & 7);
+        let none = u32::MAX;
+        let list = posix::list(
+            0,
+            Some(&value([
+                (tag::USER_OBJ, own, none),
+                (tag::USER, user, 1001),
+                (tag::GROUP_OBJ, group, none),
+                (tag::GROUP, members, 51),
+                (tag::MASK, limit, none),
+                (tag::OTHER, other, none),
+            ])),
+            None,
+            false,
+        );
+        let shown = check::as_windows(&list.unwrap(), &attr);
+        for (uid, gid, bits) in [
+            (1000, 9, own),
+            (1001, 9, user & limit),
+            (9, 50, group & limit),
+            (9, 51, members & limit),
+            (9, 9, other),
+        ] {
+            let cred = Cred { uid, gid, groups: Arc::new([]) };
+            let has = shown.allowed(&cred, owner);
+            let wanted = check::rights_of_class(bits, false, uid == 1000) & !mask::DELETE;
+            let data = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
+            assert_eq!((has ^ wanted) & data, 0, "{all:o} {uid} {gid} {has:x} {wanted:x}");
+            assert_eq!(wanted & !has, 0, "{all:o} {uid} {gid}: less");
+        }
+    }
+}

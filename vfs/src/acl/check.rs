@@ -41,6 +41,7 @@ impl Acl {
     }
 
     /// What is allowed to those of whom `meant` is true, and what is denied: the first entry that names a right decides about it.
+    /// Extended attributes go with the data where no entry denies them: lists of earlier versions say nothing of them.
     fn decided(&self, meant: impl Fn(&Who) -> bool) -> (u32, u32) {
         if self.entries.is_none() {
             return (mask::FILE_ALL, 0);
@@ -51,6 +52,11 @@ impl Acl {
                 kind::ALLOWED => granted |= m & !denied,
                 _ => denied |= m & !granted,
             }
+        }
+        for (data, attributes) in
+            [(mask::READ_DATA, mask::READ_EA), (mask::WRITE_DATA, mask::WRITE_EA)]
+        {
+            granted |= if granted & data != 0 { attributes & !denied } else { 0 };
         }
         (granted & mask::FILE_ALL, denied)
     }
@@ -76,6 +82,11 @@ impl Acl {
         let restricted = || self.effective().any(|(_, _, w)| *w == Who::Sid(Sid::owner_rights()));
         let implied = if cred.uid == owner.uid && !restricted() { OWNER_IMPLIED } else { 0 };
         granted | implied
+    }
+
+    /// What an entry denies a caller.
+    pub fn denied(&self, cred: &Cred, owner: Owner) -> u32 {
+        self.decided(|who| is_meant(who, cred, owner)).1
     }
 }
 
@@ -123,7 +134,7 @@ mod tests {
             Ace::allow(Who::Group, mask::READ_DATA, 0),
         ]);
         assert_eq!(acl.allowed(&cred(1000), OWNER), mask::FILE_ALL & !mask::WRITE_DATA);
-        assert_eq!(acl.allowed(&cred(2), OWNER), mask::READ_DATA);
+        assert_eq!(acl.allowed(&cred(2), OWNER), mask::READ_DATA | mask::READ_EA);
         let other = Owner { uid: 2, gid: 51 };
         assert_eq!(acl.allowed(&cred(1000), other), 0);
         assert_eq!(acl.allowed(&cred(2), other), mask::FILE_ALL & !mask::WRITE_DATA);
@@ -133,7 +144,7 @@ mod tests {
     fn owner_rights_take_the_owners_own_away() {
         let who = Who::Sid(Sid::owner_rights());
         let rights = Ace::allow(who.clone(), mask::READ_DATA, 0);
-        assert_eq!(allowed(vec![rights.clone()], 1000), mask::READ_DATA);
+        assert_eq!(allowed(vec![rights.clone()], 1000), mask::READ_DATA | mask::READ_EA);
         assert_eq!(allowed(vec![rights], 2), 0);
         let entries = vec![
             Ace::deny(who, mask::WRITE_DATA, 0),
@@ -155,9 +166,10 @@ mod tests {
     #[test]
     fn whoever_is_squashed_is_not_known() {
         let of = |sid| vec![Ace::allow(Who::Sid(sid), mask::READ_DATA, 0)];
-        assert_eq!(allowed(of(Sid::authenticated_users()), 2), mask::READ_DATA);
+        const READ: u32 = mask::READ_DATA | mask::READ_EA;
+        assert_eq!(allowed(of(Sid::authenticated_users()), 2), READ);
         assert_eq!(allowed(of(Sid::authenticated_users()), ANONYMOUS), 0);
-        assert_eq!(allowed(of(Sid::anonymous()), ANONYMOUS), mask::READ_DATA);
+        assert_eq!(allowed(of(Sid::anonymous()), ANONYMOUS), READ);
         assert_eq!(allowed(of(Sid::administrators()), 2), 0);
     }
 
@@ -199,7 +211,14 @@ mod tests {
             let first = acl.effective().find(|(_, m, who)| m & right != 0 && is_meant(who, &user, OWNER));
             let own = user.uid == OWNER.uid && OWNER_IMPLIED & right != 0;
             let restricted = acl.effective().any(|(_, _, who)| *who == Who::Sid(Sid::owner_rights()));
-            let want = first.is_some_and(|(k, ..)| k == kind::ALLOWED) || own && !restricted;
+            // Extended attributes go with the data.
+            let data = match right {
+                mask::READ_EA => mask::READ_DATA,
+                mask::WRITE_EA => mask::WRITE_DATA,
+                _ => 0,
+            };
+            let by_data = first.is_none() && acl.allowed(&user, OWNER) & data != 0;
+            let want = first.is_some_and(|(k, ..)| k == kind::ALLOWED) || own && !restricted || by_data;
             prop_assert_eq!(acl.allowed(&user, OWNER) & right != 0, want);
         }
     }

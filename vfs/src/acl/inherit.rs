@@ -1,8 +1,50 @@
 //! What something new gets from the directory that it is made in (MS-DTYP section 2.5.3.4, RFC 8881 section 6.4.3).
 
-use super::{Ace, Acl, Owner, Sid, Who, control, flag, mask};
+use super::mode::{ANYBODY, Class, OWNERS, class, rights_of, shift};
+use super::{Ace, Acl, Owner, Sid, Who, control, flag, kind, mask};
 
 impl Acl {
+    /// The list of something new that its maker asked to have at most the mode bits `most`. Whoever makes it has it: where the
+    /// directory passes on nothing to the owner, the owner gets all. A directory whose list says something of owner, group and others,
+    /// as mode bits do, gives what it does not pass on to group and others from its own list, as Linux' server does.
+    pub fn of_new(&self, is_dir: bool, folder: Owner, owner: Owner, most: u32) -> Option<Self> {
+        let mut new = self.inherited(is_dir, owner)?;
+        let names = |acl: &Self, owner, wanted| {
+            let mut allowed = acl.effective().filter(|(k, ..)| *k == kind::ALLOWED);
+            allowed.any(|(_, _, who)| class(who, owner) == Some(wanted))
+        };
+        let classes = [Class::Owner, Class::Group, Class::Other];
+        let says_all = classes.iter().all(|one| names(self, folder, *one));
+        let [has_owner, has_group, has_other] = classes.map(|one| names(&new, owner, one));
+        let made = Missing {
+            is_dir,
+            of_nfs: self.is_of_nfs() || new.is_of_nfs(),
+            flags: if new.has(control::DACL_AUTO_INHERITED) { flag::INHERITED } else { 0 },
+        };
+        let of = |mode: u32, one| mode >> shift(one) & 7;
+        let group = of(self.mode(folder) & most, Class::Group);
+        let other = of(self.mode(folder) & most, Class::Other);
+        let mut added = Vec::new();
+        if !has_owner && (says_all || !has_other) {
+            added.push(made.entry(Class::Owner, owner, of(most, Class::Owner)));
+        }
+        if says_all && !has_group {
+            added.push(made.entry(Class::Group, owner, group));
+            let denied = rights_of(other & !group, is_dir);
+            if !has_other && denied != 0 {
+                let who = made.who(Class::Group, owner);
+                added.push(Ace::deny(who, denied, made.flags));
+            }
+        }
+        if says_all && !has_other {
+            added.push(made.entry(Class::Other, owner, other));
+        }
+        if let Some(entries) = &mut new.entries {
+            entries.extend(added);
+        }
+        Some(new)
+    }
+
     /// The list that a file or directory of this owner inherits; `None` where the directory passes nothing on.
     pub fn inherited(&self, is_dir: bool, owner: Owner) -> Option<Self> {
         let auto = self.control & control::DACL_AUTO_INHERITED;
@@ -16,6 +58,37 @@ impl Acl {
         let mut new = Self::new(entries);
         new.control |= auto;
         Some(new)
+    }
+}
+
+/// Makes entries for classes of which a directory passes on nothing.
+struct Missing {
+    is_dir: bool,
+    /// In the form of NFS; or of Windows, to which the right to run a file comes with reading it.
+    of_nfs: bool,
+    flags: u8,
+}
+
+impl Missing {
+    fn who(&self, class: Class, owner: Owner) -> Who {
+        match class {
+            Class::Owner if self.of_nfs => Who::Owner,
+            Class::Owner => Who::User(owner.uid),
+            Class::Group if self.of_nfs => Who::Group,
+            Class::Group => Who::Members(owner.gid),
+            Class::Other => Who::Everyone,
+        }
+    }
+
+    fn entry(&self, class: Class, owner: Owner, bits: u32) -> Ace {
+        let mut rights = rights_of(bits, self.is_dir) | ANYBODY;
+        match (class, self.of_nfs) {
+            (Class::Owner, true) => rights |= OWNERS,
+            (Class::Owner, false) => rights = mask::FILE_ALL,
+            (_, false) if bits & 4 != 0 && !self.is_dir => rights |= mask::EXECUTE,
+            _ => {}
+        }
+        Ace::allow(self.who(class, owner), rights, self.flags)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::{Ace, Acl, Owner, Sid, Who, flag, kind, mask};
 
-/// Rights that a bit of one class stands for.
-const R: u32 = mask::READ_DATA;
-const W: u32 = mask::WRITE_DATA | mask::APPEND_DATA;
+/// Rights that a bit of one class stands for. Extended attributes are read and written with the data (xattr(7)), and a client of
+/// Windows asks for both at once.
+const R: u32 = mask::READ_DATA | mask::READ_EA;
+const W: u32 = mask::WRITE_DATA | mask::APPEND_DATA | mask::WRITE_EA;
 const X: u32 = mask::EXECUTE;
 
 /// What everybody may whatever the mode.
@@ -14,14 +15,14 @@ pub(super) const OWNERS: u32 = mask::WRITE_ATTRIBUTES | mask::WRITE_DAC;
 
 /// A class of mode bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
+pub(super) enum Class {
     Owner,
     Group,
     Other,
 }
 
 /// The class that an entry is about; `None` for a user or group that mode bits do not know.
-fn class(who: &Who, owner: Owner) -> Option<Class> {
+pub(super) fn class(who: &Who, owner: Owner) -> Option<Class> {
     match who {
         Who::Owner => Some(Class::Owner),
         Who::User(uid) if *uid == owner.uid => Some(Class::Owner),
@@ -39,7 +40,7 @@ fn class(who: &Who, owner: Owner) -> Option<Class> {
 /// The three bits of a class that say these rights (RFC 8881 section 6.3.2).
 pub(super) fn bits_of(rights: u32) -> u32 {
     let bit = |all: u32, bit: u32| if rights & all == all { bit } else { 0 };
-    bit(R, 4) | bit(W, 2) | bit(X, 1)
+    bit(mask::READ_DATA, 4) | bit(mask::WRITE_DATA | mask::APPEND_DATA, 2) | bit(X, 1)
 }
 
 /// The rights that these three bits say. A directory's names are removed by whoever may add some.
@@ -67,19 +68,19 @@ pub(crate) struct Change {
     pub(crate) is_dir: bool,
     /// The nine bits.
     pub(crate) mode: u32,
-    /// Those of the three bits of each class that are to be said; entries keep their rights in the others.
-    pub(crate) said: u32,
+    /// The right to run the file stays with users and groups that the list names.
+    pub(crate) keeps_run: bool,
 }
 
 impl Change {
-    /// Rights of all bits that are said.
+    /// Rights of all bits.
     fn touched(&self) -> u32 {
-        rights_of(self.said, self.is_dir)
+        rights_of(7, self.is_dir)
     }
 
     /// Rights that the new mode gives this class.
     fn given(&self, class: Class) -> u32 {
-        rights_of(self.mode >> shift(class) & self.said, self.is_dir)
+        rights_of(self.mode >> shift(class) & 7, self.is_dir)
     }
 
     /// What an entry keeps of its rights: those that mode bits do not say, and of those that it denies what the mode denies, too.
@@ -91,6 +92,7 @@ impl Change {
                 self.given(Class::Owner) | self.given(Class::Group) | self.given(Class::Other)
             }
             Some(class) => self.given(class),
+            None if self.keeps_run => self.given(Class::Group) | X,
             None => self.given(Class::Group),
         };
         match (kind, class) {
@@ -102,7 +104,7 @@ impl Change {
     }
 }
 
-fn shift(class: Class) -> u32 {
+pub(super) fn shift(class: Class) -> u32 {
     match class {
         Class::Owner => 6,
         Class::Group => 3,
@@ -133,6 +135,24 @@ impl Acl {
             }))
         };
         of(Class::Owner) << 6 | of(Class::Group) << 3 | of(Class::Other)
+    }
+
+    /// The list has the form of NFS: entries for OWNER@ or GROUP@ count here, which no client of SMB sets. Mode bits, POSIX lists and
+    /// clients of NFS make such lists; to them the right to run a file is a bit of its own.
+    pub fn is_of_nfs(&self) -> bool {
+        self.effective().any(|(_, _, who)| matches!(who, Who::Owner | Who::Group))
+    }
+
+    /// The list after the nine mode bits were set (RFC 8881 section 6.4.1.1), which were `old` before. In a list of Windows a program
+    /// is run without a bit: where none of the bits to execute is changed, each class that still reads the file keeps that right.
+    pub(crate) fn chmod(&self, owner: Owner, is_dir: bool, old: u32, mode: u32) -> Self {
+        let (old, mode) = (old & 0o777, mode & 0o777);
+        if is_dir || (mode ^ old) & 0o111 != 0 || self.is_of_nfs() {
+            return self.with_mode(&Change { owner, is_dir, mode, keeps_run: false });
+        }
+        let runs = self.mode(owner) & mode >> 2 & 0o111;
+        let keeps_run = mode & 0o040 != 0;
+        self.with_mode(&Change { owner, is_dir, mode: mode | runs, keeps_run })
     }
 
     /// The list after the mode was changed (RFC 8881 section 6.4.1.1): its own mode is the new one, users and groups that it
@@ -188,14 +208,14 @@ impl Acl {
     }
 
     /// The list of something new that a client made with these mode bits: they take away, and give nothing to anybody, the owner
-    /// included. The mode bits that are left come with it. What is no directory keeps the right to be run, which programs of
+    /// included. The mode bits that are left come with it. A list of Windows leaves the right to run a file, which programs of
     /// Windows have without a bit.
     pub fn limited(&self, mode: u32, owner: Owner, is_dir: bool) -> (Self, u32) {
         let left = self.mode(owner) & mode;
         let Some(entries) = &self.entries else {
             return (Self { entries: Self::of_mode(mode, is_dir).entries, ..self.clone() }, left);
         };
-        let said = if is_dir { 0o777 } else { 0o666 };
+        let said = if is_dir || self.is_of_nfs() { 0o777 } else { 0o666 };
         let over = |class| rights_of((said & !mode) >> shift(class) & 7, is_dir);
         let limit = Limit {
             classes: owner,
@@ -340,7 +360,7 @@ mod tests {
     const OWNER: Owner = Owner { uid: 1000, gid: 50 };
 
     fn change(mode: u32, is_dir: bool) -> Change {
-        Change { owner: OWNER, is_dir, mode, said: 7 }
+        Change { owner: OWNER, is_dir, mode, keeps_run: false }
     }
 
     /// RFC 8881 section 6.4.2. The numbers are those of section 6.2.1.3.
@@ -349,19 +369,19 @@ mod tests {
         assert_eq!(
             Acl::of_mode(0o640, false).entries(),
             [
-                Ace::allow(Who::Owner, 0x16_0187, 0),
-                Ace::allow(Who::Group, 0x12_0081, 0),
+                Ace::allow(Who::Owner, 0x16_019f, 0),
+                Ace::allow(Who::Group, 0x12_0089, 0),
                 Ace::allow(Who::Everyone, 0x12_0080, 0),
             ]
         );
         assert_eq!(
             Acl::of_mode(0o017, true).entries(),
             [
-                Ace::deny(Who::Owner, 0x67, 0),
+                Ace::deny(Who::Owner, 0x7f, 0),
                 Ace::allow(Who::Owner, 0x16_0180, 0),
-                Ace::deny(Who::Group, 0x47, 0),
+                Ace::deny(Who::Group, 0x5f, 0),
                 Ace::allow(Who::Group, 0x12_00a0, 0),
-                Ace::allow(Who::Everyone, 0x12_00e7, 0),
+                Ace::allow(Who::Everyone, 0x12_00ff, 0),
             ],
             "owner and group are told what they have not"
         );
@@ -442,7 +462,7 @@ mod tests {
         );
     }
 
-    /// Each line: the entries, the new mode, which bits of a class it says, and the entries after it.
+    /// Each line: the entries, the new mode, and the entries after it.
     #[test]
     fn what_a_changed_mode_leaves_of_each_entry() {
         use mask::DELETE;
@@ -451,26 +471,26 @@ mod tests {
         let (owner, group, all) =
             (|m| allow(Who::Owner, m), |m| allow(Who::Group, m), Who::Everyone);
         let user = |uid| Who::User(uid);
-        for (line, (before, mode, said, after)) in [
+        for (line, (before, mode, keeps_run, after)) in [
             // What is denied to one whom the mode does not know stays denied.
             (
                 vec![deny(user(7), R | W), allow(all.clone(), R | W)],
                 0o640,
-                7,
+                false,
                 vec![owner(R | W), deny(user(7), R | W), group(R)],
             ),
             // What is denied to a class and not given by the mode stays denied.
             (
                 vec![deny(all.clone(), W), allow(all.clone(), R)],
                 0o444,
-                7,
+                false,
                 vec![owner(R), deny(all.clone(), W), group(R), allow(all.clone(), R)],
             ),
             // What was denied to everybody does not come back to others than the mode gives it to.
             (
                 vec![deny(all.clone(), W | DELETE), allow(user(8), R | W | DELETE)],
                 0o664,
-                7,
+                false,
                 vec![
                     owner(R | W),
                     deny(all.clone(), DELETE),
@@ -483,20 +503,20 @@ mod tests {
             (
                 vec![deny(Who::Owner, W), allow(user(8), W)],
                 0o660,
-                7,
+                false,
                 vec![owner(R | W), allow(user(8), W), group(R | W)],
             ),
             (
                 vec![allow(all.clone(), W), allow(user(8), W | X)],
                 0o660,
-                7,
+                false,
                 vec![owner(R | W), allow(user(8), W), group(R | W)],
             ),
             // A class with less than those that it is part of is told so.
             (
                 vec![],
                 0o426,
-                7,
+                false,
                 vec![
                     deny(Who::Owner, W),
                     owner(R),
@@ -505,18 +525,18 @@ mod tests {
                     allow(all.clone(), R | W),
                 ],
             ),
-            // To run a file is left to the list, unless the mode says it.
+            // Users that are named go on to run a file.
             (
-                vec![deny(user(7), X), allow(all.clone(), R | W | X)],
+                vec![deny(user(7), X), allow(user(8), R | W | X), allow(all.clone(), R | W | X)],
                 0o640,
-                6,
-                vec![owner(R | W), deny(user(7), X), allow(all.clone(), X), group(R)],
+                true,
+                vec![owner(R | W), deny(user(7), X), allow(user(8), R | X), group(R)],
             ),
         ]
         .into_iter()
         .enumerate()
         {
-            let change = Change { said, ..change(mode, false) };
+            let change = Change { keeps_run, ..change(mode, false) };
             assert_eq!(Acl::new(before).with_mode(&change).entries(), after, "line {line}");
         }
     }
@@ -558,12 +578,15 @@ mod tests {
             Ace::allow(Who::Owner, R | W | X, 0),
             Ace::allow(Who::Group, R, 0),
         ]);
-        let (same, mode) = acl.limited(0o666, OWNER, false);
-        assert_eq!((same, mode), (acl.clone(), 0o640));
+        let (same, mode) = acl.limited(0o776, OWNER, false);
+        assert_eq!((same, mode), (acl.clone(), 0o740));
         let (less, mode) = acl.limited(0o600, OWNER, false);
         assert_eq!(mode, 0o600);
         let user = user(8, 8);
-        assert_eq!(less.allowed(&user, OWNER), X, "to run a program is no matter of mode");
+        assert_eq!(less.allowed(&user, OWNER), 0, "a file of NFS is run by a bit");
+        let windows = Acl::new(vec![Ace::allow(Who::User(8), R | W | X, 0)]);
+        let (less, _) = windows.limited(0o600, OWNER, false);
+        assert_eq!(less.allowed(&user, OWNER), X, "a program of Windows is run without a bit");
         let (dir, mode) = acl.limited(0o750, OWNER, true);
         assert_eq!(mode, 0o740);
         assert_eq!(dir.allowed(&user, OWNER), R | X);
@@ -694,9 +717,9 @@ mod tests {
         /// Nobody gets by a changed mode what it does not say of one of the classes that he is in.
         #[test]
         fn a_changed_mode_gives_what_it_says(
-            acl in any_acl(), mode in 0..0o1000_u32, run: bool, is_dir: bool, user in any_cred(),
+            acl in any_acl(), mode in 0..0o1000_u32, is_dir: bool, user in any_cred(),
         ) {
-            let change = Change { said: if run { 7 } else { 6 }, ..change(mode, is_dir) };
+            let change = change(mode, is_dir);
             let now = acl.with_mode(&change);
             let said = [
                 (true, Class::Other),
@@ -707,12 +730,40 @@ mod tests {
             prop_assert_eq!(now.allowed(&user, OWNER) & !acl.allowed(&user, OWNER) & !said, 0);
         }
 
+        /// A mode that is set again revokes: no user or group that the list names has more than the group's bits, nobody gets what
+        /// neither the list nor the mode gives, and a file is run by those alone who read it or whose bit says so.
+        #[test]
+        fn a_mode_that_is_set_limits_everybody(
+            acl in any_acl(), old in 0..0o1000_u32, mode in 0..0o1000_u32, is_dir: bool, user in any_cred(),
+        ) {
+            let now = acl.chmod(OWNER, is_dir, old, mode);
+            let data = rights_of(6, is_dir);
+            prop_assert_eq!(now.mode(OWNER) & 0o666, mode & 0o666);
+            let in_class = [
+                (true, Class::Other),
+                (user.in_group(OWNER.gid), Class::Group),
+                (user.uid == OWNER.uid, Class::Owner),
+            ];
+            let of = |mode: u32| {
+                let bits = |class| rights_of(mode >> shift(class) & 7, is_dir);
+                in_class.iter().filter(|c| c.0).fold(bits(Class::Group), |all, c| all | bits(c.1))
+            };
+            let has = now.allowed(&user, OWNER);
+            prop_assert_eq!(has & data & !of(mode), 0, "data");
+            let runs = if is_dir { 0 } else { mode >> 2 & 0o111 };
+            prop_assert_eq!(has & X & !of(mode | runs), 0, "run");
+            let classes = in_class.iter().filter(|c| c.0).fold(0, |all, c| {
+                all | rights_of(mode >> shift(c.1) & 7, is_dir)
+            });
+            prop_assert_eq!(has & !acl.allowed(&user, OWNER) & !classes, 0, "grown");
+        }
+
         /// Nobody gets by mode bits at creation what the list does not give, and each class has what both say.
         #[test]
         fn a_mode_at_creation_gives_nothing(acl in any_acl(), mode in 0..0o1000_u32, is_dir: bool, user in any_cred()) {
             let (now, left) = acl.limited(mode, OWNER, is_dir);
             prop_assert_eq!(left, acl.mode(OWNER) & mode);
-            let said = if is_dir { 0o777 } else { 0o666 };
+            let said = if is_dir || acl.is_of_nfs() { 0o777 } else { 0o666 };
             prop_assert_eq!(now.mode(OWNER) & said, left & said);
             prop_assert_eq!(now.allowed(&user, OWNER) & !acl.allowed(&user, OWNER), 0);
             let over = rights_of(said & !mode >> 3 & 7, is_dir);

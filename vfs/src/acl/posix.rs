@@ -246,9 +246,9 @@ mod tests {
         assert_eq!(
             acl.entries(),
             [
-                Ace::allow(Who::Owner, 0x16_0187, 0),
-                Ace::allow(Who::User(1001), 0x12_0087, 0),
-                Ace::allow(Who::Group, 0x12_0081, 0),
+                Ace::allow(Who::Owner, 0x16_019f, 0),
+                Ace::allow(Who::User(1001), 0x12_009f, 0),
+                Ace::allow(Who::Group, 0x12_0089, 0),
                 Ace::allow(Who::Everyone, 0x12_0080, 0),
             ]
         );
@@ -261,9 +261,9 @@ mod tests {
         assert_eq!(
             passed_on,
             [
-                Ace::allow(Who::Owner, 0x16_01c7, flags),
-                Ace::allow(Who::User(1001), 0x12_00c7, flags),
-                Ace::allow(Who::Group, 0x12_0081, flags),
+                Ace::allow(Who::Owner, 0x16_01df, flags),
+                Ace::allow(Who::User(1001), 0x12_00df, flags),
+                Ace::allow(Who::Group, 0x12_0089, flags),
                 Ace::allow(Who::Everyone, 0x12_0080, flags),
             ]
         );
@@ -286,17 +286,17 @@ mod tests {
         assert_eq!(
             acl.entries(),
             [
-                Ace::deny(Who::Owner, 0x26, 0),
-                Ace::allow(Who::Owner, 0x16_0181, 0),
-                Ace::deny(Who::User(1001), 0x07, 0),
+                Ace::deny(Who::Owner, 0x36, 0),
+                Ace::allow(Who::Owner, 0x16_0189, 0),
+                Ace::deny(Who::User(1001), 0x1f, 0),
                 Ace::allow(Who::User(1001), 0x12_00a0, 0),
-                Ace::allow(Who::Group, 0x12_00a1, 0),
-                Ace::allow(Who::Members(51), 0x12_0081, 0),
+                Ace::allow(Who::Group, 0x12_00a9, 0),
+                Ace::allow(Who::Members(51), 0x12_0089, 0),
                 Ace::allow(Who::Members(52), 0x12_00a0, 0),
-                Ace::deny(Who::Group, 0x06, 0),
-                Ace::deny(Who::Members(51), 0x06, 0),
-                Ace::deny(Who::Members(52), 0x07, 0),
-                Ace::allow(Who::Everyone, 0x12_0087, 0),
+                Ace::deny(Who::Group, 0x16, 0),
+                Ace::deny(Who::Members(51), 0x16, 0),
+                Ace::deny(Who::Members(52), 0x1f, 0),
+                Ace::allow(Who::Everyone, 0x12_009f, 0),
             ]
         );
     }

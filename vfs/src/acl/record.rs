@@ -1,15 +1,14 @@
 //! A list as it is kept with its file.
 //!
 //! *Operation.* A record of side data ([`crate::Node::side_get`], name [`NAME`]): the list as it was set, and the mode bits
-//! that the file got with it. Mode bits that somebody has changed since, by any protocol or on the host, act on the list
-//! whenever it is read ([`Kept::now`]), so that nothing has to notice the change when it is made. All numbers are
-//! little-endian.
+//! that the file got with it. A client that sets the mode has the list changed and kept anew ([`crate::namespace::FileOps`]). Mode
+//! bits that were changed on the host act on the list whenever it is read ([`Kept::now`]), so that nothing has to notice the change
+//! when it is made. All numbers are little-endian.
 
 use std::borrow::Cow;
 
 use wire::{Parsed, Parser, Rule, bytes, known, le_u8, le_u16, le_u32, reject, take, times};
 
-use super::mode::Change;
 use super::{Ace, Acl, Owner, Sid, Who};
 
 /// The name of the record among a node's side data.
@@ -58,11 +57,7 @@ impl Kept {
         if mode == self.mode {
             return Cow::Owned(acl);
         }
-        // A program of Windows is run without a bit: only where one of them was changed they say something, and then all three,
-        // because what an entry for everybody gives is given to all three classes.
-        let runs = is_dir || (mode ^ self.mode) & 0o111 != 0;
-        let said = if runs { 7 } else { 6 };
-        Cow::Owned(acl.with_mode(&Change { owner, is_dir, mode, said }))
+        Cow::Owned(acl.chmod(owner, is_dir, self.mode, mode))
     }
 
     /// The record.
@@ -244,8 +239,9 @@ mod tests {
         assert_eq!(now(0o4640, 1000), kept.acl);
         let user = crate::Cred { uid: 7, gid: 7, groups: std::sync::Arc::new([]) };
         let of = |acl: Acl| acl.allowed(&user, Owner { uid: 1000, gid: 50 });
-        let ran = mask::FILE_ALL & !(mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA);
-        assert_eq!(of(now(0o600, 1000)), ran, "mode bits say nothing of the rest");
+        let data = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
+        let rest = mask::FILE_ALL & !(data | mask::READ_EA | mask::WRITE_EA);
+        assert_eq!(of(now(0o600, 1000)), rest, "mode bits say nothing of the rest");
         assert_eq!(of(now(0o640, 1000)), mask::FILE_ALL);
         assert_eq!(now(0o640, 1001).owner, None, "it has another owner now");
         assert_eq!(now(0o640, 1001).group, kept.acl.group);
@@ -269,9 +265,11 @@ mod tests {
             })
         };
         for (before, after, want) in [
-            (0o666, 0o600, [true, true, true, true]),
+            (0o666, 0o600, [true, false, false, false]),
+            (0o666, 0o640, [true, true, false, true]),
             (0o775, 0o755, [true, true, true, true]),
             (0o764, 0o744, [true, true, true, true]),
+            (0o764, 0o704, [true, false, true, true]),
             (0o777, 0o677, [false, true, true, true]),
             (0o777, 0o767, [true, false, true, true]),
             (0o777, 0o766, [true, false, false, false]),

@@ -61,9 +61,12 @@ pub(crate) async fn a_list_decides_about_data(b: Bench) {
     assert!(f.open(&root(), true, true).await.is_ok());
     let all = Access(0x1ff);
     let may = f.access(&bob, all, &f.getattr().await.unwrap()).await.unwrap().0;
-    assert_eq!(may, Access::READ | Access::MODIFY | Access::EXTEND);
+    let data = Access::READ | Access::MODIFY | Access::EXTEND;
+    assert_eq!(may, data | Access::XATTR_READ | Access::XATTR_WRITE | Access::XATTR_LIST);
     assert_eq!(f.access(&carl, all, &f.getattr().await.unwrap()).await.unwrap().0, 0);
-    refused(f.xattr_get(&bob, b"x"), VfsError::Access).await;
+    // Extended attributes go with the data.
+    refused(f.xattr_get(&bob, b"x"), VfsError::NoXattr).await;
+    refused(f.xattr_get(&carl, b"x"), VfsError::Access).await;
     // Bits of the mode that say more are no way around it.
     give(&f, vec![Ace::deny(Who::User(CARL), rw, 0), Ace::allow(Who::Everyone, rw, 0)]).await;
     assert_eq!(f.getattr().await.unwrap().mode, 0o666);
@@ -109,7 +112,8 @@ pub(crate) async fn a_changed_mode_acts_on_the_list_and_keeps_it(b: Bench) {
     f.open(&bob, true, false).await.unwrap();
 }
 
-/// Whom a list lets run a file a mode without bits for that leaves alone; whom it lets search a folder it does not.
+/// Whom a list of Windows lets run a file a mode without bits for that leaves alone; whom it lets search a folder it does not. In a list
+/// of NFS the bits to run a file count as well.
 pub(crate) async fn a_changed_mode_says_who_searches_a_folder(b: Bench) {
     let read = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
     let entries =
@@ -122,10 +126,13 @@ pub(crate) async fn a_changed_mode_says_who_searches_a_folder(b: Bench) {
         node.access(&user(BOB), Access(right), &attr).await.unwrap() == Access(right)
     };
     assert!(runs(&f, Access::EXECUTE).await && runs(&d, Access::LOOKUP).await);
-    for node in [&f, &d] {
+    let w = owned(&b, b"w", 0o600).await;
+    give(&w, vec![allow(BOB, mask::READ_DATA | mask::EXECUTE), allow(ANN, read)]).await;
+    for node in [&f, &d, &w] {
         node.setattr(&user(ANN), mode(0o640), false).await.unwrap();
     }
-    assert!(runs(&f, Access::EXECUTE).await, "no bit to run it was changed");
+    assert!(runs(&w, Access::EXECUTE).await, "no bit to run it was changed");
+    assert!(!runs(&f, Access::EXECUTE).await && runs(&f, Access::READ).await);
     assert!(!runs(&d, Access::LOOKUP).await);
     assert!(runs(&d, Access::READ).await);
 }
@@ -352,7 +359,7 @@ pub(crate) async fn a_listing_shows_a_file_to_whom_its_list_lets_read_all_of_it(
     for (rights, shown) in [
         (all, true),
         (all & !mask::READ_DATA, false),
-        (all & !mask::READ_EA, false),
+        (all & !mask::READ_EA, true),
         (all & !mask::READ_ATTRIBUTES, false),
     ] {
         give(&f, vec![allow(BOB, rights)]).await;
@@ -436,14 +443,14 @@ pub(crate) async fn mode_bits_limit_what_is_inherited(b: Bench) {
     };
     let how = CreateHow::Guarded;
     let f = file_ops.create(&share, &d, &by, b"f", how, mode(0o644)).await.unwrap().node;
-    assert_eq!(rights(&f).await, mask::FILE_ALL & !(mask::WRITE_DATA | mask::APPEND_DATA));
+    let write = mask::WRITE_DATA | mask::APPEND_DATA | mask::WRITE_EA;
+    assert_eq!(rights(&f).await, mask::FILE_ALL & !write);
     let sub = file_ops.mkdir(&share, &d, &by, b"sub", mode(0o740)).await.unwrap().node;
-    let left = mask::FILE_ALL
-        & !(mask::WRITE_DATA | mask::APPEND_DATA | mask::DELETE_CHILD | mask::EXECUTE);
+    let left = mask::FILE_ALL & !(write | mask::DELETE_CHILD | mask::EXECUTE);
     assert_eq!(rights(&sub).await, left);
     let set = SetAttr { umask: 0o022, ..mode(0o666) };
     let fifo = file_ops.mknod(&share, &d, &by, b"p", Special::Fifo, set).await.unwrap();
-    assert_eq!((fifo.attr.mode, kept(&fifo.node).await), (0o666, None));
+    assert_eq!((fifo.attr.mode, kept(&fifo.node).await), (0o644, None), "it inherits nothing");
 }
 
 /// Gives what it makes a list of its own, or cannot.
@@ -471,7 +478,10 @@ pub(crate) async fn a_giver_gives_its_list_to_what_is_made(b: Bench) {
     let on = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
     let passed = Ace::allow(Who::User(BOB), mask::READ_DATA, on);
     let d = folder(&b, b"d", vec![passed]).await;
-    let (bobs, carls) = (vec![allow(BOB, mask::READ_DATA)], vec![allow(CARL, mask::READ_DATA)]);
+    // Whoever makes it has it.
+    let maker = Ace::allow(Who::User(0), mask::FILE_ALL, 0);
+    let bobs = vec![allow(BOB, mask::READ_DATA), maker];
+    let carls = vec![allow(CARL, mask::READ_DATA)];
     for (dir, list, calls, want) in [
         (&plain, ListOfNew::Inherited, 0, None),
         (&plain, ListOfNew::InheritedOrGiven, 1, Some(&carls)),

@@ -243,6 +243,11 @@ impl ToSet {
         done
     }
 
+    /// None of the nine bits that stand for the list is subject to change (RFC 8881 section 6.4.1.1).
+    pub fn keeps_list(&self) -> bool {
+        self.mode_masked.is_some_and(|(_, mask)| mask & 0o777 == 0)
+    }
+
     /// With `mode_set_masked` applied to the mode that is there.
     pub fn with_mode(&self, present: u32) -> SetAttr {
         let mut set = self.set;

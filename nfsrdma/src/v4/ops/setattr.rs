@@ -29,7 +29,10 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
         Some(_) => to_set.with_mode(at.node.getattr().await?.mode),
         None => to_set.set,
     };
-    let file_ops = cx.nfs.core.namespace.by(right.who).audited(cx.call);
+    let mut file_ops = cx.nfs.core.namespace.by(right.who).audited(cx.call);
+    if to_set.keeps_list() {
+        file_ops = file_ops.keeping_list();
+    }
     let kept = to_set.delegated != DelegatedTimes::default();
     if kept {
         let times = to_set.delegated.since(check_keeps_times(cx, &at, stateid)?);

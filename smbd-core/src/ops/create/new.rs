@@ -21,9 +21,9 @@ use crate::wire::create::{action, option};
 
 /// Permission bits of what a client makes that says nothing about them, and those it has not where it inherits no list.
 const FILE_MODE: u32 = 0o666;
-/// The bits of a mode that tell the type. No type has all of them: so clients of the POSIX extensions say that they know no mode
-/// (Linux, fs/smb/client, `ACL_NO_MODE`: of what `mknod` makes).
-const KIND: u32 = 0o170000;
+/// So clients of the POSIX extensions say that they know no mode, of what `mknod` makes: Linux sends its `ACL_NO_MODE`, which has 16 bits
+/// (fs/smb/client).
+const NO_MODE: [u32; 2] = [u32::MAX, u16::MAX as u32];
 const DIR_MODE: u32 = 0o777;
 const UMASK: u32 = 0o022;
 
@@ -127,7 +127,7 @@ fn granted(w: &Wanted<'_>) -> Result<u32, Status> {
 /// The permission bits that the request asks for, and those of them that go where no list is inherited.
 fn mode(w: &Wanted<'_>) -> (u32, u32) {
     match w.asked.posix {
-        Some(mode) if mode & KIND != KIND => (mode & 0o7777, 0),
+        Some(mode) if !NO_MODE.contains(&mode) => (mode & 0o7777, 0),
         _ => (if w.is_dir() { DIR_MODE } else { FILE_MODE }, UMASK),
     }
 }

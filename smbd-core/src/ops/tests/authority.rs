@@ -367,7 +367,9 @@ async fn a_stream_of_a_file_that_is_made_with_it_takes_no_right_to_that() {
     let drop_box = folder(&harness, "box", ANN, 0o700).await;
     let own = Ace::allow(sid_of_uid(ANN), mask::FILE_ALL, 3);
     let adds = Ace::allow(sid_of_uid(BOB), mask::WRITE_DATA | mask::EXECUTE, 0);
-    give(&ann, "box", vec![own, adds]).await;
+    // Makers have nothing in what they make.
+    let makers = Ace::allow(Sid::creator_owner(), mask::READ_CONTROL, 3);
+    give(&ann, "box", vec![own, adds, makers]).await;
     let made = stream(&bob, "box\\n:s", mask::READ_ATTRIBUTES, Disposition::Create).await;
     assert_eq!(made, Ok(()));
     assert_eq!(owner_of(&drop_box, b"n").await, Some(BOB));

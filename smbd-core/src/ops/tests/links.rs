@@ -5,7 +5,7 @@ use vfs::{Cred, NodeRef, SetAttr};
 
 use super::authority::{ANN, BOB, folder, give, owner_of, with};
 use super::info::{set, to};
-use crate::dtyp::{Ace, mask};
+use crate::dtyp::{Ace, Sid, mask};
 use crate::fscc::set::{Set, disposition, rename};
 use crate::harness::{Harness, doom};
 use crate::open::FileId;
@@ -158,7 +158,9 @@ async fn whoever_made_a_file_does_not_take_it_from_where_the_host_has_put_it() {
     let shut = folder(&harness, "shut", ANN, 0o755).await;
     let own = Ace::allow(sid_of_uid(ANN), mask::FILE_ALL, 3);
     let adds = Ace::allow(sid_of_uid(BOB), mask::WRITE_DATA | mask::EXECUTE, 0);
-    give(&ann, "box", vec![own, adds]).await;
+    // Makers have nothing in what they make.
+    let makers = Ace::allow(Sid::creator_owner(), mask::READ_CONTROL, 3);
+    give(&ann, "box", vec![own, adds, makers]).await;
     for mark in [true, false] {
         let f = bob.create("box\\n", |r| {
             (r.access, r.disposition) = (mask::DELETE, Disposition::Create as u32);
