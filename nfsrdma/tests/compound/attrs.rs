@@ -107,6 +107,32 @@ async fn unknown_attributes_are_left_out_of_the_answer() {
     r.end(Status::Ok);
 }
 
+/// In version 4 an owner cuts a file that its mode lets it not write by an open alone, which a stateid names.
+#[tokio::test]
+async fn sizes_are_set_without_opens_by_mode() {
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"hello").await;
+    let cred = |uid| vfs::Cred { uid, gid: uid, groups: std::sync::Arc::new([]) };
+    for (mode, uid, wanted) in [
+        (0o477, 1000, Status::Access),
+        (0o600, 1000, Status::Ok),
+        (0o477, 3000, Status::Ok),
+        (0o644, 3000, Status::Access),
+        (0o400, 0, Status::Ok),
+    ] {
+        let set = [attr::MODE, attr::OWNER];
+        let values = |w: &mut Writer| {
+            w.u32(mode);
+            w.opaque(b"1000");
+        };
+        let done = harness.run(|c| setattr(c.putfh(&file), &set, values)).await;
+        assert_eq!(done.status, Status::Ok);
+        let cut = |c: Args| setattr(c.putfh(&file), &[attr::SIZE], |w| w.u64(0));
+        let got = harness.run_on(&harness.conn, &cred(uid), 0, cut).await.status;
+        assert_eq!(got, wanted, "{mode:o} {uid}");
+    }
+}
+
 #[tokio::test]
 async fn setattr_answers_with_what_it_set() {
     let harness = Harness::new();

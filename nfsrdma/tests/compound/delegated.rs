@@ -66,6 +66,26 @@ async fn a_delegation_stands_for_the_open_where_the_client_wants_that() {
     assert_eq!(opens(&harness, b"i").await, 1);
 }
 
+/// A write takes set-id bits away, which others would see until the data is back (Linux' server gives none either).
+#[tokio::test]
+async fn set_id_files_get_no_write_delegation() {
+    let harness = Harness::new();
+    let (c, _asked) = client(&harness, b"holder").await;
+    let root = harness.nfs.core.namespace.share_named(b"data").unwrap().backend.root();
+    for (n, (mode, wanted)) in
+        [(0o755, 2), (0o4755, 0), (0o2755, 0), (0o6755, 0), (0o1755, 2)].into_iter().enumerate()
+    {
+        let name = format!("f{n}");
+        let (_, _) = harness.with_file(name.as_bytes(), b"content").await;
+        let (node, _) = root.lookup(&vfs::Cred::root(), name.as_bytes()).await.unwrap();
+        let set = vfs::SetAttr { mode: Some(mode), ..Default::default() };
+        node.setattr(&vfs::Cred::root(), set, false).await.unwrap();
+        let o = c.open(b"o", name.as_bytes(), (RW.0 | TIMES, 0)).await.unwrap();
+        let wanted = if wanted == 2 { WRITE_ATTRS } else { 0 };
+        assert_eq!(o.delegation.0, wanted, "{mode:o}");
+    }
+}
+
 #[tokio::test]
 async fn the_wishes_are_those_of_minor_version_2() {
     let harness = Harness::new();

@@ -527,6 +527,11 @@ async fn delegation(
         true => Some(found.at.node.getattr().await.ok()?),
         false => None,
     };
+    // A write of another than the superuser takes set-id bits away, and others would see them until the data is back.
+    let is_reclaim = matches!(args.claim, OpenClaim4::Previous(_));
+    if !is_reclaim && attr.is_some_and(|attr| attr.mode & 0o6000 != 0) {
+        return None;
+    }
     let change = attr.map_or(found.change, |attr| Some(attr.change))?;
     let times = match args.claim {
         OpenClaim4::Previous(delegation) => delegation == DELEGATE_WRITE_ATTRS,

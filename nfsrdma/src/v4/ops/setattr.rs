@@ -4,11 +4,12 @@
 //! Where a volume fails in the middle of several attributes, those that have changed to what was asked are told as set.
 
 use nfs_proto::nfs4::ops::Setattr;
-use vfs::{DelegatedTimes, Kind, SetAttr};
+use vfs::{Access, DelegatedTimes, Kind, SetAttr};
 
 use crate::v4::attrs::{Purpose, ToSet, supported};
 use crate::v4::compound::Compound;
 use crate::v4::deleg::check_keeps_times;
+use crate::v4::object::Located;
 use crate::v4::stateid_access::{IoAccess, StateidAccess, check_io};
 use crate::v4::status::Status;
 
@@ -24,6 +25,9 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
         // Only the size needs the stateid; with others it is not looked at (RFC 8881 section 18.30.3).
         let file = cx.file()?;
         right = check_io(cx, &file, stateid, IoAccess::Write).await?;
+        if !right.open_checked {
+            check_write(&at).await?;
+        }
     }
     let set = match to_set.mode_masked {
         Some(_) => to_set.with_mode(at.node.getattr().await?.mode),
@@ -71,4 +75,12 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     };
     cx.out.value(&done);
     Ok(())
+}
+
+/// Refuses a change of size without an open that may write, where the mode or the list lets the caller not write. The owner of a file
+/// goes on with it after a `chmod` by its opens, which version 3 has not: a client cuts by this stateid what it has open for reading.
+async fn check_write(at: &Located) -> Result<(), Status> {
+    let attr = at.node.getattr().await?;
+    let may = at.node.access(&at.cred, Access(Access::MODIFY), &attr).await?;
+    if may.0 & Access::MODIFY == 0 { Err(Status::Access) } else { Ok(()) }
 }
