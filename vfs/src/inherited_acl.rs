@@ -80,7 +80,8 @@ impl InheritedAcl {
         set
     }
 
-    /// The list of something of this kind in this share, of the mode bits that its maker asked for. Refuses what the share's gateway
+    /// The list of something of this kind in this share, of the mode bits that its maker asked for. Refuses what the share's
+    /// gateway
     /// would not obey.
     fn of_new(
         &self,
@@ -110,7 +111,8 @@ impl InheritedAcl {
         Ok(acl)
     }
 
-    /// Gives it what it inherits, of which `most` is left; `None`: all. A client of SMB asks for no bit to run a file, and takes none
+    /// Gives it what it inherits, of which `most` is left; `None`: all. A client of SMB asks for no bit to run a file, and takes
+    /// none
     /// away.
     pub(crate) async fn give(
         &self,

@@ -270,6 +270,26 @@ mod tests {
         }
     }
 
+    /// What three bits of a mode give.
+    fn rights_of(bits: u32) -> u32 {
+        let has = |bit, rights| if bits & bit != 0 { rights } else { 0 };
+        has(4, mask::FILE_READ) | has(2, mask::FILE_WRITE) | has(1, mask::FILE_EXECUTE)
+    }
+
+    /// The list of a folder of this mode, which passes on an entry for each of these.
+    fn list_of(of_nfs: bool, mode: u32, passed: &[Who]) -> Acl {
+        let (owner, group) = match of_nfs {
+            true => (Who::Owner, Who::Group),
+            false => (Who::User(1500), Who::Members(50)),
+        };
+        let own = [(owner, 6), (group, 3), (Who::Everyone, 0)];
+        let own = own.map(|(who, shift)| Ace::allow(who, rights_of(mode >> shift), 0));
+        let both = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
+        let rights = mask::FILE_READ | mask::EXECUTE;
+        let more = passed.iter().map(|who| Ace::allow(who.clone(), rights, both));
+        Acl::new(own.into_iter().chain(more).collect())
+    }
+
     /// Each line: what the folder passes on. Whoever makes something in it uses it as far as the mode says, by either protocol, and
     /// group and others have what the folder's own list says, where nothing is passed on to them.
     #[tokio::test]
@@ -280,7 +300,6 @@ mod tests {
         let maker = Cred { uid: 1500, gid: 50, groups: Arc::new([]) };
         let member = Cred { uid: 3, gid: 50, groups: Arc::new([]) };
         let other = Cred { uid: 4, gid: 4, groups: Arc::new([]) };
-        let both = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
         let passed: [&[Who]; 7] = [
             &[Who::User(1000)],
             &[Who::User(1000), Who::Owner],
@@ -303,21 +322,8 @@ mod tests {
             let (file_ops, root) = (namespace.by(None), Cred::root());
             let made = file_ops.mkdir(&share, &top, &root, name.as_bytes(), set).await;
             let dir = made.unwrap().node;
-            let bits = |shift: u32| {
-                let has = |bit, rights| if folder_mode >> shift & bit != 0 { rights } else { 0 };
-                has(4, mask::FILE_READ) | has(2, mask::FILE_WRITE) | has(1, mask::FILE_EXECUTE)
-            };
-            let (owner, group) = match of_nfs {
-                true => (Who::Owner, Who::Group),
-                false => (Who::User(1500), Who::Members(50)),
-            };
-            let own = [(owner, 6), (group, 3), (Who::Everyone, 0)];
-            let own = own.map(|(who, shift)| Ace::allow(who, bits(shift), 0));
-            let rights = mask::FILE_READ | mask::EXECUTE;
-            let more = passed.iter().map(|who| Ace::allow(who.clone(), rights, both));
-            dir.acl_set(&Acl::new(own.into_iter().chain(more).collect()), folder_mode)
-                .await
-                .unwrap();
+            let bits = |shift: u32| rights_of(folder_mode >> shift);
+            dir.acl_set(&list_of(of_nfs, folder_mode, passed), folder_mode).await.unwrap();
             for (smb, mode) in [(false, 0o644), (false, 0o600), (false, 0o755), (true, 0o666)] {
                 let set = SetAttr { mode: Some(mode), umask: 0o022, ..SetAttr::default() };
                 let file_ops = if smb { namespace.by_smb(None) } else { namespace.by(None) };
