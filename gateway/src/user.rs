@@ -34,6 +34,15 @@ pub struct UserArgs {
 enum Command {
     /// Add a user, or give one another password
     Add(AddArgs),
+    /// Take over accounts of Samba with their passwords, as `pdbedit -L -w` writes them
+    Import {
+        /// File of `pdbedit -L -w`; `-` is standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Give users that are in the database the password of the file
+        #[arg(long)]
+        replace: bool,
+    },
     /// Remove a user
     Remove {
         /// Name of the user
@@ -75,6 +84,7 @@ pub fn run(args: UserArgs) -> Result<(), String> {
     let files = args.place.service_files()?;
     match args.command {
         Command::Add(add) => self::add(&files, add),
+        Command::Import { file, replace } => crate::passdb::import(&files, &file, replace),
         Command::Remove { name } => {
             let found = change_database(&files, |d| Ok(d.remove(&name)))?;
             if found { Ok(()) } else { Err(format!("there is no user `{name}`")) }

@@ -82,3 +82,148 @@ fn a_file_without_shares_is_an_error() {
     let o = import(&[&folder.path().join("missing")]);
     assert_eq!(o.status.code(), Some(1));
 }
+
+/// What `import` says of a text: its configuration, and its other words.
+fn said_of(name: &str, text: &str) -> (Option<i32>, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(name);
+    std::fs::write(&file, text).unwrap();
+    let o = import(&[&file]);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (o.status.code(), text(&o.stdout), text(&o.stderr))
+}
+
+/// Names of the shares that are served.
+fn served(yaml: &str) -> Vec<&str> {
+    yaml.lines().filter_map(|line| line.strip_prefix("  - name: ")).collect()
+}
+
+const DATA: &str = "[data]\npath = /srv/data\nread only = no\nvalid users = kim\n";
+
+#[test]
+fn lists_without_entries_restrict_no_client() {
+    let (_, out, err) = said_of("smb.conf", &format!("{DATA}veto files = //\nhide files = /\n"));
+    assert_eq!(served(&out), ["data"], "{out}{err}");
+    assert!(!err.contains("LOST"), "{err}");
+}
+
+#[test]
+fn interfaces_are_carried_or_shares_wait() {
+    for (list, only, wanted) in [
+        ("lo eth1", "yes", None),
+        ("192.0.2.0/24", "yes", None),
+        ("lo eth1", "no", Some("")),
+        ("lo 192.0.2.7/24", "yes", Some("bind: [\"127.0.0.1\", \"192.0.2.7\"]\n")),
+    ] {
+        let text = format!("[global]\ninterfaces = {list}\nbind interfaces only = {only}\n{DATA}");
+        let (_, out, err) = said_of("smb.conf", &text);
+        match wanted {
+            None => {
+                assert!(served(&out).is_empty(), "{out}");
+                assert!(err.contains("LOST: `bind` takes addresses"), "{err}");
+            }
+            Some(bind) => {
+                assert_eq!(served(&out), ["data"], "{out}");
+                assert!(out.ends_with(bind) && out.contains("bind:") != bind.is_empty(), "{out}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dialect_that_restricts_is_carried() {
+    for (keys, is_served) in [
+        ("server min protocol = SMB2", true),
+        ("server min protocol = SMB3", false),
+        ("server min protocol = SMB3\nsmb encrypt = required", true),
+        ("min protocol = SMB3_11\nsmb encrypt = required", false),
+    ] {
+        let (_, out, _) = said_of("smb.conf", &format!("[global]\n{keys}\n{DATA}"));
+        assert_eq!(!served(&out).is_empty(), is_served, "{keys}: {out}");
+    }
+    let own =
+        format!("[global]\nmin protocol = SMB3\n{DATA}smb encrypt = required\n[b]\npath = /b\n");
+    assert_eq!(served(&said_of("smb.conf", &own).1), ["data"]);
+}
+
+#[test]
+fn old_forms_of_kerberos_have_their_reason() {
+    let (_, out, err) = said_of("exports", "/srv/nfs4 gss/krb5i(rw,sync)\n");
+    assert!(out.contains("`gss/krb5i` requires Kerberos; set `sec: [krb5i]`"), "{out}");
+    assert!(served(&out).is_empty() && !out.contains("read_only"), "{out}");
+    assert!(!err.contains("wildcards"), "{err}");
+    let (_, out, _) = said_of("exports", "/srv gss/other(rw)\n");
+    assert!(out.contains("headgate has no flavor `other`"), "{out}");
+}
+
+#[test]
+fn options_of_bsd_keep_shares_from_being_served() {
+    for (line, reasons) in [
+        (
+            "\"/Users\" 192.168.99.101 -alldirs -mapall=501:20",
+            &[
+                "`alldirs`: exports(5) has no such option, macOS and BSD have",
+                "`anonuid: 501`, `anongid: 20`",
+            ][..],
+        ),
+        ("/Users -mapall=501 10.0.0.1", &["`squash: all`"]),
+        (
+            "/Users -alldirs -maproot=root -network 10.0.0.0 -mask 255.0.0.0",
+            &["alldirs", "maproot", "network", "mask"],
+        ),
+        ("/Users 10.0.0.1 -ro", &["`-ro` follows the clients"]),
+        ("/Users -alldirs", &["alldirs"]),
+    ] {
+        let (_, out, _) = said_of("exports", &format!("{line}\n"));
+        assert!(served(&out).is_empty(), "{line}: {out}");
+        assert!(reasons.iter().all(|reason| out.contains(reason)), "{line}: {out}");
+    }
+    let (_, out, _) = said_of("exports", "/srv -ro,sync 10.0.0.1 -rw 10.0.0.2\n");
+    assert_eq!(served(&out), ["srv"]);
+}
+
+#[test]
+fn other_forms_are_named_in_one_sentence() {
+    for (text, told) in [
+        ("NFS_CORE_PARAM { Protocols = 3, 4; }\nEXPORT {\n  Path = /a;\n}\n", "NFS-Ganesha"),
+        ("/mnt /etc/auto.nfs\n", "autofs"),
+        ("services:\n  nas:\n    image: samba\n", "compose"),
+    ] {
+        let (code, out, err) = said_of("file", text);
+        assert_eq!((code, out.as_str(), err.lines().count()), (Some(1), "", 1), "{err}");
+        assert!(err.contains(told), "{err}");
+    }
+}
+
+#[test]
+fn accounts_of_samba_log_on_with_their_password() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (file, state) = (folder.path().join("passdb"), folder.path().join("state"));
+    let line = |name: &str, uid: u32, flags: &str| {
+        format!(
+            "{name}:{uid}:{:X<32}:8846F7EAEE8FB117AD06BDD830B7586C:[{flags:11}]:LCT-5F000000:\n",
+            ""
+        )
+    };
+    std::fs::write(&file, line("kim-of-samba", 4242, "U") + &line("old", 4243, "UD")).unwrap();
+    let run = |words: &[&str]| {
+        let mut order = Command::new(env!("CARGO_BIN_EXE_headgate"));
+        let o = order.arg("user").args(words).arg("--state").arg(&state).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (o.status.success(), text(&o.stdout), text(&o.stderr))
+    };
+    let order = ["import", file.to_str().unwrap()];
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+    let (done, _, err) = run(&order);
+    assert!(!done && err.contains("`chmod 600 "), "{err}");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    let (done, out, err) = run(&order);
+    assert!(done && out.contains("added kim-of-samba: uid 4242"), "{out}{err}");
+    assert!(err.contains("old is not taken over: it is disabled"), "{err}");
+    let (done, out, err) = run(&order);
+    assert!(done && out.contains("0 of 1") && err.contains("--replace"), "{out}{err}");
+    let database = std::fs::read_to_string(state.join("smb-users")).unwrap();
+    assert!(database.contains("kim-of-samba:8846f7eaee8fb117ad06bdd830b7586c:4242:"), "{database}");
+    assert!(import(&[&file]).stderr.windows(20).any(|w| w == b"headgate user import"));
+}

@@ -54,6 +54,26 @@ const VALUES: [&str; 10] = [
     "reexport",
 ];
 
+/// Options of exports files of macOS and BSD, where they begin with a dash and may follow the clients.
+const OF_BSD: [&str; 16] = [
+    "alldirs",
+    "maproot",
+    "mapall",
+    "network",
+    "mask",
+    "fspath",
+    "fsuuid",
+    "offline",
+    "32bitclients",
+    "public",
+    "webnfs",
+    "index",
+    "quiet",
+    "kerb",
+    "noprivports",
+    "manglednames",
+];
+
 /// How a client is named. Of those that a host is, the first kind counts, and of one kind the first on the line (exports(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
@@ -100,13 +120,8 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
         let mut parts = split(&words).0.into_iter();
         let Some(path) = parts.next() else { continue };
         if !path.starts_with('/') {
-            note(
-                all,
-                file,
-                line,
-                &words,
-                "not carried over: the line does not begin with a folder",
-            );
+            let said = "not carried over: the line does not begin with a folder";
+            note(all, file, line, &words, said);
             continue;
         }
         export(all, &at, &path, &parts.collect::<Vec<_>>());
@@ -130,15 +145,28 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
     }
     let mut specs: Vec<Spec<'_>> = Vec::new();
     let mut common: &str = "";
-    for client in clients {
+    for (n, client) in clients.iter().enumerate() {
         if let Some(options) = client.strip_prefix('-') {
             common = options;
+            for option in options.split(',') {
+                if OF_BSD.contains(&option.split('=').next().unwrap_or(option)) {
+                    lose(&mut share, of_bsd(option));
+                }
+            }
+            if n > 0 && clients[n..].iter().all(|word| word.starts_with('-')) {
+                behind_clients(&mut share, options);
+            }
             continue;
         }
-        let (who, own) = match client.split_once('(') {
+        let (mut who, own) = match client.split_once('(') {
             Some((who, own)) => (who, own.trim_end_matches(')')),
             None => (client.as_str(), ""),
         };
+        // exports(5): the old form of `*` with `sec=`.
+        if let Some(flavor) = who.strip_prefix("gss/") {
+            lose(&mut share, flavors(who, flavor));
+            who = "*";
+        }
         let (kind, from) = who_is(who);
         if from.is_empty() {
             let said = "not carried over: wildcards are for names (exports(5)); write a range of addresses";
@@ -176,6 +204,38 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
     let clients: Vec<Client> = rights.into_iter().map(client).collect();
     share.clients = (!clients.is_empty()).then_some(clients);
     all.shares.push(share);
+}
+
+/// Keeps a share from being served that has options behind its clients: macOS and BSD give them to all clients of the line, exportfs
+/// to none.
+fn behind_clients(share: &mut Share, options: &str) {
+    for option in options.split(',').filter(|option| !option.is_empty()) {
+        let key = option.split('=').next().unwrap_or(option);
+        if !OF_BSD.contains(&key) {
+            let why = "follows the clients, as in exports of macOS and BSD; exportfs gives it to no client";
+            lose(share, format!("`-{option}` {why}"));
+        }
+    }
+}
+
+/// Why an option of another system keeps a share from being served.
+fn of_bsd(option: &str) -> String {
+    let (key, value) = option.split_once('=').unwrap_or((option, ""));
+    let (user, group) = value.split_once(':').unwrap_or((value, ""));
+    let ids: Vec<String> = [("anonuid", user), ("anongid", group)]
+        .into_iter()
+        .filter(|(_, id)| id.parse::<u32>().is_ok())
+        .map(|(key, id)| format!("`{key}: {id}`"))
+        .collect();
+    let remedy = match (key, user) {
+        ("maproot", "root" | "0") => "; write `squash: none`".to_owned(),
+        ("mapall", _) if !ids.is_empty() => {
+            format!("; write `squash: all`, and in the entry of each client {}", ids.join(", "))
+        }
+        ("network" | "mask", _) => "; write the network in `clients`".to_owned(),
+        _ => String::new(),
+    };
+    format!("`{option}`: exports(5) has no such option, macOS and BSD have{remedy}")
 }
 
 /// Which clients of all files may call from any port.
@@ -349,10 +409,13 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
         let known = if option.contains('=') { &VALUES[..] } else { &FLAGS[..] };
         if !known.contains(&key) {
-            lose(
-                share,
-                format!("`{option}`: exports(5) has no such option, and exportfs refuses the line"),
-            );
+            let why = match OF_BSD.contains(&key) {
+                true => of_bsd(option),
+                false => format!(
+                    "`{option}`: exports(5) has no such option, and exportfs refuses the line"
+                ),
+            };
+            lose(share, why);
             continue;
         }
         if rights.take(option) && option != "insecure" {
@@ -400,6 +463,12 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
             "nohide" => {
                 "not carried over: a share has all file systems that are mounted inside it, or with `cross: false` none"
             }
+            "no_acl" => {
+                lose(share, format!("`{option}`: clients would see the access lists of files"));
+                continue;
+            }
+            "nocrossmnt" | "acl" => continue,
+            "sign_fh" => "not needed: handles are checked against the share",
             "fsid" => "not carried over: the root of NFSv4 lists all shares by name",
             "mountpoint" | "mp" => {
                 let why = "the gateway would serve the folder below while nothing is mounted there";

@@ -8,6 +8,9 @@
 //! served by the protocol that it was served by, and by both where both files have its folder.
 
 mod exports;
+mod forms;
+mod interfaces;
+mod keys;
 mod samba;
 mod users;
 mod write;
@@ -219,9 +222,19 @@ impl fmt::Display for Note {
 /// Runs the command. The error is one line for standard error.
 pub fn run(args: &ImportArgs) -> Result<(), String> {
     let mut all = Imported::default();
+    let mut others = Vec::new();
     for file in &args.files {
         let text = read(file)?;
-        take(&mut all, &file.display().to_string(), &text);
+        match forms::other_form(&text) {
+            Some(said) => others.push(format!("{}: {said}", file.display())),
+            None => take(&mut all, &file.display().to_string(), &text),
+        }
+    }
+    if others.len() == args.files.len() {
+        return Err(others.join("\n"));
+    }
+    for said in others {
+        complain!("{said}");
     }
     merge(&mut all);
     exports::source_ports(&mut all);

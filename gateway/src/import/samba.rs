@@ -2,6 +2,8 @@
 
 use config::{Client, Encryption, Protocols, Signing, Who, Whom};
 
+use super::interfaces::{Bound, Interfaces};
+use super::keys::{BUILT_IN, main_name, meaning, module_restricts, takes, truth};
 use super::users::{self, Lists};
 use super::{Imported, Locking, Said, Share, View, logical_lines, note, range, share_name};
 
@@ -14,30 +16,6 @@ struct Line<'a> {
     key: String,
     value: &'a str,
 }
-
-/// Other names of keys.
-const SYNONYMS: [(&str, &str); 20] = [
-    ("createmode", "createmask"),
-    ("directorymode", "directorymask"),
-    ("group", "forcegroup"),
-    ("directory", "path"),
-    ("writeable", "writable"),
-    ("writeok", "writable"),
-    ("public", "guestok"),
-    ("allowhosts", "hostsallow"),
-    ("denyhosts", "hostsdeny"),
-    ("browsable", "browseable"),
-    ("serversmbencrypt", "smbencrypt"),
-    ("minprotocol", "serverminprotocol"),
-    ("user", "username"),
-    ("users", "username"),
-    ("onlyguest", "guestonly"),
-    ("exec", "preexec"),
-    ("vfsobject", "vfsobjects"),
-    ("printok", "printable"),
-    ("root", "rootdirectory"),
-    ("rootdir", "rootdirectory"),
-];
 
 /// What stands for the user, also as the name of a share that is there for each.
 const USER: [&str; 3] = ["%U", "%u", "%S"];
@@ -63,98 +41,16 @@ fn is_of_each(share: &Share) -> bool {
     share.path.ends_with("/{user}")
 }
 
-/// What says nothing about who may do what.
-const HARMLESS: &[(&str, &str)] = &[
-    ("workgroup", "not needed: clients name the server by its address or by DNS"),
-    ("netbiosname", "not needed: there is no NetBIOS"),
-    ("serverstring", "not needed"),
-    ("serverrole", "not needed: headgate is a standalone server; there is no domain"),
-    ("maptoguest", "not needed: users without an account are guests of shares with `guest`"),
-    ("passdbbackend", "not carried over: give each user a password by `headgate user add NAME`"),
-    ("accessbasedshareenum", "not needed: lists show each user the shares that it may use"),
-    ("streams", "not needed: streams are kept as they are"),
-    ("storedosattributes", "not needed: DOS attributes are kept"),
-    ("easupport", "not needed: extended attributes are served where the file system has them"),
-    ("serversupport", "not needed"),
-    ("servermultichannelsupport", "not needed: clients may always use several connections"),
-    ("locking", "not carried over: locks are always kept"),
-    ("strictlocking", "not needed: byte-range locks are always enforced"),
-    ("posixlocking", "not needed: locks of SMB and NFS clients always exclude each other"),
-    ("include", "NOT READ: what that file says is missing here; write it into this one"),
-];
-
 /// What holds where smb.conf says nothing: `strict locking = auto`, `posix locking = yes`.
 const LOCKING: Locking = Locking { strict: Some(true), posix: Some(true) };
 
-/// Modules whose work is done here without one.
-const BUILT_IN: [&str; 6] =
-    ["acl_xattr", "aio_pthread", "io_uring", "posix_eadb", "streams_depot", "streams_xattr"];
-
-/// Modules that keep clients from what is there: from changing it, or by rights that are kept where nobody looks for them here.
-const RESTRICTING: [&str; 6] =
-    ["worm", "readonly", "read_only", "acl_tdb", "nfs4acl_xattr", "zfsacl"];
-
-/// Prefixes of keys that are about printing, logging, speed and names of old networks.
-const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
-    ("log", "not needed: logs go to standard error"),
-    ("maxlog", "not needed: logs go to standard error"),
-    ("syslog", "not needed: logs go to standard error"),
-    ("debug", "not needed: logs go to standard error"),
-    ("print", "not needed: there is no printing"),
-    ("cups", "not needed: there is no printing"),
-    ("loadprinters", "not needed: there is no printing"),
-    ("disablespoolss", "not needed: there is no printing"),
-    ("disablenetbios", "not needed: there is no NetBIOS"),
-    ("wins", "not needed: there is no NetBIOS"),
-    ("dnsproxy", "not needed: there is no NetBIOS"),
-    ("socketoptions", "not needed"),
-    ("aio", "not needed: reads and writes never block each other"),
-    ("usesendfile", "not needed"),
-    ("oplocks", "not needed: oplocks and leases are always on, and NFS clients take part in them"),
-    ("level2oplocks", "not needed: oplocks and leases are always on"),
-    (
-        "followsymlinks",
-        "not needed: clients follow symbolic links themselves; the gateway never does",
-    ),
-    ("widelinks", "not needed: clients follow symbolic links themselves; the gateway never does"),
-    ("kerneloplocks", "not needed: oplocks and leases are always on"),
-    ("fruit:", "not carried over: there are no extensions for macOS"),
-    ("unixpasswordsync", "not needed: passwords here are those of `headgate user add`"),
-    ("passwd", "not needed: passwords here are those of `headgate user add`"),
-    ("pampasswordchange", "not needed: passwords here are those of `headgate user add`"),
-    ("obeypamrestrictions", "not needed: there is no PAM"),
-    ("panicaction", "not needed"),
-    ("usershare", "not needed: shares are in the configuration file only"),
-];
-
-/// What lets fewer people in or do less than they could without it.
-const RESTRICTS: &[&str] = &[
-    "hostsdeny",
-    "username",
-    "onlyuser",
-    "vetofiles",
-    "hidefiles",
-    "hideunwriteablefiles",
-    "maxconnections",
-    // The command before them decides whether the client may connect.
-    "preexecclose",
-    "rootpreexecclose",
-    // Its clients were sent to another server.
-    "msdfsproxy",
-    // A share that takes on what another one, or another file, says.
-    "copy",
-    // All paths are below it.
-    "rootdirectory",
-];
-
-/// Whether a line keeps anybody from anything.
+/// Returns whether a line keeps a client from anything.
 fn restricts(line: &Line<'_>) -> bool {
-    let is_off = line.value.is_empty() || truth(line.value) == Some(false);
-    let by_module = line.key == "vfsobjects"
-        && modules_of(line).any(|m| RESTRICTING.contains(&m.to_lowercase().as_str()));
+    let by_module =
+        line.key == "vfsobjects" && modules_of(line).any(|m| module_restricts(m).is_some());
     // The file's mode, which alone counts here, says nothing of its rights then.
-    let by_acls = line.key.ends_with(":ignoresystemacls");
-    by_module || (by_acls || RESTRICTS.contains(&line.key.as_str())) && !is_off
+    let by_acls = line.key.ends_with(":ignoresystemacls") && truth(line.value) != Some(false);
+    by_module || by_acls && !line.value.is_empty() || takes(&line.key, line.value)
 }
 
 /// Takes the shares and settings of the file.
@@ -196,11 +92,65 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
         }
     }
     close(all, open);
+    bind(all, file, &mut of_all);
+    let encrypts_all = all.encryption == Some(Encryption::Required);
     for share in &mut all.shares[first..] {
         share.lost.extend_from_slice(&of_all.lost);
         share.locking = share.locking.or(of_all.locking).or(LOCKING);
         share.view = share.view.or(of_all.view);
         settle(share, &of_all);
+        if let Some(dialect) = &of_all.dialect
+            && !(dialect.is_3_0 && (encrypts_all || share.encrypt))
+        {
+            share.lost.push(dialect.lost());
+        }
+    }
+}
+
+/// The lowest dialect that `server min protocol` allows, where SMB 2 is below it.
+struct Dialect {
+    /// The line.
+    whole: String,
+    /// A client of SMB 3.0 may connect. Each of them can encrypt, and no client of SMB 2 can.
+    is_3_0: bool,
+}
+
+impl Dialect {
+    fn lost(&self) -> String {
+        let remedy = match self.is_3_0 {
+            true => {
+                "`smb: {encryption: required}`, or `encrypt: true` of the share, refuses clients of SMB 2"
+            }
+            false => "clients of SMB 2 and of earlier versions of SMB 3 could connect",
+        };
+        format!("`{}`: {remedy}", self.whole)
+    }
+}
+
+/// Takes the addresses that Samba serves. Where the file does not name them, its shares would be at more addresses than before.
+fn bind(all: &mut Imported, file: &str, of_all: &mut OfAll) {
+    let Some((number, list)) = of_all.interfaces.list() else { return };
+    let whole = format!("interfaces = {list}");
+    match of_all.interfaces.bound() {
+        Bound::Addresses(list) => {
+            let said = "carried over as `bind`, which holds for SMB and for NFS";
+            note(all, file, number, &whole, said);
+            all.bind.extend(list);
+        }
+        Bound::All => {
+            let said = "not needed: without `bind interfaces only` Samba serves all addresses, as the gateway does";
+            note(all, file, number, &whole, said);
+        }
+        Bound::Unknown(words) => {
+            let remedy = format!("write the addresses of {words} as `bind: [ADDRESS, ...]`");
+            let said = format!(
+                "LOST: `bind` takes addresses; all shares of this file are written as comments; {remedy}"
+            );
+            note(all, file, number, &whole, said);
+            of_all
+                .lost
+                .push(format!("`{whole}` with `bind interfaces only`, for all shares: {remedy}"));
+        }
     }
 }
 
@@ -271,6 +221,8 @@ struct OfAll {
     view: View,
     /// `guest account`, where it is not `nobody`.
     guest: Option<String>,
+    interfaces: Interfaces,
+    dialect: Option<Dialect>,
     /// Restrictions that have no counterpart.
     lost: Vec<String>,
 }
@@ -407,10 +359,13 @@ fn view(line: &Line<'_>, view: &mut View) -> bool {
         "forcecreatemode" => &mut modes.file.1,
         "directorymask" => &mut modes.folder.0,
         "forcedirectorymode" => &mut modes.folder.1,
-        "browseable" | "hideunreadable" => {
+        "browseable" | "administrativeshare" | "hideunreadable" => {
             let Some(yes) = truth(line.value) else { return false };
             match line.key.as_str() {
                 "browseable" => view.hidden = Some(!yes),
+                // Windows hides it, whatever `browseable` says.
+                "administrativeshare" if !yes => {}
+                "administrativeshare" => view.hidden = Some(true),
                 _ => view.only_visible = Some(yes),
             }
             return true;
@@ -457,8 +412,15 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
                 Some(port) => all.smb_port = Some(port),
             }
         }
-        "interfaces" => interfaces(all, line),
-        "bindinterfacesonly" => {}
+        "interfaces" => of_all.interfaces.set_list(line.number, line.value),
+        "bindinterfacesonly" => of_all.interfaces.set_only(truth(line.value) == Some(true)),
+        "ntlmauth" if line.value.eq_ignore_ascii_case("disabled") => {
+            of_all.lost(all, line, "write `smb: {ntlm: off}` and `kerberos: {keytab: FILE}`");
+        }
+        "ntlmauth" => {
+            let said = "not needed: passwords are checked by NTLM version 2";
+            note(all, line.file, line.number, line.whole, said);
+        }
         "strictlocking" | "posixlocking" => locking(all, line, &mut of_all.locking),
         "hostsallow" => match hosts(all, line) {
             Some(list) => of_all.said.clients = Some(list),
@@ -489,12 +451,16 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
             note(all, line.file, line.number, line.whole, said);
         }
         "serverminprotocol" => {
-            let said = match line.value.to_lowercase().starts_with("smb3") {
+            let least = line.value.to_lowercase();
+            let said = match least.starts_with("smb3") {
                 true => {
                     "LOST: clients of SMB 2.0.2 and 2.1 may connect, too; `smb: {encryption: required}` refuses them"
                 }
                 false => "not needed: SMB 2.0.2 to 3.1.1 are served, SMB 1 never",
             };
+            let is_3_0 = matches!(least.as_str(), "smb3" | "smb3_00");
+            let whole = line.whole.trim().to_owned();
+            of_all.dialect = least.starts_with("smb3").then_some(Dialect { whole, is_3_0 });
             note(all, line.file, line.number, line.whole, said);
         }
         "include" | "configfile" | "configbackend" if reads_more(line) => {
@@ -514,21 +480,6 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
         _ if view(line, &mut of_all.view) => {}
         _ if restricts(line) => of_all.lost(all, line, "headgate has no such restriction"),
         _ => unknown(all, line),
-    }
-}
-
-/// Addresses to listen at.
-fn interfaces(all: &mut Imported, line: &Line<'_>) {
-    let words = line.value.split([' ', ',']).filter(|w| !w.is_empty() && *w != "lo");
-    let addresses: Option<Vec<_>> =
-        words.map(|w| w.split('/').next().unwrap_or(w).parse().ok()).collect();
-    match addresses {
-        Some(list) => all.bind = list,
-        None => {
-            let said = "not carried over: list addresses in `bind`; the gateway finds interfaces, with their speed and RDMA, by \
-                        itself";
-            note(all, line.file, line.number, line.whole, said);
-        }
     }
 }
 
@@ -597,10 +548,7 @@ fn unknown(all: &mut Imported, line: &Line<'_>) {
     if line.key == "vfsobjects" {
         return modules(all, line);
     }
-    let exact = HARMLESS.iter().find(|(key, _)| line.key == *key);
-    let begins = HARMLESS_BEGINNINGS.iter().find(|(start, _)| line.key.starts_with(start));
-    let said = exact.or(begins).map_or("not carried over: headgate has no such key", |(_, s)| s);
-    note(all, line.file, line.number, line.whole, said);
+    note(all, line.file, line.number, line.whole, meaning(&line.key));
 }
 
 /// The modules that a line names. What follows a colon tells several of one name apart.
@@ -620,23 +568,6 @@ fn modules(all: &mut Imported, line: &Line<'_>) {
         said += "; the NT ACLs that Samba kept (`security.NTACL`) are NOT READ: the mode and the POSIX ACL of each file apply";
     }
     note(all, line.file, line.number, line.whole, &said);
-}
-
-fn main_name(key: &str) -> String {
-    let plain: String = key.chars().filter(|c| !c.is_whitespace()).collect();
-    let plain = plain.to_lowercase();
-    SYNONYMS
-        .iter()
-        .find(|(other, _)| *other == plain)
-        .map_or(plain.clone(), |(_, m)| (*m).to_owned())
-}
-
-fn truth(value: &str) -> Option<bool> {
-    match value.to_lowercase().as_str() {
-        "yes" | "true" | "1" | "on" => Some(true),
-        "no" | "false" | "0" | "off" => Some(false),
-        _ => None,
-    }
 }
 
 fn encryption(value: &str) -> Option<Encryption> {
@@ -926,11 +857,11 @@ mod tests {
     fn settings_of_the_whole_server() {
         let all = read(
             "[global]\nserver signing = mandatory\nsmb encrypt = desired\nsmb ports = 139 1445\n\
-             interfaces = lo 192.0.2.1/24\nhosts allow = 192.168. 127.\n[a]\npath=/srv\n",
+             interfaces = lo 192.0.2.1/24\n bind interfaces only = yes\nhosts allow = 192.168. 127.\n[a]\npath=/srv\n",
         );
         assert_eq!(all.signing, Some(Signing::Required));
         assert_eq!(all.encryption, Some(Encryption::Offered));
-        assert_eq!((all.smb_port, all.bind.len()), (Some(1445), 1));
+        assert_eq!((all.smb_port, all.bind.len()), (Some(1445), 2));
         let clients = all.shares[0].clients.as_ref().unwrap();
         assert_eq!(clients[0].to_string(), "192.168.0.0/16");
     }

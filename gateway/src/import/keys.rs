@@ -1,0 +1,268 @@
+//! The keys of smb.conf(5): their names, and what each gives to clients or takes from them.
+//!
+//! [`TABLE`] has all keys of Samba 4.17 to 4.24 and of ksmbd. A key that takes something, and that `import` does not carry over,
+//! makes its share a comment.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// Other names of keys.
+const SYNONYMS: [(&str, &str); 24] = [
+    ("createmode", "createmask"),
+    ("directorymode", "directorymask"),
+    ("group", "forcegroup"),
+    ("directory", "path"),
+    ("writeable", "writable"),
+    ("writeok", "writable"),
+    ("public", "guestok"),
+    ("allowhosts", "hostsallow"),
+    ("denyhosts", "hostsdeny"),
+    ("browsable", "browseable"),
+    ("serversmbencrypt", "smbencrypt"),
+    ("minprotocol", "serverminprotocol"),
+    ("maxprotocol", "servermaxprotocol"),
+    ("protocol", "servermaxprotocol"),
+    ("smb3encryption", "smbencrypt"),
+    ("tcpport", "smbports"),
+    ("user", "username"),
+    ("users", "username"),
+    ("onlyguest", "guestonly"),
+    ("exec", "preexec"),
+    ("vfsobject", "vfsobjects"),
+    ("printok", "printable"),
+    ("root", "rootdirectory"),
+    ("rootdir", "rootdirectory"),
+];
+
+/// What says nothing about who may do what.
+const HARMLESS: &[(&str, &str)] = &[
+    ("workgroup", "not needed: clients name the server by its address or by DNS"),
+    ("netbiosname", "not needed: there is no NetBIOS"),
+    ("serverstring", "not needed"),
+    ("serverrole", "not needed: headgate is a standalone server; there is no domain"),
+    ("maptoguest", "not needed: users without an account are guests of shares with `guest`"),
+    ("passdbbackend", "not carried over: give each user a password by `headgate user add NAME`"),
+    ("accessbasedshareenum", "not needed: lists show each user the shares that it may use"),
+    ("streams", "not needed: streams are kept as they are"),
+    ("storedosattributes", "not needed: DOS attributes are kept"),
+    ("easupport", "not needed: extended attributes are served where the file system has them"),
+    ("serversupport", "not needed"),
+    ("servermultichannelsupport", "not needed: clients may always use several connections"),
+    ("locking", "not carried over: locks are always kept"),
+    ("strictlocking", "not needed: byte-range locks are always enforced"),
+    ("posixlocking", "not needed: locks of SMB and NFS clients always exclude each other"),
+    ("include", "NOT READ: what that file says is missing here; write it into this one"),
+];
+
+/// Modules whose work is done here without one.
+pub(super) const BUILT_IN: [&str; 6] =
+    ["acl_xattr", "aio_pthread", "io_uring", "posix_eadb", "streams_depot", "streams_xattr"];
+
+/// Modules that keep clients from what is there: from changing it, or by rights that are kept where the gateway does not look.
+const RESTRICTING: [&str; 9] = [
+    "worm",
+    "readonly",
+    "read_only",
+    "acl_tdb",
+    "nfs4acl_xattr",
+    "zfsacl",
+    "gpfs",
+    // Infected files are refused.
+    "virusfilter",
+    "scannedonly",
+];
+
+/// Modules whose `path` is no folder of this host: a folder of the same name here may hold anything.
+const ELSEWHERE: [&str; 3] = ["ceph", "ceph_new", "glusterfs"];
+
+/// Prefixes of keys that are about printing, logging, speed and names of old networks.
+const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
+    ("log", "not needed: logs go to standard error"),
+    ("maxlog", "not needed: logs go to standard error"),
+    ("syslog", "not needed: logs go to standard error"),
+    ("debug", "not needed: logs go to standard error"),
+    ("print", "not needed: there is no printing"),
+    ("cups", "not needed: there is no printing"),
+    ("loadprinters", "not needed: there is no printing"),
+    ("disablespoolss", "not needed: there is no printing"),
+    ("disablenetbios", "not needed: there is no NetBIOS"),
+    ("wins", "not needed: there is no NetBIOS"),
+    ("dnsproxy", "not needed: there is no NetBIOS"),
+    ("socketoptions", "not needed"),
+    ("aio", "not needed: reads and writes never block each other"),
+    ("usesendfile", "not needed"),
+    ("oplocks", "not needed: oplocks and leases are always on, and NFS clients take part in them"),
+    ("level2oplocks", "not needed: oplocks and leases are always on"),
+    (
+        "followsymlinks",
+        "not needed: clients follow symbolic links themselves; the gateway never does",
+    ),
+    ("widelinks", "not needed: clients follow symbolic links themselves; the gateway never does"),
+    ("kerneloplocks", "not needed: oplocks and leases are always on"),
+    ("fruit:", "not carried over: there are no extensions for macOS"),
+    ("unixpasswordsync", "not needed: passwords here are those of `headgate user add`"),
+    ("passwd", "not needed: passwords here are those of `headgate user add`"),
+    ("pampasswordchange", "not needed: passwords here are those of `headgate user add`"),
+    ("obeypamrestrictions", "not needed: there is no PAM"),
+    ("panicaction", "not needed"),
+    ("usershare", "not needed: shares are in the configuration file only"),
+];
+
+/// Each key with its class, and with the values by which it restricts no client.
+const TABLE: &str = include_str!("keys.txt");
+
+/// What a key does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// `import` has a counterpart of it, or a reason of its own.
+    Carried,
+    /// It restricts clients, except with these values.
+    Takes(&'static str),
+    /// It allows clients more.
+    Gives,
+    /// It says nothing of the rights of clients.
+    Neither,
+}
+
+/// Parses a row of [`TABLE`].
+fn row(line: &'static str) -> Option<(String, Effect)> {
+    let (class, rest) = line.split_once(' ')?;
+    let (name, values) = rest.split_once(" | ").unwrap_or((rest, ""));
+    let effect = match class {
+        "carried" => Effect::Carried,
+        "takes" => Effect::Takes(values),
+        "gives" => Effect::Gives,
+        "neither" => Effect::Neither,
+        _ => return None,
+    };
+    Some((main_name(name), effect))
+}
+
+/// Returns what the key does, by its main name; `None` where Samba has no such key.
+pub(super) fn effect(key: &str) -> Option<Effect> {
+    static ROWS: LazyLock<HashMap<String, Effect>> =
+        LazyLock::new(|| TABLE.lines().filter_map(row).collect());
+    // Samba 4.20 and later veto and hide files for single users and groups: `veto files : NAME`.
+    let of_one = key.split_once(':').map(|(key, _)| key);
+    ROWS.get(of_one.filter(|key| ["vetofiles", "hidefiles"].contains(key)).unwrap_or(key)).copied()
+}
+
+/// Returns whether the key restricts clients with this value. A list without entries, as `//` of `veto files`, restricts none.
+pub(super) fn takes(key: &str, value: &str) -> bool {
+    let Some(Effect::Takes(values)) = effect(key) else { return false };
+    let is_empty = value.chars().all(|c| c.is_whitespace() || matches!(c, '/' | '"' | ','));
+    let harmless: Vec<String> = words(values);
+    let is_harmless = match truth(value) {
+        Some(on) if harmless.iter().any(|v| truth(v) == Some(on)) => true,
+        _ => !harmless.is_empty() && words(value).iter().all(|word| harmless.contains(word)),
+    };
+    // A list of algorithms restricts clients where it lacks one of the defaults.
+    let lacks_one = key.ends_with("algorithms") && words(value).len() < harmless.len();
+    !is_empty && (!is_harmless || lacks_one)
+}
+
+fn words(list: &str) -> Vec<String> {
+    let words = list.split([' ', ',', '\t']).filter(|word| !word.is_empty());
+    words.map(str::to_uppercase).collect()
+}
+
+/// Returns why a module of Samba's file systems keeps its share from being served.
+pub(super) fn module_restricts(module: &str) -> Option<&'static str> {
+    let name = module.to_lowercase();
+    if RESTRICTING.contains(&name.as_str()) {
+        return Some("headgate has no such restriction");
+    }
+    let is_elsewhere = ELSEWHERE.contains(&name.as_str());
+    is_elsewhere.then_some("the files are in a cluster, not in a folder of this host")
+}
+
+/// Returns what became of a key without a counterpart.
+pub(super) fn meaning(key: &str) -> &'static str {
+    let exact = HARMLESS.iter().find(|(name, _)| key == *name);
+    let begins = HARMLESS_BEGINNINGS.iter().find(|(start, _)| key.starts_with(start));
+    let unknown = match effect(key) {
+        None if !key.contains(':') => {
+            "not carried over: smb.conf(5) has no such key, and Samba ignores it"
+        }
+        Some(Effect::Gives) => "not carried over: users can do no more without it",
+        _ => "not carried over: headgate has no such key",
+    };
+    exact.or(begins).map_or(unknown, |(_, meaning)| meaning)
+}
+
+/// Returns the main name of a key, without blanks and in lower case.
+pub(super) fn main_name(key: &str) -> String {
+    let plain: String = key.chars().filter(|c| !c.is_whitespace()).collect();
+    let plain = plain.to_lowercase();
+    SYNONYMS
+        .iter()
+        .find(|(other, _)| *other == plain)
+        .map_or(plain.clone(), |(_, m)| (*m).to_owned())
+}
+
+/// Reads a boolean of smb.conf(5).
+pub(super) fn truth(value: &str) -> Option<bool> {
+    match value.to_lowercase().as_str() {
+        "yes" | "true" | "1" | "on" => Some(true),
+        "no" | "false" | "0" | "off" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_of_the_table_is_read() {
+        let rows: Vec<&str> =
+            TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+        let read: HashMap<String, Effect> = rows.iter().filter_map(|line| row(line)).collect();
+        let twice = ["smb encrypt", "smb3 encryption", "tcp port"];
+        assert_eq!(read.len(), rows.len() - twice.len(), "a row is wrong, or a key has two");
+        for (name, main) in SYNONYMS {
+            assert!(effect(main).is_some(), "{name}: {main} is not in the table");
+        }
+        for (key, _) in HARMLESS.iter().filter(|(key, _)| !OTHERS.contains(key)) {
+            assert!(effect(key).is_some(), "{key} is not in the table");
+        }
+    }
+
+    /// Keys of older versions.
+    const OTHERS: [&str; 2] = ["streams", "serversupport"];
+
+    #[test]
+    fn values_that_restrict_no_client_are_known() {
+        for (key, value, restricts) in [
+            ("vetofiles", "", false),
+            ("vetofiles", "//", false),
+            ("vetofiles", " / / ", false),
+            ("vetofiles", "/*.exe/", true),
+            ("vetofiles:bob", "/*.exe/", true),
+            ("hidefiles:@staff", "//", false),
+            ("hidespecialfiles", "No", false),
+            ("hidespecialfiles", "0", false),
+            ("hidespecialfiles", "yes", true),
+            ("ntaclsupport", "no", true),
+            ("ntaclsupport", "True", false),
+            ("maxconnections", "0", false),
+            ("maxconnections", "10", true),
+            ("hidenewfilestimeout", "3600", true),
+            ("rootdirectory", "/", false),
+            ("rootdirectory", "/srv", true),
+            ("securitymask", "0777", false),
+            ("securitymask", "0700", true),
+            ("inheritowner", "unix only", true),
+            ("usernamemap", "/etc/samba/users", true),
+            ("serversmb3encryptionalgorithms", "AES-256-GCM", true),
+            (
+                "serversmb3encryptionalgorithms",
+                "aes-128-gcm, aes-128-ccm, aes-256-gcm, aes-256-ccm",
+                false,
+            ),
+            ("adminusers", "bob", false),
+        ] {
+            assert_eq!(takes(key, value), restricts, "{key} = {value}");
+        }
+    }
+}
