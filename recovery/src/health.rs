@@ -1,7 +1,8 @@
 //! Whether the store can be written, for whoever watches the gateway.
 //!
-//! *Operation.* The writer notes how each commit ended. While one has failed and none has succeeded since, it tries by itself every
-//! [`PROBE`](crate::limits::PROBE), so that trouble that has passed is not told of any longer, though nobody had anything to keep.
+//! *Operation.* The writer notes how each commit ended. After one that failed it tries a commit of real size
+//! ([`PROBE_BYTES`](crate::limits::PROBE_BYTES)) every [`PROBE`](crate::limits::PROBE), and the trouble ends when that succeeds: on
+//! a full file system a small commit still finds room in the pages of the store, while the record of the next client finds none.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -62,17 +63,22 @@ impl Health {
         locked(&self.trouble)
     }
 
-    /// A commit has ended. The log is told when trouble begins and when it is over, not of every commit between.
+    /// Notes how a commit ended. The log has one line when trouble begins.
     pub(crate) fn note(&self, done: &Result<(), Error>) {
         // The file system is asked before the lock is taken.
-        let now = done.as_ref().err().map(|why| self.measured(why.to_string()));
-        let before = std::mem::replace(&mut *self.trouble(), now.clone());
-        match (now, before) {
-            (Some(now), None) => tracing::error!("{now}"),
-            (None, Some(_)) => {
-                tracing::info!(folder = %self.folder.display(), "the state folder can be written again");
-            }
-            _ => {}
+        let Some(now) = done.as_ref().err().map(|why| self.measured(why.to_string())) else {
+            return;
+        };
+        if self.trouble().replace(now.clone()).is_none() {
+            tracing::error!("{now}");
+        }
+    }
+
+    /// Notes how a commit of real size ended. The log has one line when trouble ends.
+    pub(crate) fn note_probe(&self, done: &Result<(), Error>) {
+        self.note(done);
+        if done.is_ok() && self.trouble().take().is_some() {
+            tracing::info!(folder = %self.folder.display(), "the state folder can be written again");
         }
     }
 
@@ -88,5 +94,26 @@ impl Health {
     fn measured(&self, what: String) -> StoreTrouble {
         let free = self.asked.as_ref().and_then(|folder| folder.free());
         StoreTrouble { folder: self.folder.clone(), free, what }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trouble_ends_by_a_probe_alone() {
+        let health = Health::of(Path::new("/state"), None);
+        health.note(&Ok(()));
+        assert!(!health.is_troubled());
+        health.note(&Err(Error::Ended));
+        for _ in 0..3 {
+            health.note(&Ok(()));
+            assert!(health.is_troubled(), "a small commit says nothing of the next one");
+        }
+        health.note_probe(&Err(Error::Ended));
+        assert!(health.is_troubled());
+        health.note_probe(&Ok(()));
+        assert!(health.now().is_none());
     }
 }

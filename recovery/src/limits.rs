@@ -12,5 +12,7 @@ pub const BATCH_MAX: usize = 1_024;
 pub const CACHE_BYTES: usize = 4 << 20;
 /// Bytes of a store whose head is put back from its copy at most: all of it is held in memory for that.
 pub const TRIED_MAX: u64 = 256 << 20;
-/// While commits fail, one is tried so often though nobody asks for it.
+/// While commits fail, one of [`PROBE_BYTES`] is tried so often, also where no client asks for one.
 pub const PROBE: std::time::Duration = std::time::Duration::from_secs(5);
+/// Bytes of that commit: more than a batch of records of clients takes, so that the next clients find room as well.
+pub const PROBE_BYTES: usize = 256 << 10;

@@ -12,12 +12,12 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
-use redb::{Database, ReadableDatabase, ReadableTable};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::error::Error;
-use crate::format::{FORMAT, table};
+use crate::format::table;
 use crate::health::Health;
-use crate::limits::{BATCH_MAX, PROBE};
+use crate::limits::{BATCH_MAX, PROBE, PROBE_BYTES};
 use crate::record::{Change, Counters, Kind, Record};
 
 pub(crate) type Open = Box<dyn Fn() -> Result<Database, Error> + Send>;
@@ -30,7 +30,8 @@ pub(crate) enum Job {
     Read { kind: Kind, answer: Read },
 }
 
-/// Beside the format: how often commits were tried for their own sake.
+/// The table of the record that is put and removed to try the store.
+const PROBES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("probes");
 const PROBED: &str = "probed";
 
 /// Works until the last user has gone and everything that was submitted is done.
@@ -38,17 +39,31 @@ pub(crate) fn run(db: Database, open: &Open, queue: &Receiver<Job>, notes: Notes
     let (_, health) = notes;
     let mut db = Some(db);
     let mut next = None;
+    // When the last probe ended, or the trouble began.
+    let mut tried: Option<Instant> = None;
     loop {
+        if !health.is_troubled() {
+            tried = None;
+        }
         let job = match next.take() {
             Some(job) => job,
-            None if health.is_troubled() => match queue.recv_timeout(PROBE) {
-                Ok(job) => job,
-                Err(RecvTimeoutError::Timeout) => {
-                    probe(&mut db, open, health);
-                    continue;
+            None if health.is_troubled() => {
+                let left = PROBE.saturating_sub(tried.get_or_insert_with(Instant::now).elapsed());
+                // Under load the queue is never empty when the time has come.
+                let received = match left.is_zero() {
+                    true => Err(RecvTimeoutError::Timeout),
+                    false => queue.recv_timeout(left),
+                };
+                match received {
+                    Ok(job) => job,
+                    Err(RecvTimeoutError::Timeout) => {
+                        probe(&mut db, open, health);
+                        tried = Some(Instant::now());
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return,
                 }
-                Err(RecvTimeoutError::Disconnected) => return,
-            },
+            }
             None => match queue.recv() {
                 Ok(job) => job,
                 Err(_) => return,
@@ -128,20 +143,19 @@ fn commit<'a>(db: &Database, changes: impl Iterator<Item = &'a Change>) -> Resul
     Ok(work.commit()?)
 }
 
-/// Nobody has anything to keep: does it work again?
+/// Tries whether records can be kept again, by one of [`PROBE_BYTES`] that is removed then: its pages stay in the file for others.
 fn probe(db: &mut Option<Database>, open: &Open, health: &Health) {
     let put = |db: &Database| -> Result<(), redb::Error> {
         let work = db.begin_write()?;
-        {
-            let mut format = work.open_table(FORMAT)?;
-            let last = format.get(PROBED)?.map_or(0, |n| n.value());
-            format.insert(PROBED, last.wrapping_add(1))?;
-        }
+        work.open_table(PROBES)?.insert(PROBED, &*vec![0xa5; PROBE_BYTES])?;
+        work.commit()?;
+        let work = db.begin_write()?;
+        work.open_table(PROBES)?.remove(PROBED)?;
         Ok(work.commit()?)
     };
     let done =
         ready(db, open).and_then(|db| put(db).map_err(|e| Error::commit(health.folder(), &e)));
-    health.note(&done);
+    health.note_probe(&done);
     if done.is_err() {
         *db = None;
     }
