@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use crate::sh::{Result, command, output, run};
 
@@ -165,19 +166,54 @@ pub(crate) fn install(tiers: &[&str]) -> Result<()> {
             missing.join(" ")
         ));
     }
-    run(&["apt-get", "update", "-qq"])?;
+    apt(&["update", "-qq"], Path::new("/"))?;
     missing.retain(|p| !LIBCLANG.contains(p) || output(&["apt-cache", "show", p]).is_ok());
     println!("installing {}", missing.join(" "));
-    let mut words = vec!["apt-get", "install", "-y", "-qq", "--no-install-recommends"];
+    let mut words = vec!["install", "-y", "-qq", "--no-install-recommends"];
     words.extend(&missing);
-    let mut install = command(&words);
-    // tshark asks whether others than root may capture.
-    install.env("DEBIAN_FRONTEND", "noninteractive");
-    let done = install.output().map_err(|e| format!("apt-get: {e}"))?;
-    if done.status.success() {
-        return Ok(());
+    apt(&words, Path::new("/"))
+}
+
+/// How long another program may keep the package lists or the database of packages: fresh machines install updates at their boot.
+const LOCK_WAIT: Duration = Duration::from_secs(600);
+/// How often a lock is tried that apt does not wait for.
+const LOCK_TRY: Duration = Duration::from_secs(2);
+
+/// Runs apt-get in a folder. While another program holds one of its locks it waits, and says for what.
+pub(crate) fn apt(words: &[&str], dir: &Path) -> Result<()> {
+    // apt itself waits for the lock of dpkg alone, and not for that of the lists.
+    let timeout = format!("DPkg::Lock::Timeout={}", LOCK_WAIT.as_secs());
+    let words = [&["apt-get", "-o", &timeout], words].concat();
+    let (begun, mut is_told) = (Instant::now(), false);
+    loop {
+        let mut apt = command(&words);
+        // tshark asks whether others than root may capture.
+        apt.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C").current_dir(dir);
+        let done = apt.output().map_err(|e| format!("apt-get: {e}"))?;
+        if done.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&done.stderr);
+        match held_lock(&said) {
+            Some(lock) if begun.elapsed() < LOCK_WAIT => {
+                if !is_told {
+                    println!(
+                        "waiting for {lock}, which another program holds, for {LOCK_WAIT:?} at most"
+                    );
+                    is_told = true;
+                }
+                std::thread::sleep(LOCK_TRY);
+            }
+            _ => return Err(format!("{}: {said}", words.join(" "))),
+        }
     }
-    Err(format!("apt-get install: {}", String::from_utf8_lossy(&done.stderr)))
+}
+
+/// Returns the lock that apt-get could not get, as it says.
+fn held_lock(said: &str) -> Option<&str> {
+    let (_, rest) = said.split_once("Could not get lock ")?;
+    let end = rest.find(|c: char| c.is_whitespace()).unwrap_or(rest.len());
+    Some(rest[..end].trim_end_matches('.'))
 }
 
 /// Unpacks what a package holds below a folder, which is made, and gives this program of it. It is not installed: its service is
@@ -196,14 +232,9 @@ pub(crate) fn unpack_all(packages: &[&str], dir: &Path, program: &str) -> Result
         return Ok(program);
     }
     fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let download = || -> Result<()> {
-        let mut download = command(&[&["apt-get", "download", "-qq"], packages].concat());
-        let done = download.current_dir(dir).output().map_err(|e| format!("apt-get: {e}"))?;
-        let said = || format!("apt-get download: {}", String::from_utf8_lossy(&done.stderr));
-        if done.status.success() { Ok(()) } else { Err(said()) }
-    };
+    let download = || apt(&[&["download", "-qq"], packages].concat(), dir);
     // It is not found where the lists of packages are old or were thrown away.
-    download().or_else(|_| run(&["apt-get", "update", "-qq"]).and_then(|()| download()))?;
+    download().or_else(|_| apt(&["update", "-qq"], dir).and_then(|()| download()))?;
     let listing = fs::read_dir(dir).map_err(|e| e.to_string())?;
     let files = listing.flatten().map(|e| e.path());
     for file in files.filter(|p| p.extension().is_some_and(|e| e == "deb")) {
@@ -218,4 +249,19 @@ pub(crate) fn unpack_all(packages: &[&str], dir: &Path, program: &str) -> Result
 fn is_installed(package: &str) -> bool {
     output(&["dpkg-query", "-W", "-f", "${Status}", package])
         .is_ok_and(|status| status == "install ok installed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::held_lock;
+
+    #[test]
+    fn a_lock_that_is_held_is_named() {
+        let dpkg = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt-get)\nE: Unable to acquire";
+        assert_eq!(held_lock(dpkg), Some("/var/lib/dpkg/lock-frontend"));
+        let lists =
+            "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt)\n";
+        assert_eq!(held_lock(lists), Some("/var/lib/apt/lists/lock"));
+        assert_eq!(held_lock("E: Unable to locate package x"), None);
+    }
 }
