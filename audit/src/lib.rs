@@ -12,6 +12,7 @@
 //! ([`Event::RecordsLost`]). With [`Options::required`] nothing that must be recorded is lost: [`permit`] refuses instead.
 
 pub mod event;
+pub mod peer_text;
 pub mod sink;
 mod time;
 pub mod writer;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 
 pub use event::{Event, FileEvent, Files, Logon, Party, Way};
 use mutex::{reading, writing};
+pub use peer_text::PeerText;
 pub use sink::{JOURNAL, Sink};
 use writer::Trail;
 

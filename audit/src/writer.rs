@@ -413,7 +413,7 @@ fn line(waiting: &Waiting) -> Vec<u8> {
     let time = crate::time::rfc3339(waiting.at);
     let record = Record { time, seq: waiting.seq, event: &waiting.event };
     // Strings and numbers: there is nothing that JSON has no form for.
-    let mut line = serde_json::to_vec(&record).unwrap_or_default();
+    let mut line = crate::peer_text::json(serde_json::to_vec(&record).unwrap_or_default());
     line.push(b'\n');
     line
 }

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::etcd::{Error, Etcd};
+use crate::outage;
 
 /// Tells one task to look again: it stays raised until the task has been notified.
 pub(crate) type Flag = Arc<Notify>;
@@ -57,7 +58,9 @@ impl Flags {
                 Ok(()) => {}
                 Err(Error::Missed) => told = None,
                 Err(e) => {
-                    tracing::warn!("changes in etcd are not seen until a watch succeeds: {e}");
+                    if outage::is_news("watch", "") {
+                        tracing::warn!("changes in etcd are not seen until a watch succeeds: {e}");
+                    }
                     sleep(believed / 20).await;
                 }
             }

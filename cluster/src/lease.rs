@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::etcd::Etcd;
 use crate::hold::{Hold, now};
+use crate::outage;
 
 /// A lease that was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +65,9 @@ async fn forever(etcd: &Etcd, ttl: Duration, lease: &watch::Sender<Option<Lease>
                 );
             }
             Err(e) => {
-                tracing::warn!("this node has no lease: {e}");
+                if outage::is_news("lease", "") {
+                    tracing::warn!("this node has no lease: {e}");
+                }
                 sleep(ttl / 10).await;
             }
         }
@@ -89,7 +92,9 @@ async fn renew(
                 pause = ttl / 3;
             }
             Ok(Err(e)) => {
-                tracing::warn!("the lease of this node was not renewed: {e}");
+                if outage::is_news("renewal", "") {
+                    tracing::warn!("the lease of this node was not renewed: {e}");
+                }
                 pause = ttl / 20;
             }
             Ok(Ok(false)) | Err(_) => return,

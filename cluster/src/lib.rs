@@ -26,6 +26,7 @@ mod hold;
 mod lease;
 mod lifetime;
 mod node;
+mod outage;
 mod probe;
 mod program;
 mod registration;

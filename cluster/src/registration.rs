@@ -17,6 +17,7 @@ use crate::etcd::{Error, Etcd};
 use crate::flags::Flag;
 use crate::hold::now;
 use crate::lease::Leased;
+use crate::outage;
 
 /// What tells this machine from others: `/etc/machine-id`, empty where there is none.
 pub(crate) fn machine() -> String {
@@ -130,7 +131,9 @@ pub(crate) async fn keep(
             }
             Err(why) => {
                 other_since = None;
-                tracing::warn!(node = plan.node, "the node is not registered: {why}");
+                if outage::is_news("registration", "") {
+                    tracing::warn!(node = plan.node, "the node is not registered: {why}");
+                }
                 plan.ttl / 3
             }
         };

@@ -31,6 +31,7 @@ use crate::hold::{Hold, now};
 use crate::lease::{Lease, Leased};
 use crate::lifetime::Renewals;
 use crate::node::{self, Gateway};
+use crate::outage;
 use crate::program::{self, Program, Told};
 use crate::registration::{boot, machine};
 use crate::tickle::{self, Flow};
@@ -162,13 +163,20 @@ impl Run {
         while !*self.stop.borrow() {
             if let Err(e) = self.once().await {
                 self.board.note(&service, |s| s.trouble = Some(e.to_string()));
-                tracing::warn!(service, "cannot be a candidate for the service: {e}");
+                if outage::is_news("candidate", &service) {
+                    tracing::warn!(service, "cannot be a candidate for the service: {e}");
+                }
                 let _ = timeout(self.plan.ttl / 2, self.stop.wait_for(|stop| *stop)).await;
             }
         }
         let until_it_is = async {
             while let Err(e) = self.tell_end().await {
-                tracing::warn!(service, "etcd does not know yet that the gateway has ended: {e}");
+                if outage::is_news("end", &service) {
+                    tracing::warn!(
+                        service,
+                        "etcd does not know yet that the gateway has ended: {e}"
+                    );
+                }
                 sleep(self.plan.ttl / 20).await;
             }
         };

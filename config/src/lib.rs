@@ -67,5 +67,6 @@ pub use settings::{
     PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, RelaxedOrdering, Settings, Share, Signing, Smb,
     Source, User, user_name,
 };
+pub use suggest::nearest;
 pub use tls::{ShareTls, Tls};
 pub use units::{Port, Size, Span, Spin};

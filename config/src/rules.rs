@@ -99,6 +99,10 @@ pub(crate) fn settle(
     let root = root(file, text)?;
     let mut report = Report::default();
     crate::cluster::refuse_elsewhere(&root, &mut report);
+    if !report.0.is_empty() {
+        // Of another kind of file each key would be a fault.
+        return Err(faults(file, text, report));
+    }
     let mut draft = draft(&root, &mut report);
     // A share that could not be read is a fault already; "no shares" would only add noise.
     let complete = report.0.is_empty();

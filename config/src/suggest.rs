@@ -24,7 +24,7 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// The known word that `word` was probably meant to be.
-pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     // A word of a megabyte is nobody's misspelling.
     if word.len() > 40 {
         return None;

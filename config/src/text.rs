@@ -18,10 +18,19 @@ const SHOWN_MAX: usize = 160;
 pub(crate) fn text_of(path: &Path) -> Result<String, Faults> {
     read_text(path).map_err(|what| {
         let file = path.to_owned();
+        let example = Path::new(EXAMPLE);
+        let is_missing = *path == *example.with_extension("") && !path.exists();
+        let help = is_missing.then(|| match example.exists() {
+            true => format!("copy {EXAMPLE} there, and change it"),
+            false => "write one: docs/first-share.md has an example".to_owned(),
+        });
         let place = Location::File { file, line: 0, column: 0, text: String::new() };
-        Faults(vec![Fault { place, what, help: None }])
+        Faults(vec![Fault { place, what, help }])
     })
 }
+
+/// The example that packages put beside the place of the configuration.
+const EXAMPLE: &str = "/etc/headgate/headgate.yaml.example";
 
 pub(crate) fn read_text(path: &Path) -> Result<String, String> {
     let cannot = |e: std::io::Error| format!("cannot read the configuration: {e}");

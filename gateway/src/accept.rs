@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use audit::PeerText;
 use iobuf::Pool;
 use nfsrdma::locate::NfsLocate;
 use nfsrdma::served_programs::ServedPrograms;
@@ -342,9 +343,15 @@ impl Shared {
         match front.admits(peer.ip(), Some(local)) {
             Ok(()) => true,
             Err(Refusal::NameUnknown) => {
-                let (user, share) = (String::new(), String::new());
+                let (user, share) = (PeerText::default(), PeerText::default());
                 let (rule, remedy) = (Refusal::NameUnknown.name(), Refusal::NameUnknown.remedy());
-                refused::note(Refused { peer: peer.ip(), user, share, rule, remedy });
+                refused::note(Refused {
+                    peer: peer.ip(),
+                    user,
+                    share,
+                    rule,
+                    remedy: remedy.into(),
+                });
                 false
             }
             Err(_) => {
@@ -493,8 +500,8 @@ impl Shared {
 
 /// For `headgate status`. True: whoever calls this is to log more.
 fn keep_refusal(peer: SocketAddr, rule: &'static str, remedy: &'static str) -> bool {
-    let (peer, user, share) = (peer.ip(), String::new(), String::new());
-    refused::record(Refused { peer, user, share, rule, remedy })
+    let (peer, user, share) = (peer.ip(), PeerText::default(), PeerText::default());
+    refused::record(Refused { peer, user, share, rule, remedy: remedy.into() })
 }
 
 /// A newcomer has not introduced itself in time.

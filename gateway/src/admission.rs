@@ -13,21 +13,25 @@
 
 mod give_way;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
-use config::Settings;
+use audit::PeerText;
+use config::{Cidr, Protocols, Settings};
 use iobuf::Pool;
 use mutex::{locked, reading, writing};
 use rdma_transport::channel::{Info, host_of};
 use rdma_transport::count;
 use rdma_transport::refused::{self, Refused};
 use tokio::sync::oneshot;
+use vfs::clients_remedy::clients_with;
 
 use crate::descriptors::Descriptors;
+use crate::networks;
 use give_way::{Entry, InVain};
 
 /// Below so many connections in all, no share of them is kept for anybody.
@@ -75,14 +79,25 @@ impl Limit {
     }
 
     /// What to change where the client is to be let in.
-    fn remedy(self, limits: &ConnectionLimits) -> &'static str {
-        match (self, limits.address) {
-            (Self::Clients, _) => "add its address to `clients` of a share",
+    fn remedy(self, limits: &ConnectionLimits, peer: IpAddr) -> Cow<'static, str> {
+        let what = match (self, limits.address) {
+            (Self::Clients, _) => return admitting(&networks::attached(), peer).into(),
             (Self::Address, Some(_)) => "raise `limits.client_connections`",
             _ if limits.is_short => "raise `LimitNOFILE=` or `ulimit -Hn`",
             _ => "raise `connections`",
-        }
+        };
+        what.into()
     }
+}
+
+/// What to write in a share so that it admits this address as well, and all whom it admits without a list.
+fn admitting(attached: &[Cidr], peer: IpAddr) -> String {
+    let list = clients_with(None, (Protocols::Both, Protocols::Nfs), attached, peer);
+    format!(
+        "add {} to `clients` of a share, or write `clients: [{list}]` in one that has no list: a list replaces the attached \
+         networks",
+        peer.to_canonical()
+    )
 }
 
 #[derive(Clone, Copy, Default)]
@@ -285,10 +300,11 @@ impl Admission {
     fn note(&self, limit: Limit, peer: SocketAddr) {
         let refused = self.refused[limit as usize].fetch_add(1, Ordering::Relaxed) + 1;
         count::limit_met(limit.name());
-        let remedy = limit.remedy(&self.limits());
-        let (user, share) = (String::new(), String::new());
+        let remedy = limit.remedy(&self.limits(), peer.ip());
+        let (user, share) = (PeerText::default(), PeerText::default());
         let rule = limit.name();
-        if !refused::record(Refused { peer: peer.ip(), user, share, rule, remedy }) {
+        if !refused::record(Refused { peer: peer.ip(), user, share, rule, remedy: remedy.clone() })
+        {
             return;
         }
         let (open, limits) = (self.lock().all.open, self.limits().by(limit));

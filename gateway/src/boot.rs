@@ -16,11 +16,13 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use audit::PeerText;
 use config::Settings;
 use config::in_time::{self, LOOK_MAX, Silent};
 use nfsrdma::server_state::Boot;
 use recovery::{Change, Kind, Store};
 
+use crate::cluster::member;
 use crate::records::ServiceFiles;
 use crate::records::ceph::CephFolder;
 
@@ -91,7 +93,8 @@ pub fn take_in_time(settings: &Settings) -> Result<Run, String> {
     in_time::ask(folder, LOOK_MAX, move || fs::metadata(its).is_ok()).map_err(silent)?;
     let its = settings.clone();
     let Some(ceph) = &settings.records else {
-        return in_time::ask(folder, OPEN_MAX, move || take(&its)).map_err(silent)?;
+        let taken = in_time::ask(folder, OPEN_MAX, move || take(&its).and_then(check_outside));
+        return taken.map_err(silent)?;
     };
     let records = CephFolder::path_of(ceph);
     let taken = in_time::ask(&records, OPEN_MAX, move || take(&its));
@@ -190,7 +193,7 @@ fn on_folder(folder: &Path, settings: &Settings, lock: File) -> Result<Run, Stri
     };
     let secret = secret(&files).map_err(|e| unusable(&files.path(SECRET), e))?;
     let store = files.store().map_err(|e| e.to_string())?;
-    if let Some(epoch) = crate::cluster::member::epoch() {
+    if let Some(epoch) = member::epoch() {
         begin_epoch(&store, epoch, files.folder())?;
     }
     crate::cluster::connections::bring(&files, folder);
@@ -288,12 +291,33 @@ pub(crate) fn whose(settings: &Settings) -> Result<(Option<String>, Option<u64>)
     Ok((service, epoch))
 }
 
+/// Refuses records of a cluster's service where no `headgate cluster run` has started this gateway: they may be a copy, or on storage
+/// that another node has, and two gateways would give the same locks and handles to different clients. Records in CephFS need no
+/// check: who opens them has cut off the other.
+fn check_outside(run: Run) -> Result<Run, String> {
+    let (Some(store), Some(folder)) = (&run.store, &run.folder) else { return Ok(run) };
+    if member::epoch().is_some() || member::is_outside() {
+        return Ok(run);
+    }
+    let read = store.read(Kind::Server).map_err(|e| e.to_string())?;
+    let known = |key: &[u8]| read.iter().find(|(at, _)| **at == *key).map(|(_, value)| value);
+    if known(EPOCH).is_none() {
+        return Ok(run);
+    }
+    let service = known(SERVICE).map(|name| PeerText::of(name).to_string()).unwrap_or_default();
+    Err(format!(
+        "the records in {} are of the service {service} of a cluster, which another node may serve: start it by `headgate cluster \
+         run`; if no gateway of the cluster serves them any more, `headgate serve --outside-cluster` does",
+        folder.display()
+    ))
+}
+
 /// Records that a service of a cluster is in this epoch. What a later owner has written, or another service, is not for this one.
 fn begin_epoch(store: &Store, epoch: u64, folder: &Path) -> Result<(), String> {
     let read = store.read(Kind::Server).map_err(|e| e.to_string())?;
     let known = |key: &[u8]| read.iter().find(|(at, _)| **at == *key).map(|(_, value)| value);
     let mut changes = vec![Change::put(Kind::Server, EPOCH, &epoch.to_be_bytes())];
-    if let Some(own) = crate::cluster::member::service() {
+    if let Some(own) = member::service() {
         if let Some(other) = known(SERVICE)
             && **other != *own.as_bytes()
         {
@@ -326,6 +350,22 @@ mod tests {
 
     fn settings(folder: &Path) -> Settings {
         Settings { state: folder.to_owned(), ..Settings::default() }
+    }
+
+    #[test]
+    fn records_of_a_cluster_start_outside_by_word() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = settings(&folder.path().join("state"));
+        let run = take_in_time(&state).unwrap();
+        let epoch = Change::put(Kind::Server, EPOCH, &7_u64.to_be_bytes());
+        let service = Change::put(Kind::Server, SERVICE, b"office/files");
+        run.store.as_ref().unwrap().commit_blocking(vec![epoch, service]).unwrap();
+        drop(run);
+        let why = take_in_time(&state).map(drop).unwrap_err();
+        assert!(why.contains("office/files") && why.contains("--outside-cluster"), "{why}");
+        assert_eq!(whose(&state), Ok((Some("office/files".to_owned()), Some(7))));
+        member::serve_outside();
+        assert!(take_in_time(&state).is_ok());
     }
 
     #[test]

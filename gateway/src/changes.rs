@@ -66,6 +66,9 @@ pub struct Changes {
     pub users_added: Vec<String>,
     /// Users who cannot log on any more.
     pub users_removed: Vec<String>,
+    /// For each share: the clients and users that lose access to it.
+    #[serde(default)]
+    pub access_lost: Vec<String>,
     /// Other keys: what they were and what they are.
     pub values: Vec<String>,
     /// SMB sessions that ended.
@@ -107,11 +110,12 @@ impl Changes {
         lists.map(|(what, list)| format!("{what}: {}", list.join(", "))).collect()
     }
 
-    fn lists(&self) -> [(&'static str, &Vec<String>); 8] {
+    fn lists(&self) -> [(&'static str, &Vec<String>); 9] {
         [
             ("shares added", &self.shares_added),
             ("shares removed", &self.shares_removed),
             ("shares changed", &self.shares_changed),
+            ("access lost", &self.access_lost),
             ("users added", &self.users_added),
             ("users removed", &self.users_removed),
             ("now listening", &self.opened),

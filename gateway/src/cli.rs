@@ -22,6 +22,7 @@ use crate::load::Load;
 use crate::place::{self, DaemonArgs};
 use crate::records::ServiceFiles;
 use crate::top::TopArgs;
+use crate::trust;
 use crate::user::UserArgs;
 use crate::users::{self, read_database_in_time, read_password_in_time};
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -157,6 +158,9 @@ struct Configuration {
     /// gives this option to its gateways by itself
     #[arg(long, value_name = "FILE")]
     cluster: Option<PathBuf>,
+    /// Serve records of a cluster's service without its `headgate cluster run`; no other gateway may serve them
+    #[arg(long)]
+    outside_cluster: bool,
     /// Listen on this address only. Repeatable; default: all addresses
     #[arg(long, value_name = "ADDR", value_parser = config::address)]
     bind: Vec<IpAddr>,
@@ -305,7 +309,15 @@ impl Configuration {
             log: self.log,
             log_format: self.log_format,
         };
-        config::load(self.config.as_deref(), options, known())
+        let settings = config::load(self.config.as_deref(), options, known())?;
+        trust::check_settings(&settings)?;
+        Ok(settings)
+    }
+
+    /// Warns of files that say what the gateway does, and that others can change.
+    fn warn(&self) {
+        let files = [("configuration", &self.config), ("file of the cluster", &self.cluster)];
+        trust::warn(files.into_iter().filter_map(|(what, file)| Some((what, file.as_deref()?))));
     }
 }
 
@@ -409,6 +421,10 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 
 fn serve(mut configuration: Configuration) -> Result<(), Failure> {
     configuration.or_file(Path::new(place::USUAL_FILE));
+    configuration.warn();
+    if configuration.outside_cluster {
+        crate::cluster::member::serve_outside();
+    }
     let load = Load::new(configuration.config.clone(), move |file| {
         Configuration { config: file.map(Path::to_owned), ..configuration.clone() }.load()
     });
@@ -509,7 +525,13 @@ fn cluster(args: &ClusterArgs) -> Result<(), Failure> {
     let done = runtime.block_on(crate::cluster::run(args, cluster, services, load));
     // Without waiting for a thread that storage holds: all services have ended.
     runtime.shutdown_background();
-    done.map_err(Failure::Work)
+    done.map_err(|why| match why {
+        crate::cluster::Failure::Work(why) => Failure::Work(why),
+        crate::cluster::Failure::Usage(what) => {
+            complain!("error: {what}");
+            Failure::Wrong
+        }
+    })
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
@@ -524,6 +546,7 @@ fn check(mut args: CheckArgs) -> Result<(), Failure> {
             "`--client ADDR` tells what a user may do from there: give `--user NAME`, too".into(),
         ));
     }
+    args.configuration.warn();
     let file = args.configuration.config.clone();
     let settings = match args.configuration.load() {
         Ok(settings) => settings,

@@ -13,15 +13,20 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
+use audit::peer_text::{Escaped, JsonLines};
 use config::{LogFilter, LogFormat};
 use mutex::locked;
 use tracing::callsite::Identifier;
 use tracing::{Event, Metadata};
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+use tracing_subscriber::fmt::{FormatFields, format};
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt};
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
+
+use crate::journal;
 
 /// Lines of one place in the code in one second.
 const LINES_MAX: u32 = 50;
@@ -32,11 +37,22 @@ static LIMIT: OnceLock<Limit> = OnceLock::new();
 /// Begins to log. A second call, as in tests with several gateways, only changes the levels.
 pub fn start(filter: &LogFilter, format: LogFormat) {
     let (levels, handle) = reload::Layer::new(env_filter(filter));
-    // The library would complain of a standard error that nobody reads on standard error, and end the thread by that.
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).log_internal_errors(false);
-    let lines: Box<dyn Layer<_> + Send + Sync> = match format {
-        LogFormat::Json => Box::new(lines.json().flatten_event(true)),
-        LogFormat::Text => Box::new(lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr()))),
+    // The library would complain of a standard error without a reader on standard error, and end the thread by that.
+    let lines = tracing_subscriber::fmt::layer().log_internal_errors(false);
+    let lines: Box<dyn Layer<_> + Send + Sync> = match (format, journal::is_standard_error()) {
+        (LogFormat::Json, _) => {
+            Box::new(lines.json().flatten_event(true).with_writer(|| JsonLines(io::stderr())))
+        }
+        // The journal has a time and a priority of each line.
+        (LogFormat::Text, true) => {
+            let lines = lines.fmt_fields(text_fields()).with_ansi(false).without_time();
+            Box::new(lines.with_writer(journal::Lines))
+        }
+        (LogFormat::Text, false) => {
+            let is_terminal = io::IsTerminal::is_terminal(&io::stderr());
+            let lines = lines.fmt_fields(text_fields()).with_ansi(is_terminal);
+            Box::new(lines.with_writer(io::stderr))
+        }
     };
     let limited = lines.with_filter(Limited(LIMIT.get_or_init(Limit::default)));
     match tracing_subscriber::registry().with(levels).with(limited).try_init() {
@@ -45,6 +61,18 @@ pub fn start(filter: &LogFilter, format: LogFormat) {
         }
         Err(_) => set(filter),
     }
+}
+
+/// The fields of a line of text. Some of them are names that peers chose: what a terminal obeys is escaped in each.
+fn text_fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
+    format::debug_fn(|out, field, value| {
+        let value = Escaped(format_args!("{value:?}"));
+        match field.name() {
+            "message" => write!(out, "{value}"),
+            name => write!(out, "{name}={value}"),
+        }
+    })
+    .delimited(" ")
 }
 
 /// Goes over to other levels.
@@ -143,6 +171,46 @@ mod tests {
         fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Lines that a logger writes.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            locked(&self.0).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn names_of_peers_forge_no_line() {
+        let hostile = "x\n2026-01-01 ERROR forged\u{1b}[2J\u{7}\u{202e}\u{9b}31m";
+        let seen = Lines::default();
+        let to = seen.clone();
+        let text = tracing_subscriber::fmt::layer()
+            .with_ansi(false)
+            .fmt_fields(text_fields())
+            .with_writer(move || to.clone());
+        let to = seen.clone();
+        let json = tracing_subscriber::fmt::layer()
+            .json()
+            .flatten_event(true)
+            .with_writer(move || JsonLines(to.clone()));
+        let log = tracing_subscriber::registry().with(text).with(json);
+        tracing::subscriber::with_default(log, || {
+            tracing::warn!(host = %hostile, user = hostile, debug = ?hostile, "of {hostile}");
+        });
+        let lines = String::from_utf8(locked(&seen.0).clone()).unwrap();
+        assert_eq!(lines.lines().count(), 2, "{lines:?}");
+        let obeyed = |c: char| c != '\n' && audit::peer_text::is_obeyed(c);
+        assert!(!lines.contains(obeyed) && lines.contains("ERROR forged"), "{lines:?}");
+        assert!(lines.contains("host=x\\n2026") && lines.contains("WARN"), "{lines:?}");
     }
 
     #[test]

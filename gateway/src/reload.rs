@@ -24,6 +24,7 @@ use crate::changes::{Changes, Fixed, Refusal};
 use crate::client_names::Lookup;
 use crate::descriptors::Descriptors;
 use crate::listeners::Service;
+use crate::lost_access;
 use crate::pools::{heap_limits, payload_limits, payload_share, rdma_recv_limits, recv_limits};
 use crate::serve::{Running, sweep};
 use crate::shares::ShareSet;
@@ -206,6 +207,7 @@ impl Running {
             shares_changed: difference.changed,
             users_added: only(&after, &before),
             users_removed: only(&before, &after),
+            access_lost: lost_access::lost(&self.settings, &new),
             values,
             ..Changes::default()
         };

@@ -4,6 +4,8 @@
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 
+use crate::journal;
+
 /// Prints a line to standard output, as `println!`.
 macro_rules! say {
     () => { $crate::say::print(format_args!("\n")) };
@@ -23,6 +25,11 @@ macro_rules! complain {
 /// Used by [`complain!`].
 pub(crate) fn print_error(text: Arguments<'_>) {
     let mut out = io::stderr().lock();
+    if journal::is_standard_error() {
+        let lines = journal::prefixed(&text.to_string());
+        let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
+        return;
+    }
     let _ = out.write_fmt(text).and_then(|()| out.flush());
 }
 

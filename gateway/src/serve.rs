@@ -55,7 +55,7 @@ use crate::stuck::Stuck;
 use crate::tickets::tickets;
 use crate::tls::Certificate;
 use crate::users::UserDb;
-use crate::{greeting, interfaces, logs, networks, portmap, smb, trail};
+use crate::{greeting, interfaces, logs, networks, portmap, smb, trail, writable};
 
 /// Silent NFSv4 clients may keep this part of the descriptors for files open.
 const COURTESY_FILES: usize = 8;
@@ -286,6 +286,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     let spaces = Arc::new(Spaces::default());
     let stuck = Stuck::start();
     stuck.watch(shares.folders());
+    writable::watch(&settings, namespace.shares().to_vec());
     let source: SharedSource = Arc::new(Daemon {
         connections: shared.connections.clone(),
         admission: shared.admission.clone(),

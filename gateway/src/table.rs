@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use audit::PeerText;
+
 /// A table that is being put together.
 #[derive(Debug)]
 pub struct Table {
@@ -35,6 +37,7 @@ impl Table {
 
     /// Appends a row.
     pub fn row(&mut self, cells: Vec<String>, tone: Tone) {
+        let cells = cells.into_iter().map(|cell| PeerText::from(cell).into_string()).collect();
         self.rows.push(Row::Cells(cells, tone));
     }
 

@@ -5,7 +5,6 @@
 //!
 //! *Errors.* One line for the administrator, with the file and what to do.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,6 +18,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::admin::logins::Secret;
+use crate::trust::check_secret;
 
 /// What RPC over TLS is called in ALPN (RFC 9289 section 8.2). Clients need not say it.
 const ALPN: &[u8] = b"sunrpc";
@@ -57,6 +57,11 @@ pub struct Tls(RwLock<Option<Certificate>>);
 impl Tls {
     /// From now on new connections get this.
     pub fn set(&self, certificate: Option<Certificate>) {
+        if certificate.as_ref().is_some_and(|certificate| certificate.ends <= SystemTime::now()) {
+            tracing::error!(
+                "the TLS certificate has expired, and clients refuse it: replace it, and run `headgate reload`"
+            );
+        }
         *writing(&self.0) = certificate;
     }
 
@@ -183,18 +188,6 @@ fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     check_secret("key", path)?;
     PrivateKeyDer::from_pem_file(path)
         .map_err(|e| format!("{} cannot be read as a private key: {e}", path.display()))
-}
-
-/// Nobody else can read it.
-fn check_secret(what: &str, path: &Path) -> Result<(), String> {
-    let at = path.display();
-    let mode = std::fs::metadata(path).map_err(|e| format!("{at}: {e}"))?.permissions().mode();
-    match mode & 0o777 {
-        mode if mode & 0o077 != 0 => Err(format!(
-            "the {what} {at} can be read by others (mode {mode:04o}): `chmod 600 {at}`"
-        )),
-        _ => Ok(()),
-    }
 }
 
 type Said = (Vec<String>, SystemTime, SystemTime);

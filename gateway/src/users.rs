@@ -197,7 +197,8 @@ fn stranger() -> Cred {
 /// Said, not refused: secrets that a container is given can often be read by all that is in it.
 fn warn_if_open(password: &Path) {
     if fs::metadata(password).is_ok_and(|m| m.mode() & 0o077 != 0) {
-        tracing::warn!(file = %password.display(), "this password file can be read by others");
+        let file = password.display();
+        tracing::warn!(%file, "this password file can be read by others: `chmod 600 {file}`");
     }
 }
 

@@ -713,3 +713,39 @@ fn a_credential_of_systemd_stands_for_a_file() {
         assert!(stderr(&o).contains(":4:") && stderr(&o).contains(why), "{}", stderr(&o));
     }
 }
+
+/// A folder that belongs to root alone, served with `access: write`.
+#[test]
+fn a_share_that_no_client_writes_is_told() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: it takes root");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(path("data")).unwrap();
+    fs::write(path("password"), "a long pass phrase\n").unwrap();
+    fs::set_permissions(path("password"), fs::Permissions::from_mode(0o600)).unwrap();
+    let config = format!(
+        "shares:\n  - name: data\n    path: {}\n    access: {{write: [ann]}}\n\
+         users: [{{name: ann, uid: 4242, password_file: {}}}]\nstate: {}\n",
+        path("data"),
+        path("password"),
+        path("state")
+    );
+    fs::write(path("gw.yaml"), config).unwrap();
+    let check = |words: &[&str]| {
+        let o = headgate(&[&["check", "--config", &path("gw.yaml")], words].concat());
+        format!("{}{}", String::from_utf8_lossy(&o.stdout), String::from_utf8_lossy(&o.stderr))
+    };
+    for (mode, owner, is_told) in [(0o755, 0, true), (0o755, 4242, false), (0o777, 0, false)] {
+        fs::set_permissions(path("data"), fs::Permissions::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(path("data"), Some(owner), Some(owner)).unwrap();
+        let told = check(&[]);
+        let what = "none of the users that may write to it can make a file";
+        assert_eq!(told.contains(what), is_told, "{mode:o} {owner}: {told}");
+        let told = check(&["--user", "ann"]);
+        assert_eq!(told.contains("does not let 4242:4242 make a file"), is_told, "{told}");
+    }
+}

@@ -109,6 +109,50 @@ fn every_configuration_in_the_documentation_is_sound() {
     assert!(found >= 3, "{found} examples found");
 }
 
+/// Code in the text of a page, outside of fenced blocks, that is a key and one word: `key: word`.
+fn settings_in(page: &str) -> Vec<(String, String)> {
+    let prose = page.split("```").step_by(2);
+    let code =
+        prose.flat_map(|text| text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)));
+    let is_key = |key: &str| {
+        !key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c == '.')
+    };
+    code.filter_map(|code| code.split_once(": "))
+        .filter(|(key, value)| is_key(key) && value.chars().all(|c| c.is_ascii_lowercase()))
+        .map(|(key, value)| (key.rsplit('.').next().unwrap_or(key).to_owned(), value.to_owned()))
+        .collect()
+}
+
+#[test]
+fn settings_in_the_text_of_pages_exist() {
+    // Of a mount that rpcdebug shows, and of Prometheus.
+    const OF_OTHERS: [(&str, &str); 2] = [("xprt", "rdma"), ("scheme", "https")];
+    let reference = read("docs/configuration.md");
+    let takes = |key: &str, value: &str| {
+        let row = format!("| `{key}` | ");
+        let of_key =
+            reference.lines().filter_map(|line| line.strip_prefix(&row)?.split(" | ").next());
+        of_key.into_iter().any(|values| {
+            let is_free = values.contains("name") || values.contains("path");
+            values.contains(&format!("`{value}`")) || is_free && !["true", "false"].contains(&value)
+        })
+    };
+    let docs = fs::read_dir(root().join("docs")).unwrap().map(|e| e.unwrap().path());
+    let (mut found, mut wrong) = (0, Vec::new());
+    for page in
+        docs.filter(|p| p.extension().is_some_and(|e| e == "md") && !p.ends_with("status.md"))
+    {
+        for (key, value) in settings_in(&fs::read_to_string(&page).unwrap()) {
+            found += 1;
+            if !takes(&key, &value) && !OF_OTHERS.contains(&(&key, &value)) {
+                wrong.push(format!("{}: `{key}: {value}`", page.display()));
+            }
+        }
+    }
+    assert_eq!(wrong, [""; 0]);
+    assert!(found > 20, "{found} settings found");
+}
+
 #[test]
 fn the_configurations_of_packages_are_sound() {
     for file in ["packaging/container.yaml", "packaging/headgate.yaml"] {

@@ -66,11 +66,12 @@ pub(crate) fn refuse(
     conn.refused(Refused {
         peer: conn.info.peer.ip(),
         // What the call says of its user is what is not believed.
-        user: String::new(),
-        share: share(core, head, args.clone()).unwrap_or_default(),
+        user: Default::default(),
+        share: share(core, head, args.clone()).unwrap_or_default().into(),
         rule: RULE,
         remedy: "mount as root: its port is not below 1024, so that any user may have sent the call; or say \
-                 `privileged_ports: off`",
+                 `privileged_ports: off`"
+            .into(),
     });
     Some(out.into_reply())
 }

@@ -18,6 +18,11 @@ impl LocalSubnets {
         Self { networks: RwLock::new(networks) }
     }
 
+    /// The networks now.
+    pub fn networks(&self) -> Vec<Cidr> {
+        reading(&self.networks).clone()
+    }
+
     /// Replaces them, when interfaces come and go.
     pub fn set(&self, networks: Vec<Cidr>) {
         *writing(&self.networks) = networks;

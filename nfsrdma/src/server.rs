@@ -440,10 +440,11 @@ fn caller(conn: &Conn, head: &CallHead<'_>) -> Result<(Flavor, Cred), AuthStat> 
 fn flavor_not_served(conn: &Conn) {
     conn.refused(Refused {
         peer: conn.info.peer.ip(),
-        user: String::new(),
-        share: String::new(),
+        user: Default::default(),
+        share: Default::default(),
         rule: Violation::Credential.name(),
-        remedy: "mount with `sec=sys`: Kerberos is not served, as there is no `kerberos` in the configuration",
+        remedy: "mount with `sec=sys`: Kerberos is not served, as there is no `kerberos` in the configuration"
+            .into(),
     });
 }
 

@@ -1,11 +1,12 @@
 //! What all connections share: the shares, the handles, this run of the server, and who may use what.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rdma_transport::refused::{self, Refused};
-use vfs::namespace::{By, ClientRule, Entered, Granted, Namespace, Refusal, Share};
+use vfs::namespace::{By, ClientRule, Entered, Granted, Namespace, Protocols, Refusal, Share};
 use vfs::{Cred, NodeRef};
 
 use crate::clients::LocalSubnets;
@@ -246,13 +247,22 @@ impl ServerState {
             // A reload took NFS from it after it was found: another address would be refused as well.
             return self.unknown_share(conn, call, share.name.as_bytes());
         }
-        conn.refused(Refused {
-            peer: conn.peer_ip(),
-            user: format!("uid {}", share.squash_from(conn.peer_ip(), call.cred.clone()).uid),
-            share: share.name.clone(),
-            rule: why.name(),
-            remedy: why.remedy(),
-        });
+        let (peer, uid) = (conn.peer_ip(), call.cred.uid);
+        let acts_as = share.squash_from(peer, call.cred.clone()).uid;
+        let user = format!("uid {acts_as}");
+        let remedy: Cow<'static, str> = match why {
+            Refusal::Address => {
+                share.clients_remedy(&self.local_subnets.networks(), peer, Protocols::Nfs).into()
+            }
+            Refusal::NotNamed | Refusal::Denied if acts_as != uid => format!(
+                "`squash` makes uid {uid} of this client uid {acts_as}: come as another user, or change `squash` of the share or of \
+                 its entry in `clients`"
+            )
+            .into(),
+            _ => why.remedy().into(),
+        };
+        let share = share.name.as_str().into();
+        conn.refused(Refused { peer, user: user.into(), share, rule: why.name(), remedy });
     }
 
     /// Counts that a client named a share that NFS does not serve, and tells the log of it.
@@ -261,7 +271,7 @@ impl ServerState {
             return refused::count(refused::SHARE_NAME);
         }
         let user = format!("uid {}", call.cred.uid);
-        refused::unknown_share(conn.peer_ip(), user, &String::from_utf8_lossy(name));
+        refused::unknown_share(conn.peer_ip(), user.into(), audit::PeerText::of(name));
     }
 
     fn rule_of<'s>(

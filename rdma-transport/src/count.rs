@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 
+use audit::PeerText;
 use mutex::locked;
 
 use crate::limits;
@@ -63,8 +64,9 @@ pub fn limit_met_times(limit: &'static str, times: u64) {
 pub fn limited(limit: &'static str, most: usize, peer: SocketAddr) {
     limit_met(limit);
     let remedy = limits::remedy(limit);
-    let (user, share) = (String::new(), String::new());
-    if refused::record(Refused { peer: peer.ip(), user, share, rule: limit, remedy }) {
+    let (user, share) = (PeerText::default(), PeerText::default());
+    if refused::record(Refused { peer: peer.ip(), user, share, rule: limit, remedy: remedy.into() })
+    {
         tracing::warn!(%peer, limit, most, "a client has reached a limit; {remedy}");
     }
 }

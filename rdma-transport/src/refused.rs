@@ -8,11 +8,13 @@
 //! out its own rows, and its lines in the log are no more than its rows in a minute. Texts of clients are cut at [`TEXT_MAX`]
 //! characters.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
+use audit::PeerText;
 use mutex::locked;
 
 use crate::channel::host_of;
@@ -40,13 +42,13 @@ pub struct Refused {
     /// The client.
     pub peer: IpAddr,
     /// The user, by number or name as its protocol has it; empty where none is known.
-    pub user: String,
+    pub user: PeerText,
     /// The share; empty where it was none in particular.
-    pub share: String,
+    pub share: PeerText,
     /// The rule that refused it.
     pub rule: &'static str,
     /// What to change where the client is to be let in.
-    pub remedy: &'static str,
+    pub remedy: Cow<'static, str>,
 }
 
 impl Refused {
@@ -90,7 +92,7 @@ pub fn note(one: Refused) {
 pub fn note_logon(one: Refused, reason: &'static str) {
     count(one.rule);
     let one = one.shown();
-    let (peer, user) = (one.peer, one.user.clone());
+    let (peer, user) = (one.peer, one.user.to_string());
     audit::record(|| audit::Event::LogonRefused { peer, user, reason });
     if table().add(&one, Instant::now(), SystemTime::now()) {
         tell(&one);
@@ -99,6 +101,7 @@ pub fn note_logon(one: Refused, reason: &'static str) {
 
 fn tell(one: &Refused) {
     let Refused { peer, user, share, rule, remedy } = one;
+    let (user, share) = (user.as_str(), share.as_str());
     tracing::warn!(%peer, user, share, rule, "refused; to let this client in, {remedy}");
 }
 
@@ -109,8 +112,8 @@ fn keep(one: &Refused) -> bool {
         let Refused { peer, user, share, rule, .. } = one;
         audit::record(|| audit::Event::Refused {
             peer: *peer,
-            user: user.clone(),
-            share: share.clone(),
+            user: user.to_string(),
+            share: share.to_string(),
             rule,
         });
     }
@@ -118,8 +121,8 @@ fn keep(one: &Refused) -> bool {
 }
 
 /// Notes that a client named a share which its protocol does not serve.
-pub fn unknown_share(peer: IpAddr, user: String, name: &str) {
-    note(Refused { peer, user, share: name.into(), rule: SHARE_NAME, remedy: SHARE_NAME_REMEDY });
+pub fn unknown_share(peer: IpAddr, user: PeerText, share: PeerText) {
+    note(Refused { peer, user, share, rule: SHARE_NAME, remedy: SHARE_NAME_REMEDY.into() });
 }
 
 /// Keeps it, for a caller that counts and logs by itself. True: it is to be logged, because it was not within the last minute.
@@ -144,17 +147,10 @@ fn table() -> MutexGuard<'static, Table> {
     locked(&TABLE)
 }
 
-/// A text of a client as it is kept: cut, and without what a terminal obeys (control characters, marks of direction).
-fn shown(text: &str) -> String {
-    let harmless = |c: char| match c {
-        '\u{200b}'..='\u{200f}'
-        | '\u{202a}'..='\u{202e}'
-        | '\u{2060}'..='\u{2069}'
-        | '\u{feff}' => char::REPLACEMENT_CHARACTER,
-        c if c.is_control() => char::REPLACEMENT_CHARACTER,
-        c => c,
-    };
-    text.chars().take(TEXT_MAX).map(harmless).collect()
+/// A text of a client as it is kept: cut.
+fn shown(text: &PeerText) -> PeerText {
+    let text = text.to_string();
+    text.chars().take(TEXT_MAX).collect::<String>().into()
 }
 
 #[derive(Clone, Debug)]
@@ -247,8 +243,14 @@ mod tests {
     use super::*;
 
     fn refused(host: u32, user: usize, rule: &'static str) -> Refused {
-        let (user, share) = (user.to_string(), "team".into());
-        Refused { peer: std::net::Ipv4Addr::from(host).into(), user, share, rule, remedy: "" }
+        let (user, share) = (user.to_string().into(), "team".into());
+        Refused {
+            peer: std::net::Ipv4Addr::from(host).into(),
+            user,
+            share,
+            rule,
+            remedy: "".into(),
+        }
     }
 
     struct Clock(Table, Instant);
@@ -336,8 +338,12 @@ mod tests {
 
     #[test]
     fn texts_of_clients_are_cut_and_cannot_move_a_cursor() {
-        assert_eq!(shown("a\u{1b}[2J\n\u{202e}\u{e9}"), "a\u{fffd}[2J\u{fffd}\u{fffd}\u{e9}");
-        assert_eq!(shown(&"\u{e9}".repeat(1000)).chars().count(), TEXT_MAX);
+        assert_eq!(
+            shown(&"a\u{1b}[2J\n\u{202e}\u{e9}".into()),
+            "a\u{fffd}[2J\u{fffd}\u{fffd}\u{e9}"
+        );
+        let long = shown(&"\u{e9}".repeat(1000).into()).to_string();
+        assert_eq!(long.chars().count(), TEXT_MAX);
     }
 
     #[test]

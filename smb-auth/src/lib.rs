@@ -159,6 +159,8 @@ pub enum Refusal {
     Ticket(Box<ticket::Refused>),
     /// A client without Unicode or without NTLM among its flags.
     TooOld,
+    /// The client named a user, and sent no response at all.
+    NoPassword(Account),
     /// An LM or NTLM version 1 response.
     OldResponse(Account),
     /// No such user.
@@ -190,6 +192,7 @@ impl Refusal {
     pub fn account(&self) -> Option<&Account> {
         match self {
             Self::OldResponse(a)
+            | Self::NoPassword(a)
             | Self::UnknownUser(a)
             | Self::WrongPassword(a)
             | Self::NoTurn(a) => Some(a),
@@ -227,6 +230,7 @@ impl Refusal {
             Self::NoPasswords => "passwords are not taken here",
             Self::Ticket(refused) => refused.why.reason(),
             Self::TooOld => "no character set or no NTLM",
+            Self::NoPassword(_) => "a user without a password",
             Self::OldResponse(_) => "an LM or NTLM version 1 response; only version 2 is accepted",
             Self::UnknownUser(_) => "no such user",
             Self::WrongPassword(_) => "wrong password",

@@ -69,10 +69,10 @@ impl Rule {
     fn refused(self, conn: &Conn, user: &str, share: &str) -> Refused {
         Refused {
             peer: conn.info.peer.ip(),
-            user: user.to_owned(),
-            share: share.to_owned(),
+            user: user.into(),
+            share: share.into(),
             rule: self.name(),
-            remedy: self.remedy(),
+            remedy: self.remedy().into(),
         }
     }
 }
@@ -92,6 +92,9 @@ impl From<&auth::Refusal> for Rule {
                 "log on from an address that this user has logged on from before, or wait until the wrong passwords for it stop"
             }
             Refusal::Anonymous => "log on by a name, or say `guest: true` for a share",
+            Refusal::NoPassword(_) => {
+                "give the client the password of the user, or say `guest: true` for a share, which users without an account then use"
+            }
             Refusal::OldResponse(_) | Refusal::TooOld => {
                 "let the client log on by NTLM version 2, which needs no domain"
             }

@@ -13,6 +13,7 @@ pub mod authority;
 pub mod backend;
 pub mod ceph;
 pub mod client_names;
+pub mod clients_remedy;
 mod conflicts;
 mod creation;
 pub mod dos;

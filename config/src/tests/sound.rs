@@ -150,3 +150,13 @@ fn rdma_is_a_word_or_a_group() {
         assert!(told.contains(said), "{wrong}: {told}");
     }
 }
+
+#[test]
+fn the_file_of_a_cluster_has_one_fault() {
+    let text = "cluster:\n  etcd: [http://127.0.0.1:2379]\n  services: []\n";
+    let file = std::path::Path::new("c.yaml");
+    let wrong = crate::rules::settle(file, text, crate::Options::default(), super::KNOWN);
+    let wrong = wrong.unwrap_err();
+    assert_eq!(wrong.0.len(), 1, "{wrong}");
+    assert!(wrong.0[0].what.contains("configures a cluster"), "{wrong}");
+}

@@ -19,6 +19,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use audit::PeerText;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::middleware::Next;
@@ -195,13 +196,13 @@ pub(super) async fn check(
     match access.admit(&peer, host, authorization).await {
         Ok(()) => next.run(request).await,
         Err(Refused::Proof) => {
-            let (user, share) = (String::new(), String::new());
+            let (user, share) = (PeerText::default(), PeerText::default());
             refused::note(refused::Refused {
                 peer: peer.from(),
                 user,
                 share,
                 rule: RULE,
-                remedy: REMEDY,
+                remedy: REMEDY.into(),
             });
             let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
             (StatusCode::UNAUTHORIZED, challenge, Refused::Proof.told()).into_response()

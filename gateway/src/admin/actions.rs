@@ -195,7 +195,8 @@ async fn in_time<T>(work: impl Future<Output = Result<T, NotDone>>) -> Result<T,
 fn deny(denied: Denied, peer: IpAddr, user: Option<u32>) -> Response {
     let (rule, remedy) = (denied.rule(), denied.remedy());
     let user = user.map(|uid| format!("uid {uid}")).unwrap_or_default();
-    refused::note(refused::Refused { peer, user, share: String::new(), rule, remedy });
+    let (user, share) = (user.into(), audit::PeerText::default());
+    refused::note(refused::Refused { peer, user, share, rule, remedy: remedy.into() });
     (StatusCode::FORBIDDEN, format!("error: refused by the rule `{rule}`: {remedy}"))
         .into_response()
 }

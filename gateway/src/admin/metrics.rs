@@ -23,6 +23,8 @@ use super::snapshot::{AuditStatus, ConnectionStatus, Moved, PoolStatus, ServiceS
 use super::usage::Space;
 use super::why::Reason;
 
+pub(crate) mod text_format;
+
 /// In front of every name.
 pub const PREFIX: &str = "headgate";
 

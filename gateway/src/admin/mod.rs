@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use config::Admin;
@@ -47,6 +47,7 @@ use tokio::sync::Semaphore;
 use access::Access;
 use actions::Actions;
 use history::History;
+use metrics::text_format;
 use snapshot::SharedSource;
 
 use crate::tls::Tls;
@@ -119,11 +120,18 @@ async fn status(State(source): State<SharedSource>) -> Response {
     with_room(|| Json(source.snapshot()).into_response())
 }
 
-async fn metrics(State(source): State<SharedSource>) -> Response {
+async fn metrics(State(source): State<SharedSource>, headers: HeaderMap) -> Response {
+    let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let accepts: Vec<&str> = accepts.collect();
+    let is_open = text_format::asks_for_open_metrics(&accepts.join(","));
     with_room(|| match metrics::encode(source.snapshot()) {
         Ok(text) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
+            let (kind, text) = match is_open {
+                true => (text_format::OPEN_METRICS, text),
+                false => (text_format::TEXT, text_format::of_open_metrics(&text)),
+            };
+            let head = [(header::CONTENT_TYPE, kind), (header::VARY, "accept")];
+            (head, text).into_response()
         }
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     })

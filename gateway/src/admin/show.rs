@@ -1,11 +1,10 @@
 //! `headgate status`: asks the running daemon and prints what it says.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use config::Admin;
@@ -20,6 +19,7 @@ use super::usage::{ShareStatus, Space, UserStatus};
 use crate::control::client as control;
 use crate::place::DaemonArgs;
 use crate::table::{Table, Tone, bytes};
+use crate::tls::EXPIRES_SOON;
 
 /// The daemon answers at once or not at all.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -203,9 +203,10 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
         let left = Duration::from_millis(*lease_left_ms);
         text += &format!("service {name} on {node} in epoch {epoch}, lease valid for {left:?}\n");
     }
+    text += &certificate(s.tls_certificate_ends, SystemTime::now());
     if s.connections_refused > 0 {
         let n = s.connections_refused;
-        text += &format!("{n} connections were refused: a limit was reached\n");
+        text += &format!("{n} connections were refused\n");
     }
     for lost in &s.losses {
         let file = lost.file.as_deref().unwrap_or("unknown");
@@ -321,24 +322,26 @@ fn refused(all: &[RefusedStatus], colour: bool) -> String {
         return String::new();
     }
     let mut table = Table::new(&["client", "rule", "share", "user", "times", "last"], 4, colour);
-    let mut remedies: BTreeSet<(&str, &str)> = BTreeSet::new();
+    let mut remedies = Vec::new();
     for r in all.iter().take(REFUSED_SHOWN) {
         let or_none = |text: &str| if text.is_empty() { "-".into() } else { text.to_owned() };
         let last = format!("{} ago", span(r.age_seconds));
         let texts = [&r.client, &r.rule, &r.share, &r.user].map(|text| or_none(text));
         let cells = texts.into_iter().chain([r.count.to_string(), last]).collect();
         table.row(cells, Tone::Plain);
-        remedies.insert((&r.rule, &r.remedy));
+        let [user, share] =
+            [("as", &r.user), ("for", &r.share)].map(|(word, text)| match text.as_str() {
+                "" => String::new(),
+                text => format!(" {word} {text}"),
+            });
+        remedies.push(format!("  {}{user}{share}, {}: {}\n", r.client, r.rule, r.remedy));
     }
     let mut text = format!("\nrefused lately:\n{}", table.render());
     if all.len() > REFUSED_SHOWN {
         text += &format!("  and {} older ones; --json shows them\n", all.len() - REFUSED_SHOWN);
     }
-    text += "to let such clients in:\n";
-    for (rule, remedy) in remedies {
-        text += &format!("  {rule}: {remedy}\n");
-    }
-    text
+    text += "to let them in:\n";
+    text + &remedies.concat()
 }
 
 fn story(c: &ConnectionStatus) -> String {
@@ -358,6 +361,19 @@ fn story(c: &ConnectionStatus) -> String {
         text += &format!("  no RDMA ({}): {}\n", why.reason, why.text);
     }
     text
+}
+
+/// A line on a certificate that has expired, or does soon.
+fn certificate(ends: Option<u64>, now: SystemTime) -> String {
+    let Some(ends) = ends else { return String::new() };
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    match ends.saturating_sub(now) {
+        0 => "the TLS certificate has expired, and clients refuse it: replace it, and run `headgate reload`\n".into(),
+        left if left <= EXPIRES_SOON.as_secs() => {
+            format!("the TLS certificate expires in {}: replace it, and run `headgate reload`\n", span(left))
+        }
+        _ => String::new(),
+    }
 }
 
 /// A time as people say it.
@@ -431,18 +447,31 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_the_newest_rows_and_each_remedy_once() {
+    fn each_row_of_refusals_has_its_remedy() {
         let mut s = snapshot();
         s.refused = vec![crate::admin::testing::refused(); REFUSED_SHOWN + 3];
         let text = show(&s, false);
         let row = text.lines().find(|l| l.trim_start().starts_with("192.0.2.8")).unwrap();
         let words: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(words, ["192.0.2.8", "logon", "-", "ann", "12", "61", "s", "ago"]);
-        assert_eq!(text.matches("192.0.2.8").count(), REFUSED_SHOWN);
+        assert_eq!(text.matches("192.0.2.8").count(), 2 * REFUSED_SHOWN);
         assert!(text.contains("and 3 older ones"), "{text}");
-        assert_eq!(text.matches("the password of the user").count(), 1);
+        assert_eq!(text.matches("the password of the user").count(), REFUSED_SHOWN);
         s.refused.clear();
         assert!(!show(&s, false).contains("refused lately"));
+    }
+
+    #[test]
+    fn a_certificate_that_expires_is_told() {
+        let line = |left: i64| {
+            let ends = 1_800_000_000_u64;
+            let now = UNIX_EPOCH + Duration::from_secs(ends.saturating_add_signed(-left));
+            certificate(Some(ends), now)
+        };
+        assert!(line(-5).contains("has expired") && line(0).contains("has expired"));
+        assert!(line(3 * 86_400).contains("expires in 3 d"), "{}", line(3 * 86_400));
+        assert_eq!(line(90 * 86_400), "");
+        assert_eq!(certificate(None, UNIX_EPOCH), "");
     }
 
     #[test]
@@ -466,7 +495,7 @@ mod tests {
             "no RDMA (not-asked): it signs",
             "opens-of-session: 3",
             "refused lately:",
-            "  logon: give the client the password of the user",
+            "  192.0.2.8 as ann, logon: give the client the password of the user",
             "smb-signature: 1 (SMB, MS-SMB2)",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
 
+use audit::PeerText;
 use rdma_transport::channel::{Facts, Info, Traffic};
 use rdma_transport::refused::Row;
 use serde::{Deserialize, Serialize};
@@ -123,8 +124,7 @@ pub struct Around {
 impl ConnectionStatus {
     /// Of a connection as it is now.
     pub fn new(protocol: Protocol, info: &Info, around: Around) -> Self {
-        let facts: Vec<(String, String)> =
-            info.facts.list().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let facts: Vec<(String, String)> = info.facts.list().into_iter().map(fact).collect();
         let moved = Moved::of(&info.traffic);
         let placed = moved.rdma_write + moved.rdma_read > 0;
         let protection = match info.facts.get(Facts::PROTECTION).as_deref() {
@@ -318,6 +318,11 @@ pub struct AuditStatus {
     pub broken: Option<String>,
 }
 
+/// A fact as it is shown: names of users and of clients are theirs to choose.
+fn fact((name, value): (&'static str, String)) -> (String, String) {
+    (name.to_owned(), PeerText::from(value).into_string())
+}
+
 /// The same refusals of one client: of a logon, a share, or what a limit allows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedStatus {
@@ -344,10 +349,10 @@ impl From<Row> for RefusedStatus {
         let Row { refused, count, last } = row;
         Self {
             client: refused.peer.to_string(),
-            user: refused.user,
-            share: refused.share,
+            user: refused.user.into_string(),
+            share: refused.share.into_string(),
             rule: refused.rule.to_owned(),
-            remedy: refused.remedy.to_owned(),
+            remedy: refused.remedy.into_owned(),
             count,
             last: last.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             age_seconds: last.elapsed().unwrap_or_default().as_secs(),

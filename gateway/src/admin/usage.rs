@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use audit::PeerText;
 use mutex::locked;
 use serde::{Deserialize, Serialize};
 use smbd_core::session::{Kind, Session};
@@ -140,15 +141,16 @@ pub fn users(sessions: &[Arc<Session>]) -> Vec<UserStatus> {
         let Some(user) = session.user() else { continue };
         let guest = user.kind == Kind::Guest;
         let name = if user.kind == Kind::Anonymous { "" } else { &*user.name };
-        let one = all.entry((name.to_owned(), guest)).or_insert_with(|| UserStatus {
-            name: name.to_owned(),
+        let name = PeerText::from(name).into_string();
+        let one = all.entry((name.clone(), guest)).or_insert_with(|| UserStatus {
+            name,
             guest,
             ..UserStatus::default()
         });
         one.sessions += 1;
         one.clients.extend(session.addresses().iter().map(ToString::to_string));
         let files = session.trees().into_iter().filter(|tree| tree.share().is_some());
-        one.shares.extend(files.map(|tree| tree.name.clone()));
+        one.shares.extend(files.map(|tree| PeerText::from(&*tree.name).into_string()));
     }
     for one in all.values_mut() {
         for list in [&mut one.clients, &mut one.shares] {

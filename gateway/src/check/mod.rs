@@ -36,6 +36,7 @@ use crate::rdma;
 use crate::rdma::plan::{self, AddressOffer, Refused};
 use crate::shares::{open_ceph, open_in_time};
 use crate::tls::{Certificate, EXPIRES_SOON};
+use crate::writable;
 use crate::{client_names, port, portmap, trail};
 use netdev::Device;
 
@@ -153,6 +154,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
     let mounts = files::mounts();
     let shares: Vec<ShareFacts<'_>> =
         settings.shares.iter().map(|s| share_facts(s, &mounts, &mut remarks)).collect();
+    writable::warnings(settings).into_iter().for_each(|warning| remarks.warn(warning));
     let places: Vec<ServedAddress> = places(settings, &mut remarks);
     state(settings, &mut remarks);
     match client_names::missing(settings) {

@@ -35,7 +35,10 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
         if let Some(path) = &user.password_file
             && fs::metadata(path).is_ok_and(|m| m.mode() & 0o077 != 0)
         {
-            remarks.warn(format!("the password file {} can be read by others", path.display()));
+            let path = path.display();
+            remarks.warn(format!(
+                "the password file {path} can be read by others: `chmod 600 {path}`"
+            ));
         }
         all.push((user.name.clone(), user.identity.clone()));
     }

@@ -16,6 +16,7 @@ use vfs::namespace::{By, ClientRule, Entered, Refusal, Share};
 
 use crate::identities::{self, Accounts, Found, Reason};
 use crate::table::{Table, Tone};
+use crate::writable;
 use crate::{client_names, networks, shares, users};
 
 /// What a user may do in a share by one protocol, and why.
@@ -53,19 +54,23 @@ pub fn run(
     let shares = shares::without_files(settings, &account, &names)?;
     client_names::look_up(settings, names, asked.client)?;
     let lines = file.and_then(Lines::of);
-    let mut rows = Vec::new();
+    let (mut rows, mut denied) = (Vec::new(), Vec::new());
     for (share, said) in shares.iter().zip(&settings.shares) {
         let by_nfs = share.protocols.nfs().then(|| asked.by_nfs(share, said)).transpose()?;
         let by_smb = share.protocols.smb().then(|| asked.by_smb(share, said)).transpose()?;
         let [by_nfs, by_smb] = [by_nfs, by_smb].map(|answer| {
             answer.map(|a| Answer { line: line_of(file, lines.as_ref(), share, &a.at), ..a })
         });
+        denied.extend([&by_nfs, &by_smb].into_iter().flatten().find_map(|a| asked.denied(said, a)));
         rows.push((share.name.clone(), by_nfs, by_smb));
     }
     if is_json {
         tell_json(name, &asked.cred, rows)
     } else {
         tell(name, &asked.cred, rows)
+    }
+    for what in denied {
+        complain!("warning: {what}");
     }
     Ok(())
 }
@@ -107,6 +112,15 @@ fn of_client(why: Refusal) -> &'static str {
 }
 
 impl Asked<'_> {
+    /// Why the host does not let the user write where the share does.
+    fn denied(&self, said: &config::Share, answer: &Answer) -> Option<String> {
+        let (uid, gid) = answer.acts_as.unwrap_or((self.cred.uid, self.cred.gid));
+        let groups =
+            if answer.acts_as.is_some() { Arc::default() } else { self.cred.groups.clone() };
+        let cred = Cred { uid, gid, groups };
+        (answer.may == "write" && !said.homes).then(|| writable::denied(said, &cred))?
+    }
+
     fn by_nfs(&self, share: &Arc<Share>, said: &config::Share) -> Result<Answer, String> {
         let rule = match self.client.map(|ip| (ip, share.client(ip, By::Nfs))) {
             Some((ip, Ok(None))) if !self.local_subnets.contains(ip) => {

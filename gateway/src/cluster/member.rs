@@ -9,6 +9,7 @@
 
 use std::env;
 use std::io::{self, Stdin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cluster::environment::{CLUSTER, EPOCH, NODE, PARENT, SERVICE};
@@ -30,6 +31,19 @@ pub(crate) fn epoch() -> Option<u64> {
     // By itself it is no word of a cluster, and would be kept in the records for ever.
     env::var_os(PARENT)?;
     env::var(EPOCH).ok()?.parse().ok()
+}
+
+/// This gateway may serve records of a cluster's service though no cluster has started it.
+static OUTSIDE: AtomicBool = AtomicBool::new(false);
+
+/// Lets this process serve records of a cluster's service, as its administrator said.
+pub(crate) fn serve_outside() {
+    OUTSIDE.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether it may.
+pub(crate) fn is_outside() -> bool {
+    OUTSIDE.load(Ordering::Relaxed)
 }
 
 /// The service that this gateway serves, with its cluster; `None`: it is of none.

@@ -217,12 +217,18 @@ impl Node {
     ) {
         // To a string nothing fails to be written.
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        let (cluster, node) = (&self.cluster, &self.name);
+        let (cluster, node) = (label(&self.cluster), label(&self.name));
         for (service, value) in values {
+            let service = label(service);
             let labels = format!("cluster=\"{cluster}\",node=\"{node}\",service=\"{service}\"");
             let _ = writeln!(text, "{name}{{{labels}}} {value}");
         }
     }
+}
+
+/// A name as the value of a label.
+fn label(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// Listens for those who ask.

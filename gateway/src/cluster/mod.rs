@@ -29,10 +29,13 @@ use tokio::task::JoinSet;
 
 use crate::place::{self, USUAL_FILE};
 use crate::table::{Table, Tone};
+use crate::trust::{self, check_folders, check_secret};
 use crate::users::read_password;
 
 /// How long a member of etcd has for an answer, of a TTL.
 const PATIENCE_PART: u32 = 5;
+/// How often a node that cannot reach etcd tries to note its name there.
+const NOTE_AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
 /// Files that a node's runner opens beside those of its services: connections to etcd, and of those who ask for metrics.
 const OPEN_FILES: u64 = 256;
 /// Of a service: two pipes and a handle of its gateway, those of a fence or of an attachment, sockets for its addresses.
@@ -64,11 +67,17 @@ enum Command {
         service: String,
         /// Name of the node
         node: Option<String>,
+        /// Also to a node that no service names and that has never been a candidate
+        #[arg(long)]
+        force: bool,
     },
     /// Have other nodes take over the services of a node, which then serves nothing
     Drain {
         /// Name of the node; default: this one
         node: Option<String>,
+        /// Also a node that no service names and that has never been a candidate
+        #[arg(long)]
+        force: bool,
     },
     /// Raise the next epochs of a service above that of its records, after etcd has lost data (restored from a backup, created
     /// anew) and no node may serve them any more
@@ -118,10 +127,21 @@ pub(crate) fn programs(
     load: impl Fn(&Path) -> Result<Settings, Faults>,
 ) -> Result<Vec<Service>, Faults> {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    trust::warn([("file of the cluster", &*file)]);
+    trust::warn(cluster.services.iter().map(|service| ("configuration", &*service.config)));
+    trust::warn(cluster.services.iter().flat_map(programs_of));
     let read = cluster.services.iter().map(|service| Ok((service, load(&service.config)?)));
     let services = read.collect::<Result<Vec<_>, Faults>>()?;
     check_records(&services)?;
     services.iter().map(|(service, settings)| program(service, &file, settings)).collect()
+}
+
+/// The programs that root runs for a service. The words behind them may be files as well: scripts for an interpreter.
+fn programs_of(service: &config::Service) -> impl Iterator<Item = (&'static str, &Path)> {
+    let all = [("fence", &service.fence), ("attach", &service.attach), ("detach", &service.detach)];
+    let words =
+        all.into_iter().flat_map(|(what, words)| words.iter().map(move |word| (what, word)));
+    words.map(|(what, word)| (what, Path::new(word))).filter(|(_, path)| path.is_absolute())
 }
 
 fn program(service: &config::Service, file: &Path, settings: &Settings) -> Result<Service, Faults> {
@@ -217,6 +237,8 @@ fn client(cluster: &Cluster) -> Result<Etcd, String> {
         client = client.with_tls(tls::client(ca, cluster.certificate.as_ref())?);
     }
     if let Some((name, file)) = &cluster.user {
+        check_secret("password file", file)?;
+        check_folders("password file", file)?;
         let password = read_password(file)?;
         client = client.with_user(name.clone(), password.to_string());
     }
@@ -234,21 +256,25 @@ pub(crate) async fn run(
     cluster: Cluster,
     services: Vec<Service>,
     load: impl Fn(&Path) -> Result<Settings, Faults>,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let etcd = client(&cluster)?;
-    let done = |done: Result<(), etcd::Error>| done.map_err(|e| e.to_string());
+    let done = |done: Result<(), etcd::Error>| done.map_err(|e| Failure::Work(e.to_string()));
     let node = |node: &Option<String>| node.clone().unwrap_or_else(|| own_name(&cluster));
     match &args.command {
-        Command::Run => serve(&cluster, services, etcd).await,
-        Command::Status { json } => status(&cluster, &etcd, *json).await,
-        Command::Move { service, node } => {
+        Command::Run => Ok(serve(&cluster, services, etcd).await?),
+        Command::Status { json } => Ok(status(&cluster, &etcd, *json).await?),
+        Command::Move { service, node, force } => {
             let known = known(&cluster, service)?;
             let key = Keys::new(&cluster.name, service).wanted;
             let Some(node) = node else { return done(etcd.delete(&key).await) };
             if !known.nodes.is_empty() && !known.nodes.contains(node) {
                 let nodes = known.nodes.join(", ");
-                return Err(format!("only {nodes} may serve `{service}` (`nodes`)"));
+                let meant = suggestion(node, &known.nodes);
+                return Err(Failure::Usage(format!(
+                    "only {nodes} may serve `{service}` (`nodes`), not `{node}`{meant}"
+                )));
             }
+            check_node(&cluster, &etcd, node, *force).await?;
             done(etcd.put(&key, node.as_bytes()).await)
         }
         Command::Adopt { service, nobody_serves } => {
@@ -256,9 +282,12 @@ pub(crate) async fn run(
             let settings = load(&known.config).map_err(|faults| faults.to_string())?;
             let keys = Keys::new(&cluster.name, service);
             let named = format!("{}/{service}", cluster.name);
-            adopt::run(&etcd, &keys, (&named, &settings), *nobody_serves).await
+            Ok(adopt::run(&etcd, &keys, (&named, &settings), *nobody_serves).await?)
         }
-        Command::Drain { node: of } => {
+        Command::Drain { node: of, force } => {
+            if let Some(node) = of {
+                check_node(&cluster, &etcd, node, *force).await?;
+            }
             done(etcd.put(&drained(&cluster.name, &node(of)), b"").await)
         }
         Command::Undrain { node: of } => {
@@ -267,9 +296,87 @@ pub(crate) async fn run(
     }
 }
 
-fn known<'a>(cluster: &'a Cluster, service: &str) -> Result<&'a config::Service, String> {
+/// Why a command did not succeed.
+pub(crate) enum Failure {
+    /// It could not be done.
+    Work(String),
+    /// The command line names what does not exist.
+    Usage(String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Work(why)
+    }
+}
+
+fn known<'a>(cluster: &'a Cluster, service: &str) -> Result<&'a config::Service, Failure> {
     let known = cluster.services.iter().find(|s| s.name == *service);
-    known.ok_or_else(|| format!("there is no service `{service}`; {}", names(cluster)))
+    known.ok_or_else(|| {
+        let names: Vec<String> = cluster.services.iter().map(|s| s.name.clone()).collect();
+        let meant = suggestion(service, &names);
+        Failure::Usage(format!("there is no service `{service}`{meant}; {}", self::names(cluster)))
+    })
+}
+
+/// The key that says that a node has been a candidate.
+fn candidate(cluster: &str, node: &str) -> String {
+    format!("/{cluster}/nodes/{node}/candidate")
+}
+
+/// Refuses a node that neither the file of the cluster nor etcd knows.
+async fn check_node(
+    cluster: &Cluster,
+    etcd: &Etcd,
+    node: &str,
+    force: bool,
+) -> Result<(), Failure> {
+    if force || node == own_name(cluster) {
+        return Ok(());
+    }
+    let entries = etcd.below(&format!("/{}/", cluster.name)).await.map_err(|e| e.to_string())?;
+    let known = nodes(cluster, &entries);
+    if known.iter().any(|name| name == node) {
+        return Ok(());
+    }
+    let (meant, list) = (suggestion(node, &known), known.join(", "));
+    let what = format!(
+        "there is no node `{node}`{meant}; the nodes are {list}; `--force` names it all the same"
+    );
+    Err(Failure::Usage(what))
+}
+
+/// The nodes that services name, those that were candidates, and those that serve or served something.
+fn nodes(cluster: &Cluster, entries: &[Entry]) -> Vec<String> {
+    let (seen, drained) = read(cluster, entries);
+    let of_services = cluster.services.iter().flat_map(|service| service.nodes.clone());
+    let candidates = entries.iter().filter_map(|entry| {
+        let words: Vec<&str> = entry.key.split('/').collect();
+        matches!(words[..], ["", _, "nodes", _, "candidate"]).then(|| words[3].to_owned())
+    });
+    let mut all: Vec<String> = of_services.chain(candidates).chain(drained).collect();
+    all.push(own_name(cluster));
+    for seen in seen.into_values() {
+        all.extend(seen.owner.map(|(node, _)| node));
+        all.extend(seen.last.map(|last| last.node));
+        all.extend(seen.trouble.into_keys());
+    }
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// `, did you mean ...?`, where a name is near.
+fn suggestion(name: &str, known: &[String]) -> String {
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    config::nearest(name, &known).map_or(String::new(), |near| format!(", did you mean `{near}`?"))
+}
+
+/// Notes that this node is a candidate, so that commands know its name; tries until etcd answers.
+async fn note_candidate(etcd: Etcd, key: String) {
+    while etcd.put(&key, b"").await.is_err() {
+        tokio::time::sleep(NOTE_AGAIN).await;
+    }
 }
 
 fn names(cluster: &Cluster) -> String {
@@ -294,8 +401,10 @@ async fn serve(cluster: &Cluster, services: Vec<Service>, etcd: Etcd) -> Result<
     let files = cluster.services.iter().map(|it| (it.name.clone(), it.config.clone()));
     let files = metrics::Looks::at(files.collect());
     let told = metrics::Node { cluster: name.clone(), name: node.clone(), files };
+    let noting = note_candidate(client(cluster)?, candidate(&name, &node));
     let runner = Runner::new(Plan { name, node, ttl, services }, etcd);
     let mut telling = JoinSet::new();
+    telling.spawn(noting);
     if let Some(at) = cluster.metrics {
         telling.spawn(metrics::serve(metrics::listen(at).await?, told, runner.board()));
     }

@@ -7,6 +7,8 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::trust::{check_folders, check_secret};
+
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let wrong =
         |e: &dyn std::fmt::Display| format!("{}: no certificate in PEM: {e}", file.display());
@@ -28,6 +30,8 @@ pub(super) fn client(ca: &Path, own: Option<&(PathBuf, PathBuf)>) -> Result<Clie
         .map_err(|e| e.to_string())?
         .with_root_certificates(roots);
     let Some((certificate, key)) = own else { return Ok(config.with_no_client_auth()) };
+    check_secret("key", key)?;
+    check_folders("key", key)?;
     let chain = certificates(certificate)?;
     let private = PrivateKeyDer::from_pem_file(key)
         .map_err(|e| format!("{}: no private key in PEM: {e}", key.display()))?;

@@ -195,7 +195,7 @@ impl Nlm {
         });
         let Some((host, released)) = released else {
             self.counters.ignored.fetch_add(1, Ordering::Relaxed);
-            let shown = String::from_utf8_lossy(name);
+            let shown = audit::PeerText::of(name);
             tracing::debug!(host = %shown, %ip, state, "a restart notification released no locks");
             return;
         };
@@ -214,7 +214,7 @@ impl Nlm {
         self.counters.reboots.fetch_add(1, Ordering::Relaxed);
         self.forget_waiting(host, shares);
         tracing::warn!(
-            host = %String::from_utf8_lossy(&host.key.name), ip = %host.key.ip, state, holders,
+            host = %audit::PeerText::of(&host.key.name), ip = %host.key.ip, state, holders,
             "a client restarted: its NFSv3 locks are released"
         );
         self.core.namespace.arbiter().released();

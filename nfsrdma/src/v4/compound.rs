@@ -146,7 +146,7 @@ impl<'a> Compound<'a> {
         }
     }
 
-    fn closed(&self, share: &Share, why: Refusal) -> Status {
+    pub(super) fn closed(&self, share: &Share, why: Refusal) -> Status {
         // Nobody is kept away: the client goes there.
         if why == Refusal::Elsewhere {
             return Status::Moved;

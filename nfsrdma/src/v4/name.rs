@@ -1,5 +1,7 @@
 //! How clients name themselves, and how that is shown.
 
+use audit::PeerText;
+
 /// How a client names itself. The families of 4.0 and of sessions are apart: one host may use both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Name(Box<[u8]>);
@@ -35,7 +37,9 @@ pub(crate) fn shown(name: &[u8]) -> String {
         let digits = name.iter().take(BYTES_SHOWN).map(|byte| format!("{byte:02x}"));
         return ["0x".to_owned()].into_iter().chain(digits).collect();
     }
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(NAME_CHARS_MAX).collect()
+    let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let text: String = shown.take(NAME_CHARS_MAX).collect();
+    PeerText::from(text).into_string()
 }
 
 /// Bytes that are shown of a name that is no text.

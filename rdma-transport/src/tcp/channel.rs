@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use audit::PeerText;
 use iobuf::Pool;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -280,9 +281,15 @@ impl TcpChannel {
                 Poll::Ready(Ok(()))
             }
             Err(e) => {
-                let (user, share) = (String::new(), String::new());
-                let of =
-                    |rule, remedy| Refused { peer: self.info.peer.ip(), user, share, rule, remedy };
+                let (user, share) = (PeerText::default(), PeerText::default());
+                let peer = self.info.peer.ip();
+                let of = |rule, remedy: &'static str| Refused {
+                    peer,
+                    user,
+                    share,
+                    rule,
+                    remedy: remedy.into(),
+                };
                 match tls::remedy(&e) {
                     Some(remedy) => refused::note(of(tls::CERTIFICATE, remedy)),
                     // Where it broke a rule that is counted and in the log.

@@ -104,6 +104,10 @@ impl Acceptor {
         if known.is_none() && self.policy.guest {
             return Ok(Accepted { who: Who::Guest(account), key: None, target_name: None });
         }
+        // The client names a user and proves nothing: `smbclient -N`, `mount -o guest` where guests may not come.
+        if auth.nt.is_empty() && auth.lm.len() <= 1 {
+            return Err(Refusal::NoPassword(account));
+        }
         // 24 bytes are a response of LM or of NTLM version 1, with or without session security.
         let Some((proof, blob)) = auth.nt.split_first_chunk::<16>().filter(|_| auth.nt.len() > 24)
         else {

@@ -597,8 +597,8 @@ fn check_address(cx: &RequestContext, session: &Session, user: &User) -> Result<
     let Some(tree) = denied_from(&cx.server, session, peer) else { return Ok(()) };
     let rule = vfs::namespace::Refusal::Address.name();
     let remedy = "let `clients` of the share give all addresses of a client the same, or let it use one connection";
-    let (user, share) = (user.name.clone(), tree.name.clone());
-    refused::note(Refused { peer, user, share, rule, remedy });
+    let (user, share) = (user.name.as_str().into(), tree.name.as_str().into());
+    refused::note(Refused { peer, user, share, rule, remedy: remedy.into() });
     Err(Status::ACCESS_DENIED)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rdma_transport::channel::Facts;
 use rdma_transport::refused::{self, Refused};
-use vfs::namespace::{By, Entered, Share};
+use vfs::namespace::{By, Entered, Protocols, Refusal, Share};
 use vfs::{NodeRef, VfsError};
 
 use crate::answer::Answer;
@@ -33,7 +33,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let peer = cx.conn.info.peer.ip();
     let Some(name) = share_name(&request.path) else {
         // INVALID_PARAMETER would be as true, but programs take this one for a wrong name and tell their user so.
-        refused::unknown_share(peer, user.name.clone(), &request.path);
+        refused::unknown_share(peer, user.name.as_str().into(), request.path.as_str().into());
         return Err(Status::BAD_NETWORK_NAME);
     };
     if name.eq_ignore_ascii_case(PIPES) {
@@ -54,7 +54,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let named = |s: &&Arc<Share>| s.name.to_lowercase() == name.to_lowercase();
     let found = shares.iter().filter(|s| s.protocols.smb()).find(named);
     let Some(share) = found.cloned() else {
-        refused::unknown_share(peer, user.name.clone(), name);
+        refused::unknown_share(peer, user.name.as_str().into(), name.into());
         return Err(Status::BAD_NETWORK_NAME);
     };
     if share.is_elsewhere() {
@@ -163,12 +163,16 @@ fn denied(cx: &RequestContext, peer: IpAddr, user: &User, share: &str, why: Deni
         Denial::Guest => Rule::Guest.note(&cx.conn, &user.name, share),
         Denial::Clear => Rule::EncryptionOfShare.note(&cx.conn, &user.name, share),
         Denial::Rule(why) => {
+            let shares = cx.server.namespace.shares();
+            let of = shares.iter().find(|it| it.name == share).filter(|_| why == Refusal::Address);
+            // By SMB a share without `clients` admits every address, so that it has a list.
+            let list = of.map(|of| of.clients_remedy(&[], peer, Protocols::Smb));
             refused::note(Refused {
                 peer,
-                user: user.name.clone(),
-                share: share.to_owned(),
+                user: user.name.as_str().into(),
+                share: share.into(),
                 rule: why.name(),
-                remedy: why.remedy(),
+                remedy: list.map_or(why.remedy().into(), Into::into),
             });
         }
     }

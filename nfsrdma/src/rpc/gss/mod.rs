@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use audit::PeerText;
 use iobuf::{Buf, BufMut};
 use mutex::{reading, writing};
 use nfs_proto::oncrpc::{
@@ -143,8 +144,9 @@ impl Call {
 fn note_refused(conn: &Conn, why: Why, principal: String, detail: &str) {
     refused::count(RULE);
     let (reason, remedy) = (why.reason(), why.remedy());
-    let (share, rule) = (String::new(), RULE);
-    let one = Refused { peer: conn.peer_ip(), user: principal.clone(), share, rule, remedy };
+    let (share, rule) = (PeerText::default(), RULE);
+    let user: PeerText = principal.as_str().into();
+    let one = Refused { peer: conn.peer_ip(), user, share, rule, remedy: remedy.into() };
     if !conn.is_datagram() && refused::record(one) {
         tracing::warn!(peer = %conn.info.peer, principal, reason, detail, remedy, "ticket of NFS refused");
     }

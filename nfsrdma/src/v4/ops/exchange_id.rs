@@ -71,7 +71,8 @@ fn in_words(domain: &[u8], name: &[u8]) -> String {
     let text = |bytes: &[u8]| -> String {
         let text = String::from_utf8_lossy(bytes);
         let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-        shown.take(IMPLEMENTATION_CHARS_MAX).collect()
+        let shown: String = shown.take(IMPLEMENTATION_CHARS_MAX).collect();
+        audit::PeerText::from(shown).into_string()
     };
     let (domain, name) = (text(domain), text(name));
     if domain == "kernel.org" {

@@ -19,9 +19,11 @@ pub(in crate::v4) async fn lookup(cx: &mut Compound<'_>) -> Result<(), Status> {
     let permit =
         if enters { audit::permit().map_err(|_| Status::ServerFault)? } else { Default::default() };
     let found = child(cx, component(name)?).await?;
-    if found.wants_flavor() {
+    if let Object::Node(Located { share, closed: Some(why), .. }) = &found
+        && why.is_of_protection()
+    {
         // RFC 8881 section 2.6.3.1.1.5: the client asks SECINFO of this name.
-        return Err(Status::WrongSec);
+        return Err(cx.closed(share, *why));
     }
     if let Object::Node(Located { share, closed: None, .. }) = &found {
         let path = share.nfs_path().as_bytes();
