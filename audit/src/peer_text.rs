@@ -9,14 +9,16 @@ use std::io;
 
 use serde::{Serialize, Serializer};
 
-/// Returns whether a terminal obeys the character, or shows what stands around it in another order or as another text.
+/// Returns whether a terminal obeys the character, or shows the text around it in another order or as another text.
 pub fn is_obeyed(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
-        )
+    let is_order = matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}');
+    let is_format =
+        matches!(c, '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+    let is_blank = matches!(
+        c,
+        '\u{ad}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+    );
+    c.is_control() || is_order || is_format || is_blank
 }
 
 /// A text of a peer, in which U+FFFD replaces what a terminal obeys. What the peer sent cannot be had back.

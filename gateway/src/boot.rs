@@ -291,9 +291,9 @@ pub(crate) fn whose(settings: &Settings) -> Result<(Option<String>, Option<u64>)
     Ok((service, epoch))
 }
 
-/// Refuses records of a cluster's service where no `headgate cluster run` has started this gateway: they may be a copy, or on storage
-/// that another node has, and two gateways would give the same locks and handles to different clients. Records in CephFS need no
-/// check: who opens them has cut off the other.
+/// Refuses records of a cluster's service where no `headgate cluster run` has started this gateway: they may be a copy, or on
+/// storage that another node has, and two gateways would give the same locks and handles to different clients. Records in CephFS
+/// need no check: who opens them has cut off the other.
 fn check_outside(run: Run) -> Result<Run, String> {
     let (Some(store), Some(folder)) = (&run.store, &run.folder) else { return Ok(run) };
     if member::epoch().is_some() || member::is_outside() {

@@ -171,7 +171,7 @@ mod tests {
     const HASH: &str = "8846F7EAEE8FB117AD06BDD830B7586C";
 
     fn line(name: &str, uid: &str, hash: &str, flags: &str) -> String {
-        format!("{name}:{uid}:XXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX:{hash}:[{flags:11}]:LCT-5F000000:")
+        format!("{name}:{uid}:{}:{hash}:[{flags:11}]:LCT-5F000000:", "X".repeat(32))
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn accounts_that_could_not_log_on_are_refused() {
-        let none = "XXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX";
+        let none = &*"X".repeat(32);
         let empty = "31D6CFE0D16AE931B73C59D7E0C089C0";
         for (line, why) in [
             (line("kim", "1000", HASH, "UD"), "disabled"),

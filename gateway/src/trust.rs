@@ -125,8 +125,8 @@ fn of_folder(folder: &Path, about: About) -> Option<Flaw> {
     })
 }
 
-/// Refuses the secrets of a configuration that another user can replace. The mode of each is judged where it is read. Password files
-/// are left to warnings: a container gives its secrets to all that is in it.
+/// Refuses the secrets of a configuration that another user can replace. The mode of each is judged where it is read. Password
+/// files are left to warnings: a container gives its secrets to all that is in it.
 ///
 /// # Errors
 /// A fault for each.

@@ -56,8 +56,8 @@ async fn ask(
         }
     }
     Some(format!(
-        "share `{}`: none of the users that may write to it can make a file in its folder, which belongs to {}:{} with mode {:04o}: \
-         `chown` it to one of them, `chmod` it, or set `read_only: true`",
+        "share `{}`: none of the users that may write to it can make a file in its folder, which belongs to {}:{} with mode \
+         {:04o}: `chown` it to one of them, `chmod` it, or set `read_only: true`",
         said.name,
         attr.uid,
         attr.gid,

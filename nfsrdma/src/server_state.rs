@@ -255,8 +255,8 @@ impl ServerState {
                 share.clients_remedy(&self.local_subnets.networks(), peer, Protocols::Nfs).into()
             }
             Refusal::NotNamed | Refusal::Denied if acts_as != uid => format!(
-                "`squash` makes uid {uid} of this client uid {acts_as}: come as another user, or change `squash` of the share or of \
-                 its entry in `clients`"
+                "`squash` makes uid {uid} of this client uid {acts_as}: come as another user, or change `squash` of the share or \
+                 of its entry in `clients`"
             )
             .into(),
             _ => why.remedy().into(),

@@ -1,13 +1,13 @@
 //! Which opens stand below a folder, without a look at the others.
 //!
 //! *Operation.* Each open is listed in the folder of its name, and each listed folder is linked to the one above it. The links come
-//! from the walk that found a name ([`Above`]), and renames through the gateway change them. A folder that was not walked to (an open
-//! of an earlier run of the server, a rename by another protocol) has an unknown place until [`Folders::link`] tells it. A process of
-//! the host that moves a folder changes no link: callers verify what they find against the file system, and an open that a host
-//! process has moved below a folder is found there once a client walks to its folder again.
+//! from the walk that found a name ([`Above`]), and renames through the gateway change them. A folder that was not walked to (an
+//! open of an earlier run of the server, a rename by another protocol) has an unknown place until [`Folders::link`] tells it. A
+//! process of the host that moves a folder changes no link: callers verify what they find against the file system, and an open
+//! that a host process has moved below a folder is found there once a client walks to its folder again.
 //!
-//! *Memory.* An entry for each folder that has opens or listed folders in it, and one for each open. No node is kept of a folder whose
-//! place is known.
+//! *Memory.* An entry for each folder that has opens or listed folders in it, and one for each open. No node is kept of a folder
+//! whose place is known.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

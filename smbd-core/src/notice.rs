@@ -95,8 +95,8 @@ pub(crate) async fn send(ways: Vec<Way>, to: &To, body: &[u8]) -> Option<Sent> {
 }
 
 /// The session that the header of a notice names. An oplock is of one session, and Windows names it in every dialect since Server
-/// 2016 (section 3.3.4.6 and its product note; earlier ones sent 0). A lease is of a client, and its notice names no session (section
-/// 3.3.4.7). An encrypted notice names the session of its keys: a client discards it otherwise (section 3.2.5.1.1.1).
+/// 2016 (section 3.3.4.6 and its product note; earlier ones sent 0). A lease is of a client, and its notice names no session
+/// (section 3.3.4.7). An encrypted notice names the session of its keys: a client discards it otherwise (section 3.2.5.1.1.1).
 fn session_named(to: &To, keys: Option<u64>) -> u64 {
     match to {
         To::Session(id) => *id,

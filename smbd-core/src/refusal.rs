@@ -93,7 +93,8 @@ impl From<&auth::Refusal> for Rule {
             }
             Refusal::Anonymous => "log on by a name, or say `guest: true` for a share",
             Refusal::NoPassword(_) => {
-                "give the client the password of the user, or say `guest: true` for a share, which users without an account then use"
+                "give the client the password of the user, or say `guest: true` for a share, which users without an account then \
+                 use"
             }
             Refusal::OldResponse(_) | Refusal::TooOld => {
                 "let the client log on by NTLM version 2, which needs no domain"

@@ -3,7 +3,8 @@
     unshare -n -m -p -f --kill-child python3 nfs_programs.py GATEWAY FOLDER [MODULES [QEMU-IMG]]
 
 In a network namespace of its own, where the gateway has ports 111 and 2049. Prints `ok NAME` or `not ok NAME: WHY` for each check.
-MODULES is a folder with the Python packages of `pip install --target`, QEMU-IMG the root of an unpacked qemu-utils with its block drivers.
+MODULES is a folder with the Python packages of `pip install --target`, QEMU-IMG the root of an unpacked qemu-utils with its
+block drivers.
 """
 
 import ctypes
@@ -48,7 +49,10 @@ class Stat(ctypes.Structure):
 
     _fields_ = [
         (name, ctypes.c_uint64)
-        for name in "dev ino mode nlink uid gid rdev size blksize blocks atime mtime ctime atime_nsec mtime_nsec ctime_nsec used".split()
+        for name in (
+            "dev ino mode nlink uid gid rdev size blksize blocks atime mtime ctime "
+            "atime_nsec mtime_nsec ctime_nsec used"
+        ).split()
     ]
 
 

@@ -1,7 +1,7 @@
 //! The list of `clients` that lets one more client into a share and takes nothing from the others.
 //!
-//! A share without `clients` admits its neighbours by NFS and every address by SMB. A list replaces both, so that the remedy for one
-//! refused client names all whom the share admits now.
+//! A share without `clients` admits its neighbours by NFS and every address by SMB. A list replaces both, so that the remedy for
+//! one refused client names all whom the share admits now.
 
 use std::net::IpAddr;
 
@@ -11,8 +11,8 @@ use crate::share::{ClientRule, Share, Whom};
 use crate::types::ANONYMOUS;
 
 impl Share {
-    /// Returns what to write so that `peer` may use the share as well. `near` are the networks that a share without `clients` admits
-    /// by NFS.
+    /// Returns what to write so that `peer` may use the share as well. `near` are the networks that a share without `clients`
+    /// admits by NFS.
     pub fn clients_remedy(&self, near: &[Cidr], peer: IpAddr, by: Protocols) -> String {
         let list = clients_with(self.clients.as_deref(), (self.protocols, by), near, peer);
         let whole = match self.clients {
@@ -133,7 +133,8 @@ mod tests {
         );
         assert_eq!(
             list,
-            "{from: 10.0.0.0/8, read_only: true, squash: all}, {from: 10.1.0.0/16, anonuid: 7, anongid: 8}, {from: 10.9.9.9, protocols: nfs}"
+            "{from: 10.0.0.0/8, read_only: true, squash: all}, {from: 10.1.0.0/16, anonuid: 7, anongid: 8}, \
+             {from: 10.9.9.9, protocols: nfs}"
         );
     }
 }

@@ -57,15 +57,15 @@ impl Refusal {
     pub fn remedy(self) -> &'static str {
         match self {
             Self::Address => {
-                "add its address, or a name that leads to it, to the list `clients` of the share; where it has none, the list replaces \
-                 the attached networks"
+                "add its address, or a name that leads to it, to the list `clients` of the share; where it has none, the list \
+                 replaces the attached networks"
             }
             Self::NameUnknown => {
                 "see why this host cannot look up the names in `clients` of the share (`getent hosts ADDRESS`), or write addresses"
             }
             Self::NotNamed => {
-                "name the user, or a group that it is in, in `access` of the share; where it has joined a group just now: `headgate \
-                 reload`, and let it connect again"
+                "name the user, or a group that it is in, in `access` of the share; where it has joined a group just now: \
+                 `headgate reload`, and let it connect again"
             }
             Self::Flavor => {
                 "mount with a `sec` of the share (`sec=krb5` and so on), or add that of the client to it"

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::sh::{Result, command, output, run};
+use crate::sh::{Result, command, output};
 
 /// To build the lab's kernel.
 const KERNEL: &[&str] =

@@ -206,8 +206,8 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
     all.shares.push(share);
 }
 
-/// Keeps a share from being served that has options behind its clients: macOS and BSD give them to all clients of the line, exportfs
-/// to none.
+/// Keeps a share from being served that has options behind its clients: macOS and BSD give them to all clients of the line,
+/// exportfs to none.
 fn behind_clients(share: &mut Share, options: &str) {
     for option in options.split(',').filter(|option| !option.is_empty()) {
         let key = option.split('=').next().unwrap_or(option);
@@ -429,15 +429,8 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
                 continue;
             }
             "anonuid" | "anongid" => {
-                match anonymous(value) {
-                    Some(id) => {
-                        let place = match key {
-                            "anonuid" => &mut rights.anonuid,
-                            _ => &mut rights.anongid,
-                        };
-                        *place = Some(id).filter(|id| *id != 65_534);
-                    }
-                    None => lose(share, format!("`{option}`: not a number; exportfs refuses it")),
+                if !set_anonymous(&mut rights, key, value) {
+                    lose(share, format!("`{option}`: not a number; exportfs refuses it"));
                 }
                 continue;
             }
@@ -479,16 +472,33 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
         };
         note(all, at.file, at.line, option, lost);
     }
-    // Each `xprtsec` adds to those before it; where nothing is said, all are accepted.
-    if !transports.is_empty() && !transports.contains(&"none") {
-        let modes = transports.join(":");
-        let tls = if modes == "mtls" { "mutual" } else { "required" };
-        let why = format!(
-            "`xprtsec={modes}` requires TLS; set `tls: {tls}` once the group `tls` has a certificate"
-        );
-        lose(share, why);
-    }
+    require_tls(share, &transports);
     rights
+}
+
+/// Takes over `anonuid` or `anongid`. False: the value is not a number.
+fn set_anonymous(rights: &mut Rights, key: &str, value: &str) -> bool {
+    let Some(id) = anonymous(value) else { return false };
+    let place = match key {
+        "anonuid" => &mut rights.anonuid,
+        _ => &mut rights.anongid,
+    };
+    *place = Some(id).filter(|id| *id != 65_534);
+    true
+}
+
+/// Keeps a share from being served whose `xprtsec` requires TLS. Each `xprtsec` adds to the ones before it; a share without any
+/// accepts all transports.
+fn require_tls(share: &mut Share, transports: &[&str]) {
+    if transports.is_empty() || transports.contains(&"none") {
+        return;
+    }
+    let modes = transports.join(":");
+    let tls = if modes == "mtls" { "mutual" } else { "required" };
+    let why = format!(
+        "`xprtsec={modes}` requires TLS; set `tls: {tls}` once the group `tls` has a certificate"
+    );
+    lose(share, why);
 }
 
 /// What to write for `refer=PATH@HOST[+HOST...][:PATH@HOST...]`, which had no use of the folder.

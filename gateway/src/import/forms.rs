@@ -11,7 +11,8 @@ pub(super) fn other_form(text: &str) -> Option<&'static str> {
         (text.starts_with("TDB file"), PASSDB_TDB),
         (
             is_ganesha(&lines),
-            "this is a configuration of NFS-Ganesha, for which there is no converter: docs/migrating.md says what each of its keys is here",
+            "this is a configuration of NFS-Ganesha, for which there is no converter: docs/migrating.md says what each of its keys \
+             is here",
         ),
         (
             is_compose(&lines),
@@ -68,7 +69,8 @@ pub(super) fn other_form(text: &str) -> Option<&'static str> {
     by.into_iter().find(|(is_it, _)| *is_it).map(|(_, sentence)| sentence)
 }
 
-const PASSDB_TDB: &str = "this is a database of Samba: write its accounts by `pdbedit -L -w > FILE`, and take them over by `headgate user import FILE`";
+const PASSDB_TDB: &str = "this is a database of Samba: write its accounts by `pdbedit -L -w > FILE`, and take them over by \
+                          `headgate user import FILE`";
 
 /// Lines without blanks around them, without comments.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
@@ -239,7 +241,7 @@ mod tests {
             ("[nfsd]\nthreads=8\n", "nfs-utils"),
             ("[Unit]\nDescription=x\n[Mount]\nWhat=gw:/a\nWhere=/a\n", "systemd"),
             (
-                "kim:1000:XXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX:8846F7EAEE8FB117AD06BDD830B7586C:[U          ]:LCT-5F000000:\n",
+                "kim:1000:AAD3B435B51404EEAAD3B435B51404EE:8846F7EAEE8FB117AD06BDD830B7586C:[U          ]:LCT-5F000000:\n",
                 "headgate user import",
             ),
             ("TDB file\n\0\0", "pdbedit -L -w"),

@@ -450,19 +450,7 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
             let said = "not carried over: guests are `nobody`, except where `guest only` makes every user the guest";
             note(all, line.file, line.number, line.whole, said);
         }
-        "serverminprotocol" => {
-            let least = line.value.to_lowercase();
-            let said = match least.starts_with("smb3") {
-                true => {
-                    "LOST: clients of SMB 2.0.2 and 2.1 may connect, too; `smb: {encryption: required}` refuses them"
-                }
-                false => "not needed: SMB 2.0.2 to 3.1.1 are served, SMB 1 never",
-            };
-            let is_3_0 = matches!(least.as_str(), "smb3" | "smb3_00");
-            let whole = line.whole.trim().to_owned();
-            of_all.dialect = least.starts_with("smb3").then_some(Dialect { whole, is_3_0 });
-            note(all, line.file, line.number, line.whole, said);
-        }
+        "serverminprotocol" => least_protocol(all, line, of_all),
         "include" | "configfile" | "configbackend" if reads_more(line) => {
             of_all.lost(
                 all,
@@ -481,6 +469,21 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
         _ if restricts(line) => of_all.lost(all, line, "headgate has no such restriction"),
         _ => unknown(all, line),
     }
+}
+
+/// Takes over `server min protocol`.
+fn least_protocol(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
+    let least = line.value.to_lowercase();
+    let said = match least.starts_with("smb3") {
+        true => {
+            "LOST: clients of SMB 2.0.2 and 2.1 may connect, too; `smb: {encryption: required}` refuses them"
+        }
+        false => "not needed: SMB 2.0.2 to 3.1.1 are served, SMB 1 never",
+    };
+    let is_3_0 = matches!(least.as_str(), "smb3" | "smb3_00");
+    let whole = line.whole.trim().to_owned();
+    of_all.dialect = least.starts_with("smb3").then_some(Dialect { whole, is_3_0 });
+    note(all, line.file, line.number, line.whole, said);
 }
 
 /// The line has Samba read more than this file.

@@ -157,8 +157,8 @@ async fn of_streams(
     Ok((if whole { Status::SUCCESS } else { Status::BUFFER_OVERFLOW }, buffer))
 }
 
-/// Extended attributes: those that were asked for by name, or all, or one after the other (MS-FSA section 2.1.5.12.12). Each value is
-/// read when its turn comes, and none is read once the buffer is full.
+/// Extended attributes: those that were asked for by name, or all, or one after the other (MS-FSA section 2.1.5.12.12). Each value
+/// is read when its turn comes, and none is read once the buffer is full.
 async fn of_full_ea(
     cx: &RequestContext,
     open: &Open,

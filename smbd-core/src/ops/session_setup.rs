@@ -528,8 +528,8 @@ async fn make_room(cx: &RequestContext) {
     end_session(core, session, TeardownReason::Connection, "gave way").await;
 }
 
-/// The session that ends for a new one: one without opens, idle for [`SESSION_IDLE`]. Where its address `has_more` sessions than that
-/// of the new one, the one that was not used for longest ends if none is idle, and one that has opens if all have some.
+/// The session that ends for a new one: one without opens, idle for [`SESSION_IDLE`]. Where its address `has_more` sessions than
+/// that of the new one, the one that was not used for longest ends if none is idle, and one that has opens if all have some.
 pub(super) fn giving_way<'a>(
     core: &ServerState,
     some: &'a [Arc<Session>],

@@ -44,8 +44,8 @@ pub(crate) async fn save(core: &ServerState, open: &Arc<Open>) -> Result<(), Sta
     save_all(core, std::slice::from_ref(open)).await
 }
 
-/// Writes those of these handles that are persistent, in few commits of the store. Ready when they are durable; an error of one keeps
-/// none of the others from being written.
+/// Writes those of these handles that are persistent, in few commits of the store. Ready when they are durable; an error of one
+/// keeps none of the others from being written.
 pub(crate) async fn save_all(core: &ServerState, opens: &[Arc<Open>]) -> Result<(), Status> {
     save_those(core, opens, |_, _| true).await
 }

@@ -1,9 +1,9 @@
 //! Entries that deny an identity of a domain.
 //!
 //! *Operation.* A caller has a number and groups by number. An entry for another identifier is about a caller only where the
-//! identifier is one of the few that stand for callers of a kind ([`super::check`]). A gateway without a domain may keep an entry for
-//! any other one: no caller has that identity. A gateway that takes tickets of a domain has callers with such identities, which it
-//! cannot see. It refuses entries that deny them something, because it would not obey them.
+//! identifier is one of the few that stand for callers of a kind ([`super::check`]). A gateway without a domain may keep an entry
+//! for any other one: no caller has that identity. A gateway that takes tickets of a domain has callers with such identities,
+//! which it cannot see. It refuses entries that deny them something, because it would not obey them.
 
 use super::{Ace, Acl, Sid, Who, kind};
 

@@ -66,13 +66,16 @@ pub(crate) mod lint {
         samples: usize,
     }
 
+    /// Label names and their values.
+    type Labels = Vec<(String, String)>;
+
     fn is_name(name: &str) -> bool {
         let starts = |c: char| c.is_ascii_alphabetic() || c == '_' || c == ':';
         name.starts_with(starts) && name.chars().all(|c| starts(c) || c.is_ascii_digit())
     }
 
     /// The name of a sample, its labels and its value.
-    fn sample(line: &str) -> Option<(String, Vec<(String, String)>, f64)> {
+    fn sample(line: &str) -> Option<(String, Labels, f64)> {
         let end = line.find(['{', ' '])?;
         let (name, mut rest) = line.split_at(end);
         let mut labels = Vec::new();
@@ -156,47 +159,54 @@ pub(crate) mod lint {
             }
         }
         for (name, family) in &families {
-            let mut wrong = |what: &str| faults.push(format!("{name}: {what}"));
-            let is_counter = family.kind == "counter";
-            if !family.help {
-                wrong("no help text");
-            }
-            if family.kind.is_empty() {
-                wrong("no type");
-            }
-            if is_counter != name.ends_with("_total") {
-                wrong("counters, and they alone, end with _total");
-            }
-            if ["_bucket", "_sum", "_count"].iter().any(|suffix| name.ends_with(suffix)) {
-                wrong("ends as a part of a histogram does");
-            }
-            if name.contains(':') || name.chars().any(|c| c.is_ascii_uppercase()) {
-                wrong("a colon or a capital letter");
-            }
-            let units = [
-                "milliseconds",
-                "microseconds",
-                "minutes",
-                "hours",
-                "days",
-                "kilobytes",
-                "megabytes",
-                "bits",
-            ];
-            let words: Vec<&str> = name.split('_').collect();
-            if units.iter().any(|unit| words.contains(unit)) {
-                wrong("not a base unit");
-            }
-            let kinds = ["counter", "gauge", "histogram", "summary"];
-            if kinds.iter().any(|kind| words.contains(kind)) {
-                wrong("its name says its type");
-            }
-            let short = ["s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "m", "h", "d"];
-            if short.iter().any(|unit| words.contains(unit)) {
-                wrong("an abbreviated unit");
-            }
+            faults.extend(family_faults(name, family).map(|what| format!("{name}: {what}")));
         }
         faults
+    }
+
+    /// What is wrong with the name, the type or the help text of a metric.
+    fn family_faults(name: &str, family: &Family) -> impl Iterator<Item = &'static str> {
+        let mut faults = Vec::new();
+        let mut wrong = |what| faults.push(what);
+        let is_counter = family.kind == "counter";
+        if !family.help {
+            wrong("no help text");
+        }
+        if family.kind.is_empty() {
+            wrong("no type");
+        }
+        if is_counter != name.ends_with("_total") {
+            wrong("counters, and they alone, end with _total");
+        }
+        if ["_bucket", "_sum", "_count"].iter().any(|suffix| name.ends_with(suffix)) {
+            wrong("ends as a part of a histogram does");
+        }
+        if name.contains(':') || name.chars().any(|c| c.is_ascii_uppercase()) {
+            wrong("a colon or a capital letter");
+        }
+        let units = [
+            "milliseconds",
+            "microseconds",
+            "minutes",
+            "hours",
+            "days",
+            "kilobytes",
+            "megabytes",
+            "bits",
+        ];
+        let words: Vec<&str> = name.split('_').collect();
+        if units.iter().any(|unit| words.contains(unit)) {
+            wrong("not a base unit");
+        }
+        let kinds = ["counter", "gauge", "histogram", "summary"];
+        if kinds.iter().any(|kind| words.contains(kind)) {
+            wrong("its name says its type");
+        }
+        let short = ["s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "m", "h", "d"];
+        if short.iter().any(|unit| words.contains(unit)) {
+            wrong("an abbreviated unit");
+        }
+        faults.into_iter()
     }
 }
 
