@@ -67,9 +67,14 @@ fn shares(host: &dyn Host) -> Vec<ShareFacts> {
     host.shares().into_iter().map(disk).chain([pipes()]).collect()
 }
 
-/// The levels of SHARE_INFO (section 2.2.4) that are known.
+/// The levels of SHARE_INFO (section 2.2.4) of which lists are made.
 fn is_level(level: u32) -> bool {
     matches!(level, 0 | 1 | 2 | 501 | 502 | 503)
+}
+
+/// The levels that one share has besides: parts of the others, which a client reads before it changes them.
+fn is_level_of_one(level: u32) -> bool {
+    is_level(level) || matches!(level, 1004 | 1005 | 1006 | 1501)
 }
 
 /// One SHARE_INFO without what its pointers point to.
@@ -78,9 +83,18 @@ fn share_info(w: &mut Writer, host: &dyn Host, level: u32, s: &ShareFacts, later
         w.pointer();
         later.push(Later::Text(text));
     };
-    if level == 1005 {
+    match level {
+        1004 => return text(w, later, s.remark.clone()),
         // SHI1005_FLAGS_DFS and SHI1005_FLAGS_DFS_ROOT, or nothing special.
-        return w.u32(if host.is_elsewhere(&s.name) { 3 } else { 0 });
+        1005 => return w.u32(if host.is_elsewhere(&s.name) { 3 } else { 0 }),
+        // shi1006_max_uses: no limit.
+        1006 => return w.u32(u32::MAX),
+        // shi1501_reserved and no descriptor, as at level 502.
+        1501 => {
+            w.u32(0);
+            return w.null();
+        }
+        _ => {}
     }
     text(w, later, s.name.clone());
     if level == 0 {
@@ -167,7 +181,7 @@ fn share_get_info(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
     let mut w = Writer::default();
     w.u32(level);
     let error = match found {
-        _ if !is_level(level) && level != 1005 => INVALID_LEVEL,
+        _ if !is_level_of_one(level) => INVALID_LEVEL,
         None => NAME_NOT_FOUND,
         Some(share) => {
             w.pointer();

@@ -175,6 +175,32 @@ fn one_share_is_found_without_regard_to_case() {
     assert_eq!(ask("data", 1005)[2..], [0, 0]);
 }
 
+/// MS-SRVS section 2.2.3.6: each level that smbd serves for one share, and 503.
+#[test]
+fn each_level_of_a_share_is_answered() {
+    let ask = |name: &str, level: u32| {
+        let mut stub = vec![0; 4];
+        text(&mut stub, name);
+        stub.extend(level.to_le_bytes());
+        words(&call(Interface::Srvsvc, 16, &stub).unwrap())
+    };
+    for level in [0, 1, 2, 501, 502, 503, 1004, 1005, 1006, 1501] {
+        for name in ["data", "IPC$"] {
+            let found = ask(name, level);
+            assert_eq!((found[0], found.last()), (level, Some(&0)), "{name}");
+            assert_ne!(found[1], 0, "{name} {level}: a structure");
+        }
+        assert_eq!(ask("nope", level), [level, 0, 2310]);
+    }
+    for level in [3, 500, 504, 1003, 1007, 1500, 1502, u32::MAX] {
+        assert_eq!(ask("data", level), [level, 0, 124]);
+    }
+    // A remark of 12 characters and its terminator.
+    assert_eq!(ask("data", 1004)[3..6], [13, 0, 13]);
+    assert_eq!(ask("data", 1006)[2..], [u32::MAX, 0]);
+    assert_eq!(ask("data", 1501)[2..], [0, 0, 0]);
+}
+
 #[test]
 fn the_server_and_the_workstation_say_what_they_are() {
     for level in [100_u32, 101, 102] {
