@@ -6,12 +6,14 @@
 
 use wire::{Parser, Rule, bytes, known, le_u8, le_u16, le_u32, reject, take, times};
 
-use crate::parse::{Parsed, constant, whole};
+use crate::parse::{Parsed, whole};
 
 /// Bytes of the header of every PDU.
 pub const HEADER_LEN: usize = 16;
 /// Bytes of a [`Response`] and its header before the stub.
 pub const RESPONSE_HEADER_LEN: usize = 24;
+/// The versions of the protocol that are served, the one of answers first.
+pub const VERSIONS: [(u8, u8); 2] = [(5, 0), (5, 1)];
 /// Contexts of one [`Bind`].
 pub const CONTEXTS_MAX: u8 = 32;
 /// Every implementation takes fragments of so many bytes (C706 section 12.6.3.1).
@@ -77,6 +79,8 @@ impl Syntax {
 /// One fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pdu<'a> {
+    /// rpc_vers and rpc_vers_minor: one of [`VERSIONS`], except in a bind, where a client may ask for any.
+    pub version: (u8, u8),
     /// One of [`kind`].
     pub kind: u8,
     /// Bits of [`flag`].
@@ -97,10 +101,11 @@ impl<'a> Pdu<'a> {
             return Ok(None);
         }
         whole(stream, |start| {
-            let minor = |minor: u8| (minor <= 1).then_some(());
-            let (i, ()) = constant("rpc_vers", le_u8("rpc_vers"), 5)(start)?;
-            let (i, ()) = known("rpc_vers_minor", le_u8("rpc_vers_minor"), minor)(i)?;
+            let (i, version) = (le_u8("rpc_vers"), le_u8("rpc_vers_minor")).parse(start)?;
             let (i, (kind, flags)) = (le_u8("PTYPE"), le_u8("pfc_flags")).parse(i)?;
+            if kind != kind::BIND && !VERSIONS.contains(&version) {
+                return Err(reject("rpc_vers", Rule::Value, start));
+            }
             // Little-endian integers, ASCII; the format of floats does not matter.
             let ours = |drep: u32| (drep & 0xff == 0x10).then_some(());
             let (i, ()) = known("packed_drep", le_u32("packed_drep"), ours)(i)?;
@@ -111,7 +116,8 @@ impl<'a> Pdu<'a> {
             let (_, (auth_len, call_id)) = (le_u16("auth_length"), le_u32("call_id")).parse(i)?;
             let Some((pdu, rest)) = start.split_at_checked(len) else { return Ok((start, None)) };
             let body = &pdu[HEADER_LEN..];
-            Ok((rest, Some((Self { kind, flags, call_id, auth_len, body }, rest))))
+            let pdu = Self { version, kind, flags, call_id, auth_len, body };
+            Ok((rest, Some((pdu, rest))))
         })
     }
 
@@ -119,7 +125,7 @@ impl<'a> Pdu<'a> {
     pub fn emit(&self) -> Vec<u8> {
         let len = HEADER_LEN + self.body.len();
         let mut out = Vec::with_capacity(len);
-        out.extend([5, 0, self.kind, self.flags, 0x10, 0, 0, 0]);
+        out.extend([self.version.0, self.version.1, self.kind, self.flags, 0x10, 0, 0, 0]);
         out.extend(u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes());
         out.extend(self.auth_len.to_le_bytes());
         out.extend(self.call_id.to_le_bytes());
@@ -451,7 +457,7 @@ mod tests {
             (kind, flags, call_id) in any::<(u8, u8, u32)>(), body in prop::collection::vec(any::<u8>(), 0..60),
             more in prop::collection::vec(any::<u8>(), 0..20), cut: prop::sample::Index,
         ) {
-            let pdu = Pdu { kind, flags, call_id, auth_len: 0, body: &body };
+            let pdu = Pdu { version: (5, 0), kind, flags, call_id, auth_len: 0, body: &body };
             let bytes = pdu.emit();
             let stream = [&bytes[..], &more].concat();
             prop_assert_eq!(Pdu::parse(&stream, 4280), Ok(Some((pdu, &more[..]))));
@@ -470,10 +476,11 @@ mod tests {
 
     #[test]
     fn a_header_that_is_none_is_named() {
-        let good = Pdu { kind: 0, flags: 3, call_id: 1, auth_len: 0, body: &[] }.emit();
+        let good =
+            Pdu { version: (5, 0), kind: 0, flags: 3, call_id: 1, auth_len: 0, body: &[] }.emit();
         for (at, value, field) in [
             (0, 4, "rpc_vers"),
-            (1, 2, "rpc_vers_minor"),
+            (1, 2, "rpc_vers"),
             (4, 0, "packed_drep"),
             (8, 15, "frag_length"),
             (9, 0xff, "frag_length"),

@@ -2,7 +2,7 @@
 
 use smb_proto::rpce::{
     Bind, BindAck, CONTEXTS_MAX, FEATURES, FRAGMENT_MIN, FaultBody, Outcome, Pdu,
-    RESPONSE_HEADER_LEN, Request, Response, flag, kind,
+    RESPONSE_HEADER_LEN, Request, Response, VERSIONS, flag, kind,
 };
 pub(crate) use smb_proto::rpce::{NDR, Syntax};
 use smb_proto::wire;
@@ -147,6 +147,10 @@ impl Association {
 
     /// C706 section 12.6.4.3 and 4.
     fn bind(&mut self, pdu: &Pdu<'_>) -> Result<Vec<u8>, Broken> {
+        if !VERSIONS.contains(&pdu.version) {
+            // protocol_version_not_supported, and the one that is.
+            return Ok(whole(kind::BIND_NAK, pdu.call_id, &[4, 0, 1, 5, 0, 0, 0, 0]));
+        }
         if pdu.auth_len != 0 {
             // authentication_type_not_recognized: the session under the pipe is what authenticates.
             return Ok(whole(kind::BIND_NAK, pdu.call_id, &[8, 0, 1, 5, 0, 0, 0, 0]));
@@ -234,5 +238,5 @@ fn fault_of(call: &Call, fault: Fault) -> Vec<u8> {
 }
 
 fn pdu_of(kind: u8, flags: u8, call_id: u32, body: &[u8]) -> Vec<u8> {
-    Pdu { kind, flags, call_id, auth_len: 0, body }.emit()
+    Pdu { version: VERSIONS[0], kind, flags, call_id, auth_len: 0, body }.emit()
 }

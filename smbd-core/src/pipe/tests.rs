@@ -398,6 +398,29 @@ fn contexts_are_judged_one_by_one() {
     assert_eq!(pipe.transceive(&Fake, &secure, 4280).unwrap().data[2], 13, "bind_nak");
 }
 
+/// C706 section 12.6.3.1: the answer names the version that is served, and the client may bind again by it.
+#[test]
+fn bind_of_another_version_gets_nak() {
+    let good = bind(Interface::Srvsvc, 4280);
+    for (at, value) in [(0, 4), (0, 6), (0, 255), (1, 2), (1, 255)] {
+        let pipe = open("srvsvc", part()).unwrap();
+        let mut other = good.clone();
+        other[at] = value;
+        let nak = pipe.transceive(&Fake, &other, 4280).unwrap().data;
+        assert_eq!((nak[0], nak[1], nak[2]), (5, 0, 13), "{at} {value}");
+        assert_eq!(nak[12..16], other[12..16], "call_id");
+        assert_eq!(nak[16..], [4, 0, 1, 5, 0, 0, 0, 0], "{at} {value}");
+        assert_eq!(pipe.transceive(&Fake, &good, 4280).unwrap().data[2], 12);
+    }
+    // Every other PDU of another version ends the pipe.
+    for (at, value) in [(0, 4), (1, 2)] {
+        let pipe = bound(Interface::Srvsvc);
+        let mut other = request(3, 15, &share_enum(1));
+        other[at] = value;
+        assert_eq!(pipe.write(&Fake, &other), Err(Status::PIPE_DISCONNECTED));
+    }
+}
+
 #[test]
 fn long_answers_come_in_fragments_and_short_reads_in_pieces() {
     let pipe = open("lsarpc", part()).unwrap();

@@ -304,7 +304,18 @@ fn controls() -> Vec<(u8, Vec<u8>)> {
         (10, Reparse::Symlink { target: "a\\b".into(), relative: true }.emit()),
         (10, Reparse::NfsLink("a/b".into()).emit()),
         (10, Reparse::NfsChar(1, 3).emit()),
-        (11, rpce::Pdu { kind: 11, flags: 3, call_id: 1, auth_len: 0, body: &bind.emit() }.emit()),
+        (
+            11,
+            rpce::Pdu {
+                version: (5, 0),
+                kind: 11,
+                flags: 3,
+                call_id: 1,
+                auth_len: 0,
+                body: &bind.emit(),
+            }
+            .emit(),
+        ),
         (12, bind.emit()),
         (13, ack.emit()),
         (14, rpce::FaultBody { context: 0, status: 5 }.emit()),
