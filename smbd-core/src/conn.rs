@@ -44,6 +44,8 @@ pub struct Negotiated {
     pub client_capabilities: u32,
     /// `SecurityMode` of the client.
     pub client_security_mode: u16,
+    /// `Dialects` of the client, in its order; empty where it offered them by SMB1.
+    pub client_dialects: Vec<u16>,
     /// `Capabilities` of the server, as the client was told.
     pub capabilities: u32,
     /// `SecurityMode` of the server, as the client was told.

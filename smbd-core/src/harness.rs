@@ -135,6 +135,7 @@ impl Harness {
             client_guid: [guid; 16],
             client_capabilities: 0,
             client_security_mode: 1,
+            client_dialects: vec![0x202, dialect.number()],
             capabilities: if persistent { CAP_PERSISTENT_HANDLES } else { 0 },
             security_mode: 1,
             read_max: io,

@@ -223,6 +223,7 @@ fn settle(
         client_guid: request.client_guid,
         client_capabilities: request.capabilities,
         client_security_mode: request.security_mode,
+        client_dialects: request.dialects.clone(),
         capabilities,
         security_mode: core.security_mode(),
         read_max: settings.read_max.min(largest),

@@ -36,7 +36,8 @@ fn check(cx: &RequestContext, r: &Request<'_>) -> Result<Validated, Cow<'static,
         return Err("no room for the answer".into());
     }
     let v = ValidateNegotiate::parse(r.input).map_err(|fault| fault.to_string())?;
-    if cx.server.greatest_common(&v.dialects) != Some(n.dialect) {
+    // Equal lists have the same greatest dialect in common with the server.
+    if v.dialects != n.client_dialects {
         return Err("Dialects".into());
     }
     if v.guid != n.client_guid {
