@@ -691,8 +691,8 @@ fn secrets(
     Ok((ours, Secrets { signer, sealer, opener }))
 }
 
-/// MS-SMB2 section 3.3.5.5.3: by dialect 3.0 or newer a client keeps to the dialect by which it is connected already. Only the same
-/// user's sessions count: a name that clients give themselves must not let one user keep another out.
+/// MS-SMB2 section 3.3.5.5.3: a client keeps to the dialect by which it is connected already. Only the same user's sessions count:
+/// a name that clients give themselves must not let one user keep another out.
 fn changes_dialect(cx: &RequestContext, session: &Session) -> bool {
     let Terms { dialect, client_guid, .. } = session.terms;
     let own = session.owner();
@@ -700,7 +700,7 @@ fn changes_dialect(cx: &RequestContext, session: &Session) -> bool {
         old.terms.dialect != dialect && old.id != session.id && *old.owner() == *own
     };
     let has_other = || cx.server.sessions.of_client(client_guid).iter().any(|old| other(old));
-    dialect.is_3() && client_guid != [0; 16] && has_other()
+    client_guid != [0; 16] && has_other()
 }
 
 /// MS-SMB2 section 3.3.5.5.3: a client that was cut off says which session it had, so that nothing of it stands in its own way.

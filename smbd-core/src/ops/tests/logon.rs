@@ -189,6 +189,26 @@ async fn a_client_that_was_cut_off_comes_back_by_the_same_dialect() {
     assert!(harness.core.opens.get(file).is_none(), "its session ended");
 }
 
+/// MS-SMB2 section 3.3.5.5.3, for each pair of dialects: a client with a session keeps to the dialect of that.
+#[tokio::test]
+async fn client_keeps_to_its_dialect() {
+    let all = [Dialect::V202, Dialect::V210, Dialect::V300, Dialect::V302, Dialect::V311];
+    for old in all {
+        for new in all {
+            let harness = Harness::new();
+            let user = |dialect| harness.client_by(0, dialect, Transport::Tcp);
+            let (_first, mut second) = (user(old), user(new));
+            assert_eq!(second.ask(Command::Logoff, &simple::BODY).await.status(), Status::SUCCESS);
+            second.session_id = 0;
+            let told = log_on(&mut second, "user", "pw").await;
+            let want = if old == new { Status::SUCCESS } else { Status::USER_SESSION_DELETED };
+            assert_eq!(told, want, "{old:?}, then {new:?}");
+            let count = if old == new { 2 } else { 1 };
+            assert_eq!(harness.core.sessions.count(), count, "{old:?}, then {new:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_does_not_sign_is_among_the_refused() {
     let client = Harness::new().user("unsigned");
