@@ -119,7 +119,7 @@ async fn message(
                 None
             }
         },
-        Some(&smb1::PROTOCOL_ID) => match ops::negotiate::from_smb1(&core, &conn, &body) {
+        Some(&smb1::PROTOCOL_ID) => match ops::negotiate::from_smb1(&core, &conn, &body).await {
             Some(head) => Some(Reply { head, ..Reply::default() }),
             None => {
                 Violation::Order.end(&conn, "SMB1").await;

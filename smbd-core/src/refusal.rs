@@ -22,6 +22,8 @@ pub enum Rule {
     Signing,
     /// No dialect in common.
     Dialect,
+    /// The client speaks SMB 1 only.
+    Smb1,
 }
 
 impl Rule {
@@ -36,7 +38,7 @@ impl Rule {
             Self::Guest => "share-guest",
             Self::Encryption | Self::EncryptionOfShare => "smb-encryption",
             Self::Signing => "smb-signing",
-            Self::Dialect => "smb-dialect",
+            Self::Dialect | Self::Smb1 => "smb-dialect",
         }
     }
 
@@ -53,6 +55,9 @@ impl Rule {
             }
             Self::Signing => "let the client sign, or say `smb.signing: offered`",
             Self::Dialect => "let the client use SMB 2.0.2 or newer",
+            Self::Smb1 => {
+                "turn SMB 2 or newer on in it, or update it: this device speaks SMB 1 only, which is never served"
+            }
         }
     }
 
@@ -151,8 +156,8 @@ mod tests {
 
     #[test]
     fn every_rule_has_its_name_in_the_list() {
-        use Rule::{Dialect, Encryption, EncryptionOfShare, Guest, Logon, Signing};
-        let all = [Logon(""), Guest, Encryption, EncryptionOfShare, Signing, Dialect];
+        use Rule::{Dialect, Encryption, EncryptionOfShare, Guest, Logon, Signing, Smb1};
+        let all = [Logon(""), Guest, Encryption, EncryptionOfShare, Signing, Dialect, Smb1];
         let mut names = all.map(Rule::name).to_vec();
         names.dedup();
         assert_eq!(names, Rule::NAMES);

@@ -41,6 +41,19 @@ pub fn parse(message: &[u8]) -> Parsed<Smb1Dialects> {
     })
 }
 
+/// The answer to an SMB1 NEGOTIATE without a dialect of the server: `DialectIndex` 0xffff (MS-CIFS section 2.2.4.52.2). The
+/// header is the one that came, as an answer without an error.
+pub fn no_dialect(message: &[u8]) -> Vec<u8> {
+    let mut out = message.first_chunk::<HEADER_LEN>().copied().unwrap_or_default().to_vec();
+    // Status, FLAGS_REPLY, and no signature.
+    out[5..9].fill(0);
+    out[9] |= 0x80;
+    out[14..22].fill(0);
+    // WordCount, DialectIndex, ByteCount.
+    out.extend([1, 0xff, 0xff, 0, 0]);
+    out
+}
+
 /// A name behind its format, which is 2, up to its terminator.
 fn dialect(i: &[u8]) -> wire::Parsed<'_, &[u8]> {
     let (i, ()) = constant("BufferFormat", le_u8("BufferFormat"), 2)(i)?;

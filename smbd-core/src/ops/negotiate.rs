@@ -259,8 +259,9 @@ fn response<'a>(
     }
 }
 
-/// An SMB1 NEGOTIATE: answered when it asks for SMB2 (MS-SMB2 section 3.3.5.3). `None` ends the connection.
-pub(crate) fn from_smb1(core: &ServerState, conn: &Conn, message: &[u8]) -> Option<Vec<u8>> {
+/// An SMB1 NEGOTIATE: answered by SMB2 when it asks for that (MS-SMB2 section 3.3.5.3), and else by the refusal of SMB1, behind
+/// which the connection ends: a client without an answer waits for long. `None` is a violation.
+pub(crate) async fn from_smb1(core: &ServerState, conn: &Conn, message: &[u8]) -> Option<Vec<u8>> {
     if conn.negotiated().is_some() || !conn.take_ids(0, 1) {
         return None;
     }
@@ -272,8 +273,11 @@ pub(crate) fn from_smb1(core: &ServerState, conn: &Conn, message: &[u8]) -> Opti
     } else if offer.v202 && low == Dialect::V202 {
         (Dialect::V202, Dialect::V202.number())
     } else {
-        Rule::Dialect.note(conn, "", "");
-        return None;
+        let speaks_smb2 = offer.v202 || offer.later;
+        let rule = if speaks_smb2 { Rule::Dialect } else { Rule::Smb1 };
+        rule.note(conn, "", "");
+        conn.handle.shutdown().await;
+        return Some(smb1::no_dialect(message));
     };
     let negotiated = settle(core, dialect, &request, Chosen::before_311(core, &request, dialect));
     let token = auth::hint(core.settings().mechs());

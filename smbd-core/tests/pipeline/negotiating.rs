@@ -181,15 +181,37 @@ async fn old_clients_come_in_by_smb1() {
     peer.next_id = 1;
     assert_eq!(peer.log_on("alice", "pw").await, Status::SUCCESS);
 
-    for wrong in [smb1(&["NT LM 0.12"]), smb1(&[]), smb1(&["SMB 2.002"])[..34].to_vec()] {
-        let mut peer = Peer::connect(&server);
-        assert_eq!(peer.raw(&wrong).await, None);
-        assert!(peer.ended());
-    }
+    let mut peer = Peer::connect(&server);
+    assert_eq!(peer.raw(&smb1(&["SMB 2.002"])[..34]).await, None);
+    assert!(peer.ended());
     let mut peer = Peer::connect(&server);
     peer.negotiate(&Offer::default()).await;
     assert_eq!(peer.raw(&smb1(&["SMB 2.???"])).await, None, "SMB1 comes first or never");
     assert!(peer.ended());
+}
+
+/// MS-CIFS section 2.2.4.52.2: a client that waits for an answer to its offer gets one, and the connection ends.
+#[tokio::test]
+async fn client_of_smb1_only_is_refused() {
+    let server = server(|_| {});
+    for dialects in [&["NT LM 0.12"][..], &["PC NETWORK PROGRAM 1.0", "LANMAN1.0"], &[]] {
+        let mut peer = Peer::connect(&server);
+        let mut asked = smb1(dialects);
+        // Process and multiplex identifiers, a signature, flags.
+        asked[26..28].copy_from_slice(&[1, 2]);
+        asked[30..32].copy_from_slice(&[3, 4]);
+        asked[14..22].fill(9);
+        asked[9] = 0x18;
+        let answer = peer.raw(&asked).await.unwrap();
+        let mut want = asked[..32].to_vec();
+        want[14..22].fill(0);
+        want[9] = 0x98;
+        want.extend([1, 0xff, 0xff, 0, 0]);
+        assert_eq!(answer, want, "{dialects:?}");
+        assert!(peer.ended());
+    }
+    let rows = rdma_transport::refused::list();
+    assert!(rows.iter().any(|row| row.refused.remedy.contains("SMB 1 only")), "{rows:?}");
 }
 
 #[tokio::test]
