@@ -30,7 +30,7 @@ macro_rules! classes {
             pub fn fixed_len(self) -> usize {
                 match self { $(Self::$name => $fixed,)* }
             }
-            /// The right that the open must have (MS-FSA section 2.1.5.12).
+            /// The right that the open must have (MS-SMB2 section 3.3.5.20.1).
             pub fn needs(self) -> u32 {
                 match self { $(Self::$name => $needs,)* }
             }
@@ -58,7 +58,7 @@ classes! {
     NetworkOpen = 34, NetworkOpen::LEN, READ_ATTRIBUTES;
     AttributeTag = 35, 8, READ_ATTRIBUTES;
     NormalizedName = 48, 8, 0;
-    Id = 59, 24, READ_ATTRIBUTES;
+    Id = 59, 24, 0;
     Posix = 100, 80, READ_ATTRIBUTES;
 }
 

@@ -106,6 +106,8 @@ async fn of_file(
     let mut facts =
         file_info::of_open(open, file_info::of_file(&cx.file_ops(open), file).await?, pending);
     if class.has_name() {
+        // By MS-SMB2 section 3.3.5.20.1 the name in FileAllInformation should be empty. Linux clients refuse an answer
+        // of less than 101 bytes, one more than the fixed part has, so it stays.
         facts.name = path(cx, file, open.spelling()).await;
     }
     if class == Class::AlternateName {
