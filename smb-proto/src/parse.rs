@@ -65,6 +65,21 @@ pub(crate) fn range<'a>(
     found.ok_or_else(|| reject(field, Rule::OutOfBounds, place))
 }
 
+/// As [`range`], for a buffer of a request: it begins behind the fixed part of the body, which has `fixed` bytes.
+#[inline]
+pub(crate) fn behind<'a>(
+    message: &'a [u8],
+    fixed: usize,
+    (at, len): (usize, usize),
+    field: &'static str,
+    place: &'a [u8],
+) -> Result<&'a [u8], Rejected<'a>> {
+    if len != 0 && at < HEADER_LEN + fixed {
+        return Err(reject(field, Rule::Value, place));
+    }
+    range(message, (at, len), field, place)
+}
+
 /// The bytes of `whole` that an offset and a length name.
 #[inline]
 pub(crate) fn buffer<'a>(

@@ -8,6 +8,8 @@
 //! `STATUS_INVALID_PARAMETER`. Every offset and length is checked against the message before it is used, and the `StructureSize` of
 //! each body against its value.
 
+#[cfg(test)]
+mod buffer_places;
 pub mod change_notify;
 pub mod close;
 pub mod context;

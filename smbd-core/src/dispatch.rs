@@ -95,6 +95,10 @@ fn bytes_max(command: Command, message: &[u8]) -> usize {
 /// Signature, session and tree.
 fn admit(cx: &mut RequestContext, command: Command) -> Result<(), Status> {
     verify(cx)?;
+    if cx.header.flags.has(Flags::ASYNC) {
+        // Sections 2.2.1.1 and 2.2.1.2: of requests CANCEL alone has an AsyncId, which stands where others name their tree.
+        return Err(Status::INVALID_PARAMETER);
+    }
     // MS-SMB2 section 3.3.5.17: who names a session in clear, or signs, means one.
     let names_none = cx.encrypted || cx.header.session_id == 0;
     let is_free = names_none && !cx.header.flags.has(Flags::SIGNED);

@@ -271,7 +271,8 @@ impl<'a> Request<'a> {
             if !name_len.is_multiple_of(2) || name_len != 0 && !is_inside {
                 return Err(reject("Name", Rule::Value, name_place));
             }
-            if named.1 != 0 && !named.0.is_multiple_of(8) {
+            let is_behind = named.0 >= HEADER_LEN + Self::FIXED && named.0.is_multiple_of(8);
+            if named.1 != 0 && !is_behind {
                 return Err(reject("CreateContextsOffset", Rule::Value, place));
             }
             let name = range(message, (name_at, name_len), "Name", name_place)?.into();

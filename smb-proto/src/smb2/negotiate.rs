@@ -4,7 +4,7 @@ use wire::{Parser, Rule, bytes, le_u16, le_u32, le_u64, reject};
 
 use super::negotiate_context::{self, NegotiateContext};
 use super::{HEADER_LEN, Parsed};
-use crate::parse::{body, buffer, shorts, u16s};
+use crate::parse::{body, buffer, shorts, size, u16s};
 
 /// Dialects in one NEGOTIATE.
 pub const DIALECTS_MAX: usize = 64;
@@ -123,6 +123,10 @@ impl<'a> Request<'a> {
             }
             let (i, dialects) = u16s(count.into(), "Dialects")(i)?;
             let contexts = if dialects.contains(&Dialect::V311.number()) {
+                let fixed = HEADER_LEN + Self::FIXED + 2 * dialects.len();
+                if contexts > 0 && size(offset) < fixed {
+                    return Err(reject("NegotiateContextOffset", Rule::Value, place));
+                }
                 negotiate_context::list(message, offset, contexts, place)?
             } else {
                 Vec::new()

@@ -4,7 +4,7 @@ use wire::{Parser, le_u8, le_u16, le_u32};
 
 use super::file_id::FileId;
 use super::{HEADER_LEN, Parsed, put_utf16};
-use crate::parse::{body, buffer, shorts, size, text};
+use crate::parse::{behind, body, buffer, shorts, size, text};
 
 /// Bits of [`Request::flags`].
 #[allow(missing_docs)] // The names are the specification's.
@@ -42,9 +42,11 @@ impl Request {
             let (i, (class, flags, file_index, file)) =
                 (le_u8("FileInformationClass"), le_u8("Flags"), le_u32("FileIndex"), FileId::parse)
                     .parse(i)?;
-            let (i, pattern) = buffer(message, "FileName", shorts("FileName"))(i)?;
+            let place = i;
+            let (i, named) = shorts("FileName")(i)?;
             let (i, output_len) = le_u32("OutputBufferLength")(i)?;
-            let pattern = text(pattern, "FileName")?;
+            let name = behind(message, Self::FIXED, named, "FileName", place)?;
+            let pattern = text(name, "FileName")?;
             Ok((i, Self { class, flags, file_index, file, output_len, pattern }))
         })
     }

@@ -5,7 +5,7 @@ use wire::{Parser, le_u8, le_u16, le_u32};
 use super::file_id::FileId;
 pub use super::query_directory::Response;
 use super::{HEADER_LEN, Parsed};
-use crate::parse::{body, range, size};
+use crate::parse::{behind, body, size};
 
 /// What kind of information: the `InfoType` of QUERY_INFO and SET_INFO.
 #[allow(missing_docs)] // The names are the specification's.
@@ -78,7 +78,7 @@ impl Request {
             let has_input =
                 info_type == info_type::QUOTA || info_type == info_type::FILE && class == FULL_EA;
             let input = if has_input {
-                range(message, (at.into(), size(len)), "InputBuffer", place)?.to_vec()
+                behind(message, Self::FIXED, (at.into(), size(len)), "InputBuffer", place)?.to_vec()
             } else {
                 Vec::new()
             };

@@ -1,10 +1,10 @@
 //! READ (MS-SMB2 sections 2.2.19 and 2.2.20).
 
-use wire::{Parser, RemoteSeg, Rule, le_u8, le_u32, le_u64, reject};
+use wire::{Parser, RemoteSeg, le_u8, le_u32, le_u64};
 
 use super::rdma::{self, Channel};
 use super::{FileId, HEADER_LEN, Parsed};
-use crate::parse::{body, range, shorts, size, whole};
+use crate::parse::{behind, body, range, shorts, size, whole};
 
 /// SMB2_READFLAG_READ_UNBUFFERED: not from a cache.
 pub const UNBUFFERED: u8 = 1;
@@ -104,11 +104,7 @@ pub(super) fn channel_info<'a>(
         let (i, (at, len)) = shorts(field)(place)?;
         let info = match channel {
             Some(Channel::None) | None => &[],
-            // It would be the header.
-            Some(_) if at == 0 && len != 0 => {
-                return Err(reject(field, Rule::OutOfBounds, place));
-            }
-            Some(_) => range(message, (at, len), field, place)?,
+            Some(_) => behind(message, FIXED, (at, len), field, place)?,
         };
         Ok((i, info))
     }

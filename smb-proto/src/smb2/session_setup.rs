@@ -3,7 +3,7 @@
 use wire::{Parser, le_u8, le_u16, le_u32, le_u64};
 
 use super::{HEADER_LEN, Parsed};
-use crate::parse::{body, buffer, shorts};
+use crate::parse::{behind, body, buffer, shorts};
 
 /// SMB2_SESSION_FLAG_BINDING: an existing session is to use this connection too.
 pub const BINDING: u8 = 1;
@@ -39,7 +39,9 @@ impl<'a> Request<'a> {
             let (i, (flags, security_mode, capabilities, _)) =
                 (le_u8("Flags"), le_u8("SecurityMode"), le_u32("Capabilities"), le_u32("Channel"))
                     .parse(i)?;
-            let (i, token) = buffer(message, "Buffer", shorts("SecurityBuffer"))(i)?;
+            let place = i;
+            let (i, named) = shorts("SecurityBuffer")(i)?;
+            let token = behind(message, Self::FIXED, named, "Buffer", place)?;
             let (i, previous_session) = le_u64("PreviousSessionId")(i)?;
             Ok((i, Self { flags, security_mode, capabilities, previous_session, token }))
         })

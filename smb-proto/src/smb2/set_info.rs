@@ -4,7 +4,7 @@ use wire::{Parser, le_u8, le_u16, le_u32};
 
 use super::file_id::FileId;
 use super::{HEADER_LEN, Parsed};
-use crate::parse::{body, buffer, size};
+use crate::parse::{behind, body, size};
 
 /// What a client asks. The types and parts of descriptors are those of [`super::query_info`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,11 +29,11 @@ impl Request {
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 33, |i| {
             let (i, (info_type, class)) = (le_u8("InfoType"), le_u8("FileInfoClass")).parse(i)?;
-            let place = (le_u32("BufferLength"), le_u16("BufferOffset"))
-                .map(|(len, at)| (at.into(), size(len)));
-            let (i, found) = buffer(message, "Buffer", place)(i)?;
+            let place = i;
+            let (i, (len, at)) = (le_u32("BufferLength"), le_u16("BufferOffset")).parse(i)?;
             let (i, (_, additional, file)) =
                 (le_u16("Reserved"), le_u32("AdditionalInformation"), FileId::parse).parse(i)?;
+            let found = behind(message, Self::FIXED, (at.into(), size(len)), "Buffer", place)?;
             Ok((i, Self { info_type, class, additional, file, buffer: found.to_vec() }))
         })
     }

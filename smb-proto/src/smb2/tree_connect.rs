@@ -3,7 +3,7 @@
 use wire::{Parser, le_u8, le_u16, le_u32};
 
 use super::{HEADER_LEN, Parsed, put_utf16};
-use crate::parse::{body, range, shorts, text};
+use crate::parse::{behind, body, shorts, text};
 
 /// SMB2_TREE_CONNECT_FLAG_CLUSTER_RECONNECT
 pub const CLUSTER_RECONNECT: u16 = 1;
@@ -44,17 +44,21 @@ pub struct Request {
 
 impl Request {
     const FIXED: usize = 8;
+    /// Fixed bytes of the extension.
+    const EXTENSION: usize = 16;
 
     /// Reads it from a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 9, |i| {
             let (place, flags) = le_u16("Flags")(i)?;
             let (i, (mut at, len)) = shorts("Path")(place)?;
+            let mut fixed = Self::FIXED;
             if flags & EXTENSION_PRESENT != 0 {
-                // The offset counts from the extension (section 2.2.9.1), whose own fields lie between.
+                // The offset counts from the extension (section 2.2.9.1), and the path is behind its fields.
                 at += HEADER_LEN + Self::FIXED;
+                fixed += Self::EXTENSION;
             }
-            let path = text(range(message, (at, len), "Buffer", place)?, "Buffer")?;
+            let path = text(behind(message, fixed, (at, len), "Buffer", place)?, "Buffer")?;
             Ok((i, Self { flags: flags & !EXTENSION_PRESENT, path }))
         })
     }

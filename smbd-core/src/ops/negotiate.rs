@@ -31,7 +31,7 @@ const SALT_LEN: usize = 32;
 
 /// The outer error ends the connection.
 pub(crate) async fn call(cx: &RequestContext) -> Result<Result<Answer, Status>, Fatal> {
-    if cx.header.flags.has(Flags::SIGNED) {
+    if cx.header.flags.has(Flags::SIGNED) || cx.header.flags.has(Flags::ASYNC) {
         return Ok(Err(Status::INVALID_PARAMETER));
     }
     Ok(negotiate(cx))

@@ -11,7 +11,7 @@ use crate::status::Status;
 use crate::wire::create::{Disposition, option};
 use crate::wire::fsctl::code;
 use crate::wire::negotiate::Dialect;
-use crate::wire::{Command, set_info};
+use crate::wire::{Command, query_directory, query_info, set_info};
 
 async fn open_with(c: &Client, name: &str, access: u32, options: u32, d: Disposition) -> Status {
     let opened = c.create(name, |r| {
@@ -175,6 +175,109 @@ async fn patterns_see_the_last_character() {
     ] {
         let found = list(&c, root, pattern, 1, BIG).await;
         assert_eq!(found, Ok(want.into_iter().map(str::to_owned).collect()), "{pattern:?}");
+    }
+}
+
+/// MS-SMB2 sections 2.2.1.1 and 2.2.1.2: CANCEL alone names a request by AsyncId.
+#[tokio::test]
+async fn asynchronous_requests_are_invalid() {
+    use crate::wire::{Flags, Header};
+    let c = Harness::new().client();
+    let f = c.open("f").await;
+    for command in
+        Command::ALL.into_iter().filter(|c| !matches!(c, Command::Cancel | Command::Negotiate))
+    {
+        for tree_or_async in [Header::of_tree(c.tree_id), 7, u64::MAX] {
+            let mut header = c.header(command, 1);
+            (header.flags.0, header.tree_or_async) = (Flags::ASYNC, tree_or_async);
+            let told = c.send(&header, &[0; 64]).await;
+            assert_eq!(told.status(), Status::INVALID_PARAMETER, "{command:?}");
+        }
+    }
+    assert_eq!(c.close(f).await, Status::SUCCESS);
+}
+
+/// MS-SMB2 section 3.3.5.2.6, on offsets into the header and behind the message.
+#[tokio::test]
+async fn buffers_elsewhere_are_invalid() {
+    let c = Harness::new().client();
+    let root = c.create("", |r| (r.access, r.options) = (mask::READ_DATA, 0)).await.unwrap().file;
+    let listing = query_directory::Request {
+        class: 1,
+        flags: 0,
+        file_index: 0,
+        file: root,
+        output_len: 1000,
+        pattern: "*".into(),
+    };
+    let eas = query_info::Request {
+        info_type: query_info::info_type::FILE,
+        class: 15,
+        output_len: 1000,
+        additional: 0,
+        flags: 0,
+        file: root,
+        input: vec![0; 8],
+    };
+    let set = set_info::Request {
+        info_type: query_info::info_type::FILE,
+        class: 20,
+        additional: 0,
+        file: root,
+        buffer: vec![0; 8],
+    };
+    for (command, body, at) in [
+        (Command::QueryDirectory, listing.emit(), 24),
+        (Command::QueryInfo, eas.emit(), 8),
+        (Command::SetInfo, set.emit(), 8),
+    ] {
+        for offset in [0_u16, 64, 90, 500, u16::MAX] {
+            let mut body = body.clone();
+            body[at..at + 2].copy_from_slice(&offset.to_le_bytes());
+            let told = c.ask(command, &body).await.status();
+            assert_eq!(told, Status::INVALID_PARAMETER, "{command:?} {offset}");
+        }
+    }
+    // Section 3.3.5.20: other information has no input, whatever the fields say.
+    let body = query_info::Request { class: 5, ..eas }.emit();
+    for (offset, len) in [(0_u16, 8_u32), (500, u32::MAX)] {
+        let mut body = body.clone();
+        body[8..10].copy_from_slice(&offset.to_le_bytes());
+        body[12..16].copy_from_slice(&len.to_le_bytes());
+        let told = c.ask(Command::QueryInfo, &body).await.status();
+        assert_eq!(told, Status::SUCCESS, "{offset} {len}");
+    }
+}
+
+/// Section 3.3.5.20.1: the rights that information of a file asks for, by class.
+#[tokio::test]
+async fn information_asks_for_its_right() {
+    let c = Harness::new().client();
+    let made = c.open("f").await;
+    c.close(made).await;
+    let attributes = [4, 18, 34, 35];
+    for right in [mask::READ_DATA, mask::READ_ATTRIBUTES, mask::READ_EA, mask::SYNCHRONIZE] {
+        let f = c.create("f", |r| r.access = right).await.unwrap().file;
+        for class in [4, 5, 6, 7, 8, 14, 15, 16, 17, 18, 21, 22, 28, 34, 35, 48, 59] {
+            let r = query_info::Request {
+                info_type: query_info::info_type::FILE,
+                class,
+                output_len: 1000,
+                additional: 0,
+                flags: 0,
+                file: f,
+                input: Vec::new(),
+            };
+            let refused =
+                c.ask(Command::QueryInfo, &r.emit()).await.status() == Status::ACCESS_DENIED;
+            let wants = match class {
+                _ if attributes.contains(&class) => mask::READ_ATTRIBUTES,
+                15 => mask::READ_EA,
+                _ => 0,
+            };
+            assert_eq!(refused, right & wants != wants, "class {class} with {right:#x}");
+        }
+        c.close(f).await;
     }
 }
 
