@@ -22,6 +22,12 @@ impl PayloadLocator for NfsLocate {
         let end = at.checked_add(len)?.checked_add(pad(len))?;
         (len > 0 && end <= total).then_some((at, len))
     }
+
+    /// Arguments that Kerberos protects are verified or decrypted whole.
+    fn is_sealed(&self, head: &[u8]) -> bool {
+        let protection = CallHead::decode(head).ok().and_then(|(_, call)| protection(&call.cred));
+        protection.is_none_or(|service| service != GssService::None)
+    }
 }
 
 fn call(head: &[u8]) -> Option<(usize, usize)> {
@@ -114,6 +120,7 @@ mod tests {
     fn the_data_of_a_version_3_write_is_found_from_its_head() {
         let (bytes, at) = write3(5001);
         assert_eq!(NfsLocate.bulk(&bytes[..at], bytes.len()), Some((at, 5001)));
+        assert!(!NfsLocate.is_sealed(&bytes[..at]));
         for short in 0..at {
             assert_eq!(NfsLocate.bulk(&bytes[..short], bytes.len()), None);
         }
@@ -137,6 +144,7 @@ mod tests {
             [5001, 0, 5001].into_iter().for_each(|v| w.u32(v));
             let at = w.len();
             let head = w.into_reply().head;
+            assert_eq!(NfsLocate.is_sealed(&head), service != 1);
             (NfsLocate.bulk(&head, at + 5004 + 32), at)
         };
         let (found, at) = of(1, &[]);

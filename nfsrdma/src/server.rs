@@ -256,8 +256,10 @@ impl Server {
         }
         ReplyHead::accepted(head.xid, AcceptStat::Success).emit(out.head());
         let results = out.len();
+        let is_whole = args.is_whole();
         let done = self.dispatch(conn, head, call, &mut args, &mut out).await;
         if !conn.info.introduction.is_done()
+            && is_whole
             && self.introduces(conn, head, &out, results)
             && matches!(done, Ok(Ok(Outcome::Repeatable | Outcome::Once)))
         {

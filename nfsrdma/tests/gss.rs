@@ -380,8 +380,22 @@ fn data_beside_the_stream_is_verified_and_written() {
             client.answered(&sent, call(&client.session, w.into_reply().head, read_chunks))
         };
         assert!(matches!(write(false), Answer::Done(results) if words(&results)[0] == 0));
+        let missing = {
+            let sent = client.sent(NFS, p::WRITE);
+            let mut w = client.head(&sent);
+            let protected = client.protected(sent.number, args.bytes());
+            let front = if service == GssService::None { 0 } else { 8 };
+            let at = w.len() + front + before;
+            w.head().extend_from_slice(&protected[..front + before]);
+            w.head().extend_from_slice(&protected[front + before + data.len()..]);
+            let read_chunks = vec![ReadChunkData { at, data: Vec::new() }];
+            client.answered(&sent, call(&client.session, w.into_reply().head, read_chunks))
+        };
         if service == GssService::Integrity {
             assert_eq!(write(true), Answer::Accepted(AcceptStat::GarbageArgs));
+            assert_eq!(missing, Answer::Accepted(AcceptStat::SystemErr), "it cannot be verified");
+        } else {
+            assert!(matches!(missing, Answer::Done(results) if words(&results)[0] == 10008));
         }
         let results = client.nfs(p::READ, |w| {
             w.opaque(&file);

@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::nfs3::{Client, OK, Results, fattr, made, place, post, sattr, share, wcc};
-use common::{NFS, call, flat, head, session_from};
+use common::{NFS, call, flat, head, session_from, words};
 use iobuf::Buf;
 use nfsrdma::v3::procedure as p;
 use rdma_transport::channel::{ReadChunkData, Transport};
@@ -26,6 +26,7 @@ const NOTEMPTY: u32 = 66;
 const STALE: u32 = 70;
 const NOT_SYNC: u32 = 10002;
 const TOOSMALL: u32 = 10005;
+const JUKEBOX: u32 = 10008;
 const BADTYPE: u32 = 10007;
 
 /// The status of a reply whose results are one `wcc_data`.
@@ -83,6 +84,39 @@ fn data_beside_the_stream_is_written_from_where_it_is() {
     let reply = flat(call(&c.session, w.into_reply().head, vec![read_chunks]).unwrap());
     assert_eq!(reply[24..28], [0; 4]);
     assert_eq!(c.read(&fh, 0, 100).unwrap(), (b"abcdefg".to_vec(), true));
+}
+
+/// The transport had no memory for the data: nothing is written, and the client is to try again later.
+#[test]
+fn missing_data_is_answered_jukebox() {
+    let c = Client::new();
+    let (root, fh) = (c.root(), c.create(&c.root(), "file", 0o600).unwrap());
+    let write = |w: &mut Writer| {
+        w.opaque(&fh);
+        w.u64(0);
+        [7, 0, 7].into_iter().for_each(|v| w.u32(v));
+    };
+    let symlink = |w: &mut Writer| {
+        w.opaque(&root);
+        w.opaque(b"link");
+        sattr(w, None, None);
+        w.u32(7);
+    };
+    for number in [p::WRITE, p::SYMLINK] {
+        let mut w = head(77, NFS, 3, number, 0);
+        if number == p::WRITE {
+            write(&mut w)
+        } else {
+            symlink(&mut w)
+        }
+        let missing = ReadChunkData { at: w.len(), data: Vec::new() };
+        assert!(missing.is_missing());
+        let reply = flat(call(&c.session, w.into_reply().head, vec![missing]).unwrap());
+        // The status, and attributes neither before nor after.
+        assert_eq!(words(&reply[24..]), [JUKEBOX, 0, 0]);
+    }
+    assert_eq!(c.read(&fh, 0, 100).unwrap(), (vec![], true));
+    assert_eq!(c.lookup(&root, "link"), Err(NOENT));
 }
 
 #[test]

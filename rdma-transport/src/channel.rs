@@ -157,8 +157,21 @@ impl Reply {
 pub struct ReadChunkData {
     /// Offset in [`Request::body`] where an inline copy would have stood: directly behind its length word.
     pub at: usize,
-    /// The bytes, in pieces; without XDR padding.
+    /// The bytes, in pieces; without XDR padding. No piece at all where the data is [missing](Self::is_missing).
     pub data: Vec<Buf>,
+}
+
+impl ReadChunkData {
+    /// Data that was not taken from the peer, because no memory came for it in time.
+    pub(crate) fn missing(at: usize) -> Self {
+        Self { at, data: Vec::new() }
+    }
+
+    /// The data was not taken from the peer, because no memory came for it in time: the request is to be
+    /// refused as one that the client may repeat. The rest of the request is there.
+    pub fn is_missing(&self) -> bool {
+        self.data.is_empty()
+    }
 }
 
 /// A whole request.
@@ -195,6 +208,32 @@ impl fmt::Display for ChannelError {
 }
 
 impl std::error::Error for ChannelError {}
+
+/// Why [`Handle::pull`] fetched nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PullError {
+    /// No memory came for it in time. The connection goes on.
+    NoMemory,
+    /// The connection cannot fetch it, or has ended.
+    Channel(ChannelError),
+}
+
+impl fmt::Display for PullError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoMemory => f.write_str("no memory came in time"),
+            Self::Channel(why) => why.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for PullError {}
+
+impl From<ChannelError> for PullError {
+    fn from(why: ChannelError) -> Self {
+        Self::Channel(why)
+    }
+}
 
 impl ChannelError {
     /// What was asked for does not exist on this kind of connection, which goes on.
@@ -529,7 +568,7 @@ pub enum Command {
         /// What to fetch, in order.
         from: Vec<RemoteSeg>,
         /// Gets the bytes.
-        fetched: oneshot::Sender<Result<Vec<Buf>, ChannelError>>,
+        fetched: oneshot::Sender<Result<Vec<Buf>, PullError>>,
     },
     /// Tell how the peer acknowledges what it is sent.
     Silence {
@@ -594,19 +633,20 @@ impl Handle {
     }
 
     /// Fetches all of `from` from the peer's memory by RDMA Read, in order, into buffers of the connection's pool: up to
-    /// [`limits::SMB_PAYLOAD_MAX`](crate::limits::SMB_PAYLOAD_MAX) bytes, several buffers when that is more than the largest
+    /// [`SMB_PAYLOAD_MAX`](crate::limits::SMB_PAYLOAD_MAX) bytes, several buffers when that is more than the largest
     /// holds. Whoever calls holds no other buffer of the pool meanwhile. Memory that the peer does not let us read ends the
-    /// connection. An error on a connection without RDMA, and on RPC channels, which fetch what calls name themselves.
-    pub async fn pull(&self, from: Vec<RemoteSeg>) -> Result<Vec<Buf>, ChannelError> {
+    /// connection. An error where no memory comes in time, on a connection without RDMA, and on RPC channels, which fetch what
+    /// calls name themselves.
+    pub async fn pull(&self, from: Vec<RemoteSeg>) -> Result<Vec<Buf>, PullError> {
         let (fetched, wait) = oneshot::channel();
         self.ask(Command::Pull { from, fetched }, wait).await
     }
 
-    async fn ask<T>(
+    async fn ask<T, E: From<ChannelError>>(
         &self,
         command: Command,
-        answer: oneshot::Receiver<Result<T, ChannelError>>,
-    ) -> Result<T, ChannelError> {
+        answer: oneshot::Receiver<Result<T, E>>,
+    ) -> Result<T, E> {
         let gone = || ChannelError::Closed("the connection is gone".into());
         self.commands.send(command).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
@@ -648,6 +688,12 @@ pub trait PayloadLocator: Send + Sync {
     /// `head` is the start of a message of `total` bytes. Says where bulk data begins and how many bytes it has, or `None`
     /// when there is none or `head` is too short to tell: the message is then read as a whole.
     fn bulk(&self, head: &[u8], total: usize) -> Option<(usize, usize)>;
+
+    /// The message of which `head` is the start cannot be answered without its bulk data: without all of it, it cannot be
+    /// decrypted, or its arguments cannot be verified. It waits for memory without a limit.
+    fn is_sealed(&self, _head: &[u8]) -> bool {
+        false
+    }
 }
 
 /// Answers requests. The serve loop polls the future in place first, and keeps it only if it has to wait.

@@ -15,6 +15,7 @@ pub mod lease;
 pub mod limits;
 mod link;
 pub mod loopback;
+mod memory_wait;
 pub mod messages;
 pub mod meter;
 mod moves;

@@ -81,6 +81,13 @@ pub const HEAP_FREE_MAX: usize = 1 << 10;
 /// The name of the bound on those that are longer, in all; a connection that meets it is read no further meanwhile.
 pub const LARGE_MESSAGES: &str = "large-messages";
 
+/// The data of a request waits so long for payload memory, as a READ does.
+pub const MEMORY_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Requests that begin to wait so soon after one was refused came with it, and are refused too.
+pub const MEMORY_WAIT_BEHIND: Duration = Duration::from_secs(1);
+/// The name of that limit; the request is refused, and its connection stays.
+pub const MEMORY_WAIT: &str = "memory-wait";
+
 /// Callbacks of one connection that wait for their answers.
 pub const CALLS_WAITING_MAX: usize = 64;
 /// Commands of other tasks to one connection that wait to be taken.

@@ -76,6 +76,16 @@ impl<'a> Reader<'a> {
         body.get(self.at..).unwrap_or_default()
     }
 
+    /// The bulk data that would stand here did not come, because there was no memory for it ([`ReadChunkData::is_missing`]).
+    pub fn lacks_data(&self) -> bool {
+        self.read_chunks.first().is_some_and(|first| first.at == self.at && first.is_missing())
+    }
+
+    /// All bulk data of the message came.
+    pub fn is_whole(&self) -> bool {
+        !self.read_chunks.iter().any(ReadChunkData::is_missing)
+    }
+
     /// Everything has been read, bulk data too.
     pub fn is_at_end(&self) -> bool {
         self.remaining() == 0 && self.read_chunks.is_empty()

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,6 +35,8 @@ fn info(pool: &Pool) -> Arc<Info> {
 /// A client that sends what it likes.
 struct Raw {
     qp: Box<dyn QueuePair>,
+    /// Messages that came and were not looked at.
+    inbox: VecDeque<Vec<u8>>,
     server: JoinHandle<ChannelError>,
 }
 
@@ -55,7 +58,7 @@ impl Raw {
         let server = tokio::spawn(serve(Box::new(channel), Arc::new(echo)));
         let recv = |_| Work::Recv { id: WorkId(0), into: BufMut::heap(4096) };
         qp.post((0..60).map(recv).collect()).unwrap();
-        Self { qp, server }
+        Self { qp, inbox: VecDeque::new(), server }
     }
 
     fn send(&mut self, message: Vec<u8>) {
@@ -73,8 +76,11 @@ impl Raw {
                         let into = BufMut::heap(4096);
                         // Refused when the connection has ended meanwhile, which the next poll says.
                         let _ = self.qp.post(vec![Work::Recv { id: WorkId(0), into }]);
-                        return Poll::Ready(Ok(buf.filled().to_vec()));
+                        self.inbox.push_back(buf.filled().to_vec());
                     }
+                }
+                if let Some(message) = self.inbox.pop_front() {
+                    return Poll::Ready(Ok(message));
                 }
                 match self.qp.poll(cx, &mut done) {
                     Poll::Ready(Ok(())) => {}
@@ -154,14 +160,48 @@ fn unanswered_reads_end_despite_messages() {
     });
 }
 
-/// A client whose calls wait for memory of this side is not to blame, however long that takes.
+/// Calls for whose data no memory comes are answered without it, and the connection goes on.
+#[test]
+fn data_without_memory_is_refused_in_time() {
+    run_by_virtual_time(async {
+        let payload = pool(4);
+        let (held, waiting) = exhausted(&payload);
+        let mut raw = Raw::of(Echo::default(), info(&payload), |qp| qp);
+        let m = Message::new(5, 0, 1 << 20, 8);
+        let (body, at) = m.split();
+        let data = raw.qp.register(Region::Readable(m.bulk.clone().into())).unwrap();
+        let answer = raw.qp.register(Region::Writable(BufMut::heap(1 << 20))).unwrap();
+        let list = vec![ReadSeg { position: at as u32, target: data }];
+        let lists = Lists { writes: vec![vec![answer]], ..reads(list) };
+        let call = header(1, RDMA_MSG, &lists, &body);
+        let began = tokio::time::Instant::now();
+        (0..4).for_each(|_| raw.send(call.clone()));
+        for _ in 0..4 {
+            let got = raw.recv().await.unwrap();
+            assert!(got.ends_with(&m.reply_without_data()), "{got:?}");
+        }
+        let took = began.elapsed();
+        let most = limits::MEMORY_WAIT_MAX + Duration::from_secs(1);
+        assert!((limits::MEMORY_WAIT_MAX..most).contains(&took), "{took:?}");
+        drop(held);
+        waiting.await.unwrap();
+        raw.send(call);
+        raw.recv().await.unwrap();
+        let Some(Region::Writable(mut written)) = raw.qp.release(answer.handle) else { panic!() };
+        assert!(*written.whole_mut() == m.bulk[..]);
+        assert!(!raw.server.is_finished());
+    });
+}
+
+/// A client whose message is itself fetched, and cannot be answered without, waits for memory. It is not to blame, however long
+/// that takes.
 #[test]
 fn calls_that_wait_for_memory_stay() {
     run_by_virtual_time(async {
         let payload = pool(4);
         let _others = exhausted(&payload);
         let mut raw = Raw::of(Echo::default(), info(&payload), |qp| qp);
-        raw.send(large_call());
+        raw.send(header(1, RDMA_NOMSG, &reads(vec![read_at(0, 1 << 20)]), &[]));
         let wait = Duration::from_secs(600);
         assert!(
             tokio::time::timeout(wait, raw.recv()).await.is_err(),
@@ -611,7 +651,7 @@ proptest! {
                     () = async { for _ in 0..5 { tokio::task::yield_now().await } } => {}
                 }
             }
-            let Raw { qp, server } = raw;
+            let Raw { qp, server, .. } = raw;
             drop(qp);
             server.await.unwrap();
         });

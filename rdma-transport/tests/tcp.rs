@@ -8,8 +8,8 @@ use std::time::Duration;
 mod common;
 
 use common::{
-    Echo, Message, exhausted, nobody_holds, pair, pool, read_record, run, run_by_virtual_time,
-    served,
+    Echo, Message, SEALED, exhausted, nobody_holds, pair, pool, read_record, run,
+    run_by_virtual_time, served,
 };
 use iobuf::{Buf, Pages, PagesMut, Pool, PoolLimits};
 use proptest::prelude::*;
@@ -363,11 +363,67 @@ fn half_record_ends_while_others_wait() {
     });
 }
 
+/// Data for which no memory comes is thrown away as it comes, and its request is answered: also those that came with it. The
+/// connection goes on, and takes the same data when there is memory again.
+#[test]
+fn data_without_memory_is_refused_in_time() {
+    run_by_virtual_time(async {
+        let payload = pool(4);
+        let (held, waiting) = exhausted(&payload);
+        let (client, channel) = pair(pool(8), payload.clone()).await;
+        let server = tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
+        let (mut read, mut write) = client.into_split();
+        let messages = [
+            Message::new(1, 0, 1 << 20, 0),
+            Message::new(2, 300, (1 << 20) - 3, 64),
+            Message::new(4, 0, 0, 0),
+            Message::new(5, 0, 5000, 4096),
+            Message::new(7, 0, 0, 8),
+        ];
+        let wire: Vec<u8> = messages.iter().flat_map(|m| fragments(&m.emit(), &[])).collect();
+        let began = tokio::time::Instant::now();
+        let (again, first) = (wire.clone(), wire);
+        let writer = tokio::spawn(async move {
+            write.write_all(&first).await.unwrap();
+            write
+        });
+        let mut record = async || {
+            let n = (read.read_u32().await.unwrap() & 0x7fff_ffff) as usize;
+            let mut body = vec![0; n];
+            read.read_exact(&mut body).await.unwrap();
+            body
+        };
+        for m in &messages {
+            // Memory is there for what is small.
+            let is_large = m.bulk.len() > 64 << 10;
+            let expected = if is_large { m.reply_without_data() } else { m.reply() };
+            assert!(record().await == expected, "{}", m.xid);
+        }
+        let took = began.elapsed();
+        let most = limits::MEMORY_WAIT_MAX + Duration::from_secs(1);
+        assert!((limits::MEMORY_WAIT_MAX..most).contains(&took), "{took:?}");
+        drop(held);
+        waiting.await.unwrap();
+        let mut write = writer.await.unwrap();
+        let writer = tokio::spawn(async move {
+            write.write_all(&again).await.unwrap();
+            write
+        });
+        for m in &messages {
+            assert!(record().await == m.reply(), "{}", m.xid);
+        }
+        let mut write = writer.await.unwrap();
+        write.shutdown().await.unwrap();
+        assert_eq!(server.await.unwrap(), ChannelError::Closed("by the peer".into()));
+        nobody_holds(&payload);
+    });
+}
+
 /// A client whose record waits for memory of this side is not to blame, however long that takes.
 #[test]
 fn record_that_waits_for_memory_stays() {
     run_by_virtual_time(async {
-        let in_buffer = (pool(4), Message::new(1, 0, 1 << 20, 0));
+        let in_buffer = (pool(4), Message::new(SEALED, 0, 1 << 20, 0));
         let on_heap = (pool(4), Message::new(1, 300_000, 0, 0));
         for (payload, m) in [in_buffer, on_heap] {
             payload.set_heap(1_000_000, 1_000_000);

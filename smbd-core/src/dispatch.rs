@@ -1,6 +1,7 @@
 //! What must hold before a command is done (MS-SMB2 sections 3.3.5.2.4 to 3.3.5.2.11), and which file answers which command.
 
 use iobuf::Buf;
+use rdma_transport::channel::ReadChunkData;
 
 use crate::answer::Answer;
 use crate::crypto::sign::Sender;
@@ -156,6 +157,10 @@ pub(crate) fn verify(cx: &RequestContext) -> Result<(), Status> {
         return Ok(());
     }
     let Some(signer) = &channel.signer else { return Ok(()) };
+    if cx.read_chunks.iter().any(ReadChunkData::is_missing) {
+        // It cannot be verified. It changes nothing, and its answer says so.
+        return Err(Status::INSUFFICIENT_RESOURCES);
+    }
     cx.with_pieces(|pieces| signer.verify(Sender::Client, pieces)).map_err(|_| {
         Violation::Signature.note(&cx.conn, "wrong");
         Status::ACCESS_DENIED

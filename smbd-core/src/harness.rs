@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use iobuf::{Buf, Pool, PoolLimits};
 use rdma_transport::channel::{
-    Command as Asked, Handle, Info, Payload, ReadChunkData, RemoteSeg, Reply, Silence, Transport,
+    Command as Asked, Handle, Info, Payload, PullError, ReadChunkData, RemoteSeg, Reply, Silence,
+    Transport,
 };
 use recovery::Store;
 use tokio::sync::mpsc;
@@ -393,6 +394,14 @@ impl Client {
                 let _ = fetched.send(Ok(vec![Buf::from(bytes.to_vec())]));
                 from
             }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Answers the next RDMA Read: no memory came for it.
+    pub(crate) async fn pull_gets_no_memory(&self) {
+        match std::future::poll_fn(|cx| self.asked.lock().unwrap().poll_recv(cx)).await {
+            Some(Asked::Pull { fetched, .. }) => fetched.send(Err(PullError::NoMemory)).unwrap(),
             other => panic!("{other:?}"),
         }
     }

@@ -24,6 +24,11 @@ impl PayloadLocator for SmbLocate {
         };
         (len >= BULK_MIN).then_some((at, len))
     }
+
+    /// An encrypted message says nothing before it is decrypted. A signed one is answered without its data, though not verified.
+    fn is_sealed(&self, head: &[u8]) -> bool {
+        head.starts_with(&transform::PROTOCOL_ID)
+    }
 }
 
 /// Where the data of a lone WRITE stands, when it is the last thing of its message (MS-SMB2 section 2.2.21).
@@ -76,6 +81,7 @@ mod tests {
         let head = message(&request, 0);
         let total = head.len() + 65_536;
         assert_eq!(SmbLocate.bulk(&head, total), Some((112, 65_536)));
+        assert!(!SmbLocate.is_sealed(&head));
         assert_eq!(SmbLocate.bulk(&head[..111], total), None, "too short to tell");
         assert_eq!(SmbLocate.bulk(&head, total + 1), None, "something stands behind the data");
         assert_eq!(SmbLocate.bulk(&message(&request, 8), total), None, "a chain");
@@ -91,6 +97,7 @@ mod tests {
     fn ciphertext_is_all_behind_the_header() {
         let head = [&transform::PROTOCOL_ID[..], &[0; 60]].concat();
         assert_eq!(SmbLocate.bulk(&head, 5000), Some((52, 4948)));
+        assert!(SmbLocate.is_sealed(&head));
         assert_eq!(SmbLocate.bulk(&head, 4147), None, "smaller than a buffer");
     }
 }

@@ -255,6 +255,9 @@ impl RequestContext {
     /// `len` bytes of bulk data at `offset` from the header, wherever they came by. No copy.
     pub fn bulk(&self, offset: usize, len: usize) -> Result<Vec<Buf>, Status> {
         if let Some(read_chunks) = self.read_chunks.iter().find(|p| p.at == offset) {
+            if read_chunks.is_missing() {
+                return Err(Status::INSUFFICIENT_RESOURCES);
+            }
             let have: usize = read_chunks.data.iter().map(Buf::len).sum();
             return if have == len {
                 Ok(read_chunks.data.clone())

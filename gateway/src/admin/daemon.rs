@@ -204,7 +204,11 @@ impl Source for Daemon {
             (rules::MEMORY_WAIT, vfs::engine::transfer::waited_in_vain()),
         ];
         let of_files = of_files.into_iter().filter(|(_, n)| *n > 0);
-        let met = count::limits_met().into_iter().chain(of_files);
+        // READs and WRITEs meet some of them by the same name.
+        let mut met = BTreeMap::new();
+        for (limit, n) in count::limits_met().into_iter().chain(of_files) {
+            *met.entry(limit.to_owned()).or_default() += n;
+        }
         let broken = count::broken_rules().into_iter();
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -235,7 +239,7 @@ impl Source for Daemon {
             heap: self.heap(),
             losses: self.losses(),
             syncs: syncs(),
-            limits: met.map(|(limit, n)| (limit.to_owned(), n)).collect(),
+            limits: met,
             violations: broken.map(|(rule, n)| (rule.to_owned(), n)).collect(),
         }
     }

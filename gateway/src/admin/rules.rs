@@ -59,8 +59,8 @@ pub(super) const NAMES: &str = "names";
 /// Operations that got no turn on a file system that gives no answer.
 pub(super) const SILENT_STORAGE: &str = "silent-storage";
 
-/// Reads that got no payload memory.
-pub(super) const MEMORY_WAIT: &str = "memory-wait";
+/// Reads and writes that got no payload memory.
+pub(super) const MEMORY_WAIT: &str = rdma_transport::limits::MEMORY_WAIT;
 
 /// Every limit there is; docs/limits.md says what they are.
 pub(super) const LIMITS: &[&str] = &[

@@ -57,6 +57,32 @@ async fn data_outside_the_message_is_written_too() {
     assert_eq!((r.bool(), r.opaque()), (true, b"\0abcde".to_vec()));
 }
 
+/// The transport had no memory for the data: what stands before the WRITE is done, and the client is to send it again.
+#[tokio::test]
+async fn missing_data_is_answered_delay() {
+    let harness = Harness::new();
+    let (_, file) = harness.with_file(b"f", b"before").await;
+    let mut w = Writer::new();
+    w.opaque(b"tag");
+    w.u32(0);
+    w.count(3);
+    w.u32(op::PUTFH);
+    w.opaque(&file);
+    w.u32(op::WRITE);
+    w.value(&Stateid::ANONYMOUS);
+    w.u64(0);
+    w.u32(0);
+    w.u32(5);
+    let missing = ReadChunkData { at: w.len(), data: Vec::new() };
+    w.u32(op::GETATTR);
+    w.u32(0);
+    let mut r = harness.raw(w.into_reply().head, &[missing]).await.unwrap();
+    r.ok(&[op::PUTFH]).expect(op::WRITE, Status::Delay).end(Status::Delay);
+    let mut r = harness.run(|c| c.putfh(&file).read(0, 10)).await;
+    r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);
+    assert_eq!((r.bool(), r.opaque()), (true, b"before".to_vec()));
+}
+
 #[tokio::test]
 async fn only_regular_files_have_data() {
     let harness = Harness::new();

@@ -7,7 +7,8 @@
 //! *Memory.* Receives use 4 KiB buffers of a pool of their own, so payload cannot eat the memory that credits need. Until its
 //! client has introduced itself a connection grants few credits ([`crate::receives`]). A call takes
 //! all payload buffers for its Read chunks at once and never waits while it holds one; calls of one connection wait in
-//! order. Nothing is copied: requests view the Receive or Read buffer, Writes and Sends view the service's memory.
+//! order, and one that has waited for [`limits::MEMORY_WAIT_MAX`] is handed up without its data. Nothing is copied: requests view
+//! the Receive or Read buffer, Writes and Sends view the service's memory.
 //!
 //! *Errors.* A header that breaks a rule is answered by RDMA_ERROR (RFC 8166 section 4.5), a limited number of times; one that
 //! cannot be answered, more calls than credits, or a queue pair that fails end the connection. A reply without room in
@@ -32,6 +33,7 @@ use crate::channel::{
     Channel, ChannelError, Command, Handle, Info, Reply, ReplyTo, Request, Traffic,
 };
 use crate::link::{Half, Link};
+use crate::memory_wait::MemoryWait;
 use crate::untaken::Untaken;
 use crate::verbs::{Completion, ConnectParams, QueuePair, Work, WorkId, WorkKind};
 use crate::{count, limits};
@@ -73,6 +75,7 @@ pub struct RdmaChannel {
     /// Calls that need buffers, in order.
     waiting: VecDeque<usize>,
     buffers: Buffers,
+    memory_wait: MemoryWait,
     /// Bytes that are being fetched.
     fetching: usize,
     completions: Vec<Completion>,
@@ -140,6 +143,7 @@ impl RdmaChannel {
             ready: VecDeque::new(),
             waiting: VecDeque::new(),
             buffers: Buffers::default(),
+            memory_wait: MemoryWait::default(),
             fetching: 0,
             completions: Vec::new(),
             commands,
@@ -182,7 +186,7 @@ impl RdmaChannel {
                     let _ = taken.send(Err(ChannelError::unsupported("a push")));
                 }
                 Poll::Ready(Some(Command::Pull { fetched, .. })) => {
-                    let _ = fetched.send(Err(ChannelError::unsupported("a pull")));
+                    let _ = fetched.send(Err(ChannelError::unsupported("a pull").into()));
                 }
                 Poll::Ready(Some(Command::Silence { answer })) => {
                     let _ = answer.send(Err(ChannelError::unsupported("a look at the peer")));
@@ -313,11 +317,20 @@ impl RdmaChannel {
         }
     }
 
+    /// No memory came for the data of this call: its service answers that.
+    fn refuse(&mut self, index: usize) {
+        let Some(Some(slot)) = self.slots.get_mut(index) else { return };
+        let Some(fetch) = slot.fetch.take() else { return };
+        let (body, read_chunks) = fetch.refuse();
+        self.ready.push_back(Request { body, read_chunks, reply_to: ReplyTo(index as u64) });
+    }
+
     /// Gives buffers to the calls that wait for them, in order, as far as there are any.
     fn start_fetches(&mut self, cx: &mut Context<'_>) {
         if self.is_stuffed() {
             // A buffer that is handed over meanwhile would lie idle for as long as the peer takes nothing.
             self.buffers.wait = None;
+            self.memory_wait.end();
             return;
         }
         if !self.ready.is_empty() {
@@ -333,7 +346,17 @@ impl RdmaChannel {
             if self.fetching > 0 && self.fetching + wanted > limits::RPCRDMA_FETCHING_MAX {
                 return;
             }
-            let Poll::Ready(bufs) = self.buffers.poll(fetch, &self.info, cx) else { return };
+            let Poll::Ready(bufs) = self.buffers.poll(fetch, &self.info, cx) else {
+                // A message that is itself fetched cannot be answered without it, and waits on.
+                if !fetch.is_answerable() || self.memory_wait.poll_over(cx).is_pending() {
+                    return;
+                }
+                self.buffers = Buffers::default();
+                self.waiting.pop_front();
+                self.refuse(index);
+                continue;
+            };
+            self.memory_wait.end();
             self.fetching += wanted;
             for (part, into) in bufs.into_iter().enumerate() {
                 let id = WorkId((index as u64) << 8 | part as u64);
@@ -482,6 +505,8 @@ impl Channel for RdmaChannel {
             match self.drive(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                // Refused on the way, because no memory came.
+                Poll::Pending if !self.ready.is_empty() && !self.is_stuffed() => {}
                 Poll::Pending => return self.poll_stalled(cx).map(Err),
             }
         }

@@ -86,6 +86,17 @@ impl Fetch {
         self.left == 0
     }
 
+    /// The RPC message is there, so that the call can be answered without its bulk data.
+    pub(super) fn is_answerable(&self) -> bool {
+        self.inline.is_some()
+    }
+
+    /// The RPC message without its bulk data, of which nothing was fetched.
+    pub(super) fn refuse(self) -> (Buf, Vec<ReadChunkData>) {
+        let missing = self.reads.into_iter().map(|(at, _)| ReadChunkData::missing(at));
+        (self.inline.unwrap_or_default(), missing.collect())
+    }
+
     /// The RPC message and its bulk data. `pool` counts a message that has to lie on the heap.
     pub(super) fn finish(
         self,

@@ -6,7 +6,8 @@
 //! *Memory.* Buffers of the connection's payload pool; a fetch that waits holds none. At most
 //! [`limits::SMBD_FETCHING_MAX`] bytes are fetched at once.
 //!
-//! *Errors.* What is asked beyond a limit is refused. A Read that fails ends the connection, and with it all who wait.
+//! *Errors.* What is asked beyond a limit is refused, and what waits for memory for [`limits::MEMORY_WAIT_MAX`]. A Read that fails
+//! ends the connection, and with it all who wait.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -15,11 +16,12 @@ use std::task::{Context, Poll};
 use iobuf::{AcquireAll, Buf, BufMut};
 use tokio::sync::oneshot;
 
-use crate::channel::{ChannelError, Info, RemoteSeg, Traffic};
+use crate::channel::{ChannelError, Info, PullError, RemoteSeg, Traffic};
 use crate::limits;
+use crate::memory_wait::MemoryWait;
 use crate::verbs::{Completion, Work, WorkId};
 
-type Fetched = oneshot::Sender<Result<Vec<Buf>, ChannelError>>;
+type Fetched = oneshot::Sender<Result<Vec<Buf>, PullError>>;
 
 struct Waiting {
     from: Vec<RemoteSeg>,
@@ -37,6 +39,7 @@ struct InFlight {
 pub(super) struct Pulls {
     waiting: VecDeque<Waiting>,
     wait: Option<AcquireAll>,
+    memory_wait: MemoryWait,
     under_way: HashMap<u64, InFlight>,
     next: u64,
     /// Bytes that are being fetched.
@@ -56,7 +59,7 @@ impl Pulls {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         if len > limits::SMB_PAYLOAD_MAX || from.len() > limits::SMBD_DESCRIPTORS_MAX {
             let why = format!("{len} bytes in {} regions are too much to fetch", from.len());
-            let _ = fetched.send(Err(ChannelError::Closed(why)));
+            let _ = fetched.send(Err(ChannelError::Closed(why).into()));
         } else if len == 0 {
             let _ = fetched.send(Ok(Vec::new()));
         } else {
@@ -70,15 +73,25 @@ impl Pulls {
             let len = first.len;
             if first.fetched.is_closed() {
                 self.waiting.pop_front();
-                self.wait = None;
+                self.pause();
                 continue;
             }
             if self.fetching > 0 && self.fetching + len > limits::SMBD_FETCHING_MAX {
                 return;
             }
             let wait = self.wait.get_or_insert_with(|| info.pool.acquire_all(len, info.account));
-            let Poll::Ready(buffers) = Pin::new(wait).poll(cx) else { return };
+            let Poll::Ready(buffers) = Pin::new(wait).poll(cx) else {
+                if self.memory_wait.poll_over(cx).is_pending() {
+                    return;
+                }
+                self.wait = None;
+                if let Some(refused) = self.waiting.pop_front() {
+                    let _ = refused.fetched.send(Err(PullError::NoMemory));
+                }
+                continue;
+            };
             self.wait = None;
+            self.memory_wait.end();
             let Some(Waiting { from, fetched, .. }) = self.waiting.pop_front() else { return };
             match buffers {
                 Ok(buffers) => {
@@ -90,7 +103,7 @@ impl Pulls {
                     reads.extend(plan(self.next, from, buffers));
                 }
                 Err(e) => {
-                    let _ = fetched.send(Err(ChannelError::Closed(e.to_string())));
+                    let _ = fetched.send(Err(ChannelError::Closed(e.to_string()).into()));
                 }
             }
         }
@@ -99,6 +112,7 @@ impl Pulls {
     /// Gives up the place in the pool's queue while nothing is to be started.
     pub(super) fn pause(&mut self) {
         self.wait = None;
+        self.memory_wait.end();
     }
 
     /// An RDMA Read has completed.

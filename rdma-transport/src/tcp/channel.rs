@@ -125,7 +125,7 @@ impl TcpChannel {
                     let _ = taken.send(Ok(()));
                 }
                 Poll::Ready(Some(Command::Pull { fetched, .. })) => {
-                    let _ = fetched.send(Err(ChannelError::unsupported("RDMA Read")));
+                    let _ = fetched.send(Err(ChannelError::unsupported("RDMA Read").into()));
                 }
                 Poll::Ready(Some(Command::Call { head, answer })) => {
                     if let Some((_, head)) = self.calls.begin(head, answer) {

@@ -10,6 +10,9 @@
 //! paid for ([`Pool::pay`]) before more than [`limits::HEAP_FREE_MAX`] bytes of it are there, and counts until the request that
 //! holds it has ended.
 //!
+//! Bulk data for which no memory comes in [`limits::MEMORY_WAIT_MAX`] is thrown away as it comes, and its record is handed up
+//! without it. A sealed one ([`PayloadLocator::is_sealed`]) waits on.
+//!
 //! *Errors.* A broken rule ends the connection.
 
 use std::io::{self, IoSliceMut};
@@ -23,6 +26,7 @@ use super::framing::{Framing, Next, Violation};
 use super::record::{Fragments, MARK_LEN, Mark};
 use super::stream::Stream;
 use crate::channel::{Info, PayloadLocator, ReadChunkData, Traffic};
+use crate::memory_wait::MemoryWait;
 use crate::{count, limits};
 
 /// One whole message.
@@ -51,9 +55,35 @@ struct Bulk {
     tail: Vec<u8>,
     tail_have: usize,
     pad: usize,
+    /// The record cannot be answered without its bulk data.
+    is_sealed: bool,
+    /// No memory came for the bulk data in time: `rest` is thrown away as it comes.
+    is_refused: bool,
 }
 
 impl Bulk {
+    /// No memory came: what is there of the bulk data goes as well.
+    fn refuse(&mut self) {
+        (self.is_refused, self.first) = (true, Buf::empty());
+        (self.wait, self.debt) = (None, None);
+    }
+
+    /// Waits for memory for the rest of the bulk data; ready at once where no memory is needed.
+    fn poll_memory(&mut self, info: &Info, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.rest == 0 || !self.into.is_empty() || self.is_refused {
+            return Poll::Ready(Ok(()));
+        }
+        if self.wait.is_none() && (self.debt.is_some() || info.pool.is_overdrawn()) {
+            ready!(Pin::new(self.debt.get_or_insert_with(|| info.pool.pay(0))).poll(cx));
+            self.debt = None;
+        }
+        let rest = self.rest;
+        let wait = self.wait.get_or_insert_with(|| info.pool.acquire_all(rest, info.account));
+        self.into = ready!(Pin::new(wait).poll(cx)).map_err(io::Error::other)?;
+        self.wait = None;
+        Poll::Ready(Ok(()))
+    }
+
     fn rest_left(&self) -> usize {
         self.rest - self.into.iter().map(BufMut::len).sum::<usize>()
     }
@@ -73,6 +103,9 @@ impl Bulk {
             }
             _ => self.head,
         };
+        if self.is_refused {
+            return Record { body, read_chunks: vec![ReadChunkData::missing(at)] };
+        }
         let mut data = Vec::with_capacity(1 + self.into.len());
         data.extend(Some(self.first).filter(|b| !b.is_empty()));
         data.extend(self.into.into_iter().map(BufMut::freeze));
@@ -186,6 +219,7 @@ pub(super) struct Receiver {
     /// Being filled; begins with what was left of `held`.
     next: Option<BufMut>,
     wait: Option<Acquire>,
+    memory_wait: MemoryWait,
     /// The last small buffer was filled to its end.
     busy: bool,
     state: State,
@@ -200,6 +234,7 @@ impl Receiver {
             held: Buf::empty(),
             next: None,
             wait: None,
+            memory_wait: MemoryWait::default(),
             busy: false,
             state: State::Mark,
         }
@@ -223,7 +258,7 @@ impl Receiver {
     pub(super) fn is_waiting(&self) -> bool {
         let of_record = match &self.state {
             State::Mark => false,
-            State::Bulk(bulk) => bulk.rest > 0 && bulk.into.is_empty(),
+            State::Bulk(bulk) => bulk.rest > 0 && bulk.into.is_empty() && !bulk.is_refused,
             State::Assembly(assembly) => assembly.wait.is_some(),
         };
         of_record || self.wait.is_some()
@@ -315,6 +350,7 @@ impl Receiver {
             return Ok(step);
         }
         self.held = Buf::empty();
+        let is_sealed = locate.is_sealed(&head);
         let first = head.slice(at..at + len);
         let came = head.slice(at + len..head.len());
         let mut tail = vec![0; pad + behind];
@@ -329,6 +365,8 @@ impl Receiver {
             tail,
             tail_have: came.len(),
             pad,
+            is_sealed,
+            is_refused: false,
         }))))
     }
 
@@ -433,17 +471,25 @@ impl Receiver {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let State::Bulk(bulk) = &mut self.state else { return Poll::Ready(Ok(0)) };
-        if bulk.rest > 0 && bulk.into.is_empty() {
-            let (info, rest) = (&self.info, bulk.rest);
-            if bulk.wait.is_none() && (bulk.debt.is_some() || info.pool.is_overdrawn()) {
-                ready!(Pin::new(bulk.debt.get_or_insert_with(|| info.pool.pay(0))).poll(cx));
-                bulk.debt = None;
+        match bulk.poll_memory(&self.info, cx) {
+            Poll::Ready(got) => {
+                got?;
+                self.memory_wait.end();
             }
-            let wait = bulk.wait.get_or_insert_with(|| info.pool.acquire_all(rest, info.account));
-            bulk.into = ready!(Pin::new(wait).poll(cx)).map_err(io::Error::other)?;
-            bulk.wait = None;
+            Poll::Pending if bulk.is_sealed => return Poll::Pending,
+            Poll::Pending => {
+                ready!(self.memory_wait.poll_over(cx));
+                bulk.refuse();
+            }
         }
         ready!(stream.poll_read_ready(cx))?;
+        if bulk.is_refused && bulk.rest > 0 {
+            let mut thrown = [0; limits::TCP_RECV_SMALL * 4];
+            let part = bulk.rest.min(thrown.len());
+            let n = ready!(stream.poll_read(cx, &mut thrown[..part]))?;
+            bulk.rest -= n;
+            return Poll::Ready(Ok(n));
+        }
         // The same system call takes the start of what follows, if a buffer for that is at hand.
         if self.next.is_none() {
             self.next = self.recvs.try_get(limits::TCP_RECV_SMALL);

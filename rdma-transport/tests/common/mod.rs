@@ -62,6 +62,13 @@ impl Message {
         out
     }
 
+    /// What an echo answers where no memory came for the bulk data.
+    pub fn reply_without_data(&self) -> Vec<u8> {
+        let (mut out, _) = self.split();
+        out[7] = 1;
+        out
+    }
+
     /// What an echo answers: the same, of type REPLY.
     pub fn reply(&self) -> Vec<u8> {
         let mut out = self.emit();
@@ -82,7 +89,14 @@ impl PayloadLocator for Locator {
     fn bulk(&self, head: &[u8], _total: usize) -> Option<(usize, usize)> {
         bulk_of(head)
     }
+
+    fn is_sealed(&self, head: &[u8]) -> bool {
+        word(head, 0) == Some(SEALED as usize)
+    }
 }
+
+/// The xid of messages that cannot be answered without their bulk data.
+pub const SEALED: u32 = 0x5ea1_ed00;
 
 /// Bulk data where it would stand inline, with its padding.
 pub fn put_back(body: &[u8], read_chunks: &[ReadChunkData]) -> Vec<u8> {

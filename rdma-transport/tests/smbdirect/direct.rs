@@ -1,9 +1,12 @@
 //! Payload by RDMA Write and Read, and what is invalidated.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use rdma_transport::channel::{ChannelError, RemoteSeg};
+use rdma_transport::channel::{ChannelError, PullError, RemoteSeg};
+use rdma_transport::limits;
 
+use crate::common::{exhausted, run_by_virtual_time};
 use crate::harness::*;
 
 const BOTH: [Over; 2] = [Over::Loopback, Over::Iwarp];
@@ -97,6 +100,31 @@ fn eight_mebibytes_are_read_into_several_buffers() {
             assert!(served.handle.pull(vec![seg]).await.is_err(), "that is too much");
         });
     }
+}
+
+/// Pulls for which no memory comes fail, those behind the first with it, and the connection goes on.
+#[test]
+fn pull_without_memory_fails_in_time() {
+    run_by_virtual_time(async {
+        let (mut raw, served) = ready(Over::Loopback).await;
+        let (held, waiting) = exhausted(&served.payload);
+        let data = content(100_000);
+        let seg = raw.readable(&data);
+        let began = tokio::time::Instant::now();
+        let pull = |segs| {
+            let handle = served.handle.clone();
+            tokio::spawn(async move { handle.pull(segs).await })
+        };
+        for pulled in [pull(vec![seg]), pull(vec![seg, seg])] {
+            assert_eq!(pulled.await.unwrap().unwrap_err(), PullError::NoMemory);
+        }
+        let took = began.elapsed();
+        let most = limits::MEMORY_WAIT_MAX + Duration::from_secs(1);
+        assert!((limits::MEMORY_WAIT_MAX..most).contains(&took), "{took:?}");
+        drop(held);
+        waiting.await.unwrap();
+        assert!(ask(&mut raw, Ask::pull(vec![seg])).await.unwrap() == data);
+    });
 }
 
 /// Smb2OverRdmaChannel_ReadWriteMultipleBufferDescriptorList: as many as one request can name.

@@ -8,6 +8,7 @@
 //! *Errors.* A request of channel RDMA_V1_INVALIDATE has its token invalidated also when it fails.
 
 use iobuf::Buf;
+use rdma_transport::channel::PullError;
 
 use crate::answer::{Answer, ERROR_BODY};
 use crate::ops::bytes::Change;
@@ -89,7 +90,10 @@ async fn fetch(
             let segs = std::mem::take(&mut remote.segs);
             let data = cx.conn.handle.pull(segs).await.map_err(|e| {
                 tracing::debug!(peer = %cx.conn.info.peer, "WRITE could not be fetched: {e}");
-                Status::UNEXPECTED_IO_ERROR
+                match e {
+                    PullError::NoMemory => Status::INSUFFICIENT_RESOURCES,
+                    _ => Status::UNEXPECTED_IO_ERROR,
+                }
             })?;
             remote.unprotect(r.transform.as_ref(), data).inspect_err(|_| {
                 Violation::Payload.note(

@@ -154,6 +154,55 @@ async fn data_of_every_size_is_signed() {
     write_and_read(&mut peer, false, (8 << 20) - 3).await;
 }
 
+/// Without its data a WRITE cannot be verified. It changes nothing, its answer is signed, and the session goes on.
+#[tokio::test]
+async fn signed_write_without_data_is_refused() {
+    for required in [false, true] {
+        let server = server(|s| s.signing_required = required);
+        let mut peer = Peer::ready(&server, &Offer::default()).await;
+        let id = file(&peer.ask(Command::Create, &create("big", 0)).await);
+        let request = write::Request {
+            data_offset: write::Request::DATA_OFFSET,
+            length: 5000,
+            offset: 0,
+            file: id,
+            channel: Some(smb_proto::smb2::rdma::Channel::None),
+            remaining: 0,
+            flags: 0,
+            descriptors: Vec::new(),
+            transform: None,
+        };
+        for signed in [true, false] {
+            let header = peer.header(Command::Write);
+            let whole = [&request.emit()[..], &[7; 5000]].concat();
+            let message = match signed {
+                true => peer.sign(header, &whole),
+                false => [&header.emit()[..], &whole].concat(),
+            };
+            let at = usize::from(write::Request::DATA_OFFSET);
+            let missing = vec![ReadChunkData { at, data: Vec::new() }];
+            let bytes = peer.raw_with(&message[..at], missing).await.unwrap();
+            let answer = answers(&bytes).remove(0);
+            assert_eq!(answer.header.flags.has(Flags::SIGNED), signed || required);
+            let expected = match !signed && required {
+                true => Status::ACCESS_DENIED,
+                false => Status::INSUFFICIENT_RESOURCES,
+            };
+            assert_eq!(answer.status(), expected, "signed: {signed}, required: {required}");
+            if signed {
+                peer.check(&bytes);
+            }
+        }
+        let mut body = vec![0; 49];
+        body[0] = 49;
+        body[4] = 1;
+        body[16..32].copy_from_slice(&id.emit());
+        assert_eq!(peer.ask(Command::Read, &body).await.status(), Status::END_OF_FILE);
+        write_and_read(&mut peer, false, 5000).await;
+        assert!(!peer.ended());
+    }
+}
+
 #[tokio::test]
 async fn data_of_every_size_is_encrypted() {
     let server = server(|_| {});

@@ -368,9 +368,14 @@ impl Gss {
 /// Where the body of a credential begins in a call: behind six words, its flavor and its length.
 const CREDENTIAL_AT: usize = 32;
 
-/// The arguments in plain, or GARBAGE_ARGS (RFC 2203 section 5.3.3.2).
+/// The arguments in plain, or GARBAGE_ARGS (RFC 2203 section 5.3.3.2). Arguments that cannot be verified, because there was no
+/// memory for their data, are answered SYSTEM_ERR (RFC 5531 section 9) and not looked at.
 fn unpacked(conn: &Conn, call: Call) -> Admitted {
     let Call { head, context, service, number, body, at, read_chunks } = call;
+    if service != GssService::None && read_chunks.iter().any(ReadChunkData::is_missing) {
+        let reply = plain(head.xid, AcceptStat::SystemErr);
+        return Admitted::Answered(protect::protect(&context, number, service, reply));
+    }
     let opened = match service {
         GssService::None => Some(open::Opened { body, at, read_chunks }),
         GssService::Integrity => open::integrity(&context, number, body, at, read_chunks),

@@ -212,17 +212,23 @@ pub async fn serve(
 ) -> XdrResult<Outcome> {
     let parsed = args.parse(|i| Args::parse(number, i))?;
     let Some(parsed) = parsed else { return Ok(Outcome::NoProcedure) };
+    let is_missing = args.lacks_data();
     let data = match &parsed {
+        // RFC 1813 section 2.6: the client is to try again later.
+        Args::Write(_) | Args::Symlink(_) if is_missing => Err(Nfsstat3::Jukebox),
         // Of more than `wtmax` the first bytes are written (RFC 1813 section 3.3.7).
-        Args::Write(a) => args.data(a.data)?,
+        Args::Write(a) => Ok(args.data(a.data)?),
         // The target may have come by RDMA Read (RFC 8267 section 5.2).
-        Args::Symlink(a) => args.data(a.symlink_data)?,
-        _ => Vec::new(),
+        Args::Symlink(a) => Ok(args.data(a.symlink_data)?),
+        _ => Ok(Vec::new()),
     };
     watchdog::operation(operation::name(operation::of_v3(number)));
     let op = Op::new(core, conn, call);
     let mark = out.len();
-    let done = run(&op, &parsed, data, out).await;
+    let done = match data {
+        Ok(data) => run(&op, &parsed, data, out).await,
+        Err(status) => Err(Failed(status)),
+    };
     op.end(done, empty_words(number), operation::of_v3(number), mark, out);
     if op.too_weak.into_inner() {
         return Ok(Outcome::TooWeak);

@@ -18,6 +18,10 @@ pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
         StableHow4::DataSync => Stable::Data,
         StableHow4::FileSync => Stable::File,
     };
+    if cx.args.lacks_data() {
+        // RFC 8881 section 15.1.1.3.
+        return Err(Status::Delay);
+    }
     let data = cx.args.data(data)?;
     // Of more than `maxwrite` the first bytes are written, as the count in the result says (RFC 8881 section 18.32.3).
     let given: usize = data.iter().map(Buf::len).sum();

@@ -274,6 +274,27 @@ async fn memory_of_the_client_is_named_on_rdma_only() {
     assert_eq!(c.ask(Command::Write, &w.emit()).await.status(), Status::INVALID_PARAMETER);
 }
 
+/// The transport had no memory for the data: nothing is written, and the same succeeds later.
+#[tokio::test]
+async fn write_without_memory_is_refused() {
+    let c = Harness::new().client_by(0, Dialect::V311, RDMA);
+    let f = c.open("f").await;
+    let w = write::Request {
+        channel: Some(Channel::RdmaV1Invalidate),
+        descriptors: vec![RemoteSeg { handle: 7, len: 10, offset: 0 }],
+        remaining: 10,
+        data_offset: 0,
+        ..writing(f, 0, 0)
+    };
+    let body = w.emit();
+    let (a, ()) = tokio::join!(c.ask(Command::Write, &body), c.pull_gets_no_memory());
+    assert_eq!((a.status(), a.invalidate), (Status::INSUFFICIENT_RESOURCES, Some(7)));
+    let read_back = async || read(&c, &reading(f, 0, 50)).await.status();
+    assert_eq!(read_back().await, Status::END_OF_FILE);
+    let (a, _) = tokio::join!(c.ask(Command::Write, &body), c.pull_gets(b"0123456789"));
+    assert_eq!((a.status(), read_back().await), (Status::SUCCESS, Status::SUCCESS));
+}
+
 #[tokio::test]
 async fn data_goes_to_and_comes_from_all_descriptors() {
     let c = Harness::new().client_by(0, Dialect::V311, RDMA);

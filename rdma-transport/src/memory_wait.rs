@@ -1,0 +1,77 @@
+//! The limit on waiting for payload memory.
+//!
+//! *Operation.* A connection waits for memory for one request at a time. After [`limits::MEMORY_WAIT_MAX`] the request is refused,
+//! and so are the requests behind it that begin to wait within [`limits::MEMORY_WAIT_BEHIND`]: they came with it. A client that
+//! asks again later waits again, in the order of the pool.
+//!
+//! *Errors.* A refused request reaches its protocol without its data ([`crate::channel::ReadChunkData::is_missing`]), which answers
+//! "try again later". Each is counted.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::time::{Instant, Sleep};
+
+use crate::{count, limits};
+
+/// The wait of one connection.
+#[derive(Default)]
+pub(crate) struct MemoryWait {
+    timer: Option<Pin<Box<Sleep>>>,
+    /// When a request was last refused after all of its time.
+    refused: Option<Instant>,
+}
+
+impl MemoryWait {
+    /// For a request that gets no memory now: ready, and counted, when the request must wait no longer.
+    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let is_behind = |at: Instant| at.elapsed() < limits::MEMORY_WAIT_BEHIND;
+        if self.timer.is_some() || !self.refused.is_some_and(is_behind) {
+            let timer = self
+                .timer
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep(limits::MEMORY_WAIT_MAX)));
+            ready!(timer.as_mut().poll(cx));
+            self.timer = None;
+            self.refused = Some(Instant::now());
+        }
+        count::limit_met(limits::MEMORY_WAIT);
+        Poll::Ready(())
+    }
+
+    /// Memory came, or no request waits for it.
+    pub(crate) fn end(&mut self) {
+        self.timer = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_behind_a_refused_one_follow() {
+        let mut wait = MemoryWait::default();
+        let mut took = async || {
+            let began = Instant::now();
+            poll_fn(|cx| wait.poll_over(cx)).await;
+            began.elapsed()
+        };
+        assert!(took().await >= limits::MEMORY_WAIT_MAX);
+        assert!(took().await.is_zero(), "it came with the first");
+        tokio::time::sleep(limits::MEMORY_WAIT_BEHIND).await;
+        assert!(took().await >= limits::MEMORY_WAIT_MAX, "it was asked again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_ends_the_wait() {
+        let mut wait = MemoryWait::default();
+        let began = Instant::now();
+        let half = limits::MEMORY_WAIT_MAX / 2;
+        let first = tokio::time::timeout(half, poll_fn(|cx| wait.poll_over(cx))).await;
+        assert!(first.is_err());
+        wait.end();
+        poll_fn(|cx| wait.poll_over(cx)).await;
+        assert!(began.elapsed() >= half + limits::MEMORY_WAIT_MAX);
+    }
+}
