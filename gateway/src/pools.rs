@@ -79,8 +79,14 @@ pub(crate) fn rdma_recv_limits(settings: &Settings) -> PoolLimits {
 /// What connections over RDMA may have posted beyond the first few Receives of each: as many as are left where all have those, and
 /// half at least. One address may have half of it.
 pub(crate) fn rdma_parts(settings: &Settings) -> Arc<Parts> {
+    let [of_all, of_address] = rdma_parts_most(settings);
+    receives::parts(of_all, of_address)
+}
+
+/// How much that is: of all addresses, and of one.
+pub(crate) fn rdma_parts_most(settings: &Settings) -> [usize; 2] {
     let all = rdma_receives(settings) / CLASS_SIZES[0];
     let first = settings.connections.saturating_mul(usize::from(SMBD_CREDITS_MIN) + 1);
     let beyond = all.saturating_sub(first).max(all / 2);
-    receives::parts(beyond, beyond / 2)
+    [beyond, beyond / 2]
 }

@@ -25,7 +25,9 @@ use crate::client_names::Lookup;
 use crate::descriptors::Descriptors;
 use crate::listeners::Service;
 use crate::lost_access;
-use crate::pools::{heap_limits, payload_limits, payload_share, rdma_recv_limits, recv_limits};
+use crate::pools::{
+    heap_limits, payload_limits, payload_share, rdma_parts_most, rdma_recv_limits, recv_limits,
+};
 use crate::serve::{Running, sweep};
 use crate::shares::ShareSet;
 use crate::shutdown::Connections;
@@ -271,6 +273,7 @@ impl Running {
         self.shared.payload.set_heap(all, of_client);
         self.shared.recvs.set_limits(recv_limits(new));
         self.shared.rdma_recvs.set_limits(rdma_recv_limits(new));
+        self.shared.rdma_receives.set_most(rdma_parts_most(new));
         self.stuck.watch(shares.folders());
         logs::set(&new.log);
         tokio::spawn(sweep(added));

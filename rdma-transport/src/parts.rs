@@ -31,13 +31,13 @@ impl Limit {
 /// All there is, and who has it.
 #[derive(Debug)]
 pub struct Parts {
-    of_all: Limit,
-    of_address: Limit,
     taken: Mutex<Taken>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Taken {
+    of_all: Limit,
+    of_address: Limit,
     all: usize,
     by_address: HashMap<IpAddr, usize>,
 }
@@ -45,7 +45,14 @@ struct Taken {
 impl Parts {
     /// With these limits: of all, and of one address.
     pub fn new([of_all, of_address]: [Limit; 2]) -> Arc<Self> {
-        Arc::new(Self { of_all, of_address, taken: Mutex::default() })
+        let taken = Taken { of_all, of_address, all: 0, by_address: HashMap::new() };
+        Arc::new(Self { taken: Mutex::new(taken) })
+    }
+
+    /// Changes how much there may be: of all, and of one address. What is taken beyond that stays taken until it is given back.
+    pub fn set_most(&self, [of_all, of_address]: [usize; 2]) {
+        let mut taken = locked(&self.taken);
+        (taken.of_all.most, taken.of_address.most) = (of_all, of_address);
     }
 
     /// The part of one who is at this address; nothing so far.
@@ -77,14 +84,13 @@ impl Part {
 
     /// Has so much from now on; where that would be too much it has what it had. Less than before is never too much.
     pub fn set(&mut self, count: usize) -> Result<(), Limit> {
-        let Parts { of_all, of_address, taken } = &*self.parts;
-        let mut taken = locked(taken);
+        let mut taken = locked(&self.parts.taken);
         let own = taken.by_address.get(&self.at).copied().unwrap_or(0) - self.count + count;
         let all = taken.all - self.count + count;
         if count > self.count {
-            let met = [(own, of_address), (all, of_all)].into_iter().find(|(n, l)| *n > l.most);
-            if let Some((_, limit)) = met {
-                return Err(*limit);
+            let limits = [(own, taken.of_address), (all, taken.of_all)];
+            if let Some((_, limit)) = limits.into_iter().find(|(n, limit)| *n > limit.most) {
+                return Err(limit);
             }
         }
         taken.all = all;
@@ -109,6 +115,21 @@ mod tests {
 
     const ALL: Limit = Limit::new("all", 25);
     const OF_ONE: Limit = Limit::new("of-one", 10);
+
+    #[test]
+    fn changed_limits_hold_for_new_parts() {
+        let parts = Parts::new([ALL, OF_ONE]);
+        let mut part = parts.of("192.0.2.1".parse().unwrap());
+        assert_eq!((part.set(11), part.set(10)), (Err(OF_ONE), Ok(())));
+        parts.set_most([6, 4]);
+        assert_eq!(part.set(11), Err(Limit { most: 4, ..OF_ONE }));
+        // It keeps what it has, and may have less.
+        assert_eq!((part.count(), part.set(5), part.set(4)), (10, Ok(()), Ok(())));
+        let mut other = parts.of("192.0.2.2".parse().unwrap());
+        assert_eq!((other.set(3), other.set(2)), (Err(Limit { most: 6, ..ALL }), Ok(())));
+        parts.set_most([30, 20]);
+        assert_eq!(part.set(20), Ok(()));
+    }
 
     #[test]
     fn an_address_has_its_part_and_no_more() {
