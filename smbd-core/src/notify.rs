@@ -57,7 +57,7 @@ impl Watching {
 
     /// Something waits already.
     pub(crate) async fn is_ready(&self) -> bool {
-        let mut ready = std::pin::pin!(self.watch.ready());
+        let mut ready = std::pin::pin!(self.watch.something());
         std::future::poll_fn(|cx| std::task::Poll::Ready(ready.as_mut().poll(cx).is_ready())).await
     }
 

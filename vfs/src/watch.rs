@@ -432,11 +432,13 @@ impl Watch {
         locked(&self.room)(directories)
     }
 
-    /// Watches all directories that this is about for changes by other processes.
+    /// Watches all directories that this is about for changes by other processes. A walk that its caller gives up is made again by
+    /// the next one.
     async fn cover(&self) {
         if !self.me.stale.swap(false, Ordering::Relaxed) {
             return;
         }
+        let mut walk = Walk { watch: self, is_finished: false };
         let recursive = self.me.lock().recursive;
         let (mut covered, before) = (Vec::new(), self.covered());
         let mut todo = VecDeque::from([(self.me.dir.clone(), Vec::new())]);
@@ -457,6 +459,7 @@ impl Watch {
         }
         self.has_room(covered.len());
         *locked(&self.covered) = covered;
+        walk.is_finished = true;
     }
 
     /// Sees what others do in the directory at this path from the watched one.
@@ -486,6 +489,11 @@ impl Watch {
     /// Waits until there is something to take. Waits for ever when nothing happens: the caller ends it.
     pub async fn ready(&self) {
         self.cover().await;
+        self.something().await;
+    }
+
+    /// As [`Watch::ready`], without a walk to the folders that are new: for a look at what waits already.
+    pub async fn something(&self) {
         loop {
             // Enabled before the look, so that what comes between the two is not missed.
             let mut came = std::pin::pin!(self.me.came.notified());
@@ -504,6 +512,21 @@ impl Watch {
     pub async fn refresh(&self) {
         if let Ok(path) = self.me.dir.path().await {
             self.me.lock().path = path;
+        }
+    }
+}
+
+/// A walk to all directories of a watch.
+struct Walk<'a> {
+    watch: &'a Watch,
+    is_finished: bool,
+}
+
+impl Drop for Walk<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.watch.has_room(self.watch.covered());
+            self.watch.me.stale.store(true, Ordering::Relaxed);
         }
     }
 }

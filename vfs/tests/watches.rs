@@ -6,17 +6,35 @@
 mod suite;
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use suite::streams::plain;
 use suite::*;
 use vfs::local::{LocalBackend, LocalConfig, limit_descriptors};
 use vfs::namespace::Namespace;
-use vfs::watch::Watch;
+use vfs::watch::{Watch, what};
+use vfs::{Action, NodeRef};
 
 const FOLDERS: usize = 7;
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Whether this is ready at the first poll; it is dropped then.
+async fn is_ready(future: impl Future<Output = ()>) -> bool {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await
+}
+
+/// A walk to new folders that its caller gives up is made again, and a look at what waits makes none.
+async fn cover_new_folders(ns: &Namespace, root: &NodeRef, watch: &Watch) {
+    let (share, before) = (ns.shares()[0].id, watch.covered());
+    ns.watches().post(share, root, b"new", Action::Added, what::DIR_NAME).await;
+    assert!(is_ready(watch.something()).await);
+    assert!(!is_ready(watch.ready()).await, "the walk yields");
+    watch.ready().await;
+    assert_eq!(watch.covered(), before + 1);
 }
 
 #[test]
@@ -47,6 +65,15 @@ fn watches_of_one_tree_share_descriptors() {
         assert_eq!(descriptors(), one);
         watches.clear();
         assert!(descriptors() <= one - FOLDERS, "{} after {one}", descriptors());
+
+        let wide = dir.path().join("wide");
+        (0..40).for_each(|n| std::fs::create_dir_all(wide.join(n.to_string())).unwrap());
+        let watch_all = watch().await;
+        std::fs::create_dir(dir.path().join("new")).unwrap();
+        cover_new_folders(&ns, &b.root, &watch_all).await;
+        drop(watch_all);
+        std::fs::remove_dir_all(wide).unwrap();
+        std::fs::remove_dir(dir.path().join("new")).unwrap();
 
         // A client has room for three folders.
         let room = Arc::new(std::sync::Mutex::new(0));
