@@ -1,6 +1,9 @@
 //! A socket for datagrams that knows at which address of the host each of them arrived, and answers from there: clients drop a
 //! reply that comes from another address than the one they asked.
 //!
+//! A reply may be larger than the MTU, as those of MOUNT EXPORT and of the portmapper's DUMP are: it leaves in fragments, which
+//! quinn-udp would forbid for the sake of QUIC.
+//!
 //! *Memory.* A buffer of [`ROOM`] for each socket. The kernel may hand over several datagrams of one sender at once.
 
 use std::io::{self, IoSliceMut};
@@ -8,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rdma_transport::channel::canonical;
+use rdma_transport::socket::allow_fragments;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
@@ -34,6 +38,7 @@ impl DatagramSocket {
     pub(crate) fn new(socket: UdpSocket) -> io::Result<Self> {
         let (state, local) =
             (UdpSocketState::new(UdpSockRef::from(&socket))?, socket.local_addr()?);
+        allow_fragments(&socket, local.is_ipv6());
         Ok(Self { socket, state, local })
     }
 
@@ -72,6 +77,10 @@ impl DatagramSocket {
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::sockopt::{
+        Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, ip_mtu_discover, ipv6_mtu_discover,
+    };
+
     use super::*;
 
     /// Addresses of the loopback are there without being configured, as those that come later are to a socket of all.
@@ -93,6 +102,20 @@ mod tests {
                 // A connected socket takes nothing from another address.
                 let length = client.recv(&mut reply).await.unwrap();
                 assert_eq!(&reply[..length], text);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn large_replies_may_be_fragmented() {
+        for bound in ["127.0.0.1:0", "[::]:0"] {
+            let Ok(socket) = UdpSocket::bind(bound).await else { continue };
+            let server = DatagramSocket::new(socket).unwrap();
+            let found = ip_mtu_discover(&server.socket).unwrap();
+            assert_eq!(found, Ipv4PathMtuDiscovery::DONT, "{bound}");
+            if server.local.is_ipv6() {
+                let found = ipv6_mtu_discover(&server.socket).unwrap();
+                assert_eq!(found, Ipv6PathMtuDiscovery::DONT, "{bound}");
             }
         }
     }

@@ -25,7 +25,7 @@ pub mod refused;
 pub mod rpcrdma;
 pub mod serve;
 pub mod smbdirect;
-mod socket;
+pub mod socket;
 mod stall;
 pub mod tcp;
 pub mod tls;

@@ -1,9 +1,9 @@
-//! What every TCP socket of a connection is set to, and what its peer has heard.
+//! Options of sockets: those of every connection over TCP, what its peer has heard, and fragments of datagrams.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -48,9 +48,30 @@ pub(crate) fn silence(stream: &TcpStream) -> io::Result<Silence> {
     })
 }
 
+/// Lets the kernel and routers send a datagram that is larger than the MTU in fragments. A kernel without one of these options
+/// fragments anyway.
+pub fn allow_fragments(socket: &impl AsFd, is_ipv6: bool) {
+    let ipv4 = (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT);
+    let ipv6 = [
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT),
+        (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 0),
+    ];
+    // An IPv6 socket may send over IPv4 as well.
+    for option in [ipv4].into_iter().chain(ipv6.into_iter().filter(|_| is_ipv6)) {
+        set_number(socket, option);
+    }
+}
+
+fn set_number(socket: &impl AsFd, (level, name, value): (i32, i32, i32)) {
+    let len = libc::socklen_t::try_from(size_of::<i32>()).unwrap_or(0);
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the descriptor is open while `socket` is borrowed; the kernel reads `len` bytes, the size of `value`.
+    let _ = unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), len) };
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, UdpSocket};
 
     use socket2::SockFilter;
     use tokio::io::AsyncWriteExt;
@@ -85,5 +106,25 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(silence(&own).unwrap().repeats, 0);
+    }
+
+    /// A socket has an MTU of 1500 here, since the loopback has one of 65536.
+    #[test]
+    fn large_datagram_leaves_in_fragments() {
+        let Ok(socket) = UdpSocket::bind("[::1]:0") else { return };
+        let to = socket.local_addr().unwrap();
+        for option in [
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU, 1500),
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
+            (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1),
+        ] {
+            set_number(&socket, option);
+        }
+        let error = socket.send_to(&[0; 8192], to).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
+        allow_fragments(&socket, true);
+        assert_eq!(socket.send_to(&[7; 8192], to).unwrap(), 8192);
+        let mut room = [0; 9000];
+        assert_eq!(socket.recv(&mut room).unwrap(), 8192);
     }
 }
