@@ -53,8 +53,9 @@ enum Limit {
 impl Limit {
     /// How many there are.
     const COUNT: usize = 5;
-    /// Those that bound a number of connections.
-    const BOUNDS: [Self; 4] = [Self::All, Self::Address, Self::Newcomers, Self::NewcomersOfAddress];
+    /// Those that bound a number of connections, in the order in which they are met: a newcomer takes the place of a newcomer, of
+    /// its own address first, before a client that is known loses one.
+    const BOUNDS: [Self; 4] = [Self::NewcomersOfAddress, Self::Newcomers, Self::Address, Self::All];
 
     fn name(self) -> &'static str {
         match self {
@@ -166,6 +167,11 @@ impl ConnectionLimits {
             Limit::Clients => usize::MAX,
         }
     }
+
+    /// The limit that a refusal names: where a share is as large as the whole, the whole.
+    fn named(&self, limit: Limit) -> Limit {
+        if self.by(limit) == self.all { Limit::All } else { limit }
+    }
 }
 
 /// The limits and who is counted against them.
@@ -235,7 +241,7 @@ impl Admission {
                 Some(AdmissionPermit { admission: self.clone(), id, payload, cut: Some(cut) })
             }
             Err(limit) => {
-                self.note(limit, peer);
+                self.note(self.limits().named(limit), peer);
                 None
             }
         }
@@ -386,7 +392,7 @@ mod tests {
     }
 
     fn refusal(a: &Admission, from: u8) -> Option<Limit> {
-        a.try_admit(peer(from).ip()).err()
+        a.try_admit(peer(from).ip()).err().map(|limit| a.limits().named(limit))
     }
 
     fn limits(all: usize) -> ConnectionLimits {

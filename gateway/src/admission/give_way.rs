@@ -27,7 +27,7 @@ use rdma_transport::channel::{Info, Traffic};
 use rdma_transport::count;
 use tokio::sync::oneshot;
 
-use super::{Admission, Limit, Tables};
+use super::{Address, Admission, Limit, Tables};
 use crate::descriptors::CLOSING_MAX;
 
 /// Seconds without a byte after which a connection may have to give way.
@@ -111,21 +111,27 @@ impl Tables {
         if limit.is_for_newcomers() { counts.new } else { counts.open }
     }
 
-    /// What the limit allows, divided among the hosts that are here and the one that comes.
-    fn part(&self, host: IpAddr, limits: usize) -> usize {
-        let hosts = self.addresses.len() + usize::from(!self.addresses.contains_key(&host));
-        (limits / hosts.max(1)).max(1)
+    /// The part of each host in what the limit allows, where one more host comes. Hosts with newcomers only reduce the parts of
+    /// newcomers alone: addresses without a logon must not make a known client exceed its part.
+    fn part(&self, limit: Limit, host: IpAddr, limits: usize) -> usize {
+        let counts_host = |address: &Address| {
+            limit.is_for_newcomers() || address.counts.open > address.counts.new
+        };
+        let hosts = self.addresses.values().filter(|address| counts_host(address)).count();
+        let is_counted = self.addresses.get(&host).is_some_and(counts_host);
+        (limits / (hosts + usize::from(!is_counted))).max(1)
     }
 
     /// The host has less than its part, so that it may have one more.
     fn is_within(&self, limit: Limit, host: IpAddr, limits: usize) -> bool {
-        self.count_of(limit, host) < self.part(host, limits)
+        self.count_of(limit, host) < self.part(limit, host, limits)
     }
 
     /// Those that may go for a connection of this host, in order, before it is asked what they hold.
     fn candidates(&mut self, limit: Limit, host: IpAddr, limits: usize) -> Vec<Candidate> {
         let now = Instant::now();
-        let (part, is_within) = (self.part(host, limits), self.is_within(limit, host, limits));
+        let (part, is_within) =
+            (self.part(limit, host, limits), self.is_within(limit, host, limits));
         let only_new = limit.is_for_newcomers();
         let only_host = limit.is_of_address();
         let Self { addresses, open, .. } = self;
@@ -363,6 +369,25 @@ mod tests {
         // The search in vain of a host beyond its part says nothing of a host within its part.
         assert!(newcomer(4).is_some());
         assert_eq!((gone(&mut greedy), gone(&mut others)), (1, 0));
+    }
+
+    #[test]
+    fn strangers_take_no_place_of_known_clients() {
+        // Newcomers meet their own limit first, which is half of the places.
+        let a = admission(64);
+        let mut known = active(&a, 1, 32, false);
+        let mut strangers: Vec<_> = (10..42).map(|from| served(&a, from, false)).collect();
+        let stranger = |from| a.admit(SocketAddr::from(([10, 0, 0, from], 1)));
+        assert!(stranger(50).is_none());
+        assert_eq!((gone(&mut known), gone(&mut strangers)), (0, 0));
+        drop((known, strangers));
+        // Where newcomers may have more, known clients within their part stay.
+        let a = admission(64);
+        let mut known: Vec<_> = (1..4).flat_map(|from| active(&a, from, 16, false)).collect();
+        let mut strangers: Vec<_> = (10..26).map(|from| served(&a, from, false)).collect();
+        let stranger = |from| a.admit(SocketAddr::from(([10, 0, 0, from], 1)));
+        assert!(stranger(50).is_none());
+        assert_eq!((gone(&mut known), gone(&mut strangers)), (0, 0));
     }
 
     #[test]
