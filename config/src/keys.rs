@@ -286,8 +286,8 @@ pub(crate) const SHARE: Group = Group {
             "audit",
             "list of `changes`, `reads`, `writes`",
             "",
-            "Which operations on its files are recorded, by NFS and by SMB. `changes`: changes of names and permissions; \
-             `reads`: opens to read; `writes`: opens to write. Needs the group [audit](#audit).",
+            "Which operations on its files are recorded, by NFS and by SMB. `changes`: changes of names, permissions and \
+             attributes; `reads`: opens to read; `writes`: opens to write. Needs the group [audit](#audit).",
         ),
         key("force", "group", "", "The user and group that they act as. See [force](#force)."),
         key(
@@ -548,7 +548,8 @@ pub(crate) const USER: Group = Group {
             "uid",
             "number of a user",
             "",
-            "Its number in the file system. If not set: that of the host's user of the same name.",
+            "Its number in the file system, which must not be 65534. If not set: that of the host's user of the same name; without \
+             one, a gateway of root refuses the user.",
         ),
         key("gid", "number of a group", "", "Its primary group. If not set: as the host has it."),
         key(

@@ -181,8 +181,12 @@ pub(crate) fn user_of(
     accounts: Accounts<'_>,
 ) -> Result<Cred, String> {
     let who = Who::User(name.to_owned());
-    if let (None, Some((cred, _))) = (who.number(), accounts(name)) {
-        return Ok(cred);
+    if let (None, Some((cred, known))) = (who.number(), accounts(name)) {
+        return if users::is_nobody(&cred) {
+            Err(format!("`{name}` cannot log on: {}", users::why_nobody(name, known)))
+        } else {
+            Ok(cred)
+        };
     }
     let mut found = settings.on_host.clone();
     if settings.names == Names::Host && !found.contains_key(&who) {

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use crate::records::ServiceFiles;
 use crate::trust::{check_folders, check_secret};
-use crate::users::{change_database, resolve};
+use crate::users::{change_database, is_nobody, resolve, why_nobody};
 
 /// Bytes of a file at most: 100,000 users.
 const FILE_BYTES_MAX: u64 = 32 << 20;
@@ -52,7 +52,11 @@ pub(crate) fn import(files: &ServiceFiles, path: &Path, replace: bool) -> Result
     for account in accounts {
         let identity = identity(&account)?;
         let name = account.name.clone();
-        let (cred, _) = resolve(&name, &identity)?;
+        let (cred, known) = resolve(&name, &identity)?;
+        if is_nobody(&cred) {
+            complain!("{name} is not taken over: {}", why_nobody(&name, known));
+            continue;
+        }
         let entry = entry(account, identity);
         let is_new = change_database(files, |database| {
             let is_new = replace || database.get(&name).is_none();

@@ -18,7 +18,9 @@ use zeroize::Zeroizing;
 
 use crate::place::DaemonArgs;
 use crate::records::ServiceFiles;
-use crate::users::{change_database, first_line, read_database, read_password, resolve};
+use crate::users::{
+    change_database, first_line, is_nobody, read_database, read_password, resolve, why_nobody,
+};
 use crate::weak;
 
 /// Who may log on by SMB
@@ -68,7 +70,7 @@ struct AddArgs {
     /// Accept a password that is short, common or like the user's name
     #[arg(long)]
     weak: bool,
-    /// User id in the file system; default: that of the host's user of this name
+    /// User id in the file system; needed where the host has no user of this name
     #[arg(long, value_name = "NUMBER")]
     uid: Option<u32>,
     /// Primary group; default: that of the host's user
@@ -151,7 +153,14 @@ pub(crate) fn put(
     identity: Identity,
 ) -> Result<Done, String> {
     let (cred, known) = resolve(name, &identity)?;
+    if is_nobody(&cred) {
+        return Err(why_nobody(name, known));
+    }
     let Identity { uid, gid, groups } = identity;
+    let numbers = uid.iter().chain(&gid).chain(groups.iter().flatten());
+    if numbers.into_iter().any(|n| *n == u32::MAX) {
+        return Err(format!("{} is the number of no user or group", u32::MAX));
+    }
     let (hash, keys) = (NtHash::of(password), Some(keys(password)?));
     let entry = Entry { name: name.to_owned(), hash, uid, gid, groups, keys };
     let replaced = change_database(files, |d| Ok(d.put(entry)))?;

@@ -21,8 +21,8 @@ use mutex::{locked, reading, writing};
 use smb_auth::NtHash;
 use smbd_core::users::database::{Database, key};
 use smbd_core::users::{Account, Ticketed, Users, rid_of_uid};
-use vfs::Cred;
 use vfs::accounts::{self, Directory};
+use vfs::{ANONYMOUS, Cred};
 use zeroize::Zeroizing;
 
 use crate::records::{ServiceFiles, Stamp};
@@ -33,8 +33,9 @@ const PASSWORD_BYTES_MAX: u64 = 4096;
 pub(crate) const PASSWORD_CHARS_MAX: usize = 256;
 /// Users of the host who came by tickets and are remembered; as many sessions may be logged on.
 const TICKETED_MAX: usize = 65_536;
-/// Who guests are, and users of whom the host knows nothing while the gateway runs as root.
-const NOBODY: u32 = 65_534;
+/// The uid of guests, of squashed users of NFS, and of users without a uid that the host does not know while the gateway runs as
+/// root. The latter are refused: they would use the files of the others.
+const NOBODY: u32 = ANONYMOUS;
 
 /// When a database that could not be read is tried again, though it has not changed: its users ask the host's name service, too.
 const RETRY: Duration = Duration::from_secs(10);
@@ -162,6 +163,20 @@ pub(crate) fn resolve(name: &str, given: &Identity) -> Result<(Cred, bool), Stri
     Ok((Cred { uid, gid, groups }, known))
 }
 
+/// The user has no uid but the one of guests, and is refused.
+pub(crate) fn is_nobody(cred: &Cred) -> bool {
+    cred.uid == NOBODY
+}
+
+/// Says why an account may not be this user, and what to do. `known`: the host or the account says which uid it has.
+pub(crate) fn why_nobody(name: &str, known: bool) -> String {
+    let why = if known { "" } else { "the host has no such user, and no uid is given: " };
+    format!(
+        "{why}uid {NOBODY} is the one of guests and of squashed users of NFS, with whom `{name}` would share its files; \
+         give another uid (`uid` in `users`, `headgate user add {name} --uid NUMBER`), or add the user to the host"
+    )
+}
+
 /// Who may log on, by the name in lower case.
 pub(crate) type Accounts = HashMap<String, (Cred, bool)>;
 
@@ -241,7 +256,10 @@ fn differences(old: &Table, new: &Table) -> Vec<String> {
 
 fn account(name: &str, hash: NtHash, identity: &Identity) -> Result<(Account, bool), String> {
     let (cred, known) = resolve(name, identity)?;
-    if !known {
+    if is_nobody(&cred) {
+        let why = why_nobody(name, known);
+        tracing::warn!(user = name, why, "the logons of this user are refused");
+    } else if !known {
         tracing::warn!(
             user = name,
             uid = cred.uid,
@@ -484,10 +502,13 @@ impl Users for UserDb {
     }
 
     fn by_uid(&self, uid: u32) -> Option<Account> {
-        // Of several, always the same one.
+        // Of several, always the same one; and guests are none of them.
         let table = self.current();
         let accounts = table.values().map(|(account, _)| account);
-        accounts.filter(|a| a.cred.uid == uid).min_by_key(|a| a.name.clone()).cloned()
+        accounts
+            .filter(|a| a.cred.uid == uid && !is_nobody(&a.cred))
+            .min_by_key(|a| a.name.clone())
+            .cloned()
     }
 
     fn guest(&self) -> Cred {
@@ -502,7 +523,8 @@ impl Users for UserDb {
 /// Accounts stand before others of their name.
 impl Directory for UserDb {
     fn uid(&self, name: &str) -> Option<u32> {
-        self.find(name).map(|a| a.cred.uid).or_else(|| self.others.uid(name))
+        let account = self.find(name).filter(|a| !is_nobody(&a.cred));
+        account.map(|a| a.cred.uid).or_else(|| self.others.uid(name))
     }
 
     fn gid(&self, name: &str) -> Option<u32> {

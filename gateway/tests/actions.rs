@@ -409,6 +409,9 @@ async fn a_user_who_is_added_logs_on_and_the_password_is_nowhere() {
         let answer = page.ask("/action/user", body);
         assert!(answer.status == 422 && answer.text.contains(why), "{why}: {}", answer.text);
     }
+    let answer = page
+        .ask("/action/user", json!({"name": "carol", "password": "wachtelkoenig", "uid": 65534}));
+    assert!(answer.status != 200 && answer.text.contains("another uid"), "{}", answer.text);
     let listed = daemon.order(&["user", "list"]);
     assert!(!String::from_utf8_lossy(&listed.stdout).contains("carol"));
     let log = daemon.log();

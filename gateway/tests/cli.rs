@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on says so.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Output, Stdio};
 
 fn headgate(args: &[&str]) -> Output {
@@ -558,6 +558,25 @@ fn users_are_added_listed_and_removed() {
     assert_eq!(list[0]["name"], "Alice");
     assert_eq!(list[0]["uid"], 1235);
     assert!(user(&["remove", "ALICE"]).status.success());
+    let list = user(&["list", "--json"]).stdout;
+    for words in [
+        &["add", "no-such-user", "--gid", "5"][..],
+        &["add", "nobody"],
+        &["add", "alice", "--uid", "65534"],
+        &["add", "alice", "--uid", "4294967295"],
+        &["add", "alice", "--uid", "5", "--gid", "4294967295"],
+        &["add", "alice", "--uid", "5", "--groups", "6,4294967295"],
+    ] {
+        // A gateway of another user serves all as that user.
+        if words[1] == "no-such-user" && fs::metadata("/proc/self").unwrap().uid() != 0 {
+            continue;
+        }
+        let o = user(&[words, &["--password-file", file][..]].concat());
+        assert_eq!(o.status.code(), Some(1), "{words:?}");
+        let is_number = stderr(&o).contains("number of no user");
+        assert!(is_number || stderr(&o).contains("--uid NUMBER"), "{}", stderr(&o));
+        assert_eq!(user(&["list", "--json"]).stdout, list, "{words:?}");
+    }
     let o = user(&["remove", "alice"]);
     assert_eq!(o.status.code(), Some(1));
     assert!(stderr(&o).contains("there is no user `alice`"));
@@ -711,6 +730,45 @@ fn a_credential_of_systemd_stands_for_a_file() {
         let o = check(credential, given);
         assert_eq!(o.status.code(), Some(2), "{credential}");
         assert!(stderr(&o).contains(":4:") && stderr(&o).contains(why), "{}", stderr(&o));
+    }
+}
+
+/// An account whose uid would be the one of guests: the host does not know the user, or the configuration says that uid.
+#[test]
+fn users_without_a_uid_are_named() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: a gateway of another user serves all as that user");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(path("password"), "a long pass phrase\n").unwrap();
+    fs::set_permissions(path("password"), fs::Permissions::from_mode(0o600)).unwrap();
+    let user = |name: &str, more: &str| {
+        format!("  - {{name: {name}, password_file: {}{more}}}\n", path("password"))
+    };
+    let config = format!(
+        "shares: [{{name: data, memory: true}}]\nstate: {}\nusers:\n{}{}{}{}",
+        path("state"),
+        user("no-such-user", ""),
+        user("nobody", ""),
+        user("ann", ", uid: 65534"),
+        user("ben", ", uid: 4242")
+    );
+    fs::write(path("gw.yaml"), config).unwrap();
+    let check = |words: &[&str]| {
+        let o = headgate(&[&["check", "--config", &path("gw.yaml")], words].concat());
+        (o.status, format!("{}{}", String::from_utf8_lossy(&o.stdout), stderr(&o)))
+    };
+    let (_, all) = check(&[]);
+    for (name, is_refused) in
+        [("no-such-user", true), ("nobody", true), ("ann", true), ("ben", false)]
+    {
+        let told = format!("user `{name}` cannot log on");
+        assert_eq!(all.contains(&told), is_refused, "{name}: {all}");
+        let (status, one) = check(&["--user", name]);
+        assert_eq!(!status.success(), is_refused, "{name}: {one}");
+        assert_eq!(one.contains("--uid NUMBER"), is_refused, "{name}: {one}");
     }
 }
 

@@ -221,8 +221,13 @@ fn accounts_of_samba_log_on_with_their_password() {
     let (done, out, err) = run(&order);
     assert!(done && out.contains("added kim-of-samba: uid 4242"), "{out}{err}");
     assert!(err.contains("old is not taken over: it is disabled"), "{err}");
+    // The host's user of this name has the uid of guests.
+    let all = std::fs::read_to_string(&file).unwrap() + &line("nobody", 65534, "U");
+    std::fs::write(&file, all).unwrap();
+    let (done, _, err) = run(&order);
+    assert!(done && err.contains("nobody is not taken over: uid 65534"), "{err}");
     let (done, out, err) = run(&order);
-    assert!(done && out.contains("0 of 1") && err.contains("--replace"), "{out}{err}");
+    assert!(done && out.contains("0 of 2") && err.contains("--replace"), "{out}{err}");
     let database = std::fs::read_to_string(state.join("smb-users")).unwrap();
     assert!(database.contains("kim-of-samba:8846f7eaee8fb117ad06bdd830b7586c:4242:"), "{database}");
     assert!(import(&[&file]).stderr.windows(20).any(|w| w == b"headgate user import"));

@@ -167,6 +167,8 @@ pub enum Refusal {
     UnknownUser(Account),
     /// NTProofStr differs.
     WrongPassword(Account),
+    /// The password is right, and the account has no uid but the one of guests and of squashed users of NFS.
+    NoIdentity(Account),
     /// The account is guessed at from many addresses, and this one got no turn: whatever its password was.
     NoTurn(Account),
     /// Somebody changed the messages on their way: the MIC of the exchange, or that of the list of mechanisms, differs or is
@@ -195,6 +197,7 @@ impl Refusal {
             | Self::NoPassword(a)
             | Self::UnknownUser(a)
             | Self::WrongPassword(a)
+            | Self::NoIdentity(a)
             | Self::NoTurn(a) => Some(a),
             _ => None,
         }
@@ -234,6 +237,7 @@ impl Refusal {
             Self::OldResponse(_) => "an LM or NTLM version 1 response; only version 2 is accepted",
             Self::UnknownUser(_) => "no such user",
             Self::WrongPassword(_) => "wrong password",
+            Self::NoIdentity(_) => "the account has no uid but the one of guests",
             Self::NoTurn(_) => "too many wrong passwords for this account, from other addresses",
             Self::Tampered(part) => part,
             Self::Anonymous => "anonymous sessions are not allowed",

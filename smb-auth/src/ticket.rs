@@ -61,6 +61,8 @@ pub enum Why {
     Pac,
     /// Its principal is the superuser here, and no configuration says that it may be.
     Superuser,
+    /// Its principal would have the uid of guests and of squashed users of NFS.
+    NoIdentity,
     /// This host's name service does not say who it is.
     NameService,
 }
@@ -92,6 +94,7 @@ impl Why {
             Self::NoUser => "no user here is this principal",
             Self::Pac => "the ticket does not say who the user is in its domain",
             Self::Superuser => "this principal would be the superuser",
+            Self::NoIdentity => "this principal would have the uid of guests",
             Self::NameService => "this host's name service does not say who the user is",
         }
     }

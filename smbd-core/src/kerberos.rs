@@ -13,7 +13,7 @@ use std::time::Duration;
 use gss_sys::{Busy, Cause, Established, Pool, Step};
 use rdma_transport::channel::host_of;
 use smb_proto::pac::LogonInfo;
-use vfs::Cred;
+use vfs::{ANONYMOUS, Cred};
 
 use crate::auth::ticket::{Context, Proof, Refused, Why};
 use crate::settings::{Kerberos, Map};
@@ -78,7 +78,8 @@ pub type Unknown = (Why, String);
 /// by all of them. The superuser is one by an account alone. May wait for the name service.
 ///
 /// # Errors
-/// [`Why::NoUser`], [`Why::Pac`] or [`Why::Superuser`]: it is nobody here. [`Why::NameService`]: that is not known now.
+/// [`Why::NoUser`], [`Why::Pac`], [`Why::Superuser`] or [`Why::NoIdentity`]: it is nobody here. [`Why::NameService`]: that is not
+/// known now.
 pub fn user_of(
     kerberos: &Kerberos,
     established: &Established,
@@ -88,10 +89,18 @@ pub fn user_of(
         Map::Names => by_name(kerberos, established, users),
         Map::Rid { base } => by_rid(kerberos, base, established, users),
     }?;
-    if found.cred.uid == 0 && !found.named {
-        return Err((Why::Superuser, found.name));
+    check_identity(found, kerberos.map)
+}
+
+/// Refuses a user who would be the superuser without an account, or have the uid of guests and squashed users of NFS: they would
+/// use each other's files. The host's own user of that uid is that user by name.
+fn check_identity(found: Ticketed, map: Map) -> Result<Ticketed, Unknown> {
+    let is_hosts = map == Map::Names && !found.named;
+    match found.cred.uid {
+        0 if !found.named => Err((Why::Superuser, found.name)),
+        ANONYMOUS if !is_hosts => Err((Why::NoIdentity, found.name)),
+        _ => Ok(found),
     }
-    Ok(found)
 }
 
 /// The user of its name.
@@ -230,5 +239,27 @@ mod tests {
         );
         assert!(cred_of(u32::MAX - 1103, &info).is_none(), "all ones are no user");
         assert!(cred_of(u32::MAX - 600, &info).is_none());
+    }
+
+    #[test]
+    fn nobody_by_number_or_account_is_refused() {
+        let rid = Map::Rid { base: ANONYMOUS - 1103 };
+        for (uid, named, map, wanted) in [
+            (1000, false, Map::Names, None),
+            (1000, true, rid, None),
+            (0, true, Map::Names, None),
+            (0, false, Map::Names, Some(Why::Superuser)),
+            (0, false, rid, Some(Why::Superuser)),
+            (ANONYMOUS, true, Map::Names, Some(Why::NoIdentity)),
+            (ANONYMOUS, true, rid, Some(Why::NoIdentity)),
+            (ANONYMOUS, false, rid, Some(Why::NoIdentity)),
+            // The host's own user of this uid.
+            (ANONYMOUS, false, Map::Names, None),
+        ] {
+            let cred = Cred { uid, gid: uid, groups: [].into() };
+            let user = Ticketed { name: "kim".into(), rid: rid_of_uid(uid), cred, named };
+            let refused = check_identity(user, map).err().map(|(why, _)| why);
+            assert_eq!(refused, wanted, "{uid} {named} {map:?}");
+        }
     }
 }

@@ -93,6 +93,7 @@ impl From<&auth::Refusal> for Rule {
             Refusal::WrongPassword(_) => {
                 "log on with the password of the user; `password_file` or `headgate user add` has it"
             }
+            Refusal::NoIdentity(_) => GIVE_UID,
             Refusal::NoTurn(_) => {
                 "log on from an address that this user has logged on from before, or wait until the wrong passwords for it stop"
             }
@@ -115,6 +116,10 @@ impl From<&auth::Refusal> for Rule {
         })
     }
 }
+
+/// Remedy for an account without a uid.
+const GIVE_UID: &str = "give the user a uid that guests and squashed users of NFS do not have: set `uid` in `users`, \
+     repeat `headgate user add` with `--uid NUMBER`, or add the user to the host";
 
 /// Where a ticket does not let its client in.
 fn of_ticket(why: Why) -> &'static str {
@@ -143,6 +148,7 @@ fn of_ticket(why: Why) -> &'static str {
             "only tickets of Active Directory have numbers (a PAC): say `kerberos: {map: names}` for other domains"
         }
         Why::Superuser => "log on as another user, or name this one in `users`",
+        Why::NoIdentity => GIVE_UID,
         Why::NameService => "find out why `getent passwd USER` fails on this host",
         Why::Kerberos(Cause::Malformed | Cause::Mic | Cause::Other) => {
             "the log line `logon refused` says what Kerberos says"

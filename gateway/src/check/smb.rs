@@ -53,11 +53,16 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
         Err(e) => remarks.stop(format!("the SMB users cannot be read: {e}")),
     }
     for (name, identity) in &all {
-        if let Ok((cred, false)) = resolve(name, identity) {
-            remarks.warn(format!(
+        match resolve(name, identity) {
+            Ok((cred, known)) if users::is_nobody(&cred) => {
+                let why = users::why_nobody(name, known);
+                remarks.warn(format!("user `{name}` cannot log on: {why}"));
+            }
+            Ok((cred, false)) => remarks.warn(format!(
                 "the host has no user `{name}`: files will belong to uid {}; set `uid` to change that",
                 cred.uid
-            ));
+            )),
+            _ => {}
         }
     }
     let rights = users::accounts(settings).and_then(|accounts| {

@@ -61,7 +61,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         step => step,
     };
     let made = (logon.purpose == Purpose::New).then(|| logon.session.clone());
-    let step = in_turn(cx, made, step).await;
+    let step = refuse_anonymous(&*cx.server.users, in_turn(cx, made, step).await);
     match step {
         // What Kerberos said leads to no further question.
         Step::Prove(_) => Err(refused(cx, of(&logon), &Refusal::OutOfTurn).await),
@@ -112,6 +112,18 @@ async fn in_turn(
             rdma_transport::count::limit_met(accounts::LIMIT);
             Step::Refused(Refusal::NoTurn(account.clone()))
         }
+    }
+}
+
+/// Refuses a user whose account has no uid but the one of guests and of squashed users of NFS: they would use each other's files.
+fn refuse_anonymous(users: &dyn Users, step: Step<Ticketed>) -> Step<Ticketed> {
+    match step {
+        Step::Done { who: Who::User(account), .. }
+            if users.find(&account.user).is_some_and(|a| a.cred.uid == vfs::ANONYMOUS) =>
+        {
+            Step::Refused(Refusal::NoIdentity(account))
+        }
+        step => step,
     }
 }
 

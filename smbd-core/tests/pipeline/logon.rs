@@ -54,6 +54,31 @@ async fn a_wrong_password_tells_nothing_more() {
     }
 }
 
+/// Guests and squashed users of NFS have uid 65534: a user who had it would use their files, and they that user's. The right
+/// password makes no guest of the user either.
+#[tokio::test]
+async fn user_with_the_uid_of_guests_is_refused() {
+    for guest in [false, true] {
+        let users = Arc::new(Two(Cred::root().into()));
+        let server = server_of(users.clone(), |settings| {
+            settings.shares.entry("data".into()).or_default().guest = guest;
+        });
+        for (uid, wanted) in [(65534, Status::LOGON_FAILURE), (65533, Status::SUCCESS)] {
+            *users.0.lock().unwrap() = Cred { uid, gid: 65534, groups: Arc::new([]) };
+            let mut peer = Peer::connect(&server);
+            peer.negotiate(&LAST.get()).await;
+            assert_eq!(peer.log_on("alice", "pw").await, wanted, "{uid}, guests: {guest}");
+            let mut peer = Peer::connect(&server);
+            peer.negotiate(&LAST.get()).await;
+            assert_eq!(peer.log_on("alice", "wrong").await, Status::LOGON_FAILURE);
+        }
+    }
+    let seen = rdma_transport::refused::list();
+    let row = seen.iter().map(|row| &row.refused);
+    let mut row = row.filter(|r| r.user == "alice" && r.remedy.contains("--uid NUMBER"));
+    assert!(row.any(|r| r.rule == "logon"), "{seen:?}");
+}
+
 /// MS-SMB2 section 3.3.1.2: how many credits a request is given is the server's to decide.
 #[tokio::test]
 async fn who_has_not_logged_on_keeps_a_window_of_one() {
