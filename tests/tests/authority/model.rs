@@ -26,7 +26,10 @@ impl Object<'_> {
             Who::Everyone => true,
             Who::Listed => acting.caller == Caller::Listed,
         };
-        Some(list.iter().filter(|(who, _)| meant(who)).fold(0, |all, (_, mask)| all | mask))
+        let has = list.iter().filter(|(who, _)| meant(who)).fold(0, |all, (_, mask)| all | mask);
+        // Extended attributes go with the data, and no list here denies them.
+        let of = |data, attributes| if has & data != 0 { attributes } else { 0 };
+        Some(has | of(mask::READ_DATA, mask::READ_EA) | of(mask::WRITE_DATA, mask::WRITE_EA))
     }
 
     fn bits(&self, acting: Acting) -> u32 {
