@@ -87,6 +87,34 @@ async fn modes_are_those_of_the_client_where_it_tells_them() {
     }
 }
 
+/// All ones, of 32 bits or of the 16 that Linux sends, say that no mode is known; each other number is one, with or without the
+/// type.
+#[tokio::test]
+async fn mode_of_each_form_is_kept() {
+    let harness = Harness::new();
+    let c = harness.posix_client();
+    for (told, file, folder) in [
+        (0o600, 0o600, 0o600),
+        (0o100_600, 0o600, 0o600),
+        (0o040_700, 0o700, 0o700),
+        (0o170_600, 0o600, 0o600),
+        (0, 0, 0),
+        (0o100_000, 0, 0),
+        (0o7777, 0o7777, 0o7777),
+        (0xfffe, 0o7776, 0o7776),
+        (0xffff, 0o644, 0o755),
+        (u32::MAX, 0o644, 0o755),
+        (0xffff_fe00 | 0o600, 0o7600, 0o7600),
+    ] {
+        for (options, want) in [(0, file), (option::DIRECTORY_FILE, folder)] {
+            let made = open(&c, "new", told, options).await.unwrap();
+            assert_eq!(node(&harness, b"new").await.1, want, "{told:#o} {options}");
+            c.close(made).await;
+            remove(&c, "new").await;
+        }
+    }
+}
+
 /// Linux sends READONLY beside a mode without the right to write.
 #[tokio::test]
 async fn who_made_a_file_that_nobody_may_write_goes_on_with_it() {
