@@ -12,6 +12,7 @@ use vfs::acl::posix::{self, Change, Lists, Posix, tag};
 use vfs::acl::{Ace, Acl, Owner, Who, flag, mask};
 use vfs::backend::Backend;
 use vfs::local::{LocalBackend, LocalConfig};
+use vfs::namespace::{Enforce, Namespace, Protocols, Rules, Share, Squash};
 use vfs::*;
 
 const ACCESS: &str = "system.posix_acl_access";
@@ -281,5 +282,59 @@ fn a_list_adds_no_name_to_a_file_of_another() {
         f.acl_set(&all_to(ANN), 0o600).await.unwrap();
         let done = f.link(Acting::caller(&bob), b.folder.as_ref(), b"by-no-list").await.map(drop);
         assert_eq!(done, Err(VfsError::Perm));
+    });
+}
+
+/// RFC 8275 section 5: the umask that a client sends counts where the folder has no default list, which else limits the mode.
+#[test]
+fn umask_counts_without_default_list() {
+    let Some(b) = Bench::new() else { return };
+    let share = Share {
+        name: "data".into(),
+        id: Share::id_of("data"),
+        backend: open(b.dir.path(), false),
+        read_only: false,
+        protocols: Protocols::Both,
+        squash: Squash::None,
+        nfs_locks: Enforce::Smb,
+        clients: None,
+        rules: Rules::default(),
+    };
+    let namespace = Namespace::new(vec![share]);
+    let share = &namespace.shares()[0];
+    let default = host_list([7, 5, 5, 7, 0]);
+    block_on(async {
+        let c = Cred::root();
+        let folder = share.backend.root().lookup(&c, b"folder").await.unwrap().0;
+        let of = |mode| SetAttr { mode: Some(mode), umask: 0o077, ..SetAttr::default() };
+        for (default, wanted) in [
+            (None, [0o600, 0o700, 0o600]),
+            (Some(&default), [0o660, 0o770, 0o660]),
+            (None, [0o600, 0o700, 0o600]),
+        ] {
+            let path = b.path("folder");
+            match default {
+                Some(list) => {
+                    let set = XattrFlags::empty();
+                    rustix::fs::setxattr(&path, DEFAULT, &list.encode(), set).unwrap();
+                }
+                None => drop(rustix::fs::removexattr(&path, DEFAULT)),
+            }
+            let (ops, how) = (namespace.by(None), CreateHow::Guarded);
+            let made = [
+                ops.create(share, &folder, &c, b"file", how, of(0o666)).await,
+                ops.mkdir(share, &folder, &c, b"dir", of(0o777)).await,
+                ops.mknod(share, &folder, &c, b"fifo", Special::Fifo, of(0o666)).await,
+            ];
+            for ((made, want), name) in made.into_iter().zip(wanted).zip(["file", "dir", "fifo"]) {
+                assert_eq!(mode_of(&made.unwrap().node).await, want, "{name} {default:?}");
+                let list = on_host(&path.join(name), ACCESS);
+                assert_eq!(list.is_some(), default.is_some(), "{name}");
+                match name {
+                    "dir" => drop(ops.rmdir(share, &folder, &c, b"dir").await.unwrap()),
+                    _ => drop(ops.unlink(share, &folder, &c, name.as_bytes()).await.unwrap()),
+                }
+            }
+        }
     });
 }
