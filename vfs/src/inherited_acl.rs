@@ -81,8 +81,7 @@ impl InheritedAcl {
     }
 
     /// The list of something of this kind in this share, of the mode bits that its maker asked for. Refuses what the share's
-    /// gateway
-    /// would not obey.
+    /// gateway would not obey.
     fn of_new(
         &self,
         share: &Share,
@@ -112,8 +111,7 @@ impl InheritedAcl {
     }
 
     /// Gives it what it inherits, of which `most` is left; `None`: all. A client of SMB asks for no bit to run a file, and takes
-    /// none
-    /// away.
+    /// none away.
     pub(crate) async fn give(
         &self,
         share: &Share,

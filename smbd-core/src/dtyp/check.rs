@@ -110,8 +110,7 @@ pub fn rights_of_class(bits: u32, is_dir: bool, is_owner: bool) -> u32 {
 }
 
 /// A list of NFS as clients of Windows are shown it, who set it again with an entry more: each entry has what its bits mean to
-/// them,
-/// so that the list that they set takes nothing away. What is only passed on stays as it is.
+/// them, so that the list that they set takes nothing away. What is only passed on stays as it is.
 pub fn as_windows(acl: &vfs::acl::Acl, attr: &vfs::Attr) -> vfs::acl::Acl {
     use vfs::acl::{Ace, Who, kind};
     if !acl.is_of_nfs() {

@@ -828,8 +828,7 @@ async fn all_may(w: &World, n: &(NodeRef, NodeRef)) -> [u32; 4] {
 }
 
 /// A list that was shown is set again, as it was or with an entry more, by a client of NFS 4 or of SMB: the entry gives its user
-/// what
-/// it says, and all others have what they had.
+/// what it says, and all others have what they had.
 #[test]
 fn an_entry_more_takes_from_no_other() {
     block_on(async {

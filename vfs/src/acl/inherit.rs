@@ -6,8 +6,7 @@ use super::{Ace, Acl, Owner, Sid, Who, control, flag, kind, mask};
 impl Acl {
     /// The list of something new that its maker asked to have at most the mode bits `most`. Whoever makes it has it: where the
     /// directory passes on nothing to the owner, the owner gets all. A directory whose list says something of owner, group and
-    /// others,
-    /// as mode bits do, gives what it does not pass on to group and others from its own list, as Linux' server does.
+    /// others, as mode bits do, gives what it does not pass on to group and others from its own list, as Linux' server does.
     pub fn of_new(&self, is_dir: bool, folder: Owner, owner: Owner, most: u32) -> Option<Self> {
         let mut new = self.inherited(is_dir, owner)?;
         let names = |acl: &Self, owner, wanted| {

@@ -138,15 +138,14 @@ impl Acl {
     }
 
     /// The list has the form of NFS: entries for OWNER@ or GROUP@ count here, which no client of SMB sets. Mode bits, POSIX lists
-    /// and
-    /// clients of NFS make such lists; to them the right to run a file is a bit of its own.
+    /// and clients of NFS make such lists; to them the right to run a file is a bit of its own.
     pub fn is_of_nfs(&self) -> bool {
         self.effective().any(|(_, _, who)| matches!(who, Who::Owner | Who::Group))
     }
 
     /// The list after the nine mode bits were set (RFC 8881 section 6.4.1.1), which were `old` before. In a list of Windows a
-    /// program
-    /// is run without a bit: where none of the bits to execute is changed, each class that still reads the file keeps that right.
+    /// program is run without a bit: where none of the bits to execute is changed, each class that still reads the file keeps that
+    /// right.
     pub(crate) fn chmod(&self, owner: Owner, is_dir: bool, old: u32, mode: u32) -> Self {
         let (old, mode) = (old & 0o777, mode & 0o777);
         if is_dir || (mode ^ old) & 0o111 != 0 || self.is_of_nfs() {

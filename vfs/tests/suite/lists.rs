@@ -112,9 +112,8 @@ pub(crate) async fn a_changed_mode_acts_on_the_list_and_keeps_it(b: Bench) {
     f.open(&bob, true, false).await.unwrap();
 }
 
-/// Whom a list of Windows lets run a file a mode without bits for that leaves alone; whom it lets search a folder it does not. In
-/// a list
-/// of NFS the bits to run a file count as well.
+/// Whom a list of Windows lets run a file a mode without bits for that leaves alone; whom it lets search a folder it does not. In a
+/// list of NFS the bits to run a file count as well.
 pub(crate) async fn a_changed_mode_says_who_searches_a_folder(b: Bench) {
     let read = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
     let entries =

@@ -78,8 +78,7 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
 }
 
 /// Refuses a change of size without an open that may write, where the mode or the list lets the caller not write. The owner of a
-/// file
-/// goes on with it after a `chmod` by its opens, which version 3 has not: a client cuts by this stateid what it has open for
+/// file goes on with it after a `chmod` by its opens, which version 3 has not: a client cuts by this stateid what it has open for
 /// reading.
 async fn check_write(at: &Located) -> Result<(), Status> {
     let attr = at.node.getattr().await?;

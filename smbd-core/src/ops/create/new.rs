@@ -22,8 +22,7 @@ use crate::wire::create::{action, option};
 /// Permission bits of what a client makes that says nothing about them, and those it has not where it inherits no list.
 const FILE_MODE: u32 = 0o666;
 /// So clients of the POSIX extensions say that they know no mode, of what `mknod` makes: Linux sends its `ACL_NO_MODE`, which has
-/// 16 bits
-/// (fs/smb/client).
+/// 16 bits (fs/smb/client).
 const NO_MODE: [u32; 2] = [u32::MAX, u16::MAX as u32];
 const DIR_MODE: u32 = 0o777;
 const UMASK: u32 = 0o022;
