@@ -203,7 +203,7 @@ pub const EVENTS: &[About] = &[
     },
     About {
         name: "create",
-        about: "A file, folder, link or device was made, or a file got one more name. Share with `audit: changes`.",
+        about: "A file, folder, link, device or named stream was made, or a file got one more name. Share with `audit: changes`.",
         fields: &[
             PEER,
             PROTOCOL,
@@ -211,7 +211,7 @@ pub const EVENTS: &[About] = &[
             UID,
             SHARE,
             PATH,
-            field("kind", "`file`, `folder`, `link`, `name` or `special`"),
+            field("kind", "`file`, `folder`, `link`, `name`, `special` or `stream`"),
             RESULT,
         ],
     },
@@ -245,6 +245,21 @@ pub const EVENTS: &[About] = &[
             SHARE,
             PATH,
             field("what", "`list`, `mode`, or `owner` with or without a mode"),
+            RESULT,
+        ],
+    },
+    About {
+        name: "attributes",
+        about: "An extended attribute of a file or folder was set or removed, or one of the attributes read-only, hidden and \
+                system that Windows knows. Share with `audit: changes`.",
+        fields: &[
+            PEER,
+            PROTOCOL,
+            USER,
+            UID,
+            SHARE,
+            PATH,
+            field("what", "`extended` or `windows`"),
             RESULT,
         ],
     },
@@ -461,6 +476,11 @@ pub enum Event {
         of: FileEvent,
         what: &'static str,
     },
+    Attributes {
+        #[serde(flatten)]
+        of: FileEvent,
+        what: &'static str,
+    },
     Open {
         #[serde(flatten)]
         of: FileEvent,
@@ -494,6 +514,7 @@ impl Event {
             | Self::Delete { of }
             | Self::Rename { of, .. }
             | Self::Permissions { of, .. }
+            | Self::Attributes { of, .. }
             | Self::Open { of, .. } => Some(&mut of.party),
             _ => None,
         }
@@ -569,6 +590,7 @@ mod tests {
             Event::Delete { of: of() },
             Event::Rename { of: of(), to: text() },
             Event::Permissions { of: of(), what: "mode" },
+            Event::Attributes { of: of(), what: "extended" },
             Event::Open { of: of(), access: "read" },
         ]
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use client::connect::Local;
 use client::nfs3::{CreateHow, SetAttr, Stable};
 use client::nfs4::Stateid;
-use client::smb::Options;
+use client::smb::{Options, Smb};
 use client::target::Target;
 use client::{Credential, Volume};
 use common::{Daemon, PASSWORD};
@@ -19,6 +19,8 @@ use gateway::admin::show::fetch;
 use gateway::admin::snapshot::AuditStatus;
 use iobuf::Buf;
 use serde_json::Value;
+use smb_proto::fscc::ea::FullEa;
+use smb_proto::fscc::set::Set;
 use smb_proto::smb2::create::{Disposition, access};
 
 mod common;
@@ -434,6 +436,40 @@ async fn what_is_done_to_files_by_nfs_is_recorded() {
     assert_whole(&world);
 }
 
+/// Changes what `f` keeps beside its data. Times and the attribute `archive` are not recorded, which a copy by Windows sets.
+async fn attributes_and_streams(world: &World, files: &Smb) {
+    let rights = access::WRITE_EA | access::READ_ATTRIBUTES | access::WRITE_ATTRIBUTES;
+    let f = files.open("f", rights, Disposition::Open, 0).await.unwrap();
+    let count = || records(&world.path()).iter().filter(|r| r["event"] == "attributes").count();
+    let extended = |value: &[u8]| {
+        Set::FullEa(FullEa { flags: 0, name: b"NOTE".to_vec(), value: value.to_vec() }.emit())
+    };
+    for (what, done) in [
+        ("extended", files.set_info(&f, &extended(b"1")).await),
+        // An empty value removes it.
+        ("extended", files.set_info(&f, &extended(b"")).await),
+        ("windows", files.set_attributes(&f, 2).await),
+        ("", files.set_attributes(&f, 0x22).await),
+        ("", files.set_attributes(&f, 2).await),
+        ("windows", files.set_attributes(&f, 0x80).await),
+    ] {
+        done.unwrap();
+        if !what.is_empty() {
+            world.event("attributes", &and(file("smb", "f"), ("what", what)));
+        }
+    }
+    files.close(f).await.unwrap();
+    let stream = files.create("f:s").await.unwrap();
+    world.event("create", &and(file("smb", "f:s"), ("kind", "stream")));
+    world.event("open", &and(file("smb", "f:s"), ("access", "read and write")));
+    files.rename(&stream, ":t", false).await.unwrap();
+    world.event("rename", &and(file("smb", "f:s"), ("to", "f:t")));
+    files.delete_on_close(&stream).await.unwrap();
+    files.close(stream).await.unwrap();
+    world.event("delete", &file("smb", "f:t"));
+    assert_eq!(count(), 4);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_done_to_files_by_smb_is_recorded() {
     let world = World::start("", AUDITED);
@@ -453,6 +489,7 @@ async fn what_is_done_to_files_by_smb_is_recorded() {
     files.set_security(&by_rights, DACL, sd).await.unwrap();
     world.event("permissions", &and(file("smb", "f"), ("what", "list")));
     files.close(by_rights).await.unwrap();
+    attributes_and_streams(&world, &files).await;
     files.delete_on_close(&f).await.unwrap();
     // The connection ends in place of a CLOSE.
     drop(files);

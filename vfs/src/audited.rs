@@ -1,8 +1,9 @@
 //! Operations on files that a share has in the audit trail.
 //!
-//! *Operation.* Each operation that changes names or permissions passes here, on its way to the work of `FileOps` itself. Where its
-//! share asks for no record, or nobody is named who acts, that costs one comparison. Otherwise room for the record is kept before
-//! anything is done, and the record says how it ended; what waits for another client and is to be tried again is not told of.
+//! *Operation.* Each operation that changes names, permissions or attributes passes here, on its way to the work of `FileOps`.
+//! Where its share asks for no record, or nobody is named who acts, that costs one comparison. Otherwise room for the record is
+//! kept before anything is done, and the record says how it ended; what waits for another client and is to be tried again is not
+//! told of.
 //!
 //! *Errors.* [`VfsError::NotRecorded`]: the trail is required and cannot be written.
 
@@ -11,8 +12,10 @@ use audit::{Event, FileEvent, Files, Permit};
 use crate::acl::{Acl, posix};
 pub use crate::actor::{Acting, Actor};
 use crate::backend::{Made, NodeRef};
+use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
 use crate::namespace::{FileOps, Share};
+use crate::streams::{self, Stream};
 use crate::types::*;
 
 /// How an operation ended, by a name that stays.
@@ -118,11 +121,22 @@ impl Opening<'_> {
 
     /// It is open, in this way: at which path is asked of the file.
     pub async fn opened(self, node: &NodeRef, how: (bool, bool)) {
-        let Some(recording) = self.0.filter(|_| node.kind() == Kind::File) else { return };
+        if node.kind() == Kind::File {
+            self.record(how, async || node.path().await.unwrap_or_default()).await;
+        }
+    }
+
+    /// As [`Opening::opened`], of a stream of this file or folder.
+    pub async fn opened_stream(self, file: &NodeRef, name: &str, how: (bool, bool)) {
+        let path = async || streams::shown(&file.path().await.unwrap_or_default(), name);
+        self.record(how, path).await;
+    }
+
+    async fn record(self, how: (bool, bool), path: impl AsyncFnOnce() -> Vec<u8>) {
+        let Some(recording) = self.0 else { return };
         let (what, access) = access(how);
         if how != (false, false) && recording.share.rules.audit.has(what) {
-            let path = node.path().await.unwrap_or_default();
-            recording.end(path, &Ok(()), |of| Event::Open { of, access });
+            recording.end(path().await, &Ok(()), |of| Event::Open { of, access });
         }
     }
 
@@ -356,6 +370,126 @@ impl FileOps<'_> {
         let done = self.do_posix_change(share, node, cred, change).await;
         permissions(recording, node, &done, "list").await;
         done
+    }
+}
+
+/// What a file keeps beside its data. Storage that is reserved or given back is data, which an open or the first change without one
+/// records ([`opening`]).
+impl FileOps<'_> {
+    /// Sets an extended attribute.
+    pub async fn xattr_set(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+        value: &[u8],
+        how: XattrHow,
+    ) -> VfsResult<(Attr, Attr)> {
+        let recording = self.recording(share)?;
+        let done = self.do_xattr_set(share, node, cred, name, value, how).await;
+        attributes(recording, node, &done, "extended").await;
+        done
+    }
+
+    /// Removes an extended attribute.
+    pub async fn xattr_remove(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        cred: &Cred,
+        name: &[u8],
+    ) -> VfsResult<(Attr, Attr)> {
+        let recording = self.recording(share)?;
+        let done = self.do_xattr_remove(share, node, cred, name).await;
+        attributes(recording, node, &done, "extended").await;
+        done
+    }
+
+    /// Keeps what Windows clients set on a file. A record is made of the attributes that decide how a file is found and changed;
+    /// times have none, as in [`FileOps::setattr`].
+    pub async fn dos_set(&self, share: &Share, node: &NodeRef, dos: Dos) -> VfsResult<()> {
+        let Some(recording) = self.recording(share)? else {
+            return self.do_dos_set(share, node, dos).await;
+        };
+        let recorded = |dos: Dos| dos.attributes.unwrap_or(0) & RECORDED;
+        let before = node.dos(&node.getattr().await?).await?;
+        let done = self.do_dos_set(share, node, dos).await;
+        if recorded(before) != recorded(dos) {
+            attributes(Some(recording), node, &done, "windows").await;
+        }
+        done
+    }
+
+    /// Makes a stream for a caller who may write the file, or gives the one that is there; the flag says which.
+    pub async fn stream_create(
+        &self,
+        share: &Share,
+        file: &NodeRef,
+        cred: &Cred,
+        name: &str,
+    ) -> VfsResult<(Stream, bool)> {
+        let recording = self.recording(share)?;
+        let done = self.do_stream_create(share, file, cred, name).await;
+        let recording = recording.filter(|_| done.as_ref().map_or(true, |(_, made)| *made));
+        of_stream(recording, (file, name), &done, |of| Event::Create { of, kind: "stream" }).await;
+        done
+    }
+
+    /// Removes a stream.
+    pub async fn stream_remove(&self, share: &Share, file: &NodeRef, name: &str) -> VfsResult<()> {
+        let recording = self.recording(share)?;
+        let done = self.do_stream_remove(share, file, name).await;
+        of_stream(recording, (file, name), &done, |of| Event::Delete { of }).await;
+        done
+    }
+
+    /// Gives a stream another name. Without `replace` it must be free; a change of case alone is always possible.
+    pub async fn stream_rename(
+        &self,
+        share: &Share,
+        file: &NodeRef,
+        from: &str,
+        to: &str,
+        replace: bool,
+    ) -> VfsResult<()> {
+        let recording = self.recording(share)?;
+        let done = self.do_stream_rename(share, file, from, to, replace).await;
+        if let Some(recording) = recording {
+            let path = file.path().await.unwrap_or_default();
+            let new = text(&streams::shown(&path, to));
+            recording.end(streams::shown(&path, from), &done, |of| Event::Rename { of, to: new });
+        }
+        done
+    }
+}
+
+/// Attributes of Windows of which a record is made.
+const RECORDED: u32 = Dos::READONLY | Dos::HIDDEN | Dos::SYSTEM;
+
+/// A change of a stream has ended so.
+async fn of_stream<T>(
+    recording: Option<Recording<'_>>,
+    (file, name): (&NodeRef, &str),
+    done: &VfsResult<T>,
+    event: impl FnOnce(FileEvent) -> Event,
+) {
+    if let Some(recording) = recording {
+        let path = file.path().await.unwrap_or_default();
+        recording.end(streams::shown(&path, name), done, event);
+    }
+}
+
+/// A change of attributes has ended so.
+async fn attributes<T>(
+    recording: Option<Recording<'_>>,
+    node: &NodeRef,
+    done: &VfsResult<T>,
+    what: &'static str,
+) {
+    if let Some(recording) = recording {
+        let path = node.path().await.unwrap_or_default();
+        recording.end(path, done, |of| Event::Attributes { of, what });
     }
 }
 

@@ -887,24 +887,13 @@ impl<'a> FileOps<'a> {
         Ok(())
     }
 
-    /// Keeps side data. `kind`: what subscribers are told that changed ([`what`]).
-    pub async fn side_set(
+    /// Keeps what Windows clients set on a file.
+    pub(crate) async fn do_dos_set(
         &self,
         share: &Share,
         node: &NodeRef,
-        name: &str,
-        value: Option<&[u8]>,
-        kind: u32,
+        dos: Dos,
     ) -> VfsResult<()> {
-        writable(share)?;
-        node.side_set(name, value).await?;
-        self.watches.post_node(share.id, node, kind).await;
-        self.make_durable(share, &[node]).await?;
-        Ok(())
-    }
-
-    /// Keeps what Windows clients set on a file.
-    pub async fn dos_set(&self, share: &Share, node: &NodeRef, dos: Dos) -> VfsResult<()> {
         writable(share)?;
         node.dos_set(dos).await?;
         self.watches.post_node(share.id, node, what::ATTRIBUTES | what::CREATION).await;
@@ -934,7 +923,7 @@ impl<'a> FileOps<'a> {
     }
 
     /// Sets an extended attribute.
-    pub async fn xattr_set(
+    pub(crate) async fn do_xattr_set(
         &self,
         share: &Share,
         node: &NodeRef,
@@ -954,7 +943,7 @@ impl<'a> FileOps<'a> {
     }
 
     /// Removes an extended attribute.
-    pub async fn xattr_remove(
+    pub(crate) async fn do_xattr_remove(
         &self,
         share: &Share,
         node: &NodeRef,

@@ -214,14 +214,14 @@ pub async fn sweep(share: &Share) -> VfsResult<usize> {
     }
 }
 
-/// Bytes of `file:stream` for those who watch.
-fn shown(file: &[u8], stream: &str) -> Vec<u8> {
+/// Bytes of `file:stream` for watchers and for the audit trail.
+pub(crate) fn shown(file: &[u8], stream: &str) -> Vec<u8> {
     [file, b":", stream.as_bytes()].concat()
 }
 
 impl FileOps<'_> {
     /// Makes a stream for a caller who may write the file, or gives the one that is there; the flag says which.
-    pub async fn stream_create(
+    pub(crate) async fn do_stream_create(
         &self,
         share: &Share,
         file: &NodeRef,
@@ -273,7 +273,12 @@ impl FileOps<'_> {
     }
 
     /// Removes a stream.
-    pub async fn stream_remove(&self, share: &Share, file: &NodeRef, name: &str) -> VfsResult<()> {
+    pub(crate) async fn do_stream_remove(
+        &self,
+        share: &Share,
+        file: &NodeRef,
+        name: &str,
+    ) -> VfsResult<()> {
         self.writable(share)?;
         let folder = folder(share, file).await?.ok_or(VfsError::NotFound)?;
         let found = find_in(&folder, name).await?;
@@ -294,7 +299,7 @@ impl FileOps<'_> {
     }
 
     /// Gives a stream another name. Without `replace` it must be free; a change of case alone is always possible.
-    pub async fn stream_rename(
+    pub(crate) async fn do_stream_rename(
         &self,
         share: &Share,
         file: &NodeRef,

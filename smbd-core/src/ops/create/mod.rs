@@ -191,8 +191,10 @@ async fn open_recorded(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, En
         Ok(Opened { open, .. }) => {
             let (reads, writes) = reads_and_writes(open.granted);
             let how = (reads, writes || w.disposition.cuts() && how.1);
-            if let Ok(node) = open.node() {
-                record.opened(&node, how).await;
+            match (open.node(), open.file().ok().and_then(|file| Some((file, file.stream()?)))) {
+                (_, Some((file, name))) => record.opened_stream(&file.base(), &name, how).await,
+                (Ok(node), None) => record.opened(&node, how).await,
+                _ => {}
             }
         }
         Err(Ended::Failed(Status::ACCESS_DENIED)) => {
