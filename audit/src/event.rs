@@ -106,7 +106,8 @@ pub const EVENTS: &[About] = &[
             field(
                 "reason",
                 "`logoff`, `connection` (its last connection ended), `replaced` (its client came back with another), \
-                 `refused` (its user could not show again who it is), `configuration`, `administrator`",
+                 `refused` (its user could not show again who it is), `configuration`, `administrator`, \
+                 `gave way` (a [limit](limits.md) of sessions was met)",
             ),
         ],
     },
