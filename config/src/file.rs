@@ -22,7 +22,7 @@ use crate::reader::{
     Absolute, Flag, Group, Origin, Report, Secret, Set, Text, groups, parse, parse_list, shown,
 };
 use crate::refer::{Refer, ReferHost, TARGETS_MAX};
-use crate::rights::{self, Force, List, Masks, Mode};
+use crate::rights::{self, Force, List, Masks, Mode, Symlinks};
 use crate::sec::Secs;
 use crate::settings::{
     Admin, Domain, Durability, Encryption, Identity, Names, NfsLocks, Ntlm, Portmap,
@@ -385,6 +385,8 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let (access, mut principals) = access(&group, report);
     let (force, masks) = (force(&group, &mut principals, report), masks(&group, report));
     let list = group.parse::<List>("list", report).map_or(List::default(), |l| l.value);
+    let symlinks =
+        group.parse::<Symlinks>("symlinks", report).map_or(Symlinks::default(), |l| l.value);
     let (name, source) = (name?, source?);
     let (source, source_at) = (source.value, source.origin);
     Some(DraftShare {
@@ -407,6 +409,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             force,
             masks,
             list,
+            symlinks,
             encrypt,
             tls: tls.map_or(ShareTls::default(), |t| t.value),
             guest,

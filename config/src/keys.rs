@@ -304,6 +304,15 @@ pub(crate) const SHARE: Group = Group {
              enter. A user that knows another name can still see that it exists.",
         ),
         key(
+            "symlinks",
+            "`server` or `client`",
+            "server",
+            "SMB: who follows symbolic links. `server`: the gateway, as smbd does; a link that leads out of the share, or to \
+             no file, is in no listing and does not open. `client`: clients read the target and follow it themselves, which \
+             most programs beside Linux' mount do not. A client with the POSIX extensions of SMB 3.1.1 follows links itself \
+             in both, as clients of NFS do. See [Windows](windows.md#symbolic-links).",
+        ),
+        key(
             "encrypt",
             "`true` or `false`",
             "false",

@@ -59,7 +59,7 @@ pub use options::{Options, ShareOption, UserOption};
 pub use policy::{Cidr, Flavor, Protocols, Squash};
 pub use records::records_of;
 pub use refer::{Refer, ReferHost};
-pub use rights::{Force, List, Masks, Mode};
+pub use rights::{Force, List, Masks, Mode, Symlinks};
 pub use rules::{Known, admin_of, load, state_of};
 pub use sec::Secs;
 pub use settings::{

@@ -133,6 +133,7 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         Some(("protocols", which)) => share.protocols = which.parse()?,
         Some(("durability", how)) => share.durability = how.parse()?,
         Some(("tls", how)) => share.tls = how.parse()?,
+        Some(("symlinks", who)) => share.symlinks = who.parse()?,
         Some(("id", user)) => match &mut share.source {
             Source::Ceph(its) => its.user = Some(ceph::user(user)?),
             _ => return Err("`id` names a user of Ceph, but this share is not in CephFS".into()),
@@ -153,8 +154,8 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
             return Err(format!(
                 "a share has no option `{part}`; the options are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
                  `sec=sys:krb5:krb5i:krb5p`, `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, \
-                 `tls=offered|required|mutual`, for CephFS `id=USER`, and for SMB `encrypt`, `guest` and `ca` (a folder with a \
-                 comma in its name needs the configuration file)"
+                 `tls=offered|required|mutual`, for CephFS `id=USER`, and for SMB `encrypt`, `guest`, `ca` and \
+                 `symlinks=server|client` (a folder with a comma in its name needs the configuration file)"
             ));
         }
     }
@@ -200,6 +201,7 @@ impl FromStr for UserOption {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rights::Symlinks;
     use policy::{Protocols, Squash};
 
     #[test]
@@ -239,6 +241,8 @@ mod tests {
             parse("data=/srv/d=1,ro,clients=10.0.0.0/8,fd00::/8,encrypt,squash=all,ca,clients=192.0.2.1,guest")
                 .unwrap();
         assert!(share.encrypt && share.guest && share.continuous_availability);
+        assert_eq!(share.symlinks, Symlinks::Server);
+        assert_eq!(parse("data=/srv,symlinks=client").unwrap().symlinks, Symlinks::Client);
         assert_eq!(share.name, "data");
         assert_eq!(share.source, Source::Folder("/srv/d=1".into()));
         assert!(share.read_only);
@@ -296,7 +300,7 @@ mod tests {
                 "a share has no option `rw`; the options are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
                  `sec=sys:krb5:krb5i:krb5p`, `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, \
                  `tls=offered|required|mutual`, for CephFS `id=USER`, and for SMB `encrypt`, \
-                 `guest` and `ca` (a folder with a comma in its name needs the configuration file)",
+                 `guest`, `ca` and `symlinks=server|client` (a folder with a comma in its name needs the configuration file)",
             ),
             ("data=/srv,squash=me", "`me` is not a squash mode; write `root`, `all` or `none`"),
             (

@@ -80,4 +80,16 @@ pub enum List {
     Visible,
 }
 
+/// Who follows symbolic links for SMB clients without the POSIX extensions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Symlinks {
+    /// The gateway, inside the share.
+    #[default]
+    Server,
+    /// The clients.
+    Client,
+}
+
+words!(Symlinks, "is not a mode of symbolic links", "server" => Server, "client" => Client);
+
 words!(List, "is not a mode of listings", "all" => All, "visible" => Visible);

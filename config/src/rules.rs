@@ -20,6 +20,7 @@ use crate::overlap::overlaps;
 use crate::paths::real_in_time;
 use crate::reader::{Finding, Origin, Report, Set, shown};
 use crate::records;
+use crate::rights::Symlinks;
 use crate::settings::{
     Admin, Encryption, Limits, Names, Portmap, Rdma, Settings, Share, Smb, Source,
 };
@@ -366,6 +367,7 @@ fn check_protocols(s: &DraftShare, report: &mut Report) {
         ("encrypt", share.encrypt),
         ("guest", share.guest),
         ("continuous_availability", share.continuous_availability),
+        ("symlinks", share.symlinks != Symlinks::default()),
     ];
     for (key, _) in asked.into_iter().filter(|(_, on)| *on && !share.protocols.smb()) {
         report.add_help(

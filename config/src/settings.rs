@@ -17,9 +17,9 @@ use crate::export::Export;
 use crate::fault::Fault;
 use crate::kerberos::Kerberos;
 use crate::log::{LogFilter, LogFormat};
-use crate::paths::USER;
+use crate::paths::{USER, real_in_time};
 use crate::refer::{self, Refer};
-use crate::rights::{Force, List, Masks};
+use crate::rights::{Force, List, Masks, Symlinks};
 use crate::sec::Secs;
 use crate::tls::{ShareTls, Tls};
 
@@ -188,6 +188,8 @@ pub struct Share {
     pub masks: Masks,
     /// What listings of folders show.
     pub list: List,
+    /// SMB: who follows symbolic links.
+    pub symlinks: Symlinks,
     /// SMB: data never travels in clear.
     pub encrypt: bool,
     /// NFS: how clients must be protected.
@@ -222,6 +224,7 @@ impl Share {
             force: Force::default(),
             masks: Masks::default(),
             list: List::default(),
+            symlinks: Symlinks::default(),
             encrypt: false,
             tls: ShareTls::default(),
             guest: false,
@@ -452,6 +455,14 @@ impl Source {
             ));
         }
         Ok((Self::Folder(folder), of_each))
+    }
+
+    /// The paths of a folder of this host: as it is configured, and without symbolic links where that differs.
+    pub fn folders(&self) -> Vec<PathBuf> {
+        let Self::Folder(folder) = self else { return Vec::new() };
+        let mut paths = vec![folder.clone(), real_in_time(folder)];
+        paths.dedup();
+        paths
     }
 }
 

@@ -18,7 +18,7 @@ use crate::sec::Secs;
 use crate::{
     Access, Client, Durability, Encryption, Faults, Force, Identity, Known, Limits, List, Masks,
     Mode, NfsLocks, OnHost, Options, Portmap, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings,
-    Share, ShareOption, ShareTls, Signing, Smb, Source, Squash, Tls, User, Who,
+    Share, ShareOption, ShareTls, Signing, Smb, Source, Squash, Symlinks, Tls, User, Who,
 };
 
 fn id(name: &str) -> u32 {
@@ -101,6 +101,7 @@ shares:
     force: {user: alice, group: '7'}
     masks: {file: 0660, folder: 2770}
     list: visible
+    symlinks: client
     access: {read: [alice, '@7'], write: BOB, deny: ['9', '*']}
     encrypt: true
     guest: true
@@ -170,6 +171,7 @@ fn both_shares() -> Vec<Share> {
             },
             masks: Masks { file: Some(Mode(0o660)), folder: Some(Mode(0o2770)) },
             list: List::Visible,
+            symlinks: Symlinks::Client,
             access: Some(Access {
                 read: vec![Who::User("alice".into()), Who::Group("7".into())],
                 write: vec![Who::User("BOB".into())],

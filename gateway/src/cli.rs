@@ -151,7 +151,8 @@ struct Configuration {
     /// Serve DIR as /NAME; `mem:` for DIR is a volume in memory, `ceph:FS/PATH` a folder of CephFS (with id=USER of the cluster).
     /// Repeatable. Options: ro, protocols=nfs|smb|both,
     /// squash=root|all|none, clients=CLIENT[,CLIENT...] (ranges, hosts, patterns, @netgroups), durability=strict|relaxed,
-    /// tls=offered|required|mutual; for SMB: encrypt, guest, ca (continuously available: persistent handles survive a restart)
+    /// tls=offered|required|mutual; for SMB: encrypt, guest, ca (continuously available: persistent handles survive a restart),
+    /// symlinks=server|client (who follows symbolic links)
     #[arg(long = "share", value_name = "NAME=DIR[,OPTION...]")]
     shares: Vec<ShareOption>,
     /// Show the shares of the other services of this cluster, too, and send clients there; FILE as for `headgate cluster`, which

@@ -6,7 +6,7 @@ use config::{Encryption, KerberosMap, Ntlm, RdmaTransforms, Settings, Signing};
 use smbd_core::server::Server;
 use smbd_core::server_state::ServerState;
 use smbd_core::settings::{
-    Encryption as Sealing, Kerberos, Map, Settings as SmbSettings, ShareSettings,
+    Encryption as Sealing, Kerberos, Map, Settings as SmbSettings, ShareSettings, Symlinks,
 };
 use vfs::namespace::Namespace;
 
@@ -32,6 +32,13 @@ pub fn is_wanted(settings: &Settings, anybody: bool) -> bool {
     shares.peek().is_some() && (anybody || settings.smb.asked_for || shares.any(|s| s.guest))
 }
 
+fn symlinks(share: &config::Share) -> Symlinks {
+    match share.symlinks {
+        config::Symlinks::Client => Symlinks::Client,
+        config::Symlinks::Server => Symlinks::Server(share.source.folders()),
+    }
+}
+
 /// What the configuration says to the server.
 pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
     let share = |s: &config::Share| {
@@ -40,6 +47,7 @@ pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
             guest: s.guest,
             continuous: s.continuous_availability,
             comment: s.comment.clone(),
+            symlinks: symlinks(s),
         };
         (s.name.clone(), settings)
     };

@@ -34,6 +34,11 @@ pub(crate) fn reparse_tag(kind: Kind) -> u32 {
     }
 }
 
+/// The same for clients of the POSIX extensions, which read each link as one of NFS.
+pub(crate) fn posix_reparse_tag(kind: Kind) -> u32 {
+    if kind == Kind::Symlink { TAG_NFS } else { reparse_tag(kind) }
+}
+
 /// Attributes as clients are shown them. `name`: its name in its directory, if one is known: hosts of the Unix kind hide what
 /// begins with a period. A file that no Windows client has touched is to be archived.
 pub(crate) fn attributes(attr: &Attr, dos: &Dos, name: &[u8]) -> u32 {

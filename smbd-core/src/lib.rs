@@ -69,6 +69,7 @@ pub mod settings;
 mod share_access;
 mod slot;
 pub mod status;
+mod symlinks;
 mod teardown;
 pub mod tree;
 mod unwritten;

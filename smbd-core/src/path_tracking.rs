@@ -134,6 +134,12 @@ pub(crate) async fn below(
     Ok(below)
 }
 
+/// A folder and those above it; the folder alone where its path is not known, as in a snapshot.
+pub(crate) async fn chain(share: &Share, folder: &NodeRef) -> Arc<Above<NodeRef>> {
+    let known = walk_to(share, folder).await.ok().flatten();
+    known.unwrap_or_else(|| walked(folder, None))
+}
+
 /// A folder and those above it as the file system has them; `None`: it has no name any more, or gets another one time after time.
 async fn walk_to(share: &Share, folder: &NodeRef) -> VfsResult<Option<Arc<Above<NodeRef>>>> {
     const TRIES: usize = 3;

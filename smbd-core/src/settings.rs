@@ -19,6 +19,16 @@ pub enum Encryption {
     Required,
 }
 
+/// Who follows symbolic links for clients that do not use the POSIX extensions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Symlinks {
+    /// The clients.
+    #[default]
+    Client,
+    /// The server, inside the share, which has these paths on the host: absolute targets are read against them.
+    Server(Vec<PathBuf>),
+}
+
 /// What a share asks of its SMB clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShareSettings {
@@ -30,6 +40,8 @@ pub struct ShareSettings {
     pub continuous: bool,
     /// Shown by browsers.
     pub comment: String,
+    /// Who follows its symbolic links.
+    pub symlinks: Symlinks,
 }
 
 /// How tickets of Kerberos are taken.

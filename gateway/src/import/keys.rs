@@ -93,11 +93,7 @@ const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
     ("usesendfile", "not needed"),
     ("oplocks", "not needed: oplocks and leases are always on, and NFS clients take part in them"),
     ("level2oplocks", "not needed: oplocks and leases are always on"),
-    (
-        "followsymlinks",
-        "not needed: clients follow symbolic links themselves; the gateway never does",
-    ),
-    ("widelinks", "not needed: clients follow symbolic links themselves; the gateway never does"),
+    ("widelinks", "not carried over: links are followed inside the share, and never out of it"),
     ("kerneloplocks", "not needed: oplocks and leases are always on"),
     ("fruit:", "not carried over: there are no extensions for macOS"),
     ("unixpasswordsync", "not needed: passwords here are those of `headgate user add`"),

@@ -142,6 +142,8 @@ struct View {
     only_visible: Option<bool>,
     /// File systems that are mounted inside are not served.
     hides_mounts: Option<bool>,
+    /// The server follows no symbolic links.
+    leaves_links: Option<bool>,
     modes: Modes,
 }
 
@@ -152,6 +154,7 @@ impl View {
             hidden: self.hidden.or(other.hidden),
             only_visible: self.only_visible.or(other.only_visible),
             hides_mounts: self.hides_mounts.or(other.hides_mounts),
+            leaves_links: self.leaves_links.or(other.leaves_links),
             modes: self.modes.or(other.modes),
         }
     }
@@ -318,6 +321,7 @@ fn join(first: &mut Share, mut second: Share) {
     first.view.hidden = first.view.hidden.max(second.view.hidden);
     first.view.only_visible = first.view.only_visible.max(second.view.only_visible);
     first.view.hides_mounts = first.view.hides_mounts.max(second.view.hides_mounts);
+    first.view.leaves_links = first.view.leaves_links.max(second.view.leaves_links);
     first.export = first.export.take().or(second.export);
     if first.force != second.force {
         let why = "two sections differ in the forced user or group, and one would apply to both";

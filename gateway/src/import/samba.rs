@@ -359,10 +359,11 @@ fn view(line: &Line<'_>, view: &mut View) -> bool {
         "forcecreatemode" => &mut modes.file.1,
         "directorymask" => &mut modes.folder.0,
         "forcedirectorymode" => &mut modes.folder.1,
-        "browseable" | "administrativeshare" | "hideunreadable" => {
+        "browseable" | "administrativeshare" | "hideunreadable" | "followsymlinks" => {
             let Some(yes) = truth(line.value) else { return false };
             match line.key.as_str() {
                 "browseable" => view.hidden = Some(!yes),
+                "followsymlinks" => view.leaves_links = Some(!yes),
                 // Windows hides it, whatever `browseable` says.
                 "administrativeshare" if !yes => {}
                 "administrativeshare" => view.hidden = Some(true),
@@ -683,6 +684,23 @@ mod tests {
         assert!(read(&format!("[a]\npath = /srv\n{off}")).shares[0].lost.is_empty());
         let none = "veto files =\nfollow symlinks = yes\nhide unreadable = no\nvalid users =\n";
         assert!(read(&format!("[a]\npath = /srv\n{none}")).shares[0].lost.is_empty());
+    }
+
+    #[test]
+    fn follow_symlinks_is_carried_over() {
+        for (text, wanted) in [
+            ("[a]\npath = /srv\n", None),
+            ("[a]\npath = /srv\nfollow symlinks = yes\n", Some(false)),
+            ("[a]\npath = /srv\nfollow symlinks = no\n", Some(true)),
+            ("[global]\nfollow symlinks = no\n[a]\npath = /srv\n", Some(true)),
+            (
+                "[global]\nfollow symlinks = no\n[a]\npath = /srv\nfollow symlinks = yes\n",
+                Some(false),
+            ),
+        ] {
+            let share = &read(text).shares[0];
+            assert_eq!((share.view.leaves_links, &share.lost[..]), (wanted, &[][..]), "{text}");
+        }
     }
 
     #[test]

@@ -116,6 +116,9 @@ fn rights(share: &Share) -> String {
     if share.view.hides_mounts == Some(true) {
         out += "    cross: false\n";
     }
+    if share.view.leaves_links == Some(true) {
+        out += "    symlinks: client\n";
+    }
     out
 }
 

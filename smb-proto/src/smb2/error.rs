@@ -8,8 +8,6 @@ use crate::parse::{constant, size, whole};
 
 /// SMB2_ERROR_ID_DEFAULT
 const ERROR_ID_DEFAULT: u32 = 0;
-/// Where the body has its ByteCount.
-const BYTE_COUNT_AT: usize = 4;
 /// "SYML"
 const SYMLINK_ERROR_TAG: u32 = 0x4c4d_5953;
 
@@ -28,17 +26,6 @@ pub fn body(data: &[u8], contexts: bool) -> Vec<u8> {
     out
 }
 
-/// The same for a [`symlink`]: its context ends at a multiple of 8 bytes as every context does (section 2.2.2.1), which some
-/// clients (Go's) ask of the last one, too. Its own length is without them.
-pub fn symlink_body(link: &[u8], contexts: bool) -> Vec<u8> {
-    let mut out = body(link, contexts);
-    let padding = if contexts { link.len().next_multiple_of(8) - link.len() } else { 0 };
-    out.resize(out.len() + padding, 0);
-    let count = u32::try_from(out.len() - BYTE_COUNT_AT - 4).unwrap_or(0);
-    out[BYTE_COUNT_AT..BYTE_COUNT_AT + 4].copy_from_slice(&count.to_le_bytes());
-    out
-}
-
 /// The data of an error response, out of its context where it has one. `message` starts at its header.
 pub fn data(message: &[u8]) -> Parsed<&[u8]> {
     crate::parse::body(message, 9, |i| {
@@ -53,14 +40,19 @@ pub fn data(message: &[u8]) -> Parsed<&[u8]> {
 }
 
 /// A Symbolic Link Error Response (section 2.2.2.2.1): what the link says, and how many bytes of the path were left behind it.
+///
+/// Its length is a multiple of 8: Go's client asks that of the last error context, too (section 2.2.2.1), and Python's smbprotocol
+/// takes bytes behind a context for another one. So `PathBuffer` ends with bytes of no name.
 pub fn symlink(target: &str, relative: bool, unparsed: usize) -> Vec<u8> {
-    let reparse = Reparse::Symlink { target: target.to_owned(), relative }.emit();
+    let mut reparse = Reparse::Symlink { target: target.to_owned(), relative }.emit();
+    reparse.resize(reparse.len().next_multiple_of(8), 0);
     let mut out = Vec::with_capacity(8 + reparse.len());
     // Without itself.
     let len = u32::try_from(4 + reparse.len()).unwrap_or(0);
     out.extend(len.to_le_bytes());
     out.extend(SYMLINK_ERROR_TAG.to_le_bytes());
-    out.extend(&reparse[..6]);
+    out.extend(&reparse[..4]);
+    out.extend(u16::try_from(reparse.len() - 8).unwrap_or(u16::MAX).to_le_bytes());
     // Here stands what is reserved in a reparse point.
     out.extend(u16::try_from(unparsed).unwrap_or(u16::MAX).to_le_bytes());
     out.extend(&reparse[8..]);
@@ -91,10 +83,14 @@ mod tests {
         for (text, relative) in [("a\\b", true), ("\\etc", false), ("../x", true)] {
             let link = symlink(text, relative, 10);
             assert_eq!(link[..4], u32::try_from(link.len() - 4).unwrap().to_le_bytes());
+            assert_eq!(link[12..14], u16::try_from(link.len() - 16).unwrap().to_le_bytes());
+            assert!(link.len().is_multiple_of(8), "{text}");
             for contexts in [false, true] {
-                let whole = symlink_body(&link, contexts);
+                let whole = body(&link, contexts);
                 assert_eq!(whole[4..8], u32::try_from(whole.len() - 8).unwrap().to_le_bytes());
-                assert!(!contexts || (whole.len() - 8).is_multiple_of(8), "{text}");
+                if contexts {
+                    assert_eq!(whole[8..12], u32::try_from(link.len()).unwrap().to_le_bytes());
+                }
                 let m = message(Command::Create, &whole);
                 let data = data(&m).unwrap();
                 assert_eq!(parse_symlink(data), Ok((text.to_owned(), relative, 10)));

@@ -10,6 +10,7 @@ use crate::file_info;
 use crate::open::{File, Open};
 use crate::request_context::RequestContext;
 use crate::status::Status;
+use crate::symlinks::LinkFacts;
 use crate::teardown;
 use crate::wire::close::{Basics, POSTQUERY_ATTRIB, Request, Response};
 
@@ -32,7 +33,10 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
 }
 
 async fn basics(cx: &RequestContext, open: &Open, file: &File) -> Option<Basics> {
-    let facts = file_info::of_file(&cx.file_ops(open), file).await.ok()?;
+    let mut facts = file_info::of_file(&cx.file_ops(open), file).await.ok()?;
+    if let Some(link) = LinkFacts::of_open(cx, open, file).await {
+        link.add_to(&mut facts);
+    }
     let n = facts.network_open();
     Some(Basics {
         times: [n.creation.0, n.last_access.0, n.last_write.0, n.change.0],

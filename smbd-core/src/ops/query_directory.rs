@@ -7,26 +7,32 @@
 //!
 //! *Memory.* One buffer of the size that the client asked for, for which there is [`room`], and names of [`NAMES_MAX`] entries.
 
+use std::sync::Arc;
+
 use rdma_transport::turn;
 use vfs::authority::Actor;
 use vfs::backend::NodeRef;
 use vfs::names::Spelling;
 use vfs::namespace::{LOOKS_AT_ONCE, Share};
-use vfs::types::Attr;
+use vfs::types::{Attr, Kind};
 use vfs::{VfsError, names};
 
 use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::file_info;
+use crate::folders::Above;
 use crate::fscc::Chain;
 use crate::fscc::dir::{Level, level};
 use crate::fscc::file::FileInfo;
 use crate::open::{File, Open};
 use crate::open_state::{Scan, Stage};
 use crate::ops::room::room;
+use crate::path_tracking;
 use crate::pattern::{CHARS_MAX, Pattern, has_wildcards, is_wildcard};
 use crate::request_context::RequestContext;
+use crate::settings::Symlinks;
 use crate::status::Status;
+use crate::symlinks::{self, LinkFacts};
 use crate::wire::query_directory::{Request, Response, flag};
 
 /// Names fetched from a directory at once.
@@ -64,6 +70,8 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         file,
         level,
         chain: Chain::new(limit),
+        follows: !open.posix && cx.tree()?.settings.symlinks != Symlinks::Client,
+        above: None,
         single: r.flags & flag::RETURN_SINGLE_ENTRY != 0,
         cut: false,
     };
@@ -117,6 +125,10 @@ struct Listing<'a> {
     share: &'a Share,
     file: &'a File,
     level: Level,
+    /// Links are shown as their targets.
+    follows: bool,
+    /// The directory and those above it, once a link needed them.
+    above: Option<Arc<Above<NodeRef>>>,
     chain: Chain,
     single: bool,
     cut: bool,
@@ -195,7 +207,7 @@ impl Listing<'_> {
                 if !self.share.shows(&found.node, &found.attr, &self.open.cred).await? {
                     return Ok(());
                 }
-                self.push(&shown, &found.name, &found.node, &found.attr).await.map(|_| ())
+                self.show(&shown, &found.name, (found.node, found.attr)).await.map(|_| ())
             }
             Err(VfsError::NotFound | VfsError::BadName) => Ok(()),
             Err(e) => Err(e.into()),
@@ -235,15 +247,48 @@ impl Listing<'_> {
 
     /// One name of the directory. False when it does not fit.
     async fn entry(&mut self, shown: &str, name: &[u8]) -> Result<bool, Status> {
-        if self.level == Level::Names && !self.share.rules.only_visible {
+        if self.level == Level::Names && !self.share.rules.only_visible && !self.follows {
             return Ok(self.put(shown, &FileInfo::default()));
         }
         let (dir, reader) = (self.file.node(), self.reader());
         match self.share.listed(&dir, reader.cred(), name, &self.open.cred).await? {
             None => Ok(true),
-            Some(_) if self.level == Level::Names => Ok(self.put(shown, &FileInfo::default())),
-            Some((node, attr)) => self.push(shown, name, &node, &attr).await,
+            Some(found) => self.show(shown, name, found).await,
         }
+    }
+
+    /// An entry for what has this name: where the server follows links, for the target of a link. A link that leads nowhere is not
+    /// shown then, as by smbd.
+    async fn show(
+        &mut self,
+        shown: &str,
+        name: &[u8],
+        (mut node, mut attr): (NodeRef, Attr),
+    ) -> Result<bool, Status> {
+        if attr.kind == Kind::Symlink && self.follows {
+            let above = self.above().await;
+            let tree = self.cx.tree()?;
+            let Ok(target) = symlinks::follow(tree, self.share, &above, &node).await else {
+                return Ok(true);
+            };
+            (node, attr) = (target.found.node, target.found.attr);
+            if !self.share.shows(&node, &attr, &self.open.cred).await? {
+                return Ok(true);
+            }
+        }
+        if self.level == Level::Names {
+            return Ok(self.put(shown, &FileInfo::default()));
+        }
+        self.push(shown, name, &node, &attr).await
+    }
+
+    /// The directory and those above it.
+    async fn above(&mut self) -> Arc<Above<NodeRef>> {
+        if let Some(above) = &self.above {
+            return above.clone();
+        }
+        let above = path_tracking::chain(&self.file.share, &self.file.node()).await;
+        self.above.insert(above).clone()
     }
 
     async fn push(
@@ -261,6 +306,11 @@ impl Listing<'_> {
             Err(e) => return Err(e.into()),
         };
         let mut facts = file_info::of(attr, &dos, name);
+        if attr.kind == Kind::Symlink {
+            let (tree, above) = (self.cx.tree()?, self.above().await);
+            let link = LinkFacts::read(tree, self.share, &above, node, self.open.posix).await;
+            link.add_to(&mut facts);
+        }
         if self.level.tells_ea_size() {
             facts.ea_size = file_info::extended_len(node, attr).await?;
         }

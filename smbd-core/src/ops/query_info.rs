@@ -22,6 +22,7 @@ use crate::path_tracking;
 use crate::request_context::RequestContext;
 use crate::security;
 use crate::status::Status;
+use crate::symlinks::LinkFacts;
 use crate::wire::error;
 use crate::wire::negotiate::Dialect;
 use crate::wire::query_info::{Request, Response, flag, info_type};
@@ -105,6 +106,9 @@ async fn of_file(
     let pending = cx.server.opens.is_delete_pending(open);
     let mut facts =
         file_info::of_open(open, file_info::of_file(&cx.file_ops(open), file).await?, pending);
+    if let Some(link) = LinkFacts::of_open(cx, open, file).await {
+        link.add_to(&mut facts);
+    }
     if class.has_name() {
         // By MS-SMB2 section 3.3.5.20.1 the name in FileAllInformation should be empty. Linux clients refuse an answer
         // of less than 101 bytes, one more than the fixed part has, so it stays.

@@ -24,7 +24,9 @@ use crate::path::{Path, join};
 use crate::path_tracking;
 use crate::request_context::RequestContext;
 use crate::security;
+use crate::settings::Symlinks;
 use crate::status::Status;
+use crate::symlinks;
 
 /// Asks those who cache a file for whom its name matters, and waits for them.
 pub(super) async fn check_names(
@@ -98,7 +100,7 @@ async fn find_as(
     open.spelling().exact(dir, cred, name).await
 }
 
-/// Walks to the directory of the new name. Links in the path are for the client to follow.
+/// Walks to the directory of the new name, along links as CREATE does.
 async fn target(
     cx: &RequestContext,
     open: &Open,
@@ -106,19 +108,28 @@ async fn target(
     path: &Path,
 ) -> Result<Target, Status> {
     let (before, last) = path.split_last().ok_or(Status::OBJECT_NAME_INVALID)?;
-    let (mut dir, mut dir_path) = (cx.tree()?.top(&file.share), String::new());
+    let tree = cx.tree()?;
+    let follows = !open.posix && tree.settings.symlinks != Symlinks::Client;
+    let (mut dir, mut dir_path) = (tree.top(&file.share), String::new());
     let mut above = walked(&dir, None);
     for name in before {
         let found = match find(cx, open, &dir, name).await {
             Err(VfsError::NotFound) => return Err(Status::OBJECT_PATH_NOT_FOUND),
             found => found?,
         };
-        if found.attr.kind != Kind::Dir {
-            return Err(Status::OBJECT_PATH_NOT_FOUND);
-        }
+        above = match found.attr.kind {
+            Kind::Dir => walked(&found.node, Some(above)),
+            Kind::Symlink if follows => {
+                let target = match symlinks::follow(tree, &file.share, &above, &found.node).await {
+                    Err(VfsError::NotFound) => return Err(Status::OBJECT_PATH_NOT_FOUND),
+                    target => target?,
+                };
+                target.into_folder().ok_or(Status::OBJECT_PATH_NOT_FOUND)?
+            }
+            _ => return Err(Status::OBJECT_PATH_NOT_FOUND),
+        };
         dir_path = join(&dir_path, &names::to_client(&found.name));
-        dir = found.node;
-        above = walked(&dir, Some(above));
+        dir = above.node.clone();
     }
     let found = match find(cx, open, &dir, last).await {
         Err(VfsError::NotFound) => None,

@@ -19,6 +19,7 @@ use crate::path_tracking;
 use crate::request_context::RequestContext;
 use crate::security;
 use crate::status::Status;
+use crate::symlinks::{self, LinkFacts};
 use crate::teardown;
 use crate::wire::create::{Disposition, option};
 
@@ -31,7 +32,7 @@ pub(super) async fn open(
     found: Found,
 ) -> Result<Option<Opened>, Status> {
     durable::note_sent_anew(cx, (w.request, &w.asked), found.node.id())?;
-    kind(w, &found.attr)?;
+    kind(w, &found.attr, leads_to_folder(w, at, &found).await)?;
     if let Some(stream) = &w.path.stream {
         return super::stream::open(cx, w, at, found, stream).await;
     }
@@ -44,7 +45,10 @@ pub(super) async fn open(
         return Err(Status::DELETE_PENDING);
     }
     let dos = node.dos(&attr).await?;
-    let granted = granted(w, &node, &attr, &dos, (!is_root).then_some(&at.dir)).await?;
+    let mut granted = granted(w, &node, &attr, &dos, (!is_root).then_some(&at.dir)).await?;
+    if at.link.is_some() {
+        granted.access = symlinks::without_delete(granted.access);
+    }
     attributes(w, &dos)?;
     if w.has(option::DELETE_ON_CLOSE) {
         check_delete(&granted, &attr, &dos)?;
@@ -89,8 +93,15 @@ pub(super) async fn is_taken_over(
     durable::take_over(cx, &w.asked, &file, readable).await
 }
 
+/// It is a link to a folder, which opens as the link that it is where only a folder is meant: so Windows removes it.
+async fn leads_to_folder(w: &Wanted<'_>, at: &Walked, found: &Found) -> bool {
+    found.attr.kind == Kind::Symlink
+        && w.is_dir()
+        && LinkFacts::read(w.tree, w.share, &at.above, &found.node, w.posix).await.to_folder
+}
+
 /// It is of the kind that is meant, and there may be something there.
-fn kind(w: &Wanted<'_>, attr: &Attr) -> Result<(), Status> {
+fn kind(w: &Wanted<'_>, attr: &Attr, to_folder: bool) -> Result<(), Status> {
     let is_dir = attr.kind == Kind::Dir;
     if w.path.stream.is_some() {
         return if w.is_dir() { Err(Status::NOT_A_DIRECTORY) } else { Ok(()) };
@@ -101,7 +112,7 @@ fn kind(w: &Wanted<'_>, attr: &Attr) -> Result<(), Status> {
     if is_dir && w.is_file() {
         return Err(Status::FILE_IS_A_DIRECTORY);
     }
-    if !is_dir && w.is_dir() {
+    if !is_dir && w.is_dir() && !to_folder {
         return Err(if w.path.slash {
             Status::OBJECT_NAME_INVALID
         } else {

@@ -6,7 +6,7 @@
 //!
 //! *Memory.* One entry in the table of opens.
 //!
-//! *Errors.* Of the specification. A symbolic link in the way is told with where it leads.
+//! *Errors.* Of the specification. A symbolic link that the client must follow is told with where it leads.
 
 mod attributes;
 mod check;
@@ -40,7 +40,9 @@ use crate::persist;
 use crate::request_context::RequestContext;
 use crate::security::{self, Granted};
 use crate::sequence::Sequence;
+use crate::settings::Symlinks;
 use crate::status::Status;
+use crate::symlinks::LinkFacts;
 use crate::tree::{TakesUp, Tree};
 use crate::wire::Flags;
 use crate::wire::context::{Asked, PosixTold, Told};
@@ -84,6 +86,17 @@ impl Wanted<'_> {
             p if p.stream.is_some() || p.stream_type.is_some() => Status::NOT_A_DIRECTORY,
             _ => Status::INVALID_PARAMETER,
         })
+    }
+
+    /// Links on the path are for the server to follow.
+    fn follows_links(&self) -> bool {
+        !self.posix && self.tree.settings.symlinks != Symlinks::Client
+    }
+
+    /// A link at the end of the path is, too. An open that removes or renames a name means the link itself.
+    fn follows_last_link(&self) -> bool {
+        let means_link = self.path.stream.is_none() && is_for_name(self);
+        self.follows_links() && !self.has(option::OPEN_REPARSE_POINT) && !means_link
     }
 
     /// Only a directory is meant.
@@ -227,7 +240,7 @@ async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
                 // Windows goes on through a link to make what it leads to; O_EXCL does not.
                 let is_excluded = w.posix && w.disposition == Disposition::Create;
                 let reparse = w.has(option::OPEN_REPARSE_POINT) || is_excluded;
-                if found.attr.kind == Kind::Symlink && !reparse {
+                if found.attr.kind == Kind::Symlink && !reparse && !w.follows_links() {
                     return Err(Ended::Stopped(Stopped { link: found.node, unparsed: 0 }));
                 }
                 if is_special(found.attr.kind) && !reparse && !is_for_name(w) {
@@ -386,8 +399,11 @@ async fn answer(
     if open.posix {
         told.posix = Some(posix(&attr));
     }
-    let name = open.file()?.place().name;
-    let mut basics = file_info::basics(&attr, &dos, &name);
+    let file = open.file()?;
+    let mut basics = file_info::basics(&attr, &dos, &file.place().name);
+    if let Some(link) = LinkFacts::of_open(cx, &open, file).await {
+        link.add_to_basics(&mut basics);
+    }
     basics.allocation_size = basics.allocation_size.max(open.open_state.reserved());
     let response = Response {
         oplock_level: level,
@@ -407,7 +423,7 @@ fn posix(attr: &Attr) -> PosixTold {
     security::sid_of_gid(attr.gid).put(&mut sids);
     PosixTold {
         nlink: attr.nlink,
-        reparse_tag: file_info::reparse_tag(attr.kind),
+        reparse_tag: file_info::posix_reparse_tag(attr.kind),
         mode: file_info::posix_mode(attr),
         sids,
     }

@@ -1,7 +1,8 @@
 //! From a path to the directory and what stands there under the last name.
 //!
-//! *Operation.* A name that exists as it was given costs one look-up. Symbolic links are never followed here: the client is told
-//! where one stands and what it says, and comes back with another path, which is looked up from the root of the share again.
+//! *Operation.* A name that exists as it was given costs one look-up. Where the share leaves symbolic links to its clients, the
+//! client is told where one stands and what it says, and comes back with another path, which is looked up from the root of the
+//! share again. Else [`symlinks`] finds the target, and the walk goes on from there; the open remembers the path that the client wrote.
 //!
 //! Where the request names a time of the past, the walk goes on in the snapshot of that time from the first directory on that has
 //! it: a name that is gone today is found below it.
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 use vfs::authority::Actor;
 use vfs::names::{Found, Look};
-use vfs::{Attr, Cred, Kind, NodeRef, VfsError, VfsResult};
+use vfs::{Attr, Cred, Kind, NodeId, NodeRef, VfsError, VfsResult};
 
 use super::Wanted;
 use crate::folders::Above;
@@ -19,6 +20,7 @@ use crate::path::join;
 use crate::request_context::RequestContext;
 use crate::security;
 use crate::status::Status;
+use crate::symlinks;
 
 /// Where a path leads.
 pub(super) struct Walked {
@@ -27,7 +29,9 @@ pub(super) struct Walked {
     /// Path of the directory as it is called.
     pub(super) dir_path: String,
     /// The directory and those above it.
-    above: Arc<Above<NodeRef>>,
+    pub(super) above: Arc<Above<NodeRef>>,
+    /// The client's name for what was found, where a link with that name was followed.
+    pub(super) link: Option<Vec<u8>>,
     /// What stands there.
     pub(super) found: Option<Found>,
     /// Where nothing does, the directory as it was then.
@@ -59,7 +63,8 @@ impl<S: Into<Status>> From<S> for Ended {
 impl Walked {
     /// The place of a name in this directory, as the file system has it.
     pub(super) fn place(&self, name: &[u8]) -> PathInShare {
-        let path = join(&self.dir_path, &vfs::names::to_client(name));
+        let shown = self.link.as_deref().unwrap_or(name);
+        let path = join(&self.dir_path, &vfs::names::to_client(shown));
         let above = Some(self.above.clone());
         PathInShare { dir: self.dir.clone(), name: name.to_vec(), path, above }
     }
@@ -68,10 +73,11 @@ impl Walked {
 /// Walks a path. What stands at its end may be a link: that is for the caller to judge.
 pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, Ended> {
     let path = &w.path;
-    let mut past = Past(w.past());
+    let mut past = Past { then: w.past(), entry: None };
     let root = past.enter(w, w.tree.top(w.share)).await?;
     let above = walked(&root, None);
-    let mut at = Walked { dir: root, dir_path: String::new(), above, found: None, dir_attr: None };
+    let (dir_path, link) = (String::new(), None);
+    let mut at = Walked { dir: root, dir_path, above, link, found: None, dir_attr: None };
     let Some((last, before)) = path.names.split_last() else {
         let attr = at.dir.getattr().await.map_err(Status::from)?;
         at.found = Some(Found { node: at.dir.clone(), attr, name: Vec::new() });
@@ -87,7 +93,20 @@ pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, 
             Err(e) => return Err(Status::from(e).into()),
         };
         match found.attr.kind {
-            Kind::Dir => {}
+            Kind::Dir => {
+                at.dir = past.enter(w, found.node).await?;
+                at.above = walked(&at.dir, Some(at.above));
+            }
+            Kind::Symlink if w.follows_links() => {
+                let target = follow(w, &past, &at, &found.node).await;
+                let target = target.map_err(|e| match e {
+                    VfsError::NotFound => Status::OBJECT_PATH_NOT_FOUND,
+                    e => Status::from(e),
+                })?;
+                let folder = target.into_folder().ok_or(Status::OBJECT_PATH_NOT_FOUND)?;
+                at.dir = past.enter(w, folder.node.clone()).await?;
+                at.above = walked(&at.dir, folder.parent.clone());
+            }
             Kind::Symlink => {
                 let unparsed = path.names[i + 1..].iter().map(|n| 2 + utf16_len(n)).sum();
                 return Err(Ended::Stopped(Stopped { link: found.node, unparsed }));
@@ -95,12 +114,16 @@ pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, 
             _ => return Err(Status::OBJECT_PATH_NOT_FOUND.into()),
         }
         at.dir_path = join(&at.dir_path, &vfs::names::to_client(&found.name));
-        at.dir = past.enter(w, found.node).await?;
-        at.above = walked(&at.dir, Some(at.above));
     }
     match find(cx, w, &at.dir, last).await {
         Ok(Look::Found(mut found)) => {
-            if past.0.is_some() && found.attr.kind == Kind::Dir {
+            if found.attr.kind == Kind::Symlink && w.follows_last_link() {
+                let target = follow(w, &past, &at, &found.node).await.map_err(Status::from)?;
+                at.link = Some(std::mem::replace(&mut found, target.found).name);
+                at.dir = target.above.node.clone();
+                at.above = target.above;
+            }
+            if past.then.is_some() && found.attr.kind == Kind::Dir {
                 found.node = past.enter(w, found.node).await?;
                 found.attr = found.node.getattr().await.map_err(Status::from)?;
             }
@@ -113,13 +136,35 @@ pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, 
     past.entered(at)
 }
 
-/// The time of the snapshot that the walk has still to come to, in seconds since 1970.
-struct Past(Option<i64>);
+/// Finds the target of a link in the folder that the walk has reached.
+async fn follow(
+    w: &Wanted<'_>,
+    past: &Past,
+    at: &Walked,
+    link: &NodeRef,
+) -> VfsResult<symlinks::Target> {
+    let from = past.entry.map(|entry| beneath(&at.above, entry));
+    symlinks::follow(w.tree, w.share, from.as_ref().unwrap_or(&at.above), link).await
+}
+
+/// A folder and those above it, up to this one.
+fn beneath(above: &Arc<Above<NodeRef>>, first: NodeId) -> Arc<Above<NodeRef>> {
+    let parent = above.parent.as_ref().filter(|_| above.id != first);
+    walked(&above.node, parent.map(|parent| beneath(parent, first)))
+}
+
+/// The snapshot in which a path is meant.
+struct Past {
+    /// Its time in seconds since 1970, until the walk comes to it.
+    then: Option<i64>,
+    /// The directory in which the walk came to it.
+    entry: Option<NodeId>,
+}
 
 impl Past {
     /// The directory as that snapshot has it, if it does; otherwise as it is now.
     async fn enter(&mut self, w: &Wanted<'_>, dir: NodeRef) -> Result<NodeRef, Ended> {
-        let Some(then) = self.0 else { return Ok(dir) };
+        let Some(then) = self.then else { return Ok(dir) };
         let all = match dir.snapshots(&w.tree.cred).await {
             // Further down there may be one for a caller who only passes through here.
             Err(VfsError::Access) => Vec::new(),
@@ -128,13 +173,13 @@ impl Past {
         let Some(found) = all.into_iter().find(|snapshot| snapshot.taken.sec == then) else {
             return Ok(dir);
         };
-        self.0 = None;
+        (self.then, self.entry) = (None, Some(found.node.id()));
         Ok(found.node)
     }
 
     /// The walk is over; it must have come to the snapshot.
     fn entered<T>(&self, at: T) -> Result<T, Ended> {
-        match self.0 {
+        match self.then {
             None => Ok(at),
             Some(_) => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
         }
@@ -185,5 +230,5 @@ pub(super) async fn stopped(
         target = target.replace('/', "\\");
     }
     let data = crate::wire::error::symlink(&target, relative, at.unparsed);
-    Ok(crate::wire::error::symlink_body(&data, cx.conn.dialect() == Dialect::V311))
+    Ok(crate::wire::error::body(&data, cx.conn.dialect() == Dialect::V311))
 }

@@ -24,3 +24,4 @@ mod reparse;
 mod rights;
 mod statuses;
 mod store_faults;
+mod symlinks;
