@@ -128,23 +128,56 @@ pub(crate) async fn made_folder(dir: &NodeRef, name: &[u8]) -> VfsResult<NodeRef
     }
 }
 
-/// The streams of a file or directory, in no order.
-pub async fn list(share: &Share, file: &NodeRef) -> VfsResult<Vec<Stream>> {
-    match folder(share, file).await? {
-        Some(folder) => listed(&folder).await,
-        None => Ok(Vec::new()),
+/// Names of streams that are read at once.
+const STEP: usize = 32;
+
+/// The streams of a file or directory one after the other, in no order: a caller takes as many as it has room for.
+pub struct Streams {
+    folder: Option<NodeRef>,
+    /// Names that were read and not given yet.
+    names: std::vec::IntoIter<DirEntry>,
+    cookie: u64,
+    end: bool,
+}
+
+impl Streams {
+    /// Begins at the first.
+    pub async fn of(share: &Share, file: &NodeRef) -> VfsResult<Self> {
+        Ok(Self::in_folder(folder(share, file).await?))
+    }
+
+    fn in_folder(folder: Option<NodeRef>) -> Self {
+        Self { folder, names: Vec::new().into_iter(), cookie: 0, end: false }
+    }
+
+    /// The next one.
+    pub async fn next(&mut self) -> VfsResult<Option<Stream>> {
+        let Some(folder) = &self.folder else { return Ok(None) };
+        let root = Cred::root();
+        loop {
+            let Some(entry) = self.names.next() else {
+                if self.end {
+                    return Ok(None);
+                }
+                let (entries, end) = folder.readdir(&root, self.cookie, STEP).await?;
+                self.end = end || entries.is_empty();
+                self.names = entries.into_iter();
+                continue;
+            };
+            self.cookie = entry.cookie;
+            let Some(name) = to_client(&entry.name) else { continue };
+            if let Some((node, attr)) = if_there(folder.lookup(&root, &entry.name).await)? {
+                return Ok(Some(Stream { name, node, attr }));
+            }
+        }
     }
 }
 
-async fn listed(folder: &NodeRef) -> VfsResult<Vec<Stream>> {
-    let root = Cred::root();
-    let (entries, _) = folder.readdir(&root, 0, STREAMS_MAX).await?;
-    let mut out = Vec::with_capacity(entries.len());
-    for entry in entries {
-        let Some(name) = to_client(&entry.name) else { continue };
-        if let Some((node, attr)) = if_there(folder.lookup(&root, &entry.name).await)? {
-            out.push(Stream { name, node, attr });
-        }
+/// The streams of a file or directory, in no order.
+pub async fn list(share: &Share, file: &NodeRef) -> VfsResult<Vec<Stream>> {
+    let (mut streams, mut out) = (Streams::of(share, file).await?, Vec::new());
+    while let Some(stream) = streams.next().await? {
+        out.push(stream);
     }
     Ok(out)
 }
@@ -161,8 +194,13 @@ async fn find_in(folder: &NodeRef, name: &str) -> VfsResult<Stream> {
     if let Some((node, attr)) = if_there(folder.lookup(&Cred::root(), &disk).await)? {
         return Ok(Stream { name: name.to_owned(), node, attr });
     }
-    let all = listed(folder).await?;
-    all.into_iter().find(|s| same(&s.name, name)).ok_or(VfsError::NotFound)
+    let mut all = Streams::in_folder(Some(folder.clone()));
+    while let Some(stream) = all.next().await? {
+        if same(&stream.name, name) {
+            return Ok(stream);
+        }
+    }
+    Err(VfsError::NotFound)
 }
 
 /// Removes all streams of a file that is gone.

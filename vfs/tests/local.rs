@@ -105,6 +105,7 @@ on_local!(
     anycase::names_are_found_in_any_case,
     anycase::the_index_follows_changes_of_ours,
     anycase::names_that_differ_by_case_alone,
+    streams::streams_are_looked_up_when_taken,
     streams::streams_hold_data_beside_a_file,
     streams::streams_go_where_the_file_goes,
     streams::nobody_sees_where_streams_are,

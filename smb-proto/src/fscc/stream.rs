@@ -2,7 +2,7 @@
 
 use wire::{Parser, le_u32, le_u64, take};
 
-use super::{Chain, entries};
+use super::entries;
 use crate::parse::{Parsed, put_utf16, size, text};
 
 /// One stream.
@@ -17,20 +17,14 @@ pub struct Stream {
 }
 
 impl Stream {
-    fn emit(&self) -> Vec<u8> {
+    /// One entry of a list.
+    pub fn emit(&self) -> Vec<u8> {
         let mut out = vec![0; 8];
         out.extend(self.size.to_le_bytes());
         out.extend(self.allocation.to_le_bytes());
         let len = put_utf16(&mut out, &self.name);
         out[4..8].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
         out
-    }
-
-    /// The list as far as it fits in `limit` bytes, and whether all of it did.
-    pub fn emit_list(list: &[Self], limit: usize) -> (Vec<u8>, bool) {
-        let mut chain = Chain::new(limit);
-        let whole = list.iter().all(|s| chain.push(&s.emit()));
-        (chain.into_bytes(), whole)
     }
 
     /// Reads a list.
@@ -49,17 +43,25 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fscc::Chain;
     use proptest::prelude::*;
+
+    /// The list as far as it fits in `limit` bytes, and whether all of it did.
+    fn emit_list(list: &[Stream], limit: usize) -> (Vec<u8>, bool) {
+        let mut chain = Chain::new(limit);
+        let whole = list.iter().all(|s| chain.push(&s.emit()));
+        (chain.into_bytes(), whole)
+    }
 
     proptest! {
         #[test]
         fn lists_round_trip(list in proptest::collection::vec((".{0,9}", any::<u64>(), any::<u64>()), 0..6), cut in 0..200_usize) {
             let list: Vec<Stream> = list.into_iter()
                 .map(|(name, size, allocation)| Stream { name, size, allocation }).collect();
-            let (bytes, whole) = Stream::emit_list(&list, 65_536);
+            let (bytes, whole) = emit_list(&list, 65_536);
             prop_assert!(whole);
             prop_assert_eq!(Stream::parse_list(&bytes).unwrap(), list.clone());
-            let (bytes, _) = Stream::emit_list(&list, cut);
+            let (bytes, _) = emit_list(&list, cut);
             prop_assert!(bytes.len() <= cut);
             let some = Stream::parse_list(&bytes).unwrap();
             prop_assert_eq!(&some[..], &list[..some.len()]);

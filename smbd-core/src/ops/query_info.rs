@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vfs::VfsError;
 use vfs::names::Spelling;
 use vfs::namespace::{FileOps, Share};
-use vfs::streams;
+use vfs::streams::Streams;
 
 use crate::answer::Answer;
 use crate::dtyp::time::file_time;
@@ -136,7 +136,8 @@ async fn path(cx: &RequestContext, file: &File, spelling: Spelling) -> String {
     }
 }
 
-/// The streams of a file, its own data first (MS-FSA section 2.1.5.12.27).
+/// The streams of a file, its own data first (MS-FSA section 2.1.5.12.27). A stream is looked up while the buffer has room, and
+/// the answer ends before the first that does not fit.
 async fn of_streams(
     file_ops: &FileOps<'_>,
     file: &File,
@@ -144,23 +145,25 @@ async fn of_streams(
 ) -> Result<(Status, Vec<u8>), Status> {
     let attr = file_ops.getattr(&file.base()).await?;
     let dos = file.base().dos(&attr).await?;
-    let mut list = Vec::new();
-    if attr.kind == vfs::Kind::File {
-        let (size, allocation) = (attr.size, file_info::allocation(&attr, &dos));
-        list.push(Stream { name: "::$DATA".into(), size, allocation });
-    }
-    let named = match streams::list(&file.share, &file.base()).await {
-        Ok(named) => named,
-        Err(VfsError::NotSupported) => Vec::new(),
-        Err(e) => return Err(e.into()),
+    let (mut chain, mut pace) = (Chain::new(limit), Pace::begin());
+    let entry = |name: &str, attr: &vfs::Attr| Stream {
+        name: format!(":{name}:$DATA"),
+        size: attr.size,
+        allocation: file_info::allocation(attr, &dos),
     };
-    list.extend(named.iter().map(|s| Stream {
-        name: format!(":{}:$DATA", s.name),
-        size: s.attr.size,
-        allocation: file_info::allocation(&s.attr, &dos),
-    }));
-    let (buffer, whole) = Stream::emit_list(&list, limit);
-    Ok((if whole { Status::SUCCESS } else { Status::BUFFER_OVERFLOW }, buffer))
+    let mut fits = attr.kind != vfs::Kind::File || chain.push(&entry("", &attr).emit());
+    match Streams::of(&file.share, &file.base()).await {
+        Ok(mut named) => {
+            while fits && let Some(stream) = named.next().await? {
+                fits = chain.push(&entry(&stream.name, &stream.attr).emit());
+                pace.keep().await;
+            }
+        }
+        Err(VfsError::NotSupported) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let status = if fits { Status::SUCCESS } else { Status::BUFFER_OVERFLOW };
+    Ok((status, chain.into_bytes()))
 }
 
 /// Extended attributes: those that were asked for by name, or all, or one after the other (MS-FSA section 2.1.5.12.12). Each value

@@ -32,6 +32,27 @@ async fn shown(share: &Share, file: &NodeRef) -> Vec<(String, u64)> {
     list
 }
 
+/// A stream is looked up when a caller takes it: one that is removed before is not given.
+pub(crate) async fn streams_are_looked_up_when_taken(b: Bench) {
+    let ns = served(&b);
+    let (share, file_ops) = (&ns.shares()[0].clone(), ns.by(None));
+    let f = b.file("f").await;
+    let names: Vec<String> = (0..100).map(|n| format!("stream {n}")).collect();
+    for name in &names {
+        file_ops.stream_create(share, &f, &root(), name).await.unwrap();
+    }
+    let mut want: Vec<_> = names.iter().map(|name| (name.clone(), 0)).collect();
+    want.sort();
+    assert_eq!(shown(share, &f).await, want, "more than are read at once");
+    let mut taken = streams::Streams::of(share, &f).await.unwrap();
+    let first = taken.next().await.unwrap().unwrap();
+    for name in names.iter().filter(|name| **name != first.name) {
+        file_ops.stream_remove(share, &f, name).await.unwrap();
+    }
+    assert!(taken.next().await.unwrap().is_none());
+    assert_eq!(shown(share, &f).await, [(first.name, 0)]);
+}
+
 pub(crate) async fn streams_hold_data_beside_a_file(b: Bench) {
     let ns = served(&b);
     let (share, file_ops) = (&ns.shares()[0].clone(), ns.by(None));

@@ -281,6 +281,46 @@ async fn information_asks_for_its_right() {
     }
 }
 
+/// MS-FSA section 2.1.5.12.27: the entries that fit, and BUFFER_OVERFLOW where some do not.
+#[tokio::test]
+async fn stream_lists_end_where_they_fit() {
+    use crate::fscc::stream::Stream;
+    let c = Harness::new().client();
+    for name in ["f", "f:a", "f:bb", "f:a longer name"] {
+        let made = c.open(name).await;
+        c.close(made).await;
+    }
+    let f = c.open("f").await;
+    let ask = async |output_len| {
+        let r = query_info::Request {
+            info_type: query_info::info_type::FILE,
+            class: 22,
+            output_len,
+            additional: 0,
+            flags: 0,
+            file: f,
+            input: Vec::new(),
+        };
+        let told = c.ask(Command::QueryInfo, &r.emit()).await;
+        let read = query_info::Response::parse(&told.whole()).map(|read| read.buffer);
+        (told.status(), read.unwrap_or_default())
+    };
+    let (status, whole) = ask(1000).await;
+    assert_eq!(status, Status::SUCCESS);
+    let all = Stream::parse_list(&whole).unwrap();
+    assert_eq!((all.len(), &all[0].name[..]), (4, "::$DATA"));
+    let end = |count: usize| -> usize {
+        all[..count].iter().fold(0, |at, one| at.next_multiple_of(8) + one.emit().len())
+    };
+    for limit in 32..=whole.len() {
+        let (status, buffer) = ask(u32::try_from(limit).unwrap()).await;
+        let count = (0..=4).rev().find(|count| end(*count) <= limit).unwrap();
+        let want = if count == 4 { Status::SUCCESS } else { Status::BUFFER_OVERFLOW };
+        assert_eq!(status, want, "{limit}");
+        assert_eq!(Stream::parse_list(&buffer).unwrap(), all[..count], "{limit}");
+    }
+}
+
 /// MS-SMB2 section 3.3.5.9.12: before 3.0 there is no handle of version 2.
 #[tokio::test]
 async fn old_dialects_find_no_new_handle() {
