@@ -321,6 +321,48 @@ async fn stream_lists_end_where_they_fit() {
     }
 }
 
+/// MS-FSCC section 2.1.2.1: a special file has one tag, in listings, in its information and in its data, and goes by that.
+#[tokio::test]
+async fn special_files_have_one_tag() {
+    use crate::wire::reparse::Reparse;
+    let c = Harness::new().client();
+    let dir = c.create("d", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
+    let kinds =
+        [Reparse::NfsFifo, Reparse::NfsSocket, Reparse::NfsChar(1, 3), Reparse::NfsBlock(7, 0)];
+    for kind in kinds {
+        let f = c.open("d\\x").await;
+        assert_eq!(status(&c, f, code::SET_REPARSE_POINT, &kind.emit()).await, Status::SUCCESS);
+        let listing = query_directory::Request {
+            class: 37,
+            flags: query_directory::flag::REOPEN,
+            file_index: 0,
+            file: dir,
+            output_len: 1000,
+            pattern: "x".into(),
+        };
+        let told = c.ask(Command::QueryDirectory, &listing.emit()).await.whole();
+        let entry = query_directory::Response::parse(&told).unwrap().buffer;
+        let tag = query_info::Request {
+            info_type: query_info::info_type::FILE,
+            class: 35,
+            output_len: 8,
+            additional: 0,
+            flags: 0,
+            file: f,
+            input: Vec::new(),
+        };
+        let told = c.ask(Command::QueryInfo, &tag.emit()).await.whole();
+        let info = query_info::Response::parse(&told).unwrap().buffer;
+        let read = super::ioctl::done(&c, f, code::GET_REPARSE_POINT, &[]).await;
+        assert_eq!((&entry[64..68], &info[4..8]), (&read[..4], &read[..4]), "{kind:?}");
+        // The listed tag, no data.
+        let by_tag = [&entry[64..68], &[0; 4]].concat();
+        let gone = status(&c, f, code::DELETE_REPARSE_POINT, &by_tag).await;
+        assert_eq!(gone, Status::SUCCESS, "{kind:?}");
+        assert_eq!(c.close(f).await, Status::SUCCESS);
+    }
+}
+
 /// MS-SMB2 section 3.3.5.9.12: before 3.0 there is no handle of version 2.
 #[tokio::test]
 async fn old_dialects_find_no_new_handle() {
