@@ -29,6 +29,12 @@ pub(super) struct Principal {
 }
 
 impl Principal {
+    /// A user of AUTH_SYS.
+    #[cfg(test)]
+    pub(super) fn of_uid(uid: u32) -> Self {
+        Self { plain: Some(Flavor::Sys), uid, gss: 0 }
+    }
+
     /// It proved who it is.
     pub(super) fn is_proven(&self) -> bool {
         self.plain.is_none()

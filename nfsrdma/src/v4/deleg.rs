@@ -20,7 +20,7 @@ use vfs::backend::BoxFuture;
 use vfs::{Kind, Time};
 
 use super::callback::{self, Failed};
-use super::client::Client;
+use super::client::{Client, Principal};
 use super::clients::Clients;
 use super::compound::Compound;
 use super::limits;
@@ -196,6 +196,7 @@ fn delegate_anew(
         _of_address: Some(of_address),
         uid: at.cred.uid,
         checked,
+        caller: Principal::of(cx.call),
         revoked: false,
         place: None,
     };

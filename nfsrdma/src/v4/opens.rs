@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use state::{ClientId, Holder, HolderId, Lease, NodeHasher, Rights, Share, Table};
 use vfs::{NodeId, NodeRef, Time};
 
+use super::client::Principal;
 use super::limits;
 use super::owner::OpenOwnerSeqid;
 use super::stateid::{self, compose};
@@ -25,6 +26,14 @@ use super::wire::Stateid;
 
 /// An owner as its client names it.
 pub(super) type OwnerName = Arc<[u8]>;
+
+/// The user of an OPEN.
+#[derive(Clone, Copy)]
+pub(super) struct Opener {
+    /// As the share has it, squashed where it squashes.
+    pub(super) uid: u32,
+    pub(super) caller: Principal,
+}
 
 /// An open file.
 pub(super) struct Open {
@@ -36,6 +45,8 @@ pub(super) struct Open {
     /// The user whose permissions the last OPEN checked, and which of them OPENs of this user checked.
     pub(super) uid: u32,
     pub(super) checked: Rights,
+    /// The caller of the last OPEN, before the share squashed it.
+    pub(super) caller: Principal,
     /// The modes of the OPENs that make up `share`, a bit each.
     modes: u16,
     /// OPENs of it that wait for `state`.
@@ -76,6 +87,8 @@ pub(super) struct Delegation {
     /// The user whose permissions the OPEN checked, and which.
     pub(super) uid: u32,
     pub(super) checked: Rights,
+    /// The caller of that OPEN, before the share squashed it.
+    pub(super) caller: Principal,
     /// It was taken by force; the client has not acknowledged that yet.
     pub(super) revoked: bool,
     pub(super) place: Option<UsagePlace>,
@@ -255,9 +268,13 @@ impl Held {
         })
     }
 
-    /// This user has a file open.
-    pub(super) fn has_open_of(&self, uid: u32) -> bool {
-        self.states.values().any(|entry| matches!(entry, Entry::Open(open) if open.uid == uid))
+    /// Returns whether this caller has a file open, or holds a delegation.
+    pub(super) fn has_file_of(&self, caller: Principal) -> bool {
+        self.states.values().any(|entry| match entry {
+            Entry::Open(open) => open.caller == caller,
+            Entry::Delegation(d) => !d.revoked && d.caller == caller,
+            _ => false,
+        })
     }
 
     /// Entries, nearly all of which name a file.
@@ -416,7 +433,7 @@ impl Held {
         &mut self,
         lease: &Arc<Lease>,
         owner: &[u8],
-        (node, uid): (&NodeRef, u32),
+        (node, opener): (&NodeRef, Opener),
         holder: impl FnOnce() -> HolderId,
     ) -> Option<(u32, Holder)> {
         let (name, found) = self.open_owner(owner)?;
@@ -432,8 +449,9 @@ impl Held {
             owner: name.clone(),
             party: party.clone(),
             share: Share::default(),
-            uid,
+            uid: opener.uid,
             checked: Rights::NONE,
+            caller: opener.caller,
             modes: 0,
             opening: 1,
             locks: Vec::new(),
@@ -449,13 +467,14 @@ impl Held {
         client: ClientId,
         number: u32,
         share: Share,
-        uid: u32,
+        opener: Opener,
     ) -> Option<Stateid> {
         let open = self.open_mut(number)?;
         open.opening -= 1;
         // One owner may be the name of several users. What was checked of one says nothing of the others.
-        let before = if open.uid == uid { open.checked } else { Rights::NONE };
-        (open.uid, open.checked) = (uid, before | share.access);
+        let before = if open.uid == opener.uid { open.checked } else { Rights::NONE };
+        (open.uid, open.checked) = (opener.uid, before | share.access);
+        open.caller = opener.caller;
         open.share = open.share.union(share);
         open.modes |= mode_bit(share);
         open.seqid = stateid::next(open.seqid);
@@ -644,8 +663,9 @@ mod tests {
         let node = vfs::mem::MemBackend::new(1 << 20).unwrap().root();
         let lease = Arc::new(Lease::held(ClientId(1)));
         let open = |held: &mut Held, n: usize| {
-            let reserved =
-                held.reserve(&lease, &n.to_be_bytes(), (&node, 0), || HolderId(n as u64 + 1));
+            let name = n.to_be_bytes();
+            let opener = Opener { uid: 0, caller: Principal::of_uid(0) };
+            let reserved = held.reserve(&lease, &name, (&node, opener), || HolderId(n as u64 + 1));
             reserved.map(|(number, _)| number)
         };
         let first = open(&mut a, 0).unwrap();

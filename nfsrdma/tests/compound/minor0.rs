@@ -5,7 +5,7 @@ use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, op};
 use rdma_transport::xdr::Writer;
 use vfs::Cred;
-use vfs::namespace::{Flavor, ShareAccess};
+use vfs::namespace::{Flavor, ShareAccess, Squash};
 
 use crate::client::{
     Opened, RW, close, first_lock, open_head, read, read_open, read_stateid, write,
@@ -481,4 +481,33 @@ async fn strangers_renew_no_lease() {
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::OPEN, Status::Ok);
     assert_eq!(renew(5).await, Status::Ok, "its own open renews the lease as well");
     assert_eq!(introduce(&harness, 5, b"x", 1).await, Err(Status::ClidInUse));
+}
+
+/// A client without a credential of its machine renews by a user's, whatever the share makes of that user.
+#[tokio::test]
+async fn squashed_users_renew_their_leases() {
+    let krb5 =
+        |principal| Caller::krb5(principal, GssService::Privacy, Cred { uid: 5, ..Cred::root() });
+    let sys = |uid| Caller::sys(&Cred { uid, ..Cred::root() });
+    for (user, stranger) in [(sys(5), sys(6)), (krb5(5), krb5(6)), (krb5(5), sys(5))] {
+        let harness = Harness::new();
+        let id = client(&harness, b"x").await;
+        confirmed(&harness, id, b"o", b"f").await;
+        harness.reload("data", |share| {
+            share.squash = Squash::All;
+            share.rules.sec = [Flavor::Sys, Flavor::Krb5p].into_iter().collect();
+        });
+        let renew = async |caller: &Caller| {
+            harness
+                .run_by(&harness.conn, caller, 0, |c| c.op(op::RENEW, |w| w.u64(id)))
+                .await
+                .status
+        };
+        assert_eq!(renew(&user).await, Status::Access, "{user:?} has no file open");
+        let args = open_args(1, id, b"p", b"f", (1, 0));
+        let mut r = harness.run_by(&harness.conn, &user, 0, |c| c.data().op(op::OPEN, args)).await;
+        r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::OPEN, Status::Ok);
+        assert_eq!(renew(&user).await, Status::Ok, "{user:?}");
+        assert_eq!(renew(&stranger).await, Status::Access, "{stranger:?}");
+    }
 }

@@ -21,13 +21,14 @@ use vfs::{Attr, CreateHow, DirChange, Kind, SetAttr, Time, VfsError};
 
 use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, supported};
 use crate::exclusive::of_client;
-use crate::v4::client::Client;
+use crate::v4::client::{Client, Principal};
 use crate::v4::compound::{Compound, change_info, component};
 use crate::v4::deleg::{Given, Granted, delegate};
 use crate::v4::limits::{NAME_MAX, OWNERS_PER_CLIENT_MAX};
 use crate::v4::locks::check_grace;
 use crate::v4::object::{Located, Object};
 use crate::v4::open_owner_seqid::{self, Begun, Owner};
+use crate::v4::opens::Opener;
 use crate::v4::stateid;
 use crate::v4::status::Status;
 use crate::v4::wire::{Stateid, attr, op};
@@ -437,8 +438,9 @@ async fn enter(
 ) -> Result<Stateid, Status> {
     let arbiter = cx.nfs.core.namespace.arbiter();
     let node = &found.at.node;
-    let opener = (node, found.at.cred.uid);
-    let reserved = client.held().reserve(&client.lease, owner, opener, || arbiter.state().holder());
+    let opener = Opener { uid: found.at.cred.uid, caller: Principal::of(cx.call) };
+    let reserved =
+        client.held().reserve(&client.lease, owner, (node, opener), || arbiter.state().holder());
     let (number, party) = reserved.ok_or_else(|| {
         let own = ("opens-of-client", cx.nfs.clients.states_max.get());
         let (limit, most) = client.held().limit_met(own);
@@ -464,7 +466,7 @@ async fn enter(
     }
     let mut held = client.held();
     let stateid = match done {
-        Ok(()) => held.commit(client.id, number, share, found.at.cred.uid).ok_or(Status::Delay),
+        Ok(()) => held.commit(client.id, number, share, opener).ok_or(Status::Delay),
         Err(status) => Err(status),
     };
     if stateid.is_err() {

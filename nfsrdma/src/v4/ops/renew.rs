@@ -1,8 +1,9 @@
 //! RENEW (RFC 7530 section 16.31).
 //!
 //! *Errors.* NFS4ERR_ACCESS for another principal than the one that introduced the client, while the client holds something: it
-//! would keep alive what it has no part in. A user with an open of the client may, since each use of that open renews the lease
-//! (section 9.5); Linux sends RENEW as such a user where it has no credential of the machine.
+//! would keep alive what it has no part in. A user with an open or a delegation of the client may, since each use of it renews the
+//! lease (section 9.5); Linux sends RENEW as such a user where it has no credential of the machine. A share's `squash` changes who
+//! acts on files, not who calls: callers are compared as they came.
 
 use state::ClientId;
 
@@ -27,9 +28,10 @@ pub(in crate::v4) async fn renew(cx: &mut Compound<'_>) -> Result<(), Status> {
 
 fn check_principal(cx: &Compound<'_>, id: ClientId) -> Result<(), Status> {
     let Some(client) = cx.nfs.clients.find(id) else { return Ok(()) };
-    if client.principal == Principal::of(cx.call) {
+    let caller = Principal::of(cx.call);
+    if client.principal == caller {
         return Ok(());
     }
     let held = client.held();
-    if held.is_empty() || held.has_open_of(cx.call.cred.uid) { Ok(()) } else { Err(Status::Access) }
+    if held.is_empty() || held.has_file_of(caller) { Ok(()) } else { Err(Status::Access) }
 }
