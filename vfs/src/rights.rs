@@ -139,7 +139,7 @@ mod tests {
     #[tokio::test]
     async fn what_gets_a_list_is_made_for_its_owner_alone() {
         use ListOfNew::*;
-        let backend = MemBackend::new(1 << 20).unwrap();
+        let backend = MemBackend::new(4 << 20).unwrap();
         let dir = backend.root();
         assert_eq!(made_with(&dir, Inherited, Kind::File, 0o666).await, 0o644);
         for list in [InheritedOrGiven, Given] {
@@ -176,7 +176,7 @@ mod tests {
         Namespace::new(vec![Share {
             id: Share::id_of(&name),
             name,
-            backend: MemBackend::new(1 << 20).unwrap(),
+            backend: MemBackend::new(4 << 20).unwrap(),
             protocols: Protocols::Both,
             read_only: false,
             squash: Squash::None,
@@ -270,10 +270,11 @@ mod tests {
         }
     }
 
-    /// What three bits of a mode give.
+    /// What three bits of a folder's mode give.
     fn rights_of(bits: u32) -> u32 {
         let has = |bit, rights| if bits & bit != 0 { rights } else { 0 };
-        has(4, mask::FILE_READ) | has(2, mask::FILE_WRITE) | has(1, mask::FILE_EXECUTE)
+        let write = mask::FILE_WRITE | mask::DELETE_CHILD;
+        has(4, mask::FILE_READ) | has(2, write) | has(1, mask::FILE_EXECUTE)
     }
 
     /// The list of a folder of this mode, which passes on an entry for each of these.
@@ -291,14 +292,13 @@ mod tests {
     }
 
     /// Each line: what the folder passes on. Whoever makes something in it uses it as far as the mode says, by either protocol, and
-    /// group and others have what the folder's own list says, where nothing is passed on to them.
+    /// group and others have what the folder's own list says, where nothing is passed on to them; another group than the folder's
+    /// is one of the others.
     #[tokio::test]
     async fn whoever_makes_something_uses_it() {
         let namespace = of_rules(Rules::default());
         let share = namespace.shares()[0].clone();
         let top = share.backend.root();
-        let maker = Cred { uid: 1500, gid: 50, groups: Arc::new([]) };
-        let member = Cred { uid: 3, gid: 50, groups: Arc::new([]) };
         let other = Cred { uid: 4, gid: 4, groups: Arc::new([]) };
         let passed: [&[Who]; 7] = [
             &[Who::User(1000)],
@@ -310,12 +310,15 @@ mod tests {
             &[Who::Sid(crate::acl::Sid::system())],
         ];
         let mut n = 0;
-        for (of_nfs, folder_mode, passed) in [true, false]
+        for (of_nfs, gid, folder_mode, passed) in [(true, 50), (true, 60), (false, 50), (false, 60)]
             .into_iter()
-            .flat_map(|form| [0o755, 0o775, 0o700, 0o750].map(|mode| (form, mode)))
-            .flat_map(|(form, mode)| passed.map(|who| (form, mode, who)))
+            .flat_map(|(form, gid)| [0o755, 0o775, 0o700, 0o750].map(|mode| (form, gid, mode)))
+            .flat_map(|(form, gid, mode)| passed.map(|who| (form, gid, mode, who)))
         {
             n += 1;
+            let maker = Cred { uid: 1500, gid, groups: Arc::new([50]) };
+            let member = Cred { uid: 3, gid, groups: Arc::new([]) };
+            let of_group = if gid == 50 { 3 } else { 0 };
             let set =
                 SetAttr { uid: Some(1500), gid: Some(50), mode: Some(0o777), ..SetAttr::default() };
             let name = format!("d{n}");
@@ -334,7 +337,7 @@ mod tests {
                 let folder = SetAttr { mode: Some(mode | 0o111), ..set };
                 let folder = file_ops.mkdir(&share, &dir, &maker, name.as_bytes(), folder).await;
                 for (made, mode) in [(file, mode), (folder.unwrap(), mode | 0o111)] {
-                    let case = format!("{of_nfs} {folder_mode:o} {passed:?} {smb} {mode:o}");
+                    let case = format!("{of_nfs} {gid} {folder_mode:o} {passed:?} {smb} {mode:o}");
                     let acl = made.node.acl(&made.attr).await.unwrap().unwrap();
                     let may = |cred: &Cred| acl.allowed(cred, Owner::of(&made.attr));
                     let data = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
@@ -344,10 +347,13 @@ mod tests {
                     if made.attr.kind == Kind::Dir && !names_owner {
                         assert_ne!(may(&maker) & mask::EXECUTE, 0, "{case}: maker");
                     }
-                    for (cred, who, shift) in [(&member, Who::Group, 3), (&other, Who::Everyone, 0)]
+                    for (cred, who, shift, in_folder) in
+                        [(&member, Who::Group, 3, of_group), (&other, Who::Everyone, 0, 0)]
                     {
-                        let by_folder = (folder_mode & mode) >> shift & 4 != 0;
-                        let is_passed = passed.contains(&who) || passed.contains(&Who::Everyone);
+                        let by_folder = (folder_mode >> in_folder & mode >> shift) & 4 != 0;
+                        let to_all = passed.contains(&Who::Everyone);
+                        let is_passed = passed.contains(&who) || to_all;
+                        let by_folder = by_folder && !(to_all && in_folder != shift);
                         let by_list = is_passed && mode >> shift & 4 != 0;
                         let reads = may(cred) & mask::READ_DATA != 0;
                         assert_eq!(
@@ -356,7 +362,7 @@ mod tests {
                             "{case}: {who:?}"
                         );
                         assert_eq!(
-                            may(cred) & mask::WRITE_DATA & !bits(shift),
+                            may(cred) & mask::WRITE_DATA & !bits(in_folder),
                             0,
                             "{case}: {who:?}"
                         );

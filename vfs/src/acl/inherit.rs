@@ -1,34 +1,36 @@
 //! What something new gets from the directory that it is made in (MS-DTYP section 2.5.3.4, RFC 8881 section 6.4.3).
 
-use super::mode::{ANYBODY, Class, OWNERS, class, rights_of, shift};
+use super::mode::{ANYBODY, Class, OWNERS, bits_of, class, rights_of, shift};
 use super::{Ace, Acl, Owner, Sid, Who, control, flag, kind, mask};
 
+const CLASSES: [Class; 3] = [Class::Owner, Class::Group, Class::Other];
+
 impl Acl {
-    /// The list of something new that its maker asked to have at most the mode bits `most`. Whoever makes it has it: where the
-    /// directory passes on nothing to the owner, the owner gets all. A directory whose list says something of owner, group and
-    /// others, as mode bits do, gives what it does not pass on to group and others from its own list, as Linux' server does.
+    /// Returns the list of something new that its maker asked to have at most the mode bits `most`. The maker has it: where the
+    /// directory passes on no entry for the owner, the owner gets all. A directory whose list says what mode bits say
+    /// (see `completes`) gives what it does not pass on to group and others from its own list, as Linux' server does: the new
+    /// file's group gets what the directory gives to that group, which is one of the others where the directory has another group.
     pub fn of_new(&self, is_dir: bool, folder: Owner, owner: Owner, most: u32) -> Option<Self> {
         let mut new = self.inherited(is_dir, owner)?;
-        let names = |acl: &Self, owner, wanted| {
-            let mut allowed = acl.effective().filter(|(k, ..)| *k == kind::ALLOWED);
-            allowed.any(|(_, _, who)| class(who, owner) == Some(wanted))
-        };
-        let classes = [Class::Owner, Class::Group, Class::Other];
-        let says_all = classes.iter().all(|one| names(self, folder, *one));
-        let [has_owner, has_group, has_other] = classes.map(|one| names(&new, owner, one));
+        let [has_owner, has_group, has_other] = CLASSES.map(|one| new.names(owner, one));
+        let completes = self.completes(folder);
         let made = Missing {
             is_dir,
             of_nfs: self.is_of_nfs() || new.is_of_nfs(),
             flags: if new.has(control::DACL_AUTO_INHERITED) { flag::INHERITED } else { 0 },
         };
         let of = |mode: u32, one| mode >> shift(one) & 7;
-        let group = of(self.mode(folder) & most, Class::Group);
-        let other = of(self.mode(folder) & most, Class::Other);
+        let of_folder = self.mode(folder);
+        let is_same_group = owner.gid == folder.gid;
+        let class = if is_same_group { Class::Group } else { Class::Other };
+        let group = of(of_folder, class) & of(most, Class::Group);
+        let other = of(of_folder & most, Class::Other);
         let mut added = Vec::new();
-        if !has_owner && (says_all || !has_other) {
+        if !has_owner && (completes || !has_other) {
             added.push(made.entry(Class::Owner, owner, of(most, Class::Owner)));
         }
-        if says_all && !has_group {
+        // Another group than the directory's has what is passed on to others.
+        if completes && !has_group && (is_same_group || !has_other) {
             added.push(made.entry(Class::Group, owner, group));
             let denied = rights_of(other & !group, is_dir);
             if !has_other && denied != 0 {
@@ -36,13 +38,55 @@ impl Acl {
                 added.push(Ace::deny(who, denied, made.flags));
             }
         }
-        if says_all && !has_other {
+        if completes && !has_other {
             added.push(made.entry(Class::Other, owner, other));
         }
         if let Some(entries) = &mut new.entries {
             entries.extend(added);
         }
         Some(new)
+    }
+
+    /// Returns whether an entry allows this class something here.
+    fn names(&self, owner: Owner, wanted: Class) -> bool {
+        let mut allowed = self.effective().filter(|(k, ..)| *k == kind::ALLOWED);
+        allowed.any(|(_, _, who)| class(who, owner) == Some(wanted))
+    }
+
+    /// Returns whether a directory's entries for group and others count for new files as well: where its list names owner, group
+    /// and others, and either has the form of NFS or is what Windows shows of mode bits, with entries that are inherited beside.
+    /// In any other list of Windows "this folder only" means that (MS-DTYP section 2.5.3.4.1).
+    fn completes(&self, folder: Owner) -> bool {
+        CLASSES.iter().all(|one| self.names(folder, *one))
+            && (self.is_of_nfs() || self.is_windows_mode(folder))
+    }
+
+    /// Returns whether the entries of a directory that are not inherited are one for each class with the rights of mode bits.
+    fn is_windows_mode(&self, folder: Owner) -> bool {
+        let all = rights_of(7, true);
+        let mut seen = [false; 3];
+        for ace in self.entries() {
+            let Ace::Simple { kind, flags, mask: m, who } = ace else { return false };
+            if flags & flag::PASSING_ON != 0 {
+                continue;
+            }
+            let n = match (kind, who, class(who, folder)) {
+                (&kind::ALLOWED, Who::User(_), Some(_)) => 0,
+                (&kind::ALLOWED, Who::Members(_), Some(_)) => 1,
+                (&kind::ALLOWED, Who::Everyone, _) => 2,
+                _ => return false,
+            };
+            let m = mask::map_generic(*m);
+            let bits = bits_of(m);
+            let writes = if bits & 2 != 0 { mask::WRITE_ATTRIBUTES } else { 0 };
+            // The owner has more than the bits say, and none of it goes to others.
+            let is_of_bits = m & all == rights_of(bits, true) && m & !(all | ANYBODY | writes) == 0;
+            if seen[n] || n > 0 && !is_of_bits {
+                return false;
+            }
+            seen[n] = true;
+        }
+        seen == [true; 3]
     }
 
     /// The list that a file or directory of this owner inherits; `None` where the directory passes nothing on.
@@ -138,6 +182,7 @@ fn inherit(ace: &Ace, is_dir: bool, owner: Owner, auto: bool, out: &mut Vec<Ace>
 mod tests {
     use super::super::tests::any_acl;
     use super::*;
+    use crate::types::Cred;
     use flag::{
         CONTAINER_INHERIT as CI, INHERIT_ONLY as IO, NO_PROPAGATE as NP, OBJECT_INHERIT as OI,
     };
@@ -223,6 +268,84 @@ mod tests {
     #[test]
     fn a_null_list_passes_nothing_on() {
         assert_eq!(Acl::default().inherited(true, OWNER), None);
+    }
+
+    /// A folder of mode 0775 as SMB clients are shown it, with an entry for Bob that is inherited.
+    fn shown_to_windows() -> Vec<Ace> {
+        let group = mask::FILE_READ | mask::FILE_WRITE | mask::EXECUTE | mask::DELETE_CHILD;
+        vec![
+            Ace::allow(Who::User(9), mask::FILE_ALL, 0),
+            Ace::allow(Who::Members(9), group, 0),
+            Ace::allow(Who::Everyone, mask::FILE_READ | mask::EXECUTE, 0),
+            Ace::allow(Who::User(50), mask::FILE_ALL, OI | CI),
+        ]
+    }
+
+    /// MS-DTYP section 2.5.3.4.1: an entry without inheritance flags stays where it is.
+    #[test]
+    fn entries_of_a_windows_folder_stay_there() {
+        let own = |who, m| Ace::allow(who, m, 0);
+        let with = |n: usize, ace: Ace| {
+            let mut list = shown_to_windows();
+            list[n] = ace;
+            list
+        };
+        let more = |ace: Ace| [&[ace], &shown_to_windows()[..]].concat();
+        let modify = mask::FILE_ALL & !(mask::WRITE_DAC | mask::WRITE_OWNER | mask::DELETE_CHILD);
+        let users = Who::Sid(Sid::authenticated_users());
+        for (list, completes) in [
+            (shown_to_windows(), true),
+            (with(1, own(Who::Members(9), mask::FILE_READ | mask::EXECUTE)), true),
+            (with(2, own(Who::Everyone, ANYBODY)), true),
+            (with(1, own(Who::Members(9), modify)), false),
+            (with(1, own(Who::Members(9), mask::FILE_READ | mask::DELETE)), false),
+            (with(2, own(Who::Everyone, mask::READ_DATA | mask::WRITE_DATA)), false),
+            (with(2, own(users.clone(), mask::FILE_READ | mask::EXECUTE)), false),
+            (more(own(users, mask::FILE_READ)), false),
+            (more(own(Who::Members(70), mask::FILE_READ)), false),
+            (more(own(Who::Everyone, mask::FILE_READ)), false),
+            (more(Ace::deny(Who::Everyone, mask::WRITE_DATA, 0)), false),
+            (more(own(Who::Owner, mask::FILE_READ)), true),
+        ] {
+            let new = Acl::new(list.clone()).of_new(false, OWNER, OWNER, 0o666).unwrap();
+            let [group, other] = [Class::Group, Class::Other].map(|one| new.names(OWNER, one));
+            assert_eq!((group, other), (completes, completes), "{list:?}");
+            assert!(new.names(OWNER, Class::Owner), "{list:?}: the maker");
+        }
+    }
+
+    /// The folder's group has its rights as that group, and another group has those of others.
+    #[test]
+    fn another_group_gets_what_others_get() {
+        let all = mask::FILE_READ | mask::FILE_WRITE;
+        let of_nfs = |mode| {
+            let bob = Ace::allow(Who::User(50), mask::FILE_ALL, OI | CI);
+            Acl::new([Acl::of_mode(mode, true).entries(), &[bob]].concat())
+        };
+        let to_others = |list: Acl| {
+            let passed = Ace::allow(Who::Everyone, mask::FILE_READ, OI | CI);
+            Acl::new([list.entries(), &[passed]].concat())
+        };
+        let windows = Acl::new(shown_to_windows());
+        for (folder, same, another) in [
+            (of_nfs(0o775), 0o664, 0o644),
+            (of_nfs(0o770), 0o660, 0o600),
+            (of_nfs(0o707), 0o606, 0o666),
+            (of_nfs(0o750), 0o640, 0o600),
+            (to_others(of_nfs(0o770)), 0o664, 0o644),
+            (to_others(of_nfs(0o777)), 0o664, 0o644),
+            (windows.clone(), 0o664, 0o644),
+            (to_others(windows), 0o664, 0o644),
+        ] {
+            for (gid, wanted) in [(OWNER.gid, same), (60, another)] {
+                let owner = Owner { gid, ..OWNER };
+                let new = folder.of_new(false, OWNER, owner, 0o666).unwrap();
+                assert_eq!(new.mode(owner) & 0o666, wanted, "{folder:?} {gid}");
+                let member = Cred { uid: 7, gid, groups: [].into() };
+                let writes = new.allowed(&member, owner) & all & mask::WRITE_DATA != 0;
+                assert_eq!(writes, wanted & 0o020 != 0, "{folder:?} {gid}");
+            }
+        }
     }
 
     proptest! {
