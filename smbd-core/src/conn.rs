@@ -466,6 +466,11 @@ impl Conn {
         locked(&self.pending).values().map(|p| p.message_id).collect()
     }
 
+    /// A request of this session waits.
+    pub(crate) fn has_wait_of(&self, session_id: u64) -> bool {
+        locked(&self.pending).values().any(|p| p.session_id == session_id)
+    }
+
     /// How many requests wait.
     pub(crate) fn waits(&self) -> usize {
         locked(&self.pending).len()

@@ -441,12 +441,9 @@ async fn done(
     let Logon { purpose, session, preauth, .. } = logon;
     // What must be recorded and cannot be is not done.
     let permit = audit::permit();
-    if purpose == Purpose::New && permit.is_ok() {
-        make_room(cx).await;
-    }
     let finished = match purpose {
         _ if permit.is_err() => Err(Status::AUDIT_FAILED),
-        Purpose::New => new(cx, n, request, &session, (user, expires), key, &preauth),
+        Purpose::New => new(cx, n, request, &session, (user, expires), key, &preauth).await,
         Purpose::Again => {
             let done = again(cx, &session, user, expires);
             if done.is_ok() {
@@ -492,7 +489,7 @@ async fn done(
     })
 }
 
-fn new(
+async fn new(
     cx: &RequestContext,
     n: &Negotiated,
     request: &Request<'_>,
@@ -522,6 +519,7 @@ fn new(
     // The key of a session without a name is known to all: its client signs nothing (section 3.2.5.3.1).
     let signing = user.kind == Kind::User && (settings.signing_required || asked);
     session.require(signing, encrypt);
+    make_room(cx).await;
     let admitted = cx.server.sessions.admit(session, cx.conn.info.peer.ip());
     admitted.map_err(|limit| cx.limited(limit.name, limit.most))?;
     session.note_used(cx.server.now());
@@ -540,17 +538,23 @@ async fn make_room(cx: &RequestContext) {
     end_session(core, session, TeardownReason::Connection, "gave way").await;
 }
 
-/// The session that ends for a new one: one without opens, idle for [`SESSION_IDLE`]. Where its address `has_more` sessions than
-/// that of the new one, the one that was not used for longest ends if none is idle, and one that has opens if all have some.
+/// The session that ends for a new one: one without opens and waiting requests, idle for [`SESSION_IDLE`]. Where its address
+/// `has_more` sessions than that of the new one, the one that was not used for longest ends if none is idle, and one that has opens
+/// or waiting requests if all have some.
 pub(super) fn giving_way<'a>(
     core: &ServerState,
     some: &'a [Arc<Session>],
     has_more: bool,
     now: Millis,
 ) -> Option<&'a Arc<Session>> {
-    let has_opens = |s: &Session| core.opens.count_of(s.id) > 0;
-    let ready = |s: &&Arc<Session>| has_more || !has_opens(s) && s.idle(now) >= SESSION_IDLE;
-    some.iter().filter(ready).max_by_key(|s| (!has_opens(s), s.idle(now)))
+    let waits = |s: &Session| {
+        let conns = s.channels().into_iter().filter_map(|channel| channel.conn.upgrade());
+        conns.into_iter().any(|conn| conn.has_wait_of(s.id))
+    };
+    let free = |s: &Session| core.opens.count_of(s.id) == 0 && !waits(s);
+    let judged = some.iter().map(|s| ((free(s), s.idle(now)), s));
+    let ready = judged.filter(|((free, idle), _)| has_more || *free && *idle >= SESSION_IDLE);
+    ready.max_by_key(|(order, _)| *order).map(|(_, session)| session)
 }
 
 /// A session stays its first user's: it goes on with the keys of that user's logon, so another user's messages would be signed by

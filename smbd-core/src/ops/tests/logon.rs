@@ -353,6 +353,24 @@ async fn sessions_end_in_the_order_of_use() {
     }
 }
 
+#[tokio::test]
+async fn session_with_waiting_request_is_spared() {
+    let harness = Harness::new();
+    let (a, b) = (harness.client(), harness.client());
+    let of = |c: &Client| harness.core.sessions.get(c.session_id).unwrap();
+    let both = [of(&a), of(&b)];
+    both[0].note_used(0);
+    both[1].note_used(1);
+    let wait = a.conn.begin_wait(7, a.session_id, false);
+    let ends = |has_more| {
+        let found = super::super::session_setup::giving_way(&harness.core, &both, has_more, 60_000);
+        found.map(|s| s.id)
+    };
+    assert_eq!((ends(false), ends(true)), (Some(b.session_id), Some(b.session_id)));
+    a.conn.end_wait(&wait);
+    assert_eq!((ends(false), ends(true)), (Some(a.session_id), Some(a.session_id)));
+}
+
 /// One client has all trees of its address: it is refused further ones, and connects again when it has fewer.
 #[tokio::test]
 async fn an_address_has_its_part_of_trees() {
