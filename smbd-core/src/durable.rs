@@ -13,12 +13,14 @@ use std::time::Duration;
 
 use state::Caching;
 use vfs::NodeId;
+use vfs::names::to_client;
 
 use crate::caching::from_state;
 use crate::creates::Ticket;
 use crate::lease;
 use crate::open::{File, Open};
 use crate::open_durable::{CreateInfo, TIMEOUT_DEFAULT_MS, TIMEOUT_MAX_MS, Version};
+use crate::path::Path;
 use crate::persist;
 use crate::request_context::RequestContext;
 use crate::server_state::ServerState;
@@ -259,8 +261,7 @@ pub(crate) async fn reconnect(
         {
             // MS-SMB2 3.3.5.9.7: an open with a lease is taken up by its name.
             let name = wire::utf16(&request.name).unwrap_or_default();
-            let path = name.split(':').next().unwrap_or_default();
-            if !found.file()?.place().path.eq_ignore_ascii_case(path) {
+            if !is_name_of(&found, &name) {
                 return Err(Status::INVALID_PARAMETER);
             }
             // Breaks that the client was told of in the moment of a crash are not in the record.
@@ -279,6 +280,18 @@ pub(crate) async fn reconnect(
     }
     found.durable.not_replayable();
     Ok(Some(found))
+}
+
+/// The client of an open calls its file by this name.
+fn is_name_of(open: &Open, name: &str) -> bool {
+    let Ok(path) = open.file().map(|file| file.place().path) else { return false };
+    if !open.posix {
+        return path.eq_ignore_ascii_case(name.split(':').next().unwrap_or_default());
+    }
+    let shown = |name: &String| Some(to_client(&open.spelling().to_disk(name).ok()?));
+    let names = Path::of_posix(name).ok();
+    let names = names.and_then(|path| path.names.iter().map(shown).collect::<Option<Vec<_>>>());
+    names.is_some_and(|names| names.join("\\") == path)
 }
 
 /// Gives an open that waits to the session of this request. False when somebody was faster. STATUS_ACCESS_DENIED, and the end of

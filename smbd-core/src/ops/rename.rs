@@ -190,7 +190,8 @@ pub(super) async fn rename(
     new: NewName,
 ) -> Result<(), Status> {
     open.check(mask::DELETE)?;
-    if let Some(stream) = new.name.strip_prefix(':') {
+    // To a client of the POSIX extensions the colon is part of a name.
+    if let Some(stream) = new.name.strip_prefix(':').filter(|_| !open.posix) {
         return rename_stream(cx, open, file, stream, new.flags).await;
     }
     if file.is_stream() {

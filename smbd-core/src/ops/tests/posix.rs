@@ -15,7 +15,8 @@ use crate::harness::{Client, Harness, doom};
 use crate::open::FileId;
 use crate::status::Status;
 use crate::wire::context::name::POSIX;
-use crate::wire::create::{Context, Disposition, option};
+use crate::wire::context::{DurableV2, Lease, LeaseV2, ReconnectV2};
+use crate::wire::create::{Context, Disposition, oplock, option};
 use crate::wire::fsctl::code::{GET_REPARSE_POINT, SET_REPARSE_POINT};
 use crate::wire::reparse::Reparse;
 use crate::wire::utf16;
@@ -68,6 +69,47 @@ async fn directories_have_the_links_that_they_have() {
     let f = open(&c, "d/f", 0o600, 0).await.unwrap();
     assert_eq!(set(&c, f, Set::Link(to("d/g", 0))).await, Status::SUCCESS);
     assert_eq!(links(&c, f).await, 2);
+}
+
+#[tokio::test]
+async fn rename_to_name_with_colon_keeps_it() {
+    let harness = Harness::new();
+    let c = harness.posix_client();
+    let f = open(&c, "f", 0o644, 0).await.unwrap();
+    assert_eq!(set(&c, f, Set::Rename(to(":x", 0))).await, Status::SUCCESS);
+    assert_eq!(node(&harness, b":x").await.0.kind(), Kind::File);
+}
+
+/// A name that Windows has no spelling for, below a folder.
+#[tokio::test]
+async fn durable_handle_is_reclaimed_by_posix_name() {
+    let harness = Harness::new();
+    let first = harness.posix_client();
+    let d = open(&first, "d", 0o755, option::DIRECTORY_FILE).await.unwrap();
+    first.close(d).await;
+    let v2 = Some(LeaseV2 { parent: [0; 16], epoch: 1 });
+    let lease = || Lease { key: [9; 16], state: 7, flags: 0, v2 }.context();
+    let mode = || Context { name: Cow::Borrowed(POSIX), data: Cow::Borrowed(&[0xa4, 1, 0, 0]) };
+    let made = first.create("d/a:b", |r| {
+        r.oplock_level = oplock::LEASE;
+        let durable = DurableV2 { timeout: 0, flags: 0, guid: [5; 16] };
+        r.contexts = vec![mode(), lease(), durable.context()];
+    });
+    let file = made.await.unwrap().file;
+    crate::teardown::end_of_connection(&harness.core, &first.conn).await;
+    let second = harness.posix_client();
+    for (name, want) in [
+        ("d/a", Err(Status::INVALID_PARAMETER)),
+        ("d/A:b", Err(Status::INVALID_PARAMETER)),
+        ("d/a:b", Ok(())),
+    ] {
+        let back = second.create(name, |r| {
+            r.oplock_level = oplock::LEASE;
+            let again = ReconnectV2 { file, guid: [5; 16], flags: 0 };
+            r.contexts = vec![lease(), again.context()];
+        });
+        assert_eq!(back.await.map(|_| ()), want, "{name}");
+    }
 }
 
 /// Linux knows the mode of a file, and of what `mknod` makes it tells none.
