@@ -350,11 +350,8 @@ fn find_v2(cx: &RequestContext, again: &ReconnectV2) -> Result<Arc<Open>, Status
 
 /// An open that waits for its client. Either version of the request finds opens of either, as with Windows.
 fn find(cx: &RequestContext, id: FileId) -> Result<Arc<Open>, Status> {
-    let waiting = |o: &Open| {
-        o.id.persistent == id.persistent && o.session_id() == 0 && o.durable.is_durable()
-    };
-    let found = cx.server.opens.waiting(waiting);
-    found.ok_or(Status::OBJECT_NAME_NOT_FOUND)
+    let found = cx.server.opens.waiting_by_id(id.persistent);
+    found.filter(|o| o.durable.is_durable()).ok_or(Status::OBJECT_NAME_NOT_FOUND)
 }
 
 /// Another create meets an open that stands and waits for its client: it must wait for that too (MS-SMB2 section 3.3.5.9:

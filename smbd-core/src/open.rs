@@ -519,10 +519,34 @@ struct Files {
     records: HashMap<NodeId, Record>,
     /// Opens of each session; 0: of those that wait for their client.
     per_session: HashMap<u64, HashSet<u64>>,
+    /// Those that wait for their client, by the number that the client knows after its connection.
+    waiting: HashMap<u64, u64>,
     folders: Folders<NodeRef>,
 }
 
 impl Files {
+    /// Enters an open for a session.
+    fn enter(&mut self, open: &Open, session: u64) {
+        self.per_session.entry(session).or_default().insert(open.id.volatile);
+        if session == 0 {
+            self.waiting.insert(open.id.persistent, open.id.volatile);
+        }
+    }
+
+    /// Takes an open out of its session.
+    fn leave(&mut self, open: &Open) {
+        let session = open.session_id();
+        if let Some(own) = self.per_session.get_mut(&session) {
+            own.remove(&open.id.volatile);
+            if own.is_empty() {
+                self.per_session.remove(&session);
+            }
+        }
+        if session == 0 {
+            self.waiting.remove(&open.id.persistent);
+        }
+    }
+
     /// Lists an open in the folder of its name.
     fn list(&mut self, open: &Open) {
         let Some(file) = file_of(open) else { return };
@@ -610,12 +634,12 @@ impl Opens {
             return Err(Status::INSUFFICIENT_RESOURCES);
         }
         // Session 0 is all clients that have not come back yet.
-        files.per_session.entry(open.session_id()).or_default().insert(open.id.volatile);
+        files.enter(&open, open.session_id());
         if let Some(file) = file_of(&open) {
             let id = file.base().id();
             let record = files.records.entry(id).or_default();
             if record.is_doomed(file) {
-                self.forget_one(&mut files, &open);
+                files.leave(&open);
                 return Err(Status::DELETE_PENDING);
             }
             record.opens.push(open.clone());
@@ -624,16 +648,6 @@ impl Opens {
         }
         self.all.insert(open.id.volatile, open);
         Ok(())
-    }
-
-    fn forget_one(&self, files: &mut Files, open: &Open) {
-        let session = open.session_id();
-        if let Some(own) = files.per_session.get_mut(&session) {
-            own.remove(&open.id.volatile);
-            if own.is_empty() {
-                files.per_session.remove(&session);
-            }
-        }
     }
 
     /// Takes one out; `None` when it was taken out before. Gives the opens whose names are to be removed now: the caller does
@@ -646,7 +660,7 @@ impl Opens {
             pipe.close();
         }
         let mut files = locked(&self.files);
-        self.forget_one(&mut files, open);
+        files.leave(open);
         files.folders.remove(open.id.volatile);
         let Some(file) = file_of(open) else { return Some(Vec::new()) };
         let Some(record) = files.records.get_mut(&file.base().id()) else {
@@ -843,6 +857,13 @@ impl Opens {
         self.all.iter().filter(|o| which(o)).map(|o| o.clone()).collect()
     }
 
+    /// The open of this persistent number, where it waits for its client.
+    pub(crate) fn waiting_by_id(&self, persistent: u64) -> Option<Arc<Open>> {
+        let volatile = locked(&self.files).waiting.get(&persistent).copied()?;
+        let found = self.all.get(&volatile).filter(|o| o.session_id() == 0);
+        found.map(|o| o.clone())
+    }
+
     /// An open for which this holds, of those that belong to no session.
     pub fn waiting(&self, which: impl Fn(&Open) -> bool) -> Option<Arc<Open>> {
         self.of_session(0, None).into_iter().find(|o| which(o))
@@ -854,8 +875,8 @@ impl Opens {
         if open.is_closed() || open.session_id() != 0 {
             return false;
         }
-        self.forget_one(&mut files, open);
-        files.per_session.entry(session).or_default().insert(open.id.volatile);
+        files.leave(open);
+        files.enter(open, session);
         open.tree_id.store(u64::from(tree), Ordering::Release);
         open.session_id.store(session, Ordering::Release);
         true
@@ -864,8 +885,8 @@ impl Opens {
     /// Gives an open to another session: a durable one that its client has taken up again, or one that waits for it (session 0).
     pub fn move_to(&self, open: &Open, session: u64, tree: u32) {
         let mut files = locked(&self.files);
-        self.forget_one(&mut files, open);
-        files.per_session.entry(session).or_default().insert(open.id.volatile);
+        files.leave(open);
+        files.enter(open, session);
         open.session_id.store(session, Ordering::Release);
         open.tree_id.store(u64::from(tree), Ordering::Release);
     }
