@@ -46,8 +46,17 @@ pub struct PathInShare {
     pub name: Vec<u8>,
     /// The path from the root of the share as clients see it, with `\` between names and none before the first.
     pub path: String,
-    /// The directory and those above it, where a walk has led to it.
-    pub(crate) above: Option<Arc<Above<NodeRef>>>,
+    /// The walk that has led to the directory.
+    pub(crate) walk: Option<Walk>,
+}
+
+/// The directories through which a walk has led. A directory that is renamed meanwhile makes the walk stale: it then says nothing.
+#[derive(Clone)]
+pub(crate) struct Walk {
+    /// The last directory and those above it.
+    pub(crate) above: Arc<Above<NodeRef>>,
+    /// [`Opens::renames`] when it began.
+    pub(crate) began: u64,
 }
 
 /// A directory that a walk has come to from another one; the first one has none above.
@@ -130,8 +139,8 @@ impl File {
     /// The same with the folders above it, which are not kept.
     fn place_once(&self) -> PathInShare {
         let at = &mut writing(&self.place).at;
-        let above = at.above.take();
-        PathInShare { above, ..at.clone() }
+        let walk = at.walk.take();
+        PathInShare { walk, ..at.clone() }
     }
 
     /// It was renamed; `by_client`: by a client of the gateway, which had the right to. Where else it was found is no such proof.
@@ -547,30 +556,37 @@ impl Files {
         }
     }
 
-    /// Lists an open in the folder of its name.
-    fn list(&mut self, open: &Open) {
+    /// Lists an open in the folder of its name. `renames`: of directories so far.
+    fn list(&mut self, open: &Open, renames: u64) {
         let Some(file) = file_of(open) else { return };
         let (place, share) = (file.place_once(), &file.share);
         let at = (place.dir.id(), &place.dir);
-        self.folders.add(share.id, open.id.volatile, at, place.above.as_ref());
+        self.folders.add(share.id, open.id.volatile, at, fresh(&place, renames));
         self.folders.is_top(share.id, share.backend.root().id());
     }
 
     /// An open has another name.
-    fn relist(&mut self, open: &Open) {
+    fn relist(&mut self, open: &Open, renames: u64) {
         let Some(file) = file_of(open) else { return };
         let place = file.place_once();
         let at = (place.dir.id(), &place.dir);
-        self.folders.shift(file.share.id, open.id.volatile, at, place.above.as_ref());
+        self.folders.shift(file.share.id, open.id.volatile, at, fresh(&place, renames));
         // A folder takes what is below it along.
         self.folders.place(file.share.id, file.base().id(), at);
     }
+}
+
+/// The directories above a name, unless one of them may have been renamed since they were found.
+fn fresh(place: &PathInShare, renames: u64) -> Option<&Arc<Above<NodeRef>>> {
+    place.walk.as_ref().filter(|walk| walk.began == renames).map(|walk| &walk.above)
 }
 
 /// `GlobalOpenTable`.
 pub struct Opens {
     all: DashMap<u64, Arc<Open>>,
     files: Mutex<Files>,
+    /// Renames of directories. Changes with the lock of `files`, before the index follows the rename.
+    renames: AtomicU64,
     /// Where front ends without such deletes ask for names that wait to be removed.
     namespace: Arc<Namespace>,
 }
@@ -578,7 +594,8 @@ pub struct Opens {
 impl Opens {
     /// An empty table.
     pub fn new(namespace: Arc<Namespace>) -> Self {
-        Self { all: DashMap::new(), files: Mutex::default(), namespace }
+        let (all, files, renames) = (DashMap::new(), Mutex::default(), AtomicU64::new(0));
+        Self { all, files, renames, namespace }
     }
 
     /// Tells `state` which names of a file wait to be removed. Called with the lock, so that what was entered last stands.
@@ -637,13 +654,17 @@ impl Opens {
         files.enter(&open, open.session_id());
         if let Some(file) = file_of(&open) {
             let id = file.base().id();
+            if files.records.is_empty() {
+                // Other protocols did not tell of their renames so far.
+                self.renames.fetch_add(1, Ordering::Release);
+            }
             let record = files.records.entry(id).or_default();
             if record.is_doomed(file) {
                 files.leave(&open);
                 return Err(Status::DELETE_PENDING);
             }
             record.opens.push(open.clone());
-            files.list(&open);
+            files.list(&open, self.renames());
             self.publish(&files, id);
         }
         self.all.insert(open.id.volatile, open);
@@ -753,6 +774,33 @@ impl Opens {
         !locked(&self.files).records.is_empty()
     }
 
+    /// Renames of directories so far, for a walk that begins.
+    pub(crate) fn renames(&self) -> u64 {
+        self.renames.load(Ordering::Acquire)
+    }
+
+    fn relist(&self, open: &Open) {
+        let mut files = locked(&self.files);
+        files.relist(open, self.renames());
+    }
+
+    /// Makes the walks that are under way stale, unless what was renamed is known to be no directory.
+    fn note_rename(&self, node: NodeId) {
+        let files = locked(&self.files);
+        let opens = files.records.get(&node).map(|r| r.opens.iter().chain(&r.doomed));
+        let mut known = opens.into_iter().flatten().filter_map(|o| file_of(o));
+        if !known.any(|file| file.base().kind() != vfs::Kind::Dir) {
+            self.renames.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// A folder has another place in each share that has it in its index.
+    fn place_folder(&self, node: NodeId, dir: &NodeRef) {
+        for share in self.namespace.shares().iter() {
+            locked(&self.files).folders.place(share.id, node, (dir.id(), dir));
+        }
+    }
+
     fn of_name(&self, node: NodeId) -> impl Iterator<Item = Arc<Open>> {
         self.of_node(node).into_iter().chain(self.doomed(node))
     }
@@ -760,12 +808,14 @@ impl Opens {
     /// A client of SMB has given a file another name: its opens by the old one, and those that are closed and wait for its removal,
     /// are told.
     pub(crate) fn moved(&self, node: NodeId, old: &PathInShare, new: &PathInShare) {
+        self.note_rename(node);
         for open in self.of_name(node) {
             if let Some(file) = file_of(&open).filter(|f| f.place().is(old)) {
                 file.set_place(new.clone(), true);
-                locked(&self.files).relist(&open);
+                self.relist(&open);
             }
         }
+        self.place_folder(node, &new.dir);
         self.publish(&locked(&self.files), node);
     }
 
@@ -775,7 +825,7 @@ impl Opens {
             let of_old = |f: &&File| f.has_one_name() && f.place().is(old);
             if let Some(file) = file_of(&open).filter(of_old) {
                 file.set_place(new.clone(), false);
-                locked(&self.files).relist(&open);
+                self.relist(&open);
             }
         }
         self.publish(&locked(&self.files), node);
@@ -783,18 +833,17 @@ impl Opens {
 
     /// A client of another protocol has renamed a file. Its path stays the one by which the client of the open knows it.
     pub(crate) fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
+        self.note_rename(node);
         for open in self.of_name(node) {
             let Some(file) = file_of(&open) else { continue };
             let old = file.place();
             if old.dir.id() == from.0.id() && old.name == from.1 {
                 let (dir, name) = (to.0.clone(), to.1.to_vec());
-                file.set_place(PathInShare { dir, name, path: old.path, above: None }, true);
-                locked(&self.files).relist(&open);
+                file.set_place(PathInShare { dir, name, path: old.path, walk: None }, true);
+                self.relist(&open);
             }
         }
-        for share in self.namespace.shares().iter() {
-            locked(&self.files).folders.place(share.id, node, (to.0.id(), to.0));
-        }
+        self.place_folder(node, to.0);
         self.publish(&locked(&self.files), node);
     }
 
@@ -837,18 +886,33 @@ impl Opens {
         locked(&self.files).folders.unknown(share)
     }
 
-    /// Where a folder stands; `None`: it has no name any more, or is the root of its share.
-    pub(crate) fn link_folder(&self, share: u32, id: NodeId, above: Option<&Arc<Above<NodeRef>>>) {
-        let folders = &mut locked(&self.files).folders;
-        match above {
-            Some(above) => folders.link(share, above),
-            None => folders.is_top(share, id),
+    /// Links a folder to those above it, as a walk has found them. False where the walk is stale.
+    pub(crate) fn link_folder(&self, share: u32, walk: &Walk) -> bool {
+        let mut files = locked(&self.files);
+        let is_fresh = walk.began == self.renames();
+        if is_fresh {
+            files.folders.link(share, &walk.above);
         }
+        is_fresh
+    }
+
+    /// No folder above this one matters: it has no name any more, or is the root of its share.
+    pub(crate) fn note_top_folder(&self, share: u32, id: NodeId) {
+        locked(&self.files).folders.is_top(share, id);
     }
 
     /// The opens below a folder as far as it is known where they stand.
     pub(crate) fn below(&self, share: u32, dir: NodeId) -> Vec<Arc<Open>> {
         let ids = locked(&self.files).folders.below(share, dir);
+        self.of_ids(ids).collect()
+    }
+
+    /// The opens below the folders of a share of which it is not known where they stand.
+    pub(crate) fn below_unknown(&self, share: u32) -> Vec<Arc<Open>> {
+        let files = locked(&self.files);
+        let unknown = files.folders.unknown(share).into_iter();
+        let ids = unknown.flat_map(|(id, _)| files.folders.below(share, id)).collect();
+        drop(files);
         self.of_ids(ids).collect()
     }
 

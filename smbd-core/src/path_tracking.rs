@@ -14,6 +14,7 @@
 //!
 //! *Errors.* Those of the file system; a name that is gone is [`VfsError::NotFound`].
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use vfs::names::{Spelling, to_client};
@@ -21,7 +22,7 @@ use vfs::namespace::Share;
 use vfs::{Cred, NodeId, NodeRef, VfsError, VfsResult};
 
 use crate::folders::Above;
-use crate::open::{File, Open, Opens, PathInShare, walked};
+use crate::open::{File, Open, Opens, PathInShare, Walk, walked};
 use crate::pace::Pace;
 use crate::path::join;
 
@@ -34,6 +35,7 @@ pub(crate) async fn look(opens: &Opens, file: &File) -> VfsResult<PathInShare> {
     if !file.has_one_name() || file.base().getattr().await?.nlink != 1 {
         return Err(VfsError::NotFound);
     }
+    let began = opens.renames();
     let path = file.base().path().await.map_err(gone)?;
     let mut names: Vec<&[u8]> = path.split(|b| *b == b'/').collect();
     let name = names.pop().unwrap_or_default().to_vec();
@@ -43,7 +45,8 @@ pub(crate) async fn look(opens: &Opens, file: &File) -> VfsResult<PathInShare> {
         (dir, _) = dir.lookup(&root, name).await.map_err(gone)?;
         above = walked(&dir, Some(above));
     }
-    let new = PathInShare { dir, name, path: old.path.clone(), above: Some(above) };
+    let walk = Some(Walk { above, began });
+    let new = PathInShare { dir, name, path: old.path.clone(), walk };
     // It may have been moved again.
     if !leads_to(&new, file).await? {
         return Err(VfsError::NotFound);
@@ -108,23 +111,24 @@ pub(crate) async fn below(
     which: impl Fn(&Open) -> bool,
 ) -> VfsResult<Vec<NodeId>> {
     let mut pace = Pace::begin();
-    for (id, folder) in opens.unknown_folders(share.id) {
-        pace.keep().await;
-        let above = match id == share.backend.root().id() {
-            true => None,
-            false => walk_to(share, &folder).await?,
-        };
-        opens.link_folder(share.id, id, above.as_ref());
-    }
+    link_folders(opens, share, &mut pace).await;
     let (mut below, mut path) = (Vec::new(), None);
-    for open in opens.below(share.id, dir.id()) {
+    let listed = opens.below(share.id, dir.id()).into_iter().map(|open| (open, true));
+    let unknown = opens.below_unknown(share.id).into_iter().map(|open| (open, false));
+    let mut seen = HashSet::new();
+    for (open, is_listed) in listed.chain(unknown).filter(|(o, _)| seen.insert(o.id.volatile)) {
         pace.keep().await;
         let Some(file) = open.file().ok().filter(|_| which(&open)) else { continue };
         let path = match &path {
             Some(path) => path,
             None => path.insert(dir.path().await?),
         };
-        if is_below(file, path).await? {
+        let is_below = match is_below(file, path).await {
+            // Nothing says that it has to do with this directory.
+            Err(_) if !is_listed => false,
+            other => other?,
+        };
+        if is_below {
             below.push(file.node().id());
             if below.len() >= most {
                 break;
@@ -132,6 +136,35 @@ pub(crate) async fn below(
         }
     }
     Ok(below)
+}
+
+/// Looks up the folders of a share that have an unknown place. One that cannot be looked up keeps it.
+async fn link_folders(opens: &Opens, share: &Share, pace: &mut Pace) {
+    const TRIES: usize = 3;
+    for (id, folder) in opens.unknown_folders(share.id) {
+        if id == share.backend.root().id() {
+            opens.note_top_folder(share.id, id);
+            continue;
+        }
+        for _ in 0..TRIES {
+            pace.keep().await;
+            let began = opens.renames();
+            match walk_to(share, &folder).await {
+                // It may have been renamed meanwhile.
+                Ok(Some(above)) => {
+                    if opens.link_folder(share.id, &Walk { above, began }) {
+                        break;
+                    }
+                }
+                Ok(None) if began != opens.renames() => {}
+                Ok(None) => {
+                    opens.note_top_folder(share.id, id);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+    }
 }
 
 /// A folder and those above it; the folder alone where its path is not known, as in a snapshot.

@@ -144,7 +144,7 @@ async fn file(core: &ServerState, record: &Record) -> Result<File, Lost> {
     let has_dir = dir.is_ok();
     let dir = dir.unwrap_or_else(|_| share.backend.root());
     let place =
-        PathInShare { dir, name: record.name.clone(), path: record.path.clone(), above: None };
+        PathInShare { dir, name: record.name.clone(), path: record.path.clone(), walk: None };
     let next = match &record.next {
         Some(next) => in_place(&share, &handle(next)?, &place).await,
         None => None,

@@ -19,7 +19,7 @@ use crate::file_info;
 use crate::folders::Above;
 use crate::fscc::attribute;
 use crate::fscc::set::{NewName, rename as flag};
-use crate::open::{File, Open, PathInShare, walked};
+use crate::open::{File, Open, PathInShare, Walk, walked};
 use crate::path::{Path, join};
 use crate::path_tracking;
 use crate::request_context::RequestContext;
@@ -54,6 +54,8 @@ struct Target {
     dir: NodeRef,
     /// The directory and those above it.
     above: Arc<Above<NodeRef>>,
+    /// Renames of directories when the walk to it began.
+    began: u64,
     dir_path: String,
     /// The name as the file system will have it.
     name: Vec<u8>,
@@ -64,8 +66,8 @@ struct Target {
 impl Target {
     fn place(&self) -> PathInShare {
         let path = join(&self.dir_path, &names::to_client(&self.name));
-        let above = Some(self.above.clone());
-        PathInShare { dir: self.dir.clone(), name: self.name.clone(), path, above }
+        let walk = Some(Walk { above: self.above.clone(), began: self.began });
+        PathInShare { dir: self.dir.clone(), name: self.name.clone(), path, walk }
     }
 }
 
@@ -111,7 +113,7 @@ async fn target(
     let tree = cx.tree()?;
     let follows = !open.posix && tree.settings.symlinks != Symlinks::Client;
     let (mut dir, mut dir_path) = (tree.top(&file.share), String::new());
-    let mut above = walked(&dir, None);
+    let (mut above, began) = (walked(&dir, None), cx.server.opens.renames());
     for name in before {
         let found = match find(cx, open, &dir, name).await {
             Err(VfsError::NotFound) => return Err(Status::OBJECT_PATH_NOT_FOUND),
@@ -135,7 +137,7 @@ async fn target(
         Err(VfsError::NotFound) => None,
         found => Some(found?),
     };
-    Ok(Target { dir, above, dir_path, name: open.spelling().to_disk(last)?, found })
+    Ok(Target { dir, above, began, dir_path, name: open.spelling().to_disk(last)?, found })
 }
 
 /// What may be replaced, for whoever wants its name (MS-FSA section 2.1.5.15.11): no directory, and nothing that is open. A client

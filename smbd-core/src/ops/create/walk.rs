@@ -15,7 +15,7 @@ use vfs::{Attr, Cred, Kind, NodeId, NodeRef, VfsError, VfsResult};
 
 use super::Wanted;
 use crate::folders::Above;
-use crate::open::{PathInShare, walked};
+use crate::open::{PathInShare, Walk, walked};
 use crate::path::join;
 use crate::request_context::RequestContext;
 use crate::security;
@@ -30,6 +30,8 @@ pub(super) struct Walked {
     pub(super) dir_path: String,
     /// The directory and those above it.
     pub(super) above: Arc<Above<NodeRef>>,
+    /// Renames of directories when the walk began.
+    began: u64,
     /// The client's name for what was found, where a link with that name was followed.
     pub(super) link: Option<Vec<u8>>,
     /// What stands there.
@@ -65,8 +67,8 @@ impl Walked {
     pub(super) fn place(&self, name: &[u8]) -> PathInShare {
         let shown = self.link.as_deref().unwrap_or(name);
         let path = join(&self.dir_path, &vfs::names::to_client(shown));
-        let above = Some(self.above.clone());
-        PathInShare { dir: self.dir.clone(), name: name.to_vec(), path, above }
+        let walk = Some(Walk { above: self.above.clone(), began: self.began });
+        PathInShare { dir: self.dir.clone(), name: name.to_vec(), path, walk }
     }
 }
 
@@ -74,10 +76,11 @@ impl Walked {
 pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, Ended> {
     let path = &w.path;
     let mut past = Past { then: w.past(), entry: None };
+    let began = cx.server.opens.renames();
     let root = past.enter(w, w.tree.top(w.share)).await?;
     let above = walked(&root, None);
     let (dir_path, link) = (String::new(), None);
-    let mut at = Walked { dir: root, dir_path, above, link, found: None, dir_attr: None };
+    let mut at = Walked { dir: root, dir_path, above, began, link, found: None, dir_attr: None };
     let Some((last, before)) = path.names.split_last() else {
         let attr = at.dir.getattr().await.map_err(Status::from)?;
         at.found = Some(Found { node: at.dir.clone(), attr, name: Vec::new() });

@@ -1,15 +1,19 @@
 //! What is open below a folder when that is renamed: found by an index, whoever has changed names since.
 
+use std::sync::Arc;
+
 use vfs::authority::Acting;
+use vfs::namespace::{Enforce, Protocols, Rules, Share, Squash};
 use vfs::{Cred, NodeRef};
 
 use super::info::{set, to};
 use crate::dtyp::mask;
 use crate::fscc::set::Set;
 use crate::harness::{Client, Harness};
-use crate::open::FileId;
+use crate::open::{FileId, PathInShare, Walk, walked};
 use crate::path_tracking;
 use crate::status::Status;
+use crate::tree::{LastTakeUp, Target, Tree};
 use crate::wire::create::option;
 
 async fn folder(c: &Client, name: &str) {
@@ -63,15 +67,92 @@ async fn renames_look_at_opens_below_alone() {
     let (a, other) = (renamer(&c, "a").await, renamer(&c, "other").await);
     assert_eq!((listed(&c, a), listed(&c, other)), (200, 0));
     let opens = c.core.opens.of_session(c.session_id, None);
-    let keeps_folders = |o: &std::sync::Arc<crate::open::Open>| {
-        o.file().is_ok_and(|file| file.place().above.is_some())
-    };
+    let keeps_folders =
+        |o: &Arc<crate::open::Open>| o.file().is_ok_and(|file| file.place().walk.is_some());
     assert!(!opens.iter().any(keeps_folders), "the path of a deep folder is not kept by each open");
     assert_eq!(set(&c, other, Set::Rename(to("elsewhere", 0))).await, Status::SUCCESS);
     assert_eq!(set(&c, a, Set::Rename(to("z", 0))).await, Status::ACCESS_DENIED);
     // The opens of one session are found without a look at those of others.
     assert_eq!(c.core.opens.of_session(c.session_id, None).len(), 202);
     assert_eq!(c.core.opens.count_of(c.session_id), 202);
+}
+
+/// A walk through `d1\x` ends after a rename of `x` to `d2\x`: the index must not put `x` back.
+#[tokio::test]
+async fn stale_walk_links_no_folder() {
+    let c = Harness::new().client();
+    for name in ["d1", r"d1\x", "d2"] {
+        folder(&c, name).await;
+    }
+    // Some file is open all the time.
+    let other = c.open("other").await;
+    let x = renamer(&c, r"d1\x").await;
+    let share = c.core.opens.get(other).unwrap().share().unwrap().clone();
+    let root = share.backend.root();
+    let (d1, _) = root.lookup(&Cred::root(), b"d1").await.unwrap();
+    let began = c.core.opens.renames();
+    let above = walked(&d1, Some(walked(&root, None)));
+    let stale = Walk { above: walked(&node(&c, x), Some(above)), began };
+    assert_eq!(set(&c, x, Set::Rename(to(r"d2\x", 0))).await, Status::SUCCESS);
+    assert_eq!(c.close(x).await, Status::SUCCESS);
+    let file = c.open(r"d2\x\f").await;
+    let open = c.core.opens.get(file).unwrap();
+    let old = open.file().unwrap().place();
+    let new = PathInShare { walk: Some(stale), ..old.clone() };
+    c.core.opens.moved(open.node().unwrap().id(), &old, &new);
+    let d2 = renamer(&c, "d2").await;
+    assert_eq!(below(&c, d2).await, 1);
+    assert_eq!(set(&c, d2, Set::Rename(to("z", 0))).await, Status::ACCESS_DENIED);
+}
+
+/// Two shares of one folder: a rename through one of them counts in the index of the other.
+#[tokio::test]
+async fn rename_moves_folder_in_each_share() {
+    let mut c = Harness::new().client();
+    for name in ["a", r"a\b", "other"] {
+        folder(&c, name).await;
+    }
+    let first = c.core.namespace.shares()[0].clone();
+    let second = Arc::new(Share {
+        name: "again".into(),
+        id: Share::id_of("again"),
+        backend: first.backend.clone(),
+        read_only: false,
+        protocols: Protocols::Both,
+        squash: Squash::None,
+        nfs_locks: Enforce::Smb,
+        clients: None,
+        rules: Rules::default(),
+    });
+    c.core.namespace.set_shares([first, second.clone()].into());
+    let session = c.core.sessions.get(c.session_id).unwrap();
+    let tree = session.tree(c.tree_id).unwrap();
+    let other_tree = session.add_tree(|id| Tree {
+        last_take_up: LastTakeUp::default(),
+        home: None,
+        id,
+        session_id: session.id,
+        name: "again".into(),
+        target: Target::Files(second),
+        cred: tree.cred.clone(),
+        maximal_access: tree.maximal_access,
+        settings: tree.settings.clone(),
+    });
+    let (by_first, by_second) = (c.tree_id, other_tree.unwrap().id);
+    c.tree_id = by_second;
+    // The second walk links the folders: that of the first open is not trusted.
+    let opened = [c.open(r"a\b\f").await, c.open(r"a\b\f").await];
+    let other = renamer(&c, "other").await;
+    assert_eq!(below(&c, other).await, 0);
+    assert_eq!(c.close(other).await, Status::SUCCESS);
+    c.tree_id = by_first;
+    let b = renamer(&c, r"a\b").await;
+    assert_eq!(set(&c, b, Set::Rename(to(r"other\b", 0))).await, Status::SUCCESS);
+    assert_eq!(c.close(b).await, Status::SUCCESS);
+    c.tree_id = by_second;
+    let other = renamer(&c, "other").await;
+    assert_eq!(below(&c, other).await, opened.len());
+    assert_eq!(set(&c, other, Set::Rename(to("z", 0))).await, Status::ACCESS_DENIED);
 }
 
 /// Each way in which a folder with opens below it gets another place: both folders are judged by where it is now.
