@@ -114,6 +114,8 @@ pub(super) enum Effect {
     Carried,
     /// It restricts clients, except with these values.
     Takes(&'static str),
+    /// It restricts who logs on, except with these values.
+    Logon(&'static str),
     /// It allows clients more.
     Gives,
     /// It says nothing of the rights of clients.
@@ -127,6 +129,7 @@ fn row(line: &'static str) -> Option<(String, Effect)> {
     let effect = match class {
         "carried" => Effect::Carried,
         "takes" => Effect::Takes(values),
+        "logon" => Effect::Logon(values),
         "gives" => Effect::Gives,
         "neither" => Effect::Neither,
         _ => return None,
@@ -145,16 +148,25 @@ pub(super) fn effect(key: &str) -> Option<Effect> {
 
 /// Returns whether the key restricts clients with this value. A list without entries, as `//` of `veto files`, restricts none.
 pub(super) fn takes(key: &str, value: &str) -> bool {
-    let Some(Effect::Takes(values)) = effect(key) else { return false };
+    matches!(effect(key), Some(Effect::Takes(values)) if !is_harmless(key, value, values))
+}
+
+/// Returns whether the key restricts with this value who logs on.
+pub(super) fn limits_logons(key: &str, value: &str) -> bool {
+    matches!(effect(key), Some(Effect::Logon(values)) if !is_harmless(key, value, values))
+}
+
+/// Returns whether the key restricts no client with this value; `harmless`: the values of its row.
+fn is_harmless(key: &str, value: &str, harmless: &str) -> bool {
     let is_empty = value.chars().all(|c| c.is_whitespace() || matches!(c, '/' | '"' | ','));
-    let harmless: Vec<String> = words(values);
+    let harmless: Vec<String> = words(harmless);
     let is_harmless = match truth(value) {
         Some(on) if harmless.iter().any(|v| truth(v) == Some(on)) => true,
         _ => !harmless.is_empty() && words(value).iter().all(|word| harmless.contains(word)),
     };
     // A list of algorithms restricts clients where it lacks one of the defaults.
     let lacks_one = key.ends_with("algorithms") && words(value).len() < harmless.len();
-    !is_empty && (!is_harmless || lacks_one)
+    is_empty || is_harmless && !lacks_one
 }
 
 fn words(list: &str) -> Vec<String> {
@@ -259,6 +271,24 @@ mod tests {
             ("adminusers", "bob", false),
         ] {
             assert_eq!(takes(key, value), restricts, "{key} = {value}");
+        }
+    }
+
+    #[test]
+    fn keys_that_limit_logons_are_known() {
+        for (key, value, limits) in [
+            ("obeypamrestrictions", "yes", true),
+            ("obeypamrestrictions", "No", false),
+            ("allowtrusteddomains", "no", true),
+            ("allowtrusteddomains", "1", false),
+            ("mindomainuid", "1000", true),
+            ("mindomainuid", "1", true),
+            ("mindomainuid", "0", false),
+            ("mindomainuid", "", false),
+            ("vetofiles", "/*.exe/", false),
+        ] {
+            assert_eq!(limits_logons(key, value), limits, "{key} = {value}");
+            assert!(!takes(key, value) || key == "vetofiles", "{key} = {value}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use config::{Client, Encryption, Protocols, Signing, Who, Whom};
 
 use super::interfaces::{Bound, Interfaces};
-use super::keys::{BUILT_IN, main_name, meaning, module_restricts, takes, truth};
+use super::keys::{BUILT_IN, limits_logons, main_name, meaning, module_restricts, takes, truth};
 use super::users::{self, Lists};
 use super::{Imported, Locking, Said, Share, View, logical_lines, note, range, share_name};
 
@@ -359,7 +359,7 @@ fn view(line: &Line<'_>, view: &mut View) -> bool {
         "forcecreatemode" => &mut modes.file.1,
         "directorymask" => &mut modes.folder.0,
         "forcedirectorymode" => &mut modes.folder.1,
-        "browseable" | "administrativeshare" | "hideunreadable" | "followsymlinks" => {
+        "browseable" | "administrativeshare" | "hideunreadable" | "followsymlinks" | "crossmnt" => {
             let Some(yes) = truth(line.value) else { return false };
             match line.key.as_str() {
                 "browseable" => view.hidden = Some(!yes),
@@ -367,6 +367,8 @@ fn view(line: &Line<'_>, view: &mut View) -> bool {
                 // Windows hides it, whatever `browseable` says.
                 "administrativeshare" if !yes => {}
                 "administrativeshare" => view.hidden = Some(true),
+                // ksmbd alone has the key; Samba crosses into each mount.
+                "crossmnt" => view.hides_mounts = Some(!yes),
                 _ => view.only_visible = Some(yes),
             }
             return true;
@@ -551,6 +553,11 @@ fn locking(all: &mut Imported, line: &Line<'_>, locking: &mut Locking) {
 fn unknown(all: &mut Imported, line: &Line<'_>) {
     if line.key == "vfsobjects" {
         return modules(all, line);
+    }
+    if limits_logons(&line.key, line.value) {
+        let said = "LOST: headgate has no such restriction of logons; give no password (`headgate user add`) and no ticket to users \
+                    whom it refused";
+        return note(all, line.file, line.number, line.whole, said);
     }
     note(all, line.file, line.number, line.whole, meaning(&line.key));
 }
@@ -872,6 +879,39 @@ mod tests {
         );
         let all = read("[global]\nmin protocol = SMB3\n[a]\npath=/a\n");
         assert!(all.notes[0].meaning.starts_with("LOST"));
+    }
+
+    #[test]
+    fn mounts_inside_are_hidden_where_ksmbd_hid_them() {
+        for (of_all, of_share, hides) in [
+            ("", "", false),
+            ("", "crossmnt = no", true),
+            ("", "crossmnt = yes", false),
+            ("crossmnt = no", "", true),
+            ("crossmnt = no", "crossmnt = yes", false),
+            ("crossmnt = yes", "crossmnt = no", true),
+        ] {
+            let all = read(&format!("[global]\n{of_all}\n[a]\npath=/srv\n{of_share}\n"));
+            let written = crate::import::write::one(&all.shares[0]);
+            assert_eq!(written.contains("cross: false"), hides, "{of_all}; {of_share}");
+            assert!(all.notes.is_empty() && all.shares[0].lost.is_empty(), "{of_all}; {of_share}");
+        }
+    }
+
+    #[test]
+    fn lost_limits_of_logons_are_noted() {
+        for (line, lost) in [
+            ("obey pam restrictions = yes", true),
+            ("obey pam restrictions = no", false),
+            ("min domain uid = 1000", true),
+            ("min domain uid = 0", false),
+            ("allow trusted domains = no", true),
+            ("allow trusted domains = yes", false),
+        ] {
+            let all = read(&format!("[global]\n{line}\n[a]\npath=/srv\n"));
+            assert_eq!(all.notes[0].meaning.starts_with("LOST"), lost, "{}", all.notes[0]);
+            assert!(all.shares[0].lost.is_empty(), "{line}");
+        }
     }
 
     #[test]
