@@ -1,8 +1,8 @@
 //! Symbolic links that the server follows, and the facts that clients see of links that it does not follow.
 //!
 //! *Operation.* [`follow`] walks a target name by name with the rights of the caller. Each step is a look-up in a folder beneath
-//! the top of the share, so that no target leads outside, whatever another process changes meanwhile. An absolute target, and a target
-//! that climbs above the top, are followed where their text comes back into the folder of the share, as smbd does.
+//! the top of the share, so that no target leads outside, whatever another process changes meanwhile. An absolute target, and a
+//! target that climbs above the top, are followed where their text comes back into the folder of the share, as smbd does.
 //!
 //! *Memory.* One path of at most [`STEPS_MAX`] names.
 //!

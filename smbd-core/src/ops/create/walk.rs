@@ -2,7 +2,8 @@
 //!
 //! *Operation.* A name that exists as it was given costs one look-up. Where the share leaves symbolic links to its clients, the
 //! client is told where one stands and what it says, and comes back with another path, which is looked up from the root of the
-//! share again. Else [`symlinks`] finds the target, and the walk goes on from there; the open remembers the path that the client wrote.
+//! share again. Else [`symlinks`] finds the target, and the walk goes on from there. The open remembers the path that
+//! the client wrote.
 //!
 //! Where the request names a time of the past, the walk goes on in the snapshot of that time from the first directory on that has
 //! it: a name that is gone today is found below it.
