@@ -440,12 +440,13 @@ impl Names {
         if let Some(known) = self.known(id, before.change, came, text) {
             return Ok(known);
         }
-        let _all = take(&self.scans).await?;
+        // Those who wait for another scan of this directory hold no place that scans of other directories need.
         let _its = take(&its).await?;
-        // Another scan of this directory may have begun and ended meanwhile.
+        // Another scan of it may have begun and ended meanwhile.
         if let Some(known) = self.known(id, before.change, came, text) {
             return Ok(known);
         }
+        let _all = take(&self.scans).await?;
         self.scan(by, dir, text).await
     }
 
