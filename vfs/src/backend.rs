@@ -96,6 +96,18 @@ pub trait Backend: Send + Sync + 'static {
         let _ = handle;
         true
     }
+    /// The file of this handle is certainly removed: what belongs to it can go. An error says that it cannot be known now.
+    fn is_gone<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<bool>> {
+        Box::pin(async move {
+            if !self.knows(handle) {
+                return Ok(false);
+            }
+            match self.resolve(handle).await {
+                Err(VfsError::Stale | VfsError::BadHandle) => Ok(true),
+                other => other.map(|_| false),
+            }
+        })
+    }
     /// The gateway's own folder on the volume: in no listing, and found under no name. With `make` it is made when it is not
     /// there yet. `None` where the volume has none.
     fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>> {

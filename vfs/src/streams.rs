@@ -237,11 +237,8 @@ pub async fn sweep(share: &Share) -> VfsResult<usize> {
             cookie = entry.cookie;
             let Some(stored) = handle_of(&entry.name) else { continue };
             let handle = share.backend.served(&stored);
-            if !share.backend.knows(&handle) {
-                continue;
-            }
-            if let Err(VfsError::Stale | VfsError::BadHandle) = share.backend.resolve(&handle).await
-            {
+            // What cannot be known now is looked at when the gateway starts again.
+            if share.backend.is_gone(&handle).await == Ok(true) {
                 forget(share, &handle).await?;
                 gone += 1;
             }

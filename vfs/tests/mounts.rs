@@ -110,7 +110,7 @@ fn a_full_volume_keeps_what_it_has() {
 /// Two folders as one, each name of a file with an inode that ends with the name; false where this host has no mergerfs.
 fn mount_pool(branches: &[&Path], at: &Path) -> bool {
     let branches: Vec<&str> = branches.iter().map(|b| b.to_str().unwrap()).collect();
-    let options = "allow_other,use_ino,cache.files=off,category.create=mfs";
+    let options = "allow_other,use_ino,cache.files=off,category.create=mfs,minfreespace=0";
     run("mergerfs", &["-o", options, &branches.join(":"), at.to_str().unwrap()])
 }
 
@@ -161,6 +161,43 @@ fn file_of_pool_outlives_one_name() {
         });
         // The thread's namespace ends, and the mount with it.
         run("umount", &["-l", at.to_str().unwrap()]);
+    });
+}
+
+/// On the host, a file of a pool is replaced under its name, and the new file gets the old number.
+#[test]
+fn replaced_file_of_pool_is_new() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let [branch, at] = ["branch", "at"].map(|name| dir.path().join(name));
+        [&branch, &at].iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        if !mount_half_reserved(&dir.path().join("image"), &branch) || !mount_pool(&[&branch], &at)
+        {
+            println!("skipped: no mergerfs or no file system of its own");
+            return;
+        }
+        block_on(async {
+            let b = bench(&at);
+            let find = async || b.root.lookup(&root(), b"f").await;
+            std::fs::write(at.join("f"), b"old").unwrap();
+            let (old, seen) = find().await.unwrap();
+            let handle = old.handle();
+            std::fs::remove_file(at.join("f")).unwrap();
+            std::fs::write(at.join("f"), b"another").unwrap();
+            let (new, attr) = find().await.unwrap();
+            if attr.fileid != seen.fileid {
+                println!("skipped: the number was not given again");
+                return;
+            }
+            assert_ne!(new.id(), old.id());
+            assert_eq!(b.contents(&new).await, b"another");
+            refused(old.getattr(), VfsError::Stale).await;
+            drop(old);
+            refused(b.backend.resolve(&handle), VfsError::Stale).await;
+        });
+        for path in [&at, &branch] {
+            run("umount", &["-l", path.to_str().unwrap()]);
+        }
     });
 }
 
@@ -420,6 +457,207 @@ fn pools_below_share_are_told_apart() {
         });
         for name in ["a", "b"] {
             run("umount", &["-l", path("share").join(name).to_str().unwrap()]);
+        }
+    });
+}
+
+/// A share with two volumes below it, and a backend that crosses into them.
+fn share_with_two(test: impl AsyncFn(&Path, &Bench) + Send + 'static) {
+    apart(move || {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "b"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            mount_tmpfs(&dir.path().join(name), "size=1m");
+            std::fs::write(dir.path().join(name).join("f"), name).unwrap();
+        }
+        block_on(async { test(dir.path(), &crossing(dir.path())).await });
+    });
+}
+
+fn crossing(root: &Path) -> Bench {
+    Bench::new(LocalBackend::open(LocalConfig { cross: true, ..LocalConfig::new(root) }).unwrap())
+}
+
+async fn find_in(b: &Bench, folder: &str, name: &str) -> NodeRef {
+    let (folder, _) = b.root.lookup(&root(), folder.as_bytes()).await.unwrap();
+    folder.lookup(&root(), name.as_bytes()).await.unwrap().0
+}
+
+/// After a restart, handles of all mounts come within the same second.
+#[test]
+fn handles_of_all_mounts_outlive_restart() {
+    share_with_two(async |share, b| {
+        let mut handles = Vec::new();
+        for name in ["a", "b"] {
+            handles.push((name, find_in(b, name, "f").await.handle()));
+        }
+        let later = crossing(share);
+        for round in 0..3 {
+            for (name, handle) in &handles {
+                let f = later.backend.resolve(handle).await.unwrap();
+                assert_eq!(later.contents(&f).await, name.as_bytes(), "{round}");
+            }
+        }
+        // A volume that comes after the look is found, and one that goes is gone.
+        let unmounted = share.join("b");
+        assert!(run("umount", &["-l", unmounted.to_str().unwrap()]));
+        let later = crossing(share);
+        refused(later.backend.resolve(&handles[1].1), VfsError::Stale).await;
+        later.backend.resolve(&handles[0].1).await.unwrap();
+        mount_tmpfs(&unmounted, "size=1m");
+        std::fs::write(unmounted.join("g"), b"new").unwrap();
+        let new = find_in(&crossing(share), "b", "g").await.handle();
+        let f = later.backend.resolve(&new).await.unwrap();
+        assert_eq!(later.contents(&f).await, b"new");
+        refused(later.backend.resolve(&handles[1].1), VfsError::Stale).await;
+    });
+}
+
+/// What a start removes: streams of files that are gone from a volume which is mounted.
+#[test]
+fn streams_inside_mounts_outlive_sweep() {
+    share_with_two(async |share, b| {
+        let ns = suite::streams::served(b);
+        for (folder, name) in [("a", "f"), ("a", "gone"), ("b", "f")] {
+            std::fs::write(share.join(folder).join(name), name).unwrap();
+            let f = find_in(b, folder, name).await;
+            let made = ns.by(None).stream_create(&ns.shares()[0], &f, &root(), "s").await.unwrap();
+            b.write(&made.0.node, 0, folder.as_bytes()).await;
+        }
+        std::fs::remove_file(share.join("a/gone")).unwrap();
+        let sweep = async |removed| {
+            let later = crossing(share);
+            let ns = suite::streams::served(&later);
+            assert_eq!(vfs::streams::sweep(&ns.shares()[0]).await, Ok(removed));
+            later
+        };
+        let later = sweep(1).await;
+        let ns = suite::streams::served(&later);
+        for folder in ["a", "b"] {
+            let f = find_in(&later, folder, "f").await;
+            let s = vfs::streams::find(&ns.shares()[0], &f, "s").await.unwrap();
+            assert_eq!(later.contents(&s.node).await, folder.as_bytes());
+        }
+        // A volume that is not mounted now may come again.
+        assert!(run("umount", &["-l", share.join("b").to_str().unwrap()]));
+        sweep(0).await;
+    });
+}
+
+/// A program in user space that answers nothing.
+#[test]
+fn mount_that_is_silent_delays_clients() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["branch", "share/mem", "share/pool"] {
+            std::fs::create_dir_all(path(name)).unwrap();
+        }
+        std::fs::write(path("branch/f"), b"data").unwrap();
+        mount_tmpfs(&path("share/mem"), "size=1m");
+        std::fs::write(path("share/mem/f"), b"data").unwrap();
+        let handle =
+            block_on(async { find_in(&crossing(&path("share")), "mem", "f").await.handle() });
+        let [branch, pool] = ["branch", "share/pool"].map(|n| path(n).to_str().unwrap().to_owned());
+        let options = "allow_other,use_ino,cache.files=off,category.create=mfs,minfreespace=0";
+        let program = Command::new("mergerfs")
+            .args(["-f", "-o", options, &branch, &pool])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn();
+        let Ok(mut program) = program else {
+            println!("skipped: no mergerfs");
+            return;
+        };
+        let limit = Instant::now() + Duration::from_secs(60);
+        while !path("share/pool/f").exists() {
+            assert!(Instant::now() < limit, "the pool is mounted");
+            std::thread::yield_now();
+        }
+        let signal = |name| assert!(run("kill", &[name, &program.id().to_string()]));
+        signal("-STOP");
+        block_on(async {
+            let b = crossing(&path("share"));
+            let me = root();
+            let pool = async || b.root.lookup(&me, b"pool").await;
+            assert_eq!(pool().await.err(), Some(VfsError::Delay));
+            let before = Instant::now();
+            assert_eq!(pool().await.err(), Some(VfsError::Delay));
+            assert!(before.elapsed() < Duration::from_secs(1), "only the first waits");
+            b.backend.resolve(&handle).await.unwrap();
+            find_in(&b, "mem", "f").await;
+            // The pool may have given this handle.
+            let mut unknown = handle.as_bytes().to_vec();
+            unknown[1] ^= 1;
+            let unknown = Handle::new(&unknown).unwrap();
+            refused(b.backend.resolve(&unknown), VfsError::Delay).await;
+            signal("-CONT");
+            let limit = Instant::now() + Duration::from_secs(60);
+            let (top, _) = loop {
+                match pool().await {
+                    Err(VfsError::Delay) if Instant::now() < limit => std::thread::yield_now(),
+                    found => break found.unwrap(),
+                }
+            };
+            let (f, _) = top.lookup(&me, b"f").await.unwrap();
+            assert_eq!(b.contents(&f).await, b"data");
+            let why = loop {
+                match b.backend.resolve(&unknown).await.err() {
+                    Some(VfsError::Delay) if Instant::now() < limit => std::thread::yield_now(),
+                    why => break why,
+                }
+            };
+            assert_eq!(why, Some(VfsError::Stale));
+        });
+        run("umount", &["-l", &pool]);
+        let _ = program.kill();
+        let _ = program.wait();
+    });
+}
+
+/// All subvolumes of btrfs have the UUID of their file system, and roots of the same number.
+#[test]
+fn subvolumes_below_share_are_told_apart() {
+    apart(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["all", "share/a", "share/b"] {
+            std::fs::create_dir_all(path(name)).unwrap();
+        }
+        let text = |name: &str| path(name).to_str().unwrap().to_owned();
+        std::fs::File::create(path("image")).unwrap().set_len(128 << 20).unwrap();
+        let is_made = run("mkfs.btrfs", &["-q", &text("image")])
+            && run("mount", &["-o", "loop", &text("image"), &text("all")])
+            && ["a", "b"].iter().all(|name| {
+                let device = Command::new("findmnt").args(["-no", "SOURCE", &text("all")]).output();
+                let device = String::from_utf8(device.unwrap().stdout).unwrap();
+                let at = format!("subvol={name}");
+                run("btrfs", &["subvolume", "create", &text(&format!("all/{name}"))])
+                    && run("mount", &["-o", &at, device.trim(), &text(&format!("share/{name}"))])
+            });
+        if !is_made {
+            println!("skipped: no btrfs to be had");
+            return;
+        }
+        block_on(async {
+            let b = crossing(&path("share"));
+            let mut seen = Vec::new();
+            for name in ["a", "b"] {
+                std::fs::write(path("share").join(name).join("f"), name).unwrap();
+                let (top, attr) = b.root.lookup(&root(), name.as_bytes()).await.unwrap();
+                seen.push((attr.fsid, attr.fileid, top.handle(), find_in(&b, name, "f").await));
+            }
+            assert_eq!(seen[0].1, seen[1].1);
+            assert_ne!(seen[0].0, seen[1].0);
+            assert_ne!(seen[0].2, seen[1].2);
+            let later = crossing(&path("share"));
+            for ((.., f), name) in seen.iter().zip(["a", "b"]) {
+                let f = later.backend.resolve(&f.handle()).await.unwrap();
+                assert_eq!(later.contents(&f).await, name.as_bytes());
+            }
+        });
+        for name in ["share/a", "share/b", "all"] {
+            run("umount", &["-l", &text(name)]);
         }
     });
 }

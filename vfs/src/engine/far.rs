@@ -344,6 +344,12 @@ impl Turns {
         polled(f).await
     }
 
+    /// Runs what may block in a turn that is free now, as a part of an operation of another volume.
+    pub(crate) fn in_turn_at_once<T>(&self, f: impl FnOnce() -> VfsResult<T>) -> VfsResult<T> {
+        let _turn = self.at_once(0).ok_or_else(refuse)?;
+        in_place(f)
+    }
+
     /// The same for an operation that holds so many bytes of payload.
     pub(crate) async fn stepped_with<T, F: Future<Output = VfsResult<T>>>(
         &self,
@@ -398,7 +404,7 @@ impl Turns {
 }
 
 /// Runs what may block, with no task behind it. Elsewhere than on a worker of several there is nobody to leave the place to.
-fn in_place<T>(f: impl FnOnce() -> T) -> T {
+pub(crate) fn in_place<T>(f: impl FnOnce() -> T) -> T {
     let has_others = |h: Handle| h.runtime_flavor() == RuntimeFlavor::MultiThread;
     if Handle::try_current().is_ok_and(has_others) { tokio::task::block_in_place(f) } else { f() }
 }

@@ -23,7 +23,6 @@ use crate::types::*;
 use super::decide::Judge;
 use super::node::LocalNode;
 use super::proc_path::ProcPath;
-use super::stat;
 use super::xattr::growing;
 
 /// Where Linux shows its own lists.
@@ -194,7 +193,7 @@ impl LocalNode {
             Ok(Judge::Kernel) => self.volume.identity.run(by.cred, || make(self.fd())),
             Ok(Judge::List(power)) => power.run(by.cred, make),
             Err(VfsError::Access) if self.permitted(by.cred, perm::EXECUTE, attr).is_ok() => {
-                match stat::of_name(self.fd(), name) {
+                match self.volume.stat_of(self.fd(), name) {
                     Ok(_) => Err(VfsError::Exists),
                     Err(VfsError::NotFound) => Err(VfsError::Access),
                     Err(e) => Err(e),

@@ -153,6 +153,14 @@ impl Cache {
         self.by_handle.remove_if(&node.handle, |_, w| w.strong_count() == 0);
     }
 
+    /// Takes a record out of the maps although it is held: its number and handle are another file's now.
+    pub(super) fn displace(&self, node: &Arc<LocalNode>) {
+        let is_it = |known: &Weak<LocalNode>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(node));
+        self.by_inode.remove_if(&(node.dev, node.ino), |_, known| is_it(known));
+        self.by_handle.remove_if(&node.handle, |_, known| is_it(known));
+        self.forget(node);
+    }
+
     /// Notes that a record was used.
     pub(super) fn touch(&self, node: &Arc<LocalNode>) {
         node.age.store(0, Ordering::Relaxed);

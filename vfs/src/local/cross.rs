@@ -5,8 +5,17 @@
 //! between volumes ([`VfsError::CrossDevice`]).
 //!
 //! *No loops.* A mount that shows a part of the share again, or of another mount below it, or a folder that the share is below, is
-//! refused with [`VfsError::Access`]: one file would have two records, of which neither knew the locks of the other. So are the
-//! kernel's own file systems ([`KERNELS_OWN`]), and files that are mount points.
+//! refused with [`VfsError::Access`]: its files would have two records, of which neither knew the locks of the other. So are the
+//! kernel's own file systems ([`KERNELS_OWN`]), and files that are mount points. A file with several hard links can still have two:
+//! one link is in the share, and another in a folder outside it that is mounted below it.
+//!
+//! *Handles.* A handle of a volume that is not in use makes the share look at all mounts below it. The share remembers the tags it
+//! saw and holds the volumes until the janitor's next round. A handle is [`VfsError::Stale`] only after a look that began when
+//! the request was there, or with a table of mounts that the kernel says has not changed since; [`VfsError::Delay`] while some
+//! mount could not be entered.
+//!
+//! *Mounts that may fall silent.* A mount that asks another program or machine, or has such a mount above it, is entered on
+//! a thread of its own. Requests wait for that up to [`PATIENCE`], and get [`VfsError::Delay`] then.
 //!
 //! *Coming and going.* A volume lives while somebody uses a file in it, or has lately; until then the host says "busy" to a plain
 //! `umount`. What was unmounted all the same (`umount -l`) is [`VfsError::Stale`]. Handles name a file system by its UUID or by
@@ -16,26 +25,37 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use mutex::locked;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, RawDir, ResolveFlags};
 
+use super::descriptors::Held;
 use super::stat::{self, Stat};
-use super::{LocalConfig, Volume, handle, sys};
+use super::{LocalConfig, Volume, handle, silent, sys};
+use crate::engine::far;
 use crate::engine::limits::LISTING;
 use crate::error::{VfsError, VfsResult};
 use crate::types::{Handle, Kind};
 
 /// Mounts below one share that are served at once.
 const MOUNTS_MAX: usize = 256;
-/// Least time between two looks at the host's mounts for a handle that no volume knows.
+/// Least time between two looks at the same mounts while some of them cannot be entered.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long requests wait for a mount that another program or machine answers for.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Requests that wait for mounts of one share at once.
+const WAITERS_MAX: usize = 32;
+/// Volumes that are kept after a look although no file in them is in use.
+const RECENT_MAX: usize = 64;
 /// Entries of a folder that are looked at for the number of the one that is covered.
 const ENTRIES_MAX: usize = 1 << 16;
 
@@ -81,14 +101,103 @@ pub(super) struct Border {
     config: LocalConfig,
     top: OnceLock<Weak<Volume>>,
     volumes: Mutex<Volumes>,
+    survey: Mutex<Survey>,
+    /// Locked by the request that looks at the mounts.
+    looking: Mutex<()>,
+    /// Entries under way into mounts that may fall silent, by the number of the mount.
+    entries: Mutex<HashMap<u64, Arc<Entry>>>,
+    waiters: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Volumes {
     /// By the kernel's number of the mount, which nobody else gets while its volume lives.
     by_mount: HashMap<u64, Weak<Volume>>,
-    /// When the host's mounts were last looked through.
-    looked: Option<Instant>,
+    /// Those that handles led to lately.
+    recent: Vec<Arc<Volume>>,
+}
+
+impl Volumes {
+    fn keep(&mut self, volume: &Arc<Volume>) {
+        let is_kept = self.recent.iter().any(|kept| Arc::ptr_eq(kept, volume));
+        if !is_kept && self.recent.len() < RECENT_MAX {
+            self.recent.push(volume.clone());
+        }
+    }
+}
+
+/// What the last look at the mounts below the share found.
+#[derive(Default)]
+struct Survey {
+    watch: Option<Watch>,
+    began: Option<Instant>,
+    by_tag: HashMap<[u8; 4], PathBuf>,
+    /// Each mount was entered, or is never served.
+    is_complete: bool,
+}
+
+impl Survey {
+    /// No file system was mounted or unmounted since.
+    fn is_current(&mut self) -> bool {
+        let is_current = self.watch.as_ref().is_some_and(Watch::is_unchanged);
+        if !is_current {
+            self.watch = None;
+        }
+        is_current
+    }
+
+    fn is_new(&self) -> bool {
+        self.began.is_some_and(|began| began.elapsed() < PAUSE)
+    }
+}
+
+/// The kernel's table of mounts, open since before it was read.
+struct Watch {
+    table: File,
+    _held: Held,
+}
+
+impl Watch {
+    /// The kernel reports a change of the table once to each that has it open (proc_pid_mountinfo(5)).
+    fn is_unchanged(&self) -> bool {
+        let changed = PollFlags::ERR | PollFlags::PRI;
+        let mut polled = [PollFd::new(&self.table, PollFlags::PRI)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&at_once)).is_ok() && !polled[0].revents().intersects(changed)
+    }
+}
+
+/// An entry under way into a mount that may fall silent.
+struct Entry {
+    began: Instant,
+    found: Mutex<Option<VfsResult<Arc<Volume>>>>,
+    is_done: Condvar,
+}
+
+impl Entry {
+    /// The volume, or [`VfsError::Delay`] when the entry has taken too long.
+    fn wait(&self) -> VfsResult<Arc<Volume>> {
+        let left = PATIENCE.saturating_sub(self.began.elapsed());
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.is_done.wait_timeout_while(found, left, |found| found.is_none());
+        let (found, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        found.clone().unwrap_or(Err(VfsError::Delay))
+    }
+}
+
+/// Ends an entry, also one whose job did not run.
+struct EndOfEntry {
+    border: Arc<Border>,
+    mount: u64,
+    entry: Arc<Entry>,
+}
+
+impl Drop for EndOfEntry {
+    fn drop(&mut self) {
+        locked(&self.border.entries).remove(&self.mount);
+        locked(&self.entry.found).get_or_insert(Err(VfsError::Delay));
+        self.entry.is_done.notify_all();
+    }
 }
 
 impl Border {
@@ -103,6 +212,10 @@ impl Border {
             config: config.clone(),
             top: OnceLock::new(),
             volumes: Mutex::default(),
+            survey: Mutex::default(),
+            looking: Mutex::default(),
+            entries: Mutex::default(),
+            waiters: AtomicUsize::new(0),
         })
     }
 
@@ -142,6 +255,16 @@ impl Border {
         volumes.by_mount.values().filter_map(Weak::upgrade).collect()
     }
 
+    /// Lets go of the volumes that are kept although no file in them is in use.
+    pub(super) fn forget_recent(&self) {
+        let recent = std::mem::take(&mut locked(&self.volumes).recent);
+        drop(recent);
+    }
+
+    fn known(&self, mount: u64) -> Option<Arc<Volume>> {
+        locked(&self.volumes).by_mount.get(&mount).and_then(Weak::upgrade)
+    }
+
     /// The volume of what was just opened in another one.
     pub(super) fn volume(
         self: &Arc<Self>,
@@ -154,18 +277,80 @@ impl Border {
         if !self.crosses() {
             return Err(VfsError::Access);
         }
-        let known = locked(&self.volumes).by_mount.get(&seen.mount).and_then(Weak::upgrade);
-        if let Some(volume) = known {
+        if let Some(volume) = self.known(seen.mount) {
             return Ok(volume);
         }
-        let volume = self.open(fd, seen)?;
+        let all = mounted();
+        let its = all.iter().find(|m| m.id == seen.mount).ok_or(VfsError::Access)?.clone();
+        if is_kernels_own(&its.kind) {
+            return Err(VfsError::Access);
+        }
+        if !its.may_fall_silent(&all) {
+            return self.open(fd, seen, &its);
+        }
+        let (fd, seen) = (fd.try_clone_to_owned()?, *seen);
+        let entry = self.start(its.id, move |border| border.open(fd.as_fd(), &seen, &its));
+        self.waiting(|| entry.wait())
+    }
+
+    /// Opens the volume on a thread of its own, unless another request has begun to.
+    fn start(
+        self: &Arc<Self>,
+        mount: u64,
+        open: impl FnOnce(&Arc<Self>) -> VfsResult<Arc<Volume>> + Send + 'static,
+    ) -> Arc<Entry> {
+        let entry = {
+            let mut entries = locked(&self.entries);
+            if let Some(entry) = entries.get(&mount) {
+                return entry.clone();
+            }
+            let entry = Arc::new(Entry {
+                began: Instant::now(),
+                found: Mutex::default(),
+                is_done: Condvar::new(),
+            });
+            entries.insert(mount, entry.clone());
+            entry
+        };
+        let end = EndOfEntry { border: self.clone(), mount, entry: entry.clone() };
+        // The thread ends after the job: an engine is never held up by another mount.
+        far::engine().dispose(move || {
+            let found = open(&end.border);
+            *locked(&end.entry.found) = Some(found);
+        });
+        entry
+    }
+
+    /// Waits on behalf of a request, while the runtime's worker goes on elsewhere.
+    fn waiting<T>(&self, wait: impl FnOnce() -> VfsResult<T>) -> VfsResult<T> {
+        let is_free = self.waiters.fetch_add(1, Ordering::Relaxed) < WAITERS_MAX;
+        let got = if is_free { far::in_place(wait) } else { Err(VfsError::Delay) };
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        got
+    }
+
+    /// Enters a new volume among those in use, unless another request has been as quick.
+    /// [`VfsError::Delay`] when another volume came that may show the same files and is not among those `compared` with it.
+    fn add(&self, volume: Arc<Volume>, compared: &[Arc<Volume>]) -> VfsResult<Arc<Volume>> {
         let mut volumes = locked(&self.volumes);
+        if volumes.by_mount.len() >= MOUNTS_MAX {
+            volumes.recent.clear();
+        }
         volumes.by_mount.retain(|_, volume| volume.strong_count() > 0);
         if volumes.by_mount.len() >= MOUNTS_MAX {
             return Err(VfsError::Access);
         }
-        // Another may have been as quick.
-        let entered = volumes.by_mount.entry(seen.mount).or_default();
+        let is_new = |other: &Arc<Volume>| {
+            let is_one = other.root_dev == volume.root_dev
+                || volume.uuid.is_some() && other.uuid == volume.uuid;
+            is_one
+                && other.mount != volume.mount
+                && !compared.iter().any(|known| Arc::ptr_eq(known, other))
+        };
+        if volumes.by_mount.values().filter_map(Weak::upgrade).any(|other| is_new(&other)) {
+            return Err(VfsError::Delay);
+        }
+        let entered = volumes.by_mount.entry(volume.mount).or_default();
         Ok(entered.upgrade().unwrap_or_else(|| {
             *entered = Arc::downgrade(&volume);
             volume
@@ -173,11 +358,14 @@ impl Border {
     }
 
     /// Opens the volume of the mount in which this is: its root is at the mount's top.
-    fn open(self: &Arc<Self>, fd: BorrowedFd<'_>, seen: &Stat) -> VfsResult<Arc<Volume>> {
+    fn open(
+        self: &Arc<Self>,
+        fd: BorrowedFd<'_>,
+        seen: &Stat,
+        its: &Mount,
+    ) -> VfsResult<Arc<Volume>> {
         let top = self.top().ok_or(VfsError::Stale)?;
-        let all = mounted();
-        let its = all.iter().find(|m| m.id == seen.mount).ok_or(VfsError::Access)?;
-        if seen.attr.kind != Kind::Dir || is_kernels_own(&its.kind) {
+        if seen.attr.kind != Kind::Dir {
             return Err(VfsError::Access);
         }
         let root = top.reopen(fd, OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -200,47 +388,144 @@ impl Border {
         }
         let covered = covered(root.as_fd(), &path).unwrap_or(seen.ino);
         let config = LocalConfig { root: its.at.clone(), ..self.config.clone() };
-        Volume::open(config, root, (self.clone(), Some(covered)), |_| {})
+        self.add(Volume::open(config, root, (self.clone(), Some(covered)), |_| {})?, &others)
     }
 
-    /// The volume that gave this handle, where it is mounted.
-    pub(super) fn volume_of(self: &Arc<Self>, handle: &Handle) -> Option<Arc<Volume>> {
-        let has_given = |volume: &Arc<Volume>| handle::has_tag(handle, volume.tag);
-        if let Some(known) = self.crossed().into_iter().find(has_given) {
-            return Some(known);
+    /// The volume in use that gave this handle. Of two, as after `umount -l`, the one that is still mounted.
+    pub(super) fn held(&self, handle: &Handle) -> Option<Arc<Volume>> {
+        let mut given = self.crossed();
+        given.retain(|volume| handle::has_tag(handle, volume.tag));
+        let last = given.pop()?;
+        if given.is_empty() || last.is_mounted() {
+            return Some(last);
+        }
+        given.into_iter().find(|volume| volume.is_mounted())
+    }
+
+    /// The volume that gave this handle, where it is mounted. [`VfsError::Stale`] is certain.
+    pub(super) fn volume_of(self: &Arc<Self>, handle: &Handle) -> VfsResult<Arc<Volume>> {
+        if let Some(known) = self.held(handle) {
+            return Ok(known);
         }
         if !self.crosses() {
-            return None;
+            return Err(VfsError::Stale);
         }
-        {
-            let mut volumes = locked(&self.volumes);
-            if volumes.looked.is_some_and(|looked| looked.elapsed() < PAUSE) {
-                return None;
+        let tag = handle::tag_of(handle).ok_or(VfsError::BadHandle)?;
+        self.waiting(|| {
+            let _one = locked(&self.looking);
+            // Another request has looked meanwhile.
+            if let Some(known) = self.held(handle) {
+                return Ok(known);
             }
-            volumes.looked = Some(Instant::now());
-        }
-        let own = self.top()?.path_of(self.root.as_fd()).ok()?;
-        let below = mounted_below(&own).into_iter().filter(|m| !is_kernels_own(&m.kind));
-        below.filter_map(|m| self.enter(&own, &m.at).ok()).find(has_given)
+            let mut survey = locked(&self.survey);
+            if survey.is_current() && !survey.by_tag.contains_key(&tag) {
+                if survey.is_complete {
+                    return Err(VfsError::Stale);
+                }
+                if survey.is_new() {
+                    return Err(VfsError::Delay);
+                }
+            }
+            let at = survey.by_tag.get(&tag).cloned();
+            drop(survey);
+            self.at_its_place(at, tag).map_or_else(|| self.look(tag), Ok)
+        })
     }
 
-    fn enter(self: &Arc<Self>, own: &[u8], at: &Path) -> VfsResult<Arc<Volume>> {
-        let path = at.as_os_str().as_bytes().strip_prefix(own).ok_or(VfsError::NotFound)?;
+    /// The volume of this tag where the last look found it. Without a look at the others.
+    fn at_its_place(self: &Arc<Self>, at: Option<PathBuf>, tag: [u8; 4]) -> Option<Arc<Volume>> {
+        let (at, all) = (at?, mounted());
+        let own = self.top()?.path_of(self.root.as_fd()).ok()?;
+        let its = all.iter().find(|m| m.at == at)?;
+        let found = self.enter(&own, its, &all).wait();
+        let volume = found.ok().filter(|volume| volume.tag == tag)?;
+        locked(&self.volumes).keep(&volume);
+        Some(volume)
+    }
+
+    /// Looks at all mounts below the share, for the volume of this tag.
+    fn look(self: &Arc<Self>, tag: [u8; 4]) -> VfsResult<Arc<Volume>> {
+        let own = self.top().ok_or(VfsError::Stale)?.path_of(self.root.as_fd())?;
+        let began = Some(Instant::now());
+        let (watch, all) = watched();
+        let is_served = |m: &&Mount| m.is_inside(&own) && !is_kernels_own(&m.kind);
+        let entries = all.iter().filter(is_served).map(|m| (m, self.enter(&own, m, &all)));
+        // All that may fall silent are asked at once.
+        let entries: Vec<(&Mount, Found)> = entries.collect();
+        let (mut by_tag, mut is_complete, mut found) = (HashMap::new(), watch.is_some(), None);
+        for (mount, entry) in entries {
+            match entry.wait() {
+                Ok(volume) => {
+                    by_tag.insert(volume.tag, mount.at.clone());
+                    locked(&self.volumes).keep(&volume);
+                    found = found.or_else(|| Some(volume).filter(|volume| volume.tag == tag));
+                }
+                // It is never served.
+                Err(VfsError::Access) => {}
+                Err(_) => is_complete = false,
+            }
+        }
+        *locked(&self.survey) = Survey { watch, began, by_tag, is_complete };
+        found.ok_or(if is_complete { VfsError::Stale } else { VfsError::Delay })
+    }
+
+    /// Enters a mount below the share, whose path is `own`, by its path.
+    fn enter(self: &Arc<Self>, own: &[u8], mount: &Mount, all: &[Mount]) -> Found {
+        if let Some(known) = self.known(mount.id) {
+            return Found::Now(Ok(known));
+        }
+        let (own, its) = (own.to_vec(), mount.clone());
+        let open = move |border: &Arc<Self>| border.open_at(&own, &its);
+        if mount.may_fall_silent(all) {
+            return Found::Later(self.start(mount.id, open));
+        }
+        Found::Now(open(self))
+    }
+
+    fn open_at(self: &Arc<Self>, own: &[u8], its: &Mount) -> VfsResult<Arc<Volume>> {
+        let path = its.at.as_os_str().as_bytes().strip_prefix(own).ok_or(VfsError::NotFound)?;
         let path = path.strip_prefix(b"/").unwrap_or(path);
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let fd = rustix::fs::openat2(&self.root, path, PATH, Mode::empty(), within)?;
-        self.volume(fd.as_fd(), &stat::of_fd(fd.as_fd())?)
+        let seen = stat::at_hand(fd.as_fd())?;
+        // Another was mounted there meanwhile.
+        if seen.mount != its.id {
+            return Err(VfsError::Delay);
+        }
+        self.open(fd.as_fd(), &seen, its)
+    }
+}
+
+/// A volume, or the entry into it.
+enum Found {
+    Now(VfsResult<Arc<Volume>>),
+    Later(Arc<Entry>),
+}
+
+impl Found {
+    fn wait(self) -> VfsResult<Arc<Volume>> {
+        match self {
+            Self::Now(found) => found,
+            Self::Later(entry) => entry.wait(),
+        }
     }
 }
 
 impl Volume {
+    /// It is mounted below the share still, or is the share's own.
+    pub(super) fn is_mounted(&self) -> bool {
+        let paths = || {
+            let own = self.path_of(self.root.as_fd())?;
+            Ok::<_, VfsError>((own, self.path_of(self.border.root.as_fd())?))
+        };
+        self.covers.is_none() || paths().is_ok_and(|(own, share)| is_mount_below(&own, &share))
+    }
+
     /// The folder is in this volume, or the volume's root is in it: both show the same files.
     fn overlaps(&self, folder: BorrowedFd<'_>) -> bool {
-        let (Ok(its), Ok(own)) = (stat::of_fd(folder), stat::of_fd(self.root.as_fd())) else {
-            return true;
-        };
-        let uuids = (sys::fs_uuid(folder), sys::fs_uuid(self.root.as_fd()));
-        let is_one = its.dev == own.dev || uuids.0.is_some() && uuids.0 == uuids.1;
+        let Ok(its) = stat::at_hand(folder) else { return true };
+        let is_one =
+            its.dev == self.root_dev || self.uuid.is_some() && self.uuid == sys::fs_uuid(folder);
         if !is_one {
             return false;
         }
@@ -296,23 +581,38 @@ pub fn is_kernels_own(kind: &str) -> bool {
     KERNELS_OWN.contains(&kind)
 }
 
-fn mounted_below(folder: &[u8]) -> Vec<Mount> {
-    let is_inside = |m: &Mount| {
-        let at = m.at.as_os_str().as_bytes();
+impl Mount {
+    fn is_inside(&self, folder: &[u8]) -> bool {
+        let at = self.at.as_os_str().as_bytes();
         at != folder && is_below(at, folder)
-    };
-    mounted().into_iter().filter(is_inside).collect()
+    }
+
+    /// Its files, or folders on the way to it, are on a file system that asks another program or machine.
+    fn may_fall_silent(&self, all: &[Self]) -> bool {
+        let at = self.at.as_os_str().as_bytes();
+        let is_on_the_way = |m: &&Self| is_below(at, m.at.as_os_str().as_bytes());
+        all.iter().filter(is_on_the_way).any(|m| silent::is_far(&m.kind))
+    }
 }
 
-/// All mounts that this process sees. Of several at one place the last covers the others.
+/// All mounts that this process sees.
 fn mounted() -> Vec<Mount> {
-    let text = std::fs::read("/proc/thread-self/mountinfo").unwrap_or_default();
+    watched().1
+}
+
+/// The same with what tells of changes since. Of several mounts at one place the last covers the others.
+fn watched() -> (Option<Watch>, Vec<Mount>) {
+    let mut text = Vec::new();
+    let watch = File::open("/proc/thread-self/mountinfo").ok().and_then(|mut table| {
+        table.read_to_end(&mut text).ok()?;
+        Some(Watch { table, _held: Held::count(1) })
+    });
     let mut all: Vec<Mount> = Vec::new();
     for mount in text.split(|b| *b == b'\n').filter_map(parse) {
         all.retain(|earlier| earlier.at != mount.at);
         all.push(mount);
     }
-    all
+    (watch, all)
 }
 
 /// A line of proc_pid_mountinfo(5).

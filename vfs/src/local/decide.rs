@@ -80,7 +80,7 @@ impl<'a> Override<'a> {
     /// The name is still that of the file whose own list was asked.
     fn verify(&self) -> VfsResult<()> {
         let Some((name, file)) = &self.exact else { return Ok(()) };
-        let now = stat::of_name(self.folder.fd(), name)?;
+        let now = self.folder.volume.stat_of(self.folder.fd(), name)?;
         let same = File { dev: now.dev, ino: now.ino } == *file;
         if same { Ok(()) } else { Err(VfsError::NotFound) }
     }
@@ -100,7 +100,7 @@ impl Folder for LocalNode {
     }
 
     fn owner_of(&self, name: &[u8]) -> VfsResult<u32> {
-        Ok(stat::of_name(self.fd(), name)?.attr.uid)
+        Ok(self.volume.stat_of(self.fd(), name)?.attr.uid)
     }
 }
 

@@ -96,9 +96,14 @@ pub(super) fn retag(handle: &Handle, from: [u8; 4], to: [u8; 4]) -> Handle {
     Handle::new(&bytes).unwrap_or_else(|| handle.clone())
 }
 
+/// The tag of the folder that the handle is of.
+pub(super) fn tag_of(handle: &Handle) -> Option<[u8; 4]> {
+    handle.as_bytes().get(1..)?.first_chunk().copied()
+}
+
 /// The handle is of this folder.
 pub(super) fn has_tag(handle: &Handle, tag: [u8; 4]) -> bool {
-    handle.as_bytes().get(1..5) == Some(&tag)
+    tag_of(handle) == Some(tag)
 }
 
 /// What a handle says.

@@ -166,6 +166,7 @@ struct Volume {
     root_ino: u64,
     mount: u64,
     fsid: u64,
+    uuid: Option<[u8; 16]>,
     tag: [u8; 4],
     /// `/proc/self/fd`, to open again what is held by an `O_PATH` descriptor.
     proc_fd: OwnedFd,
@@ -293,6 +294,7 @@ impl Drop for LocalBackend {
     fn drop(&mut self) {
         // Records refer to the volume and its clock to records: this ends the circle.
         self.volume.cache.clear();
+        self.volume.border.forget_recent();
         self.volume.border.crossed().iter().for_each(|crossed| crossed.cache.clear());
     }
 }
@@ -304,6 +306,7 @@ fn janitor(volume: Weak<Volume>) {
             std::thread::sleep(Duration::from_secs(10));
             let Some(volume) = volume.upgrade() else { return };
             volume.cache.sweep();
+            volume.border.forget_recent();
             volume.border.crossed().iter().for_each(|crossed| crossed.cache.sweep());
         }
     });
@@ -329,6 +332,9 @@ impl Volume {
             // As that of every FUSE: its place tells it from others.
             found.fsid ^= fnv(config.root.as_os_str().as_bytes());
         }
+        if covers.is_some() {
+            found.fsid ^= found.subvolume;
+        }
         Ok(Arc::new(Volume {
             border,
             covers,
@@ -337,6 +343,7 @@ impl Volume {
             root_ino: stat.ino,
             mount: stat.mount,
             fsid: found.fsid,
+            uuid: found.uuid,
             tag: handle::tag(found.fsid, &stat),
             proc_fd,
             identity: Identity::probe(config.unprivileged, config.callers_apart)?,
@@ -578,10 +585,10 @@ impl Backend for LocalBackend {
     }
 
     fn resolve<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<NodeRef>> {
-        if self.volume.border.crosses() && !handle::has_tag(handle, self.volume.tag) {
+        if !handle::has_tag(handle, self.volume.tag) && self.volume.border.crosses() {
             return match self.volume.border.volume_of(handle) {
-                Some(volume) => Box::pin(async move { volume.resolve(handle).await }),
-                None => ready(Err(VfsError::Stale)),
+                Ok(volume) => Box::pin(async move { volume.resolve(handle).await }),
+                Err(e) => ready(Err(e)),
             };
         }
         self.volume.resolve(handle)
@@ -596,12 +603,36 @@ impl Backend for LocalBackend {
     }
 
     fn knows(&self, handle: &Handle) -> bool {
-        // A volume that is not mounted now may come again.
-        let its = self.volume.border.crosses().then(|| self.volume.border.volume_of(handle));
-        match its.filter(|_| !handle::has_tag(handle, self.volume.tag)) {
-            Some(its) => its.is_some_and(|its| its.handles.gives(handle)),
-            None => self.volume.handles.gives(handle),
+        let (own, border) = (&self.volume, &self.volume.border);
+        if handle::has_tag(handle, own.tag) || !border.crosses() {
+            return own.handles.gives(handle);
         }
+        // A volume that is not mounted now may come again.
+        border.held(handle).is_some_and(|its| its.handles.gives(handle))
+    }
+
+    fn is_gone<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<bool>> {
+        Box::pin(async move {
+            let (own, border) = (&self.volume, &self.volume.border);
+            let its = if handle::has_tag(handle, own.tag) || !border.crosses() {
+                own.clone()
+            } else {
+                // A volume that is not mounted now may come again.
+                match border.volume_of(handle) {
+                    Err(VfsError::Stale | VfsError::BadHandle) => return Ok(false),
+                    other => other?,
+                }
+            };
+            // A program in user space may not know its handles again after it was mounted anew.
+            if !its.handles.gives(handle) || its.inode_per_name {
+                return Ok(false);
+            }
+            match its.resolve(handle).await {
+                // Nor is what is in a volume that was unmounted meanwhile.
+                Err(VfsError::Stale | VfsError::BadHandle) => Ok(its.is_mounted()),
+                other => other.map(|_| false),
+            }
+        })
     }
 
     fn capabilities(&self) -> Capabilities {

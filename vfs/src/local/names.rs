@@ -102,16 +102,22 @@ impl LocalNode {
         // What is mounted there is opened by the process, when it is known that the caller may come to it.
         let find = || {
             let moment = volume.cache.moment();
-            let stat = stat::of_name(dir, name)?;
+            let stat = volume.stat_of(dir, name)?;
             if stat.mount != volume.mount {
                 volume.crosses()?;
                 let fd = rustix::fs::openat(dir, name, PATH, Mode::empty())?;
                 return Ok(Err(fd));
             }
             if let Some(node) = volume.cache.held_since(moment, stat.dev, stat.ino) {
-                node.renew_by(self, name)?;
-                let attr = node.take(&stat);
-                return Ok(Ok((node, attr)));
+                match node.renew_by(self, name) {
+                    // Another file has its number.
+                    Err(VfsError::Stale) => volume.cache.displace(&node),
+                    renewed => {
+                        renewed?;
+                        let attr = node.take(&stat);
+                        return Ok(Ok((node, attr)));
+                    }
+                }
             }
             let fd = rustix::fs::openat(dir, name, PATH, Mode::empty())?;
             let (node, attr) = self.opened(fd)?;
@@ -120,7 +126,7 @@ impl LocalNode {
         };
         match volume.cache.with_room(|| self.on_names(cred, perm::EXECUTE, None, find))? {
             Ok(found) => Ok(found),
-            Err(mounted) => self.opened(mounted),
+            Err(mounted) => self.opened_beyond(mounted),
         }
     }
 
@@ -130,6 +136,13 @@ impl LocalNode {
         let node = self.volume.adopt(fd, &stat)?;
         let attr = node.take(&stat);
         Ok((node, attr))
+    }
+
+    /// The same of what is on another volume, which may fall silent.
+    fn opened_beyond(&self, fd: OwnedFd) -> VfsResult<(Arc<LocalNode>, Attr)> {
+        let seen = stat::at_hand(fd.as_fd())?;
+        let volume = self.volume.border.volume(fd.as_fd(), &seen)?;
+        volume.visited(|| self.opened(fd))
     }
 
     /// The directory above; the root's is the root.
@@ -147,7 +160,7 @@ impl LocalNode {
         if !volume.is_inside(fd.as_fd())? {
             return Err(VfsError::Stale);
         }
-        self.opened(fd)
+        if self.is_root() { self.opened_beyond(fd) } else { self.opened(fd) }
     }
 
     pub(super) fn do_readlink(&self) -> VfsResult<Vec<u8>> {
@@ -365,7 +378,7 @@ impl LocalNode {
 
     pub(super) async fn do_unlink(&self, by: Acting<'_>, name: &[u8]) -> VfsResult<DirChange> {
         let dir = self.change_name(name)?;
-        let seen = stat::of_name(dir, name).ok();
+        let seen = self.volume.stat_of(dir, name).ok();
         let large =
             |s: &Stat| s.attr.kind == Kind::File && s.attr.nlink == 1 && s.attr.used > LARGE;
         if !seen.as_ref().is_some_and(large) {
@@ -383,7 +396,7 @@ impl LocalNode {
     }
 
     pub(super) fn do_rmdir(&self, by: &Acting<'_>, name: &[u8]) -> VfsResult<DirChange> {
-        let seen = stat::of_name(self.change_name(name)?, name).ok();
+        let seen = self.volume.stat_of(self.change_name(name)?, name).ok();
         self.remove(by, name, seen, AtFlags::REMOVEDIR)
     }
 
@@ -440,10 +453,10 @@ impl LocalNode {
         let target = self.same_backend(to_dir)?;
         let (old, new) = (self.change_name(from)?, target.change_name(to)?);
         let (before, to_before) = (self.attr()?, target.attr()?);
-        let there = stat::of_name(new, to).ok();
+        let there = self.volume.stat_of(new, to).ok();
         // Two names of one file both stay (POSIX rename); so do the directories.
         let stays = there.as_ref().is_some_and(|t| {
-            stat::of_name(old, from).is_ok_and(|f| (f.dev, f.ino) == (t.dev, t.ino))
+            self.volume.stat_of(old, from).is_ok_and(|f| (f.dev, f.ino) == (t.dev, t.ino))
         });
         let replaces = there.is_some() && !stays;
         let victim = self.known(there);
@@ -512,7 +525,7 @@ impl LocalNode {
         [(_, from, before), (target, to, to_before)]: [(&'a LocalNode, &'a [u8], &Attr); 2],
         replaces: bool,
     ) -> VfsResult<(Override<'a>, Override<'a>)> {
-        let moved = stat::of_name(self.fd(), from)?;
+        let moved = self.volume.stat_of(self.fd(), from)?;
         let leaves = self.may_take(by, from, before)?.of_exactly(from, &moved);
         let comes = target.allows_names(by, perm::adding(moved.attr.kind), to_before)?;
         if moved.attr.kind == Kind::Dir && self.ino != target.ino {
@@ -523,7 +536,7 @@ impl LocalNode {
         if !replaces {
             return Ok((leaves, comes));
         }
-        let there = stat::of_name(target.fd(), to)?;
+        let there = self.volume.stat_of(target.fd(), to)?;
         Ok((leaves, target.may_take(by, to, to_before)?.of_exactly(to, &there)))
     }
 

@@ -33,6 +33,7 @@ use super::Volume;
 use super::descriptors::Fd;
 use super::handle;
 use super::held::{Beside, DataFd, KnownNames, Listing, Moment, NO_SLOT};
+use super::renew::LastSeen;
 use super::stat::Stat;
 use super::sync_queue::{self, SyncQueue};
 
@@ -59,6 +60,7 @@ pub(super) struct LocalNode {
     path: Fd,
     /// See [`super::renew`].
     pub(super) names: Mutex<KnownNames<LocalNode>>,
+    pub(super) seen: Mutex<Option<LastSeen>>,
     /// Since when it holds its inode.
     pub(super) made: Moment,
     pub(super) data: Mutex<Option<DataFd>>,
@@ -115,6 +117,7 @@ impl LocalNode {
             handle,
             path: Fd::new(fd),
             names: Mutex::default(),
+            seen: Mutex::default(),
             data: Mutex::new(None),
             unsynced: AtomicBool::new(false),
             syncs: Arc::default(),
@@ -231,6 +234,9 @@ impl LocalNode {
         let counts = &self.volume.counts_links;
         if attr.nlink > 0 && self.kind != Kind::Dir && !counts.load(Ordering::Relaxed) {
             counts.store(true, Ordering::Relaxed);
+        }
+        if self.volume.inode_per_name {
+            *locked(&self.seen) = Some(LastSeen::new(&attr, counts.load(Ordering::Relaxed)));
         }
         attr.nlink = attr.nlink.max(1);
         self.alive_at.store(self.volume.now(), Ordering::Relaxed);

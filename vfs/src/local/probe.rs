@@ -27,6 +27,9 @@ const POSIX_MAGICS: [u64; 6] =
 pub(super) struct Found {
     pub(super) caps: Capabilities,
     pub(super) fsid: u64,
+    pub(super) uuid: Option<[u8; 16]>,
+    /// Tells subvolumes of one file system apart, where they have one UUID.
+    pub(super) subvolume: u64,
     /// The file system has a number or UUID of its own, from which that is made.
     pub(super) is_numbered: bool,
     pub(super) handles: Form,
@@ -74,6 +77,11 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
     Ok(Found {
         caps,
         fsid: id,
+        uuid,
+        subvolume: match uuid {
+            Some(_) if magic == BTRFS_MAGIC => fnv(&s.f_fsid.to_be_bytes()),
+            _ => 0,
+        },
         is_numbered: uuid.is_some() || s.f_fsid != 0,
         handles,
         trusted: match &scratch {

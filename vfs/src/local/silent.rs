@@ -7,6 +7,7 @@
 //!
 //! *Errors.* Those of turns.
 
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::backend::{BoxFuture, ready};
@@ -16,6 +17,7 @@ use crate::error::VfsResult;
 
 use super::Volume;
 use super::held::DataFd;
+use super::stat::{self, Stat};
 
 /// Of file systems that ask somebody else (statfs(2), linux/magic.h).
 const KINDS: [u64; 17] = [
@@ -38,6 +40,17 @@ const KINDS: [u64; 17] = [
     0x786f_4256, // vboxsf
 ];
 
+/// The same by the names of their types, as proc_pid_mountinfo(5) has them.
+const TYPES: [&str; 19] = [
+    "fuse", "fuseblk", "virtiofs", "nfs", "nfs4", "smbfs", "cifs", "smb3", "ceph", "9p", "afs",
+    "coda", "autofs", "lustre", "gpfs", "ocfs2", "gfs2", "pvfs2", "vboxsf",
+];
+
+/// A file system of this type may fall silent.
+pub(super) fn is_far(kind: &str) -> bool {
+    TYPES.contains(&kind)
+}
+
 /// Turns of a volume of this kind, where it may fall silent, with so many bytes of payload.
 pub(super) fn turns(kind: u64, payload: &PayloadBudget) -> Option<Turns> {
     KINDS.contains(&kind).then(|| Turns::new(payload))
@@ -49,6 +62,24 @@ pub(super) fn engine(kind: u64) -> Arc<Engine> {
 }
 
 impl Volume {
+    /// Of a name in a folder of this volume. What is mounted there is not asked: of that only number and mount hold.
+    pub(super) fn stat_of(&self, dir: BorrowedFd<'_>, name: &[u8]) -> VfsResult<Stat> {
+        let at_hand = stat::name_at_hand(dir, name)?;
+        // These file systems have no other attributes than those at hand.
+        if self.posix || at_hand.mount != self.mount {
+            return Ok(at_hand);
+        }
+        stat::of_name(dir, name)
+    }
+
+    /// Runs what asks this volume on behalf of an operation of another one.
+    pub(super) fn visited<T>(&self, f: impl FnOnce() -> VfsResult<T>) -> VfsResult<T> {
+        match &self.turns {
+            None => f(),
+            Some(turns) => turns.in_turn_at_once(f),
+        }
+    }
+
     /// An operation each step of which may block.
     pub(super) fn steps<'a, T: Send + 'a>(
         &'a self,

@@ -26,6 +26,17 @@ pub(super) fn of_fd(fd: BorrowedFd<'_>) -> VfsResult<Stat> {
     convert(&rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, mask())?)
 }
 
+/// What the kernel has at hand of an open file: a file system that asks another program or machine does not do so for this.
+pub(super) fn at_hand(fd: BorrowedFd<'_>) -> VfsResult<Stat> {
+    convert(&rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, mask())?)
+}
+
+/// The same of a name in a directory.
+pub(super) fn name_at_hand(dir: BorrowedFd<'_>, name: &[u8]) -> VfsResult<Stat> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    convert(&rustix::fs::statx(dir, name, flags, mask())?)
+}
+
 /// Of a name in a directory, itself and not what it points to.
 pub(super) fn of_name(dir: BorrowedFd<'_>, name: &[u8]) -> VfsResult<Stat> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
