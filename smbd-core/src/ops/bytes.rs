@@ -369,7 +369,9 @@ impl<'a> Changing<'a> {
     /// Moves the end of the file. No file gets longer than its file system allows (MS-FSA sections 2.1.5.15.1 and 2.1.5.15.4);
     /// Linux has no status for EFBIG and makes EINVAL of this one, which truncate(2) may give, too.
     pub(crate) async fn resize(self) -> Result<(), Status> {
-        if self.change.range().0 > self.file.share.backend.capabilities().size_max {
+        let node = self.file.node();
+        let size_max = self.file.share.backend.capabilities_of(&node).size_max;
+        if self.change.range().0 > size_max {
             return Err(Status::INVALID_PARAMETER);
         }
         let set = SetAttr { size: Some(self.change.range().0), ..SetAttr::default() };

@@ -199,7 +199,10 @@ impl Listing<'_> {
         let (dir, reader) = (self.file.node(), self.reader());
         let found = match self.open.posix {
             true => self.open.spelling().exact(&dir, reader.cred(), text).await,
-            false => self.cx.server.namespace.names().find(&dir, reader.cred(), text).await,
+            false => {
+                let names = self.cx.server.namespace.names();
+                names.find_for(self.cx.host(), &dir, reader.cred(), text).await
+            }
         };
         match found {
             Ok(found) => {

@@ -254,7 +254,7 @@ async fn set_allocation(
     len: u64,
 ) -> Result<(), Status> {
     check_has_data(open)?;
-    if len > file.share.backend.capabilities().size_max {
+    if len > file.share.backend.capabilities_of(&file.node()).size_max {
         return Err(Status::INVALID_PARAMETER);
     }
     let right = cx.changing(open, Change::Allocation(len)).await?;

@@ -183,7 +183,7 @@ pub(in crate::v4) fn supported_on(minor: u32, object: &Object) -> Bitmap {
         }
         Object::Node(l) if l.share.is_elsewhere() => absent::available(minor),
         Object::Node(l) => {
-            let all = supported(minor, &l.share.backend.capabilities());
+            let all = supported(minor, &l.share.backend.capabilities_of(&l.node));
             // A link has no list.
             if l.node.kind() == Kind::Symlink { all.without(&LISTS) } else { all }
         }

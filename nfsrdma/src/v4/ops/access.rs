@@ -21,7 +21,7 @@ pub(in crate::v4) async fn access(cx: &mut Compound<'_>) -> Result<(), Status> {
                 Kind::Dir => OF_DIRECTORIES,
                 _ => OF_NODES | Access::EXECUTE,
             };
-            if cx.minor >= 2 && at.share.backend.capabilities().xattr {
+            if cx.minor >= 2 && at.share.backend.capabilities_of(&at.node).xattr {
                 known |= OF_XATTRS;
             }
             let supported = asked & known;

@@ -9,7 +9,7 @@ use nfs_proto::nfs4::ops::Allocate;
 pub(in crate::v4) async fn allocate(cx: &mut Compound<'_>) -> Result<(), Status> {
     let (at, right, offset, length) = args(cx).await?;
     let end = offset.checked_add(length).ok_or(Status::FBig)?;
-    if end > at.share.backend.capabilities().size_max {
+    if end > at.share.backend.capabilities_of(&at.node).size_max {
         return Err(Status::FBig);
     }
     let file_ops = cx.nfs.core.namespace.by(right.who).opened_by(&at.cred);
@@ -20,7 +20,7 @@ pub(in crate::v4) async fn allocate(cx: &mut Compound<'_>) -> Result<(), Status>
 pub(in crate::v4) async fn deallocate(cx: &mut Compound<'_>) -> Result<(), Status> {
     let (at, right, offset, length) = args(cx).await?;
     // The size stays, so that whatever lies beyond all files is left alone.
-    let max = at.share.backend.capabilities().size_max;
+    let max = at.share.backend.capabilities_of(&at.node).size_max;
     let length = length.min(max.saturating_sub(offset));
     if length == 0 {
         return Ok(());

@@ -8,7 +8,7 @@ use nfs_proto::nfs4::ops::Clone4;
 pub(in crate::v4) async fn clone(cx: &mut Compound<'_>) -> Result<(), Status> {
     let Clone4 { src_stateid, dst_stateid, src_offset, dst_offset, count } = cx.args.value()?;
     let p = pair(cx, (src_stateid, src_offset), (dst_stateid, dst_offset), count).await?;
-    let caps = p.to.share.backend.capabilities();
+    let caps = p.to.share.backend.capabilities_of(&p.to.node);
     if !caps.reflink {
         return Err(Status::NotSupp);
     }

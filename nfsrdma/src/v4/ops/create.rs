@@ -22,7 +22,7 @@ pub(in crate::v4) async fn create(cx: &mut Compound<'_>) -> Result<(), Status> {
     let wanted = wanted(objtype)?;
     let name = component(objname)?;
     let at = cx.directory()?;
-    let caps = at.share.backend.capabilities();
+    let caps = at.share.backend.capabilities_of(&at.node);
     let mut to_set = cx.to_set(&createattrs, &supported(cx.minor, &caps), Purpose::Make).await?;
     if to_set.named.has(attr::SIZE) {
         return Err(Status::Inval);

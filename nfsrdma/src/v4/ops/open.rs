@@ -310,7 +310,7 @@ async fn decode_create(cx: &Compound<'_>, how: &Createhow4<'_>) -> Result<Create
 
 async fn attributes(cx: &Compound<'_>, set: &Fattr4<'_>) -> Result<ToSet, Status> {
     let Some(Object::Node(at)) = &cx.current else { return Err(Status::RoFs) };
-    let all = supported(cx.minor, &at.share.backend.capabilities());
+    let all = supported(cx.minor, &at.share.backend.capabilities_of(&at.node));
     let to_set = cx.to_set(set, &all, Purpose::Make).await?;
     to_set.check_list(&at.share, Kind::File)?;
     Ok(to_set)

@@ -16,7 +16,7 @@ use crate::v4::status::Status;
 pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> {
     let Setattr { stateid, obj_attributes } = cx.args.value()?;
     let at = cx.node()?.clone();
-    let caps = at.share.backend.capabilities();
+    let caps = at.share.backend.capabilities_of(&at.node);
     let to_set = cx.to_set(&obj_attributes, &supported(cx.minor, &caps), Purpose::Change).await?;
     to_set.check_list(&at.share, at.node.kind())?;
     // Other attributes than the size change no bytes.

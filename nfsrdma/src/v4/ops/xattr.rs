@@ -89,7 +89,7 @@ fn key(name: &[u8]) -> Result<&[u8], Status> {
 /// The object, on a volume that has extended attributes.
 fn node(cx: &Compound<'_>) -> Result<Located, Status> {
     match cx.object()? {
-        Object::Node(at) if at.share.backend.capabilities().xattr => Ok(at.clone()),
+        Object::Node(at) if at.share.backend.capabilities_of(&at.node).xattr => Ok(at.clone()),
         _ => Err(Status::NotSupp),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use vfs::authority::Grant;
-use vfs::backend::Made;
+use vfs::backend::{Made, NodeRef};
 use vfs::names::Found;
 use vfs::{Attr, CreateHow, Dos, SetAttr};
 
@@ -190,7 +190,7 @@ async fn dress(
     let file_ops =
         cx.server.namespace.by_smb(None).granted(maker.as_ref().filter(|_| listed), None);
     extended_attributes(cx, &file_ops, w, (node, &w.tree.cred)).await?;
-    reserve(w).await?;
+    reserve(w, node).await?;
     file_ops.make_durable(w.share, &[node]).await?;
     if dos.attributes.is_some() || w.asked.ea.is_some() {
         attr = node.getattr().await?;
@@ -199,9 +199,9 @@ async fn dress(
 }
 
 /// A file for which there is no room is not made. Nothing is kept for it: the volume gives storage when it is written.
-async fn reserve(w: &Wanted<'_>) -> Result<(), Status> {
+async fn reserve(w: &Wanted<'_>, node: &NodeRef) -> Result<(), Status> {
     let wanted = w.asked.allocation_size.unwrap_or(0);
-    if wanted > 0 && wanted > w.share.backend.statfs().await?.avail_bytes {
+    if wanted > 0 && wanted > w.share.backend.statfs_of(node).await?.avail_bytes {
         return Err(Status::DISK_FULL);
     }
     Ok(())

@@ -17,7 +17,7 @@ const CLUSTER: u64 = 4096;
 pub(super) async fn extents(a: &Asked<'_>) -> Result<Answer, Status> {
     let target = a.file()?;
     let d = a.parse(DuplicateExtents::parse)?;
-    if !target.share.backend.capabilities().reflink {
+    if !target.share.backend.capabilities_of(&target.node()).reflink {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
     let source = a.cx.open(d.source).map_err(|_| Status::INVALID_HANDLE)?;
