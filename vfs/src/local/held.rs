@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use crate::dos::Dos;
-use crate::types::{DirEntry, Time, XattrSizes};
+use crate::types::{Attr, DirEntry, Time, XattrSizes};
 
 use super::descriptors::Fd;
 
@@ -88,5 +88,30 @@ impl<Dir> KnownNames<Dir> {
     pub(super) fn all(&self) -> Vec<(Arc<Dir>, Box<[u8]>)> {
         let known = self.0.iter();
         known.filter_map(|(dir, name)| Some((dir.upgrade()?, name.clone()))).collect()
+    }
+}
+
+/// What shows later whether a file is the same.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastSeen {
+    /// It has a name more, as far as the file system counts names.
+    has_more: bool,
+    size: u64,
+    mtime: Time,
+    btime: Option<Time>,
+}
+
+impl LastSeen {
+    pub(super) fn new(attr: &Attr, counts_links: bool) -> Self {
+        let has_more = attr.nlink > 1 || !counts_links;
+        Self { has_more, size: attr.size, mtime: attr.mtime, btime: attr.btime }
+    }
+
+    /// A file of the same number may be this one. A file that was seen with a single name may have got others on the host since,
+    /// which changes neither size nor time.
+    pub(super) fn may_be(&self, found: &Attr) -> bool {
+        let is_born_alike = self.btime.zip(found.btime).is_none_or(|(one, other)| one == other);
+        let is_unchanged = (self.size, self.mtime) == (found.size, found.mtime);
+        is_born_alike && (self.has_more || is_unchanged)
     }
 }

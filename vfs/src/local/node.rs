@@ -32,8 +32,7 @@ use crate::types::*;
 use super::Volume;
 use super::descriptors::Fd;
 use super::handle;
-use super::held::{Beside, DataFd, KnownNames, Listing, Moment, NO_SLOT};
-use super::renew::LastSeen;
+use super::held::{Beside, DataFd, KnownNames, LastSeen, Listing, Moment, NO_SLOT};
 use super::stat::Stat;
 use super::sync_queue::{self, SyncQueue};
 

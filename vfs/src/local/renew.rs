@@ -3,7 +3,7 @@
 //! *Operation.* On a volume where each name may have an inode ([`super::probe::Found::inode_per_name`]) the record of a file keeps
 //! the names by which it was found last. When the kernel calls its descriptor stale, the record opens the file again by one of
 //! them, in place of the descriptor, so that the record stays the same to all that refer to it. A file system may give the inode number
-//! to another file under the same name: the record refuses a file that cannot be its own ([`LastSeen`]), and the new file gets a
+//! to another file under the same name: the record refuses a file that cannot be its own ([`LastSeen`](super::held::LastSeen)), and the new file gets a
 //! new record.
 //!
 //! *Memory.* [`KnownNames`](super::held::KnownNames) for each record of such a volume.
@@ -19,32 +19,6 @@ use super::node::LocalNode;
 use super::stat::{self, Stat};
 use super::sys;
 use crate::error::{VfsError, VfsResult};
-use crate::types::{Attr, Time};
-
-/// What shows later whether a file is the same.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LastSeen {
-    /// It has a name more, as far as the file system counts names.
-    has_more: bool,
-    size: u64,
-    mtime: Time,
-    btime: Option<Time>,
-}
-
-impl LastSeen {
-    pub(super) fn new(attr: &Attr, counts_links: bool) -> Self {
-        let has_more = attr.nlink > 1 || !counts_links;
-        Self { has_more, size: attr.size, mtime: attr.mtime, btime: attr.btime }
-    }
-
-    /// A file of the same number may be this one. A file that was seen with a single name may have got others on the host since,
-    /// which changes neither size nor time.
-    fn may_be(&self, found: &Attr) -> bool {
-        let is_born_alike = self.btime.zip(found.btime).is_none_or(|(one, other)| one == other);
-        let is_unchanged = (self.size, self.mtime) == (found.size, found.mtime);
-        is_born_alike && (self.has_more || is_unchanged)
-    }
-}
 
 impl LocalNode {
     /// What `statx` says of the file now.
