@@ -555,8 +555,8 @@ fn unknown(all: &mut Imported, line: &Line<'_>) {
         return modules(all, line);
     }
     if limits_logons(&line.key, line.value) {
-        let said = "LOST: headgate has no such restriction of logons; give no password (`headgate user add`) and no ticket to users \
-                    whom it refused";
+        let said = "LOST: headgate has no such restriction of logons; give no password (`headgate user add`) and no ticket to \
+                    users whom it refused";
         return note(all, line.file, line.number, line.whole, said);
     }
     note(all, line.file, line.number, line.whole, meaning(&line.key));

@@ -12,42 +12,11 @@ use state::{ClientId, Lease};
 use super::machine::Bound;
 use super::name::Name;
 use super::opens::{Held, StatesMax};
+use super::principal::Principal;
 use super::recovery::Owner;
 use super::room::ClientPermit;
 use super::session::Session;
 use crate::context::CallContext;
-use crate::rpc::Flavor;
-
-/// Who a caller says it is, as far as the ownership of a client goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Principal {
-    /// By AUTH_SYS or AUTH_NONE.
-    plain: Option<Flavor>,
-    uid: u32,
-    /// By Kerberos, however its calls are protected.
-    gss: u128,
-}
-
-impl Principal {
-    /// A user of AUTH_SYS.
-    #[cfg(test)]
-    pub(super) fn of_uid(uid: u32) -> Self {
-        Self { plain: Some(Flavor::Sys), uid, gss: 0 }
-    }
-
-    /// It proved who it is.
-    pub(super) fn is_proven(&self) -> bool {
-        self.plain.is_none()
-    }
-
-    pub(super) fn of(call: &CallContext) -> Self {
-        match call.flavor {
-            // Several machines are the anonymous user to files; as owners of a client each is itself.
-            Flavor::Gss(_) => Self { plain: None, uid: 0, gss: call.principal },
-            plain => Self { plain: Some(plain), uid: call.cred.uid, gss: 0 },
-        }
-    }
-}
 
 /// What EXCHANGE_ID or SETCLIENTID says of a client.
 #[derive(Clone, Copy)]

@@ -23,11 +23,12 @@ use rdma_transport::channel::host_of;
 use recovery::Store;
 use state::{ClientId, Grace, Lease, LeaseState, Millis, Terms};
 
-use super::client::{Client, Introduction, Principal};
+use super::client::{Client, Introduction};
 use super::limits;
 use super::name::{Name, shown};
 use super::names::Domain;
 use super::opens::StatesMax;
+use super::principal::Principal;
 use super::recovery::Recovery;
 use super::room::{Full, Replies, Room};
 use super::session::{Session, SessionId};

@@ -13,11 +13,12 @@ use vfs::namespace::{FileOps, Refusal, Share};
 use vfs::{DirChange, Kind, NodeRef};
 
 use super::attrs::{Bitmap, Purpose, ToSet, asks_where};
-use super::client::{Client, Principal};
+use super::client::Client;
 use super::limits;
 use super::names::{self, Id, IdMap, Late, Names};
 use super::nfs4::Nfs4;
 use super::object::{Located, Object};
+use super::principal::Principal;
 use super::session::SlotUse;
 use super::status::Status;
 use super::wire::Stateid;

@@ -20,12 +20,13 @@ use vfs::backend::BoxFuture;
 use vfs::{Kind, Time};
 
 use super::callback::{self, Failed};
-use super::client::{Client, Principal};
+use super::client::Client;
 use super::clients::Clients;
 use super::compound::Compound;
 use super::limits;
 use super::object::Located;
 use super::opens::{Delegation, Entry};
+use super::principal::Principal;
 use super::session::Session;
 use super::stateid::{self, compose};
 use super::status::Status;

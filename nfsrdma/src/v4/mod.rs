@@ -51,6 +51,7 @@ mod open_owner_seqid;
 mod opens;
 mod ops;
 mod owner;
+mod principal;
 mod pseudo;
 mod recovery;
 mod release;

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use state::{ClientId, Holder, HolderId, Lease, NodeHasher, Rights, Share, Table};
 use vfs::{NodeId, NodeRef, Time};
 
-use super::client::Principal;
 use super::limits;
 use super::owner::OpenOwnerSeqid;
+use super::principal::Principal;
 use super::stateid::{self, compose};
 use super::status::Status;
 use super::usage::{Usage, UsagePlace};

@@ -178,7 +178,7 @@ impl Entry {
     /// The volume, or [`VfsError::Delay`] when the entry has taken too long.
     fn wait(&self) -> VfsResult<Arc<Volume>> {
         let left = PATIENCE.saturating_sub(self.began.elapsed());
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = locked(&self.found);
         let waited = self.is_done.wait_timeout_while(found, left, |found| found.is_none());
         let (found, _) = waited.unwrap_or_else(PoisonError::into_inner);
         found.clone().unwrap_or(Err(VfsError::Delay))

@@ -2,9 +2,9 @@
 //!
 //! *Operation.* On a volume where each name may have an inode ([`super::probe::Found::inode_per_name`]) the record of a file keeps
 //! the names by which it was found last. When the kernel calls its descriptor stale, the record opens the file again by one of
-//! them, in place of the descriptor, so that the record stays the same to all that refer to it. A file system may give the inode number
-//! to another file under the same name: the record refuses a file that cannot be its own ([`LastSeen`](super::held::LastSeen)), and the new file gets a
-//! new record.
+//! them, in place of the descriptor, so that the record stays the same to all that refer to it. A file system may give the inode
+//! number to another file under the same name: the record refuses a file that cannot be its own
+//! ([`LastSeen`](super::held::LastSeen)), and the new file gets a new record.
 //!
 //! *Memory.* [`KnownNames`](super::held::KnownNames) for each record of such a volume.
 //!

@@ -7,9 +7,10 @@ use nfs_proto::xdr::encode;
 use state::ClientId;
 
 use crate::v4::channel_attrs::ChannelAttrs;
-use crate::v4::client::{Client, Principal};
+use crate::v4::client::Client;
 use crate::v4::compound::Compound;
 use crate::v4::limits::SESSIONS_PER_CLIENT_MAX;
+use crate::v4::principal::Principal;
 use crate::v4::session::{Back, CallbackCred, Session};
 use crate::v4::status::Status;
 

@@ -3,10 +3,11 @@
 use nfs_proto::nfs4::ops::{ExchangeId, Exchanged, StateProtect4, StateProtected4};
 use rdma_transport::channel::Facts;
 
-use crate::v4::client::{Introduction, Principal};
+use crate::v4::client::Introduction;
 use crate::v4::compound::Compound;
 use crate::v4::machine::Bound;
 use crate::v4::name::Name;
+use crate::v4::principal::Principal;
 use crate::v4::status::Status;
 
 /// Characters of what a client says of itself that are shown.

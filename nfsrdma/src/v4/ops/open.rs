@@ -21,7 +21,7 @@ use vfs::{Attr, CreateHow, DirChange, Kind, SetAttr, Time, VfsError};
 
 use super::super::attrs::{Bitmap, Purpose, SUPPORTED_BY_EXCLUSIVE, ToSet, supported};
 use crate::exclusive::of_client;
-use crate::v4::client::{Client, Principal};
+use crate::v4::client::Client;
 use crate::v4::compound::{Compound, change_info, component};
 use crate::v4::deleg::{Given, Granted, delegate};
 use crate::v4::limits::{NAME_MAX, OWNERS_PER_CLIENT_MAX};
@@ -29,6 +29,7 @@ use crate::v4::locks::check_grace;
 use crate::v4::object::{Located, Object};
 use crate::v4::open_owner_seqid::{self, Begun, Owner};
 use crate::v4::opens::Opener;
+use crate::v4::principal::Principal;
 use crate::v4::stateid;
 use crate::v4::status::Status;
 use crate::v4::wire::{Stateid, attr, op};

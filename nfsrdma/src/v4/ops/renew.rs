@@ -7,9 +7,9 @@
 
 use state::ClientId;
 
-use crate::v4::client::Principal;
 use crate::v4::clients::ms;
 use crate::v4::compound::Compound;
+use crate::v4::principal::Principal;
 use crate::v4::stateid;
 use crate::v4::status::Status;
 

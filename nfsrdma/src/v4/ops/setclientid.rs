@@ -4,9 +4,9 @@ use nfs_proto::nfs4::Netaddr4;
 use nfs_proto::nfs4::ops::{ClientidConfirm, Setclientid};
 use rdma_transport::channel::Facts;
 
-use crate::v4::client::Principal;
 use crate::v4::compound::Compound;
 use crate::v4::name::Name;
+use crate::v4::principal::Principal;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn setclientid(cx: &mut Compound<'_>) -> Result<(), Status> {

@@ -3,8 +3,8 @@
 use nfs_proto::nfs4::ops::ClientidConfirm;
 use state::ClientId;
 
-use crate::v4::client::Principal;
 use crate::v4::compound::Compound;
+use crate::v4::principal::Principal;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn setclientid_confirm(cx: &mut Compound<'_>) -> Result<(), Status> {

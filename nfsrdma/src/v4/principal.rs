@@ -1,0 +1,36 @@
+//! The identity of a caller that owns state of version 4.
+
+use crate::context::CallContext;
+use crate::rpc::Flavor;
+
+/// A caller as the owner of a client and of its opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Principal {
+    /// AUTH_SYS or AUTH_NONE.
+    plain: Option<Flavor>,
+    uid: u32,
+    /// The principal of Kerberos, however its calls are protected.
+    pub(super) gss: u128,
+}
+
+impl Principal {
+    /// A user of AUTH_SYS.
+    #[cfg(test)]
+    pub(super) fn of_uid(uid: u32) -> Self {
+        Self { plain: Some(Flavor::Sys), uid, gss: 0 }
+    }
+
+    /// Returns whether the caller has proved its identity.
+    pub(super) fn is_proven(&self) -> bool {
+        self.plain.is_none()
+    }
+
+    /// Returns the caller of this call.
+    pub(super) fn of(call: &CallContext) -> Self {
+        match call.flavor {
+            // Several machines are the anonymous user to files; as owners of a client each is itself.
+            Flavor::Gss(_) => Self { plain: None, uid: 0, gss: call.principal },
+            plain => Self { plain: Some(plain), uid: call.cred.uid, gss: 0 },
+        }
+    }
+}
