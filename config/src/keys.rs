@@ -558,7 +558,7 @@ pub(crate) const USER: Group = Group {
             "number of a user",
             "",
             "Its number in the file system, which must not be 65534. If not set: that of the host's user of the same name; without \
-             one, a gateway of root refuses the user.",
+             one, a number that a gateway of root makes of the name.",
         ),
         key("gid", "number of a group", "", "Its primary group. If not set: as the host has it."),
         key(

@@ -181,9 +181,9 @@ pub(crate) fn user_of(
     accounts: Accounts<'_>,
 ) -> Result<Cred, String> {
     let who = Who::User(name.to_owned());
-    if let (None, Some((cred, known))) = (who.number(), accounts(name)) {
+    if let (None, Some((cred, _))) = (who.number(), accounts(name)) {
         return if users::is_nobody(&cred) {
-            Err(format!("`{name}` cannot log on: {}", users::why_nobody(name, known)))
+            Err(format!("`{name}` cannot log on: {}", users::why_nobody(name)))
         } else {
             Ok(cred)
         };

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use crate::records::ServiceFiles;
 use crate::trust::{check_folders, check_secret};
-use crate::users::{change_database, is_nobody, resolve, why_nobody};
+use crate::users::{change_database, resolve, why_no_account};
 
 /// Bytes of a file at most: 100,000 users.
 const FILE_BYTES_MAX: u64 = 32 << 20;
@@ -53,8 +53,8 @@ pub(crate) fn import(files: &ServiceFiles, path: &Path, replace: bool) -> Result
         let identity = identity(&account)?;
         let name = account.name.clone();
         let (cred, known) = resolve(&name, &identity)?;
-        if is_nobody(&cred) {
-            complain!("{name} is not taken over: {}", why_nobody(&name, known));
+        if let Some(why) = why_no_account(&name, (&cred, known)) {
+            complain!("{name} is not taken over: {why}");
             continue;
         }
         let entry = entry(account, identity);

@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 use crate::place::DaemonArgs;
 use crate::records::ServiceFiles;
 use crate::users::{
-    change_database, first_line, is_nobody, read_database, read_password, resolve, why_nobody,
+    change_database, first_line, read_database, read_password, resolve, why_no_account,
 };
 use crate::weak;
 
@@ -153,8 +153,8 @@ pub(crate) fn put(
     identity: Identity,
 ) -> Result<Done, String> {
     let (cred, known) = resolve(name, &identity)?;
-    if is_nobody(&cred) {
-        return Err(why_nobody(name, known));
+    if let Some(why) = why_no_account(name, (&cred, known)) {
+        return Err(why);
     }
     let Identity { uid, gid, groups } = identity;
     let numbers = uid.iter().chain(&gid).chain(groups.iter().flatten());

@@ -8,7 +8,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
+use std::hash::Hasher;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 use config::in_time::{self, LOOK_MAX};
 use config::{Identity, Names, Settings, User};
 use mutex::{locked, reading, writing};
+use siphasher::sip::SipHasher13;
 use smb_auth::NtHash;
 use smbd_core::users::database::{Database, key};
 use smbd_core::users::{Account, Ticketed, Users, rid_of_uid};
@@ -33,9 +36,11 @@ const PASSWORD_BYTES_MAX: u64 = 4096;
 pub(crate) const PASSWORD_CHARS_MAX: usize = 256;
 /// Users of the host who came by tickets and are remembered; as many sessions may be logged on.
 const TICKETED_MAX: usize = 65_536;
-/// The uid of guests, of squashed users of NFS, and of users without a uid that the host does not know while the gateway runs as
-/// root. The latter are refused: they would use the files of the others.
+/// The uid of guests and of squashed users of NFS. A user who has it is refused: it would use the files of the others.
 const NOBODY: u32 = ANONYMOUS;
+/// Uids of users whom the host does not know: beyond the ranges that systemd and SSSD give out, and small enough for a RID
+/// ([`rid_of_uid`]).
+const UNKNOWN_UIDS: Range<u32> = 0x7800_0000..0x7fff_0000;
 
 /// When a database that could not be read is tried again, though it has not changed: its users ask the host's name service, too.
 const RETRY: Duration = Duration::from_secs(10);
@@ -150,7 +155,7 @@ pub(crate) fn resolve(name: &str, given: &Identity) -> Result<(Cred, bool), Stri
         format!("user {name}: this host's name service (passwd, group) fails: {e}")
     })?;
     let known = host.is_some() || given.uid.is_some();
-    let base = host.unwrap_or_else(stranger);
+    let base = host.unwrap_or_else(|| stranger(name));
     // Another uid than the host's user has other groups too, unless they are given.
     let same = given.uid.is_none_or(|uid| uid == base.uid) && known;
     let uid = given.uid.unwrap_or(base.uid);
@@ -163,16 +168,32 @@ pub(crate) fn resolve(name: &str, given: &Identity) -> Result<(Cred, bool), Stri
     Ok((Cred { uid, gid, groups }, known))
 }
 
-/// The user has no uid but the one of guests, and is refused.
+/// Returns whether the user has the uid of guests, and is refused.
 pub(crate) fn is_nobody(cred: &Cred) -> bool {
     cred.uid == NOBODY
 }
 
-/// Says why an account may not be this user, and what to do. `known`: the host or the account says which uid it has.
-pub(crate) fn why_nobody(name: &str, known: bool) -> String {
-    let why = if known { "" } else { "the host has no such user, and no uid is given: " };
+/// Returns whether the uid is one that was made of the user's name.
+pub(crate) fn is_of_name(cred: &Cred) -> bool {
+    UNKNOWN_UIDS.contains(&cred.uid)
+}
+
+/// Says why no account is made for this user, and what to do; `None` where one may be made.
+pub(crate) fn why_no_account(name: &str, (cred, known): (&Cred, bool)) -> Option<String> {
+    if is_nobody(cred) {
+        return Some(why_nobody(name));
+    }
+    (!known && is_of_name(cred)).then(|| {
+        format!(
+            "the host has no user `{name}`, and no uid is given: `headgate user add {name} --uid NUMBER`, or add the user to the host"
+        )
+    })
+}
+
+/// Says why an account may not be this user, and what to do.
+pub(crate) fn why_nobody(name: &str) -> String {
     format!(
-        "{why}uid {NOBODY} is the one of guests and of squashed users of NFS, with whom `{name}` would share its files; \
+        "uid {NOBODY} is the one of guests and of squashed users of NFS, with whom `{name}` would share its files; \
          give another uid (`uid` in `users`, `headgate user add {name} --uid NUMBER`), or add the user to the host"
     )
 }
@@ -200,13 +221,22 @@ pub(crate) fn guest() -> Cred {
     Cred { uid: NOBODY, gid: NOBODY, groups: Arc::new([]) }
 }
 
-/// A user of whom nobody knows anything: nobody where the gateway may be anybody, else the one it runs as.
-fn stranger() -> Cred {
+/// A user whom neither the host nor an account gives a uid: the user that the gateway runs as, or for root a number made of the name.
+fn stranger(name: &str) -> Cred {
     let (uid, gid) = match fs::metadata("/proc/self") {
         Ok(m) if m.uid() != 0 => (m.uid(), m.gid()),
-        _ => (NOBODY, NOBODY),
+        _ => (uid_of_name(name), uid_of_name(name)),
     };
     Cred { uid, gid, groups: Arc::new([]) }
+}
+
+/// Returns the uid of a user whom the host does not know: the same at each start and on each gateway, and its own, so that no such user
+/// has the files of guests or of another one.
+fn uid_of_name(name: &str) -> u32 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(name.to_lowercase().as_bytes());
+    let number = hasher.finish() % u64::from(UNKNOWN_UIDS.end - UNKNOWN_UIDS.start);
+    UNKNOWN_UIDS.start + u32::try_from(number).unwrap_or_default()
 }
 
 /// Said, not refused: secrets that a container is given can often be read by all that is in it.
@@ -257,7 +287,7 @@ fn differences(old: &Table, new: &Table) -> Vec<String> {
 fn account(name: &str, hash: NtHash, identity: &Identity) -> Result<(Account, bool), String> {
     let (cred, known) = resolve(name, identity)?;
     if is_nobody(&cred) {
-        let why = why_nobody(name, known);
+        let why = why_nobody(name);
         tracing::warn!(user = name, why, "the logons of this user are refused");
     } else if !known {
         tracing::warn!(
@@ -690,5 +720,22 @@ mod tests {
         assert_eq!((other.uid, other.gid, &*other.groups), (5, 6, &[][..]));
         let (nobody, known) = resolve("no-such-user", &Identity::default()).unwrap();
         assert!(!known && nobody.uid != 0);
+    }
+
+    #[test]
+    fn unknown_users_have_a_uid_each() {
+        // Files keep their owner: the number of a name never changes.
+        assert_eq!(uid_of_name("alice"), 2_052_249_153);
+        assert_eq!(uid_of_name("ALICE"), 2_052_249_153);
+        let names = ["alice", "bob", "carol", "", "\u{e9}ric"];
+        let uids: BTreeSet<u32> = names.iter().map(|name| uid_of_name(name)).collect();
+        assert_eq!(uids.len(), names.len());
+        for uid in uids {
+            let cred = Cred { uid, gid: uid, groups: Arc::new([]) };
+            assert!(is_of_name(&cred) && !is_nobody(&cred));
+            assert_eq!(smbd_core::users::uid_of_rid(rid_of_uid(uid)), Some(uid));
+            assert!(why_no_account("alice", (&cred, false)).is_some());
+            assert!(why_no_account("alice", (&cred, true)).is_none());
+        }
     }
 }

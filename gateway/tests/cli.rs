@@ -733,7 +733,7 @@ fn a_credential_of_systemd_stands_for_a_file() {
     }
 }
 
-/// An account whose uid would be the one of guests: the host does not know the user, or the configuration says that uid.
+/// Accounts with the uid of guests cannot log on; an account that the host does not know has a uid of its name.
 #[test]
 fn users_without_a_uid_are_named() {
     if !rustix::process::geteuid().is_root() {
@@ -762,7 +762,7 @@ fn users_without_a_uid_are_named() {
     };
     let (_, all) = check(&[]);
     for (name, is_refused) in
-        [("no-such-user", true), ("nobody", true), ("ann", true), ("ben", false)]
+        [("no-such-user", false), ("nobody", true), ("ann", true), ("ben", false)]
     {
         let told = format!("user `{name}` cannot log on");
         assert_eq!(all.contains(&told), is_refused, "{name}: {all}");
@@ -770,6 +770,8 @@ fn users_without_a_uid_are_named() {
         assert_eq!(!status.success(), is_refused, "{name}: {one}");
         assert_eq!(one.contains("--uid NUMBER"), is_refused, "{name}: {one}");
     }
+    let named = "the host has no user `no-such-user`: files will belong to uid 2";
+    assert!(all.contains(named), "{all}");
 }
 
 /// A folder that belongs to root alone, served with `access: write`.

@@ -46,6 +46,10 @@ fn only_smb1(at: SocketAddr) {
     let len = u32::try_from(message.len()).unwrap().to_be_bytes();
     let mut stream = dial(at);
     stream.write_all(&[&len[..], &message].concat()).unwrap();
+    // The answer that ends such clients: no dialect of theirs (MS-CIFS section 2.2.4.52.2).
+    let mut answer = [0; 41];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[36..], [1, 0xff, 0xff, 0, 0]);
     end_of(stream);
 }
 

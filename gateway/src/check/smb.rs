@@ -54,8 +54,8 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
     }
     for (name, identity) in &all {
         match resolve(name, identity) {
-            Ok((cred, known)) if users::is_nobody(&cred) => {
-                let why = users::why_nobody(name, known);
+            Ok((cred, _)) if users::is_nobody(&cred) => {
+                let why = users::why_nobody(name);
                 remarks.warn(format!("user `{name}` cannot log on: {why}"));
             }
             Ok((cred, false)) => remarks.warn(format!(
