@@ -185,7 +185,8 @@ pub(crate) fn why_no_account(name: &str, (cred, known): (&Cred, bool)) -> Option
     }
     (!known && is_of_name(cred)).then(|| {
         format!(
-            "the host has no user `{name}`, and no uid is given: `headgate user add {name} --uid NUMBER`, or add the user to the host"
+            "the host has no user `{name}`, and no uid is given: `headgate user add {name} --uid NUMBER`, or add the user to \
+             the host"
         )
     })
 }
@@ -221,7 +222,8 @@ pub(crate) fn guest() -> Cred {
     Cred { uid: NOBODY, gid: NOBODY, groups: Arc::new([]) }
 }
 
-/// A user whom neither the host nor an account gives a uid: the user that the gateway runs as, or for root a number made of the name.
+/// A user whom neither the host nor an account gives a uid: the user that the gateway runs as, or for root a number made of the
+/// name.
 fn stranger(name: &str) -> Cred {
     let (uid, gid) = match fs::metadata("/proc/self") {
         Ok(m) if m.uid() != 0 => (m.uid(), m.gid()),
@@ -230,8 +232,8 @@ fn stranger(name: &str) -> Cred {
     Cred { uid, gid, groups: Arc::new([]) }
 }
 
-/// Returns the uid of a user whom the host does not know: the same at each start and on each gateway, and its own, so that no such user
-/// has the files of guests or of another one.
+/// Returns the uid of a user whom the host does not know: the same at each start and on each gateway, and its own, so that no such
+/// user has the files of guests or of another one.
 fn uid_of_name(name: &str) -> u32 {
     let mut hasher = SipHasher13::new();
     hasher.write(name.to_lowercase().as_bytes());
