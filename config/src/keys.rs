@@ -309,8 +309,8 @@ pub(crate) const SHARE: Group = Group {
             "server",
             "SMB: who follows symbolic links. `server`: the gateway, as smbd does; a link that leads out of the share, or to \
              no file, is in no listing and does not open. `client`: clients read the target and follow it themselves, which \
-             most programs beside Linux' mount do not. A client with the POSIX extensions of SMB 3.1.1 follows links itself \
-             in both, as clients of NFS do. See [Windows](windows.md#symbolic-links).",
+             most programs beside Linux' mount do not. A client that negotiates the POSIX extensions of SMB 3.1.1, as Linux does \
+             with each mount, follows links itself in both, as clients of NFS do. See [Windows](windows.md#symbolic-links).",
         ),
         key(
             "encrypt",

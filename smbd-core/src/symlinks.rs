@@ -57,6 +57,13 @@ impl Target {
     }
 }
 
+/// Returns whether the server follows links for this client: its share says so, and it has not negotiated the POSIX extensions.
+/// Linux negotiates them on each connection, and makes, reads and follows links by itself, also on a mount without them.
+pub(crate) fn are_followed(cx: &RequestContext, tree: &Tree) -> bool {
+    let has_posix = cx.conn.negotiated().is_some_and(|n| n.posix);
+    !has_posix && tree.settings.symlinks != Symlinks::Client
+}
+
 fn names_of(path: &[u8]) -> Vec<Name> {
     let parts = path.split(|b| *b == b'/');
     parts.filter(|name| !name.is_empty() && *name != b".").map(<[u8]>::to_vec).collect()

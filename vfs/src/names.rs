@@ -80,28 +80,37 @@ pub fn to_disk(text: &str) -> VfsResult<Vec<u8>> {
         if is_reserved(c) {
             return Err(VfsError::BadName);
         }
-        let code = u32::from(c);
-        let stands_for = match c {
-            '\u{f001}'..='\u{f01f}' => char::from_u32(code - 0xf000),
-            SPACE => Some(' '),
-            PERIOD => Some('.'),
-            '\u{f020}'..='\u{f07c}' => {
-                let known = RESERVED.iter().chain(&OLD_RESERVED);
-                known.clone().find(|(_, private)| *private == c).map(|(r, _)| *r)
-            }
-            '\u{f180}'..='\u{f1ff}' => {
-                out.extend(byte_of(c));
-                continue;
-            }
-            _ => None,
-        };
-        let mut room = [0; 4];
-        out.extend_from_slice(stands_for.unwrap_or(c).encode_utf8(&mut room).as_bytes());
+        push_meant(&mut out, c);
     }
     match &out[..] {
         b"" | b"." | b".." => Err(VfsError::BadName),
         name if name.contains(&0) || name.contains(&b'/') => Err(VfsError::BadName),
         _ => Ok(out),
+    }
+}
+
+/// Adds the byte or the character that a character of a client's text means.
+fn push_meant(out: &mut Vec<u8>, c: char) {
+    match byte_of(c) {
+        Some(byte) => out.push(byte),
+        None => {
+            let meant = meant_by(c).unwrap_or(c);
+            out.extend_from_slice(meant.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+    }
+}
+
+/// The character that clients move to this character of the private range.
+fn meant_by(c: char) -> Option<char> {
+    match c {
+        '\u{f001}'..='\u{f01f}' => char::from_u32(u32::from(c) - 0xf000),
+        SPACE => Some(' '),
+        PERIOD => Some('.'),
+        '\u{f020}'..='\u{f07c}' => {
+            let mut known = RESERVED.iter().chain(&OLD_RESERVED);
+            known.find(|(_, private)| *private == c).map(|(reserved, _)| *reserved)
+        }
+        _ => None,
     }
 }
 
@@ -139,8 +148,10 @@ pub fn last_of(shown: &str) -> Option<(&str, char)> {
 pub enum Spelling {
     /// Windows reserves characters, so that [`to_client`] moves them to the private range and [`to_disk`] back.
     Windows,
-    /// The POSIX extensions of SMB reserve none but the separator `/` and NUL: text is the name. Only a byte that is not UTF-8,
-    /// which no text of the protocol holds, is moved to U+F180 and up, and so are the bytes of these characters themselves.
+    /// The POSIX extensions of SMB reserve none but the separator `/` and NUL: clients see the name itself. Linux moves what
+    /// Windows reserves to the private range on these mounts, too, when it sends a name, so that [`to_disk`](Self::to_disk) moves
+    /// it back. A byte that is not UTF-8, which no text of the protocol holds, is moved to U+F180 and up, and so are the bytes of
+    /// all characters that would not come back as themselves.
     Posix,
 }
 
@@ -151,13 +162,7 @@ impl Spelling {
             return to_disk(text);
         }
         let mut out = Vec::with_capacity(text.len());
-        for c in text.chars() {
-            let byte = byte_of(c);
-            match byte {
-                Some(byte) => out.push(byte),
-                None => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-            }
-        }
+        text.chars().for_each(|c| push_meant(&mut out, c));
         match &out[..] {
             b"" | b"." | b".." => Err(VfsError::BadName),
             name if name.contains(&0) || name.contains(&b'/') => Err(VfsError::BadName),
@@ -175,9 +180,9 @@ impl Spelling {
         let mut out = String::with_capacity(name.len());
         for chunk in name.utf8_chunks() {
             for c in chunk.valid().chars() {
-                match byte_of(c) {
-                    Some(_) => out.extend(c.encode_utf8(&mut [0; 4]).bytes().map(moved)),
-                    None => out.push(c),
+                match byte_of(c).is_some() || meant_by(c).is_some() {
+                    true => out.extend(c.encode_utf8(&mut [0; 4]).bytes().map(moved)),
+                    false => out.push(c),
                 }
             }
             out.extend(chunk.invalid().iter().copied().map(moved));
@@ -722,10 +727,14 @@ mod tests {
 
     #[test]
     fn posix_spelling_keeps_reserved_characters() {
-        for name in ["a:b", "q?", "tr.", "sp ", "back\\slash", "\u{f022}", "\u{1}", "<\"|>*"] {
+        for name in ["a:b", "q?", "tr.", "sp ", "back\\slash", "\u{f02b}", "\u{1}", "<\"|>*"] {
             assert_eq!(Spelling::Posix.to_client(name.as_bytes()), name);
             assert_eq!(Spelling::Posix.to_disk(name).as_deref(), Ok(name.as_bytes()));
         }
+        // As Linux 6.12 sends names on such a mount.
+        let sent = "a\u{f022}b\u{f025}\u{f026}\u{f01f}c\u{f029}";
+        assert_eq!(Spelling::Posix.to_disk(sent).as_deref(), Ok(&b"a:b?\\\x1fc."[..]));
+        assert_eq!(Spelling::Posix.to_client("\u{f022}".as_bytes()), "\u{f1ef}\u{f180}\u{f1a2}");
         assert_eq!(Spelling::Posix.to_client(b"a\xffb"), "a\u{f1ff}b");
         for bad in ["", ".", "..", "a/b", "a\0"] {
             assert_eq!(Spelling::Posix.to_disk(bad), Err(VfsError::BadName), "{bad:?}");

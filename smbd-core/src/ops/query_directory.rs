@@ -30,7 +30,6 @@ use crate::ops::room::room;
 use crate::path_tracking;
 use crate::pattern::{CHARS_MAX, Pattern, has_wildcards, is_wildcard};
 use crate::request_context::RequestContext;
-use crate::settings::Symlinks;
 use crate::status::Status;
 use crate::symlinks::{self, LinkFacts};
 use crate::wire::query_directory::{Request, Response, flag};
@@ -70,7 +69,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         file,
         level,
         chain: Chain::new(limit),
-        follows: !open.posix && cx.tree()?.settings.symlinks != Symlinks::Client,
+        follows: symlinks::are_followed(cx, cx.tree()?),
         above: None,
         single: r.flags & flag::RETURN_SINGLE_ENTRY != 0,
         cut: false,

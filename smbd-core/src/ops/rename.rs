@@ -24,7 +24,6 @@ use crate::path::{Path, join};
 use crate::path_tracking;
 use crate::request_context::RequestContext;
 use crate::security;
-use crate::settings::Symlinks;
 use crate::status::Status;
 use crate::symlinks;
 
@@ -111,7 +110,7 @@ async fn target(
 ) -> Result<Target, Status> {
     let (before, last) = path.split_last().ok_or(Status::OBJECT_NAME_INVALID)?;
     let tree = cx.tree()?;
-    let follows = !open.posix && tree.settings.symlinks != Symlinks::Client;
+    let follows = symlinks::are_followed(cx, tree);
     let (mut dir, mut dir_path) = (tree.top(&file.share), String::new());
     let (mut above, began) = (walked(&dir, None), cx.server.opens.renames());
     for name in before {

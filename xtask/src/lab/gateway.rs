@@ -75,12 +75,15 @@ pub(crate) struct Demands {
     pub(crate) refers: bool,
     /// Its first share is in CephFS, by a cluster of this folder.
     pub(crate) ceph: bool,
+    /// Clients of its first share follow links: Linux before SMB 3.1.1 does not say that it can.
+    pub(crate) symlinks_by_client: bool,
 }
 
 impl Demands {
     fn of_share(self) -> String {
         let tls = self.tls.map_or(String::new(), |tls| format!(",tls={tls}"));
-        tls + if self.kerberos { ",sec=krb5:krb5i:krb5p" } else { "" }
+        let sec = if self.kerberos { ",sec=krb5:krb5i:krb5p" } else { "" };
+        tls + sec + if self.symlinks_by_client { ",symlinks=client" } else { "" }
     }
 }
 

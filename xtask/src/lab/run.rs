@@ -125,7 +125,9 @@ impl Place<'_> {
                 let refers = scenario.refers();
                 let (tls, kerberos) = (scenario.tls(), realm.is_some());
                 let ceph = cluster.is_some();
-                let demands = Demands { tls, kerberos, rights, refers, ceph };
+                let symlinks_by_client =
+                    scenario.kind == Kind::Cifs && !scenario.vers.starts_with("3.1.1");
+                let demands = Demands { tls, kerberos, rights, refers, ceph, symlinks_by_client };
                 if demands.tls.is_some() {
                     tls::certificates(dir, &dir.join("scratch/tls"))?;
                 }

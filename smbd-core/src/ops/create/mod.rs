@@ -40,9 +40,8 @@ use crate::persist;
 use crate::request_context::RequestContext;
 use crate::security::{self, Granted};
 use crate::sequence::Sequence;
-use crate::settings::Symlinks;
 use crate::status::Status;
-use crate::symlinks::LinkFacts;
+use crate::symlinks::{self, LinkFacts};
 use crate::tree::{TakesUp, Tree};
 use crate::wire::Flags;
 use crate::wire::context::{Asked, PosixTold, Told};
@@ -58,6 +57,8 @@ struct Wanted<'a> {
     path: Path,
     /// The POSIX extensions are used: names are told apart by case.
     posix: bool,
+    /// Links on the path are for the server to follow.
+    follows_links: bool,
     tree: &'a Arc<Tree>,
     share: &'a Arc<Share>,
 }
@@ -88,15 +89,11 @@ impl Wanted<'_> {
         })
     }
 
-    /// Links on the path are for the server to follow.
-    fn follows_links(&self) -> bool {
-        !self.posix && self.tree.settings.symlinks != Symlinks::Client
-    }
-
-    /// A link at the end of the path is, too. An open that removes or renames a name means the link itself.
+    /// A link at the end of the path is for the server to follow, too. An open that removes or renames a name means the link
+    /// itself.
     fn follows_last_link(&self) -> bool {
         let means_link = self.path.stream.is_none() && is_for_name(self);
-        self.follows_links() && !self.has(option::OPEN_REPARSE_POINT) && !means_link
+        self.follows_links && !self.has(option::OPEN_REPARSE_POINT) && !means_link
     }
 
     /// Only a directory is meant.
@@ -157,7 +154,17 @@ async fn create_or_open(cx: &RequestContext) -> Result<Answer, Status> {
     let disposition = check::request(&request)?;
     let posix = asked.posix.is_some() && cx.conn.negotiated().is_some_and(|n| n.posix);
     let path = Path::parse(&request.name, posix)?;
-    let wanted = Wanted { request: &request, asked, disposition, path, posix, tree, share: &share };
+    let follows_links = symlinks::are_followed(cx, tree);
+    let wanted = Wanted {
+        request: &request,
+        asked,
+        disposition,
+        path,
+        posix,
+        follows_links,
+        tree,
+        share: &share,
+    };
     if wanted.asked.svhdx {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
@@ -240,7 +247,7 @@ async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
                 // Windows goes on through a link to make what it leads to; O_EXCL does not.
                 let is_excluded = w.posix && w.disposition == Disposition::Create;
                 let reparse = w.has(option::OPEN_REPARSE_POINT) || is_excluded;
-                if found.attr.kind == Kind::Symlink && !reparse && !w.follows_links() {
+                if found.attr.kind == Kind::Symlink && !reparse && !w.follows_links {
                     return Err(Ended::Stopped(Stopped { link: found.node, unparsed: 0 }));
                 }
                 if is_special(found.attr.kind) && !reparse && !is_for_name(w) {

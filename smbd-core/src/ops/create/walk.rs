@@ -101,7 +101,7 @@ pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, 
                 at.dir = past.enter(w, found.node).await?;
                 at.above = walked(&at.dir, Some(at.above));
             }
-            Kind::Symlink if w.follows_links() => {
+            Kind::Symlink if w.follows_links => {
                 let target = follow(w, &past, &at, &found.node).await;
                 let target = target.map_err(|e| match e {
                     VfsError::NotFound => Status::OBJECT_PATH_NOT_FOUND,

@@ -250,7 +250,7 @@ async fn renames_replace_what_rename_replaces() {
 #[tokio::test]
 async fn posix_names_go_both_ways_raw() {
     const NAMES: [&str; 8] =
-        ["a:b", "q?", "tr.", "sp ", "back\\slash", "st*r", "<|>\"", "private \u{f022}"];
+        ["a:b", "q?", "tr.", "sp ", "back\\slash", "st*r", "<|>\"", "private \u{f02b}"];
     let harness = Harness::new();
     let c = harness.posix_client();
     let dir = open(&c, "d", 0o755, option::DIRECTORY_FILE).await.unwrap();

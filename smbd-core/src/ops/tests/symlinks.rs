@@ -235,6 +235,11 @@ async fn posix_clients_follow_links_themselves() {
     let top = c.create("", posix(option::DIRECTORY_FILE)).await.unwrap().file;
     for (name, _, _) in LINKS {
         assert_eq!(c.create(name, posix(0)).await.err(), Some(Status::STOPPED_ON_SYMLINK));
+        // Linux opens so on a mount without the extensions.
+        assert_eq!(
+            c.create(name, |r| r.disposition = Disposition::Open as u32).await.err(),
+            Some(Status::STOPPED_ON_SYMLINK)
+        );
         let opened = c.create(name, posix(option::OPEN_REPARSE_POINT)).await.unwrap();
         let told = opened.contexts.iter().find(|c| *c.name == *POSIX).unwrap();
         let tag = u32::from_le_bytes(told.data[4..8].try_into().unwrap());
