@@ -75,8 +75,10 @@ impl Path {
                 continue;
             }
             if file == ".." {
-                // MS-SMB2 section 3.3.5.9. Windows takes such parts out before it sends a path.
-                return Err(Status::INVALID_PARAMETER);
+                // MS-SMB2 section 3.3.5.9 refuses such a part by INVALID_PARAMETER. Windows takes it with the name before it out of the
+                // path, as smbtorture records (smb2.notify.tree, smb2.mkdir), and no name is above the root.
+                path.names.pop().ok_or(Status::OBJECT_PATH_SYNTAX_BAD)?;
+                continue;
             }
             if path.names.len() == DEPTH_MAX || !is_name(file) {
                 return Err(Status::OBJECT_NAME_INVALID);
@@ -166,6 +168,7 @@ mod tests {
         assert_eq!(names("a"), ["a"]);
         assert_eq!(names("dir\\sub\\file.txt"), ["dir", "sub", "file.txt"]);
         assert_eq!(names("a\\.\\b\\."), ["a", "b"]);
+        assert_eq!(names("a\\..\\b\\c\\.."), ["b"]);
         assert_eq!(names("a\\\\b\\\\\\c"), ["a", "b", "c"]);
         assert!(Path::of("dir\\").unwrap().slash);
         assert_eq!(join("", "a"), "a");
@@ -200,8 +203,8 @@ mod tests {
         ] {
             assert_eq!(Path::of(bad), Err(Status::OBJECT_NAME_INVALID), "{bad:?}");
         }
-        for up in ["..", "a\\..", "a\\..\\b", "..\\a"] {
-            assert_eq!(Path::of(up), Err(Status::INVALID_PARAMETER), "{up:?}");
+        for up in ["..", "a\\..\\..", "..\\a"] {
+            assert_eq!(Path::of(up), Err(Status::OBJECT_PATH_SYNTAX_BAD), "{up:?}");
         }
         assert!(Path::of(&"x".repeat(255)).is_ok());
         assert_eq!(Path::parse(&[0x00, 0xd8], false), Err(Status::OBJECT_NAME_INVALID));

@@ -41,7 +41,8 @@ impl Acl {
     }
 
     /// What is allowed to those of whom `meant` is true, and what is denied: the first entry that names a right decides about it.
-    /// Extended attributes go with the data where no entry denies them: lists of earlier versions say nothing of them.
+    /// In a list of NFS form extended attributes go with the data where no entry denies them: such lists of earlier versions say
+    /// nothing of them. In a list of Windows each right is its own, as smbtorture records (smb2.acls).
     fn decided(&self, meant: impl Fn(&Who) -> bool) -> (u32, u32) {
         if self.entries.is_none() {
             return (mask::FILE_ALL, 0);
@@ -53,9 +54,8 @@ impl Acl {
                 _ => denied |= m & !granted,
             }
         }
-        for (data, attributes) in
-            [(mask::READ_DATA, mask::READ_EA), (mask::WRITE_DATA, mask::WRITE_EA)]
-        {
+        let pairs = [(mask::READ_DATA, mask::READ_EA), (mask::WRITE_DATA, mask::WRITE_EA)];
+        for (data, attributes) in pairs.into_iter().filter(|_| self.is_of_nfs()) {
             granted |= if granted & data != 0 { attributes & !denied } else { 0 };
         }
         (granted & mask::FILE_ALL, denied)
@@ -144,7 +144,7 @@ mod tests {
     fn owner_rights_take_the_owners_own_away() {
         let who = Who::Sid(Sid::owner_rights());
         let rights = Ace::allow(who.clone(), mask::READ_DATA, 0);
-        assert_eq!(allowed(vec![rights.clone()], 1000), mask::READ_DATA | mask::READ_EA);
+        assert_eq!(allowed(vec![rights.clone()], 1000), mask::READ_DATA);
         assert_eq!(allowed(vec![rights], 2), 0);
         let entries = vec![
             Ace::deny(who, mask::WRITE_DATA, 0),
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn whoever_is_squashed_is_not_known() {
         let of = |sid| vec![Ace::allow(Who::Sid(sid), mask::READ_DATA, 0)];
-        const READ: u32 = mask::READ_DATA | mask::READ_EA;
+        const READ: u32 = mask::READ_DATA;
         assert_eq!(allowed(of(Sid::authenticated_users()), 2), READ);
         assert_eq!(allowed(of(Sid::authenticated_users()), ANONYMOUS), 0);
         assert_eq!(allowed(of(Sid::anonymous()), ANONYMOUS), READ);
@@ -211,13 +211,13 @@ mod tests {
             let first = acl.effective().find(|(_, m, who)| m & right != 0 && is_meant(who, &user, OWNER));
             let own = user.uid == OWNER.uid && OWNER_IMPLIED & right != 0;
             let restricted = acl.effective().any(|(_, _, who)| *who == Who::Sid(Sid::owner_rights()));
-            // Extended attributes go with the data.
+            // In a list of NFS form extended attributes go with the data.
             let data = match right {
                 mask::READ_EA => mask::READ_DATA,
                 mask::WRITE_EA => mask::WRITE_DATA,
                 _ => 0,
             };
-            let by_data = first.is_none() && acl.allowed(&user, OWNER) & data != 0;
+            let by_data = acl.is_of_nfs() && first.is_none() && acl.allowed(&user, OWNER) & data != 0;
             let want = first.is_some_and(|(k, ..)| k == kind::ALLOWED) || own && !restricted || by_data;
             prop_assert_eq!(acl.allowed(&user, OWNER) & right != 0, want);
         }

@@ -124,7 +124,7 @@ async fn paths_lead_where_they_say() {
         ("Dir\\File.TXT\\x", Status::OBJECT_PATH_NOT_FOUND),
         ("\\Dir", Status::INVALID_PARAMETER),
         ("Dir\\*", Status::OBJECT_NAME_INVALID),
-        ("Dir\\..\\..\\x", Status::INVALID_PARAMETER),
+        ("Dir\\..\\..\\x", Status::OBJECT_PATH_SYNTAX_BAD),
         ("Dir\\File.TXT\\", Status::OBJECT_NAME_INVALID),
     ] {
         assert_eq!(c.create(name, |_| {}).await.unwrap_err(), why, "{name}");

@@ -46,8 +46,8 @@ async fn creates_are_answered_by_the_text() {
         ("d\\.\\f", read, FILE, Open, Status::SUCCESS),
         (".\\d\\f", read, FILE, Open, Status::SUCCESS),
         ("d\\.", read, 0, Open, Status::SUCCESS),
-        ("d\\..\\d\\f", read, FILE, Open, Status::INVALID_PARAMETER),
-        ("..", read, 0, Open, Status::INVALID_PARAMETER),
+        ("d\\..\\d\\f", read, FILE, Open, Status::SUCCESS),
+        ("..", read, 0, Open, Status::OBJECT_PATH_SYNTAX_BAD),
         // MS-FSA section 2.1.5.1: a missing name is missing as whatever it is meant.
         ("missing::$INDEX_ALLOCATION", read, FILE, Open, Status::OBJECT_NAME_NOT_FOUND),
         ("missing::$INDEX_ALLOCATION", read, FILE, OpenIf, Status::NOT_A_DIRECTORY),
