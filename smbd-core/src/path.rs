@@ -75,8 +75,8 @@ impl Path {
                 continue;
             }
             if file == ".." {
-                // MS-SMB2 section 3.3.5.9 refuses such a part by INVALID_PARAMETER. Windows takes it with the name before it out of the
-                // path, as smbtorture records (smb2.notify.tree, smb2.mkdir), and no name is above the root.
+                // MS-SMB2 section 3.3.5.9 refuses such a part by INVALID_PARAMETER. Windows takes it with the name before it out
+                // of the path, as smbtorture records (smb2.notify.tree, smb2.mkdir), and no name is above the root.
                 path.names.pop().ok_or(Status::OBJECT_PATH_SYNTAX_BAD)?;
                 continue;
             }

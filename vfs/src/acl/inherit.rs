@@ -26,7 +26,7 @@ impl Acl {
         let group = of(of_folder, class) & of(most, Class::Group);
         let other = of(of_folder & most, Class::Other);
         let mut added = Vec::new();
-        if !has_owner && (completes || !has_other) {
+        if !has_owner && !self.names_creator() && (completes || !has_other) {
             added.push(made.entry(Class::Owner, owner, of(most, Class::Owner)));
         }
         // Another group than the directory's has what is passed on to others.
@@ -45,6 +45,15 @@ impl Acl {
             entries.extend(added);
         }
         Some(new)
+    }
+
+    /// Returns whether an entry that is inherited names CREATOR OWNER: it says what owners have, also of a directory that only
+    /// passes it on (smbtorture smb2.acls INHERITANCE).
+    fn names_creator(&self) -> bool {
+        self.entries().iter().any(|ace| {
+            matches!(ace, Ace::Simple { kind: kind::ALLOWED, flags, who: Who::Sid(sid), .. }
+                if flags & flag::PASSING_ON != 0 && *sid == Sid::creator_owner())
+        })
     }
 
     /// Returns whether an entry allows this class something here.
