@@ -61,11 +61,10 @@ pub(crate) async fn a_list_decides_about_data(b: Bench) {
     assert!(f.open(&root(), true, true).await.is_ok());
     let all = Access(0x1ff);
     let may = f.access(&bob, all, &f.getattr().await.unwrap()).await.unwrap().0;
-    let data = Access::READ | Access::MODIFY | Access::EXTEND;
-    assert_eq!(may, data | Access::XATTR_READ | Access::XATTR_WRITE | Access::XATTR_LIST);
+    assert_eq!(may, Access::READ | Access::MODIFY | Access::EXTEND);
     assert_eq!(f.access(&carl, all, &f.getattr().await.unwrap()).await.unwrap().0, 0);
-    // Extended attributes go with the data.
-    refused(f.xattr_get(&bob, b"x"), VfsError::NoXattr).await;
+    // In a list of Windows each right is its own.
+    refused(f.xattr_get(&bob, b"x"), VfsError::Access).await;
     refused(f.xattr_get(&carl, b"x"), VfsError::Access).await;
     // Bits of the mode that say more are no way around it.
     give(&f, vec![Ace::deny(Who::User(CARL), rw, 0), Ace::allow(Who::Everyone, rw, 0)]).await;
@@ -359,7 +358,7 @@ pub(crate) async fn a_listing_shows_a_file_to_whom_its_list_lets_read_all_of_it(
     for (rights, shown) in [
         (all, true),
         (all & !mask::READ_DATA, false),
-        (all & !mask::READ_EA, true),
+        (all & !mask::READ_EA, false),
         (all & !mask::READ_ATTRIBUTES, false),
     ] {
         give(&f, vec![allow(BOB, rights)]).await;
