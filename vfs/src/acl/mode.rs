@@ -1,6 +1,7 @@
 //! Mode bits of a list, and a list of mode bits (RFC 8881 sections 6.3 and 6.4).
 
 use super::{Ace, Acl, Owner, Sid, Who, flag, kind, mask};
+use crate::types::{ANONYMOUS, Cred};
 
 /// Rights that a bit of one class stands for. Extended attributes are read and written with the data (xattr(7)), and a client of
 /// Windows asks for both at once.
@@ -153,7 +154,18 @@ impl Acl {
         }
         let runs = self.mode(owner) & mode >> 2 & 0o111;
         let keeps_run = mode & 0o040 != 0;
-        self.with_mode(&Change { owner, is_dir, mode: mode | runs, keeps_run })
+        let mut now = self.with_mode(&Change { owner, is_dir, mode: mode | runs, keeps_run });
+        let kept = runs & !mode;
+        let anonymous = Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: [].into() };
+        if kept == 0 || self.allowed(&anonymous, owner) & X != 0 {
+            return now;
+        }
+        // The classes keep the right because Authenticated Users have it; their entries count for unknown users as well.
+        let mut entries = now.entries.take().unwrap_or_default();
+        let of_owner = |ace: &&Ace| matches!(ace, Ace::Simple { who: Who::Owner, .. });
+        let at = if kept & 0o100 == 0 { entries.iter().take_while(of_owner).count() } else { 0 };
+        entries.insert(at, Ace::deny(Who::Sid(Sid::anonymous()), X, 0));
+        Self { entries: Some(entries), ..now }
     }
 
     /// The list after the mode was changed (RFC 8881 section 6.4.1.1): its own mode is the new one, users and groups that it
@@ -354,8 +366,6 @@ mod tests {
 
     use super::super::tests::{any_acl, any_cred};
     use super::*;
-    use crate::types::ANONYMOUS;
-    use crate::types::Cred;
     use proptest::prelude::*;
 
     const OWNER: Owner = Owner { uid: 1000, gid: 50 };
@@ -661,6 +671,19 @@ mod tests {
         let (now, _) = acl.limited(0o640, owner, false);
         assert_eq!(now.allowed(&user(ANONYMOUS, ANONYMOUS), owner) & (R | W), 0);
         assert_eq!(now.allowed(&user(7, ANONYMOUS), owner) & (R | W), R);
+    }
+
+    #[test]
+    fn unknown_users_do_not_run_what_authenticated_users_go_on_to_run() {
+        let acl = Acl::new(vec![Ace::allow(Who::Sid(Sid::authenticated_users()), R | X, 0)]);
+        let now = acl.chmod(OWNER, false, 0o500, 0o764);
+        let (known, unknown) = (user(7, 7), user(ANONYMOUS, 50));
+        assert_eq!(now.mode(OWNER) & 0o666, 0o664);
+        assert_eq!(now.allowed(&known, OWNER) & X, X);
+        assert_eq!(now.allowed(&unknown, OWNER) & X, 0);
+        let owned = Owner { uid: ANONYMOUS, gid: 50 };
+        let now = acl.chmod(owned, false, 0o500, 0o764);
+        assert_eq!(now.allowed(&unknown, owned) & X, X, "the mode says that the owner runs it");
     }
 
     #[test]
