@@ -155,10 +155,10 @@ fn settings_in_the_text_of_pages_exist() {
 
 #[test]
 fn the_configurations_of_packages_are_sound() {
-    for file in ["packaging/container.yaml", "packaging/headgate.yaml"] {
+    for file in ["deploy/packaging/container.yaml", "deploy/packaging/headgate.yaml"] {
         must_be_sound(file, &read(file));
     }
-    for file in ["packaging/kubernetes.yaml", "packaging/kubernetes-rdma.yaml"] {
+    for file in ["deploy/packaging/kubernetes.yaml", "deploy/packaging/kubernetes-rdma.yaml"] {
         let map = documents(file).into_iter().find(|d| d["kind"] == "ConfigMap").unwrap();
         must_be_sound(file, map["data"]["headgate.yaml"].as_str().unwrap());
     }
@@ -192,28 +192,28 @@ fn ports_of(configuration: &str) -> BTreeSet<u64> {
 
 #[test]
 fn the_containerfile_keeps_to_its_recipe() {
-    let text = read("packaging/Containerfile");
+    let text = read("deploy/packaging/Containerfile");
     let instruction = |word: &str| -> Vec<String> {
         let lines = text.lines().filter_map(|l| l.strip_prefix(&format!("{word} ")));
         lines.map(str::to_owned).collect()
     };
-    // What is in the image is what packaging/container-root makes, and nothing else.
+    // What is in the image is what deploy/packaging/container-root makes, and nothing else.
     assert_eq!(instruction("FROM").last().unwrap(), "scratch");
     assert_eq!(instruction("COPY").last().unwrap(), "--from=build /image /");
-    let recipe = "packaging/container-root /image target/release/headgate \"$VERBS\"";
+    let recipe = "deploy/packaging/container-root /image target/release/headgate \"$VERBS\"";
     assert!(instruction("RUN").iter().any(|r| r == recipe), "{text}");
     let user = format!("{CONTAINER_UID}:{CONTAINER_UID}");
     assert_eq!(instruction("USER"), [user]);
     let exposed: BTreeSet<u64> = instruction("EXPOSE").join(" ").split(' ').map(port).collect();
     assert!(instruction("EXPOSE").join(" ").contains("2049/udp"));
-    assert_eq!(exposed, ports_of(&read("packaging/container.yaml")));
+    assert_eq!(exposed, ports_of(&read("deploy/packaging/container.yaml")));
     assert!(exposed.iter().all(|port| *port > 1024), "{exposed:?}");
     assert!(instruction("CMD").iter().any(|c| c.contains("/etc/headgate/headgate.yaml")));
 }
 
 #[test]
 fn compose_runs_it_without_root_and_without_a_writable_root() {
-    let service = &documents("packaging/compose.yaml")[0]["services"]["headgate"];
+    let service = &documents("deploy/packaging/compose.yaml")[0]["services"]["headgate"];
     assert_eq!(service["user"], format!("{CONTAINER_UID}:{CONTAINER_UID}").as_str());
     assert_eq!(service["read_only"], true);
     assert_eq!(service["cap_drop"][0], "ALL");
@@ -224,13 +224,13 @@ fn compose_runs_it_without_root_and_without_a_writable_root() {
         .map(|p| port(p.as_str().unwrap().rsplit_once(':').unwrap().1))
         .collect();
     assert!(service["ports"].as_sequence().unwrap().contains(&"2049:2049/udp".into()));
-    assert_eq!(inside, ports_of(&read("packaging/container.yaml")));
+    assert_eq!(inside, ports_of(&read("deploy/packaging/container.yaml")));
 }
 
 #[test]
 fn kubernetes_runs_it_without_root_and_without_a_writable_root() {
     for (file, rdma) in
-        [("packaging/kubernetes.yaml", false), ("packaging/kubernetes-rdma.yaml", true)]
+        [("deploy/packaging/kubernetes.yaml", false), ("deploy/packaging/kubernetes-rdma.yaml", true)]
     {
         let all = documents(file);
         let of_kind = |kind: &str| all.iter().find(|d| d["kind"] == kind);
@@ -298,7 +298,7 @@ fn the_debian_package_names_files_that_are_made() {
 /// The unit waits longer for the end than the program itself does, and calls what the package installs.
 #[test]
 fn the_unit_fits_the_program() {
-    let unit = read("packaging/headgate.service");
+    let unit = read("deploy/packaging/headgate.service");
     let value = |key: &str| unit.lines().find_map(|l| l.strip_prefix(key)).unwrap().to_owned();
     assert_eq!(value("Type="), "notify");
     assert!(value("ExecStart=").starts_with("/usr/bin/headgate serve --config /etc/headgate/"));

@@ -150,17 +150,19 @@ pub(crate) fn check() -> Result<Tally> {
     let mut tally = Tally::default();
     let members = fs::read_to_string("Cargo.toml").map_err(|e| format!("Cargo.toml: {e}"))?;
     for (name, allowed) in ALLOWED {
-        let path = format!("{name}/Cargo.toml");
+        let folder = folder_of(name, &members)?;
+        let path = format!("{folder}/Cargo.toml");
         let manifest = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
         tally.count(&path, edges(name, allowed, &manifest));
-        tally.count(&format!("{path}, what is used"), unused::check(name, &manifest));
-        tally.count(&format!("{name}, what is read by hand"), by_hand::check(name));
+        tally.count(&format!("{path}, what is used"), unused::check(folder, &manifest));
+        tally.count(&format!("{name}, what is read by hand"), by_hand::check(folder));
     }
     for (name, known) in circles::CLEARED {
-        let source = Path::new(name).join("src");
+        let source = Path::new(folder_of(name, &members)?).join("src");
         tally.count(&format!("circles of {name}"), circles::check(&source, known));
     }
-    let missing = member_names(&members).find(|m| !ALLOWED.iter().any(|(name, _)| name == m));
+    let missing =
+        member_folders(&members).find(|m| !ALLOWED.iter().any(|(name, _)| *name == last(m)));
     let unknown =
         missing.map_or(Ok(()), |m| Err(format!("member {m} is not in xtask/src/graph.rs")));
     tally.count("members", unknown);
@@ -220,7 +222,19 @@ fn dependencies(manifest: &str) -> Vec<String> {
     names
 }
 
-fn member_names(manifest: &str) -> impl Iterator<Item = &str> {
+/// The folder of a member, from the list of members.
+fn folder_of<'a>(name: &str, manifest: &'a str) -> Result<&'a str> {
+    member_folders(manifest)
+        .find(|folder| last(folder) == name)
+        .ok_or_else(|| format!("Cargo.toml has no member {name}"))
+}
+
+/// The name of the crate in this folder.
+fn last(folder: &str) -> &str {
+    folder.rsplit('/').next().unwrap_or(folder)
+}
+
+fn member_folders(manifest: &str) -> impl Iterator<Item = &str> {
     let list = manifest.lines().find(|l| l.starts_with("members")).unwrap_or("");
     list.split('"').skip(1).step_by(2)
 }

@@ -62,7 +62,19 @@ fn copied() -> Result<PathBuf> {
     for name in ["Cargo.toml", "Cargo.lock"] {
         fs::copy(from.join(name), to.join(name)).map_err(|e| told(&to, e))?;
     }
-    for (name, mut source) in entries(&from)? {
+    link_members(&from, &to)?;
+    Ok(to)
+}
+
+/// Links the members below a folder, and makes the folders of members.
+fn link_members(from: &Path, to: &Path) -> Result<()> {
+    for (name, mut source) in entries(from)? {
+        let target = to.join(&name);
+        if name == "crates" || name == "sys" {
+            fs::create_dir(&target).map_err(|e| told(&target, e))?;
+            link_members(&source, &target)?;
+            continue;
+        }
         if !source.join("Cargo.toml").exists() {
             continue;
         }
@@ -70,12 +82,12 @@ fn copied() -> Result<PathBuf> {
             source.push("registry");
         }
         if name == BUILT_ON_IT {
-            copy_with_named_tests(&source, &to.join(name))?;
+            copy_with_named_tests(&source, &target)?;
         } else {
-            link(&source, &to.join(name))?;
+            link(&source, &target)?;
         }
     }
-    Ok(to)
+    Ok(())
 }
 
 /// A package of links to the files of another, which has one target more: [`LIBRARY_AS_TEST`].

@@ -30,14 +30,14 @@ const ALLOWED: &str = concat!("allow(", "unsafe_code)");
 
 /// Where there is such code; every block there says why it is sound.
 const UNSAFE_PLACES: [&str; 8] = [
-    "iobuf/",
-    "dylib/",
-    "rdma-sys/",
-    "gss-sys/",
-    "ceph-sys/",
+    "crates/iobuf/",
+    "crates/sys/dylib/",
+    "crates/sys/rdma-sys/",
+    "crates/sys/gss-sys/",
+    "crates/sys/ceph-sys/",
     "rdma-transport/",
     "vfs/",
-    "smb-crypto/",
+    "crates/smb-crypto/",
 ];
 
 /// Ways to open a lock behind a panic besides that of `mutex`.
@@ -49,10 +49,10 @@ const POISON: [&str; 3] = [
 
 /// Cores that take the time as an argument.
 const CLOCKLESS: [&str; 5] = [
-    "gss-krb5/src/",
-    "state/src/",
-    "nfs-proto/src/",
-    "smb-proto/src/",
+    "crates/gss-krb5/src/",
+    "crates/state/src/",
+    "crates/nfs-proto/src/",
+    "crates/smb-proto/src/",
     "rdma-transport/src/iwarp/wire",
 ];
 
@@ -118,7 +118,7 @@ fn rust(file: &str, text: &str, files: &[String]) -> Vec<String> {
         if code.contains(ALLOWED) && !UNSAFE_PLACES.iter().any(|c| file.starts_with(c)) {
             problems.push(format!("line {}: {ALLOWED} outside of {UNSAFE_PLACES:?}", n + 1));
         }
-        let is_apart = file.starts_with("mutex/") || file.contains("/examples/");
+        let is_apart = file.starts_with("crates/mutex/") || file.contains("/examples/");
         if POISON.iter().any(|way| code.contains(way)) && !is_apart {
             problems.push(format!("line {}: use `mutex::locked`, `reading` or `writing`", n + 1));
         }
@@ -227,14 +227,16 @@ mod tests {
     fn locks_are_opened_in_one_way() {
         let lock = format!("    self.0.{}::into_inner)", POISON[0]);
         assert!(!rust("vfs/src/lib.rs", &lock, &[]).is_empty());
-        assert!(rust("mutex/src/lib.rs", &lock, &["mutex/src/lib.rs".into()]).is_empty());
+        assert!(
+            rust("crates/mutex/src/lib.rs", &lock, &["crates/mutex/src/lib.rs".into()]).is_empty()
+        );
     }
 
     #[test]
     fn unsafe_and_clocks_have_their_places() {
         let allowed = format!("#![{ALLOWED}]");
-        assert!(!rust("state/src/lib.rs", &allowed, &[]).is_empty());
-        assert!(rust("iobuf/src/lib.rs", &allowed, &[]).is_empty());
-        assert!(!rust("state/src/lib.rs", "let now = Instant::now();", &[]).is_empty());
+        assert!(!rust("crates/state/src/lib.rs", &allowed, &[]).is_empty());
+        assert!(rust("crates/iobuf/src/lib.rs", &allowed, &[]).is_empty());
+        assert!(!rust("crates/state/src/lib.rs", "let now = Instant::now();", &[]).is_empty());
     }
 }

@@ -7,17 +7,17 @@ use std::path::Path;
 use crate::sh::Result;
 
 /// Where formats are.
-const FORMATS: [&str; 3] = ["wire", "nfs-proto", "smb-proto"];
+const FORMATS: [&str; 3] = ["crates/wire", "crates/nfs-proto", "crates/smb-proto"];
 
 /// Which files put numbers together besides, and from what.
 const KNOWN: [(&str, &str); 38] = [
-    ("cluster/src/announce.rs", "the checksum of a frame that it made"),
-    ("cluster/src/lifetime.rs", "an answer of the kernel"),
+    ("crates/cluster/src/announce.rs", "the checksum of a frame that it made"),
+    ("crates/cluster/src/lifetime.rs", "an answer of the kernel"),
     ("gateway/src/boot.rs", "a record of the store"),
     ("gateway/src/networks.rs", "a mask of the host's"),
-    ("gss-krb5/src/enctype.rs", "the n-fold of a constant"),
-    ("gss-krb5/src/token.rs", "a token's header of 16 bytes"),
-    ("gss-sys/src/keytab.rs", "a keytab, a file of the host"),
+    ("crates/gss-krb5/src/enctype.rs", "the n-fold of a constant"),
+    ("crates/gss-krb5/src/token.rs", "a token's header of 16 bytes"),
+    ("crates/sys/gss-sys/src/keytab.rs", "a keytab, a file of the host"),
     ("nfsrdma/src/fh.rs", "file handles, which this server made"),
     ("nfsrdma/src/rpc/gss/protect.rs", "the head of a reply, which this server made"),
     ("nfsrdma/src/v4/recovery.rs", "random bytes"),
@@ -37,10 +37,10 @@ const KNOWN: [(&str, &str); 38] = [
     ("rdma-transport/src/tcp/direct.rs", "the four bytes in front of a message"),
     ("rdma-transport/src/tcp/record.rs", "a record mark"),
     ("rdma-transport/src/xdr.rs", "a word that this writer wrote"),
-    ("recovery/src/header.rs", "the header of the store"),
-    ("smb-auth/src/ntlm/initiator.rs", "a time stamp whose length was checked"),
-    ("smb-auth/src/version.rs", "the eight bytes of a version"),
-    ("smb-crypto/src/sign.rs", "the command in a header of 64 bytes"),
+    ("crates/recovery/src/header.rs", "the header of the store"),
+    ("crates/smb-auth/src/ntlm/initiator.rs", "a time stamp whose length was checked"),
+    ("crates/smb-auth/src/version.rs", "the eight bytes of a version"),
+    ("crates/smb-crypto/src/sign.rs", "the command in a header of 64 bytes"),
     ("smbd-core/src/answer.rs", "the header that this server wrote"),
     (
         "smbd-core/src/request_context.rs",

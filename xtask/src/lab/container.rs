@@ -9,7 +9,7 @@ use std::process::Child;
 use super::gateway::program;
 use crate::sh::{Result, output};
 
-/// Who the image's program is: packaging/Containerfile.
+/// Who the image's program is: deploy/packaging/Containerfile.
 const UID: u32 = 65532;
 
 /// What stands before the program in the namespace of the network: from here on nothing is root's.
@@ -20,7 +20,7 @@ const WITHOUT_PRIVILEGES: [&str; 7] =
 pub(super) fn make(dir: &Path) -> Result<Vec<String>> {
     let root = dir.join("root");
     let (to, headgate) = (root.display().to_string(), program().display().to_string());
-    output(&["packaging/container-root", &to, &headgate])?;
+    output(&["deploy/packaging/container-root", &to, &headgate])?;
     for folder in ["share", "state"] {
         let folder = dir.join(folder);
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;

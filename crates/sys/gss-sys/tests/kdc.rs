@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock};
 
 use gss_sys::{Acceptor, Cause, Error, Established, Initiator, Step, Tickets, keytab};
 
-#[path = "../../tests/src/kdc.rs"]
+#[path = "../../../../tests/src/kdc.rs"]
 #[allow(dead_code)]
 mod kdc;
 
