@@ -2,40 +2,34 @@
 
 use std::ops::{BitAnd, BitOr};
 
-/// A set of reading, writing and deleting.
+/// A set of the rights to read, write and delete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rights(u8);
 
 impl Rights {
-    /// None of them.
     pub const NONE: Self = Self(0);
-    /// Reading.
     pub const READ: Self = Self(1);
-    /// Writing.
     pub const WRITE: Self = Self(2);
-    /// Reading and writing.
     pub const BOTH: Self = Self(3);
-    /// Deleting and renaming. Only SMB opens ask for it or deny it.
+    /// Deletes and renames. Only SMB opens request or deny this.
     pub const DELETE: Self = Self(4);
-    /// All three.
     pub const ALL: Self = Self(7);
 
-    /// From the two low bits that NFS uses in `share_access` and `share_deny`; `None` when others are set.
+    /// Converts the two low bits that NFS uses in `share_access` and `share_deny`; `None` when other bits are set.
     pub fn from_bits(bits: u32) -> Option<Self> {
         u8::try_from(bits).ok().filter(|b| *b <= 3).map(Self)
     }
 
-    /// The bits.
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// Has all of `other`.
+    /// Checks that every right of `other` is included.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Has none.
+    /// Checks that the set is empty.
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
@@ -55,34 +49,32 @@ impl BitAnd for Rights {
     }
 }
 
-/// What an open does, and what it forbids others to do. An SMB open that neither reads, writes nor deletes forbids nothing
-/// either, whatever its ShareAccess says (MS-FSA section 2.1.5.1.2): [`Share::of`] sees to it.
+/// The access that an open has and the access that it denies to other opens. An SMB open without read, write or delete access
+/// denies no access either, whatever its ShareAccess (MS-FSA section 2.1.5.1.2): [`Share::of`] ensures that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Share {
-    /// What it does.
     pub access: Rights,
-    /// What others may not.
+    /// Access that other opens may not have.
     pub deny: Rights,
 }
 
 impl Share {
-    /// Of these two.
     pub fn new(access: Rights, deny: Rights) -> Self {
         Self { access, deny }
     }
 
-    /// Of an SMB open: `shared` is what it leaves to others.
+    /// Builds the share mode of an SMB open; `shared` is its ShareAccess.
     pub fn of(access: Rights, shared: Rights) -> Self {
         let deny = if access.is_none() { Rights::NONE } else { Rights(Rights::ALL.0 & !shared.0) };
         Self { access, deny }
     }
 
-    /// The two opens cannot be together.
+    /// Checks that one open denies what the other has, so that they cannot coexist.
     pub fn conflicts(self, other: Self) -> bool {
         !(self.access & other.deny).is_none() || !(self.deny & other.access).is_none()
     }
 
-    /// Both opens as one.
+    /// Merges both opens into one.
     pub fn union(self, other: Self) -> Self {
         Self { access: self.access | other.access, deny: self.deny | other.deny }
     }
@@ -92,10 +84,10 @@ impl Share {
 mod tests {
     use super::*;
 
-    /// Every pair of the 16 modes, against the sentence of RFC 8881 section 9.7: a request fails when it wants what another
-    /// denies, or denies what another has.
+    /// Checks every pair of the 16 modes against RFC 8881 section 9.7: a request fails when it wants access that another open
+    /// denies, or denies access that another open has.
     #[test]
-    fn conflict_is_symmetric_and_as_the_rule_says() {
+    fn share_conflict_follows_rfc_8881() {
         let all = |n: u32| {
             Share::new(Rights::from_bits(n & 3).unwrap(), Rights::from_bits(n >> 2).unwrap())
         };
@@ -107,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_that_touches_no_data_takes_no_part() {
+    fn open_without_data_access_never_conflicts() {
         let all = Share::of(Rights::ALL, Rights::NONE);
         assert!(!Share::of(Rights::NONE, Rights::NONE).conflicts(all));
         assert!(Share::of(Rights::DELETE, Rights::ALL).conflicts(all));
@@ -117,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bits_are_refused() {
+    fn unknown_share_bits_are_refused() {
         assert_eq!(Rights::from_bits(4), None);
         assert_eq!(Rights::from_bits(0x101), None);
         assert_eq!(Rights::from_bits(3), Some(Rights::BOTH));

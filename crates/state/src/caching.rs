@@ -1,135 +1,131 @@
-//! READ, WRITE and HANDLE caching, and what takes them away.
+//! The caching rights READ, WRITE and HANDLE, and the operations that break them.
 //!
-//! The vocabulary is that of MS-FSA section 2.1.4.12: an NFS read delegation is READ|HANDLE caching, a write delegation is all
-//! three, both with the client as the key; an SMB level II oplock is READ, an exclusive one READ|WRITE, a batch one all three.
-//! Where the families differ, [`Kind`] says which rule holds.
+//! The terms come from MS-FSA section 2.1.4.12. An NFS read delegation is READ|HANDLE caching and a write delegation all three,
+//! both with the client as the key. An SMB level II oplock is READ, an exclusive one READ|WRITE, a batch one all three. [`Kind`]
+//! selects the rules where delegations, oplocks and leases differ.
 
 use crate::access::{Rights, Share};
 
-/// A set of caching rights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Caching(u8);
 
 impl Caching {
-    /// Nothing may be cached.
+    /// No caching.
     pub const NONE: Self = Self(0);
-    /// Data and attributes may be read from the client's cache.
+    /// The client may read data and attributes from its cache.
     pub const READ: Self = Self(1);
-    /// Changes may be kept back.
+    /// The client may delay sending its changes.
     pub const WRITE: Self = Self(2);
-    /// Opens may be kept or made without telling the server.
+    /// The client may keep or reopen handles without a request to the server.
     pub const HANDLE: Self = Self(4);
-    /// An SMB exclusive oplock.
+    /// The rights of an SMB exclusive oplock.
     pub const READ_WRITE: Self = Self(3);
-    /// An NFS read delegation.
+    /// The rights of an NFS read delegation.
     pub const READ_HANDLE: Self = Self(5);
-    /// An NFS write delegation, an SMB batch oplock.
+    /// The rights of an NFS write delegation or an SMB batch oplock.
     pub const ALL: Self = Self(7);
 
-    /// Has all of `other`.
+    /// Checks that every right of `other` is included.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// What is in both.
+    /// Returns the rights that are in both sets.
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// What is in either.
+    /// Returns the rights that are in either set.
     pub fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// What remains without `other`.
+    /// Returns the rights without those of `other`.
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Nothing.
+    /// Checks that the set is empty.
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// The nearest set that a lease may have (MS-SMB2 section 3.3.5.9.8): nothing without READ.
+    /// Returns the largest subset that a lease may have (MS-SMB2 section 3.3.5.9.8): without READ, a lease has no rights.
     pub fn grantable(self) -> Self {
         if self.has(Self::READ) { self } else { Self::NONE }
     }
 }
 
-/// Whose rules a grant follows.
+/// The rules that a grant follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// RFC 8881 section 10.4: broken already when another opens in a way that the client could not know of, and returned whole.
+    /// RFC 8881 section 10.4: recalled as soon as another client opens the file in a conflicting mode, and always returned whole.
     Delegation,
-    /// MS-FSA section 2.1.1.10, LEVEL_TWO, LEVEL_ONE and BATCH: of one open.
+    /// MS-FSA section 2.1.1.10, LEVEL_TWO, LEVEL_ONE and BATCH: belongs to a single open.
     Oplock,
-    /// MS-SMB2 section 3.3.1.4, the granular oplocks of MS-FSA: of all opens with one key, and broken step by step.
+    /// MS-SMB2 section 3.3.1.4 (granular oplocks in MS-FSA): shared by all opens with one lease key and broken step by step.
     Lease,
 }
 
-/// An oplock or lease that is asked for.
+/// A request for an oplock or a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheRequest {
-    /// Which of the two.
     pub kind: Kind,
-    /// What its holder wants to cache.
     pub rights: Caching,
-    /// Bytes that are allocated for the file: locks behind them lock nothing that could be cached.
+    /// Allocation size of the file in bytes: byte-range locks past it cover no data that could be cached.
     pub allocated: u64,
 }
 
 impl CacheRequest {
-    /// Of a file of unknown size.
+    /// Builds a request for a file whose allocation size is unknown.
     pub fn new(kind: Kind, rights: Caching) -> Self {
         Self { kind, rights, allocated: u64::MAX }
     }
 }
 
-/// What somebody is about to do to a node.
+/// An operation that a client is about to perform on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Open it in this way.
+    /// Open the node with this share mode.
     Open(Share),
-    /// Open it to read its security descriptor and attributes: leases stand, oplocks do not (MS-FSA section 2.1.4.12, Case OPEN).
+    /// Open it to read only the security descriptor and attributes: breaks oplocks but no leases (MS-FSA section 2.1.4.12, Case
+    /// OPEN).
     Look,
-    /// Read data.
     Read,
-    /// Write or truncate, whatever changes data; an open that overwrites.
+    /// Write, truncate or otherwise change data; also an open that overwrites the file.
     Write,
-    /// Truncate or extend through an SMB open: a write that byte-range locks do not hinder (MS-FSA sections 2.1.5.15.4 and
-    /// 2.1.5.1.2).
+    /// Truncate or extend through an SMB open: a write that ignores byte-range locks (MS-FSA sections 2.1.5.15.4 and 2.1.5.1.2).
     Resize,
-    /// Set or clear a byte-range lock that binds others.
+    /// Set or clear a byte-range lock that is binding for other clients.
     Lock,
-    /// Set a byte-range lock that is advice to clients of NFS, and binds those of SMB, who know no other.
+    /// Set a byte-range lock that is advisory for NFS clients but binding for SMB clients, because SMB has only mandatory locks.
     Advise,
     /// Change attributes other than the size.
     Attributes,
-    /// Remove it, rename it, rename over it, or give it a further name.
+    /// Remove it, rename it, rename over it, or add a hard link.
     Names,
-    /// Mark it to be removed with its last close.
+    /// Mark it for deletion at its last close.
     Delete,
-    /// Open it against a share mode, which cached handles may be the reason of (OPEN_BREAK_H).
+    /// Retry an open that a share mode refused: handles that clients keep cached may be the cause (OPEN_BREAK_H).
     Handles,
-    /// About to change what a listing of this directory shows: delegations of it come back first.
+    /// Prepare to change the listing of this directory: recalls its delegations first.
     Entries,
-    /// What a listing of this directory shows has changed (the PARENT_OBJECT of MS-FSA section 2.1.4.12).
+    /// Report that the listing of this directory has changed (PARENT_OBJECT in MS-FSA section 2.1.4.12).
     Contents,
 }
 
-/// What an operation by somebody else does to a grant.
+/// The effect of another client's operation on a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// What the holder may keep.
+    /// The rights that the holder keeps.
     pub keep: Caching,
-    /// It must say that it gave the rest back; otherwise the rights are gone when it is told.
+    /// Whether the holder must acknowledge the break. If not, the rights end as soon as the notice is sent.
     pub acknowledge: bool,
-    /// The operation waits for that.
+    /// Whether the operation waits for that acknowledgement.
     pub wait: bool,
 }
 
-/// What `op` by somebody else does to a grant of `rights`; `None` when it stands.
+/// Returns the effect of another client's `op` on a grant of `rights`; `None` when the grant is unaffected.
 pub fn effect(kind: Kind, rights: Caching, op: Operation) -> Option<Effect> {
     if rights.is_none() {
         return None;
@@ -142,8 +138,8 @@ pub fn effect(kind: Kind, rights: Caching, op: Operation) -> Option<Effect> {
         }
         Kind::Lease => {
             let takes = taken(op);
-            // MS-FSA 2.1.4.12: READ alone is lost without a word; only an operation that must have handles closed, or for which
-            // data may be kept back, waits.
+            // MS-FSA 2.1.4.12: a loss of only READ needs no acknowledgement. An operation waits only if handles must be closed or
+            // if the holder may have unsent data.
             let wait = rights.has(Caching::WRITE) || takes.has(Caching::HANDLE);
             (lease(rights, takes), rights != Caching::READ, wait)
         }
@@ -151,9 +147,9 @@ pub fn effect(kind: Kind, rights: Caching, op: Operation) -> Option<Effect> {
     (keep != rights).then_some(Effect { keep, acknowledge, wait })
 }
 
-/// RFC 8881 section 10.4: a read delegation stands as long as nobody else has the file open for writing or denies reading, a
-/// write delegation as long as nobody else has it open at all. That of a directory, which is for reading, stands as long as nobody
-/// else changes it (section 10.9).
+/// RFC 8881 section 10.4: a read delegation remains while no other client has the file open for writing or denies reading; a write
+/// delegation remains while no other client has the file open. A directory delegation, which is a read delegation, remains while no
+/// other client changes the directory (section 10.9).
 fn delegation(rights: Caching, op: Operation) -> Caching {
     match op {
         Operation::Look | Operation::Advise => rights,
@@ -166,19 +162,19 @@ fn delegation(rights: Caching, op: Operation) -> Caching {
     }
 }
 
-/// The BreakToTwo and BreakToNone branches of MS-FSA section 2.1.4.12.
+/// Applies the BreakToTwo and BreakToNone branches of MS-FSA section 2.1.4.12.
 fn oplock(rights: Caching, op: Operation) -> Caching {
     match op {
         Operation::Open(_) | Operation::Look | Operation::Read => rights.and(Caching::READ),
         Operation::Write | Operation::Resize | Operation::Lock | Operation::Advise => Caching::NONE,
         Operation::Names if rights.has(Caching::HANDLE) => Caching::NONE,
-        // MS-FSA 2.1.5.1.2: only a batch oplock stands for handles that the client may not need.
+        // MS-FSA 2.1.5.1.2: only a batch oplock lets a client keep handles open that it may no longer need.
         Operation::Handles if rights.has(Caching::HANDLE) => Caching::READ,
         _ => rights,
     }
 }
 
-/// BreakCacheState of MS-FSA section 2.1.4.12.
+/// Applies BreakCacheState of MS-FSA section 2.1.4.12.
 fn taken(op: Operation) -> Caching {
     match op {
         Operation::Open(_) | Operation::Read => Caching::WRITE,
@@ -210,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_delegation_stands_beside_readers_only() {
+    fn read_delegation_survives_readers_only() {
         let keep = |op| effect(Kind::Delegation, RH, op).is_none();
         assert!(keep(open(Rights::READ, Rights::NONE)));
         assert!(keep(open(Rights::READ, Rights::WRITE)));
@@ -228,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delegation_of_a_directory_comes_back_before_it_changes() {
+    fn directory_delegation_before_change_is_recalled() {
         let all = Effect { keep: Caching::NONE, acknowledge: true, wait: true };
         for op in [Operation::Entries, Operation::Contents, Operation::Attributes] {
             assert_eq!(effect(Kind::Delegation, RH, op), Some(all), "{op:?}");
@@ -239,16 +235,16 @@ mod tests {
     }
 
     #[test]
-    fn a_write_delegation_stands_alone() {
+    fn write_delegation_survives_no_other_open() {
         for op in [open(Rights::READ, Rights::NONE), Operation::Read, Operation::Write] {
             assert_eq!(effect(Kind::Delegation, RWH, op).unwrap().keep, Caching::NONE);
         }
     }
 
-    /// MS-FSA section 2.1.4.12, the table that its Switch over Oplock.State amounts to: what is kept, with `a` when it is to be
-    /// acknowledged and `w` when the operation waits for that.
+    /// Checks the table behind the Switch over Oplock.State in MS-FSA section 2.1.4.12. Each cell lists the rights that remain, `a`
+    /// if the break must be acknowledged and `w` if the operation waits for it.
     #[test]
-    fn leases_break_as_ms_fsa_says() {
+    fn leases_break_per_ms_fsa_table() {
         let shown = |rights, op| {
             effect(Kind::Lease, rights, op).map(|e| {
                 (
@@ -285,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn oplocks_break_as_ms_fsa_says() {
+    fn oplocks_break_per_ms_fsa_table() {
         let keep = |rights, op| effect(Kind::Oplock, rights, op).map(|e| (e.keep, e.wait));
         let plain = open(Rights::READ, Rights::NONE);
         assert_eq!(keep(RWH, plain), Some((R, true)));

@@ -1,59 +1,57 @@
-//! The lease of a client: how long its state stands without a word from it.
+//! The lease of a client: how long the server keeps the client's state without hearing from it.
 //!
-//! A client that is silent for longer than its lease is not thrown out at once: its state is kept as a courtesy until
-//! somebody else wants what it holds, or the courtesy itself ends. Clients that were only cut off for a while lose nothing.
+//! A client that is silent for longer than its lease does not lose its state at once. The state is kept as a courtesy until another
+//! client needs what it holds, or until the courtesy time ends. Clients that were only disconnected for a while lose no state.
 //!
-//! A client whose request is still being executed is not silent, however long its storage takes: to give its lock to another
-//! while a WRITE of its own may still land would break what the lock is for.
+//! A client with a request in execution does not count as silent, however slow the storage is: if its lock passed to another
+//! client, its own WRITE could still land afterwards and break the lock's guarantee.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::id::{ClientId, Millis};
 
-/// The two times, declared together because the second begins where the first ends.
+/// The lease time and the courtesy time, which begins when the lease ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// The state is the client's without question for this long after it was last heard of.
+    /// Time after the last contact during which the client's state is safe.
     pub lease_ms: u64,
-    /// After that it is kept for this long while nobody else wants it.
+    /// Further time during which the state is kept unless another client needs it.
     pub courtesy_ms: u64,
 }
 
-/// How a client stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseState {
-    /// Its lease holds.
     Live,
-    /// Its lease has lapsed; its state gives way to the first who asks.
+    /// The lease has lapsed: the state is released for the first client that conflicts with it.
     Courtesy,
-    /// The courtesy has ended, or it was ended by force: its state is to be released.
+    /// The courtesy time is over, or the lease was ended by force: the server must release the state.
     Ended,
 }
 
-/// The lease of one client, renewed from many tasks.
+/// The lease of one client. Several tasks may renew it at the same time.
 #[derive(Debug)]
 pub struct Lease {
     client: ClientId,
     host: Option<IpAddr>,
     terms: Terms,
     renewed_ms: AtomicU64,
-    /// Requests of the client that are being executed.
+    /// Number of the client's requests in execution.
     in_progress: AtomicU32,
 }
 
-/// Stored instead of a time when a lease was ended by force.
+/// Value of `renewed_ms` after a lease was ended by force.
 const ENDED: u64 = u64::MAX;
-/// Stored instead of a time while a connection stands for the holder: it never lapses.
+/// Value of `renewed_ms` while a connection keeps the lease alive, so that it never lapses.
 const HELD: u64 = u64::MAX - 1;
 
 impl Lease {
-    /// A lease that begins now.
+    /// Creates a lease that begins now.
     pub fn new(client: ClientId, terms: Terms, now: Millis) -> Self {
         Self::with(client, terms, now)
     }
 
-    /// Of a holder that stands as long as its connection does. It lapses when it is let go.
+    /// Creates a lease that lasts as long as its holder's connection. It may lapse only after [`Lease::let_go`].
     pub fn held(client: ClientId) -> Self {
         let terms = Terms { lease_ms: 0, courtesy_ms: u64::MAX };
         Self::with(client, terms, HELD)
@@ -64,7 +62,7 @@ impl Lease {
         Self { client, host: None, terms, renewed_ms, in_progress }
     }
 
-    /// Of a client at this host, whose clients together have a part of each node ([`Limits`](crate::Limits)).
+    /// Records the client's host, so that all clients of one host share a per-node limit ([`Limits`](crate::Limits)).
     pub fn of_host(self, host: IpAddr) -> Self {
         Self { host: Some(host), ..self }
     }
@@ -73,26 +71,25 @@ impl Lease {
         self.host
     }
 
-    /// The connection is back. False when somebody ended the lease meanwhile.
+    /// Keeps the lease alive again after a reconnect. Returns false if the lease was ended meanwhile.
     pub fn hold(&self) -> bool {
         self.renewed_ms
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |was| (was != ENDED).then_some(HELD))
             .is_ok()
     }
 
-    /// The connection is gone: from now on the holder gives way to the first who wants what it has.
+    /// Ends the connection's protection: from now on the first conflicting client may displace the holder.
     pub fn let_go(&self, now: Millis) {
         let _ = self.renewed_ms.fetch_update(Ordering::AcqRel, Ordering::Acquire, |was| {
             (was == HELD).then_some(now.saturating_sub(1))
         });
     }
 
-    /// The client.
     pub fn client(&self) -> ClientId {
         self.client
     }
 
-    /// The client was heard of. A lease that was ended stays ended; false then.
+    /// Renews the lease after a message from the client. Returns false if the lease was ended; it then stays ended.
     pub fn renew(&self, now: Millis) -> bool {
         self.renewed_ms
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |was| {
@@ -101,9 +98,10 @@ impl Lease {
             .is_ok()
     }
 
-    /// A request of the client begins: the lease holds until [`Lease::end_request`]. False when it has ended.
+    /// Counts a request as in execution, which keeps the lease live until [`Lease::end_request`]. Returns false if the lease was
+    /// ended.
     pub fn begin_request(&self, now: Millis) -> bool {
-        // Counted first: who looks in between finds a request, or a lease that was renewed.
+        // Count before renewing: a concurrent check then sees either the request or the renewed lease.
         self.in_progress.fetch_add(1, Ordering::AcqRel);
         let stands = self.renew(now);
         if !stands {
@@ -112,24 +110,24 @@ impl Lease {
         stands
     }
 
-    /// A request has been executed; the client has its lease from now on for what comes next.
+    /// Counts a request as finished and renews the lease.
     pub fn end_request(&self, now: Millis) {
         self.renew(now);
         self.in_progress.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// It was ended, so that no request renews it.
+    /// Checks whether the lease was ended by force, after which no request renews it.
     pub fn has_ended(&self) -> bool {
         self.renewed().is_none()
     }
 
-    /// Ends it by force. True for the one caller who ended it.
+    /// Ends the lease by force. Returns true for exactly one caller.
     pub fn end(&self) -> bool {
         self.renewed_ms.swap(ENDED, Ordering::AcqRel) != ENDED
     }
 
-    /// Ends it unless it holds. True for the one caller who ended it: a client that comes back at the same moment either
-    /// keeps everything or finds everything gone.
+    /// Ends the lease if it has lapsed, and returns true for exactly one caller. A client that returns at the same moment either
+    /// keeps all its state or finds all of it released.
     pub fn end_if_lapsed(&self, now: Millis) -> bool {
         self.renewed_ms
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |was| {
@@ -140,12 +138,11 @@ impl Lease {
             .is_ok()
     }
 
-    /// When the client was last heard of; `None` when the lease was ended or does not depend on it.
+    /// Returns the time of the last contact; `None` if the lease was ended or is kept by a connection.
     pub fn renewed(&self) -> Option<Millis> {
         Some(self.renewed_ms.load(Ordering::Acquire)).filter(|t| *t < HELD)
     }
 
-    /// How it stands.
     pub fn state(&self, now: Millis) -> LeaseState {
         let renewed = self.renewed_ms.load(Ordering::Acquire);
         match renewed {
@@ -167,7 +164,6 @@ impl Lease {
         self.in_progress.load(Ordering::Acquire) > 0
     }
 
-    /// Its lease holds.
     pub fn is_live(&self, now: Millis) -> bool {
         self.state(now) == LeaseState::Live
     }
@@ -178,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_whose_request_is_being_executed_is_live() {
+    fn lease_during_request_stays_live() {
         let l = Lease::new(ClientId(1), Terms { lease_ms: 10, courtesy_ms: 5 }, 0);
         assert!(l.begin_request(0));
         assert!(l.begin_request(1));
@@ -194,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_passes_through_courtesy() {
+    fn silent_client_passes_through_courtesy() {
         let l = Lease::new(ClientId(1), Terms { lease_ms: 10, courtesy_ms: 5 }, 100);
         assert_eq!(l.state(110), LeaseState::Live);
         assert_eq!(l.state(111), LeaseState::Courtesy);
@@ -205,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_lease_cannot_be_renewed() {
+    fn ended_lease_cannot_be_renewed() {
         let l = Lease::new(ClientId(1), Terms { lease_ms: 10, courtesy_ms: 5 }, 0);
         assert!(l.end());
         assert!(!l.end());
@@ -214,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_lapsed_lease_gives_way() {
+    fn only_lapsed_lease_can_be_ended() {
         let l = Lease::new(ClientId(1), Terms { lease_ms: 10, courtesy_ms: 5 }, 0);
         assert!(!l.end_if_lapsed(10));
         assert!(l.end_if_lapsed(11));
@@ -223,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_lease_lapses_only_when_let_go() {
+    fn held_lease_lapses_after_let_go() {
         let l = Lease::held(ClientId::key(1));
         assert!(l.is_live(u64::MAX / 2) && !l.end_if_lapsed(u64::MAX / 2));
         l.let_go(7);
@@ -235,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_word_does_not_shorten_a_lease() {
+    fn late_renewal_never_shortens_lease() {
         let l = Lease::new(ClientId(1), Terms { lease_ms: 10, courtesy_ms: 0 }, 50);
         assert!(l.renew(20));
         assert_eq!(l.state(60), LeaseState::Live);

@@ -1,18 +1,19 @@
-//! Reclaim after a restart (RFC 8881 section 8.4.2).
+//! Reclaim of state after a restart (RFC 8881 section 8.4.2).
 //!
-//! For a while after a start, clients that were known before may take back what they held, and nobody may take anything new.
-//! The time ends early when every one of them has said that it is done, and is no time at all when none is known. It is longer, by
-//! as much again at most, while they are still at it: who has much to take back, or comes late, does not lose the rest.
+//! During the grace period after a start, clients known from before may reclaim what they held, and no client may acquire new
+//! state. The period ends early when every known client has reported completion, and is skipped if no client is known. While
+//! clients are still reclaiming it is extended, at most to twice its length, so that a client with much to reclaim or a late one
+//! does not lose the rest.
 
 use std::collections::HashMap;
 
 use crate::id::Millis;
 
-/// The time goes on for so long after something was taken back.
+/// Each reclaim extends the grace period to at least this long after it.
 const GOES_ON_MS: u64 = 1_000;
 
-/// Who may reclaim, and until when. Clients are named by the bytes by which they name themselves, since their numbers are of
-/// the time before.
+/// The clients that may reclaim, and the end of the grace period. Clients are identified by the owner string that they send,
+/// because client numbers from before the restart are void.
 #[derive(Debug)]
 pub struct Grace {
     ends: Option<Millis>,
@@ -21,14 +22,14 @@ pub struct Grace {
 }
 
 impl Grace {
-    /// Begins now for these clients and lasts at most `length_ms`.
+    /// Starts a grace period for these clients that lasts at most `length_ms`.
     pub fn new(known: impl IntoIterator<Item = Box<[u8]>>, now: Millis, length_ms: u64) -> Self {
         let mut grace = Self { ends: None, ends_latest: 0, known: HashMap::new() };
         grace.expect(known, now, length_ms);
         grace
     }
 
-    /// These were known before, too: the time begins now if there was none yet.
+    /// Adds further clients known from before; starts the grace period if it is not active.
     pub fn expect(
         &mut self,
         known: impl IntoIterator<Item = Box<[u8]>>,
@@ -43,12 +44,12 @@ impl Grace {
         }
     }
 
-    /// Nothing new may be taken.
+    /// Checks that the grace period is active, so that no new state may be granted.
     pub fn is_active(&self, now: Millis) -> bool {
         self.ends.is_some_and(|ends| now < ends)
     }
 
-    /// This client takes something back: it may if it held something before the restart and has not yet said that it is done.
+    /// Lets a client reclaim if it held state before the restart and has not reported completion. Extends the period in that case.
     pub fn reclaim(&mut self, client: &[u8], now: Millis) -> bool {
         let may = self.is_active(now) && self.known.get(client) == Some(&false);
         if may {
@@ -58,7 +59,7 @@ impl Grace {
         may
     }
 
-    /// This client has taken back what it wanted. True when that ended the time for all.
+    /// Records that a client has finished reclaiming. Returns true if that ended the grace period.
     pub fn complete(&mut self, client: &[u8]) -> bool {
         if let Some(done) = self.known.get_mut(client) {
             *done = true;
@@ -70,7 +71,7 @@ impl Grace {
         over
     }
 
-    /// Ends the time if it is up, and gives the names of those who never came back. Once.
+    /// Ends the grace period once its time is over, and returns the clients that never came back. Later calls return `None`.
     pub fn finish(&mut self, now: Millis) -> Option<Vec<Box<[u8]>>> {
         if self.ends.is_some_and(|ends| now < ends) || self.known.is_empty() {
             return None;
@@ -89,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_known_no_grace() {
+    fn grace_without_known_clients_is_skipped() {
         let mut g = Grace::new(names(&[]), 0, 90_000);
         assert!(!g.is_active(0));
         assert!(!g.reclaim(b"a", 0));
     }
 
     #[test]
-    fn it_ends_when_all_are_done() {
+    fn grace_ends_after_last_completion() {
         let mut g = Grace::new(names(&["a", "b"]), 0, 90_000);
         assert!(g.is_active(1) && g.reclaim(b"a", 1) && !g.reclaim(b"c", 1));
         assert!(!g.complete(b"a"));
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn others_may_be_expected_too() {
+    fn grace_accepts_further_clients() {
         let mut g = Grace::new(names(&[]), 0, 90_000);
         g.expect(names(&[]), 5, 90_000);
         assert!(!g.is_active(5), "nobody is nobody");
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_while_something_is_taken_back_and_at_most_as_long_again() {
+    fn grace_extends_while_clients_reclaim() {
         let mut g = Grace::new(names(&["a"]), 1_000, 15_000);
         assert!(g.reclaim(b"a", 14_000) && !g.is_active(16_000), "there was time enough");
         assert!(g.reclaim(b"a", 15_900) && g.is_active(16_899));
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_by_time_and_names_the_absent() {
+    fn grace_timeout_names_absent_clients() {
         let mut g = Grace::new(names(&["a", "b"]), 1_000, 90_000);
         g.complete(b"a");
         assert_eq!(g.finish(90_999), None);

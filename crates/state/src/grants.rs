@@ -1,9 +1,9 @@
-//! The caching grants of one node, and the breaks under way among them.
+//! The caching grants of one node and their pending breaks.
 //!
-//! *Operation.* [`Grants::breaks`] starts or finds the breaks that an operation needs. While a holder gives something back, a
-//! further operation may need more: that deepens the break, and the rest is asked for when the step under way has been
-//! acknowledged (MS-FSA section 2.1.5.19), one step after the other as Windows does it: first WRITE, then HANDLE, then READ. Who
-//! waits for a break of WRITE caching waits for all of its steps.
+//! *Operation.* [`Grants::breaks`] starts or finds the breaks that an operation needs. While a holder is acknowledging one step,
+//! another operation may require it to give up more. The break is then deepened, and the next step starts when the current one is
+//! acknowledged (MS-FSA section 2.1.5.19). Like Windows, the steps take WRITE first, then HANDLE, then READ. An operation that
+//! waits for WRITE caching to be broken waits for every step.
 
 use crate::caching::{Caching, Effect, Kind, Operation, effect};
 use crate::holder::Holder;
@@ -11,66 +11,66 @@ use crate::id::{ClientId, HolderId, Millis, NodeId};
 use crate::recall::{Break, Deadlines, Stage};
 use crate::turns::{self, Waiter};
 
-/// A break that waits for its acknowledgement.
+/// A break that waits for the holder's acknowledgement.
 #[derive(Clone, Copy, Debug)]
-struct Breaking {
-    /// What the holder was told that it may keep.
+struct PendingBreak {
+    /// The rights that the holder keeps after the current step, as the notice says.
     to: Caching,
-    /// What it may keep in the end.
+    /// The rights that the holder keeps after the last step.
     deeper: Caching,
-    /// What it had when the first step began: by this others see whether they wait.
+    /// The rights before the first step; they decide whether other operations wait.
     origin: Caching,
     deadline: Millis,
 }
 
 #[derive(Clone, Debug)]
-struct Granted {
+struct Grant {
     party: Holder,
     kind: Kind,
     rights: Caching,
-    breaking: Option<Breaking>,
+    breaking: Option<PendingBreak>,
 }
 
-/// What a holder has, as its front end tells it.
+/// The rights of a holder, as reported to its front end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// What it has; during a break still all of it.
+    /// All rights, including those that a pending break will remove.
     pub rights: Caching,
-    /// What it was told to keep, while that is not acknowledged.
+    /// The rights that the pending break leaves; `None` if no break is pending.
     pub breaking_to: Option<Caching>,
 }
 
-/// What came of an acknowledgement.
+/// The result of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// The holder had something.
+    /// Whether the holder had a grant.
     pub held: bool,
-    /// The next step: the holder must be told of it.
+    /// The next step of the break, which the front end must send to the holder.
     pub next: Option<Break>,
 }
 
-/// What an operation has to do with the grants of others.
+/// The breaks that an operation causes.
 #[derive(Debug, Default)]
-pub(crate) struct Broken {
-    /// All breaks that concern it, those that just started among them.
+pub(crate) struct BreakOutcome {
+    /// All breaks that concern the operation, including those that have just started.
     pub breaks: Vec<Break>,
-    /// It has to wait.
+    /// Whether the operation must wait.
     pub wait: bool,
 }
 
-/// All grants of one node.
 #[derive(Debug, Default)]
-pub(crate) struct Grants(Vec<Granted>);
+pub(crate) struct Grants(Vec<Grant>);
 
-impl Granted {
-    /// A level II oplock does not survive even its holder's own writes and locks (MS-FSA section 2.1.4.12, BreakToNone).
+impl Grant {
+    /// Checks that `op` by the holder's own client leaves this grant alone. A level II oplock is broken even by the holder's own
+    /// writes and locks (MS-FSA section 2.1.4.12, BreakToNone).
     fn spares(&self, client: Option<ClientId>, op: Operation) -> bool {
         let level_two = self.kind == Kind::Oplock && self.rights == Caching::READ;
         Some(self.party.client()) == client
             && !(level_two && matches!(op, Operation::Write | Operation::Resize | Operation::Lock))
     }
 
-    /// What `op` does to it, seen from where a break under way began.
+    /// Returns the effect of `op`, computed from the rights before the pending break.
     fn effect(&self, op: Operation) -> Option<Effect> {
         let origin = self.breaking.map_or(self.rights, |b| b.origin);
         effect(self.kind, origin, op)
@@ -81,14 +81,14 @@ impl Granted {
         Break { node, holder, client, kind: self.kind, from: self.rights, to, stage, deadline }
     }
 
-    /// Begins a step that must be acknowledged.
-    fn begin(&mut self, node: NodeId, b: Breaking) -> Break {
+    /// Starts a step that the holder must acknowledge.
+    fn begin(&mut self, node: NodeId, b: PendingBreak) -> Break {
         let told = self.told(node, b.to, Stage::Started, b.deadline);
         self.breaking = Some(b);
         told
     }
 
-    /// Takes rights that need no acknowledgement.
+    /// Removes rights that need no acknowledgement.
     fn take(&mut self, node: NodeId, keep: Caching, now: Millis) -> Break {
         let told = self.told(node, keep, Stage::Done, now);
         self.rights = keep;
@@ -97,14 +97,13 @@ impl Granted {
     }
 }
 
-/// What byte-range locks there are.
+/// The kind of byte-range locks that exist on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Locked {
-    /// None.
+pub(crate) enum LockPresence {
     Nothing,
-    /// Some, all behind what is allocated for the file.
+    /// All locks are past the allocation size.
     Nowhere,
-    /// Some of data.
+    /// At least one lock covers allocated data.
     Data,
 }
 
@@ -113,7 +112,7 @@ impl Grants {
         self.0.is_empty()
     }
 
-    /// Holders that `op` by `client` would break.
+    /// Returns the holders whose grants `op` by `client` would break.
     pub(crate) fn touched(
         &self,
         client: Option<ClientId>,
@@ -133,14 +132,14 @@ impl Grants {
         op: Operation,
         now: Millis,
         deadlines: Deadlines,
-    ) -> Broken {
-        let mut out = Broken::default();
+    ) -> BreakOutcome {
+        let mut out = BreakOutcome::default();
         for g in self.0.iter_mut().filter(|g| !g.spares(client, op)) {
             let Some(e) = g.effect(op) else { continue };
-            // Nothing more is told before the step under way is acknowledged, so what it leaves may be read from the cache until
-            // then.
+            // The holder gets the next notice only after it acknowledges the current step, so it may read from its cache until then
+            // if the current step leaves it READ.
             let reads_on = g.breaking.is_some_and(|b| b.to.without(e.keep).has(Caching::READ));
-            // As in `turns::waits`, from where the break under way began.
+            // Same rule as `turns::waits`, applied to the rights before the pending break.
             let is_smb = client.is_some_and(ClientId::is_key);
             let loses_read = g.rights.without(e.keep).has(Caching::READ);
             let wait = e.wait || reads_on || !is_smb && e.acknowledge && loses_read;
@@ -150,7 +149,7 @@ impl Grants {
                 None => {
                     let deadline = now.saturating_add(deadlines.acknowledge_ms());
                     let (to, origin) = (e.keep, g.rights);
-                    g.begin(node, Breaking { to, deeper: to, origin, deadline })
+                    g.begin(node, PendingBreak { to, deeper: to, origin, deadline })
                 }
                 Some(b) => {
                     b.deeper = b.deeper.and(e.keep);
@@ -172,8 +171,8 @@ impl Grants {
         self.0.retain(|g| !g.rights.is_none());
     }
 
-    /// Grants an NFS delegation, which is whole or not at all, and one per client: only its holder can have more of it, a write
-    /// delegation in the place of its read delegation.
+    /// Grants an NFS delegation, whole or not at all, one per client. Only the current holder can widen its grant: a write
+    /// delegation replaces its read delegation.
     pub(crate) fn delegate(&mut self, party: &Holder, rights: Caching, max: usize) -> bool {
         if let [only] = &mut self.0[..]
             && only.party.holder == party.holder
@@ -195,17 +194,18 @@ impl Grants {
             return false;
         }
         let (party, kind) = (party.clone(), Kind::Delegation);
-        self.0.push(Granted { party, kind, rights, breaking: None });
+        self.0.push(Grant { party, kind, rights, breaking: None });
         true
     }
 
-    /// Grants what can be had of `want` (MS-FSA sections 2.1.5.18.1 and 2.1.5.18.2). What this holder has already is widened to
-    /// all of `want` or stays as it is. `alone`: no open with another key, `waiting`: who has a turn before.
+    /// Grants the part of `want` that is possible (MS-FSA sections 2.1.5.18.1 and 2.1.5.18.2). An existing grant of this holder is
+    /// widened to all of `want` or left unchanged. `alone`: no open with another key exists. `waiting`: clients that are served
+    /// first.
     pub(crate) fn cache(
         &mut self,
         party: &Holder,
         (kind, want): (Kind, Caching),
-        (alone, locked): (bool, Locked),
+        (alone, locked): (bool, LockPresence),
         waiting: &[Waiter],
         max: usize,
     ) -> Held {
@@ -216,25 +216,26 @@ impl Grants {
             if origin.has(Caching::WRITE) {
                 may = Caching::NONE;
             }
-            // The two families share READ only: a level II oplock says nothing of handles.
+            // Oplocks and leases can share only READ: a level II oplock does not cover handles.
             match (kind, g.kind) {
                 (Kind::Oplock, _) if origin.has(Caching::HANDLE) => may = Caching::NONE,
                 (Kind::Lease, Kind::Oplock) => may = may.without(Caching::HANDLE),
                 _ => {}
             }
         }
-        if !alone || locked != Locked::Nothing {
-            // Exclusive caching beside locks of its own would tempt its holder to keep further locks to itself. Linux, asked to
-            // give it back, sends all that it has, also those that are here already, and loses what stands beside a refused one.
+        if !alone || locked != LockPresence::Nothing {
+            // Do not grant exclusive caching to a holder that has locks: it would keep further locks to itself. When Linux must
+            // return such a grant it sends all its locks, including those that the server already has, and loses the neighbours of
+            // one that is refused.
             may = may.without(Caching::WRITE);
         }
-        if locked == Locked::Data {
-            // MS-FSA section 2.1.5.18.2: no shared caching.
+        if locked == LockPresence::Data {
+            // MS-FSA section 2.1.5.18.2: a lock on data rules out shared caching.
             may = Caching::NONE;
         }
         may = turns::spared(waiting, kind, may);
         may = match kind {
-            // A batch oplock that cannot be had is not worth more than level II.
+            // If a batch oplock is impossible, grant level II.
             Kind::Oplock if may != want => may.and(Caching::READ),
             _ => may.grantable(),
         };
@@ -248,7 +249,7 @@ impl Grants {
             }
             None if may.is_none() || full => Held::default(),
             None => {
-                self.0.push(Granted { party: party.clone(), kind, rights: may, breaking: None });
+                self.0.push(Grant { party: party.clone(), kind, rights: may, breaking: None });
                 Held { rights: may, breaking_to: None }
             }
         }
@@ -259,20 +260,20 @@ impl Grants {
         Some(Held { rights: g.rights, breaking_to: g.breaking.map(|b| b.to) })
     }
 
-    /// Who has the delegation of this client, if it has one.
+    /// Returns the holder of this client's delegation.
     pub(crate) fn delegation(&self, client: ClientId) -> Option<HolderId> {
         let mut delegations = self.0.iter().filter(|g| g.kind == Kind::Delegation);
         delegations.find(|g| g.party.client() == client).map(|g| g.party.holder)
     }
 
-    /// Another than `client` has a write delegation, and may know the size and times of the file better than its server.
+    /// Returns another client with a write delegation, which may have a newer size and newer times than the server.
     pub(crate) fn keeps_back(&self, client: Option<ClientId>) -> Option<(ClientId, HolderId)> {
         let mut others = self.0.iter().filter(|g| Some(g.party.client()) != client);
         let found = others.find(|g| g.kind == Kind::Delegation && g.rights.has(Caching::WRITE))?;
         Some((found.party.client(), found.party.holder))
     }
 
-    /// The holder keeps `to` and gives the rest back, asked or not.
+    /// Reduces the holder's rights to `to`, whether or not a break asked for it.
     pub(crate) fn acknowledge(
         &mut self,
         node: NodeId,
@@ -294,27 +295,27 @@ impl Grants {
             } else if g.rights == Caching::READ {
                 next = Some(g.take(node, rest, now));
             } else if g.kind == Kind::Lease && g.rights == Caching::READ_HANDLE {
-                next = Some(g.begin(node, Breaking { to: Caching::READ, deadline, ..b }));
+                next = Some(g.begin(node, PendingBreak { to: Caching::READ, deadline, ..b }));
             } else {
-                next = Some(g.begin(node, Breaking { to: rest, deadline, ..b }));
+                next = Some(g.begin(node, PendingBreak { to: rest, deadline, ..b }));
             }
         }
         self.forget_empty();
         Acknowledged { held: true, next }
     }
 
-    /// Takes away what this holder has.
+    /// Removes the grants of this holder.
     pub(crate) fn release(&mut self, holder: HolderId) {
         self.0.retain(|g| g.party.holder != holder);
     }
 
-    /// A holder has the same of another node: what it may cache, and breaks of that under way.
+    /// Copies a holder's grants and pending breaks from another node.
     pub(crate) fn follow(&mut self, other: &Self, holder: HolderId) {
         self.release(holder);
         self.0.extend(other.0.iter().filter(|g| g.party.holder == holder).cloned());
     }
 
-    /// Breaks whose time is over.
+    /// Collects the breaks whose deadline has passed.
     pub(crate) fn overdue(&self, node: NodeId, now: Millis, out: &mut Vec<Break>) {
         out.extend(self.0.iter().filter_map(|g| {
             let b = g.breaking.filter(|b| now >= b.deadline)?;

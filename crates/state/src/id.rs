@@ -1,37 +1,37 @@
-//! Numbers that mean the same to every protocol.
+//! Identifiers that are independent of the protocol.
 
-/// Milliseconds since the process started. The caller's clock; it never goes back.
+/// Milliseconds since the process started, from a monotonic clock that the caller reads.
 pub type Millis = u64;
 
-/// A node (file or directory) while this process runs. The namespace gives the numbers.
+/// Identifies a node (file or directory) while this process runs. The namespace assigns the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
-/// One thing that is held: an open, a lock owner, a delegation, an SMB lease. Given by [`crate::Table::holder`].
+/// Identifies one holder: an open, a lock owner, a delegation or an SMB lease. [`crate::Table::holder`] assigns the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HolderId(pub u64);
 
-/// One client of any protocol: the key under which caching is shared (MS-FSA calls it the oplock key).
+/// Identifies one client of any protocol: the key under which caching is shared (the oplock key of MS-FSA).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(pub u64);
 
-/// Keys count down from the top, clients of NFS up from the time the server started, so the two never meet.
+/// SMB keys use the top of the number space. NFS clients count up from the server's start time and never reach it.
 const FIRST_KEY: u64 = u64::MAX << 32;
-/// Hosts that lock by NLM have the numbers below those of keys.
+/// NLM hosts have the numbers just below the SMB keys.
 const FIRST_HOST: u64 = FIRST_KEY - (1 << 32);
 
 impl ClientId {
-    /// The `n`th host that locks without a protocol of its own for being a client (NLM).
+    /// Returns the identifier of the `n`th host that locks through NLM, a protocol without client identifiers.
     pub fn host(n: u32) -> Self {
         Self(FIRST_HOST | u64::from(n))
     }
 
-    /// The key of the `n`th open or lease of SMB, whose caching is its own and nobody else's.
+    /// Returns the key of the `n`th SMB open or lease, which shares its caching with no other key.
     pub fn key(n: u32) -> Self {
         Self(FIRST_KEY | u64::from(n))
     }
 
-    /// It is such a key, and not a whole client.
+    /// Checks that this is the key of an SMB open or lease rather than a whole client.
     pub fn is_key(self) -> bool {
         self.0 >= FIRST_KEY
     }

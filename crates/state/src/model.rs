@@ -1,7 +1,7 @@
-//! The slow obvious version of the same rules, and the proof that the table agrees with it over every short history.
+//! A slow, obvious model of the delegation rules, and a proof that the table agrees with it over every short history.
 //!
-//! The model remembers only facts: who opened what, and who was promised a cache. Each answer is worked out from the sentences
-//! of the rules, with no counters, slots or shards.
+//! The model stores only facts: the opens and the delegations of each client. It derives each answer directly from the rules,
+//! without counters, slots or shards.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::range::Range;
 use crate::recall::Deadlines;
 use crate::table::Table;
 
-/// Two holders of client 0, one of client 1.
+/// The client of each holder: two holders of client 0, one of client 1.
 const HOLDERS: [usize; 3] = [0, 0, 1];
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Open(usize, Share),
     Close(usize),
-    /// A read delegation for the client of this holder.
+    /// Grants a read delegation to the client of this holder.
     Grant(usize),
-    /// The delegation of this holder comes back.
+    /// Returns the delegation of this holder.
     Return(usize),
     Anonymous(Operation),
-    /// By the client of this holder, through no open.
+    /// Performs an operation by the client of this holder, not through an open.
     By(usize, Operation),
 }
 
@@ -56,7 +56,7 @@ fn bits(s: Share) -> (bool, bool, bool, bool) {
 }
 
 impl Model {
-    /// Recalls from everybody but `client`; true when there was somebody.
+    /// Recalls delegations from all clients except `client`; returns true if one existed.
     fn recall(&mut self, client: Option<usize>) -> bool {
         let mut any = false;
         for (h, owner) in HOLDERS.iter().enumerate() {
@@ -196,9 +196,9 @@ fn steps() -> Vec<Step> {
     out
 }
 
-/// All histories of three steps.
+/// Tries all histories of three steps.
 #[test]
-fn the_table_agrees_with_the_model_over_every_short_history() {
+fn table_matches_model_over_short_histories() {
     let steps = steps();
     let mut tried = 0_u32;
     for a in &steps {
@@ -216,9 +216,9 @@ fn the_table_agrees_with_the_model_over_every_short_history() {
 }
 
 proptest::proptest! {
-    /// Longer histories, at random.
+    /// Tries longer, random histories.
     #[test]
-    fn the_table_agrees_with_the_model_over_long_histories(
+    fn table_matches_model_over_long_histories(
         picks in proptest::collection::vec(0..1_000_usize, 1..60)) {
         let steps = steps();
         let (real, mut model) = (Real::new(), Model::default());

@@ -1,7 +1,7 @@
-//! The slow obvious version of the rules of leases and share modes among SMB opens, and the proof that the table agrees with it.
+//! A slow, obvious model of leases and share modes among SMB opens, and a proof that the table agrees with it.
 //!
-//! Rights are words here: "RWH" without the letters that an operation takes. The model has three keys with one open and one lease
-//! each, and an outsider; it knows nothing of shards, grants or verdicts.
+//! Rights are strings such as "RWH" from which an operation removes letters. The model has three keys with one open and one lease
+//! each, and one client without a key. It uses no shards, grants or verdicts.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const NODE: NodeId = NodeId(1);
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Opens for reading and writing; shares everything, or nothing.
+    /// Opens for reading and writing; shares all access, or no access if `alone`.
     Open {
         key: usize,
         alone: bool,
@@ -28,18 +28,18 @@ enum Step {
     },
     Close(usize),
     Ask(usize, &'static str),
-    /// Acknowledges what was told last.
+    /// Acknowledges the last notice.
     Acknowledge(usize),
     Do(Option<usize>, Operation),
 }
 
-/// What was told to whom: the key, what it keeps, whether it must answer.
-type Told = (usize, String, bool);
+/// A break notice: the key, the rights that it keeps, and whether it must acknowledge.
+type Notice = (usize, String, bool);
 
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
-    Done(Vec<Told>),
-    Wait(Vec<Told>),
+    Done(Vec<Notice>),
+    Wait(Vec<Notice>),
     Denied,
     Has(String),
 }
@@ -48,7 +48,7 @@ enum Answer {
 struct Key {
     open: Option<bool>,
     has: String,
-    /// Told to keep, may keep in the end, had at first.
+    /// The rights after the current step, after the last step, and before the first.
     breaking: Option<(String, String, String)>,
 }
 
@@ -73,7 +73,7 @@ fn takes(op: Operation) -> &'static str {
 }
 
 impl Model {
-    fn breaks(&mut self, by: Option<usize>, letters: &str) -> (bool, Vec<Told>) {
+    fn breaks(&mut self, by: Option<usize>, letters: &str) -> (bool, Vec<Notice>) {
         let (mut wait, mut told) = (false, Vec::new());
         for k in (0..KEYS).filter(|k| Some(*k) != by) {
             let key = &mut self.0[k];
@@ -85,7 +85,7 @@ impl Model {
             let reads_on = key.breaking.as_ref().is_some_and(|b| b.0.contains('R'));
             let reads_on = reads_on && !keeps.contains('R');
             wait |= origin.contains('W') || letters.contains('H') || reads_on;
-            // Who does not speak SMB waits for everybody who must answer.
+            // Clients other than SMB wait for every holder that must acknowledge.
             wait |= by.is_none() && origin != "R" && origin.contains('R') && !keeps.contains('R');
             match &mut key.breaking {
                 Some(b) => b.1 = both(&b.1, &keeps),
@@ -208,9 +208,9 @@ impl Real {
         Self { table, parties }
     }
 
-    fn told(&self, breaks: &[Break]) -> Vec<Told> {
+    fn told(&self, breaks: &[Break]) -> Vec<Notice> {
         let fresh = breaks.iter().filter(|b| matches!(b.stage, Stage::Started | Stage::Done));
-        let mut told: Vec<Told> = fresh
+        let mut told: Vec<Notice> = fresh
             .map(|b| {
                 let key = self.parties.iter().position(|p| p.1.holder == b.holder).unwrap();
                 (key, word(b.to), b.stage == Stage::Started)
@@ -280,9 +280,9 @@ fn steps() -> Vec<Step> {
     out
 }
 
-/// All histories of three steps after an open with a lease.
+/// Tries all histories of three steps after an open with a lease.
 #[test]
-fn leases_agree_with_the_model_over_every_short_history() {
+fn leases_match_model_over_short_histories() {
     let steps = steps();
     let real = Real::new();
     for want in ["R", "RH", "RW", "RWH"] {
@@ -302,9 +302,9 @@ fn leases_agree_with_the_model_over_every_short_history() {
 }
 
 proptest::proptest! {
-    /// Longer histories, at random; nothing is left when everybody has closed.
+    /// Tries longer, random histories; the table is empty once every open is closed.
     #[test]
-    fn leases_agree_with_the_model_over_long_histories(
+    fn leases_match_model_over_long_histories(
         picks in proptest::collection::vec(0..1_000_usize, 1..80)) {
         let steps = steps();
         let (real, mut model) = (Real::new(), Model::default());

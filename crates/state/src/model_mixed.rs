@@ -1,9 +1,9 @@
-//! Clients of all protocols on few files, at random: what each of them sees is compared with the one true history.
+//! Runs clients of all protocols on a few files at random and compares what each one sees with the one true history.
 //!
-//! The model knows nothing of tables and breaks: for each file what was written last, who has it open how, and who has it locked.
-//! The clients cache as they are told and keep writes back where they may; some are slow to answer, some are mute. After
-//! every step: no read gives anything but what was written last, no write is lost but those of a client that was overruled, no
-//! two hold what excludes each other, every refusal has its reason, and nobody waits longer than the deadline.
+//! The model uses no tables and no breaks. For each file it stores the last value written, the opens and the locks. The clients
+//! cache as their grants allow and delay writes where they may; some acknowledge slowly, some never. After every step the test
+//! checks that each read returned the last value written, that no write was lost except a revoked client's, that no two clients
+//! hold conflicting opens or locks, that every refusal has a reason, and that no request waits past the deadline.
 
 use std::sync::Arc;
 
@@ -20,42 +20,42 @@ use crate::table::Table;
 
 const FILES: usize = 2;
 const ACKNOWLEDGE: Millis = 100;
-/// Half of it.
+/// `ACKNOWLEDGE / 2`.
 const HALF: usize = 50;
 const WAIT: Millis = 3 * ACKNOWLEDGE + 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Speaks {
-    /// SMB, caching by leases or by oplocks.
+    /// An SMB client that caches through leases or oplocks.
     Smb(Kind),
     Nfs4,
-    /// Without opens, locks or caches.
+    /// A client without opens, locks or caches.
     Nfs3,
-    /// The same with locks: NLM opens the file for its owner to lock it, and reads and writes know nothing of that.
+    /// An NFSv3 client with NLM locks: NLM opens the file for the lock owner, and reads and writes do not refer to that open.
     Nlm,
 }
 
-/// What a client has of a file, as it knows it.
+/// One client's own view of a file.
 #[derive(Clone, Debug, Default)]
-struct Mine {
+struct FileView {
     open: Option<Share>,
     locked: Option<LockKind>,
     caches: Caching,
     cached: Option<u32>,
     kept_back: Option<u32>,
-    /// It was told to keep this, and answers then.
+    /// The pending recall: the rights to keep, and the time at which the client answers.
     told: Option<(Caching, Millis)>,
 }
 
 struct Client {
     speaks: Speaks,
     mute: bool,
-    /// Of each file: the open, and what holds the caching.
+    /// For each file, the holder of the open and the holder of the caching grant.
     parties: Vec<(Holder, Holder)>,
-    mine: Vec<Mine>,
+    mine: Vec<FileView>,
 }
 
-/// A request that was told to wait.
+/// A request that must wait and be retried.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     client: usize,
@@ -75,14 +75,14 @@ enum Ask {
 struct World {
     table: Table,
     clients: Vec<Client>,
-    /// What the server has of each file, and what was written last.
+    /// The value on the server and the last value written, for each file.
     stored: [u32; FILES],
     truth: [u32; FILES],
     waiting: Vec<Waiting>,
     now: Millis,
     next: u32,
     random: u64,
-    /// How often something of interest happened.
+    /// Counters that prove the interesting cases occurred.
     waits: u32,
     overruled: u32,
     asked: u32,
@@ -130,7 +130,7 @@ impl World {
         let party =
             |client| Holder { holder: self.table.holder(), lease: Arc::new(Lease::held(client)) };
         let parties = (0..FILES).map(|_| {
-            // A key of SMB is of one open or lease, a client of NFS is the same for all its files.
+            // Each SMB open or lease has its own key; an NFS client has one identifier for all its files.
             let id = match speaks {
                 Speaks::Smb(_) => self.table.key(),
                 Speaks::Nlm => ClientId::host(u32::try_from(n).unwrap()),
@@ -143,10 +143,10 @@ impl World {
             };
             (open, caching)
         });
-        Client { speaks, mute, parties: parties.collect(), mine: vec![Mine::default(); FILES] }
+        Client { speaks, mute, parties: parties.collect(), mine: vec![FileView::default(); FILES] }
     }
 
-    /// A number below `n` (xorshift).
+    /// Returns a number below `n` (xorshift).
     fn roll(&mut self, n: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -165,11 +165,11 @@ impl World {
         }
     }
 
-    /// Others who are in the way of an open or an access, by the sentences of the rules.
+    /// Checks, directly from the rules, whether another client's open or lock conflicts with an open or an access.
     fn is_denied(&self, c: usize, f: usize, what: Ask) -> bool {
         let me = &self.clients[c];
         let is_smb = matches!(me.speaks, Speaks::Smb(_));
-        // MS-FSA section 2.1.4.10: a shared lock binds the writes of its own open as well.
+        // MS-FSA section 2.1.4.10: a shared lock also forbids writes through its own open.
         if is_smb && matches!(what, Ask::Write) && me.mine[f].locked == Some(LockKind::Shared) {
             return true;
         }
@@ -198,7 +198,7 @@ impl World {
         })
     }
 
-    /// Hands notices to their clients, at once as the wire does; the answer comes when the client gets to it.
+    /// Delivers notices to their clients at once, as the wire does. Each client answers later.
     fn tell(&mut self, breaks: &[Break]) {
         for b in breaks {
             let find = |c: &Client| c.parties.iter().position(|p| p.1.holder == b.holder);
@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    /// The server takes what a mute client did not give back, and what that kept back is lost.
+    /// Revokes the rights of a client that did not answer; its unsent write is lost.
     fn overrule(&mut self, c: usize, f: usize) {
         assert!(self.clients[c].mute, "who answers in time is not overruled");
         self.overruled += 1;
@@ -242,7 +242,7 @@ impl World {
         }
     }
 
-    /// Clients answer what they were told.
+    /// Lets clients answer their pending notices.
     fn answers(&mut self) {
         for c in 0..self.clients.len() {
             for f in 0..FILES {
@@ -263,7 +263,7 @@ impl World {
         }
     }
 
-    /// Asks; false when it has to wait.
+    /// Sends a request; returns false if it has to wait.
     fn ask(&mut self, c: usize, f: usize, what: Ask) -> bool {
         let (now, who) = (self.now, self.who(c, f));
         let party = self.clients[c].parties[f].0.clone();
@@ -308,7 +308,7 @@ impl World {
         true
     }
 
-    /// It was let through.
+    /// Applies a request that was allowed.
     fn done(&mut self, c: usize, f: usize, what: Ask) {
         match what {
             Ask::Open(share) => {
@@ -358,7 +358,7 @@ impl World {
         let wants = [Caching::READ, Caching::READ_HANDLE, Caching::READ_WRITE, Caching::ALL];
         let party = self.clients[c].parties[f].1.clone();
         if self.clients[c].mine[f].caches.is_none() {
-            // What was read while nobody promised anything is worth nothing.
+            // A value read without a grant may be stale, so drop it.
             self.clients[c].mine[f].cached = None;
         }
         let (speaks, pick, now) = (self.clients[c].speaks, self.roll(4), self.now);
@@ -389,7 +389,7 @@ impl World {
         }
     }
 
-    /// By its cache where the client may, by the server where not.
+    /// Uses the client's cache where its rights allow, otherwise the server.
     fn use_file(&mut self, c: usize, f: usize, write: bool) -> Option<Ask> {
         let mine = &self.clients[c].mine[f];
         let may = mine.told.map_or(mine.caches, |(to, _)| mine.caches.and(to));
@@ -407,19 +407,20 @@ impl World {
             assert_eq!(mine.cached, Some(self.truth[f]), "client {c} reads a stale cache of {f}");
             return None;
         }
-        // Through the server go its own writes first.
+        // A client flushes its delayed writes before it accesses the server.
         self.flush(c, f);
         Some(if write { Ask::Write } else { Ask::Read })
     }
 
-    /// What a client is told of size and times: whoever has a write delegation is asked for them (CB_GETATTR).
+    /// Checks the size and times that a client sees: the server queries the holder of a write delegation (CB_GETATTR).
     fn look(&mut self, c: usize, f: usize) {
         let client = match self.clients[c].speaks {
             Speaks::Nfs3 | Speaks::Nlm => None,
             _ => Some(self.clients[c].parties[f].0.client()),
         };
         let smb_keeps = |x: &Client| x.speaks != Speaks::Nfs4 && x.mine[f].kept_back.is_some();
-        // Who keeps something back itself knows by itself; a lease of SMB lets nobody be asked.
+        // Skip clients that have unsent data, which they know without asking, and files with unsent data under an SMB lease,
+        // because SMB has no CB_GETATTR.
         if self.clients[c].mine[f].kept_back.is_some() || self.clients.iter().any(smb_keeps) {
             return;
         }
@@ -440,7 +441,7 @@ impl World {
         let (open, caching) = self.clients[c].parties[f].clone();
         self.table.release(node(f), open.holder);
         self.table.release(node(f), caching.holder);
-        self.clients[c].mine[f] = Mine::default();
+        self.clients[c].mine[f] = FileView::default();
     }
 
     fn step(&mut self) {
@@ -496,7 +497,7 @@ impl World {
     }
 }
 
-/// Thousands of histories. Everybody closes at the end, and nothing is left, but what was overruled.
+/// Runs thousands of histories. After every client has closed its files, the table is empty except for revoked holders.
 #[test]
 fn clients_of_all_protocols_see_one_history() {
     let (mut waits, mut overruled, mut asked) = (0, 0, 0);

@@ -1,9 +1,9 @@
-//! The record of one node: who has it open, who has locked what, who caches what. No lock in here; the table has it.
+//! The record of one node: its opens, locks and caching grants. The table does the locking.
 
 use crate::access::{Rights, Share};
 use crate::caching::{CacheRequest, Caching, Operation};
 use crate::expiry::LeaseState;
-use crate::grants::{Acknowledged, Grants, Held, Locked};
+use crate::grants::{Acknowledged, Grants, Held, LockPresence};
 use crate::holder::{Holder, Requester};
 use crate::id::{ClientId, HolderId, Millis, NodeId};
 use crate::pending::{Name, PendingDeletes};
@@ -12,27 +12,25 @@ use crate::recall::{Break, Deadlines, Stage};
 use crate::smb_lock::{SmbLock, SmbLockRange, SmbLocks};
 use crate::turns::Waiter;
 
-/// Most holders of each sort that one node may have.
+/// Limits on the holders of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Opens of all clients.
     pub opens_per_node: usize,
-    /// Opens of one client, so that no client fills the node for the others.
+    /// Opens of one client, so that one client cannot use up the node's limit.
     pub opens_per_client: usize,
     /// Opens of all clients of one host ([`Lease::of_host`](crate::Lease::of_host)).
     pub opens_per_host: usize,
-    /// Byte-range locks of all clients, of either sort.
+    /// Byte-range locks of all clients, NFS and SMB each.
     pub locks_per_node: usize,
-    /// Byte-range locks of one client, of either sort. Without a client of their own, opens of SMB count one by one.
+    /// Byte-range locks of one client, NFS and SMB each. Each SMB open counts separately, because `state` does not know its client.
     pub locks_per_client: usize,
-    /// Byte-range locks of NFS of all clients of one host.
+    /// NFS byte-range locks of all clients of one host.
     pub locks_per_host: usize,
-    /// Caching grants.
     pub grants_per_node: usize,
 }
 
 impl Limits {
-    /// Those of a server.
+    /// The limits of a server.
     pub const DEFAULT: Self = Self {
         opens_per_node: 131_072,
         opens_per_client: 16_384,
@@ -50,48 +48,45 @@ impl Default for Limits {
     }
 }
 
-/// What is to be done with a request.
+/// The decision about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may go on.
+    /// The request may proceed.
     Go,
-    /// It may go on, and these holders are to be told what they have lost or have to give back.
+    /// The request may proceed, and the front ends must send these break notices.
     Tell(Vec<Break>),
-    /// These rights must come back first. The front ends are told of those that have just started, and the request asks again.
+    /// These rights must be returned first. The front ends send the notices of breaks that have just started, and retry the request
+    /// later.
     WaitFor(Vec<Break>),
-    /// The leases of these clients have lapsed, and they stand in the way: release them and ask again.
+    /// Clients with lapsed leases conflict: release them and retry.
     Lapsed(Vec<ClientId>),
-    /// This holder stands in the way by its share mode or its lock.
-    Denied {
-        /// It.
-        by: HolderId,
-    },
-    /// The node has as many holders as it may have.
+    /// This holder's share mode or lock conflicts.
+    Denied { by: HolderId },
+    /// This limit of the node is reached.
     Full(&'static str),
 }
 
 impl Verdict {
-    /// It may go on.
+    /// Checks that the request may proceed.
     pub fn is_go(&self) -> bool {
         matches!(self, Self::Go | Self::Tell(_))
     }
 }
 
-/// How a node is to be opened.
+/// A request to open a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opening {
-    /// What the open does and forbids.
     pub share: Share,
-    /// It empties the file (FILE_SUPERSEDE, FILE_OVERWRITE, FILE_OVERWRITE_IF).
+    /// The open truncates the file (FILE_SUPERSEDE, FILE_OVERWRITE, FILE_OVERWRITE_IF).
     pub overwrites: bool,
-    /// It asks for attributes and the security descriptor only: it takes part in no check (MS-FSA section 2.1.4.12, Case OPEN).
+    /// The open only reads attributes and the security descriptor, so no check applies to it (MS-FSA section 2.1.4.12, Case OPEN).
     pub attributes_only: bool,
-    /// It asks for the security descriptor, which breaks oplocks, and keeps others from WRITE caching while it stands.
+    /// The open reads the security descriptor, which breaks oplocks and prevents WRITE caching by other clients while it lasts.
     pub control: bool,
 }
 
 impl Opening {
-    /// What it does to the caching of others.
+    /// Returns the operation that decides which caching of other clients breaks.
     pub fn operation(&self) -> Operation {
         match self {
             Self { overwrites: true, .. } => Operation::Write,
@@ -107,40 +102,40 @@ impl From<Share> for Opening {
     }
 }
 
-/// Why a lock was not given.
+/// The decision about a lock request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockVerdict {
-    /// It was given.
+    /// The lock was granted.
     Go,
-    /// This lock stands in the way.
+    /// This lock conflicts.
     Denied(Lock<Holder>),
-    /// As [`Verdict::Lapsed`].
+    /// See [`Verdict::Lapsed`].
     Lapsed(Vec<ClientId>),
-    /// As [`Verdict::Full`].
+    /// See [`Verdict::Full`].
     Full(&'static str),
 }
 
 #[derive(Clone, Debug)]
-struct Opened {
+struct OpenRecord {
     party: Holder,
     share: Share,
 }
 
-/// Everything that is held of one node.
+/// Everything that clients hold on one node.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    opens: Vec<Opened>,
-    /// Locks of NFS.
+    opens: Vec<OpenRecord>,
+    /// NFS locks.
     locks: RangeSet<Holder>,
-    /// Locks of SMB.
+    /// SMB locks.
     smb_locks: SmbLocks<Holder>,
-    /// A mandatory lock is or was among `locks`; forgotten when none is left.
+    /// `locks` contains, or once contained, a mandatory lock. Reset when `locks` is empty.
     mandatory: bool,
     grants: Grants,
     pending: PendingDeletes,
 }
 
-/// What stands in the way of something.
+/// The holders that conflict with a request.
 #[derive(Default)]
 struct Obstacles {
     lapsed: Vec<ClientId>,
@@ -148,7 +143,7 @@ struct Obstacles {
 }
 
 impl Obstacles {
-    /// The client's lease has lapsed, so it is no obstacle but something to be cleared away.
+    /// Checks whether the client's lease has lapsed, and records the client for release if so.
     fn is_lapsed(&mut self, party: &Holder, now: Millis) -> bool {
         let lapsed = party.lease.state(now) != LeaseState::Live;
         if lapsed && !self.lapsed.contains(&party.client()) {
@@ -183,7 +178,7 @@ impl Record {
             && self.pending.is_empty()
     }
 
-    /// Something in here can stand in the way of a read, write or change of names.
+    /// Checks whether anything here can conflict with a read, a write or a change of names.
     pub(crate) fn is_restrictive(&self) -> bool {
         !self.grants.is_empty()
             || !self.smb_locks.is_empty()
@@ -192,7 +187,7 @@ impl Record {
                 && (self.mandatory || self.opens.iter().any(|o| o.party.client().is_key()))
     }
 
-    /// Names of it wait to be removed.
+    /// Checks whether names of this node are marked for deletion.
     pub(crate) fn has_pending_deletes(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -210,17 +205,17 @@ impl Record {
         !self.grants.is_empty()
     }
 
-    /// The operation touches somebody's caching.
+    /// Checks whether the operation would break a client's caching.
     pub(crate) fn would_break(&self, client: Option<ClientId>, op: Operation) -> bool {
         self.grants.touched(client, op).next().is_some()
     }
 
-    /// Opens that other keys than this have.
+    /// Counts the opens of keys other than `but`.
     pub(crate) fn opens(&self, but: Option<ClientId>) -> usize {
         self.opens.iter().filter(|o| Some(o.party.client()) != but).count()
     }
 
-    /// Opens the node, or widens what `party` has open already.
+    /// Opens the node, or widens the open of `party`.
     pub(crate) fn open(
         &mut self,
         node: NodeId,
@@ -240,7 +235,7 @@ impl Record {
         }
         let client = Some(party.client());
         if found.denied.is_some() && found.lapsed.is_empty() {
-            // MS-FSA 2.1.5.1.2: what stands in the way may be an open that its client keeps without need.
+            // MS-FSA 2.1.5.1.2: the conflicting open may be a handle that its client only keeps cached.
             let handles = self.breaks(node, client, Operation::Handles, now, deadlines);
             if matches!(handles, Verdict::WaitFor(_) | Verdict::Lapsed(_)) {
                 return handles;
@@ -256,7 +251,7 @@ impl Record {
         if let Some(mine) = self.opens.iter_mut().find(|o| o.party == *party) {
             mine.share = mine.share.union(share);
         } else if how.attributes_only && !how.control {
-            // It overwrote, and is in nobody's way from now on.
+            // It overwrote the file and from now on conflicts with no other open.
         } else if self.opens.len() >= limits.opens_per_node {
             return Verdict::Full("opens_per_node");
         } else if self.opens.len() >= limits.opens_per_client
@@ -267,12 +262,12 @@ impl Record {
         } else if self.has_opens(party, limits.opens_per_host) {
             return Verdict::Full("opens_per_host");
         } else {
-            self.opens.push(Opened { party: party.clone(), share });
+            self.opens.push(OpenRecord { party: party.clone(), share });
         }
         verdict
     }
 
-    /// Sets exactly what a holder has open; none of both closes it. A narrower mode conflicts with nobody.
+    /// Sets the exact share mode of a holder's open; closes it if the access is empty. A narrower mode cannot conflict.
     pub(crate) fn narrow(&mut self, holder: HolderId, share: Share) -> bool {
         let Some(at) = self.opens.iter().position(|o| o.party.holder == holder) else {
             return false;
@@ -285,7 +280,7 @@ impl Record {
         true
     }
 
-    /// Something is about to be done to the node. `range` is of reads and writes.
+    /// Checks an operation before it runs. `range` applies to reads and writes.
     pub(crate) fn check_conflicts(
         &mut self,
         node: NodeId,
@@ -300,7 +295,7 @@ impl Record {
             .unwrap_or_else(|| self.breaks(node, requester.map(|w| w.client), op, now, deadlines))
     }
 
-    /// Why something may not be done to the node, whatever anybody caches: a share mode or a lock.
+    /// Returns the share mode or lock that forbids an operation, regardless of caching.
     pub(crate) fn refused(
         &self,
         requester: Option<Requester>,
@@ -340,7 +335,7 @@ impl Record {
         for l in self.smb_locks.blocks_io(me, range, write) {
             found.deny(&l.owner, now);
         }
-        // What is advice among clients of NFS may bind those of SMB.
+        // A lock that is advisory among NFS clients may be binding for SMB clients.
         let is_smb = requester.is_some_and(|w| w.client.is_key());
         if self.mandatory || is_smb {
             let binding = if is_smb { Enforce::Smb } else { Enforce::Mandatory };
@@ -351,7 +346,7 @@ impl Record {
         }
     }
 
-    /// It was changed by somebody whom nobody asked: the breaks that this starts.
+    /// Returns the breaks that start because the node was already changed without a check.
     pub(crate) fn changed(
         &mut self,
         node: NodeId,
@@ -377,7 +372,7 @@ impl Record {
         for party in self.grants.touched(client, op) {
             found.is_lapsed(party, now);
         }
-        // Nothing is started before these are gone, because whoever starts a break must also tell of it.
+        // Start no break before the lapsed clients are released: the caller sees only one verdict, and would not send the notices.
         if let Some(lapsed) = found.verdict() {
             return lapsed;
         }
@@ -391,7 +386,7 @@ impl Record {
         }
     }
 
-    /// Grants a delegation. False when what others hold, or what this client holds already, does not allow it.
+    /// Grants a delegation. Returns false if opens, locks or grants on the node do not allow it.
     pub(crate) fn delegate(&mut self, party: &Holder, rights: Caching, limits: &Limits) -> bool {
         let exclusive = rights.has(Caching::WRITE);
         let opens_agree = self.opens.iter().all(|o| {
@@ -400,7 +395,8 @@ impl Record {
             let denies = o.share.deny.has(Rights::READ);
             if exclusive { !other } else { !(writes || other && denies) }
         });
-        // Who may write by itself may lock by itself (RFC 8881 section 10.4), so nobody else has a lock already.
+        // A client with a write delegation may lock files without the server (RFC 8881 section 10.4), so no other client may have a
+        // lock.
         let locked = || {
             let others = |p: &Holder| p.client() != party.client();
             self.locks.iter().any(|l| others(&l.owner)) || !self.smb_locks.is_empty()
@@ -417,7 +413,7 @@ impl Record {
         self.grants.keeps_back(client)
     }
 
-    /// Grants an oplock or lease as far as it can be had.
+    /// Grants the part of an oplock or lease that is possible.
     pub(crate) fn cache(
         &mut self,
         party: &Holder,
@@ -429,9 +425,9 @@ impl Record {
         let smb_locks = self.smb_locks.iter().map(|l| l.lock_range.offset);
         let first = smb_locks.chain(self.locks.iter().map(|l| l.range.first)).min();
         let locked = match first {
-            None => Locked::Nothing,
-            Some(first) if first >= want.allocated => Locked::Nowhere,
-            Some(_) => Locked::Data,
+            None => LockPresence::Nothing,
+            Some(first) if first >= want.allocated => LockPresence::Nowhere,
+            Some(_) => LockPresence::Data,
         };
         let max = limits.grants_per_node;
         self.grants.cache(party, (want.kind, want.rights), (alone, locked), waiting, max)
@@ -441,7 +437,7 @@ impl Record {
         self.grants.held(holder)
     }
 
-    /// The holder keeps `to` and gives the rest back, asked or not.
+    /// Reduces the holder's rights to `to`, whether or not a break asked for it.
     pub(crate) fn acknowledge(
         &mut self,
         node: NodeId,
@@ -453,7 +449,7 @@ impl Record {
         self.grants.acknowledge(node, holder, to, now, deadlines)
     }
 
-    /// Gives a lock, or says what stands in the way.
+    /// Grants a lock, or returns the conflict.
     pub(crate) fn lock(
         &mut self,
         party: &Holder,
@@ -467,7 +463,7 @@ impl Record {
         if verdict != LockVerdict::Go {
             return verdict;
         }
-        // A new lock in the middle of an old one of the other kind makes two more at most.
+        // A lock inside an existing lock of the other kind splits it, which adds at most two locks.
         if self.locks.len() + 2 > limits.locks_per_node {
             return LockVerdict::Full("locks_per_node");
         }
@@ -482,7 +478,7 @@ impl Record {
         LockVerdict::Go
     }
 
-    /// Gives a lock of SMB, or says what stands in the way.
+    /// Grants an SMB lock, or returns the conflict.
     pub(crate) fn lock_smb(
         &mut self,
         party: &Holder,
@@ -514,13 +510,13 @@ impl Record {
         LockVerdict::Go
     }
 
-    /// A client has so many byte ranges locked, or more; counted only where all clients together have.
+    /// Checks whether a client has at least `many` byte-range locks. Scans only if the whole node has that many.
     fn has_ranges(&self, client: ClientId, many: usize) -> bool {
         self.locks.len() >= many
             && self.locks.iter().filter(|l| l.owner.client() == client).count() >= many
     }
 
-    /// The same for all clients of the host of this one.
+    /// Checks the same for all clients on the host of `party`.
     fn has_ranges_of_host(&self, party: &Holder, many: usize) -> bool {
         self.locks.len() >= many
             && self.locks.iter().filter(|l| l.owner.is_beside(party)).count() >= many
@@ -531,12 +527,12 @@ impl Record {
             && self.opens.iter().filter(|o| o.party.is_beside(party)).count() >= many
     }
 
-    /// Takes a lock of SMB away. False when no lock of exactly this range is held.
+    /// Removes an SMB lock. Returns false if no lock has exactly this range.
     pub(crate) fn unlock_smb(&mut self, party: &Holder, lock_range: SmbLockRange) -> bool {
         self.smb_locks.clear(party, lock_range)
     }
 
-    /// Takes the last lock of SMB away of this range and kind. False when there is none.
+    /// Removes the newest SMB lock of this range and kind. Returns false if there is none.
     pub(crate) fn undo_smb(
         &mut self,
         party: &Holder,
@@ -546,18 +542,18 @@ impl Record {
         self.smb_locks.undo(party, lock_range, kind)
     }
 
-    /// How many byte ranges are locked.
+    /// Counts the byte-range locks.
     pub(crate) fn locks(&self) -> usize {
         self.locks.len() + self.smb_locks.len()
     }
 
-    /// The locks of SMB that a holder has.
+    /// Returns the SMB locks of a holder.
     pub(crate) fn smb_locks_of(&self, holder: HolderId) -> Vec<(SmbLockRange, LockKind)> {
         let mine = self.smb_locks.iter().filter(|l| l.owner.holder == holder);
         mine.map(|l| (l.lock_range, l.kind)).collect()
     }
 
-    /// What would stand in the way of a lock.
+    /// Returns the conflict that a lock request would meet.
     pub(crate) fn test(
         &self,
         holder: HolderId,
@@ -573,7 +569,7 @@ impl Record {
         judge(others.cloned().chain(self.smb_locks.conflicts_range(range, kind).map(as_lock)), now)
     }
 
-    /// Takes a lock away. False when the hole would make more locks than may be.
+    /// Removes a lock. Returns false if splitting an existing lock would exceed a limit.
     pub(crate) fn unlock(&mut self, party: &Holder, range: Range, limits: &Limits) -> bool {
         let is_full = self.locks.len() >= limits.locks_per_node
             || self.has_ranges(party.client(), limits.locks_per_client)
@@ -594,7 +590,7 @@ impl Record {
             || self.smb_locks.iter().any(|l| l.owner.holder == holder)
     }
 
-    /// Takes away everything this holder has here.
+    /// Removes everything that this holder has on the node.
     pub(crate) fn release(&mut self, holder: HolderId) {
         self.opens.retain(|o| o.party.holder != holder);
         self.locks.release(|p| p.holder == holder);
@@ -602,7 +598,7 @@ impl Record {
         self.grants.release(holder);
     }
 
-    /// What a holder has open and caches, for the record of another node.
+    /// Copies a holder's opens and grants for the record of another node.
     pub(crate) fn part(&self, holder: HolderId) -> Self {
         let mut part = Self::default();
         part.opens.extend(self.opens.iter().filter(|o| o.party.holder == holder).cloned());
@@ -610,20 +606,20 @@ impl Record {
         part
     }
 
-    /// Takes in what [`Record::part`] gave of this holder.
+    /// Replaces this holder's opens and grants by those from [`Record::part`].
     pub(crate) fn take_in(&mut self, part: Self, holder: HolderId) {
         self.opens.retain(|o| o.party.holder != holder);
         self.opens.extend(part.opens);
         self.grants.follow(&part.grants, holder);
     }
 
-    /// Breaks whose time is over.
+    /// Collects the breaks whose deadline has passed.
     pub(crate) fn overdue(&self, node: NodeId, now: Millis, out: &mut Vec<Break>) {
         self.grants.overdue(node, now, out);
     }
 }
 
-/// A lock of SMB as NFS reports it.
+/// Converts an SMB lock to the form that NFS reports.
 fn as_lock(l: &SmbLock<Holder>) -> Lock<Holder> {
     Lock {
         owner: l.owner.clone(),

@@ -1,28 +1,25 @@
-//! Pending deletes: names that a client has had marked for removal and that go with the last open (MS-FSA sections 2.1.5.5 and
-//! 2.1.5.15.3). The front end whose protocol knows such deletes enters them; the protocols of all others ask before they open a
-//! name or change the data behind it.
+//! Pending deletes: names that a client has marked for removal at the last close (MS-FSA sections 2.1.5.5 and 2.1.5.15.3). The SMB
+//! front end records them. All front ends check them before they open a name or change the data behind it.
 //!
-//! *Memory.* One entry per marked name, as many as the front end has opens of the node at most.
+//! *Memory.* One entry per marked name; the front end marks at most one name per open of the node.
 
 use crate::id::NodeId;
 
-/// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// The directory.
     pub dir: NodeId,
-    /// The name in it, as the file system has it.
+    /// The name as the file system stores it.
     pub name: Box<[u8]>,
 }
 
 impl Name {
-    /// It is this name.
+    /// Checks that this is the given directory and name.
     pub fn is(&self, (dir, name): (NodeId, &[u8])) -> bool {
         self.dir == dir && *self.name == *name
     }
 }
 
-/// The names of one node that wait to be removed.
+/// The names of one node that are marked for removal.
 #[derive(Debug, Default)]
 pub(crate) struct PendingDeletes(Vec<Name>);
 
@@ -31,7 +28,7 @@ impl PendingDeletes {
         self.0.is_empty()
     }
 
-    /// These are all from now on; each counts once.
+    /// Replaces all marked names; duplicates count once.
     pub(crate) fn set(&mut self, names: Vec<Name>) {
         self.0.clear();
         for name in names {
@@ -41,8 +38,8 @@ impl PendingDeletes {
         }
     }
 
-    /// An access by `name` is one to what goes. Without a name, or by another one, that is so when no name stays: the node has
-    /// `links` of them.
+    /// Checks whether an access concerns a file about to be deleted: either `name` is marked, or all `links` names of the node are,
+    /// in which case the name does not matter.
     pub(crate) fn dooms(&self, name: Option<(NodeId, &[u8])>, links: u32) -> bool {
         let all_go = u32::try_from(self.0.len()).is_ok_and(|n| n > 0 && n >= links);
         all_go || name.is_some_and(|name| self.0.iter().any(|n| n.is(name)))
@@ -60,12 +57,12 @@ mod tests {
         Name { dir: NodeId(dir), name: name.as_bytes().into() }
     }
 
-    /// Names come, go and are marked at random; the slow model keeps the whole folder and looks at every name of the node.
+    /// Creates, marks and removes names at random; the slow model keeps the whole folder and scans every name of the node.
     #[test]
-    fn a_delete_waits_for_its_names_and_for_nothing_else() {
+    fn pending_deletes_match_the_slow_model() {
         let t = Table::new(Deadlines::new(10, 20).unwrap(), Limits::default(), 0);
         let all: Vec<Name> = (0..2).flat_map(|d| ["a", "b", "c"].map(|n| name(d, n))).collect();
-        // For each name: which node it leads to, if any, and whether it is marked.
+        // For each name: the node that it refers to, if any, and whether it is marked.
         let mut folder: Vec<Option<(u64, bool)>> = vec![None; all.len()];
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         let mut roll = |n: usize| {

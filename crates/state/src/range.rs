@@ -1,26 +1,24 @@
 //! Byte-range locks of one file.
 //!
-//! The owner is generic, so that NFS lock owners, NLM and SMB opens share the rules and the tests use letters. Setting and
-//! clearing follow POSIX (and RFC 8881 section 18.10): an owner's locks never overlap each other, a new one replaces what it
-//! covers of the old, neighbours of one kind join, and a hole splits.
+//! The owner type is generic: NFS lock owners, NLM and SMB opens share the rules, and the tests use letters. Setting and clearing
+//! follow POSIX (and RFC 8881 section 18.10): locks of one owner never overlap, a new lock replaces the parts of older ones that it
+//! covers, adjacent locks of one kind merge, and clearing the middle of a lock splits it.
 
 use std::fmt;
 
-/// Bytes `first` to `last`, both included, so that a lock to the end of all files needs no special case.
+/// Bytes `first` to `last` inclusive, so that a lock to the end of all files needs no special case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
-    /// First byte.
     pub first: u64,
-    /// Last byte.
     pub last: u64,
 }
 
 impl Range {
-    /// Everything.
+    /// Every byte of a file.
     pub const ALL: Self = Self { first: 0, last: u64::MAX };
 
-    /// `length` bytes from `offset`; all ones means to the end. `None` for an empty range and one whose end, offset and length
-    /// added up, is beyond 64 bits (RFC 8881 section 18.10.3).
+    /// Returns the range of `length` bytes from `offset`; a length of all ones means to the end. `None` if the range is empty or if
+    /// offset plus length exceeds 64 bits (RFC 8881 section 18.10.3).
     pub fn new(offset: u64, length: u64) -> Option<Self> {
         match length {
             0 => None,
@@ -29,52 +27,47 @@ impl Range {
         }
     }
 
-    /// The length as NFS says it: all ones when it goes to the end.
+    /// Returns the length in NFS form: all ones if the range extends to the end.
     pub fn length(self) -> u64 {
         if self.last == u64::MAX { u64::MAX } else { self.last - self.first + 1 }
     }
 
-    /// Has a byte in common with `other`.
+    /// Checks for a common byte.
     pub fn overlaps(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// Overlaps `other` or stands directly beside it.
+    /// Checks whether the ranges overlap or are adjacent.
     fn touches(self, other: Self) -> bool {
         self.first <= other.last.saturating_add(1) && other.first <= self.last.saturating_add(1)
     }
 }
 
-/// Kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockKind {
-    /// Beside others of its kind (READ_LT).
+    /// Compatible with other shared locks (READ_LT).
     Shared,
-    /// Alone (WRITE_LT).
+    /// Compatible with no other lock (WRITE_LT).
     Exclusive,
 }
 
-/// Whom a lock binds.
+/// The operations for which a lock is binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Enforce {
-    /// Those who ask for locks.
+    /// Lock requests only.
     Advisory,
-    /// Reads and writes of SMB clients too, who know no other locks than binding ones.
+    /// Lock requests, and reads and writes of SMB clients, because SMB has only mandatory locks.
     Smb,
     /// All reads and writes.
     Mandatory,
 }
 
-/// A lock that is held.
+/// A lock and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock<O> {
-    /// Who holds it.
     pub owner: O,
-    /// Where.
     pub range: Range,
-    /// How.
     pub kind: LockKind,
-    /// Against whom.
     pub enforce: Enforce,
 }
 
@@ -97,22 +90,20 @@ impl<O: fmt::Debug> fmt::Debug for RangeSet<O> {
 }
 
 impl<O: Clone + Eq> RangeSet<O> {
-    /// Locks that are held.
     pub fn len(&self) -> usize {
         self.locks.len()
     }
 
-    /// None is held.
     pub fn is_empty(&self) -> bool {
         self.locks.is_empty()
     }
 
-    /// All of them, by first byte.
+    /// Iterates over the locks, ordered by first byte.
     pub fn iter(&self) -> impl Iterator<Item = &Lock<O>> {
         self.locks.iter()
     }
 
-    /// Locks of others that forbid `owner` this one, by first byte.
+    /// Returns the locks of other owners that conflict with a lock request of `owner`, ordered by first byte.
     pub fn conflicts<'a>(
         &'a self,
         owner: &'a O,
@@ -126,7 +117,7 @@ impl<O: Clone + Eq> RangeSet<O> {
         })
     }
 
-    /// Locks that forbid this access to somebody who is not their owner: those that are `binding` to him, or more than that.
+    /// Returns the locks of other owners that forbid this access: those enforced at level `binding` or stricter.
     pub fn blocks_io<'a>(
         &'a self,
         owner: Option<&'a O>,
@@ -142,11 +133,11 @@ impl<O: Clone + Eq> RangeSet<O> {
         })
     }
 
-    /// Gives `owner` this lock. The caller has looked for conflicts.
+    /// Sets a lock for `owner`. The caller has checked for conflicts.
     pub fn set(&mut self, owner: &O, range: Range, kind: LockKind, enforce: Enforce) {
         self.clear(owner, range);
         let mut whole = range;
-        // What stands beside it and is of its kind becomes part of it. After `clear` nothing of this owner overlaps.
+        // Merge adjacent locks of the same kind. After `clear` no lock of this owner overlaps the range.
         self.locks.retain(|l| {
             let joins = l.owner == *owner
                 && l.kind == kind
@@ -161,7 +152,7 @@ impl<O: Clone + Eq> RangeSet<O> {
         self.insert(Lock { owner: owner.clone(), range: whole, kind, enforce });
     }
 
-    /// Takes away what `owner` holds of this range.
+    /// Removes the locks of `owner` in this range.
     pub fn clear(&mut self, owner: &O, range: Range) {
         let mut tails = Vec::new();
         self.locks.retain_mut(|l| {
@@ -183,14 +174,14 @@ impl<O: Clone + Eq> RangeSet<O> {
         }
     }
 
-    /// Takes away everything of the owners that `gone` names. True when something was held.
+    /// Removes all locks of the owners that `gone` selects. Returns true if a lock was removed.
     pub fn release(&mut self, gone: impl Fn(&O) -> bool) -> bool {
         let before = self.locks.len();
         self.locks.retain(|l| !gone(&l.owner));
         before != self.locks.len()
     }
 
-    /// The owner holds a lock here.
+    /// Checks whether the owner has a lock on the file.
     pub fn holds(&self, owner: &O) -> bool {
         self.locks.iter().any(|l| l.owner == *owner)
     }
@@ -225,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_the_wire() {
+    fn wire_lengths_convert_to_ranges() {
         assert_eq!(Range::new(5, 0), None);
         assert_eq!(Range::new(5, u64::MAX), Some(r(5, u64::MAX)));
         assert_eq!(Range::new(u64::MAX, u64::MAX), Some(r(u64::MAX, u64::MAX)));
@@ -238,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_join() {
+    fn adjacent_locks_merge() {
         assert_eq!(shown(&set(&[('a', 0, 4, X), ('a', 5, 9, X)])), [('a', 0, 9, X)]);
         assert_eq!(shown(&set(&[('a', 5, 9, S), ('a', 0, 4, S)])), [('a', 0, 9, S)]);
         assert_eq!(
@@ -248,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn another_kind_splits() {
+    fn lock_of_other_kind_splits() {
         assert_eq!(
             shown(&set(&[('a', 0, 9, X), ('a', 3, 5, S)])),
             [('a', 0, 2, X), ('a', 3, 5, S), ('a', 6, 9, X)]
@@ -256,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_splits_and_the_end_of_all_is_an_end() {
+    fn unlock_in_middle_splits_lock() {
         let mut s = set(&[('a', 0, u64::MAX, X)]);
         s.clear(&'a', r(10, 19));
         assert_eq!(shown(&s), [('a', 0, 9, X), ('a', 20, u64::MAX, X)]);
@@ -267,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_locks_stand_together_and_exclusive_alone() {
+    fn shared_locks_coexist_exclusive_conflict() {
         let s = set(&[('a', 0, 4, S), ('b', 3, 9, S), ('c', 20, 29, X)]);
         assert!(s.conflicts(&'d', r(0, 9), S).next().is_none());
         assert_eq!(s.conflicts(&'d', r(4, 9), X).count(), 2);
@@ -277,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn only_mandatory_locks_bind_reads_and_writes() {
+    fn only_mandatory_locks_block_io() {
         fn blocked(s: &RangeSet<char>, owner: Option<&char>, at: Range, write: bool) -> bool {
             s.blocks_io(owner, at, write, Enforce::Mandatory).next().is_some()
         }
@@ -296,15 +287,15 @@ mod tests {
         assert!(!blocked(&s, Some(&'b'), r(0, 29), true));
     }
 
-    /// The obvious version: who holds each single byte, and how.
+    /// The obvious model: the kind of lock that each owner has on each byte.
     #[derive(Default)]
     struct Bytes(std::collections::BTreeMap<(u64, char), LockKind>);
 
     proptest! {
-        /// Any history over 16 bytes and 3 owners: every byte is held as the obvious version says, the set is ordered, nothing
-        /// of one owner overlaps, and neighbours of one kind are one lock.
+        /// Tries random histories over 16 bytes and 3 owners. Every byte is locked as in the model, the set is ordered, locks of
+        /// one owner never overlap, and adjacent ones of one kind are merged.
         #[test]
-        fn agrees_with_bytes(history in proptest::collection::vec(
+        fn range_set_matches_byte_model(history in proptest::collection::vec(
             (0..3u8, 0..16u64, 0..16u64, 0..3u8), 1..40)) {
             let mut fast = RangeSet::default();
             let mut slow = Bytes::default();

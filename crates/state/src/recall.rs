@@ -1,10 +1,10 @@
-//! Caching rights that are being taken back.
+//! Breaks of caching rights.
 
 use crate::caching::{Caching, Kind};
 use crate::id::{ClientId, HolderId, Millis, NodeId};
 
-/// How long a break may take, of whatever kind. Declared together, because the second must be the longer one: who waits must still
-/// be there when the one who holds out is overruled.
+/// The time limits of a break. They are declared together because the second must be the longer one: a waiting client must still be
+/// there when an unresponsive holder is revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
     acknowledge_ms: u64,
@@ -12,54 +12,50 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    /// `acknowledge_ms`: the holder must have given back what was asked for. `wait_ms`: whoever wanted it may count on an
-    /// answer. `None` unless the second is longer.
+    /// Builds the limits: `acknowledge_ms` is how long a holder may take to return its rights, `wait_ms` how long a waiting client
+    /// can expect to wait for an answer. `None` unless `wait_ms` is longer.
     pub fn new(acknowledge_ms: u64, wait_ms: u64) -> Option<Self> {
         (wait_ms > acknowledge_ms).then_some(Self { acknowledge_ms, wait_ms })
     }
 
-    /// Time for the holder, in milliseconds.
+    /// Time limit of the holder, in milliseconds.
     pub fn acknowledge_ms(self) -> u64 {
         self.acknowledge_ms
     }
 
-    /// Time for the one who waits, in milliseconds.
+    /// Time limit of a waiting client, in milliseconds.
     pub fn wait_ms(self) -> u64 {
         self.wait_ms
     }
 }
 
-/// How far a break is.
+/// The progress of a break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// It begins with this verdict: the holder must be told, and has to acknowledge. Exactly one verdict says so for each break.
+    /// The break starts with this verdict: the front end must notify the holder, which must acknowledge. Each break is reported so
+    /// once.
     Started,
-    /// It is over with this verdict: the holder must be told, and has nothing to acknowledge.
+    /// The break is complete with this verdict: the front end must notify the holder, and no acknowledgement follows.
     Done,
-    /// The holder has been told.
+    /// The front end has already notified the holder.
     UnderWay,
-    /// The holder's time is over: revoke.
+    /// The holder missed its deadline: revoke its rights.
     Overdue,
 }
 
-/// Rights to be given back.
+/// A break of one holder's rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Break {
-    /// The node.
     pub node: NodeId,
-    /// Who holds them.
     pub holder: HolderId,
-    /// Its client.
     pub client: ClientId,
-    /// By whose rules.
     pub kind: Kind,
-    /// What it has.
+    /// The rights before the break.
     pub from: Caching,
-    /// What it may keep.
+    /// The rights that the holder keeps.
     pub to: Caching,
-    /// How far the break is.
     pub stage: Stage,
-    /// When the holder's time is over.
+    /// The time by which the holder must acknowledge.
     pub deadline: Millis,
 }
 
@@ -68,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_is_longer_than_acknowledging() {
+    fn wait_limit_must_exceed_acknowledge_limit() {
         assert!(Deadlines::new(30, 30).is_none());
         assert!(Deadlines::new(30, 45).is_some());
     }

@@ -1,21 +1,20 @@
-//! Byte-range locks as Windows has them (MS-FSA section 2.1.5.8): each is of one open, stands by itself, and is taken away only
-//! by naming exactly its range. They never merge or split; a shared one may stand on an exclusive one of the same open; one of no
-//! length holds a place between two bytes.
+//! Byte-range locks with Windows semantics (MS-FSA section 2.1.5.8). Each lock belongs to one open, is independent of all others
+//! and is removed only by naming its exact range. Locks never merge or split. A shared lock may overlap an exclusive one of the
+//! same open. A lock of length zero marks the position between two bytes.
 
 use crate::range::{LockKind, Range};
 
-/// Where such a lock is. Unlike a [`Range`] it may be empty.
+/// The range of an SMB lock. Unlike a [`Range`] it may be empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SmbLockRange {
-    /// First byte.
     pub offset: u64,
-    /// Bytes; may be 0.
+    /// Length in bytes; may be 0.
     pub length: u64,
 }
 
 impl SmbLockRange {
-    /// `None` when it would end beyond 64 bits (MS-FSA section 2.1.5.8: STATUS_INVALID_LOCK_RANGE). The byte of the highest number
-    /// counts as within.
+    /// Returns `None` if the range would end beyond 64 bits (MS-FSA section 2.1.5.8: STATUS_INVALID_LOCK_RANGE). The byte with the
+    /// highest number is allowed.
     pub fn new(offset: u64, length: u64) -> Option<Self> {
         let fits = length == 0 || offset.checked_add(length - 1).is_some();
         fits.then_some(Self { offset, length })
@@ -25,38 +24,35 @@ impl SmbLockRange {
         u128::from(self.offset) + u128::from(self.length)
     }
 
-    /// The two cannot be apart. An empty one stands in the way only inside another, not at its edges, and never of another empty
-    /// one.
+    /// Checks whether two ranges overlap. An empty range overlaps only a range that contains it in its interior, and never another
+    /// empty one.
     pub fn overlaps(self, other: Self) -> bool {
         u128::from(self.offset) < other.end() && u128::from(other.offset) < self.end()
     }
 
-    /// The bytes, for protocols that know no empty locks.
+    /// Converts to a byte range for protocols without empty locks.
     pub fn range(self) -> Range {
         let last = self.offset.saturating_add(self.length.saturating_sub(1));
         Range { first: self.offset, last }
     }
 
-    /// Of a lock of another protocol.
+    /// Converts the range of another protocol's lock.
     pub fn of(range: Range) -> Self {
-        // A range to the last byte of all has a length that does not fit; it is one byte short, and no file has that byte.
+        // The length of a range up to the last possible byte does not fit; it is reduced by one, and no file has that byte.
         let length = (range.last - range.first).saturating_add(1);
         Self { offset: range.first, length }
     }
 }
 
-/// A lock that is held.
+/// A lock and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SmbLock<O> {
-    /// Who holds it.
     pub owner: O,
-    /// Where.
     pub lock_range: SmbLockRange,
-    /// How.
     pub kind: LockKind,
 }
 
-/// The locks of a file, in the order in which they were given.
+/// The locks of a file, in the order in which they were granted.
 #[derive(Clone, Debug)]
 pub struct SmbLocks<O>(Vec<SmbLock<O>>);
 
@@ -67,23 +63,20 @@ impl<O> Default for SmbLocks<O> {
 }
 
 impl<O: Clone + Eq> SmbLocks<O> {
-    /// Locks that are held.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// None is held.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &SmbLock<O>> {
         self.0.iter()
     }
 
-    /// Locks that forbid this one, also of `owner` itself: an exclusive lock stands on nothing, a shared one on what is shared or
-    /// the owner's.
+    /// Returns the locks that conflict with a lock request, including locks of `owner`: an exclusive lock may overlap no other, a
+    /// shared one only shared locks and the owner's locks.
     pub fn conflicts<'a>(
         &'a self,
         owner: Option<&'a O>,
@@ -97,7 +90,7 @@ impl<O: Clone + Eq> SmbLocks<O> {
         })
     }
 
-    /// As [`Self::conflicts`] for a protocol whose locks are ranges; such a lock is never of the same owner.
+    /// Like [`Self::conflicts`] for protocols whose locks are byte ranges; such a lock never belongs to the same owner.
     pub fn conflicts_range(
         &self,
         range: Range,
@@ -106,8 +99,8 @@ impl<O: Clone + Eq> SmbLocks<O> {
         self.conflicts(None, SmbLockRange::of(range), kind)
     }
 
-    /// Locks that forbid this access to somebody (MS-FSA section 2.1.4.10): others' exclusive ones, and for a write every shared
-    /// one, also his own.
+    /// Returns the locks that forbid this access (MS-FSA section 2.1.4.10): exclusive locks of other owners and, for a write, every
+    /// shared lock including those of `owner`.
     pub fn blocks_io<'a>(
         &'a self,
         owner: Option<&'a O>,
@@ -124,12 +117,12 @@ impl<O: Clone + Eq> SmbLocks<O> {
         })
     }
 
-    /// Gives a lock. The caller has looked for conflicts.
+    /// Adds a lock. The caller has checked for conflicts.
     pub fn set(&mut self, owner: &O, lock_range: SmbLockRange, kind: LockKind) {
         self.0.push(SmbLock { owner: owner.clone(), lock_range, kind });
     }
 
-    /// Takes away one lock of exactly this range, an exclusive one before shared ones that stand on it. False when there is none.
+    /// Removes one lock of exactly this range, an exclusive one before shared ones that overlap it. Returns false if there is none.
     pub fn clear(&mut self, owner: &O, lock_range: SmbLockRange) -> bool {
         let mine = |l: &SmbLock<O>| l.owner == *owner && l.lock_range == lock_range;
         let exclusive = self.0.iter().position(|l| mine(l) && l.kind == LockKind::Exclusive);
@@ -137,8 +130,8 @@ impl<O: Clone + Eq> SmbLocks<O> {
         at.map(|at| self.0.remove(at)).is_some()
     }
 
-    /// Takes away the last lock of exactly this range and kind: a lock that was given and is not to be, and no other of the same
-    /// range. False when there is none.
+    /// Removes the newest lock of exactly this range and kind, and no other of the same range; used to undo a lock just granted.
+    /// Returns false if there is none.
     pub fn undo(&mut self, owner: &O, lock_range: SmbLockRange, kind: LockKind) -> bool {
         let is_it =
             |l: &SmbLock<O>| l.owner == *owner && l.lock_range == lock_range && l.kind == kind;
@@ -146,7 +139,7 @@ impl<O: Clone + Eq> SmbLocks<O> {
         at.map(|at| self.0.remove(at)).is_some()
     }
 
-    /// Takes away everything of the owners that `gone` names.
+    /// Removes all locks of the owners that `gone` selects.
     pub fn release(&mut self, gone: impl Fn(&O) -> bool) {
         self.0.retain(|l| !gone(&l.owner));
     }
@@ -167,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extent_ends_within_64_bits() {
+    fn lock_range_must_fit_64_bits() {
         assert!(SmbLockRange::new(u64::MAX, 1).is_some());
         assert!(SmbLockRange::new(u64::MAX, 2).is_none());
         assert!(SmbLockRange::new(u64::MAX, 0).is_some());
@@ -176,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_lock_is_in_the_way_only_inside_another() {
+    fn empty_lock_conflicts_only_inside_another() {
         assert!(e(10, 0).overlaps(e(9, 2)) && e(9, 2).overlaps(e(10, 0)));
         assert!(!e(10, 0).overlaps(e(10, 5)));
         assert!(!e(10, 0).overlaps(e(5, 5)));
@@ -185,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_lock_stands_on_ones_own_exclusive_lock_and_not_the_other_way() {
+    fn shared_lock_may_overlap_own_exclusive() {
         let mut s = SmbLocks::default();
         s.set(&'a', e(0, 10), X);
         assert!(free(&s, 'a', e(0, 10), S));
@@ -201,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undone_is_the_last_of_its_kind_and_no_other() {
+    fn undo_removes_newest_lock_of_kind() {
         let mut s = SmbLocks::default();
         s.set(&'a', e(0, 10), X);
         s.set(&'a', e(0, 10), S);
@@ -212,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_lock_forbids_writing_to_its_owner_too() {
+    fn shared_lock_forbids_owner_writes() {
         let mut s = SmbLocks::default();
         s.set(&'a', e(0, 10), S);
         s.set(&'a', e(20, 10), X);

@@ -1,14 +1,12 @@
-//! The table of all that is held: records in shards, and a cheap way to know that nobody is in the way.
+//! The records of all nodes in use, in shards, with a fast path for nodes that no client restricts.
 //!
-//! *Operation.* Nearly every read and write is of a file that nobody restricts. For those [`Table::check_conflicts`] is one load
-//! from a small array of counters ([`Slot`]): nodes share a slot by hash, and a slot that is not zero only means a look into the
-//! shard. Writers announce themselves in the same slot ([`Table::writing`]) before they look, and grants of read caching look for
-//! writers after they are entered, so one of the two always sees the other: no cache is promised while an unseen write is
-//! under way.
+//! *Operation.* Nearly every read and write concerns a file without locks, grants or deny modes. [`Table::check_conflicts`] then
+//! costs one load from a small array of counters ([`Slot`]). Nodes share a slot by hash, and a nonzero slot only leads to a look-up
+//! in the shard. Writers register in the slot ([`Table::writing`]) before they check, and a new grant of read caching checks for
+//! writers after it was entered. One of the two therefore always sees the other, and no client is promised a cache while an unseen
+//! write is in progress.
 //!
-//! *Memory.* A record per held node; 64 KiB of slots.
-//!
-//! *Errors.* None.
+//! *Memory.* One record per node in use; 64 KiB of slots.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -32,7 +30,7 @@ use crate::turns::{self, Turns, Waiter};
 const SHARDS: usize = 64;
 const SLOTS: usize = 4096;
 
-/// For numbers that are counters of ours, not chosen by a peer: mixing is enough.
+/// Hashes node numbers. The server assigns them, so that no peer can choose colliding ones, and mixing the bits suffices.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeHasher(u64);
 
@@ -63,28 +61,28 @@ fn mix(n: u64) -> u64 {
 
 type Shard = HashMap<NodeId, Record, BuildHasherDefault<NodeHasher>>;
 
-/// What is known of all nodes of one hash without a lock.
+/// Facts about all nodes of one hash, readable without a lock.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Records that can stand in somebody's way.
+    /// Number of records that can conflict with an operation.
     restrictive: AtomicU32,
-    /// Writes under way.
+    /// Number of writes in progress.
     writers: AtomicU32,
-    /// Where and when caching was last broken here, as [`broken`] packs it; grants of that node wait a while after it.
+    /// Node and time of the last break, packed by [`broken`]; no new grant is given on that node for a while.
     broken: AtomicU64,
-    /// Nodes from which somebody was sent away.
+    /// Number of nodes from which a client was sent away to retry.
     turns: AtomicU32,
 }
 
-/// Bits of a node in [`Slot::broken`]: enough to tell it from most others of its slot.
+/// Bits of the node number in [`Slot::broken`]: enough to distinguish it from most others in the slot.
 const TAG_BITS: u32 = 20;
 
-/// A time and something of a node in one word.
+/// Packs a time and part of a node number into one word.
 fn broken(node: NodeId, ms: Millis) -> u64 {
     ms << TAG_BITS | mix(node.0) & ((1 << TAG_BITS) - 1)
 }
 
-/// Announces a write until it is dropped.
+/// Registers a write until it is dropped.
 #[must_use = "the write is announced only while this lives"]
 #[derive(Debug)]
 pub struct Writing<'a> {
@@ -97,30 +95,28 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// All that is held.
+/// All state of all nodes.
 #[derive(Debug)]
 pub struct Table {
     shards: Box<[Mutex<Shard>]>,
     slots: Box<[Slot]>,
-    /// Nodes with caching grants.
     grants: AtomicUsize,
-    /// Nodes whose records are restrictive.
+    /// Number of nodes whose records can conflict with an operation.
     restrictive: AtomicUsize,
-    /// Nodes with names that wait to be removed.
+    /// Number of nodes with names marked for removal.
     pending: AtomicUsize,
-    /// Nodes from which somebody was sent away, and who.
+    /// Number of nodes from which clients were sent away; `turns` has the clients.
     waiting: AtomicUsize,
     turns: Mutex<Turns>,
     next_holder: AtomicU64,
     next_key: AtomicU32,
     deadlines: Deadlines,
     limits: Limits,
-    /// For this long after a break no new grant is given for the same node.
+    /// Time after a break during which the node gets no new grant.
     cool_ms: u64,
 }
 
 impl Table {
-    /// An empty table.
     pub fn new(deadlines: Deadlines, limits: Limits, cool_ms: u64) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -138,37 +134,37 @@ impl Table {
         }
     }
 
-    /// A number for a new holder, never given before.
+    /// Returns a new, unique holder number.
     pub fn holder(&self) -> HolderId {
         HolderId(self.next_holder.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A key for a new open or lease of SMB.
+    /// Returns a key for a new SMB open or lease.
     pub fn key(&self) -> ClientId {
         ClientId::key(self.next_key.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Times of a break.
     pub fn deadlines(&self) -> Deadlines {
         self.deadlines
     }
 
-    /// Nodes that somebody may cache.
+    /// Counts the nodes with caching grants.
     pub fn grants(&self) -> usize {
         self.grants.load(Ordering::Relaxed)
     }
 
-    /// Somebody holds something that can stand in another's way. Ordered like the slots, so a writer may ask this first.
+    /// Checks whether any node has a record that can conflict with an operation. Ordered like the slots, so a writer may check this
+    /// first.
     pub fn is_used(&self) -> bool {
         self.restrictive.load(Ordering::SeqCst) > 0
     }
 
-    /// Nodes that somebody holds. Looks into every shard: for `status`, not for the data path.
+    /// Counts the nodes in use. Locks every shard, so use it for `status`, not on the data path.
     pub fn nodes(&self) -> usize {
         self.shards.iter().map(|s| locked(s).len()).sum()
     }
 
-    /// Byte ranges that are locked. Looks at every node: for `status`, not for the data path.
+    /// Counts the byte-range locks. Visits every node, so use it for `status`, not on the data path.
     pub fn locks(&self) -> usize {
         let of = |s: &Mutex<Shard>| locked(s).values().map(|r| r.locks()).sum::<usize>();
         self.shards.iter().map(of).sum()
@@ -182,14 +178,14 @@ impl Table {
     }
 
     fn shard(&self, node: NodeId) -> MutexGuard<'_, Shard> {
-        // Invariant: as in `slot`.
+        // Invariant: see `slot`.
         #[allow(clippy::cast_possible_truncation)]
         let at = (mix(node.0) >> 20) as usize % SHARDS;
-        // A panic under the lock leaves a record that is whole: every change is one step.
+        // A panic under the lock leaves a consistent record, because every change is one step.
         locked(&self.shards[at])
     }
 
-    /// Changes a node's record, keeps the counters right, and forgets the record when it is empty.
+    /// Changes a node's record, updates the counters, and removes the record if it becomes empty.
     fn change<T>(&self, node: NodeId, change: impl FnOnce(&mut Record) -> T) -> T {
         let mut shard = self.shard(node);
         let record = shard.entry(node).or_default();
@@ -232,14 +228,14 @@ impl Table {
         out
     }
 
-    /// Announces a write, to be dropped when it has been done. Comes before [`Table::check_conflicts`].
+    /// Registers a write; drop the result when the write has finished. Must precede [`Table::check_conflicts`].
     pub fn writing(&self, node: NodeId) -> Writing<'_> {
         let slot = self.slot(node);
         slot.writers.fetch_add(1, Ordering::SeqCst);
         Writing { slot }
     }
 
-    /// May this be done now? One load when nobody restricts a node of this hash.
+    /// Decides whether an operation may proceed now. Costs one load when no client restricts a node of this hash.
     pub fn check_conflicts(
         &self,
         node: NodeId,
@@ -255,7 +251,7 @@ impl Table {
         let Some(record) = shard.get(&node) else {
             return Verdict::Go;
         };
-        // A break that nobody has to acknowledge may empty the record at once, and then the counters change.
+        // A break without acknowledgement may empty the record at once, which changes the counters.
         if !record.would_break(requester.map(|w| w.client), op) {
             return record.refused(requester, op, range, now).unwrap_or(Verdict::Go);
         }
@@ -266,8 +262,8 @@ impl Table {
         verdict
     }
 
-    /// Nobody is in the way of this, whatever time it is: [`Table::check_conflicts`] would say to go. One load when nobody
-    /// restricts a node of this hash.
+    /// Checks that no holder conflicts with an operation, at any time: [`Table::check_conflicts`] would return [`Verdict::Go`].
+    /// Costs one load when no client restricts a node of this hash.
     pub fn is_free(
         &self,
         node: NodeId,
@@ -279,19 +275,19 @@ impl Table {
             return true;
         }
         self.shard(node).get(&node).is_none_or(|record| {
-            // Time decides whether an obstacle denies or has lapsed, not whether it is one.
+            // Time decides whether a conflicting holder denies or has lapsed, not whether it conflicts.
             !record.would_break(requester.map(|w| w.client), op)
                 && record.refused(requester, op, range, 0).is_none()
         })
     }
 
-    /// This would take caching from somebody. One load when nobody restricts a node of this hash.
+    /// Checks whether an operation would break a client's caching. Costs one load when no client restricts a node of this hash.
     pub fn would_break(&self, node: NodeId, client: Option<ClientId>, op: Operation) -> bool {
         self.slot(node).restrictive.load(Ordering::SeqCst) != 0
             && self.shard(node).get(&node).is_some_and(|r| r.would_break(client, op))
     }
 
-    /// Opens a node for a holder, or widens what it has open.
+    /// Opens a node for a holder, or widens its open.
     pub fn open(
         &self,
         node: NodeId,
@@ -312,25 +308,25 @@ impl Table {
         }
     }
 
-    /// Caching was broken here so lately that another grant would be broken as well.
+    /// Checks whether caching of this node was broken so recently that a new grant would soon be broken as well.
     fn is_contended(&self, node: NodeId, now: Millis) -> bool {
         let last = self.slot(node).broken.load(Ordering::Relaxed);
         let when = last >> TAG_BITS;
         last != 0 && last == broken(node, when) && now.saturating_sub(when) < self.cool_ms
     }
 
-    /// Narrows what a holder has open to exactly this. False when it has nothing open.
+    /// Reduces a holder's open to exactly this share mode. Returns false if it has no open.
     pub fn narrow(&self, node: NodeId, holder: HolderId, share: Share) -> bool {
         self.change(node, |r| r.narrow(holder, share))
     }
 
-    /// Takes away everything this holder has of the node: opens, locks, caching.
+    /// Removes everything that this holder has on the node: opens, locks, caching.
     pub fn release(&self, node: NodeId, holder: HolderId) {
         self.change(node, |r| r.release(holder));
     }
 
-    /// A node is about to take the place of another: the holder has of it, too, what it has open and caches of the other. Nobody
-    /// else may know the new one yet, so nobody is in the way.
+    /// Copies a holder's opens and grants from one node to another that is about to replace it. No other client knows the new node
+    /// yet, so no conflict is possible.
     pub fn follow(&self, from: NodeId, to: NodeId, holder: HolderId) {
         let part = self.shard(from).get(&from).map(|r| r.part(holder));
         if let Some(part) = part.filter(|p| !p.is_empty()) {
@@ -338,8 +334,8 @@ impl Table {
         }
     }
 
-    /// Grants a delegation or widens that of the same holder, unless others are in the way, a write is under way, or caching was
-    /// broken here just now.
+    /// Grants a delegation or widens the holder's delegation. Refuses if another client's state conflicts, a write is in progress,
+    /// or caching of the node was just broken.
     pub fn delegate(&self, node: NodeId, party: &Holder, rights: Caching, now: Millis) -> bool {
         let slot = self.slot(node);
         if self.is_contended(node, now) {
@@ -353,7 +349,7 @@ impl Table {
         if !self.change(node, |r| r.delegate(party, rights, &self.limits)) {
             return false;
         }
-        // A writer that had looked before the grant was entered is still announced; one that looks from now on sees the grant.
+        // A writer that checked before the grant was entered is still registered; one that checks from now on sees the grant.
         if slot.writers.load(Ordering::SeqCst) != 0 {
             self.acknowledge(node, party.holder, before, now);
             return false;
@@ -361,13 +357,13 @@ impl Table {
         true
     }
 
-    /// The delegation that this client has of a node.
+    /// Returns the holder of this client's delegation on a node.
     pub fn delegation(&self, node: NodeId, client: ClientId) -> Option<HolderId> {
         self.shard(node).get(&node).and_then(|r| r.delegation(client))
     }
 
-    /// Another than `client` may know the size and times of the file better than its server: it has a write delegation. One
-    /// load when nobody restricts a node of this hash.
+    /// Returns another client with a write delegation, which may have a newer size and newer times than the server. Costs one load
+    /// when no client restricts a node of this hash.
     pub fn keeps_back(
         &self,
         node: NodeId,
@@ -379,13 +375,13 @@ impl Table {
         self.shard(node).get(&node).and_then(|r| r.keeps_back(client))
     }
 
-    /// Grants an oplock or a lease as far as it can be had, or widens what the holder has; says what it has then. Asked for after
-    /// the open, so that no other open comes between.
+    /// Grants the possible part of an oplock or a lease, or widens the holder's grant, and returns the resulting rights. Call it
+    /// after the open so that no other open can intervene.
     pub fn cache(&self, node: NodeId, party: &Holder, want: CacheRequest, now: Millis) -> Held {
         let before = self.held(node, party.holder).unwrap_or_default();
         let waiting = self.before_whom(node, party.client(), now);
         let held = self.change(node, |r| r.cache(party, want, &waiting, &self.limits));
-        // As for a delegation: a write that looked before this was entered may still be under way.
+        // Same race as in `delegate`: a write that checked before this grant was entered may still be in progress.
         if held.rights != before.rights && self.slot(node).writers.load(Ordering::SeqCst) != 0 {
             self.acknowledge(node, party.holder, before.rights, now);
             return before;
@@ -393,12 +389,12 @@ impl Table {
         held
     }
 
-    /// What this holder may cache, if anything.
+    /// Returns the caching rights of this holder.
     pub fn held(&self, node: NodeId, holder: HolderId) -> Option<Held> {
         self.shard(node).get(&node).and_then(|r| r.held(holder))
     }
 
-    /// The node was changed already, past every check: the breaks that this starts.
+    /// Returns the breaks that start because the node was already changed without a check.
     pub fn changed(&self, node: NodeId, op: Operation, now: Millis) -> Vec<Break> {
         if self.slot(node).restrictive.load(Ordering::SeqCst) == 0 {
             return Vec::new();
@@ -406,17 +402,17 @@ impl Table {
         self.change(node, |r| r.changed(node, op, now, self.deadlines))
     }
 
-    /// Somebody may cache this node.
+    /// Checks whether a client may cache this node.
     pub fn is_cached(&self, node: NodeId) -> bool {
         self.shard(node).get(&node).is_some_and(Record::has_grants)
     }
 
-    /// Opens of a node by others than `but`.
+    /// Counts the opens of a node by clients other than `but`.
     pub fn opens(&self, node: NodeId, but: Option<ClientId>) -> usize {
         self.shard(node).get(&node).map_or(0, |r| r.opens(but))
     }
 
-    /// The holder keeps `to` and gives the rest of its caching back.
+    /// Reduces the caching rights of the holder to `to`.
     pub fn acknowledge(
         &self,
         node: NodeId,
@@ -427,7 +423,7 @@ impl Table {
         self.change(node, |r| r.acknowledge(node, holder, to, now, self.deadlines))
     }
 
-    /// Gives a lock, or says what stands in the way.
+    /// Grants a lock, or returns the conflict.
     pub fn lock(
         &self,
         node: NodeId,
@@ -440,7 +436,7 @@ impl Table {
         self.change(node, |r| r.lock(party, range, kind, enforce, now, &self.limits))
     }
 
-    /// What would stand in the way of a lock. A holder that does not exist yet is given as a fresh number.
+    /// Returns the conflict that a lock request would meet. For a holder that does not exist yet, pass a fresh number.
     pub fn test(
         &self,
         node: NodeId,
@@ -453,12 +449,12 @@ impl Table {
         shard.get(&node).map_or(LockVerdict::Go, |r| r.test(holder, range, kind, now))
     }
 
-    /// Takes a lock away. False when the hole would make more locks than may be.
+    /// Removes a lock. Returns false if splitting an existing lock would exceed a limit.
     pub fn unlock(&self, node: NodeId, party: &Holder, range: Range) -> bool {
         self.change(node, |r| r.unlock(party, range, &self.limits))
     }
 
-    /// Gives a lock of SMB, or says what stands in the way.
+    /// Grants an SMB lock, or returns the conflict.
     pub fn lock_smb(
         &self,
         node: NodeId,
@@ -470,12 +466,12 @@ impl Table {
         self.change(node, |r| r.lock_smb(party, lock_range, kind, now, &self.limits))
     }
 
-    /// Takes a lock of SMB away. False when no lock of exactly this range is held.
+    /// Removes an SMB lock. Returns false if no lock has exactly this range.
     pub fn unlock_smb(&self, node: NodeId, party: &Holder, lock_range: SmbLockRange) -> bool {
         self.change(node, |r| r.unlock_smb(party, lock_range))
     }
 
-    /// Takes the lock of SMB away that was given last of this range and kind. False when there is none.
+    /// Removes the newest SMB lock of this range and kind. Returns false if there is none.
     pub fn undo_smb(
         &self,
         node: NodeId,
@@ -486,34 +482,34 @@ impl Table {
         self.change(node, |r| r.undo_smb(party, lock_range, kind))
     }
 
-    /// The locks of SMB that a holder has.
+    /// Returns the SMB locks of a holder.
     pub fn smb_locks_of(&self, node: NodeId, holder: HolderId) -> Vec<(SmbLockRange, LockKind)> {
         self.shard(node).get(&node).map_or_else(Vec::new, |r| r.smb_locks_of(holder))
     }
 
-    /// How many byte ranges of this node are locked.
+    /// Counts the byte-range locks of this node.
     pub fn locks_on(&self, node: NodeId) -> usize {
         self.shard(node).get(&node).map_or(0, |r| r.locks())
     }
 
-    /// The holder has a lock on this node.
+    /// Checks whether the holder has a lock on this node.
     pub fn holds_lock(&self, node: NodeId, holder: HolderId) -> bool {
         self.shard(node).get(&node).is_some_and(|r| r.holds_lock(holder))
     }
 
-    /// Somebody was sent away from this node and may not have had a turn since. One load while nobody waits.
+    /// Checks whether a client was sent away from this node and may still be due to retry. Costs one load while no client is.
     pub fn has_turns(&self, node: NodeId) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
             && self.slot(node).turns.load(Ordering::Relaxed) > 0
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
-        // Every change is one step, as of a shard.
+        // A panic under the lock is harmless: every change is one step, as in a shard.
         locked(&self.turns)
     }
 
-    /// A client, if it is known, was told to come back for `op`: until it had its turn no caching is granted to others that would
-    /// make it wait again ([`crate::turns`]).
+    /// Records that a client (if known) must retry `op` later. Until it has retried, no other client gets caching that would make
+    /// it wait again ([`crate::turns`]).
     pub fn sent_away(&self, node: NodeId, client: Option<ClientId>, op: Operation, now: Millis) {
         let mut turns = self.turns();
         let is_new = !turns.has(node);
@@ -527,7 +523,7 @@ impl Table {
         }
     }
 
-    /// The operation of this client goes on, so that it has had its turn. To be called where [`Table::has_turns`].
+    /// Records that this client's operation proceeds, so that its retry is done. Call it where [`Table::has_turns`].
     pub fn had_turn(&self, node: NodeId, client: Option<ClientId>, op: Operation, now: Millis) {
         let mut turns = self.turns();
         if turns.served(node, client, op, now) {
@@ -536,7 +532,7 @@ impl Table {
         }
     }
 
-    /// Those others than `client` who have a turn before it.
+    /// Returns the clients other than `client` that must be served before it.
     pub(crate) fn before_whom(&self, node: NodeId, client: ClientId, now: Millis) -> Vec<Waiter> {
         if !self.has_turns(node) {
             return Vec::new();
@@ -544,24 +540,24 @@ impl Table {
         self.turns().check_conflicts(node, client, now)
     }
 
-    /// Nodes with names that wait to be removed.
+    /// Counts the nodes with names marked for removal.
     pub fn pending_deletes(&self) -> usize {
         self.pending.load(Ordering::Relaxed)
     }
 
-    /// These names of a node wait to be removed from now on, and no others.
+    /// Replaces the names of a node that are marked for removal.
     pub fn set_pending_deletes(&self, node: NodeId, names: Vec<Name>) {
         self.change(node, |r| r.set_pending_deletes(names));
     }
 
-    /// Names of this node wait to be removed. One load while there is no such node.
+    /// Checks whether names of this node are marked for removal. Costs one load while no such node exists.
     pub fn has_pending_deletes(&self, node: NodeId) -> bool {
         self.pending_deletes() > 0
             && self.shard(node).get(&node).is_some_and(Record::has_pending_deletes)
     }
 
-    /// What is opened or changed by this name, or without a name, goes with the last open: the name is marked, or all `links` names
-    /// of the node are. One load while no name of any node is marked.
+    /// Checks whether an open or change through this name concerns a file about to be deleted: the name is marked, or all `links`
+    /// names of the node are. `name` may be `None`. Costs one load while no name of any node is marked.
     pub fn is_delete_pending(
         &self,
         node: NodeId,
@@ -572,7 +568,7 @@ impl Table {
             && self.shard(node).get(&node).is_some_and(|r| r.is_delete_pending(name, links))
     }
 
-    /// Breaks whose time is over, of all nodes. Looks into every shard, so for a timer.
+    /// Returns the breaks of all nodes whose deadline has passed. Locks every shard, so call it from a timer.
     pub fn overdue(&self, now: Millis) -> Vec<Break> {
         let mut out = Vec::new();
         if self.grants() > 0 {
@@ -615,7 +611,7 @@ mod tests {
     const WRITE: Share = Share { access: Rights::WRITE, deny: Rights::NONE };
 
     #[test]
-    fn a_denied_write_names_the_one_who_denies_and_ends_with_it() {
+    fn denied_write_names_the_denying_holder() {
         let t = table();
         let a = party(&t, 1);
         assert!(t.check_conflicts(N, None, Operation::Write, Range::ALL, 0).is_go());
@@ -633,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_free_is_known_without_the_time() {
+    fn is_free_does_not_depend_on_time() {
         let t = table();
         let (a, b) = (party(&t, 1), party(&t, 2));
         let is_free = |p: &Holder, op| {
@@ -652,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn a_break_starts_once_is_under_way_and_becomes_overdue() {
+    fn break_passes_from_started_to_overdue() {
         let t = table();
         let a = party(&t, 1);
         assert!(t.open(N, &a, READ, 0).is_go());
@@ -672,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn no_grant_beside_a_writer_nor_soon_after_a_break() {
+    fn grant_refused_during_write_or_cooldown() {
         let t = table();
         let (a, b) = (party(&t, 1), party(&t, 2));
         let grant = |p: &Holder, now| t.delegate(N, p, Caching::READ_HANDLE, now);
@@ -694,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn caching_is_not_widened_beside_locks() {
+    fn caching_with_locks_is_not_widened() {
         let t = table();
         let key = t.key();
         let party = || Holder { holder: t.holder(), lease: Arc::new(Lease::held(key)) };
@@ -711,9 +707,9 @@ mod tests {
         assert_eq!(ask(Caching::ALL), Caching::ALL);
     }
 
-    /// MS-FSA section 2.1.5.18.2; nothing can be cached of what is not allocated.
+    /// MS-FSA section 2.1.5.18.2; bytes past the allocation size cannot be cached.
     #[test]
-    fn locks_behind_the_allocated_bytes_keep_only_exclusive_caching_away() {
+    fn locks_past_allocation_forbid_exclusive_caching() {
         let t = table();
         let (open, lease) = (party(&t, 1), party(&t, 2));
         let ask = |allocated| {
@@ -732,9 +728,9 @@ mod tests {
         assert_eq!(ask(11), Caching::ALL);
     }
 
-    /// MS-FSA section 2.1.5.18.1: an open for more than attributes is one, though it breaks no lease.
+    /// MS-FSA section 2.1.5.18.1: an open of more than attributes counts, though it breaks no lease.
     #[test]
-    fn an_open_for_the_security_descriptor_keeps_exclusive_caching_away() {
+    fn security_descriptor_open_forbids_exclusive_caching() {
         let t = table();
         let (lease, other) = (party(&t, 1), party(&t, 2));
         let ask = || {
@@ -757,7 +753,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_delegation_is_for_who_is_alone() {
+    fn write_delegation_requires_sole_opener() {
         let t = table();
         let (a, b, open) = (party(&t, 1), party(&t, 2), party(&t, 1));
         let grant = |p: &Holder| t.delegate(N, p, Caching::ALL, 0);
@@ -787,7 +783,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_delegation_becomes_one_for_writing_when_nobody_else_has_one() {
+    fn sole_read_delegation_widens_to_write() {
         let t = table();
         let (a, b) = (party(&t, 1), party(&t, 2));
         assert!(t.delegate(N, &a, Caching::READ_HANDLE, 0));
@@ -807,7 +803,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_takes_the_place_of_another_is_held_as_that_was() {
+    fn replacing_node_inherits_opens_and_grants() {
         let t = table();
         let (open, lease, other) = (party(&t, 1), party(&t, 1), party(&t, 2));
         let new = NodeId(N.0 + 1);
@@ -835,7 +831,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_not_in_its_own_way() {
+    fn client_never_conflicts_with_itself() {
         let t = table();
         let a = party(&t, 1);
         assert!(t.delegate(N, &a, Caching::READ_HANDLE, 0));
@@ -846,7 +842,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lapsed_client_gives_way() {
+    fn lapsed_client_is_reported_for_release() {
         let t = table();
         let (a, b) = (party(&t, 1), party(&t, 2));
         assert!(t.open(N, &a, share(Rights::BOTH, Rights::BOTH), 0).is_go());
@@ -862,7 +858,7 @@ mod tests {
     }
 
     #[test]
-    fn every_list_has_its_limit() {
+    fn every_list_has_a_limit() {
         let limits = Limits {
             opens_per_node: 2,
             opens_per_client: 2,
@@ -893,7 +889,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_fills_its_own_share_of_a_node_only() {
+    fn opens_per_client_are_limited() {
         let limits = Limits {
             opens_per_node: 6,
             opens_per_client: 3,
@@ -930,7 +926,7 @@ mod tests {
     }
 
     #[test]
-    fn one_host_fills_its_own_share_of_a_node_only_by_whatever_clients() {
+    fn opens_per_host_are_limited() {
         let limits = Limits { opens_per_host: 3, locks_per_host: 4, ..Limits::default() };
         let t = Table::new(Deadlines::new(10, 20).unwrap(), limits, 0);
         let of = |client, host: &str| {
@@ -958,10 +954,10 @@ mod tests {
         assert!(t.unlock(N, &greedy[1], at(1)) && t.unlock(N, &greedy[1], hole(1)));
     }
 
-    /// Nothing that is cached under a grant changes while the grant stands: writers and grants race on two threads, and the
-    /// holder checks that what it read when it was granted is still there when it gives the grant back.
+    /// Checks that cached data never changes while the grant lasts. Writes and grants race on two threads; the holder verifies that
+    /// the value it read when the grant was given is unchanged when it returns the grant.
     #[test]
-    fn no_write_slips_past_a_grant() {
+    fn racing_write_never_bypasses_grant() {
         let t = Table::new(Deadlines::new(10, 20).unwrap(), Limits::default(), 0);
         let a = party(&t, 1);
         let data = AtomicU64::new(0);

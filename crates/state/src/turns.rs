@@ -1,43 +1,44 @@
-//! Turns: clients that were told to come back, because caching of others was in their way, find no new caching in it.
+//! Retry fairness: after NFS4ERR_DELAY or NFS3ERR_JUKEBOX no new caching is granted that would delay the client's retry again.
 //!
-//! *Operation.* A client of SMB waits inside the gateway and is served when a break is acknowledged. One of NFS is told to come
-//! back (NFS3ERR_JUKEBOX, NFS4ERR_DELAY), and comes back later than another may open the file again with a new key. So the table
-//! remembers who was sent away from which node, and for which operation. Until it had its turn, others get no caching right of the
-//! node that would make it wait again; rights that are lost without an acknowledgement they get.
+//! *Operation.* An SMB request waits inside the gateway and proceeds when the break is acknowledged. An NFS client must retry later
+//! (NFS3ERR_JUKEBOX, NFS4ERR_DELAY), and by then another client may have opened the file again with a new key. The table therefore
+//! records which client was sent away from which node, and for which operation. Until that client has been served, other clients
+//! get no caching right on the node that would make it wait again; they do get rights that can be broken without an
+//! acknowledgement.
 //!
-//! A client that is known has had its turn when the same operation goes on. Requests without a client (NFS version 3) stand for an
-//! unknown number of clients: after the first of them is served the others have [`UNKNOWN_MS`] to come back.
+//! A known client has been served when the same operation proceeds. Requests without a client (NFS version 3) may come from any
+//! number of clients: after the first of them is served, the others have [`UNKNOWN_MS`] to retry.
 //!
-//! *Memory.* At most [`NODES_MAX`] nodes with [`PER_NODE_MAX`] entries each; beyond that what ends first is forgotten. Time is an
-//! argument.
+//! *Memory.* At most [`NODES_MAX`] nodes with [`PER_NODE_MAX`] entries each; beyond that the entry that expires first is dropped.
+//! Time is an argument.
 
 use std::collections::HashMap;
 
 use crate::caching::{Caching, Kind, Operation, effect};
 use crate::id::{ClientId, Millis, NodeId};
 
-/// A client that was sent away is waited for so long, in milliseconds: longer than clients wait before they ask again (Linux: 5
-/// seconds by version 3, up to 15 by version 4).
+/// Time within which a client is expected to retry, in milliseconds: longer than clients pause (Linux: 5 seconds with version 3, up
+/// to 15 with version 4).
 pub const TURN_MS: u64 = 20_000;
-/// The same after a request without a client was served, in milliseconds: longer than clients of version 3 wait.
+/// Time for further retries after a request without a client was served, in milliseconds: longer than version 3 clients pause.
 pub const UNKNOWN_MS: u64 = 6_000;
-/// Nodes with such clients that are remembered.
+/// Maximum number of nodes with such clients.
 pub const NODES_MAX: usize = 1024;
-/// Entries of one node that are remembered.
+/// Maximum number of entries per node.
 pub const PER_NODE_MAX: usize = 16;
 
-/// A grant of `rights` makes `op` of another wait until its holder has given something back. `is_smb`: that one is a client of
-/// SMB.
+/// Checks whether a grant of `rights` makes another client's `op` wait until the holder has returned rights. `is_smb`: the other
+/// client speaks SMB.
 pub(crate) fn waits(kind: Kind, rights: Caching, op: Operation, is_smb: bool) -> bool {
     effect(kind, rights, op).is_some_and(|e| {
-        // Among themselves clients of SMB go on as Windows lets them. Others must not: whoever has unlocked what it wrote by NFS
-        // counts on it that nobody reads an older cache after that.
+        // SMB clients proceed against each other as on Windows. NFS clients must wait: one that wrote and unlocked a file relies on
+        // no client reading an older cached copy afterwards.
         let loses_read = rights.without(e.keep).has(Caching::READ);
         e.wait || !is_smb && e.acknowledge && loses_read
     })
 }
 
-/// Somebody who was sent away.
+/// A client that was sent away to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
     client: Option<ClientId>,
@@ -51,7 +52,7 @@ impl Waiter {
     }
 }
 
-/// The largest part of `may` that makes none of these wait again.
+/// Returns the largest part of `may` that makes no waiting client wait again.
 pub(crate) fn spared(waiting: &[Waiter], kind: Kind, may: Caching) -> Caching {
     let fewer =
         [may, may.without(Caching::WRITE), may.without(Caching::HANDLE), may.and(Caching::READ)];
@@ -59,13 +60,13 @@ pub(crate) fn spared(waiting: &[Waiter], kind: Kind, may: Caching) -> Caching {
     fewer.into_iter().find(fits).unwrap_or(Caching::NONE)
 }
 
-/// Everybody who was sent away and has not been served since.
+/// All clients that were sent away and have not been served since.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(HashMap<NodeId, Vec<Waiter>>);
 
 impl Turns {
-    /// This client was told to come back for `op`. Says which nodes have nobody any more, because there was no room or their time
-    /// is over.
+    /// Records that this client must retry `op`. Returns the nodes whose entries are all gone, because they expired or had to be
+    /// evicted.
     pub(crate) fn sent_away(
         &mut self,
         node: NodeId,
@@ -100,7 +101,7 @@ impl Turns {
         gone
     }
 
-    /// This operation goes on: it was this client's turn. True when the node has nobody who waits any more.
+    /// Records that this client's operation proceeds. Returns true if no client waits for the node any more.
     pub(crate) fn served(
         &mut self,
         node: NodeId,
@@ -123,12 +124,12 @@ impl Turns {
         none
     }
 
-    /// Somebody was sent away from this node.
+    /// Checks whether a client was sent away from this node.
     pub(crate) fn has(&self, node: NodeId) -> bool {
         self.0.contains_key(&node)
     }
 
-    /// Those others than `client` who wait for their turn at a node.
+    /// Returns the clients other than `client` that are expected to retry on a node.
     pub(crate) fn check_conflicts(
         &self,
         node: NodeId,
@@ -167,7 +168,7 @@ mod tests {
         Holder { holder, lease: Arc::new(Lease::new(client, terms, 0)) }
     }
 
-    /// Opens by a new key and asks for all caching, as a client of SMB does.
+    /// Opens with a new key and requests all caching, as an SMB client does.
     fn open(t: &Table, kind: Kind, now: Millis) -> (Holder, Caching) {
         let p = party(t.holder(), t.key());
         let all = Share::new(Rights::BOTH, Rights::NONE);
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_sent_away_finds_no_new_caching_before_its_turn() {
+    fn retry_meets_no_new_caching() {
         for (kind, client) in [
             (Kind::Lease, None),
             (Kind::Lease, Some(ClientId(1))),
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_comes_back_is_waited_for_so_long() {
+    fn absent_client_expires_after_turn() {
         let t = table();
         t.sent_away(N, None, Operation::Write, 10);
         let (p, rights) = open(&t, Kind::Lease, 10 + TURN_MS - 1);
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_forbids_nothing_to_its_own_client_and_no_delegation_that_stands_aside() {
+    fn turn_allows_own_and_harmless_grants() {
         let t = table();
         let own = party(t.holder(), ClientId(1));
         t.sent_away(
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_ends_first_goes() {
+    fn turns_evict_earliest_expiry_when_full() {
         let t = table();
         for n in 0..2 * NODES_MAX as u64 {
             for c in 0..2 * PER_NODE_MAX as u64 {
@@ -254,11 +255,11 @@ mod tests {
         assert_eq!(of_last.len(), PER_NODE_MAX);
     }
 
-    /// Clients of SMB open with new keys, give back and close at random; two clients of NFS, one of them unknown, want to write and
-    /// come back when they are told to. The slow rule: no grant that was made after a client was sent away makes it wait.
+    /// SMB clients open with new keys, return rights and close at random; two NFS clients, one of them unknown, want to write and
+    /// retry as requested. The slow rule: no grant made after a client was sent away makes that client wait.
     #[test]
     #[allow(clippy::cast_possible_truncation)] // Numbers of a few things.
-    fn nobody_is_overtaken_in_any_random_history() {
+    fn random_histories_never_overtake_a_retry() {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         let mut roll = |n: u64| {
             random ^= random << 13;
@@ -295,7 +296,7 @@ mod tests {
                         match write(&t, client, now) {
                             Verdict::WaitFor(breaks) => {
                                 let since = *away[which].get_or_insert(now);
-                                // What is gone already is told beside, and not waited for.
+                                // Breaks that are already complete are only reported.
                                 for b in breaks.iter().filter(|b| b.stage != Stage::Done) {
                                     let of = open_now.iter().find(|(p, _)| p.holder == b.holder);
                                     let granted = of.map_or(0, |(_, at)| *at);
