@@ -1,17 +1,16 @@
-//! Which users may do what in a share.
+//! The users and groups that may read or write a share.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::reader::shown;
 
-/// Characters of a name at most.
+/// Maximum length of a name, in characters.
 const NAME_MAX: usize = 256;
 
 /// A user, a group, or everyone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Who {
-    /// Whoever comes.
     Everyone,
     /// A user, by name or number.
     User(String),
@@ -49,7 +48,7 @@ impl fmt::Display for Who {
 }
 
 impl Who {
-    /// The number, where it was given.
+    /// Returns the number, if the configuration gave one.
     pub fn number(&self) -> Option<u32> {
         match self {
             Self::Everyone => None,
@@ -58,49 +57,43 @@ impl Who {
     }
 }
 
-/// What a host's name service knows of a user or group.
+/// A user or group as the host's name service knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnHost {
-    /// A user.
     User {
-        /// Its number.
         uid: u32,
-        /// The group that it is in first.
+        /// The primary group.
         gid: u32,
-        /// Further groups.
         groups: Vec<u32>,
     },
-    /// A group.
     Group {
-        /// Its number.
         gid: u32,
-        /// The names of its members.
+        /// The members, by name.
         members: Vec<Member>,
     },
 }
 
-/// A member of a group by name, and what the name service says of it: its number, that there is no such user, or why it cannot
-/// tell.
+/// A member of a group: its name, and its number as the name service returned it. `None` if no such user exists; the error if the
+/// service failed.
 pub type Member = (String, Result<Option<u32>, String>);
 
-/// Who may use a share.
+/// The users and groups that may use a share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Who may read.
     pub read: Vec<Who>,
-    /// Who may write, and read.
+    /// May read and write.
     pub write: Vec<Who>,
-    /// Who may do neither, whatever else is said.
+    /// May not use the share; takes precedence over `read` and `write`.
     pub deny: Vec<Who>,
 }
 
 impl Access {
-    /// Nobody is named who may come: all may but those who are denied.
+    /// Checks that `read` and `write` are empty, so that everyone except the denied users has access.
     pub fn only_denies(&self) -> bool {
         self.read.is_empty() && self.write.is_empty()
     }
 
-    /// Everybody who is named.
+    /// Iterates over every user and group in the three lists.
     pub fn principals(&self) -> impl Iterator<Item = &Who> {
         [&self.read, &self.write, &self.deny].into_iter().flatten()
     }

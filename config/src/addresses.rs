@@ -1,12 +1,12 @@
-//! Addresses of this host.
+//! Parsing of this host's addresses.
 
 use std::net::IpAddr;
 
 use crate::reader::shown;
 
-/// One address to bind. Names are not looked up: what they mean changes, and finding out may take long.
+/// Parses an address to bind. Does not resolve names: a name may change its address, and resolving may take long.
 pub fn address(text: &str) -> Result<IpAddr, String> {
-    // One of IPv4 in IPv6's clothes is IPv4's: nobody shows it otherwise.
+    // Convert IPv4-mapped IPv6 addresses to IPv4, which is how other tools show them.
     text.parse().map(|ip: IpAddr| ip.to_canonical()).map_err(|_| {
         let text = shown(text);
         let in_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);

@@ -1,33 +1,32 @@
-//! One more share in the text of a configuration, which stays as it is otherwise, comments included.
+//! Appends a share to the text of a configuration and keeps all other text, including comments.
 //!
-//! *Operation.* Pure. The lines of the new share go behind the last share of a `shares` list that is written as lines; where the
-//! key is missing, it is added at the end. YAML can say the same in ways that lines do not show, so the caller reads the result and
-//! compares it with what it meant ([`crate::Settings`]).
+//! *Operation.* Pure. The new share follows the last entry of a `shares` list that has one entry per line; if the key is missing,
+//! it is added at the end. YAML has other forms that this code does not recognize, so the caller parses the result and compares it
+//! with the intended one ([`crate::Settings`]).
 //!
-//! *Errors.* One line for a person: what is not written in lines, or a value that no configuration can hold.
+//! *Errors.* One line for the user: `shares` is not written in lines, or a value is not valid in a configuration.
 
 use std::fmt::Write;
 
 use crate::settings::share_name;
 
-/// Words that YAML takes for something else than text.
+/// Words that YAML does not read as strings.
 const NOT_TEXT: [&str; 10] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "~"];
 
-/// A share that is to be added.
+/// A share to append.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewShare {
     /// Clients see `/NAME`.
     pub name: String,
     /// Absolute path of the folder.
     pub path: String,
-    /// Nothing may be changed through it.
     pub read_only: bool,
-    /// Ranges of addresses that may come; empty: not said.
+    /// Address ranges of allowed clients; empty: omit the key.
     pub clients: Vec<String>,
 }
 
 impl NewShare {
-    /// The text of a configuration with this share behind the others.
+    /// Returns the text of the configuration with this share appended.
     pub fn append_to(&self, text: &str) -> Result<String, String> {
         share_name(&self.name)?;
         let texts = [&self.name, &self.path].into_iter().chain(&self.clients);
@@ -62,20 +61,20 @@ impl NewShare {
         let mut out = String::new();
         for (n, key) in keys.iter().enumerate() {
             let mark = if n == 0 { "- " } else { "  " };
-            // A String takes whatever it is given.
+            // Writing to a String cannot fail.
             let _ = write!(out, "{:indent$}{mark}{key}{end}", "");
         }
         out
     }
 }
 
-/// The number of the line in front of which the next share goes, and how far shares are indented.
+/// Returns the line number before which the new share belongs, and the indentation of the list.
 fn place(lines: &[&str], key: usize) -> Result<(usize, usize), String> {
     let (mut at, mut indent) = (key + 1, None);
     for (n, line) in lines.iter().enumerate().skip(key + 1) {
         let depth = line.len() - line.trim_start_matches(' ').len();
         if is_blank(line) {
-            // What is commented out inside of a share belongs to it.
+            // An indented comment after an entry belongs to that share.
             if at == n && line.trim_start().starts_with('#') && indent.is_some_and(|i| depth > i) {
                 at = n + 1;
             }
@@ -95,13 +94,13 @@ fn place(lines: &[&str], key: usize) -> Result<(usize, usize), String> {
     Ok((at, indent.unwrap_or(2)))
 }
 
-/// Nothing but space and a comment.
+/// Checks for a line with only white space and a comment.
 fn is_blank(text: &str) -> bool {
     let text = text.trim();
     text.is_empty() || text.starts_with('#')
 }
 
-/// A text as YAML has it, without quotes where it needs none.
+/// Formats a YAML scalar, with quotes only if necessary.
 fn scalar(text: &str) -> String {
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "_./-".contains(c))
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_goes_behind_the_last_one_and_comments_stay() {
+    fn new_share_follows_last_keeping_comments() {
         let text = "# ours\nshares: # all of them\n  - name: a\n    path: /a # old\n    # read_only: true\n\n\
                     # how\nsmb:\n  port: 0\n";
         let one = NewShare {
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_without_indent_empty_ones_and_missing_ones_get_their_share() {
+    fn share_is_added_to_any_list() {
         let b = new("b", "/b");
         assert_eq!(
             b.append_to("shares:\n- name: a\n  path: /a\nbind: ::1\n").unwrap(),
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_quoted_where_yaml_would_read_them_otherwise() {
+    fn ambiguous_values_are_quoted() {
         for (name, path) in
             [("no", "/srv/a b"), ("1e3", "/srv/#x: y"), ("ä ö", "/srv/\"q\"\\"), ("x'", "/{user}")]
         {
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_said() {
+    fn unwritable_share_reports_error() {
         let b = new("b", "/b");
         for text in ["shares: [{name: a, path: /a}]\n", "shares: *x\n", "shares:\n  a: b\n"] {
             assert!(b.append_to(text).unwrap_err().contains("`- name:`"), "{text}");

@@ -1,4 +1,4 @@
-//! `audit`: where the audit trail goes, and which operations on the files of a share are in it.
+//! `audit`: the destination of the audit trail, and the file operations that it records.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,21 +8,19 @@ use policy::words;
 
 use crate::reader::{Origin, Set, shown};
 
-/// The audit trail, where there is one.
+/// The settings of the audit trail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audit {
-    /// Where it goes.
     pub to: AuditTo,
-    /// What must be recorded and cannot be is refused.
+    /// Refuse operations that cannot be recorded.
     pub required: bool,
 }
 
-/// Where it goes.
+/// The destination of the audit trail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditTo {
-    /// To the end of this file.
+    /// Appends to this file.
     File(PathBuf),
-    /// To the journal of systemd.
     Journal,
 }
 
@@ -59,14 +57,14 @@ impl FromStr for AuditTo {
     }
 }
 
-/// Which operations on the files of a share are recorded.
+/// A class of recorded file operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audited {
-    /// What changes names and permissions.
+    /// Operations that change names and permissions.
     Changes,
-    /// Opens to read.
+    /// Opens for reading.
     Reads,
-    /// Opens to write.
+    /// Opens for writing.
     Writes,
 }
 
@@ -76,10 +74,10 @@ words!(
     "changes" => Changes, "reads" => Reads, "writes" => Writes
 );
 
-/// What file and options say of it.
+/// Audit settings from the file and the options, before checking.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DraftAudit {
-    /// The group is there, without `to`.
+    /// Position of the group if it lacks `to`.
     pub(crate) at: Option<Origin>,
     pub(crate) to: Option<Set<AuditTo>>,
     pub(crate) required: Option<Set<bool>>,

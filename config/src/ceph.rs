@@ -1,4 +1,4 @@
-//! A folder of CephFS as the place of a share.
+//! CephFS folders as the source of a share.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,36 +7,36 @@ use std::str::FromStr;
 use crate::paths::USER;
 use crate::reader::shown;
 
-/// What an option begins with that names one.
+/// Prefix of a `--share` path that denotes a CephFS folder.
 pub(crate) const PREFIX: &str = "ceph:";
 
-/// Longest path, in bytes (`PATH_MAX`).
+/// Maximum length of a path, in bytes (`PATH_MAX`).
 const PATH_MAX: usize = 4095;
 
-/// A folder of a CephFS file system, and as whom the cluster knows the gateway.
+/// A folder of a CephFS file system, and the credentials with which the gateway accesses the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ceph {
-    /// The file system.
+    /// Name of the file system.
     pub fs: String,
-    /// The folder in it: absolute, without `.` and `..`, and no slash at its end but that of the top.
+    /// Path of the folder in the file system: absolute, without `.` and `..`, and without a trailing slash except for the root.
     pub path: String,
-    /// The user of the cluster, without `client.`; `None`: `admin`.
+    /// Ceph user without `client.`; `None`: `admin`.
     pub user: Option<String>,
-    /// The cluster's configuration; `None`: /etc/ceph/ceph.conf.
+    /// Ceph configuration file; `None`: /etc/ceph/ceph.conf.
     pub config: Option<PathBuf>,
-    /// The user's key; `None`: where the configuration says.
+    /// Keyring file, by default the one that the Ceph configuration names.
     pub keyring: Option<PathBuf>,
-    /// No other client of the cluster changes anything in the folder.
+    /// No other client of the cluster changes files in the folder.
     pub exclusive: bool,
 }
 
 impl Ceph {
-    /// With everything else as it is when nothing is said.
+    /// Builds a folder with default values for all other settings.
     pub(crate) fn new(fs: String, path: String) -> Self {
         Self { fs, path, user: None, config: None, keyring: None, exclusive: true }
     }
 
-    /// The folder is that of the other, or lies in it or around it.
+    /// Describes how this folder overlaps the other, if it does: same, inside or around.
     pub(crate) fn overlap(&self, other: &Self) -> Option<&'static str> {
         let inside = |a: &str, b: &str| {
             b == "/"
@@ -52,7 +52,7 @@ impl Ceph {
     }
 }
 
-/// `FS` or `FS/PATH`.
+/// Parses `FS` or `FS/PATH`.
 impl FromStr for Ceph {
     type Err = String;
 
@@ -71,13 +71,13 @@ impl fmt::Display for Ceph {
     }
 }
 
-/// A name that the cluster can have: of a file system or a user.
+/// Checks that the text is a valid name of a file system or user.
 fn word(text: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     !text.is_empty() && text.len() <= 255 && text.chars().all(good)
 }
 
-/// The name of a file system.
+/// Parses the name of a file system.
 pub(crate) fn file_system(text: &str) -> Result<String, String> {
     match word(text) {
         true => Ok(text.into()),
@@ -88,7 +88,7 @@ pub(crate) fn file_system(text: &str) -> Result<String, String> {
     }
 }
 
-/// The name of a user.
+/// Parses the name of a user.
 pub(crate) fn user(text: &str) -> Result<String, String> {
     let name = text.strip_prefix("client.").unwrap_or(text);
     match word(name) {
@@ -100,7 +100,7 @@ pub(crate) fn user(text: &str) -> Result<String, String> {
     }
 }
 
-/// A folder of a file system.
+/// Parses a path inside a file system.
 pub(crate) fn folder(text: &str) -> Result<String, String> {
     if !text.starts_with('/') {
         return Err(format!("`{}` is not an absolute path; begin it with `/`", shown(text)));
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_named() {
+    fn ceph_folder_parses_from_text() {
         for (text, fs, path) in [
             ("fs", "fs", "/"),
             ("fs/", "fs", "/"),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_overlap_are_seen() {
+    fn overlapping_ceph_folders_are_detected() {
         let ceph = |text: &str| text.parse::<Ceph>().unwrap_or_else(|why| panic!("{why}"));
         let how = |a: &str, b: &str| ceph(a).overlap(&ceph(b));
         assert_eq!(how("fs/a", "fs/a/"), Some("is the same as that of"));

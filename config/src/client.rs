@@ -1,4 +1,4 @@
-//! Who may come to a share from where, and how.
+//! The clients of a share: where they connect from and which settings apply to them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,24 +8,24 @@ use policy::{Cidr, Protocols, Squash};
 
 use crate::reader::shown;
 
-/// Bytes of a host name at most (RFC 1035 section 2.3.4).
+/// Maximum length of a host name, in bytes (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;
 
-/// Which clients are meant.
+/// Selects clients by address or name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// Those of these addresses.
+    /// Clients in this address range.
     Range(Cidr),
-    /// The host of this name.
+    /// The host with this name.
     Host(String),
-    /// Hosts whose names are like this, which has `*`, `?` or `[...]`.
+    /// Hosts with names that match this pattern, which contains `*`, `?` or `[...]`.
     Pattern(String),
     /// Hosts of this netgroup.
     Netgroup(String),
 }
 
 impl Whom {
-    /// The range, where it is one.
+    /// Returns the address range, if this is one.
     pub fn range(&self) -> Option<Cidr> {
         match self {
             Self::Range(range) => Some(*range),
@@ -58,7 +58,7 @@ impl FromStr for Whom {
                 }
             };
         }
-        // Letters are what addresses have not, but for the hexadecimal digits of IPv6, which has colons.
+        // A name contains letters. An address has letters only as hexadecimal digits of IPv6, which contains colons.
         if !text.contains(['/', ':']) && text.chars().any(|c| c.is_ascii_alphabetic()) {
             let in_pattern = |c: char| in_host(c) || "*?[]^!".contains(c);
             if fits
@@ -86,21 +86,20 @@ impl FromStr for Whom {
     }
 }
 
-/// One entry of `clients`. Of those that have a client, one counts: a host by its name or whole address, then ranges, the longest
-/// prefix first, then patterns of names, then netgroups, then everybody.
+/// One entry of `clients`. If several entries match a client, the most specific one applies: host name or full address, then the
+/// range with the longest prefix, then name pattern, then netgroup, then the entry for all clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// From where.
     pub from: Whom,
-    /// By which protocols it is meant.
+    /// The protocols for which the entry applies.
     pub protocols: Protocols,
-    /// It changes nothing, by whatever protocol.
+    /// Read only over every protocol.
     pub read_only: bool,
-    /// NFS: which users become the anonymous one; `None`: as the share says.
+    /// NFS: the users that are mapped to the anonymous user, by default as the share says.
     pub squash: Option<Squash>,
-    /// NFS: the user that squashed callers become; `None`: 65534.
+    /// NFS: the user to which squashed callers are mapped; `None`: 65534.
     pub anonuid: Option<u32>,
-    /// NFS: its group.
+    /// NFS: the group to which squashed callers are mapped.
     pub anongid: Option<u32>,
 }
 
@@ -133,7 +132,7 @@ impl fmt::Display for Client {
     }
 }
 
-/// Whom alone.
+/// Parses a client without further settings.
 impl FromStr for Client {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whom_an_entry_means() {
+    fn client_entry_parses_every_form() {
         for (text, wanted) in [
             ("10.0.0.0/8", Whom::Range("10.0.0.0/8".parse().unwrap())),
             ("fd00::/8", Whom::Range("fd00::/8".parse().unwrap())),
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nobody_says_what_to_write() {
+    fn invalid_client_suggests_a_fix() {
         for (text, what) in [
             ("*", "`0.0.0.0/0` and `::/0`"),
             ("192.168.1.*", "write a range of addresses"),

@@ -1,4 +1,4 @@
-//! `cluster`: which node serves what. A file of its own, beside those of the services.
+//! `cluster`: the services of a cluster and their nodes. This is a separate file, next to the configurations of the services.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,69 +15,67 @@ use crate::text::{faults, place_of, root, text_of};
 use crate::tree::{Node, Value};
 use crate::units::Span;
 
-/// etcd gives no shorter lease by its defaults, and an owner stops a second before its end.
+/// etcd's default configuration allows no shorter lease, and an owner stops one second before the lease ends.
 const TTL_MIN: Duration = Duration::from_secs(2);
-/// So long nobody would serve after a node's death.
+/// Limits the time without service after the death of a node.
 const TTL_MAX: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_secs(5);
-/// Services of one cluster, and addresses, nodes and members of etcd.
+/// Maximum number of services, and of addresses, nodes and etcd members.
 const MANY: usize = 10_000;
 const NAME_MAX: usize = 64;
 
-/// What `headgate cluster` needs to know.
+/// The settings of `headgate cluster`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// The members of etcd; one at least.
+    /// The members of etcd; at least one.
     pub etcd: Vec<Endpoint>,
-    /// What the cluster's keys begin with.
+    /// Prefix of the cluster's keys in etcd.
     pub name: String,
-    /// Name of this node; `None`: that of the host.
+    /// Name of this node, by default the host name.
     pub node: Option<String>,
-    /// How long etcd keeps an owner that does not renew.
+    /// Time after which etcd drops an owner that does not renew its lease.
     pub ttl: Duration,
-    /// Authorities of etcd.
+    /// Certificate authorities for etcd.
     pub ca: Option<PathBuf>,
-    /// Certificate and key for etcd.
+    /// Client certificate and key for etcd.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// User of etcd, and the file with its password.
+    /// etcd user, and the file with its password.
     pub user: Option<(String, PathBuf)>,
-    /// Where the node tells its metrics.
+    /// Address at which the node serves its metrics.
     pub metrics: Option<SocketAddr>,
-    /// One at least; names are different.
+    /// At least one; names are unique.
     pub services: Vec<Service>,
 }
 
-/// What moves between nodes as one.
+/// A group of shares and addresses that moves between nodes as a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its name.
     pub name: String,
-    /// Where that stands in the file.
+    /// Position of the name in the file.
     pub place: Location,
-    /// The configuration of its gateway.
+    /// Configuration file of the service's gateway.
     pub config: PathBuf,
-    /// Its addresses; one at least.
+    /// Addresses that move with the service; at least one.
     pub addresses: Vec<Moving>,
-    /// Their name in DNS, to which gateways of other services refer.
+    /// DNS name of the addresses, to which gateways of other services refer their clients.
     pub host: Option<ReferHost>,
-    /// Nodes that may serve it; empty: all.
+    /// Nodes that may run the service; empty: all nodes.
     pub nodes: Vec<String>,
-    /// Program and arguments; empty: there is none.
+    /// Program and arguments that fence the previous owner; empty: no program.
     pub fence: Vec<String>,
-    /// The same.
+    /// Program and arguments that attach the storage; empty: no program.
     pub attach: Vec<String>,
-    /// The same.
+    /// Program and arguments that detach the storage; empty: no program.
     pub detach: Vec<String>,
 }
 
 /// A member of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// By TLS.
+    /// Connect with TLS.
     pub tls: bool,
     /// Host name, or address without brackets.
     pub host: String,
-    /// Port.
     pub port: u16,
 }
 
@@ -139,11 +137,10 @@ impl FromStr for Endpoint {
 /// An address that moves with its service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moving {
-    /// The address.
     pub ip: IpAddr,
-    /// Bits of its network.
+    /// Prefix length of the address.
     pub prefix: u8,
-    /// The network device that carries it.
+    /// Network device that carries the address.
     pub device: String,
 }
 
@@ -161,7 +158,7 @@ impl FromStr for Moving {
         let (ip, prefix) = network.split_once('/').ok_or_else(wrong)?;
         let ip: IpAddr = ip.parse().map_err(|_| wrong())?;
         let prefix: u8 = prefix.parse().map_err(|_| wrong())?;
-        // IFNAMSIZ, with its zero.
+        // IFNAMSIZ, including the terminating zero.
         let fits = (1..16).contains(&device.len())
             && device.chars().all(|c| c.is_ascii_graphic() && c != '/' && c != ':');
         let most = if ip.is_ipv4() { 32 } else { 128 };
@@ -195,13 +192,13 @@ impl FromStr for Name {
     }
 }
 
-/// Reads the file of a cluster. What its services' files say is not looked at.
+/// Reads the configuration file of a cluster. Does not read the configurations of its services.
 pub fn load_cluster(file: &Path) -> Result<Cluster, Faults> {
     let text = text_of(file)?;
     settle(file, &text)
 }
 
-/// The fault of a file that is a cluster's, where one gateway's is read.
+/// Reports a fault if a file that should configure a gateway is a cluster file.
 pub(crate) fn refuse_elsewhere(root: &Node, report: &mut Report) {
     let Value::Map(map) = &root.value else { return };
     let is_of_cluster = |key: &Node| matches!(&key.value, Value::Scalar(name) if name == "cluster");
@@ -427,7 +424,7 @@ cluster:
     }
 
     #[test]
-    fn everything_that_can_be_said_is_understood() {
+    fn cluster_file_accepts_every_key() {
         let cluster = read(WHOLE).unwrap();
         let shown: Vec<_> = cluster.etcd.iter().map(Endpoint::to_string).collect();
         assert_eq!(shown, ["https://10.0.0.5:2379", "https://[2001:db8::1]:2379"]);
@@ -449,14 +446,14 @@ cluster:
     }
 
     #[test]
-    fn little_needs_to_be_said() {
+    fn cluster_file_has_defaults() {
         let text = "cluster:\n  etcd: http://e\n  services: [{name: a, config: /a, addresses: 10.0.0.1/8@e}]\n";
         let cluster = read(text).unwrap();
         assert_eq!((cluster.name.as_str(), cluster.node, cluster.ttl), ("headgate", None, TTL));
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place_and_what_to_write() {
+    fn cluster_faults_name_place_and_fix() {
         let told = |from: &str, to: &str| {
             assert!(WHOLE.contains(from), "{from}");
             read(&WHOLE.replace(from, to)).unwrap_err()

@@ -1,4 +1,4 @@
-//! The shares of the other services of a cluster, by the files of their gateways.
+//! Shares of the cluster's other services, read from the configurations of their gateways.
 
 use std::path::Path;
 
@@ -16,15 +16,15 @@ use crate::units::Port;
 /// The shares of another service of the cluster.
 #[derive(Clone, Debug)]
 pub struct Elsewhere {
-    /// Its name.
+    /// Name of the service.
     pub(crate) service: String,
-    /// Its shares as those of other servers; the error says why they are not known.
+    /// Its shares, as shares that refer clients to another server; the error explains why they are unknown.
     pub(crate) shares: Result<Vec<Share>, String>,
 }
 
 impl Elsewhere {
-    /// Of a service of this name that clients find at these hosts, by the file of its gateway. What lies in its folders is not
-    /// looked at: its storage is on another node.
+    /// Reads the gateway configuration of the service `service`, which clients reach at `hosts`. Does not access its folders,
+    /// because its storage may be attached to another node.
     pub fn of(service: &str, file: &Path, hosts: &[ReferHost]) -> Self {
         let faults = |faults: Faults| match faults.0.first() {
             Some(fault) => format!("{}: {}", file.display(), fault.what),
@@ -43,7 +43,7 @@ fn of_text(file: &Path, text: &str, hosts: &[ReferHost]) -> Result<Vec<Share>, F
         return Err(text::faults(file, text, report));
     }
     let usual = Settings::default();
-    // Clients that are sent elsewhere take the usual ports.
+    // A referral names no port, so the service must use the standard ones.
     let by_port =
         |port: &Option<Set<Port>>, usual| port.as_ref().is_none_or(|p| p.value.0 == usual);
     let by_nfs = by_port(&draft.nfs_port, usual.nfs_port);
@@ -64,7 +64,7 @@ fn of_text(file: &Path, text: &str, hosts: &[ReferHost]) -> Result<Vec<Share>, F
             share: Some(share.name.clone()),
             rdma,
         };
-        // One that it refers to a third server is there.
+        // A share that itself refers to a third server keeps that target.
         let source = match share.source {
             Source::Refer(targets) => Source::Refer(targets),
             _ => Source::Refer(hosts.iter().take(TARGETS_MAX).map(target).collect()),

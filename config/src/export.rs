@@ -1,20 +1,20 @@
-//! The path by which NFS clients mount a share, where it is not `/NAME`.
+//! The path by which NFS clients mount a share, if it is not `/NAME`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Bytes of a path (MNTPATHLEN, RFC 1813 section 5.1.1), and of a name in it.
+/// Maximum length of a path (MNTPATHLEN, RFC 1813 section 5.1.1), and of a name in it, in bytes.
 const PATH_MAX: usize = 1024;
 const NAME_MAX: usize = 255;
-/// Names in a path.
+/// Maximum number of names in a path.
 const DEPTH_MAX: usize = 32;
 
-/// An absolute path, kept without the first slash.
+/// An absolute path, stored without the first slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export(String);
 
 impl Export {
-    /// Without the first slash.
+    /// Returns the path without the first slash.
     pub fn path(&self) -> &str {
         &self.0
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_absolute_and_have_no_odd_names() {
+    fn export_paths_must_be_plain() {
         let of = |text: &str| text.parse::<Export>().map(|export| export.to_string());
         assert_eq!(of("/srv/nfs/public"), Ok("/srv/nfs/public".into()));
         assert_eq!(of("/srv/"), Ok("/srv".into()));

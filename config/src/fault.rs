@@ -1,36 +1,33 @@
-//! What is wrong with a configuration, where, and what to write instead.
+//! Faults of a configuration: the position, the error and the suggested correction.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a fault is.
+/// The position of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// In a file.
     File {
-        /// The file.
         file: PathBuf,
-        /// Line, from 1; 0 when the fault is the file itself.
+        /// Line, from 1; 0 if the fault concerns the file as a whole.
         line: usize,
         /// Column, from 1.
         column: usize,
-        /// The line's text, cut to what fits a terminal.
+        /// Text of the line, shortened to fit a terminal.
         text: String,
     },
-    /// In this option of the command line.
+    /// An option of the command line.
     Option(&'static str),
-    /// In something that is missing on both.
+    /// A setting that is missing from both the file and the command line.
     Nowhere,
 }
 
-/// One thing that is wrong.
+/// One fault of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where.
     pub place: Location,
-    /// What is wrong.
+    /// Describes the error.
     pub what: String,
-    /// What to do about it.
+    /// Suggests a correction.
     pub help: Option<String>,
 }
 
@@ -55,7 +52,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Everything that is wrong; at least one fault.
+/// All faults of a configuration; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults(pub Vec<Fault>);
 

@@ -1,4 +1,4 @@
-//! From a tree of nodes to values: which keys there are, what each may hold.
+//! Converts a tree of YAML nodes to values: the known keys and the type of each.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -33,26 +33,26 @@ use crate::tls::{DraftTls, ShareTls};
 use crate::tree::{Node, Value};
 use crate::units::{Port, Size, Span, Spin};
 
-/// A share and where its parts were set.
+/// A share and the positions of its settings.
 #[derive(Clone, Debug)]
 pub(crate) struct DraftShare {
     pub(crate) share: Share,
     pub(crate) name_at: Origin,
     pub(crate) source_at: Origin,
-    /// Where `export` is said, if it is.
+    /// Position of `export`, if set.
     pub(crate) export_at: Option<Origin>,
-    /// Where `tls` is said, if it is.
+    /// Position of `tls`, if set.
     pub(crate) tls_at: Option<Origin>,
-    /// Where `sec` is said, if it is.
+    /// Position of `sec`, if set.
     pub(crate) sec_at: Option<Origin>,
-    /// Where `audit` is said, if it is.
+    /// Position of `audit`, if set.
     pub(crate) audit_at: Option<Origin>,
-    /// Whom `access` names.
+    /// The users and groups that `access` names.
     pub(crate) principals: Vec<Set<Who>>,
 }
 
 impl DraftShare {
-    /// A share all of which is said at one place.
+    /// Builds a draft whose settings all have the same position.
     pub(crate) fn of(share: Share, at: Origin) -> Self {
         Self {
             share,
@@ -67,7 +67,7 @@ impl DraftShare {
     }
 }
 
-/// A user and where its parts were set.
+/// A user and the positions of its settings.
 #[derive(Clone, Debug)]
 pub(crate) struct DraftUser {
     pub(crate) user: User,
@@ -75,7 +75,7 @@ pub(crate) struct DraftUser {
     pub(crate) file_at: Origin,
 }
 
-/// What file and options say, before the rules that join several values.
+/// The settings of file and options, before the rules that combine several values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Draft {
     pub(crate) shares: Vec<DraftShare>,
@@ -114,7 +114,7 @@ pub(crate) struct Draft {
     pub(crate) introduction: Option<Set<Span>>,
     pub(crate) admin: Option<Set<Admin>>,
     pub(crate) admin_clients: Vec<Set<Cidr>>,
-    /// Also when it is an empty list.
+    /// `admin.clients` was set, possibly to an empty list.
     pub(crate) admin_clients_said: bool,
     pub(crate) privileged_ports: Option<Set<PrivilegedPorts>>,
     pub(crate) drain: Option<Set<Span>>,
@@ -157,7 +157,7 @@ impl FromStr for Id {
     }
 }
 
-/// A folder of a share, and whether it has one for each user.
+/// The source of a share, and whether the source has a folder for each user.
 struct Served((Source, bool));
 impl FromStr for Served {
     type Err = String;
@@ -170,10 +170,10 @@ fn map<T, U>(set: Option<Set<T>>, f: impl FnOnce(T) -> U) -> Option<Set<U>> {
     set.map(|s| Set { value: f(s.value), origin: s.origin })
 }
 
-/// Reads the document's values.
+/// Reads the values of the document.
 pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     let mut draft = Draft::default();
-    // An empty file says nothing, which is allowed: everything may come by options.
+    // An empty file is allowed: all settings may come from options.
     if matches!(root.value, Value::Null) {
         return draft;
     }
@@ -250,7 +250,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     draft
 }
 
-/// A word, or a group.
+/// Parses `rdma`, a word or a group.
 fn rdma(top: &Group<'_>, report: &mut Report) -> (Option<Set<Rdma>>, Option<Set<RelaxedOrdering>>) {
     match top.get("rdma") {
         Some(node) if matches!(node.value, Value::Map(_)) => {
@@ -289,7 +289,7 @@ fn audit(node: &Node, report: &mut Report) -> DraftAudit {
     }
 }
 
-/// Which operations of a share are recorded, each once, and where that is said.
+/// Parses the recorded operations of a share without duplicates, and returns their position.
 fn audited(group: &Group<'_>, report: &mut Report) -> (Vec<Audited>, Option<Origin>) {
     let Some(node) = group.get("audit") else { return (Vec::new(), None) };
     let mut audited = Vec::new();
@@ -305,7 +305,7 @@ fn kerberos(node: &Node, report: &mut Report) -> DraftKerberos {
     let Some(group) = Group::read(node, "`kerberos`", &KERBEROS, report) else {
         return DraftKerberos::default();
     };
-    // Where a key is misspelt or its value wrong, the one that is missing may be that one.
+    // If a key is misspelt or has a wrong value, the missing key is probably that one, so do not report it as well.
     let said = group.get("keytab").is_some() || !group.all_known;
     DraftKerberos {
         at: (!said).then_some(Origin::Node(node.number)),
@@ -346,7 +346,7 @@ fn user(node: &Node, report: &mut Report) -> Option<DraftUser> {
     Some(DraftUser { user, name_at: name.origin, file_at })
 }
 
-/// `sec`, and where it is said.
+/// Parses `sec` and returns its position.
 fn sec(group: &Group<'_>, report: &mut Report) -> (Secs, Option<Origin>) {
     let Some(node) = group.get("sec") else { return (Secs::default(), None) };
     let at = Origin::Node(node.number);
@@ -426,7 +426,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     })
 }
 
-/// The name of a share; `None` where there is none, or one that no share has.
+/// Parses the name of a share; `None` if it is missing or invalid.
 fn name(share: &Group<'_>, report: &mut Report) -> Option<Set<String>> {
     if share.get("name").is_none() && share.all_known {
         let help = "add `name: NAME`; clients see `/NAME`";
@@ -437,7 +437,7 @@ fn name(share: &Group<'_>, report: &mut Report) -> Option<Set<String>> {
     named.ok().map(|value| Set { value, origin: text.origin })
 }
 
-/// Who may use a share, which is somebody.
+/// Parses the clients of a share and refuses an empty list.
 fn clients_of_share(node: &Node, report: &mut Report) -> Vec<Client> {
     let found = clients(node, report);
     if found.is_empty()
@@ -453,14 +453,14 @@ fn clients_of_share(node: &Node, report: &mut Report) -> Vec<Client> {
     found
 }
 
-/// As whom everything is done.
+/// Parses the user and group under which all operations run.
 fn force(share: &Group<'_>, principals: &mut Vec<Set<Who>>, report: &mut Report) -> Force {
     let group = share.get("force").and_then(|n| Group::read(n, "`force`", &FORCE, report));
     let Some(group) = group else { return Force::default() };
     let mut named = |key, make: fn(String) -> Who| {
         let set = group.parse::<Text>(key, report)?;
         let name = set.value.0.strip_prefix('@').unwrap_or(&set.value.0);
-        // What a name may be is one rule.
+        // Reuse the rule for names.
         match name.parse::<Who>() {
             Ok(Who::User(name)) => {
                 let who = Set { value: make(name), origin: set.origin };
@@ -483,7 +483,7 @@ fn force(share: &Group<'_>, principals: &mut Vec<Set<Who>>, report: &mut Report)
     Force { user: named("user", Who::User), group: named("group", Who::Group) }
 }
 
-/// Most that something new gets of its mode.
+/// Parses the limits of the modes of new files and folders.
 fn masks(share: &Group<'_>, report: &mut Report) -> Masks {
     let group = share.get("masks").and_then(|n| Group::read(n, "`masks`", &MASKS, report));
     let Some(group) = group else { return Masks::default() };
@@ -505,7 +505,7 @@ fn masks(share: &Group<'_>, report: &mut Report) -> Masks {
     Masks { file, folder }
 }
 
-/// Who may come from where: ranges and names, or groups of keys with one.
+/// Parses the list of clients: ranges and names, or groups with a `from` key.
 fn clients(node: &Node, report: &mut Report) -> Vec<Client> {
     let list = match &node.value {
         Value::List(list) => list.as_slice(),
@@ -547,7 +547,7 @@ fn client(node: &Node, report: &mut Report) -> Option<Client> {
     Some(Client { from: from?.value, protocols, read_only, squash, anonuid, anongid })
 }
 
-/// Who may use a share, and where each of them is named.
+/// Parses the users and groups of a share, and returns their positions.
 fn access(share: &Group<'_>, report: &mut Report) -> (Option<Access>, Vec<Set<Who>>) {
     let group = share.get("access").and_then(|n| Group::read(n, "`access`", &ACCESS, report));
     let Some(group) = group else { return (None, Vec::new()) };
@@ -593,7 +593,7 @@ impl FromStr for CephUser {
     }
 }
 
-/// A folder of CephFS.
+/// Parses a folder of CephFS.
 fn ceph(node: &Node, report: &mut Report) -> Option<Ceph> {
     let group = Group::read(node, "`ceph`", &CEPH, report)?;
     if group.get("filesystem").is_none() && group.all_known {
@@ -619,7 +619,7 @@ fn ceph(node: &Node, report: &mut Report) -> Option<Ceph> {
     Some(Ceph { user, config, keyring, exclusive, ..Ceph::new(fs?.value.0, path) })
 }
 
-/// Where the files are, and whether each user has a folder there.
+/// Parses the source of a share, and whether it has a folder for each user.
 fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>> {
     if let Some(node) = group.get("refer") {
         return referred(group, node, report);
@@ -660,10 +660,10 @@ fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>>
     }
 }
 
-/// What may be said of a share that is on another server: all else is said there.
+/// The keys that a share with `refer` may have; all others must be set on the server that it refers to.
 const BESIDE: [&str; 7] = ["name", "refer", "protocols", "clients", "hidden", "export", "comment"];
 
-/// The name of a share of another server.
+/// The name of a share on another server.
 struct ShareThere(String);
 
 impl FromStr for ShareThere {
@@ -673,7 +673,7 @@ impl FromStr for ShareThere {
     }
 }
 
-/// The servers of a share that has no folder here.
+/// Parses the servers of a share that has no folder here.
 fn referred(share: &Group<'_>, node: &Node, report: &mut Report) -> Option<Set<(Source, bool)>> {
     let origin = Origin::Node(node.number);
     let faults = report.0.len();

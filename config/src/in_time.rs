@@ -1,10 +1,9 @@
-//! Questions to a file system that may give no answer, asked by threads that can be left behind.
+//! File system queries with a time limit, run by threads that may be abandoned.
 //!
-//! *Operation.* [`ask`] runs a look at a path on a thread of its own and waits for as long as it is told. A system call that hangs
-//! (a FUSE program that has stopped, a server of NFS that is gone, a failing disk) cannot be taken back: its thread stays until the
-//! file system answers.
+//! *Operation.* [`ask`] runs a query for a path in its own thread and waits up to the given limit. A hanging system call (a stopped
+//! FUSE program, an unreachable NFS server, a failing disk) cannot be cancelled: its thread remains until the file system answers.
 //!
-//! *Memory.* One such thread for each path at most: while it stays, others who ask about the path are told at once.
+//! *Memory.* At most one such thread per path: while it hangs, further queries for the path fail at once.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,26 +13,26 @@ use std::time::Duration;
 
 use mutex::locked;
 
-/// How long a look at a folder may take: it is a matter of microseconds, or of a disk that has to start first.
+/// Time limit for a query of a folder: it takes microseconds, unless a disk has to spin up first.
 pub const LOOK_MAX: Duration = Duration::from_secs(5);
 
-/// What nobody waits for any more and has not come back.
+/// Paths with an abandoned query that has not returned.
 static LEFT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn left() -> MutexGuard<'static, BTreeSet<PathBuf>> {
-    // Whole at every step.
+    // Consistent after every step, so a poisoned lock is safe to use.
     locked(&LEFT)
 }
 
-/// The file system did not answer.
+/// The error for a file system that did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silent;
 
-/// What `look` finds at this path, if that takes no longer than `limit`. Blocks until then.
+/// Runs `look` for this path and returns its result. Blocks for at most `limit`.
 ///
 /// # Errors
 ///
-/// [`Silent`] after `limit`, and at once while an earlier look at this path has not come back.
+/// [`Silent`] after `limit`, and at once while an earlier query for this path has not returned.
 pub fn ask<T: Send + 'static>(
     path: &Path,
     limit: Duration,
@@ -47,13 +46,13 @@ pub fn ask<T: Send + 'static>(
     let its = path.to_owned();
     let work = move || {
         let _ = tell.send(look());
-        // Nobody is told when the one who asked has waited: it has said so before it dropped its end.
+        // If the receiver is gone, the caller has given up and has recorded the path before that.
         if is_done.recv().is_err() {
             left().remove(&its);
         }
     };
     if std::thread::Builder::new().name("look".into()).spawn(work).is_err() {
-        // No thread is to be had. It is not known that this hangs.
+        // The thread could not be started. It is unknown whether the file system hangs; do not record the path.
         return Err(Silent);
     }
     match told.recv_timeout(limit) {
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_that_hangs_is_left_behind_and_nobody_waits_for_it_again() {
+    fn hanging_query_is_not_repeated() {
         let (path, other) = (Path::new("/hangs"), Path::new("/answers"));
         let (go_on, hangs) = mpsc::channel::<()>();
         let hung = ask(path, Duration::from_millis(1), move || hangs.recv());
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_panics_is_no_answer() {
+    fn panicking_query_counts_as_silent() {
         let path = Path::new("/panics");
         assert_eq!(
             ask(path, Duration::from_secs(600), || -> u8 { panic!("on purpose") }),

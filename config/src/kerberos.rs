@@ -1,4 +1,4 @@
-//! `kerberos`: with which keys clients prove by tickets who they are.
+//! `kerberos`: the keytab and names with which the gateway verifies Kerberos tickets.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,45 +8,45 @@ use policy::words;
 
 use crate::reader::{Origin, Set, shown};
 
-/// Bytes of a realm or of a host's name at most.
+/// Maximum length of a realm or host name, in bytes.
 const NAME_MAX: usize = 255;
-/// Names of this host at most.
+/// Maximum number of names of this host.
 pub(crate) const NAMES_MAX: usize = 64;
 
-/// Kerberos, where it is configured.
+/// The settings of Kerberos.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kerberos {
-    /// The file with the keys of this server.
+    /// File with the keys of this server.
     pub keytab: PathBuf,
-    /// The realm whose principals of one component are users of their first component, also where krb5.conf says nothing.
+    /// Realm in which a one-component principal is the user of the same name, regardless of krb5.conf.
     pub realm: Option<Realm>,
-    /// The names by which clients know this host; empty: its own.
+    /// Names by which clients address this host; empty: its host name.
     pub names: Vec<HostName>,
-    /// Who principals are to the file system.
+    /// How principals are mapped to users of the file system.
     pub map: KerberosMap,
-    /// With [`KerberosMap::Rid`]: the number of the user whose RID is 0.
+    /// With [`KerberosMap::Rid`]: uid of the user with RID 0.
     pub rid_base: u32,
 }
 
-/// Who principals are to the file system.
+/// How principals are mapped to users of the file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KerberosMap {
-    /// This host's users of their names.
+    /// To users of this host with the same name.
     #[default]
     Names,
-    /// Numbers that are made from those of the domain, which the tickets of Active Directory hold.
+    /// To numbers computed from the RIDs in Active Directory tickets.
     Rid,
 }
 
 words!(KerberosMap, "is not a way to map principals to users", "names" => Names, "rid" => Rid);
 
-/// What `rid_base` is when it is not said.
+/// Default of `rid_base`.
 pub(crate) const RID_BASE: u32 = 100_000;
-/// Below it are users of the system, and beyond it a RID (at most 2^30) does not fit.
+/// Smaller numbers belong to system users; with a larger base, a RID (at most 2^30) would not fit.
 pub(crate) const RID_BASES: std::ops::RangeInclusive<u32> = 1000..=1_000_000_000;
 
 impl Kerberos {
-    /// With the keys of this file, and the rest as it is when nothing is said.
+    /// Builds settings with this keytab and default values for the rest.
     pub fn new(keytab: impl Into<PathBuf>) -> Self {
         Self {
             keytab: keytab.into(),
@@ -68,12 +68,12 @@ impl fmt::Display for Kerberos {
     }
 }
 
-/// What stands between `@` and the end of a principal.
+/// The part of a principal after `@`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Realm(String);
 
 impl Realm {
-    /// As it was written.
+    /// Returns the realm as written in the configuration.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -108,7 +108,7 @@ impl FromStr for Realm {
 pub struct HostName(String);
 
 impl HostName {
-    /// In small letters.
+    /// Returns the name in lower case.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -141,10 +141,10 @@ fn is_name(text: &str) -> bool {
     text.len() <= NAME_MAX && text.split('.').all(part)
 }
 
-/// What file and options say of it.
+/// Kerberos settings from the file and the options, before checking.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DraftKerberos {
-    /// The group is there.
+    /// Position of the group if it lacks `keytab`.
     pub(crate) at: Option<Origin>,
     pub(crate) keytab: Option<Set<PathBuf>>,
     pub(crate) realm: Option<Set<Realm>>,
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn realms_and_names_of_hosts() {
+    fn realms_and_host_names_parse() {
         assert_eq!("LAB.TEST".parse::<Realm>().unwrap().as_str(), "LAB.TEST");
         let small = "lab.test".parse::<Realm>().unwrap_err();
         assert!(small.ends_with("write `LAB.TEST`"), "{small}");

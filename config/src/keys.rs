@@ -1,5 +1,5 @@
-//! Every key of the file: what may stand there, what holds when it does not, and what it means. The reader takes its names from
-//! here, and so does the documentation, so that neither knows a key that the other does not.
+//! All keys of the file: type, default and meaning. The reader and the documentation both use this table, so neither can have a key
+//! that the other lacks.
 
 mod cluster;
 
@@ -8,31 +8,31 @@ pub(crate) use cluster::{CLUSTER, CLUSTER_FILE, SERVICE};
 /// A key of a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// As it is written.
+    /// Spelling of the key.
     pub name: &'static str,
-    /// What may stand there.
+    /// Type of the value.
     pub value: &'static str,
-    /// What holds where it is not said, as one would write it; empty: nothing.
+    /// Default, as a user would write it; empty: no default.
     pub default: &'static str,
-    /// What it means.
+    /// Meaning of the key.
     pub about: &'static str,
 }
 
-/// Keys that stand together.
+/// A group of keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Group {
-    /// The key that the group stands under; empty for the top of the file.
+    /// The key that contains the group; empty for the top level.
     pub name: &'static str,
-    /// The group is repeated, as a list.
+    /// The group is an entry of a list.
     pub is_list: bool,
-    /// One sentence.
+    /// One sentence about the group.
     pub about: &'static str,
     /// In the order of the documentation.
     pub keys: &'static [Key],
 }
 
 impl Group {
-    /// The names of its keys.
+    /// Returns the names of the keys.
     pub(crate) fn names(&self) -> Vec<&'static str> {
         self.keys.iter().map(|k| k.name).collect()
     }
@@ -52,12 +52,12 @@ pub(crate) const TOP: Group = Group {
     is_list: false,
     about: "At the top of the file.",
     keys: &[
-        key("shares", "list of groups", "", "What is served. See [shares](#shares)."),
+        key("shares", "list of groups", "", "The folders that are served. See [shares](#shares)."),
         key(
             "users",
             "list of groups",
             "",
-            "The users that may log on by SMB. See [users](#users).",
+            "The users that may log on over SMB. See [users](#users).",
         ),
         key(
             "bind",
@@ -69,9 +69,9 @@ pub(crate) const TOP: Group = Group {
             "rdma",
             "`auto`, `iwarp`, `verbs` or `off`, or group",
             "auto",
-            "What carries RDMA; a group has more, see [rdma](#rdma). `iwarp` is in user space and needs no device \
-             on this side; `verbs` uses an RDMA device by libibverbs; `auto` takes a device where one serves the \
-             address, and iWARP elsewhere.",
+            "The RDMA provider; a group has more settings, see [rdma](#rdma). `iwarp` runs in user space and needs no device \
+             on this side; `verbs` uses an RDMA device through libibverbs; `auto` uses a device if one serves the address, \
+             and iWARP otherwise.",
         ),
         key(
             "rdma_crc",
@@ -83,48 +83,48 @@ pub(crate) const TOP: Group = Group {
             "rdma_spin",
             "`auto`, or time up to `1ms`, like `20us`",
             "auto",
-            "How long a connection over an RDMA device polls for completions before it sleeps, at most: lower latency at the \
-             price of processor time. A connection that finds nothing polls for less. `0us`: never; `auto`: `20us`, and never \
-             with 4 processors or fewer.",
+            "Maximum time that a connection over an RDMA device polls for completions before it sleeps: lower latency at the \
+             price of processor time. A connection that finds no completions polls for less. `0us`: never; `auto`: `20us`, \
+             and never with 4 processors or fewer.",
         ),
         key(
             "state",
             "absolute path",
             "/var/lib/headgate",
-            "The folder for what must survive a restart: the key of file handles, the SMB users, the records of lock holders. \
-             It lies outside of every share, and belongs to one gateway only.",
+            "The folder for data that must survive a restart: the key of file handles, the SMB users, the records of lock \
+             holders. It must be outside of every share and belong to one gateway only.",
         ),
         key(
             "records",
             "name of a share",
             "",
-            "A share in CephFS. Its hidden folder `.headgate/records` then holds what moves with the service from node to node: \
-             the key of file handles, the SMB users, the records of lock holders. `state` holds only what belongs to this host. \
-             A gateway that opens the records cuts off the one that had them open. If not set: all is in `state`. See \
-             [cluster](cluster.md).",
+            "A share in CephFS. Its hidden folder `.headgate/records` then holds the data that moves with the service from \
+             node to node: the key of file handles, the SMB users, the records of lock holders. `state` keeps only data of \
+             this host. A gateway that opens the records cuts off the gateway that had them open. If not set: all data is \
+             in `state`. See [cluster](cluster.md).",
         ),
         key(
             "recall",
             "time, like `35s`",
             "35s",
             "How long a client of any protocol has to return a delegation, an oplock or a lease that conflicts with another \
-             client. Then the gateway revokes it, and the others go on.",
+             client. Then the gateway revokes it, and the other client proceeds.",
         ),
         key(
             "memory",
             "size, like `512MiB` or `2GiB`",
             "256MiB",
-            "Payload memory of all connections together, of which an eighth is reserved for the replies that NFS keeps for \
-             retransmitted requests, an eighth for large requests that carry no payload, a sixteenth for names of folders in \
-             which SMB clients look in another case, and, unless `rdma: off`, an eighth for RDMA receives. When it is used \
-             up, requests wait for their turn. At most what the machine has, or what the control group (cgroup) of the \
-             process allows.",
+            "Payload memory of all connections together. An eighth is reserved for the replies that NFS keeps for \
+             retransmitted requests, an eighth for large requests that carry no payload, a sixteenth for the names in \
+             folders that SMB clients search with different case, and, unless `rdma: off`, an eighth for RDMA receives. \
+             When it is used up, requests wait in a queue. At most the memory of the machine, or of the process's control \
+             group (cgroup).",
         ),
         key(
             "connections",
             "whole number",
             "2048",
-            "Connections held at once; more are closed on accept.",
+            "Maximum number of connections; further ones are closed on accept.",
         ),
         key(
             "admin",
@@ -136,9 +136,9 @@ pub(crate) const TOP: Group = Group {
             "admin_clients",
             "range of addresses, or list of them",
             "",
-            "Addresses that may read metrics and status, besides root and the gateway's own user on this host. `127.0.0.1`: \
-             every user of this host. Others may read `/livez` and `/readyz` only: that the gateway runs, and why it is not \
-             ready.",
+            "Addresses that may read metrics and status, in addition to root and the gateway's own user on this host. \
+             `127.0.0.1`: every user of this host. Others may read `/livez` and `/readyz` only: whether the gateway runs, \
+             and why it is not ready.",
         ),
         key(
             "privileged_ports",
@@ -152,25 +152,26 @@ pub(crate) const TOP: Group = Group {
             "drain",
             "time, like `8s`",
             "8s",
-            "How long requests in progress may take when the gateway is told to stop. `docker stop` kills after 10s.",
+            "How long requests in progress may take when the gateway is asked to stop. `docker stop` kills after 10s.",
         ),
         key(
             "names",
             "`host` or `own`",
             "host",
-            "Where NFSv4 and SMB find the names of users and groups. `host`: in `users` and on this host; `own`: in `users` alone.",
+            "Where NFSv4 and SMB find the names of users and groups. `host`: in `users` and on this host; `own`: in `users` \
+             only.",
         ),
-        key("limits", "group", "", "Limits of one client. See [limits](#limits)."),
-        key("log", "group", "", "What is logged. See [log](#log)."),
-        key("nfs", "group", "", "How NFS is served. See [nfs](#nfs)."),
-        key("smb", "group", "", "How SMB is served. See [smb](#smb)."),
+        key("limits", "group", "", "Limits per client. See [limits](#limits)."),
+        key("log", "group", "", "Level and format of the log. See [log](#log)."),
+        key("nfs", "group", "", "Settings of NFS. See [nfs](#nfs)."),
+        key("smb", "group", "", "Settings of SMB. See [smb](#smb)."),
         key("tls", "group", "", "TLS for NFS over TCP and for the admin address. See [tls](#tls)."),
-        key("kerberos", "group", "", "Logons by Kerberos tickets. See [kerberos](#kerberos)."),
+        key("kerberos", "group", "", "Logons with Kerberos tickets. See [kerberos](#kerberos)."),
         key(
             "audit",
             "group",
             "",
-            "The audit trail: a record of who did what. If not set: none. See [audit](#audit).",
+            "The audit trail, a record of the operations of users. If not set: no records. See [audit](#audit).",
         ),
     ],
 };
@@ -192,31 +193,32 @@ pub(crate) const SHARE: Group = Group {
             "path",
             "absolute path of a folder",
             "",
-            "The folder that is served. No two shares should serve the same files: `check` and the log warn of folders that \
-             overlap. With `{user}` as its last part, as in `/home/{user}`, each SMB user sees the folder of its name alone, \
-             which the gateway creates when the user first connects; NFS clients see the folder above. See \
+            "The folder that is served. Two shares should not serve the same files: `check` and the log warn of folders that \
+             overlap. With `{user}` as its last part, as in `/home/{user}`, each SMB user sees only the folder of that \
+             name, which the gateway creates when the user first connects; NFS clients see the folder above. See \
              [homes](permissions.md#homes).",
         ),
         key("ceph", "group", "", "A folder of CephFS, in place of `path`. See [ceph](#ceph)."),
-        key("memory", "`true` or `false`", "false", "A volume in memory, gone at exit."),
+        key("memory", "`true` or `false`", "false", "A volume in memory, lost at exit."),
         key(
             "refer",
             "server with path like `gw2.example.org:/archive`, group, or list of them",
             "",
-            "In place of a folder: the share is on another server, to which the gateway sends clients by NFSv4 referrals and by \
-             DFS. Such a share can have `protocols`, `clients`, `hidden`, `export` and `comment` only. See [refer](#refer).",
+            "In place of a folder: the share is on another server, to which the gateway sends clients by NFSv4 referrals and \
+             by DFS. Such a share can have only `protocols`, `clients`, `hidden`, `export` and `comment`. See \
+             [refer](#refer).",
         ),
         key(
             "protocols",
             "`nfs`, `smb` or `both`",
             "both",
-            "The protocols that serve the share. For clients of the other protocol it does not exist.",
+            "The protocols that serve the share. Clients of the other protocol do not see it.",
         ),
         key(
             "read_only",
             "`true` or `false`",
             "false",
-            "Nothing can be changed through this share.",
+            "Clients cannot change files through this share.",
         ),
         key(
             "cross",
@@ -231,41 +233,41 @@ pub(crate) const SHARE: Group = Group {
             "squash",
             "`root`, `all` or `none`",
             "root",
-            "NFS: which calls run as the anonymous user (65534). `root`: those of the superuser; `all`: those of every user; \
+            "NFS: which calls run as the anonymous user (65534). `root`: calls of the superuser; `all`: calls of every user; \
              `none`: no calls.",
         ),
         key(
             "sec",
             "list of `sys`, `krb5`, `krb5i`, `krb5p`",
             "sys",
-            "NFS: how callers authenticate. `sys`: by the user number that the client claims. The others need a keytab \
-             (`kerberos`): `krb5` authenticates the user, `krb5i` also signs messages, `krb5p` also encrypts them. By RDMA only \
-             `sys` and `krb5` have data placed directly. Mounts by another flavor are refused.",
+            "NFS: how callers authenticate. `sys`: with the user number that the client claims. The others need a keytab \
+             (`kerberos`): `krb5` authenticates the user, `krb5i` also signs messages, `krb5p` also encrypts them. Over \
+             RDMA, data is placed directly only with `sys` and `krb5`. Mounts with another flavor are refused.",
         ),
         key(
             "nfs_locks",
             "`enforced` or `advisory`",
             "enforced",
-            "What a byte-range lock of an NFS client means to SMB clients. It always conflicts with their locks. `enforced`: it \
-             also blocks their reads and writes, as a lock of SMB does; `advisory`: it does not. Among NFS clients such locks \
-             are advisory. A change applies to locks taken from then on.",
+            "The effect of an NFS client's byte-range lock on SMB clients. It always conflicts with their locks. `enforced`: \
+             it also blocks their reads and writes, like an SMB lock; `advisory`: it does not. Among NFS clients such \
+             locks are always advisory. A change of this key applies to new locks.",
         ),
         key(
             "durability",
             "`strict` or `relaxed`",
             "strict",
-            "When a change of names or attributes is on stable storage. `strict`: before it is answered, by NFS, and by SMB \
-             where `continuous_availability` is set; `relaxed`, for scratch data: when the host's file system writes it, so \
-             that a power cut loses the last seconds of answered changes. In both, data is stable when the client asks for it \
-             (stable writes, COMMIT, FLUSH).",
+            "When a change of names or attributes is on stable storage. `strict`: before the reply, for NFS, and for SMB if \
+             `continuous_availability` is set; `relaxed`, for scratch data: when the host's file system writes it, so that \
+             a power cut loses the last seconds of acknowledged changes. In both, data is stable when the client asks for \
+             it (stable writes, COMMIT, FLUSH).",
         ),
         key(
             "clients",
             "range of addresses like `10.0.0.0/8`, host like `ws1.example.org`, pattern like `\"*.example.org\"`, netgroup like \
              `\"@hosts\"`, group, or list of them",
             "",
-            "The clients that may use the share, by NFS and by SMB. If not set: by NFS directly attached networks and this \
-             host, by SMB every client whose user can log on. See [clients](#clients).",
+            "The clients that may use the share over NFS and SMB. If not set: over NFS, directly attached networks and this \
+             host; over SMB, every client whose user can log on. See [clients](#clients).",
         ),
         key(
             "hidden",
@@ -278,18 +280,18 @@ pub(crate) const SHARE: Group = Group {
             "export",
             "absolute path",
             "",
-            "The path that NFS clients mount, like `/srv/nfs/public`, in place of `/NAME`; the folder that is served may lie \
-             elsewhere. NFSv4 shows the folders on the way. No share lies below another's path.",
+            "The path that NFS clients mount, like `/srv/nfs/public`, in place of `/NAME`; it need not be the path of the \
+             folder on this host. NFSv4 shows the folders above it. A share cannot be below the path of another.",
         ),
-        key("access", "group", "", "Which users may do what. See [access](#access)."),
+        key("access", "group", "", "The users that may read or write. See [access](#access)."),
         key(
             "audit",
             "list of `changes`, `reads`, `writes`",
             "",
-            "Which operations on its files are recorded, by NFS and by SMB. `changes`: changes of names, permissions and \
+            "The operations on its files that are recorded, over NFS and SMB. `changes`: changes of names, permissions and \
              attributes; `reads`: opens to read; `writes`: opens to write. Needs the group [audit](#audit).",
         ),
-        key("force", "group", "", "The user and group that they act as. See [force](#force)."),
+        key("force", "group", "", "The user and group that all users act as. See [force](#force)."),
         key(
             "masks",
             "group",
@@ -300,23 +302,24 @@ pub(crate) const SHARE: Group = Group {
             "list",
             "`all` or `visible`",
             "all",
-            "What listings of folders show. `visible`: names of files that the user can read and of folders that it can read or \
-             enter. A user that knows another name can still see that it exists.",
+            "The names that listings of folders show. `visible`: names of files that the user can read and of folders that it \
+             can read or enter. A user that knows another name can still see that it exists.",
         ),
         key(
             "symlinks",
             "`server` or `client`",
             "server",
-            "SMB: who follows symbolic links. `server`: the gateway, as smbd does; a link that leads out of the share, or to \
-             no file, is in no listing and does not open. `client`: clients read the target and follow it themselves, which \
-             most programs beside Linux' mount do not. A client that negotiates the POSIX extensions of SMB 3.1.1, as Linux does \
-             with each mount, follows links itself in both, as clients of NFS do. See [Windows](windows.md#symbolic-links).",
+            "SMB: whether gateway or client follows symbolic links. `server`: the gateway, like smbd; a link that leads out of \
+             the share, or to a missing file, is not listed and cannot be opened. `client`: clients read the target and \
+             follow it themselves, which few programs except the Linux mount do. A client that negotiates the POSIX \
+             extensions of SMB 3.1.1, as Linux does with each mount, always follows links itself, like NFS clients. See \
+             [Windows](windows.md#symbolic-links).",
         ),
         key(
             "encrypt",
             "`true` or `false`",
             "false",
-            "SMB: clients must encrypt, and data of this share never travels in clear. For NFS see `tls`.",
+            "SMB: clients must encrypt; data of this share is never sent unencrypted. For NFS see `tls`.",
         ),
         key(
             "tls",
@@ -329,19 +332,19 @@ pub(crate) const SHARE: Group = Group {
             "guest",
             "`true` or `false`",
             "false",
-            "SMB: users without an account are let in, as the anonymous user.",
+            "SMB: users without an account may connect as the anonymous user.",
         ),
         key(
             "continuous_availability",
             "`true` or `false`",
             "false",
-            "SMB: clients may ask for handles that survive a restart of the gateway.",
+            "SMB: clients may request handles that survive a restart of the gateway.",
         ),
         key(
             "comment",
             "one line of at most 255 characters",
             "",
-            "SMB: what browsers show beside the name.",
+            "SMB: description that browsers show next to the name.",
         ),
     ],
 };
@@ -349,17 +352,17 @@ pub(crate) const SHARE: Group = Group {
 pub(crate) const REFER: Group = Group {
     name: "refer",
     is_list: true,
-    about: "A server to which a share refers its clients. They try several in this order, and connect by the usual ports. See \
-            [referrals](cluster.md#one-tree-of-several-gateways).",
+    about: "A server to which a share refers its clients. They try several in this order, and connect to the standard ports. \
+            See [referrals](cluster.md#one-tree-of-several-gateways).",
     keys: &[
         key(
             "host",
             "name in DNS, or address",
             "",
-            "The server. Clients look the name up; Linux needs the program `key.dns_resolver` (package keyutils) for that, and \
-             nothing for an address.",
+            "The server. Clients look the name up; Linux needs the program `key.dns_resolver` (package keyutils) for that; an \
+             address needs no program.",
         ),
-        key("path", "absolute path", "", "What NFS clients mount there, like `/archive`."),
+        key("path", "absolute path", "", "The path that NFS clients mount there, like `/archive`."),
         key(
             "share",
             "name of a share",
@@ -370,7 +373,7 @@ pub(crate) const REFER: Group = Group {
             "rdma",
             "`true` or `false`",
             "false",
-            "NFS: the server offers RDMA, too. NFS 4.1 clients that ask learn it (`fs_locations_info`); Linux tries RDMA anyway.",
+            "NFS: the server also offers RDMA. NFS 4.1 clients can query this (`fs_locations_info`); Linux tries RDMA anyway.",
         ),
     ],
 };
@@ -378,9 +381,10 @@ pub(crate) const REFER: Group = Group {
 pub(crate) const CLIENT: Group = Group {
     name: "clients",
     is_list: true,
-    about: "The clients that may use a share, and how. Where several entries match a client, only one applies, as in \
-            exports(5): a host by name or whole address, then ranges, the longest prefix first, then patterns, then netgroups, \
-            then `0.0.0.0/0` and `::/0`; of equals the first. See [names of clients](permissions.md#clients-by-name).",
+    about: "The clients that may use a share, and their settings. If several entries match a client, only the most specific \
+            applies, as in exports(5): a host name or full address, then ranges, the longest prefix first, then patterns, then \
+            netgroups, then `0.0.0.0/0` and `::/0`; among equals the first. See [names of \
+            clients](permissions.md#clients-by-name).",
     keys: &[
         key(
             "from",
@@ -398,13 +402,13 @@ pub(crate) const CLIENT: Group = Group {
             "read_only",
             "`true` or `false`",
             "false",
-            "NFS and SMB: these clients can change nothing.",
+            "NFS and SMB: these clients cannot change files.",
         ),
         key(
             "squash",
             "`root`, `all` or `none`",
             "",
-            "NFS: `squash` for these clients. If not set: that of the share.",
+            "NFS: `squash` for these clients. If not set: the setting of the share.",
         ),
         key("anonuid", "number of a user", "65534", "NFS: the user that squashed calls run as."),
         key("anongid", "number of a group", "65534", "NFS: the group that squashed calls run as."),
@@ -414,42 +418,42 @@ pub(crate) const CLIENT: Group = Group {
 pub(crate) const TLS: Group = Group {
     name: "tls",
     is_list: false,
-    about: "TLS 1.3 for NFS over TCP (RFC 9289), for clients that ask for it by `xprtsec=tls` or `xprtsec=mtls`, and for the admin \
-            address. The files are read at the start and at each reload. See [TLS](tls.md).",
+    about: "TLS 1.3 for NFS over TCP (RFC 9289), for clients that request it with `xprtsec=tls` or `xprtsec=mtls`, and for the \
+            admin address. The files are read at the start and at each reload. See [TLS](tls.md).",
     keys: &[
         key(
             "certificate",
             "absolute path, or `credential:NAME`",
             "",
-            "The certificate of this gateway in PEM, with the intermediate ones behind it. It holds the names that clients type \
-             as server.",
+            "The certificate of this gateway in PEM, followed by the intermediate certificates. It must contain the server \
+             names that clients use.",
         ),
         key(
             "key",
             "absolute path, or `credential:NAME`",
             "",
-            "Its private key in PEM, readable by the gateway's user alone.",
+            "Its private key in PEM, readable only by the gateway's user.",
         ),
         key(
             "ca",
             "absolute path, or `credential:NAME`",
             "",
-            "Authorities in PEM that sign certificates of clients. If not set: the gateway asks clients for none, and `mutual` \
-             is not available.",
+            "Authorities in PEM that sign certificates of clients. If not set: the gateway does not request client \
+             certificates, and `mutual` is not available.",
         ),
         key(
             "admin_ca",
             "absolute path, or `credential:NAME`",
             "",
-            "Authorities in PEM that sign the certificates of other hosts that may read metrics and status. With it or \
-             `admin_token` the admin address answers other hosts by TLS (`https`) alone.",
+            "Authorities in PEM that sign the certificates of other hosts that may read metrics and status. With this key or \
+             `admin_token`, the admin address answers other hosts only over TLS (`https`).",
         ),
         key(
             "admin_token",
             "absolute path, or `credential:NAME`",
             "",
             "A file whose first line is a token of 16 characters or more, which other hosts may send instead (`Authorization: \
-             Bearer ...`). Readable by the gateway's user alone.",
+             Bearer ...`). Readable only by the gateway's user.",
         ),
     ],
 };
@@ -457,24 +461,24 @@ pub(crate) const TLS: Group = Group {
 pub(crate) const ACCESS: Group = Group {
     name: "access",
     is_list: false,
-    about: "Which users may use a share, by NFS and by SMB; the permissions of its files apply as well. Users and groups are \
-            those of this host, of `users` and of `headgate user add`, by name or number; they are looked up at the start and \
-            at each reload. Without it all users may do what the files allow. See \
+    about: "The users that may use a share over NFS and SMB; the permissions of its files apply as well. Users and groups are \
+            those of this host, of `users` and of `headgate user add`, by name or number; they are looked up at the start and at \
+            each reload. Without this group, only the permissions of the files apply. See \
             [permissions](permissions.md#rights-of-a-share).",
     keys: &[
         key(
             "read",
             "user like `alice`, group like `\"@staff\"`, `\"*\"` for everyone, or list of them",
             "",
-            "These may read only.",
+            "These users may only read.",
         ),
-        key("write", "the same", "", "These may read and write."),
+        key("write", "the same", "", "These users may read and write."),
         key(
             "deny",
             "the same",
             "",
-            "These may do neither, whatever the other lists say. Where the other lists are empty, all other users may read and \
-             write.",
+            "These users have no access, even if another list names them. If the other lists are empty, all other users may \
+             read and write.",
         ),
     ],
 };
@@ -482,8 +486,8 @@ pub(crate) const ACCESS: Group = Group {
 pub(crate) const FORCE: Group = Group {
     name: "force",
     is_list: false,
-    about: "The user and group that all users of a share act as, by NFS and by SMB, once `access` lets them in: new files \
-            belong to that user, and its rights are checked. Names are those of [access](#access).",
+    about: "The user and group that all users of a share act as, over NFS and SMB, if `access` allows them: new files belong \
+            to that user, and its rights are checked. Names are those of [access](#access).",
     keys: &[
         key(
             "user",
@@ -498,15 +502,20 @@ pub(crate) const FORCE: Group = Group {
 pub(crate) const MASKS: Group = Group {
     name: "masks",
     is_list: false,
-    about: "Upper limit of the mode of new files and folders. The gateway clears what an NFS client asks for beyond it; a file \
-            of an SMB client gets all of it. Modes that are set later are not limited.",
+    about: "Upper limit of the mode of new files and folders. The gateway clears further bits that an NFS client requests; new \
+            files of SMB clients get exactly this mode. Later changes of a mode are not limited.",
     keys: &[
-        key("file", "octal mode, like `0660`", "", "Of a file. By SMB no file becomes executable."),
+        key(
+            "file",
+            "octal mode, like `0660`",
+            "",
+            "For files. SMB clients do not create executable files.",
+        ),
         key(
             "folder",
             "octal mode, like `2770`",
             "",
-            "Of a folder. Set-group-id (2000) and sticky (1000) are set where they are in the number.",
+            "For folders. Set-group-id (2000) and sticky (1000) are set if the number includes them.",
         ),
     ],
 };
@@ -514,11 +523,11 @@ pub(crate) const MASKS: Group = Group {
 pub(crate) const CEPH: Group = Group {
     name: "ceph",
     is_list: false,
-    about: "A folder of CephFS, reached by the cluster's own library (`libcephfs2`). It needs `filesystem`. See [CephFS](ceph.md).",
+    about: "A folder of CephFS, accessed through Ceph's library (`libcephfs2`). It needs `filesystem`. See [CephFS](ceph.md).",
     keys: &[
         key("filesystem", "name", "", "The file system, as `ceph fs ls` names it."),
         key("path", "absolute path", "/", "The folder in it."),
-        key("user", "name, without `client.`", "admin", "The user of Ceph that the gateway is."),
+        key("user", "name, without `client.`", "admin", "The Ceph user that the gateway acts as."),
         key(
             "config",
             "absolute path",
@@ -535,8 +544,8 @@ pub(crate) const CEPH: Group = Group {
             "exclusive",
             "`true` or `false`",
             "true",
-            "No other client of the cluster changes anything in the folder, so clients of the gateway may cache what is in it. \
-             Set `false` where others write.",
+            "No other client of the cluster changes files in the folder, so clients of the gateway may cache them. Set `false` \
+             if others write.",
         ),
     ],
 };
@@ -544,21 +553,21 @@ pub(crate) const CEPH: Group = Group {
 pub(crate) const USER: Group = Group {
     name: "users",
     is_list: true,
-    about: "Users that may log on by SMB, beside those of `headgate user add`. It needs `name`.",
+    about: "Users that may log on over SMB, in addition to users added with `headgate user add`. It needs `name`.",
     keys: &[
-        key("name", "word", "", "As clients type it; the case of its letters does not matter."),
+        key("name", "word", "", "The name that clients type; case is ignored."),
         key(
             "password_file",
             "absolute path of a file, or `credential:NAME`",
             "",
-            "Its first line is the password. If not set: the password is the one of `headgate user add NAME`.",
+            "Its first line is the password. If not set: the password set with `headgate user add NAME`.",
         ),
         key(
             "uid",
             "number of a user",
             "",
-            "Its number in the file system, which must not be 65534. If not set: that of the host's user of the same name; without \
-             one, a number that a gateway of root makes of the name.",
+            "Its number in the file system, which must not be 65534. If not set: the number of the host's user of the same \
+             name; if there is no such user, a gateway that runs as root computes a number from the name.",
         ),
         key("gid", "number of a group", "", "Its primary group. If not set: as the host has it."),
         key(
@@ -573,7 +582,7 @@ pub(crate) const USER: Group = Group {
 pub(crate) const NFS: Group = Group {
     name: "nfs",
     is_list: false,
-    about: "How NFS is served.",
+    about: "Settings of NFS.",
     keys: &[
         key("port", "port", "2049", "NFS and MOUNT over TCP; 0: any free port."),
         key("rdma_port", "port", "20049", "NFS over RDMA; 0: any free port."),
@@ -581,40 +590,40 @@ pub(crate) const NFS: Group = Group {
             "lease",
             "time, like `90s` or `2m`",
             "90s",
-            "How long an NFSv4 client that is silent keeps its opens and locks. Linux gives a delegation back when two thirds of \
-             it pass without use.",
+            "How long an NFSv4 client that is silent keeps its opens and locks. Linux returns a delegation that was unused for \
+             two thirds of this time.",
         ),
         key(
             "grace",
             "time, like `90s` or `2m`",
             "90s",
-            "How long after a restart clients may reclaim what they held, and nobody else can take it; at least the lease. It \
-             ends as soon as all of them are back. If not set: as long as the lease.",
+            "How long after a restart clients may reclaim their opens and locks, while other clients cannot take them; at \
+             least the lease. It ends as soon as all clients are back. If not set: as long as the lease.",
         ),
         key(
             "courtesy",
             "time, like `24h` or `0s`",
             "24h",
-            "How long an NFSv4 client that is silent keeps its opens and locks, after its lease, while nobody else wants what it \
-             holds. It ends sooner for one that holds a removed file, whose space it keeps, and where clients, memory or open \
-             files are scarce; one that holds nothing has none.",
+            "How long after its lease a silent NFSv4 client keeps opens and locks that no other client needs. It ends sooner \
+             for a client that holds a removed file, whose space it keeps, and if clients, memory or open files are \
+             scarce; a client without opens and locks is dropped at once.",
         ),
         key(
             "portmap",
             "`auto`, `register`, `own` or `off`",
             "auto",
-            "How clients of NFS version 3 find MOUNT and the lock manager: they ask port 111 of the host. `register` tells the \
-             host's rpcbind, if there is one; `own` answers there without rpcbind; `auto` is `register` where rpcbind runs, \
-             else `own` where port 111 is free and the gateway may bind it; with `off` clients name the ports and mount with \
-             `nolock`.",
+            "How clients of NFS version 3 find MOUNT and the lock manager: they query port 111 of the host. `register` \
+             registers with the host's rpcbind, if it runs; `own` answers there without rpcbind; `auto` is `register` if \
+             rpcbind runs, otherwise `own` if port 111 is free and the gateway may bind it; with `off` clients must name \
+             the ports and mount with `nolock`.",
         ),
         key(
             "domain",
             "word, like `example.org`",
             "",
-            "NFSv4: users and groups appear as `NAME@DOMAIN`, by the names in `users` and, with `names: host`, those of this \
-             host. Clients must have the same domain (`Domain` in idmapd.conf). If not set: as numbers, which are always \
-             accepted.",
+            "NFSv4: users and groups appear as `NAME@DOMAIN`, with the names in `users` and, with `names: host`, the names of \
+             this host. Clients must have the same domain (`Domain` in idmapd.conf). If not set: as numbers, which are \
+             always accepted.",
         ),
     ],
 };
@@ -622,20 +631,21 @@ pub(crate) const NFS: Group = Group {
 pub(crate) const RDMA: Group = Group {
     name: "rdma",
     is_list: false,
-    about: "How RDMA is served, where a word does not say enough.",
+    about: "Settings of RDMA, if more than the provider must be set.",
     keys: &[
         key(
             "by",
             "`auto`, `iwarp`, `verbs` or `off`",
             "auto",
-            "What carries RDMA, as the word in place of this group says it.",
+            "The RDMA provider, with the same values as the word in place of this group.",
         ),
         key(
             "relaxed_ordering",
             "`on` or `off`",
             "on",
-            "Whether an RDMA device may write to memory in any order before it tells of the end (PCI Express: relaxed ordering), \
-             where it can: on machines with several memory controllers that is faster. `off` is for devices with a fault in it.",
+            "Whether an RDMA device may write to memory in any order before it reports completion (PCI Express relaxed \
+             ordering), if it supports that: this is faster on machines with several memory controllers. Use `off` for \
+             devices on which it is faulty.",
         ),
     ],
 };
@@ -643,47 +653,48 @@ pub(crate) const RDMA: Group = Group {
 pub(crate) const SMB: Group = Group {
     name: "smb",
     is_list: false,
-    about: "How SMB is served. It listens as soon as there is a user, a keytab, a share for guests, or a port named here.",
+    about: "Settings of SMB. The gateway serves SMB if there is a user, a keytab, a share for guests, or a port set here.",
     keys: &[
         key(
             "port",
             "port",
             "445",
-            "SMB over TCP, and SMB Direct by RoCE and InfiniBand devices, whose ports are not TCP's; 0: any free port.",
+            "SMB over TCP, and SMB Direct over RoCE and InfiniBand, which have a separate port space; 0: any free port.",
         ),
         key(
             "direct_port",
             "port",
             "5445",
-            "SMB Direct over iWARP, and for Linux clients before 7.0 over RoCE and InfiniBand as well; 0: any free port. Clients \
-             dial 5445 and 445 and cannot be told others.",
+            "SMB Direct over iWARP, and for Linux clients before 7.0 over RoCE and InfiniBand as well; 0: any free port. \
+             Clients connect to 5445 and 445 and cannot be configured otherwise.",
         ),
         key(
             "signing",
             "`required` or `offered`",
             "required",
-            "Whether clients must sign messages. A client that signs and has no RDMA transforms, like every Linux client, has \
-             no data placed directly: all of it travels in Sends.",
+            "Whether clients must sign messages. For a client that signs but lacks RDMA transforms, like every Linux client, \
+             data is not placed directly: all of it is sent inside messages.",
         ),
         key(
             "encryption",
             "`off`, `offered` or `required`",
             "offered",
-            "`offered`: for clients that ask for it and shares with `encrypt`; `required`: clients that cannot are refused.",
+            "`offered`: for clients that request it and shares with `encrypt`; `required`: clients that cannot encrypt are \
+             refused.",
         ),
         key(
             "rdma_transforms",
             "`on` or `off`",
             "on",
-            "Data that travels by RDMA is signed or encrypted apart from the messages, for clients of dialect 3.1.1 that \
-             support it (Windows 11, Windows Server 2022 and later), so that it is placed directly although the session signs \
-             or encrypts. `off`: it travels inside the messages.",
+            "Data placed through RDMA is signed or encrypted separately from the messages, for clients of dialect 3.1.1 that \
+             support it (Windows 11, Windows Server 2022 and later), so that it can be placed directly even if the session \
+             signs or encrypts. `off`: it is sent inside the messages.",
         ),
         key(
             "ntlm",
             "`on` or `off`",
             "on",
-            "Logons by password (NTLM version 2). `off`: only by tickets of [kerberos](#kerberos), and no guests.",
+            "Logons with passwords (NTLM version 2). `off`: only with [Kerberos](#kerberos) tickets, and no guests.",
         ),
     ],
 };
@@ -691,15 +702,15 @@ pub(crate) const SMB: Group = Group {
 pub(crate) const KERBEROS: Group = Group {
     name: "kerberos",
     is_list: false,
-    about: "Logons by Kerberos tickets, beside passwords. It needs `keytab`. The library of MIT krb5 (`libgssapi_krb5.so.2`) \
-            and its krb5.conf are this host's. See [Kerberos](kerberos.md).",
+    about: "Logons with Kerberos tickets, in addition to passwords. It needs `keytab`. The gateway uses this host's MIT krb5 \
+            library (`libgssapi_krb5.so.2`) and krb5.conf. See [Kerberos](kerberos.md).",
     keys: &[
         key(
             "keytab",
             "absolute path of a file, or `credential:NAME`",
             "",
-            "The keys of this server, of `cifs/NAME` or `host/NAME` for SMB, `nfs/NAME` for NFS. Only its owner may read it. It is \
-             read at each logon: new keys need no restart.",
+            "The keys of this server, of `cifs/NAME` or `host/NAME` for SMB, `nfs/NAME` for NFS. Only its owner may read it. \
+             It is read at each logon, so new keys need no restart.",
         ),
         key(
             "realm",
@@ -718,16 +729,16 @@ pub(crate) const KERBEROS: Group = Group {
             "map",
             "`names` or `rid`",
             "names",
-            "Which users principals are to the file system. `names`: the users of their names, of `users` and of this host, \
-             which SSSD or winbind knows for a domain; `rid`: principals of `realm` are numbers made of those that tickets of \
-             Active Directory hold for the user and its groups, and this host need not know them.",
+            "How principals are mapped to users of the file system. `names`: to users of the same name, in `users` and on this \
+             host, where SSSD or winbind provides the users of a domain; `rid`: principals of `realm` get numbers computed \
+             from the user's and groups' SIDs in Active Directory tickets, and this host need not know the users.",
         ),
         key(
             "rid_base",
             "number of a user",
             "100000",
-            "With `map: rid`: the number, from 1000 on, that is added to the last number of a user's or a group's SID. All \
-             gateways on the same files need the same.",
+            "With `map: rid`: the number, at least 1000, that is added to the last number of a user's or a group's SID. All \
+             gateways of the same files need the same value.",
         ),
     ],
 };
@@ -735,23 +746,23 @@ pub(crate) const KERBEROS: Group = Group {
 pub(crate) const AUDIT: Group = Group {
     name: "audit",
     is_list: false,
-    about: "The audit trail: logons, refusals, mounts, what administrators did, and what shares ask for by their own `audit`, as \
-            lines of JSON. It needs `to`. See [audit](audit.md).",
+    about: "The audit trail: logons, refusals, mounts, actions of administrators, and the operations that shares select with \
+            their own `audit`, as lines of JSON. It needs `to`. See [audit](audit.md).",
     keys: &[
         key(
             "to",
             "absolute path of a file, or `journald`",
             "",
-            "Where records go. The gateway creates the file for its own user alone, only appends to it, and reopens it at each \
-             reload, so that it can be rotated.",
+            "The destination. The gateway creates the file so that only its own user can read it, only appends to it, and \
+             reopens it at each reload, so that it can be rotated.",
         ),
         key(
             "required",
             "`true` or `false`",
             "false",
-            "`true`: while the trail cannot be written, the gateway refuses what it must record (logons, mounts, and operations \
-             on shares with `audit`), and `/readyz` says so. `false`: service goes on, and records that find no room in memory \
-             are lost and counted.",
+            "`true`: while the trail cannot be written, the gateway refuses operations that it must record (logons, mounts, \
+             and operations on shares with `audit`), and `/readyz` reports this. `false`: service continues, and records \
+             that do not fit in memory are lost and counted.",
         ),
     ],
 };
@@ -759,8 +770,8 @@ pub(crate) const AUDIT: Group = Group {
 pub(crate) const LIMITS: Group = Group {
     name: "limits",
     is_list: false,
-    about: "Limits of one client, so that it leaves enough for the others; `connections` and `memory` limit all clients \
-            together. A client that reaches a limit is refused that one request; the log names the limit, and the metric \
+    about: "Limits per client, so that each client leaves enough for the others; `connections` and `memory` limit all clients \
+            together. The gateway refuses the request that would exceed a limit; the log names the limit, and the metric \
             `headgate_limits_met_total` counts it.",
     keys: &[
         key(
@@ -774,29 +785,29 @@ pub(crate) const LIMITS: Group = Group {
             "size, like `64MiB`",
             "",
             "Payload memory of all connections from one address. When it is used up, only its own requests wait. If not set: \
-             three quarters of `memory`. For large requests that carry no payload it may have an eighth as much in addition.",
+             three quarters of `memory`. Large requests without payload may use an eighth as much in addition.",
         ),
         key(
             "client_opens",
             "whole number",
             "65536",
-            "Files that one client may hold open: by SMB each session, by NFSv4 each client, of which an open may have three \
-             states more (locks, a delegation).",
+            "Files that one client may hold open: each SMB session and each NFSv4 client. An NFSv4 open may have three further \
+             states (locks, a delegation).",
         ),
         key(
             "nfs_clients",
             "whole number",
             "16384",
-            "Clients of NFSv4 that may be known, in all; an eighth of them may come from one address (of IPv6 from one /64). \
-             Silent ones make room.",
+            "Maximum number of NFSv4 clients; an eighth of them may come from one address (IPv6: one /64). Silent clients are \
+             dropped to make room.",
         ),
         key(
             "introduction",
             "time, like `45s`",
             "45s",
-            "How long a connection may take until a user has logged on (SMB) or a share has admitted a call (NFS), the set-up \
-             of RDMA included. Until then it is a newcomer: all newcomers together may have half of `connections`, and those \
-             from one address a quarter.",
+            "How long a connection may take until a user has logged on (SMB) or a share has admitted a call (NFS), including \
+             the set-up of RDMA. Until then it counts as new: all new connections together may use half of `connections`, \
+             and those from one address a quarter.",
         ),
     ],
 };
@@ -804,20 +815,20 @@ pub(crate) const LIMITS: Group = Group {
 pub(crate) const LOG: Group = Group {
     name: "log",
     is_list: false,
-    about: "What goes to standard error.",
+    about: "The log on standard error.",
     keys: &[
         key(
             "level",
             "`error`, `warn`, `info`, `debug` or `trace`",
             "info",
-            "Which lines are written. Parts of the program may have another level: `info,nfsrdma=debug`. `headgate log` changes \
-             it until the next reload.",
+            "The lines that are written. Parts of the program may have another level: `info,nfsrdma=debug`. `headgate log` \
+             changes the level until the next reload.",
         ),
-        key("format", "`text` or `json`", "text", "How they are written."),
+        key("format", "`text` or `json`", "text", "Format of the lines."),
     ],
 };
 
-/// All of them, the top first.
+/// All groups, the top level first.
 pub const GROUPS: [Group; 20] = [
     TOP,
     SHARE,
@@ -841,7 +852,7 @@ pub const GROUPS: [Group; 20] = [
     SERVICE,
 ];
 
-/// The page of the documentation, as Markdown.
+/// Returns the documentation page as Markdown.
 pub fn reference() -> String {
     let mut out = String::from(INTRODUCTION);
     for group in &GROUPS {
@@ -885,7 +896,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_of_the_documentation_is_this_table() {
+    fn documentation_page_matches_key_table() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
         let told = std::fs::read_to_string(page).unwrap_or_default();
         assert!(
@@ -896,7 +907,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_breaks_its_table() {
+    fn key_texts_fit_table_cells() {
         for key in GROUPS.iter().flat_map(|g| g.keys) {
             for text in [key.name, key.value, key.default, key.about] {
                 assert!(!text.contains(['|', '\n']), "{}", key.name);

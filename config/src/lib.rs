@@ -1,12 +1,14 @@
-//! The configuration: a YAML file and command-line options, one set of rules, one [`Settings`] at the end.
+//! Reads the configuration, a YAML file plus command-line options, and checks it against one set of rules.
 //!
-//! *Operation.* [`load`] reads the file into a [`tree`] of nodes that know where they stand, turns nodes and options into
-//! values ([`file`], [`Options`]), lays the options over the file and checks what rules join several values ([`rules`]).
-//! Nothing is served and nothing is changed by that; the only questions asked of the system are whether a share's folder
-//! and a user's password are there; [`Known`] answers what is another crate's to know.
+//! Start with [`load`] and [`Settings`]. [`load`] parses the file into a [`tree`] of nodes with known positions, converts nodes and
+//! options to values ([`file`], [`Options`]), lets options override the file, and checks the rules that combine several values
+//! ([`rules`]). It has no side effects and asks the system only whether a share's folder and a user's password
+//! exist; [`Known`] answers questions that belong to other crates.
 //!
-//! *Errors.* Every [`Fault`] says where (file, line, column and the line itself, or the option), what is wrong, and what to
-//! write instead. All faults are reported, not the first one.
+//! *Errors.* Every [`Fault`] has a position (file, line, column and text, or the option), a description and a suggested correction.
+//! All faults are reported, not only the first.
+
+#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
 
 mod access;
 mod addresses;

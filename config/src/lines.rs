@@ -1,11 +1,11 @@
-//! In which line of a file a share says something: for commands that tell by what something is allowed.
+//! Finds the line of a file in which a share has a setting, for commands that explain why access is allowed.
 
 use std::path::Path;
 
 use crate::text::read_text;
 use crate::tree::{self, Node, Value};
 
-/// A step from a share to what it says.
+/// A step from a share towards a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A key of a group.
@@ -14,7 +14,7 @@ pub enum Step {
     Entry(usize),
 }
 
-/// A file that has been taken.
+/// The parsed text of a configuration file.
 #[derive(Debug)]
 pub struct Lines {
     text: String,
@@ -22,7 +22,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// `None`: it cannot be read, or is no YAML any more.
+    /// Reads a file; `None` if it cannot be read or is not YAML any more.
     pub fn of(file: &Path) -> Option<Self> {
         Self::of_text(read_text(file).ok()?)
     }
@@ -32,8 +32,8 @@ impl Lines {
         Some(Self { text, root })
     }
 
-    /// The line, from 1, of what a share says; where it is not said, of the nearest step to it that is. `None`: the file has
-    /// no such share.
+    /// Returns the line, from 1, of a share's setting. If the share lacks the setting, returns the line of the nearest enclosing
+    /// step. `None` if the file has no such share.
     pub fn of_share(&self, share: &str, steps: &[Step]) -> Option<usize> {
         let shares = key(&self.root, "shares")?.1;
         let all = match &shares.value {
@@ -64,7 +64,7 @@ impl Lines {
     }
 }
 
-/// A key of a group, and what it holds.
+/// Returns a key of a group and its value.
 fn key<'a>(node: &'a Node, name: &str) -> Option<(&'a Node, &'a Node)> {
     let Value::Map(map) = &node.value else { return None };
     let is_it = |(key, _): &&(Node, Node)| matches!(&key.value, Value::Scalar(k) if k == name);
@@ -77,7 +77,7 @@ mod tests {
     use Step::{Entry, Key};
 
     #[test]
-    fn what_a_share_says_stands_in_its_line() {
+    fn share_setting_is_found_by_line() {
         let text = "\
 recall: 10s
 shares:

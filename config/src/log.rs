@@ -1,4 +1,4 @@
-//! What goes to the log: a level, and other levels for parts of the program.
+//! Log filter: a level, and levels for parts of the program.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,13 @@ use policy::words;
 use crate::suggest::nearest;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-/// Crates of this workspace as their log lines name them.
+/// Crates of this workspace, as named in log lines.
 const PARTS: [&str; 8] =
     ["gateway", "nfsrdma", "smbd_core", "vfs", "state", "rdma_transport", "rdma_sys", "iobuf"];
-/// Characters of a filter at most.
+/// Maximum length of a filter, in characters.
 const FILTER_MAX: usize = 1000;
 
-/// Which lines go to the log: `info`, or `info,nfsrdma=debug,gateway::accept=warn`.
+/// Selects the lines of the log: `info`, or `info,nfsrdma=debug,gateway::accept=warn`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFilter(String);
 
@@ -64,7 +64,7 @@ fn is_level(word: &str) -> Result<(), String> {
     ))
 }
 
-/// A crate, or a module of one: `nfsrdma`, `gateway::accept`.
+/// Checks the name of a crate or module: `nfsrdma`, `gateway::accept`.
 fn part_of_the_program(target: &str) -> Result<(), String> {
     let first = target.split("::").next().unwrap_or_default();
     let spelt = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
@@ -80,13 +80,13 @@ fn part_of_the_program(target: &str) -> Result<(), String> {
     ))
 }
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// For human readers.
     #[default]
     Text,
-    /// One JSON object in each line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_and_levels_of_parts() {
+    fn log_filter_parses_levels() {
         for text in ["info", "off", "warn,nfsrdma=debug", "gateway::accept=trace", "info, vfs=off"]
         {
             let filter: LogFilter = text.parse().unwrap();

@@ -1,4 +1,4 @@
-//! What the command line says. `gateway` fills it; this crate knows the rules of each value.
+//! Values of the command line. The `headgate` program fills them; this crate checks each value.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -19,8 +19,8 @@ use crate::settings::{
 };
 use crate::units::{Port, Size, Span};
 
-/// The options of `serve` and `check`. What is given here stands before what the file says; shares and addresses to bind
-/// are added to the file's.
+/// The options of `serve` and `check`. An option overrides the file's setting; shares and addresses to bind are added to the
+/// file's.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// `--share`
@@ -114,7 +114,7 @@ impl FromStr for ShareOption {
     }
 }
 
-/// One more client. A host's name alone looks like an option that is misspelt: it has a dot here.
+/// Parses a further client of a list. A bare host name needs a dot here, because without one it looks like a misspelt option.
 fn client(part: &str) -> Result<Client, String> {
     let wrong = |why| format!("{why}; after `clients=` come more clients, or another option");
     match part.parse::<Whom>().map_err(wrong)? {
@@ -125,7 +125,7 @@ fn client(part: &str) -> Result<Client, String> {
     }
 }
 
-/// Applies one option; says whether further clients may follow it.
+/// Applies one option of a share. Returns whether further clients may follow.
 fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool, String> {
     match part.split_once('=') {
         Some(("squash", how)) => share.squash = how.parse()?,
@@ -205,7 +205,7 @@ mod tests {
     use policy::{Protocols, Squash};
 
     #[test]
-    fn a_user() {
+    fn user_option_parses() {
         let parse = |text: &str| text.parse::<UserOption>().map(|u| u.0);
         let user = parse("alice=/etc/a=b,uid=1000,gid=100,groups=7+8").unwrap();
         assert_eq!(user.name, "alice");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_with_everything() {
+    fn share_option_parses_every_setting() {
         let share =
             parse("data=/srv/d=1,ro,clients=10.0.0.0/8,fd00::/8,encrypt,squash=all,ca,clients=192.0.2.1,guest")
                 .unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_for_one_protocol() {
+    fn share_option_parses_protocol() {
         let by = |text: &str| parse(text).map(|s| s.protocols);
         assert_eq!(by("a=mem:,protocols=smb"), Ok(Protocols::Smb));
         assert_eq!(by("a=mem:,protocols=nfs,ro"), Ok(Protocols::Nfs));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_in_memory() {
+    fn share_option_parses_memory() {
         let share = parse("x=mem:").unwrap();
         assert_eq!(share.source, Source::Memory);
         assert_eq!(share.squash, Squash::Root);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_in_cephfs() {
+    fn share_option_parses_cephfs() {
         let share = parse("x=ceph:fs/projects,id=client.gate,ro").unwrap();
         let Source::Ceph(ceph) = share.source else { panic!("in CephFS") };
         assert_eq!(
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_say_what_to_write() {
+    fn share_option_fault_suggests_fix() {
         for (text, message) in [
             ("data", "write NAME=DIR, like `data=/srv/data`, or `NAME=mem:` for a share in memory"),
             (

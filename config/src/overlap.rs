@@ -1,7 +1,7 @@
-//! Shares whose folders overlap.
+//! Warnings about shares with overlapping folders.
 //!
-//! *Operation.* Folders are compared without symbolic links. Each pair is told once, at the later share, with the line of the
-//! other. It is a warning: for data that is only read there may be reasons to do so.
+//! *Operation.* Compares folders after resolving symbolic links. Reports each pair once, at the later share, with the line of the
+//! other. This is a warning, because overlapping shares of read-only data may be intended.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::file::DraftShare;
 use crate::reader::{Finding, Origin};
 use crate::settings::Source;
 
-/// What it means.
+/// The consequence, as shown to the user.
 const HELP: &str = "a share does not know the locks, opens and cached files of another one, so clients of both can corrupt each \
                     other's data; serve each folder by one share";
 
@@ -22,7 +22,8 @@ fn of_folders(path: &Path, before: &Path) -> Option<&'static str> {
     }
 }
 
-/// Every share whose folder is that of an earlier one, or lies in it or around it; `line` knows where something is said.
+/// Returns every share whose folder equals, contains or is inside an earlier share's folder; `line` returns the position of a
+/// setting.
 pub(crate) fn overlaps(
     shares: &[DraftShare],
     real: impl Fn(&Path) -> PathBuf,

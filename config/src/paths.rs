@@ -1,20 +1,20 @@
-//! Paths of folders and files, and what stands for a user in one.
+//! Paths of folders and files, and the placeholder for a user in them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::in_time::{self, LOOK_MAX};
 
-/// What stands for the name of the user at the end of a path.
+/// Placeholder for the user name at the end of a path.
 pub(crate) const USER: &str = "{user}";
 
-/// [`real`] of a folder whose file system may give no answer: then the path as it was written.
+/// Resolves a folder with [`real`]; returns the path unchanged if the file system does not answer in time.
 pub(crate) fn real_in_time(path: &Path) -> PathBuf {
     let its = path.to_owned();
     in_time::ask(path, LOOK_MAX, move || real(&its)).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The path without symbolic links, as far as it exists.
+/// Resolves the symbolic links in the part of the path that exists.
 pub(crate) fn real(path: &Path) -> PathBuf {
     let mut rest = Vec::new();
     let mut at = path;

@@ -1,4 +1,4 @@
-//! What every group of the file is read with: keys of a group, values, and faults with their places.
+//! Parsing helpers shared by all groups of the file: keys, values, and faults with their positions.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,25 +7,25 @@ use crate::keys;
 use crate::suggest::nearest;
 use crate::tree::{Node, Value};
 
-/// Where a value was set.
+/// The position at which a value was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// At the node of this number.
+    /// The node of this number.
     Node(usize),
-    /// By this option.
+    /// This option.
     Option(&'static str),
-    /// Nowhere: it is the default, or it is missing.
+    /// No position: the value is the default or is missing.
     Nowhere,
 }
 
-/// A value and where it was set.
+/// A value and the position at which it was set.
 #[derive(Clone, Debug)]
 pub(crate) struct Set<T> {
     pub(crate) value: T,
     pub(crate) origin: Origin,
 }
 
-/// A fault before its position is known.
+/// A fault whose position is not yet resolved.
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) at: Origin,
@@ -33,7 +33,7 @@ pub(crate) struct Finding {
     pub(crate) help: Option<String>,
 }
 
-/// Collects what is wrong.
+/// Collects faults.
 #[derive(Debug, Default)]
 pub(crate) struct Report(pub(crate) Vec<Finding>);
 
@@ -52,16 +52,16 @@ impl Report {
     }
 }
 
-/// The keys of one group, each at most once and each known.
+/// The keys of one group, checked for duplicates and unknown names.
 pub(crate) struct Group<'a> {
     pub(crate) node: &'a Node,
-    /// Every key was known; otherwise a part that is missing is probably misspelt.
+    /// All keys were known. If not, a missing key is probably one that was misspelt.
     pub(crate) all_known: bool,
     pairs: Vec<(&'static str, &'a Node)>,
 }
 
 impl<'a> Group<'a> {
-    /// `what`: the group's name in messages, with its article.
+    /// Reads a group; `what` is its name in messages, with the article.
     pub(crate) fn read(
         node: &'a Node,
         what: &str,
@@ -108,7 +108,7 @@ impl<'a> Group<'a> {
         self.pairs.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)
     }
 
-    /// The keys but for these.
+    /// Iterates over the keys except `known`.
     pub(crate) fn all_but(&self, known: &[&str]) -> impl Iterator<Item = (&'static str, &'a Node)> {
         self.pairs.iter().copied().filter(|(key, _)| !known.contains(key))
     }
@@ -126,7 +126,7 @@ fn listed(words: &[&str]) -> String {
     words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// A word from the file as a message shows it: not longer than a line.
+/// Formats text from the file for a message, shortened to fit a line.
 pub(crate) fn shown(text: &str) -> String {
     match text.char_indices().nth(60) {
         Some((end, _)) => format!("{}...", &text[..end]).escape_debug().to_string(),
@@ -134,7 +134,7 @@ pub(crate) fn shown(text: &str) -> String {
     }
 }
 
-/// A single value.
+/// Parses a single value.
 pub(crate) fn parse<T: FromStr<Err = String>>(node: &Node, report: &mut Report) -> Option<Set<T>> {
     let origin = Origin::Node(node.number);
     let Value::Scalar(text) = &node.value else {
@@ -150,7 +150,7 @@ pub(crate) fn parse<T: FromStr<Err = String>>(node: &Node, report: &mut Report) 
     }
 }
 
-/// A list, or one value that stands for a list of one.
+/// Parses a list; a single value counts as a list of one.
 pub(crate) fn parse_list<T: FromStr<Err = String>>(
     node: &Node,
     report: &mut Report,
@@ -194,7 +194,7 @@ impl FromStr for Absolute {
     }
 }
 
-/// A file that holds a key or a password: by its path, or as a credential of systemd (systemd.exec(5), `LoadCredential=`).
+/// A file with a key or password: by path, or as a systemd credential (systemd.exec(5), `LoadCredential=`).
 pub(crate) struct Secret(pub(crate) PathBuf);
 impl FromStr for Secret {
     type Err = String;
@@ -219,10 +219,10 @@ impl FromStr for Secret {
     }
 }
 
-/// What stands before the name of a credential.
+/// Prefix of a credential's name.
 const CREDENTIAL: &str = "credential:";
 
-/// A list of groups. Its key alone is a list of none, as where all that stands below it is a comment.
+/// Parses a list of groups. A key without value is an empty list, which happens if all its entries are commented out.
 pub(crate) fn groups<T>(
     top: &Group<'_>,
     key: &str,

@@ -1,4 +1,4 @@
-//! `records`: the share in whose folder of CephFS that is kept which moves with a service.
+//! `records`: the share whose CephFS folder stores the state that moves with a service.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn share<'a>(draft: &'a Draft, name: &str) -> Option<&'a DraftShare> {
     draft.shares.iter().find(|s| s.share.name == name)
 }
 
-/// Where they are, as far as the draft is sound.
+/// Returns the folder of the records, if the draft has a valid one.
 pub(crate) fn of(draft: &Draft) -> Option<&Ceph> {
     match &share(draft, &draft.records.as_ref()?.value)?.share.source {
         Source::Ceph(ceph) => Some(ceph),
@@ -21,14 +21,14 @@ pub(crate) fn of(draft: &Draft) -> Option<&Ceph> {
     }
 }
 
-/// The folder of CephFS that a file names as the place of the records, whatever else is in it: for commands that look for what
-/// moves with the service. `None`: that is in the state folder.
+/// Returns the CephFS folder of the records that a file names, even if the rest of the file is invalid; for commands that read
+/// state which moves with the service. `None`: the records are in the state folder.
 pub fn records_of(file: &Path) -> Option<Ceph> {
     let root = tree::read(&read_text(file).ok()?).ok()?;
     of(&crate::file::draft(&root, &mut Report::default())).cloned()
 }
 
-/// The place of the records, which is a share of the file that lies in CephFS.
+/// Checks that `records` names a share of this file that is in CephFS.
 pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Ceph> {
     let Set { value: name, origin } = draft.records.as_ref()?;
     let Some(found) = share(draft, name) else {

@@ -7,18 +7,17 @@ use std::str::FromStr;
 use crate::export::Export;
 use crate::reader::shown;
 
-/// Servers of one share: a client tries them in this order, and its buffers hold no more.
+/// Maximum number of servers of a share: clients try them in this order, and their buffers hold no more.
 pub(crate) const TARGETS_MAX: usize = 16;
-/// Bytes of a host name at most (RFC 1035 section 2.3.4), and of a label in it.
+/// Maximum length of a host name (RFC 1035 section 2.3.4) and of a label in it, in bytes.
 const NAME_MAX: usize = 253;
 const LABEL_MAX: usize = 63;
 
 /// A server, by address or name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReferHost {
-    /// Its address.
     Ip(IpAddr),
-    /// Its name in DNS.
+    /// Its DNS name.
     Name(String),
 }
 
@@ -45,7 +44,7 @@ impl FromStr for ReferHost {
                 && !label.starts_with('-')
                 && !label.ends_with('-')
         };
-        // The last label of a name is no number (RFC 1123 section 2.1): this is an address that is misspelt.
+        // The last label of a name is not a number (RFC 1123 section 2.1), so this is a misspelt address.
         let is_number = |label: &str| label.bytes().all(|b| b.is_ascii_digit());
         let last = text.rsplit('.').next().unwrap_or_default();
         match text.len() <= NAME_MAX && text.split('.').all(good) && !is_number(last) {
@@ -55,7 +54,7 @@ impl FromStr for ReferHost {
     }
 }
 
-/// An address that means another machine on each link.
+/// Checks for an address that denotes a different machine on each link.
 fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
@@ -63,7 +62,7 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// As NFS and DNS write it: an address of IPv6 without brackets.
+/// Formats as NFS and DNS do: IPv6 addresses without brackets.
 impl fmt::Display for ReferHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -73,27 +72,26 @@ impl fmt::Display for ReferHost {
     }
 }
 
-/// A server and the share there.
+/// A server and its share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refer {
-    /// The server.
     pub host: ReferHost,
-    /// What clients of NFS mount there.
+    /// The path that NFS clients mount.
     pub path: Export,
-    /// The name of the share there, to clients of SMB; `None`: the path.
+    /// The share name for SMB clients; `None`: the path.
     pub share: Option<String>,
-    /// It serves NFS by RDMA, too.
+    /// The server also serves NFS over RDMA.
     pub rdma: bool,
 }
 
 impl Refer {
-    /// What follows the server's name in a path of SMB, without the first backslash.
+    /// Returns the part of an SMB path after the server name, without the first backslash.
     pub fn smb_path(&self) -> String {
         self.share.clone().unwrap_or_else(|| self.path.path().replace('/', r"\"))
     }
 }
 
-/// `HOST:/PATH`, with an address of IPv6 in brackets, as `mount` takes it.
+/// Parses `HOST:/PATH` with IPv6 addresses in brackets, as `mount` does.
 impl FromStr for Refer {
     type Err = String;
 
@@ -125,7 +123,7 @@ impl fmt::Display for Refer {
     }
 }
 
-/// All of them, as a message shows where the files of a share are.
+/// Lists the servers for a message about where a share's files are.
 pub(crate) fn listed(targets: &[Refer]) -> String {
     targets.iter().map(Refer::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -135,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_named_with_a_path() {
+    fn refer_parses_server_and_path() {
         for (text, shown, smb) in [
             ("gw2.example.org:/archive", "gw2.example.org:/archive", "archive"),
             ("GW2:/a/b/", "gw2:/a/b", r"a\b"),
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_server_says_what_to_write() {
+    fn invalid_server_suggests_a_fix() {
         for (text, what) in [
             ("", "write it like `gw2.example.org:/archive`"),
             ("gw2", "write it like `gw2.example.org:/archive`"),

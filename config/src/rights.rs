@@ -1,4 +1,4 @@
-//! What a share makes of those who use it, and of what they make.
+//! Settings of a share that change its users' identity and the modes of new files.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,11 +8,11 @@ use policy::words;
 use crate::access::Who;
 use crate::reader::shown;
 
-/// `(uid_t) -1`: chown(2) leaves an owner as it is, and setfsuid(2) the caller, so that a user of this number would keep the
+/// `(uid_t) -1`: chown(2) then leaves the owner unchanged and setfsuid(2) the caller, so a user with this number would keep the
 /// rights of the gateway itself.
 pub(crate) const NO_ID: u32 = u32::MAX;
 
-/// The number of a user or group. The error says why the text is none.
+/// Parses the number of a user or group. The error explains why the text is not one.
 pub(crate) fn id(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(NO_ID) => Err(is_no_id(text)),
@@ -21,31 +21,31 @@ pub(crate) fn id(text: &str) -> Result<u32, String> {
     }
 }
 
-/// What is said of [`NO_ID`].
+/// Returns the error message for [`NO_ID`].
 pub(crate) fn is_no_id(text: &str) -> String {
     let why = "chown(2) and setfsuid(2) take it for \"leave unchanged\"";
     format!("`{}` is not the number of a user or group: {why}", shown(text))
 }
 
-/// As whom everything is done that `access` lets in.
+/// The identity under which all operations of allowed users run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Force {
     /// This user, with its groups.
     pub user: Option<Who>,
-    /// With this group as the first.
+    /// This group as the primary group.
     pub group: Option<Who>,
 }
 
-/// Most that something new gets of its mode.
+/// Limits of the modes of new files and folders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Masks {
-    /// A file.
+    /// Mask for new files.
     pub file: Option<Mode>,
-    /// A folder. Set-group-id and the sticky bit are set where they are said.
+    /// Mask for new folders. Set-group-id and the sticky bit are set if the mask has them.
     pub folder: Option<Mode>,
 }
 
-/// Bits of a mode, written in octal digits.
+/// Mode bits, written in octal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode(pub u32);
 
@@ -70,23 +70,21 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What listings of folders show.
+/// The entries that folder listings show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum List {
-    /// Every name.
     #[default]
     All,
-    /// Names of what the user can read or enter.
+    /// Only entries that the user can read or enter.
     Visible,
 }
 
-/// Who follows symbolic links for SMB clients without the POSIX extensions.
+/// Selects whether gateway or client follows symbolic links, for SMB clients without the POSIX extensions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Symlinks {
     /// The gateway, inside the share.
     #[default]
     Server,
-    /// The clients.
     Client,
 }
 

@@ -1,4 +1,4 @@
-//! The rules that join several values, and the way from file and options to [`Settings`].
+//! Rules that combine several values, and the conversion of file and options to [`Settings`].
 
 mod audit;
 mod kerberos;
@@ -28,11 +28,11 @@ use crate::text::{FAULTS_MAX, faults, located, read_text, root, text_of};
 use crate::tree;
 use crate::units::{Size, Span, Spin};
 
-/// Shares at most: they are looked up by name at every mount and by number at every request.
+/// Maximum number of shares, which are searched by name at every mount and by number at every request.
 const SHARES_MAX: usize = 256;
-/// Users and groups that one share names at most.
+/// Maximum number of users and groups that one share names.
 const NAMED_MAX: usize = 1024;
-/// Users in the configuration at most; the database holds more.
+/// Maximum number of users in the configuration; the database holds more.
 const USERS_MAX: usize = 1024;
 const MEMORY_MIN: u64 = 16 << 20;
 const CONNECTIONS_MAX: usize = 100_000;
@@ -41,7 +41,7 @@ const NFS_CLIENTS_MAX: usize = 1_048_576;
 const INTRODUCTION_MIN: Duration = Duration::from_secs(1);
 const INTRODUCTION_MAX: Duration = Duration::from_secs(600);
 const RECALL_MIN: Duration = Duration::from_secs(1);
-/// Three steps of a break, each of this length, and still somebody waits.
+/// A break has up to three steps of this length, and another client waits for all of them.
 const RECALL_MAX: Duration = Duration::from_secs(300);
 const DRAIN_MAX: Duration = Duration::from_secs(600);
 const LEASE_MIN: Duration = Duration::from_secs(1);
@@ -49,27 +49,27 @@ const LEASE_MAX: Duration = Duration::from_secs(3600);
 /// Thirty days.
 const COURTESY_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What the host knows of users and groups, in the order in which it was asked about them; `None`: there is none of that name.
+/// The name service's answers for users and groups, in the order of the query; `None`: no such name.
 type FoundOnHost = Vec<Option<OnHost>>;
 
-/// What others know of what a configuration names.
+/// Facts that other crates supply about names in a configuration.
 #[derive(Clone, Copy)]
 pub struct Known {
-    /// The number that a share of this name has in file handles.
+    /// Returns the number of the share with this name in file handles.
     pub share_id: fn(&str) -> u32,
-    /// Whether there is a password in this file; the error says what is wrong with it.
+    /// Checks that this file has a password; the error describes the fault.
     pub password: fn(&Path) -> Result<(), String>,
-    /// Whether this is a keytab that nobody else can read, and can be used; the error says what is wrong with it.
+    /// Checks that this is a usable keytab that only its owner can read; the error describes the fault.
     pub keytab: fn(&Path) -> Result<(), String>,
-    /// The users in the database of this state folder; `None` when it cannot be read, which is no fault of the configuration.
+    /// Returns the users in the database of this state folder; `None` if it cannot be read, which is no fault of the configuration.
     pub users: fn(&Path) -> Option<Vec<String>>,
-    /// What the host knows of these users and groups, in the same order. The error says why it cannot tell. Blocks.
+    /// Returns what the host knows of these users and groups, in the same order. The error explains why the service failed. Blocks.
     pub host: fn(&[Who]) -> Result<FoundOnHost, String>,
-    /// Bytes of memory that this process can have, and whose they are: the machine's, or a control group's; `None`: not known.
+    /// Returns the memory that this process may use, in bytes, and the origin of the limit (machine or control group), if known.
     pub memory: fn() -> Option<(u64, &'static str)>,
 }
 
-/// Reads the file, if there is one, lays the options over it, checks the whole.
+/// Reads the file, if given, applies the options, and checks the result.
 pub fn load(file: Option<&Path>, options: Options, known: Known) -> Result<Settings, Faults> {
     let text = match file {
         Some(path) => text_of(path)?,
@@ -78,19 +78,19 @@ pub fn load(file: Option<&Path>, options: Options, known: Known) -> Result<Setti
     settle(file.unwrap_or(Path::new("")), &text, options, known)
 }
 
-/// The state folder that a file names, whatever else is in it: for commands that look for the daemon that runs by it.
+/// Returns the state folder that a file names, even if the rest of it is invalid; for commands that look for the running daemon.
 pub fn state_of(file: &Path) -> Option<PathBuf> {
     let root = tree::read(&read_text(file).ok()?).ok()?;
     draft(&root, &mut Report::default()).state.map(|s| s.value)
 }
 
-/// The admin address that a file names, in the same way.
+/// Returns the admin address that a file names, in the same way.
 pub fn admin_of(file: &Path) -> Option<Admin> {
     let root = tree::read(&read_text(file).ok()?).ok()?;
     draft(&root, &mut Report::default()).admin.map(|s| s.value)
 }
 
-/// [`load`] for a text that has been read; `file` is only named.
+/// Does the same as [`load`] for a text that was already read; `file` appears only in messages.
 pub(crate) fn settle(
     file: &Path,
     text: &str,
@@ -101,11 +101,11 @@ pub(crate) fn settle(
     let mut report = Report::default();
     crate::cluster::refuse_elsewhere(&root, &mut report);
     if !report.0.is_empty() {
-        // Of another kind of file each key would be a fault.
+        // In another kind of file every key would be a fault, so report only this one.
         return Err(faults(file, text, report));
     }
     let mut draft = draft(&root, &mut report);
-    // A share that could not be read is a fault already; "no shares" would only add noise.
+    // A share that could not be read is already a fault, so do not report "no shares" as well.
     let complete = report.0.is_empty();
     let elsewhere = std::mem::take(&mut options.elsewhere);
     lay_over(&mut draft, options);
@@ -140,7 +140,7 @@ pub(crate) fn settle(
     Err(faults(file, text, report))
 }
 
-/// Lays the options over what the file says.
+/// Lets the options override the values of the file.
 fn lay_over(draft: &mut Draft, options: Options) {
     fn over<T>(place: &mut Option<Set<T>>, value: Option<T>, name: &'static str) {
         if let Some(value) = value {
@@ -193,7 +193,7 @@ fn lay_over(draft: &mut Draft, options: Options) {
     over(&mut draft.log_format, options.log_format, "--log-format");
 }
 
-/// A path of the command line means one from where the command is typed.
+/// Makes a path of the command line absolute, relative to the working directory.
 fn from_here(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -221,7 +221,7 @@ fn check_shares(shares: &[DraftShare], share_id: fn(&str) -> u32, report: &mut R
     }
 }
 
-/// A name is one share's: to NFS, to SMB, and as a number in file handles.
+/// Checks that the name is unique in NFS, in SMB, and as a number in file handles.
 fn check_name(
     before: &[DraftShare],
     s: &DraftShare,
@@ -255,7 +255,7 @@ fn check_name(
     }
 }
 
-/// One more share stands beside these. The error says what is in its way.
+/// Checks whether a share may be added to these. The error describes the conflict.
 fn beside(before: &[DraftShare], s: &DraftShare, share_id: fn(&str) -> u32) -> Result<(), String> {
     let mut report = Report::default();
     if before.len() >= SHARES_MAX {
@@ -266,8 +266,8 @@ fn beside(before: &[DraftShare], s: &DraftShare, share_id: fn(&str) -> u32) -> R
     report.0.into_iter().next().map_or(Ok(()), |finding| Err(finding.what))
 }
 
-/// By NFS no share lies at or below another's path: it would be hidden by the other's files. The folders on the way to shares have
-/// numbers in file handles as shares have; 0 is the root's.
+/// Checks that no NFS path is at or below another share's path, whose files would hide it. The folders above shares have numbers in
+/// file handles like shares; 0 is the root's.
 fn check_paths(
     before: &[DraftShare],
     s: &DraftShare,
@@ -295,7 +295,7 @@ fn check_paths(
         path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     let by_nfs = || before.iter().map(|o| &o.share).filter(|o| o.protocols.nfs());
-    // Two names that are one were told already.
+    // Shares with equal names were already reported.
     let overlaps = |o: &&Share| {
         let apart = !lies_in(path, o.nfs_path()) && !lies_in(o.nfs_path(), path);
         !apart && o.name != share.name
@@ -341,7 +341,8 @@ fn check_paths(
     }
 }
 
-/// More memory than there is would end the process, or another one, when it is used. What nobody said is no fault of the file.
+/// Refuses more memory than the process can have, because using it would kill this process or another. A default that is too large
+/// is only a warning.
 fn check_memory(
     said: Option<&Set<Size>>,
     known: fn() -> Option<(u64, &'static str)>,
@@ -360,7 +361,7 @@ fn check_memory(
     }
 }
 
-/// What is asked of SMB needs SMB.
+/// Checks that settings of SMB are used only in shares that SMB serves.
 fn check_protocols(s: &DraftShare, report: &mut Report) {
     let (share, name) = (&s.share, &s.share.name);
     let asked = [
@@ -385,7 +386,7 @@ fn check_protocols(s: &DraftShare, report: &mut Report) {
     }
 }
 
-/// Tickets need a keytab.
+/// Checks that a keytab exists if a share requires Kerberos.
 fn check_sec(draft: &Draft, report: &mut Report) {
     if draft.kerberos.keytab.is_some() {
         return;
@@ -401,7 +402,7 @@ fn check_sec(draft: &Draft, report: &mut Report) {
 
 fn check_folder(path: &Path, at: Origin, report: &mut Report) {
     let (shown, its) = (path.display(), path.to_owned());
-    // Where the file system gives no answer, whoever opens the share says so; one that is open already may stay as it is.
+    // If the file system does not answer, opening the share reports that; a share that is already open may remain.
     let Ok(found) = in_time::ask(path, LOOK_MAX, move || fs::metadata(its)) else { return };
     match found {
         Ok(m) if m.is_dir() => {}
@@ -417,8 +418,8 @@ fn check_folder(path: &Path, at: Origin, report: &mut Report) {
     }
 }
 
-/// Names differ without regard to case, and password files can be read. Who else can read them is not judged here: a
-/// secret that a container is given often can be read by all that is in it.
+/// Checks that names differ in more than case and that password files can be read. Does not check that other users cannot read
+/// them: a secret given to a container is often readable by everything in it.
 fn check_users(users: &[DraftUser], known: Known, report: &mut Report) {
     if let Some(first) = users.get(USERS_MAX) {
         let what = format!("there are more than {USERS_MAX} users in the configuration");
@@ -443,7 +444,7 @@ fn check_users(users: &[DraftUser], known: Known, report: &mut Report) {
             Ok(m) if m.is_dir() => {
                 report.add(u.file_at, format!("{} is a folder, not a password file", path.display()));
             }
-            // What is no file, like a pipe, can be read only once, and that is for the server.
+            // A pipe can be read only once, by the server, so do not open files that are not regular.
             Ok(m) if !m.is_file() => {}
             Ok(_) => {
                 if let Err(what) = (known.password)(path) {
@@ -460,8 +461,8 @@ fn check_users(users: &[DraftUser], known: Known, report: &mut Report) {
     }
 }
 
-/// Whom the shares name is known: a name that nobody has would let nobody in, or keep nobody out. Gives what the host says of all
-/// of them, so that it is asked once for a configuration.
+/// Checks that the users and groups in shares exist: an unknown name would allow or deny no user. Returns the name service's answer
+/// for all of them, so that a configuration costs one query.
 fn check_people(draft: &Draft, known: Known, report: &mut Report) -> BTreeMap<Who, Option<OnHost>> {
     let named = || draft.shares.iter().flat_map(|s| &s.principals);
     for share in &draft.shares {
@@ -506,8 +507,8 @@ fn check_people(draft: &Draft, known: Known, report: &mut Report) -> BTreeMap<Wh
     found
 }
 
-/// The names of all accounts in lower case, and whether some are not known: who is in a database that cannot be read is found out
-/// when it is opened.
+/// Returns the names of all accounts in lower case, and whether the list may be incomplete: a database that cannot be read now is
+/// checked when it is opened.
 fn accounts(draft: &Draft, known: Known) -> (HashSet<String>, bool) {
     let own = draft.users.iter().map(|u| u.user.name.to_lowercase());
     let mut accounts: HashSet<String> = own.collect();
@@ -521,8 +522,8 @@ fn accounts(draft: &Draft, known: Known) -> (HashSet<String>, bool) {
     (accounts, unread)
 }
 
-/// The state folder, and the users in its database. One in CephFS is not asked: before the start the session of a gateway that died
-/// still keeps it.
+/// Returns the state folder and the users in its database. Does not open a database in CephFS, because until the start the session
+/// of a gateway that died may still lock it.
 fn database(draft: &Draft, known: Known) -> (PathBuf, Option<Vec<String>>) {
     let state = draft.state.as_ref().map_or(Settings::default().state, |s| s.value.clone());
     let users = if draft.records.is_some() { None } else { (known.users)(&state) };
@@ -557,7 +558,7 @@ fn unknown(one: &Set<Who>, of_host: bool, report: &mut Report) {
     report.add_help(one.origin, what, help);
 }
 
-/// Who has no password file has a password in the database.
+/// Checks that users without a password file have a password in the database.
 fn check_passwords(draft: &Draft, known: Known, report: &mut Report) {
     let mut without = draft.users.iter().filter(|u| u.user.password_file.is_none()).peekable();
     if without.peek().is_none() {
@@ -581,9 +582,9 @@ fn check_passwords(draft: &Draft, known: Known, report: &mut Report) {
     }
 }
 
-/// Listeners that take their numbers from the same space have different ports. iWARP in user space listens on ports of TCP; with
-/// `rdma: verbs` only devices listen for RDMA, and RoCE and InfiniBand have a space of their own, in which SMB Direct has the port
-/// of SMB as well. An iWARP card that shares TCP's ports says so when it listens.
+/// Checks that listeners in the same port space have different ports. iWARP in user space listens on TCP ports. With `rdma: verbs`
+/// only devices listen for RDMA; RoCE and InfiniBand have a separate port space in which SMB Direct uses the SMB port number. An
+/// iWARP card that shares the TCP ports reports a conflict when it listens.
 fn check_ports(nfs: [(u16, Origin); 2], smb: [(u16, Origin); 2], rdma: Rdma, report: &mut Report) {
     let [nfs, nfs_rdma] = [(nfs[0], "NFS over TCP"), (nfs[1], "NFS over RDMA")];
     let [smb, direct, of_devices] =
@@ -610,7 +611,7 @@ fn check_ports(nfs: [(u16, Origin); 2], smb: [(u16, Origin); 2], rdma: Rdma, rep
     }
 }
 
-/// A share is not asked to encrypt where encryption is off.
+/// Checks that no share requires encryption if encryption is off.
 fn check_smb(draft: &Draft, nfs: [(u16, Origin); 2], rdma: Rdma, report: &mut Report) -> Smb {
     let default = Smb::default();
     let port = settled(draft.smb_port.clone(), crate::Port(default.port));
@@ -656,7 +657,7 @@ fn check_bind(bind: &[Set<std::net::IpAddr>], report: &mut Report) {
     }
 }
 
-/// The value and where it was set, or the default.
+/// Returns the value and its position, or the default.
 fn settled<T>(set: Option<Set<T>>, default: T) -> Set<T> {
     set.unwrap_or(Set { value: default, origin: Origin::Nowhere })
 }
@@ -731,7 +732,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
     }
 }
 
-/// Connections of all clients.
+/// Checks the limit on connections.
 fn check_connections(connections: Option<Set<usize>>, report: &mut Report) -> usize {
     let connections = settled(connections, Settings::default().connections);
     if !(1..=CONNECTIONS_MAX).contains(&connections.value) {
@@ -744,7 +745,7 @@ fn check_connections(connections: Option<Set<usize>>, report: &mut Report) -> us
     connections.value
 }
 
-/// What one client may have is something, and not more than all may.
+/// Checks that the limits per client are positive and do not exceed the totals.
 fn check_limits(draft: &Draft, connections: usize, memory: u64, report: &mut Report) -> Limits {
     let default = Limits::default();
     let memory = memory.max(MEMORY_MIN);
@@ -807,7 +808,7 @@ fn check_limits(draft: &Draft, connections: usize, memory: u64, report: &mut Rep
     }
 }
 
-/// Time for giving back what another wants.
+/// Checks the time limit of recalls.
 fn check_recall(recall: Option<Set<Span>>, report: &mut Report) -> Duration {
     let recall = settled(recall, Span(Settings::default().recall));
     if !(RECALL_MIN..=RECALL_MAX).contains(&recall.value.0) {
@@ -824,7 +825,7 @@ fn check_recall(recall: Option<Set<Span>>, report: &mut Report) -> Duration {
     recall.value.0
 }
 
-/// Lease and grace period.
+/// Checks lease and grace period.
 fn check_times(
     lease: Option<Set<Span>>,
     grace: Option<Set<Span>>,
@@ -842,7 +843,7 @@ fn check_times(
             ),
         );
     }
-    // Who sets only the lease gets a grace period that fits it (RFC 8881 section 8.4.2.1: at least the lease).
+    // A missing grace period follows the lease (RFC 8881 section 8.4.2.1: at least the lease).
     let grace = settled(grace, lease.value);
     if grace.value < lease.value {
         report.add_help(
@@ -860,7 +861,7 @@ fn check_times(
     (lease.value.0, grace.value.0)
 }
 
-/// How long silent clients keep what nobody else wants.
+/// Checks the courtesy time of silent clients.
 fn check_courtesy(courtesy: Option<Set<Span>>, report: &mut Report) -> Duration {
     let courtesy = settled(courtesy, Span(Settings::default().courtesy));
     if courtesy.value.0 > COURTESY_MAX {
@@ -874,7 +875,7 @@ fn check_courtesy(courtesy: Option<Set<Span>>, report: &mut Report) -> Duration 
     courtesy.value.0
 }
 
-/// Where others than this host can ask, it is said who of them may read more than that the gateway is there.
+/// Requires `admin.clients` if other hosts can reach the admin address, so that access to metrics and status is an explicit choice.
 fn check_admin(admin: &Set<Admin>, is_said: bool, report: &mut Report) {
     let Admin::At(at) = admin.value else { return };
     if at.ip().to_canonical().is_loopback() || is_said {
@@ -888,7 +889,7 @@ fn check_admin(admin: &Set<Admin>, is_said: bool, report: &mut Report) {
     );
 }
 
-/// Clients must not reach the gateway's own state through a share.
+/// Checks that clients cannot reach the gateway's state through a share.
 fn check_state(state: &Set<PathBuf>, shares: &[DraftShare], report: &mut Report) {
     for s in shares {
         if let Source::Folder(path) = &s.share.source
@@ -908,8 +909,8 @@ fn check_state(state: &Set<PathBuf>, shares: &[DraftShare], report: &mut Report)
     }
 }
 
-/// Puts shares of other services beside those that are served here. One that has no place is told of, and left out: what another
-/// service says keeps this one from nothing.
+/// Adds the shares of other services. A share that conflicts is left out with a warning: another service's configuration must not
+/// prevent this one from starting.
 fn join(
     shares: &mut Vec<DraftShare>,
     others: Vec<Elsewhere>,

@@ -1,11 +1,11 @@
-//! `sec` of a share: by which flavors of RPC clients of NFS use it.
+//! `sec` of a share: the RPC security flavors that NFS clients may use.
 
 use std::fmt;
 use std::str::FromStr;
 
 use policy::Flavor;
 
-/// Those of a share, in the order in which they are said; never empty.
+/// The flavors of a share in the configured order; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secs(Vec<Flavor>);
 
@@ -16,17 +16,16 @@ impl Default for Secs {
 }
 
 impl Secs {
-    /// These; `None` where there is none.
+    /// Builds the list; `None` if it is empty.
     pub(crate) fn of(secs: Vec<Flavor>) -> Option<Self> {
         (!secs.is_empty()).then_some(Self(secs))
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = Flavor> {
         self.0.iter().copied()
     }
 
-    /// One of them takes a keytab.
+    /// Checks whether a flavor needs a keytab.
     pub fn want_kerberos(&self) -> bool {
         self.iter().any(Flavor::is_kerberos)
     }
@@ -39,7 +38,7 @@ impl fmt::Display for Secs {
     }
 }
 
-/// With colons, as exports(5) has them.
+/// Parses a list separated by colons, as in exports(5).
 impl FromStr for Secs {
     type Err = String;
 
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flavors_are_read_as_exports_has_them() {
+    fn sec_parses_exports_syntax() {
         let secs: Secs = "krb5p:krb5i:sys".parse().unwrap();
         assert_eq!(secs.iter().collect::<Vec<_>>(), [Flavor::Krb5p, Flavor::Krb5i, Flavor::Sys]);
         assert_eq!(secs.to_string(), "krb5p:krb5i:sys");

@@ -1,4 +1,4 @@
-//! What the gateway runs by, whole and checked.
+//! The complete, checked settings of the gateway.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,76 +23,74 @@ use crate::rights::{Force, List, Masks, Symlinks};
 use crate::sec::Secs;
 use crate::tls::{ShareTls, Tls};
 
-/// Everything `serve` needs to know. Made by [`crate::load`], or by hand in tests and in `demo`.
+/// All settings of `serve`. Built by [`crate::load`], or directly in tests and in `demo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What is served, in the order of the configuration; names and numbers are different.
+    /// Shares in the order of the configuration; names and numbers are unique.
     pub shares: Vec<Share>,
-    /// Addresses to listen on; empty: all of them, IPv4 and IPv6.
+    /// Addresses to listen on; empty: all IPv4 and IPv6 addresses.
     pub bind: Vec<IpAddr>,
-    /// Which RDMA provider serves `nfs_rdma_port`.
+    /// RDMA provider for `nfs_rdma_port`.
     pub rdma: Rdma,
     /// When iWARP connections carry a checksum in every frame.
     pub rdma_crc: RdmaCrc,
-    /// How long a connection over an RDMA device looks for completions before it sleeps, at most; `None`: by the number of
+    /// Maximum time that a connection over an RDMA device polls for completions before it sleeps; `None`: depends on the number of
     /// processors.
     pub rdma_spin: Option<Duration>,
     /// Whether memory is registered at an RDMA device with relaxed ordering.
     pub rdma_relaxed_ordering: RelaxedOrdering,
-    /// NFS and MOUNT over TCP; 0: any free port.
+    /// Port of NFS and MOUNT over TCP; 0: any free port.
     pub nfs_port: u16,
-    /// NFS over RPC-over-RDMA; 0: any free port.
+    /// Port of NFS over RPC-over-RDMA; 0: any free port.
     pub nfs_rdma_port: u16,
-    /// SMB.
     pub smb: Smb,
-    /// TLS for NFS over TCP; `None`: there is none.
+    /// TLS for NFS over TCP; `None`: no TLS.
     pub tls: Option<Tls>,
-    /// With which keys clients prove by tickets who they are; `None`: by passwords alone.
+    /// Kerberos keys and names; `None`: clients log on only with passwords.
     pub kerberos: Option<Kerberos>,
-    /// Where it is recorded who did what; `None`: nowhere.
+    /// Audit trail; `None`: no recording.
     pub audit: Option<Audit>,
-    /// SMB users that the configuration names, beside those of the database in the state folder.
+    /// SMB users of the configuration, in addition to the database in the state folder.
     pub users: Vec<User>,
-    /// Where what must survive a restart is kept.
+    /// Folder for state that must survive a restart.
     pub state: PathBuf,
-    /// The folder of a share in CephFS where that is kept of it which moves with a service; `None`: in `state`, too.
+    /// CephFS folder for the state that moves with a service; `None`: in `state`.
     pub records: Option<Ceph>,
     /// NFSv4 lease time.
     pub lease: Duration,
-    /// How long after a restart clients may reclaim what they held; at least the lease.
+    /// Time after a restart in which clients may reclaim state; at least the lease time.
     pub grace: Duration,
-    /// How long a silent NFSv4 client keeps what it holds, after its lease, while nobody else wants it.
+    /// Time after its lease in which a silent NFSv4 client keeps its state unless another client needs it.
     pub courtesy: Duration,
-    /// How long a client of any protocol has for giving back a delegation, an oplock or a lease that another wants; then it is
-    /// taken away.
+    /// Time within which a client of any protocol must return a delegation, an oplock or a lease; then it is revoked.
     pub recall: Duration,
     /// How clients of NFS version 3 find MOUNT and the lock manager.
     pub portmap: Portmap,
-    /// NFSv4: the domain in which users and groups have names; without it they are numbers.
+    /// NFSv4 domain of user and group names; `None`: users and groups are numbers.
     pub domain: Option<Domain>,
-    /// Whose users and groups have names.
+    /// The source of user and group names.
     pub names: Names,
-    /// What the host's name service said of the users and groups that shares name, when it was asked; `None`: there is none.
+    /// The name service's answers for the users and groups that shares name; `None`: no such name.
     pub on_host: BTreeMap<Who, Option<OnHost>>,
-    /// Payload memory in bytes, for all connections together.
+    /// Payload memory in bytes, for all connections.
     pub memory: u64,
-    /// Connections held at once; more are closed as they come.
+    /// Maximum number of connections; further ones are closed at once.
     pub connections: usize,
-    /// What one client may have of them, and of other things.
+    /// Limits per client.
     pub limits: Limits,
-    /// Where health, metrics and status are served.
+    /// Address of health, metrics and status.
     pub admin: Admin,
-    /// Who may read metrics and status besides root and the gateway's own user on this host.
+    /// Addresses that may read metrics and status, in addition to root and the gateway's user on this host.
     pub admin_clients: Vec<Cidr>,
-    /// Who must call from a port below 1024, by NFS over TCP and UDP.
+    /// Callers that must use a source port below 1024, for NFS over TCP and UDP.
     pub privileged_ports: PrivilegedPorts,
-    /// How long requests in work may take when the gateway is told to stop.
+    /// Time that requests in progress get to finish after a stop request.
     pub drain: Duration,
-    /// Which lines go to the log.
+    /// Selects the lines of the log.
     pub log: LogFilter,
-    /// How they are written.
+    /// Format of the log lines.
     pub log_format: LogFormat,
-    /// What is sound and may still be a mistake.
+    /// Findings that are valid but may be mistakes.
     pub warnings: Vec<Fault>,
 }
 
@@ -128,7 +126,7 @@ impl Default for Settings {
             admin: Admin::Off,
             admin_clients: Vec::new(),
             privileged_ports: PrivilegedPorts::default(),
-            // Less than the ten seconds after which `docker stop` kills.
+            // Shorter than the ten seconds after which `docker stop` kills.
             drain: Duration::from_secs(8),
             log: LogFilter::default(),
             log_format: LogFormat::default(),
@@ -138,12 +136,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Some share is served by NFS.
+    /// Checks whether any share is served over NFS.
     pub fn by_nfs(&self) -> bool {
         self.shares.iter().any(|s| s.protocols.nfs())
     }
 
-    /// The shares that are served by SMB.
+    /// Returns the shares that are served over SMB.
     pub fn by_smb(&self) -> impl Iterator<Item = &Share> {
         self.shares.iter().filter(|s| s.protocols.smb())
     }
@@ -154,56 +152,54 @@ impl Settings {
 pub struct Share {
     /// Clients see `/NAME`.
     pub name: String,
-    /// Where its files live.
+    /// Where the files are stored.
     pub source: Source,
-    /// The path ends in `{user}`: `source` has a folder for each user of SMB, which sees that one alone.
+    /// The path ends in `{user}`: `source` has a folder for each SMB user, who sees only that folder.
     pub homes: bool,
-    /// By which protocols it is served.
     pub protocols: Protocols,
-    /// Nothing may be changed through it.
     pub read_only: bool,
-    /// File systems that are mounted inside its folder are served.
+    /// Also serve file systems mounted inside the folder.
     pub cross: bool,
-    /// Which users become the anonymous one.
+    /// The users that are mapped to the anonymous user.
     pub squash: Squash,
-    /// By which flavors of RPC clients of NFS use it.
+    /// RPC security flavors for NFS clients.
     pub sec: Secs,
-    /// Whom locks of NFS clients bind.
+    /// The operations for which NFS locks are binding.
     pub nfs_locks: NfsLocks,
-    /// When changes of names and attributes are on stable storage.
+    /// When changes of names and attributes reach stable storage.
     pub durability: Durability,
-    /// Who may come, and how; `None`: directly attached networks and this host.
+    /// Allowed clients and their settings; `None`: directly attached networks and this host.
     pub clients: Option<Vec<Client>>,
-    /// In no list of shares.
+    /// Omit from lists of shares.
     pub hidden: bool,
-    /// The path that NFS clients mount; `None`: `/NAME`.
+    /// Path that NFS clients mount; `None`: `/NAME`.
     pub export: Option<Export>,
-    /// Which users may do what; `None`: all of them everything.
+    /// Users and groups with access; `None`: everyone.
     pub access: Option<Access>,
-    /// Which operations on its files are recorded.
+    /// Recorded file operations.
     pub audit: Vec<Audited>,
-    /// As whom they act then.
+    /// Identity under which operations run.
     pub force: Force,
-    /// Most that something new gets of its mode.
+    /// Limits of the modes of new files and folders.
     pub masks: Masks,
-    /// What listings of folders show.
+    /// The entries that folder listings show.
     pub list: List,
-    /// SMB: who follows symbolic links.
+    /// SMB: whether gateway or client follows symbolic links.
     pub symlinks: Symlinks,
-    /// SMB: data never travels in clear.
+    /// SMB: refuse unencrypted access.
     pub encrypt: bool,
-    /// NFS: how clients must be protected.
+    /// NFS: the required protection.
     pub tls: ShareTls,
-    /// SMB: whoever has no account may come, as the anonymous user.
+    /// SMB: clients without an account may connect as the anonymous user.
     pub guest: bool,
-    /// SMB: handles are to survive a restart of the gateway; today they survive a lost connection only.
+    /// SMB: handles should survive a restart of the gateway; at present they survive only a lost connection.
     pub continuous_availability: bool,
-    /// SMB: what browsers show beside the name.
+    /// SMB: description that browsers show next to the name.
     pub comment: String,
 }
 
 impl Share {
-    /// A share with everything else as it is when nothing is said.
+    /// Builds a share with default values for all other settings.
     pub fn new(name: impl Into<String>, source: Source) -> Self {
         Self {
             name: name.into(),
@@ -233,13 +229,13 @@ impl Share {
         }
     }
 
-    /// Its files as the configuration names them.
+    /// Returns the location of the files as written in the configuration.
     pub fn files(&self) -> String {
         let source = &self.source;
         if self.homes { format!("{source}/{USER}") } else { source.to_string() }
     }
 
-    /// The servers that it is on; empty where it is served here.
+    /// Returns the servers of a referred share; empty if it is served here.
     pub fn refers_to(&self) -> &[Refer] {
         match &self.source {
             Source::Refer(targets) => targets,
@@ -247,12 +243,13 @@ impl Share {
         }
     }
 
-    /// The path that NFS clients mount, without the first slash.
+    /// Returns the path that NFS clients mount, without the first slash.
     pub fn nfs_path(&self) -> &str {
         self.export.as_ref().map_or(&self.name, Export::path)
     }
 
-    /// The squash that leaves some client of NFS the most. Whom `anonuid` makes root is left root.
+    /// Returns the weakest squash of any NFS client. A client with `anonuid: 0` counts as not squashed, since its callers become
+    /// root.
     pub fn weakest_squash(&self) -> Squash {
         let of = |client: &Client| match client.anonuid {
             Some(0) => Squash::None,
@@ -263,18 +260,18 @@ impl Share {
     }
 }
 
-/// What one client may have.
+/// Limits per client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections from one address; `None`: three quarters of all.
     pub client_connections: Option<usize>,
-    /// Bytes of payload memory for all connections of one address; `None`: three quarters of all.
+    /// Payload memory of all connections of one address, in bytes; `None`: three quarters of all.
     pub client_memory: Option<u64>,
-    /// Files that one SMB session or one client of NFSv4 may hold open.
+    /// Open files of one SMB session or one NFSv4 client.
     pub client_opens: usize,
-    /// Clients of NFSv4, in all; of one address an eighth.
+    /// NFSv4 clients in total; one address may have an eighth of them.
     pub nfs_clients: usize,
-    /// How long a connection may take until somebody has logged on or asked for something.
+    /// Time within which a new connection must log on or send its first request.
     pub introduction: Duration,
 }
 
@@ -290,22 +287,20 @@ impl Default for Limits {
     }
 }
 
-/// How SMB is served.
+/// The settings of SMB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Smb {
-    /// A port was named, so SMB is served even while nobody could log on yet.
+    /// A port was configured, so SMB is served even if no user can log on yet.
     pub asked_for: bool,
-    /// SMB over TCP; 0: any free port.
+    /// Port of SMB over TCP; 0: any free port.
     pub port: u16,
-    /// SMB Direct; 0: any free port.
+    /// Port of SMB Direct; 0: any free port.
     pub direct_port: u16,
-    /// Whether messages must be signed.
     pub signing: Signing,
-    /// Whether messages are encrypted.
     pub encryption: Encryption,
-    /// Whether data that travels by RDMA is signed or encrypted by itself.
+    /// Whether data that is placed through RDMA is signed or encrypted separately.
     pub rdma_transforms: RdmaTransforms,
-    /// Whether clients may log on by passwords.
+    /// Whether clients may log on with passwords.
     pub ntlm: Ntlm,
 }
 
@@ -323,38 +318,37 @@ impl Default for Smb {
     }
 }
 
-/// Whether the writes of an RDMA device may reach memory in any order before their completion (PCI Express: relaxed ordering).
+/// Whether an RDMA device's writes may reach memory in any order before their completion (PCI Express relaxed ordering).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RelaxedOrdering {
-    /// Where the device takes it.
+    /// If the device supports it.
     #[default]
     On,
-    /// Never.
     Off,
 }
 
 words!(RelaxedOrdering, "is not a mode of relaxed ordering", "on" => On, "off" => Off);
 
-/// Whether clients that sign or encrypt may have their data placed directly, signed or encrypted by itself (MS-SMB2 section
+/// Whether clients that sign or encrypt may place data directly through RDMA, signed or encrypted separately (MS-SMB2 section
 /// 2.2.43).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RdmaTransforms {
-    /// For whoever can do that.
+    /// Used by clients that support it.
     #[default]
     On,
-    /// Never: their data travels inside the messages.
+    /// Never: such clients send data inside messages.
     Off,
 }
 
 words!(RdmaTransforms, "is not a mode of RDMA transforms", "on" => On, "off" => Off);
 
-/// Whether clients of SMB may log on by passwords (NTLM version 2), beside Kerberos.
+/// Whether SMB clients may log on with passwords (NTLM version 2) in addition to Kerberos.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ntlm {
-    /// They may.
+    /// Allowed.
     #[default]
     On,
-    /// By tickets of Kerberos alone; no guests either.
+    /// Only Kerberos tickets; guests are refused too.
     Off,
 }
 
@@ -363,10 +357,10 @@ words!(Ntlm, "is not an NTLM mode", "on" => On, "off" => Off);
 /// Whether SMB messages must be signed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Signing {
-    /// By everybody with a password.
+    /// Required of all users with a password.
     #[default]
     Required,
-    /// By whoever wants it.
+    /// If the client requests it.
     Offered,
 }
 
@@ -375,12 +369,11 @@ words!(Signing, "is not a signing mode", "required" => Required, "offered" => Of
 /// Whether SMB messages are encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encryption {
-    /// Never.
     Off,
-    /// For whoever wants it, and for shares that say `encrypt`.
+    /// If the client requests it, and for shares with `encrypt`.
     #[default]
     Offered,
-    /// Always; clients that cannot are refused.
+    /// Always; other clients are refused.
     Required,
 }
 
@@ -389,26 +382,23 @@ words!(Encryption, "is not an encryption mode", "off" => Off, "offered" => Offer
 /// An SMB user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The name that clients type; the case of its letters does not matter.
+    /// Name that clients type; case is ignored.
     pub name: String,
-    /// The file whose first line is the password; `None`: the password is in the database of the state folder.
+    /// File whose first line is the password; `None`: the password is in the database of the state folder.
     pub password_file: Option<PathBuf>,
-    /// Who it is to the file system.
+    /// Identity in the file system.
     pub identity: Identity,
 }
 
-/// Who an SMB user is to the file system. What is not said comes from the host's user of the same name.
+/// The identity of an SMB user in the file system. Missing values come from the host's user of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// User id.
     pub uid: Option<u32>,
-    /// Primary group.
     pub gid: Option<u32>,
-    /// Further groups.
     pub groups: Option<Vec<u32>>,
 }
 
-/// A name that Windows can type (the characters are those that it refuses in account names).
+/// Checks that Windows accepts the user name (Windows forbids these characters in account names).
 pub fn user_name(text: &str) -> Result<String, String> {
     const FORBIDDEN: &str = "\"/\\[]:;|=,+*?<>@";
     if text.is_empty() {
@@ -430,21 +420,21 @@ pub fn user_name(text: &str) -> Result<String, String> {
     Ok(text.into())
 }
 
-/// Where the files of a share live.
+/// Where the files of a share are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// In a folder of this host, by its absolute path.
+    /// A folder of this host, by absolute path.
     Folder(PathBuf),
-    /// In memory, gone at exit.
+    /// Memory; lost at exit.
     Memory,
-    /// In a folder of CephFS.
+    /// A folder of CephFS.
     Ceph(Ceph),
-    /// On other servers, to which clients are referred: one at least.
+    /// Other servers, to which clients are referred; at least one.
     Refer(Vec<Refer>),
 }
 
 impl Source {
-    /// The folder, and whether the path says that it has one for each user.
+    /// Splits a path into the folder and whether it has a folder for each user.
     pub(crate) fn of_path(path: PathBuf) -> Result<(Self, bool), String> {
         let of_each = path.file_name().is_some_and(|name| name == USER);
         let above = path.parent().filter(|_| of_each).map(PathBuf::from);
@@ -457,7 +447,7 @@ impl Source {
         Ok((Self::Folder(folder), of_each))
     }
 
-    /// The paths of a folder of this host: as it is configured, and without symbolic links where that differs.
+    /// Returns the paths of a folder of this host: as configured and, if different, with symbolic links resolved.
     pub fn folders(&self) -> Vec<PathBuf> {
         let Self::Folder(folder) = self else { return Vec::new() };
         let mut paths = vec![folder.clone(), real_in_time(folder)];
@@ -477,34 +467,35 @@ impl fmt::Display for Source {
     }
 }
 
-/// Who must call from a port below 1024, by NFS over TCP and UDP.
+/// Callers that must use a source port below 1024, for NFS over TCP and UDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PrivilegedPorts {
     /// Callers from this host's own addresses.
     #[default]
     Local,
-    /// Everybody.
+    /// All callers.
     Required,
-    /// Nobody.
+    /// No caller.
     Off,
 }
 
 words!(PrivilegedPorts, "is not a mode of privileged ports", "local" => Local, "required" => Required, "off" => Off);
 
-/// Whom byte-range locks of NFS clients bind. Among those clients they are advice, and they exclude locks of SMB clients.
+/// The operations for which NFS byte-range locks are binding. Among NFS clients they are always advisory; they conflict with SMB
+/// locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NfsLocks {
-    /// Reads and writes of SMB clients, too.
+    /// Lock requests, and reads and writes of SMB clients.
     #[default]
     Enforced,
-    /// Nobody but those who ask for locks.
+    /// Lock requests only.
     Advisory,
 }
 
-/// When changes of names and attributes are on stable storage.
+/// When changes of names and attributes reach stable storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Before they are answered: by NFS, and by SMB where the share is continuously available.
+    /// Before the reply: for NFS, and for SMB if the share is continuously available.
     #[default]
     Strict,
     /// When the host's file system writes them.
@@ -515,7 +506,7 @@ words!(Durability, "is not a durability mode", "strict" => Strict, "relaxed" => 
 
 words!(NfsLocks, "is not a mode of NFS locks", "enforced" => Enforced, "advisory" => Advisory);
 
-/// The domain of NFSv4 names, as in `alice@example.org` (RFC 8881 section 5.9).
+/// The NFSv4 domain of user and group names, as in `alice@example.org` (RFC 8881 section 5.9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain(pub String);
 
@@ -539,41 +530,39 @@ impl fmt::Display for Domain {
     }
 }
 
-/// Whose users and groups have names, beside the users of the configuration.
+/// The source of user and group names, in addition to the users of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// This host's.
+    /// The name service of this host.
     Host,
-    /// Nobody else's.
+    /// No further source.
     Own,
 }
 
 words!(Names, "is not a source of names", "host" => Host, "own" => Own);
 
-/// How clients of NFS version 3 find MOUNT and the lock manager: they ask port 111 of the host.
+/// How clients of NFS version 3 find MOUNT and the lock manager: they query port 111 of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Portmap {
-    /// The host's rpcbind is told where there is one; where there is none and the gateway may have port 111, it answers itself.
+    /// Registers with the host's rpcbind if it runs; otherwise answers on port 111 if the gateway may bind it.
     Auto,
-    /// The host's rpcbind is told, if there is one.
+    /// Registers with the host's rpcbind if it runs.
     Register,
     /// The gateway answers on port 111 itself.
     Own,
-    /// They do not: clients name the ports, and mount with `nolock`.
+    /// Not at all: clients must name the ports and mount with `nolock`.
     Off,
 }
 
 words!(Portmap, "is not a portmap mode", "auto" => Auto, "register" => Register, "own" => Own, "off" => Off);
 
-/// Which RDMA provider is used.
+/// The RDMA provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rdma {
-    /// Hardware verbs where a device serves the address, else iWARP in user space.
+    /// Hardware verbs if a device serves the address, otherwise iWARP in user space.
     #[default]
     Auto,
-    /// iWARP in user space.
     Iwarp,
-    /// Hardware verbs only.
     Verbs,
     /// No RDMA.
     Off,
@@ -581,32 +570,30 @@ pub enum Rdma {
 
 words!(Rdma, "is not an RDMA provider", "auto" => Auto, "iwarp" => Iwarp, "verbs" => Verbs, "off" => Off);
 
-/// When an iWARP connection carries a CRC32C in every frame (RFC 5044 section 7.1). TCP's own checksum is always there.
+/// When an iWARP connection carries a CRC32C in every frame (RFC 5044 section 7.1). The checksum of TCP always applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RdmaCrc {
-    /// When the client asks. Hardware does; the kernel's software device does not, and pays for it with its CPU.
+    /// If the client requests it. Hardware clients do; the kernel's software device does not, since it computes the CRC on the CPU.
     #[default]
     Asked,
-    /// Always.
     Always,
 }
 
 words!(RdmaCrc, "is not a CRC mode", "asked" => Asked, "always" => Always);
 
-/// Where health, metrics and status are served.
+/// The address of health, metrics and status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admin {
-    /// Nowhere.
     Off,
-    /// At [`Admin::USUAL`], unless somebody else is there: files are served all the same.
+    /// At [`Admin::USUAL`]. If that address is in use, files are served without an admin address.
     #[default]
     Usual,
-    /// Here.
+    /// At this address.
     At(SocketAddr),
 }
 
 impl Admin {
-    /// On this host only, at the port that is told in the documentation.
+    /// Reachable only from this host, at the documented port.
     pub const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 }
 
@@ -632,7 +619,7 @@ impl fmt::Display for Admin {
     }
 }
 
-/// IPv4 in IPv6's clothes is IPv4's: nobody shows it otherwise.
+/// Converts IPv4-mapped IPv6 addresses to IPv4, which is how other tools show them.
 fn canonical(at: SocketAddr) -> SocketAddr {
     match at.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, at.port()),
@@ -640,11 +627,11 @@ fn canonical(at: SocketAddr) -> SocketAddr {
     }
 }
 
-/// What the name of a share can be, in words.
+/// Describes valid share names, for messages.
 const SHARE_NAMES: &str = "a name has 1 to 80 bytes, no space at its ends, no control character and none of \
                            / \\ : * ? \" < > | , =";
 
-/// A name that NFS and SMB clients can both type.
+/// Checks that NFS and SMB clients can both type the share name.
 pub(crate) fn share_name(text: &str) -> Result<String, String> {
     const FORBIDDEN: &[char] = &['/', '\\', ':', '*', '?', '"', '<', '>', '|', ',', '='];
     if text.is_empty() {
@@ -670,7 +657,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_users() {
+    fn user_names_follow_windows_rules() {
         for name in ["alice", "Größe", "a b", "x.y-z_1"] {
             assert!(user_name(name).is_ok(), "{name:?}");
         }
@@ -680,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_shares() {
+    fn share_names_suit_both_protocols() {
         assert!(share_name("data-1_x.y").is_ok());
         assert!(share_name("größe").is_ok());
         for name in ["", ".", "..", "a/b", "a\\b", "a\0", " a", "a\n", &"x".repeat(81)] {

@@ -1,6 +1,6 @@
-//! The nearest known word to a misspelt one.
+//! Finds the known word nearest to a misspelt one.
 
-/// Changes of one character (insert, delete, replace, swap neighbours) that lead from `a` to `b`.
+/// Returns the number of single-character changes (insert, delete, replace, swap neighbours) that turn `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let width = b.len() + 1;
@@ -23,9 +23,9 @@ fn distance(a: &str, b: &str) -> usize {
     rows[at(a.len(), b.len())]
 }
 
-/// The known word that `word` was probably meant to be.
+/// Returns the known word that `word` is probably a misspelling of.
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    // A word of a megabyte is nobody's misspelling.
+    // Skip long words: comparing a megabyte would be slow and pointless.
     if word.len() > 40 {
         return None;
     }
@@ -43,14 +43,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances() {
+    fn edit_distances_are_minimal() {
         assert_eq!(distance("", "abc"), 3);
         assert_eq!(distance("squash", "sqaush"), 1);
         assert_eq!(distance("kitten", "sitting"), 3);
     }
 
     #[test]
-    fn near_words_are_found_and_far_ones_are_not() {
+    fn only_near_words_are_suggested() {
         let known = ["name", "path", "read_only", "squash", "clients"];
         assert_eq!(nearest("sqush", &known), Some("squash"));
         assert_eq!(nearest("Read-Only", &known), Some("read_only"));

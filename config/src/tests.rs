@@ -1,4 +1,4 @@
-//! Every kind of fault, and the whole of what the user reads.
+//! Tests of every kind of fault, with the complete text that the user sees.
 
 mod access;
 mod audit;
@@ -22,7 +22,7 @@ use crate::{
 };
 
 fn id(name: &str) -> u32 {
-    // Two names that collide, for the rule that nobody meets in life.
+    // Names that start with "same" collide, to test a rule that hardly ever applies in practice.
     if name.starts_with("same") {
         7
     } else {
@@ -30,7 +30,7 @@ fn id(name: &str) -> u32 {
     }
 }
 
-/// Of users nothing is known; what is wrong with their passwords is in the gateway's tests.
+/// No user information; the gateway's tests cover faults of passwords.
 const KNOWN: Known = Known {
     share_id: id,
     password: |_| Ok(()),
@@ -147,7 +147,7 @@ users:
   - name: bob
 ";
 
-/// Those of [`EVERYTHING`].
+/// The shares of [`EVERYTHING`].
 fn both_shares() -> Vec<Share> {
     vec![
         Share {
@@ -220,7 +220,7 @@ fn kerberos() -> crate::Kerberos {
 }
 
 #[test]
-fn everything_that_can_be_said() {
+fn every_key_is_accepted() {
     let settings = read(EVERYTHING).unwrap();
     assert_eq!(
         settings,
@@ -288,7 +288,7 @@ fn everything_that_can_be_said() {
 }
 
 #[test]
-fn the_command_line_says_the_same_as_the_file() {
+fn options_equal_file_settings() {
     let options = Options {
         bind: vec!["192.0.2.1".parse().unwrap()],
         rdma: Some(Rdma::Off),
@@ -313,7 +313,7 @@ users: [{name: alice, password_file: /etc/passwd, uid: 7}]
 }
 
 #[test]
-fn a_client_is_from_somewhere_and_named_once() {
+fn clients_need_unique_origin() {
     let told = told("\
 shares:
   - {name: a, memory: true, clients: [{read_only: true}, {form: 10.0.0.0/8}, 10.0.0.0/8, {from: 10.0.0.0/8}]}
@@ -330,7 +330,7 @@ shares:
 }
 
 #[test]
-fn the_weakest_squash_is_that_of_the_client_that_is_left_the_most() {
+fn weakest_squash_is_of_any_client() {
     let share = |clients: &str| {
         let text =
             format!("shares: [{{name: a, memory: true, squash: root, clients: {clients}}}]\n");
@@ -344,7 +344,7 @@ fn the_weakest_squash_is_that_of_the_client_that_is_left_the_most() {
 }
 
 #[test]
-fn a_path_may_end_in_a_folder_for_each_user() {
+fn path_may_end_in_user_placeholder() {
     let share = |path: &str| {
         let text = format!("shares: [{{name: a, path: '{path}'}}]\n");
         read(&text).map(|settings| settings.shares[0].clone()).map_err(|e| e.to_string())
@@ -368,7 +368,7 @@ fn a_path_may_end_in_a_folder_for_each_user() {
 }
 
 #[test]
-fn modes_are_octal_and_fit_what_is_made() {
+fn modes_are_octal_and_bounded() {
     let told = told(
         "\
 shares:
@@ -401,7 +401,7 @@ shares:
 }
 
 #[test]
-fn access_names_somebody_and_by_names() {
+fn access_requires_valid_names() {
     for nothing in ["{}", "{read: []}"] {
         let told = told_of_access(nothing, "").unwrap_err();
         assert!(told.contains("`access` names no user and no group"), "{told}");
@@ -418,25 +418,25 @@ fn access_names_somebody_and_by_names() {
 }
 
 #[test]
-fn options_stand_before_the_file_and_shares_add_up() {
+fn options_override_file_and_add_shares() {
     let text = "shares: [{name: a, memory: true}]\nnfs: {port: 1, lease: 20s}\n";
     let options = Options { nfs_port: Some("2".parse().unwrap()), ..shares(&["b=mem:"]) };
     let settings = read_with(text, options).unwrap();
     assert_eq!(settings.nfs_port, 2);
     assert_eq!(settings.shares.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-    // Who sets only the lease gets a grace period that fits.
+    // A missing grace period follows the lease.
     assert_eq!(settings.grace, Duration::from_secs(20));
 }
 
 #[test]
-fn a_folder_of_the_command_line_becomes_absolute() {
+fn option_folder_becomes_absolute() {
     let settings = read_with("", shares(&["here=."])).unwrap();
     let Source::Folder(path) = &settings.shares[0].source else { panic!("a folder") };
     assert!(path.is_absolute());
 }
 
 #[test]
-fn a_misspelt_key() {
+fn misspelt_key_suggests_known_key() {
     assert_eq!(
         told("shares:\n  - name: data\n    path: /usr\n    sqaush: root\n"),
         "\
@@ -449,7 +449,7 @@ error: gw.yaml:4:5: a share has no key `sqaush`
 }
 
 #[test]
-fn a_key_that_nothing_resembles() {
+fn unknown_key_lists_known_keys() {
     assert_eq!(
         told("shares: [{name: d, memory: true}]\nencryption: true\n"),
         "\
@@ -464,7 +464,7 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
 }
 
 #[test]
-fn a_key_that_is_set_twice() {
+fn duplicate_key_is_refused() {
     assert_eq!(
         told("shares: [{name: d, memory: true}]\nrdma: auto\nrdma: off\n"),
         "\
@@ -477,7 +477,7 @@ error: gw.yaml:3:1: `rdma` is set twice
 }
 
 #[test]
-fn a_wrong_type() {
+fn wrong_type_is_refused() {
     assert_eq!(
         told("shares: data\nnfs: [2049]\nrdma_crc: {a: b}\n"),
         "\
@@ -499,7 +499,7 @@ error: gw.yaml:3:11: expected a single value, found a group of keys
 }
 
 #[test]
-fn wrong_values() {
+fn wrong_values_suggest_a_fix() {
     let text = "\
 shares:
   - {name: d, memory: true, squash: me, read_only: maybe, clients: [10.1.2.3/8]}
@@ -532,7 +532,7 @@ rdma: roce
 }
 
 #[test]
-fn the_number_that_means_nobody_in_particular_is_nobody() {
+fn uid_minus_one_is_refused() {
     for place in [
         "force: {user: 4294967295, group: 7}",
         "force: {user: '04294967295', group: 7}",
@@ -553,7 +553,7 @@ fn the_number_that_means_nobody_in_particular_is_nobody() {
 }
 
 #[test]
-fn what_is_not_yaml() {
+fn invalid_yaml_is_located() {
     assert_eq!(
         told("shares:\n  - name: data\n   path: /usr\n"),
         "\
@@ -566,7 +566,7 @@ collection at line 2 column 3
 }
 
 #[test]
-fn a_share_without_its_parts() {
+fn incomplete_share_is_refused() {
     assert_eq!(
         told("shares:\n  - path: /usr\n  - name: x\n  - {name: y, path: /usr, memory: true}\n"),
         "\
@@ -589,7 +589,7 @@ error: gw.yaml:4:35: this share has both `path` and `memory`
 }
 
 #[test]
-fn two_shares_of_one_name_or_number() {
+fn equal_share_names_are_refused() {
     assert_eq!(
         told(
             "shares:\n  - {name: d, memory: true}\n  - {name: d, memory: true}\n  - {name: same1, memory: true}\n  \
@@ -610,7 +610,7 @@ error: gw.yaml:5:12: the shares `same1` and `same2` would have the same number i
 }
 
 #[test]
-fn a_folder_that_is_not_there_or_is_none() {
+fn missing_folder_is_refused() {
     assert_eq!(
         told("shares:\n  - {name: a, path: /no/such}\n  - {name: b, path: /etc/passwd}\n"),
         "\
@@ -634,7 +634,7 @@ error: --share: there is no folder /no/such
 }
 
 #[test]
-fn nothing_to_serve() {
+fn configuration_without_shares_is_refused() {
     let nothing = "\
 error: there is nothing to serve
   = write `shares: [{name: data, path: /srv/data}]` into a file for `--config FILE`, or give `--share data=/srv/data`";
@@ -644,7 +644,7 @@ error: there is nothing to serve
 }
 
 #[test]
-fn no_share_of_nfs_lies_in_another() {
+fn nested_nfs_paths_are_refused() {
     let of = |keys: [&str; 2]| {
         let [a, b] = keys;
         let text =
@@ -687,7 +687,7 @@ fn no_share_of_nfs_lies_in_another() {
 }
 
 #[test]
-fn a_share_that_nobody_may_use() {
+fn share_without_users_is_refused() {
     assert_eq!(
         told("shares:\n  - name: d\n    memory: true\n    clients: []\n"),
         "\
@@ -700,7 +700,7 @@ error: gw.yaml:4:14: nobody may use this share: the list of clients is empty
 }
 
 #[test]
-fn values_that_do_not_go_together() {
+fn conflicting_values_are_refused() {
     let with = |rest: &str| told(&format!("shares: [{{name: d, memory: true}}]\n{rest}"));
     assert_eq!(
         with("nfs: {port: 20049}\n"),
@@ -729,12 +729,12 @@ error: gw.yaml:2:8: 0.0.0.0 already covers every address of its family
   |        ^
   = name either all addresses or single ones"
     );
-    // Without RDMA its port is no port.
+    // The RDMA port is unused without RDMA.
     assert!(read("shares: [{name: d, memory: true}]\nrdma: off\nnfs: {port: 20049}\n").is_ok());
 }
 
 #[test]
-fn the_state_folder_inside_a_share() {
+fn state_folder_inside_share_is_refused() {
     assert_eq!(
         told("shares:\n  - {name: all, path: /}\n"),
         "\
@@ -754,7 +754,7 @@ error: --state: the state folder /usr/x/y is inside the share `u`, where clients
 }
 
 #[test]
-fn values_outside_their_limits() {
+fn values_outside_limits_are_refused() {
     let with = |rest: &str| {
         let text = format!("shares: [{{name: d, memory: true}}]\n{rest}");
         let fault = read(&text).unwrap_err().0.remove(0);
@@ -808,7 +808,7 @@ fn values_outside_their_limits() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_or_is_too_large() {
+fn unreadable_or_large_file_is_refused() {
     let told =
         |path: &Path| crate::load(Some(path), Options::default(), KNOWN).unwrap_err().to_string();
     assert_eq!(
@@ -829,7 +829,7 @@ fn a_file_that_cannot_be_read_or_is_too_large() {
 }
 
 #[test]
-fn many_faults_are_cut() {
+fn fault_list_is_limited() {
     let text = format!("shares:\n{}", "  - {name: '/'}\n".repeat(500));
     assert_eq!(read(&text).unwrap_err().0.len(), 20);
     let many = format!("shares:\n{}", "  - {name: a, memory: true}\n".repeat(300));
@@ -837,7 +837,7 @@ fn many_faults_are_cut() {
 }
 
 #[test]
-fn aliases_of_aliases_end() {
+fn nested_yaml_aliases_are_bounded() {
     let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for i in 1..12 {
         let one = format!("*a{}, ", i - 1).repeat(10);
@@ -850,13 +850,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+    fn arbitrary_text_never_panics(text in "\\PC{0,200}") {
         let _ = read(&text).map_err(|f| f.to_string());
         let _ = text.parse::<ShareOption>();
     }
 
     #[test]
-    fn no_yaml_makes_it_panic(
+    fn arbitrary_yaml_never_panics(
         parts in prop::collection::vec(prop::sample::select(vec![
             "shares", "name", "path", "memory", "nfs", "lease", "clients", "bind", ": ", "- ", "\n", "\n  ", "[", "]",
             "{", "}", ", ", "true", "30s", "0", "&a ", "*a", "!t ", "'", "\"", "|\n", "# ", "/usr", "mem:", "\t", "~", "<<",
@@ -868,7 +868,7 @@ proptest! {
 }
 
 #[test]
-fn faults_of_users_and_smb() {
+fn user_and_smb_faults_are_refused() {
     assert_eq!(
         told(
             "\
@@ -927,9 +927,9 @@ error: gw.yaml:8:28: `maybe` is not a signing mode; write `required` or `offered
     assert!(told.contains("begin each user with `- name: NAME`"), "{told}");
 }
 
-/// What the documentation names as the default of a key is what holds without it; that of `rdma`, also a group, is in the group.
+/// The documented default of a key equals the actual default. `rdma` is also a group, so its default is in the group.
 #[test]
-fn told_defaults_are_the_real_ones() {
+fn documented_defaults_are_actual() {
     let bare = "shares:\n  - name: a\n    memory: true\n";
     let mut said = bare.to_owned();
     for group in crate::keys::GROUPS.iter().filter(|g| {

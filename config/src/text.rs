@@ -1,4 +1,4 @@
-//! The text of a file: read, taken apart into nodes, and shown where a fault is in it.
+//! The text of a configuration file: reading, parsing into nodes, and positions of faults.
 
 use std::fs;
 use std::io::Read;
@@ -9,12 +9,12 @@ use crate::reader::{Finding, Origin, Report};
 use crate::tree::{self, TEXT_MAX};
 use crate::units::Size;
 
-/// Faults that are told at most; who has more fixes these first.
+/// Maximum number of faults in one report; fixing these may reveal more.
 pub(crate) const FAULTS_MAX: usize = 20;
-/// Longest line of the file that a message shows, in characters.
+/// Maximum length of a line in a message, in characters.
 const SHOWN_MAX: usize = 160;
 
-/// The text of a file.
+/// Reads a file.
 pub(crate) fn text_of(path: &Path) -> Result<String, Faults> {
     read_text(path).map_err(|what| {
         let file = path.to_owned();
@@ -29,7 +29,7 @@ pub(crate) fn text_of(path: &Path) -> Result<String, Faults> {
     })
 }
 
-/// The example that packages put beside the place of the configuration.
+/// Example configuration that packages install in the configuration folder.
 const EXAMPLE: &str = "/etc/headgate/headgate.yaml.example";
 
 pub(crate) fn read_text(path: &Path) -> Result<String, String> {
@@ -43,7 +43,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// The nodes of a text.
+/// Parses a text into nodes.
 pub(crate) fn root(file: &Path, text: &str) -> Result<tree::Node, Faults> {
     tree::read(text).map_err(|s| {
         let what = format!("this is not YAML: {}", s.message);
@@ -55,12 +55,12 @@ pub(crate) fn root(file: &Path, text: &str) -> Result<tree::Node, Faults> {
     })
 }
 
-/// A finding with its place in the text.
+/// Resolves the position of a finding in the text.
 pub(crate) fn located(file: &Path, text: &str, f: Finding) -> Fault {
     Fault { place: place_of(file, text, f.at), what: f.what, help: f.help }
 }
 
-/// Where that stands in the text.
+/// Resolves a position in the text.
 pub(crate) fn place_of(file: &Path, text: &str, at: Origin) -> Location {
     match at {
         Origin::Node(number) => {
@@ -72,7 +72,7 @@ pub(crate) fn place_of(file: &Path, text: &str, at: Origin) -> Location {
     }
 }
 
-/// What was found, from the top of the file to its end, then the options.
+/// Returns the findings in the order of the file, followed by those about options.
 pub(crate) fn faults(file: &Path, text: &str, report: Report) -> Faults {
     let findings = report.0.into_iter().take(FAULTS_MAX);
     let mut faults: Vec<Fault> = findings.map(|f| located(file, text, f)).collect();
@@ -86,7 +86,7 @@ pub(crate) fn faults(file: &Path, text: &str, report: Report) -> Faults {
 
 fn place(file: &Path, text: &str, line: usize, column: usize) -> Location {
     let text = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
-    // A tab would move the mark under the line; one space keeps it in place.
+    // Replace tabs by one space, so that the mark below the line is in the right column.
     let text =
         text.replace('\t', " ").chars().filter(|c| !c.is_control()).take(SHOWN_MAX).collect();
     Location::File { file: file.to_owned(), line, column: column.min(SHOWN_MAX), text }

@@ -1,4 +1,4 @@
-//! TLS below NFS over TCP (RFC 9289).
+//! TLS for NFS over TCP (RFC 9289).
 
 use std::path::PathBuf;
 
@@ -6,37 +6,37 @@ use policy::words;
 
 use crate::reader::{Origin, Set};
 
-/// The files that TLS needs. They are read when the gateway starts and at each reload.
+/// The TLS files. Read at start and at each reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// The certificate of this gateway, in PEM, with those that lead to an authority behind it.
+    /// Certificate of this gateway in PEM, followed by the intermediate certificates.
     pub certificate: PathBuf,
-    /// Its private key, in PEM.
+    /// Private key in PEM.
     pub key: PathBuf,
-    /// Authorities that sign the certificates of clients; `None`: clients are not asked for any.
+    /// Authorities for client certificates, which are requested only if this is set.
     pub ca: Option<PathBuf>,
-    /// Authorities that sign the certificates of administrators of other hosts.
+    /// Authorities for certificates of administrators on other hosts.
     pub admin_ca: Option<PathBuf>,
-    /// The file whose first line such an administrator gives as a bearer token.
+    /// File whose first line is the bearer token of such an administrator.
     pub admin_token: Option<PathBuf>,
 }
 
 impl Tls {
-    /// Whoever asks at the admin address from another host proves that it may, and is answered by TLS.
+    /// Checks whether administrators on other hosts must authenticate, which requires TLS at the admin address.
     pub fn is_for_admin(&self) -> bool {
         self.admin_ca.is_some() || self.admin_token.is_some()
     }
 }
 
-/// How the NFS clients of a share must be protected.
+/// The required protection of a share's NFS clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ShareTls {
-    /// As they like.
+    /// TLS is optional.
     #[default]
     Offered,
-    /// By TLS.
+    /// TLS is required.
     Required,
-    /// By TLS with a certificate of their own.
+    /// TLS with a client certificate is required.
     Mutual,
 }
 
@@ -46,7 +46,7 @@ words!(
     "offered" => Offered, "required" => Required, "mutual" => Mutual
 );
 
-/// What file and options say of it.
+/// TLS settings from the file and the options, before checking.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DraftTls {
     pub(crate) certificate: Option<Set<PathBuf>>,
@@ -57,7 +57,7 @@ pub(crate) struct DraftTls {
 }
 
 impl DraftTls {
-    /// What options say stands before what the file says.
+    /// Lets options override the values of the file.
     pub(crate) fn lay_over(&mut self, options: [(Option<PathBuf>, &'static str); 3]) {
         let places = [&mut self.certificate, &mut self.key, &mut self.ca];
         for (place, (value, name)) in places.into_iter().zip(options) {

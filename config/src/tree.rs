@@ -1,19 +1,19 @@
-//! A YAML document as a tree whose nodes know where they stand.
+//! A YAML document as a tree of nodes with known positions.
 //!
-//! *Operation.* The YAML library tells the position of a node only in errors. So nodes are numbered in the order in which
-//! they are read, and [`locate`] reads the same text once more, fails on purpose at the node of that number, and takes
-//! the position from the error. That costs a second reading, and only for those whose configuration is wrong.
+//! *Operation.* The YAML library reports positions only in errors. Nodes are therefore numbered in reading order, and [`locate`]
+//! reads the same text again, fails on purpose at the node with the given number, and takes the position from the error. The second
+//! pass is needed only for faulty configurations.
 //!
-//! *Memory.* The text is at most [`TEXT_MAX`] bytes; the library bounds depth and repetition (aliases of aliases).
+//! *Memory.* The text has at most [`TEXT_MAX`] bytes; the library bounds depth and repetition (aliases of aliases).
 //!
-//! *Errors.* Text that is not YAML, with the library's words and position.
+//! *Errors.* Invalid YAML, with the library's message and position.
 
 use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Largest configuration file, in bytes.
+/// Maximum size of a configuration file, in bytes.
 pub(crate) const TEXT_MAX: usize = 1 << 20;
 
 /// A node and its number.
@@ -23,21 +23,21 @@ pub(crate) struct Node {
     pub(crate) value: Value,
 }
 
-/// What stands at a node.
+/// The content of a node.
 #[derive(Debug)]
 pub(crate) enum Value {
-    /// Nothing, `~` or `null`.
+    /// An empty value, `~` or `null`.
     Null,
     /// Text, number or boolean, as text.
     Scalar(String),
     /// `- a`
     List(Vec<Node>),
-    /// `a: b`, in the order of the text, repeated keys included.
+    /// `a: b`, in the order of the text, including repeated keys.
     Map(Vec<(Node, Node)>),
 }
 
 impl Value {
-    /// What to call it in a message.
+    /// Returns the name of the type for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
@@ -48,7 +48,7 @@ impl Value {
     }
 }
 
-/// A position: line and column from 1, and the library's message.
+/// A position (line and column from 1) and the library's message.
 #[derive(Debug)]
 pub(crate) struct Syntax {
     pub(crate) line: usize,
@@ -151,7 +151,7 @@ fn read_until(text: &str, stop_at: Option<usize>) -> Result<Node, serde_yaml::Er
     Seed { next: &next, stop_at }.deserialize(serde_yaml::Deserializer::from_str(text))
 }
 
-/// Reads a document.
+/// Parses a document.
 pub(crate) fn read(text: &str) -> Result<Node, Syntax> {
     read_until(text, None).map_err(|e| {
         let (line, column) = e.location().map_or((1, 1), |l| (l.line(), l.column()));
@@ -159,7 +159,7 @@ pub(crate) fn read(text: &str) -> Result<Node, Syntax> {
     })
 }
 
-/// Line and column, from 1, of the node of this number.
+/// Returns line and column, from 1, of the node with this number.
 pub(crate) fn locate(text: &str, number: usize) -> (usize, usize) {
     match read_until(text, Some(number)) {
         Err(e) => e.location().map_or((1, 1), |l| (l.line(), l.column())),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_is_found_again() {
+    fn every_node_can_be_located() {
         let text = "a: 1\nlist:\n  - x: {p: here, q: [5, 6]}\n  - |\n    block\nempty:\nlast: no\n";
         let tree = read(text).unwrap();
         for (want, at) in [
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_yaml_says_where() {
+    fn syntax_error_has_position() {
         let e = read("a: [1, 2\nb: 3\n").unwrap_err();
         assert_eq!((e.line, e.column), (2, 2));
         assert!(read("a: !tag 1").is_err());

@@ -1,4 +1,4 @@
-//! Values with units: sizes (`64MiB`), spans of time (`30s`), ports.
+//! Values with units: sizes (`64MiB`), time spans (`30s`), ports.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ pub struct Size(pub u64);
 
 const SIZES: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
 
-/// Splits `12abc` into `12` and `abc`; `None` when it does not begin with a digit.
+/// Splits `12abc` into `12` and `abc`; `None` if the text does not begin with a digit.
 fn number_and_unit(text: &str) -> Option<(&str, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     if end == 0 { None } else { Some((&text[..end], text[end..].trim_start())) }
@@ -79,11 +79,12 @@ impl fmt::Display for Span {
     }
 }
 
-/// How long to look for completions of an RDMA device, at most; `None`: by the number of processors. Written `auto` or as a span.
+/// Maximum time to poll for completions of an RDMA device; `None`: depends on the number of processors. Written `auto` or as a
+/// span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spin(pub Option<Duration>);
 
-/// A thread that looks serves nobody else.
+/// A polling thread can do no other work.
 const SPIN_MAX: Duration = Duration::from_millis(1);
 
 impl FromStr for Spin {
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_and_written() {
+    fn sizes_round_trip() {
         for (text, bytes) in
             [("0", 0), ("4096", 4096), ("7B", 7), ("64KiB", 65536), ("2 GiB", 2 << 30)]
         {
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_read_and_written() {
+    fn spans_round_trip() {
         for (text, ms) in [("500ms", 500), ("30s", 30_000), ("2m", 120_000), ("1h", 3_600_000)] {
             assert_eq!(text.parse(), Ok(Span(Duration::from_millis(ms))), "{text}");
             assert_eq!(Span(Duration::from_millis(ms)).to_string(), text);
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn spins_have_a_limit() {
+    fn spins_are_bounded() {
         for (text, us) in
             [("auto", None), ("0us", Some(0)), ("20us", Some(20)), ("1ms", Some(1000))]
         {
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_have_sixteen_bits() {
+    fn ports_are_sixteen_bit() {
         assert_eq!("2049".parse(), Ok(Port(2049)));
         assert!("65536".parse::<Port>().is_err());
         assert!("nfs".parse::<Port>().is_err());

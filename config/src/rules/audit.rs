@@ -1,4 +1,4 @@
-//! Where the audit trail may go, and who needs one.
+//! Rules for the audit trail.
 
 use crate::audit::{Audit, AuditTo};
 use crate::file::{Draft, DraftShare};
@@ -6,7 +6,7 @@ use crate::paths::real;
 use crate::reader::Report;
 use crate::settings::Source;
 
-/// The trail goes somewhere, to no place where clients could change it, and shares ask for none that is not kept.
+/// Checks that the trail has a destination that clients cannot change, and that shares request recording only if a trail exists.
 pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Audit> {
     let audit = &draft.audit;
     if let Some(at) = audit.at {

@@ -1,4 +1,4 @@
-//! What Kerberos needs, and what it may not be.
+//! Rules for Kerberos.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::paths::real;
 use crate::reader::Report;
 use crate::settings::{Ntlm, Source};
 
-/// The keytab is one, no share has it, and without NTLM there is something else.
+/// Checks that the keytab is valid and not reachable through a share, and that a logon method remains if NTLM is off.
 pub(crate) fn check(
     draft: &Draft,
     proven: fn(&Path) -> Result<(), String>,

@@ -1,10 +1,10 @@
-//! Files of TLS that belong together, and what shares demand of them.
+//! Rules for the TLS files and the TLS requirements of shares.
 
 use crate::file::Draft;
 use crate::reader::Report;
 use crate::tls::{DraftTls, ShareTls, Tls};
 
-/// What TLS is to be, where the files that belong together are all named and every share can have what it demands.
+/// Returns the TLS settings after checking that the files are complete and that every share's requirement can be met.
 pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Tls> {
     let DraftTls { certificate, key, ca, admin_ca, admin_token } = &draft.tls;
     if let Some(set) = certificate.as_ref().filter(|_| key.is_none()) {

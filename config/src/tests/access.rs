@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What is wrong with `access` of a share, on a host with a user `alice` and a group `staff`, and an account `Carol`.
+/// Returns the faults of a share's `access`, on a host with a user `alice` and a group `staff`, and an account `Carol`.
 pub(super) fn told_of_access(access: &str, rest: &str) -> Result<Settings, String> {
     let text = format!(
         "state: /with-users\n{rest}\nshares:\n  - {{name: a, memory: true, access: {access}}}\n"
@@ -11,7 +11,7 @@ pub(super) fn told_of_access(access: &str, rest: &str) -> Result<Settings, Strin
 }
 
 #[test]
-fn who_is_named_is_known_to_the_host_or_has_an_account() {
+fn access_names_must_exist() {
     assert!(
         told_of_access(r#"{read: [alice, "@staff"], write: [carol, "7"], deny: "@8"}"#, "").is_ok()
     );
@@ -41,7 +41,7 @@ error: gw.yaml:4:52: there is no user `eve`
 }
 
 #[test]
-fn what_the_host_says_of_the_named_is_kept() {
+fn name_service_answers_are_kept() {
     let access = r#"{read: [alice, "@staff"], write: [carol, "7"], deny: ["@8"]}"#;
     let kept = told_of_access(access, "").unwrap().on_host;
     let shown = kept.iter().map(|(who, found)| format!("{who} {}", found.is_some()));

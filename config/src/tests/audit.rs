@@ -4,7 +4,7 @@ use super::*;
 use crate::{Audit, AuditTo, Audited};
 
 #[test]
-fn a_trail_needs_a_place_of_its_own() {
+fn audit_trail_needs_safe_destination() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().display();
     let shares =

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_share_in_cephfs() {
+fn cephfs_share_is_read() {
     let settings = read(
         "shares:\n  - name: a\n    \
          ceph: {filesystem: fs, path: /p/, user: client.gate, config: /c.conf, keyring: /k, exclusive: false}\n  \
@@ -48,7 +48,7 @@ error: gw.yaml:4:33: this share has `ceph`, and `path` or `memory` too
 }
 
 #[test]
-fn records_lie_in_a_share_of_cephfs() {
+fn records_require_cephfs_share() {
     let text = "shares:\n  - {name: a, ceph: {filesystem: fs, path: /p}}\n  - {name: b, path: /usr}\nrecords: a\n";
     let settings = read(text).unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(settings.records, Some("fs/p".parse().unwrap()));

@@ -4,7 +4,7 @@ use super::*;
 use crate::{Refer, ReferHost};
 
 #[test]
-fn a_share_of_another_server() {
+fn referred_share_is_read() {
     let settings = read(
         "shares:\n  - {name: a, refer: 'gw2.example.org:/archive', protocols: nfs, clients: 10.0.0.0/8, hidden: true}\n  \
          - name: b\n    comment: there\n    refer:\n      - '[2001:db8::20]:/b'\n      \
@@ -26,7 +26,7 @@ fn a_share_of_another_server() {
 }
 
 #[test]
-fn what_is_said_of_files_is_said_where_they_are() {
+fn referred_share_refuses_file_settings() {
     assert_eq!(
         told(
             "shares:\n  - {name: a, refer: 'g:/a', path: /usr}\n  - {name: b, refer: 'g:/b', squash: all}\n  \
@@ -64,8 +64,8 @@ error: gw.yaml:6:22: this server has no `path`
     assert!(told(&text).contains("a share has at most 16 servers"));
 }
 
-/// Files of services, and what a gateway that knows them serves beside `own`.
-fn beside(own: &str, services: &[(&str, &str, &str)]) -> (Vec<crate::Share>, String) {
+/// Returns the shares and warnings of a gateway with the configuration `own` that knows these services.
+fn with_services(own: &str, services: &[(&str, &str, &str)]) -> (Vec<crate::Share>, String) {
     let dir = tempfile::tempdir().unwrap();
     let of = |&(name, text, ip): &(&str, &str, &str)| {
         let file = dir.path().join(name);
@@ -83,8 +83,8 @@ fn beside(own: &str, services: &[(&str, &str, &str)]) -> (Vec<crate::Share>, Str
 }
 
 #[test]
-fn the_shares_of_other_services_of_the_cluster_are_shown() {
-    let (shares, warnings) = beside(
+fn shares_of_other_services_are_added() {
+    let (shares, warnings) = with_services(
         "shares: [{name: files, memory: true}]\n",
         &[
             (
@@ -115,8 +115,8 @@ fn the_shares_of_other_services_of_the_cluster_are_shown() {
 }
 
 #[test]
-fn what_another_service_says_keeps_this_one_from_nothing() {
-    let (shares, warnings) = beside(
+fn faulty_other_service_only_warns() {
+    let (shares, warnings) = with_services(
         "shares: [{name: files, memory: true}]\n",
         &[
             ("gone", "", "192.0.2.11"),

@@ -1,10 +1,10 @@
-//! What is sound on one host and not on another, or only looks like a mistake.
+//! Settings that are valid on only some hosts, or are only suspicious.
 
 use super::*;
 use crate::{Cidr, RelaxedOrdering};
 
 #[test]
-fn shares_that_overlap_are_warned_of_with_both_lines() {
+fn overlapping_shares_warn_with_both_lines() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();
     for name in ["a/b", "ab"] {
@@ -40,7 +40,7 @@ fn shares_that_overlap_are_warned_of_with_both_lines() {
 }
 
 #[test]
-fn more_memory_than_there_is_is_refused_and_warned_of_where_nobody_said_so() {
+fn excessive_memory_is_refused_or_warned() {
     const SHARES: &str = "shares: [{name: a, memory: true}]\n";
     let with = |size: &str| read(&format!("{SHARES}memory: {size}\n"));
     assert_eq!(with("4GiB").unwrap().memory, 4 << 30);
@@ -58,7 +58,7 @@ fn more_memory_than_there_is_is_refused_and_warned_of_where_nobody_said_so() {
 }
 
 #[test]
-fn an_address_of_ipv4_is_one_in_whatever_clothes() {
+fn ipv4_mapped_addresses_are_ipv4() {
     let text = "shares: [{name: a, memory: true, clients: ['::ffff:10.0.0.0/104', '::ffff:192.0.2.7']}]\n\
                 bind: '::ffff:127.0.0.1'\nadmin: '[::ffff:127.0.0.1]:9'\nadmin_clients: '::ffff:192.0.2.0/120'\n";
     let settings = read(text).unwrap();
@@ -75,7 +75,7 @@ fn an_address_of_ipv4_is_one_in_whatever_clothes() {
 }
 
 #[test]
-fn what_smb_alone_can_do_needs_smb() {
+fn smb_settings_need_smb() {
     let told = told("shares: [{name: a, memory: true, protocols: nfs, guest: true}]\n");
     assert!(
         told.contains("gw.yaml:1:17: the share `a` is served by NFS only, and `guest` is for SMB"),
@@ -87,13 +87,13 @@ fn what_smb_alone_can_do_needs_smb() {
     assert!(told.contains("expected a single value"), "{told}");
 }
 
-/// Each pair of equal ports, for each mode of RDMA: refused where both listeners would take the number from one space.
+/// Tries each pair of equal ports with each mode of RDMA: refused if both listeners would use the same port space.
 #[test]
-fn equal_ports_are_refused_where_they_collide() {
+fn equal_ports_in_one_space_conflict() {
     let ports =
         ["nfs: {port: 7}", "nfs: {rdma_port: 7}", "smb: {port: 7}", "smb: {direct_port: 7}"];
     let names = ["NFS over TCP", "NFS over RDMA", "SMB over TCP", "SMB Direct"];
-    // What collides is TCP's, but with devices alone SMB Direct has the port of SMB among theirs.
+    // TCP port spaces collide; with only devices, SMB Direct uses the SMB port number in the devices' space.
     let collide = |mode: &str, a: usize, b: usize| match mode {
         "off" => (a, b) == (0, 2),
         "verbs" => [(0, 2), (1, 2), (1, 3)].contains(&(a, b)),
@@ -133,7 +133,7 @@ fn equal_ports_are_refused_where_they_collide() {
 }
 
 #[test]
-fn rdma_is_a_word_or_a_group() {
+fn rdma_accepts_word_or_group() {
     let with = |rdma: &str| read(&format!("shares: [{{name: d, memory: true}}]\nrdma: {rdma}\n"));
     let of = |rdma: &str| with(rdma).map(|s| (s.rdma, s.rdma_relaxed_ordering)).unwrap();
     assert_eq!(of("verbs"), (Rdma::Verbs, RelaxedOrdering::On));
@@ -152,7 +152,7 @@ fn rdma_is_a_word_or_a_group() {
 }
 
 #[test]
-fn the_file_of_a_cluster_has_one_fault() {
+fn cluster_file_for_gateway_is_refused() {
     let text = "cluster:\n  etcd: [http://127.0.0.1:2379]\n  services: []\n";
     let file = std::path::Path::new("c.yaml");
     let wrong = crate::rules::settle(file, text, crate::Options::default(), super::KNOWN);
