@@ -1,4 +1,5 @@
-//! What a call claims that a port below 1024 must prove, and its refusal: see [`crate::source_port`].
+//! Decides which calls claim an identity that only a source port below 1024 can support, and refuses them: see
+//! [`crate::source_port`].
 
 use nfs_proto::mount::{Dirpath, Mountres3, Mountstat3, procedure};
 use nfs_proto::nfs3::NfsFh3;
@@ -15,27 +16,27 @@ use crate::rpc::Flavor;
 use crate::server_state::ServerState;
 use crate::source_port::RULE;
 
-/// What a call claims, as far as it is the superuser's word.
+/// The identity that a call claims without proof, other than the word of the client's superuser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
-    /// Nothing: it asks for no rights, or as the anonymous user.
+    /// The call needs no rights, or asks for those of the anonymous user.
     None,
-    /// To be a user, or to speak for what a client or host holds.
+    /// The call acts as a user, or on behalf of the owner of state that a client or host holds.
     Made,
-    /// To be a user who mounts.
+    /// The call mounts a share as a user.
     Mount,
 }
 
-/// What this call claims.
+/// Returns the claim of this call.
 fn claim(head: &CallHead<'_>, flavor: Flavor) -> Claim {
     match (head.program, head.procedure, flavor) {
         (_, 0, _) => Claim::None,
-        // By name of host and owner, whatever the credential.
+        // These procedures name the host and the owner in their arguments, whatever the credential.
         (program::NLM, number, _) if number <= nlm::procedure::FREE_ALL => Claim::Made,
         (program::NSM, nsm::procedure::NOTIFY, _) => Claim::Made,
-        // A ticket proves who it is, from whatever port.
+        // A Kerberos ticket proves the identity, so the source port does not matter.
         (_, _, Flavor::Gss(_)) => Claim::None,
-        // By the names of clients, and by stateids, which can be guessed.
+        // Version 4 names clients and stateids, which an attacker can guess.
         (program::NFS, _, _) if head.version == 4 => Claim::Made,
         (program::NFS | program::NFSACL, _, Flavor::Sys) => Claim::Made,
         (program::MOUNT, procedure::MNT, Flavor::Sys) => Claim::Mount,
@@ -43,7 +44,8 @@ fn claim(head: &CallHead<'_>, flavor: Flavor) -> Claim {
     }
 }
 
-/// The refusal of a call whose port makes nobody believe it, if it claims something. `args` stands at its arguments.
+/// Returns the refusal of a call that claims an identity from an untrusted port, `None` for other calls. `args` is positioned at
+/// the arguments.
 pub(crate) fn refuse(
     core: &ServerState,
     conn: &Conn,
@@ -65,7 +67,7 @@ pub(crate) fn refuse(
     }
     conn.refused(Refused {
         peer: conn.info.peer.ip(),
-        // What the call says of its user is what is not believed.
+        // The user in the credential is the unproven claim, so the record must not name it.
         user: Default::default(),
         share: share(core, head, args.clone()).unwrap_or_default().into(),
         rule: RULE,
@@ -76,7 +78,7 @@ pub(crate) fn refuse(
     Some(out.into_reply())
 }
 
-/// The share that a call names, where that is said at its beginning.
+/// Returns the share that the first argument names, for procedures whose arguments begin with a handle or path.
 fn share(core: &ServerState, head: &CallHead<'_>, mut args: Reader<'_>) -> Option<String> {
     match (head.program, head.version) {
         (program::NFS, 3) | (program::NFSACL, _) => {
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_anonymous_user_and_questions_claim_nothing() {
+    fn anonymous_and_null_calls_claim_nothing() {
         let said = OpaqueAuth { flavor: 1, body: &[] };
         let call = |program, version, procedure| CallHead {
             xid: 1,

@@ -1,4 +1,4 @@
-//! Who may come when a share does not say: this host and the networks that it is attached to.
+//! Clients that may use a share without a list of clients: this host and the networks that it is attached to.
 
 use std::net::IpAddr;
 use std::sync::RwLock;
@@ -6,29 +6,27 @@ use std::sync::RwLock;
 use mutex::{reading, writing};
 use vfs::namespace::Cidr;
 
-/// The directly attached networks, as last told.
+/// The directly attached networks, as of the last refresh.
 #[derive(Debug, Default)]
 pub struct LocalSubnets {
     networks: RwLock<Vec<Cidr>>,
 }
 
 impl LocalSubnets {
-    /// These networks.
     pub fn new(networks: Vec<Cidr>) -> Self {
         Self { networks: RwLock::new(networks) }
     }
 
-    /// The networks now.
     pub fn networks(&self) -> Vec<Cidr> {
         reading(&self.networks).clone()
     }
 
-    /// Replaces them, when interfaces come and go.
+    /// Replaces the list, when interfaces appear or disappear.
     pub fn set(&self, networks: Vec<Cidr>) {
         *writing(&self.networks) = networks;
     }
 
-    /// The address is this host's own, or of a network that it is attached to.
+    /// True if the address belongs to this host or to a network that it is attached to.
     pub fn contains(&self, ip: IpAddr) -> bool {
         ip.is_loopback() || reading(&self.networks).iter().any(|n| n.contains(ip))
     }

@@ -1,36 +1,38 @@
-//! Time as the server's rules see it.
+//! The server's clock, which ignores time in which the process did not run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Between two beats of [`Clock::beat`].
+/// Interval between two calls of [`Clock::beat`].
 pub const BEAT: Duration = Duration::from_millis(500);
-/// Time goes on for so long, in milliseconds, without a beat.
+/// Milliseconds by which the clock advances without a beat before it stops.
 const AHEAD_MAX_MS: u64 = 1_000;
 
-/// Time since some moment before the server began, never backwards.
+/// Time since an arbitrary moment before the server began. It never runs backwards.
 #[derive(Debug)]
 pub enum Clock {
-    /// The machine's, while this process runs.
+    /// The machine's clock, counted only while this process runs.
     Real(Awake),
     /// Set by a test, in milliseconds.
     Manual(AtomicU64),
 }
 
-/// The machine's monotonic clock without the time in which this process was held up: stopped, moved to another host, or one of too
-/// many. What clients sent meanwhile lies in the sockets, so no lease may lapse and nobody may be late by that time.
+/// The machine's monotonic clock minus the time in which this process did not run: stopped, moved to another host, or starved of
+/// processor time. Requests that clients sent meanwhile wait in the sockets, so that time must not expire a lease or a deadline.
 #[derive(Debug)]
 pub struct Awake {
     base: Instant,
-    /// Milliseconds that do not count.
+    /// Milliseconds that the process missed.
     lost: AtomicU64,
-    /// Where time stands still until the next beat, in milliseconds that count. For ever where nobody beats.
+    /// The clock stops at this value (in counted milliseconds) until the next beat. The maximum value means no limit, for clocks
+    /// without beats.
     end: AtomicU64,
 }
 
 impl Awake {
     fn at(&self, then: Instant) -> Duration {
-        // First: who sees a new end sees what was lost before it, and time does not jump.
+        // `end` is read before `lost`: a reader that sees a new end also sees the loss subtracted before it, so the clock does not
+        // jump.
         let end = Duration::from_millis(self.end.load(Ordering::Acquire));
         let lost = Duration::from_millis(self.lost.load(Ordering::Acquire));
         then.saturating_duration_since(self.base).saturating_sub(lost).min(end)
@@ -48,18 +50,16 @@ impl Awake {
 }
 
 impl Clock {
-    /// The machine's clock.
     pub fn real() -> Self {
         let (lost, end) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
         Self::Real(Awake { base: Instant::now(), lost, end })
     }
 
-    /// The time.
     pub fn now(&self) -> Duration {
         self.at(Instant::now())
     }
 
-    /// What the time was then, for who has looked at the machine's clock already.
+    /// Converts an instant of the machine's clock, for callers that have read it already.
     pub fn at(&self, then: Instant) -> Duration {
         match self {
             Self::Real(awake) => awake.at(then),
@@ -67,7 +67,8 @@ impl Clock {
         }
     }
 
-    /// The process runs. Called by one task, every [`BEAT`]; once it was, time stands still when it is not. How long that was.
+    /// Records that the process runs, and returns how long it had not. One task calls it every [`BEAT`]; after the first call the
+    /// clock stops whenever the calls stop.
     pub fn beat(&self) -> Duration {
         match self {
             Self::Real(awake) => awake.beat(Instant::now()),
@@ -91,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_the_process_was_held_up_does_not_count() {
+    fn clock_skips_time_of_stopped_process() {
         let (clock, at) = awake();
         assert_eq!(clock.at(at(70_000)), ms(70_000), "nobody beats yet");
         assert_eq!(clock.beat(at(100)), Duration::ZERO);
         assert_eq!(clock.beat(at(900)), Duration::ZERO, "late, but not held up");
         assert_eq!(clock.at(at(1_900)), ms(1_900));
-        // Also for who asks before the beat that finds out.
+        // The lost time is left out even before the beat that detects it.
         assert_eq!(clock.at(at(31_900)), ms(1_900));
         assert_eq!(clock.beat(at(31_900)), ms(30_000));
         assert_eq!((clock.at(at(31_900)), clock.at(at(32_000))), (ms(1_900), ms(2_000)));

@@ -16,26 +16,25 @@ use crate::rpc::Flavor;
 
 /// One connection, from its first call to its end.
 pub struct Conn {
-    /// Different from all others of this run.
+    /// Unique within this run.
     pub id: u64,
-    /// The peer, the transport, the pool.
     pub info: Arc<Info>,
-    /// Calls the peer back; ends the connection.
+    /// Sends calls to the peer and ends the connection.
     pub handle: Handle,
-    /// It is one datagram, whose sender may be another than it says.
+    /// The call is a single datagram, whose sender address may be forged.
     is_datagram: bool,
     /// Where the buffers for its reads come from.
     pub read_into: ReadInto,
-    /// The same, for data that nobody looks at before it leaves.
+    /// Buffers for data that leaves without being inspected or changed (file pages).
     paged: ReadInto,
-    /// The rules that this peer has been reported for: one line in the log for each.
+    /// Rules whose violation by this peer is logged already: one log line for each rule.
     pub(crate) reported: AtomicU32,
-    /// The versions that it has called, a bit for each.
+    /// A bit for each version that the peer has called.
     versions: AtomicU32,
     pub(crate) last_cred: std::sync::Mutex<Option<LastCred>>,
 }
 
-/// The credential of the last call and what it meant: callers rarely change it.
+/// The credential of the last call and its decoded form. Most callers repeat it.
 pub(crate) struct LastCred {
     pub(crate) flavor: u32,
     pub(crate) body: Box<[u8]>,
@@ -43,7 +42,7 @@ pub(crate) struct LastCred {
 }
 
 impl Conn {
-    /// Of a channel.
+    /// Builds the state of a connection over a channel.
     pub fn new(info: Arc<Info>, handle: Handle) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (pool, account) = (info.pool.clone(), info.account);
@@ -64,22 +63,21 @@ impl Conn {
         }
     }
 
-    /// Of one datagram.
     pub(crate) fn datagram(info: Arc<Info>) -> Self {
         Self { is_datagram: true, ..Self::new(info, Handle::detached()) }
     }
 
-    /// It is one datagram: no more than a counter may come of what is wrong with it, since anybody can send one in another's name.
+    /// True for a datagram: violations are only counted, because any host can forge the sender address.
     pub(crate) fn is_datagram(&self) -> bool {
         self.is_datagram
     }
 
-    /// Counts a refusal, keeps it for `headgate status` and tells the log of it; of a datagram it is counted.
+    /// Counts a refusal, keeps it for `headgate status` and logs it. For a datagram it is only counted.
     pub(crate) fn refused(&self, one: Refused) {
         if self.is_datagram { refused::count(one.rule) } else { refused::note(one) }
     }
 
-    /// What protects its calls.
+    /// The protection (TLS or none) of this connection's calls.
     pub(crate) fn protection(&self) -> Protection {
         match self.info.tls.peer() {
             None => Protection::None,
@@ -88,19 +86,18 @@ impl Conn {
         }
     }
 
-    /// The peer's address.
     pub(crate) fn peer_ip(&self) -> IpAddr {
         self.info.peer.ip()
     }
 
-    /// Where data is read to for this call, for [`Writer::attach`](rdma_transport::xdr::Writer::attach): pages of the file
-    /// themselves, where nobody looks at what leaves.
+    /// Returns the buffers to read this call's data into, for [`Writer::attach`](rdma_transport::xdr::Writer::attach): the file's
+    /// own pages if the reply is neither encrypted nor checksummed.
     pub(crate) fn unseen(&self, call: &CallContext) -> &ReadInto {
         let pages = self.info.takes_pages.load(Ordering::Relaxed) && !call.flavor.is_protected();
         if pages { &self.paged } else { &self.read_into }
     }
 
-    /// The peer calls this version of NFS.
+    /// Records that the peer calls this version of NFS.
     pub(crate) fn calls(&self, version: Version) {
         let bit = 1 << version as u32;
         if self.versions.load(Ordering::Relaxed) & bit != 0 {
@@ -113,7 +110,7 @@ impl Conn {
     }
 }
 
-/// A version of NFS with its minor version.
+/// A version of NFS, including the minor version of NFSv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     V3,
@@ -134,32 +131,32 @@ impl Version {
         }
     }
 
-    /// Of version 4.
+    /// The version for a minor version of NFSv4.
     pub(crate) fn of_minor(minor: u32) -> Option<Self> {
         Self::ALL.get(usize::try_from(minor).ok()?.checked_add(1)?).copied()
     }
 }
 
-/// One call, as its procedure sees it.
+/// One call, as passed to its procedure.
 #[derive(Clone, Debug)]
 pub struct CallContext {
     /// Transaction number.
     pub xid: u32,
-    /// How the caller said who it is.
+    /// The authentication flavor of the call.
     pub flavor: Flavor,
-    /// Of a caller by Kerberos: the [fingerprint](crate::rpc::gss::fingerprint) of its principal; 0 for others.
+    /// The [fingerprint](crate::rpc::gss::fingerprint) of the Kerberos principal; 0 for other flavors.
     pub principal: u128,
     /// The caller's address.
     pub peer: IpAddr,
-    /// Who it is. No share has squashed it yet: [`vfs::namespace::Share::squash`] does.
+    /// The caller's identity before any share squashes it: [`vfs::namespace::Share::squash`] does that.
     pub cred: Cred,
-    /// When the call was taken up, by the machine's clock: looked at once, for what is counted and what expires.
+    /// The machine's time when the call was taken from the queue. It is read once, for statistics and deadlines.
     pub began: Instant,
-    /// The same, by the server's clock.
+    /// The server's time at that moment.
     pub now: Duration,
 }
 
-/// For the audit trail.
+/// The caller's identity in audit records.
 impl Actor for CallContext {
     fn acting(&self) -> Acting {
         Acting { peer: self.peer, protocol: "nfs", party: self.party() }
@@ -167,7 +164,7 @@ impl Actor for CallContext {
 }
 
 impl CallContext {
-    /// Who calls, for the audit trail: by the number that it is before a share squashes it, which is looked up there.
+    /// The user in audit records: the number before squashing; the audit log looks up its name.
     pub(crate) fn party(&self) -> audit::Party {
         audit::Party::numbered(self.cred.uid)
     }
@@ -176,14 +173,14 @@ impl CallContext {
 /// How a procedure ended, when its arguments could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The results are written. Doing the call again does no harm, so its reply need not be kept.
+    /// The results are written. The call is idempotent, so its reply need not be kept.
     Repeatable,
-    /// The results are written, and a repetition of the call must get them again.
+    /// The results are written, and a retransmission must get the same reply.
     Once,
-    /// There is no such procedure.
+    /// The procedure does not exist.
     NoProcedure,
-    /// No answer.
+    /// Sends no reply.
     Drop,
-    /// The call came by a way, or with a flavor, that protects less than the share wants: AUTH_TOOWEAK (RFC 5531 section 9).
+    /// The transport or flavor of the call protects less than the share requires: AUTH_TOOWEAK (RFC 5531 section 9).
     TooWeak,
 }

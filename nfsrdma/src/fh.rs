@@ -1,7 +1,7 @@
-//! File handles as clients see them: which share, which node, and a check value that only this server can make.
+//! Builds and parses the file handles that clients see: share, node, and a keyed hash that only this server can compute.
 //!
-//! A handle is a version, what it names, a keyed hash, the share's number and the backend's handle. The hash keeps a client
-//! from making up handles of files outside the folder that it was given.
+//! A handle consists of a version, a kind, a keyed hash, the share's number and the backend's handle. The hash keeps clients from
+//! forging handles of files outside the exported folder.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const SHARE_AT: usize = MAC_AT + MAC_LEN;
 const NODE_AT: usize = SHARE_AT + 4;
 const _: () = assert!(NODE_AT + Handle::MAX <= FH_MAX);
 
-/// A handle in wire form.
+/// A file handle in wire form.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fh {
     bytes: [u8; FH_MAX],
@@ -30,10 +30,10 @@ pub struct Fh {
 }
 
 impl Fh {
-    /// No handle.
+    /// An empty handle.
     pub const EMPTY: Self = Self { bytes: [0; FH_MAX], len: 0 };
 
-    /// Of bytes that a client sent; `None` when there are too many.
+    /// Wraps the bytes that a client sent; `None` when there are more than [`FH_MAX`].
     pub fn from_wire(wire: &[u8]) -> Option<Self> {
         let len = u8::try_from(wire.len()).ok()?;
         let mut bytes = [0; FH_MAX];
@@ -41,13 +41,12 @@ impl Fh {
         Some(Self { bytes, len })
     }
 
-    /// The number of the share that it names; 0 where it is too short for one.
+    /// The share number in the handle; 0 if the handle is too short to have one.
     pub fn share(&self) -> u32 {
         let number = self.as_bytes().get(SHARE_AT..).and_then(<[u8]>::first_chunk);
         number.map_or(0, |bytes| u32::from_be_bytes(*bytes))
     }
 
-    /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -59,22 +58,22 @@ impl std::fmt::Debug for Fh {
     }
 }
 
-/// What a handle names.
+/// The object that a handle refers to.
 #[derive(Clone)]
 pub enum Named {
-    /// A folder above the shares, by its number, which only NFSv4 shows; 0: the root.
+    /// A pseudo folder above the shares, by its number (0: the root). Only NFSv4 has them.
     Above(u32),
-    /// A node of a share.
+    /// A file or directory of a share.
     Node(Arc<Share>, Handle),
 }
 
-/// Makes handles and takes them apart.
+/// Builds and parses handles with the server's key.
 pub struct Handles {
     key: [u8; 16],
 }
 
 impl Handles {
-    /// With this key. Handles made with another key are [`VfsError::BadHandle`].
+    /// Uses this key. Handles made with another key yield [`VfsError::BadHandle`].
     pub fn new(key: [u8; 16]) -> Self {
         Self { key }
     }
@@ -87,12 +86,12 @@ impl Handles {
         h.finish128().h1.to_be_bytes()
     }
 
-    /// The handle of a folder above the shares, by its number; 0: the root.
+    /// Builds the handle of a pseudo folder by its number (0: the root).
     pub fn above(&self, number: u32) -> Fh {
         self.seal(KIND_ABOVE, number, &[])
     }
 
-    /// The handle of a node.
+    /// Builds the handle of a file or directory.
     pub fn of_node(&self, share: &Share, node: &Handle) -> Fh {
         self.seal(KIND_NODE, share.id, node.as_bytes())
     }
@@ -112,16 +111,15 @@ impl Handles {
         Fh { bytes, len }
     }
 
-    /// What a client's handle names: [`VfsError::BadHandle`] when this server did not make it, [`VfsError::Stale`] when its
-    /// share is not served any more, or not by NFS.
+    /// Finds the object of a client's handle. [`VfsError::BadHandle`] if this server did not make it, [`VfsError::Stale`] if its
+    /// share is no longer served over NFS.
     pub fn open(&self, ns: &Namespace, wire: &[u8]) -> VfsResult<Named> {
         let (Some(&[version, kind]), Some(mac), Some(rest)) =
             (wire.first_chunk(), wire.get(MAC_AT..SHARE_AT), wire.get(SHARE_AT..))
         else {
             return Err(VfsError::BadHandle);
         };
-        // The comparison need not hide its duration: a client cannot learn a hash by it byte by byte faster than it can
-        // mount the share.
+        // A variable-time comparison is safe: guessing the hash byte by byte takes a client longer than mounting the share.
         if version != VERSION || wire.len() > FH_MAX || self.mac(kind, rest) != *mac {
             return Err(VfsError::BadHandle);
         }
@@ -138,7 +136,7 @@ impl Handles {
         Ok(Named::Node(share, node))
     }
 
-    /// The node that a client's handle names. A folder above the shares is no node: [`VfsError::BadHandle`].
+    /// Finds the file or directory of a client's handle. A pseudo folder yields [`VfsError::BadHandle`].
     pub async fn resolve(&self, ns: &Namespace, wire: &[u8]) -> VfsResult<(Arc<Share>, NodeRef)> {
         match self.open(ns, wire)? {
             Named::Above(_) => Err(VfsError::BadHandle),

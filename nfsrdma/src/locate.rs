@@ -1,5 +1,5 @@
-//! Finds the data of a WRITE in the first bytes of a call, so that the transport can read it straight into place: the parsers of
-//! the operations stop there.
+//! Locates the data of a WRITE from the first bytes of a call, so that the transport can read the data directly into a buffer. The
+//! operation parsers stop at that point.
 
 use nfs_proto::nfs3::{self, Write3args, procedure};
 use nfs_proto::nfs4::{self, op, ops};
@@ -11,19 +11,19 @@ use wire::pad;
 
 use crate::rpc::program;
 
-/// Knows the calls of NFS.
+/// Locates WRITE data in calls of NFS.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NfsLocate;
 
 impl PayloadLocator for NfsLocate {
     fn bulk(&self, head: &[u8], total: usize) -> Option<(usize, usize)> {
         let (at, len) = call(head)?;
-        // A length that the message cannot hold is left to the decoder, which refuses it.
+        // If the length exceeds the message, the decoder reads and refuses the call.
         let end = at.checked_add(len)?.checked_add(pad(len))?;
         (len > 0 && end <= total).then_some((at, len))
     }
 
-    /// Arguments that Kerberos protects are verified or decrypted whole.
+    /// Arguments that Kerberos protects must be verified or decrypted as one piece.
     fn is_sealed(&self, head: &[u8]) -> bool {
         let protection = CallHead::decode(head).ok().and_then(|(_, call)| protection(&call.cred));
         protection.is_none_or(|service| service != GssService::None)
@@ -35,7 +35,7 @@ fn call(head: &[u8]) -> Option<(usize, usize)> {
     let arguments = match protection(&call.cred)? {
         GssService::None => arguments,
         GssService::Integrity => decode::<GssInteg>(arguments).ok()?.0,
-        // RFC 2203 section 5.3.2.3: all of them are in one token, which is decrypted where it lies.
+        // RFC 2203 section 5.3.2.3: all arguments are in one token, which is decrypted in place.
         GssService::Privacy => {
             let (token, GssPriv { databody_priv }) = decode::<GssPriv>(arguments).ok()?;
             return Some((head.len() - token.len(), databody_priv.len));
@@ -45,7 +45,7 @@ fn call(head: &[u8]) -> Option<(usize, usize)> {
     Some((head.len() - arguments.len() + at, len))
 }
 
-/// How RPCSEC_GSS protects the arguments of a call; other flavors do not.
+/// The RPCSEC_GSS service of a call; `None` for other flavors.
 fn protection(cred: &OpaqueAuth<'_>) -> Option<GssService> {
     if cred.flavor != RPCSEC_GSS {
         return Some(GssService::None);
@@ -54,7 +54,7 @@ fn protection(cred: &OpaqueAuth<'_>) -> Option<GssService> {
     Some(if cred.gss_proc == GssProc::Data { cred.service } else { GssService::None })
 }
 
-/// Where the data of a WRITE begins in the arguments of a call, and how long it is, as far as their first bytes say so.
+/// Returns offset and length of the WRITE data within the arguments, if their first bytes contain it.
 pub(crate) fn of_arguments(call: &CallHead<'_>, arguments: &[u8]) -> Option<(usize, usize)> {
     if call.program != program::NFS {
         return None;
@@ -69,8 +69,8 @@ pub(crate) fn of_arguments(call: &CallHead<'_>, arguments: &[u8]) -> Option<(usi
     Some((arguments.len() - rest.len(), data.len))
 }
 
-/// The data of the WRITE of a COMPOUND, and what stands there. Clients put few operations before it, and only some; anything
-/// else means that the message is read as a whole.
+/// Finds the WRITE of a COMPOUND and returns the bytes there. Clients put only a few kinds of operations in front of it; after any
+/// other the message is read as a whole.
 fn compound(arguments: &[u8]) -> Option<(&[u8], Bulk)> {
     const BEFORE_MAX: u32 = 8;
     let (mut rest, compound) = decode::<nfs4::Compound<'_>>(arguments).ok()?;
@@ -117,20 +117,21 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_a_version_3_write_is_found_from_its_head() {
+    fn v3_write_data_is_located() {
         let (bytes, at) = write3(5001);
         assert_eq!(NfsLocate.bulk(&bytes[..at], bytes.len()), Some((at, 5001)));
         assert!(!NfsLocate.is_sealed(&bytes[..at]));
         for short in 0..at {
             assert_eq!(NfsLocate.bulk(&bytes[..short], bytes.len()), None);
         }
-        // A length beyond the end of the message.
+        // The length exceeds the end of the message.
         assert_eq!(NfsLocate.bulk(&bytes[..at], bytes.len() - 4), None);
     }
 
-    /// RFC 2203 section 5.3.2: by krb5 they stand where they always do, by krb5i eight bytes later; by krb5p all is one token.
+    /// RFC 2203 section 5.3.2: with krb5 the arguments are in their usual place, with krb5i eight bytes later; with krb5p they are
+    /// one token.
     #[test]
-    fn the_data_of_a_write_by_kerberos_are_found_where_they_are_in_plain() {
+    fn kerberos_write_data_is_located() {
         let of = |service: u32, front: &[u32]| {
             let mut w = Writer::new();
             [9, 0, 2, program::NFS, 3, procedure::WRITE, 6].into_iter().for_each(|v| w.u32(v));
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_a_compound_write_is_found_behind_its_usual_company() {
+    fn compound_write_data_is_located() {
         let mut w = head(4, 1);
         w.opaque(b"");
         w.u32(1);

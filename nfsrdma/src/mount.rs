@@ -1,4 +1,4 @@
-//! MOUNT versions 1 and 3 (RFC 1813 section 5): from a path to a file handle.
+//! MOUNT versions 1 and 3 (RFC 1813 section 5): translates a path to a file handle.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use rdma_transport::channel::host_of;
 use rdma_transport::turn;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
-/// Versions that are served.
+/// Lowest and highest version served.
 pub const VERSIONS: (u32, u32) = (1, 3);
 
 pub use nfs_proto::mount::procedure;
@@ -31,7 +31,7 @@ const RPC_AUTH_GSS_KRB5: u32 = 390_003;
 const RPC_AUTH_GSS_KRB5I: u32 = 390_004;
 const RPC_AUTH_GSS_KRB5P: u32 = 390_005;
 
-/// Who has mounted what, as far as clients tell. It decides nothing; DUMP shows it.
+/// The clients' mounts, as they reported them. The list is informational, for DUMP.
 #[derive(Debug, Default)]
 pub struct Mounts {
     list: Mutex<VecDeque<(IpAddr, Vec<u8>)>>,
@@ -52,7 +52,7 @@ impl Mounts {
         let oldest =
             own.next().map(|(at, _)| at).filter(|_| own.count() + 1 >= MOUNTS_OF_ADDRESS_MAX);
         if oldest.is_some() || list.len() >= MOUNTS_MAX {
-            // Of this address where it has its part, so that it pushes out nothing of others.
+            // An address at its limit replaces one of its own entries, not an entry of another address.
             list.remove(oldest.unwrap_or(0));
         }
         list.push_back((who, path.to_vec()));
@@ -63,7 +63,7 @@ impl Mounts {
     }
 }
 
-/// Does one call of MOUNT.
+/// Executes one call of MOUNT.
 pub async fn serve(
     core: &ServerState,
     mounts: &Mounts,
@@ -98,7 +98,7 @@ pub async fn serve(
     Ok(Outcome::Repeatable)
 }
 
-/// For the audit trail. Anybody can send a datagram in another's name: none is told of.
+/// Records an unmount for the audit trail, except for a datagram, whose sender address may be forged.
 fn unmounted(conn: &Conn, call: &CallContext, path: &[u8]) {
     if !conn.is_datagram() {
         audit::record(|| audit::Event::Unmount {
@@ -109,7 +109,7 @@ fn unmounted(conn: &Conn, call: &CallContext, path: &[u8]) {
     }
 }
 
-/// True when the path was given out.
+/// Answers MNT. True when a handle was returned.
 async fn mnt(
     core: &ServerState,
     conn: &Conn,
@@ -117,7 +117,7 @@ async fn mnt(
     path: &[u8],
     out: &mut Writer,
 ) -> bool {
-    // What must be recorded and cannot be is not done.
+    // If auditing is mandatory and the record cannot be written, the mount fails.
     let permit = audit::permit();
     let found = match &permit {
         Ok(_) => find(core, conn, call, path).await,
@@ -136,7 +136,7 @@ async fn mnt(
         Err(Failed(status)) => {
             let status = match status {
                 Nfsstat3::Stale => Mountstat3::Noent,
-                // The statuses of MOUNT are a part of those of NFS, with the same numbers.
+                // The statuses of MOUNT are a subset of the NFS ones, with the same numbers.
                 other => Mountstat3::from_u32(other as u32).unwrap_or(Mountstat3::Serverfault),
             };
             out.value(&Mountres3::Err(status));
@@ -145,7 +145,7 @@ async fn mnt(
     }
 }
 
-/// The flavors of a share, the one that protects most first: Kerberos by its pseudo flavors (RFC 2623 section 2.2.1).
+/// The flavors of a share, strongest first. Kerberos is listed as pseudo flavors (RFC 2623 section 2.2.1).
 fn flavors(sec: Flavors) -> Vec<u32> {
     let numbers = |flavor| match flavor {
         Flavor::Krb5p => vec![RPC_AUTH_GSS_KRB5P],
@@ -158,7 +158,7 @@ fn flavors(sec: Flavors) -> Vec<u32> {
 
 type Found = (Arc<Share>, NodeRef);
 
-/// The directory that a path means. Symbolic links on the way are followed if they are relative and stay in their share.
+/// Finds the directory of a path. Symbolic links are followed if they are relative and stay inside their share.
 async fn find(
     core: &ServerState,
     conn: &Conn,
@@ -178,11 +178,12 @@ async fn find(
         return Err(Nfsstat3::Acces.into());
     }
     if share.is_elsewhere() {
-        // Version 3 has no word for where it is; the log has. Of NOTSUPP Linux tells its user an error that has no name.
+        // NFSv3 has no status for a referral, so the location goes to the log. NOTSUPP would give a Linux user an error without a
+        // name.
         core.refused(conn, call, &share, Refusal::Elsewhere);
         return Err(Nfsstat3::Acces.into());
     }
-    // The root of a share is mounted by whoever comes from an address that may use it; names below it are for its users alone.
+    // Any client whose address may use a share may mount its root; paths below the root need the user's permissions.
     let cred = match names.is_empty() {
         true => None,
         false => Some(walks_as(core, conn, call, &share)?),
@@ -216,9 +217,10 @@ async fn find(
     }
 }
 
-/// As whom the way below a share's root is gone: as the caller whose other calls the share would take. Mount daemons go it as the
-/// superuser; then a folder behind one that the caller may not search would be open to it by its own mode alone. Clients ask by
-/// AUTH_SYS and in clear whatever their mount says: where the share takes no such calls, the caller is nobody it knows.
+/// Returns the identity used to walk below a share's root: the caller, if the share would accept other calls with this credential.
+/// Mount daemons call as the superuser; then folders behind one that the caller may not search would be protected by their own mode
+/// only. Clients send MNT as AUTH_SYS without TLS whatever the mount uses: where the share refuses such calls, the walk uses the
+/// anonymous user.
 fn walks_as(
     core: &ServerState,
     conn: &Conn,
@@ -233,7 +235,7 @@ fn walks_as(
     Ok(entered.cred)
 }
 
-/// The share that a path leads to or into, and how many names of the path lead to its root.
+/// The share that contains a path, and the number of path components up to its root.
 fn share_of(core: &ServerState, names: &VecDeque<Vec<u8>>) -> Option<(Arc<Share>, usize)> {
     let shares = core.namespace.shares();
     let mut by_nfs = shares.iter().filter(|share| share.protocols.nfs());
@@ -245,7 +247,7 @@ fn share_of(core: &ServerState, names: &VecDeque<Vec<u8>>) -> Option<(Arc<Share>
     })
 }
 
-/// The share that a path leads to or into.
+/// The share that contains a path.
 pub(crate) fn share_at(core: &ServerState, path: &[u8]) -> Option<Arc<Share>> {
     share_of(core, &components(path)).map(|(share, _)| share)
 }
@@ -254,7 +256,7 @@ fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
     path.split(|&b| b == b'/').filter(|n| !n.is_empty() && *n != b".").map(<[u8]>::to_vec).collect()
 }
 
-/// Lists what the peer could mount as well, and could know of by EXPORT: other shares do not exist for it.
+/// Lists the recorded mounts of shares that the peer may mount. DUMP hides other shares as EXPORT does.
 fn dump(core: &ServerState, conn: &Conn, mounts: &Mounts, out: &mut Writer) {
     let is_told = |path: &[u8]| {
         share_at(core, path).is_some_and(|share| !share.rules.hidden && core.may_use(conn, &share))
@@ -267,7 +269,7 @@ fn dump(core: &ServerState, conn: &Conn, mounts: &Mounts, out: &mut Writer) {
     out.value(&false);
 }
 
-/// Lists what the peer could mount: a share that it may not use is not shown to it, as by the other protocol.
+/// Lists the shares that the peer may mount. SMB hides the others in the same way.
 fn export(core: &ServerState, conn: &Conn, out: &mut Writer) {
     let is_told = |s: &&Arc<Share>| !s.rules.hidden && !s.is_elsewhere() && core.may_use(conn, s);
     for share in core.namespace.shares().iter().filter(is_told) {

@@ -1,11 +1,11 @@
-//! Mounts, for the audit trail. A client may ask for the root of a share as often as it likes, by MNT, or by a LOOKUP of version
-//! 4, which some do for every path; and by AUTH_SYS it says itself which user it is.
+//! Audit records of mounts. A client may request the root of a share any number of times, with MNT or with LOOKUP of version 4
+//! (some clients do so for each path), and with AUTH_SYS it chooses the user id itself.
 //!
-//! *Operation.* The first mount of a share by a user of an address is recorded, further ones within [`SILENCE`] are counted, and
-//! the record after them says how many there were. Beyond [`USERS_MAX`] records of one address (IPv6: network of 64 bits) in that
-//! time, all its further users are recorded as one.
+//! *Operation.* The first mount of a share by a user of an address is recorded, repetitions within [`SILENCE`] are only counted,
+//! and the next record gives their number. After [`USERS_MAX`] records for one address (IPv6: /64) in that time, all its further
+//! users share one record.
 //!
-//! *Memory.* [`MOUNTS_MAX`] mounts; beyond them all are forgotten, so that some are recorded again.
+//! *Memory.* [`MOUNTS_MAX`] mounts. Beyond that the table is cleared, so some mounts are recorded again.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,39 +15,36 @@ use std::time::Duration;
 use mutex::locked;
 use rdma_transport::channel::host_of;
 
-/// For how long the same mount, or the change of a file by the same user, is not recorded again.
+/// The same mount, or change of a file by the same user, is recorded at most once in this time.
 pub(crate) const SILENCE: Duration = Duration::from_secs(600);
-/// Mounts that are remembered.
 const MOUNTS_MAX: usize = 4096;
-/// Mounts of one address that are recorded by themselves.
+/// Mounts of one address that get a separate record.
 const USERS_MAX: u32 = 256;
 
-/// Whose mount of what.
+/// The key of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Mount {
-    /// The client's address.
     pub(crate) peer: IpAddr,
-    /// Number and principal of the user.
+    /// User id and fingerprint of the principal.
     pub(crate) user: (u32, u128),
-    /// Number of the share.
     pub(crate) share: u32,
-    /// Version of NFS.
+    /// Protocol version, as recorded.
     pub(crate) version: &'static str,
 }
 
-/// What a record is of: one user, or all further ones of an address.
+/// The subject of a record: one user, or all further users of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Subject {
     One(Mount),
     Further { host: IpAddr, share: u32, version: &'static str },
 }
 
-/// A record that is to be made.
+/// A record that the caller must write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct News {
-    /// Mounts since the record before that were not recorded.
+    /// Mounts since the previous record, which were only counted.
     pub(crate) repeats: Option<u64>,
-    /// It is of one user.
+    /// The record names a single user.
     pub(crate) is_of_one: bool,
 }
 
@@ -60,12 +57,12 @@ struct Told {
 #[derive(Debug, Default)]
 struct Table {
     told: HashMap<Subject, Told>,
-    /// Records of each address: since when they are counted, and how many.
+    /// For each address, the start of the counting period and the number of records in it.
     hosts: HashMap<IpAddr, (Duration, u32)>,
 }
 
 impl Table {
-    /// The last record was lately: it has one repetition more.
+    /// Counts a repetition if the subject was recorded within [`SILENCE`].
     fn is_repeat(&mut self, subject: &Subject, now: Duration) -> bool {
         match self.told.get_mut(subject).filter(|told| now.saturating_sub(told.at) < SILENCE) {
             Some(told) => {
@@ -76,7 +73,7 @@ impl Table {
         }
     }
 
-    /// The address has one record more, and as many as are made by themselves.
+    /// Counts one more record of the address. True if its limit of separate records is reached.
     fn is_crowded(&mut self, host: IpAddr, now: Duration) -> bool {
         let (since, count) = self.hosts.entry(host).or_insert((now, 0));
         if now.saturating_sub(*since) >= SILENCE {
@@ -87,12 +84,12 @@ impl Table {
     }
 }
 
-/// Which mounts were recorded lately.
+/// The mounts recorded recently.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts(Mutex<Table>);
 
 impl Mounts {
-    /// A mount was done; `None`: it is counted, and not recorded by itself. `now` is of the server's clock.
+    /// Returns the record to write for a mount, or `None` if it is only counted. `now` is the server's time.
     pub(crate) fn news(&self, mount: Mount, now: Duration) -> Option<News> {
         let mut table = locked(&self.0);
         let mut subject = Subject::One(mount);
@@ -128,7 +125,7 @@ mod tests {
     const FIRST: Option<News> = Some(News { repeats: None, is_of_one: true });
 
     #[test]
-    fn repetitions_are_counted_and_told_by_the_next_record() {
+    fn next_record_reports_repetitions() {
         let mounts = Mounts::default();
         let at = Duration::from_secs;
         assert_eq!(mounts.news(by(A, 7), at(0)), FIRST);
@@ -138,7 +135,7 @@ mod tests {
         let told = Some(News { repeats: Some(599), is_of_one: true });
         assert_eq!(mounts.news(by(A, 7), at(600)), told);
         assert_eq!(mounts.news(by(A, 7), at(601)), None);
-        // Each of these is another's, or of something else.
+        // Each of these differs in one part of the key, so it gets its own record.
         for other in [
             by([192, 0, 2, 2], 7),
             by(A, 8),
@@ -151,9 +148,9 @@ mod tests {
         }
     }
 
-    /// A client that says that it is another user each time.
+    /// A client that claims a different user with each mount.
     #[test]
-    fn an_address_with_users_without_end_writes_no_record_for_each() {
+    fn many_users_share_one_record() {
         let (mounts, now) = (Mounts::default(), Duration::from_secs(5));
         let records: Vec<News> = (0..100_000).filter_map(|n| mounts.news(by(A, n), now)).collect();
         let (ones, further): (Vec<News>, Vec<News>) = records.iter().partition(|n| n.is_of_one);

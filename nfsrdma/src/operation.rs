@@ -1,17 +1,17 @@
-//! Operations by number, for counters: those of version 4 by their own, procedures of version 3 by the number of the
-//! operation of the same name, or by one that version 4 does not use.
+//! Numbers of operations, for counters: NFSv4 operations keep their own number; a version 3 procedure gets the number of the NFSv4
+//! operation of the same name, or else one that version 4 does not use.
 
 use crate::v3::acl::procedure as acl;
 use crate::v3::procedure as v3;
 use crate::v4::wire::op;
 
-/// What has no name: an operation that is not defined.
+/// Stands for operations that are not defined.
 pub(crate) const ILLEGAL: u8 = 2;
 
-/// Marks procedures of NFSACL.
+/// Flag for procedures of NFSACL.
 const ACL: u32 = 0x100;
 
-/// Procedures that only version 3 has, from [`ONLY_V3_AT`] on, and those of NFSACL.
+/// Procedures of version 3 without a counterpart in version 4, and those of NFSACL. They are numbered from [`ONLY_V3_AT`].
 const ONLY_V3: [(u32, &str); 11] = [
     (v3::NULL, "NULL"),
     (v3::MKDIR, "MKDIR"),
@@ -26,7 +26,7 @@ const ONLY_V3: [(u32, &str); 11] = [
     (ACL | acl::SETACL, "SETACL"),
 ];
 
-/// Behind all operations of version 4, with room for more of them.
+/// Above all operations of version 4, with room for future ones.
 const ONLY_V3_AT: u8 = 100;
 
 /// The number of an operation of version 4.
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operation_and_procedure_has_a_number_of_its_own_and_a_name() {
+    fn operations_have_unique_numbers_and_names() {
         for opcode in op::ACCESS..=op::REMOVEXATTR {
             assert_eq!(name(of_v4(opcode)), op::name(opcode));
         }

@@ -1,11 +1,12 @@
-//! The duplicate request cache: a call that changed something and comes again gets the first reply again.
+//! Duplicate request cache: a retransmission of a call that is not idempotent gets the first reply again.
 //!
-//! *Operation.* [`Replay::begin`] looks the call up by who sent it, its transaction number and a checksum of its first bytes.
-//! A new call gets a [`Pending`], which [`Pending::finish`] turns into a kept reply; dropping it forgets the call.
+//! *Operation.* [`Replay::begin`] looks a call up by sender, transaction id and a checksum of its first bytes. A new call gets a
+//! [`Pending`], which [`Pending::finish`] turns into a cached reply; dropping it removes the entry.
 //!
-//! *Memory.* Kept replies are bounded by entries, bytes and age. Room is made by the address that has at least its part of them, or
-//! by that with most, its oldest reply first: so no address pushes out what others have; IPv6 counts by /64. Calls that are being
-//! done are bounded by what connections may have in work. Sixteen parts, each with its own lock, held for a look-up only.
+//! *Memory.* Cached replies are bounded in entries, bytes and age. To make room, the oldest reply of the caller's own network is
+//! evicted if that network uses its full part, otherwise the oldest reply of the network with the most: a network never evicts
+//! replies of smaller users. IPv6 counts by /64. Calls in progress are bounded by the limits of their connections. Sixteen parts,
+//! each with its own lock, held for a look-up only.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -24,34 +25,33 @@ use crate::limits::{
 };
 
 const PARTS: usize = 16;
-/// Bytes of a call that the checksum covers: names and handles, not the data of a WRITE.
+/// Bytes covered by the checksum: names and handles, not the data of a WRITE.
 const CHECKED: usize = 512;
 
-/// Names a call. The port is 0 for RDMA, where a client that comes back has another (and where the kernel's own server
-/// leaves it out too).
+/// The key of a call. The port is 0 for RDMA, where a reconnecting client has another port (the kernel's server ignores it there
+/// too).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallKey {
-    /// The client's address.
     pub ip: IpAddr,
-    /// And port, over TCP.
+    /// The client's port over TCP.
     pub port: u16,
-    /// Transaction number.
+    /// Transaction id.
     pub xid: u32,
-    /// Of the first bytes of the call.
+    /// Checksum of the first bytes of the call.
     pub checksum: u64,
 }
 
-/// What is known of a call that has come.
+/// The state of a call in the cache.
 pub enum Begin {
-    /// Never seen: do it, then say so.
+    /// The call is new: execute it, then report the reply.
     New(Pending),
-    /// Being done right now: drop the repetition, the first one will be answered.
+    /// The first copy is in progress and will be answered: drop this one.
     InProgress,
-    /// Done: this was the reply.
+    /// The call was answered with this reply.
     Done(Arc<[u8]>),
 }
 
-/// A call that is being done.
+/// A call in progress. Dropping it removes the entry.
 pub struct Pending {
     cache: Arc<Replay>,
     key: CallKey,
@@ -68,17 +68,17 @@ pub struct Replay {
 
 #[derive(Default)]
 struct Part {
-    /// `None`: being done.
+    /// `None`: the call is in progress.
     calls: HashMap<CallKey, Option<Arc<[u8]>>>,
-    /// Those with a reply, by the network of their client.
+    /// Entries with a reply, by the network of their client.
     kept: HashMap<IpAddr, Kept>,
     entries: usize,
     bytes: usize,
-    /// When what is too old was last forgotten of all networks.
+    /// When expired replies of all networks were last removed.
     swept: Duration,
 }
 
-/// The replies of one network.
+/// The cached replies of one network.
 #[derive(Default)]
 struct Kept {
     /// Oldest first.
@@ -87,18 +87,18 @@ struct Kept {
 }
 
 impl Replay {
-    /// Empty. `key` makes checksums unpredictable.
+    /// Creates an empty cache. `key` makes checksums unpredictable.
     pub fn new(key: [u8; 16]) -> Arc<Self> {
         let bytes_max = REPLAY_BYTES_MAX.into();
         Arc::new(Self { parts: Default::default(), key, bytes_max })
     }
 
-    /// Bytes of replies that are kept, from now on; at most [`REPLAY_BYTES_MAX`].
+    /// Changes the limit on cached bytes; at most [`REPLAY_BYTES_MAX`].
     pub fn set_bytes_max(&self, bytes: usize) {
         self.bytes_max.store(bytes.min(REPLAY_BYTES_MAX), Ordering::Relaxed);
     }
 
-    /// The checksum of a call: its length and its first bytes.
+    /// The checksum of a call's length and first bytes.
     pub fn checksum(&self, call: &[u8]) -> u64 {
         let mut h = SipHasher13::new_with_key(&self.key);
         h.write_usize(call.len());
@@ -113,7 +113,7 @@ impl Replay {
         locked(&self.parts[i as usize])
     }
 
-    /// Takes up a call.
+    /// Looks up a call and enters it if it is new.
     pub fn begin(self: &Arc<Self>, key: CallKey, now: Duration) -> Begin {
         let mut part = self.part(&key);
         part.expire(host_of(key.ip), now);
@@ -143,7 +143,7 @@ impl Part {
         self.bytes += reply.len();
     }
 
-    /// Now and then forgets what is too old of all networks: what clients that have gone left takes no share.
+    /// Removes expired replies of all networks now and then, so that clients that have disconnected do not occupy the cache.
     fn sweep(&mut self, now: Duration) {
         if now.saturating_sub(self.swept) < Duration::from_secs(REPLAY_AGE_SECONDS_MAX) {
             return;
@@ -153,7 +153,7 @@ impl Part {
         networks.into_iter().for_each(|network| self.expire(network, now));
     }
 
-    /// Forgets what is too old of a network: nobody repeats a call after that time, and a new one may look the same.
+    /// Removes expired replies of a network. A client does not retransmit after that time, and a new call may have the same key.
     fn expire(&mut self, network: IpAddr, now: Duration) {
         let age_max = Duration::from_secs(REPLAY_AGE_SECONDS_MAX);
         while let Some(&(since, _)) = self.kept.get(&network).and_then(|k| k.order.front())
@@ -177,7 +177,7 @@ impl Part {
         }
     }
 
-    /// Who gives way: `own`, if it has at least its part, else the network that has most.
+    /// The network whose replies are evicted: `own` if it uses its full part, else the one with the most.
     fn with_most(&self, own: IpAddr, size: fn(&Kept) -> usize) -> Option<IpAddr> {
         let all: usize = self.kept.values().map(size).sum();
         match self.kept.get(&own) {
@@ -202,7 +202,7 @@ impl Part {
 }
 
 impl Pending {
-    /// Keeps the reply, unless it is too large to be worth it.
+    /// Caches the reply, unless it is too large.
     pub fn finish(mut self, reply: &[u8]) {
         if reply.len() <= REPLAY_REPLY_MAX {
             self.finished = true;
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repetition_is_dropped_while_the_call_runs_and_answered_after() {
+    fn repetition_gets_first_reply() {
         let c = Replay::new([1; 16]);
         let Begin::New(pending) = begin(&c, 1, 0) else { panic!() };
         assert!(matches!(begin(&c, 1, 0), Begin::InProgress));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_was_given_up_or_answered_at_length_is_forgotten() {
+    fn dropped_and_large_replies_are_forgotten() {
         let c = Replay::new([1; 16]);
         drop(begin(&c, 1, 0));
         let Begin::New(pending) = begin(&c, 1, 0) else { panic!() };
@@ -272,7 +272,7 @@ mod tests {
         assert!(n <= REPLAY_ENTRIES_MAX && bytes <= REPLAY_BYTES_MAX + PARTS * REPLAY_REPLY_MAX);
         assert!(n > 1000);
         assert!(matches!(begin(&c, 49_999, 1), Begin::Done(_)));
-        // Calls that need not be kept push nothing out.
+        // Calls that need no cached reply evict no other entry.
         for xid in 100_000..200_000 {
             drop(begin(&c, xid, 1));
         }
@@ -284,9 +284,9 @@ mod tests {
         assert!(held(&c).0 < 8 * PARTS);
     }
 
-    /// One address, and one network whose every call comes from another address, make as many calls as they can.
+    /// One address, and one network that calls from a new address each time, fill the cache as fast as they can.
     #[test]
-    fn nobody_pushes_out_the_replies_of_others() {
+    fn busy_network_evicts_own_replies() {
         let c = Replay::new([1; 16]);
         let from = |ip: IpAddr, xid| CallKey { ip, ..key(xid) };
         let begin = |key| c.begin(key, Duration::ZERO);
@@ -311,14 +311,14 @@ mod tests {
                 assert!(matches!(begin(from(*ip, xid)), Begin::Done(_)), "{ip} {xid}");
             }
         }
-        // Everybody has something, and the loud ones no more than the rest.
+        // Every network keeps some replies, and the busy ones get no more than their part.
         assert!(loud(59_999).into_iter().all(|key| matches!(begin(key), Begin::Done(_))));
         let entries: usize = c.parts.iter().map(|p| p.lock().unwrap().entries).sum();
         assert!(entries > REPLAY_ENTRIES_MAX / 2 && entries <= REPLAY_ENTRIES_MAX, "{entries}");
     }
 
     #[test]
-    fn a_call_that_looks_like_one_of_long_ago_is_done() {
+    fn expired_reply_is_not_repeated() {
         let c = Replay::new([1; 16]);
         let Begin::New(pending) = begin(&c, 1, 0) else { panic!() };
         pending.finish(b"reply");
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_that_have_gone_left_is_forgotten() {
+    fn replies_of_disconnected_clients_expire() {
         let c = Replay::new([1; 16]);
         let keep = |ip: [u8; 4], xid, seconds| {
             let key = CallKey { ip: ip.into(), ..key(xid) };
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_covers_length_and_first_bytes() {
+    fn checksum_covers_length_and_head() {
         let c = Replay::new([1; 16]);
         let a = c.checksum(&[1; 100]);
         assert_ne!(a, c.checksum(&[1; 101]));

@@ -1,15 +1,14 @@
-//! What a port serves.
+//! The programs that a port serves.
 
 use nfs_proto::oncrpc::program;
 
-/// Which programs a port serves.
+/// The programs that a port serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServedPrograms {
-    /// All of them.
     All,
-    /// What clients call by datagrams: all but NFS.
+    /// Programs that clients call over UDP: all but NFS.
     Datagrams,
-    /// The port mapper alone.
+    /// Only the port mapper.
     Portmap,
 }
 

@@ -1,13 +1,13 @@
 //! The programs behind every connection: NFS versions 3 and 4, NFSACL, MOUNT, NLM, NSM, and a minimal port mapper.
 //!
-//! *Operation.* The serve loop hands each request to [`Service::call`] of the connection's [`Session`]. The head of the call
-//! is read, its credential understood, its procedure awaited in place; there is no task per request here. A call that
-//! must not be done twice passes through [`Replay`].
+//! *Operation.* The serve loop passes each request to [`Service::call`] of the connection's [`Session`]. It decodes the head and
+//! the credential, and awaits the procedure in place; requests get no task here. Calls that are not idempotent pass through
+//! [`Replay`].
 //!
-//! *Memory.* The reply is built in one [`Writer`]; bulk data is passed through as it came from the pool.
+//! *Memory.* A reply is built in one [`Writer`]; bulk data is passed through in the buffers of the pool.
 //!
-//! *Errors.* What cannot be read is answered by the RPC error that says so, counted and logged once per connection
-//! ([`Violation`]). A message that is no call at all is dropped.
+//! *Errors.* Unreadable calls get the matching RPC error, counted and logged once per connection ([`Violation`]). A message that is
+//! not a call is dropped.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -41,7 +41,7 @@ use nfs_proto::nfs4;
 use nfs_proto::rpcsec_gss::RPCSEC_GSS;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
-/// The NFS server: what all connections share.
+/// The NFS server, shared by all connections.
 pub struct Server {
     core: Arc<ServerState>,
     v4: Nfs4,
@@ -52,14 +52,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Over these shares, with nothing that survives a restart. `replay_key` is random.
+    /// Builds a server for these shares without a state directory, so that no client state survives a restart. `replay_key` is
+    /// random.
     pub fn new(core: ServerState, replay_key: [u8; 16]) -> Arc<Self> {
-        // Invariant: only the state directory can fail, and there is none.
+        // Invariant: only reading the state directory can fail, and this server has none.
         #[allow(clippy::expect_used)]
         Self::with_v4(core, replay_key, v4::Options::default()).expect("no state directory")
     }
 
-    /// Over these shares. An error when what survived the last run cannot be read.
+    /// Builds a server for these shares. Fails if the state of the previous run cannot be read.
     pub fn with_v4(
         core: ServerState,
         replay_key: [u8; 16],
@@ -68,7 +69,7 @@ impl Server {
         Self::with(core, replay_key, v4, nlm::Options::default())
     }
 
-    /// As [`Server::with_v4`], with a lock manager that was told how to find others.
+    /// Like [`Server::with_v4`], with options for the lock manager.
     pub fn with(
         core: ServerState,
         replay_key: [u8; 16],
@@ -88,40 +89,37 @@ impl Server {
         }))
     }
 
-    /// What all connections share.
+    /// The state shared by all connections.
     pub fn core(&self) -> &Arc<ServerState> {
         &self.core
     }
 
-    /// The version 4 server.
     pub fn v4(&self) -> &Nfs4 {
         &self.v4
     }
 
-    /// The lock manager.
     pub fn nlm(&self) -> &Arc<Nlm> {
         &self.nlm
     }
 
-    /// Memory for replies that are kept for repetitions, in bytes, from now on: a quarter at most for calls without a session, the
-    /// rest for sessions.
+    /// Sets the memory for cached replies, in bytes: at most a quarter is for calls without a session, the rest for sessions.
     pub fn set_replies_max(&self, bytes: usize) {
         let calls = (bytes / 4).min(REPLAY_BYTES_MAX);
         self.replay.set_bytes_max(calls);
         self.v4.clients.set_replies_max(bytes - calls);
     }
 
-    /// What the port mapper says.
+    /// The port mapper.
     pub fn ports(&self) -> &Ports {
         &self.ports
     }
 
-    /// A new connection.
+    /// Starts serving a new connection.
     pub fn session(self: &Arc<Self>, info: Arc<Info>, handle: Handle) -> Session {
         self.session_of(info, handle, ServedPrograms::All)
     }
 
-    /// A new connection to a port that serves these programs.
+    /// Starts serving a new connection to a port that serves only these programs.
     pub fn session_of(
         self: &Arc<Self>,
         info: Arc<Info>,
@@ -131,7 +129,7 @@ impl Server {
         Session { server: self.clone(), conn: Arc::new(Conn::new(info, handle)), offer }
     }
 
-    /// One datagram of a peer. A stranger gets no answer at all: it may not be where it says it is.
+    /// Handles one datagram. Addresses that may use no share get no reply, because the sender address may be forged.
     pub async fn datagram(
         self: &Arc<Self>,
         info: Arc<Info>,
@@ -146,7 +144,7 @@ impl Server {
         self.clone().serve(conn, offer, body, Vec::new()).await
     }
 
-    /// One message. It holds what it needs, so that it is put once where it stays.
+    /// Handles one message. It owns its arguments, so that the future is moved only once.
     async fn serve(
         self: Arc<Self>,
         conn: Arc<Conn>,
@@ -178,7 +176,7 @@ impl Server {
                 return Some(out.into_reply());
             }
         };
-        // Data that came with the call was waited for, so that what was done before it is long past.
+        // If the transport had to read data for the call, the time taken at the turn's begin is too old.
         let began = if read_chunks.is_empty() { turn::began() } else { Instant::now() };
         let now = self.core.clock.at(began);
         let peer = conn.peer_ip();
@@ -186,7 +184,7 @@ impl Server {
         self.perform(conn, offer, &head, &call, args, (&body, 0)).await
     }
 
-    /// A call by Kerberos: unpacked, done as any other, and its reply protected.
+    /// Handles a Kerberos call: unprotects it, executes it like any other, and protects the reply.
     async fn serve_gss(
         &self,
         conn: &Arc<Conn>,
@@ -194,7 +192,7 @@ impl Server {
         body: Buf,
         read_chunks: Vec<ReadChunkData>,
     ) -> Option<Reply> {
-        // As in `serve`. In a virtual machine without a clock of its own each look at it may be a system call.
+        // As in `serve`. In a virtual machine without a paravirtual clock, each reading of the clock may be a system call.
         let began = if read_chunks.is_empty() { turn::began() } else { Instant::now() };
         let now = self.core.clock.at(began);
         let gss = match self.core.gss.admit(conn, body, read_chunks, now).await {
@@ -205,7 +203,7 @@ impl Server {
         let mut args = Reader::new(&gss.body, &gss.read_chunks);
         args.skip_to(gss.body.get(gss.at..).unwrap_or_default());
         let (head, context) = (&gss.head, &gss.context);
-        // A call that is sent again has another number in its credential: what is the same is who sends what.
+        // A retransmission has a new sequence number in its credential, so the key covers sender and arguments only.
         let call = CallContext {
             xid: head.xid,
             flavor: Flavor::Gss(gss.service),
@@ -223,8 +221,8 @@ impl Server {
         Some(gss.protect(reply))
     }
 
-    /// Does a call whose caller is known. `args` stands at its arguments; `told_by` tells repetitions from other calls: what was
-    /// sent, and who sent it where that does not say so.
+    /// Executes a call of a known caller. `args` is positioned at the arguments; `told_by` distinguishes retransmissions from other
+    /// calls: the bytes sent, plus the sender if those do not name it.
     async fn perform(
         &self,
         conn: &Arc<Conn>,
@@ -285,8 +283,8 @@ impl Server {
         }
     }
 
-    /// A share has admitted the peer: to a file or folder, to a state of version 4. A NULL call asks no share, and no share admits
-    /// one that is refused or names nothing that is served. `results` is where they begin in the reply.
+    /// True if the reply proves that a share admitted the peer to a file, folder or NFSv4 state. NULL calls, refusals and unknown
+    /// names do not prove that. `results` is the offset of the results in the reply.
     fn introduces(&self, conn: &Conn, head: &CallHead<'_>, out: &Writer, results: usize) -> bool {
         const REFUSALS: [Nfsstat3; 5] = [
             Nfsstat3::Perm,
@@ -303,21 +301,21 @@ impl Server {
                 let tag = out.word_at(results + 4).map_or(0, |n| usize::try_from(n).unwrap_or(0));
                 let done = tag.checked_next_multiple_of(4).and_then(|n| n.checked_add(results + 8));
                 let done = done.and_then(|at| out.word_at(at));
-                // More than one: the first went well, which was SEQUENCE, or one that chose a file.
+                // More than one operation: the first one (SEQUENCE, or one that chose a file) succeeded.
                 done.is_some_and(|n| n > u32::from(status != Some(0)))
             }
             (program::NFS | program::NFSACL, _) => {
                 status.is_some_and(|s| REFUSALS.iter().all(|refusal| *refusal as u32 != s))
             }
             (program::MOUNT, mount::procedure::MNT) => status == Some(0),
-            // Its results begin with a cookie. Lock managers of clients have connections of their own.
+            // NLM results begin with a cookie, not a status. Lock managers of clients use separate connections.
             (program::NLM, _) => true,
             _ => false,
         };
         is_granted && self.core.may_use_any(conn)
     }
 
-    /// Finds the program and does the procedure. The outer error is the RPC layer's own.
+    /// Finds the program and executes the procedure. The outer error is an RPC error.
     async fn dispatch(
         &self,
         conn: &Arc<Conn>,
@@ -375,7 +373,7 @@ fn call_key(conn: &Conn, head: &CallHead<'_>, checksum: u64) -> CallKey {
     CallKey { ip: peer.ip(), port, xid: head.xid, checksum }
 }
 
-/// The answer to what is not a call that can be served.
+/// The reply to a message that is not a call that can be served.
 fn not_a_call(conn: &Conn, e: CallError, mut out: Writer) -> Option<Reply> {
     let rule = match e {
         CallError::NotACall => Violation::NotACall,
@@ -397,7 +395,7 @@ fn not_a_call(conn: &Conn, e: CallError, mut out: Writer) -> Option<Reply> {
     (!out.is_empty()).then(|| out.into_reply())
 }
 
-/// Keeps a reply for repetitions of its call, where it is one that can be kept.
+/// Caches the reply for retransmissions, if the call is cached and the reply allows it.
 fn keep(pending: Option<Pending>, out: Writer) -> Reply {
     let reply = out.into_reply();
     if let Some(pending) = pending
@@ -408,8 +406,8 @@ fn keep(pending: Option<Pending>, out: Writer) -> Reply {
     reply
 }
 
-/// A repetition of this call must get the first reply again. Version 4.1 has sessions for that, so of version 4 only minor
-/// version 0 counts; `args` stands at the arguments.
+/// True if a retransmission must get the first reply again. NFSv4.1 has sessions for that, so of version 4 only minor version 0
+/// counts; `args` is positioned at the arguments.
 fn must_happen_once(head: &CallHead<'_>, args: &Reader<'_>) -> bool {
     match (head.program, head.version, head.procedure) {
         (program::NFS, 3, number) => v3::is_once(number),
@@ -422,7 +420,7 @@ fn must_happen_once(head: &CallHead<'_>, args: &Reader<'_>) -> bool {
     }
 }
 
-/// Who calls: by the credential of the call, which is mostly that of the call before.
+/// Decodes the caller's identity. The credential is usually the same as in the previous call.
 fn caller(conn: &Conn, head: &CallHead<'_>) -> Result<(Flavor, Cred), AuthStat> {
     let lock = || locked(&conn.last_cred);
     if let Some(last) = lock().as_ref()
@@ -438,7 +436,7 @@ fn caller(conn: &Conn, head: &CallHead<'_>) -> Result<(Flavor, Cred), AuthStat> 
     Ok(meant)
 }
 
-/// The configuration has no other flavor: a refusal, and no broken rule.
+/// The configuration does not allow this flavor: a refusal, not a violation.
 fn flavor_not_served(conn: &Conn) {
     conn.refused(Refused {
         peer: conn.info.peer.ip(),
@@ -450,7 +448,7 @@ fn flavor_not_served(conn: &Conn) {
     });
 }
 
-/// The server as one connection sees it.
+/// The server's view of one connection.
 pub struct Session {
     server: Arc<Server>,
     conn: Arc<Conn>,

@@ -1,4 +1,4 @@
-//! What all connections share: the shares, the handles, this run of the server, and who may use what.
+//! State shared by all connections: shares, file handles, the identity of this run, and access checks.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -19,53 +19,50 @@ use crate::rpc::gss::Gss;
 use crate::source_port::SourcePorts;
 use crate::unopened::Writers;
 
-/// What makes one run of the server different from all others.
+/// Distinguishes one run of the server from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boot {
-    /// What all write verifiers of this run begin from: see [`ServerState::write_verifier`].
+    /// The base of all write verifiers of this run: see [`ServerState::write_verifier`].
     pub write_verifier: u64,
-    /// A number that no earlier run had; in client ids and stateids.
+    /// A number that no earlier run used; part of client ids and stateids.
     pub instance: u32,
 }
 
 impl Boot {
-    /// By the wall clock, which is later at each start.
+    /// Uses the wall clock, which is later at each start.
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        // Truncation is meant: seconds modulo 2^32 differ between any two runs that a client can remember.
+        // Truncation is intended: seconds modulo 2^32 differ between any two runs that a client can remember.
         #[allow(clippy::cast_possible_truncation)]
         let instance = since.as_secs() as u32;
         Self { write_verifier: nanos, instance }
     }
 }
 
-/// What all connections of one server share.
+/// State shared by all connections of one server.
 pub struct ServerState {
-    /// The shares and the state of their users.
+    /// The shares and the state of open files.
     pub namespace: Arc<Namespace>,
-    /// Makes and reads file handles.
+    /// Builds and parses file handles.
     pub handles: Handles,
-    /// This run.
     pub boot: Boot,
-    /// Time.
     pub clock: Clock,
-    /// Who counts as a neighbour, for shares that do not say who may come.
+    /// The attached networks, for shares without a list of clients.
     pub local_subnets: LocalSubnets,
-    /// Whose word needs a port below 1024.
+    /// Callers that must use a source port below 1024.
     pub source_ports: SourcePorts,
-    /// Share reservations of clients of version 3.
+    /// Share reservations of NFSv3 clients.
     pub reservations: Reservations,
-    /// Who writes without an open, for the audit trail.
+    /// Users who write without an open, for the audit trail.
     pub(crate) writers: Writers,
-    /// Which mounts the audit trail was told of.
+    /// Recently audited mounts.
     pub(crate) mounts: Mounts,
-    /// Contexts of callers by Kerberos; none can be made where it is not configured.
+    /// Kerberos contexts; none can be created unless Kerberos is configured.
     pub gss: Gss,
 }
 
 impl ServerState {
-    /// Over these shares.
     pub fn new(namespace: Arc<Namespace>, handles: Handles, boot: Boot, clock: Clock) -> Self {
         Self {
             namespace,
@@ -81,20 +78,20 @@ impl ServerState {
         }
     }
 
-    /// Goes with the answers of WRITE and COMMIT; when it changes, clients send again what was not committed
-    /// (RFC 1813 section 3.3.21, RFC 8881 section 18.3.3). `volume`: [`vfs::Node::verifier`], for WRITE from before the write,
-    /// for COMMIT from after it.
+    /// The verifier in replies to WRITE and COMMIT; when it changes, clients resend uncommitted data (RFC 1813 section 3.3.21, RFC
+    /// 8881 section 18.3.3). `volume` is [`vfs::Node::verifier`], taken before the write for WRITE, and after the sync for COMMIT.
     pub fn write_verifier(&self, volume: u64) -> [u8; 8] {
         self.boot.write_verifier.wrapping_add(volume).to_be_bytes()
     }
 
-    /// The peer of this connection may use some share: what it says is listened to.
+    /// True if the peer of this connection may use at least one share, so its calls are worth reading.
     pub fn may_use_any(&self, conn: &Conn) -> bool {
         self.admits(conn.info.peer.ip(), Some(conn.info.local.ip())).is_ok()
     }
 
-    /// A client of this address, connected to `local`, may use some share. Where `local` is not known yet, shares for neighbours
-    /// and this host admit everybody. [`Refusal::NameUnknown`]: that is not known of some share, and no other admits it.
+    /// Checks that a client of this address, connected to `local`, may use at least one share. If `local` is unknown yet, shares
+    /// for neighbours and this host admit every address. [`Refusal::NameUnknown`]: the name service has not answered for some
+    /// share, and no other share admits the client.
     pub fn admits(&self, peer: IpAddr, local: Option<IpAddr>) -> Result<(), Refusal> {
         let shares = self.namespace.shares();
         let mut why = Refusal::Address;
@@ -108,17 +105,16 @@ impl ServerState {
         Err(why)
     }
 
-    /// The peer of this connection may use this share.
     pub fn may_use(&self, conn: &Conn, share: &Share) -> bool {
         self.why_not(conn, share).is_none()
     }
 
-    /// Why the peer of this connection may not use this share.
+    /// The reason why the peer of this connection may not use this share.
     pub fn why_not(&self, conn: &Conn, share: &Share) -> Option<Refusal> {
         self.rule_of(conn, share).err()
     }
 
-    /// The share as this caller sees it, or a line in the log.
+    /// Returns the share as this caller sees it, or logs the refusal.
     pub fn enter(
         &self,
         conn: &Conn,
@@ -128,8 +124,8 @@ impl ServerState {
         self.enter_unless(conn, call, share, |_, _| false)
     }
 
-    /// As [`ServerState::enter`], for what clients do by AUTH_SYS and in clear whatever their mount says: MOUNT, and locks of
-    /// version 3 (RFC 2623 section 2.5 has the same of MOUNT; lock managers of clients have no tickets).
+    /// Like [`ServerState::enter`], for calls that clients always send as AUTH_SYS without TLS, whatever the mount uses: MOUNT, and
+    /// NFSv3 locks (RFC 2623 section 2.5 says so of MOUNT; lock managers of clients have no tickets).
     pub fn enter_by_any(
         &self,
         conn: &Conn,
@@ -145,8 +141,8 @@ impl ServerState {
         }
     }
 
-    /// As [`ServerState::enter`], for what a client needs to mount: the attributes of a share's root and what the share can do are
-    /// told to whoever comes from an address that may use it. A client mounts as its root, whom `access` need not name.
+    /// Like [`ServerState::enter`], for the calls of a mount: any client whose address may use the share gets the root's attributes
+    /// and the share's capabilities. The client mounts as its root user, which `access` need not include.
     pub fn enter_to_mount(
         &self,
         conn: &Conn,
@@ -155,16 +151,15 @@ impl ServerState {
         node: &NodeRef,
     ) -> Result<Entered, Refusal> {
         self.enter_unless(conn, call, share, |share, why| {
-            // What a client mounts by it asks for by any flavor (RFC 2623 section 2.3.2); TLS it has from the first call.
+            // Clients make the calls of a mount with any flavor (RFC 2623 section 2.3.2), but use TLS from the first call on.
             !why.is_of_client()
                 && !matches!(why, Refusal::Tls | Refusal::Certificate | Refusal::Elsewhere)
                 && share.backend.root().id() == node.id()
         })
     }
 
-    /// As [`ServerState::enter_to_mount`], for FSSTAT, which is not among the calls of a mount (RFC 2623 section 2.3.2): by a
-    /// flavor that the share does not have, the space of the share is not told. A root whom `access` does not name sees it, as of
-    /// other mounts.
+    /// Like [`ServerState::enter_to_mount`], for FSSTAT, which is not a call of a mount (RFC 2623 section 2.3.2): it needs a flavor
+    /// of the share. A root user that `access` omits sees the space, as with other mounts.
     pub fn enter_to_measure(
         &self,
         conn: &Conn,
@@ -179,7 +174,7 @@ impl ServerState {
         }
     }
 
-    /// As [`ServerState::enter`]; who is refused for a reason that `mounts` lets pass sees the share from outside.
+    /// Like [`ServerState::enter`], but a caller refused for a reason that `mounts` permits gets the share without any rights.
     fn enter_unless(
         &self,
         conn: &Conn,
@@ -197,8 +192,8 @@ impl ServerState {
         }
     }
 
-    /// What this caller may do with the share. A refusal is told when it comes to that. A call that names a file of a share which
-    /// admits its address introduces the client, however long its answer takes.
+    /// Decides the caller's rights on the share. The caller reports a refusal itself when it matters. A call on a file of a share
+    /// that admits the address marks the client as known, however long the reply takes.
     pub fn judge(
         &self,
         conn: &Conn,
@@ -211,7 +206,7 @@ impl ServerState {
         is_enough.then_some(granted).ok_or(Refusal::Flavor)
     }
 
-    /// As [`ServerState::judge`], whatever the flavor and what protects the connection.
+    /// Like [`ServerState::judge`], whatever the flavor and the protection of the connection.
     fn judge_by_any(
         &self,
         conn: &Conn,
@@ -225,8 +220,8 @@ impl ServerState {
         share.right_nfs(rule, &call.cred)
     }
 
-    /// As [`ServerState::enter`], for a user at `peer` whose connection, to `local`, may have gone since it asked. A refusal is
-    /// counted; who it was is told when the user asks again.
+    /// Like [`ServerState::enter`], for a user at `peer` whose connection to `local` may have ended since the request. A refusal is
+    /// only counted; it is logged when the user asks again.
     pub(crate) fn enter_later(
         &self,
         (peer, local): (IpAddr, IpAddr),
@@ -241,10 +236,10 @@ impl ServerState {
         Ok(share.granted(granted))
     }
 
-    /// Counts a refusal and tells the log of it.
+    /// Counts and logs a refusal.
     pub fn refused(&self, conn: &Conn, call: &CallContext, share: &Share, why: Refusal) {
         if !share.protocols.nfs() {
-            // A reload took NFS from it after it was found: another address would be refused as well.
+            // A reload removed the share from NFS after the look-up: every address would be refused.
             return self.unknown_share(conn, call, share.name.as_bytes());
         }
         let (peer, uid) = (conn.peer_ip(), call.cred.uid);
@@ -265,7 +260,7 @@ impl ServerState {
         conn.refused(Refused { peer, user: user.into(), share, rule: why.name(), remedy });
     }
 
-    /// Counts that a client named a share that NFS does not serve, and tells the log of it.
+    /// Counts and logs a request for a share that NFS does not serve.
     pub fn unknown_share(&self, conn: &Conn, call: &CallContext, name: &[u8]) {
         if conn.is_datagram() {
             return refused::count(refused::SHARE_NAME);
@@ -282,7 +277,8 @@ impl ServerState {
         self.rule_for(conn.info.peer.ip(), Some(conn.info.local.ip()), share)
     }
 
-    /// What the share says of an address that it admits: nothing, where it has no ranges and admits its neighbours and this host.
+    /// The rule of the share that matches an admitted address; `None` if the share has no ranges and admits neighbours and this
+    /// host.
     fn rule_for<'s>(
         &self,
         peer: IpAddr,
@@ -302,7 +298,7 @@ impl ServerState {
         }
     }
 
-    /// The root of a share, or a folder in it, is given to the client.
+    /// Records that the client gets the handle of a share's root, or of a folder in it.
     pub(crate) fn mounted(
         &self,
         (conn, call): (&Conn, &CallContext),

@@ -1,15 +1,16 @@
-//! Ports below 1024, and whose claims need one.
+//! Source ports below 1024, and the callers that must use one.
 //!
-//! A caller by AUTH_SYS says who it is, and a caller of the lock manager whose locks it means: both are believed because only the
-//! superuser of the client's host can send them. Where another user can, the port tells: one below 1024 takes CAP_NET_BIND_SERVICE
-//! on the host that the call comes from. This host's own users are in that place whatever the network is, so that calls from its
-//! addresses are asked by default (RFC 2623 section 2.1 describes the practice and its limits).
+//! AUTH_SYS callers state their own user id, and lock managers state the owner of a lock; the server trusts them because only the
+//! superuser of the client's host can send such calls. Where other users could send them, the port tells: binding one below 1024
+//! takes CAP_NET_BIND_SERVICE on the sending host. Users of this host can always reach the server, so by default calls from its own
+//! addresses must use such a port (RFC 2623 section 2.1 describes the practice and its limits).
 //!
-//! *Operation.* Asked of TCP and UDP, for each call that claims something (`claim`). RDMA has no such ports; but iWARP in user
-//! space is a TCP connection of any user, so that the owner of one from this host is looked at ([`Info::is_local_user`]).
+//! *Operation.* Applies to TCP and UDP, for each call that claims an identity (`claim`). RDMA has no privileged ports; but
+//! user-space iWARP is a TCP connection that any user can open, so for local iWARP peers the owner of the socket is checked
+//! ([`Info::is_local_user`]).
 //!
-//! *Errors.* A call is refused with AUTH_TOOWEAK, as FreeBSD and Solaris do, and a MOUNT with MNT3ERR_ACCES, as mountd does;
-//! clients make EACCES of both.
+//! *Errors.* A refused call gets AUTH_TOOWEAK, as from FreeBSD and Solaris, and a MOUNT gets MNT3ERR_ACCES, as from mountd; clients
+//! turn both into EACCES.
 
 use std::net::IpAddr;
 use std::sync::RwLock;
@@ -19,26 +20,25 @@ use mutex::{reading, writing};
 use rdma_transport::channel::{Info, Transport};
 use vfs::namespace::Cidr;
 
-/// The rule by which a call is refused.
+/// The name of the rule in reports of refused calls.
 pub const RULE: &str = "rpc-source-port";
 
-/// The first port that takes no privilege.
+/// The first port that needs no privilege.
 pub const FIRST_UNPRIVILEGED: u16 = 1024;
 
-/// Who must call from a port below 1024.
+/// Callers that must use a port below 1024.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Asked {
     /// Callers from this host's own addresses.
     #[default]
     Local,
-    /// Everybody.
+    /// All callers.
     All,
-    /// Nobody.
     Nobody,
 }
 
-/// The rule and this host's addresses. Both can change while calls are served.
+/// The rule and this host's addresses. Both may change while calls are served.
 #[derive(Debug, Default)]
 pub struct SourcePorts {
     asked: AtomicU8,
@@ -46,17 +46,17 @@ pub struct SourcePorts {
 }
 
 impl SourcePorts {
-    /// Asks these from now on.
+    /// Changes the rule.
     pub fn ask(&self, whom: Asked) {
         self.asked.store(whom as u8, Ordering::Relaxed);
     }
 
-    /// What the host's users can call from; loopback need not be among them.
+    /// Sets the addresses from which local users can call; loopback may be omitted.
     pub fn set_own(&self, addresses: Vec<Cidr>) {
         *writing(&self.own) = addresses;
     }
 
-    /// What this peer claims is to be believed, as far as the port says.
+    /// True if the source port supports the peer's claims.
     pub fn believe(&self, info: &Info) -> bool {
         if info.peer.port() < FIRST_UNPRIVILEGED {
             return true;
@@ -73,7 +73,7 @@ impl SourcePorts {
         }
     }
 
-    /// A peer of this address, connected to `local`, is on this host.
+    /// True if a peer of this address, connected to `local`, is on this host.
     pub fn is_own(&self, peer: IpAddr, local: IpAddr) -> bool {
         let peer = peer.to_canonical();
         peer.is_loopback()
@@ -104,7 +104,7 @@ mod tests {
     const FAR: [&str; 2] = ["192.0.2.2:1024", "[2001:db8::2]:50000"];
 
     #[test]
-    fn this_hosts_users_are_asked_for_a_port_that_takes_a_privilege() {
+    fn local_callers_need_privileged_port() {
         let ports = SourcePorts::default();
         ports.set_own(vec![Cidr { addr: "2001:db8::1".parse().unwrap(), bits: 128 }]);
         for at in OWN {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_of_this_host_by_iwarp_is_not_believed_either() {
+    fn local_iwarp_user_is_refused() {
         let ports = SourcePorts::default();
         let pool = Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
         let (peer, local) =

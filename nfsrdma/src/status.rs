@@ -1,14 +1,14 @@
-//! [`VfsError`] as the status of version 3.
+//! Converts [`VfsError`] to statuses of NFSv3.
 
 use nfs_proto::nfs3::Nfsstat3;
 use vfs::VfsError;
 
-/// Why a procedure of version 3 was not done: the status that it answers (RFC 1813 section 2.6).
+/// A failed procedure of NFSv3, with its status (RFC 1813 section 2.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed(pub Nfsstat3);
 
 impl Failed {
-    /// As an operation on the data of a file tells an error: a symbolic link has none.
+    /// Converts an error of an operation on file data: a symbolic link has no data.
     pub fn of_data(e: VfsError) -> Self {
         if e == VfsError::Symlink { Self(Nfsstat3::Inval) } else { e.into() }
     }
@@ -29,7 +29,7 @@ impl From<VfsError> for Failed {
             VfsError::Perm => Nfsstat3::Perm,
             VfsError::NotFound => Nfsstat3::Noent,
             VfsError::Exists => Nfsstat3::Exist,
-            // Where a directory is meant; elsewhere see `of_data`.
+            // For operations on directories; for file data see `of_data`.
             VfsError::NotDir | VfsError::Symlink => Nfsstat3::Notdir,
             VfsError::IsDir => Nfsstat3::Isdir,
             VfsError::NotEmpty => Nfsstat3::Notempty,

@@ -1,10 +1,10 @@
-//! AUTH_TLS: a client proposes TLS by a call of NULL (RFC 9289 section 4.1).
+//! AUTH_TLS: a client starts TLS with a NULL call (RFC 9289 section 4.1).
 //!
-//! *Operation.* The answer that agrees has STARTTLS in its verifier, and TLS begins behind it. A client that is told nothing goes
-//! on in clear, or not at all: that is for its administrator to say. TLS is proposed by the first call of a connection, so that no
-//! answer to another stands between.
+//! *Operation.* An agreeing reply carries STARTTLS in its verifier, and the TLS handshake follows. Without it the client continues
+//! in clear or gives up, as its administrator configured. TLS must be requested in the first call of a connection, so that no other
+//! reply is in between.
 //!
-//! *Errors.* A proposal that breaks a rule is answered by AUTH_ERROR, as is one inside TLS.
+//! *Errors.* A request that violates a rule, or comes inside TLS, gets AUTH_ERROR.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ use crate::rpc::reply::{auth_error, refusal};
 use crate::served_programs::ServedPrograms;
 use crate::violation::Violation;
 
-/// The answer to a call whose credential is AUTH_TLS.
+/// Answers a call whose credential is AUTH_TLS.
 pub(crate) fn answer(conn: &Conn, head: &CallHead<'_>, offer: ServedPrograms) -> Reply {
     if let Err(stat) = check(conn, head) {
         Violation::Credential.note(conn, "AUTH_TLS");
@@ -27,7 +27,7 @@ pub(crate) fn answer(conn: &Conn, head: &CallHead<'_>, offer: ServedPrograms) ->
         auth_error(&mut out, head.xid, stat);
         return out.into_reply();
     }
-    // By these programs their clients never use TLS.
+    // Clients of these programs never use TLS.
     let has_tls = ![program::PORTMAP, program::NSM].contains(&head.program);
     if !offer.has(head.program) {
         return refusal(head.xid, AcceptStat::ProgUnavail);

@@ -1,11 +1,11 @@
-//! Changes of files by users who have not opened them, for the audit trail: NFS 3 has no OPEN, and version 4 takes a stateid of
-//! nobody, or that of another user.
+//! Audit records of changes by users who have not opened the file: NFSv3 has no OPEN, and NFSv4 accepts special stateids and those
+//! of other users.
 //!
-//! *Operation.* The first change of a file's bytes by a user is recorded like an open; further ones within [`SILENCE`] are not.
-//! What fails is recorded as that, once in the same time, and silences no change that is done. Only shares with `audit: writes`
-//! are looked at.
+//! *Operation.* A user's first change of a file's bytes is recorded like an open; later ones within [`SILENCE`] are not. A failed
+//! change is recorded as a failure, also once in that time, and does not suppress the record of a successful one. Only shares with
+//! `audit: writes` are recorded.
 //!
-//! *Memory.* [`WRITERS_MAX`] users of files; beyond them all are forgotten, so that some are told of again.
+//! *Memory.* [`WRITERS_MAX`] pairs of user and file. Beyond that the table is cleared, so some changes are recorded again.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,26 +21,26 @@ use vfs::{Handle, NodeRef, VfsError, VfsResult};
 use crate::context::CallContext;
 use crate::mounted::SILENCE;
 
-/// Users of files that are remembered.
+/// Pairs of user and file remembered.
 pub(crate) const WRITERS_MAX: usize = 4096;
 
-/// The file, by share and handle; the user and its address.
+/// Share and handle of the file, user id, and client address.
 type Writer = (u32, Handle, u32, IpAddr);
 
-/// What was recorded of a user of a file last.
+/// The last audit record for this user and file.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     at: Duration,
-    /// The change was done.
+    /// The change succeeded.
     done: bool,
 }
 
-/// Who has changed what lately.
+/// The recent changes.
 #[derive(Debug, Default)]
 pub(crate) struct Writers(Mutex<HashMap<Writer, Told>>);
 
 impl Writers {
-    /// A change that has ended is to be recorded, and is remembered as that.
+    /// True if this change must be recorded; remembers it as recorded.
     fn is_news(&self, writer: Writer, done: bool, now: Duration) -> bool {
         let mut known = locked(&self.0);
         let is_lately = |told: &&Told| now.saturating_sub(told.at) < SILENCE;
@@ -54,10 +54,10 @@ impl Writers {
         true
     }
 
-    /// Changes the bytes of a file; recorded where its user has not opened it, and the share asks for that.
+    /// Changes the bytes of a file, and records that if the share asks for it and the user has not opened the file.
     ///
     /// # Errors
-    /// [`VfsError::NotRecorded`], before anything is done, and those of `change`.
+    /// *Errors.* [`VfsError::NotRecorded`] before any change, and the errors of `change`.
     pub(crate) async fn recorded<T>(
         &self,
         is_opener: bool,
@@ -72,7 +72,7 @@ impl Writers {
         };
         let done = change.await;
         if let Some(record) = record.filter(Opening::is_on) {
-            // What is to be tried again is not told of yet.
+            // The client repeats a change that was delayed, so it is not recorded yet.
             let is_over = !matches!(done, Err(VfsError::Delay | VfsError::Cancelled));
             let writer = (share.id, node.handle(), call.cred.uid, call.peer);
             if is_over && self.is_news(writer, done.is_ok(), call.now) {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_change_of_each_in_ten_minutes_counts() {
+    fn first_change_within_silence_is_recorded() {
         let writers = Writers::default();
         let peer: IpAddr = [192, 0, 2, 1].into();
         let of = |file: u32, uid| (1, Handle::new(&file.to_be_bytes()).unwrap(), uid, peer);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_fails_silences_none_that_is_done() {
+    fn failed_change_does_not_suppress_success() {
         let writers = Writers::default();
         let file = Handle::new(&[1]).unwrap();
         let news = |done, seconds| {

@@ -30,7 +30,6 @@ pub struct BulkResult {
     pub locate: LocateResult,
 }
 
-/// A call.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The RPC message without bulk data, from its xid on. The xid is not that of another call under way.
@@ -50,7 +49,6 @@ impl Call {
     }
 }
 
-/// An answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The RPC reply without what stands in `read_chunks`, from its xid on.

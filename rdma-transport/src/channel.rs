@@ -261,7 +261,6 @@ impl Transport {
 /// What is known of a connection; shared with `status`.
 #[derive(Debug)]
 pub struct Info {
-    /// The peer.
     pub peer: SocketAddr,
     /// This side.
     pub local: SocketAddr,
@@ -558,7 +557,6 @@ pub enum Command {
     },
     /// Send this message, which answers no request that waits.
     Push {
-        /// The message.
         message: Reply,
         /// Told when it has its place among the messages to be sent.
         taken: oneshot::Sender<Result<(), ChannelError>>,

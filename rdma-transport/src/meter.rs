@@ -87,7 +87,6 @@ impl Default for Shard {
 pub struct Reading {
     /// Name of the share; empty for what belongs to none.
     pub share: String,
-    /// The way.
     pub way: Way,
     /// Number of the operation in its protocol.
     pub operation: u8,

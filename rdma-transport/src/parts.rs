@@ -15,7 +15,6 @@ use crate::channel::host_of;
 /// A limit, by the name under which it is counted when a client meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Its name.
     pub name: &'static str,
     /// How much there may be.
     pub most: usize,

@@ -36,7 +36,6 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// Lines of all hosts that the log has in this time.
 pub const LINES_MAX: u32 = 256;
 
-/// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The client.

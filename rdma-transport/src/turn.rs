@@ -32,7 +32,6 @@ thread_local! {
 pub(crate) struct Turn(());
 
 impl Turn {
-    /// Begins it.
     pub(crate) fn begin() -> Self {
         SEEN.set(Seen::Nothing);
         FIRST.set(None);

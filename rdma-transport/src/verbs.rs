@@ -124,7 +124,6 @@ pub enum WorkError {
 /// A chain that was not posted, with its memory.
 #[derive(Debug)]
 pub struct Rejected {
-    /// Why.
     pub why: Refused,
     /// The whole chain, untouched.
     pub chain: Vec<Work>,
@@ -166,7 +165,6 @@ pub struct Limits {
     pub recvs_max: usize,
     /// Sends, Writes and Reads that may be posted at once.
     pub sends_max: usize,
-    /// Pieces of one Send.
     pub send_pieces_max: usize,
     /// RDMA Reads on the wire at once; more are queued by the provider.
     pub reads_in_flight_max: usize,
@@ -266,7 +264,6 @@ pub struct Connected {
     pub qp: Box<dyn QueuePair>,
     /// What the peer sent with its request or answer. InfiniBand's fields are of fixed size: zeros may follow.
     pub private_data: Bytes,
-    /// The peer's address.
     pub peer: SocketAddr,
     /// This side's address.
     pub local: SocketAddr,

@@ -227,7 +227,6 @@ impl Writer {
         self.head.extend_from_slice(&v.to_be_bytes());
     }
 
-    /// `bool`.
     pub fn bool(&mut self, v: bool) {
         self.u32(u32::from(v));
     }

@@ -10,7 +10,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, io::Write, thread};
 
-/// The realm.
 pub const REALM: &str = "LAB.TEST";
 /// How long the KDC may take to listen.
 const START_MAX: Duration = Duration::from_secs(20);

@@ -38,7 +38,6 @@ enum Body {
     Dir(BTreeMap<Vec<u8>, u64>),
 }
 
-/// A node of [`Tree`].
 struct TreeNode {
     tree: Arc<Tree>,
     number: u64,

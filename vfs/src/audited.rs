@@ -436,7 +436,6 @@ impl FileOps<'_> {
         done
     }
 
-    /// Removes a stream.
     pub async fn stream_remove(&self, share: &Share, file: &NodeRef, name: &str) -> VfsResult<()> {
         let recording = self.recording(share)?;
         let done = self.do_stream_remove(share, file, name).await;

@@ -18,7 +18,6 @@ pub(crate) enum Existing {
     Repeated,
     /// An open that cuts it.
     Cut,
-    /// An open.
     Opened,
 }
 

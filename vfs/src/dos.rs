@@ -27,7 +27,6 @@ const HAS_CHANGED: u8 = 4;
 pub struct Dos {
     /// File attributes as MS-FSCC section 2.6 numbers them. `DIRECTORY` and `NORMAL` are never kept.
     pub attributes: Option<u32>,
-    /// Creation time.
     pub created: Option<Time>,
     /// Change time.
     pub changed: Option<Changed>,

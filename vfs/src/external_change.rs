@@ -20,7 +20,6 @@ pub enum Change {
         action: Action,
         /// It.
         name: Vec<u8>,
-        /// Of a directory.
         is_dir: bool,
         /// Data was changed, not attributes alone.
         data: bool,

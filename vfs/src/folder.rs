@@ -25,7 +25,6 @@ pub(crate) enum By {
 
 /// By what a name may be taken away.
 pub(crate) enum Taking<N> {
-    /// By the folder.
     Folder,
     /// By the list of this file alone: the name must still be this file's when it is taken.
     File(Arc<N>),

@@ -230,9 +230,7 @@ pub fn same(a: &str, b: &str) -> bool {
 
 /// What was found under a name.
 pub struct Found {
-    /// The node.
     pub node: NodeRef,
-    /// Its attributes.
     pub attr: Attr,
     /// The name it really has, as bytes.
     pub name: Vec<u8>,

@@ -430,7 +430,6 @@ impl<'a> FileOps<'a> {
         node.read(cred, at, count, into).await
     }
 
-    /// Writes.
     pub async fn write(
         &self,
         share: &Share,

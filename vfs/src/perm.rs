@@ -38,15 +38,12 @@ pub(crate) struct Need {
 
 /// Read data, or list names.
 pub(crate) const READ: Need = Need { rights: mask::READ_DATA, bits: R };
-/// Write data.
 pub(crate) const WRITE: Need = Need { rights: mask::WRITE_DATA, bits: W };
-/// Read and write data.
 pub(crate) const BOTH: Need = Need { rights: mask::READ_DATA | mask::WRITE_DATA, bits: R | W };
 /// Run a program, or look names up.
 pub(crate) const EXECUTE: Need = Need { rights: mask::EXECUTE, bits: X };
 /// Add a name that is no directory's.
 pub(crate) const ADD_FILE: Need = Need { rights: mask::WRITE_DATA | mask::EXECUTE, bits: W | X };
-/// Add a directory.
 pub(crate) const ADD_DIR: Need = Need { rights: mask::APPEND_DATA | mask::EXECUTE, bits: W | X };
 /// Remove names.
 pub(crate) const REMOVE: Need = Need { rights: mask::DELETE_CHILD | mask::EXECUTE, bits: W | X };

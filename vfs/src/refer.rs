@@ -9,7 +9,6 @@ use std::net::IpAddr;
 /// The name or the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// Its address.
     Ip(IpAddr),
     /// Its name in DNS.
     Name(Box<str>),
@@ -18,7 +17,6 @@ pub enum Server {
 /// A server that has the share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Referral {
-    /// The server.
     pub server: Server,
     /// What clients of NFS mount there, without the first slash.
     pub nfs_path: Box<str>,

@@ -49,9 +49,7 @@ pub struct Share {
 /// By which protocol a client comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// NFS.
     Nfs,
-    /// SMB.
     Smb,
 }
 
@@ -203,7 +201,6 @@ pub enum Protection {
 /// As whom everything is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Force {
-    /// As this user.
     User(Cred),
     /// As oneself, with this group before all that one is in.
     Group(u32),

@@ -150,7 +150,6 @@ impl Streams {
         Self { folder, names: Vec::new().into_iter(), cookie: 0, end: false }
     }
 
-    /// The next one.
     pub async fn next(&mut self) -> VfsResult<Option<Stream>> {
         let Some(folder) = &self.folder else { return Ok(None) };
         let root = Cred::root();
@@ -307,7 +306,6 @@ impl FileOps<'_> {
         if may { Ok(()) } else { Err(VfsError::Access) }
     }
 
-    /// Removes a stream.
     pub(crate) async fn do_stream_remove(
         &self,
         share: &Share,

@@ -50,7 +50,6 @@ impl Handle {
         (bytes.len() <= Self::MAX).then(|| Self(bytes.into()))
     }
 
-    /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -73,7 +72,6 @@ impl Cred {
         Self { uid: 0, gid: 0, groups: Arc::new([]) }
     }
 
-    /// Is in this group.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
@@ -95,7 +93,6 @@ impl Cred {
 pub enum Kind {
     /// Regular file.
     File,
-    /// Directory.
     Dir,
     /// Symbolic link.
     Symlink,
@@ -105,14 +102,12 @@ pub enum Kind {
     Char,
     /// Named pipe.
     Fifo,
-    /// Socket.
     Socket,
 }
 
 /// A point in time since 1970, UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
-    /// Seconds.
     pub sec: i64,
     /// Nanoseconds, 0 to 999,999,999.
     pub nsec: u32,
@@ -156,12 +151,10 @@ pub struct Attr {
     pub sealed: bool,
 }
 
-/// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
     /// The server's clock.
     Now,
-    /// This time.
     At(Time),
 }
 
@@ -235,7 +228,6 @@ impl Access {
     pub const EXTEND: u32 = 8;
     /// Remove names.
     pub const DELETE: u32 = 16;
-    /// Execute.
     pub const EXECUTE: u32 = 32;
     /// Read extended attributes (RFC 8276).
     pub const XATTR_READ: u32 = 64;
@@ -299,7 +291,6 @@ pub enum AppendAt {
 pub struct Appended {
     /// Offset of its first byte.
     pub at: u64,
-    /// The write.
     pub written: Written,
 }
 
@@ -379,7 +370,6 @@ pub struct Written {
     pub stable: Stable,
     /// Attributes just before, where they are cheap to have (weak cache consistency data of NFSv3).
     pub before: Option<Attr>,
-    /// Attributes after.
     pub after: Attr,
     /// [`Node::verifier`](crate::Node::verifier) from before the write.
     pub verifier: u64,
@@ -388,9 +378,7 @@ pub struct Written {
 /// A directory before and after a change of its names (RFC 1813 `wcc_data`, RFC 8881 `change_info4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirChange {
-    /// Before.
     pub before: Attr,
-    /// After.
     pub after: Attr,
     /// No other change can have come between the two.
     pub atomic: bool,
@@ -423,7 +411,6 @@ pub enum Special {
     Char(u32, u32),
     /// Named pipe.
     Fifo,
-    /// Socket.
     Socket,
 }
 
@@ -473,9 +460,7 @@ impl DirEntry {
 /// Room on a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FsStat {
-    /// Bytes in all.
     pub total_bytes: u64,
-    /// Bytes free.
     pub free_bytes: u64,
     /// Bytes free for ordinary users.
     pub avail_bytes: u64,
@@ -508,7 +493,6 @@ pub struct Capabilities {
     pub block: u32,
     /// Handles survive a restart of the gateway.
     pub handles_persist: bool,
-    /// Read-only.
     pub read_only: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What procedures answer. An asynchronous call is answered by nothing, and its result is a call of ours to the host's lock
-//! manager.
+//! Encodes the answers of procedures. An asynchronous call gets an empty reply; its result is sent as a separate call to the host's
+//! lock manager.
 
 use std::sync::atomic::Ordering;
 
@@ -14,36 +14,34 @@ use crate::rpc::callee::Callee;
 use crate::rpc::outgoing::Route;
 use crate::rpc::program;
 
-/// The lock that conflicts.
+/// The conflicting lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
-    /// How it is held.
     pub(super) kind: LockKind,
-    /// The process that holds it, 0 when that is not a client of this protocol.
+    /// The process that holds it; 0 if the holder does not use NLM.
     pub(super) svid: i32,
-    /// Its owner, empty when that is not a client of this protocol.
+    /// The lock owner; empty if the holder does not use NLM.
     pub(super) oh: Box<[u8]>,
-    /// Where.
     pub(super) range: Range,
 }
 
-/// What a procedure answers, behind the cookie.
+/// The results of a procedure after the cookie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// `nlm4_res`, and `nlm4_testres` without a holder.
     Stat(Stat),
-    /// `nlm4_testres`: NLM4_DENIED by this lock.
+    /// `nlm4_testres`: NLM4_DENIED because of this lock.
     Held(Holder),
     /// `nlm4_shareres`.
     Share(Stat),
 }
 
 impl Answer {
-    /// Appends the results.
+    /// Appends the encoded results.
     pub(super) fn emit(&self, cookie: &[u8], out: &mut Vec<u8>) {
         match self {
             Self::Stat(stat) => wire::Res { cookie, stat: *stat }.emit(out),
-            // `sequence` is of no use to anybody.
+            // Clients do not use `sequence`.
             Self::Share(stat) => wire::Shareres { cookie, stat: *stat, sequence: 0 }.emit(out),
             Self::Held(holder) => {
                 let length = holder.range.length();
@@ -60,7 +58,7 @@ impl Answer {
     }
 }
 
-/// The procedure that carries the result of an asynchronous one; `None` when the procedure is answered by its reply.
+/// The procedure number that carries the result of an asynchronous procedure; `None` for synchronous ones.
 pub(super) fn result_of(number: u32) -> Option<u32> {
     match number {
         p::TEST_MSG => Some(p::TEST_RES),
@@ -73,7 +71,7 @@ pub(super) fn result_of(number: u32) -> Option<u32> {
 }
 
 impl Nlm {
-    /// Sends a result. One that does not arrive is asked for again by the caller, who repeats its call.
+    /// Sends the result of an asynchronous call. If it is lost, the caller repeats the call.
     pub(super) fn answer_later(&self, conn: &Conn, result: u32, cookie: &[u8], answer: &Answer) {
         let Some(me) = self.me.upgrade() else { return };
         let mut args = Vec::new();
@@ -113,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_to_the_end_has_no_length() {
+    fn lock_to_end_has_zero_length() {
         let as_words = |a: Answer| {
             let mut bytes = Vec::new();
             a.emit(b"abcd", &mut bytes);

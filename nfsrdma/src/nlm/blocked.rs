@@ -1,7 +1,7 @@
-//! Locks that are waited for, in the order in which they came. Pure.
+//! Queue of waiting lock requests, in order of arrival. No I/O.
 //!
-//! A lock is asked for again by its client while it waits, so one request is one entry however often it comes. It is either
-//! waiting, or was given and its host is being told.
+//! A client repeats its LOCK while it waits; all repetitions map to one entry. The entry is either waiting, or granted while the
+//! host is being notified.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,18 +16,18 @@ use super::hosts::{Host, Key, Owner};
 use super::limits;
 use crate::fh::Fh;
 
-/// A lock that is waited for.
+/// A waiting lock request.
 pub(crate) struct Blocked {
     pub(crate) number: u64,
     pub(crate) host: Arc<Host>,
     pub(super) owner: Owner,
-    /// The user that asked, before any share squashed it.
+    /// The caller's identity before any share squashes it.
     pub(super) cred: Cred,
     pub(crate) fh: Fh,
     pub(crate) node: NodeRef,
     pub(crate) kind: LockKind,
     pub(crate) range: Range,
-    /// As the client wrote them, which is how it finds its request again.
+    /// Offset and length exactly as the client sent them: a repetition must match.
     pub(crate) offset: u64,
     pub(crate) length: u64,
 }
@@ -42,7 +42,7 @@ impl Blocked {
     }
 }
 
-/// What names a request.
+/// The key of a request.
 pub(super) struct Wanted<'a> {
     pub(super) host: &'a Key,
     pub(super) owner: &'a Owner,
@@ -52,11 +52,11 @@ pub(super) struct Wanted<'a> {
     pub(super) length: u64,
 }
 
-/// Where a request stands.
+/// The state of a queued request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockedState {
     Waiting,
-    /// It was given, and its host is being told.
+    /// The lock is granted, and the host is being notified.
     Telling,
 }
 
@@ -64,15 +64,15 @@ pub(crate) enum BlockedState {
 struct Entries {
     list: Vec<(Arc<Blocked>, BlockedState)>,
     next: u64,
-    /// Somebody tries them when something is released.
+    /// A task retries the queue when locks are released.
     driven: bool,
 }
 
-/// All of them.
+/// The queue of all hosts.
 #[derive(Default)]
 pub(crate) struct Queue {
     entries: Mutex<Entries>,
-    /// Something has joined.
+    /// Signals a new entry.
     pub(super) joined: tokio::sync::Notify,
 }
 
@@ -85,13 +85,13 @@ impl Queue {
         self.entries().list.len()
     }
 
-    /// Where this request stands.
+    /// Returns the state of this request.
     pub(super) fn state_of(&self, wanted: &Wanted<'_>) -> Option<BlockedState> {
         self.entries().list.iter().find(|(b, _)| b.is(wanted)).map(|(_, state)| *state)
     }
 
-    /// Joins the queue, for a host at this address: whether somebody has to begin to drive it. Refused when it is full, or holds as
-    /// much of the address as it may.
+    /// Adds a request of a host at this address. `true`: the caller must start the task that retries the queue. An error if the
+    /// queue or the address's part of it is full.
     pub(super) fn join(
         &self,
         at: IpAddr,
@@ -117,7 +117,7 @@ impl Queue {
         Ok(begin)
     }
 
-    /// Those that wait, the longest-waiting first. Nobody drives the queue any more when there is none.
+    /// Returns the waiting requests, oldest first. `None` if the queue is empty: the retrying task then ends.
     pub(super) fn waiting(&self) -> Option<Vec<Arc<Blocked>>> {
         let mut entries = self.entries();
         let waiting: Vec<_> = entries
@@ -130,19 +130,19 @@ impl Queue {
         entries.driven.then_some(waiting)
     }
 
-    /// The lock was given. False when nobody wants it any more.
+    /// Marks a request as granted. False if it was canceled meanwhile.
     pub(super) fn given(&self, number: u64) -> bool {
         let mut entries = self.entries();
         let found = entries.list.iter_mut().find(|(b, _)| b.number == number);
         found.map(|(_, state)| *state = BlockedState::Telling).is_some()
     }
 
-    /// It still stands in the queue.
+    /// True if the request is still queued.
     pub(super) fn has(&self, number: u64) -> bool {
         self.entries().list.iter().any(|(b, _)| b.number == number)
     }
 
-    /// Takes it out. False when it was not there any more.
+    /// Removes a request. False if it was removed before.
     pub(super) fn leave(&self, number: u64) -> bool {
         let mut entries = self.entries();
         let before = entries.list.len();
@@ -150,19 +150,19 @@ impl Queue {
         entries.list.len() != before
     }
 
-    /// Takes a request out, and says where it stood.
+    /// Removes a request and returns its state.
     pub(super) fn cancel(&self, wanted: &Wanted<'_>) -> Option<BlockedState> {
         let mut entries = self.entries();
         let at = entries.list.iter().position(|(b, _)| b.is(wanted))?;
         Some(entries.list.remove(at).1)
     }
 
-    /// Something of this host stands in it.
+    /// True if this host has a request in the queue.
     pub(super) fn has_host(&self, host: &Key) -> bool {
         self.entries().list.iter().any(|(b, _)| b.host.key == *host)
     }
 
-    /// Those for which this holds are not wanted any more.
+    /// Removes the requests for which `which` is true.
     pub(super) fn forget(&self, which: impl Fn(&Blocked) -> bool) {
         self.entries().list.retain(|(b, _)| !which(b));
     }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn they_stand_in_the_order_in_which_they_came() {
+    fn requests_keep_order_of_arrival() {
         let bed = Bed::new();
         assert_eq!(bed.join(b"a", 1), Ok(true), "somebody has to drive it");
         assert_eq!(bed.join(b"b", 2), Ok(false));

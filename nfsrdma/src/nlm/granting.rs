@@ -1,13 +1,13 @@
-//! Locks that waited and are given: who tries them, and how their hosts are told (GRANTED, RFC 1813 section 6.3.5).
+//! Grants waiting locks: retries them and notifies their hosts (GRANTED, RFC 1813 section 6.3.5).
 //!
-//! *Operation.* While somebody waits, one task tries all that wait, the longest-waiting first, whenever something was released. A
-//! lock that was given has a task of its own that calls the host until it has answered.
+//! *Operation.* While requests wait, one task tries all of them, oldest first, after each release. A granted lock gets its own
+//! task, which calls the host until it answers.
 //!
-//! *Memory.* One small task per lock that was given and whose host has not answered.
+//! *Memory.* One small task for each granted lock whose host has not answered.
 //!
-//! *Errors.* Who lost the right to the share while it waited is given nothing; when it asks again it is refused. A host that does
-//! not want the lock any more, or that cannot be reached for [`limits::GRANT_SECONDS_MAX`], loses it. One that may have heard of it
-//! keeps it: the answer alone may have been lost.
+//! *Errors.* A host that lost access to the share while it waited is not granted the lock; its repeated request is refused. A host
+//! that no longer wants the lock, or is unreachable for [`limits::GRANT_SECONDS_MAX`], loses it. A host that may have received the
+//! notice keeps it: perhaps only its answer was lost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ use crate::rpc::outgoing::CallFailed;
 use crate::rpc::program;
 
 impl Nlm {
-    /// Begins to try those that wait, until nobody does.
+    /// Starts the task that retries waiting requests until the queue is empty.
     pub(super) fn drive(&self) {
         let Some(me) = self.me.upgrade() else { return };
         tokio::spawn(async move { me.try_all_until_none().await });
@@ -35,7 +35,7 @@ impl Nlm {
     async fn try_all_until_none(self: Arc<Self>) {
         let arbiter = self.core().namespace.arbiter();
         loop {
-            // Enabled before the attempts, so that what is released between the two is not missed.
+            // Enabled before the attempts, so that a release between attempt and wait is not missed.
             let mut returned = std::pin::pin!(arbiter.returned());
             returned.as_mut().enable();
             let Some(waiting) = self.queue.waiting() else { return };
@@ -51,7 +51,7 @@ impl Nlm {
     }
 
     async fn try_one(self: &Arc<Self>, b: Arc<Blocked>) {
-        // A lock that cannot be had for the time being leaves nothing behind, not even a moment's open of the file.
+        // Test first: a lock that conflicts must not leave even a brief open of the file behind.
         let arbiter = self.core().namespace.arbiter();
         let mine = b.host.held().get(&(b.owner.clone(), b.node.id())).map(|h| h.party.holder);
         let holder = mine.unwrap_or(state::HolderId(0));
@@ -60,7 +60,7 @@ impl Nlm {
             return;
         }
         if !self.may_still(&b) {
-            // There is no answer that says so: a client asks again, and that call is refused.
+            // GRANTED has no way to report a refusal: the client repeats its LOCK, and that call is refused.
             self.counters.denied.fetch_add(1, Ordering::Relaxed);
             self.queue.leave(b.number);
             return;
@@ -78,7 +78,7 @@ impl Nlm {
         tokio::spawn(async move { me.tell_until_answered(&b).await });
     }
 
-    /// The lock would be given to somebody who asks for it now: a reload may have come since it was asked for.
+    /// True if the share would still grant the lock to a new request: a reload may have changed its rules.
     fn may_still(&self, b: &Blocked) -> bool {
         let core = self.core();
         let Some(share) = core.namespace.share(b.fh.share()) else { return false };
@@ -91,7 +91,7 @@ impl Nlm {
         let until = Instant::now() + Duration::from_secs(limits::GRANT_SECONDS_MAX);
         let mut pause = limits::AGAIN_MS;
         let mut may_have_heard = false;
-        // Whoever cancels, asks again or was restarted takes it out of the queue, and with it the need to be told.
+        // A cancel, a repetition or a restart of the host removes the entry, and the notice is no longer needed.
         while self.queue.has(b.number) {
             match self.tell(b).await {
                 Ok(Stat::Granted) => {
@@ -132,7 +132,7 @@ impl Nlm {
         }
     }
 
-    /// One GRANTED, and what the host says to it.
+    /// Sends one GRANTED and returns the host's status.
     async fn tell(&self, b: &Blocked) -> Result<Stat, CallFailed> {
         let alock = Lock {
             caller_name: &b.host.key.name,

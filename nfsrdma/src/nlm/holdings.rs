@@ -1,5 +1,5 @@
-//! What hosts hold by locks and reservations, for the administrator, and the end of it where the administrator says so. A host of
-//! NFS version 3 cannot be told: a notice of a restart would have it take everything again.
+//! Lists and ends the locks and reservations of hosts for the administrator. NFSv3 cannot report the loss to the host: a notice of
+//! restart would make it reclaim everything.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::v4::holdings::{Held, Holding, Whom};
 use crate::v4::name::shown;
 
 impl Nlm {
-    /// What hosts hold now. Looks at all of it.
+    /// Lists the holdings of all hosts. Visits every host.
     pub fn holdings(&self) -> Vec<Holding> {
         self.hosts.all().iter().flat_map(|host| self.of(host)).collect()
     }
@@ -34,8 +34,8 @@ impl Nlm {
         holding.collect()
     }
 
-    /// Ends these hosts with all that they hold and wait for: durably first, so that none reclaims after a restart what others take
-    /// now. How many there were.
+    /// Ends these hosts with their locks and waiting requests, and returns their number. Their records are struck durably first, so
+    /// that no host reclaims after a restart a lock that another client has since taken.
     pub async fn disconnect_client(&self, whom: &Whom) -> usize {
         let hosts = self.hosts.all();
         let mut ended = 0;
@@ -55,7 +55,7 @@ impl Nlm {
         ended
     }
 
-    /// Takes this from the host that holds it. False when none does any more.
+    /// Takes this lock or reservation from its host. False if it was released meanwhile.
     pub fn take_away(&self, holder: HolderId) -> bool {
         let arbiter = self.core.namespace.arbiter();
         let taken = self.hosts.all().iter().any(|host| {

@@ -1,8 +1,8 @@
-//! The hosts that lock, and what each holds.
+//! The hosts that lock files, and the holdings of each.
 //!
-//! A host is a name that it gives itself and the address that it comes from. Its processes own locks; an owner has one holder in
-//! `state` for each file. Lock order: the registry, then a host's `held`, then the shards of `state` or the places.
-//! Nothing awaits under any.
+//! A host is identified by the name that it reports and its address. Its processes own locks; an owner has one holder in `state`
+//! for each file. Lock order: the registry, then a host's `held`, then the shards of `state` or the counted limits. These locks are
+//! never held across an await.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -20,23 +20,22 @@ use super::limits;
 use crate::fh::Fh;
 use crate::rpc::outgoing::Route;
 
-/// Who a host is: its name for itself, and its address.
+/// The identity of a host: its reported name and its address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// `caller_name`.
     pub name: Box<[u8]>,
-    /// Where it comes from.
     pub ip: IpAddr,
 }
 
-/// What is held: byte-range locks, or a share reservation.
+/// The kind of holding: byte-range locks, or a share reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Sort {
     Lock,
     Share,
 }
 
-/// Who holds on a host.
+/// A process of a host that holds locks or a reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Owner {
     pub(super) sort: Sort,
@@ -44,38 +43,36 @@ pub(super) struct Owner {
     pub(super) oh: Box<[u8]>,
 }
 
-/// An owner's holder on one file.
+/// The holder of an owner on one file.
 pub(super) struct Held {
-    /// Kept, so that its number stays.
+    /// Keeps the node alive, so that its number is not reused.
     pub(super) node: NodeRef,
     pub(super) fh: Fh,
     pub(super) party: Holder,
-    /// The number of the host's status monitor in the life that took all of it; 0 when it did not say.
+    /// The status monitor's number under which all of it was taken; 0 if the host did not send one.
     state: i32,
     _place: Part,
 }
 
-/// What was taken away: the number of holders, and what the share reservations among them were on.
+/// Released holdings: the number of holders, and file and holder of each share reservation among them.
 pub(super) type Released = (usize, Vec<(NodeId, HolderId)>);
 
 pub(super) type Holdings = HashMap<(Owner, NodeId), Held>;
 
-/// A host.
 pub struct Host {
-    /// Who it is.
     pub key: Key,
     pub(super) lease: Arc<Lease>,
-    /// The way to its lock manager; the address of ours that it knows.
+    /// The route to its lock manager, and the server address that the host uses.
     pub(super) route: Route,
-    /// It is in the durable list of those to be told of a restart.
+    /// The host is in the durable list of hosts to notify after a restart.
     pub(super) monitored: AtomicBool,
     heard: AtomicU64,
-    /// The latest number of its status monitor that it said; 0 before it did. Changes with `held` locked.
+    /// The latest number of its status monitor; 0 before the first. Changed only with `held` locked.
     state: AtomicI32,
-    /// The number of the last notice that freed what it held; 0 before one did.
+    /// The number in the last notice that released its holdings; 0 before the first.
     notified: AtomicI32,
     held: Mutex<Holdings>,
-    /// Where holders of all hosts are counted.
+    /// Counts the holders of all hosts.
     holders: Arc<Parts>,
     _place: Part,
 }
@@ -85,7 +82,7 @@ impl Host {
         locked(&self.held)
     }
 
-    /// The holder of this owner on this file, made when there is none and a place for it.
+    /// Returns the holder of this owner on this file, and creates it if the limits allow.
     pub(super) fn holder(
         &self,
         owner: &Owner,
@@ -112,9 +109,9 @@ impl Host {
         }
     }
 
-    /// Its LOCK says this number of its status monitor. With a later number than before the host has been restarted, whether its
-    /// notice has come or not: what it took under earlier ones is released. 0 says nothing, and an earlier one is that of a LOCK
-    /// which comes late.
+    /// Handles the status monitor's number in a LOCK. A number later than the known one proves that the host restarted, even
+    /// without a notice: holdings of earlier numbers are released. 0 means unknown, and an earlier number belongs to a delayed
+    /// LOCK.
     pub(super) fn note_state(&self, state: i32, table: &Table) -> Option<Released> {
         let mut held = self.held();
         let known = self.state.load(Ordering::Relaxed);
@@ -126,8 +123,8 @@ impl Host {
         (released.0 > 0).then_some(released)
     }
 
-    /// A notice says this number of its status monitor: releases what was taken before that. `None` where it is no news: it repeats
-    /// the last notice, is older than what the host has said since, or all was taken under its number.
+    /// Handles the status monitor's number in a notice: releases the holdings taken under earlier numbers. `None` if the notice is
+    /// no news: it repeats the last one, is older than a number seen since, or everything was taken under its number.
     pub(super) fn notified(&self, state: i32, table: &Table) -> Option<Released> {
         let mut held = self.held();
         let (known, last) =
@@ -143,7 +140,7 @@ impl Host {
         Some(release(&mut held, before, table))
     }
 
-    /// Forgets a holder of locks that has none any more.
+    /// Removes a holder that has no locks left.
     pub(super) fn prune(&self, owner: &Owner, node: NodeId, table: &Table) {
         let mut held = self.held();
         if let MapEntry::Occupied(there) = held.entry((owner.clone(), node))
@@ -153,8 +150,8 @@ impl Host {
         }
     }
 
-    /// A request that waited has entered something for this holder. Where the holder was forgotten meanwhile (its owner unlocked,
-    /// its host has restarted), nobody else would ever release that: it is released here. False then.
+    /// Keeps the state that a waiting request entered for this holder. If the holder was removed meanwhile (its owner unlocked, its
+    /// host restarted), that state has no owner: it is released here, and false is returned.
     pub(super) fn keep(
         &self,
         owner: &Owner,
@@ -170,8 +167,7 @@ impl Host {
         known
     }
 
-    /// Takes a lock away. False when the hole would make more locks than may be. `fh` finds the file when it is gone for
-    /// everybody else.
+    /// Releases a range. False if the remaining pieces would exceed the limit on locks. `fh` finds the file after it was removed.
     pub(super) fn unlock(
         &self,
         owner: &Owner,
@@ -193,24 +189,24 @@ impl Host {
         done
     }
 
-    /// A share reservation of this host on the file: its open stands for those of the host's locks, too.
+    /// True if this host has a share reservation on the file: its open covers the host's locks, too.
     pub(super) fn has_share(&self, node: NodeId) -> bool {
         self.held().keys().any(|(owner, n)| owner.sort == Sort::Share && *n == node)
     }
 
-    /// Those who have locks on the file.
+    /// The owners with locks on the file.
     pub(super) fn lockers(&self, node: NodeId) -> Vec<Holder> {
         let held = self.held();
         let lockers = held.iter().filter(|((o, n), _)| o.sort == Sort::Lock && *n == node);
         lockers.map(|(_, h)| h.party.clone()).collect()
     }
 
-    /// Takes this away.
+    /// Releases the holdings for which `which` is true.
     pub(super) fn release(&self, which: impl Fn(&Held) -> bool, table: &Table) -> Released {
         release(&mut self.held(), which, table)
     }
 
-    /// The process and owner behind a holder.
+    /// The process and owner of a holder.
     fn owner_of(&self, holder: HolderId) -> Option<(i32, Box<[u8]>)> {
         let held = self.held();
         let (owner, _) = held.iter().find(|(_, h)| h.party.holder == holder)?.0;
@@ -223,7 +219,7 @@ impl Host {
     }
 }
 
-/// Numbers of a status monitor grow with each start of its host (X/Open XNFS section 11.2).
+/// Compares numbers of a status monitor, which grow with each start of its host (X/Open XNFS section 11.2).
 fn is_later(state: i32, than: i32) -> bool {
     state.wrapping_sub(than) > 0
 }
@@ -250,7 +246,6 @@ struct Registry {
     by_id: HashMap<ClientId, Arc<Host>>,
 }
 
-/// All hosts.
 pub(super) struct Hosts {
     registry: Mutex<Registry>,
     next: AtomicU32,
@@ -278,7 +273,8 @@ impl Hosts {
         self.registry().of.get(key).cloned()
     }
 
-    /// The host of this name and address, heard of now. `local` is the address of ours that it calls.
+    /// Returns the host of this name and address, creating it if needed, and updates its time of last contact. `local` is the
+    /// server address that it called.
     pub(super) fn heard(&self, key: &Key, local: IpAddr, now: Millis) -> Result<Arc<Host>, Limit> {
         let mut registry = self.registry();
         if let Some(host) = registry.of.get(key) {
@@ -305,9 +301,9 @@ impl Hosts {
         Ok(host)
     }
 
-    /// The host that a notice is about: of this name, at the address that the notice came from; or the only one there, since
-    /// status monitors and lock managers of one host may name it differently. A host is never known at an address that it did not
-    /// lock from.
+    /// Finds the host that a notice is about: the one with this name at the sender's address, or the only host at that address,
+    /// since status monitor and lock manager of a host may name it differently. A host is never matched at an address that it did
+    /// not lock from.
     pub(super) fn named(&self, name: &[u8], ip: IpAddr) -> Option<Arc<Host>> {
         let registry = self.registry();
         let there: Vec<_> = registry.of.values().filter(|h| h.key.ip == ip).collect();
@@ -319,13 +315,13 @@ impl Hosts {
         }
     }
 
-    /// The process and owner behind a holder in `state`, when it is of this protocol.
+    /// The process and owner of a holder in `state`, if it belongs to NLM.
     pub(super) fn owner_of(&self, client: ClientId, holder: HolderId) -> Option<(i32, Box<[u8]>)> {
         let host = self.registry().by_id.get(&client).cloned()?;
         host.owner_of(holder)
     }
 
-    /// Takes out those that hold nothing and have been silent for long, but for those that `busy` names.
+    /// Removes hosts that hold no locks and have been silent for long, except those for which `busy` is true.
     pub(super) fn take_idle(&self, now: Millis, busy: impl Fn(&Host) -> bool) -> Vec<Arc<Host>> {
         let mut registry = self.registry();
         let idle: Vec<_> =
@@ -354,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_of_one_address_hold_a_part_of_all_that_is_held() {
+    fn hosts_of_one_address_share_limit() {
         let deadlines = state::Deadlines::new(1000, 2000).unwrap();
         let table = Table::new(deadlines, state::Limits::default(), 0);
         let hosts = Hosts::default();

@@ -1,59 +1,56 @@
-//! The numbers of NLM and NSM. Where one address has a part, it is an IPv4 address or an IPv6 /64.
+//! Limits of NLM and NSM. For limits per address, an IPv6 /64 counts as one address.
 
 use rdma_transport::parts::Limit;
 
-/// Hosts that lock.
 pub const HOSTS_MAX: usize = 4096;
-/// Of these, hosts of one address: a client names itself, and may do so in many ways.
+/// Hosts at one address. A client chooses its own name, so it can pose as many hosts.
 pub const HOSTS_OF_ADDRESS_MAX: usize = HOSTS_MAX / 4;
-/// Owners of all hosts with locks on a file, counted once for each file.
+/// Pairs of lock owner and file, over all hosts.
 pub const HOLDERS_MAX: usize = 524_288;
-/// The same of all hosts of one address.
+/// Pairs of lock owner and file, over all hosts of one address.
 pub const HOLDERS_OF_ADDRESS_MAX: usize = HOLDERS_MAX / 4;
-/// Owners of one host with locks on a file, counted once for each file.
+/// Pairs of lock owner and file of one host.
 pub const HOLDERS_PER_HOST_MAX: usize = 65_536;
-/// Locks that are waited for, of all hosts.
+/// Waiting lock requests of all hosts.
 pub const BLOCKED_MAX: usize = 4096;
-/// Of these, locks of one address.
+/// Waiting lock requests of one address.
 pub const BLOCKED_OF_ADDRESS_MAX: usize = BLOCKED_MAX / 4;
-/// Asynchronous answers under way (`_MSG` procedures); more calls of that kind are dropped, and come again.
+/// Asynchronous answers (`_MSG` procedures) in progress. Further calls are dropped, and the client repeats them.
 pub const ANSWERS_MAX: usize = 256;
-/// Of these, answers to one address: each may wait for a host that does not answer.
+/// Asynchronous answers in progress to one address: each may wait for a host that does not answer.
 pub const ANSWERS_OF_ADDRESS_MAX: usize = ANSWERS_MAX / 4;
-/// A host is told for this long that a lock was given to it, in seconds.
+/// A host is notified of a granted lock for at most this long, in seconds.
 pub const GRANT_SECONDS_MAX: u64 = 60;
-/// First pause before a host is told again, in milliseconds; each next one is twice as long up to a limit.
+/// Pause before the second notice, in milliseconds. It doubles up to [`AGAIN_MS_MAX`].
 pub const AGAIN_MS: u64 = 500;
-/// Longest such pause, in milliseconds.
 pub const AGAIN_MS_MAX: u64 = 10_000;
-/// How often locks that are waited for are tried although nothing was released, in seconds: a lease may have lapsed.
+/// Interval at which waiting requests are retried without a release, in seconds: a lease may have lapsed.
 pub const RECHECK_SECONDS: u64 = 10;
-/// A request for a lock waits this long for caching rights of others to come back, in seconds.
+/// A lock request waits this long for the recall of other clients' caching rights, in seconds.
 pub const RECALL_SECONDS_MAX: u64 = 3;
-/// Requests for locks that wait so long at once; others wait as any access does, for [`vfs::arbiter::WAIT_MS`].
+/// Lock requests that may wait that long at once; others wait only [`vfs::arbiter::WAIT_MS`], as any access does.
 pub const PATIENT_MAX: usize = 64;
-/// Of these, requests of one address.
+/// Share of [`PATIENT_MAX`] for one address.
 pub const PATIENT_OF_ADDRESS_MAX: usize = 16;
-/// A host that holds nothing is monitored for this long after it was last heard of, in seconds.
+/// A host without locks remains monitored for this long after its last call, in seconds.
 pub const IDLE_SECONDS_MAX: u64 = 300;
-/// A host is told for this long that the server was restarted, in seconds.
+/// A host is notified of a server restart for at most this long, in seconds.
 pub const NOTIFY_SECONDS_MAX: u64 = 15 * 60;
-/// Hosts that are told at once.
+/// Hosts notified at the same time.
 pub const NOTIFIES_AT_ONCE: usize = 64;
 
-/// What one host may hold.
+/// Limit on the holders of one host.
 pub(super) const HOLDERS_OF_HOST: Limit = Limit::new("locks-of-host", HOLDERS_PER_HOST_MAX);
-/// Owners that have one file open by their locks.
+/// Owners that have one file open through their locks.
 pub(super) const HOLDERS_OF_FILE: Limit =
     Limit::new("locks-of-host", state::Limits::DEFAULT.opens_per_client);
-/// Byte ranges of one file.
 pub(super) const LOCKS_OF_FILE: Limit =
     Limit::new("locks-of-file", state::Limits::DEFAULT.locks_per_client);
-/// The same of one address.
+/// Byte ranges of one file held from one address.
 pub(super) const LOCKS_OF_FILE_BY_ADDRESS: Limit =
     Limit::new("locks-of-file-by-address", state::Limits::DEFAULT.locks_per_host);
 
-/// All that there may be, and the part of one address.
+/// A total limit, and its part for one address.
 pub(super) type Both = [Limit; 2];
 
 pub(super) const HOSTS: Both =

@@ -23,12 +23,12 @@ use super::{Nlm, Stat, limits};
 use crate::context::{CallContext, Conn};
 use crate::fh::Fh;
 
-/// No holder has this number: numbers are given from 1 on.
+/// A number that no holder has: numbering begins at 1.
 const NOBODY: HolderId = HolderId(0);
-/// Times that lapsed clients are cleared out of the way of one request.
+/// How often one request removes conflicting clients whose lease has lapsed.
 const ROUNDS_MAX: usize = 4;
 
-/// How a lock is asked for.
+/// The options of a lock request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct How {
     pub(super) block: bool,
@@ -39,19 +39,18 @@ pub(super) struct How {
     pub(super) state: i32,
 }
 
-/// What became of an attempt to take a lock.
+/// The result of an attempt to take a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     Given,
-    /// Somebody is in the way.
+    /// Another lock conflicts.
     Busy,
-    /// Caching rights of others are on their way back, or lapsed clients on their way out.
+    /// A recall of caching rights, or the release of a lapsed client, is still in progress.
     NotYet,
-    /// This limit was reached.
     Full(Limit),
 }
 
-/// What a handle names, and who the caller is there.
+/// The file of a handle, and the caller's identity in its share.
 pub(super) struct Target {
     pub(super) share: Arc<Share>,
     pub(super) node: NodeRef,
@@ -59,7 +58,7 @@ pub(super) struct Target {
     pub(super) fh: Fh,
 }
 
-/// Who asks, as a key of hosts.
+/// The key of the calling host.
 pub(super) fn key_of(conn: &Conn, caller: &[u8]) -> Key {
     Key { name: caller.into(), ip: conn.info.peer.ip() }
 }
@@ -68,7 +67,7 @@ fn owner_of(lock: &Lock<'_>) -> Owner {
     Owner { sort: Sort::Lock, svid: lock.svid, oh: lock.oh.into() }
 }
 
-/// The bytes; [`Stat::Fbig`] when they would end beyond 64 bits.
+/// Converts the range. [`Stat::Fbig`] if it ends beyond 64 bits.
 fn range_of(lock: &Lock<'_>) -> Result<Range, Stat> {
     match lock.l_len {
         0 => Ok(Range { first: lock.l_offset, last: u64::MAX }),
@@ -81,7 +80,7 @@ fn kind_of(exclusive: bool) -> LockKind {
 }
 
 impl Nlm {
-    /// The regular file of a handle, for a caller who may use its share.
+    /// Finds the regular file of a handle, if the caller may use its share.
     pub(super) async fn target(
         &self,
         conn: &Conn,
@@ -101,7 +100,7 @@ impl Nlm {
         Ok(Target { share: entered.share, node, cred: entered.cred, fh })
     }
 
-    /// Whoever may read or write a file may lock it, and its owner, who perhaps opened it while its mode was another.
+    /// A caller that may read or write a file may lock it. So may its owner, which may have opened it before a chmod.
     pub(super) async fn may_lock(&self, t: &Target) -> Result<(), Stat> {
         let wanted = Access(Access::READ | Access::MODIFY | Access::EXTEND);
         let attr = t.node.getattr().await.map_err(|_| Stat::Failed)?;
@@ -139,7 +138,7 @@ impl Nlm {
                 let (svid, oh) = owner.unwrap_or_default();
                 Answer::Held(Holder { kind: held.kind, svid, oh, range: held.range })
             }
-            // Those whose lease has lapsed would give way.
+            // Holders whose lease has lapsed would be released.
             LockVerdict::Go | LockVerdict::Lapsed(_) | LockVerdict::Full(_) => {
                 Answer::Stat(Stat::Granted)
             }
@@ -190,7 +189,7 @@ impl Nlm {
             length: lock.l_len,
         };
         match self.queue.state_of(&wanted) {
-            // The client asks again before it has heard of its luck.
+            // The client repeats its request before GRANTED has reached it.
             Some(BlockedState::Telling) if self.queue.cancel(&wanted).is_some() => {
                 return Ok(Stat::Granted);
             }
@@ -231,40 +230,40 @@ impl Nlm {
                 self.counters.denied.fetch_add(1, Ordering::Relaxed);
                 Ok(Stat::Denied)
             }
-            // There is no status for "come back in a while" but this one, and clients do.
+            // NLM has no status for "retry later"; clients retry after this one.
             Taken::NotYet => Ok(Stat::DeniedGracePeriod),
             Taken::Full(limit) => Ok(self.note_limit(conn, limit)),
         }
     }
 
-    /// Nothing new is given before all that was is back.
+    /// Refuses new locks during the grace period, and reclaims outside of it.
     pub(super) fn check_grace(&self, key: &Key, reclaim: bool) -> Result<(), Stat> {
         match (reclaim, self.in_grace()) {
             (false, false) => Ok(()),
             (false, true) => Err(self.note_grace()),
             (true, true) if self.reclaims(key) => Ok(()),
-            // Others may have taken it since.
+            // Another client may have taken the lock since.
             (true, _) => Err(Stat::Denied),
         }
     }
 
     pub(super) fn note_grace(&self) -> Stat {
         self.counters.grace.fetch_add(1, Ordering::Relaxed);
-        // Clients repeat what the grace period refused until it ends.
+        // Clients retry after a grace-period status until it ends.
         if self.grace_is_stuck() { Stat::DeniedNolocks } else { Stat::DeniedGracePeriod }
     }
 
     pub(super) fn note_limit(&self, conn: &Conn, limit: Limit) -> Stat {
         self.counters.limited.fetch_add(1, Ordering::Relaxed);
         match conn.is_datagram() {
-            // Nobody is named for it: its sender may be another than it says.
+            // A datagram's sender address may be forged, so the log names no peer.
             true => count::limit_met(limit.name),
             false => count::limited(limit.name, limit.most, conn.info.peer),
         }
         Stat::DeniedNolocks
     }
 
-    /// Makes sure that the host will be told of a restart, before it holds anything.
+    /// Ensures that the host is in the durable list before it gets its first lock.
     pub(super) async fn monitor(&self, host: &Host) -> Result<(), Stat> {
         if host.monitored.load(Ordering::Acquire) {
             return Ok(());
@@ -278,7 +277,7 @@ impl Nlm {
         Ok(())
     }
 
-    /// As [`Nlm::take`], waiting a little for what is on its way back. Without a place among those that do, one attempt is all.
+    /// Like [`Nlm::take`], but waits a little for recalls in progress. If too many requests wait already, makes a single attempt.
     async fn take_patiently(
         &self,
         host: &Host,
@@ -292,7 +291,7 @@ impl Nlm {
         let place = self.patient.take(host.key.ip);
         let arbiter = self.core().namespace.arbiter();
         loop {
-            // Enabled before the attempt, so that what comes back between the two is not missed.
+            // Enabled before the attempt, so that a return between attempt and wait is not missed.
             let mut returned = std::pin::pin!(arbiter.returned());
             returned.as_mut().enable();
             match self.take(host, owner, node, fh, kind, range).await {
@@ -303,12 +302,12 @@ impl Nlm {
                 count::limit_met(limit.name);
                 return Taken::NotYet;
             }
-            // The attempt itself has not waited when all waiting places of the arbiter are taken.
+            // The attempt itself did not wait if all of the arbiter's waiting places were taken.
             let _ = timeout(Duration::from_millis(WAIT_MS), returned).await;
         }
     }
 
-    /// Opens the file for the owner as the lock needs it, and locks.
+    /// Opens the file for the owner with the access that the lock needs, and locks.
     pub(super) async fn take(
         &self,
         host: &Host,
@@ -330,7 +329,7 @@ impl Nlm {
             true => Ok(()),
             false => arbiter.open(id, &party, Opened::new(access, Rights::NONE)).await,
         };
-        // As for a lock of NFSv4: clients of SMB must not read from their caches what they may not read from the file.
+        // As for a lock of NFSv4: SMB clients must not read from their caches a range that they may not read from the file.
         let who = Some(party.requester());
         let opened = match opened {
             Ok(()) => arbiter.check_conflicts(id, who, Operation::Advise, Range::ALL).await,
@@ -353,7 +352,7 @@ impl Nlm {
         done
     }
 
-    /// Whom a lock in the share of this handle binds.
+    /// Returns which protocols must respect a lock in the share of this handle.
     fn enforced(&self, fh: &Fh) -> Enforce {
         self.core().namespace.share(fh.share()).map_or(Enforce::Smb, |s| s.nfs_locks)
     }
@@ -370,7 +369,7 @@ impl Nlm {
         let arbiter = self.core().namespace.arbiter();
         for _ in 0..ROUNDS_MAX {
             let verdict = {
-                // Under the host's lock, so that nothing is given to a holder that a restart of the host has just ended.
+                // Under the host's lock, so that a holder that a restart of the host has just ended gets no lock.
                 let held = host.held();
                 let Some(mine) = held.get(&(owner.clone(), node)) else { return Taken::NotYet };
                 if mine.party.holder != holder {
@@ -382,7 +381,7 @@ impl Nlm {
             match verdict {
                 LockVerdict::Go => {
                     if kind == LockKind::Shared {
-                        // It may have been an exclusive one before.
+                        // The previous lock may have been exclusive, so waiting requests are retried.
                         arbiter.released();
                     }
                     return Taken::Given;
@@ -409,7 +408,7 @@ impl Nlm {
             offset: lock.l_offset,
             length: lock.l_len,
         };
-        // A lock that was given and not yet taken is given back. One that never waited here needs no canceling.
+        // A cancel of a granted lock whose notice is still in progress unlocks it. A request that never waited needs no cancel.
         if self.queue.cancel(&wanted) == Some(BlockedState::Telling) {
             return self.unlock(conn, lock).await;
         }
@@ -433,7 +432,7 @@ impl Nlm {
         }
     }
 
-    /// Takes a lock away from an owner. False: what would be left are too many ranges.
+    /// Releases a range of an owner. False if too many separate ranges would remain.
     pub(super) fn give_back(
         &self,
         host: &Host,
@@ -454,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_of_nothing_is_everything_and_a_range_ends_within_64_bits() {
+    fn zero_length_reaches_end_of_file() {
         let range = |l_offset, l_len| {
             range_of(&Lock { caller_name: b"", fh: b"", oh: b"", svid: 0, l_offset, l_len })
         };

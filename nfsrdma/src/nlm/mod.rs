@@ -1,17 +1,17 @@
 //! NLM version 4 (RFC 1813 appendix II): byte-range locks and share reservations for clients of NFS version 3.
 //!
-//! *Operation.* Locks are in `state` with those of NFSv4 and SMB, so all of them meet there. An owner that holds a lock has the
-//! file open in `state` too, for reading or writing as its lock is: caching that another client was given is taken back first, and
-//! none is given beside the lock. A lock that is in somebody's way and is to be waited for stands in a [`blocked::Queue`]; when it
-//! was given, its host is told by GRANTED until it has understood. The asynchronous procedures (`_MSG`) are answered by calls of
-//! ours to the host's lock manager.
+//! *Operation.* Locks are stored in `state` together with those of NFSv4 and SMB, so conflicts are found across protocols. An owner
+//! with a lock also has the file open in `state`, for reading or writing as its lock requires: caching rights of other clients are
+//! recalled first, and no new ones are granted while the lock is held. A conflicting lock request that may wait joins a
+//! [`blocked::Queue`]; once granted, its host is notified with GRANTED until it answers. The asynchronous procedures (`_MSG`) are
+//! answered by calls to the host's lock manager.
 //!
-//! After a restart the hosts that held something are told ([`crate::nsm`]) and may reclaim in the grace period that NFSv4 has too;
-//! nothing new is given before its end.
+//! After a restart, hosts that held locks are notified ([`crate::nsm`]) and may reclaim them in the grace period shared with NFSv4.
+//! New locks are granted only after it ends.
 //!
-//! *Memory.* A record per host, per owner and file, per lock that is waited for; each with a limit ([`limits`]).
+//! *Memory.* One record for each host, for each pair of owner and file, and for each waiting lock; [`limits`] bounds each of them.
 //!
-//! *Errors.* The [`Stat`] of the procedure. Versions 1 and 3, which serve NFS version 2, are answered by PROG_MISMATCH.
+//! *Errors.* The [`Stat`] of the procedure. Versions 1 and 3, used with NFS version 2, get PROG_MISMATCH.
 
 mod answers;
 pub(crate) mod blocked;
@@ -48,43 +48,40 @@ use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 pub use nfs_proto::nlm::{Stat, VERSION, procedure};
 
-/// A repetition of this call must get the first reply again: late repetitions of LOCK would lock what was unlocked since.
+/// True if a retransmission must get the first reply again: a late LOCK would lock a range that was unlocked since.
 pub fn is_once(number: u32) -> bool {
     use procedure as p;
     matches!(number, p::LOCK | p::CANCEL | p::UNLOCK | p::SHARE | p::UNSHARE | p::NM_LOCK)
 }
 
-/// How often what happened.
+/// Event counters.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Locks that were given, at once or later.
+    /// Locks granted, at once or after a wait.
     pub granted: AtomicU64,
-    /// Requests for locks that others were in the way of.
+    /// Lock requests refused because of a conflict.
     pub denied: AtomicU64,
-    /// Requests for locks that began to wait.
     pub blocked: AtomicU64,
-    /// Locks given after a wait that nobody took: the host could not be told.
+    /// Locks granted after a wait and released again, because the host could not be notified.
     pub untold: AtomicU64,
-    /// Requests refused in the grace period.
     pub grace: AtomicU64,
-    /// Locks that were reclaimed.
     pub reclaimed: AtomicU64,
-    /// Requests refused because a limit of this server was reached.
+    /// Requests refused because a limit was reached.
     pub limited: AtomicU64,
-    /// Restarts of hosts that we were told of.
+    /// Host restarts reported to this server.
     pub reboots: AtomicU64,
-    /// Hosts that were told of our restart.
+    /// Hosts that acknowledged the notice of our restart.
     pub notified: AtomicU64,
-    /// Notices from addresses that no share lets in.
+    /// Notices from addresses that may use no share.
     pub strangers: AtomicU64,
-    /// Notices that freed nothing: not from an address that the named host locked from, or no news.
+    /// Notices that released no lock: sent from an address that the named host did not lock from, or no news.
     pub ignored: AtomicU64,
 }
 
-/// What tests choose.
+/// Settings that tests change.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the rpcbind of a client's host is.
+    /// The port of rpcbind on client hosts.
     pub rpcbind_port: u16,
 }
 
@@ -94,24 +91,22 @@ impl Default for Options {
     }
 }
 
-/// The lock manager.
 pub struct Nlm {
     core: Arc<ServerState>,
     clients: Arc<Clients>,
     hosts: Hosts,
     queue: Queue,
-    /// Locks that wait for caching of others to come back.
+    /// Places for lock requests that wait for a recall.
     patient: Arc<Parts>,
     pub(crate) monitors: Monitors,
     pub(crate) options: Options,
     answers: Arc<Parts>,
-    /// How often what happened.
     pub counters: Counters,
     me: Weak<Self>,
 }
 
 impl Nlm {
-    /// Over these shares, with the grace period of these clients. Blocks on the disk.
+    /// Builds a lock manager for these shares, which shares the grace period of these NFSv4 clients. Reads the disk.
     pub(crate) fn new(
         core: Arc<ServerState>,
         clients: Arc<Clients>,
@@ -134,28 +129,27 @@ impl Nlm {
         }))
     }
 
-    /// What all connections share.
+    /// The state shared by all connections.
     pub fn core(&self) -> &Arc<ServerState> {
         &self.core
     }
 
-    /// The number of this run for status monitors: odd, and another one at each start.
+    /// The number of this run for status monitors: odd, and different at each start.
     pub fn state_number(&self) -> i32 {
         let number = self.core.boot.instance.wrapping_mul(2) | 1;
         i32::try_from(number & 0x7fff_ffff).unwrap_or(1)
     }
 
-    /// Hosts that are known.
     pub fn hosts(&self) -> usize {
         self.hosts.len()
     }
 
-    /// This host has locked something in this run.
+    /// True if this host has locked a file in this run.
     pub(crate) fn is_known(&self, key: &Key) -> bool {
         self.hosts.find(key).is_some()
     }
 
-    /// Locks that are waited for.
+    /// Number of waiting lock requests.
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
@@ -164,7 +158,7 @@ impl Nlm {
         self.core.namespace.arbiter().now()
     }
 
-    /// Nothing new may be taken yet.
+    /// True while no new locks are granted.
     pub(crate) fn in_grace(&self) -> bool {
         self.clients.in_grace()
     }
@@ -173,17 +167,17 @@ impl Nlm {
         self.clients.grace_is_stuck()
     }
 
-    /// This host takes something back: it may if it held something before the restart.
+    /// Decides whether this host may reclaim: it must have held a lock before the restart.
     pub(crate) fn reclaims(&self, key: &Key) -> bool {
         self.clients.grace().reclaim(&reclaim_name(key), self.now())
     }
 
-    /// Somebody at this address says that a host of this name has been restarted: what it held is released. `state` is the number
-    /// of its status monitor; without one it is a FREE_ALL, which has none to compare.
+    /// Handles a report that the host of this name at this address has restarted: releases its holdings. `state` is the number of
+    /// its status monitor; `None` for FREE_ALL, which carries no number.
     ///
-    /// Only the host itself is believed: the notice comes from the address that the host locked from, and its number is later than
-    /// that under which it locked, and than that of the last notice (X/Open XNFS section 11.2.7: the number changes with each
-    /// start of the host). What it has taken since under the new number stays. Others are counted and ignored.
+    /// Only a report from the host itself is accepted: it must come from the address that the host locked from, and its number must
+    /// be later than the one under which the locks were taken and than that of the last notice (X/Open XNFS section 11.2.7: the
+    /// number changes with each start of the host). Locks taken under the new number stay. Other reports are counted and ignored.
     pub fn rebooted(&self, name: &[u8], ip: IpAddr, state: Option<i32>) {
         let table = self.core.namespace.arbiter().state();
         let released = self.hosts.named(name, ip).and_then(|host| {
@@ -202,7 +196,8 @@ impl Nlm {
         self.was_restarted(&host, state, &released);
     }
 
-    /// A LOCK of this host says the number of its status monitor. A later one than before proves a restart as well as a notice.
+    /// Handles the status monitor's number in a LOCK of this host. A number later than the known one proves a restart just as a
+    /// notice does.
     pub(super) fn note_state(&self, host: &Host, state: i32) {
         let table = self.core.namespace.arbiter().state();
         if let Some(released) = host.note_state(state, table) {
@@ -220,7 +215,7 @@ impl Nlm {
         self.core.namespace.arbiter().released();
     }
 
-    /// What a host waits for, and these reservations of it, are gone.
+    /// Forgets the waiting requests of a host and these of its reservations.
     fn forget_waiting(&self, host: &Host, shares: &[(NodeId, HolderId)]) {
         self.queue.forget(|blocked| blocked.host.key == host.key);
         self.forget_reservations(host, shares);
@@ -232,8 +227,8 @@ impl Nlm {
         });
     }
 
-    /// A share is not served any more: locks and reservations in it end, and nobody waits for one there. `root` is the share's.
-    /// How many there were. Who asks about them is told NLM4_STALE_FH.
+    /// Ends the locks, reservations and waiting requests in a share that is no longer served, and returns how many there were.
+    /// `root` is the share's root. Later calls on them get NLM4_STALE_FH.
     pub fn leave_share(&self, root: &dyn vfs::backend::Node) -> usize {
         let arbiter = self.core.namespace.arbiter();
         self.queue.forget(|blocked| blocked.node.is_beside(root));
@@ -247,7 +242,7 @@ impl Nlm {
         ended
     }
 
-    /// To be called about once a second: hosts that hold nothing any more need not be told of a restart.
+    /// Called about once a second: removes hosts without locks from the durable list.
     pub async fn tick(&self) {
         for host in self.hosts.take_idle(self.now(), |host| self.queue.has_host(&host.key)) {
             if host.monitored.load(Ordering::Acquire)
@@ -258,7 +253,7 @@ impl Nlm {
         }
     }
 
-    /// One call. `args` stands at the arguments; results are appended to `out`.
+    /// Executes one call. `args` is positioned at the arguments; results are appended to `out`.
     pub(crate) async fn serve(
         &self,
         conn: &Conn,
@@ -290,7 +285,7 @@ impl Nlm {
                 (a.cookie, Answer::Stat(self.cancel(conn, a.exclusive, &a.alock).await))
             }
             Args::Unlock(a) => (a.cookie, Answer::Stat(self.unlock(conn, &a.alock).await)),
-            // This server waits for nobody's locks.
+            // This server never waits for locks of others.
             Args::Granted(a) => (a.cookie, Answer::Stat(Stat::Denied)),
             Args::Share(a) => {
                 (a.cookie, Answer::Share(self.share(conn, call, &a.share, a.reclaim).await))
@@ -306,7 +301,7 @@ impl Nlm {
     }
 }
 
-/// How a host is known to the grace period, beside clients of NFSv4, whose names begin with 0 or 1.
+/// The name of a host in the grace period's records. Its prefix differs from the names of NFSv4 clients, which begin with 0 or 1.
 fn reclaim_name(key: &Key) -> Box<[u8]> {
     const FAMILY: u8 = 2;
     let mut name = vec![FAMILY];

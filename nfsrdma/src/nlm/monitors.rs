@@ -1,5 +1,5 @@
-//! The durable list of hosts that are to be told of a restart: records of the store. The key is the host's name behind its
-//! address, the value the address of ours by which it knows us.
+//! The durable list of hosts to notify after a restart. In the store, the key is the host's address and name, and the value is the
+//! server address that the host uses.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,29 +8,27 @@ use recovery::{Change, Kind, Record, Store};
 
 use super::hosts::Key;
 
-/// Between the address of a host and its name, which an address cannot hold.
+/// Separates address and name in a key; no address contains it.
 const BETWEEN: u8 = b' ';
 
-/// A host that is to be told.
+/// A host to notify after a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Monitored {
-    /// Who it is.
     pub(crate) key: Key,
-    /// The address of ours by which it knows us.
+    /// The server address that the host uses.
     pub(crate) local: IpAddr,
 }
 
-/// The list; without a store nothing survives and nobody is told.
+/// The list. Without a store it is empty, and no host is notified after a restart.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Monitors(Option<Store>);
 
 impl Monitors {
-    /// Over this store.
     pub(crate) fn new(store: Option<Store>) -> Self {
         Self(store)
     }
 
-    /// All of them, as the last run left them. Blocks on the disk.
+    /// Reads the list that the previous run left. Reads the disk.
     pub(crate) fn all(&self) -> io::Result<Vec<Monitored>> {
         let Some(store) = &self.0 else { return Ok(Vec::new()) };
         let records = store.read(Kind::NlmMonitor)?;
@@ -41,14 +39,14 @@ impl Monitors {
         records.iter().map(read).collect()
     }
 
-    /// Enters a host, durably.
+    /// Adds a host durably.
     pub(crate) async fn enter(&self, host: &Monitored) -> io::Result<()> {
         let Some(store) = &self.0 else { return Ok(()) };
         let (key, value) = encode(host);
         Ok(store.submit(vec![Change::Put(Kind::NlmMonitor, key, value)]).await?)
     }
 
-    /// Strikes a host out, durably.
+    /// Removes a host durably.
     pub(crate) async fn strike(&self, key: &Key) -> io::Result<()> {
         let Some(store) = &self.0 else { return Ok(()) };
         Ok(store.submit(vec![Change::Remove(Kind::NlmMonitor, record_key(key))]).await?)
@@ -83,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_list_survives_and_changes_one_host_at_a_time() {
+    async fn host_list_survives_reopen() {
         let dir = tempfile::tempdir().unwrap();
         let open = || Monitors::new(Some(Store::open(dir.path()).unwrap()));
         let m = open();

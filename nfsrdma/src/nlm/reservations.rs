@@ -1,7 +1,7 @@
 //! Share reservations of all hosts, by the address of the host.
 //!
-//! Reads and writes of version 3 come without an open. So that a reservation does not stand in the way of the host that made it,
-//! it is found by that address.
+//! READ and WRITE of version 3 carry no open state. They are attributed to a reservation by the client's address, so that a
+//! reservation does not block the host that made it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,10 +13,9 @@ use state::{Holder, HolderId, NodeId, Requester, Rights};
 
 type ByFile = HashMap<(IpAddr, NodeId), Vec<(Requester, Rights)>>;
 
-/// The reservations of all hosts, by address and file.
 #[derive(Debug, Default)]
 pub struct Reservations {
-    /// Mostly there is none, and nobody has to look further.
+    /// Number of reservations. It is usually 0, and the lock is not taken then.
     count: AtomicUsize,
     of: Mutex<ByFile>,
 }
@@ -49,14 +48,14 @@ impl Reservations {
         }
     }
 
-    /// What this reservation lets its owner do.
+    /// Returns the rights that this reservation gives its owner.
     pub(super) fn access(&self, ip: IpAddr, node: NodeId, holder: HolderId) -> Option<Rights> {
         let of = self.of();
         let mine = |(who, _): &&(Requester, Rights)| who.holder == Some(holder);
         of.get(&(ip, node))?.iter().find(mine).map(|(_, access)| *access)
     }
 
-    /// Through which open such an access from this address goes.
+    /// Returns the open through which an access from this address is made.
     pub fn who(&self, ip: IpAddr, node: NodeId, access: Rights) -> Option<Requester> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;

@@ -1,5 +1,5 @@
 //! SHARE and UNSHARE (RFC 1813 sections 6.3.6 and 6.3.7): opens with access and deny modes, for DOS and Windows clients of NFS
-//! version 3. In `state` they are opens like those of NFSv4 and SMB.
+//! version 3. `state` treats them as opens of NFSv4 and SMB.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use super::{Nlm, Stat, limits};
 use crate::context::{CallContext, Conn};
 use crate::fh::Fh;
 
-/// `fsh4_mode` and `fsh4_access` count as NFSv4's deny and access bits do: none, read, write, both.
+/// Converts `fsh4_access` and `fsh4_mode`, whose values (none, read, write, both) equal the access and deny bits of NFSv4.
 fn modes(share: &Wanted<'_>) -> Share {
     let rights = |bits| Rights::from_bits(bits).unwrap_or(Rights::NONE);
     Share::new(rights(share.access as u32), rights(share.mode as u32))
@@ -57,7 +57,7 @@ impl Nlm {
         let party = host.holder(&owner, &t.node, &t.fh, || arbiter.state().holder());
         let party = party.map_err(|limit| self.note_limit(conn, limit))?;
         let id = t.node.id();
-        // The reservation stands for what the host's own locks have open.
+        // The reservation's open replaces the opens of this host's own locks.
         let lockers = host.lockers(id);
         for own in &lockers {
             arbiter.state().narrow(id, own.holder, Share::default());
@@ -67,7 +67,7 @@ impl Nlm {
             let held = host.held();
             // An UNSHARE, or a restart of the host, may have ended the holder while the open waited.
             if held.get(&(owner.clone(), id)).is_some_and(|h| h.party.holder == party.holder) {
-                // A second SHARE of one owner stands in the place of the first.
+                // A second SHARE of the same owner replaces the first.
                 arbiter.state().narrow(id, party.holder, wanted);
                 self.core().reservations.set(key.ip, id, &party, wanted.access);
                 return Ok(());
@@ -84,7 +84,7 @@ impl Nlm {
         })
     }
 
-    /// Forgets a holder for which nothing was entered. Another SHARE of the same owner may have been granted to it meanwhile.
+    /// Removes a holder whose open failed, unless another SHARE of the same owner succeeded meanwhile.
     fn forget(&self, host: &Host, at: (Owner, NodeId), holder: HolderId, ip: IpAddr) {
         let mut held = host.held();
         let core = self.core();
@@ -95,7 +95,7 @@ impl Nlm {
         }
     }
 
-    /// The host's locks have the file open for themselves again, those that were not given back meanwhile.
+    /// Restores the opens of the host's locks, for locks that are still held.
     fn reopen(&self, host: &Host, lockers: &[Holder], node: NodeId) {
         let held = host.held();
         let still = |p: &&Holder| held.values().any(|h| h.party.holder == p.holder);

@@ -1,17 +1,17 @@
-//! NSM version 1 (X/Open XNFS chapter 11): who is told of a restart, and who tells us of one.
+//! NSM version 1 (X/Open XNFS chapter 11): notifies hosts of our restart, and receives notices of theirs.
 //!
-//! *Operation.* A host that locks is entered in a durable list of the lock manager before it gets its first lock. At the next start
-//! every host of the list is told by SM_NOTIFY, so that it reclaims within the grace period, or knows that it has lost something.
-//! When a host tells us by SM_NOTIFY that it has been restarted, what it held is released. Anybody could say so: see
-//! [`Nlm::rebooted`] for who is believed.
+//! *Operation.* A host is entered in the lock manager's durable list before it gets its first lock. At the next start every host of
+//! the list is notified with SM_NOTIFY, so that it reclaims its locks within the grace period or learns that they are lost. When a
+//! host reports its own restart with SM_NOTIFY, its locks are released. Any host could send such a notice: [`Nlm::rebooted`]
+//! decides which ones to accept.
 //!
-//! This monitor works for the lock manager in this process alone. Another one on this machine (the kernel's, when the machine is
-//! an NFS client itself) has another life than this process, so SM_MON is answered by STAT_FAIL.
+//! This monitor serves only the lock manager in this process. The kernel's lock manager (used when the machine is an NFS client
+//! itself) restarts at other times than this process, so SM_MON gets STAT_FAIL.
 //!
-//! *Memory.* One short record per host that locks.
+//! *Memory.* One short record for each host that locks.
 //!
-//! *Errors.* A notice from an address that no share lets in, or that its host did not lock from, or with a number that is no
-//! news, is ignored and counted.
+//! *Errors.* A notice is ignored and counted if its address may use no share, if its host did not lock from that address, or if its
+//! number is no news.
 
 mod notify;
 
@@ -25,7 +25,7 @@ use rdma_transport::xdr::{Reader, Writer, XdrResult};
 
 pub use nfs_proto::nsm::{VERSION, procedure};
 
-/// Does one call.
+/// Executes one call.
 pub fn serve(
     nlm: &Nlm,
     conn: &Conn,
@@ -38,7 +38,7 @@ pub fn serve(
     let state = nlm.state_number();
     match args {
         Args::Null | Args::SimuCrash => {}
-        // This monitor can reach whoever can reach it; whether it would is the lock manager's business.
+        // The monitor can reach any host that can reach it; monitoring one is the lock manager's decision.
         Args::Stat(_) => out.value(&SmStatRes { res_stat: Res::StatSucc, state }),
         Args::Mon(_) => out.value(&SmStatRes { res_stat: Res::StatFail, state }),
         Args::Unmon(_) | Args::UnmonAll(_) => out.value(&SmStat { state }),

@@ -1,11 +1,10 @@
-//! Tells the hosts that held locks that the server was restarted (SM_NOTIFY, X/Open XNFS section 11.2.7).
+//! Notifies hosts that held locks of the server's restart (SM_NOTIFY, X/Open XNFS section 11.2.7).
 //!
-//! *Operation.* All at once, each again and again with growing pauses until it has answered, for at most
-//! [`limits::NOTIFY_SECONDS_MAX`]. A host that has answered and taken nothing back when the grace period is over, or that never
-//! answered, is struck from the list.
+//! *Operation.* All hosts are notified concurrently, each with growing pauses until it answers, for at most
+//! [`limits::NOTIFY_SECONDS_MAX`]. A host that never answered, or that answered but reclaimed no lock by the end of the grace
+//! period, is removed from the list.
 //!
-//! The notice names this server by the address by which the host called it, and comes from there: that is what status monitors
-//! compare.
+//! The notice names the server by the address that the host uses, and is sent from it: status monitors compare that.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +22,7 @@ use crate::rpc::outgoing::Route;
 use crate::rpc::program;
 
 impl Nlm {
-    /// Tells everybody who held something before the restart. To be called once, when this server can be reached.
+    /// Notifies every host that held locks before the restart. Called once, when this server is reachable.
     pub async fn notify_all(self: Arc<Self>) {
         let hosts = match self.monitors.all() {
             Ok(hosts) => hosts,
@@ -79,7 +78,7 @@ impl Nlm {
         }
     }
 
-    /// Those who did not come back hold nothing any more.
+    /// Hosts that did not reclaim have lost their locks, so their records are removed.
     async fn strike_absent(&self) {
         let hosts = match self.monitors.all() {
             Ok(hosts) => hosts,

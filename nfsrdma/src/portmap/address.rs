@@ -1,4 +1,4 @@
-//! Where a program is: the question to rpcbind, its answer, and addresses as it writes them.
+//! Looks up the address of a program: the query to rpcbind, its answer, and rpcbind's notation of addresses.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,7 +8,7 @@ use nfs_proto::xdr::{decode, encode};
 
 use crate::rpc::callee::{Callee, Carrier, RPCBIND};
 
-/// The network id of a carrier (RFC 5665 section 4).
+/// The network id of a transport (RFC 5665 section 4).
 pub fn netid(ip: IpAddr, carrier: Carrier) -> &'static str {
     match (ip, carrier) {
         (IpAddr::V4(_), Carrier::Stream) => "tcp",
@@ -18,7 +18,7 @@ pub fn netid(ip: IpAddr, carrier: Carrier) -> &'static str {
     }
 }
 
-/// The question where a program of a host is: by version 2, which knows IPv4 alone and which everybody speaks, or by version 4.
+/// Builds the query for a program's address: version 2 for IPv4, which all hosts support, version 4 for IPv6.
 pub(crate) fn question(ip: IpAddr, callee: Callee, carrier: Carrier) -> (Callee, Vec<u8>) {
     let (prog, vers) = (callee.program, callee.version);
     let (version, procedure, args) = match ip {
@@ -41,7 +41,7 @@ pub(crate) fn question(ip: IpAddr, callee: Callee, carrier: Carrier) -> (Callee,
     (Callee { program: RPCBIND, version, procedure }, args)
 }
 
-/// The port in the answer; `None` when the program is not there.
+/// Parses the port in the answer; `None` when the program is not registered.
 pub(crate) fn port_in_answer(ip: IpAddr, answer: &[u8]) -> Option<u16> {
     let port = match ip {
         IpAddr::V4(_) => u16::try_from(decode::<u32>(answer).ok()?.1).ok()?,
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_is_not_there_has_port_zero_or_no_address() {
+    fn unregistered_program_has_no_port() {
         let (v4, v6) = (IpAddr::from([10, 0, 0, 1]), "::1".parse().unwrap());
         assert_eq!(port_in_answer(v4, &[0, 0, 8, 1]), Some(2049));
         assert_eq!(port_in_answer(v4, &[0, 0, 0, 0]), None);

@@ -1,13 +1,13 @@
-//! The port mapper: tells clients that ask where NFS, NFSACL, MOUNT, NLM and NSM are. Version 2 (RFC 1833 section 3), and versions
-//! 3 and 4 (RFC 1833 section 2) without the two procedures that translate addresses of the host. Nothing can be registered from
-//! outside, and no call is passed on, which would let a caller use the gateway's address.
+//! Port mapper: gives clients the ports of NFS, NFSACL, MOUNT, NLM and NSM. It serves version 2 (RFC 1833 section 3), and versions
+//! 3 and 4 (RFC 1833 section 2) except the two procedures that translate addresses of the host. Other programs cannot register, and
+//! calls are never forwarded: a caller could misuse the gateway's address.
 //!
-//! It answers on the NFS port, and on port 111 when it stands in for rpcbind. Where the machine has an rpcbind, [`register`] tells
-//! that one. Its answers are those of rpcbind: a program that is served in other versions than the one asked for is found by
-//! GETPORT and GETADDR, so that the caller learns by PROG_MISMATCH which versions there are; GETVERSADDR finds the version alone.
+//! It answers on the NFS port, and on port 111 in place of rpcbind. If the machine runs rpcbind, [`register`] registers the
+//! programs there. Answers follow rpcbind: GETPORT and GETADDR find a program even if the requested version is not served, and the
+//! caller then learns the served versions from PROG_MISMATCH; GETVERSADDR finds the exact version only.
 //!
-//! *Memory.* Answers have at most an entry for each program, version and carrier. Datagrams of those who may use no share are not
-//! answered at all (`Server::datagram`), so that nothing can be flooded with answers that it did not ask for.
+//! *Memory.* Answers have at most one entry for each program, version and transport. Datagrams from addresses that may use no share
+//! get no answer (`Server::datagram`), so the server cannot be abused to flood a third party.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -30,12 +30,10 @@ use nfs_proto::xdr::Chain;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
 use statistics::Statistics;
 
-/// Versions that are served.
 pub const VERSIONS: (u32, u32) = (2, 4);
-/// Where clients look for it.
 pub const PORT: u16 = 111;
 
-/// What is served over TCP: program, version. By datagrams all but NFS and NFSACL.
+/// Programs and versions served over TCP. All but NFS and NFSACL are served over UDP as well.
 const SERVED: [(u32, u32); 7] = [
     (program::NFS, 3),
     (program::NFS, 4),
@@ -46,7 +44,7 @@ const SERVED: [(u32, u32); 7] = [
     (program::NSM, 1),
 ];
 
-/// The ports of this server; 0 where it does not listen.
+/// The ports of this server; 0 for a transport without listener.
 #[derive(Debug, Default)]
 pub struct Ports {
     tcp: AtomicU16,
@@ -55,36 +53,31 @@ pub struct Ports {
     statistics: Statistics,
 }
 
-/// A program that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Program.
     pub program: u32,
-    /// Version.
     pub version: u32,
-    /// How.
     pub carrier: Carrier,
-    /// Where.
     pub port: u16,
 }
 
 impl Ports {
-    /// Everything is served over TCP here.
+    /// Sets the port that serves all programs over TCP.
     pub fn set_tcp(&self, port: u16) {
         self.tcp.store(port, Ordering::Relaxed);
     }
 
-    /// MOUNT, NLM and NSM are served by datagrams here.
+    /// Sets the port that serves MOUNT, NLM and NSM over UDP.
     pub fn set_udp(&self, port: u16) {
         self.udp.store(port, Ordering::Relaxed);
     }
 
-    /// The port mapper stands in for rpcbind here.
+    /// Sets the port on which the port mapper replaces rpcbind.
     pub fn set_mapper(&self, port: u16) {
         self.mapper.store(port, Ordering::Relaxed);
     }
 
-    /// What is served, but for the port mapper itself.
+    /// Lists the served programs, except the port mapper itself.
     pub fn served(&self) -> Vec<Mapping> {
         let (tcp, udp) = (self.tcp.load(Ordering::Relaxed), self.udp.load(Ordering::Relaxed));
         let by = |carrier, port: u16| {
@@ -112,7 +105,7 @@ impl Ports {
         own.chain(self.served()).collect()
     }
 
-    /// This version of a program, else another one where `any` will do, as rpcbind has it.
+    /// Finds this version of a program, or with `any` another version if this one is missing, as rpcbind does.
     fn find(&self, (program, version): (u32, u32), carrier: Carrier, any: bool) -> Option<Mapping> {
         let mut all = self.all();
         all.retain(|m| (m.program, m.carrier) == (program, carrier));
@@ -121,8 +114,8 @@ impl Ports {
     }
 }
 
-/// What a network id names (RFC 5665 section 4), in the family of the address that was asked; `None` in the other family. Where it
-/// names no carrier of ours, the one that the call came by counts, which RFC 1833 section 2.2.1 infers in any case.
+/// The transport of a network id (RFC 5665 section 4); `None` if the id is of the other address family. For an unknown id, uses the
+/// transport of the call, which RFC 1833 section 2.2.1 prescribes for all cases.
 fn carrier_of(netid: &[u8], conn: &Conn) -> Option<Carrier> {
     let carrier = match netid {
         b"tcp" | b"tcp6" => Carrier::Stream,
@@ -141,7 +134,7 @@ fn protocol(carrier: Carrier) -> u32 {
     }
 }
 
-/// Does one call of this version and number.
+/// Executes one call of this version and procedure.
 pub fn serve(
     ports: &Ports,
     conn: &Conn,
@@ -149,12 +142,12 @@ pub fn serve(
     args: &mut Reader<'_>,
     out: &mut Writer,
 ) -> XdrResult<Outcome> {
-    // What the client reached is an address that it can reach.
+    // The answer names the address that the client called, which it can certainly reach.
     let here = conn.info.local.ip();
     ports.statistics.count(version, number);
     match (version, number) {
         (_, NULL) => {}
-        // Refused, in so many words: FALSE.
+        // FALSE: the registration is refused.
         (_, SET | UNSET) => out.value(&false),
         (2, GETPORT) => {
             let wanted: rpcbind::Mapping = args.value()?;
@@ -187,8 +180,8 @@ pub fn serve(
             out.value(&u32::try_from(now.as_secs()).unwrap_or(u32::MAX));
         }
         (_, DUMP) => dump(&ports.all(), version, here, out),
-        // No call is passed on. CALLIT without success has no answer (RFC 1833 sections 2.2.1 and 3.2), so that a broadcast is not
-        // answered by every host; over a stream and for INDIRECT there is one.
+        // Calls are never forwarded. A failed CALLIT gets no reply (RFC 1833 sections 2.2.1 and 3.2), so that a broadcast is not
+        // answered by every host; over TCP, and for INDIRECT, an error is returned.
         (_, CALLIT) | (4, INDIRECT) => {
             let _: CallArgs<'_> = args.value()?;
             let is_silent = number == CALLIT && conn.is_datagram();
@@ -199,7 +192,7 @@ pub fn serve(
     Ok(Outcome::Repeatable)
 }
 
-/// Every address of one version of a program, in the family of the address that was asked.
+/// Lists every address of one program version, in the family of the address that was called.
 fn address_list(ports: &Ports, program: (u32, u32), here: IpAddr, out: &mut Writer) {
     /// `NC_TPI_CLTS` and `NC_TPI_COTS_ORD` of netconfig(5).
     const CONNECTIONLESS: u32 = 1;

@@ -1,10 +1,9 @@
 //! Registration with the machine's own rpcbind, over its local socket (RFC 1833 section 2.1, RPCBPROC_SET).
 //!
-//! *Operation.* Each program is entered for each family of addresses. Where another program stands already (the kernel's own lock
-//! manager, say), as the list of all entries tells, it is asked whether it is alive; an entry of the dead is replaced, the others
-//! are left alone and named.
+//! *Operation.* Each program is registered for each address family. If another program is registered there (such as the kernel's
+//! lock manager), the server checks whether it answers: a dead entry is replaced, a live one is kept and reported.
 //!
-//! *Errors.* What could not be entered is told, and whose place it is.
+//! *Errors.* Programs that could not be registered are reported with the address of the program that occupies the entry.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,24 +23,23 @@ use crate::rpc::callee::{Callee, Carrier, RPCBIND};
 use crate::rpc::outgoing;
 use crate::rpc::program;
 
-/// Where rpcbind listens for programs of its own machine.
+/// The socket of rpcbind for local programs.
 pub const SOCKET: &str = "/run/rpcbind.sock";
-/// It answers at once, or something is wrong with it.
+/// A working rpcbind answers at once.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// Bytes of the list of everything that is entered.
+/// Largest accepted list of registrations, in bytes.
 const LIST_MAX: usize = 256 << 10;
 
-/// What became of a registration.
+/// The result of a registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registered {
-    /// Entered by this call, to be taken back at the end.
+    /// Programs registered by this call, which the server unregisters at exit.
     pub entered: Vec<(Mapping, bool)>,
-    /// Where somebody else stands, one line for each program.
+    /// Entries occupied by other programs, one line for each.
     pub taken: Vec<String>,
 }
 
-/// The name of a program in messages.
 fn name(program: u32) -> &'static str {
     match program {
         program::NFS => "NFS",
@@ -61,7 +59,7 @@ impl Rpcbind {
         Ok(Self(timeout(ANSWER_MAX, UnixStream::connect(socket)).await.map_err(late)??))
     }
 
-    /// A procedure of version 4.
+    /// Calls a procedure of version 4.
     async fn ask(&mut self, procedure: u32, args: &[u8]) -> io::Result<Buf> {
         let callee = Callee { program: RPCBIND, version: 4, procedure };
         let (xid, call) = outgoing::message(callee, args);
@@ -74,7 +72,7 @@ impl Rpcbind {
         }
     }
 
-    /// A procedure on one entry that answers yes or no.
+    /// Calls a procedure on one entry that answers with a boolean.
     async fn yes(&mut self, procedure: u32, m: &Mapping, six: bool) -> io::Result<bool> {
         let any = any(six);
         let at = universal(SocketAddr::new(any, m.port));
@@ -89,7 +87,7 @@ impl Rpcbind {
         Ok(decode::<bool>(&answer).is_ok_and(|(_, yes)| yes))
     }
 
-    /// Who stands where this was to be entered. GETADDR would tell only of the transport that it comes by, the local socket.
+    /// Returns the address registered for this entry. GETADDR would report only the transport of the query, the local socket.
     async fn there(&mut self, m: &Mapping, six: bool) -> io::Result<Option<SocketAddr>> {
         let answer = self.ask(DUMP, &[]).await?;
         let unreadable = |_| io::Error::other("rpcbind's list cannot be read");
@@ -100,7 +98,7 @@ impl Rpcbind {
         Ok(found.and_then(|entry| parse_universal(entry.r_addr)))
     }
 
-    /// True when it stands there now by this call; the address of somebody else who does.
+    /// Registers an entry. `true` if this call created it; an address if another program occupies it.
     async fn enter(&mut self, m: &Mapping, six: bool) -> io::Result<Result<bool, SocketAddr>> {
         if self.yes(SET, m, six).await? {
             return Ok(Ok(true));
@@ -109,7 +107,7 @@ impl Rpcbind {
             return Err(io::Error::other("rpcbind refused the entry"));
         };
         if other.port() == m.port {
-            // Ours, from a run that was killed.
+            // The entry is ours, from a run that was killed.
             return Ok(Ok(true));
         }
         if is_alive(m, other).await {
@@ -124,7 +122,7 @@ fn any(six: bool) -> IpAddr {
     if six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
 }
 
-/// Somebody answers there.
+/// Checks whether a program answers at this address.
 async fn is_alive(m: &Mapping, at: SocketAddr) -> bool {
     let ip = match at.ip() {
         ip if !ip.is_unspecified() => ip,
@@ -136,12 +134,12 @@ async fn is_alive(m: &Mapping, at: SocketAddr) -> bool {
             let connect = tokio::net::TcpStream::connect((ip, at.port()));
             timeout(ANSWER_MAX, connect).await.is_ok_and(|c| c.is_ok())
         }
-        // That nobody listens for datagrams is seen when nobody could bind there but us.
+        // A UDP port in use is detected by a failing bind.
         Carrier::Datagrams => tokio::net::UdpSocket::bind((ip, at.port())).await.is_err(),
     }
 }
 
-/// Enters these programs for IPv4, and for IPv6 when `six`.
+/// Registers these programs for IPv4, and for IPv6 if `six`.
 pub async fn register(socket: &Path, served: &[Mapping], six: bool) -> io::Result<Registered> {
     let mut rpcbind = Rpcbind::connect(socket).await?;
     let mut done = Registered::default();
@@ -165,7 +163,7 @@ pub async fn register(socket: &Path, served: &[Mapping], six: bool) -> io::Resul
     Ok(done)
 }
 
-/// Takes entries back.
+/// Removes entries.
 pub async fn unregister(socket: &Path, entered: &[(Mapping, bool)]) -> io::Result<()> {
     let mut rpcbind = Rpcbind::connect(socket).await?;
     for (m, six) in entered {
@@ -189,7 +187,7 @@ mod tests {
 
     type Entries = Arc<Mutex<HashMap<(u32, u32, Vec<u8>), Vec<u8>>>>;
 
-    /// An rpcbind of one machine, as far as SET, UNSET and DUMP of version 4 go.
+    /// A minimal rpcbind that implements SET, UNSET and DUMP of version 4.
     async fn rpcbind(listener: UnixListener, entries: Entries) {
         while let Ok((mut stream, _)) = listener.accept().await {
             while let Ok(mark) = stream.read_u32().await {
@@ -239,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_dead_are_replaced_and_the_living_named() {
+    async fn dead_registrations_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rpcbind.sock");
         let living = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -268,7 +266,7 @@ mod tests {
         };
         assert_eq!(of(program::NSM, 1, b"tcp").as_deref(), Some(&b"0.0.0.0.8.1"[..]));
         assert_eq!(of(program::NFS, 3, b"tcp6").as_deref(), Some(&b"::.8.1"[..]));
-        // What a killed run left is its successor's.
+        // The next run takes over entries of a killed run.
         assert_eq!(register(&path, &served, true).await.unwrap().entered.len(), 5);
         unregister(&path, &done.entered).await.unwrap();
         assert_eq!(entries.lock().unwrap().len(), 1, "the other's entry stays");

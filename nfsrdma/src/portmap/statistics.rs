@@ -1,7 +1,7 @@
-//! How often the port mapper was asked, for GETSTAT (RFC 1833 section 2.2.1, `rpcb_stat_byvers`).
+//! Counts the port mapper's calls, for GETSTAT (RFC 1833 section 2.2.1, `rpcb_stat_byvers`).
 //!
-//! *Memory.* A number for each procedure of each version, and one for each program that is served: what is asked for and not served
-//! leaves nothing behind.
+//! *Memory.* A counter for each procedure of each version, and one for each served program. Requests for other programs leave no
+//! trace.
 
 use std::array;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use crate::rpc::program;
 
 const CARRIERS: [Carrier; 2] = [Carrier::Stream, Carrier::Datagrams];
 
-/// Programs and versions that answers name.
+/// Programs and versions that may appear in answers.
 const NAMED: [(u32, u32); SERVED.len() + 3] = {
     let mut all = [(program::PORTMAP, 0); SERVED.len() + 3];
     let mut i = 0;
@@ -31,11 +31,11 @@ const NAMED: [(u32, u32); SERVED.len() + 3] = {
     all
 };
 
-/// Of one version of the port mapper.
+/// Counters of one version of the port mapper.
 #[derive(Debug, Default)]
 struct OfVersion {
     calls: [AtomicU32; STAT_HIGHPROC],
-    /// Addresses that were given.
+    /// Addresses returned to clients.
     found: [[AtomicU32; CARRIERS.len()]; NAMED.len()],
 }
 
@@ -59,13 +59,13 @@ impl OfVersion {
                 }
             }
         }
-        // SET and UNSET never succeed, and no call is passed on.
+        // SET and UNSET never succeed, and calls are never forwarded.
         let (setinfo, unsetinfo, rmtinfo) = (0, 0, Chain(Vec::new()));
         Stat { info, setinfo, unsetinfo, addrinfo: Chain(given), rmtinfo }
     }
 }
 
-/// Of versions 2, 3 and 4.
+/// Counters of versions 2, 3 and 4.
 #[derive(Debug, Default)]
 pub(super) struct Statistics([OfVersion; 3]);
 
@@ -74,7 +74,7 @@ impl Statistics {
         self.0.get(usize::try_from(version).ok()?.checked_sub(2)?)
     }
 
-    /// A procedure is called.
+    /// Counts a call of a procedure.
     pub(super) fn count(&self, version: u32, number: u32) {
         let calls = self.of(version).zip(usize::try_from(number).ok());
         if let Some(calls) = calls.and_then(|(of, number)| of.calls.get(number)) {
@@ -82,7 +82,7 @@ impl Statistics {
         }
     }
 
-    /// A program is looked up.
+    /// Counts the result of a look-up.
     pub(super) fn found(&self, version: u32, found: Option<&Mapping>) {
         let (Some(of), Some(found)) = (self.of(version), found) else { return };
         let named = NAMED.iter().position(|named| *named == (found.program, found.version));
@@ -92,7 +92,7 @@ impl Statistics {
         }
     }
 
-    /// All of it, as a client asks for that reached `here`.
+    /// Returns all counters for a client that called the address `here`.
     pub(super) fn by_version(&self, here: IpAddr) -> StatByvers<'static> {
         let [version2, version3, version4] = self.0.each_ref().map(|of| of.stat(here));
         StatByvers { version2, version3, version4 }

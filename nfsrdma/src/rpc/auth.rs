@@ -8,19 +8,19 @@ use nfs_proto::xdr;
 use vfs::ANONYMOUS;
 use vfs::Cred;
 
-/// How a caller says who it is.
+/// The authentication flavor of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavor {
-    /// It does not.
+    /// The caller sends no identity.
     None,
-    /// By numbers, believed because the address is.
+    /// AUTH_SYS: numeric ids, trusted because the address is.
     Sys,
-    /// By a ticket, and its calls are protected so.
+    /// RPCSEC_GSS: a Kerberos ticket, with this protection of calls.
     Gss(GssService),
 }
 
 impl Flavor {
-    /// As shares name it.
+    /// Converts to the flavor names of share configurations.
     pub fn of_share(self) -> vfs::namespace::Flavor {
         use vfs::namespace::Flavor as Of;
         match self {
@@ -31,13 +31,13 @@ impl Flavor {
         }
     }
 
-    /// What is sent must be looked at, or changed, before it leaves.
+    /// True if replies are checksummed or encrypted before they leave.
     pub fn is_protected(self) -> bool {
         matches!(self, Self::Gss(GssService::Integrity | GssService::Privacy))
     }
 }
 
-/// The caller that the credential of a call names, before any share squashes it.
+/// Decodes the caller's identity from a credential, before any share squashes it.
 pub fn decode_cred(cred: OpaqueAuth<'_>) -> Result<(Flavor, Cred), AuthStat> {
     match cred.flavor {
         AUTH_NONE if cred.body.is_empty() => Ok((Flavor::None, nobody())),
@@ -52,7 +52,6 @@ pub fn decode_cred(cred: OpaqueAuth<'_>) -> Result<(Flavor, Cred), AuthStat> {
     }
 }
 
-/// The anonymous user.
 pub fn nobody() -> Cred {
     Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: Arc::new([]) }
 }
@@ -70,14 +69,14 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_of_auth_sys_become_the_caller() {
+    fn auth_sys_ids_become_credentials() {
         let (flavor, cred) = decoded(AUTH_SYS, &body(vec![0, 1])).unwrap();
         assert_eq!(flavor, Flavor::Sys);
         assert_eq!(cred, Cred { uid: 1000, gid: 100, groups: Arc::new([0, 1]) });
     }
 
     #[test]
-    fn a_body_that_is_too_long_or_cut_is_refused() {
+    fn oversized_or_truncated_body_is_refused() {
         let mut long = body(vec![]);
         assert_eq!(decoded(AUTH_SYS, &long[..long.len() - 4]), Err(AuthStat::BadCred));
         long.extend([0; 4]);
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn other_flavors_are_refused_and_none_is_nobody() {
+    fn auth_none_is_anonymous() {
         assert_eq!(decoded(6, &[]), Err(AuthStat::TooWeak));
         assert_eq!(decoded(AUTH_NONE, &[0; 4]), Err(AuthStat::BadCred));
         assert_eq!(decoded(AUTH_NONE, &[]).unwrap(), (Flavor::None, nobody()));

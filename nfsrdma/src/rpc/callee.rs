@@ -1,22 +1,19 @@
-//! What is called on a client's host, and by what it is reached.
+//! A program to call on a client's host, and the transport to use.
 
 use nfs_proto::oncrpc::program;
 
-/// The program that is asked where others are.
+/// The program that knows the ports of other programs.
 pub(crate) const RPCBIND: u32 = program::PORTMAP;
 
-/// What is called.
+/// A program and its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Callee {
-    /// Program.
     pub program: u32,
-    /// Version.
     pub version: u32,
-    /// Procedure.
     pub procedure: u32,
 }
 
-/// By what a program is reached.
+/// The transport of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// TCP.

@@ -1,5 +1,5 @@
-//! ONC RPC version 2 (RFC 5531): who calls, by numbers ([`auth`]) or by Kerberos ([`gss`]), and calls of ours to a client's host
-//! ([`outgoing`]).
+//! ONC RPC version 2 (RFC 5531): credentials by number ([`auth`]) or Kerberos ([`gss`]), and calls from the server to programs on a
+//! client's host ([`outgoing`]).
 
 pub mod auth;
 pub mod callee;
@@ -14,7 +14,7 @@ use nfs_proto::oncrpc::{CallError, CallHead};
 
 use rdma_transport::xdr::Reader;
 
-/// Reads the head of a call; what is left in `r` are the arguments.
+/// Decodes the head of a call; the arguments remain in `r`.
 pub fn decode_call<'a>(r: &mut Reader<'a>) -> Result<CallHead<'a>, CallError> {
     let (arguments, head) = CallHead::decode(r.rest()).map_err(|(error, _)| error)?;
     r.skip_to(arguments);

@@ -1,12 +1,11 @@
-//! Calls of ours to programs of a client's host: its lock manager and its status monitor, found by its rpcbind.
+//! Calls from the server to programs on a client's host (lock manager, status monitor), located through its rpcbind.
 //!
-//! *Operation.* [`Route::call`] asks the host's rpcbind where a program is, remembers the answer, and makes one call over a
-//! connection of its own, or by datagrams where the program has no other. Such calls are rare: a lock that was waited for, a
-//! restart.
+//! *Operation.* [`Route::call`] asks the host's rpcbind for the port of a program, remembers it, and makes one call over a new TCP
+//! connection, or over UDP if the program does not offer TCP. Such calls are rare: a granted lock, a restart.
 //!
 //! *Memory.* A reply of at most [`REPLY_MAX`] bytes.
 //!
-//! *Errors.* [`CallFailed`] says whether the host can have seen the call.
+//! *Errors.* [`CallFailed`] says whether the host may have received the call.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -24,21 +23,21 @@ use tokio::time::timeout;
 use super::callee::{Callee, Carrier};
 use crate::portmap::address;
 
-/// Bytes of a reply.
+/// Largest accepted reply, in bytes.
 pub const REPLY_MAX: usize = 4096;
-/// A connection must stand within this time.
+/// Limit on connecting.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// And a call over it be answered within this.
+/// Limit on the answer over a connection.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// A datagram is sent this often, each time waiting for a part of [`ANSWER_MAX`].
+/// UDP attempts per call; each waits `ANSWER_MAX / DATAGRAMS_MAX`.
 const DATAGRAMS_MAX: u32 = 3;
 
-/// Why a call was not answered.
+/// The reason why a call has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallFailed {
-    /// The host cannot have seen it: there is no way to it, or no such program.
+    /// The host did not receive it: it is unreachable, or the program is not registered.
     Unreached(String),
-    /// It may have seen it, but there was no answer that means anything.
+    /// The host may have received it, but sent no valid answer.
     Unanswered(String),
 }
 
@@ -51,7 +50,7 @@ impl std::fmt::Display for CallFailed {
     }
 }
 
-/// The way to a host.
+/// The route to a host.
 #[derive(Debug)]
 pub struct Route {
     to: IpAddr,
@@ -60,7 +59,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// To this address, from this one of ours: a client knows its server by the address that it called.
+    /// Creates the route from a local address. It must be the one that the client called, by which it identifies its server.
     pub fn new(to: IpAddr, from: IpAddr) -> Self {
         Self { to, from: Mutex::new(from), known: Mutex::default() }
     }
@@ -69,17 +68,17 @@ impl Route {
         locked(&self.known)
     }
 
-    /// The address of ours that the host knows.
+    /// The local address that the host knows.
     pub fn from(&self) -> IpAddr {
         *locked(&self.from)
     }
 
-    /// The host has called another address of ours.
+    /// Changes the local address after the host has called another one.
     pub fn set_from(&self, from: IpAddr) {
         *locked(&self.from) = from;
     }
 
-    /// Makes one call; gives the results. `rpcbind_port` is where the host's rpcbind is.
+    /// Makes one call and returns the results. `rpcbind_port` is the port of the host's rpcbind.
     pub async fn call(
         &self,
         rpcbind_port: u16,
@@ -89,7 +88,7 @@ impl Route {
         let remembered = self.known().filter(|(c, ..)| *c == callee);
         if let Some((_, carrier, port)) = remembered {
             match self.call_at(carrier, port, callee, args).await {
-                // It may have another port since it was restarted.
+                // The program may have another port after a restart.
                 Err(CallFailed::Unreached(_)) => *self.known() = None,
                 other => return other,
             }
@@ -122,7 +121,7 @@ impl Route {
         }
     }
 
-    /// Where a program of the host is.
+    /// Finds transport and port of a program.
     async fn find(&self, rpcbind_port: u16, callee: Callee) -> Result<(Carrier, u16), CallFailed> {
         let mut why = String::new();
         for ask_by in [Carrier::Stream, Carrier::Datagrams] {
@@ -144,7 +143,7 @@ impl Route {
     }
 }
 
-/// A call without a credential, and its transaction number.
+/// Encodes a call without a credential; returns its transaction id and the message.
 pub(crate) fn message(callee: Callee, args: &[u8]) -> (u32, Vec<u8>) {
     static NEXT: AtomicU32 = AtomicU32::new(0x4847_0001);
     let xid = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +155,7 @@ pub(crate) fn message(callee: Callee, args: &[u8]) -> (u32, Vec<u8>) {
     (xid, call)
 }
 
-/// Where the results begin in the reply to a call; `None` when it was refused or is not the reply to it.
+/// Offset of the results in the reply to this call; `None` if the call was refused or the reply belongs to another one.
 pub(crate) fn results(xid: u32, reply: &[u8]) -> Option<usize> {
     let (results, head) = wire::decode(reply, ReplyHead::parse).ok()?;
     let done = matches!(head.body, ReplyBody::Accepted(_, AcceptStat::Success));
@@ -186,7 +185,7 @@ async fn by_stream(from: SocketAddr, to: SocketAddr, call: &[u8]) -> Result<Vec<
     done.map_err(|_| CallFailed::Unanswered(format!("{to}: no answer")))?.map_err(unanswered(to))
 }
 
-/// One call in one record, and its reply of at most `max` bytes (RFC 5531 section 11).
+/// Sends a call as one record, and receives its reply of at most `max` bytes (RFC 5531 section 11).
 pub(crate) async fn exchange(
     stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin),
     call: &[u8],
@@ -223,7 +222,7 @@ async fn by_datagrams(
     call: &[u8],
 ) -> Result<Vec<u8>, CallFailed> {
     let socket = UdpSocket::bind(from).await.map_err(unreached(to))?;
-    // A connected socket hears only its peer, and of a port where nobody listens.
+    // A connected socket receives only from its peer, and reports a closed port as an error.
     socket.connect(to).await.map_err(unreached(to))?;
     let mut reply = vec![0; REPLY_MAX];
     for _ in 0..DATAGRAMS_MAX {

@@ -1,9 +1,9 @@
-//! NFSACL version 3 on the wire: lists of POSIX.1e beside NFS version 3, by a program of its own on the same connection. No RFC
-//! has it; it is Solaris' `nfs_acl.x`, as Linux has it since 2.6.13 (`fs/nfs_common/nfsacl.c`).
+//! NFSACL version 3 on the wire: POSIX.1e access control lists, a separate program on the connections of NFSv3. There is no RFC; it
+//! is Solaris' `nfs_acl.x`, as Linux implements it since 2.6.13 (`fs/nfs_common/nfsacl.c`).
 //!
-//! *Memory.* As many entries of each list as its format allows.
+//! *Memory.* The entries of each list, up to the limit of its format.
 //!
-//! *Errors.* What is no list is none here ([`lists`]); the procedure says so.
+//! *Errors.* [`lists`] returns `None` for an invalid list; the procedure chooses the status.
 
 use nfs_proto::nfs3::acl::{Aclent, OF_DEFAULT, Secattr, mask};
 use vfs::acl::Owner;
@@ -14,14 +14,14 @@ pub use nfs_proto::nfs3::acl::{VERSION, procedure};
 /// All bits of a mask.
 pub(super) const ALL: u32 = mask::ACL | mask::ACLCNT | mask::DFACL | mask::DFACLCNT;
 
-/// What is to be set; `None` where something is meant that is no list.
+/// Decodes the lists to set; `None` if one of them is invalid.
 pub(super) fn lists(new: &Secattr) -> Option<Change> {
     let mut change = Change::default();
     if new.mask & mask::ACL != 0 {
         change.access = Some(list(entries(&new.aclent))?);
     }
     if new.mask & mask::DFACL != 0 {
-        // No entries: no list.
+        // An empty default list removes it.
         let sent = entries(&new.dfaclent);
         change.default = Some(if sent.is_empty() { None } else { Some(list(sent)?) });
     }
@@ -29,12 +29,13 @@ pub(super) fn lists(new: &Secattr) -> Option<Change> {
 }
 
 fn entries(sent: &[Aclent]) -> Vec<Entry> {
-    // A tag that does not fit is none.
+    // A tag that exceeds 16 bits becomes an invalid one.
     let tag = |tag: u32| u16::try_from(tag & !OF_DEFAULT).unwrap_or(u16::MAX);
     sent.iter().map(|e| (tag(e.tag), e.perm, e.id)).collect()
 }
 
-/// Clients send a mask always; where nobody is named, one that takes nothing away is not meant.
+/// Builds a list. Clients always send a mask; if no user or group is named, a mask equal to the group's bits is dropped as
+/// redundant.
 fn list(mut entries: Vec<Entry>) -> Option<Posix> {
     let bits = |entries: &[Entry], tag| entries.iter().find(|e| e.0 == tag).map(|e| e.1);
     if entries.len() == 4 && bits(&entries, tag::MASK) == bits(&entries, tag::GROUP_OBJ) {
@@ -43,7 +44,7 @@ fn list(mut entries: Vec<Entry>) -> Option<Posix> {
     Posix::new(entries)
 }
 
-/// `secattr` with the parts of `wanted`.
+/// Builds `secattr` with the parts in `wanted`.
 pub(super) fn secattr(
     wanted: u32,
     access: &Posix,
@@ -70,7 +71,7 @@ pub(super) fn secattr(
     Secattr { mask: wanted, aclcnt, aclent, dfaclcnt, dfaclent }
 }
 
-/// The entries, with the mask that a list of this program has always: where there is none, what the file's group has.
+/// The entries including a mask, which this protocol requires: a list without one gets the bits of the file's group.
 fn with_mask(list: &Posix) -> Vec<Entry> {
     let mut entries = list.listed();
     if !entries.iter().any(|e| e.0 == tag::MASK) {
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_a_mask_on_the_wire_always() {
+    fn mask_is_always_sent() {
         let bytes = encode(&secattr(mask::ACL, &Posix::of_mode(0o640), None, OWNER));
         let words: Vec<u32> =
             bytes.as_chunks::<4>().0.iter().map(|w| u32::from_be_bytes(*w)).collect();

@@ -1,4 +1,4 @@
-//! Attributes of `vfs` as those of version 3, and back (RFC 1813 section 2.6).
+//! Converts between `vfs` attributes and those of NFSv3 (RFC 1813 section 2.6).
 
 use nfs_proto::nfs3::{
     Fattr3, Ftype3, Nfstime3, PostOpAttr, Sattr3, SetTime as WireTime, Specdata3, WccAttr, WccData,
@@ -18,23 +18,22 @@ fn ftype(kind: Kind) -> Ftype3 {
     }
 }
 
-/// `nfstime3` has 32 bits of unsigned seconds; what lies outside is shown at the edge.
+/// `nfstime3` has 32 unsigned bits of seconds; times outside are clamped.
 fn wire_time(t: Time) -> Nfstime3 {
     Nfstime3 { seconds: u32::try_from(t.sec.max(0)).unwrap_or(u32::MAX), nseconds: t.nsec }
 }
 
-/// A time of the client.
+/// Converts a client's time.
 pub(super) fn time(t: Nfstime3) -> Time {
     Time { sec: i64::from(t.seconds), nsec: t.nseconds }
 }
 
-/// Two shares can be on one volume, and volumes in memory number their files alike; a client must not take a file of one
-/// share for a file of another.
+/// The file system id. Two shares can be on one volume, and memory volumes number their files alike, so it includes the share: a
+/// client must not mistake a file of one share for a file of another.
 fn fsid(share: &Share, attr: &Attr) -> u64 {
     attr.fsid ^ (u64::from(share.id) << 32) ^ u64::from(share.id)
 }
 
-/// `fattr3`.
 pub(super) fn fattr(share: &Share, a: &Attr) -> Fattr3 {
     Fattr3 {
         ftype: ftype(a.kind),
@@ -58,7 +57,7 @@ pub(super) fn post(share: &Share, after: Option<&Attr>) -> Option<Fattr3> {
     after.map(|a| fattr(share, a))
 }
 
-/// `post_op_attr` as a result by itself.
+/// A separate `post_op_attr` result.
 pub(super) fn post_op(share: &Share, after: Option<&Attr>) -> PostOpAttr {
     PostOpAttr { attributes: post(share, after) }
 }
@@ -73,8 +72,8 @@ pub(super) fn wcc(share: &Share, before: Option<&Attr>, after: Option<&Attr>) ->
     WccData { before, after: post(share, after) }
 }
 
-/// `wcc_data` of a directory whose names were changed. RFC 1813 section 1.6 wants the two sides to be of one operation:
-/// where something may have come between, the side before is left out.
+/// `wcc_data` of a directory after a change of names. RFC 1813 section 1.6 requires both sides to belong to one operation: if
+/// another change may have intervened, the side before is omitted.
 pub(super) fn dir_wcc(share: &Share, dir: &DirChange) -> WccData {
     wcc(share, dir.atomic.then_some(&dir.before), Some(&dir.after))
 }
@@ -87,7 +86,7 @@ fn set_time(t: WireTime) -> Option<SetTime> {
     }
 }
 
-/// What `sattr3` sets.
+/// The attributes that `sattr3` sets.
 pub(super) fn set_attr(s: &Sattr3) -> SetAttr {
     SetAttr {
         mode: s.mode.map(|m| m & 0o7777),

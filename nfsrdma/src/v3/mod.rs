@@ -1,4 +1,4 @@
-//! NFS version 3 (RFC 1813): all 22 procedures. And NFSACL, which is its own program.
+//! NFS version 3 (RFC 1813) with all 22 procedures, and the separate program NFSACL.
 
 pub mod acl;
 mod attr;
@@ -7,7 +7,7 @@ mod ops;
 pub use nfs_proto::nfs3::procedure;
 pub use ops::{serve, serve_acl};
 
-/// A repetition of this procedure must get the first reply again instead of being done twice.
+/// True if a retransmission of this procedure must get the first reply again instead of being executed twice.
 pub fn is_once(procedure: u32) -> bool {
     matches!(procedure, procedure::SETATTR | procedure::WRITE..=procedure::LINK)
 }

@@ -1,14 +1,14 @@
-//! A folder above the shares, and what all such folders have in common: see [`super::pseudo`] for what a client sees of them.
+//! Pseudo folders above the shares, and their common properties: see [`super::pseudo`] for the client's view.
 
 use std::sync::{Arc, LazyLock};
 
 use vfs::namespace::Share;
 use vfs::{Attr, Capabilities, Kind, Time};
 
-/// `fsid4` of the root and of the folders below it.
+/// `fsid4` of the root and of all pseudo folders.
 pub(super) const FSID: (u64, u64) = (0, 0);
 
-/// What they can do: nothing but be listed.
+/// Capabilities of pseudo folders: they can only be listed.
 pub(super) const CAPABILITIES: Capabilities = Capabilities {
     name_max: 255,
     size_max: i64::MAX as u64,
@@ -24,33 +24,32 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
 
 const FILEID: u64 = 1;
 
-/// `fsid4` of a volume below a share: never that of the root.
+/// `fsid4` of a volume in a share: it always differs from the root's.
 pub(super) fn fsid_of(share: &Share, volume: u64) -> (u64, u64) {
     (u64::from(share.id) + 1, volume)
 }
 
-/// The number of the share's name in the root.
+/// The file id of the share's entry in the root.
 pub(super) fn fileid_of(share: &Share) -> u64 {
     u64::from(share.id) + FILEID + 1
 }
 
-/// A folder above the shares: one of the path of some share that the client may use, or the root.
+/// A pseudo folder: the root, or a folder on the path to a share that the client may use.
 #[derive(Clone, Debug)]
 pub struct Above {
-    /// Its path without the first slash; empty for the root.
+    /// Its path without the leading slash; empty for the root.
     pub(super) path: Arc<str>,
 }
 
-/// What stands in a folder above the shares.
+/// An entry of a pseudo folder.
 pub(super) enum Child {
-    /// The root of a share.
     Share(Arc<Share>),
-    /// A further folder.
+    /// Another pseudo folder.
     Folder(Above),
 }
 
 impl Child {
-    /// Different among all that one folder holds: in cookies of its listing, and in what stands for inode numbers.
+    /// A number unique within the folder, used as listing cookie and in place of an inode number.
     pub(super) fn number(&self) -> u64 {
         match self {
             Self::Share(share) => u64::from(share.id),
@@ -59,7 +58,7 @@ impl Child {
     }
 }
 
-/// `path` without `folder`, and without the slash between them; `None` where it does not lie below it.
+/// `path` relative to `folder`; `None` if it is not below it.
 pub(super) fn below<'p>(path: &'p str, folder: &str) -> Option<&'p str> {
     if folder.is_empty() {
         return Some(path);
@@ -68,13 +67,13 @@ pub(super) fn below<'p>(path: &'p str, folder: &str) -> Option<&'p str> {
 }
 
 impl Above {
-    /// Above all.
+    /// The root folder.
     pub(super) fn root() -> Self {
         static ROOT: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(""));
         Self { path: ROOT.clone() }
     }
 
-    /// The folder that the root of a share stands in.
+    /// The folder that contains the root of a share.
     pub(super) fn of_share(share: &Share) -> Self {
         Self::of(share.nfs_path()).parent().unwrap_or_else(Self::root)
     }
@@ -83,12 +82,13 @@ impl Above {
         Self { path: path.into() }
     }
 
-    /// Its path without the first slash.
+    /// Its path without the leading slash.
     pub(super) fn path(&self) -> &str {
         &self.path
     }
 
-    /// In handles: of the root 0, else that of a share of this name. The configuration refuses two folders with one number, and 0.
+    /// The number in handles: 0 for the root, else the number that a share of this path would have. The configuration rejects
+    /// collisions and 0.
     pub(super) fn number(&self) -> u32 {
         if self.path.is_empty() { 0 } else { Share::id_of(&self.path) }
     }
@@ -100,14 +100,14 @@ impl Above {
         }
     }
 
-    /// The folder that it stands in; the root stands in none.
+    /// Its parent; `None` for the root.
     pub(super) fn parent(&self) -> Option<Self> {
         let (parent, _) = self.path.rsplit_once('/').unwrap_or(("", ""));
         (!self.path.is_empty()).then(|| Self::of(parent))
     }
 }
 
-/// An empty directory at the beginning of time.
+/// Attributes of an empty directory with timestamps at the epoch.
 pub(super) const NOTHING: Attr = {
     let time = Time { sec: 0, nsec: 0 };
     Attr {

@@ -1,12 +1,11 @@
 //! Calls to the client over the backchannel of its session (RFC 8881 section 20): CB_SEQUENCE with CB_RECALL or CB_GETATTR.
 //!
-//! *Operation.* A callback takes a slot and keeps it until it is answered: after a lost connection the same number is sent again
-//! on the next one, so the client executes it once. On RDMA the connection carries it as RFC 8167 says; here that looks
-//! the same.
+//! *Operation.* A callback occupies a slot until it is answered: after a lost connection the same sequence number is sent on the
+//! next one, so the client executes it once. Over RDMA it follows RFC 8167, which is invisible here.
 //!
 //! *Memory.* One message of a few hundred bytes.
 //!
-//! *Errors.* [`Failed`]; who calls decides whether to try again.
+//! *Errors.* [`Failed`]; the caller decides whether to retry.
 
 use std::time::Duration;
 
@@ -27,64 +26,63 @@ use crate::fh::Fh;
 
 /// Version of the client's callback program.
 const CB_VERSION: u32 = 1;
-/// What the holder of a write delegation must know (RFC 8881 section 10.4.3).
+/// The attributes requested from the holder of a write delegation (RFC 8881 section 10.4.3).
 const ASKED: Bitmap = Bitmap::of(&[attr::CHANGE, attr::SIZE]);
-/// And when it keeps the times as well (RFC 9754 section 5).
+/// The attributes requested from a holder that also keeps the times (RFC 9754 section 5).
 const ASKED_WITH_TIMES: Bitmap =
     ASKED.or(&Bitmap::of(&[attr::TIME_DELEG_ACCESS, attr::TIME_DELEG_MODIFY]));
-/// Bytes of an answer to that.
+/// Largest accepted attribute values, in bytes.
 const ATTRIBUTES_MAX: usize = 256;
-/// An answer that takes longer will not come.
+/// Limit on the client's answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Connections that one callback is tried on.
+/// Number of connections tried for one callback.
 const TRIES_MAX: usize = 3;
 
-/// Why a callback had no effect.
+/// The reason why a callback failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// No connection, or none that answers.
+    /// The session has no connection, or none that answers.
     PathDown,
-    /// Every slot waits for an answer.
+    /// All slots wait for answers.
     Busy,
-    /// The client refused it with this status.
+    /// The client returned this status.
     Refused(Status),
-    /// The client's answer makes no sense.
+    /// The client's answer is invalid.
     Nonsense,
 }
 
-/// What the client is asked.
+/// The operation to call.
 #[derive(Clone, Copy, Debug)]
 enum Ask<'a> {
     /// CB_RECALL (RFC 8881 section 20.2).
     Recall(Stateid, &'a Fh),
-    /// CB_GETATTR (RFC 8881 section 20.1) of these.
+    /// CB_GETATTR (RFC 8881 section 20.1) for these attributes.
     Attributes(&'a Fh, Bitmap),
 }
 
-/// What the client answers.
+/// The client's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Done,
     Attributes(Attributes),
 }
 
-/// Attributes of a file as the holder of its write delegation has them.
+/// A file's attributes in the cache of the write delegation's holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attributes {
-    /// The one that the client was given, or another when it has changed something since.
+    /// The value that the client was given, or another one if it has modified the file.
     pub(super) change: u64,
-    /// Bytes.
     pub(super) size: u64,
-    /// Of a delegation that is for the times, too.
+    /// Sent if the delegation covers the times.
     pub(super) times: DelegatedTimes,
 }
 
-/// Asks the client to give a delegation back.
+/// Asks the client to return a delegation.
 pub(super) async fn recall(session: &Session, stateid: Stateid, fh: &Fh) -> Result<(), Failed> {
     call(session, Ask::Recall(stateid, fh)).await.map(drop)
 }
 
-/// Asks the holder of a write delegation what the file is like in its cache; `times`: it keeps the times, too.
+/// Queries the holder of a write delegation for the cached attributes; `times`: it also keeps the times.
 pub(super) async fn attributes(
     session: &Session,
     fh: &Fh,
@@ -97,13 +95,13 @@ pub(super) async fn attributes(
     }
 }
 
-/// Not to be given up half way: the slot would stay busy.
+/// Makes the call. Must not be canceled: the slot would stay busy.
 async fn call(session: &Session, ask: Ask<'_>) -> Result<Said, Failed> {
     let (at, sequence) = take_slot(session).ok_or(Failed::Busy)?;
     let done = deliver(session, at, sequence, ask).await;
     let mut back = session.back();
     if let Some(place) = back.slots.get_mut(at) {
-        // A request that the client never counted gives its number back.
+        // If the client did not count the request, its sequence number is reused.
         let counted = !matches!(done, Err(Failed::PathDown | Failed::Refused(Status::Delay)));
         *place = (if counted { sequence } else { sequence.wrapping_sub(1) }, false);
     }
@@ -150,7 +148,7 @@ fn encode(
     ask: Ask<'_>,
 ) -> Vec<u8> {
     let call = CallHead {
-        // The channel's.
+        // The channel sets the xid.
         xid: 0,
         program,
         version: CB_VERSION,
@@ -161,7 +159,7 @@ fn encode(
     let compound = cb::Compound {
         tag: b"",
         minorversion: session.minor,
-        // Of minor version 0 only.
+        // Only minor version 0 uses this field.
         callback_ident: 0,
         argarray: 2,
     };
@@ -192,7 +190,7 @@ fn encode(
     out
 }
 
-/// What the answer says.
+/// Decodes the answer.
 fn decode(answer: &[u8]) -> Result<Said, Failed> {
     let (rest, head) = wire::decode(answer, ReplyHead::parse).map_err(nonsense)?;
     let ReplyBody::Accepted(_, AcceptStat::Success) = head.body else {
@@ -224,7 +222,7 @@ fn decode(answer: &[u8]) -> Result<Said, Failed> {
             _ => return Err(Failed::Nonsense),
         };
         return match refused {
-            // The first answer was lost, and the client did not keep it: it has been told.
+            // The client executed the first attempt, whose answer was lost and not cached: it has received the recall.
             Nfsstat4::RetryUncachedRep => Ok(Said::Done),
             refused => Err(Failed::Refused(refused.into())),
         };
@@ -236,7 +234,7 @@ fn nonsense(_: Malformed<'_>) -> Failed {
     Failed::Nonsense
 }
 
-/// What a holder says, which begins with what was asked for; what else it says stands behind that. `None` where it cannot be.
+/// Decodes the holder's attributes, which begin with the requested ones; further ones follow. `None` if they are invalid.
 fn attributes_of(said: &Fattr4<'_>) -> Option<Attributes> {
     if !said.attrmask.iter().take(2).eq(ASKED.iter()) || said.attr_vals.len() > ATTRIBUTES_MAX {
         return None;
@@ -254,7 +252,7 @@ fn attributes_of(said: &Fattr4<'_>) -> Option<Attributes> {
             _ => return None,
         }
     }
-    // Others are told it as the size of the file: no file is larger (`off_t`, and EndOfFile of MS-FSCC 2.4.13, are signed).
+    // The value is reported to other clients as the file size, which is signed (`off_t`, and EndOfFile of MS-FSCC 2.4.13).
     i64::try_from(size).ok()?;
     Some(Attributes { change, size, times })
 }
@@ -281,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_says_what_became_of_the_recall() {
+    fn recall_answer_is_decoded() {
         let both = |status| outcome(&[&[2][..], &SEQUENCE_OK, &[OP_CB_RECALL, status]].concat());
         assert_eq!(both(0), Ok(Said::Done));
         assert_eq!(both(10_008), Err(Failed::Refused(Status::Delay)));
@@ -297,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_keeps_the_times_says_them() {
+    fn holder_times_are_decoded() {
         let said =
             |rest: &[u32]| outcome(&[&[2][..], &SEQUENCE_OK, &[OP_CB_GETATTR, 0], rest].concat());
         let times = |nsec: u32| [3, 0b1_1000, 0, 3 << 20, 40, 0, 1, 0, 2, 0, 5, 6, 0, 7, nsec];
@@ -310,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_of_a_write_delegation_says_what_it_has() {
+    fn holder_attributes_are_decoded() {
         let said =
             |rest: &[u32]| outcome(&[&[2][..], &SEQUENCE_OK, &[OP_CB_GETATTR, 0], rest].concat());
         let times = DelegatedTimes::default();

@@ -1,11 +1,10 @@
-//! What a channel of a session can carry (RFC 8881 section 18.36.3).
+//! Limits of a session's channel (RFC 8881 section 18.36.3).
 
 use nfs_proto::nfs4::ops::ChannelAttrs4;
 
 use super::limits;
 use super::status::Status;
 
-/// `channel_attrs4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChannelAttrs {
     pub(super) request_max: u32,
@@ -16,8 +15,8 @@ pub(super) struct ChannelAttrs {
 }
 
 impl ChannelAttrs {
-    /// As the client asks for it. Padding of headers is not used; the RDMA read depth is the transport's own business, negotiated
-    /// by it when it connects.
+    /// Converts the client's request. Header padding is not used; the transport negotiates the RDMA read depth itself when it
+    /// connects.
     pub(super) fn of(asked: &ChannelAttrs4) -> Self {
         Self {
             request_max: asked.maxrequestsize,
@@ -28,7 +27,7 @@ impl ChannelAttrs {
         }
     }
 
-    /// As the client is told.
+    /// Converts for the reply.
     pub(super) fn on_wire(&self) -> ChannelAttrs4 {
         ChannelAttrs4 {
             headerpadsize: 0,
@@ -41,8 +40,7 @@ impl ChannelAttrs {
         }
     }
 
-    /// The fore channel that this server agrees to: each number the client's or ours, whichever is smaller (RFC 8881 section
-    /// 18.36.3).
+    /// Negotiates the fore channel: each limit is the smaller of the client's and the server's (RFC 8881 section 18.36.3).
     pub(super) fn agree_fore(self) -> Result<Self, Status> {
         let max = u32::try_from(limits::REPLY_MAX).unwrap_or(u32::MAX);
         let cached = u32::try_from(limits::REPLY_CACHED_MAX).unwrap_or(u32::MAX);
@@ -62,7 +60,7 @@ impl ChannelAttrs {
         })
     }
 
-    /// The backchannel, for callbacks of two operations; the client's own limits hold.
+    /// Negotiates the backchannel, for callbacks of two operations, within the client's limits.
     pub(super) fn agree_back(self) -> Result<Self, Status> {
         let min = u32::try_from(limits::CHANNEL_MIN).unwrap_or(0);
         if self.request_max < min || self.response_max < min / 2 || self.ops_max < 2 {
@@ -85,7 +83,7 @@ mod tests {
     };
 
     #[test]
-    fn each_number_is_the_smaller_of_both() {
+    fn smaller_limit_is_agreed() {
         let a = WISH.agree_fore().unwrap();
         assert_eq!(a.request_max as usize, limits::REPLY_MAX);
         assert_eq!(a.response_max, 4_096);
@@ -94,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_that_can_carry_nothing_are_refused() {
+    fn useless_channels_are_refused() {
         let with = |change: fn(&mut ChannelAttrs)| {
             let mut a = WISH;
             change(&mut a);

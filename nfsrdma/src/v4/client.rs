@@ -1,6 +1,7 @@
-//! A client of version 4: who it is, its sessions and what it holds.
+//! A client of NFSv4: its identity, its sessions and its state.
 //!
-//! Lock order: the registry of [`super::clients`], then a client's `held`, then the shards of `state`. Nothing awaits under any.
+//! Lock order: the registry of [`super::clients`], then a client's `held`, then the shards of `state`. These locks are never held
+//! across an await.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,69 +19,67 @@ use super::room::ClientPermit;
 use super::session::Session;
 use crate::context::CallContext;
 
-/// What EXCHANGE_ID or SETCLIENTID says of a client.
+/// The identity that a client sends with EXCHANGE_ID or SETCLIENTID.
 #[derive(Clone, Copy)]
 pub(super) struct Introduction<'a> {
     pub(super) name: &'a Name,
-    /// Another one is another run of the client.
+    /// The verifier. It changes when the client restarts.
     pub(super) verifier: [u8; 8],
     pub(super) principal: Principal,
-    /// The call proves that nobody changed it on its way.
+    /// The call has integrity protection.
     pub(super) is_protected: bool,
-    /// What is to be bound to the principal.
+    /// State protection that the client requests for its principal.
     pub(super) bound: Option<Bound>,
-    /// Where it calls from.
+    /// The client's address.
     pub(super) at: IpAddr,
 }
 
 impl Introduction<'_> {
-    /// It comes from the principal of this client, protected as the client's state is.
+    /// True if the call comes from the principal of this client, with the protection that its state requires.
     pub(super) fn is_by(&self, client: &Client) -> bool {
         let is_protected = self.is_protected || client.bound.is_none();
         self.principal == client.principal && is_protected
     }
 
-    /// The same of the client of an earlier run that left this record.
+    /// Like [`Introduction::is_by`], for the client of an earlier run that left this record.
     pub(super) fn is_of(&self, owner: Owner) -> bool {
         let is_protected = self.is_protected || !owner.is_bound;
         self.principal.is_proven() && self.principal.gss == owner.principal && is_protected
     }
 }
 
-/// The order of CREATE_SESSION, which has no slot (RFC 8881 section 18.36.4).
+/// The sequence of CREATE_SESSION, which has no slot (RFC 8881 section 18.36.4).
 #[derive(Debug)]
 pub(super) struct CreateOrder {
     pub(super) next: u32,
     pub(super) last_reply: Option<Arc<[u8]>>,
-    /// The number of the last one, if it failed.
+    /// The sequence number of the last request, if it failed.
     pub(super) failed: Option<u32>,
 }
 
-/// A client.
 pub struct Client {
     pub(super) id: ClientId,
     pub(super) name: Name,
     pub(super) verifier: [u8; 8],
     pub(super) principal: Principal,
-    /// What only its machine's credential may do to it.
+    /// State protection: the operations that only the machine's credential may use.
     pub(super) bound: Option<Bound>,
     pub(super) lease: Arc<Lease>,
     pub(super) confirmed: AtomicBool,
-    /// RECLAIM_COMPLETE was received.
     pub(super) reclaimed: AtomicBool,
-    /// Its name is durable.
+    /// The client's name is in the recovery store.
     pub(super) recorded: AtomicBool,
-    /// Delegations that were revoked and that it has not freed yet.
+    /// Revoked delegations that the client has not freed yet.
     pub(super) revoked: AtomicUsize,
-    /// Opens and locks that an administrator took from it and that it has not freed yet.
+    /// Opens and locks revoked by an administrator that the client has not freed yet.
     pub(super) admin_revoked: AtomicUsize,
-    /// Where it was heard of when it introduced itself, or last joined a connection to itself.
+    /// The address from which it last introduced itself, or bound a connection.
     at: Mutex<Option<IpAddr>>,
-    /// Counts it among the clients of the network that it introduced itself from.
+    /// Counts the client in its network's part of the limit.
     pub(super) place: ClientPermit,
-    /// How many of its files were looked at for their last name having gone, since it lapsed.
+    /// Number of its files checked for a link count of 0 since its lease lapsed.
     pub(super) looked_at: AtomicUsize,
-    /// 4.0: the verifier that confirms it.
+    /// Minor version 0: the verifier for SETCLIENTID_CONFIRM.
     confirm: Mutex<[u8; 8]>,
     create_order: Mutex<CreateOrder>,
     sessions: Mutex<Vec<Arc<Session>>>,
@@ -88,7 +87,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// One that has introduced itself like this, with this number and lease.
+    /// Creates a client with this number and lease.
     pub(super) fn new(
         new: &Introduction<'_>,
         (id, lease): (ClientId, Arc<Lease>),
@@ -131,7 +130,7 @@ impl Client {
         locked(&self.create_order)
     }
 
-    /// It calls from here.
+    /// Updates the client's address.
     pub(super) fn note_at(&self, ip: IpAddr) {
         *locked(&self.at) = Some(ip.to_canonical());
     }
@@ -140,7 +139,8 @@ impl Client {
         *locked(&self.at)
     }
 
-    /// Who alone may take back what it holds, after a restart; `None`: it has proved nothing, and whoever has its name may.
+    /// The only principal that may reclaim this client's state after a restart; `None` if the client did not prove one, so that any
+    /// client of the same name may.
     pub(super) fn owner(&self) -> Option<Owner> {
         let Principal { gss: principal, .. } = self.principal;
         self.principal.is_proven().then(|| Owner { principal, is_bound: self.bound.is_some() })
@@ -150,22 +150,22 @@ impl Client {
         self.confirmed.load(Ordering::Acquire)
     }
 
-    /// The call proves the principal that introduced the client, and nobody changed it on its way.
+    /// True if the call proves the principal that introduced the client, with integrity protection.
     fn is_by_machine(&self, call: &CallContext) -> bool {
         self.principal == Principal::of(call) && call.flavor.is_protected()
     }
 
-    /// Its state is bound to another credential than that of the call.
+    /// True if the client's state is bound to a credential other than the call's.
     pub(super) fn is_bound_to_other(&self, call: &CallContext) -> bool {
         self.bound.is_some() && !self.is_by_machine(call)
     }
 
-    /// Only its machine may send this operation, and the call is not by it.
+    /// True if only the client's machine may use this operation, and the call is not from it.
     pub(super) fn enforces(&self, opcode: u32, call: &CallContext) -> bool {
         self.bound.is_some_and(|bound| bound.enforce.has(opcode)) && !self.is_by_machine(call)
     }
 
-    /// Its machine may send this operation in place of any of its users, and the call is by it.
+    /// True if the client's machine may use this operation on behalf of its users, and the call is from it.
     pub(super) fn allows(&self, opcode: u32, call: &CallContext) -> bool {
         self.bound.is_some_and(|bound| bound.allow.has(opcode)) && self.is_by_machine(call)
     }

@@ -1,15 +1,15 @@
-//! The clients of version 4: who they are, how they become known, and how they end.
+//! The clients of NFSv4: how they introduce themselves and are confirmed.
 //!
-//! *Operation.* A client introduces itself by SETCLIENTID (4.0) or EXCHANGE_ID (4.1 and up) and is confirmed by a second step that
-//! proves that it got the first answer. What it then holds is in its [`super::opens::Held`]; how long, in its [`state::Lease`].
-//! Silent clients keep their state as a courtesy until others want it.
+//! *Operation.* A client introduces itself with SETCLIENTID (4.0) or EXCHANGE_ID (4.1 and later) and is confirmed by a second step,
+//! which proves that it received the first answer. Its state is in [`super::opens::Held`], its lease in [`state::Lease`]. A client
+//! whose lease lapses keeps its state as a courtesy until another client needs it.
 //!
-//! How they end is in [`super::release`], how many there may be in [`super::room`].
+//! [`super::release`] ends clients, [`super::room`] limits their number.
 //!
-//! *Memory.* Bounded by `limits.nfs_clients`; the longest-silent unconfirmed or lapsed client makes room for a new one.
-//! Lock order: registry, then a client's `held`, then the shards of `state`. Nothing awaits under any of them.
+//! *Memory.* Bounded by `limits.nfs_clients`; a new client evicts the unconfirmed or lapsed client that has been silent longest.
+//! Lock order: registry, then a client's `held`, then the shards of `state`. These locks are never held across an await.
 //!
-//! *Errors.* The [`Status`] of the specifications.
+//! *Errors.* The [`Status`] that the specifications prescribe.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -38,25 +38,24 @@ use super::striking::Striking;
 use super::watched::Watched;
 use crate::server_state::ServerState;
 
-/// Times that somebody goes to make room for one introduction: another may have taken the place.
+/// Attempts to evict a client for one introduction: another introduction may take the place first.
 const ROOM_ROUNDS_MAX: usize = 4;
 
-/// What the administrator chooses.
+/// Settings of the administrator.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The lease of a client.
     pub lease: Duration,
-    /// Time to reclaim after a restart.
+    /// The grace period after a restart.
     pub grace: Duration,
-    /// How long a silent client's state is kept while nobody else wants it.
+    /// How long a lapsed client keeps state that no other client needs.
     pub courtesy: Duration,
-    /// Where what must survive a restart is kept; without it nothing does, and there is no time to reclaim.
+    /// The recovery store. Without it no state survives a restart, and no grace period is needed.
     pub store: Option<Store>,
-    /// Files that silent clients may keep open as a courtesy, all together.
+    /// Files that all lapsed clients together may keep open as a courtesy.
     pub courtesy_files: usize,
-    /// Give read delegations.
+    /// Grant delegations.
     pub delegations: bool,
-    /// Where users and groups have names; without it they are numbers.
+    /// Translates ids to names; without it, ids are sent as numbers.
     pub domain: Option<Arc<Domain>>,
 }
 
@@ -74,39 +73,37 @@ impl Default for Options {
     }
 }
 
-/// How often clients came, went, and were at fault.
+/// Event counters.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Clients that became confirmed.
     pub confirmed: AtomicU64,
-    /// Clients whose state was released because their lease had lapsed.
+    /// Clients released because their lease had lapsed.
     pub expired: AtomicU64,
-    /// Of those, clients whose courtesy ended early: to make room, or because of what they kept from others.
+    /// Clients of [`Counters::expired`] released early: to make room, or because of the files that they kept.
     pub evicted: AtomicU64,
-    /// Clients in use that were replaced from another address.
+    /// Active clients replaced by one from another address.
     pub moved: AtomicU64,
-    /// Requests answered from a slot.
+    /// Requests answered from a slot's cached reply.
     pub replays: AtomicU64,
-    /// Requests refused because a limit of this server was reached.
+    /// Requests refused because a limit was reached.
     pub limited: AtomicU64,
-    /// Requests refused because a record could not be written to the store, or struck from it.
+    /// Requests refused because the recovery store could not write or delete a record.
     pub unkept: AtomicU64,
-    /// Delegations given.
+    /// Delegations granted.
     pub delegated: AtomicU64,
-    /// Delegations taken by force.
     pub revoked: AtomicU64,
-    /// CB_RECALL: delegations that another wanted back.
+    /// CB_RECALL: delegations recalled.
     pub recall: Callbacks,
-    /// CB_GETATTR: holders of write delegations that were asked for what they keep back.
+    /// CB_GETATTR: queries to holders of write delegations.
     pub getattr: Callbacks,
 }
 
-/// How callbacks of one sort ended.
+/// Results of one kind of callback.
 #[derive(Debug, Default)]
 pub struct Callbacks {
-    /// The client did what it was asked.
+    /// The client complied.
     pub answered: AtomicU64,
-    /// There was no way to the client, or it refused.
+    /// The client was unreachable, or refused.
     pub failed: AtomicU64,
 }
 
@@ -117,7 +114,7 @@ impl Callbacks {
     }
 }
 
-/// What is known under one name: the client that is in use, and one that has introduced itself and not come back yet.
+/// The clients of one name: the active one, and one that has introduced itself but is not confirmed yet.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) confirmed: Option<Arc<Client>>,
@@ -131,19 +128,18 @@ pub(super) struct Pending {
     principal: Principal,
 }
 
-/// All clients.
 pub struct Clients {
     pub(super) core: Arc<ServerState>,
     pub(super) options: Options,
-    /// How often what happened.
+    /// Event counters.
     pub counters: Counters,
     registry: Mutex<HashMap<Name, Known>>,
     pub(super) by_id: DashMap<u64, Arc<Client>>,
-    /// How many clients there may be.
+    /// Limits the number of clients.
     pub(super) room: Room,
-    /// Memory for the replies that sessions keep.
+    /// Limits the memory for replies cached by sessions.
     pub(super) replies: Replies,
-    /// Strikes that are not durable yet.
+    /// Records whose deletion is not durable yet.
     pub(super) striking: Striking,
     pub(super) sessions: DashMap<SessionId, Arc<Session>>,
     grace: Mutex<Grace>,
@@ -155,20 +151,20 @@ pub struct Clients {
     pub(super) states_max: StatesMax,
 }
 
-/// A client and its sessions hold each other, so they do not go by themselves with the last server.
+/// Clients and sessions refer to each other; breaking the cycle here lets them be freed.
 impl Drop for Clients {
     fn drop(&mut self) {
         self.by_id.iter().for_each(|client| client.sessions().clear());
     }
 }
 
-/// A time on the server's clock, in the unit of `state`.
+/// Converts server time to the unit of `state`.
 pub(super) fn ms(d: Duration) -> Millis {
     u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Clients {
-    /// No clients yet; those of before the restart may reclaim.
+    /// Creates an empty registry. Clients recorded before the restart may reclaim.
     pub fn new(core: Arc<ServerState>, options: Options) -> std::io::Result<Arc<Self>> {
         let (recovery, names) = Recovery::open(options.store.clone(), core.boot.write_verifier)?;
         let grace = Grace::new(names, ms(core.clock.now()), ms(options.grace));
@@ -192,12 +188,12 @@ impl Clients {
         }))
     }
 
-    /// The time, in the unit of `state`.
+    /// The current time, in the unit of `state`.
     pub(super) fn now(&self) -> Millis {
         ms(self.core.clock.now())
     }
 
-    /// The lease, in seconds, as the attribute `lease_time` says it.
+    /// The lease in seconds, for the attribute `lease_time`.
     pub fn lease_s(&self) -> u32 {
         u32::try_from(self.options.lease.as_secs()).unwrap_or(u32::MAX)
     }
@@ -210,17 +206,17 @@ impl Clients {
         locked(&self.grace)
     }
 
-    /// These others, who are no clients of version 4, may reclaim too. Told before anybody is served.
+    /// Adds names of other protocols that may reclaim in the grace period. Called before the first request is served.
     pub(crate) fn expect_reclaims(&self, names: impl Iterator<Item = Box<[u8]>>) {
         self.grace().expect(names, self.now(), ms(self.options.grace));
     }
 
-    /// The client of this number.
+    /// Finds the client of this number.
     pub(super) fn find(&self, id: ClientId) -> Option<Arc<Client>> {
         self.by_id.get(&id.0).map(|c| c.clone())
     }
 
-    /// A confirmed client of minor version 0, heard of now (RFC 7530 section 9.5).
+    /// Finds a confirmed client of minor version 0 and renews its lease (RFC 7530 section 9.5).
     pub(super) fn find_v40(&self, id: ClientId) -> Result<Arc<Client>, Status> {
         if stateid::instance_of(id) != self.core.boot.instance {
             return Err(Status::StaleClientId);
@@ -232,7 +228,7 @@ impl Clients {
         }
     }
 
-    /// A new client; `None` when there are as many as may be. Under the registry's lock, so that there are never more.
+    /// Creates a client; `None` if the limit is reached. Called with the registry locked, so that the limit is exact.
     fn fresh(&self, new: &Introduction<'_>) -> Option<Arc<Client>> {
         let place = self.room.take(new.at)?;
         let id =
@@ -245,7 +241,7 @@ impl Clients {
         Some(client)
     }
 
-    /// Forgets an unconfirmed client.
+    /// Removes an unconfirmed client.
     pub(super) fn drop_pending(&self, pending: Option<Pending>) {
         if let Some(p) = pending
             && !p.client.is_confirmed()
@@ -254,8 +250,8 @@ impl Clients {
         }
     }
 
-    /// EXCHANGE_ID (RFC 8881 section 18.35.4; the numbers are those of its list) of a client at this address. Gives the client and
-    /// whether it is confirmed.
+    /// EXCHANGE_ID (RFC 8881 section 18.35.4; comments give the case number of its list). Returns the client and whether it is
+    /// confirmed.
     pub(super) async fn exchange(
         &self,
         new: Introduction<'_>,
@@ -271,9 +267,9 @@ impl Clients {
                 return done;
             }
             self.make_room(new.at).await.map_err(|full| match full {
-                // Others' leases end soon; the client asks again.
+                // Other leases will end soon, so the client should retry.
                 Full::All => Status::Delay,
-                // NFS4ERR_RESOURCE is gone from this version, and whoever asked again would find the same.
+                // NFSv4.1 has no NFS4ERR_RESOURCE, and DELAY would make the client retry without end.
                 Full::Address => Status::ServerFault,
             })?;
         }
@@ -285,7 +281,7 @@ impl Clients {
         match old.filter(|c| c.lease.state(self.now()) != LeaseState::Ended) {
             // 7
             None => Err(Status::NoEnt),
-            // As Linux' server, before the list begins.
+            // As in Linux' server, before the cases of the list.
             Some(c) if c.bound.is_some() && !new.is_by(&c) => Err(Status::WrongCred),
             // 8
             Some(c) if c.verifier != new.verifier => Err(Status::NotSame),
@@ -296,16 +292,16 @@ impl Clients {
         }
     }
 
-    /// The cases of EXCHANGE_ID that are no update; `None` when there is no room for one more client.
+    /// Handles the cases of EXCHANGE_ID that are not updates; `None` if the limit of clients is reached.
     fn try_exchange(&self, new: &Introduction<'_>) -> Option<Result<(Arc<Client>, bool), Status>> {
         let Introduction { name, verifier, principal, .. } = *new;
         let mut registry = self.registry();
         if let Some(c) = registry.get(name).and_then(|k| k.confirmed.clone()) {
             if !new.is_by(&c) {
-                // It became known since it was asked to give way.
+                // The client was confirmed after `give_way` had checked the name.
                 return Some(Err(Status::ClidInUse));
             }
-            // One that has ended stays until its record is struck; who comes back is a new client meanwhile.
+            // A client that has ended remains until its record is struck; a returning one is created anew.
             if c.verifier == verifier && !c.lease.has_ended() {
                 // 2
                 let pending = registry.get_mut(name).and_then(|k| k.pending.take());
@@ -316,7 +312,7 @@ impl Clients {
         if self.is_kept_for_other(&registry, new) {
             return Some(Err(Status::Delay));
         }
-        // 1, 4 and 5: what is confirmed stays until the new one is.
+        // 1, 4 and 5: the confirmed client stays until the new one is confirmed.
         let client = self.fresh(new)?;
         let known = registry.entry(name.clone()).or_default();
         let replaced =
@@ -325,9 +321,9 @@ impl Clients {
         Some(Ok((client, false)))
     }
 
-    /// There is a record of an earlier run whose client has not come back, and this is none of that principal (RFC 8881 section
-    /// 8.4.2.1 leaves the form of such records to servers; Linux' compares principals as well). It waits until the record is
-    /// struck, or its owner has come back.
+    /// True if a record of an earlier run belongs to another principal, which has not returned yet (RFC 8881 section 8.4.2.1 leaves
+    /// the form of such records to servers; Linux' also compares principals). The caller waits until the record is struck or its
+    /// owner has returned.
     fn is_kept_for_other(&self, registry: &HashMap<Name, Known>, new: &Introduction<'_>) -> bool {
         let is_back = registry.get(new.name).is_some_and(|known| known.confirmed.is_some());
         let owner = self.recovery.owner(new.name.as_bytes());
@@ -339,8 +335,8 @@ impl Clients {
         is_kept
     }
 
-    /// 3: a client that holds something is not thrown out by a stranger with its name; one that holds nothing goes at once, but
-    /// for one that is bound to its machine's credential (RFC 8881 section 18.35.3).
+    /// Case 3: the name belongs to a client with another principal. It stays if it has state; without state it is released, unless
+    /// it is bound to its machine's credential (RFC 8881 section 18.35.3).
     async fn give_way(&self, new: &Introduction<'_>) -> Result<(), Status> {
         let old = self.registry().get(new.name).and_then(|k| k.confirmed.clone());
         let Some(old) = old.filter(|c| !new.is_by(c)) else { return Ok(()) };
@@ -348,12 +344,11 @@ impl Clients {
         if holds && old.lease.is_live(self.now()) {
             return Err(Status::ClidInUse);
         }
-        // Whoever has its name next must not take back what it held.
+        // The record is struck first, so that the next client of this name cannot reclaim the old client's state.
         if self.release(&old).await { Ok(()) } else { Err(Status::ServerFault) }
     }
 
-    /// SETCLIENTID (RFC 7530 section 16.33.5) of a client at this address. Gives the client's number and the verifier that
-    /// confirms it.
+    /// SETCLIENTID (RFC 7530 section 16.33.5). Returns the client's number and the verifier to confirm it.
     pub(super) async fn set_client_id(
         &self,
         name: &Name,
@@ -400,7 +395,7 @@ impl Clients {
             c.verifier == verifier && c.principal == principal && !has_ended
         };
         let client = match old {
-            // The same client with a new callback: its number and what it holds stay.
+            // The same client with a new callback address keeps its number and state.
             Some(c) if is_same(&c) => c,
             _ => self.fresh(&new)?,
         };
@@ -432,7 +427,7 @@ impl Clients {
                     known.pending = None;
                     known.confirmed.replace(client.clone()).filter(|c| c.id != id)
                 }
-                // A repetition.
+                // A retransmission.
                 _ if client.is_confirmed() && *client.confirm_verifier() == confirm => {
                     return if client.principal == principal {
                         Ok(())
@@ -448,7 +443,7 @@ impl Clients {
         Ok(())
     }
 
-    /// The last step of becoming known: the predecessor's state goes.
+    /// Confirms a client and releases the state of its predecessor.
     fn confirmed(&self, client: &Arc<Client>, old: Option<Arc<Client>>) {
         if let Some(old) = old {
             self.note_moved(client, &old);
@@ -460,8 +455,8 @@ impl Clients {
         }
     }
 
-    /// A client that was heard of lately begins anew from another address: restarted and moved, or another that calls itself the
-    /// same. By AUTH_SYS the two look alike, and the protocols let the last one win.
+    /// Counts and logs an active client that introduces itself again from another address: it moved and restarted, or another host
+    /// uses the same name. With AUTH_SYS these cannot be told apart, and the protocols let the latest win.
     fn note_moved(&self, client: &Client, old: &Client) {
         let (Some(was), Some(now)) = (old.at(), client.at()) else { return };
         if host_of(was) == host_of(now) || !old.lease.is_live(self.now()) {
@@ -477,7 +472,7 @@ impl Clients {
         );
     }
 
-    /// A client with sessions is confirmed by its first CREATE_SESSION.
+    /// Confirms a client at its first CREATE_SESSION.
     pub(super) fn confirm_by_session(
         &self,
         client: &Arc<Client>,
@@ -503,13 +498,13 @@ impl Clients {
         Ok(())
     }
 
-    /// Every client that is known.
+    /// All clients.
     pub(super) fn all(&self) -> Vec<Arc<Client>> {
         self.by_id.iter().map(|c| c.clone()).collect()
     }
 
-    /// A share is not served any more: what clients hold in it ends, whatever they hold elsewhere stays. `root` is the share's.
-    /// How many opens and delegations there were.
+    /// Ends the state of all clients in a share that is no longer served, and returns the number of opens and delegations. State in
+    /// other shares is kept. `root` is the share's root.
     pub fn leave_share(&self, root: &dyn vfs::backend::Node) -> usize {
         let arbiter = self.core.namespace.arbiter();
         let mut ended = 0;
@@ -523,7 +518,7 @@ impl Clients {
         ended
     }
 
-    /// A connection has ended: it carries no callbacks any more.
+    /// Removes a closed connection from the backchannels.
     pub(super) fn connection_closed(&self, conn: u64) {
         for session in &self.sessions {
             session.back().unbind(conn);
@@ -531,28 +526,27 @@ impl Clients {
         }
     }
 
-    /// Clients that may be known, from now on.
+    /// Changes the limit on clients.
     pub fn set_clients_max(&self, most: usize) {
         self.room.set(most);
         self.replies.set_clients(most);
     }
 
-    /// Memory for the replies that sessions keep, in bytes, from now on. Sessions that are there keep what they were promised.
+    /// Changes the memory for replies cached by sessions, in bytes. Existing sessions keep their size.
     pub fn set_replies_max(&self, bytes: usize) {
         self.replies.set(bytes);
     }
 
-    /// Opens, locks and delegations that one client may have, from now on.
+    /// Changes the limit on opens, locks and delegations of one client.
     pub fn set_states_max(&self, most: usize) {
         self.states_max.set(most);
     }
 
-    /// Clients that are known.
+    /// Number of clients.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// No client is known.
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }

@@ -1,4 +1,4 @@
-//! A COMPOUND under way: what its operations may see and change of their surroundings, and what they share.
+//! The state of a COMPOUND in progress, which its operations share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,73 +25,65 @@ use super::wire::Stateid;
 use crate::context::{CallContext, Conn};
 use crate::fh::Fh;
 
-/// Sizes and rules of the session that a COMPOUND runs in; SEQUENCE sets them.
+/// Limits of the session that runs the COMPOUND; SEQUENCE sets them.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyLimits {
-    /// Bytes of the whole reply (`ca_maxresponsesize`).
+    /// Size limit of the whole reply, in bytes (`ca_maxresponsesize`).
     pub reply_max: usize,
-    /// Bytes of a reply that is to be kept (`ca_maxresponsesize_cached`); `None` when the client did not ask for that.
+    /// Size limit of a cached reply, in bytes (`ca_maxresponsesize_cached`); `None` if the client did not request caching.
     pub cached_max: Option<usize>,
 }
 
-/// A COMPOUND under way.
+/// A COMPOUND in progress.
 pub struct Compound<'a> {
-    /// The server.
     pub nfs: &'a Nfs4,
-    /// The connection.
     pub conn: &'a Arc<Conn>,
-    /// Who calls.
     pub call: &'a CallContext,
-    /// 0, 1 or 2.
+    /// Minor version: 0, 1 or 2.
     pub minor: u32,
-    /// The arguments that are not decoded yet.
+    /// The remaining arguments.
     pub args: Reader<'a>,
-    /// The reply.
     pub out: Writer,
-    /// Number of the operation that is being performed.
+    /// Index of the current operation.
     pub index: usize,
-    /// Its opcode.
     pub(super) opcode: u32,
-    /// Operations in the request.
+    /// Number of operations in the request.
     pub count: usize,
-    /// The current file handle.
     pub current: Option<Object>,
-    /// Number of the operation that found the current file handle by itself (PUTFH).
+    /// Index of the PUTFH that set the current file handle.
     pub(super) found_at: Option<usize>,
-    /// The saved file handle.
     pub saved: Option<Object>,
     /// The current stateid (RFC 8881 section 16.2.3.1.2).
     pub current_stateid: Option<Stateid>,
-    /// The saved stateid.
     pub saved_stateid: Option<Stateid>,
-    /// How long the reply may become.
+    /// Size limits of the reply.
     pub limits: ReplyLimits,
-    /// Minor version 0: something was changed, so that a repetition of the call must get the same reply.
+    /// Minor version 0: an operation was not idempotent, so the reply must be cached.
     pub once: bool,
-    /// SEQUENCE found a repetition: this is the whole answer, from the COMPOUND's status on.
+    /// SEQUENCE found a retransmission: this is the cached reply, beginning with the COMPOUND's status.
     pub replay: Option<Arc<[u8]>>,
-    /// The client, once SEQUENCE has found it (minor version 1 and up).
+    /// The client of the session, set by SEQUENCE (minor version 1 and up).
     pub(super) client: Option<Arc<Client>>,
     /// The slot that SEQUENCE occupied.
     pub(super) slot: Option<SlotUse>,
-    /// Bytes of file data that the operation moved that is being performed.
+    /// Bytes of file data transferred by the current operation.
     pub(super) moved: u64,
-    /// Why no operation after the first may be performed: the reply to this repetition was not kept.
+    /// The status for all operations after the first: the reply to this retransmission was not cached.
     pub(super) refuse_rest: Option<Status>,
 }
 
 impl<'a> Compound<'a> {
-    /// The client has reached a limit of this server: the status that says so in this minor version.
+    /// Reports that the client has reached a limit, and returns the status for this minor version.
     pub(super) fn limited(&self, limit: &'static str, most: usize) -> Status {
         self.nfs.clients.counters.limited.fetch_add(1, Ordering::Relaxed);
         count::limited(limit, most, self.conn.info.peer);
         if self.minor == 0 { Status::Resource } else { Status::Delay }
     }
 
-    /// The users and groups that are to be shown, by name where they have one.
+    /// Looks up the names of users and groups for the reply; those without a name are sent as numbers.
     pub(super) async fn id_map(&self, ids: impl FnOnce() -> BTreeSet<Id>) -> IdMap {
         let Some(domain) = &self.nfs.domain else { return IdMap::default() };
-        // Memory of its own: each read of attributes would have room for it.
+        // Boxed, so that the future of every attribute read does not include it.
         let (id_map, done) = Box::pin(domain.id_map(ids(), self.call.now)).await;
         if let Err(late) = done {
             self.late(late);
@@ -99,7 +91,7 @@ impl<'a> Compound<'a> {
         id_map
     }
 
-    /// Attributes to set, with the names in them.
+    /// Decodes attributes to set, and looks up the names in them.
     pub(super) async fn to_set(
         &self,
         asked: &Fattr4<'_>,
@@ -115,27 +107,27 @@ impl<'a> Compound<'a> {
         }
     }
 
-    /// Whoever knows the names of users does not answer.
+    /// The name service timed out.
     fn late(&self, _: Late) -> Status {
         count::limited("name-service", names::PATIENCE_S, self.conn.info.peer);
         Status::Delay
     }
 
-    /// The node of the current file handle.
+    /// The file of the current file handle.
     pub fn node(&self) -> Result<&Located, Status> {
         match self.object()? {
             Object::Node(l) => Ok(l),
-            // Above the shares there are directories that nobody may change.
+            // Pseudo folders are read-only.
             Object::Above(_) => Err(Status::RoFs),
         }
     }
 
-    /// The current file handle, whatever it names that the caller may use.
+    /// The object of the current file handle, if the caller may use it.
     pub fn object(&self) -> Result<&Object, Status> {
         self.opened(self.current.as_ref())
     }
 
-    /// The saved file handle, in the same way.
+    /// The object of the saved file handle, if the caller may use it.
     pub fn saved_object(&self) -> Result<&Object, Status> {
         self.opened(self.saved.as_ref())
     }
@@ -148,7 +140,7 @@ impl<'a> Compound<'a> {
     }
 
     pub(super) fn closed(&self, share: &Share, why: Refusal) -> Status {
-        // Nobody is kept away: the client goes there.
+        // A referral is not a refusal: the client follows it to the other server.
         if why == Refusal::Elsewhere {
             return Status::Moved;
         }
@@ -156,8 +148,8 @@ impl<'a> Compound<'a> {
         if why.is_of_protection() { Status::WrongSec } else { Status::Access }
     }
 
-    /// The current file handle, also where it is a root that the caller may mount alone: for what tells no more than that. From an
-    /// address that the share does not admit nobody mounts, nor without the TLS that it demands.
+    /// The object of the current file handle, including a root that the caller may only mount: for operations that disclose no more
+    /// than a mount. The share must still admit the address, and its requirement of TLS applies.
     pub fn mounted(&self) -> Result<&Object, Status> {
         let object = self.current.as_ref().ok_or(Status::NoFileHandle)?;
         match object {
@@ -173,8 +165,8 @@ impl<'a> Compound<'a> {
         }
     }
 
-    /// As [`Compound::mounted`], for these attributes: of a file system that is absent, those that say where it is can be had, and
-    /// what there is of others beside them (RFC 8881 section 11.4.1).
+    /// Like [`Compound::mounted`], for these attributes: for an absent file system, location attributes may be read, together with
+    /// the few others that it has (RFC 8881 section 11.4.1).
     pub(super) fn described(&self, want: &Bitmap) -> Result<&Object, Status> {
         match &self.current {
             Some(object) if object.is_absent() && asks_where(self.minor, want) => Ok(object),
@@ -182,8 +174,8 @@ impl<'a> Compound<'a> {
         }
     }
 
-    /// As [`Compound::mounted`], also where only another flavor may use the share: for what says which (RFC 8881 section
-    /// 2.6.3.1.1).
+    /// Like [`Compound::mounted`], including shares that require another flavor: for SECINFO, which lists the flavors (RFC 8881
+    /// section 2.6.3.1.1).
     pub fn named(&self) -> Result<&Object, Status> {
         match self.current.as_ref().ok_or(Status::NoFileHandle)? {
             object if object.wants_flavor() => Ok(object),
@@ -191,8 +183,8 @@ impl<'a> Compound<'a> {
         }
     }
 
-    /// The call came by a way that protects as much as the share of the current file handle wants. To be asked before a stateid is
-    /// looked at, whose error would tell whether it is one.
+    /// Checks that the call is protected as well as the share of the current file handle requires. Called before a stateid is
+    /// checked, whose error would disclose whether it is valid.
     pub(super) fn proves_enough(&self) -> Result<(), Status> {
         match &self.current {
             Some(Object::Node(Located { share, closed: Some(why), .. }))
@@ -204,14 +196,14 @@ impl<'a> Compound<'a> {
         }
     }
 
-    /// The client's machine does this in place of a user (RFC 8881 section 18.35.3, `spo_must_allow`): its flavor is its own,
-    /// whatever the share wants of users.
+    /// True if the client's machine performs this operation on behalf of a user (RFC 8881 section 18.35.3, `spo_must_allow`): then
+    /// its own flavor counts, not the one that the share requires of users.
     fn is_for_user(&self, opcode: u32, why: Refusal) -> bool {
         why == Refusal::Flavor && self.client.as_ref().is_some_and(|c| c.allows(opcode, self.call))
     }
 
-    /// The current file handle names what another flavor alone may use, and the next operation, whose opcode `args` begin with, is
-    /// one that the client's machine may send all the same.
+    /// True if the current file handle requires another flavor, but the next operation (`args` begins with its opcode) is one that
+    /// the client's machine may perform anyway.
     pub(super) fn is_for_user_next(&self, args: &mut Reader<'_>) -> bool {
         let Some(Object::Node(Located { closed: Some(why), .. })) = &self.current else {
             return false;
@@ -219,14 +211,15 @@ impl<'a> Compound<'a> {
         args.value::<u32>().is_ok_and(|opcode| self.is_for_user(opcode, *why))
     }
 
-    /// The share of the current file handle may be used by a flavor that protects no more than that of the call.
+    /// True if the share of the current file handle accepts a flavor that protects no more than the call's.
     pub(super) fn protects_as_much(&self) -> bool {
         let Some(Object::Node(at)) = &self.current else { return false };
         let own = self.call.flavor.of_share() as u8;
         at.share.rules.sec.iter().any(|flavor| flavor as u8 <= own)
     }
 
-    /// Sessions of a client that proved who it is are that one's alone to end and to bind: their ids travel in clear.
+    /// Checks that the caller may end or bind sessions of this client: those of an authenticated client are reserved to its
+    /// principal, because session ids are sent in clear.
     pub(super) fn may_manage(&self, client: &Client) -> Result<(), Status> {
         if client.is_bound_to_other(self.call) {
             return Err(Status::WrongCred);
@@ -235,8 +228,8 @@ impl<'a> Compound<'a> {
         if is_other { Err(Status::Access) } else { Ok(()) }
     }
 
-    /// The node of the current file handle for an operation that gives back what its stateid holds: rights to the share that were
-    /// lost meanwhile keep nobody from that. A way that protects less than the share wants does: it proves no holder.
+    /// The file of the current file handle, for operations that release state. Rights to the share that were lost meanwhile do not
+    /// matter, but the required protection does: without it the caller is not proven to be the holder.
     pub fn given_back(&self) -> Result<&Located, Status> {
         self.proves_enough()?;
         match self.current.as_ref().ok_or(Status::NoFileHandle)? {
@@ -246,8 +239,8 @@ impl<'a> Compound<'a> {
         }
     }
 
-    /// The directory of the current file handle, in which names are changed. Of a symbolic link that is said in preference to what
-    /// it is not, so that a client follows it (RFC 8881 section 15.1.2.9).
+    /// The directory of the current file handle, in which names are changed. For a symbolic link the error is SYMLINK, so that the
+    /// client follows it (RFC 8881 section 15.1.2.9).
     pub fn directory(&self) -> Result<Located, Status> {
         let at = self.node()?;
         match at.node.kind() {
@@ -267,7 +260,7 @@ impl<'a> Compound<'a> {
         self.regular(self.saved_object()?)
     }
 
-    /// An object as a regular file; what it is instead decides the error (RFC 7530 section 16.23.4, RFC 8881 section 18.22.3).
+    /// The object as a regular file; the error depends on its actual type (RFC 7530 section 16.23.4, RFC 8881 section 18.22.3).
     pub(super) fn regular(&self, object: &Object) -> Result<Located, Status> {
         let Object::Node(at) = object else { return Err(Status::IsDir) };
         match at.node.kind() {
@@ -279,24 +272,24 @@ impl<'a> Compound<'a> {
         }
     }
 
-    /// Who acts on names and attributes, where no stateid says so.
+    /// The requester for changes of names and attributes without a stateid.
     pub fn requester(&self) -> Option<Requester> {
         self.client.as_ref().map(|c| Requester { client: c.id, holder: None })
     }
 
-    /// `FileOps` to the files for the one who acts on names and attributes.
+    /// `FileOps` for changes of names and attributes.
     pub fn file_ops(&self) -> FileOps<'a> {
         self.nfs.core.namespace.by(self.requester()).audited(self.call)
     }
 
-    /// Makes this the current file handle; the current stateid belongs to the one before and is gone.
+    /// Sets the current file handle and clears the current stateid, which belonged to the previous one.
     pub fn set_current(&mut self, object: Object) {
         self.current = Some(object);
         self.current_stateid = None;
     }
 
-    /// What PUTFH has found just before, by the number of links that was read of it since. Without any it was removed on the host,
-    /// and is there for those alone who hold it: whoever has nothing but its handle does not find it again.
+    /// Checks the file that the preceding PUTFH has found, by its link count read since. Link count 0: it was unlinked on the host.
+    /// Clients with the file open keep it; a bare file handle is stale.
     pub(super) async fn found_again(&mut self, nlink: u32) -> Result<(), Status> {
         if nlink > 0 || self.found_at.is_none_or(|at| at + 1 != self.index) {
             return Ok(());
@@ -304,15 +297,15 @@ impl<'a> Compound<'a> {
         let Some(Object::Node(found)) = self.current.take() else { return Ok(()) };
         let Located { share, node, cred, closed } = found;
         let handle = node.handle();
-        // What this call holds of it does not count.
+        // The reference held by this call must not count as an open.
         drop(node);
         let node = share.backend.resolve(&handle).await?;
         self.current = Some(Object::Node(Located { share, node, cred, closed }));
         Ok(())
     }
 
-    /// A node of a share, for this caller: closed where the caller, or its address, may not use the share. The error, and the line
-    /// in the log, come with the next operation that needs the right.
+    /// Prepares a file of a share for this caller. If the caller or its address may not use the share, it is marked closed: the
+    /// error and the log line follow with the next operation that needs the right.
     pub fn enter(&self, share: Arc<Share>, node: NodeRef) -> Object {
         let (entered, closed) = match self.nfs.core.judge(self.conn, self.call, &share) {
             Ok(granted) => (share.granted(granted), None),
@@ -327,7 +320,6 @@ impl<'a> Compound<'a> {
         self.enter(share, root)
     }
 
-    /// The file handle of an object.
     pub fn fh_of(&self, object: &Object) -> Fh {
         let handles = &self.nfs.core.handles;
         match object {
@@ -336,7 +328,7 @@ impl<'a> Compound<'a> {
         }
     }
 
-    /// A stateid argument with the current stateid put in its place (RFC 8881 section 8.2.3).
+    /// Replaces the special "current stateid" in an argument (RFC 8881 section 8.2.3).
     pub fn stateid(&self, sent: Stateid) -> Result<Stateid, Status> {
         if self.minor > 0 && sent == Stateid::CURRENT {
             return self.current_stateid.ok_or(Status::BadStateId);
@@ -344,7 +336,7 @@ impl<'a> Compound<'a> {
         Ok(sent)
     }
 
-    /// Bytes of data that a result can hold with `around` bytes beside them.
+    /// Bytes of data that fit into a result with `around` other bytes.
     pub fn room_for_data(&self, around: usize) -> usize {
         let max = match self.limits.cached_max {
             Some(cached) => self.limits.reply_max.min(cached),
@@ -354,7 +346,7 @@ impl<'a> Compound<'a> {
     }
 }
 
-/// A name argument (RFC 7530 section 12.7, RFC 8881 section 14): its bytes are kept as they are.
+/// Checks a name argument (RFC 7530 section 12.7, RFC 8881 section 14); its bytes are not interpreted.
 pub(super) fn component(name: &[u8]) -> Result<&[u8], Status> {
     match name {
         b"" => Err(Status::Inval),

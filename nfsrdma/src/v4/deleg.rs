@@ -1,13 +1,13 @@
-//! Delegations (RFC 8881 section 10.4): given with OPEN, recalled when another's access is in the way, revoked when the client
-//! does not give them back in time.
+//! Delegations (RFC 8881 section 10.4): granted with OPEN, recalled when another access conflicts, revoked if the client does not
+//! return them in time.
 //!
-//! *Operation.* The promise itself is a grant in `state`; here is its stateid, and how its holder is told. Each recall has a task
-//! that lives until the delegation is back or its time is over.
+//! *Operation.* The exclusion of others is a grant in `state`; this module keeps its stateid and sends the recalls. Each recall has
+//! a task, which runs until the delegation is returned or revoked.
 //!
 //! *Memory.* [`limits::DELEGATIONS_MAX`] delegations of all clients, [`limits::DELEGATIONS_OF_ADDRESS_MAX`] of one address. Beyond
-//! that a file is opened without one.
+//! that, files are opened without one.
 //!
-//! *Errors.* None that a request sees but NFS4ERR_DELAY, which `FileOps` gives.
+//! *Errors.* `FileOps` returns NFS4ERR_DELAY to requests that conflict.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -32,13 +32,13 @@ use super::stateid::{self, compose};
 use super::status::Status;
 use super::wire::Stateid;
 
-/// Pause before a recall is tried again.
+/// Pause before a recall is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// How `state` reaches the clients of version 4. It does not keep them alive: they keep the namespace that keeps this.
+/// The interface of `state` to the clients of NFSv4. Weak, because the clients own the namespace that owns this.
 struct Link(Weak<Clients>);
 
-/// Joins the clients to `FileOps`.
+/// Registers the clients with `FileOps`.
 pub(super) fn attach(clients: &Arc<Clients>) {
     let weak = Arc::downgrade(clients);
     let core = Arc::downgrade(&clients.core);
@@ -78,7 +78,7 @@ impl Recall for Link {
         holder: (ClientId, HolderId),
     ) -> BoxFuture<'_, Option<DelegatedAttrs>> {
         let clients = self.0.upgrade();
-        // In a task of its own: who waits for it may give up, but a callback is not broken off.
+        // In a separate task: the caller may give up waiting, but a callback must not be canceled.
         let asked = clients.map(|c| tokio::spawn(async move { c.ask_kept_back(holder).await }));
         Box::pin(async move { asked?.await.ok()? })
     }
@@ -92,23 +92,23 @@ impl Recall for Link {
     }
 }
 
-/// What a delegation is given for.
+/// Terms of a delegation to grant.
 #[derive(Clone, Copy)]
 pub(super) struct Given {
-    /// The file's change attribute, as the open left it.
+    /// The file's change attribute after the open.
     pub(super) change: u64,
-    /// What the OPEN asked permission for.
+    /// The access whose permission OPEN checked.
     pub(super) checked: Rights,
-    /// Its holder may write.
+    /// A write delegation.
     pub(super) write: bool,
-    /// Its holder may keep the times, if it may write. One that only reads may not: this host cannot note when a file was read
-    /// without a change that others see.
+    /// The holder may keep the times, if it has a write delegation. Read delegations exclude that: the host cannot store an access
+    /// time without a change that others see.
     pub(super) times: bool,
-    /// And none before this one.
+    /// Lower bound of the times accepted from the holder.
     pub(super) times_since: Option<Time>,
 }
 
-/// A delegation that was given.
+/// A granted delegation.
 #[derive(Clone, Copy)]
 pub(super) struct Granted {
     pub(super) stateid: Stateid,
@@ -116,8 +116,8 @@ pub(super) struct Granted {
     pub(super) times: bool,
 }
 
-/// Gives a delegation on a file that the client has just opened, if nothing speaks against it. A client that has one for reading
-/// has it widened.
+/// Grants a delegation on a file that the client has just opened, if no conflict prevents it. A read delegation of the client is
+/// upgraded.
 pub(super) fn delegate(
     cx: &Compound<'_>,
     client: &Arc<Client>,
@@ -136,8 +136,8 @@ pub(super) fn delegate(
     .map(|stateid| Granted { stateid, write: given.write, times: given.write && given.times })
 }
 
-/// Gives a delegation of a directory (RFC 8881 section 18.39), without notifications: whoever else changes it waits until it is
-/// back. `None` when it cannot be had.
+/// Grants a delegation of a directory (RFC 8881 section 18.39) without notifications: other clients that change the directory wait
+/// for its return. `None` if it cannot be granted.
 pub(super) fn delegate_directory(
     cx: &Compound<'_>,
     client: &Arc<Client>,
@@ -183,7 +183,7 @@ fn delegate_anew(
     let node = at.node.id();
     let party = Holder { holder: arbiter.state().holder(), lease: client.lease.clone() };
     let Given { change, checked, write, times, times_since } = given;
-    // Entered before it is granted and under one lock with it, so that a recall that comes at once finds it.
+    // Entered before the grant and under the same lock, so that an immediate recall finds it.
     let mut held = client.held();
     let entry = Delegation {
         seqid: 1,
@@ -209,7 +209,8 @@ fn delegate_anew(
     }
     let watched = arbiter.watch_external(&at.node);
     clients.delegations.fetch_add(1, Ordering::Relaxed);
-    // Who may write changes the file itself, and so does who is alone in changing a directory, where the kernel tells of others.
+    // Only files that others may change on the host are polled: not those of a write delegation's holder, and not directories that
+    // the kernel watches.
     if !(write || watched && at.node.kind() == Kind::Dir) {
         clients.watched.add(client.id, number);
     }
@@ -217,7 +218,7 @@ fn delegate_anew(
     Some(compose(client.id, number, 1))
 }
 
-/// A read delegation becomes one for writing: the same, with the next number (RFC 8881 section 10.4).
+/// Upgrades a read delegation to a write delegation: the same stateid with the next seqid (RFC 8881 section 10.4).
 fn widen(
     cx: &Compound<'_>,
     client: &Arc<Client>,
@@ -245,7 +246,7 @@ fn widen(
 }
 
 impl Clients {
-    /// The stateid and file handle of a delegation that is still out.
+    /// Stateid and file handle of a delegation that was not returned yet.
     fn outstanding(&self, what: &Break) -> Option<(Arc<Client>, u32, Stateid, crate::fh::Fh)> {
         let client = self.find(what.client)?;
         let (number, stateid, fh) = {
@@ -261,7 +262,7 @@ impl Clients {
         Some((client, number, stateid, fh))
     }
 
-    /// Tells the holder, again where that makes sense, and takes the delegation when its time is over.
+    /// Recalls a delegation, repeatedly if needed, and revokes it when its time is over.
     async fn recall_until_back(&self, what: &Break) {
         let mut told = false;
         loop {
@@ -276,8 +277,8 @@ impl Clients {
                         self.counters.recall.count(done.is_ok());
                         match done {
                             Ok(()) => told = true,
-                            // It does not know the delegation: either the answer to its OPEN is still on the way, or it
-                            // was given back already, which the next round sees.
+                            // The client does not know the delegation: the reply to its OPEN is still in transit, or it has
+                            // returned the delegation, which the next round detects.
                             Err(Failed::Refused(status)) => {
                                 tracing::debug!(?status, client = client.id.0, "recall refused");
                             }
@@ -293,7 +294,7 @@ impl Clients {
         }
     }
 
-    /// Asks the holder of a write delegation what it keeps back.
+    /// Queries the holder of a write delegation for its cached attributes.
     async fn ask_kept_back(&self, holder: (ClientId, HolderId)) -> Option<DelegatedAttrs> {
         let client = self.find(holder.0)?;
         let (fh, given, times, since) = {
@@ -318,7 +319,7 @@ impl Clients {
         }
     }
 
-    /// Takes a delegation by force. Its stateid stays until the client frees it, so that it learns what happened.
+    /// Revokes a delegation. Its stateid remains until the client frees it, so that the client learns of the loss.
     fn revoke(&self, what: &Break) {
         let arbiter = self.core.namespace.arbiter();
         if let Some((client, number, ..)) = self.outstanding(what) {
@@ -339,14 +340,13 @@ impl Clients {
         arbiter.acknowledge(what.node, what.holder, Caching::NONE);
     }
 
-    /// DELEGRETURN.
     pub(super) fn delegation_returned(&self, client: &Client, number: u32) {
         let Some(d) = client.held().remove_delegation(number) else { return };
         self.delegations.fetch_sub(1, Ordering::Relaxed);
         self.core.namespace.arbiter().acknowledge(d.node.id(), d.party.holder, Caching::NONE);
     }
 
-    /// The delegation of this client on this file, that a claim refers to: it must allow what is opened by it.
+    /// Finds the client's delegation on this file for an OPEN that claims it, and checks that it covers the requested access.
     pub(super) fn check_claimed(
         &self,
         cx: &Compound<'_>,
@@ -368,8 +368,8 @@ impl Clients {
     }
 }
 
-/// Whether this is the write delegation whose holder keeps the times of the file, in the hands of the user whom it was given to.
-/// Gives the time before which none is taken.
+/// Checks that this is a write delegation whose holder keeps the times of the file, used by the user to whom it was granted.
+/// Returns the lower bound of accepted times.
 pub(super) fn check_keeps_times(
     cx: &Compound<'_>,
     at: &Located,

@@ -1,11 +1,11 @@
-//! Which operation is which: the table of the three minor versions.
+//! The table of operations of the three minor versions.
 
 use super::compound::Compound;
 use super::ops;
 use super::status::Status;
 use super::wire::op;
 
-/// The operation is defined in this minor version; others are OP_ILLEGAL.
+/// True if the operation is defined in this minor version; others get OP_ILLEGAL.
 pub(super) fn is_known(opcode: u32, minor: u32) -> bool {
     let last = match minor {
         0 => op::RELEASE_LOCKOWNER,
@@ -15,8 +15,8 @@ pub(super) fn is_known(opcode: u32, minor: u32) -> bool {
     (op::ACCESS..=last).contains(&opcode)
 }
 
-/// Bytes that the result of an operation that changes something needs at most, so that it is refused before it is done
-/// when the reply has no room for it.
+/// The largest result of an operation that is not idempotent, in bytes: it is refused before execution if the reply has no room for
+/// that.
 pub(super) fn result_reserve(opcode: u32) -> usize {
     match opcode {
         op::OPEN => 256,
@@ -39,7 +39,7 @@ pub(super) fn result_reserve(opcode: u32) -> usize {
     }
 }
 
-/// A second execution could answer differently. Opens and locks of minor version 0 have their own sequence numbers.
+/// True if a second execution could have another result. Opens and locks of minor version 0 have their own sequence numbers.
 pub(super) fn changes_something(opcode: u32) -> bool {
     matches!(
         opcode,
@@ -53,7 +53,7 @@ pub(super) fn changes_something(opcode: u32) -> bool {
     )
 }
 
-/// The result has a body although it failed; the operation has written it.
+/// True if a failed result has a body, which the operation has written.
 pub(super) fn error_has_body(opcode: u32, status: Status) -> bool {
     match opcode {
         op::LOCK | op::LOCKT => status == Status::Denied,
@@ -64,11 +64,11 @@ pub(super) fn error_has_body(opcode: u32, status: Status) -> bool {
     }
 }
 
-/// Performs an operation: decodes its arguments and writes its result's body. Large operations have memory of their own: every
-/// COMPOUND, one that only reads too, would have room for the largest.
+/// Performs an operation: decodes its arguments and encodes the body of its result. Large operations are boxed; otherwise the
+/// future of every COMPOUND would have the size of the largest.
 pub(super) async fn perform(cx: &mut Compound<'_>, opcode: u32) -> Result<(), Status> {
     if cx.minor > 0 {
-        // RFC 8881 section 17: these are gone since there are sessions.
+        // RFC 8881 section 17: sessions made these operations obsolete.
         match opcode {
             op::OPEN_CONFIRM
             | op::RELEASE_LOCKOWNER

@@ -1,8 +1,8 @@
-//! Who holds which file, for the administrator, and the end of it where the administrator says so.
+//! Lists and revokes the state of clients for the administrator.
 //!
-//! A client with sessions learns of an open or lock that was taken from it by NFS4ERR_ADMIN_REVOKED and by
-//! SEQ4_STATUS_ADMIN_STATE_REVOKED, until it has freed the stateid (RFC 8881 section 8.5); one of version 4.0 by
-//! NFS4ERR_BAD_STATEID, because it has no way to free one. A client that was ended as a whole has to introduce itself anew.
+//! A client with sessions learns of a revoked open or lock from NFS4ERR_ADMIN_REVOKED and from SEQ4_STATUS_ADMIN_STATE_REVOKED,
+//! until it has freed the stateid (RFC 8881 section 8.5); a client of version 4.0 from NFS4ERR_BAD_STATEID, because it cannot free
+//! one. A disconnected client has to introduce itself again.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,45 +16,42 @@ use super::clients::Clients;
 use super::name::shown;
 use super::opens::Entry;
 
-/// How a file is held.
+/// The kind of state on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// Open, for reading, writing or both.
     Open(Rights),
-    /// There are locks on it.
+    /// The client holds locks on it.
     Locked,
-    /// Cached under a delegation, which may let its holder write.
+    /// A delegation.
     Delegated {
-        /// The holder may write without telling.
+        /// A write delegation.
         write: bool,
     },
 }
 
-/// One file that one client holds.
+/// One file held by one client.
 pub struct Holding {
-    /// What `state` knows it by.
+    /// The number of the holder in `state`.
     pub holder: HolderId,
-    /// How the client names itself.
+    /// The client's name for itself.
     pub client: String,
-    /// Where it introduced itself from.
+    /// The address from which it introduced itself.
     pub at: Option<IpAddr>,
-    /// The file.
     pub node: NodeRef,
-    /// How.
     pub held: Held,
 }
 
-/// Which clients the administrator means.
+/// The clients that the administrator selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// All at this address.
     At(IpAddr),
-    /// The one that calls itself so, as [`Holding::client`] shows it.
+    /// The client of this name, as in [`Holding::client`].
     Named(String),
 }
 
 impl Whom {
-    /// This client is meant.
+    /// True if the client is selected.
     pub(crate) fn is(&self, name: &[u8], at: Option<IpAddr>) -> bool {
         match self {
             Self::At(ip) => at == Some(*ip),
@@ -64,23 +61,23 @@ impl Whom {
 }
 
 impl Clients {
-    /// What clients hold now. Looks at all of it.
+    /// Lists the state of all clients. Visits every client.
     pub fn holdings(&self) -> Vec<Holding> {
         self.all().iter().flat_map(|client| of(client)).collect()
     }
 
-    /// Ends these clients with all that they hold, as if each had said itself that it goes: durably first, so that none can reclaim
-    /// after a restart what others take now. How many there were.
+    /// Ends the selected clients with their state, as if each had sent DESTROY_CLIENTID, and returns their number. Records are
+    /// struck durably first, so that no client reclaims after a restart what another has since taken.
     pub async fn disconnect_client(&self, whom: &Whom) -> usize {
         let mut ended = 0;
         for client in self.all().iter().filter(|c| whom.is(own_name(c), c.at())) {
-            // A record that cannot be written is in the log, and the client stays.
+            // If its record cannot be struck, the client stays; the log has the reason.
             ended += usize::from(self.leave(client).await.is_ok());
         }
         ended
     }
 
-    /// Takes this from whoever holds it. False when nobody does any more.
+    /// Revokes the state of this holder. False if it was released meanwhile.
     pub fn take_away(&self, holder: HolderId) -> bool {
         let taken = self.all().iter().any(|client| self.take_from(client, holder));
         self.core.namespace.arbiter().released();
@@ -118,7 +115,7 @@ fn has_sessions(client: &Client) -> bool {
     client.name.as_bytes().first() == Some(&1)
 }
 
-/// Before a client's name for itself stands a byte of this server.
+/// The name without the byte that this server puts in front.
 fn own_name(client: &Client) -> &[u8] {
     client.name.as_bytes().get(1..).unwrap_or_default()
 }
@@ -143,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_is_meant_by_its_address_or_by_the_name_that_is_shown() {
+    fn client_is_selected_by_address_or_name() {
         let at = IpAddr::from([192, 0, 2, 7]);
         assert!(Whom::At(at).is(b"x", Some(at)));
         assert!(

@@ -1,4 +1,4 @@
-//! Lock owners' states: made by the first LOCK of an owner on a file, named by its stateid afterwards.
+//! States of lock owners: created by an owner's first LOCK on a file, then identified by a stateid.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,8 @@ use super::compound::Compound;
 use super::opens::{Entry, Held, LockState};
 use super::status::Status;
 
-/// The kind of a lock. Whether the client would wait makes no difference: waiting is asking again (RFC 8881 section 18.10.4).
+/// The kind of a lock. The blocking types are equal to the others: clients wait by repeating the request (RFC 8881 section
+/// 18.10.4).
 pub(super) fn kind_of(locktype: LockType4) -> LockKind {
     match locktype {
         LockType4::Read | LockType4::ReadWait => LockKind::Shared,
@@ -21,12 +22,12 @@ pub(super) fn kind_of(locktype: LockType4) -> LockKind {
     }
 }
 
-/// `offset` and `length` as a range (RFC 8881 section 18.10.3).
+/// Converts `offset` and `length` to a range (RFC 8881 section 18.10.3).
 pub(super) fn range_of(offset: u64, length: u64) -> Result<Range, Status> {
     Range::new(offset, length).ok_or(Status::Inval)
 }
 
-/// Whether a lock may be taken now (RFC 8881 section 8.4.2): nothing new before all that was is back.
+/// Checks that a lock may be taken now (RFC 8881 section 8.4.2): no new locks in the grace period, and reclaims only in it.
 pub(super) fn check_grace(cx: &Compound<'_>, client: &Client, reclaim: bool) -> Result<(), Status> {
     let clients = &cx.nfs.clients;
     let now = clients.now();
@@ -42,14 +43,13 @@ pub(super) fn check_grace(cx: &Compound<'_>, client: &Client, reclaim: bool) -> 
             drop(grace);
             Err(clients.not_yet())
         }
-        // RFC 8881 section 18.51.3: a client with sessions must say first that it has nothing to reclaim.
+        // RFC 8881 section 18.51.3: a client with sessions must send RECLAIM_COMPLETE first.
         (false, _) if cx.minor > 0 && !done => Err(Status::Grace),
         (false, _) => Ok(()),
     }
 }
 
-/// Finds or makes the state of a lock owner on the file of an open.
-/// The flag says that it was made by this call.
+/// Finds or creates the state of a lock owner on the file of an open. `true`: this call created it.
 pub(super) fn lock_state(
     held: &mut Held,
     client: &Arc<Client>,

@@ -1,5 +1,5 @@
-//! Who makes room for others when there are as many clients, or as large replies, as may be: whoever never came back or is silent,
-//! longest first. How many there may be is in [`super::room`].
+//! Evicts clients when the limit of clients or of cached replies is reached: those that were never confirmed or whose lease has
+//! lapsed, the longest silent first. The limits are in [`super::room`].
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::clients::Clients;
 use super::release::Evicted;
 use super::room::Full;
 
-/// In which order clients make room: by their sort, and since when they are silent.
+/// Order of eviction: the class of the client, and since when it is silent.
 type Precedence = (u8, Option<u64>);
 
 impl Clients {
-    /// Makes room for one more client at this address. Only those make room who never came back, or are silent.
+    /// Makes room for one more client at this address. Evicts only clients that were never confirmed or are silent.
     pub(super) async fn make_room(&self, at: IpAddr) -> Result<(), Full> {
         let network = host_of(at);
         for _ in 0..4 {
@@ -33,7 +33,7 @@ impl Clients {
             }
             match self.evict(&client).await {
                 Evicted::Gone => return Ok(()),
-                // Another one is looked for.
+                // The loop selects another client.
                 Evicted::CameBack => {}
                 Evicted::Unstruck => return Err(self.no_room(full, most, at)),
             }
@@ -52,8 +52,8 @@ impl Clients {
         full
     }
 
-    /// Who goes first, in all or of one network: who never came back; then whose lease has lapsed and who holds nothing; then whose
-    /// lease has lapsed. Of each the longest silent.
+    /// Selects the next client to evict, overall or of one network: first those never confirmed, then lapsed ones without state,
+    /// then lapsed ones. In each class the longest silent comes first.
     fn to_go(&self, network: Option<IpAddr>) -> Option<Arc<Client>> {
         let now = self.now();
         let mut first: Option<(Precedence, Arc<Client>)> = None;
@@ -65,7 +65,7 @@ impl Clients {
                 0
             } else {
                 match client.lease.state(now) {
-                    // One that has ended goes by itself, or cannot go now.
+                    // An ended client is released separately, or cannot be released now.
                     LeaseState::Live | LeaseState::Ended => continue,
                     LeaseState::Courtesy => 1 + u8::from(!client.held().is_empty()),
                 }
@@ -78,8 +78,8 @@ impl Clients {
         first.map(|(_, client)| client)
     }
 
-    /// Makes room for the kept replies of one more session of this client, where what is left is little: clients whose lease has
-    /// lapsed go, longest silent first.
+    /// Makes room for the replies cached by one more session of this client, if memory is scarce: evicts clients with a lapsed
+    /// lease, the longest silent first.
     pub(super) async fn make_room_for_replies(&self, client: &Client, wish: ChannelAttrs) {
         let network = client.place.network();
         while let Some(short) = self.replies.short(network, wish) {

@@ -1,9 +1,9 @@
 //! NFS 4.0 (RFC 7530), 4.1 (RFC 8881) and 4.2 (RFC 7862), with umask (RFC 8275) and extended attributes (RFC 8276).
 //!
-//! *Operation.* [`Nfs4::compound`] runs one COMPOUND: `run` decodes and performs operation by operation, each in a
-//! file of `ops` named after it. What an operation may see and change of its surroundings is the [`compound::Compound`].
+//! *Operation.* [`Nfs4::compound`] executes one COMPOUND: `run` decodes and performs one operation after the other, each in the
+//! file of `ops` with its name. [`compound::Compound`] is the state that they share.
 //!
-//! A file knows those above it in this list, and none below:
+//! Each file may use the modules on its own line or above in this list, never those below:
 //!
 //! ```text
 //! status wire limits                                          what all of them use
@@ -18,10 +18,10 @@
 //! ops dispatch run                                            the operations, and what calls them
 //! ```
 //!
-//! *Memory.* READ hands the volume's own buffers to the reply, WRITE the request's own buffers to the volume.
+//! *Memory.* READ passes the volume's buffers to the reply, WRITE passes the request's buffers to the volume.
 //!
-//! *Errors.* An operation ends with a [`Status`]; the first that is not OK ends the COMPOUND. Only a COMPOUND whose head
-//! cannot be decoded has no reply of its own.
+//! *Errors.* An operation returns a [`Status`]; the first that is not OK ends the COMPOUND. A COMPOUND whose head cannot be decoded
+//! gets an RPC error.
 
 use std::sync::Arc;
 
@@ -75,14 +75,14 @@ pub use nfs4::Nfs4;
 pub use status::Status;
 
 impl Nfs4 {
-    /// Over these shares, with nothing that survives a restart.
+    /// Builds a server for these shares; no client state survives a restart.
     pub fn new(core: Arc<ServerState>) -> Self {
-        // Invariant: only the state directory can fail, and there is none.
+        // Invariant: only reading the state directory can fail, and this server has none.
         #[allow(clippy::expect_used)]
         Self::with(core, Options::default()).expect("no state directory")
     }
 
-    /// Over these shares. An error when what survived the last run cannot be read.
+    /// Builds a server for these shares. Fails if the state of the previous run cannot be read.
     pub fn with(core: Arc<ServerState>, options: Options) -> std::io::Result<Self> {
         let domain = options.domain.clone();
         let clients = Clients::new(core.clone(), options)?;
@@ -90,9 +90,9 @@ impl Nfs4 {
         Ok(Self { clients, core, domain })
     }
 
-    /// One COMPOUND. `args` stands at the tag; `out` already holds the head of an accepted, successful RPC reply, and the
-    /// results are appended to it. `Err` only when the arguments' outermost structure cannot be read (GARBAGE_ARGS: what
-    /// was written to `out` is thrown away). [`Outcome::Once`] asks for the reply to be kept for repetitions (minor 0).
+    /// Executes one COMPOUND. `args` is positioned at the tag; `out` contains the head of a successful RPC reply, and the results
+    /// are appended. `Err` only if the outer structure of the arguments cannot be decoded (GARBAGE_ARGS: the caller discards
+    /// `out`). [`Outcome::Once`] requests that the reply be cached (minor version 0).
     pub async fn compound(
         &self,
         conn: &Arc<Conn>,

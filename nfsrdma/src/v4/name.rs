@@ -1,8 +1,8 @@
-//! How clients name themselves, and how that is shown.
+//! Names that clients give themselves, and their form in messages.
 
 use audit::PeerText;
 
-/// How a client names itself. The families of 4.0 and of sessions are apart: one host may use both.
+/// A client's name for itself. Names of 4.0 and of sessions are distinct: one host may use both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Name(Box<[u8]>);
 
@@ -13,7 +13,7 @@ impl Name {
         Self(name.into())
     }
 
-    /// As a record has it.
+    /// Wraps a name from a record.
     pub(super) fn of_bytes(name: Box<[u8]>) -> Self {
         Self(name)
     }
@@ -22,14 +22,14 @@ impl Name {
         &self.0
     }
 
-    /// As the client has it.
+    /// The name as the client sent it.
     pub(super) fn shown(&self) -> &[u8] {
         self.0.get(1..).unwrap_or_default()
     }
 }
 
-/// A client's name for itself may be any bytes. Linux puts its host's name in it; one that is hardly text is shown by its first
-/// bytes in hexadecimal digits.
+/// Formats a client's name for display. It may contain any bytes; Linux includes its host's name. If it is mostly not text, the
+/// first bytes are shown in hexadecimal.
 pub(crate) fn shown(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     let is_odd = |c: &char| c.is_control() || *c == char::REPLACEMENT_CHARACTER;
@@ -42,9 +42,9 @@ pub(crate) fn shown(name: &[u8]) -> String {
     PeerText::from(text).into_string()
 }
 
-/// Bytes that are shown of a name that is no text.
+/// Bytes shown of a name that is not text.
 const BYTES_SHOWN: usize = 16;
-/// Characters of a client's name that are shown.
+/// Longest name shown, in characters.
 const NAME_CHARS_MAX: usize = 100;
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_any_bytes_is_one_short_line() {
+    fn name_is_shown_as_short_line() {
         assert_eq!(shown(b"Linux NFSv4.2 host"), "Linux NFSv4.2 host");
         assert_eq!(shown(b"a\nb\xff"), "a b\u{fffd}");
         assert_eq!(shown(b""), "");

@@ -1,13 +1,13 @@
 //! Users and groups by name: `name@domain` (RFC 8881 section 5.9).
 //!
-//! *Operation.* Without a [`Domain`] users and groups are numbers both ways, as clients of AUTH_SYS have them. With one, a user is
-//! shown by its name, if that name is found as the same user again, and names of the domain are taken. Numbers are always taken.
-//! What is sent is read twice where a name is not known yet: the first time says which, and they are asked for all at once.
+//! *Operation.* Without a [`Domain`], users and groups are numbers in both directions, as with AUTH_SYS. With one, a user is sent
+//! by name if a look-up of that name returns the same user, and names of the domain are accepted. Numbers are always accepted.
+//! Attributes with unknown names are decoded twice: the first pass collects the names, then they are looked up together.
 //!
-//! *Memory.* [`KNOWN_MAX`] answers of the directory each way, kept for [`KNOWN_FOR`].
+//! *Memory.* [`KNOWN_MAX`] cached answers of the directory in each direction, for [`KNOWN_FOR`].
 //!
-//! *Errors.* BADOWNER for a name that nobody has. A directory that does not answer in time is left in peace for [`REST`]: until
-//! then numbers are shown, and who sets a name is told DELAY.
+//! *Errors.* BADOWNER for an unknown name. A directory that times out is not queried for [`REST`]: meanwhile users are sent as
+//! numbers, and requests that set a name get DELAY.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,19 +23,19 @@ use vfs::acl::{Ace, Acl, Who};
 use super::limits::OWNER_MAX;
 use super::status::Status;
 
-/// Answers of the directory that are kept, each way.
+/// Cached answers of the directory in each direction.
 const KNOWN_MAX: usize = 16_384;
-/// How long they are: then a user who was renamed is seen.
+/// Lifetime of a cached answer; renamed users are detected after it.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
-/// How long the directory may take, in seconds.
+/// Limit on an answer of the directory, in seconds.
 pub(super) const PATIENCE_S: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(PATIENCE_S as u64);
-/// How long it is not asked again when it took longer.
+/// Pause before the directory is queried again after a timeout.
 const REST: Duration = Duration::from_secs(10);
-/// Threads that ask it at once.
+/// Threads that query it at the same time.
 const ASKING_MAX: usize = 8;
 
-/// Somebody who has a number here.
+/// A user or group with a number here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Id {
     User(u32),
@@ -43,7 +43,7 @@ pub(super) enum Id {
 }
 
 impl Id {
-    /// Whom an entry of a list is about, if it has a number.
+    /// The user or group of a list entry, if it has a number.
     fn of(ace: &Ace) -> Option<Self> {
         match ace {
             Ace::Simple { who: Who::User(uid), .. } => Some(Self::User(*uid)),
@@ -52,7 +52,7 @@ impl Id {
         }
     }
 
-    /// Everybody whom a list is about.
+    /// All users and groups in a list.
     pub(super) fn all_of(acl: &Acl) -> impl Iterator<Item = Self> {
         acl.entries().iter().filter_map(Self::of)
     }
@@ -63,7 +63,7 @@ impl Id {
         }
     }
 
-    /// The name by which this one, and nobody else, is found.
+    /// The name of this user or group, if a look-up of the name leads back to it.
     fn name(self, directory: &dyn Directory) -> Option<String> {
         let name = match self {
             Self::User(uid) => directory.user(uid),
@@ -73,7 +73,7 @@ impl Id {
     }
 }
 
-/// Whom a name means, where users, or groups, are meant.
+/// The number of a user or group name.
 fn find(directory: &dyn Directory, kind: Id, name: &str) -> Option<u32> {
     match kind {
         Id::User(_) => directory.uid(name),
@@ -81,14 +81,14 @@ fn find(directory: &dyn Directory, kind: Id, name: &str) -> Option<u32> {
     }
 }
 
-/// A name that a client sent, without its domain. The number in `kind` says nothing.
+/// A name from a client, without its domain. The number in `kind` is ignored.
 type Asked = (Id, String);
 
-/// The directory did not answer in time.
+/// The directory timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Late;
 
-/// What the directory said.
+/// Cached answers of the directory.
 struct Known<K, V>(Mutex<HashMap<K, (Duration, Option<V>)>>);
 
 impl<K: Eq + Hash + Clone, V: Clone> Known<K, V> {
@@ -96,7 +96,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Known<K, V> {
         Self(Mutex::default())
     }
 
-    /// What is known of these still, and of which nothing is.
+    /// Splits the keys into cached answers and keys that must be looked up.
     fn split(&self, keys: impl Iterator<Item = K>, now: Duration) -> (Vec<(K, Option<V>)>, Vec<K>) {
         let known = locked(&self.0);
         let (mut there, mut missing) = (Vec::new(), Vec::new());
@@ -121,7 +121,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Known<K, V> {
     }
 }
 
-/// The domain in which users and groups have names.
+/// The domain of user and group names.
 pub struct Domain {
     name: String,
     directory: Arc<dyn Directory>,
@@ -129,7 +129,7 @@ pub struct Domain {
     numbers: Known<Asked, u32>,
     asking: Arc<Semaphore>,
     wait_policy: Duration,
-    /// It is not asked before.
+    /// The directory is not queried before this time.
     rests_until: Mutex<Duration>,
 }
 
@@ -140,7 +140,7 @@ impl std::fmt::Debug for Domain {
 }
 
 impl Domain {
-    /// Of this name, with the users and groups that the directory knows.
+    /// Creates a domain with this name and directory.
     pub fn new(name: &str, directory: Arc<dyn Directory>) -> Self {
         Self {
             name: name.to_owned(),
@@ -153,7 +153,7 @@ impl Domain {
         }
     }
 
-    /// How these are shown. Who has no name is left out.
+    /// Looks up the names of these users and groups. Those without one are omitted.
     pub(super) async fn id_map(
         &self,
         ids: BTreeSet<Id>,
@@ -180,7 +180,7 @@ impl Domain {
         }
     }
 
-    /// Whom these names mean; `None` where they mean nobody.
+    /// Looks up these names; `None` for unknown ones.
     async fn find(
         &self,
         asked: Vec<Asked>,
@@ -203,7 +203,7 @@ impl Domain {
         Ok(there)
     }
 
-    /// Asks the directory, which may wait for another machine, on a thread of its own.
+    /// Queries the directory on a separate thread, because it may wait for another machine.
     async fn ask<T: Send + 'static>(
         &self,
         now: Duration,
@@ -216,7 +216,7 @@ impl Domain {
         let (directory, asking) = (self.directory.clone(), self.asking.clone());
         let answer = async {
             let permit = asking.acquire_owned().await.ok()?;
-            // A thread that nobody waits for any more keeps its permit: it is still a thread.
+            // A thread whose query timed out still runs, so it keeps its permit.
             let ask = move || (work(&*directory), permit).0;
             tokio::task::spawn_blocking(ask).await.ok()
         };
@@ -230,14 +230,14 @@ impl Domain {
     }
 }
 
-/// The form on the wire; `None` for a name that would be read as a number, or does not fit.
+/// The name in wire form; `None` if it would be read as a number, or is too long.
 fn shown(name: &str, domain: &str) -> Option<String> {
     let is_number = name.bytes().all(|b| b.is_ascii_digit());
     let shown = format!("{name}@{domain}");
     (!is_number && shown.len() <= OWNER_MAX).then_some(shown)
 }
 
-/// How users and groups are shown in one answer: those who are not in it by their numbers.
+/// Names of users and groups for one reply; those that it lacks are sent as numbers.
 #[derive(Debug, Default)]
 pub(super) struct IdMap(BTreeMap<Id, Arc<str>>);
 
@@ -246,7 +246,7 @@ impl IdMap {
         self.0.extend(told.into_iter().filter_map(|(id, name)| Some((id, name?))));
     }
 
-    /// The string for a user or group. `digits` holds it where it is a number.
+    /// The string for a user or group. `digits` is the buffer for a number.
     pub(super) fn text<'t>(&'t self, id: Id, digits: &'t mut Digits) -> &'t [u8] {
         match self.0.get(&id) {
             Some(name) => name.as_bytes(),
@@ -254,7 +254,7 @@ impl IdMap {
         }
     }
 
-    /// The same for a list of them.
+    /// Like [`IdMap::text`], for entries of a list.
     pub(super) fn shown(&self, id: Id) -> Cow<'_, [u8]> {
         match self.0.get(&id) {
             Some(name) => Cow::Borrowed(name.as_bytes()),
@@ -263,10 +263,10 @@ impl IdMap {
     }
 }
 
-/// Room for the digits of a number.
+/// Buffer for the digits of a number.
 pub(super) type Digits = [u8; 10];
 
-/// A user or group as the string of its number.
+/// Formats a number as string.
 fn number(mut number: u32, digits: &mut Digits) -> &[u8] {
     let mut at = digits.len();
     loop {
@@ -283,7 +283,7 @@ fn number(mut number: u32, digits: &mut Digits) -> &[u8] {
     &digits[at..]
 }
 
-/// The names in what one client sends, as far as they are known.
+/// The names in a client's request, with the numbers known so far.
 #[derive(Debug, Default)]
 pub(in crate::v4) struct Names<'a> {
     domain: Option<&'a Domain>,
@@ -292,22 +292,22 @@ pub(in crate::v4) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Of a domain; without one there are only numbers.
+    /// Uses this domain; without one only numbers are accepted.
     pub(super) fn of(domain: Option<&'a Domain>) -> Self {
         Self { domain, ..Self::default() }
     }
 
-    /// A user, as clients write it.
+    /// Decodes a user.
     pub(super) fn user(&mut self, text: &[u8]) -> Result<u32, Status> {
         self.principal(Id::User(0), text)
     }
 
-    /// A group.
     pub(super) fn group(&mut self, text: &[u8]) -> Result<u32, Status> {
         self.principal(Id::Group(0), text)
     }
 
-    /// A number, with or without a domain, or a name of the domain. One that is not known yet is noted, and 0 stands for it.
+    /// Decodes a number, with or without a domain, or a name of the domain. An unknown name is collected for the look-up, and 0 is
+    /// returned for now.
     fn principal(&mut self, kind: Id, text: &[u8]) -> Result<u32, Status> {
         if text.is_empty() {
             return Err(Status::Inval);
@@ -315,10 +315,10 @@ impl<'a> Names<'a> {
         let text = std::str::from_utf8(text).map_err(|_| Status::BadOwner)?;
         let digits = text.split('@').next().unwrap_or_default();
         if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
-            // What is above u32 is no user.
+            // Numbers above 32 bits are not valid.
             return digits.parse().map_err(|_| Status::BadOwner);
         }
-        // A name without a domain says that its sender could not translate it.
+        // A name without a domain means that the sender could not translate it.
         let (name, domain) = text.rsplit_once('@').ok_or(Status::BadOwner)?;
         if name.is_empty() || !self.domain.is_some_and(|d| d.name.eq_ignore_ascii_case(domain)) {
             return Err(Status::BadOwner);
@@ -333,7 +333,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Asks for the names that were not known; true when there were any, so that it is to be read once more.
+    /// Looks up the collected names; true if there were any, so that the request must be decoded again.
     pub(super) async fn learn(&mut self, now: Duration) -> Result<bool, Late> {
         let missing: Vec<Asked> = std::mem::take(&mut self.missing).into_iter().collect();
         match self.domain {
@@ -353,7 +353,7 @@ mod tests {
 
     use super::*;
 
-    /// Three users, one of whom has the name of another and one a number for a name, and a group; counts questions.
+    /// Three users, one with the name of another and one with a numeric name, and a group; counts queries.
     #[derive(Default)]
     struct Small(AtomicUsize);
 
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_a_name_of_his_own_is_shown_by_it() {
+    async fn users_are_shown_by_unique_name() {
         let domain = Domain::new("example.org", Arc::new(Small::default()));
         let ids = [Id::User(1000), Id::User(1001), Id::User(1002), Id::User(7), Id::Group(50)];
         let (id_map, late) = domain.id_map(ids.into(), NOW).await;
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_of_the_domain_are_taken_and_numbers_always() {
+    async fn domain_names_and_numbers_are_accepted() {
         let domain = Domain::new("example.org", Arc::new(Small::default()));
         let mut names = Names::of(Some(&domain));
         assert_eq!(
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_directory_is_asked_again_after_a_while() {
+    async fn cached_names_expire() {
         let small = Arc::new(Small::default());
         let domain = Domain::new("d", small.clone());
         let mut asked = Vec::new();
@@ -442,7 +442,7 @@ mod tests {
         assert_eq!(known.0.lock().unwrap().len(), 1, "what is over makes room");
     }
 
-    /// Answers when it is let.
+    /// Answers only when the test permits it.
     struct Stuck(Mutex<mpsc::Receiver<()>>);
 
     impl Directory for Stuck {
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directory_that_does_not_answer_stops_nobody() {
+    async fn stuck_directory_falls_back_to_numbers() {
         let (let_it, waits) = mpsc::channel();
         let mut domain = Domain::new("d", Arc::new(Stuck(waits.into())));
         domain.wait_policy = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! The server of version 4: what all its COMPOUNDs share.
+//! The NFSv4 server: state shared by all COMPOUNDs.
 
 use std::sync::Arc;
 
@@ -7,23 +7,22 @@ use super::names::Domain;
 use crate::context::Conn;
 use crate::server_state::ServerState;
 
-/// The version 4 server.
 pub struct Nfs4 {
-    /// What all versions share.
+    /// State shared with the other protocol versions.
     pub core: Arc<ServerState>,
-    /// The clients and what they hold.
+    /// The clients and their state.
     pub clients: Arc<Clients>,
-    /// Where users and groups have names; without it they are numbers.
+    /// Translates ids to names; without it, ids are sent as numbers.
     pub(super) domain: Option<Arc<Domain>>,
 }
 
 impl Nfs4 {
-    /// How long clients may be silent before their state is forgotten, in seconds.
+    /// The lease, in seconds: a client silent for longer may lose its state.
     pub fn lease_secs(&self) -> u32 {
         self.clients.lease_s()
     }
 
-    /// The connection has ended: it carries no session any more.
+    /// Removes a closed connection from its sessions.
     pub fn connection_closed(&self, conn: &Arc<Conn>) {
         self.clients.connection_closed(conn.id);
     }

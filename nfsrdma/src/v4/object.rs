@@ -1,4 +1,4 @@
-//! What a file handle names, for the caller who sent it.
+//! The object of a file handle, with the caller's rights.
 
 use std::sync::Arc;
 
@@ -7,44 +7,40 @@ use vfs::{Cred, NodeRef};
 
 use super::above::Above;
 
-/// A file or directory that a file handle names.
+/// A file or directory of a share.
 #[derive(Clone)]
 pub struct Located {
-    /// The share.
     pub share: Arc<Share>,
-    /// The node.
     pub node: NodeRef,
-    /// The caller as this share sees it.
+    /// The caller's identity in this share.
     pub cred: Cred,
-    /// The caller may not use the share, for this reason: it may give back what it holds, and mount the root where only its user
-    /// is kept away.
+    /// Why the caller may not use the share. It may still release its state, and mount the root if only its user is refused.
     pub closed: Option<Refusal>,
 }
 
 impl Located {
-    /// Another node of the same share, for the same caller.
+    /// Another file of the same share, for the same caller.
     pub fn beside(&self, node: NodeRef) -> Self {
         Self { node, ..self.clone() }
     }
 }
 
 impl Object {
-    /// The caller may use it by another flavor alone.
+    /// True if the share requires another flavor of the caller.
     pub fn wants_flavor(&self) -> bool {
         matches!(self, Self::Node(Located { closed: Some(why), .. }) if why.is_of_protection())
     }
 
-    /// Its file system is on another server, and the caller may be told so (RFC 8881 section 11.3).
+    /// True if the file system is on another server and the caller may learn its location (RFC 8881 section 11.3).
     pub(super) fn is_absent(&self) -> bool {
         matches!(self, Self::Node(Located { closed: Some(Refusal::Elsewhere), .. }))
     }
 }
 
-/// What a file handle names.
+/// The object of a file handle.
 #[derive(Clone)]
 pub enum Object {
-    /// A folder above the shares.
+    /// A pseudo folder.
     Above(Above),
-    /// A node of a share.
     Node(Located),
 }

@@ -1,5 +1,5 @@
-//! Operations that minor version 0 counts for an owner: each waits for its turn, and a repetition gets the reply of the
-//! original (RFC 7530 section 9.1.7).
+//! Sequence numbers of owners in minor version 0: requests of an owner are executed in order, and a retransmission gets the
+//! original reply (RFC 7530 section 9.1.7).
 
 use std::sync::Arc;
 
@@ -12,12 +12,10 @@ use super::status::Status;
 use super::wire::op;
 use vfs::Handle;
 
-/// Whose order a request is counted in.
+/// The owner whose seqid this request uses.
 #[derive(Clone, Debug)]
 pub(super) enum Owner {
-    /// An open owner.
     Open(OwnerName),
-    /// A lock owner.
     Lock(OwnerName),
 }
 
@@ -30,15 +28,15 @@ impl Owner {
     }
 }
 
-/// What to do with a request.
+/// The decision about a request.
 pub(super) enum Begun {
-    /// Do it, then [`Ticket::end`].
+    /// Execute it, then call [`Ticket::end`].
     Do(Ticket),
-    /// It was a repetition, and this is how it ended.
+    /// It was a retransmission: this is the original result.
     Done(Result<(), Status>),
 }
 
-/// A request whose turn it is.
+/// A request that is next in sequence.
 pub(super) struct Ticket {
     client: Arc<Client>,
     owner: Option<Owner>,
@@ -46,7 +44,7 @@ pub(super) struct Ticket {
     mark: usize,
 }
 
-/// Asks whether it is this request's turn. Minor versions with sessions have no such order.
+/// Waits until the request is next in its owner's sequence. Minor versions with sessions have no such sequence.
 pub(super) async fn begin(
     cx: &mut Compound<'_>,
     opcode: u32,
@@ -81,7 +79,7 @@ pub(super) async fn begin(
     }
 }
 
-/// The file of an OPEN that is repeated, for the caller of the repetition: its rights are judged as PUTFH judges them.
+/// Finds the file of a retransmitted OPEN, with the current rights of the caller, as PUTFH does.
 async fn found_again(cx: &Compound<'_>, (share, handle): (u32, Handle)) -> Result<Object, Status> {
     let share = cx.nfs.core.namespace.share(share).filter(|share| share.protocols.nfs());
     let share = share.ok_or(Status::Stale)?;
@@ -90,7 +88,7 @@ async fn found_again(cx: &Compound<'_>, (share, handle): (u32, Handle)) -> Resul
 }
 
 impl Ticket {
-    /// The operation has ended like this; minor version 0 keeps the reply.
+    /// Ends a request with its result; minor version 0 caches the reply.
     pub(super) fn end(self, cx: &Compound<'_>, done: Result<(), Status>) -> Result<(), Status> {
         let Some(owner) = self.owner else { return done };
         let status = done.err().unwrap_or(Status::Ok);

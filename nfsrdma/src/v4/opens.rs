@@ -1,12 +1,11 @@
-//! What one client of version 4 holds: opens, lock owners' states and delegations by the number in their stateids.
+//! The state of one NFSv4 client: opens, lock states and delegations, by the number in their stateids.
 //!
-//! *Operation.* The protocol's own view: numbers, seqids, owners. What others may not do meanwhile is in `state`, under the
-//! holder that each entry names. An open is made in two steps, [`Held::reserve`] and [`Held::commit`], because asking `state`
-//! may have to wait in between.
+//! *Operation.* This is the protocol's view: numbers, seqids, owners. Exclusion of other clients is in `state`, under the holder of
+//! each entry. An open is made in two steps, [`Held::reserve`] and [`Held::commit`], because `state` may have to wait in between.
 //!
-//! *Memory.* [`StatesMax`] entries, [`limits::OWNERS_PER_CLIENT_MAX`] owners of each sort.
+//! *Memory.* [`StatesMax`] entries, [`limits::OWNERS_PER_CLIENT_MAX`] owners of each kind.
 //!
-//! *Errors.* [`Status`]; the callers know which of them their minor version has.
+//! *Errors.* [`Status`]; the callers convert it for their minor version.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -24,13 +23,13 @@ use super::status::Status;
 use super::usage::{Usage, UsagePlace};
 use super::wire::Stateid;
 
-/// An owner as its client names it.
+/// An owner's name, chosen by the client.
 pub(super) type OwnerName = Arc<[u8]>;
 
 /// The user of an OPEN.
 #[derive(Clone, Copy)]
 pub(super) struct Opener {
-    /// As the share has it, squashed where it squashes.
+    /// User id after squashing.
     pub(super) uid: u32,
     pub(super) caller: Principal,
 }
@@ -42,16 +41,16 @@ pub(super) struct Open {
     pub(super) owner: OwnerName,
     pub(super) party: Holder,
     pub(super) share: Share,
-    /// The user whose permissions the last OPEN checked, and which of them OPENs of this user checked.
+    /// The user whose permissions the last OPEN checked, and the access that was checked for this user.
     pub(super) uid: u32,
     pub(super) checked: Rights,
     /// The caller of the last OPEN, before the share squashed it.
     pub(super) caller: Principal,
-    /// The modes of the OPENs that make up `share`, a bit each.
+    /// A bit for each access and deny mode that made up `share`.
     modes: u16,
-    /// OPENs of it that wait for `state`.
+    /// Number of OPENs that wait for `state`.
     pub(super) opening: u32,
-    /// Lock owners' states that came from it.
+    /// Lock states created through it.
     pub(super) locks: Vec<u32>,
     pub(super) place: Option<UsagePlace>,
 }
@@ -62,58 +61,57 @@ pub(super) struct LockState {
     pub(super) node: NodeRef,
     pub(super) owner: OwnerName,
     pub(super) party: Holder,
-    /// The open that it came from.
+    /// The open through which it was created.
     pub(super) open: u32,
     pub(super) place: Option<UsagePlace>,
 }
 
-/// A delegation.
 pub(super) struct Delegation {
     pub(super) seqid: u32,
     pub(super) node: NodeRef,
     pub(super) party: Holder,
-    /// As callbacks name the file.
+    /// The file handle for callbacks.
     pub(super) fh: crate::fh::Fh,
-    /// It lets its holder write.
+    /// A write delegation.
     pub(super) write: bool,
-    /// Its holder keeps the times of the file, too (RFC 9754 section 5).
+    /// The holder also keeps the times of the file (RFC 9754 section 5).
     pub(super) times: bool,
-    /// No time before this one is taken from it: when it was given to a user who may write and not set times.
+    /// Lower bound of times accepted from the holder: the time of the grant, for a user who may write but not set times.
     pub(super) times_since: Option<Time>,
-    /// The file's change attribute when it was given: see [`super::watch`], and RFC 8881 section 10.4.3.
+    /// The file's change attribute at the grant: see [`super::watch`], and RFC 8881 section 10.4.3.
     pub(super) change: u64,
-    /// Counts it among the delegations of the client's address.
+    /// Counts it in the part of the client's address.
     pub(super) _of_address: Option<UsagePlace>,
-    /// The user whose permissions the OPEN checked, and which.
+    /// The user whose permissions the OPEN checked, and the access checked.
     pub(super) uid: u32,
     pub(super) checked: Rights,
     /// The caller of that OPEN, before the share squashed it.
     pub(super) caller: Principal,
-    /// It was taken by force; the client has not acknowledged that yet.
+    /// It was revoked, and the client has not freed it yet.
     pub(super) revoked: bool,
     pub(super) place: Option<UsagePlace>,
 }
 
-/// What a stateid names.
+/// The state of a stateid.
 pub(super) enum Entry {
     Open(Open),
     Lock(LockState),
     Delegation(Delegation),
-    /// Minor version 0: the last open that this owner closed, for a repetition of CLOSE.
+    /// Minor version 0: the open that this owner closed last, for a retransmitted CLOSE.
     Closed(OwnerName),
-    /// An administrator took it from its client, which has not freed it yet.
+    /// Revoked by an administrator; the client has not freed it yet.
     Revoked(Revoked),
 }
 
-/// What an administrator took.
+/// State revoked by an administrator.
 pub(super) struct Revoked {
     pub(super) node: NodeRef,
-    /// The number of the open that it was, or came from.
+    /// The number of the open itself, or of the open through which a lock was created.
     open: u32,
 }
 
 impl Entry {
-    /// Where it counts among those of its address. What is left of others is little, and goes with them.
+    /// Attaches the entry's place in the limits of its address. Closed and revoked entries are small and have none.
     fn count_in(&mut self, place: UsagePlace) {
         match self {
             Self::Open(Open { place: own, .. })
@@ -143,7 +141,6 @@ impl Entry {
     }
 }
 
-/// An open owner.
 #[derive(Default)]
 pub(super) struct OpenOwner {
     pub(super) order: OpenOwnerSeqid,
@@ -154,7 +151,7 @@ pub(super) struct OpenOwner {
     _place: Option<UsagePlace>,
 }
 
-/// A lock owner. On each file its locks have one holder, whichever open they came through.
+/// A lock owner. It has one holder for each file, whichever open a lock came through.
 #[derive(Default)]
 pub(super) struct LockOwner {
     pub(super) order: OpenOwnerSeqid,
@@ -162,7 +159,7 @@ pub(super) struct LockOwner {
     _place: Option<UsagePlace>,
 }
 
-/// Everything of one client.
+/// The state of one client.
 #[derive(Default)]
 pub(super) struct Held {
     states: HashMap<u32, Entry, BuildHasherDefault<NodeHasher>>,
@@ -172,15 +169,15 @@ pub(super) struct Held {
     gone: bool,
     most: StatesMax,
     usage: Usage,
-    /// Locks and delegations by what `state` knows them as.
+    /// Numbers of lock states and delegations, by holder in `state`.
     by_holder: HashMap<HolderId, u32>,
 }
 
-/// What a client held when it ended.
+/// The entries of a client that has ended.
 pub(super) struct Gone(Vec<Entry>);
 
 impl Gone {
-    /// Gives everything up in `state`; how many delegations there were.
+    /// Releases all entries in `state`; returns the number of delegations.
     pub(super) fn release(self, table: &Table) -> usize {
         let mut delegations = 0;
         for entry in self.0 {
@@ -212,7 +209,7 @@ fn is_part(part: Share, whole: Share) -> bool {
     whole.access.has(part.access) && whole.deny.has(part.deny)
 }
 
-/// How many entries a client may have; shared by all of them, so that it can change.
+/// Limit on entries of one client; shared by all clients, so that it can change.
 #[derive(Clone, Debug)]
 pub(super) struct StatesMax(Arc<AtomicUsize>);
 
@@ -233,7 +230,7 @@ impl StatesMax {
 }
 
 impl Held {
-    /// Nothing yet, and never more than this, nor more than all of its address together may have.
+    /// Creates an empty set with this limit, and the limit of its address.
     pub(super) fn within(most: StatesMax, usage: Usage) -> Self {
         Self { most, usage, ..Self::default() }
     }
@@ -242,7 +239,7 @@ impl Held {
         self.most.get().saturating_mul(limits::STATES_OF_ADDRESS_CLIENTS)
     }
 
-    /// The limit that an entry or owner was refused by: that of its address, or else this.
+    /// The limit that refused an entry or owner: the one of the address if it is reached, else this one.
     pub(super) fn limit_met(&self, own: (&'static str, usize)) -> (&'static str, usize) {
         if self.usage.has_all_owners() {
             ("nfs-owners-of-address", limits::OWNERS_OF_ADDRESS_MAX)
@@ -253,13 +250,12 @@ impl Held {
         }
     }
 
-    /// All of it, in no order.
+    /// All entries, in no particular order.
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.states.values()
     }
 
-    /// Nothing is held and nothing of it would be lost: what was closed is kept for repetitions only, what was taken by force for
-    /// the client to learn of it.
+    /// True if no entry matters any more: closed entries only serve retransmissions, revoked ones only inform the client.
     pub(super) fn is_empty(&self) -> bool {
         self.states.values().all(|entry| match entry {
             Entry::Revoked(_) | Entry::Closed(_) => true,
@@ -277,12 +273,12 @@ impl Held {
         })
     }
 
-    /// Entries, nearly all of which name a file.
+    /// Number of entries; nearly all refer to a file.
     pub(super) fn len(&self) -> usize {
         self.states.len()
     }
 
-    /// The client has ended; nothing may be added any more.
+    /// Ends the client: removes all entries and refuses new ones.
     pub(super) fn take_all(&mut self) -> Gone {
         self.gone = true;
         self.open_owners.clear();
@@ -313,7 +309,7 @@ impl Held {
         }
     }
 
-    /// Adds an entry; its number, or none when there are as many as may be.
+    /// Adds an entry and returns its number; `None` if a limit is reached.
     pub(super) fn add(&mut self, mut entry: Entry) -> Option<u32> {
         if self.gone || self.states.len() >= self.most.get() {
             return None;
@@ -333,12 +329,12 @@ impl Held {
         }
     }
 
-    /// The number of the lock owner's state or delegation that `state` knows by this holder.
+    /// The number of the lock state or delegation with this holder in `state`.
     pub(super) fn number_of(&self, holder: HolderId) -> Option<u32> {
         self.by_holder.get(&holder).copied()
     }
 
-    /// As [`Held::number_of`], or the number of the open.
+    /// Like [`Held::number_of`], but also finds opens.
     pub(super) fn number_of_any(&self, holder: HolderId) -> Option<u32> {
         let is_it = |(number, entry): (&u32, &Entry)| match entry {
             Entry::Open(o) => (o.party.holder == holder).then_some(*number),
@@ -347,7 +343,7 @@ impl Held {
         self.number_of(holder).or_else(|| self.states.iter().find_map(is_it))
     }
 
-    /// Takes an open out, with the locks that came from it, or the locks alone: what went.
+    /// Removes an open with its locks, or a single lock state, and returns the removed entries.
     pub(super) fn take_one(&mut self, number: u32, table: &Table) -> Vec<(u32, Revoked)> {
         let (numbers, node, open) = match self.states.get(&number) {
             Some(Entry::Open(o)) => ([&[number], &o.locks[..]].concat(), o.node.clone(), number),
@@ -355,18 +351,18 @@ impl Held {
             _ => return Vec::new(),
         };
         self.remove_lock(number, table);
-        // Nobody repeats a CLOSE that it did not send.
+        // Minor version 1 is passed because no retransmission of a CLOSE can follow.
         let _ = self.close(number, 1, table);
         numbers.into_iter().map(|n| (n, Revoked { node: node.clone(), open })).collect()
     }
 
-    /// What had this number was taken by an administrator.
+    /// Marks this number as revoked by an administrator.
     pub(super) fn note_revoked(&mut self, number: u32, what: Revoked) {
         self.states.insert(number, Entry::Revoked(what));
     }
 
-    /// The client knows that this was taken from it: how much it was. With an open it is the locks that came from it: Linux's
-    /// client frees the open alone, and as long as a lock were left it would be told by each SEQUENCE to look for what it lost.
+    /// The client frees a revoked stateid; returns the number of entries freed. An open is freed with its locks: Linux's client
+    /// frees only the open, and any remaining lock would make each SEQUENCE ask it to look for losses.
     pub(super) fn free_revoked(&mut self, number: u32) -> usize {
         let Some(Entry::Revoked(_)) = self.states.get(&number) else { return 0 };
         let before = self.states.len();
@@ -375,7 +371,7 @@ impl Held {
         before - self.states.len()
     }
 
-    /// Takes a delegation out, given back or freed.
+    /// Removes a delegation that was returned or freed.
     pub(super) fn remove_delegation(&mut self, number: u32) -> Option<Delegation> {
         match self.states.get(&number) {
             Some(Entry::Delegation(_)) => match self.states.remove(&number) {
@@ -389,13 +385,13 @@ impl Held {
         }
     }
 
-    /// The open owner of this name, made when there is none. `None` when there are as many as may be.
+    /// Finds or creates the open owner of this name. `None` if the limit is reached.
     pub(super) fn open_owner(&mut self, name: &[u8]) -> Option<(OwnerName, &mut OpenOwner)> {
         if !self.open_owners.contains_key(name) {
             if self.open_owners.len() >= limits::OWNERS_PER_CLIENT_MAX
                 || self.usage.has_all_owners()
             {
-                // Owners of 4.0 stay behind for the sake of repetitions only.
+                // Idle owners of 4.0 remain only for retransmissions, so they may go.
                 self.open_owners.retain(|_, o| !o.opens.is_empty() || o.order.is_busy());
             }
             if self.gone || self.open_owners.len() >= limits::OWNERS_PER_CLIENT_MAX {
@@ -409,7 +405,7 @@ impl Held {
         Some((name, owner))
     }
 
-    /// The lock owner of this name, in the same way.
+    /// Finds or creates the lock owner of this name, like [`Held::open_owner`].
     pub(super) fn lock_owner(&mut self, name: &[u8]) -> Option<(OwnerName, &mut LockOwner)> {
         if !self.lock_owners.contains_key(name) {
             if self.lock_owners.len() >= limits::OWNERS_PER_CLIENT_MAX
@@ -428,7 +424,8 @@ impl Held {
         Some((name, owner))
     }
 
-    /// The first step of an OPEN: finds or makes the entry of this owner and file. [`Held::commit`] or [`Held::abandon`] ends it.
+    /// First step of an OPEN: finds or creates the entry of this owner and file. [`Held::commit`] or [`Held::abandon`] completes
+    /// it.
     pub(super) fn reserve(
         &mut self,
         lease: &Arc<Lease>,
@@ -461,7 +458,7 @@ impl Held {
         Some((number, party))
     }
 
-    /// `state` has agreed: the open of this user counts. `None` when the client or this open has ended meanwhile.
+    /// Completes an open that `state` has granted to this user. `None` if the client or this open has ended meanwhile.
     pub(super) fn commit(
         &mut self,
         client: ClientId,
@@ -471,7 +468,7 @@ impl Held {
     ) -> Option<Stateid> {
         let open = self.open_mut(number)?;
         open.opening -= 1;
-        // One owner may be the name of several users. What was checked of one says nothing of the others.
+        // One owner may act for several users, so access checked for one user says nothing about another.
         let before = if open.uid == opener.uid { open.checked } else { Rights::NONE };
         (open.uid, open.checked) = (opener.uid, before | share.access);
         open.caller = opener.caller;
@@ -481,7 +478,7 @@ impl Held {
         Some(compose(client, number, open.seqid))
     }
 
-    /// The open could not be had: what was reserved goes, unless it was there before.
+    /// Undoes a reservation whose open failed. An earlier open of the entry stays.
     pub(super) fn abandon(&mut self, number: u32) {
         let Some(open) = self.open_mut(number) else { return };
         open.opening -= 1;
@@ -492,7 +489,7 @@ impl Held {
         }
     }
 
-    /// The owner does not have this file open any more. An owner without opens goes, unless it keeps the order of 4.0.
+    /// Removes the file from the owner's opens. An owner without opens is removed, unless it keeps a sequence of 4.0.
     fn forget_open(&mut self, owner: &OwnerName, node: NodeId) {
         if let Some(o) = self.open_owners.get_mut(owner) {
             o.opens.remove(&node);
@@ -502,14 +499,13 @@ impl Held {
         }
     }
 
-    /// The delegation that came with an OPEN stands for the open (RFC 9754 section 4): it goes, unless there is more to it than
-    /// this OPEN.
+    /// Closes the open for which a delegation was granted instead (RFC 9754 section 4), unless it was used for more than this OPEN.
     pub(super) fn stand_in(&mut self, number: u32, table: &Table) -> bool {
         let fresh = |o: &Open| o.seqid == 1 && o.opening == 0 && o.locks.is_empty();
         self.open(number).is_some_and(fresh) && self.close(number, 1, table).is_ok()
     }
 
-    /// OPEN_DOWNGRADE: `to` must be what some of the OPENs had together (RFC 8881 section 18.18.3).
+    /// OPEN_DOWNGRADE: `to` must be a union of modes of some of the OPENs (RFC 8881 section 18.18.3).
     pub(super) fn downgrade(
         &mut self,
         client: ClientId,
@@ -529,7 +525,7 @@ impl Held {
         Ok((id, open.node.id(), open.party.holder))
     }
 
-    /// CLOSE: the open and the locks that came from it. Minor version 0 remembers its number for a repetition.
+    /// CLOSE: removes the open and its locks. Minor version 0 remembers the number for a retransmission.
     pub(super) fn close(&mut self, number: u32, minor: u32, table: &Table) -> Result<u32, Status> {
         let open = match self.states.remove(&number) {
             Some(Entry::Open(open)) => open,
@@ -554,7 +550,7 @@ impl Held {
         Ok(open.seqid)
     }
 
-    /// A lock owner's state on a file, with the locks.
+    /// Removes a lock owner's state on a file with its locks.
     pub(super) fn remove_lock(&mut self, number: u32, table: &Table) {
         let Some(Entry::Lock(_)) = self.states.get(&number) else { return };
         let Some(Entry::Lock(lock)) = self.states.remove(&number) else { return };
@@ -571,7 +567,7 @@ impl Held {
         }
     }
 
-    /// Ends what is held of the nodes for which this holds; how many opens and delegations there were.
+    /// Ends the state on all files that match; returns the number of opens and delegations.
     pub(super) fn end_where(
         &mut self,
         which: impl Fn(&NodeRef) -> bool,
@@ -583,7 +579,7 @@ impl Held {
         let numbers: Vec<_> = self.states.iter().filter_map(of_these).collect();
         let (mut opens, mut delegations) = (0, 0);
         for (number, is_open) in numbers {
-            // Locks go with the open that they came from. Nobody will repeat the CLOSE of a file that is not served.
+            // Closing an open also ends its locks. The share is not served, so no retransmitted CLOSE can follow.
             if is_open && self.close(number, 1, table).is_ok() {
                 opens += 1;
             } else if let Some(d) = self.remove_delegation(number) {
@@ -594,7 +590,7 @@ impl Held {
         (opens, delegations)
     }
 
-    /// An owner of 4.0 that was never confirmed begins anew (RFC 7530 section 16.18.5): what it had goes.
+    /// Removes an owner of 4.0 that was never confirmed and starts again (RFC 7530 section 16.18.5), with its opens.
     pub(super) fn discard_owner(&mut self, name: &[u8], table: &Table) {
         let Some(owner) = self.open_owners.remove(name) else { return };
         for number in owner.opens.values() {
@@ -616,12 +612,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_have_a_limit_and_idle_ones_make_room() {
+    fn idle_owners_are_evicted_at_limit() {
         let mut held = Held::default();
         let name = |n: usize| n.to_be_bytes();
         for n in 0..limits::OWNERS_PER_CLIENT_MAX {
             let (_, owner) = held.open_owner(&name(n)).unwrap();
-            // All but the first have something open.
+            // All but the first have an open.
             if n > 0 {
                 owner.opens.insert(NodeId(1), 1);
             }
@@ -635,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_have_a_limit_and_numbers_are_not_used_twice() {
+    fn entries_are_limited_and_numbers_unique() {
         let mut held = Held::default();
         let entry = || Entry::Closed([][..].into());
         let first = held.add(entry()).unwrap();
@@ -651,9 +647,9 @@ mod tests {
         assert_eq!(held.add(entry()), None, "nothing is added to a client that has ended");
     }
 
-    /// Each client has room, and all of the address together have none.
+    /// Each client is below its own limit, but all clients of the address together are at theirs.
     #[test]
-    fn clients_of_one_address_hold_a_part_together() {
+    fn clients_of_one_address_share_limit() {
         let usage = Usage::default();
         let most = StatesMax::default();
         most.set(3);
@@ -691,7 +687,7 @@ mod tests {
     }
 
     #[test]
-    fn a_downgrade_is_what_some_opens_had_together() {
+    fn downgrade_needs_union_of_opens() {
         let share = |a, d| Share::new(Rights::from_bits(a).unwrap(), Rights::from_bits(d).unwrap());
         let all = mode_bit(share(1, 0)) | mode_bit(share(2, 2));
         assert_eq!(modes_in(all).collect::<Vec<_>>(), [share(1, 0), share(2, 2)]);

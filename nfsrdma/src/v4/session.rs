@@ -20,7 +20,6 @@ use crate::context::Conn;
 use rdma_transport::xdr::Writer;
 use state::Millis;
 
-/// `sessionid4`.
 pub(super) type SessionId = [u8; SESSIONID_SIZE];
 
 /// How this server names itself in callbacks (`callback_sec_parms4`).
@@ -58,7 +57,6 @@ pub(super) struct BackConn {
     pub(super) handle: Handle,
 }
 
-/// The backchannel.
 #[derive(Debug)]
 pub(super) struct Back {
     /// The client wanted one when it made the session.
@@ -105,7 +103,6 @@ impl Back {
     }
 }
 
-/// A session.
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) client: Arc<Client>,

@@ -25,7 +25,6 @@ const PATH_MTUS: [u32; 5] = [4096, 2048, 1024, 512, 256];
 /// What a port speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fabric {
-    /// InfiniBand.
     InfiniBand,
     /// RDMA over Converged Ethernet.
     Roce,
@@ -141,7 +140,6 @@ pub struct Served {
     pub node: Option<String>,
     /// See [`Device::incarnation`].
     pub incarnation: u64,
-    /// The port.
     pub port: u32,
     /// What it speaks.
     pub fabric: Fabric,
@@ -183,7 +181,6 @@ pub enum Hindrance {
     NotActive {
         /// Name of the device.
         device: String,
-        /// The port.
         port: u32,
         /// The kernel's word.
         state: String,
@@ -194,7 +191,6 @@ pub enum Hindrance {
     NoGid {
         /// Name of the device.
         device: String,
-        /// The port.
         port: u32,
         /// The network device that has the address.
         netdev: String,

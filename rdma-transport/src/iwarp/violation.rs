@@ -107,7 +107,6 @@ static COUNTS: [AtomicU64; Violation::ALL.len()] =
     [const { AtomicU64::new(0) }; Violation::ALL.len()];
 
 impl Violation {
-    /// Counts one.
     pub(crate) fn count(self) {
         COUNTS[self as usize].fetch_add(1, Ordering::Relaxed);
     }

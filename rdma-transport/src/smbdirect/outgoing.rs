@@ -21,10 +21,8 @@ pub(super) struct Outgoing {
     pub(super) until_left: Option<UntilLeft>,
 }
 
-/// One fragment.
 #[derive(Debug)]
 pub(super) struct Fragment {
-    /// Its data.
     pub(super) data: Vec<Buf>,
     /// Bytes of its data.
     pub(super) len: usize,

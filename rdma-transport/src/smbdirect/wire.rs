@@ -95,7 +95,6 @@ pub struct NegotiateResponse {
     pub negotiated_version: u16,
     /// Credits that it wants to be granted.
     pub credits_requested: u16,
-    /// Credits granted.
     pub credits_granted: u16,
     /// An NTSTATUS.
     pub status: u32,
@@ -110,7 +109,6 @@ pub struct NegotiateResponse {
 }
 
 impl NegotiateResponse {
-    /// A refusal.
     pub fn refusal(status: u32) -> Self {
         Self { min_version: VERSION, max_version: VERSION, status, ..Self::default() }
     }

@@ -197,7 +197,6 @@ impl Assembly {
 }
 
 enum State {
-    /// At a mark.
     Mark,
     Bulk(Box<Bulk>),
     Assembly(Box<Assembly>),

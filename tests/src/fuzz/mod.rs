@@ -67,7 +67,6 @@ fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
     (share, [root, file])
 }
 
-/// A target.
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.

@@ -33,7 +33,6 @@ impl Dice {
     }
 }
 
-/// One case.
 struct Case {
     shape: Shape,
     caller: Caller,

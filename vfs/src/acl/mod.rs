@@ -61,7 +61,6 @@ pub enum Who {
     Group,
     /// EVERYONE@, the owner and the group among them.
     Everyone,
-    /// A user.
     User(u32),
     /// Members of a group.
     Members(u32),
@@ -116,7 +115,6 @@ pub enum Ace {
     Simple {
         /// Type ([`kind`]).
         kind: u8,
-        /// Flags ([`flag`]).
         flags: u8,
         /// Rights ([`mask`]).
         mask: u32,
@@ -127,7 +125,6 @@ pub enum Ace {
     Other {
         /// Type.
         kind: u8,
-        /// Flags.
         flags: u8,
         /// What follows the four bytes of the entry's header.
         body: Vec<u8>,

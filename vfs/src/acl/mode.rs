@@ -65,7 +65,6 @@ fn some(kind: u8, who: Who, mask: u32) -> Option<Ace> {
 pub(crate) struct Change {
     /// Owner and group of the file.
     pub(crate) owner: Owner,
-    /// A directory.
     pub(crate) is_dir: bool,
     /// The nine bits.
     pub(crate) mode: u32,

@@ -24,7 +24,6 @@ fn short(number: u64) -> [u8; TAG] {
 /// What handles of a volume begin with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tag {
-    /// Of the folder.
     folder: [u8; TAG],
     /// Of the file system.
     volume: [u8; TAG],

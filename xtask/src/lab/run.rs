@@ -37,7 +37,6 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Runs one.
     pub(super) fn run(&self, scenario: &Scenario) -> Result<Tally> {
         let dir = self.lab.dir.join(scenario.name);
         // What an earlier try left would be in the way.

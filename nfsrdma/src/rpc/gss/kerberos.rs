@@ -1,4 +1,4 @@
-//! Tokens of Kerberos, as MIT's library takes them. Who a principal is here, [`Principals`] says for every protocol.
+//! Accepts Kerberos tokens with MIT's library. [`Principals`] maps principals to local users for every protocol.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -14,37 +14,37 @@ use vfs::Cred;
 use super::{Accept, Accepted, NotAccepted, Why};
 use crate::rpc::auth::nobody;
 
-/// The limit that a token meets which nobody takes in time.
+/// The limit reported when no thread takes a token in time.
 pub const LIMIT: &str = "kerberos-nfs";
-/// How long a token waits for its turn, and as long again for its answer, in seconds.
+/// Seconds that a token waits for a thread, and again for the answer.
 pub(super) const WAIT_S: usize = 5;
-/// Tokens that are looked at at once: the library reads the keytab and its replay cache for each.
+/// Tokens processed concurrently: the library reads the keytab and its replay cache for each.
 const THREADS: usize = 4;
 
 static POOL: Pool = Pool::new(THREADS, Duration::from_secs(WAIT_S as u64));
 
-/// The service of NFS (RFC 2623 section 3.1): tickets for others of the keytab are not for this server.
+/// The service name of NFS (RFC 2623 section 3.1): tickets for other keytab entries are refused.
 const SERVICE: &str = "nfs";
 
-/// Says as whom a client acts on files who has proved which principal it is.
+/// Maps an authenticated principal to the user for file access.
 pub trait Principals: Send + Sync + 'static {
-    /// The user that it is here. May wait for the name service.
+    /// Returns the user of the principal. May block on the name service.
     ///
     /// # Errors
-    /// It is none, or that is not known.
+    /// *Errors.* The principal is not a user, or the name service cannot tell.
     fn cred(&self, who: &Established) -> Result<Cred, NoUser>;
 }
 
-/// Why a principal is no user. The words are for the log.
+/// The reason why a principal has no user. The texts go to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoUser {
-    /// Here is no such user, or it may not come by a ticket: to files it is the anonymous user.
+    /// The principal is unknown here, or may not use Kerberos: it accesses files as the anonymous user.
     Anonymous(String),
-    /// The name service does not say who it is.
+    /// The name service does not answer.
     NotKnown(String),
 }
 
-/// Takes tickets by the keys of a keytab.
+/// Accepts tickets with the keys of a keytab.
 #[derive(Clone)]
 pub struct Kerberos {
     keytab: PathBuf,
@@ -52,17 +52,17 @@ pub struct Kerberos {
 }
 
 impl Kerberos {
-    /// By this keytab, which is read at each token.
+    /// Uses this keytab, which is read for each token.
     pub fn new(keytab: &Path, principals: Arc<dyn Principals>) -> Self {
         Self { keytab: keytab.to_owned(), principals }
     }
 
-    /// May wait for files and for the name service.
+    /// May block on files and on the name service.
     fn take(&self, token: &[u8]) -> Result<Accepted, NotAccepted> {
         let refuse = |error: Error| refused(error, String::new());
         match gss_sys::accept(&self.keytab, &[SERVICE], token).map_err(refuse)? {
             Step::Done { token, established } => self.established(token, *established),
-            // Only DCE_STYLE takes more than one token, and nobody does NFS with it.
+            // Only DCE_STYLE needs more than one token, and NFS clients do not use it.
             Step::Continue(_) => Err(refused_because(Why::Exchange, String::new(), String::new())),
         }
     }
@@ -84,15 +84,15 @@ impl Kerberos {
         let keys = keys.ok_or_else(|| no(Why::Enctype, format!("number {}", key.enctype)))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let lifetime = Duration::from_secs(lucid.end_time.into()).saturating_sub(now);
-        // The library takes it for as long as clocks may differ, and every call by the context would be refused.
+        // The library accepts expired tickets within the allowed clock skew, but every call in the context would be refused.
         if lifetime.is_zero() {
             return Err(no(Why::Kerberos(Cause::Expired), String::new()));
         }
         Ok(Accepted { token, keys, sequence: lucid.send_seq, principal, cred, lifetime })
     }
 
-    /// As whom a principal acts on files. Machines, and principals who are no user here, are nobody; as owners of what they hold
-    /// they are themselves.
+    /// The identity for file access. Machines and principals without a local user access files as the anonymous user, but own their
+    /// state under their own name.
     fn cred_of(&self, who: &Established) -> Result<Cred, String> {
         let principal = who.principal();
         if is_machine(principal) {
@@ -128,7 +128,7 @@ impl Accept for Kerberos {
     }
 }
 
-/// A host, not a user: the names that Linux' gssd has keys of (rpc.gssd(8)), and the accounts of computers in Active Directory.
+/// True for a host principal: the names that Linux' gssd has keys for (rpc.gssd(8)), and computer accounts of Active Directory.
 fn is_machine(principal: &str) -> bool {
     let name = principal.rsplit_once('@').map_or(principal, |(name, _)| name);
     let of_host = ["host/", "nfs/", "root/"].iter().any(|service| name.starts_with(service));

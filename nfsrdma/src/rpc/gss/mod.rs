@@ -1,18 +1,17 @@
-//! RPCSEC_GSS version 1 (RFC 2203) with the krb5 mechanism (RFC 4121): calls whose caller has proved by a ticket who it is.
+//! RPCSEC_GSS version 1 (RFC 2203) with the krb5 mechanism (RFC 4121): calls authenticated by a Kerberos ticket.
 //!
-//! *Operation.* [`Gss::admit`] takes every call with such a credential. One that makes a context is answered here, by what
-//! [`Accept`] says of its token; one that ends a context as well. Of all others the header is verified, the number is taken
-//! ([`window`]), the arguments are verified or decrypted ([`open`]), and the call goes on like any other. Its plain reply is
-//! protected by [`protect`] in the same way, so that whatever keeps replies keeps plain ones: a call that is sent again has
-//! another number, and its answer another verifier.
+//! *Operation.* [`Gss::admit`] handles every call with such a credential. It answers calls that create a context (after [`Accept`]
+//! has checked the token) or destroy one. For all others it verifies the header, checks the sequence number ([`window`]), and
+//! verifies or decrypts the arguments ([`open`]); the call is then executed like any other. [`protect`] protects its plain reply.
+//! Caches keep plain replies, because a retransmission has a new sequence number and needs a new verifier.
 //!
-//! *Memory.* Contexts are bounded ([`table`]). Payload is decrypted and encrypted where it lies; what others read as well is
-//! copied first. A call that is not protected (`krb5`) leaves its bulk data to RDMA; the others have all of it inside the message
-//! (RFC 8166 section 3.4.1).
+//! *Memory.* The number of contexts is bounded ([`table`]). Payload is encrypted and decrypted in place; shared memory is copied
+//! first. Unprotected calls (`krb5`) leave bulk data to RDMA; protected ones carry all data inside the message (RFC 8166 section
+//! 3.4.1).
 //!
-//! *Errors.* As Linux' server: a number that was seen or is too old is dropped without an answer (RFC 2203 section 5.3.3.1), an
-//! unknown or expired context and a wrong verifier are RPCSEC_GSS_CREDPROBLEM, a context at its end RPCSEC_GSS_CTXPROBLEM, a
-//! body that does not verify GARBAGE_ARGS.
+//! *Errors.* As in Linux' server: a repeated or too old sequence number is dropped without a reply (RFC 2203 section 5.3.3.1), an
+//! unknown or expired context and a wrong verifier get RPCSEC_GSS_CREDPROBLEM, a context at its last sequence number gets
+//! RPCSEC_GSS_CTXPROBLEM, a body that does not verify gets GARBAGE_ARGS.
 
 mod kerberos;
 mod open;
@@ -51,96 +50,94 @@ use table::{Context, HANDLE, Met, Table};
 pub use why::Why;
 use window::{WINDOW, Window};
 
-/// The rule by which a token is refused.
+/// The name of the rule in reports of refused tokens.
 pub const RULE: &str = "rpc-kerberos";
-/// Bytes of a token: as large as a ticket gets that names all groups of a user (MaxTokenSize of Windows, 48,000 bytes).
+/// Largest token, in bytes: a ticket that lists all groups of a user (MaxTokenSize of Windows, 48,000 bytes).
 pub const TOKEN_MAX: usize = 48 << 10;
 
-/// What a principal is known by in records that survive a restart: of no use to find its name by, and no two are known to have one
-/// (the first half of SHA-256).
+/// Identifies a principal in records that survive a restart: the first half of its SHA-256. The name cannot be recovered, and no
+/// two names with the same value are known.
 pub fn fingerprint(principal: &str) -> u128 {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, principal.as_bytes());
     digest.as_ref().iter().take(16).fold(0, |sum, byte| sum << 8 | u128::from(*byte))
 }
 
-/// Says who a token's sender is.
+/// Authenticates the sender of a token.
 pub trait Accept: Send + Sync + 'static {
-    /// Takes the first token of a context of a client at this address. May wait, within a limit of its own.
+    /// Checks the first token of a context from a client at this address. May wait, up to its own limit.
     fn accept(&self, token: Buf, from: IpAddr)
     -> BoxFuture<'static, Result<Accepted, NotAccepted>>;
 }
 
-/// A sender that has proved who it is.
+/// An authenticated sender.
 pub struct Accepted {
-    /// Goes back to it.
+    /// The token to return.
     pub token: Vec<u8>,
-    /// The keys that both have.
+    /// The session keys.
     pub keys: gss_krb5::Context,
-    /// Number of the first token from here.
+    /// Sequence number of the first token that the server sends.
     pub sequence: u64,
-    /// Its name.
+    /// The name of the principal.
     pub principal: String,
-    /// As whom it acts on files.
+    /// The identity for file access.
     pub cred: Cred,
-    /// How long its ticket lasts.
+    /// Remaining lifetime of the ticket.
     pub lifetime: Duration,
 }
 
-/// Why there is no context.
+/// The reason why no context was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAccepted {
-    /// Nobody has looked at the token in time.
+    /// The token waited too long for a thread.
     Busy,
-    /// The token was looked at.
+    /// The token was checked and refused.
     Refused {
-        /// Why it makes no context.
+        /// The reason.
         why: Why,
-        /// Goes back to the sender.
+        /// The error token to return.
         token: Vec<u8>,
-        /// Its name, where it is known.
+        /// The name of the principal, if known.
         principal: String,
-        /// More about it for the log: the words of the library, the name of the service.
+        /// Details for the log: the library's message, the name of the service.
         detail: String,
     },
 }
 
-/// What a call with a credential of RPCSEC_GSS comes to.
+/// The result for a call with an RPCSEC_GSS credential.
 pub(crate) enum Admitted {
-    /// This is its whole answer.
+    /// The call is complete, with this reply.
     Answered(Reply),
-    /// It has none.
+    /// The call gets no reply.
     Dropped,
-    /// It is a call like others, once it is unpacked.
+    /// The call is verified and ready for execution.
     Call(Box<Call>),
 }
 
-/// A call that was verified, with its arguments in plain.
+/// A verified call with plain arguments.
 pub(crate) struct Call {
-    /// Its numbers; credential and verifier have done their work.
+    /// The numbers of the call, without credential and verifier.
     pub(crate) head: CallHead<'static>,
-    /// The context that it came by.
     pub(crate) context: Arc<Context>,
-    /// How it is protected, and how its answer is.
+    /// The protection of the call and of its reply.
     pub(crate) service: GssService,
-    /// Its sequence number.
     number: u32,
     /// The message, up to the end of the arguments.
     pub(crate) body: Buf,
-    /// Where the arguments begin.
+    /// Offset of the arguments.
     pub(crate) at: usize,
     /// Bulk data.
     pub(crate) read_chunks: Vec<ReadChunkData>,
 }
 
 impl Call {
-    /// The reply as the caller can verify it.
+    /// Protects the reply as the caller expects it.
     pub(crate) fn protect(&self, reply: Reply) -> Reply {
         protect::protect(&self.context, self.number, self.service, reply)
     }
 }
 
-/// Counts a token that makes no context, keeps it for `headgate status`, and says in one line of the log what was wrong with it,
-/// unless that was told within the last minute: whoever sends such tokens without end fills no log.
+/// Counts a refused token, keeps it for `headgate status` and logs it, at most once a minute for the same reason: a flood of bad
+/// tokens must not fill the log.
 fn note_refused(conn: &Conn, why: Why, principal: String, detail: &str) {
     refused::count(RULE);
     let (reason, remedy) = (why.reason(), why.remedy());
@@ -157,13 +154,13 @@ fn note_refused(conn: &Conn, why: Why, principal: String, detail: &str) {
 pub struct Gss {
     accept: RwLock<Option<Arc<dyn Accept>>>,
     table: Table,
-    /// Grows when contexts are forgotten.
+    /// Incremented when all contexts are dropped.
     generation: AtomicU64,
     names: SipHasher13,
 }
 
 impl Gss {
-    /// With contexts for those whom `accept` knows; `key` is random.
+    /// Creates contexts for principals that `accept` authenticates; `key` is random.
     pub fn new(accept: Option<Arc<dyn Accept>>, key: [u8; 16]) -> Self {
         Self {
             accept: RwLock::new(accept),
@@ -173,30 +170,30 @@ impl Gss {
         }
     }
 
-    /// The flavor is served.
+    /// True if Kerberos is configured.
     pub fn is_served(&self) -> bool {
         reading(&self.accept).is_some()
     }
 
-    /// From now on contexts are made for those whom `accept` knows; those that were made before are gone.
+    /// Replaces the authenticator and drops all contexts.
     pub fn set(&self, accept: Option<Arc<dyn Accept>>) {
         *writing(&self.accept) = accept;
         self.forget();
     }
 
-    /// Users may be others than before: all contexts are gone, also those that are being made, and clients make new ones by the
-    /// tickets that they have (RFC 2203 section 5.3.3.3).
+    /// Drops all contexts, including those in creation, because the mapping of users may have changed. Clients create new ones with
+    /// the tickets that they hold (RFC 2203 section 5.3.3.3).
     pub fn forget(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.table.clear();
     }
 
-    /// Contexts that are kept.
+    /// Number of contexts.
     pub fn contexts(&self) -> usize {
         self.table.len()
     }
 
-    /// Takes a call whose head was read before, and whose credential is of RPCSEC_GSS.
+    /// Handles a call with an RPCSEC_GSS credential, whose head is decoded already.
     pub(crate) async fn admit(
         &self,
         conn: &Conn,
@@ -214,7 +211,8 @@ impl Gss {
             }
         };
         match cred.gss_proc {
-            // RFC 2203 section 5.2.2: by the NULL procedure. One token is all that krb5 takes, so that none is continued.
+            // RFC 2203 section 5.2.2: contexts are created with the NULL procedure. krb5 needs only one token, so there is no
+            // continuation.
             GssProc::Init | GssProc::ContinueInit if head.procedure != 0 => {
                 refused(head.xid, AuthStat::BadCred)
             }
@@ -222,7 +220,7 @@ impl Gss {
             GssProc::Init if head.verf.flavor != AUTH_NONE => refused(head.xid, AuthStat::BadVerf),
             GssProc::Init => {
                 let token = match xdr::decode::<GssInitArg<'_>>(arguments) {
-                    // Behind its length, and kept where it is.
+                    // The token follows its length and is not copied.
                     Ok(([], args)) if args.gss_token.len() <= TOKEN_MAX => {
                         body.slice(at + 4..at + 4 + args.gss_token.len())
                     }
@@ -257,12 +255,12 @@ impl Gss {
         }
     }
 
-    /// Makes a context, or says why not.
+    /// Creates a context, or reports the reason for refusal.
     async fn init(&self, conn: &Conn, xid: u32, token: Buf, now: Duration) -> Reply {
         let generation = self.generation.load(Ordering::Acquire);
         let accept = reading(&self.accept).clone();
         let Some(accept) = accept else { return plain(xid, AcceptStat::SystemErr) };
-        // What must be recorded and cannot be is not done.
+        // If auditing is mandatory and the record cannot be written, the context is refused.
         let Ok(permit) = audit::permit() else { return plain(xid, AcceptStat::SystemErr) };
         let accepted = match accept.accept(token, conn.peer_ip()).await {
             Ok(accepted) => accepted,
@@ -305,7 +303,7 @@ impl Gss {
             party: audit::Party::named(principal, context.cred.uid),
             seconds: lifetime.as_secs(),
         });
-        // It may be of a user as it was. Its client finds that it is gone, and makes another.
+        // The context may have an outdated user. The client finds it missing and creates another.
         if self.generation.load(Ordering::Acquire) != generation {
             self.table.remove(&handle);
         }
@@ -322,7 +320,7 @@ impl Gss {
         made(xid, verf, &results)
     }
 
-    /// The context of a call whose header verifies; `None` where its number was taken before.
+    /// Returns the context of a call whose header verifies; `None` if its sequence number was used before.
     fn verified(
         &self,
         conn: &Conn,
@@ -348,7 +346,7 @@ impl Gss {
         Ok(context.window.take(cred.seq_num).then_some(context))
     }
 
-    /// RFC 2203 section 5.4: the context is forgotten once the answer is made.
+    /// Destroys the context after building the reply (RFC 2203 section 5.4).
     fn destroy(
         &self,
         context: &Context,
@@ -365,11 +363,11 @@ impl Gss {
     }
 }
 
-/// Where the body of a credential begins in a call: behind six words, its flavor and its length.
+/// Offset of the credential's body in a call: after six words, the flavor and the length.
 const CREDENTIAL_AT: usize = 32;
 
-/// The arguments in plain, or GARBAGE_ARGS (RFC 2203 section 5.3.3.2). Arguments that cannot be verified, because there was no
-/// memory for their data, are answered SYSTEM_ERR (RFC 5531 section 9) and not looked at.
+/// Unprotects the arguments; GARBAGE_ARGS if that fails (RFC 2203 section 5.3.3.2). If there was no memory for their data, they
+/// cannot be verified and the call gets SYSTEM_ERR (RFC 5531 section 9).
 fn unpacked(conn: &Conn, call: Call) -> Admitted {
     let Call { head, context, service, number, body, at, read_chunks } = call;
     if service != GssService::None && read_chunks.iter().any(ReadChunkData::is_missing) {
@@ -389,7 +387,7 @@ fn unpacked(conn: &Conn, call: Call) -> Admitted {
     Admitted::Call(Box::new(Call { head, context, service, number, body, at, read_chunks }))
 }
 
-/// The memory itself where it is nobody else's, or a copy.
+/// Returns the memory for writing if it has no other owner, or a copy.
 fn writable(data: Buf) -> BufMut {
     data.try_mut().unwrap_or_else(|shared| {
         let mut own = BufMut::heap(shared.len());
@@ -417,7 +415,7 @@ fn made(xid: u32, verf: OpaqueAuth<'_>, results: &GssInitRes<'_>) -> Reply {
     Reply::of(out)
 }
 
-/// RFC 2203 section 5.2.3.1: without a handle.
+/// The reply to a refused token, without a handle (RFC 2203 section 5.2.3.1).
 fn not_made(xid: u32, major: u32, token: &[u8]) -> Reply {
     let results =
         GssInitRes { handle: &[], gss_major: major, gss_minor: 0, seq_window: 0, gss_token: token };
@@ -425,7 +423,7 @@ fn not_made(xid: u32, major: u32, token: &[u8]) -> Reply {
 }
 
 impl Context {
-    /// Number of the next token.
+    /// The sequence number of the next token.
     pub(super) fn next_sequence(&self) -> u64 {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }

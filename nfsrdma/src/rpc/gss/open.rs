@@ -1,4 +1,4 @@
-//! Arguments that are protected (RFC 2203 section 5.3.2).
+//! Verifies or decrypts protected arguments (RFC 2203 section 5.3.2).
 
 use iobuf::{Buf, BufMut};
 use nfs_proto::oncrpc::CallHead;
@@ -10,17 +10,16 @@ use wire::pad;
 use super::table::Context;
 use crate::locate;
 
-/// Arguments in plain.
+/// Plain arguments.
 pub(super) struct Opened {
-    /// The message up to their end.
+    /// The message up to the end of the arguments.
     pub(super) body: Buf,
-    /// Where they begin.
+    /// Offset of the arguments.
     pub(super) at: usize,
-    /// Their bulk data.
     pub(super) read_chunks: Vec<ReadChunkData>,
 }
 
-/// Verifies the MIC over number and arguments, which stand where they stood.
+/// Verifies the MIC over sequence number and arguments, and returns the arguments in place.
 pub(super) fn integrity(
     context: &Context,
     number: u32,
@@ -34,7 +33,7 @@ pub(super) fn integrity(
     let of = |read_chunks: &ReadChunkData| read_chunks.data.iter().map(Buf::len).sum::<usize>();
     let beside: usize = read_chunks.iter().map(|p| of(p) + pad(of(p))).sum();
     let inline = usize::try_from(databody_integ).ok()?.checked_sub(beside)?;
-    // The number is counted in, and stands before the arguments.
+    // The length includes the sequence number in front of the arguments.
     let end = (start - 4).checked_add(inline)?;
     if seq_num != number || end < start || !inline.is_multiple_of(4) {
         return None;
@@ -56,11 +55,11 @@ pub(super) fn integrity(
     Some(Opened { body: body.slice(0..end), at: start, read_chunks })
 }
 
-/// Bytes of arguments among which the data of a WRITE is looked for.
+/// The data of a WRITE begins within this many bytes of the arguments.
 const FRONT: usize = 4096;
 
-/// Decrypts number and arguments where they lie, or in a copy where others read that memory as well. The token is all in the
-/// message, or the transport has read it beside the message.
+/// Decrypts sequence number and arguments, in place unless the memory is shared. The token is either part of the message, or the
+/// transport has read it separately.
 pub(super) fn privacy(
     context: &Context,
     head: &CallHead<'_>,
@@ -96,7 +95,7 @@ pub(super) fn privacy(
     (seq_num == number).then(|| laid_out(head, args))
 }
 
-/// Arguments as the transport would have brought them: in one piece, but for the data of a WRITE.
+/// Arranges the arguments as a transport delivers them: one piece, with the data of a WRITE apart.
 fn laid_out(head: &CallHead<'_>, args: Vec<Buf>) -> Opened {
     if let [whole] = &args[..] {
         return Opened { body: whole.clone(), at: 0, read_chunks: Vec::new() };
@@ -114,7 +113,7 @@ fn laid_out(head: &CallHead<'_>, args: Vec<Buf>) -> Opened {
     Opened { body: gathered(&body), at: 0, read_chunks }
 }
 
-/// A part of what lies in several pieces, without a copy.
+/// Takes a range of bytes from several pieces without a copy.
 fn part(pieces: &[Buf], from: usize, len: usize) -> Vec<Buf> {
     let (mut skip, mut left) = (from, len);
     let mut out = Vec::with_capacity(pieces.len());
@@ -134,7 +133,7 @@ fn part_from(pieces: &[Buf], from: usize) -> Vec<Buf> {
     part(pieces, from, usize::MAX >> 1)
 }
 
-/// The same in one piece: a copy where there are several.
+/// Joins the pieces, with a copy if there are several.
 fn gathered(pieces: &[Buf]) -> Buf {
     match pieces {
         [] => Buf::empty(),

@@ -1,4 +1,4 @@
-//! Replies with a verifier, and results that are protected (RFC 2203 section 5.3.3.4).
+//! Adds verifiers to replies and protects results (RFC 2203 section 5.3.3.4).
 
 use iobuf::BufMut;
 use nfs_proto::oncrpc::{AcceptStat, OpaqueAuth, ReplyHead};
@@ -10,18 +10,18 @@ use wire::{emit, pad};
 use super::table::Context;
 use super::writable;
 
-/// Where the verifier of an accepted reply begins: behind xid, REPLY and MSG_ACCEPTED.
+/// Offset of the verifier in an accepted reply: after xid, REPLY and MSG_ACCEPTED.
 const VERIFIER_AT: usize = 12;
-/// An empty verifier, and what became of the call.
+/// Bytes of an empty verifier and the accept status.
 const PLAIN: usize = 12;
 
-/// The MIC of a number, for a verifier.
+/// The MIC of a sequence number, used as verifier.
 pub(super) fn verifier(context: &Context, number: u32) -> gss_krb5::Tag {
     context.keys.mic(context.next_sequence(), &[&number.to_be_bytes()])
 }
 
-/// Puts the verifier of this number into a reply that has none, and protects its results. What is refused altogether stays as it
-/// is, and results are only those of a call that was done.
+/// Inserts the verifier of this sequence number into a plain reply, and protects the results. Rejected calls are left unchanged;
+/// only successful calls have results to protect.
 pub(super) fn protect(
     context: &Context,
     number: u32,
@@ -43,7 +43,7 @@ pub(super) fn protect(
         GssService::Integrity => 4,
         GssService::Privacy => 4 + context.keys.seal_overhead().0,
     };
-    // What protects the results from the front is written when they are known.
+    // Space for the token's head is reserved here and filled when the results are known.
     inserted.resize(inserted.len() + before, 0);
     let results = VERIFIER_AT + inserted.len();
     if service != GssService::None {
@@ -68,7 +68,7 @@ pub(super) fn protect(
     }
 }
 
-/// RFC 2203 section 5.3.2.2: the length, what was written, its MIC.
+/// Signs the results (RFC 2203 section 5.3.2.2): length, data, MIC.
 fn sign(context: &Context, results: usize, reply: &mut Reply) -> Option<()> {
     let len = u32::try_from(reply.inline_len().checked_sub(results)?).ok()?;
     let skip = std::iter::once(results).chain(std::iter::repeat(0));
@@ -79,11 +79,11 @@ fn sign(context: &Context, results: usize, reply: &mut Reply) -> Option<()> {
     Some(())
 }
 
-/// RFC 2203 section 5.3.2.3: the length, then a token that has all of it inside. Where nobody else reads the payload's memory it
-/// is encrypted there, in one pass.
+/// Encrypts the results (RFC 2203 section 5.3.2.3): length, then one token with all data. Payload in unshared memory is encrypted
+/// in place, in one pass.
 fn seal(context: &Context, results: usize, reply: &mut Reply) -> Option<()> {
     let (before, behind) = context.keys.seal_overhead();
-    // Padding is encrypted too, so it stands in the stream.
+    // The padding is part of the encrypted data, so it moves into the stream.
     let mut added = 0;
     for payload in &mut reply.payloads {
         payload.at += added;
@@ -116,7 +116,7 @@ fn seal(context: &Context, results: usize, reply: &mut Reply) -> Option<()> {
     Some(())
 }
 
-/// What is told where results cannot be protected: nothing of them.
+/// The reply if protection fails: an error without results.
 fn failed(context: &Context, number: u32, head: &[u8]) -> Reply {
     let xid = head.first_chunk().copied().map_or(0, u32::from_be_bytes);
     let mut out = Vec::new();

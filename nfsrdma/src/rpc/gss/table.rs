@@ -1,4 +1,4 @@
-//! The contexts that clients have made, by their handles.
+//! Contexts of all clients, by handle.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,32 +12,32 @@ use vfs::Cred;
 
 use super::window::Window;
 
-/// Bytes of a handle.
 pub(crate) const HANDLE: usize = 16;
-/// Contexts of all clients. One takes about 8 KiB.
+/// Contexts of all clients. Each takes about 8 KiB.
 pub const CONTEXTS_MAX: usize = 8192;
-/// Of these, contexts of one address; IPv6 counts by /64. A client has one or two for each of its users.
+/// Contexts of one address (IPv6: /64). A client has one or two for each of its users.
 pub const CONTEXTS_OF_ADDRESS_MAX: usize = 2048;
 
-/// Names a context. Random, so that nobody finds that of another, though it gives nothing without the key.
+/// The handle of a context. It is random, so that a client cannot find another client's handle; without the key it would be useless
+/// anyway.
 pub(crate) type Handle = [u8; HANDLE];
 
 /// An established context.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// Makes and opens tokens.
+    /// Builds and opens tokens.
     pub(crate) keys: gss_krb5::Context,
-    /// Number of the next token from here (SND_SEQ of RFC 4121).
+    /// Sequence number of the next token that the server sends (SND_SEQ of RFC 4121).
     pub(crate) sequence: AtomicU64,
-    /// Numbers of calls that were taken.
+    /// Sequence numbers of the calls seen.
     pub(crate) window: Window,
-    /// Whose it is, as a number of this run: equal for equal principals.
+    /// Identifies the principal within this run: equal for equal principals.
     pub(crate) principal_id: u64,
-    /// The same, as records of the store have it.
+    /// Identifies the principal in records of the store.
     pub(crate) fingerprint: u128,
-    /// As whom it acts on files, before any share squashes it.
+    /// The identity for file access, before any share squashes it.
     pub(crate) cred: Cred,
-    /// When its ticket runs out, by the server's clock.
+    /// Expiry of the ticket, in the server's time.
     pub(crate) until: Duration,
 }
 
@@ -47,18 +47,17 @@ struct Entry {
     used: AtomicU64,
 }
 
-/// All of them.
+/// The table of contexts.
 #[derive(Default)]
 pub(crate) struct Table {
     contexts: RwLock<HashMap<Handle, Entry>>,
-    /// Counts uses, so that the one that was not used for longest is known.
+    /// Counts uses, to find the least recently used context.
     uses: AtomicU64,
 }
 
-/// Which limit made an older context go.
+/// The limit that caused an older context to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Met {
-    /// Neither.
     None,
     /// [`CONTEXTS_OF_ADDRESS_MAX`].
     OfAddress,
@@ -67,12 +66,11 @@ pub(crate) enum Met {
 }
 
 impl Table {
-    /// Contexts that are there.
     pub(crate) fn len(&self) -> usize {
         reading(&self.contexts).len()
     }
 
-    /// The context of this handle, while its ticket lasts.
+    /// Finds the context of this handle, if its ticket has not expired.
     pub(crate) fn find(&self, handle: &[u8], now: Duration) -> Option<Arc<Context>> {
         let handle: &Handle = handle.try_into().ok()?;
         let contexts = reading(&self.contexts);
@@ -81,8 +79,8 @@ impl Table {
         Some(entry.context.clone())
     }
 
-    /// Puts one in. Where there are too many, those whose tickets ran out go, then the one of the same address, or of the address
-    /// with most, that was not used for longest: its client makes a new one (RFC 2203 section 5.3.3.3).
+    /// Inserts a context. If the table is full, removes contexts with expired tickets, then the least recently used one of the same
+    /// address, or of the address with the most. Its client creates a new one (RFC 2203 section 5.3.3.3).
     pub(crate) fn insert(
         &self,
         handle: Handle,
@@ -106,7 +104,7 @@ impl Table {
         let of = |contexts: &HashMap<Handle, Entry>, host| {
             contexts.values().filter(|entry| entry.host == host).count()
         };
-        // Counting takes a pass over all; a context is made by a ticket each, which costs more.
+        // Counting visits every context, which costs less than the ticket that each new context needs.
         let mut met = Met::None;
         if contexts.len() >= all_max || of(&contexts, host) >= of_address_max {
             contexts.retain(|_, entry| now < entry.context.until);
@@ -125,12 +123,10 @@ impl Table {
         met
     }
 
-    /// Takes all of them out.
     pub(crate) fn clear(&self) {
         writing(&self.contexts).clear();
     }
 
-    /// Takes one out.
     pub(crate) fn remove(&self, handle: &[u8]) {
         if let Ok(handle) = <&Handle>::try_from(handle) {
             writing(&self.contexts).remove(handle);
@@ -183,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_is_found_by_its_handle_until_its_ticket_runs_out() {
+    fn context_expires_with_ticket() {
         let table = Table::default();
         table.insert([7; HANDLE], ip("192.0.2.1"), context(100), at(0));
         assert!(table.find(&[7; HANDLE], at(99)).is_some());
@@ -195,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_pushes_out_its_own_and_no_others() {
+    fn full_address_evicts_own_contexts() {
         let (table, limits) = (Table::default(), (5, 3));
         let put = |n: u8, peer: &str| {
             table.insert_within(limits, [n; HANDLE], ip(peer), context(100), at(0))
@@ -216,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn those_whose_tickets_ran_out_go_first() {
+    fn expired_contexts_are_evicted_first() {
         let (table, peer) = (Table::default(), ip("192.0.2.1"));
         table.insert_within((2, 2), [1; HANDLE], peer, context(100), at(0));
         table.insert_within((2, 2), [2; HANDLE], peer, context(10), at(0));

@@ -1,4 +1,4 @@
-//! Why a token makes no context: what the log says, what the client is told, and what to change.
+//! Reasons for refusing a token: the message for the log, the status for the client, and the remedy.
 
 use gss_krb5::Cause;
 
@@ -7,25 +7,25 @@ const DEFECTIVE: u32 = 9 << 16;
 const EXPIRED: u32 = 11 << 16;
 const FAILURE: u32 = 13 << 16;
 
-/// Why there is no context.
+/// The reason for refusing a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The library refuses it.
+    /// The Kerberos library refuses it.
     Kerberos(Cause),
-    /// Longer than a ticket gets.
+    /// The token is longer than any valid ticket.
     TooLong,
     /// The client wants an exchange of three messages (DCE_STYLE).
     Exchange,
-    /// For another service than `nfs`.
+    /// The ticket is for a service other than `nfs`.
     Service,
-    /// The name service does not say who the principal is.
+    /// The name service could not map the principal.
     NameService,
-    /// The encryption type of the session is none that is served.
+    /// The encryption type of the session is not supported.
     Enctype,
 }
 
 impl Why {
-    /// The major status that the client is told (RFC 2203 section 5.2.3.1).
+    /// The major status sent to the client (RFC 2203 section 5.2.3.1).
     pub fn major(self) -> u32 {
         match self {
             Self::Kerberos(Cause::Malformed) | Self::TooLong => DEFECTIVE,
@@ -34,7 +34,7 @@ impl Why {
         }
     }
 
-    /// For the log.
+    /// The message for the log.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Kerberos(cause) => cause.reason(),
@@ -46,7 +46,7 @@ impl Why {
         }
     }
 
-    /// What to change where the client is to be let in.
+    /// The change that would admit the client.
     pub fn remedy(self) -> &'static str {
         match self {
             Self::Kerberos(cause) => of_library(cause),
@@ -65,7 +65,7 @@ impl Why {
     }
 }
 
-/// Where the library refuses it.
+/// The remedy for errors of the library.
 fn of_library(cause: Cause) -> &'static str {
     match cause {
         Cause::NoLibrary => "install MIT's Kerberos library (Debian: libgssapi-krb5-2)",
@@ -95,13 +95,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_a_reason_and_a_remedy_of_its_own() {
+    fn reasons_and_remedies_differ() {
         let own =
             [Why::TooLong, Why::Exchange, Why::Service, Why::NameService, Why::Enctype].into_iter();
         let all: Vec<Why> = own.chain(Cause::ALL.map(Why::Kerberos)).collect();
         let reasons: BTreeSet<&str> = all.iter().map(|why| why.reason()).collect();
         let remedies: BTreeSet<&str> = all.iter().map(|why| why.remedy()).collect();
-        // Of a signature that does not verify nothing else can be said than of what the library does not name.
+        // A signature that does not verify and an unnamed error of the library share one remedy.
         assert_eq!((reasons.len(), remedies.len()), (all.len(), all.len() - 1));
     }
 }

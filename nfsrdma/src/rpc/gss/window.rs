@@ -1,26 +1,26 @@
-//! The sequence window of a context (RFC 2203 section 5.3.3.1): each number is taken once, and those far below the highest are not.
+//! The sequence window of a context (RFC 2203 section 5.3.3.1): each number is accepted once, and numbers below the window are
+//! refused.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Numbers that may come out of their order, as told to clients; what Linux' server has.
+/// Size of the window, as reported to clients; the same as Linux' server.
 pub(crate) const WINDOW: u32 = 128;
 
-/// The numbers that were taken, without a lock: each has one place, which only ever rises.
+/// The numbers seen. It needs no lock: each number maps to one slot, whose value only grows.
 #[derive(Debug)]
 pub(crate) struct Window {
-    /// One more than the highest number that was taken.
+    /// The highest number seen plus one.
     next: AtomicU32,
-    /// In the place of a number, modulo the window: one more than the last one taken there.
+    /// For each slot (number modulo the window), the last number seen plus one.
     taken: [AtomicU32; WINDOW as usize],
 }
 
 impl Window {
-    /// Nothing was taken.
     pub(crate) fn new() -> Self {
         Self { next: AtomicU32::new(0), taken: [const { AtomicU32::new(0) }; WINDOW as usize] }
     }
 
-    /// The number is taken now, for the first time, and was not below the window. At most `MAXSEQ`.
+    /// Accepts a number that is new and not below the window. At most `MAXSEQ`.
     pub(crate) fn take(&self, number: u32) -> bool {
         let mark = number.saturating_add(1);
         let highest = self.next.fetch_max(mark, Ordering::Relaxed).max(mark);
@@ -28,7 +28,7 @@ impl Window {
             return false;
         }
         let place = usize::try_from(number % WINDOW).unwrap_or(0);
-        // A place has numbers that are a window apart: a higher one there means that this one is below the window.
+        // Numbers in the same slot differ by multiples of the window: a higher one there means that this one is below the window.
         let Some(place) = self.taken.get(place) else { return false };
         place.fetch_max(mark, Ordering::Relaxed) < mark
     }
@@ -43,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    /// The rule as the specification has it.
+    /// The rule as the specification states it.
     #[derive(Default)]
     struct Model {
         taken: BTreeSet<u32>,
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_who_send_a_number_one_is_heard() {
+    fn number_is_accepted_once() {
         let (window, heard) = (Window::new(), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..4 {

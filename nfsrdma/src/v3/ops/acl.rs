@@ -17,7 +17,7 @@ pub(super) async fn getacl(op: &Op<'_>, args: Getacl3args<'_>, out: &mut Writer)
         return Ok(());
     }
     let attr = op.core.namespace.by(None).getattr(&t.node).await?;
-    // A list that was set is shown to those whom it lets see it.
+    // A stored list is shown only to callers whom it grants READ_CONTROL.
     if let Some(acl) = t.node.acl(&attr).await?
         && acl.allowed(&t.cred, Owner::of(&attr)) & mask::READ_CONTROL == 0
     {

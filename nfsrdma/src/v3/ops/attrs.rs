@@ -43,14 +43,14 @@ async fn change(
     let file_ops = op.file_ops(t, Rights::WRITE).audited(op.call);
     let set = async {
         match file_ops.setattr(&t.share, &t.node, &t.cred, new, false).await {
-            // A program that holds the file open may cut it whatever its mode says now (RFC 1813 section 4.4).
+            // A program that has the file open may truncate it whatever the current mode (RFC 1813 section 4.4).
             Err(VfsError::Access) if new.size.is_some() && t.is_owner().await => {
                 file_ops.setattr(&t.share, &t.node, &t.cred, new, true).await
             }
             other => other,
         }
     };
-    // A size changes the bytes; other attributes do not.
+    // Changing the size changes file data; other attributes do not.
     let keeps_bytes = new.size.is_none();
     let done = op.core.writers.recorded(keeps_bytes, (&t.share, &t.node), op.call, set).await;
     done.map_err(Failed::of_data)
@@ -81,8 +81,8 @@ pub(super) async fn access(op: &Op<'_>, object: &[u8], wanted: u32, out: &mut Wr
 }
 
 impl Target {
-    /// The caller owns the node. Reads and writes of an open file come without an open in this version, so the owner is
-    /// let through where the mode would stop it (RFC 1813 section 4.4).
+    /// True if the caller owns the file. NFSv3 has no opens, so the owner may have opened the file before a chmod: it may read and
+    /// write whatever the mode (RFC 1813 section 4.4).
     pub(super) async fn is_owner(&self) -> bool {
         self.node.getattr().await.is_ok_and(|a| a.uid == self.cred.uid)
     }

@@ -16,7 +16,7 @@ use crate::limits::TRANSFER_MAX;
 use crate::status::Failed;
 use rdma_transport::xdr::{Writer, at_most};
 
-/// A transfer or what is left of one, as the protocol counts it. None is above [`TRANSFER_MAX`].
+/// Converts a byte count to the protocol's 32 bits. Counts never exceed [`TRANSFER_MAX`].
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
@@ -26,7 +26,8 @@ pub(super) async fn read(op: &Op<'_>, args: &Read3args<'_>, out: &mut Writer) ->
     let t = op.target(file).await?;
     let wanted = usize::try_from(wanted).unwrap_or(usize::MAX).min(TRANSFER_MAX);
     let file_ops = op.file_ops(&t, Rights::READ);
-    // Of an owner who holds the file open perhaps, and of who may execute it, backends know (RFC 1813 section 4.4).
+    // The backends themselves allow reads to the owner (who may have the file open) and to callers with execute permission (RFC
+    // 1813 section 4.4).
     let into = ReadInto { attributes: true, ..op.conn.unseen(op.call).clone() };
     match file_ops.read(&t.node, Some(&t.cred), offset, wanted, &into).await {
         Ok(read) => {

@@ -1,7 +1,7 @@
 //! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17).
 //!
-//! Cookies are the backend's, which stay good while names come and go; so the verifier is always zero, and one that a client
-//! sends means nothing. `.` and `..` have the cookies 1 and 2, which backends leave free.
+//! Cookies are the backend's and stay valid when names are added or removed; so the verifier is always zero, and the one that a
+//! client sends is ignored. `.` and `..` have the cookies 1 and 2, which backends do not use.
 
 use nfs_proto::nfs3::{Entry3, Entryplus3, Nfsstat3, Readdir3args, Readdirplus3args};
 use vfs::namespace::Listed;
@@ -16,12 +16,12 @@ use rdma_transport::turn;
 use rdma_transport::xdr::Writer;
 use wire::pad;
 
-/// Cookies stay good for ever, so that it tells nothing, and whatever a client sends in its place is taken, as by Linux' server:
-/// pyNfsClient sends one of its own.
+/// Always zero, because cookies never become invalid. Any verifier of a client is accepted, as by Linux' server: pyNfsClient sends
+/// one of its choosing.
 const VERIFIER: [u8; 8] = [0; 8];
 const COOKIE_DOT: u64 = 1;
 const COOKIE_DOTDOT: u64 = 2;
-/// What follows the entries: the end of the list and the end-of-file flag.
+/// Bytes after the entries: the end of the list and the end-of-file flag.
 const TAIL: usize = 4 + 4;
 
 pub(super) async fn readdir(op: &Op<'_>, args: &Readdir3args<'_>, out: &mut Writer) -> OpResult {
@@ -45,25 +45,25 @@ pub(super) async fn readdirplus(
     Ok(())
 }
 
-/// One listing: what is asked for and how much room there is.
+/// One listing request with its size limits.
 struct Filler<'a> {
     op: &'a Op<'a>,
     dir: &'a Target,
-    /// Bytes of the whole `resok`.
+    /// Size limit of the whole `resok`, in bytes.
     room: usize,
-    /// Bytes of names, numbers and cookies (`dircount`).
+    /// Size limit of names, numbers and cookies (`dircount`), in bytes.
     names: usize,
-    /// With attributes and handles.
+    /// Include attributes and handles.
     plus: bool,
 }
 
-/// How far a reply has come.
+/// Progress of a reply.
 struct Fill {
-    /// The reply may not grow beyond this.
+    /// Size limit of the reply.
     end: usize,
-    /// What is left of `dircount`.
+    /// Remaining bytes of `dircount`.
     names: usize,
-    /// Entries written.
+    /// Number of entries written.
     entries: usize,
 }
 
@@ -79,12 +79,12 @@ impl Filler<'_> {
         self.dir.fail_post(out, status).await;
     }
 
-    /// Writes the whole reply. False when not even one entry has room.
+    /// Writes the whole reply. False if not even one entry fits.
     async fn list(&self, cookie: u64, out: &mut Writer) -> VfsResult<bool> {
         let room = self.room.min(LISTING_MAX);
         let end = (out.len() + room).saturating_sub(TAIL);
         let mut fill = Fill { end, names: self.names, entries: 0 };
-        // Asked first: it checks the permission before anything is told.
+        // The first batch is read before anything is written, because it checks the permission.
         let mut at = cookie.max(COOKIE_DOTDOT);
         let behind = |at: u64| if at == COOKIE_DOTDOT { 0 } else { at };
         let mut batch = self.batch_behind(behind(at)).await?;
@@ -118,7 +118,7 @@ impl Filler<'_> {
         share.readdir(node, cred, cookie, self.batch()).await
     }
 
-    /// Entries to ask for at a time: no more than could fit.
+    /// Number of entries to request: no more than could fit.
     fn batch(&self) -> usize {
         const ENTRY_MIN: usize = 28;
         (self.room.min(self.names) / ENTRY_MIN).clamp(1, LISTING_BATCH)
@@ -131,7 +131,7 @@ impl Filler<'_> {
         fill.entries > 0
     }
 
-    /// `.` and `..` where the listing begins before them. False when the room is used up.
+    /// Writes `.` and `..` if the listing begins before them. False if the reply is full.
     async fn dots(&self, cookie: u64, fill: &mut Fill, out: &mut Writer) -> bool {
         if cookie < COOKIE_DOT
             && let Ok(attr) = self.dir.node.getattr().await
@@ -145,7 +145,7 @@ impl Filler<'_> {
             let found = self.dir.node.lookup(&self.dir.cred, b"..").await.ok();
             let Some(fileid) = (match &found {
                 Some((_, attr)) => Some(attr.fileid),
-                // A directory that may be listed but not searched.
+                // The directory may be listed but not searched.
                 None => self.dir.after().await.map(|a| a.fileid),
             }) else {
                 return true;
@@ -157,7 +157,7 @@ impl Filler<'_> {
 
     async fn entry(&self, listed: &Listed, fill: &mut Fill, out: &mut Writer) -> bool {
         let entry = &listed.entry;
-        // A name that went away since it was listed, or that may not be looked up, is given without attributes.
+        // If the name was removed meanwhile, or may not be looked up, the entry has no attributes.
         let found = match &listed.found {
             _ if !self.plus => None,
             Some(found) => Some(found.clone()),
@@ -177,7 +177,7 @@ impl Filler<'_> {
         out: &mut Writer,
     ) -> bool {
         let bare = 8 + 4 + name.len() + pad(name.len()) + 8;
-        // `dircount` is a hint: one entry is given however small it is, or the listing would not go on.
+        // `dircount` is a hint: at least one entry is returned whatever its size, so that the listing progresses.
         if fill.entries > 0 && bare > fill.names {
             return false;
         }

@@ -1,4 +1,4 @@
-//! CREATE, MKDIR, SYMLINK, MKNOD (RFC 1813 sections 3.3.8 to 3.3.11): one form of results for all four.
+//! CREATE, MKDIR, SYMLINK, MKNOD (RFC 1813 sections 3.3.8 to 3.3.11), which share one form of results.
 
 use iobuf::Buf;
 use nfs_proto::nfs3::{
@@ -39,7 +39,7 @@ pub(super) async fn mkdir(op: &Op<'_>, args: &Mkdir3args<'_>, out: &mut Writer) 
     Ok(())
 }
 
-/// `nfspath3` has no limit: of one that is too long only so much is kept that it is seen to be.
+/// Joins the pieces of a path. `nfspath3` has no limit: of a path that is too long only enough bytes are kept to detect that.
 fn path(data: Vec<Buf>) -> Vec<u8> {
     at_most(data, PATH_MAX + 1).iter().flat_map(|piece| piece.as_slice()).copied().collect()
 }
@@ -67,7 +67,7 @@ pub(super) async fn symlink(
     Ok(())
 }
 
-/// What is to be made; `None` for a type that MKNOD does not make.
+/// The special file to create; `None` for a type that MKNOD does not support.
 fn special(what: &Mknoddata3) -> Option<(Special, Sattr3)> {
     Some(match what {
         Mknoddata3::Blk(d) => {

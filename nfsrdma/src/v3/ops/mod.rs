@@ -1,4 +1,4 @@
-//! The procedures: each reads nothing and decides nothing about the wire beyond its own results.
+//! Procedures of NFSv3. Arguments arrive decoded; a procedure encodes only its results.
 
 mod acl;
 mod attrs;
@@ -33,10 +33,10 @@ use rdma_transport::xdr::{Reader, Writer, XdrResult};
 /// `NFS3_OK`.
 const OK: u32 = 0;
 
-/// `Err` when no node was found to speak of: the reply is then the status and empty attributes.
+/// `Err` if no file was found: the reply then consists of the status and empty attributes.
 type OpResult = Result<(), Failed>;
 
-/// The results of a procedure that went well.
+/// Writes the results of a successful procedure.
 fn answer<'v>(out: &mut Writer, ok: &impl Xdr<'v>) {
     out.value(&OK);
     out.value(ok);
@@ -47,19 +47,19 @@ struct Op<'a> {
     core: &'a ServerState,
     conn: &'a Conn,
     call: &'a CallContext,
-    /// The share that it turned out to mean, and the bytes of file data that it moved: for the counters.
+    /// The share that the call refers to, and the bytes of file data transferred, for statistics.
     share: AtomicU32,
     moved: AtomicU64,
-    /// It protects less than the share wants.
+    /// The call protects less than the share requires.
     too_weak: AtomicBool,
 }
 
-/// What a handle names, and who the caller is there.
+/// The file of a handle, and the caller's identity in its share.
 struct Target {
     share: Arc<Share>,
     node: NodeRef,
     cred: Cred,
-    /// Nobody else may know its size and times better than the server.
+    /// No NFSv4 client holds a delegation under which size and times could differ from the server's.
     known: bool,
 }
 
@@ -75,14 +75,14 @@ impl<'a> Op<'a> {
         Ok(self.found(entered.map_err(|why| self.refused(why))?, node))
     }
 
-    /// As [`Op::target`], for what a client asks of a share's root when it mounts.
+    /// Like [`Op::target`], for calls that a client makes on a share's root while mounting.
     async fn target_of_mount(&self, wire: &[u8]) -> Result<Target, Failed> {
         let (share, node) = self.resolve(wire).await?;
         let entered = self.core.enter_to_mount(self.conn, self.call, share, &node);
         Ok(self.found(entered.map_err(|why| self.refused(why))?, node))
     }
 
-    /// As [`Op::target`], for the space of a share.
+    /// Like [`Op::target`], for the space of a share.
     async fn target_of_space(&self, wire: &[u8]) -> Result<Target, Failed> {
         let (share, node) = self.resolve(wire).await?;
         let entered = self.core.enter_to_measure(self.conn, self.call, share, &node);
@@ -105,8 +105,8 @@ impl<'a> Op<'a> {
         Target { share, node, cred, known }
     }
 
-    /// What `wire` named, by the attributes that were read of it since. Without a name it was removed on the host, and is there
-    /// for those alone who hold it: whoever has nothing but its handle does not find it again.
+    /// Checks a target by attributes read since the look-up. Link count 0: it was unlinked on the host. Clients that have the file
+    /// open keep it; a bare file handle is stale.
     async fn found_again(
         &self,
         t: Target,
@@ -116,24 +116,24 @@ impl<'a> Op<'a> {
         if attr.is_none_or(|attr| attr.nlink > 0) {
             return Ok(t);
         }
-        // What this call holds of it does not count.
+        // The reference held by this call must not count as an open.
         drop(t);
         self.target(wire).await
     }
 
-    /// So many bytes of file data were moved.
+    /// Records the bytes of file data transferred.
     fn moved(&self, bytes: usize) {
         self.moved.store(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Ends a procedure whose results begin at `mark`: where it failed, they are the status and `empty` empty words. Counts it.
+    /// Ends a procedure whose results begin at `mark`: a failed one gets the status and `empty` empty words. Counts the call.
     fn end(&self, done: OpResult, empty: usize, operation: u8, mark: usize, out: &mut Writer) {
         if let Err(Failed(status)) = done {
             out.truncate(mark);
             out.value(&status);
             (0..empty).for_each(|_| out.value(&0u32));
         }
-        // Every result but that of NULL begins with its status.
+        // The results of all procedures but NULL begin with a status.
         let failed = out.word_at(mark).is_some_and(|status| status != OK);
         let share = self.share.load(Ordering::Relaxed);
         let bytes = self.moved.load(Ordering::Relaxed);
@@ -142,36 +142,35 @@ impl<'a> Op<'a> {
         self.conn.info.meter.record(self.call.began, done, || named().unwrap_or_default());
     }
 
-    /// `FileOps` for the data of a file: a share reservation is not in the way of the host that made it.
+    /// Returns `FileOps` for file data, such that a share reservation does not block the host that made it.
     fn file_ops(&self, t: &Target, access: Rights) -> FileOps<'_> {
         let peer = self.conn.info.peer.ip();
         self.core.namespace.by(self.core.reservations.who(peer, t.node.id(), access))
     }
 
-    /// `FileOps` for names and lists: what is done is recorded where the share asks for that.
+    /// Returns `FileOps` for names and directory listings, with auditing if the share asks for it.
     fn file_ops_by_name(&self) -> FileOps<'_> {
         self.core.namespace.by(None).audited(self.call)
     }
 
-    /// The handle of a node.
     fn fh(&self, share: &Share, node: &NodeRef) -> Fh {
         self.core.handles.of_node(share, &node.handle())
     }
 }
 
 impl Target {
-    /// Attributes for the client's cache; not to have them is no error. None are told that a client of version 4 may know better.
+    /// Attributes for the client's cache; they are optional. Omitted if an NFSv4 client with a delegation may have newer ones.
     async fn after(&self) -> Option<Attr> {
         if self.known { self.node.getattr().await.ok() } else { None }
     }
 
-    /// A reply of `status` and `post_op_attr`.
+    /// Writes `status` and `post_op_attr`.
     async fn fail_post(&self, out: &mut Writer, status: impl Into<Failed>) {
         out.value(&status.into().0);
         out.value(&post_op(&self.share, self.after().await.as_ref()));
     }
 
-    /// A reply of `status` and `wcc_data` without the side before.
+    /// Writes `status` and `wcc_data` without the side before.
     async fn fail_wcc(&self, out: &mut Writer, status: impl Into<Failed>) {
         out.value(&status.into().0);
         out.value(&self.wcc_after().await);
@@ -182,14 +181,14 @@ impl Target {
         wcc(&self.share, None, self.after().await.as_ref())
     }
 
-    /// Nothing may be changed through a read-only share, whatever the procedure.
+    /// Refuses changes through a read-only share.
     fn writable(&self, op: &Op<'_>) -> VfsResult<()> {
         op.core.namespace.writable(&self.share)
     }
 }
 
-/// Empty attributes in a reply that failed before there was anything to describe: how many absent `post_op_attr` and
-/// `pre_op_attr` the procedure's `resfail` has.
+/// The number of empty `post_op_attr` and `pre_op_attr` in the procedure's `resfail`, for a call that failed before it found a
+/// file.
 fn empty_words(number: u32) -> usize {
     use procedure as p;
     match number {
@@ -201,7 +200,7 @@ fn empty_words(number: u32) -> usize {
     }
 }
 
-/// Does one call. `args` stands at the arguments; results are appended to `out`.
+/// Executes one call. `args` is positioned at the arguments; results are appended to `out`.
 pub async fn serve(
     core: &ServerState,
     conn: &Conn,
@@ -214,11 +213,11 @@ pub async fn serve(
     let Some(parsed) = parsed else { return Ok(Outcome::NoProcedure) };
     let is_missing = args.lacks_data();
     let data = match &parsed {
-        // RFC 1813 section 2.6: the client is to try again later.
+        // RFC 1813 section 2.6: the client shall retry later.
         Args::Write(_) | Args::Symlink(_) if is_missing => Err(Nfsstat3::Jukebox),
-        // Of more than `wtmax` the first bytes are written (RFC 1813 section 3.3.7).
+        // Beyond `wtmax` the data is truncated (RFC 1813 section 3.3.7).
         Args::Write(a) => Ok(args.data(a.data)?),
-        // The target may have come by RDMA Read (RFC 8267 section 5.2).
+        // RDMA Read may have transferred the target (RFC 8267 section 5.2).
         Args::Symlink(a) => Ok(args.data(a.symlink_data)?),
         _ => Ok(Vec::new()),
     };
@@ -236,7 +235,7 @@ pub async fn serve(
     Ok(if super::is_once(number) { Outcome::Once } else { Outcome::Repeatable })
 }
 
-/// Does one call of NFSACL.
+/// Executes one call of NFSACL.
 pub async fn serve_acl(
     core: &ServerState,
     conn: &Conn,
@@ -255,13 +254,13 @@ pub async fn serve_acl(
         AclArgs::Getacl(a) => acl::getacl(&op, a, out).await,
         AclArgs::Setacl(a) => acl::setacl(&op, a, out).await,
     };
-    // Both have one `post_op_attr` where they fail.
+    // Both procedures have one `post_op_attr` in a failed reply.
     op.end(done, 1, operation::of_acl(number), mark, out);
     Ok(if op.too_weak.into_inner() { Outcome::TooWeak } else { Outcome::Repeatable })
 }
 
-/// `data` is the bulk data of WRITE and SYMLINK. What is called rarely has memory of its own: each call would have room for the
-/// largest of them.
+/// Runs the procedure. `data` is the bulk data of WRITE and SYMLINK. Rare procedures are boxed, so that the future does not have
+/// the size of the largest of them.
 async fn run(op: &Op<'_>, args: &Args<'_>, data: Vec<Buf>, out: &mut Writer) -> OpResult {
     match args {
         Args::Null => Ok(()),

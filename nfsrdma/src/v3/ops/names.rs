@@ -26,7 +26,7 @@ pub(super) async fn lookup(op: &Op<'_>, what: Diropargs3<'_>, out: &mut Writer) 
     Ok(())
 }
 
-/// Backends know no `.`, since no name is stored under it.
+/// Looks a name up. `.` is handled here, because backends store no such name.
 async fn find(dir: &Target, name: &[u8]) -> VfsResult<(NodeRef, Attr)> {
     if name != b"." {
         return dir.node.lookup(&dir.cred, name).await;

@@ -19,7 +19,7 @@ pub(super) async fn fsstat(op: &Op<'_>, root: &[u8], out: &mut Writer) -> OpResu
                 tfiles: s.total_files,
                 ffiles: s.free_files,
                 afiles: s.avail_files,
-                // The figures may change at any time.
+                // The values may change at any time.
                 invarsec: 0,
             };
             answer(out, &ok);
@@ -47,7 +47,7 @@ pub(super) async fn fsinfo(op: &Op<'_>, root: &[u8], out: &mut Writer) -> OpResu
         wtmult: can.block,
         dtpref: LISTING_PREFERRED,
         maxfilesize: can.size_max,
-        // The server keeps nanoseconds.
+        // The server stores nanoseconds.
         time_delta: Nfstime3 { seconds: 0, nseconds: 1 },
         properties: FSF3_LINK | FSF3_SYMLINK | FSF3_HOMOGENEOUS | FSF3_CANSETTIME,
     };
@@ -62,7 +62,7 @@ pub(super) async fn pathconf(op: &Op<'_>, object: &[u8], out: &mut Writer) -> Op
         obj_attributes: post(&t.share, t.after().await.as_ref()),
         linkmax: can.link_max,
         name_max: can.name_max,
-        // A name that is too long is refused, not cut; only root gives files away; case counts and is kept.
+        // Too long names are refused rather than truncated; only root may chown; names are case-sensitive and keep their case.
         no_trunc: true,
         chown_restricted: true,
         case_insensitive: false,

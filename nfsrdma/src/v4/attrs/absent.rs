@@ -1,5 +1,5 @@
-//! Attributes of a share that is on other servers: its file system is absent here (RFC 8881 sections 11.3 and 11.4, RFC 7530
-//! section 8.3).
+//! Attributes of a share that is on other servers, so that its file system is absent here (RFC 8881 sections 11.3 and 11.4, RFC
+//! 7530 section 8.3).
 
 use nfs_proto::nfs4::Nfstime4;
 use nfs_proto::nfs4::attrs::{
@@ -13,45 +13,45 @@ use vfs::refer::Referral;
 use super::Bitmap;
 use crate::v4::wire::attr;
 
-/// Seconds for which a client may keep what it was told.
+/// Seconds for which a client may cache the location.
 const VALID_S: i32 = 300;
 
-/// They say where the file system is. A client that asks for one of them knows that it may be absent.
+/// The location attributes. A client that requests one of them is prepared for an absent file system.
 const WHERE: Bitmap = Bitmap::of(&[attr::FS_LOCATIONS]);
 const WHERE_MINOR_1: Bitmap =
     Bitmap::of(&[attr::FS_LOCATIONS, attr::FS_LOCATIONS_INFO, attr::FS_STATUS]);
 
-/// What else there is of it. RFC 8881 section 11.4.1: to provide more is to be avoided.
+/// The other attributes of an absent file system. RFC 8881 section 11.4.1 advises against more.
 const OTHERS: Bitmap = Bitmap::of(&[attr::FSID, attr::MOUNTED_ON_FILEID, attr::RDATTR_ERROR]);
 
 fn location(minor: u32) -> Bitmap {
     if minor == 0 { WHERE } else { WHERE_MINOR_1 }
 }
 
-/// A client of this minor version asks where the file system is.
+/// True if a client of this minor version requests the location.
 pub(in crate::v4) fn asks_where(minor: u32, want: &Bitmap) -> bool {
     !want.and(&location(minor)).is_empty()
 }
 
-/// All that there is of it.
+/// All attributes of an absent file system.
 pub(in crate::v4) fn available(minor: u32) -> Bitmap {
     OTHERS.or(&location(minor))
 }
 
-/// The names of a path without its first slash.
+/// The components of a path without its leading slash.
 fn pathname(path: &str) -> Pathname4<'_> {
     let names = path.split('/').filter(|name| !name.is_empty());
     let components = names.map(|name| Component4 { name: name.as_bytes() }).collect();
     Pathname4 { components }
 }
 
-/// `fs_locations` of a folder that lies on no other server: its own path.
+/// Writes `fs_locations` of a pseudo folder on this server: its own path.
 pub(super) fn no_locations(path: &str, out: &mut Vec<u8>) {
     let value = FsLocations4 { fs_root: pathname(path), locations: Vec::new() };
     Value::FsLocations(value).emit(out);
 }
 
-/// Writes what says where a share is, by the number of the attribute.
+/// Writes a location attribute of a share, by attribute number.
 pub(super) fn emit(number: u32, share: &Share, out: &mut Vec<u8>) {
     let targets = &share.rules.refers_to;
     let servers: Vec<String> = targets.iter().map(|target| target.server.to_string()).collect();
@@ -68,7 +68,7 @@ pub(super) fn emit(number: u32, share: &Share, out: &mut Vec<u8>) {
             Value::FsLocations(FsLocations4 { fs_root, locations })
         }
         attr::FS_LOCATIONS_INFO => return info(fs_root, named(), out),
-        // Nothing of it was ever here. Of where it came from and how old it is, nothing is known.
+        // The file system was never here. Its source and age are unknown.
         attr::FS_STATUS => Value::FsStatus(Fs4Status {
             fss_absent: true,
             fss_type: Fs4StatusType::Referral,
@@ -86,7 +86,7 @@ fn component(name: &str) -> Component4<'_> {
     Component4 { name: name.as_bytes() }
 }
 
-/// `fs_locations_info`: each server once for each transport, the first ones being the better ones.
+/// Builds `fs_locations_info`: each server once for each transport, in order of preference.
 fn info<'t>(
     fli_fs_root: Pathname4<'_>,
     named: impl Iterator<Item = (&'t Referral, Component4<'t>)>,
@@ -107,7 +107,7 @@ fn info<'t>(
     }
     let mut fli_items = Vec::new();
     for (target, fls_server, info) in &infos {
-        // It is the file system itself, not a copy.
+        // The servers offer the file system itself, not a copy.
         let entry = FsLocationsServer4 { fls_currency: 0, fls_info: info, fls_server: *fls_server };
         let fli_rootpath = pathname(&target.nfs_path);
         fli_items.push(FsLocationsItem4 { fli_entries: vec![entry], fli_rootpath });

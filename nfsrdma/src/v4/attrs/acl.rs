@@ -1,13 +1,12 @@
 //! Access control lists on the wire: the attributes `acl` and `dacl` (RFC 8881 sections 6.2.1 and 6.2.2).
 //!
-//! *Operation.* Types and rights have the numbers of [`vfs::acl`]; flags differ in where they say "inherited" and "group". A user
-//! or group is shown as owners are; what has no number here is shown as its identifier of Windows. Only entries
-//! that allow or deny are shown and taken (`aclsupport`): what a Windows client audits is kept beside them.
+//! *Operation.* Types and rights have the numbers of [`vfs::acl`]; the flags for "inherited" and "group" differ. Users and groups
+//! are shown like owners; those without a number here are shown by their Windows identifier. Only allow and deny entries are shown
+//! and accepted (`aclsupport`): audit entries of Windows clients are stored separately.
 //!
-//! *Errors.* ATTRNOTSUPP for entries that audit or alarm, for rights that there are not and for flags of inheritance outside of
-//! directories, BADOWNER for names that
-//! nobody has, NOSPC for more entries than are kept ([`ACES_MAX`]): of the errors of SETATTR, CREATE and OPEN (RFC 8881 section
-//! 15.2) the one that says so.
+//! *Errors.* ATTRNOTSUPP for audit and alarm entries, undefined rights, and inheritance flags outside of directories; BADOWNER for
+//! unknown names; NOSPC for more than [`ACES_MAX`] entries: the most specific ones that SETATTR, CREATE and OPEN may return (RFC
+//! 8881 section 15.2).
 
 use std::borrow::Cow;
 
@@ -26,7 +25,7 @@ pub(super) const SUPPORT: u32 = 3;
 const IDENTIFIER_GROUP: u32 = 0x40;
 const INHERITED_ACE: u32 = 0x80;
 
-/// Names that are the same in every domain (RFC 8881 section 6.2.1.5), and what Windows calls them.
+/// Names that are the same in every domain (RFC 8881 section 6.2.1.5), with their Windows identifiers.
 const SPECIAL: [(&str, &[u32]); 7] = [
     ("DIALUP@", &[1]),
     ("NETWORK@", &[2]),
@@ -50,7 +49,7 @@ fn name_of(sid: &Sid) -> String {
     SPECIAL.iter().find(is).map_or_else(|| sid.to_string(), |(name, _)| (*name).to_owned())
 }
 
-/// An entry as it is shown.
+/// An entry as sent to clients.
 struct Shown<'p> {
     kind: u32,
     bits: u32,
@@ -65,7 +64,7 @@ impl Shown<'_> {
     }
 }
 
-/// The name of an owner, a group, or somebody in a list. Nobody has one that is longer than all that are given.
+/// Checks the length of the name of an owner, group or list entry. Every valid name is shorter than the limit.
 pub(super) fn owner(name: &[u8]) -> Result<&[u8], Status> {
     if name.len() > OWNER_MAX { Err(Status::BadOwner) } else { Ok(name) }
 }
@@ -77,7 +76,7 @@ pub(super) fn encode(acl: &Acl, kind: Kind, id_map: &IdMap, out: &mut Vec<u8>) {
     Value::Acl(attrs::Acl { aces }).emit(out);
 }
 
-/// The list passes on to nothing what its flags say: only a directory may have such a list (ATTRNOTSUPP, as Linux' server answers).
+/// Checks that only a directory gets a list with inheritance flags (ATTRNOTSUPP otherwise, as from Linux' server).
 pub(super) fn check_flags(acl: &Acl, kind: Kind) -> Result<(), Status> {
     let passes_on =
         |ace: &Ace| matches!(ace, Ace::Simple { flags, .. } if flags & flag::PASSING_ON != 0);
@@ -85,8 +84,7 @@ pub(super) fn check_flags(acl: &Acl, kind: Kind) -> Result<(), Status> {
     if has_any && kind != Kind::Dir { Err(Status::AttrNotSupp) } else { Ok(()) }
 }
 
-/// The entries that are shown. Flags of inheritance that Windows clients keep with a file mean nothing and are not shown, so that
-/// the list can be written back.
+/// Converts the entries. Inheritance flags on files have no effect; they are omitted so that a client can write the list back.
 fn all<'p>(acl: &Acl, kind: Kind, id_map: &'p IdMap) -> Vec<Shown<'p>> {
     let is_dir = kind == Kind::Dir;
     let passing_on = u32::from(flag::PASSING_ON);
@@ -120,7 +118,7 @@ fn show<'p>((kind, flags, mask): (u8, u8, u32), who: &Who, id_map: &'p IdMap) ->
             bits |= IDENTIFIER_GROUP;
             (Some(Id::Group(*gid)), String::new())
         }
-        // They mean nobody here, and whoever makes something further down.
+        // These identities apply only to children, as the child's owner or group.
         Who::Sid(sid) if *sid == Sid::creator_owner() => {
             bits |= inherit_only;
             (None, "OWNER@".to_owned())
@@ -147,11 +145,11 @@ pub(super) fn encode_dacl(acl: &Acl, kind: Kind, id_map: &IdMap, out: &mut Vec<u
     Value::Dacl(Nfsacl41 { na41_flag, na41_aces }).emit(out);
 }
 
-/// `aclflag4`: how Windows says it, and its bit.
+/// `aclflag4`: the flag of Windows, and the bit here.
 const FLAGS: [(u16, u32); 3] =
     [(control::DACL_AUTO_INHERITED, 1), (control::DACL_PROTECTED, 2), (control::DACL_DEFAULTED, 4)];
 
-/// Takes `fattr4_acl`.
+/// Decodes `fattr4_acl`.
 pub(super) fn of(aces: &[Nfsace4<'_>], names: &mut Names<'_>) -> Result<Acl, Status> {
     if aces.len() > ACES_MAX {
         return Err(Status::NoSpc);
@@ -160,7 +158,7 @@ pub(super) fn of(aces: &[Nfsace4<'_>], names: &mut Names<'_>) -> Result<Acl, Sta
     Ok(Acl::new(entries))
 }
 
-/// Takes `fattr4_dacl`.
+/// Decodes `fattr4_dacl`.
 pub(super) fn of_dacl(list: &Nfsacl41<'_>, names: &mut Names<'_>) -> Result<Acl, Status> {
     let bits = list.na41_flag;
     let known = FLAGS.iter().fold(0, |all, (_, theirs)| all | theirs);
@@ -186,7 +184,7 @@ fn ace(ace: &Nfsace4<'_>, names: &mut Names<'_>) -> Result<Ace, Status> {
         _ => return Err(Status::Inval),
     };
     let passing_on = u32::from(flag::PASSING_ON);
-    // ACE4_SUCCESSFUL_ACCESS and ACE4_FAILED_ACCESS mean nothing in entries that allow or deny.
+    // ACE4_SUCCESSFUL_ACCESS and ACE4_FAILED_ACCESS have no effect in allow and deny entries.
     const OF_AUDIT: u32 = 0x30;
     if bits & !(passing_on | IDENTIFIER_GROUP | INHERITED_ACE | OF_AUDIT) != 0 {
         return Err(Status::Inval);
@@ -240,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_numbers_and_what_every_domain_knows() {
+    fn names_are_numeric_or_well_known() {
         let of = |name: &[u8], bits| {
             one(0, bits, 1, name).map(|acl| match &acl.entries()[0] {
                 Ace::Simple { who, .. } => who.clone(),

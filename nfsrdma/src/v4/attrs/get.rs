@@ -1,4 +1,4 @@
-//! The values of attributes as clients ask for them (RFC 8881 section 5, RFC 7862 section 12, RFC 8275, RFC 8276, RFC 9754).
+//! Values of attributes for GETATTR and READDIR (RFC 8881 section 5, RFC 7862 section 12, RFC 8275, RFC 8276, RFC 9754).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::v4::pseudo;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
 
-/// What every file system of every minor version has.
+/// Attributes of every file system in every minor version.
 const BASE: Bitmap = Bitmap::of(&[
     attr::SUPPORTED_ATTRS,
     attr::TYPE,
@@ -73,11 +73,11 @@ const BASE: Bitmap = Bitmap::of(&[
     attr::MOUNTED_ON_FILEID,
 ]);
 
-/// What minor version 1 adds.
+/// Attributes added by minor version 1.
 const MINOR_1: Bitmap =
     Bitmap::of(&[attr::MODE_SET_MASKED, attr::SUPPATTR_EXCLCREAT, attr::FS_CHARSET_CAP]);
 
-/// What minor version 2 adds.
+/// Attributes added by minor version 2.
 const MINOR_2: Bitmap = Bitmap::of(&[
     attr::CHANGE_ATTR_TYPE,
     attr::MODE_UMASK,
@@ -87,7 +87,7 @@ const MINOR_2: Bitmap = Bitmap::of(&[
     attr::OPEN_ARGUMENTS,
 ]);
 
-/// They can be set and never read; a client that asks for them gets INVAL.
+/// Write-only attributes: a client that requests one gets INVAL.
 const WRITE_ONLY: Bitmap = Bitmap::of(&[
     attr::TIME_ACCESS_SET,
     attr::TIME_MODIFY_SET,
@@ -97,10 +97,10 @@ const WRITE_ONLY: Bitmap = Bitmap::of(&[
     attr::TIME_DELEG_MODIFY,
 ]);
 
-/// They need a look at the access control list, with those that hang on whether there are any.
+/// Attributes that need the access control list; supported only if the volume stores lists.
 const LISTS: Bitmap = Bitmap::of(&[attr::ACL, attr::DACL]);
 
-/// They need a look at the volume.
+/// Attributes that need the volume's status.
 const OF_VOLUME: Bitmap = Bitmap::of(&[
     attr::FILES_AVAIL,
     attr::FILES_FREE,
@@ -110,7 +110,7 @@ const OF_VOLUME: Bitmap = Bitmap::of(&[
     attr::SPACE_TOTAL,
 ]);
 
-/// They need a look at the node.
+/// Attributes that need the node's attributes.
 const OF_NODE: Bitmap = Bitmap::of(&[
     attr::ACL,
     attr::DACL,
@@ -132,7 +132,7 @@ const OF_NODE: Bitmap = Bitmap::of(&[
     attr::MOUNTED_ON_FILEID,
 ]);
 
-/// The holder of a write delegation knows them better than the server (RFC 8881 section 10.4.3).
+/// Attributes that the holder of a write delegation may know better than the server (RFC 8881 section 10.4.3).
 const OF_DATA: Bitmap = Bitmap::of(&[
     attr::CHANGE,
     attr::SIZE,
@@ -141,7 +141,7 @@ const OF_DATA: Bitmap = Bitmap::of(&[
     attr::TIME_MODIFY,
 ]);
 
-/// What may come with EXCLUSIVE4_1 (RFC 8881 section 5.8.1.14): all that can be set but the times that a volume may use to keep
+/// Attributes allowed with EXCLUSIVE4_1 (RFC 8881 section 5.8.1.14): all settable ones but the times, in which a volume may store
 /// the verifier.
 pub const SUPPORTED_BY_EXCLUSIVE: Bitmap = Bitmap::of(&[
     attr::SIZE,
@@ -152,13 +152,13 @@ pub const SUPPORTED_BY_EXCLUSIVE: Bitmap = Bitmap::of(&[
     attr::MODE_UMASK,
 ]);
 
-/// The attributes that a volume with these capabilities has in this minor version.
+/// The attributes of a volume with these capabilities in this minor version.
 pub fn supported(minor: u32, caps: &Capabilities) -> Bitmap {
     let mut all = BASE;
     if minor >= 1 {
         all = all.or(&MINOR_1);
     }
-    // Lists are kept as extended attributes are.
+    // Lists are stored as extended attributes.
     if caps.xattr {
         all.add(attr::ACL);
         if minor >= 1 {
@@ -174,42 +174,41 @@ pub fn supported(minor: u32, caps: &Capabilities) -> Bitmap {
     all
 }
 
-/// The attributes that this object has in this minor version.
+/// The attributes of this object in this minor version.
 pub(in crate::v4) fn supported_on(minor: u32, object: &Object) -> Bitmap {
     match object {
-        // RFC 7530 section 8.2: where NFS4ERR_MOVED may be met.
+        // RFC 7530 section 8.2: required where a client may get NFS4ERR_MOVED.
         Object::Above(_) => {
             supported(minor, &above::CAPABILITIES).or(&Bitmap::of(&[attr::FS_LOCATIONS]))
         }
         Object::Node(l) if l.share.is_elsewhere() => absent::available(minor),
         Object::Node(l) => {
             let all = supported(minor, &l.share.backend.capabilities_of(&l.node));
-            // A link has no list.
+            // Symbolic links have no list.
             if l.node.kind() == Kind::Symlink { all.without(&LISTS) } else { all }
         }
     }
 }
 
-/// What `fs_locations` is made of, where the object has it.
+/// The source of `fs_locations`.
 enum FsLocations {
-    /// It does not.
+    /// The object has no `fs_locations`.
     Here,
-    /// A folder above the shares.
+    /// A pseudo folder.
     Above(Above),
-    /// A share of other servers.
+    /// A share on other servers.
     Absent(Arc<Share>),
 }
 
-/// What the values of an object's attributes are made of.
+/// The source of an object's attribute values.
 pub struct ObjectAttrs {
     fh: Fh,
     attr: Attr,
-    /// Where it was asked for.
+    /// Set if requested.
     acl: Option<Arc<Acl>>,
-    /// With the creation time that was set, where that was asked for.
+    /// Includes the stored creation time, if requested.
     dos: Dos,
     id_map: IdMap,
-    /// `fsid4`.
     fsid: (u64, u64),
     mounted_on: u64,
     caps: Capabilities,
@@ -221,12 +220,12 @@ pub struct ObjectAttrs {
 }
 
 impl ObjectAttrs {
-    /// How many names the object has.
+    /// Number of links.
     pub fn nlink(&self) -> u32 {
         self.attr.nlink
     }
 
-    /// Of an object, as far as the attributes in `want` need.
+    /// Reads the attributes of an object that `want` needs.
     pub async fn of(cx: &Compound<'_>, object: &Object, want: &Bitmap) -> Result<Self, Status> {
         match object {
             Object::Node(l) if l.share.is_elsewhere() || want.and(&OF_NODE).is_empty() => {
@@ -243,7 +242,7 @@ impl ObjectAttrs {
         }
     }
 
-    /// Of an object whose attributes are known already.
+    /// Builds the values of an object whose attributes were read already.
     pub async fn with_attr(
         cx: &Compound<'_>,
         object: &Object,
@@ -312,12 +311,12 @@ impl ObjectAttrs {
         })
     }
 
-    /// In a listing, whose client wants to be told of what it cannot have.
+    /// Sets the error of this entry in a listing, for `rdattr_error`.
     pub(in crate::v4) fn with_error(self, status: Status) -> Self {
         Self { rdattr_error: status.into(), ..self }
     }
 
-    /// Of a name in a listing that tells its number and type, and nothing else.
+    /// Builds the values of a listing entry from its file number and type only.
     pub fn of_entry(minor: u32, fileid: u64, kind: Kind) -> Self {
         let attr = Attr { kind, fileid, ..above::NOTHING };
         Self {
@@ -337,7 +336,7 @@ impl ObjectAttrs {
         }
     }
 
-    /// Writes `fattr4` with those of `want` that there are.
+    /// Writes `fattr4` with the attributes of `want` that the object has.
     pub fn encode(&self, want: &Bitmap, out: &mut Vec<u8>) {
         let mut have = want.and(&self.supported).without(&WRITE_ONLY);
         if self.acl.is_none() {
@@ -371,7 +370,7 @@ impl ObjectAttrs {
                 return match &self.place {
                     FsLocations::Absent(share) => absent::emit(number, share, out),
                     FsLocations::Above(above) => absent::no_locations(above.path(), out),
-                    // Invariant: `supported_on` names them for these two.
+                    // Invariant: `supported_on` includes them only for the other two variants.
                     FsLocations::Here => debug_assert!(false, "attribute {number} has no value"),
                 };
             }
@@ -422,16 +421,17 @@ impl ObjectAttrs {
             attr::MOUNTED_ON_FILEID => Value::MountedOnFileid(self.mounted_on),
             _ => match self.later_value(number) {
                 Some(value) => value,
-                // Invariant: `encode` asks only for what `supported` names and can be read.
+                // Invariant: `encode` passes only readable attributes of `supported`.
                 None => return debug_assert!(false, "attribute {number} has no value"),
             },
         };
         value.emit(out);
-        // The kinds that own memory were written above: to find out that this one has none costs as much as to write it.
+        // Variants that own memory are written above. Dropping this one would only test for them, which costs as much as writing
+        // it.
         std::mem::forget(value);
     }
 
-    /// Those of minor versions 1 and 2.
+    /// Values of attributes of minor versions 1 and 2.
     fn later_value(&self, number: u32) -> Option<Value<'_>> {
         Some(match number {
             attr::SUPPATTR_EXCLCREAT => {
@@ -440,7 +440,7 @@ impl ObjectAttrs {
             // FSCHARSET_CAP4_CONTAINS_NON_UTF8: names are bytes.
             attr::FS_CHARSET_CAP => Value::FsCharsetCap(1),
             attr::CLONE_BLKSIZE => Value::CloneBlksize(self.caps.clone_block),
-            // Volumes differ in how they count.
+            // Volumes count changes differently.
             attr::CHANGE_ATTR_TYPE => Value::ChangeAttrType(ChangeAttrType::Undefined),
             attr::XATTR_SUPPORT => Value::XattrSupport(self.caps.xattr),
             attr::OPEN_ARGUMENTS => Value::OpenArguments(OPEN_ARGUMENTS),
@@ -453,7 +453,8 @@ impl ObjectAttrs {
     }
 }
 
-/// The list of a node, where it is asked for. One that was set is shown to those whom it lets see it; links have none.
+/// Reads the list of a node, if requested. A stored list is returned only to callers whom it grants READ_CONTROL; symbolic links
+/// have none.
 async fn list(at: &Located, want: &Bitmap, attr: &Attr) -> Result<Option<Arc<Acl>>, Status> {
     if want.and(&LISTS).is_empty() || attr.kind == Kind::Symlink {
         return Ok(None);
@@ -466,7 +467,7 @@ async fn list(at: &Located, want: &Bitmap, attr: &Attr) -> Result<Option<Arc<Acl
     Ok(Some(at.node.acl_shown(attr).await?))
 }
 
-/// Whom the attributes name that are asked for.
+/// Looks up the names of users and groups that the requested attributes mention.
 async fn id_map(cx: &Compound<'_>, want: &Bitmap, attr: &Attr, acl: Option<&Acl>) -> IdMap {
     let ids = || {
         let mut ids: BTreeSet<Id> = acl.into_iter().flat_map(Id::all_of).collect();
@@ -477,20 +478,21 @@ async fn id_map(cx: &Compound<'_>, want: &Bitmap, attr: &Attr, acl: Option<&Acl>
     cx.id_map(ids).await
 }
 
-/// What OPEN takes, as sets of the numbers that its arguments have (RFC 9754 section 3).
+/// The supported arguments of OPEN, as sets of their numbers (RFC 9754 section 3).
 const OPEN_ARGUMENTS: OpenArguments4 = OpenArguments4 {
     // READ, WRITE, BOTH; deny NONE, READ, WRITE, BOTH.
     oa_share_access: Bitmap::of(&[1, 2, 3]),
     oa_share_deny: Bitmap::of(&[0, 1, 2, 3]),
-    // ANY_DELEG, NO_DELEG, CANCEL, DELEG_TIMESTAMPS, OPEN_XOR_DELEGATION: nobody is told when a delegation can be had.
+    // ANY_DELEG, NO_DELEG, CANCEL, DELEG_TIMESTAMPS, OPEN_XOR_DELEGATION. The server does not signal when a delegation becomes
+    // available.
     oa_share_access_want: Bitmap::of(&[3, 4, 5, 20, 21]),
-    // NULL, PREVIOUS, DELEGATE_CUR, FH, DELEG_CUR_FH: nothing is kept for DELEGATE_PREV.
+    // NULL, PREVIOUS, DELEGATE_CUR, FH, DELEG_CUR_FH. DELEGATE_PREV is not supported.
     oa_open_claim: Bitmap::of(&[0, 1, 2, 4, 5]),
     // UNCHECKED4, GUARDED4, EXCLUSIVE4, EXCLUSIVE4_1.
     oa_create_mode: Bitmap::of(&[0, 1, 2, 3]),
 };
 
-/// Attributes that a client may not ask for (RFC 8881 sections 5.5 and 18.7.3).
+/// True if the request contains write-only attributes (RFC 8881 sections 5.5 and 18.7.3).
 pub(in crate::v4) fn is_write_only(want: &Bitmap) -> bool {
     !want.and(&WRITE_ONLY).is_empty()
 }

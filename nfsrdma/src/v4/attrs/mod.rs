@@ -1,5 +1,4 @@
-//! Attributes: sets of them ([`Bitmap`]), their values as a client asks for them ([`ObjectAttrs`]), and those that a client sets
-//! ([`ToSet`]).
+//! Attributes: sets of them ([`Bitmap`]), values that a client requests ([`ObjectAttrs`]), and values that it sets ([`ToSet`]).
 
 mod absent;
 mod acl;

@@ -1,4 +1,4 @@
-//! Attributes that a client sets: SETATTR, CREATE and OPEN.
+//! Attributes that a client sets with SETATTR, CREATE and OPEN.
 
 use nfs_proto::nfs4::Nfstime4;
 use nfs_proto::nfs4::attrs::{Fattr4, Settime4, Value};
@@ -17,7 +17,7 @@ use crate::v4::object::Located;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
 
-/// What can be set at all.
+/// The settable attributes.
 const SETTABLE: Bitmap = Bitmap::of(&[
     attr::SIZE,
     attr::ACL,
@@ -34,55 +34,54 @@ const SETTABLE: Bitmap = Bitmap::of(&[
     attr::TIME_DELEG_MODIFY,
 ]);
 
-/// Times that are set by the holder of a delegation.
+/// Times that the holder of a delegation sets.
 const DELEGATED: Bitmap = Bitmap::of(&[attr::TIME_DELEG_ACCESS, attr::TIME_DELEG_MODIFY]);
 
-/// Control bits that are the list's.
+/// Control bits that belong to the list.
 const OF_LIST: u16 = control::DACL_PRESENT
     | control::DACL_DEFAULTED
     | control::DACL_AUTO_INHERITED
     | control::DACL_PROTECTED;
 
-/// What the attributes are set for.
+/// The purpose of setting attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// SETATTR of something that exists.
+    /// SETATTR of an existing file.
     Change,
-    /// CREATE or OPEN of something new.
+    /// CREATE or OPEN of a new file.
     Make,
 }
 
-/// Attributes to set, and which they are by number.
+/// Attributes to set, with the set of their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToSet {
-    /// As the volume understands them.
+    /// The part that the volume sets.
     pub set: SetAttr,
-    /// An access control list, to be set after everything else (RFC 8881 section 6.4.1.3).
+    /// An access control list, set after all other attributes (RFC 8881 section 6.4.1.3).
     pub acl: Option<Acl>,
-    /// The creation time, which the volume keeps beside the node.
+    /// The creation time, which the volume stores separately.
     pub created: Option<Time>,
-    /// Times that the holder of a delegation has kept for the file (RFC 9754 section 5).
+    /// Times kept by the holder of a delegation (RFC 9754 section 5).
     pub delegated: DelegatedTimes,
-    /// Bits of the mode to change (`mode_set_masked`): value and mask.
+    /// Mode bits to change (`mode_set_masked`): value and mask.
     pub mode_masked: Option<(u32, u32)>,
-    /// Which attributes the client named.
+    /// The attributes that the client sent.
     pub named: Bitmap,
 }
 
 impl ToSet {
-    /// The attributes that set permission.
+    /// The attributes that affect permissions.
     pub const PERMISSION: Bitmap =
         Bitmap::of(&[attr::ACL, attr::DACL, attr::MODE, attr::MODE_SET_MASKED, attr::MODE_UMASK]);
 
-    /// The creation time.
     pub const CREATED: Bitmap = Bitmap::of(&[attr::TIME_CREATE]);
 
-    /// The forms of an access control list.
+    /// The attributes that carry an access control list.
     pub const LIST: Bitmap = Bitmap::of(&[attr::ACL, attr::DACL]);
 
-    /// Of a `fattr4`; `supported` is what the volume has in this minor version.
-    /// ATTRNOTSUPP for attributes that there are not, INVAL for those that cannot be set, BADOWNER for owners that
-    /// nobody is. Names that are not known yet are noted in `names`: then the values are to be read once more.
+    /// Decodes a `fattr4`; `supported` are the volume's attributes in this minor version. ATTRNOTSUPP for unsupported attributes,
+    /// INVAL for read-only ones, BADOWNER for unknown owners. Names that need a look-up are added to `names`: the caller then looks
+    /// them up and decodes again.
     pub(in crate::v4) fn decode(
         asked: &Fattr4<'_>,
         supported: &Bitmap,
@@ -101,7 +100,7 @@ impl ToSet {
         }
         check_modes(&named, purpose)?;
         if purpose == Purpose::Make && !named.and(&DELEGATED).is_empty() {
-            // Nobody has a delegation of what is only being made.
+            // A file that is being created has no delegation.
             return Err(Status::Inval);
         }
         let mut all = Self { named, ..Self::default() };
@@ -109,7 +108,7 @@ impl ToSet {
         for number in named.iter() {
             let parsed = wire::decode(rest, |i| Value::parse(number, i));
             let (behind, value) = parsed.map_err(|_| Status::BadXdr)?;
-            // Invariant: all that can be set have values.
+            // Invariant: all settable attributes have values.
             all.take(value.ok_or(Status::AttrNotSupp)?, names)?;
             rest = behind;
         }
@@ -134,7 +133,7 @@ impl ToSet {
                 self.mode_masked = Some((mode(m.mm_value_to_set)?, mode(m.mm_mask_bits)?));
             }
             Value::ModeUmask(m) => {
-                // RFC 8275 section 5: whether the umask applies is seen where the directory is.
+                // RFC 8275 section 5: whether the umask applies depends on the directory.
                 set.mode = Some(mode(m.mu_mode)?);
                 set.umask = m.mu_umask & 0o777;
             }
@@ -144,8 +143,8 @@ impl ToSet {
         Ok(())
     }
 
-    /// The list may stand with something of this kind in this share. Refuses a list that the gateway would keep and not obey: one
-    /// that denies something to an identity of its domain, which has no number here.
+    /// Checks that the list is valid for this type of file in this share. Refuses a list that the gateway could store but not
+    /// enforce: one that denies access to an identity of its domain that has no number here.
     pub(in crate::v4) fn check_list(&self, share: &Share, kind: Kind) -> Result<(), Status> {
         let Some(list) = &self.acl else { return Ok(()) };
         if share.rules.has_domain && list.unknown_denied().is_some() {
@@ -154,8 +153,8 @@ impl ToSet {
         acl::check_flags(list, kind)
     }
 
-    /// Sets the creation time that the client named. Returns what was set: a volume may have no place for it, which is no reason to
-    /// refuse the rest (Linux' server keeps it nowhere).
+    /// Sets the creation time, if sent. Returns the attributes set: a volume that cannot store it ignores it (as Linux' server
+    /// does), and the rest is still set.
     pub async fn apply_created(&self, file_ops: &FileOps<'_>, at: &Located) -> VfsResult<Bitmap> {
         let Some(created) = self.created else { return Ok(Bitmap::EMPTY) };
         match file_ops.created_set(&at.share, &at.node, &at.cred, created).await {
@@ -165,7 +164,7 @@ impl ToSet {
         }
     }
 
-    /// The same of something that the caller has just made, which stays if its time cannot be kept.
+    /// Sets the creation time of a file that the caller has just created, which stays if that fails.
     pub async fn date_new(&self, file_ops: &FileOps<'_>, share: &Share, node: &NodeRef) -> Bitmap {
         match self.created {
             Some(created) => {
@@ -178,15 +177,14 @@ impl ToSet {
         }
     }
 
-    /// Sets the list that the client named, if it has named one, on behalf of the caller. What Windows clients keep beside the
-    /// list stays.
+    /// Sets the list, if sent, with the caller's rights. The parts of the list that only Windows clients use are kept.
     pub async fn apply_acl(&self, file_ops: &FileOps<'_>, at: &Located) -> VfsResult<()> {
         let attr = at.node.getattr().await?;
         let Some(new) = self.new_list(&at.node, &attr).await? else { return Ok(()) };
         file_ops.acl_change(&at.share, &at.node, &at.cred, &new).await
     }
 
-    /// The list that the client named, with what is kept beside the one that is there.
+    /// The new list, with the Windows parts of the current one.
     async fn new_list(&self, node: &NodeRef, attr: &Attr) -> VfsResult<Option<Acl>> {
         let Some(acl) = &self.acl else { return Ok(None) };
         let before = node.acl(attr).await?;
@@ -196,13 +194,13 @@ impl ToSet {
         Ok(Some(new))
     }
 
-    /// Which list something new that it is set of gets: the one that the client named.
+    /// The kind of list for a new file: the client's, or an inherited one.
     pub fn list_of_new(&self) -> ListOfNew {
         if self.acl.is_some() { ListOfNew::Given } else { ListOfNew::Inherited }
     }
 
-    /// What was set of a new file, which is like this now: its owner and group are not everybody's to choose. Its creation time
-    /// is set apart ([`ToSet::date_new`]).
+    /// The attributes that were set on a new file, given its present ones: owner and group may have been ignored. The creation time
+    /// is reported by [`ToSet::date_new`].
     pub fn done_of(&self, now: &Attr) -> Bitmap {
         let ignored = |asked: Option<u32>, is| asked.is_some_and(|asked| asked != is);
         let mut left_out = Bitmap::EMPTY;
@@ -215,14 +213,14 @@ impl ToSet {
         self.named.without(&left_out).without(&Self::CREATED)
     }
 
-    /// The volume is to set more than one attribute, so that it may have set some when it fails.
+    /// True if the volume sets more than one attribute, so that a failure may be partial.
     pub fn several(&self) -> bool {
         let apart = DELEGATED.or(&Self::CREATED).or(&Self::LIST);
         self.named.without(&apart).iter().nth(1).is_some()
     }
 
-    /// What was set although the volume failed while it set `asked`, by the attributes before and after where more than one was to
-    /// be set: those that have changed to what was asked. The times of a delegation come before all others.
+    /// The attributes that were set although the volume failed on `asked`, found by comparing the attributes before and after (read
+    /// only if several were to be set): those that changed to the requested value. Delegated times are set before all others.
     pub fn done_before(&self, asked: &SetAttr, seen: Option<&(Attr, Attr)>) -> Bitmap {
         let mut done = self.named.and(&DELEGATED);
         let Some((before, after)) = seen else { return done };
@@ -239,16 +237,16 @@ impl ToSet {
         if set(asked.gid, before.gid, after.gid) {
             done.add(attr::OWNER_GROUP);
         }
-        // A time that was set to now is not told from one that another change moved, and the volume sets them last.
+        // A time set to "now" is omitted: another change may have moved it, and volumes set times last.
         done
     }
 
-    /// None of the nine bits that stand for the list is subject to change (RFC 8881 section 6.4.1.1).
+    /// True if none of the nine mode bits that map to the list may change (RFC 8881 section 6.4.1.1).
     pub fn keeps_list(&self) -> bool {
         self.mode_masked.is_some_and(|(_, mask)| mask & 0o777 == 0)
     }
 
-    /// With `mode_set_masked` applied to the mode that is there.
+    /// The attributes with `mode_set_masked` applied to the present mode.
     pub fn with_mode(&self, present: u32) -> SetAttr {
         let mut set = self.set;
         if let Some((value, mask)) = self.mode_masked {
@@ -258,8 +256,8 @@ impl ToSet {
     }
 }
 
-/// RFC 8881 section 5.8.2.15.1 and RFC 8275 section 5: one of the three ways to set a mode, and the umask only for what is
-/// new.
+/// Checks that the mode is set in only one of the three ways, and the umask only for new files (RFC 8881 section 5.8.2.15.1, RFC
+/// 8275 section 5).
 fn check_modes(named: &Bitmap, purpose: Purpose) -> Result<(), Status> {
     let ways = [attr::MODE, attr::MODE_SET_MASKED, attr::MODE_UMASK];
     if ways.iter().filter(|&&way| named.has(way)).count() > 1
@@ -285,7 +283,7 @@ fn valid(time: Nfstime4) -> Result<Time, Status> {
     time_of(time).ok_or(Status::Inval)
 }
 
-/// A time; `None` when it has more nanoseconds than there are in a second.
+/// Converts a time; `None` if the nanoseconds exceed a second.
 pub(in crate::v4) fn time_of(time: Nfstime4) -> Option<Time> {
     let time = Time { sec: time.seconds, nsec: time.nseconds };
     (time.nsec < 1_000_000_000).then_some(time)
@@ -352,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_umask_applies_to_new_files_only() {
+    fn umask_applies_to_new_files() {
         let values = |w: &mut Writer| {
             w.u32(0o666);
             w.u32(0o027);
@@ -363,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn masked_bits_of_the_mode_leave_the_others() {
+    fn masked_mode_keeps_other_bits() {
         let got = decode(&[attr::MODE_SET_MASKED], Purpose::Change, |w| {
             w.u32(0o050);
             w.u32(0o070);
@@ -384,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_another_length_than_declared_are_refused() {
+    fn wrong_value_length_is_refused() {
         assert_eq!(decode(&[attr::SIZE], Purpose::Change, |w| w.u32(0)), Err(Status::BadXdr));
         let more = |w: &mut Writer| {
             w.u64(0);

@@ -19,7 +19,7 @@ pub(in crate::v4) async fn allocate(cx: &mut Compound<'_>) -> Result<(), Status>
 
 pub(in crate::v4) async fn deallocate(cx: &mut Compound<'_>) -> Result<(), Status> {
     let (at, right, offset, length) = args(cx).await?;
-    // The size stays, so that whatever lies beyond all files is left alone.
+    // The range is clamped because DEALLOCATE never changes the size: bytes beyond the largest file do not exist.
     let max = at.share.backend.capabilities_of(&at.node).size_max;
     let length = length.min(max.saturating_sub(offset));
     if length == 0 {
@@ -41,7 +41,7 @@ async fn args(cx: &mut Compound<'_>) -> Result<(Located, StateidAccess, u64, u64
     Ok((at, right, offset, length))
 }
 
-/// The volume checks no permission for these operations: without an open that did, it is asked here.
+/// Checks write permission, which the volume does not check for these operations, unless an open has done so.
 pub(super) async fn may_write(at: &Located, right: &StateidAccess) -> Result<(), Status> {
     if !right.open_checked {
         at.node.open(&at.cred, false, true).await?;
@@ -49,7 +49,7 @@ pub(super) async fn may_write(at: &Located, right: &StateidAccess) -> Result<(),
     Ok(())
 }
 
-/// As [`may_write`], for reading.
+/// Like [`may_write`], for reading.
 pub(super) async fn may_read(at: &Located, right: &StateidAccess) -> Result<(), Status> {
     if !right.open_checked {
         at.node.open(&at.cred, true, false).await?;
@@ -57,7 +57,7 @@ pub(super) async fn may_read(at: &Located, right: &StateidAccess) -> Result<(), 
     Ok(())
 }
 
-/// The same for what only looks at where data is: whoever has it open may, be it for writing only.
+/// Like [`may_read`], for operations that only report where data is: any open suffices, even one for writing.
 pub(super) async fn may_look(at: &Located, right: &StateidAccess) -> Result<(), Status> {
     if right.is_opener { Ok(()) } else { may_read(at, right).await }
 }

@@ -10,7 +10,7 @@ pub(in crate::v4) async fn backchannel_ctl(cx: &mut Compound<'_>) -> Result<(), 
     let cred = CallbackCred::first_of(&sec_parms);
     let slot = cx.slot.as_ref().ok_or(Status::OpNotInSession)?;
     if cred.is_none() {
-        // None that this server can use.
+        // The list has no flavor that this server can use.
         return Err(Status::Inval);
     }
     let mut back = slot.session.back();

@@ -15,7 +15,7 @@ pub(in crate::v4) async fn bind_conn_to_session(cx: &mut Compound<'_>) -> Result
     let session = clients.sessions.get(&id).map(|s| s.clone()).ok_or(Status::BadSession)?;
     cx.may_manage(&session.client)?;
     let direction = ChannelDir4::from_u32(direction).ok_or(Status::Inval)?;
-    // RFC 8881 section 18.34.3: a connection is not taken out of a channel.
+    // RFC 8881 section 18.34.3: a connection is never removed from a channel.
     if direction == ChannelDir4::Fore && session.back().has(cx.conn.id) {
         return Err(Status::Inval);
     }
@@ -40,7 +40,7 @@ pub(in crate::v4) async fn bind_conn_to_session(cx: &mut Compound<'_>) -> Result
             }
         }
     };
-    // A connection is of one transport for its whole life: no step-up to RDMA.
+    // A connection never changes its transport, so there is no step-up to RDMA.
     let use_conn_in_rdma_mode = false;
     cx.out.value(&BindConnToSession { sessid: id, dir: bound, use_conn_in_rdma_mode });
     Ok(())

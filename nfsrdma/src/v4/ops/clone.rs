@@ -1,4 +1,4 @@
-//! CLONE (RFC 7862 section 15.13): all or nothing, by sharing storage.
+//! CLONE (RFC 7862 section 15.13): shares the storage of the whole range, or fails.
 
 use super::copy::pair;
 use crate::v4::compound::Compound;
@@ -15,7 +15,7 @@ pub(in crate::v4) async fn clone(cx: &mut Compound<'_>) -> Result<(), Status> {
     let size = p.from.node.getattr().await?.size;
     let end = p.from_at + p.count;
     let block = u64::from(caps.clone_block.max(1));
-    // RFC 7862 section 15.13.3: ends are aligned, except at the end of the source.
+    // RFC 7862 section 15.13.3: both ends are aligned, except at the end of the source.
     let count = if p.count == 0 { size.saturating_sub(p.from_at) } else { p.count };
     if end > size
         || p.overlaps(count)

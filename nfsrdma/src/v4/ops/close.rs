@@ -1,4 +1,4 @@
-//! CLOSE (RFC 8881 section 18.2, RFC 7530 section 16.2). Locks that came through the open go with it.
+//! CLOSE (RFC 8881 section 18.2, RFC 7530 section 16.2). Closing an open also releases its locks.
 
 use crate::v4::compound::Compound;
 use crate::v4::open_owner_seqid::{self, Begun, Owner};
@@ -42,7 +42,7 @@ fn close_now(cx: &mut Compound<'_>, named: &ResolvedStateid) -> Result<(), Statu
     let id = if cx.minor == 0 {
         compose(named.client.id, named.number, stateid::next(last))
     } else {
-        // RFC 8881 section 18.2.4: nothing that could be used again.
+        // RFC 8881 section 18.2.4: the returned stateid must not be usable.
         Stateid::INVALID
     };
     cx.out.value(&id);

@@ -1,5 +1,5 @@
-//! COPY (RFC 7862 section 15.2) inside this server, done at once; OFFLOAD_CANCEL and OFFLOAD_STATUS (sections 15.8 and 15.9)
-//! therefore never find a copy under way.
+//! COPY (RFC 7862 section 15.2) within this server, always synchronous; so OFFLOAD_CANCEL and OFFLOAD_STATUS (sections 15.8 and
+//! 15.9) never find a copy in progress.
 
 use nfs_proto::nfs4::StableHow4;
 use nfs_proto::nfs4::ops::{Copied, Copy4, CopyRequirements4, WriteResponse4};
@@ -13,7 +13,7 @@ use crate::v4::wire::Stateid;
 
 use super::allocate::{may_read, may_write};
 
-/// The two files of COPY and CLONE, the rights to them, and the ranges.
+/// Source and destination of COPY and CLONE, with access rights and offsets.
 pub(super) struct Pair {
     pub(super) from: Located,
     pub(super) to: Located,
@@ -24,14 +24,13 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// The ranges are of one file and have bytes in common, which neither operation allows (RFC 7862 sections 15.2.3 and
-    /// 15.13.3).
+    /// True if source and destination overlap in one file, which both operations forbid (RFC 7862 sections 15.2.3 and 15.13.3).
     pub(super) fn overlaps(&self, count: u64) -> bool {
         self.from.node.id() == self.to.node.id() && self.from_at.abs_diff(self.to_at) < count
     }
 }
 
-/// The files of COPY and CLONE, each by its stateid and offset; checks both stateids.
+/// Finds source and destination, each by stateid and offset, and checks both stateids.
 pub(super) async fn pair(
     cx: &mut Compound<'_>,
     (from_id, from_at): (Stateid, u64),
@@ -45,7 +44,7 @@ pub(super) async fn pair(
     if from.share.id != to.share.id {
         return Err(Status::Xdev);
     }
-    // The saved stateid stands for the source when the client says "current" (RFC 7862 section 15.2.3).
+    // For the source, "current stateid" means the saved stateid (RFC 7862 section 15.2.3).
     let from_id = match from_id {
         Stateid::CURRENT => cx.saved_stateid.ok_or(Status::BadStateId)?,
         other => other,
@@ -58,7 +57,7 @@ pub(super) async fn pair(
 }
 
 pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
-    // A copy that may be asynchronous may also be done at once, and one that need not be consecutive in order.
+    // The request's permissions for asynchronous or non-consecutive copying need not be used.
     let asked: Copy4<'_> = cx.args.value()?;
     let (from, to) = ((asked.src_stateid, asked.src_offset), (asked.dst_stateid, asked.dst_offset));
     let p = pair(cx, from, to, asked.count).await?;
@@ -67,7 +66,7 @@ pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
         return Err(Status::NotSupp);
     }
     let size = p.from.node.getattr().await?.size;
-    // RFC 7862 section 15.2.3: a range that goes beyond the source's end MUST fail, and 0 is the whole rest.
+    // RFC 7862 section 15.2.3: a range beyond the end of the source MUST fail; 0 means up to the end.
     let there = size.checked_sub(p.from_at).ok_or(Status::Inval)?;
     if p.count > there {
         return Err(Status::Inval);
@@ -77,7 +76,7 @@ pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
         return Err(Status::Inval);
     }
     let count = wanted.min(COPY_MAX);
-    // Before the first byte, as for WRITE.
+    // Read before the first byte is written, as for WRITE.
     let verifier = p.to.node.verifier();
     let done = if count == 0 {
         0
@@ -91,7 +90,7 @@ pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
         response: WriteResponse4 {
             callback_id: Vec::new(),
             count: done,
-            // Until a COMMIT.
+            // The data needs a COMMIT.
             committed: StableHow4::Unstable,
             writeverf: cx.nfs.core.write_verifier(verifier),
         },
@@ -100,7 +99,7 @@ pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
     Ok(())
 }
 
-/// OFFLOAD_CANCEL and OFFLOAD_STATUS.
+/// Answers OFFLOAD_CANCEL and OFFLOAD_STATUS.
 pub(in crate::v4) async fn offload(cx: &mut Compound<'_>) -> Result<(), Status> {
     cx.args.value::<Stateid>()?;
     cx.file()?;

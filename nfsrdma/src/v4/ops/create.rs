@@ -1,4 +1,4 @@
-//! CREATE (RFC 8881 section 18.4): everything but regular files, which OPEN makes.
+//! CREATE (RFC 8881 section 18.4): makes all types but regular files, which OPEN makes.
 
 use nfs_proto::nfs4::ops::{Create, Created, Createtype4};
 use vfs::backend::Made;
@@ -28,7 +28,7 @@ pub(in crate::v4) async fn create(cx: &mut Compound<'_>) -> Result<(), Status> {
         return Err(Status::Inval);
     }
     if matches!(wanted, Wanted::Link(_)) {
-        // A link has no permission of its own; the client is told that neither mode nor list was set.
+        // Symbolic links have no permissions: mode and list are reported as not set.
         to_set.set.mode = None;
         to_set.mode_masked = None;
         to_set.acl = None;

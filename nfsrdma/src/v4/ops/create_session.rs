@@ -1,4 +1,4 @@
-//! CREATE_SESSION (RFC 8881 section 18.36): confirms a client and gives it a session.
+//! CREATE_SESSION (RFC 8881 section 18.36): confirms a client and creates a session.
 
 use std::sync::Arc;
 
@@ -36,15 +36,15 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     if client.is_bound_to_other(cx.call) {
         return Err(Status::WrongCred);
     }
-    // Client ids are no secret. A session of a client that is confirmed is its own principal's alone to make: in it all that the
-    // client holds is there to be given back.
+    // Client ids are not secret. Only the principal of a confirmed client may create sessions for it: a session gives access to all
+    // of the client's state.
     if client.is_confirmed() && client.principal != Principal::of(cx.call) {
         return Err(Status::ClidInUse);
     }
     if let Ok(wish) = asked.fore.agree_fore() {
         cx.nfs.clients.make_room_for_replies(&client, wish).await;
     }
-    // RFC 8881 section 18.36.4, phase 2: this operation has an order of its own, and its last reply is kept.
+    // RFC 8881 section 18.36.4, phase 2: the operation has a separate sequence and caches its last reply.
     let mut order = client.create_order();
     if sequence == order.next.wrapping_sub(1)
         && let Some(kept) = &order.last_reply
@@ -57,10 +57,11 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     }
     let done = in_turn(cx, &client, asked);
     if let Err(Status::Delay | Status::StaleClientId) = done {
-        // The client asks again, under the same number.
+        // The client retries with the same number.
         return done.map(drop);
     }
-    // What failed has had its turn, too, as Linux' client believes; clients that do not count it ask under the same number.
+    // A failed request also advances the sequence, as Linux' client assumes; clients that do not count it retry with the same
+    // number.
     order.next = sequence.wrapping_add(1);
     order.failed = done.is_err().then_some(sequence);
     order.last_reply = done.as_ref().ok().cloned();
@@ -68,7 +69,7 @@ pub(in crate::v4) async fn create_session(cx: &mut Compound<'_>) -> Result<(), S
     Ok(())
 }
 
-/// The arguments but the client.
+/// The arguments without the client id.
 struct Asked {
     sequence: u32,
     flags: u32,
@@ -78,7 +79,7 @@ struct Asked {
     cred: Option<CallbackCred>,
 }
 
-/// It is this request's turn: gives the body of the reply.
+/// Executes a request that is next in sequence; returns the body of the reply.
 fn in_turn(cx: &Compound<'_>, client: &Arc<Client>, asked: Asked) -> Result<Arc<[u8]>, Status> {
     let Asked { sequence, flags, fore, back, program, cred } = asked;
     if flags & !FLAGS != 0 {
@@ -89,7 +90,7 @@ fn in_turn(cx: &Compound<'_>, client: &Arc<Client>, asked: Asked) -> Result<Arc<
     cx.nfs.clients.confirm_by_session(client, Principal::of(cx.call))?;
     client.note_at(cx.conn.info.peer.ip());
 
-    // Callbacks by RPCSEC_GSS would need a ticket of this server. A client that takes no others is told that it has no backchannel.
+    // RPCSEC_GSS callbacks would need a ticket for this server. A client that accepts no other flavor gets no backchannel.
     let wanted = flags & CONN_BACK_CHAN != 0 && cred.is_some();
     let count = usize::try_from(back_attrs.slots).unwrap_or(0);
     let mut back = Back {
@@ -108,7 +109,7 @@ fn in_turn(cx: &Compound<'_>, client: &Arc<Client>, asked: Asked) -> Result<Arc<
     let body = encode(&SessionCreated {
         sessionid: session.id,
         sequence,
-        // Sessions live in memory only, and RDMA needs no step-up here: neither PERSIST nor CONN_RDMA.
+        // Sessions are stored in memory only, and RDMA needs no step-up: neither PERSIST nor CONN_RDMA is set.
         flags: if wanted { CONN_BACK_CHAN } else { 0 },
         fore_chan_attrs: session.fore.on_wire(),
         back_chan_attrs: session.back_attrs.on_wire(),
@@ -127,13 +128,13 @@ fn make(
     if client.lease.has_ended() {
         return Err(Status::StaleClientId);
     }
-    // RFC 8881 section 2.10.5.1 leaves the value to the server; the random half keeps others from guessing it.
+    // RFC 8881 section 2.10.5.1 leaves the format to the server; the random half makes session ids hard to guess.
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|_| Status::ServerFault)?;
     id[..8].copy_from_slice(&client.id.0.to_be_bytes());
     let mut sessions = client.sessions();
     if sessions.len() >= SESSIONS_PER_CLIENT_MAX {
-        // It has to end one of those that it has; asking again changes nothing.
+        // The client must end one of its sessions; a retry would not help.
         cx.limited("sessions-of-client", SESSIONS_PER_CLIENT_MAX);
         return Err(Status::NoSpc);
     }

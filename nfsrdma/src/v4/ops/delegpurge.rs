@@ -1,5 +1,5 @@
-//! DELEGPURGE (RFC 8881 section 18.5). No delegations of an earlier incarnation are kept for CLAIM_DELEGATE_PREV, so there is
-//! nothing to purge and the operation is not supported.
+//! DELEGPURGE (RFC 8881 section 18.5) is not supported: delegations of a client's previous run are not kept for
+//! CLAIM_DELEGATE_PREV.
 
 use crate::v4::compound::Compound;
 use crate::v4::status::Status;

@@ -8,7 +8,7 @@ use crate::v4::status::Status;
 pub(in crate::v4) async fn destroy_clientid(cx: &mut Compound<'_>) -> Result<(), Status> {
     let id = ClientId(cx.args.value()?);
     let clients = &cx.nfs.clients;
-    // A client of minor version 0 is none of these.
+    // Clients of minor version 0 are not found here.
     let client = clients
         .find(id)
         .filter(|client| client.name.as_bytes().first() == Some(&1))

@@ -10,12 +10,12 @@ use crate::v4::name::Name;
 use crate::v4::principal::Principal;
 use crate::v4::status::Status;
 
-/// Characters of what a client says of itself that are shown.
+/// Longest description of a client's implementation shown, in characters.
 const IMPLEMENTATION_CHARS_MAX: usize = 80;
 const UPD_CONFIRMED_REC_A: u32 = 0x4000_0000;
 const CONFIRMED_R: u32 = 0x8000_0000;
 const USE_NON_PNFS: u32 = 0x0001_0000;
-/// What a client may say: moved referrals and migration, bound principals, the roles of parallel NFS, update.
+/// Flags that a client may set: moved referrals and migration, bound principals, the roles of parallel NFS, update.
 const FLAGS_A: u32 = 0x4007_0103;
 /// EXCHGID4_FLAG_SUPP_FENCE_OPS, of minor version 2 (RFC 7862 section 14.1).
 const FENCE_OPS: u32 = 0x4;
@@ -34,7 +34,7 @@ pub(in crate::v4) async fn exchange_id(cx: &mut Compound<'_>) -> Result<(), Stat
     let is_protected = cx.call.flavor.is_protected();
     let bound = match asked.state_protect {
         StateProtect4::None => None,
-        // RFC 8881 section 18.35.3: the call itself proves the credential, and that nobody changed it.
+        // RFC 8881 section 18.35.3: the call itself must prove the credential, with integrity protection.
         StateProtect4::MachCred(_) if !is_protected => return Err(Status::Inval),
         StateProtect4::MachCred(ops) => Some(Bound::agree(&ops)),
         StateProtect4::Ssv(_) => return Err(Status::EncrAlgUnsupp),
@@ -51,23 +51,23 @@ pub(in crate::v4) async fn exchange_id(cx: &mut Compound<'_>) -> Result<(), Stat
         clientid: client.id.0,
         sequenceid: order.next,
         flags: USE_NON_PNFS | if confirmed { CONFIRMED_R } else { 0 },
-        // Of a client that is known, what was agreed at first.
+        // A known client gets the protection negotiated at first.
         state_protect: match &client.bound {
             Some(bound) => StateProtected4::MachCred(bound.on_wire()),
             None => StateProtected4::None,
         },
-        // One server with one state, whatever the address.
+        // All addresses belong to one server with one state.
         so_minor_id: 0,
         so_major_id: &clients.recovery.scope,
         server_scope: &clients.recovery.scope,
-        // None of the client's business.
+        // The server does not disclose its implementation.
         server_impl_id: Vec::new(),
     });
     Ok(())
 }
 
-/// `nfs_impl_id4` in words (RFC 8881 section 3.3.21). Linux gives the four parts of uname(1), of which the first two say what it
-/// is. Whatever it is, it is one short line.
+/// Formats `nfs_impl_id4` for display (RFC 8881 section 3.3.21). Linux sends the four parts of uname(1); the first two describe it.
+/// The result is always one short line.
 fn in_words(domain: &[u8], name: &[u8]) -> String {
     let text = |bytes: &[u8]| -> String {
         let text = String::from_utf8_lossy(bytes);
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_is_shown_as_one_short_line() {
+    fn implementation_is_shown_as_short_line() {
         let linux = b"Linux 6.12.117 #1 SMP PREEMPT_DYNAMIC Debian x86_64";
         assert_eq!(in_words(b"kernel.org", linux), "Linux 6.12.117");
         assert_eq!(in_words(b"example.org", b"client 7"), "client 7 (example.org)");

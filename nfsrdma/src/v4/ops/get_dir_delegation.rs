@@ -1,8 +1,9 @@
-//! GET_DIR_DELEGATION (RFC 8881 section 18.39): a delegation of the current directory, which is recalled when somebody else is
-//! about to change it. No notifications are sent, so none are promised, whatever the client asks for.
+//! GET_DIR_DELEGATION (RFC 8881 section 18.39): a delegation of the current directory, recalled before another client changes it.
+//! Notifications are not supported, so none are granted, whatever the client requests.
 //!
-//! *Operation.* Whoever changes the directory waits for its holder, so that only a user who may list it, as by READDIR, becomes
-//! one. Another is told that there is none and not NFS4ERR_ACCESS: Linux asks in the COMPOUND of a GETATTR, which goes on.
+//! *Operation.* Changes of the directory wait for the holder of a delegation, so only users who may list the directory (as for
+//! READDIR) get one. Others get GDD4_UNAVAIL rather than NFS4ERR_ACCESS: Linux sends the request in the COMPOUND of a GETATTR,
+//! which must continue.
 
 use crate::v4::attrs::Bitmap;
 use crate::v4::compound::Compound;
@@ -15,7 +16,7 @@ use vfs::{Access, Attr};
 
 pub(in crate::v4) async fn get_dir_delegation(cx: &mut Compound<'_>) -> Result<(), Status> {
     let _: GetDirDelegation = cx.args.value()?;
-    // Above the shares nothing is delegated: it changes when the configuration does.
+    // Pseudo folders have no delegations: they change with the configuration.
     let at = match cx.object()? {
         Object::Above(_) => None,
         Object::Node(_) => Some(cx.directory()?),
@@ -23,7 +24,7 @@ pub(in crate::v4) async fn get_dir_delegation(cx: &mut Compound<'_>) -> Result<(
     let given = match (&at, cx.client.clone()) {
         (Some(at), Some(client)) if !cx.nfs.clients.in_grace() => {
             cx.nfs.clients.enter(&client).await?;
-            // Looked at before: a change after this look either waits for the delegation or prevents it.
+            // Read before the grant: a later change either waits for the delegation or prevents it.
             let attr = at.node.getattr().await?;
             let may = may_list(at, &attr).await?;
             may.then(|| delegate_directory(cx, &client, at, attr.change)).flatten()
@@ -35,7 +36,7 @@ pub(in crate::v4) async fn get_dir_delegation(cx: &mut Compound<'_>) -> Result<(
         return Ok(());
     };
     cx.out.value(&DirDelegation4::Ok(DirDelegated {
-        // Of READDIR's cookies, which are good for as long as the directory is there.
+        // The cookies of READDIR never become invalid.
         cookieverf: [0; VERIFIER_SIZE],
         stateid,
         notification: Bitmap::EMPTY,

@@ -9,7 +9,7 @@ pub(in crate::v4) async fn getattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     if is_write_only(&want) {
         return Err(Status::Inval);
     }
-    // A client that only wants to give back asks again without attributes where the share wants them protected more.
+    // A client whose machine releases state repeats the request without attributes if the share requires better protection.
     let object = match cx.is_for_user_next(&mut cx.args.clone()) {
         true if !cx.protects_as_much() => return Err(Status::Access),
         true => cx.current.as_ref().ok_or(Status::NoFileHandle)?,

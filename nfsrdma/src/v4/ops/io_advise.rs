@@ -1,5 +1,4 @@
-//! IO_ADVISE (RFC 7862 section 15.5). The hints are understood and none is followed: the page cache of the host reads ahead by
-//! itself.
+//! IO_ADVISE (RFC 7862 section 15.5). Hints are decoded and ignored: the host's page cache has its own read-ahead.
 
 use super::allocate::may_look;
 use crate::v4::attrs::Bitmap;

@@ -1,4 +1,4 @@
-//! LINK (RFC 8881 section 18.9): a further name, in the current directory, for the saved file.
+//! LINK (RFC 8881 section 18.9): adds a name for the saved file in the current directory.
 
 use nfs_proto::nfs4::ops::Component4;
 use vfs::Kind;

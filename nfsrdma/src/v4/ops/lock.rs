@@ -19,7 +19,7 @@ use crate::v4::stateid_access::is_confirmed;
 use crate::v4::status::Status;
 use crate::v4::wire::op;
 
-/// Times that lapsed clients are cleared out of the way of one request.
+/// How often one request removes conflicting clients whose lease has lapsed.
 const ROUNDS_MAX: usize = 4;
 
 struct Wanted {
@@ -68,7 +68,7 @@ pub(in crate::v4) async fn lock(cx: &mut Compound<'_>) -> Result<(), Status> {
     }
 }
 
-/// The owner's first lock on a file, through an open.
+/// Handles an owner's first lock on a file, through an open.
 async fn first_lock(
     cx: &mut Compound<'_>,
     named: &ResolvedStateid,
@@ -100,7 +100,7 @@ async fn first_lock(
         if cx.minor == 0 {
             let owner = held.lock_owners.get_mut(owner);
             if let Some(owner) = owner {
-                // An owner that has locks on this file may come by its open again, in its order.
+                // An owner with locks on this file may use the open's stateid again, in sequence.
                 if !fresh && !owner.order.is_next(opening.lock_seqid) {
                     return Err(Status::BadSeqId);
                 }
@@ -146,8 +146,8 @@ async fn next_lock(
     take(cx, &named.client, &at, named.number, &party, wanted.kind, range).await
 }
 
-/// Whoever locks by the open of another user needs a permission of its own, as the kernel's server asks: to read the file, or
-/// to own it. A lock keeps others away, and stateids are no secret.
+/// Checks a user who locks through another user's open: like the kernel's server, requires permission to read the file, or its
+/// ownership. A lock blocks others, and stateids are not secret.
 async fn check_user(at: &Located, opener: Option<u32>) -> Result<(), Status> {
     let is_own = opener.is_none_or(|uid| uid == at.cred.uid);
     if !is_own && at.node.getattr().await?.uid != at.cred.uid {
@@ -156,7 +156,7 @@ async fn check_user(at: &Located, opener: Option<u32>) -> Result<(), Status> {
     Ok(())
 }
 
-/// A write lock needs an open for writing. A read lock is given through any open, as reads are.
+/// A write lock needs an open for writing. A read lock may use any open, as reads may.
 fn check_mode(access: Rights, kind: LockKind) -> Result<(), Status> {
     if kind == LockKind::Exclusive && !access.has(Rights::WRITE) {
         return Err(Status::OpenMode);
@@ -169,7 +169,7 @@ fn limit(cx: &Compound<'_>, held: &Held) -> Status {
     cx.limited(limit, most)
 }
 
-/// Asks `state`, and writes the answer.
+/// Takes the lock in `state`, and writes the result.
 async fn take(
     cx: &mut Compound<'_>,
     client: &Arc<Client>,
@@ -182,13 +182,13 @@ async fn take(
     let clients = cx.nfs.clients.clone();
     let arbiter = cx.nfs.core.namespace.arbiter();
     let (node, enforce): (NodeId, _) = (at.node.id(), at.share.nfs_locks);
-    // Clients of SMB must not read from their caches what they may not read from the file from now on: those who cache now give
-    // that back, and who began between this and the lock is told when it is held.
+    // SMB clients must not read from their caches a range that is locked against reading: caching rights are recalled now, and
+    // those granted between this recall and the lock are recalled when it is held.
     let who = Some(party.requester());
     arbiter.check_conflicts(node, who, Operation::Advise, Range::ALL).await?;
     for _ in 0..ROUNDS_MAX {
         let verdict = {
-            // Under the client's lock, so that a lock is never given to a state that has just ended.
+            // Under the client's lock, so that a state that has just ended gets no lock.
             let mut held = client.held();
             let Some(Entry::Lock(state)) = held.get_mut(number) else {
                 return Err(Status::BadStateId);
@@ -196,7 +196,7 @@ async fn take(
             let verdict = arbiter.state().lock(node, party, range, kind, enforce, clients.now());
             if verdict == LockVerdict::Go {
                 if kind == LockKind::Shared {
-                    // It may have been an exclusive one before.
+                    // The previous lock may have been exclusive, so waiting requests are retried.
                     arbiter.released();
                 }
                 state.seqid = stateid::next(state.seqid);

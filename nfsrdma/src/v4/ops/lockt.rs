@@ -8,7 +8,7 @@ use crate::v4::locks::{kind_of, range_of, write_denied};
 use crate::v4::opens::Entry;
 use crate::v4::status::Status;
 
-/// No holder has this number: numbers are given from 1 on.
+/// A number that no holder has: numbering begins at 1.
 const NOBODY: HolderId = HolderId(0);
 
 pub(in crate::v4) async fn lockt(cx: &mut Compound<'_>) -> Result<(), Status> {
@@ -39,7 +39,7 @@ pub(in crate::v4) async fn lockt(cx: &mut Compound<'_>) -> Result<(), Status> {
             write_denied(cx, &lock);
             Err(Status::Denied)
         }
-        // Those whose lease has lapsed would give way.
+        // Holders whose lease has lapsed would be released.
         LockVerdict::Go | LockVerdict::Lapsed(_) | LockVerdict::Full(_) => Ok(()),
     }
 }

@@ -28,7 +28,7 @@ pub(in crate::v4) async fn locku(cx: &mut Compound<'_>) -> Result<(), Status> {
 }
 
 fn unlock(cx: &mut Compound<'_>, named: &ResolvedStateid, range: Range) -> Result<(), Status> {
-    // Rights to the share that were lost meanwhile keep nobody from giving back.
+    // A client that has lost its rights to the share may still unlock.
     let at = cx.regular(&Object::Node(cx.given_back()?.clone()))?;
     let arbiter = cx.nfs.core.namespace.arbiter();
     let mut held = named.client.held();
@@ -38,7 +38,7 @@ fn unlock(cx: &mut Compound<'_>, named: &ResolvedStateid, range: Range) -> Resul
     if !arbiter.state().unlock(at.node.id(), &lock.party, range) {
         return Err(cx.limited("locks-of-file", state::Limits::default().locks_per_client));
     }
-    // Clients of other protocols may wait for it.
+    // Clients of other protocols may wait for the range.
     arbiter.released();
     lock.seqid = stateid::next(lock.seqid);
     let id = compose(named.client.id, named.number, lock.seqid);

@@ -8,21 +8,21 @@ use crate::v4::compound::{Compound, component};
 use crate::v4::object::{Located, Object};
 use crate::v4::status::Status;
 
-/// Bytes of the longest name that something above the shares may have, as in any directory.
+/// Longest name in a pseudo folder, in bytes, as in any directory.
 const SHARE_NAME_MAX: usize = 255;
 
 pub(in crate::v4) async fn lookup(cx: &mut Compound<'_>) -> Result<(), Status> {
     let Component4 { name } = cx.args.value()?;
     cx.object()?;
     let enters = matches!(cx.object()?, Object::Above(_));
-    // What must be recorded and cannot be is not done.
+    // If auditing is mandatory and the record cannot be written, the look-up fails.
     let permit =
         if enters { audit::permit().map_err(|_| Status::ServerFault)? } else { Default::default() };
     let found = child(cx, component(name)?).await?;
     if let Object::Node(Located { share, closed: Some(why), .. }) = &found
         && why.is_of_protection()
     {
-        // RFC 8881 section 2.6.3.1.1.5: the client asks SECINFO of this name.
+        // RFC 8881 section 2.6.3.1.1.5: the client will send SECINFO for this name.
         return Err(cx.closed(share, *why));
     }
     if let Object::Node(Located { share, closed: None, .. }) = &found {
@@ -33,7 +33,7 @@ pub(in crate::v4) async fn lookup(cx: &mut Compound<'_>) -> Result<(), Status> {
     Ok(())
 }
 
-/// What stands under a name in the directory of the current file handle. Crosses into a share.
+/// Finds a name in the directory of the current file handle, which may be the root of a share.
 pub(super) async fn child(cx: &Compound<'_>, name: &[u8]) -> Result<Object, Status> {
     match cx.object()? {
         Object::Above(above) => {

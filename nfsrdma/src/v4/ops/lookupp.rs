@@ -13,8 +13,8 @@ pub(in crate::v4) async fn lookupp(cx: &mut Compound<'_>) -> Result<(), Status> 
     Ok(())
 }
 
-/// The directory above that of the current file handle; above a share stands the folder of the path that it is mounted by, above
-/// the root nothing.
+/// Finds the parent of the current directory. The parent of a share's root is the pseudo folder of its path; the root of all has
+/// none.
 pub(super) async fn parent(cx: &Compound<'_>) -> Result<Object, Status> {
     let at = match cx.mounted()? {
         Object::Above(above) => return above.parent().map(Object::Above).ok_or(Status::NoEnt),

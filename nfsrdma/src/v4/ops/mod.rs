@@ -1,5 +1,5 @@
-//! The operations, one file each: `async fn name(cx) -> Result<(), Status>` decodes the arguments from `cx.args` and writes
-//! the body of the result to `cx.out`; the loop writes opcode and status.
+//! The operations, one file each: `async fn name(cx) -> Result<(), Status>` decodes the arguments from `cx.args` and writes the
+//! body of the result to `cx.out`; the caller writes opcode and status.
 
 pub(super) mod access;
 pub(super) mod allocate;

@@ -39,7 +39,6 @@ pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
     Ok(())
 }
 
-/// `stable_how4`.
 pub(super) fn stable_how(stable: Stable) -> StableHow4 {
     match stable {
         Stable::Unstable => StableHow4::Unstable,

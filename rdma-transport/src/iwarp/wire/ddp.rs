@@ -15,11 +15,9 @@ const VERSION_MASK: u8 = 0x03;
 
 /// Untagged queues that RDMAP uses (RFC 5040 section 4.2).
 pub mod queue {
-    /// Sends.
     pub const SEND: u32 = 0;
     /// RDMA Read Requests.
     pub const READ_REQUEST: u32 = 1;
-    /// Terminate.
     pub const TERMINATE: u32 = 2;
 }
 
@@ -40,7 +38,6 @@ pub struct Tagged {
     pub last: bool,
     /// RsvdULP: the RDMAP control octet.
     pub ulp: u8,
-    /// STag.
     pub stag: u32,
     /// TO: tagged offset of the first byte.
     pub to: u64,

@@ -28,7 +28,6 @@ const LARGE_FPDUS: u8 = 0x08;
 /// A request or reply frame without its private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// It is the reply.
     pub reply: bool,
     /// M: the sender wants to receive markers.
     pub markers: bool,

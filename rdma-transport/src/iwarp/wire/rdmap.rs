@@ -16,15 +16,12 @@ pub enum Opcode {
     ReadRequest,
     /// RDMA Read Response.
     ReadResponse,
-    /// Send.
     Send,
-    /// Send with Invalidate.
     SendInvalidate,
     /// Send with Solicited Event.
     SendSolicited,
     /// Send with Solicited Event and Invalidate.
     SendSolicitedInvalidate,
-    /// Terminate.
     Terminate,
 }
 
