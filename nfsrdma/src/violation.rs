@@ -1,5 +1,4 @@
-//! Rules of ONC RPC that a peer can break and still be answered. Each is counted ([`rdma_transport::count`]) and has one line in
-//! the log per connection.
+//! Violations of ONC RPC that still get a reply. Each is counted ([`rdma_transport::count`]) and logged once for each connection.
 
 use std::sync::atomic::Ordering;
 
@@ -7,20 +6,20 @@ use rdma_transport::count;
 
 use crate::context::Conn;
 
-/// A broken rule.
+/// A violated rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// A message that is no call, where only calls are taken (RFC 5531 section 9).
+    /// A message that is not a call (RFC 5531 section 9).
     NotACall,
     /// An RPC version other than 2 (RFC 5531 section 9).
     RpcVersion,
     /// A call that ends before its credential (RFC 5531 section 9).
     ShortCall,
-    /// A credential or verifier that cannot be read (RFC 5531 section 8). A flavor that is not served is a refusal of this name.
+    /// A credential or verifier that cannot be decoded (RFC 5531 section 8), or, as a refusal, a flavor that is not served.
     Credential,
-    /// Arguments that cannot be read (RFC 5531 section 9).
+    /// Arguments that cannot be decoded (RFC 5531 section 9).
     Arguments,
-    /// A verifier that is not of its call and context (RFC 2203 section 5.3.1).
+    /// A verifier that does not match its call and context (RFC 2203 section 5.3.1).
     GssVerifier,
     /// Protected arguments that do not verify (RFC 2203 section 5.3.3.2).
     GssBody,
@@ -37,8 +36,8 @@ rdma_transport::rule_names!(Violation {
 });
 
 impl Violation {
-    /// Counts it, and logs it when it is the first of its kind on this connection. A datagram is counted alone: each would be a
-    /// connection of its own, of whomever its sender says to be.
+    /// Counts the violation, and logs the first of its kind on this connection. For a datagram it is only counted: each would be a
+    /// new connection, from a sender that may be forged.
     pub(crate) fn note(self, conn: &Conn, detail: &str) {
         if !conn.is_datagram() && self.is_news(conn) {
             count::broken(self.name(), detail, conn.info.peer);
@@ -47,7 +46,7 @@ impl Violation {
         }
     }
 
-    /// It is the first of its kind on this connection.
+    /// True for the first of its kind on this connection.
     pub(crate) fn is_news(self, conn: &Conn) -> bool {
         let bit = 1 << self as u32;
         conn.reported.fetch_or(bit, Ordering::Relaxed) & bit == 0

@@ -138,7 +138,7 @@ fn a_write_whose_counts_differ_or_whose_file_is_a_directory_is_refused() {
 
 /// RFC 1813 section 3.3.7: a server may write less than it is given, and says how much.
 #[test]
-fn of_a_write_that_is_too_long_the_first_bytes_are_written() {
+fn long_write_is_cut_off() {
     let c = Client::new();
     let fh = c.create(&c.root(), "file", 0o600).unwrap();
     let data: Vec<u8> = (0..(1 << 20) + 5).map(|i| (i % 251) as u8).collect();

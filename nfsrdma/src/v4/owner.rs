@@ -1,5 +1,5 @@
-//! Open owners and lock owners, and the sequence numbers by which minor version 0 keeps their requests in order (RFC 7530
-//! section 9.1.7). Pure.
+//! Open owners and lock owners, with the sequence numbers that order their requests in minor version 0 (RFC 7530 section 9.1.7). No
+//! I/O.
 
 use std::sync::Arc;
 
@@ -7,21 +7,19 @@ use vfs::Handle;
 
 use super::status::Status;
 
-/// The last reply to an owner, to be given again to a repetition.
+/// The last reply to an owner, for a retransmission.
 #[derive(Clone)]
 pub(super) struct Kept {
-    /// Which operation it was.
+    /// The operation.
     pub(super) opcode: u32,
-    /// How the operation ended.
     pub(super) status: Status,
-    /// The body of its result.
     pub(super) body: Arc<[u8]>,
-    /// The file that an OPEN made the current one: the number of its share, and its handle there. Nothing of the first caller is
-    /// kept, because the repetition may be another's, or the first caller's after it lost a right.
+    /// The file that an OPEN made current: share number and handle. The original caller's rights are not cached, because the
+    /// retransmission may come from another user, or after a loss of rights.
     pub(super) current: Option<(u32, Handle)>,
 }
 
-/// The order of the requests of one owner. Clients of minor version 1 and up have slots instead and never touch it.
+/// The sequence of one owner's requests. Clients of minor version 1 and up use slots instead.
 #[derive(Default)]
 pub(super) struct OpenOwnerSeqid {
     last: Option<u32>,
@@ -29,20 +27,20 @@ pub(super) struct OpenOwnerSeqid {
     kept: Option<Kept>,
 }
 
-/// What a request of an owner is.
+/// How a request relates to the sequence.
 pub(super) enum SeqidCheck {
-    /// The next one: do it, then [`OpenOwnerSeqid::finish`].
+    /// The next request: execute it, then call [`OpenOwnerSeqid::finish`].
     Next,
-    /// A repetition of the last one.
+    /// A retransmission of the last request.
     Again(Kept),
 }
 
 impl OpenOwnerSeqid {
-    /// A request has come. An owner that is not known yet may begin anywhere. Another operation under the last number is no
-    /// repetition.
+    /// Checks a request. The first request of an owner may have any number. A different operation with the last number is not a
+    /// retransmission.
     pub(super) fn begin(&mut self, seqid: u32, opcode: u32) -> Result<SeqidCheck, Status> {
         if self.busy {
-            // The original is being executed; the client's patience is not lost by asking again.
+            // The original is in progress; DELAY makes the client retry.
             return Err(if self.last == Some(seqid) { Status::Delay } else { Status::BadSeqId });
         }
         match self.last {
@@ -59,13 +57,13 @@ impl OpenOwnerSeqid {
         }
     }
 
-    /// A lock owner begins or goes on with this number, in a request that is counted for its open owner.
+    /// Starts or continues a lock owner's sequence with this number, in a request that is counted for its open owner.
     pub(super) fn start(&mut self, seqid: u32) {
         self.last = Some(seqid);
         self.kept = None;
     }
 
-    /// The request has been done. Some errors leave the number as it was: the client does not count them.
+    /// Ends a request. After some errors the number is not advanced, because the client does not count them.
     pub(super) fn finish(&mut self, kept: Kept) {
         self.busy = false;
         if counts(kept.status) {
@@ -76,28 +74,28 @@ impl OpenOwnerSeqid {
         }
     }
 
-    /// Its client has slots: no request was ever counted here.
+    /// True if no request was counted, as for clients with slots.
     pub(super) fn is_unused(&self) -> bool {
         self.last.is_none()
     }
 
-    /// This number would be the next request's.
+    /// True if this number is next.
     pub(super) fn is_next(&self, seqid: u32) -> bool {
         !self.busy && self.last.is_none_or(|last| seqid == last.wrapping_add(1))
     }
 
-    /// This is the number of the last request, which succeeded.
+    /// True if this is the number of the last request, and it succeeded.
     pub(super) fn is_last_success(&self, seqid: u32) -> bool {
         self.last == Some(seqid) && self.kept.as_ref().is_some_and(|k| k.status == Status::Ok)
     }
 
-    /// A request is being executed.
+    /// True while a request is in progress.
     pub(super) fn is_busy(&self) -> bool {
         self.busy
     }
 }
 
-/// RFC 7530 section 9.1.7: the errors after which the client does not count the request.
+/// RFC 7530 section 9.1.7: false for errors after which the client does not count the request.
 fn counts(status: Status) -> bool {
     !matches!(
         status,
@@ -125,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_in_order_and_the_last_may_be_repeated() {
+    fn owner_sequence_allows_last_retransmission() {
         let mut o = OpenOwnerSeqid::default();
         assert!(next(&mut o, 40), "a new owner begins anywhere");
         assert_eq!(o.begin(40, 1).err(), Some(Status::Delay));

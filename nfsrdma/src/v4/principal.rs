@@ -9,12 +9,12 @@ pub(super) struct Principal {
     /// AUTH_SYS or AUTH_NONE.
     plain: Option<Flavor>,
     uid: u32,
-    /// The principal of Kerberos, however its calls are protected.
+    /// Fingerprint of the Kerberos principal, whatever the protection of its calls.
     pub(super) gss: u128,
 }
 
 impl Principal {
-    /// A user of AUTH_SYS.
+    /// The principal of an AUTH_SYS user.
     #[cfg(test)]
     pub(super) fn of_uid(uid: u32) -> Self {
         Self { plain: Some(Flavor::Sys), uid, gss: 0 }
@@ -28,7 +28,7 @@ impl Principal {
     /// Returns the caller of this call.
     pub(super) fn of(call: &CallContext) -> Self {
         match call.flavor {
-            // Several machines are the anonymous user to files; as owners of a client each is itself.
+            // Machines share the anonymous user for files, but each owns its client separately.
             Flavor::Gss(_) => Self { plain: None, uid: 0, gss: call.principal },
             plain => Self { plain: Some(plain), uid: call.cred.uid, gss: 0 },
         }

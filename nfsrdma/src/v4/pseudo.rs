@@ -1,7 +1,8 @@
-//! What is above the shares: a root, and the folders on the way to each share that the client may use (RFC 8881 section 7.3).
+//! The pseudo file system above the shares: a root, and the folders on the path to each share that the client may use (RFC 8881
+//! section 7.3).
 //!
-//! *Operation.* A folder has no other existence than in the paths of shares ([`Share::nfs_path`]), and its number in handles is
-//! made of its own path: it survives a restart, and is stale once no share lies below it.
+//! *Operation.* Pseudo folders are derived from the paths of shares ([`Share::nfs_path`]). A folder's number in handles is computed
+//! from its path: the handle survives a restart, and becomes stale when no share is below it any more.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use super::above::{Above, Child, NOTHING, below, fileid_of};
 use super::compound::Compound;
 
 impl Above {
-    /// The folder of this number, on the way to some share that the client may use.
+    /// Finds the folder of this number, if it is on the path to a share that the client may use.
     pub(super) fn numbered(cx: &Compound<'_>, number: u32) -> Option<Self> {
         if number == 0 {
             return Some(Self::root());
@@ -27,8 +28,8 @@ impl Above {
         folders.find(|folder| folder.number() == number)
     }
 
-    /// What stands behind a name, if the client may use it. It is told that there is nothing where it may not, and why is kept for
-    /// the administrator; but not of names with a dot in front, which desktops look for in every folder and no client mounts.
+    /// Finds an entry by name. Returns ENOENT to clients without access and records the refusal for `status`, except for dot names,
+    /// which desktops probe in every directory.
     pub(super) fn find(&self, cx: &Compound<'_>, name: &[u8]) -> Option<Child> {
         let core = &cx.nfs.core;
         let shares = core.namespace.shares();
@@ -66,8 +67,8 @@ impl Above {
         None
     }
 
-    /// What it holds that the client may use and is shown, with its name, in the order of the configuration. Which of its users a
-    /// share lets in is not asked: the client keeps one list for all of them, and lists as its root to mount.
+    /// Lists the entries that the client may use, with their names, in the order of the configuration. A share's rules on users are
+    /// ignored: a client caches one listing for all its users, and lists as its root user when it mounts.
     pub(super) fn visible(&self, cx: &Compound<'_>) -> Vec<(String, Child)> {
         let core = &cx.nfs.core;
         let shares = core.namespace.shares();
@@ -88,7 +89,7 @@ impl Above {
         seen
     }
 
-    /// Its attributes. It changes when the server starts anew, and with the configuration.
+    /// The folder's attributes. They change when the server restarts, and with the configuration.
     pub(super) fn attr(&self, cx: &Compound<'_>) -> Attr {
         let children = u32::try_from(self.visible(cx).len()).unwrap_or(u32::MAX);
         let attr = directory(cx, self.fileid(), children.saturating_add(2));
@@ -96,7 +97,7 @@ impl Above {
     }
 }
 
-/// Attributes of the place where a share's root is mounted, for questions that do not concern the node itself.
+/// Attributes of the mount point of a share's root, for requests that do not concern the file system itself.
 pub(super) fn attr_of_share(cx: &Compound<'_>, share: &Share) -> Attr {
     directory(cx, fileid_of(share), 2)
 }

@@ -1,12 +1,12 @@
-//! What must survive a restart: the names of the clients that hold something, and the name of this server.
+//! Durable data of the NFSv4 server: the names of clients with state, and the name of this server.
 //!
-//! *Operation.* Records of the store. A client is entered before it may take anything new and struck out before others may take
-//! what it held (RFC 8881 section 8.4.2.1). The record of a client that came by Kerberos says which principal it is: no other takes
-//! back what it held ([`Owner`]). One that does not, as earlier versions wrote them all, is that of whoever has the name.
+//! *Operation.* Records of the store. A client is entered before it takes any state, and struck out before other clients may take
+//! what it held (RFC 8881 section 8.4.2.1). The record of a Kerberos client contains its principal, and only that principal may
+//! reclaim ([`Owner`]). A record without principal, as earlier versions wrote them, belongs to any client of its name.
 //!
-//! *Memory.* The set of names; a client brings one, and there are `limits.nfs_clients` at most.
+//! *Memory.* The names: one for each client, of which there are at most `limits.nfs_clients`.
 //!
-//! *Errors.* A record that cannot be written is the caller's error.
+//! *Errors.* The caller gets the error of a record that cannot be written.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,27 +17,27 @@ use recovery::{Change, Kind, Pending, Store};
 
 const SCOPE: &[u8] = b"nfs4-scope";
 
-/// Who alone may come back by a record.
+/// The only principal that may reclaim by a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
-    /// The [fingerprint](crate::rpc::gss::fingerprint) of its principal.
+    /// The [fingerprint](crate::rpc::gss::fingerprint) of the principal.
     pub(super) principal: u128,
-    /// Its calls must be protected, as its state is bound to it (SP4_MACH_CRED).
+    /// The client's state is bound to the principal (SP4_MACH_CRED), so its calls must be protected.
     pub(super) is_bound: bool,
 }
 
 impl Owner {
-    /// What a record begins with that has one.
+    /// The first byte of a record with an owner.
     const VERSION: u8 = 1;
 
-    /// The value of a record.
+    /// Encodes the value of a record.
     fn emit(this: Option<Self>) -> Vec<u8> {
         let Some(Self { principal, is_bound }) = this else { return Vec::new() };
         let head = [Self::VERSION, is_bound.into()];
         [&head[..], &principal.to_be_bytes()].concat()
     }
 
-    /// The reverse.
+    /// Decodes the value of a record.
     fn parse(value: &[u8]) -> Option<Self> {
         let [Self::VERSION, bound, principal @ ..] = value else { return None };
         let principal = u128::from_be_bytes(principal.try_into().ok()?);
@@ -45,32 +45,32 @@ impl Owner {
     }
 }
 
-/// What is known of a record.
+/// The state of a record.
 #[derive(Debug, Default)]
 struct Record {
     owner: Option<Owner>,
-    /// It is there for certain; without that it may be there or not.
+    /// The record certainly exists; otherwise it may or may not.
     is_durable: bool,
-    /// Number of the last change that was handed over.
+    /// Number of the last change submitted.
     last: u64,
-    /// Number of the first change after which all others enter the same owner; `None` after a strike.
+    /// Number of the first of the latest changes that all enter the same owner; `None` after a strike.
     entered_since: Option<u64>,
 }
 
-/// The durable set of clients; without a store it is only in memory and nothing survives.
+/// The durable set of clients; without a store it exists in memory only.
 #[derive(Debug)]
 pub(super) struct Recovery {
     store: Option<Store>,
-    /// Names of which there is, or may be, a record.
+    /// Names that have, or may have, a record.
     names: Mutex<HashMap<Box<[u8]>, Record>>,
-    /// Names this server through restarts (`server_scope`, `so_major_id`).
+    /// The server's name, constant over restarts (`server_scope`, `so_major_id`).
     pub(super) scope: Vec<u8>,
 }
 
 impl Recovery {
-    /// Opens the set, and gives the names that it held. Blocks on the disk.
+    /// Opens the set and returns the names in it. Reads the disk.
     ///
-    /// `run` is different in each run of the server: without a store it names the server.
+    /// `run` differs in each run of the server: without a store it is the server's name.
     pub(super) fn open(store: Option<Store>, run: u64) -> io::Result<(Self, Vec<Box<[u8]>>)> {
         let Some(store) = store else {
             let scope = format!("headgate-{run:016x}").into_bytes();
@@ -92,8 +92,7 @@ impl Recovery {
         locked(&self.names)
     }
 
-    /// Hands a change over: a record of this owner, or none any more. Changes of one name take effect in the order in which they
-    /// were handed over.
+    /// Submits a change: a record of this owner, or its removal. Changes of one name take effect in order of submission.
     fn submit(&self, store: &Store, name: &[u8], enters: Option<Option<Owner>>) -> (u64, Pending) {
         let change = match enters {
             Some(owner) => Change::put(Kind::NfsClient, name, &Owner::emit(owner)),
@@ -111,7 +110,7 @@ impl Recovery {
         (record.last, store.submit(vec![change]))
     }
 
-    /// Enters a client, durably, in place of another of its name.
+    /// Enters a client durably, replacing another one of its name.
     pub(super) async fn enter(&self, name: &[u8], owner: Option<Owner>) -> io::Result<()> {
         let Some(store) = &self.store else { return Ok(()) };
         if self.has(name, owner) {
@@ -123,8 +122,8 @@ impl Recovery {
         Ok(())
     }
 
-    /// The change of this number, which enters a client, is durable. Later ones that enter the same owner leave the record as it
-    /// is: several first requests of a client may come at once.
+    /// Marks the change of this number, which enters a client, as durable. Later changes that enter the same owner do not affect
+    /// that: several first requests of a client may run concurrently.
     fn note_entered(&self, name: &[u8], number: u64) {
         if let Some(record) = self.names().get_mut(name)
             && record.entered_since.is_some_and(|since| since <= number)
@@ -133,24 +132,24 @@ impl Recovery {
         }
     }
 
-    /// The client is in the set for certain, so entering it needs no disk.
+    /// True if the client is certainly in the set, so that entering it needs no disk access.
     pub(super) fn has(&self, name: &[u8], owner: Option<Owner>) -> bool {
         let is_it = |record: &Record| record.is_durable && record.owner == owner;
         self.store.is_none() || self.names().get(name).is_some_and(is_it)
     }
 
-    /// Who alone may come back by the record of this name, if there is, or may be, one that says so.
+    /// The owner in the record of this name, if a record exists (or may exist) and has one.
     pub(super) fn owner(&self, name: &[u8]) -> Option<Owner> {
         self.names().get(name)?.owner
     }
 
-    /// There is a record of the client, or there may be one.
+    /// True if the client has, or may have, a record.
     pub(super) fn knows(&self, name: &[u8]) -> bool {
         self.names().contains_key(name)
     }
 
-    /// Begins to strike a client out; what it gives is ready when that is durable. `None` when there is no record. After an error
-    /// the record may be there or not: it can be struck again, and must be entered again.
+    /// Starts to strike a client out; the returned future completes when that is durable. `None` if there is no record. After an
+    /// error the record may or may not exist: it can be struck again, and must be entered again.
     pub(super) fn strike(
         &self,
         name: &[u8],
@@ -169,7 +168,7 @@ impl Recovery {
     }
 }
 
-/// The name of the server, made at its first start.
+/// Reads the server's name, or creates it at the first start.
 fn scope(store: &Store) -> io::Result<Vec<u8>> {
     let known = store.read(Kind::Server)?.into_iter().find(|(key, _)| **key == *SCOPE);
     if let Some((_, scope)) = known {
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_record_says_whose_it_is_and_old_ones_are_anybodys() {
+    async fn record_restricts_reclaim_to_owner() {
         let folder = tempfile::tempdir().unwrap();
         let store = || Store::open(folder.path()).unwrap();
         let before = store();
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_record_whose_strike_failed_is_still_to_be_struck() {
+    async fn failed_strike_can_be_repeated() {
         let disk = Disk::default();
         let (r, _) = Recovery::open(Some(disk.store().unwrap()), 1).unwrap();
         r.enter(b"one", None).await.unwrap();
@@ -278,7 +277,7 @@ mod tests {
         done_too.await.unwrap();
         r.note_entered(b"one", second);
         assert!(r.has(b"one", None));
-        // A strike, or another owner, between two entries counts.
+        // A strike, or another owner, between two entries ends the series.
         let other = Some(Owner { principal: 7, is_bound: false });
         let ((last, done), strike) = (enter(None), r.strike(b"one").unwrap());
         done.await.unwrap();
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_entered_while_it_is_struck_stays() {
+    async fn entry_during_strike_wins() {
         let disk = Disk::default();
         let (r, _) = Recovery::open(Some(disk.store().unwrap()), 1).unwrap();
         r.enter(b"one", None).await.unwrap();
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_store_nothing_is_kept_and_nothing_fails() {
+    async fn missing_store_keeps_no_records() {
         let (r, names) = Recovery::open(None, 1).unwrap();
         assert!(names.is_empty() && r.has(b"x", None));
         r.enter(b"x", None).await.unwrap();

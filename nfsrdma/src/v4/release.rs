@@ -1,17 +1,16 @@
-//! How clients of version 4 end, and when: what they hold is given up only when nobody can take it back after a restart.
+//! Ends NFSv4 clients. A client's state is released only when the client cannot reclaim it after a restart.
 //!
-//! *Operation.* The durable record of a client lets it reclaim. So whoever is released is first *ended* (its lease cannot be
-//! renewed any more, what it holds still keeps others out), then its record is struck, and when that is durable it is
-//! *dissolved*. A record that cannot be struck, because the store is full, fails or hangs, leaves its client ended;
-//! [`Clients::tick`] tries again. The same goes for clients that did not come back after a restart: until their records are
-//! struck, the time to reclaim is not over.
+//! *Operation.* A client reclaims by its durable record. Releasing a client therefore takes three steps: it is *ended* (its lease
+//! cannot be renewed, but its state still excludes others), its record is struck, and when that is durable the client is
+//! *dissolved*. If the store is full, fails or hangs, the client stays ended and [`Clients::tick`] tries again. The same applies to
+//! clients that did not return after a restart: the grace period lasts until their records are struck.
 //!
-//! A client that lapsed keeps what it holds as a courtesy. That ends with [`super::clients::Options::courtesy`]; at once when it
-//! holds nothing, or a file that has lost its last name, which keeps the space of that file; oldest first when such clients
-//! together keep more than [`super::clients::Options::courtesy_files`], and when there is no room for others
+//! A client whose lease lapses keeps its state as a courtesy. The courtesy ends after [`super::clients::Options::courtesy`]; at
+//! once if the client has no state, or holds a file with link count 0, whose space it would occupy; for the longest silent clients
+//! when all courtesies together exceed [`super::clients::Options::courtesy_files`]; and when other clients need the place
 //! ([`super::make_room`]).
 //!
-//! *Errors.* NFS4ERR_SERVERFAULT where a client can do nothing about it and would ask for ever.
+//! *Errors.* NFS4ERR_SERVERFAULT where a retry would fail forever and the client cannot help it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,27 +28,27 @@ use super::name::Name;
 use super::opens::Entry;
 use super::status::Status;
 
-/// The longest that a request waits for the store.
+/// Longest wait of a request for the store.
 const STORE_WAIT: Duration = Duration::from_secs(STORE_SECONDS_MAX);
 
-/// How the clients stand.
+/// Numbers about all clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Clients that are known, confirmed or not.
+    /// Clients, confirmed or not.
     pub known: usize,
-    /// Of those, whose lease has lapsed and who keep what they hold as a courtesy.
+    /// Clients whose lease has lapsed, and which keep their state as a courtesy.
     pub lapsed: usize,
-    /// Opens, locks and delegations that these hold.
+    /// Opens, locks and delegations of these.
     pub lapsed_states: usize,
-    /// Clients that are to be released, and whose records could not be struck from the store yet.
+    /// Clients to release whose records could not be struck from the store yet.
     pub unstruck: usize,
-    /// Bytes that are set aside for the replies that sessions keep.
+    /// Bytes reserved for replies cached by sessions.
     pub reply_bytes: usize,
     /// Sessions of versions 4.1 and 4.2.
     pub sessions: usize,
 }
 
-/// A round over what is to be struck: another may begin when this one is dropped, however it ends.
+/// Marks a pass over the records to strike as running, until dropped.
 struct Round(Arc<Clients>);
 
 impl Drop for Round {
@@ -58,20 +57,20 @@ impl Drop for Round {
     }
 }
 
-/// What became of a client that was to make room.
+/// The result of evicting a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evicted {
-    /// Its place is free.
+    /// The client is gone.
     Gone,
-    /// It was heard of in this moment.
+    /// The client renewed its lease at this moment.
     CameBack,
-    /// Its record cannot be struck from the store now, and neither can another's.
+    /// The store cannot strike records now.
     Unstruck,
 }
 
 impl Clients {
-    /// Makes the client's name durable before it takes anything new, so that it may reclaim after a restart: at its
-    /// RECLAIM_COMPLETE, or else at its first open.
+    /// Makes the client's name durable before it takes new state, so that it may reclaim after a restart: at RECLAIM_COMPLETE, or
+    /// else at its first OPEN.
     pub(super) async fn enter(&self, client: &Arc<Client>) -> Result<(), Status> {
         if client.recorded.load(Ordering::Acquire) {
             return Ok(());
@@ -83,14 +82,14 @@ impl Clients {
                 Ok(Err(_)) | Err(_) => return Err(self.unkept()),
             }
             if !self.note_recorded(client) {
-                // It was struck in this very moment.
+                // The record was struck at this moment.
                 return Err(Status::Delay);
             }
         }
         Ok(())
     }
 
-    /// Notes that the client's record is durable, if it is. Nobody begins to strike it meanwhile.
+    /// Marks the client's record as durable, if it is. No strike can begin meanwhile.
     fn note_recorded(&self, client: &Client) -> bool {
         let _registry = self.registry();
         let is_durable = self.recovery.has(client.name.as_bytes(), client.owner());
@@ -100,14 +99,14 @@ impl Clients {
         is_durable
     }
 
-    /// Something could not be kept or struck. The store has told why; whoever asks again gets the same until it can.
+    /// The recovery store failed to write or delete a record and has logged why. Retries fail the same way until it recovers.
     fn unkept(&self) -> Status {
         self.counters.unkept.fetch_add(1, Ordering::Relaxed);
         Status::ServerFault
     }
 
-    /// What a request is told that must wait until all that was is back (RFC 8881 section 8.4.2): that time ends by itself, unless
-    /// a record cannot be struck.
+    /// The status for a request that must wait for the grace period (RFC 8881 section 8.4.2): it ends by time, unless a record
+    /// cannot be struck.
     pub(super) fn not_yet(&self) -> Status {
         if self.grace_is_stuck() {
             return self.unkept();
@@ -115,29 +114,29 @@ impl Clients {
         Status::Grace
     }
 
-    /// Nothing new may be taken yet: some may still reclaim, or the record that would let one of them reclaim after the next
-    /// restart is not struck yet.
+    /// True while no new state may be taken: clients may still reclaim, or the record of an absent client is not struck yet.
     pub fn in_grace(&self) -> bool {
         let now = self.now();
         if self.may_reclaim(now) {
             return true;
         }
-        // The time may have ended in this moment: those who did not come back are listed before anybody takes what was theirs.
+        // The grace period may have ended just now: absent clients are listed before their state is granted to others.
         self.note_absent(now);
         self.striking.has_absent()
     }
 
-    /// Clients may still take back what they held before the restart.
+    /// True while clients may reclaim state from before the restart.
     pub(super) fn may_reclaim(&self, now: Millis) -> bool {
         self.grace().is_active(now)
     }
 
-    /// Nothing new may be taken, and that does not end by itself: the record of a client that did not come back cannot be struck.
+    /// True if the grace period cannot end, because the record of an absent client cannot be struck.
     pub(crate) fn grace_is_stuck(&self) -> bool {
         self.striking.has_absent() && self.striking.fails.load(Ordering::Relaxed)
     }
 
-    /// What strikes the client's record, when it has one that is its own: a new client of its name has taken over its record.
+    /// Starts to strike the client's record. `None` if it has no record of its own, because a new client of its name has taken it
+    /// over.
     fn strike<'a>(
         &'a self,
         client: &Client,
@@ -147,12 +146,12 @@ impl Clients {
         if confirmed.is_none_or(|c| c.id != client.id) {
             return None;
         }
-        // Whoever goes on all the same has to enter it again.
+        // If the client continues anyway, it must be entered again.
         client.recorded.store(false, Ordering::Release);
         self.recovery.strike(client.name.as_bytes())
     }
 
-    /// As [`Clients::strike`], durably and for a request, which does not wait for ever.
+    /// Like [`Clients::strike`], waiting for durability up to the limit of a request.
     async fn struck(&self, client: &Client) -> bool {
         let done = match self.strike(client) {
             Some(strike) => timeout(STORE_WAIT, strike).await.is_ok_and(|done| done.is_ok()),
@@ -164,7 +163,7 @@ impl Clients {
         done
     }
 
-    /// The client says that it will not come back (DESTROY_CLIENTID).
+    /// Ends a client that announces its end (DESTROY_CLIENTID).
     pub(super) async fn leave(&self, client: &Arc<Client>) -> Result<(), Status> {
         if client.is_confirmed() {
             if !self.struck(client).await {
@@ -176,8 +175,8 @@ impl Clients {
         Ok(())
     }
 
-    /// Before an orderly end, when nobody is served any more: whoever holds nothing has nothing to reclaim, so the next start does
-    /// not wait for it. Not in the grace period: who holds nothing yet may have more to take back.
+    /// Strikes the records of clients without state before an orderly shutdown, after the last request, so that the next start does
+    /// not wait for them. Not during the grace period, when a client may still have to reclaim.
     pub async fn strike_idle(&self) {
         if self.in_grace() {
             return;
@@ -188,12 +187,12 @@ impl Clients {
         if done.is_ok_and(|all| all.iter().all(Result::is_ok)) {
             return;
         }
-        // The next start waits for them, no more than that.
+        // The only effect is that the next start waits for these clients.
         tracing::warn!("records of clients that hold nothing cannot be removed");
     }
 
-    /// Ends a client whatever its lease, and releases it. False when its record could not be struck: it stays ended, and what it
-    /// holds is nobody else's.
+    /// Ends and releases a client whatever its lease. False if its record could not be struck: it stays ended, and its state still
+    /// excludes others.
     pub(super) async fn release(&self, client: &Arc<Client>) -> bool {
         client.lease.end();
         let done = self.struck(client).await;
@@ -203,8 +202,8 @@ impl Clients {
         done
     }
 
-    /// Releases a client whose lease has lapsed, unless it came back: durably first, so that it cannot reclaim after a restart
-    /// what others take now.
+    /// Releases a client with a lapsed lease, unless it has returned. Its record is struck durably first, so that it cannot reclaim
+    /// after a restart what others have since taken.
     pub(super) async fn release_lapsed(&self, id: ClientId) {
         let Some(client) = self.find(id) else { return };
         if !client.lease.end_if_lapsed(self.now()) {
@@ -215,10 +214,10 @@ impl Clients {
         }
     }
 
-    /// Ends the courtesy of a lapsed client before its time, to make room.
+    /// Ends the courtesy of a lapsed client early, to make room.
     pub(super) async fn evict(&self, client: &Arc<Client>) -> Evicted {
         if self.striking.fails.load(Ordering::Relaxed) {
-            // It would lose everything, and nobody would get it.
+            // Ending the client now would cost it its state without freeing the place.
             return Evicted::Unstruck;
         }
         if !client.lease.end_if_lapsed(self.now()) {
@@ -232,7 +231,7 @@ impl Clients {
         Evicted::Gone
     }
 
-    /// Takes everything from a client and forgets it. Its durable record is the caller's business. False when it was done before.
+    /// Releases all state of a client and removes it. The caller handles the durable record. False if that was done before.
     pub(super) fn dissolve(&self, client: &Arc<Client>) -> bool {
         client.lease.end();
         let was_known = {
@@ -262,7 +261,7 @@ impl Clients {
         was_known
     }
 
-    /// A client that ended by itself, and that has no record any more, goes.
+    /// Removes a client that has ended and has no record.
     fn expired(&self, client: &Arc<Client>) {
         let was_confirmed = client.is_confirmed();
         if !self.dissolve(client) || !was_confirmed {
@@ -272,8 +271,8 @@ impl Clients {
         tracing::info!(client = client.id.0, "released the state of a client whose lease expired");
     }
 
-    /// Ends what is over: the time to reclaim, courtesies, introductions that nobody came back to. At most once a second. Who has
-    /// a record goes with the next [`Clients::tick`].
+    /// Ends what is over: the grace period, courtesies, unconfirmed introductions. Runs at most once a second. Clients with a
+    /// record are released by the next [`Clients::tick`].
     pub fn tidy(&self, now: Millis) {
         let last = self.tidied.load(Ordering::Relaxed);
         let due = last == 0 || now >= last.saturating_add(1_000);
@@ -291,7 +290,7 @@ impl Clients {
             .iter()
             .filter(|c| match c.lease.state(now) {
                 LeaseState::Live => false,
-                // Courtesy is for those who would lose something.
+                // A courtesy is only useful for a client with state.
                 LeaseState::Courtesy => !c.is_confirmed() || c.held().is_empty(),
                 LeaseState::Ended => true,
             })
@@ -301,10 +300,10 @@ impl Clients {
         self.limit_courtesy(now);
     }
 
-    /// Ends a lapsed client. One without a record goes at once.
+    /// Ends a lapsed client. Without a record it is removed at once.
     fn end(&self, client: &Arc<Client>, now: Millis) {
         if !client.lease.end_if_lapsed(now) && client.lease.renewed().is_some() {
-            // It was heard of just now.
+            // The client renewed its lease just now.
             return;
         }
         if !client.is_confirmed() || !self.recovery.knows(client.name.as_bytes()) {
@@ -312,7 +311,7 @@ impl Clients {
         }
     }
 
-    /// Lapsed clients keep so much together and no more: those who have been silent for longest go first.
+    /// Limits the state of all lapsed clients together: the longest silent are ended first.
     fn limit_courtesy(&self, now: Millis) {
         let with_files = |c: Arc<Client>| {
             let files = c.held().len();
@@ -341,18 +340,18 @@ impl Clients {
         self.end(client, now);
     }
 
-    /// Clients that keep what they hold as a courtesy.
+    /// Clients whose lease has lapsed.
     pub(super) fn lapsed(&self, now: Millis) -> Vec<Arc<Client>> {
         let is_lapsed = |c: &Client| c.is_confirmed() && c.lease.state(now) == LeaseState::Courtesy;
         self.by_id.iter().filter(|c| is_lapsed(c)).map(|c| c.clone()).collect()
     }
 
-    /// When the time to reclaim is over: who did not come back has lost what it held.
+    /// Handles the end of the grace period: clients that did not return lose their state.
     pub(super) fn note_absent(&self, now: Millis) {
         let mut grace = self.grace();
         let Some(absent) = grace.finish(now) else { return };
         let known = absent.into_iter().filter(|name| self.recovery.knows(name));
-        // Before the lock is given back: there is no moment without either.
+        // Before the lock is released, so that at every moment either the grace period or the list applies.
         let mut listed = self.striking.absent();
         listed.extend(known.map(Name::of_bytes));
         tracing::info!(
@@ -361,8 +360,8 @@ impl Clients {
         );
     }
 
-    /// To be called about once a second: strikes the records of those who are to go, and lets them go. Waits for the store only so
-    /// long; a round that takes longer goes on by itself.
+    /// Strikes the records of ended clients and releases them. Called about once a second. Waits for the store for a limited time;
+    /// a longer pass continues in the background.
     pub(super) async fn settle(self: &Arc<Self>) {
         self.end_removed().await;
         if self.striking.runs.swap(true, Ordering::AcqRel) {
@@ -374,7 +373,7 @@ impl Clients {
             round.0.note_strikes(!done);
         });
         if timeout(STORE_WAIT, round).await.is_err() {
-            // The store does not answer. The round goes on by itself, and whoever waits for it is told so.
+            // The store timed out. The pass continues in the background; waiters get NFS4ERR_SERVERFAULT.
             self.note_strikes(true);
         }
     }
@@ -392,7 +391,7 @@ impl Clients {
         }
     }
 
-    /// One round over everything that is to be struck; false when something stays.
+    /// Makes one pass over all records to strike; false if some remain.
     async fn strike_due(&self) -> bool {
         let absent: Vec<_> = self.striking.absent().iter().take(STRIKES_AT_ONCE).cloned().collect();
         let strikes: Vec<_> = absent.iter().map(|name| self.strike_absent(name)).collect();
@@ -422,7 +421,7 @@ impl Clients {
         released.await.into_iter().chain(struck).all(|done| done)
     }
 
-    /// What strikes the record of a client that did not come back, unless it has done so since.
+    /// Starts to strike the record of a client that did not return, unless it has returned since.
     fn strike_absent(&self, name: &Name) -> Option<impl Future<Output = std::io::Result<()>> + '_> {
         let registry = self.registry();
         let back = registry.get(name).and_then(|k| k.confirmed.as_ref());
@@ -432,7 +431,7 @@ impl Clients {
         self.recovery.strike(name.as_bytes())
     }
 
-    /// Ends the courtesy of those who hold files that have lost their last name. Looks at some files at a time.
+    /// Ends the courtesy of clients that hold files with link count 0. Checks a limited number of files in each call.
     async fn end_removed(&self) {
         let now = self.now();
         let mut lapsed = self.lapsed(now);
@@ -460,7 +459,7 @@ impl Clients {
             for node in nodes {
                 let is_removed = match node.getattr().await {
                     Ok(attr) => attr.nlink == 0,
-                    // Another failure says nothing of its names.
+                    // Any other failure says nothing about the link count.
                     Err(e) => e == VfsError::Stale,
                 };
                 if is_removed {
@@ -474,7 +473,7 @@ impl Clients {
         }
     }
 
-    /// How the clients stand. Looks at all of them.
+    /// Counts the clients. Visits all of them.
     pub fn census(&self) -> Census {
         let now = self.now();
         let lapsed = self.lapsed(now);

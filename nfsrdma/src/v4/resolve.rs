@@ -1,4 +1,4 @@
-//! From a stateid in a request to what it names (RFC 8881 section 8.2.4, RFC 7530 section 9.1.4.4).
+//! Finds the state of a stateid in a request (RFC 8881 section 8.2.4, RFC 7530 section 9.1.4.4).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,14 +13,14 @@ use super::stateid::{self, check_seqid};
 use super::status::Status;
 use super::wire::Stateid;
 
-/// A stateid whose client is known.
+/// A stateid with its client.
 pub(super) struct ResolvedStateid {
     pub(super) client: Arc<Client>,
     pub(super) number: u32,
     pub(super) seqid: u32,
 }
 
-/// Finds the client of a stateid that names an open, a lock or a delegation.
+/// Finds the client of a stateid of an open, a lock or a delegation.
 pub(super) fn resolve(cx: &Compound<'_>, sent: Stateid) -> Result<ResolvedStateid, Status> {
     let named = resolve_any(cx, sent)?;
     let client = &named.client;
@@ -29,7 +29,7 @@ pub(super) fn resolve(cx: &Compound<'_>, sent: Stateid) -> Result<ResolvedStatei
     if revoked { Err(Status::AdminRevoked) } else { Ok(named) }
 }
 
-/// As [`resolve`], whether or not it was taken from the client by an administrator.
+/// Like [`resolve`], including state revoked by an administrator.
 pub(super) fn resolve_any(cx: &Compound<'_>, sent: Stateid) -> Result<ResolvedStateid, Status> {
     let stateid = cx.stateid(sent)?;
     if stateid::is_special(stateid) {
@@ -40,7 +40,7 @@ pub(super) fn resolve_any(cx: &Compound<'_>, sent: Stateid) -> Result<ResolvedSt
         Some(client) if client.id == id => client.clone(),
         Some(_) => return Err(Status::BadStateId),
         None => cx.nfs.clients.find_v40(id).map_err(|status| match status {
-            // The same run of the server, but the client is gone: its lease must have lapsed.
+            // The id is from this run but the client is gone: its lease has lapsed.
             Status::StaleClientId if cx.nfs.core.boot.instance == stateid::instance_of(id) => {
                 Status::Expired
             }
@@ -52,7 +52,7 @@ pub(super) fn resolve_any(cx: &Compound<'_>, sent: Stateid) -> Result<ResolvedSt
 }
 
 impl ResolvedStateid {
-    /// Whose locks the stateid names.
+    /// The owner of the locks that the stateid names.
     pub(super) fn lock_owner(&self) -> Result<Owner, Status> {
         match self.client.held().get(self.number) {
             Some(Entry::Lock(l)) => Ok(Owner::Lock(l.owner.clone())),
@@ -60,7 +60,7 @@ impl ResolvedStateid {
         }
     }
 
-    /// The entry, if the stateid is of this node and not an old one.
+    /// The entry, if the stateid belongs to this file and is not old.
     pub(super) fn entry<'h>(
         &self,
         held: &'h mut Held,

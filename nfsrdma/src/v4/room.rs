@@ -1,13 +1,13 @@
-//! Room for clients of version 4: how many there may be, and how much memory their sessions' kept replies take, in all and from one
-//! network address (of IPv6: from one /64), so that no single one takes what all need.
+//! Limits for NFSv4: the number of clients, and the memory for replies cached by sessions, in total and for each network address
+//! (IPv6: /64), so that a single address cannot exhaust them.
 //!
-//! *Operation.* A client takes a [`ClientPermit`] when it introduces itself; where there is none, others make room
-//! ([`super::make_room`]). A session takes a [`Pinned`], as large as its slots can make the server keep. What it wishes
-//! for is cut so that there is always something left for the next one: see [`Replies::agree`].
+//! *Operation.* A client takes a [`ClientPermit`] when it introduces itself; at the limit, other clients are evicted
+//! ([`super::make_room`]). A session takes a [`Pinned`] for the replies that its slots may cache. Its request is reduced so that
+//! some memory remains for the next session: see [`Replies::agree`].
 //!
-//! *Memory.* A counter for each address that has clients.
+//! *Memory.* A counter for each address with clients.
 //!
-//! *Errors.* [`Full`] says which of the two is full; a session for which nothing is left is refused by NFS4ERR_NOSPC.
+//! *Errors.* [`Full`] names the limit reached; a session without memory is refused with NFS4ERR_NOSPC.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -23,18 +23,18 @@ use super::limits::{
 };
 use super::usage::Usage;
 
-/// The share of one address: an eighth of all clients, a quarter of all memory for replies.
+/// One address may have an eighth of all clients, and a quarter of the memory for replies.
 const ADDRESSES: usize = 8;
 const ADDRESSES_REPLIES: usize = 4;
-/// One session gets at most this part of what is left.
+/// A session gets at most this fraction of the remaining memory.
 const OF_WHAT_IS_LEFT: usize = 8;
 
-/// What is full.
+/// The limit reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// All of it.
+    /// The total.
     All,
-    /// The share of the address.
+    /// The part of the address.
     Address,
 }
 
@@ -45,7 +45,6 @@ struct Counts {
     of: HashMap<IpAddr, OfAddress>,
 }
 
-/// The clients of one address.
 #[derive(Debug, Default)]
 struct OfAddress {
     clients: usize,
@@ -69,7 +68,7 @@ impl Counts {
     }
 }
 
-/// How many clients there are.
+/// Counts the clients.
 #[derive(Debug)]
 pub(super) struct Room(Arc<Mutex<Counts>>);
 
@@ -88,7 +87,7 @@ impl Room {
         counts(&self.0).most = most;
     }
 
-    /// A place for a client at this address.
+    /// Takes a place for a client at this address.
     pub(super) fn take(&self, at: IpAddr) -> Option<ClientPermit> {
         let network = host_of(at);
         let mut counts = counts(&self.0);
@@ -110,7 +109,6 @@ impl Room {
     }
 }
 
-/// The place of one client.
 #[derive(Debug)]
 pub(super) struct ClientPermit {
     counts: Arc<Mutex<Counts>>,
@@ -119,7 +117,7 @@ pub(super) struct ClientPermit {
 }
 
 impl ClientPermit {
-    /// What all clients of its network hold.
+    /// The counters of all clients of its network.
     pub(super) fn usage(&self) -> &Usage {
         &self.usage
     }
@@ -144,16 +142,16 @@ impl Drop for ClientPermit {
 
 #[derive(Debug)]
 struct Pins {
-    /// Bytes for all.
+    /// Total limit in bytes.
     most: usize,
-    /// Clients that may be.
+    /// Limit on clients.
     clients: usize,
-    /// Bytes that are set aside, and those of them beyond what each session gets in any case.
+    /// Bytes reserved, and the part of them beyond the guaranteed minimum of each session.
     all: (usize, usize),
     of: HashMap<IpAddr, (usize, usize)>,
 }
 
-/// Memory for the replies that sessions keep.
+/// Memory for replies cached by sessions.
 #[derive(Debug)]
 pub(super) struct Replies(Arc<Mutex<Pins>>);
 
@@ -170,13 +168,12 @@ fn pins(of: &Mutex<Pins>) -> MutexGuard<'_, Pins> {
 }
 
 impl Pins {
-    /// What every session gets in any case: one slot with so many bytes. Half of the memory is for these.
+    /// Bytes guaranteed to every session: one slot of this size. Half of the memory is for these.
     fn least(&self) -> usize {
         (self.most / 2 / self.clients.max(1)).clamp(REPLY_CACHED_MIN, REPLY_CACHED_FEW)
     }
 
-    /// Bytes that are left for a session from this network: for the least that it gets, and beyond that; and which of the two
-    /// bounds these.
+    /// Bytes available to a session from this network: for its minimum, and beyond that; and the limit that bounds them.
     fn left(&self, network: IpAddr) -> (usize, usize, Full) {
         let half = self.most / 2;
         let of = self.of.get(&network).copied().unwrap_or_default();
@@ -189,7 +186,7 @@ impl Pins {
         (least, all.min(address), which)
     }
 
-    /// The slots and the bytes of each that a session gets of what is left; `None` when there is nothing.
+    /// The slots, and the bytes of each, that a session gets; `None` if not even the minimum is available.
     fn cut(
         &self,
         (base, extra): (usize, usize),
@@ -203,7 +200,7 @@ impl Pins {
         if slots.saturating_mul(cached) <= may {
             return Some((slots, cached));
         }
-        // Replies that are to be kept are mostly short, so their size is cut before their number.
+        // Most cached replies are short, so their size is reduced before their number.
         let cached = cached.min(REPLY_CACHED_FEW).min(may);
         Some(((may / cached.max(1)).clamp(1, slots), cached))
     }
@@ -218,12 +215,12 @@ impl Replies {
         pins(&self.0).clients = clients;
     }
 
-    /// Bytes that are set aside.
+    /// Bytes reserved.
     pub(super) fn used(&self) -> usize {
         pins(&self.0).all.0
     }
 
-    /// A session with this wish would get few slots, and far fewer than if it were alone: what is full then.
+    /// Returns the limit reached if a session with this request would get few slots, and far fewer than on an idle server.
     pub(super) fn short(&self, network: IpAddr, wish: ChannelAttrs) -> Option<Full> {
         const FEW: usize = 16;
         let pins = pins(&self.0);
@@ -234,11 +231,11 @@ impl Replies {
         (got < best.min(FEW)).then_some(which)
     }
 
-    /// Sets memory aside for a session of a client in this network, and cuts the channel to what there is.
+    /// Reserves memory for a session of a client in this network, and reduces the channel accordingly.
     ///
-    /// Half of the memory is for the least that each session gets, one slot with short replies. Of the other half a session gets at
-    /// most an eighth of what is left, and one address a quarter: first the size of a kept reply is cut to
-    /// [`REPLY_CACHED_FEW`] bytes, as the Linux server's is, then the number of slots. `None` when not even the least is left.
+    /// Half of the memory is for the minimum of each session, one slot with short replies. Of the other half, a session gets at
+    /// most an eighth of the remainder, and one address a quarter: first the size of a cached reply is reduced to
+    /// [`REPLY_CACHED_FEW`] bytes, as in Linux' server, then the number of slots. `None` if not even the minimum is available.
     pub(super) fn agree(
         &self,
         network: IpAddr,
@@ -248,7 +245,7 @@ impl Replies {
         let (base, extra, _) = pins.left(network);
         let (slots, cached) = pins.cut((base, extra), sizes(wish))?;
         let least = pins.least();
-        // It may ask for less than the least; that counts as the least all the same, which bounds the number of sessions.
+        // A smaller request counts as the minimum, which bounds the number of sessions.
         let bytes = (slots * cached).max(least);
         let taken = (bytes, bytes - least);
         let add = |to: &mut (usize, usize)| *to = (to.0 + taken.0, to.1 + taken.1);
@@ -265,7 +262,7 @@ fn sizes(wish: ChannelAttrs) -> (usize, usize) {
     (number(wish.slots), number(wish.cached_max).min(REPLY_CACHED_MAX))
 }
 
-/// What is set aside for the kept replies of one session.
+/// Memory reserved for the cached replies of one session.
 #[derive(Debug)]
 pub(super) struct Pinned {
     pins: Arc<Mutex<Pins>>,
@@ -306,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_has_its_share_of_clients_and_all_have_theirs() {
+    fn clients_of_address_are_limited() {
         let room = Room::default();
         room.set(800);
         let mut places: Vec<_> = (0..100).map(|_| room.take(ip(1)).unwrap()).collect();
@@ -320,7 +317,7 @@ mod tests {
         places.truncate(1);
         assert!(room.take(ip(1)).is_some());
         assert_eq!(counts(&room.0).of.len(), 1, "nothing stays of those who went");
-        // Of IPv6 a host has a whole /64.
+        // An IPv6 host has a whole /64.
         let of = |text: &str| room.take(text.parse().unwrap());
         let places: Vec<_> = (0..100).map(|n| of(&format!("2001:db8::{n:x}")).unwrap()).collect();
         assert!(of("2001:db8::ffff:1").is_none() && of("2001:db8:0:1::1").is_some());
@@ -328,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_replies_of_all_sessions_never_exceed_their_memory() {
+    fn cached_replies_stay_within_memory() {
         for most in [1 << 20, 16 << 20, 256 << 20] {
             let replies = Replies::default();
             replies.set(most);
@@ -346,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_gets_a_quarter_of_the_memory_for_replies() {
+    fn address_gets_quarter_of_replies() {
         let replies = Replies::default();
         replies.set(16 << 20);
         let mut kept = Vec::new();
@@ -362,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_gets_what_it_asks_for_and_under_pressure_short_replies_then_few_slots() {
+    fn pressure_shortens_replies_before_slots() {
         let replies = Replies::default();
         replies.set(64 << 20);
         let (all, first) = replies.agree(ip(1), WISH).unwrap();

@@ -1,12 +1,12 @@
-//! Runs one COMPOUND: the loop over its operations.
+//! Executes one COMPOUND: the loop over its operations.
 //!
-//! *Operation.* The loop checks what RFC 8881 section 2.10.6.4 and 16.2 say of positions and counts, performs operations
-//! until one fails, and writes opcode and status of each. Replays of minor version 1 and up are answered by SEQUENCE
-//! through [`Compound::replay`].
+//! *Operation.* The loop enforces the rules of RFC 8881 sections 2.10.6.4 and 16.2 on positions and counts, performs operations
+//! until one fails, and writes opcode and status of each. SEQUENCE answers retransmissions of minor version 1 and up through
+//! [`Compound::replay`].
 //!
-//! *Memory.* One reply stream; the body of a failed operation is cut off again unless its error has one.
+//! *Memory.* One reply; the body of a failed operation is removed again unless its error has one.
 //!
-//! *Errors.* A [`wire::Fault`] only for a COMPOUND whose tag, minor version or count cannot be read.
+//! *Errors.* A [`wire::Fault`] only if tag, minor version or count cannot be decoded.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,12 +29,12 @@ use crate::context::{CallContext, Conn, Outcome, Version};
 use crate::operation;
 
 impl Compound<'_> {
-    /// The status for a reply that would be too long.
+    /// The status for a reply that exceeds its limit.
     fn too_big(&self) -> Status {
         if self.minor == 0 { Status::Resource } else { Status::RepTooBig }
     }
 
-    /// Before an operation: its opcode may stand here, and its result will fit.
+    /// Checks before an operation that its opcode is allowed at this position, and that its result will fit.
     fn admit(&self, opcode: u32) -> Result<(), Status> {
         if let Some(status) = self.refuse_rest {
             return Err(status);
@@ -45,7 +45,7 @@ impl Compound<'_> {
         if self.minor > 0 {
             self.admit_position(opcode)?;
         }
-        // What changes something is refused before it is done, not after.
+        // Operations that are not idempotent must be refused before execution.
         let need = self.out.total_len().saturating_add(dispatch::result_reserve(opcode));
         if need > self.limits.reply_max {
             return Err(self.too_big());
@@ -56,8 +56,8 @@ impl Compound<'_> {
         Ok(())
     }
 
-    /// RFC 8881 sections 2.10.2.1, 18.46.3: SEQUENCE comes first and only there; without it, an operation that may stand
-    /// alone stands alone.
+    /// RFC 8881 sections 2.10.2.1, 18.46.3: SEQUENCE is the first operation and only that; operations allowed without it must be
+    /// the only one.
     fn admit_position(&self, opcode: u32) -> Result<(), Status> {
         match (self.index, opcode) {
             (0, op::SEQUENCE) => Ok(()),
@@ -114,7 +114,7 @@ impl Compound<'_> {
                 self.out.truncate(body);
             }
             if opcode == op::SETATTR && self.out.len() == body {
-                // SETATTR4res has its bitmap whatever the status.
+                // SETATTR4res has its bitmap after every status.
                 self.out.value(&Bitmap::EMPTY);
             }
             self.out.patch_u32(start + 4, status.to_u32());
@@ -122,10 +122,10 @@ impl Compound<'_> {
         status
     }
 
-    /// Counts the operation that was performed; gives the time, at which the next one begins.
+    /// Counts an operation; returns the time at which the next one begins.
     ///
-    /// What only prepares the next operation is not counted by itself unless it fails: to look at the clock after each would
-    /// cost a small READ more than all the rest of the counting. Its time is that of the next one.
+    /// An operation that only prepares the next one is counted separately only if it fails, otherwise its time is added to the
+    /// next: reading the clock after each would cost a small READ more than all other statistics.
     fn record(&mut self, opcode: u32, began: Instant, status: Status) -> Instant {
         let prepares = matches!(
             opcode,
@@ -148,8 +148,8 @@ impl Compound<'_> {
         self.conn.info.meter.record(began, done, || named().unwrap_or_default())
     }
 
-    /// Performs the operations until one fails. `start` and `results_at` are where the status and the count of results
-    /// stand in the reply.
+    /// Performs operations until one fails. `start` and `results_at` are the offsets of the status and the number of results in the
+    /// reply.
     async fn perform_all(&mut self, start: usize, results_at: usize) {
         let mut status = Status::Ok;
         let mut results = 0u32;
@@ -172,10 +172,10 @@ impl Compound<'_> {
     }
 }
 
-/// The head of a COMPOUND: tag, minor version, and the count of operations.
+/// Decodes the head of a COMPOUND: tag, minor version, number of operations.
 fn head(input: &[u8]) -> Parsed<'_, (&[u8], u32, usize)> {
     let (rest, nfs4::Compound { tag, minorversion, argarray }) = Xdr::parse(input)?;
-    // Each operation has four bytes at least, so this bounds the count by the size of the request.
+    // Each operation takes at least four bytes, so the size of the request bounds their number.
     let max = rest.len() / 4;
     match usize::try_from(argarray) {
         Ok(count) if count <= max => Ok((rest, (tag, minorversion, count))),
@@ -183,7 +183,7 @@ fn head(input: &[u8]) -> Parsed<'_, (&[u8], u32, usize)> {
     }
 }
 
-/// Runs one COMPOUND whose arguments are `args` and whose reply follows what `out` holds already (the RPC header).
+/// Executes the COMPOUND with arguments `args` and appends its reply to `out`, after the RPC header.
 pub(super) async fn run(
     nfs: &Nfs4,
     conn: &Arc<Conn>,
@@ -191,8 +191,8 @@ pub(super) async fn run(
     args: &mut Reader<'_>,
     out: &mut Writer,
 ) -> XdrResult<Outcome> {
-    // `utf8str_cs` has no limit but that of the message, and the reply repeats it: where that leaves no room for a result, the
-    // first operation says so.
+    // Only the message size limits `utf8str_cs`, and the reply repeats it: if that leaves no room for a result, the first operation
+    // fails.
     let (tag, minor, count) = args.parse(head)?;
     if let Some(version) = Version::of_minor(minor) {
         conn.calls(version);
@@ -200,7 +200,7 @@ pub(super) async fn run(
 
     let start = out.len();
     out.value(&Compounded { status: Nfsstat4::Ok, tag, resarray: 0 });
-    // The count of results is the last word.
+    // The number of results is the last word.
     let results_at = out.len() - 4;
 
     let refused = match minor {

@@ -1,4 +1,4 @@
-//! Sessions (RFC 8881 section 2.10): the slots of the fore channel, and the connections of the backchannel.
+//! Sessions (RFC 8881 section 2.10): slots of the fore channel, and connections of the backchannel.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,17 +22,17 @@ use state::Millis;
 
 pub(super) type SessionId = [u8; SESSIONID_SIZE];
 
-/// How this server names itself in callbacks (`callback_sec_parms4`).
+/// The credential of callbacks (`callback_sec_parms4`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CallbackCred {
     /// AUTH_NONE.
     None,
-    /// AUTH_SYS, with the body of the credential as the client wrote it.
+    /// AUTH_SYS, with the credential's body as the client sent it.
     Sys(Vec<u8>),
 }
 
 impl CallbackCred {
-    /// The first of the client's list that can be used; `None` when there is none: RPCSEC_GSS alone.
+    /// The first usable entry of the client's list; `None` if all are RPCSEC_GSS.
     pub(super) fn first_of(list: &[CallbackSecParms4<'_>]) -> Option<Self> {
         list.iter().find_map(|parms| match parms {
             CallbackSecParms4::None => Some(Self::None),
@@ -41,7 +41,7 @@ impl CallbackCred {
         })
     }
 
-    /// As the credential of a call.
+    /// Converts to the credential of a call.
     pub(super) fn as_auth(&self) -> OpaqueAuth<'_> {
         match self {
             Self::None => OpaqueAuth::NONE,
@@ -59,30 +59,30 @@ pub(super) struct BackConn {
 
 #[derive(Debug)]
 pub(super) struct Back {
-    /// The client wanted one when it made the session.
+    /// The client requested a backchannel at CREATE_SESSION.
     pub(super) wanted: bool,
     pub(super) program: u32,
     pub(super) cred: Option<CallbackCred>,
     pub(super) conns: Vec<BackConn>,
-    /// Number of the last request of each slot, and whether it waits for its answer.
+    /// For each slot, the number of the last request, and whether it waits for an answer.
     pub(super) slots: Vec<(u32, bool)>,
-    /// A callback was answered in a way that breaks the rules.
+    /// The answer to a callback violated the protocol.
     pub(super) fault: bool,
 }
 
 impl Back {
-    /// The newest connection that lives.
+    /// The newest open connection.
     pub(super) fn conn(&mut self) -> Option<BackConn> {
         self.conns.retain(|c| !c.handle.is_closed());
         self.conns.last().cloned()
     }
 
-    /// Callbacks can be made.
+    /// True if callbacks are possible.
     pub(super) fn works(&mut self) -> bool {
         self.cred.is_some() && !self.slots.is_empty() && !self.fault && self.conn().is_some()
     }
 
-    /// Binds a connection. Beyond the limit the oldest goes.
+    /// Binds a connection. At the limit the oldest is removed.
     pub(super) fn bind(&mut self, conn: &Conn) {
         self.unbind(conn.id);
         if self.conns.len() >= limits::BACK_CONNS_MAX {
@@ -92,12 +92,12 @@ impl Back {
         self.fault = false;
     }
 
-    /// Calls are made over this connection.
+    /// True if this connection is bound for callbacks.
     pub(super) fn has(&self, id: u64) -> bool {
         self.conns.iter().any(|c| c.id == id)
     }
 
-    /// Forgets a connection.
+    /// Removes a connection.
     pub(super) fn unbind(&mut self, id: u64) {
         self.conns.retain(|c| c.id != id);
     }
@@ -106,15 +106,15 @@ impl Back {
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) client: Arc<Client>,
-    /// The minor version of its CREATE_SESSION, in which callbacks are made.
+    /// The minor version of CREATE_SESSION, which callbacks use.
     pub(super) minor: u32,
     pub(super) fore: ChannelAttrs,
     pub(super) back_attrs: ChannelAttrs,
-    /// What the slots can make the server keep.
+    /// The memory reserved for cached replies.
     _pinned: Pinned,
     slots: Mutex<Slots>,
     back: Mutex<Back>,
-    /// Connections that may carry calls, where the client is bound to its machine's credential; others may whoever they are.
+    /// Connections that may carry calls, if the client is bound to its machine's credential; otherwise any connection may.
     fore_conns: Mutex<VecDeque<u64>>,
     dead: AtomicBool,
 }
@@ -155,7 +155,7 @@ impl Session {
         locked(&self.fore_conns)
     }
 
-    /// The connection carries calls from now on. Beyond the limit the one that was bound first goes, and is bound again.
+    /// Binds a connection for calls. At the limit the oldest is removed, and its client binds it again.
     pub(super) fn bind_fore(&self, conn: u64) {
         if self.client.bound.is_none() {
             return;
@@ -168,19 +168,19 @@ impl Session {
         conns.push_back(conn);
     }
 
-    /// Forgets a connection that has ended.
+    /// Removes a closed connection.
     pub(super) fn unbind_fore(&self, conn: u64) {
         if self.client.bound.is_some() {
             self.fore_conns().retain(|&id| id != conn);
         }
     }
 
-    /// The connection may carry calls (RFC 8881 section 2.10.3.1): any may, where binding is not enforced.
+    /// True if the connection may carry calls (RFC 8881 section 2.10.3.1): any connection, unless binding is enforced.
     pub(super) fn takes_calls_of(&self, conn: u64) -> bool {
         self.client.bound.is_none() || self.fore_conns().contains(&conn)
     }
 
-    /// It was destroyed; requests that are being executed end as they may.
+    /// True after DESTROY_SESSION; requests in progress complete.
     pub(super) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
@@ -190,23 +190,23 @@ impl Session {
     }
 }
 
-/// A slot that a COMPOUND occupies. The client's lease holds meanwhile.
+/// A slot occupied by a COMPOUND. The client's lease cannot lapse meanwhile.
 pub(super) struct SlotUse {
     pub(super) session: Arc<Session>,
     slot: u32,
-    /// The reply is to be kept.
+    /// The reply must be cached.
     keep: bool,
-    /// When the client was last heard of.
+    /// Time of the client's last request.
     heard: Millis,
 }
 
 impl SlotUse {
-    /// `None` when the client's lease has ended.
+    /// Occupies a slot; `None` if the client's lease has ended.
     pub(super) fn new(session: Arc<Session>, slot: u32, keep: bool, now: Millis) -> Option<Self> {
         session.client.lease.begin_request(now).then_some(Self { session, slot, keep, heard: now })
     }
 
-    /// The COMPOUND has been executed; its reply begins at `start`.
+    /// Ends the COMPOUND; its reply begins at `start`.
     pub(super) fn finish(mut self, out: &Writer, start: usize, now: Millis) {
         let reply = self.keep.then(|| Arc::from(out.copy_from(start)));
         self.session.slots().finish(self.slot, reply);
@@ -227,7 +227,7 @@ mod tests {
     use nfs_proto::oncrpc::AuthSys;
 
     #[test]
-    fn the_first_credential_that_can_be_used_is_taken() {
+    fn first_usable_callback_credential_is_taken() {
         let gss = || {
             let (service, handle_from_server, handle_from_client) = (1, &[][..], &[][..]);
             CallbackSecParms4::Gss(GssCbHandles4 {

@@ -1,50 +1,49 @@
-//! The slots of a session and the replies kept in them: each request is executed exactly once (RFC 8881 section 2.10.6).
-//! Pure.
+//! Slots of a session with cached replies: each request is executed exactly once (RFC 8881 section 2.10.6). No I/O.
 
 use std::sync::Arc;
 
-/// What is kept of the last request of a slot.
+/// The cache entry of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kept {
-    /// There was none.
+    /// There was no request.
     Nothing,
-    /// It is still being executed.
+    /// The request is in progress.
     Busy,
-    /// The client did not want its reply to be kept.
+    /// The client did not request caching.
     Forgotten,
-    /// Its reply, from the COMPOUND's status on.
+    /// The reply, beginning with the COMPOUND's status.
     Reply(Arc<[u8]>),
 }
 
 #[derive(Clone, Debug)]
 struct Slot {
     sequence: u32,
-    /// Tells another request under the same number from a repetition.
+    /// Distinguishes a retransmission from another request with the same number.
     fingerprint: u64,
     kept: Kept,
 }
 
-/// What a request on a slot is.
+/// How a request relates to its slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Begin {
-    /// New: execute it, then [`Slots::finish`].
+    /// A new request: execute it, then call [`Slots::finish`].
     New,
-    /// A repetition: this was the reply.
+    /// A retransmission, with the cached reply.
     Replay(Arc<[u8]>),
-    /// The number of a request whose reply was not to be kept.
+    /// A retransmission whose reply was not cached.
     Uncached,
 }
 
-/// Why a request on a slot is refused.
+/// The reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotError {
-    /// There is no such slot (NFS4ERR_BADSLOT).
+    /// The slot does not exist (NFS4ERR_BADSLOT).
     BadSlot,
-    /// The number is neither that of the last request nor the next (NFS4ERR_SEQ_MISORDERED).
+    /// The number is neither the last nor the next one (NFS4ERR_SEQ_MISORDERED).
     Misordered,
-    /// A repetition while the original is being executed (NFS4ERR_DELAY).
+    /// A retransmission while the original is in progress (NFS4ERR_DELAY).
     Busy,
-    /// The number of the last request, whose reply is kept, but another request (NFS4ERR_SEQ_FALSE_RETRY).
+    /// A different request with the number of a cached reply (NFS4ERR_SEQ_FALSE_RETRY).
     FalseRetry,
 }
 
@@ -55,13 +54,13 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// `count` unused slots.
+    /// Creates `count` unused slots.
     pub(super) fn new(count: u32) -> Self {
         let unused = Slot { sequence: 0, fingerprint: 0, kept: Kept::Nothing };
         Self { slots: (0..count).map(|_| unused.clone()).collect() }
     }
 
-    /// Requests that are being executed.
+    /// Number of requests in progress.
     pub(super) fn busy(&self) -> usize {
         self.slots.iter().filter(|s| s.kept == Kept::Busy).count()
     }
@@ -70,12 +69,12 @@ impl Slots {
         self.slots.get_mut(usize::try_from(slot).ok()?)
     }
 
-    /// A request under this number would be new.
+    /// True if a request with this number would be new.
     pub(super) fn is_next(&mut self, slot: u32, sequence: u32) -> bool {
         self.slot(slot).is_some_and(|slot| sequence == slot.sequence.wrapping_add(1))
     }
 
-    /// A request has come on a slot.
+    /// Checks a request on a slot.
     pub(super) fn begin(
         &mut self,
         slot: u32,
@@ -87,14 +86,14 @@ impl Slots {
             return match &slot.kept {
                 Kept::Nothing => Err(SlotError::Misordered),
                 Kept::Busy => Err(SlotError::Busy),
-                // Another request too: without a kept reply nothing false is answered, and a client that dropped a call whose
-                // number it then uses for the next gets on. Linux' server and Ganesha answer the same.
+                // A different request also gets this result: without a cached reply no wrong answer is possible, and a client that
+                // dropped a call and reuses its number can continue. Linux' server and Ganesha do the same.
                 Kept::Forgotten => Ok(Begin::Uncached),
                 Kept::Reply(_) if fingerprint != slot.fingerprint => Err(SlotError::FalseRetry),
                 Kept::Reply(reply) => Ok(Begin::Replay(reply.clone())),
             };
         }
-        // RFC 8881 section 2.10.6.1: a new number means that the client has the reply to the last.
+        // RFC 8881 section 2.10.6.1: a new number acknowledges the reply to the last request.
         if sequence != slot.sequence.wrapping_add(1) || slot.kept == Kept::Busy {
             return Err(SlotError::Misordered);
         }
@@ -102,7 +101,7 @@ impl Slots {
         Ok(Begin::New)
     }
 
-    /// A request that was new has been executed.
+    /// Ends a new request and caches its reply.
     pub(super) fn finish(&mut self, slot: u32, reply: Option<Arc<[u8]>>) {
         if let Some(slot) = self.slot(slot) {
             slot.kept = reply.map_or(Kept::Forgotten, Kept::Reply);
@@ -110,7 +109,7 @@ impl Slots {
     }
 }
 
-/// A number that two different requests hardly share. Not a secret: a client can only deceive itself.
+/// A hash that two different requests are unlikely to share. It need not be secret: a client could only deceive itself.
 pub(super) fn fingerprint(args: &[u8], seed: u64) -> u64 {
     let mix = |h: u64, n: u64| {
         let h = (h ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_executed_once_and_its_reply_is_repeated() {
+    fn retransmission_gets_cached_reply() {
         let mut s = Slots::new(2);
         assert_eq!(s.begin(0, 1, 7), Ok(Begin::New));
         assert_eq!(s.begin(0, 1, 7), Err(SlotError::Busy));
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn fingerprints_see_every_byte_and_the_length() {
+    fn fingerprint_covers_bytes_and_length() {
         let base = fingerprint(b"0123456789", 1);
         assert_eq!(base, fingerprint(b"0123456789", 1));
         for other in [&b"0123456788"[..], b"1123456789", b"012345678", b"0123456789\0"] {

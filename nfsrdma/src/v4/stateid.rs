@@ -1,19 +1,19 @@
-//! What is inside a stateid: the client's number and a number of its own, 12 bytes in all.
+//! The format of a stateid: the client's number and the number of the state, 12 bytes in all.
 //!
-//! The client's number begins with the number of this run of the server, so that a stateid from before a restart is known
-//! as such (RFC 7530 section 9.1.4.2 asks for NFS4ERR_STALE_STATEID).
+//! The client's number begins with the number of this server run, so that a stateid from before a restart is recognized (RFC 7530
+//! section 9.1.4.2 requires NFS4ERR_STALE_STATEID).
 
 use state::ClientId;
 
 use super::status::Status;
 use super::wire::Stateid;
 
-/// The number of a client: this run of the server, and a count.
+/// Combines the number of this server run and a counter.
 pub(super) fn client_id(instance: u32, count: u32) -> ClientId {
     ClientId(u64::from(instance) << 32 | u64::from(count))
 }
 
-/// The run of the server that gave this client number.
+/// The server run that assigned this client number.
 pub(super) fn instance_of(client: ClientId) -> u32 {
     // Invariant: 32 bits remain.
     #[allow(clippy::cast_possible_truncation)]
@@ -21,7 +21,7 @@ pub(super) fn instance_of(client: ClientId) -> u32 {
     instance
 }
 
-/// Puts a stateid together.
+/// Builds a stateid.
 pub(super) fn compose(client: ClientId, number: u32, seqid: u32) -> Stateid {
     let mut other = [0; 12];
     other[..8].copy_from_slice(&client.0.to_be_bytes());
@@ -29,19 +29,19 @@ pub(super) fn compose(client: ClientId, number: u32, seqid: u32) -> Stateid {
     Stateid { seqid, other }
 }
 
-/// The client and the number of a stateid that is not special.
+/// Splits a stateid that is not special into client and number.
 pub(super) fn parts(stateid: Stateid) -> (ClientId, u32) {
     let [a, b, c, d, e, f, g, h, i, j, k, l] = stateid.other;
     let client = ClientId(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
     (client, u32::from_be_bytes([i, j, k, l]))
 }
 
-/// All zeros or all ones: never the stateid of an open, a lock or a delegation (RFC 8881 section 8.2.3).
+/// True for all zeros or all ones, which never identify an open, a lock or a delegation (RFC 8881 section 8.2.3).
 pub(super) fn is_special(stateid: Stateid) -> bool {
     stateid.other == [0; 12] || stateid.other == [0xff; 12]
 }
 
-/// The number after this one; 0 is left out, because it means "the newest" (RFC 8881 section 8.2.2).
+/// The next seqid, without 0, which means "the newest" (RFC 8881 section 8.2.2).
 pub(super) fn next(seqid: u32) -> u32 {
     match seqid.wrapping_add(1) {
         0 => 1,
@@ -49,7 +49,7 @@ pub(super) fn next(seqid: u32) -> u32 {
     }
 }
 
-/// Compares the seqid that was sent with that of the state (RFC 8881 section 8.2.2, RFC 7530 section 9.1.4.2).
+/// Compares a seqid from a request with the current one (RFC 8881 section 8.2.2, RFC 7530 section 9.1.4.2).
 pub(super) fn check_seqid(sent: u32, current: u32, minor: u32) -> Result<(), Status> {
     if sent == current || (sent == 0 && minor > 0) {
         Ok(())
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn seqids_are_old_current_or_from_the_future() {
+    fn seqid_is_compared_with_wraparound() {
         assert_eq!(check_seqid(3, 3, 1), Ok(()));
         assert_eq!(check_seqid(0, 3, 1), Ok(()));
         assert_eq!(check_seqid(0, 3, 0), Err(Status::OldStateId));

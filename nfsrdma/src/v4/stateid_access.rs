@@ -1,4 +1,4 @@
-//! What a stateid allows READ, WRITE, SETATTR of the size and the 4.2 data operations to do.
+//! Checks what READ, WRITE, SETATTR of the size and the data operations of 4.2 may do with a stateid.
 
 use state::{Requester, Rights};
 use vfs::{Cred, VfsResult};
@@ -10,7 +10,7 @@ use super::resolve::resolve;
 use super::status::Status;
 use super::wire::Stateid;
 
-/// What an operation wants to do with the data of a file.
+/// The kind of access to file data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoAccess {
     /// READ, SEEK, READ_PLUS, the source of COPY and CLONE.
@@ -19,26 +19,26 @@ pub enum IoAccess {
     Write,
 }
 
-/// The answer: the operation may go on.
+/// The result: access is granted on these terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateidAccess {
-    /// Who acts: for [`vfs::namespace::Namespace::by`].
+    /// The requester, for [`vfs::namespace::Namespace::by`].
     pub who: Option<Requester>,
-    /// OPEN checked the permission already; the node is not asked again.
+    /// OPEN has checked the permission already, so the volume need not.
     pub open_checked: bool,
-    /// The caller has the file open, for whatever it is.
+    /// The caller has the file open, in any mode.
     pub is_opener: bool,
 }
 
 impl StateidAccess {
-    /// The credential for `read` and `write` of [`vfs::namespace::FileOps`]: none when an OPEN was checked.
+    /// The credential for `read` and `write` of [`vfs::namespace::FileOps`]: `None` if an OPEN has checked it.
     pub fn cred<'a>(&self, at: &'a Located) -> Option<&'a Cred> {
         if self.open_checked { None } else { Some(&at.cred) }
     }
 }
 
 impl Compound<'_> {
-    /// Changes the bytes of a file, which the audit trail is told of where the caller has not opened it.
+    /// Changes the bytes of a file, with an audit record if the caller has not opened it.
     pub(super) async fn recorded<T>(
         &self,
         at: &Located,
@@ -50,13 +50,12 @@ impl Compound<'_> {
     }
 }
 
-/// A stateid of no open, lock or delegation (RFC 8881 section 8.2.3).
+/// True for a stateid of no open, lock or delegation (RFC 8881 section 8.2.3).
 fn is_nobodys(stateid: Stateid) -> bool {
     matches!(stateid, Stateid::ANONYMOUS | Stateid::READ_BYPASS)
 }
 
-/// The file that READ or WRITE is for. Who names it by a stateid of nobody has nothing but its handle, and does not find it again
-/// once it was removed.
+/// The file for READ or WRITE. With a special stateid the caller has only a file handle, which is stale if the file was removed.
 pub async fn file_of(cx: &mut Compound<'_>, stateid: Stateid) -> Result<Located, Status> {
     if is_nobodys(stateid) {
         let nlink = cx.file()?.node.getattr().await?.nlink;
@@ -65,7 +64,7 @@ pub async fn file_of(cx: &mut Compound<'_>, stateid: Stateid) -> Result<Located,
     cx.file()
 }
 
-/// Checks a stateid of a data operation on `at` (RFC 8881 sections 8.2.5 and 9.1.2).
+/// Checks the stateid of a data operation on `at` (RFC 8881 sections 8.2.5 and 9.1.2).
 pub async fn check_io(
     cx: &Compound<'_>,
     at: &Located,
@@ -73,16 +72,16 @@ pub async fn check_io(
     access: IoAccess,
 ) -> Result<StateidAccess, Status> {
     if is_nobodys(stateid) {
-        // RFC 8881 section 8.4.2.1: what others will reclaim may be in the way. Who reads past locks takes nothing from anybody.
+        // RFC 8881 section 8.4.2.1: locks that other clients will reclaim may conflict. Reads that bypass locks conflict with none.
         if cx.nfs.clients.in_grace()
             && (stateid != Stateid::READ_BYPASS || access == IoAccess::Write)
         {
             return Err(cx.nfs.clients.not_yet());
         }
-        // RFC 8881 section 8.2.3: reading past share modes is a right of the server, not of the client; it is not used.
+        // RFC 8881 section 8.2.3: the server may let such a read bypass share modes, but this one does not.
         let who = cx.requester();
         if access == IoAccess::Read {
-            // No open has taken caches yet, and some look at size and holes before they pass `FileOps`.
+            // The read has no open that recalled caching rights, and some operations read size and holes before they use `FileOps`.
             cx.nfs.core.namespace.by(who).check_look(&at.node, &at.cred).await?;
         }
         return Ok(StateidAccess { who, open_checked: false, is_opener: false });
@@ -110,19 +109,20 @@ pub async fn check_io(
         return Err(Status::BadStateId);
     }
     let who = Some(Requester { client: named.client.id, holder: Some(holder) });
-    // Whoever came by another's stateid has only the permissions of its own.
+    // A caller that uses another user's stateid has only its own permissions.
     let is_opener = at.cred.uid == uid;
     let right =
         |right| Ok(StateidAccess { who, open_checked: is_opener && checked.has(right), is_opener });
     match access {
-        // RFC 8881 section 18.22.4: clients that write parts of pages must read the rest. What OPEN did not ask is asked now.
+        // RFC 8881 section 18.22.4: clients that write parts of pages must read the rest. Access that OPEN did not check is checked
+        // now.
         IoAccess::Read => right(Rights::READ),
         IoAccess::Write if allowed.has(Rights::WRITE) => right(Rights::WRITE),
         IoAccess::Write => Err(Status::OpenMode),
     }
 }
 
-/// Minor version 0: an open may be used once its owner is confirmed (RFC 7530 section 16.18.5).
+/// Minor version 0: true if the owner of the open is confirmed (RFC 7530 section 16.18.5).
 pub(super) fn is_confirmed(held: &Held, open: u32) -> bool {
     held.open(open)
         .and_then(|o| held.open_owners.get(&o.owner))

@@ -1,4 +1,4 @@
-//! `nfsstat4`: what operations of NFS 4.0, 4.1 and 4.2 end with, and the one translation of [`VfsError`] to it.
+//! `nfsstat4`: results of operations of NFS 4.0, 4.1 and 4.2, and the conversion of [`VfsError`].
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use nfs_proto::nfs4::Nfsstat4;
 use vfs::VfsError;
 use wire::Fault;
 
-/// What an operation ends with: an [`Nfsstat4`], in a type of the server, because errors of files and of parsers become one.
+/// The status of an operation: an [`Nfsstat4`] in a separate type, because the server converts errors of files and parsers to it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub Nfsstat4);
 
 macro_rules! same_names {
     ($($(#[$doc:meta])* $name:ident = $number:literal),* $(,)?) => {
-        #[allow(non_upper_case_globals)] // The names of the variants.
+        #[allow(non_upper_case_globals)]
         impl Status { $($(#[$doc])* pub const $name: Self = Self(Nfsstat4::$name);)* }
     };
 }
@@ -61,8 +61,8 @@ impl From<VfsError> for Status {
             VfsError::IsDir => Self::IsDir,
             VfsError::NotEmpty => Self::NotEmpty,
             VfsError::Symlink => Self::Symlink,
-            // An operation on an object of the wrong type is INVAL in 4.0; the operations that name WRONG_TYPE in 4.1
-            // check the type before they ask the volume.
+            // An operation on a wrong type gets INVAL in 4.0; operations that have WRONG_TYPE in 4.1 check the type before they
+            // call the volume.
             VfsError::WrongType | VfsError::Invalid => Self::Inval,
             VfsError::NameTooLong => Self::NameTooLong,
             VfsError::BadName => Self::BadChar,
@@ -79,11 +79,11 @@ impl From<VfsError> for Status {
             VfsError::NoXattr => Self::NoXattr,
             VfsError::XattrTooBig => Self::Xattr2Big,
             VfsError::NoMoreData => Self::Nxio,
-            // RESOURCE exists in 4.0 only; DELAY tells every client to come back.
+            // RESOURCE exists in 4.0 only; DELAY makes every client retry.
             VfsError::Delay | VfsError::Resources | VfsError::Cancelled => Self::Delay,
             VfsError::ShareDenied => Self::ShareDenied,
             VfsError::Locked => Self::Locked,
-            // RFC 8881 section 15.1.4.3: for an operation on names that an open by another protocol forbids.
+            // RFC 8881 section 15.1.4.3: for a change of names that conflicts with an open of another protocol.
             VfsError::InUse => Self::FileOpen,
             VfsError::Io => Self::Io,
             VfsError::NotRecorded => Self::ServerFault,

@@ -1,4 +1,4 @@
-//! Records of clients that are to be struck, and how that goes: see [`super::release`].
+//! Records of clients that must be struck: see [`super::release`].
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, MutexGuard};
@@ -10,13 +10,13 @@ use super::name::Name;
 /// Strikes that are not durable yet.
 #[derive(Debug, Default)]
 pub(super) struct Striking {
-    /// Those who did not come back in the time to reclaim.
+    /// Clients that did not return in the grace period.
     absent: Mutex<Vec<Name>>,
-    /// A round is under way.
+    /// A pass is running.
     pub(super) runs: AtomicBool,
-    /// The last round left something.
+    /// The last pass did not strike all records.
     pub(super) fails: AtomicBool,
-    /// Where the next look at files of lapsed clients begins.
+    /// Position of the next check of lapsed clients' files.
     pub(super) looked_from: AtomicUsize,
 }
 

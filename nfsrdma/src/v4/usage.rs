@@ -1,13 +1,12 @@
-//! What all clients of one address hold together: a host names itself, and as many clients as it names hold no more than this.
+//! Counters shared by all clients of one address: a host can pose as many clients, but together they get no more than this.
 //!
-//! *Memory.* Three numbers for each address that has clients.
+//! *Memory.* Three counters for each address with clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::limits::{DELEGATIONS_OF_ADDRESS_MAX, OWNERS_OF_ADDRESS_MAX};
 
-/// The numbers of one address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Usage {
     states: Arc<AtomicUsize>,
@@ -15,22 +14,22 @@ pub(super) struct Usage {
     delegations: Arc<AtomicUsize>,
 }
 
-/// One of them, until it is dropped.
+/// One counted item, until dropped.
 #[derive(Debug)]
 pub(super) struct UsagePlace(Arc<AtomicUsize>);
 
 impl Usage {
-    /// An open, a lock owner's state or a delegation; `None` when there are as many as this.
+    /// Counts an open, lock state or delegation; `None` at the limit `most`.
     pub(super) fn state(&self, most: usize) -> Option<UsagePlace> {
         UsagePlace::take(&self.states, most)
     }
 
-    /// An open owner or a lock owner.
+    /// Counts an open owner or a lock owner.
     pub(super) fn owner(&self) -> Option<UsagePlace> {
         UsagePlace::take(&self.owners, OWNERS_OF_ADDRESS_MAX)
     }
 
-    /// A delegation, of those that all addresses share.
+    /// Counts a delegation, within the limit over all addresses.
     pub(super) fn delegation(&self) -> Option<UsagePlace> {
         UsagePlace::take(&self.delegations, DELEGATIONS_OF_ADDRESS_MAX)
     }

@@ -1,11 +1,11 @@
-//! Delegated files that are changed by others than clients: a program on this host, or another server of the same volume.
+//! Detects changes of delegated files outside the server: by a program on this host, or by another server of the same volume.
 //!
-//! *Operation.* A delegation promises that nobody changes the file unseen, and only changes through this server are seen. So
-//! every second some delegated files are looked at, each in its turn, and where the change attribute is another than when the
-//! delegation was given, it is recalled. With up to [`limits::WATCHED_PER_TICK`] delegations a client sees a foreign change as soon
-//! as it would without one, by the usual life of its attribute cache.
+//! *Operation.* A delegation promises that the file does not change unnoticed, but the server sees only its own changes. So every
+//! second it checks some delegated files, in rotation, and recalls a delegation if the change attribute differs from the one at the
+//! grant. With up to [`limits::WATCHED_PER_TICK`] delegations a client sees a foreign change as soon as its attribute cache would
+//! have shown it without a delegation.
 //!
-//! *Errors.* A file that cannot be looked at any more is treated as changed.
+//! *Errors.* A file that cannot be read any more is treated as changed.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::limits;
 use super::opens::Entry;
 
 impl Clients {
-    /// To be called about once a second: ends what is over, and looks at delegated files.
+    /// Called about once a second: ends what is over, and checks delegated files.
     pub async fn tick(self: &Arc<Self>) {
         self.tidy(self.now());
         self.settle().await;
@@ -32,7 +32,8 @@ impl Clients {
         }
     }
 
-    /// The file of a read delegation that is still out, and its change attribute when it was given. Who may write changes it.
+    /// The file of a read delegation that was not returned, and its change attribute at the grant. Holders of write delegations
+    /// change the file themselves.
     fn delegated(&self, client: ClientId, number: u32) -> Option<(NodeRef, u64)> {
         let client = self.find(client)?;
         let held = client.held();

@@ -1,4 +1,4 @@
-//! Delegations whose files are looked at, in their turn: see [`super::watch`].
+//! The rotation of delegations whose files are checked: see [`super::watch`].
 //!
 //! *Memory.* Two numbers per delegation.
 
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use mutex::locked;
 use state::ClientId;
 
-/// Delegations in the order in which they are looked at.
+/// Delegations in the order of checking.
 #[derive(Debug, Default)]
 pub(super) struct Watched(Mutex<VecDeque<(ClientId, u32)>>);
 
@@ -17,7 +17,7 @@ impl Watched {
         locked(&self.0)
     }
 
-    /// A delegation was given.
+    /// Adds a new delegation.
     pub(super) fn add(&self, client: ClientId, number: u32) {
         self.queue().push_back((client, number));
     }

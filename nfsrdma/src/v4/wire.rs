@@ -1,4 +1,4 @@
-//! Numbers and small types of version 4, under the names that this server has for them.
+//! Constants and small types of NFSv4, under the names that this server uses.
 
 pub use nfs_proto::nfs4::{MINOR_MAX, Stateid4 as Stateid, VERIFIER_SIZE, attr, op};
 

@@ -1,4 +1,4 @@
-//! A server without a network: whole calls in, whole replies out.
+//! Runs the server without a network: takes whole calls and returns whole replies.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod nfs3;
@@ -18,7 +18,7 @@ use vfs::namespace::{Namespace, Share};
 pub const NFS: u32 = 100_003;
 pub const MOUNT: u32 = 100_005;
 
-/// A server over these shares; the write verifier is 0x0102030405060708.
+/// Builds a server for these shares with the write verifier 0x0102030405060708.
 pub fn server(shares: Vec<Share>) -> Arc<Server> {
     server_over(Namespace::new(shares))
 }
@@ -29,7 +29,7 @@ pub fn server_over(namespace: Namespace) -> Arc<Server> {
     Server::new(core, [4; 16])
 }
 
-/// A connection from this address.
+/// Opens a connection from this address.
 pub fn session_from(server: &Arc<Server>, peer: &str, transport: Transport) -> Session {
     let peer: SocketAddr = peer.parse().unwrap();
     let info = Info::new(
@@ -41,12 +41,12 @@ pub fn session_from(server: &Arc<Server>, peer: &str, transport: Transport) -> S
     server.session(Arc::new(info), Handle::detached())
 }
 
-/// A connection from this host.
+/// Opens a connection from this host.
 pub fn session(server: &Arc<Server>) -> Session {
     session_from(server, "127.0.0.1:700", Transport::Tcp)
 }
 
-/// The head of a call by AUTH_SYS.
+/// Encodes the head of an AUTH_SYS call.
 pub fn head(xid: u32, program: u32, version: u32, procedure: u32, uid: u32) -> Writer {
     let mut cred = Writer::new();
     cred.u32(1);
@@ -62,13 +62,12 @@ pub fn head(xid: u32, program: u32, version: u32, procedure: u32, uid: u32) -> W
     w
 }
 
-/// Sends a whole call.
 pub fn call(session: &Session, call: Vec<u8>, read_chunks: Vec<ReadChunkData>) -> Option<Reply> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(session.call(Buf::from(call), read_chunks))
 }
 
-/// A reply as it would travel in one piece.
+/// Joins a reply to one piece.
 pub fn flat(reply: Reply) -> Vec<u8> {
     let mut out = Vec::new();
     let mut from = 0;

@@ -1,4 +1,4 @@
-//! NFS version 3 calls by hand, and their replies as values.
+//! Encodes NFSv3 calls by hand, and decodes their replies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use super::{MOUNT, NFS, call, flat, head, server_over, session};
 
 pub const OK: u32 = 0;
 
-/// `fattr3`, as far as tests look.
+/// The parts of `fattr3` that tests use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fattr {
     pub ftype: u32,
@@ -55,7 +55,7 @@ pub fn wcc(r: &mut Reader<'_>) -> (Option<(u64, u64, u64)>, Option<Fattr>) {
     (pre, post(r))
 }
 
-/// A reply behind the RPC head.
+/// A reply after the RPC head.
 pub struct Results(pub Buf);
 
 impl Results {
@@ -63,7 +63,7 @@ impl Results {
         Reader::new(&self.0, &[])
     }
 
-    /// The status, and the rest.
+    /// Splits off the status.
     pub fn status(&self) -> (u32, Reader<'_>) {
         let mut r = self.reader();
         (r.u32().unwrap(), r)
@@ -78,7 +78,7 @@ pub struct Client {
     xid: AtomicU32,
 }
 
-/// A share in memory, root not squashed.
+/// A share in memory that does not squash root.
 pub fn share(name: &str) -> Share {
     Share {
         name: name.into(),
@@ -94,7 +94,7 @@ pub fn share(name: &str) -> Share {
 }
 
 impl Client {
-    /// Of a server with one share, `data`.
+    /// Connects to a server with one share, `data`.
     pub fn new() -> Self {
         Self::of(vec![share("data")])
     }
@@ -114,7 +114,7 @@ impl Client {
         self.repeat(xid, program, procedure, args).expect("an answer")
     }
 
-    /// Calls with a given transaction number.
+    /// Sends a call with this transaction id.
     pub fn repeat(
         &self,
         xid: u32,
@@ -136,7 +136,7 @@ impl Client {
         self.call(NFS, procedure, args)
     }
 
-    /// The handle of a path, by MOUNT.
+    /// Mounts a path and returns its handle.
     pub fn mount(&self, path: &str) -> Result<Vec<u8>, u32> {
         let res = self.call(MOUNT, 1, |w| w.opaque(path.as_bytes()));
         let (status, mut r) = res.status();
@@ -159,7 +159,7 @@ impl Client {
         if status == OK { Ok(r.opaque(64).unwrap().to_vec()) } else { Err(status) }
     }
 
-    /// CREATE, UNCHECKED, with a mode.
+    /// CREATE, UNCHECKED, with this mode.
     pub fn create(&self, dir: &[u8], name: &str, mode: u32) -> Result<Vec<u8>, u32> {
         let res = self.nfs(p::CREATE, |w| {
             place(w, dir, name);
@@ -187,7 +187,7 @@ impl Client {
         })
     }
 
-    /// READ: the data and whether it reached the end.
+    /// READ: returns the data and eof.
     pub fn read(&self, fh: &[u8], at: u64, count: u32) -> Result<(Vec<u8>, bool), u32> {
         let res = self.nfs(p::READ, |w| {
             w.opaque(fh);

@@ -1,4 +1,4 @@
-//! Every attribute that is listed as supported, with every kind of object: it can be read, or set, or both.
+//! Checks that every supported attribute can be read, set, or both, on every type of object.
 
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
@@ -8,7 +8,7 @@ use rdma_transport::xdr::Writer;
 use crate::client::{Client, W, open_head, read_open};
 use crate::harness::{Args, Harness, fattr};
 
-/// They can be set and not read.
+/// Attributes that can be set but not read.
 const WRITE_ONLY: [u32; 6] = [
     attr::TIME_ACCESS_SET,
     attr::TIME_MODIFY_SET,
@@ -18,7 +18,7 @@ const WRITE_ONLY: [u32; 6] = [
     attr::TIME_DELEG_MODIFY,
 ];
 
-/// They can be set of something that exists.
+/// Attributes that can be set on an existing object.
 const SETTABLE: [u32; 10] = [
     attr::SIZE,
     attr::ACL,
@@ -32,11 +32,11 @@ const SETTABLE: [u32; 10] = [
     attr::MODE_SET_MASKED,
 ];
 
-/// What CREATE makes, by `nfs_ftype4`, and a regular file, which OPEN makes.
+/// The types of CREATE (`nfs_ftype4`), and regular files, which OPEN creates.
 const KINDS: [(u32, &str); 6] =
     [(1, "file"), (2, "dir"), (4, "char"), (5, "link"), (6, "sock"), (7, "fifo")];
 
-/// A creation time that no clock gives.
+/// A creation time that no clock returns.
 const CREATED: (u64, u32) = (77, 5);
 
 fn value(number: u32, w: &mut Writer) {
@@ -65,7 +65,7 @@ fn value(number: u32, w: &mut Writer) {
     }
 }
 
-/// Makes something of this kind with this attribute.
+/// Creates an object of this type with this attribute.
 fn make(args: Args, kind: u32, name: &[u8], numbers: &[u32]) -> Args {
     let attrs = |w: &mut Writer| {
         fattr(w, numbers, |w| numbers.iter().for_each(|number| value(*number, w)));
@@ -223,7 +223,7 @@ async fn creation_times_last_with_every_kind() {
     for harness in [Harness::new(), Harness::over_folder(folder.path())] {
         let c = Client::of_minor_2(&harness, b"x", Handle::detached()).await;
         for (kind, name) in KINDS {
-            // A host may keep no record with what is neither file nor folder.
+            // The host stores the record only for files and folders.
             let keeps = matches!(kind, 1 | 2);
             let r = c.run(|a| make(a.data(), kind, name.as_bytes(), &[attr::TIME_CREATE])).await;
             assert_eq!(r.status, Status::Ok, "{name}");
@@ -234,7 +234,7 @@ async fn creation_times_last_with_every_kind() {
             assert_eq!(r.status, Status::Ok, "{born}");
             assert!(created(&c, &born).await.0 > 1_000_000_000, "the host's own");
         }
-        // The record is the one that Windows clients see and set.
+        // Windows clients see and set the same record.
         let share = harness.nfs.core.namespace.share_named(b"data").unwrap();
         let cred = vfs::Cred::root();
         let (node, attr) = share.backend.root().lookup(&cred, b"file").await.unwrap();
@@ -253,7 +253,7 @@ async fn creation_times_last_with_every_kind() {
         assert_eq!(created(&c, "file").await, CREATED);
         let attr = node.getattr().await.unwrap();
         assert_eq!(node.dos(&attr).await.unwrap().attributes, Some(2), "the rest stays");
-        // A stranger may write the file and yet not date it.
+        // Write permission on the file does not suffice to change its creation time.
         let mut stranger = Client::of_minor_2(&harness, b"y", Handle::detached()).await;
         stranger.cred = vfs::Cred { uid: 7, gid: 7, ..vfs::Cred::root() };
         let r = stranger.run(|a| a.data().lookup(b"file").op(op::SETATTR, set)).await;
@@ -261,7 +261,7 @@ async fn creation_times_last_with_every_kind() {
     }
 }
 
-/// macOS creates exclusively and then sets mode, times and creation time, where that is listed.
+/// macOS creates exclusively and then sets mode, times and creation time, if these are supported.
 #[tokio::test]
 async fn exclusive_creates_end_with_set_times() {
     let harness = Harness::new();
@@ -304,7 +304,7 @@ async fn exclusive_creates_end_with_set_times() {
     assert_eq!(created(&c, "new").await, CREATED);
 }
 
-/// Linux' server answers so (`nfsd4_acl_to_attr`).
+/// Linux' server returns the same (`nfsd4_acl_to_attr`).
 #[tokio::test]
 async fn files_refuse_flags_of_inheritance() {
     use vfs::acl::{Ace, Acl, Who, flag, mask};
@@ -364,7 +364,7 @@ async fn files_refuse_flags_of_inheritance() {
             c.run(|a| a.data().op(op::REMOVE, |w| w.opaque(b"fifo"))).await;
         }
     }
-    // By SMB such a list is kept. It is shown without what means nothing, so that it can be written back.
+    // SMB clients can store such a list. Flags without effect are omitted, so that it can be written back.
     let (_, file) = harness.with_file(b"windows", b"").await;
     let share = harness.nfs.core.namespace.share_named(b"data").unwrap();
     let (node, _) = share.backend.root().lookup(&vfs::Cred::root(), b"windows").await.unwrap();

@@ -36,7 +36,7 @@ async fn all_required_attributes_are_there() {
 }
 
 #[tokio::test]
-async fn supported_attributes_depend_on_the_minor_version() {
+async fn minor_version_selects_attributes() {
     let harness = Harness::new();
     let mut r = harness.run(|c| c.data().getattr(&[attr::SUPPORTED_ATTRS])).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
@@ -51,7 +51,7 @@ async fn supported_attributes_depend_on_the_minor_version() {
 }
 
 #[tokio::test]
-async fn values_are_encoded_in_the_order_of_their_numbers() {
+async fn values_are_encoded_by_number() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"hello").await;
     let want = [attr::TYPE, attr::SIZE, attr::MODE, attr::NUMLINKS, attr::OWNER, attr::OWNER_GROUP];
@@ -65,7 +65,7 @@ async fn values_are_encoded_in_the_order_of_their_numbers() {
 }
 
 #[tokio::test]
-async fn a_share_has_its_own_fsid_and_says_where_it_is_mounted() {
+async fn share_has_separate_fsid() {
     let harness = Harness::new();
     let want = [attr::FSID, attr::FILEID, attr::MOUNTED_ON_FILEID];
     let mut seen = vec![];
@@ -88,7 +88,7 @@ async fn a_share_has_its_own_fsid_and_says_where_it_is_mounted() {
 }
 
 #[tokio::test]
-async fn attributes_that_can_only_be_set_cannot_be_asked_for() {
+async fn reading_write_only_attributes_fails() {
     let harness = Harness::new();
     for a in [attr::TIME_ACCESS_SET, attr::TIME_MODIFY_SET] {
         let mut r = harness.run(|c| c.data().getattr(&[a])).await;
@@ -98,7 +98,7 @@ async fn attributes_that_can_only_be_set_cannot_be_asked_for() {
 }
 
 #[tokio::test]
-async fn unknown_attributes_are_left_out_of_the_answer() {
+async fn unknown_attributes_are_omitted() {
     let harness = Harness::new();
     let mut r = harness.run(|c| c.data().getattr(&[attr::TYPE, attr::FS_LOCATIONS, 90])).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
@@ -107,7 +107,7 @@ async fn unknown_attributes_are_left_out_of_the_answer() {
     r.end(Status::Ok);
 }
 
-/// In version 4 an owner cuts a file that its mode lets it not write by an open alone, which a stateid names.
+/// In NFSv4 the owner of a read-only file truncates it only through an open's stateid.
 #[tokio::test]
 async fn sizes_are_set_without_opens_by_mode() {
     let harness = Harness::new();
@@ -163,7 +163,7 @@ async fn setattr_answers_with_what_it_set() {
 
 /// RFC 8881 section 18.30.4.
 #[tokio::test]
-async fn a_setattr_that_fails_half_way_tells_what_was_set() {
+async fn partial_setattr_reports_attributes_set() {
     let mut harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"hello").await;
     harness.run(|c| setattr(c.putfh(&file), &[attr::MODE], |w| w.u32(0o666))).await;
@@ -178,9 +178,10 @@ async fn a_setattr_that_fails_half_way_tells_what_was_set() {
     r.end(Status::Perm);
 }
 
-/// RFC 8881 section 18.30.4, where the volume itself fails: it sets the size last, and no file system here has files of this size.
+/// RFC 8881 section 18.30.4, for a failure of the volume: it sets the size last, and no file system here supports files of this
+/// size.
 #[tokio::test]
-async fn a_setattr_that_fails_in_the_volume_tells_what_was_set() {
+async fn volume_failure_reports_attributes_set() {
     let folder = tempfile::tempdir().unwrap();
     let harness = Harness::over_folder(folder.path());
     let (_, file) = harness.with_file(b"f", b"hello").await;
@@ -198,7 +199,7 @@ async fn a_setattr_that_fails_in_the_volume_tells_what_was_set() {
     let mut r = harness.run(|c| c.putfh(&file).getattr(&both)).await;
     r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
     assert_eq!((r.bitmap(), r.u32(), r.u64(), r.u32()), (both.to_vec(), 12, 5, 0o600));
-    // What was so already was not set.
+    // An attribute that had the value already does not count as set.
     let mut r = harness.run(|c| setattr(c.putfh(&file), &both, values(0o600))).await;
     r.ok(&[op::PUTFH]).expect(op::SETATTR, Status::FBig);
     assert!(r.bitmap().is_empty());
@@ -206,10 +207,10 @@ async fn a_setattr_that_fails_in_the_volume_tells_what_was_set() {
 }
 
 #[tokio::test]
-async fn a_list_of_too_many_entries_has_no_space_and_a_long_one_is_read() {
+async fn oversized_list_gets_nospc() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"hello").await;
-    // All their values together are longer than 64 KiB.
+    // The values together exceed 64 KiB.
     let name = format!("7@{}", "x".repeat(80));
     for (entries, status) in [(1_024, Status::Ok), (1_025, Status::NoSpc)] {
         let values = |w: &mut Writer| {
@@ -228,7 +229,7 @@ async fn a_list_of_too_many_entries_has_no_space_and_a_long_one_is_read() {
 }
 
 #[tokio::test]
-async fn a_failed_setattr_has_an_empty_bitmap_behind_its_status() {
+async fn failed_setattr_has_empty_bitmap() {
     let harness = Harness::new();
     let mut r = harness.run(|c| setattr(c.data(), &[attr::FS_LOCATIONS], |v| v.u32(0))).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::SETATTR, Status::AttrNotSupp);
@@ -241,7 +242,7 @@ async fn a_failed_setattr_has_an_empty_bitmap_behind_its_status() {
 }
 
 #[tokio::test]
-async fn verify_compares_and_nverify_is_its_opposite() {
+async fn verify_and_nverify_are_opposites() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"hello").await;
     for (size, same) in [(5, true), (6, false)] {
@@ -277,7 +278,7 @@ async fn a_frozen_share_refuses_changes() {
 }
 
 #[tokio::test]
-async fn the_root_counts_only_shares_that_the_client_may_see() {
+async fn root_counts_visible_shares() {
     let harness = Harness::new();
     let mut r = harness.run(|c| c.root().getattr(&[attr::NUMLINKS])).await;
     r.ok(&[op::PUTROOTFH]).expect(op::GETATTR, Status::Ok);
@@ -291,7 +292,7 @@ proptest! {
 
     #[test]
     fn what_getattr_answers_verify_confirms(want in prop::collection::btree_set(0u32..83, 0..40)) {
-        // They cannot be asked for, or cannot be compared.
+        // These attributes cannot be read or compared.
         let none = [attr::RDATTR_ERROR, attr::TIME_ACCESS_SET, attr::TIME_MODIFY_SET, 74, 81];
         let want: Vec<u32> = want.into_iter().filter(|a| !none.contains(a)).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -333,7 +334,7 @@ impl Directory for Alice {
 }
 
 #[tokio::test]
-async fn with_a_domain_users_and_groups_have_names() {
+async fn domain_gives_names_to_ids() {
     let domain = Some(Arc::new(Domain::new("example.org", Arc::new(Alice))));
     let harness = Harness::with(Options { domain, ..Options::default() });
     let (_, file) = harness.with_file(b"f", b"hello").await;

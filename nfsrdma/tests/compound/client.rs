@@ -1,4 +1,4 @@
-//! Clients of minor versions with sessions, each with a name, a connection and a slot; and the arguments of what they do.
+//! Clients of minor versions with sessions, each with a name, a connection and a slot; and encoders of their arguments.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct Client<'k> {
     pub session: Vec<u8>,
     pub conn: Arc<Conn>,
     pub cred: Cred,
-    /// Number of the last request on slot 0.
+    /// Sequence number of the last request on slot 0.
     pub sequence: Cell<u32>,
     /// `sr_status_flags` of the last SEQUENCE.
     pub flags: Cell<u32>,
@@ -40,7 +40,7 @@ pub fn exchange(name: &[u8], verifier: u64, flags: u32) -> impl FnOnce(&mut Writ
     }
 }
 
-/// Arguments of CREATE_SESSION with these limits: request, response, kept response, operations, slots.
+/// Arguments of CREATE_SESSION with these limits: request, response, cached response, operations, slots.
 pub fn create(id: u64, sequence: u32, flags: u32, fore: [u32; 5]) -> impl FnOnce(&mut Writer) {
     move |w| {
         w.u64(id);
@@ -61,14 +61,14 @@ pub fn create(id: u64, sequence: u32, flags: u32, fore: [u32; 5]) -> impl FnOnce
 pub const FORE: [u32; 5] = [1 << 20, 1 << 20, 4096, 32, 4];
 
 impl<'k> Client<'k> {
-    /// A client that has nothing to reclaim.
+    /// Creates a client that has sent RECLAIM_COMPLETE.
     pub async fn new(harness: &'k Harness, name: &[u8]) -> Self {
         let c = Self::unreclaimed(harness, name, Handle::detached()).await;
         c.run(|c| c.op(op::RECLAIM_COMPLETE, |w| w.bool(false))).await.ok(&[op::RECLAIM_COMPLETE]);
         c
     }
 
-    /// One that is called back through this handle.
+    /// Creates a client that receives callbacks through this handle.
     pub async fn called_by(harness: &'k Harness, name: &[u8], handle: Handle) -> Self {
         let c = Self::unreclaimed(harness, name, handle).await;
         c.run(|c| c.op(op::RECLAIM_COMPLETE, |w| w.bool(false))).await.ok(&[op::RECLAIM_COMPLETE]);
@@ -83,7 +83,7 @@ impl<'k> Client<'k> {
         Self::of_minor(1, harness, name, handle, fore).await
     }
 
-    /// One of minor version 2 that has nothing to reclaim.
+    /// Creates a client of minor version 2 that has sent RECLAIM_COMPLETE.
     pub async fn of_minor_2(harness: &'k Harness, name: &[u8], handle: Handle) -> Self {
         let c = Self::of_minor(2, harness, name, handle, FORE).await;
         c.run(|c| c.op(op::RECLAIM_COMPLETE, |w| w.bool(false))).await.ok(&[op::RECLAIM_COMPLETE]);
@@ -111,7 +111,7 @@ impl<'k> Client<'k> {
         Self { harness, minor, id, session, conn, cred, sequence, flags }
     }
 
-    /// Runs the next COMPOUND of slot 0 behind its SEQUENCE.
+    /// Runs the next COMPOUND of slot 0, with SEQUENCE in front.
     pub async fn run(&self, build: impl FnOnce(Args) -> Args) -> Results {
         self.sequence.set(self.sequence.get() + 1);
         let mut r = self.send(0, self.sequence.get(), false, build).await;
@@ -119,7 +119,7 @@ impl<'k> Client<'k> {
         r
     }
 
-    /// Sends a COMPOUND on a slot with a number, whatever they are.
+    /// Sends a COMPOUND with any slot and number.
     pub async fn send(
         &self,
         slot: u32,
@@ -157,7 +157,7 @@ impl<'k> Client<'k> {
         self.flags.set(r.u32());
     }
 
-    /// Opens a file of the share `data`, which is made if it is not there.
+    /// Opens a file of the share `data`, creating it if needed.
     pub async fn open(
         &self,
         owner: &[u8],
@@ -178,7 +178,7 @@ impl<'k> Client<'k> {
         Ok(opened)
     }
 
-    /// Runs an operation on the file; its status, with the result still to be read.
+    /// Runs an operation on the file; returns the status, with the result still to decode.
     pub async fn on(
         &self,
         fh: &[u8],
@@ -242,7 +242,7 @@ pub fn open_head(w: &mut Writer, seqid: u32, client: u64, owner: &[u8], share: (
     w.opaque(owner);
 }
 
-/// OPEN by name, UNCHECKED4, of a file with mode 0644 and these further attributes: a size.
+/// OPEN by name, UNCHECKED4, with mode 0644 and further attributes, such as a size.
 pub fn unchecked(
     seqid: u32,
     owner: &[u8],
@@ -266,7 +266,7 @@ pub fn unchecked(
     }
 }
 
-/// What OPEN gave.
+/// The results of OPEN.
 #[derive(Clone, Debug)]
 pub struct Opened {
     pub stateid: Stateid,

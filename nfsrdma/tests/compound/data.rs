@@ -10,7 +10,7 @@ use rdma_transport::xdr::Writer;
 use crate::harness::Harness;
 
 #[tokio::test]
-async fn what_is_written_is_read_and_its_end_is_told() {
+async fn read_returns_written_data_and_eof() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"").await;
     let mut r = harness
@@ -28,7 +28,7 @@ async fn what_is_written_is_read_and_its_end_is_told() {
 }
 
 #[tokio::test]
-async fn data_outside_the_message_is_written_too() {
+async fn write_takes_data_outside_message() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"").await;
     let mut w = Writer::new();
@@ -57,7 +57,7 @@ async fn data_outside_the_message_is_written_too() {
     assert_eq!((r.bool(), r.opaque()), (true, b"\0abcde".to_vec()));
 }
 
-/// The transport had no memory for the data: what stands before the WRITE is done, and the client is to send it again.
+/// The transport had no memory for the data: operations before the WRITE are executed, and the client must retry.
 #[tokio::test]
 async fn missing_data_is_answered_delay() {
     let harness = Harness::new();
@@ -133,11 +133,11 @@ async fn permission_is_checked_without_an_open() {
 }
 
 #[tokio::test]
-async fn a_read_is_cut_to_what_the_reply_can_hold() {
+async fn read_is_cut_to_reply_size() {
     let harness = Harness::new();
     let size = 1 << 20;
     let (_, file) = harness.with_file(b"f", &vec![7; size]).await;
-    // The second does not fit beside the first.
+    // The second READ does not fit.
     let mut r = harness.run(|c| c.putfh(&file).read(0, u32::MAX).read(0, u32::MAX)).await;
     r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);
     assert_eq!((r.bool(), r.opaque().len()), (true, size));
@@ -148,7 +148,7 @@ async fn a_read_is_cut_to_what_the_reply_can_hold() {
 }
 
 #[tokio::test]
-async fn commit_and_write_name_the_same_verifier() {
+async fn commit_and_write_share_verifier() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"").await;
     let commit = |w: &mut Writer| {
@@ -179,9 +179,9 @@ async fn truncation_needs_write_permission() {
     r.end(Status::Access);
 }
 
-/// RFC 8881 section 18.32.3: the server may write less than it is given, and says how much.
+/// RFC 8881 section 18.32.3: the server may write less than requested, and returns the count.
 #[tokio::test]
-async fn of_a_write_that_is_too_long_the_first_bytes_are_written() {
+async fn long_write_is_cut_off() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"").await;
     let data: Vec<u8> = (0..(1_u32 << 20) + 5).map(|i| (i % 251) as u8).collect();

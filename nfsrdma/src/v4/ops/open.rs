@@ -1,11 +1,11 @@
-//! OPEN (RFC 8881 section 18.16, RFC 7530 section 16.16): finds or makes a file and opens it for an owner.
+//! OPEN (RFC 8881 section 18.16, RFC 7530 section 16.16): finds or creates a file and opens it for an owner.
 //!
-//! *Operation.* In this order: the file, the permission, the share mode, and only then what changes the file (truncation), so
-//! that an open that is refused has changed nothing that was there.
+//! *Operation.* The steps are, in this order: find the file, check permission, check share modes, and only then truncate, so that a
+//! refused open changes no existing file.
 //!
-//! *Memory.* One entry per owner and file.
+//! *Memory.* One entry for each pair of owner and file.
 //!
-//! *Errors.* Of the specification; NFS4ERR_DELAY while a delegation of another client is recalled.
+//! *Errors.* As in the specification; NFS4ERR_DELAY while a delegation of another client is recalled.
 
 use std::sync::Arc;
 
@@ -52,9 +52,9 @@ const WANT_READ_DELEG: u32 = 0x0000_0100;
 const WANT_NO_DELEG: u32 = 0x0000_0400;
 const WANT_CANCEL: u32 = 0x0000_0500;
 const WANT_SIGNALS: u32 = 0x0033_0000;
-/// The delegation is to be for the times of the file, too (RFC 9754 section 5).
+/// The client wants the delegation to cover the file's times (RFC 9754 section 5).
 const WANT_DELEG_TIMESTAMPS: u32 = 0x0010_0000;
-/// A delegation may stand for the open (RFC 9754 section 4).
+/// The client accepts a delegation instead of the open (RFC 9754 section 4).
 const WANT_OPEN_XOR_DELEGATION: u32 = 0x0020_0000;
 
 enum Create {
@@ -66,33 +66,33 @@ enum Create {
 struct Args<'a> {
     share: Share,
     want: u32,
-    /// The client wants the times delegated.
+    /// The client wants to keep the times.
     times: bool,
-    /// It needs no open beside a delegation.
+    /// The client needs no open if it gets a delegation.
     xor: bool,
     create: Option<Create>,
     claim: OpenClaim4<'a>,
 }
 
-/// What was opened, and what it took.
+/// The opened file and the changes made on the way.
 struct Found {
     at: Located,
-    /// The directory, for `change_info`.
+    /// The change of the directory, for `change_info`.
     dir: Option<DirChange>,
-    /// It was made for the caller, whose permission its mode does not limit.
+    /// The file was created for the caller, whose access its mode does not limit.
     fresh: bool,
-    /// Cut to nothing when it is open.
+    /// Truncate to zero bytes after the open.
     cut: bool,
     /// Attributes that were set.
     set: Bitmap,
-    /// The change attribute, when the permission was asked; a delegation is given on what was found then.
+    /// The change attribute when permission was checked; a delegation is granted only if it is still the same.
     change: Option<u64>,
 }
 
 pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
     let asked: Open<'_> = cx.args.value()?;
     let (seqid, StateOwner4 { clientid, owner }) = (asked.seqid, asked.owner);
-    // Faults of the arguments are counted like the rest.
+    // Invalid arguments also advance the owner's sequence.
     let args = decode(cx, &asked).await;
     let client = match &cx.client {
         Some(client) => client.clone(),
@@ -101,8 +101,8 @@ pub(in crate::v4) async fn open(cx: &mut Compound<'_>) -> Result<(), Status> {
     let name = {
         let mut held = client.held();
         if cx.minor == 0 {
-            // Some clients do not count the failed OPEN of an owner that the server never confirmed (seen with libnfs), so that
-            // only a success can be repeated.
+            // Some clients do not count a failed OPEN of an unconfirmed owner (seen with libnfs), so only a success is treated as a
+            // retransmission.
             let stale = held.open_owners.get(owner).is_some_and(|o| {
                 !o.confirmed && !o.order.is_busy() && !o.order.is_last_success(seqid)
             });
@@ -163,7 +163,7 @@ async fn open_in_turn(
     done
 }
 
-/// Where a name stands in the current directory.
+/// The path of a name in the current directory, for the audit record.
 async fn path_of(cx: &Compound<'_>, name: &[u8]) -> Vec<u8> {
     let Ok(Object::Node(dir)) = cx.object() else { return name.to_vec() };
     vfs::audited::place(&dir.node, name).await
@@ -184,7 +184,8 @@ async fn open_unrecorded(
         if write {
             cx.nfs.core.namespace.writable(&found.at.share)?;
         }
-        // Asked once: reads and writes through the open rely on it. Who may execute a file may fetch it (RFC 7530 section 16.16.5).
+        // Checked once: reads and writes through the open rely on it. Permission to execute a file allows reading it (RFC 7530
+        // section 16.16.5).
         let at = &found.at;
         let attr = at.node.open(&at.cred, read, write).await?;
         found.change = Some(attr.change);
@@ -223,8 +224,8 @@ async fn open_unrecorded(
     Ok(())
 }
 
-/// Refuses a file that a client of SMB has had marked for removal. Who reclaims, or claims what it opened by a delegation, had it
-/// open before.
+/// Refuses a file that an SMB client has marked for deletion. Reclaims, and claims of a delegation, are allowed: the client had the
+/// file open before.
 async fn after_delete(
     cx: &Compound<'_>,
     claim: &OpenClaim4<'_>,
@@ -236,13 +237,13 @@ async fn after_delete(
         _ => return Ok(()),
     };
     match cx.nfs.core.namespace.arbiter().after_delete(node.id(), name, links).await? {
-        // It may be gone now.
+        // The file may be gone by now.
         true => Err(Status::Delay),
         false => Ok(()),
     }
 }
 
-/// Lets the delegation stand for the open that it came with.
+/// Replaces the open by the delegation that it came with.
 fn stand_in(cx: &Compound<'_>, client: &Client, open: Stateid) -> bool {
     let arbiter = cx.nfs.core.namespace.arbiter();
     let (_, number) = stateid::parts(open);
@@ -281,14 +282,14 @@ async fn decode<'a>(cx: &Compound<'_>, asked: &Open<'a>) -> Result<Args<'a>, Sta
         share,
         want: access & WANT_MASK,
         times: wants(WANT_DELEG_TIMESTAMPS),
-        // A delegation keeps no share mode.
+        // A delegation has no deny mode.
         xor: wants(WANT_OPEN_XOR_DELEGATION) && share.deny.is_none(),
         create,
         claim,
     })
 }
 
-/// Other faults of a name are found when it is used.
+/// Checks only the length; other errors of a name are found when it is used.
 fn check_length(name: &[u8]) -> Result<(), Status> {
     if name.len() > NAME_MAX { Err(Status::NameTooLong) } else { Ok(()) }
 }
@@ -317,18 +318,18 @@ async fn attributes(cx: &Compound<'_>, set: &Fattr4<'_>) -> Result<ToSet, Status
     Ok(to_set)
 }
 
-/// Whether this kind of claim may be made now (RFC 8881 sections 8.4.2, 18.16.3).
+/// Checks that this kind of claim is allowed now (RFC 8881 sections 8.4.2, 18.16.3).
 fn check_claim(cx: &Compound<'_>, client: &Client, args: &Args<'_>) -> Result<(), Status> {
     let reclaim = matches!(args.claim, OpenClaim4::Previous(_));
     check_grace(cx, client, reclaim)?;
     match args.claim {
-        // No delegations of an earlier incarnation are kept.
+        // Delegations of a client's previous run are not kept.
         OpenClaim4::DelegatePrev(_) | OpenClaim4::DelegPrevFh => Err(Status::NotSupp),
         _ => Ok(()),
     }
 }
 
-/// Finds or makes the file.
+/// Finds or creates the file.
 async fn find(
     cx: &mut Compound<'_>,
     client: &Arc<Client>,
@@ -359,11 +360,11 @@ fn plain(at: Located, dir: Option<DirChange>) -> Found {
     Found { at, dir, fresh: false, cut: false, set: Bitmap::EMPTY, change: None }
 }
 
-/// The directory, or why there is none to open a file in.
+/// The current directory, or the error if files cannot be opened in it.
 fn directory(cx: &Compound<'_>, name: &[u8], create: bool) -> Result<Located, Status> {
     match cx.object()? {
         Object::Above(_) if create => Err(Status::RoFs),
-        // Above the shares there are only directories.
+        // Pseudo folders contain only folders.
         Object::Above(above) => Err(above.find(cx, name).map_or(Status::NoEnt, |_| Status::IsDir)),
         Object::Node(_) => cx.directory(),
     }
@@ -377,10 +378,10 @@ async fn look_up(cx: &mut Compound<'_>, name: &[u8]) -> Result<Found, Status> {
     Ok(plain(as_file(cx, &dir, node)?, Some(change)))
 }
 
-/// The node as a regular file, or the error for what it is instead.
+/// The node as a regular file, or the error for its actual type.
 fn as_file(cx: &Compound<'_>, dir: &Located, node: vfs::NodeRef) -> Result<Located, Status> {
     cx.regular(&Object::Node(dir.beside(node))).map_err(|status| match status {
-        // RFC 7530 section 16.16.5 has one error for all that is neither file nor directory.
+        // RFC 7530 section 16.16.5 has one error for all types other than file and directory.
         Status::Inval => Status::Symlink,
         other => other,
     })
@@ -402,7 +403,7 @@ async fn by_name(
         }
     };
     let mut set = to_set.with_mode(0o600);
-    // A found file is cut when it has been opened, not before: another's share mode may forbid it.
+    // An existing file is truncated after the open: another client's share mode may forbid it.
     let cut = how == CreateHow::Unchecked && set.size == Some(0);
     if set.size == Some(0) {
         set.size = None;
@@ -419,7 +420,7 @@ async fn by_name(
         was_set = to_set.done_of(&made.attr).or(&dated);
     }
     if exclusive {
-        // RFC 8881 section 18.16.3: the verifier may stand in the times, so the client is told to set them.
+        // RFC 8881 section 18.16.3: the times may hold the verifier, so the reply asks the client to set them.
         was_set.add(attr::TIME_ACCESS);
         was_set.add(attr::TIME_MODIFY);
     } else if cut && !fresh {
@@ -429,7 +430,7 @@ async fn by_name(
     Ok(Found { at, dir: Some(made.dir), fresh, cut: cut && !fresh, set: was_set, change: None })
 }
 
-/// Enters the open in `state` and among what the client holds, and cuts the file if that was asked for.
+/// Enters the open in `state` and in the client's state, and truncates the file if requested.
 async fn enter(
     cx: &Compound<'_>,
     client: &Arc<Client>,
@@ -448,11 +449,11 @@ async fn enter(
         cx.limited(limit, most)
     })?;
     let own = client.held().open(number).map(|o| o.share).unwrap_or_default();
-    // Whoever cuts the file writes, if only for that moment.
+    // Truncation needs write access, for that moment only.
     let cuts = if found.cut { Rights::WRITE } else { Rights::NONE };
     let wanted = Share::new(share.access | cuts, share.deny);
     let mut done = match own.conflicts(wanted) {
-        // RFC 8881 section 9.7: an owner's own opens are no exception.
+        // RFC 8881 section 9.7: deny modes also apply between opens of one owner.
         true => Err(Status::ShareDenied),
         false => arbiter.open(node.id(), &party, wanted).await.map_err(Status::from),
     };
@@ -471,7 +472,7 @@ async fn enter(
         Err(status) => Err(status),
     };
     if stateid.is_err() {
-        // What `state` has for this holder goes back to what was open before.
+        // The holder's access in `state` returns to the previous one.
         let before = held.open(number).map(|o| o.share).unwrap_or_default();
         arbiter.state().narrow(node.id(), party.holder, before);
         held.abandon(number);
@@ -481,12 +482,12 @@ async fn enter(
     stateid
 }
 
-/// The owner is to be confirmed, as in minor version 0 the first time that it is seen.
+/// True if the owner must be confirmed: in minor version 0, at its first OPEN.
 fn must_confirm(cx: &Compound<'_>, client: &Client, owner: &[u8], args: &Args<'_>) -> bool {
     cx.minor == 0 && {
         let mut held = client.held();
         let owner = held.open_owners.get_mut(owner);
-        // RFC 7530 section 16.18.5: who reclaims was confirmed before the restart.
+        // RFC 7530 section 16.18.5: an owner that reclaims was confirmed before the restart.
         let reclaims = matches!(args.claim, OpenClaim4::Previous(_));
         owner.is_some_and(|o| {
             o.confirmed |= reclaims;
@@ -495,9 +496,10 @@ fn must_confirm(cx: &Compound<'_>, client: &Client, owner: &[u8], args: &Args<'_
     }
 }
 
-/// Gives the delegation that goes with this OPEN, if there is one.
+/// Grants the delegation of this OPEN, if possible.
 ///
-/// As the kernel's server does, for writing only to who also reads: such a file is worked on, and not written once.
+/// As in the kernel's server, a write delegation needs an open for reading and writing: a client that works on the file benefits
+/// from it, one that writes it once does not.
 async fn delegation(
     cx: &Compound<'_>,
     client: &Arc<Client>,
@@ -514,7 +516,7 @@ async fn delegation(
             let reads_too = access == Rights::BOTH && args.want != WANT_READ_DELEG;
             reads_too.then_some(true)?
         }
-        // Of a client that had it before the restart, whatever it has open.
+        // A reclaiming client gets the same kind as before the restart, whatever its opens.
         OpenClaim4::Previous(DELEGATE_WRITE | DELEGATE_WRITE_ATTRS)
             if !found.at.share.read_only =>
         {
@@ -525,12 +527,13 @@ async fn delegation(
         }
         _ => return None,
     };
-    // Known is what the permission was asked of; who writes may have cut the file since, or made it.
+    // The attributes from the permission check are still valid for reading; an open for writing may have truncated or created the
+    // file since.
     let attr = match write {
         true => Some(found.at.node.getattr().await.ok()?),
         false => None,
     };
-    // A write of another than the superuser takes set-id bits away, and others would see them until the data is back.
+    // A write by a user other than root clears the set-id bits, and other clients would see them until the data is written back.
     let is_reclaim = matches!(args.claim, OpenClaim4::Previous(_));
     if !is_reclaim && attr.is_some_and(|attr| attr.mode & 0o6000 != 0) {
         return None;
@@ -551,15 +554,15 @@ async fn delegation(
     delegate(cx, client, at, given)
 }
 
-/// The delegation that was given, or why there is none.
+/// Encodes the granted delegation, or the reason for its absence.
 fn shown_delegation(minor: u32, want: u32, given: Option<Granted>) -> OpenDelegation4<'static> {
-    // No ACE: ACCESS says what each user may do (RFC 8881 section 10.4.1). ALLOW, no flags, no rights, nobody.
+    // An empty ACE (ALLOW, no flags, no rights, no name): clients use ACCESS for each user (RFC 8881 section 10.4.1).
     let permissions = Nfsace4 { acetype: 0, flag: 0, access_mask: 0, who: b"" };
     let recall = false;
     match given {
         Some(Granted { stateid, write: true, times }) => {
-            // No storage is reserved, so none is promised: what is closed has been written before, and whether it could be is
-            // known then (RFC 8881 section 10.4.1).
+            // No storage is reserved, so the limit is 0: clients must flush before CLOSE, which reports a full volume (RFC 8881
+            // section 10.4.1).
             let space_limit = SpaceLimit4::Size(0);
             let given = WriteDelegation { stateid, recall, space_limit, permissions };
             if times { OpenDelegation4::WriteAttrs(given) } else { OpenDelegation4::Write(given) }

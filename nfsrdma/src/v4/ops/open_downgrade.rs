@@ -10,7 +10,7 @@ use crate::v4::resolve::{ResolvedStateid, resolve};
 use crate::v4::status::Status;
 use crate::v4::wire::op;
 
-/// Wishes about delegations may stand beside the access; they mean nothing here.
+/// Delegation wants in `share_access`, which OPEN_DOWNGRADE ignores.
 const WANT_MASK: u32 = 0x0003_ff00;
 
 pub(in crate::v4) async fn open_downgrade(cx: &mut Compound<'_>) -> Result<(), Status> {

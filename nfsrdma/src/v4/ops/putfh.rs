@@ -9,7 +9,7 @@ use crate::v4::status::Status;
 use crate::v4::wire::op;
 use nfs_proto::nfs4::ops::NfsFh4;
 
-/// RFC 8881 section 2.6.3.1.1: the operation behind it may be one that answers for the flavor itself, or asks which is wanted.
+/// RFC 8881 section 2.6.3.1.1: the next operation may check the flavor itself, or may be SECINFO.
 fn leaves_flavor_to_next(cx: &Compound<'_>) -> bool {
     if cx.index + 1 >= cx.count {
         return true;
@@ -29,8 +29,7 @@ fn leaves_flavor_to_next(cx: &Compound<'_>) -> bool {
     )
 }
 
-/// The client's machine gives back what a user held, whatever flavor the share wants of users. Linux asks for attributes just
-/// before.
+/// True if the client's machine releases a user's state, for which its own flavor suffices. Linux sends GETATTR just before.
 fn gives_back_for_user(cx: &Compound<'_>) -> bool {
     let mut args = cx.args.clone();
     if matches!(args.clone().value(), Ok(op::GETATTR)) {
@@ -45,7 +44,7 @@ pub(in crate::v4) async fn putfh(cx: &mut Compound<'_>) -> Result<(), Status> {
     let core = &cx.nfs.core;
     let object = match core.handles.open(&core.namespace, wire)? {
         Named::Above(number) => Object::Above(Above::numbered(cx, number).ok_or(Status::Stale)?),
-        // What a client has from before the share went: it is told so by the next operation.
+        // A handle from before the share moved to another server: the next operation returns MOVED.
         Named::Node(share, _) if share.is_elsewhere() => cx.root_of(share),
         Named::Node(share, handle) => {
             let node = share.backend.resolve(&handle).await?;

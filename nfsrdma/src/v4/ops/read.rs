@@ -1,5 +1,5 @@
-//! READ (RFC 8881 section 18.22). The data is the volume's own buffers; the transport may move it by RDMA Write
-//! (RFC 8267 section 3.1).
+//! READ (RFC 8881 section 18.22). The reply contains the volume's own buffers; the transport may transfer them by RDMA Write (RFC
+//! 8267 section 3.1).
 
 use crate::v4::compound::Compound;
 use crate::v4::limits::IO_MAX;
@@ -8,14 +8,14 @@ use crate::v4::status::Status;
 use nfs_proto::nfs4::ops::{Read, ReadDone};
 use nfs_proto::xdr::Bulk;
 
-/// Bytes of the result besides the data and its padding: eof, the length, padding.
+/// Bytes of the result without the data: eof, length, padding.
 const AROUND: usize = 4 + 4 + 3;
 
 pub(in crate::v4) async fn read(cx: &mut Compound<'_>) -> Result<(), Status> {
     let Read { stateid, offset, count } = cx.args.value()?;
     let at = file_of(cx, stateid).await?;
     let right = check_io(cx, &at, stateid, IoAccess::Read).await?;
-    // The client learns from a short answer to ask again; an error would end it.
+    // A short reply makes the client continue; an error would end the read.
     let count = usize::try_from(count).unwrap_or(IO_MAX).min(IO_MAX);
     let count = count.min(cx.room_for_data(AROUND));
     let file_ops = cx.nfs.core.namespace.by(right.who);

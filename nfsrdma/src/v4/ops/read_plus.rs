@@ -1,5 +1,5 @@
-//! READ_PLUS (RFC 7862 section 15.10): data and holes. Its data is not moved by RDMA (RFC 8267 section 3.1 names READ and
-//! READLINK only).
+//! READ_PLUS (RFC 7862 section 15.10): returns data and holes. The data is always inline (RFC 8267 section 3.1 allows RDMA for READ
+//! and READLINK only).
 
 use nfs_proto::nfs4::ops::{Hole4, Read, ReadPlusContent, ReadPlusDone};
 use vfs::{Seek, VfsError};
@@ -12,9 +12,9 @@ use crate::v4::stateid_access::{IoAccess, check_io};
 use crate::v4::status::Status;
 use crate::v4::wire::NFS4_CONTENT_DATA;
 
-/// Segments of one reply: a file of many small holes is read in many replies.
+/// Segments in one reply: a file with many small holes needs several replies.
 const SEGMENTS_MAX: u32 = 16;
-/// Bytes of a segment besides its data: kind, offset, length and padding.
+/// Bytes of a segment without its data: kind, offset, length and padding.
 const AROUND_SEGMENT: usize = 4 + 8 + 8 + 3;
 /// `rpr_eof` and the count of segments.
 const AROUND: usize = 8;
@@ -26,15 +26,15 @@ pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status
     may_read(&at, &right).await?;
     let attr = at.node.getattr().await?;
     let size = attr.size;
-    // A file that uses as much storage as it is long has no hole worth telling. On tmpfs the next hole is looked for page
-    // by page, to the end of the file: that costs more than the read itself.
+    // A file with as much storage as its length has no useful holes. tmpfs searches for the next hole page by page up to the end of
+    // the file, which costs more than the read.
     let dense = attr.used >= size;
     let end = offset.saturating_add(u64::from(count)).min(size);
 
     let eof_at = cx.out.len();
-    // `read_plus_res4`; both words are filled in when all is read.
+    // `read_plus_res4`; both words are overwritten at the end.
     cx.out.value(&ReadPlusDone { eof: false, contents: Vec::new() });
-    // What the reply can still hold, and what of that may be data.
+    // Remaining room in the reply, and the part of it that may be data.
     let mut room = cx.room_for_data(AROUND);
     let mut data_left = IO_MAX;
     let (mut pos, mut segments) = (offset, 0);
@@ -70,7 +70,7 @@ pub(in crate::v4) async fn read_plus(cx: &mut Compound<'_>) -> Result<(), Status
     Ok(())
 }
 
-/// Where the next data or hole begins, `end` at the latest. A volume that cannot tell has no holes.
+/// The start of the next data or hole, at most `end`. A volume that cannot tell reports no holes.
 async fn next(at: &Located, pos: u64, what: Seek, end: u64) -> Result<u64, Status> {
     match at.node.seek(pos, what).await {
         Ok(found) => Ok(found.clamp(pos, end)),

@@ -1,12 +1,12 @@
 //! READDIR (RFC 8881 section 18.23).
 //!
-//! *Operation.* Names come from the volume in batches; each is looked up for its attributes unless the listing itself tells
-//! all that was asked for. Cookies are the volume's and stay good while names come and go, so the verifier is always zero.
+//! *Operation.* Names are read from the volume in batches; each is looked up for its attributes, unless the listing itself contains
+//! all requested ones. Cookies are the volume's and stay valid when names are added or removed, so the verifier is always zero.
 //!
-//! *Memory.* Entries are written straight into the reply and the one that no longer fits is cut off again.
+//! *Memory.* Entries are encoded directly into the reply; an entry that does not fit is removed again.
 //!
-//! *Errors.* TOOSMALL when not even one entry fits. What is wrong with one entry is told in its `rdattr_error` if that
-//! was asked for; else it ends the READDIR.
+//! *Errors.* TOOSMALL if not even one entry fits. An error of one entry is reported in its `rdattr_error` if that was requested;
+//! otherwise it ends the READDIR.
 
 use nfs_proto::nfs4::attrs::{Value, put_fattr};
 use nfs_proto::nfs4::ops::{Component4, Readdir};
@@ -24,28 +24,28 @@ use crate::v4::wire::{VERIFIER_SIZE, attr};
 
 /// `eof` and the end of the list.
 const TRAILER: usize = 8;
-/// Bytes of an entry with a short name and the attributes that clients ask for, to guess how many fit.
+/// Estimated bytes of an entry with a short name and common attributes, to size a batch.
 const ENTRY_GUESS: usize = 128;
 /// Names in one batch.
 const BATCH_MAX: usize = 1024;
-/// The listing tells these without a look at the node.
+/// Attributes that the listing contains, without a look-up.
 const BY_LISTING: Bitmap =
     Bitmap::of(&[attr::TYPE, attr::FILEID, attr::MOUNTED_ON_FILEID, attr::RDATTR_ERROR]);
 
-/// These say nothing of what a name is but that it is there.
+/// Attributes that disclose only the existence of a name.
 const BY_NAME: Bitmap = Bitmap::of(&[attr::MOUNTED_ON_FILEID, attr::RDATTR_ERROR]);
 
-/// What may still be written.
+/// Remaining room in the reply.
 struct Budget {
-    /// The reply may have this length, the trailer not counted.
+    /// Size limit of the reply without the trailer.
     end: usize,
-    /// Bytes of names and cookies (`dircount`), a hint.
+    /// Remaining bytes of names and cookies (`dircount`), a hint.
     names: usize,
     entries: usize,
     want: Bitmap,
 }
 
-/// Whether listing goes on.
+/// Whether the listing continues.
 #[derive(PartialEq, Eq)]
 enum Next {
     More,
@@ -88,14 +88,15 @@ pub(in crate::v4) async fn readdir(cx: &mut Compound<'_>) -> Result<(), Status> 
     Ok(())
 }
 
-/// Lists a folder above the shares. True at its end.
+/// Lists a pseudo folder. True at its end.
 async fn list_above(
     cx: &mut Compound<'_>,
     above: &Above,
     after: u64,
     budget: &mut Budget,
 ) -> Result<bool, Status> {
-    // Cookies are numbers of the entries' own above the reserved ones: they stay when others come and go between two calls.
+    // Cookies are derived from the entries' numbers, above the reserved cookies: they stay valid when entries appear or disappear
+    // between two calls.
     let cookie_of = |child: &Child| DirEntry::COOKIE_MIN + child.number();
     let mut children = above.visible(cx);
     children.sort_by_key(|(_, child)| child.number());
@@ -109,7 +110,7 @@ async fn list_above(
         let facts = if object.is_absent() {
             of_absent(cx, &object, want).await
         } else if object.wants_flavor() && !want.is_within(&BY_NAME) {
-            // Attributes of the root of a share are told by the flavor that it wants, as by GETATTR.
+            // Attributes of a share's root need the flavor that the share requires, as in GETATTR.
             Err(Status::WrongSec)
         } else {
             ObjectAttrs::of(cx, &object, want).await
@@ -121,8 +122,8 @@ async fn list_above(
     Ok(true)
 }
 
-/// The attributes of a share that is on another server (RFC 8881 section 11.4.2): with those that say where, all is well; without
-/// them it is told in `rdattr_error`, beside what there is, or ends a READDIR that wants what there is not.
+/// The attributes of a share on another server (RFC 8881 section 11.4.2). A request for the location succeeds; others get MOVED in
+/// `rdattr_error` with the few existing attributes, or fail if that was not requested.
 async fn of_absent(
     cx: &Compound<'_>,
     object: &Object,
@@ -165,7 +166,7 @@ async fn list(
             let facts = match entry.kind {
                 Some(kind) if by_listing => Ok(ObjectAttrs::of_entry(cx.minor, entry.fileid, kind)),
                 _ => match look(cx, at, listed, &budget.want).await {
-                    // Removed between the listing and the look.
+                    // Removed between listing and look-up.
                     Err(Status::NoEnt | Status::Stale) => continue,
                     other => other,
                 },
@@ -191,7 +192,7 @@ async fn look(
         None => at.node.lookup(&at.cred, &listed.entry.name).await,
     };
     let (node, attr) = looked_up.map_err(|e| match e {
-        // Names that cannot be looked up although they are listed do not exist for this caller.
+        // A listed name that cannot be looked up does not exist for this caller.
         VfsError::Invalid | VfsError::BadName => Status::NoEnt,
         other => other.into(),
     })?;
@@ -216,7 +217,7 @@ fn write_entry(
     cx.out.value(&true);
     cx.out.value(&cookie);
     cx.out.value(&Component4 { name });
-    // A client that goes by `dircount` gets one entry at least.
+    // At least one entry is returned, whatever `dircount` says.
     let names = cx.out.len() - mark;
     match facts {
         Ok(facts) => facts.encode(&budget.want, cx.out.head()),

@@ -1,4 +1,4 @@
-//! READLINK (RFC 8881 section 18.24). The target may be moved by RDMA Write (RFC 8267 section 3.1).
+//! READLINK (RFC 8881 section 18.24). The transport may transfer the target by RDMA Write (RFC 8267 section 3.1).
 
 use iobuf::Buf;
 use nfs_proto::nfs4::ops::ReadlinkDone;

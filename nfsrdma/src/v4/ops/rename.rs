@@ -22,12 +22,12 @@ pub(in crate::v4) async fn rename(cx: &mut Compound<'_>) -> Result<(), Status> {
         return Err(Status::Xdev);
     }
     if cx.nfs.clients.may_reclaim(cx.nfs.clients.now()) {
-        // As the kernel's server does: somebody may be about to reclaim by these names.
+        // As in the kernel's server: another client may be about to reclaim by these names.
         return Err(Status::Grace);
     }
     let done = cx.file_ops().rename(&to.share, &from.node, &to.cred, old, &to.node, new).await;
     let done = done.map_err(|e| match e {
-        // RFC 8881 section 18.26.3: what is there is of another type.
+        // RFC 8881 section 18.26.3: the existing target has another type.
         VfsError::IsDir | VfsError::NotDir => Status::Exist,
         e => e.into(),
     })?;

@@ -1,9 +1,8 @@
 //! RENEW (RFC 7530 section 16.31).
 //!
-//! *Errors.* NFS4ERR_ACCESS for another principal than the one that introduced the client, while the client holds something: it
-//! would keep alive what it has no part in. A user with an open or a delegation of the client may, since each use of it renews the
-//! lease (section 9.5); Linux sends RENEW as such a user where it has no credential of the machine. A share's `squash` changes who
-//! acts on files, not who calls: callers are compared as they came.
+//! *Errors.* NFS4ERR_ACCESS if the client has state and the principal is not the one that introduced it: a foreign caller could
+//! keep that state alive. A user with an open or a delegation of the client may renew, as each use of these renews the lease
+//! (section 9.5); Linux sends RENEW as such a user if it has no machine credential. Callers are compared before a share's `squash`.
 
 use state::ClientId;
 
@@ -18,7 +17,7 @@ pub(in crate::v4) async fn renew(cx: &mut Compound<'_>) -> Result<(), Status> {
     cx.nfs.clients.tidy(ms(cx.call.now));
     check_principal(cx, id)?;
     cx.nfs.clients.find_v40(id).map(|_| ()).map_err(|status| match status {
-        // Only what was before a restart is stale: a client that thinks of one would reclaim.
+        // STALE_CLIENTID is only for ids from before a restart: it makes a client reclaim.
         Status::StaleClientId if cx.nfs.core.boot.instance == stateid::instance_of(id) => {
             Status::Expired
         }

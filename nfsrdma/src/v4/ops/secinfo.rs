@@ -1,5 +1,5 @@
-//! SECINFO and SECINFO_NO_NAME (RFC 8881 sections 18.29 and 18.45): by which flavors a share may be used. Above the
-//! shares any will do.
+//! SECINFO and SECINFO_NO_NAME (RFC 8881 sections 18.29 and 18.45): list the flavors that a share accepts. Pseudo folders accept
+//! all.
 
 use super::lookup::child;
 use super::lookupp::parent;
@@ -20,7 +20,7 @@ pub(in crate::v4) async fn secinfo(cx: &mut Compound<'_>) -> Result<(), Status> 
     let Component4 { name } = cx.args.value()?;
     let name = component(name)?;
     let of = match cx.named()? {
-        // What is in a share is used by the same flavors as the share.
+        // Files in a share need the flavor of the share.
         object if object.wants_flavor() => object.clone(),
         _ => child(cx, name).await?,
     };
@@ -41,10 +41,10 @@ pub(in crate::v4) async fn secinfo_no_name(cx: &mut Compound<'_>) -> Result<(), 
     Ok(())
 }
 
-/// The flavors, the one that protects most first. RFC 8881 section 2.6.3.1.1.8: the current file handle is consumed.
+/// Lists the flavors, strongest first. RFC 8881 section 2.6.3.1.1.8: the current file handle is consumed.
 fn answer(cx: &mut Compound<'_>, of: &Object) {
     let sec = match of {
-        // What the server that has the share wants is for that one to say.
+        // For an absent share, the other server decides.
         Object::Node(at) if !of.is_absent() => at.share.rules.sec,
         _ if cx.nfs.core.gss.is_served() => Flavor::ALL.into_iter().collect(),
         _ => Flavors::default(),

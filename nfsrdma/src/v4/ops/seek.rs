@@ -25,7 +25,7 @@ pub(in crate::v4) async fn seek(cx: &mut Compound<'_>) -> Result<(), Status> {
     }
     let found = match at.node.seek(offset, what).await {
         Ok(found) => found,
-        // Nothing of this kind up to the end: still OK, with eof.
+        // No such region up to the end of the file: the result is OK with eof.
         Err(VfsError::NoMoreData) => size,
         Err(e) => return Err(e.into()),
     };

@@ -1,5 +1,5 @@
-//! SEQUENCE (RFC 8881 section 18.46): the slot, the lease, and what the client should know about its state. Only a SEQUENCE that
-//! succeeds renews the lease (section 18.46.3).
+//! SEQUENCE (RFC 8881 section 18.46): takes the slot, renews the lease, and reports the status of the client's state. Only a
+//! successful SEQUENCE renews the lease (section 18.46.3).
 
 use nfs_proto::nfs4::ops::{Sequence, Sequenced};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ const RECALLABLE_STATE_REVOKED: u32 = 0x0000_0040;
 const CB_PATH_DOWN_SESSION: u32 = 0x0000_0200;
 const BACKCHANNEL_FAULT: u32 = 0x0000_0400;
 
-/// Bytes of the rest of a request that tell it from others. Not more: what follows may be data, which stands in the request or
-/// beside it as the transport had it.
+/// Bytes after the SEQUENCE that identify a request. No more: they may be followed by data, which is inside or outside the message,
+/// depending on the transport.
 const TOLD_BY: usize = 56;
 
 pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status> {
@@ -28,7 +28,7 @@ pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status>
     let (highest_used, keep) = (asked.highest_slotid, asked.cachethis);
     let clients = &cx.nfs.clients;
     let session = clients.sessions.get(&id).map(|s| s.clone()).ok_or(Status::BadSession)?;
-    // The client was heard of when the call came; nobody looks at the clock again for that.
+    // The time at which the call arrived is exact enough, so the clock is not read again.
     let now = ms(cx.call.now);
     if session.is_dead() || session.client.lease.has_ended() {
         return Err(Status::BadSession);
@@ -46,14 +46,14 @@ pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status>
     }
     let rest = cx.args.rest();
     let seed = u64::from(cx.call.cred.uid) << 32 | (cx.count as u64) << 1 | u64::from(keep);
-    // One principal's kept reply is not another's, whatever users both are to files.
-    #[allow(clippy::cast_possible_truncation)] // A part of a fingerprint is one.
+    // The principal is part of the key: two principals may map to the same user, but must not get each other's cached replies.
+    #[allow(clippy::cast_possible_truncation)] // Part of a fingerprint is a valid fingerprint.
     let principal = cx.call.principal as u64;
     let mark = fingerprint(&rest[..rest.len().min(TOLD_BY)], seed ^ principal);
     let begun = {
         let mut slots = session.slots();
-        // A kept reply is told by any connection, as by Linux' server: a client whose connection broke would else take what was
-        // done for refused. Nothing is begun on one that is not bound.
+        // A cached reply is returned over any connection, as by Linux' server: a client whose connection broke would otherwise take
+        // an executed request for refused. New requests need a bound connection.
         if slots.is_next(slot, sequence) && !session.takes_calls_of(cx.conn.id) {
             return Err(Status::ConnNotBoundToSession);
         }
@@ -61,7 +61,7 @@ pub(in crate::v4) async fn sequence(cx: &mut Compound<'_>) -> Result<(), Status>
     };
     match begun {
         Ok(Begin::New) => {
-            // A COMPOUND of SEQUENCE alone is small, so its reply is kept without being asked.
+            // The reply to a lone SEQUENCE is small, so it is always cached.
             let kept = keep || cx.count == 1;
             let used = SlotUse::new(session.clone(), slot, kept, now);
             cx.slot = Some(used.ok_or(Status::BadSession)?);
@@ -107,7 +107,7 @@ fn status_flags(session: &Arc<Session>) -> u32 {
             flags |= BACKCHANNEL_FAULT;
         }
         if back.wanted && back.conn().is_none() {
-            // RFC 8881 section 18.46.3: the second is about this session, the first about all of the client's.
+            // RFC 8881 section 18.46.3: the second flag is about this session, the first about all sessions of the client.
             flags |= CB_PATH_DOWN_SESSION | CB_PATH_DOWN;
         }
     }

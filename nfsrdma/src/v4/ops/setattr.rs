@@ -1,7 +1,7 @@
-//! SETATTR (RFC 8881 section 18.30). Its result has a bitmap whatever the status: of what was set before it failed. The loop writes
-//! an empty one where nothing was.
+//! SETATTR (RFC 8881 section 18.30). The result always contains a bitmap of the attributes set, even after a failure. The caller
+//! writes an empty one if this operation wrote none.
 //!
-//! Where a volume fails in the middle of several attributes, those that have changed to what was asked are told as set.
+//! If the volume fails after setting some of several attributes, those that have the requested value now are reported as set.
 
 use nfs_proto::nfs4::ops::Setattr;
 use vfs::{Access, DelegatedTimes, Kind, SetAttr};
@@ -19,10 +19,10 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     let caps = at.share.backend.capabilities_of(&at.node);
     let to_set = cx.to_set(&obj_attributes, &supported(cx.minor, &caps), Purpose::Change).await?;
     to_set.check_list(&at.share, at.node.kind())?;
-    // Other attributes than the size change no bytes.
+    // Attributes other than the size do not change file data.
     let mut right = StateidAccess { who: cx.requester(), open_checked: false, is_opener: true };
     if to_set.set.size.is_some() {
-        // Only the size needs the stateid; with others it is not looked at (RFC 8881 section 18.30.3).
+        // Only the size needs the stateid; otherwise it is ignored (RFC 8881 section 18.30.3).
         let file = cx.file()?;
         right = check_io(cx, &file, stateid, IoAccess::Write).await?;
         if !right.open_checked {
@@ -42,11 +42,11 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
         let times = to_set.delegated.since(check_keeps_times(cx, &at, stateid)?);
         file_ops.set_delegated_times(&at.share, &at.node, times).await?;
     }
-    // First, since a new owner may forbid it.
+    // Set first, since a new owner may lose the permission.
     let created = to_set.apply_created(&file_ops, &at).await?;
     let is_dated = to_set.created.is_some();
     if set != SetAttr::default() || to_set.acl.is_none() && !kept && !is_dated {
-        // One alone is set or not; of several, the first may be when a later one fails.
+        // A single attribute is either set or not; of several, some may be set when a later one fails.
         let before = match to_set.several() {
             true => Some(at.node.getattr().await?),
             false => None,
@@ -64,12 +64,12 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     }
     let set_so_far = to_set.named.without(&ToSet::CREATED).or(&created);
     if let Err(e) = to_set.apply_acl(&file_ops, &at).await {
-        // The list is the last to be set.
+        // The list is set last.
         cx.out.value(&set_so_far.without(&ToSet::LIST));
         return Err(e.into());
     }
     let done = match at.node.kind() {
-        // A link has no permission of its own; the client is told that none was set.
+        // Symbolic links have no permissions: they are reported as not set.
         Kind::Symlink => set_so_far.without(&ToSet::PERMISSION),
         _ => set_so_far,
     };
@@ -77,9 +77,8 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
     Ok(())
 }
 
-/// Refuses a change of size without an open that may write, where the mode or the list lets the caller not write. The owner of a
-/// file goes on with it after a `chmod` by its opens, which version 3 has not: a client cuts by this stateid what it has open for
-/// reading.
+/// Checks write permission for a change of size without an open for writing. In NFSv4 an owner continues after a `chmod` through
+/// its opens (in NFSv3 it has none), and a stateid of an open for reading does not allow truncation.
 async fn check_write(at: &Located) -> Result<(), Status> {
     let attr = at.node.getattr().await?;
     let may = at.node.access(&at.cred, Access(Access::MODIFY), &attr).await?;

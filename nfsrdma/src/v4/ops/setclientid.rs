@@ -10,9 +10,9 @@ use crate::v4::principal::Principal;
 use crate::v4::status::Status;
 
 pub(in crate::v4) async fn setclientid(cx: &mut Compound<'_>) -> Result<(), Status> {
-    // Where this client could be called back is not used: no delegations are given in minor version 0, so nobody calls.
+    // The callback address is ignored: minor version 0 gets no delegations, so there are no callbacks.
     let Setclientid { verifier, id: owner, .. } = cx.args.value()?;
-    // A client of minor version 0 says nothing of itself; the kernel's is known by how it begins its name.
+    // Clients of minor version 0 do not name their implementation; Linux' is recognized by the prefix of its id.
     if owner.starts_with(b"Linux ") {
         cx.conn.info.facts.note(Facts::CLIENT, "Linux");
     }
@@ -28,7 +28,7 @@ pub(in crate::v4) async fn setclientid(cx: &mut Compound<'_>) -> Result<(), Stat
         }
         Err(status) => {
             if status == Status::ClidInUse {
-                // Who uses it: the address is nobody's business.
+                // The address of the client that uses the name is not disclosed.
                 cx.out.value(&Netaddr4 { na_r_netid: b"", na_r_addr: b"" });
             }
             Err(status)

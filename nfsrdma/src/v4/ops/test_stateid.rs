@@ -11,7 +11,7 @@ use nfs_proto::nfs4::Nfsstat4;
 use nfs_proto::nfs4::ops::{TestStateid, Tested};
 
 pub(in crate::v4) async fn test_stateid(cx: &mut Compound<'_>) -> Result<(), Status> {
-    // The array has no limit but that of the message.
+    // Only the size of the message limits the array.
     let TestStateid { stateids } = cx.args.value()?;
     let mut status_codes = Vec::with_capacity(stateids.len());
     for part in stateids.chunks(TEST_STATEIDS_AT_ONCE) {

@@ -24,7 +24,7 @@ async fn same(cx: &mut Compound<'_>) -> Result<bool, Status> {
         return Err(Status::Inval);
     }
     if !want.is_within(&supported) {
-        // RFC 8881 section 11.4.1: what an absent file system has not.
+        // RFC 8881 section 11.4.1: an absent file system lacks these attributes.
         return Err(if object.is_absent() { Status::Moved } else { Status::AttrNotSupp });
     }
     let facts = ObjectAttrs::of(cx, object, &want).await?;

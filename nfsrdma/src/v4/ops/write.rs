@@ -1,4 +1,4 @@
-//! WRITE (RFC 8881 section 18.32). The data is the request's own buffers.
+//! WRITE (RFC 8881 section 18.32). The data stays in the request's buffers.
 
 use iobuf::Buf;
 use nfs_proto::nfs4::StableHow4;
@@ -23,7 +23,7 @@ pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
         return Err(Status::Delay);
     }
     let data = cx.args.data(data)?;
-    // Of more than `maxwrite` the first bytes are written, as the count in the result says (RFC 8881 section 18.32.3).
+    // Data beyond `maxwrite` is cut off, and the result has the count (RFC 8881 section 18.32.3).
     let given: usize = data.iter().map(Buf::len).sum();
     let data = if given > IO_MAX { at_most(data, IO_MAX) } else { data };
     let at = file_of(cx, stateid).await?;
@@ -32,7 +32,7 @@ pub(in crate::v4) async fn write(cx: &mut Compound<'_>) -> Result<(), Status> {
     let write = file_ops.write(&at.share, &at.node, right.cred(&at), offset, data, stable);
     let done = cx.recorded(&at, &right, write).await?;
     cx.moved = done.count as u64;
-    // None is above IO_MAX.
+    // Invariant: at most IO_MAX.
     let count = u32::try_from(done.count).unwrap_or(u32::MAX);
     let writeverf = cx.nfs.core.write_verifier(done.verifier);
     cx.out.value(&Written { count, committed: stable_how(done.stable), writeverf });

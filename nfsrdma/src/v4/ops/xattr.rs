@@ -49,7 +49,7 @@ pub(in crate::v4) async fn removexattr(cx: &mut Compound<'_>) -> Result<(), Stat
     Ok(())
 }
 
-/// The cookie counts the names before it, in the order of their bytes.
+/// The cookie is the number of names before it, in byte order.
 pub(in crate::v4) async fn listxattrs(cx: &mut Compound<'_>) -> Result<(), Status> {
     let Listxattrs { cookie, maxcount } = cx.args.value()?;
     let at = node(cx)?;
@@ -76,7 +76,7 @@ pub(in crate::v4) async fn listxattrs(cx: &mut Compound<'_>) -> Result<(), Statu
     Ok(())
 }
 
-/// `xattrkey4`: without the prefix `user.` (RFC 8276 section 8.2).
+/// Checks an `xattrkey4`, which lacks the prefix `user.` (RFC 8276 section 8.2).
 fn key(name: &[u8]) -> Result<&[u8], Status> {
     match name {
         b"" => Err(Status::Inval),
@@ -86,7 +86,7 @@ fn key(name: &[u8]) -> Result<&[u8], Status> {
     }
 }
 
-/// The object, on a volume that has extended attributes.
+/// The file of the current handle, if its volume supports extended attributes.
 fn node(cx: &Compound<'_>) -> Result<Located, Status> {
     match cx.object()? {
         Object::Node(at) if at.share.backend.capabilities_of(&at.node).xattr => Ok(at.clone()),
@@ -94,7 +94,7 @@ fn node(cx: &Compound<'_>) -> Result<Located, Status> {
     }
 }
 
-/// `change_info4` of the object. Others may have changed it between the two looks.
+/// `change_info4` of the file. Not atomic: other clients may have changed it in between.
 fn change(cx: &mut Compound<'_>, (before, after): &(Attr, Attr)) {
     let (before, after) = (before.change, after.change);
     cx.out.value(&ChangeInfo4 { atomic: false, before, after });
