@@ -1,4 +1,4 @@
-//! What a commit of the store costs on this machine's disk: `cargo run --release -p recovery --example commit_cost -- FOLDER`.
+//! Measures a commit of the store on this machine's disk: `cargo run --release -p recovery --example commit_cost -- FOLDER`.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use recovery::{Change, Kind, Store};
 
 const ROUNDS: u64 = 1_000;
-/// A handle with a name, a lease and a lock.
+/// About the size of the record of a handle with a name, a lease and a lock.
 const RECORD: [u8; 300] = [7; 300];
 
 fn show(what: &str, mut times: Vec<Duration>) {
@@ -29,7 +29,7 @@ fn timed(mut work: impl FnMut(u64)) -> Vec<Duration> {
     (0..ROUNDS).map(one).collect()
 }
 
-/// A record that comes, or goes.
+/// Alternates between adding and removing a record.
 fn change(n: u64) -> Vec<Change> {
     let key = (n % 64).to_be_bytes();
     vec![match n % 2 {

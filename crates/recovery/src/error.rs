@@ -1,4 +1,4 @@
-//! Why the store cannot be used, and what to do about it.
+//! Errors of the store, with a suggested remedy.
 
 use std::fmt;
 use std::io;
@@ -7,53 +7,50 @@ use std::sync::Arc;
 
 use crate::names::{FORMAT_NOW, MADE};
 
-/// Why the store, or one request to it, failed. Cheap to clone: one failed commit answers all who took part in it.
+/// Error of the store or of one request. Cheap to clone, because all requests in a failed commit get it.
 #[derive(Clone, Debug)]
 pub enum Error {
-    /// The folder had a store, and it is gone.
+    /// The folder had a store, but the file is missing.
     Missing(PathBuf),
-    /// The file is there and is no sound store.
+    /// The file exists but is not a valid store.
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Describes the damage.
         why: String,
     },
-    /// A newer version of the program made it.
+    /// A newer version of the program created the file.
     Newer {
-        /// The file.
         path: PathBuf,
-        /// Its format.
+        /// Format version of the file.
         format: u64,
     },
-    /// Another process has it open.
+    /// Another process has the store open.
     InUse(PathBuf),
-    /// The file system refused.
+    /// The file system returned an error.
     Io {
-        /// What was worked on.
+        /// The file or folder concerned.
         path: PathBuf,
-        /// What it said.
+        /// The error of the file system.
         why: Arc<io::Error>,
     },
-    /// The records could not be made durable; none of them is.
+    /// The records could not be made durable; all changes of the commit are lost.
     Commit {
-        /// Where they were to be kept.
         folder: PathBuf,
-        /// What the file system or the store said.
+        /// The error of the file system or the database.
         why: String,
-        /// There was no space for them.
+        /// The file system was full.
         full: bool,
     },
-    /// A key or value is longer than [`crate::limits`] allow.
+    /// A key or value exceeds [`crate::limits`].
     TooBig(&'static str),
-    /// More requests wait than may.
+    /// Too many requests are queued.
     Busy,
-    /// The writer has ended.
+    /// The writer thread has ended.
     Ended,
 }
 
 impl Error {
-    /// The file system refused what was to be done with this path.
+    /// Builds the error for a failed operation on this path.
     pub fn io(path: impl Into<PathBuf>, why: io::Error) -> Self {
         Self::Io { path: path.into(), why: Arc::new(why) }
     }
@@ -63,7 +60,7 @@ impl Error {
         Self::Commit { folder: folder.to_owned(), why: why.to_string(), full }
     }
 
-    /// There is no space for what the store has to keep.
+    /// Checks whether the cause is a full file system.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Commit { full, .. } => *full,
@@ -73,12 +70,12 @@ impl Error {
     }
 }
 
-/// No space, or none of what the user may have.
+/// Checks for a full file system or an exceeded quota.
 fn is_full(why: &io::Error) -> bool {
     matches!(why.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// What to do about an error of the file system below a state folder.
+/// Suggests a remedy for an error of the file system that contains the state folder.
 fn remedy(folder: &Path, full: bool) -> String {
     let folder = folder.display();
     if full {

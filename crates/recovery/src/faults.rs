@@ -1,4 +1,4 @@
-//! A disk in memory that is full, fails or hangs when it is told to, for the tests of those who keep records.
+//! A disk in memory that can be made full, faulty or unresponsive, for tests of users of the store.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,17 +9,17 @@ use redb::StorageBackend;
 use crate::error::Error;
 use crate::store::Store;
 
-/// What the disk does with writes.
+/// How the disk handles writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// They are done.
+    /// Writes succeed.
     #[default]
     None,
-    /// There is no space for them.
+    /// Writes fail because the disk is full.
     Full,
-    /// They fail.
+    /// Writes fail.
     Broken,
-    /// They hang until the fault is another.
+    /// Writes hang until the fault is changed.
     Hangs,
 }
 
@@ -27,11 +27,11 @@ pub enum Fault {
 struct Platter {
     bytes: Vec<u8>,
     fault: Fault,
-    /// Writes that hang now.
+    /// Number of hanging writes.
     hanging: usize,
 }
 
-/// The disk. Clones are the same disk.
+/// Handle of the disk. Clones share the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct Disk(Arc<(Mutex<Platter>, Condvar)>);
 
@@ -40,20 +40,20 @@ impl Disk {
         locked(&self.0.0)
     }
 
-    /// A store on this disk, which is made when there is none on it. The one before must have been closed.
+    /// Opens the store on this disk, and creates it if the disk is empty. The previous store must be closed.
     pub fn store(&self) -> Result<Store, Error> {
         let fresh = self.platter().bytes.is_empty();
         let disk = self.clone();
         Store::on_backend(fresh, move || disk.clone())
     }
 
-    /// From now on writes end so.
+    /// Sets the fault of subsequent writes.
     pub fn set(&self, fault: Fault) {
         self.platter().fault = fault;
         self.0.1.notify_all();
     }
 
-    /// Waits until a write hangs. Blocks.
+    /// Blocks until a write hangs.
     pub fn wait_for_hanging(&self) {
         let mut platter = self.platter();
         while platter.hanging == 0 {

@@ -1,10 +1,10 @@
-//! The file of the store: how it comes about, how it is opened, and how damage is told from a first start.
+//! Creates and opens the file of the store, and distinguishes damage from a first start.
 //!
-//! *Operation.* A store is made beside its place and renamed into it, so a file under [`FILE`] is always whole. Then [`MADE`] is
-//! left, which says that the folder has one. A folder with [`MADE`] and no store has lost it. Every start checks every page:
-//! the file is small, and a record that is wrong must be found before it is believed.
+//! *Operation.* A new store is written under a temporary name and renamed, so a file named [`FILE`] is always complete. Then the
+//! marker file [`MADE`] is created, which records that the folder has a store; a folder with [`MADE`] but no store has lost it.
+//! Every start checks every page: the file is small, and a wrong record must be found before it is used.
 //!
-//! *Errors.* [`Error::Missing`], [`Error::Damaged`]: nothing is made, repaired or thrown away.
+//! *Errors.* [`Error::Missing`], [`Error::Damaged`]: the store is left unchanged, and no new one is created.
 
 use std::any::Any;
 use std::io;
@@ -16,12 +16,12 @@ use redb::{Database, DatabaseError, StorageError};
 use crate::error::Error;
 use crate::folder::{self, Folder};
 use crate::format::{self, Format, builder};
-use crate::header::Headed;
+use crate::header::HeadedFile;
 use crate::names::{FILE, MADE};
 
 const NEW: &str = "recovery.new";
 
-/// Opens the store of a folder, or makes it at the folder's first start.
+/// Opens the store of a folder, or creates it at the first start.
 pub(crate) fn open(folder: &dyn Folder) -> Result<Database, Error> {
     let at = |name: &str| folder.path().join(name);
     let is_there = |name: &str| folder.is_there(name).map_err(|e| Error::io(at(name), e));
@@ -31,9 +31,9 @@ pub(crate) fn open(folder: &dyn Folder) -> Result<Database, Error> {
         }
         create(folder)?;
     }
-    let db = sound(&at(FILE), || builder().create_with_backend(Headed::open(folder)?))?;
+    let db = sound(&at(FILE), || builder().create_with_backend(HeadedFile::open(folder)?))?;
     if !is_there(MADE)? {
-        // A crash came between the two, or the store was put here by hand.
+        // A crash came between the two steps, or an administrator copied the store here.
         let made = folder.create(MADE).and_then(|made| made.sync_data());
         made.map_err(|e| Error::io(at(MADE), e))?;
         sync(folder)?;
@@ -41,13 +41,13 @@ pub(crate) fn open(folder: &dyn Folder) -> Result<Database, Error> {
     Ok(db)
 }
 
-/// Opens a database that must be whole, and checks all of it. `path` is for messages.
+/// Opens a database and verifies all of its pages. `path` is for messages.
 pub(crate) fn sound(
     path: &Path,
     open: impl FnOnce() -> Result<Database, DatabaseError>,
 ) -> Result<Database, Error> {
     let damaged = |why: String| Error::Damaged { path: path.to_owned(), why };
-    // Reading a damaged file may fail in ways that its library did not foresee; none of them is a reason to end the process.
+    // The database library may panic on damaged files; that must not end the process.
     let checked = catch_unwind(AssertUnwindSafe(|| {
         let mut db = open()?;
         let sound = db.check_integrity()?;
@@ -76,7 +76,7 @@ fn refused(path: &Path, e: DatabaseError) -> Error {
     }
 }
 
-/// What redb says of a file that is too short or no database at all.
+/// Recognizes redb's errors for a file that is too short or not a database.
 fn is_damage(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
@@ -90,7 +90,8 @@ fn words(panic: &(dyn Any + Send)) -> String {
 fn create(folder: &dyn Folder) -> Result<(), Error> {
     let new = folder.path().join(NEW);
     let file = folder.create(NEW).map_err(|e| Error::io(&new, e))?;
-    let db = builder().create_with_backend(folder::Any(file)).map_err(|e| refused(&new, e))?;
+    let db =
+        builder().create_with_backend(folder::AnyBackend(file)).map_err(|e| refused(&new, e))?;
     format::put_format(&db).map_err(|e| Error::commit(folder.path(), &e))?;
     drop(db);
     let path = folder.path().join(FILE);

@@ -1,4 +1,4 @@
-//! Where a store lies: a few files with fixed names in a folder of the host, or of another file system.
+//! The folder of a store: a few files with fixed names, on the host or on another file system.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -10,27 +10,27 @@ use std::path::{Path, PathBuf};
 use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
 
-/// A folder that keeps a store. Everything blocks, for as long as its file system gives no answer.
+/// A folder that contains a store. All methods block until the file system answers.
 pub trait Folder: fmt::Debug + Send + Sync {
-    /// Its path, for messages.
+    /// Returns the path, for messages.
     fn path(&self) -> &Path;
 
-    /// It has a file of this name. Errors: those of the file system.
+    /// Checks whether a file of this name exists.
     fn is_there(&self, name: &str) -> io::Result<bool>;
 
-    /// Opens a file that is there, to read and write. Error: [`io::ErrorKind::NotFound`], and those of the file system.
+    /// Opens an existing file for reading and writing; [`io::ErrorKind::NotFound`] if it does not exist.
     fn open(&self, name: &str) -> io::Result<Box<dyn StorageBackend>>;
 
-    /// Makes a file that nobody else may read, empty also where there was one.
+    /// Creates a file that only its owner can read; truncates an existing one.
     fn create(&self, name: &str) -> io::Result<Box<dyn StorageBackend>>;
 
-    /// Puts a file in the place of another; durable with the next [`Folder::sync`].
+    /// Renames a file over another; durable after the next [`Folder::sync`].
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Makes names durable.
+    /// Makes created and renamed names durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Bytes that are free there for this process; `None` where the file system does not say.
+    /// Returns the free space for this process, in bytes; `None` if the file system does not report it.
     fn free(&self) -> Option<u64>;
 }
 
@@ -77,11 +77,11 @@ fn backend(file: File) -> io::Result<Box<dyn StorageBackend>> {
     Ok(Box::new(file))
 }
 
-/// A file of a [`Folder`], for redb.
+/// Adapts a file of a [`Folder`] to redb.
 #[derive(Debug)]
-pub(crate) struct Any(pub(crate) Box<dyn StorageBackend>);
+pub(crate) struct AnyBackend(pub(crate) Box<dyn StorageBackend>);
 
-impl StorageBackend for Any {
+impl StorageBackend for AnyBackend {
     fn len(&self) -> io::Result<u64> {
         self.0.len()
     }

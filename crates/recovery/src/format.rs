@@ -1,4 +1,4 @@
-//! How records lie in the database, and whether a database is a store.
+//! The tables of the database, and the check that a database is a store.
 
 use redb::{Builder, Database, ReadableDatabase, TableDefinition, TableError};
 
@@ -8,16 +8,16 @@ use crate::record::Kind;
 
 pub(crate) type Table = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
-/// Says how the rest is to be read.
+/// Table with the format version.
 pub(crate) const FORMAT: TableDefinition<'static, &'static str, u64> =
     TableDefinition::new("format");
 
-/// Where records of this sort are.
+/// Returns the table for records of this kind.
 pub(crate) fn table(kind: Kind) -> Table {
     TableDefinition::new(kind.name())
 }
 
-/// Makes a fresh database a store.
+/// Marks a fresh database as a store.
 pub(crate) fn put_format(db: &Database) -> Result<(), redb::Error> {
     let work = db.begin_write()?;
     work.open_table(FORMAT)?.insert("version", FORMAT_NOW)?;
@@ -27,16 +27,16 @@ pub(crate) fn put_format(db: &Database) -> Result<(), redb::Error> {
     Ok(work.commit()?)
 }
 
-/// Why a database is no store for this program.
+/// The reason why a database is not a store that this program can use.
 #[derive(Debug)]
 pub(crate) enum Format {
-    /// A later program made it, in this format.
+    /// A later version created it, in this format.
     Newer(u64),
-    /// It is none, or cannot be read.
+    /// It is not a store, or cannot be read.
     Other(String),
 }
 
-/// It is a store, and of a format that is known here. The error is for people.
+/// Checks that the database is a store of a known format.
 pub(crate) fn check_format(db: &Database) -> Result<(), Format> {
     let version = || -> Result<Option<u64>, redb::Error> {
         let work = db.begin_read()?;
@@ -54,7 +54,7 @@ pub(crate) fn check_format(db: &Database) -> Result<(), Format> {
     }
 }
 
-/// Opens databases as this program does.
+/// Returns the builder with this program's database settings.
 pub(crate) fn builder() -> Builder {
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE_BYTES);

@@ -1,16 +1,16 @@
-//! The head of the store's file, of which a copy is kept: the one part of the file whose damage redb does not always notice.
+//! A backup copy of the file's head, the only part of the file whose damage redb may not notice.
 //!
-//! *Operation.* redb's pages prove each other by checksums down from two commit slots in the first 320 bytes of the file, of which
-//! the newer counts. What says that the file is a database and how it is divided stands before them, without a checksum; and a slot
-//! whose checksum is wrong is taken for one that a loss of power tore, so that the commit before it comes back, silently. Here
-//! the head as it was synced last is written to [`COPY`] too, without a sync of its own: it outlives the process, and after a loss
-//! of power it may be older, never newer. Where head and copy differ when redb opens the file, the newest slot of either one that
-//! proves all of its pages is the one to begin from. That is tried in memory; redb is then shown a head that holds it alone, and
-//! writes it back itself, under its own lock, when it has checked all of it again.
+//! *Operation.* redb's pages form a checksum tree below two commit slots in the first 320 bytes of the file; the newer slot is
+//! valid. The fields before the slots, which identify the file as a database and describe its layout, have no checksum. If the
+//! checksum of a slot is wrong, redb assumes a write torn by power loss and silently reverts to the previous commit. Therefore this
+//! layer also writes the last synced head to [`COPY`]. The copy is not synced: it survives the process, and after a power loss it
+//! may be older than the head but never newer. If head and copy differ when redb opens the file, this layer picks the newest slot
+//! of either whose pages all verify, which it tests in memory. redb then sees a head with only that slot, verifies everything again
+//! under its own lock, and writes the head back.
 //!
-//! *Memory.* The file, once, while the two are compared; of more than [`TRIED_MAX`] bytes nothing is tried.
+//! *Memory.* The whole file during the comparison; a file larger than [`TRIED_MAX`] is not compared.
 //!
-//! *Errors.* Those of the file. What goes wrong with the copy is no error: the file is then opened as it is.
+//! *Errors.* Errors of the file. A faulty copy is not an error: the file is then opened unchanged.
 
 use std::io;
 use std::ops::Bound;
@@ -30,29 +30,29 @@ use crate::names::FILE;
 /// Name of the copy in the state folder.
 pub const COPY: &str = "recovery.head";
 
-/// Bytes of the head (redb's docs/design.md, "Super-header").
+/// Length of the head in bytes ("Super-header" in redb's docs/design.md).
 const LEN: usize = 320;
-/// What stands before the slots.
+/// Length of the fields before the slots.
 const FIXED: usize = 64;
 const SLOT: usize = 128;
-/// The byte of flags.
+/// Offset of the flags.
 const FLAGS: usize = 9;
-/// The slot that counts.
+/// Flag that selects the valid slot.
 const PRIMARY: u8 = 1;
-/// The file was not closed, so that all of it is to be checked, and its length says how it is divided.
+/// Flag of a file that was not closed: redb verifies all of it and derives the layout from its length.
 const UNCLEAN: u8 = 2;
-/// Where a slot has the number of its commit.
+/// Offset of the commit number in a slot.
 const COMMIT: usize = 104;
-/// Where what was written once ends, and the length of the file in parts begins.
+/// Offset at which the constant fields end and the layout of the file begins.
 const PARTS: usize = 24;
 
 type Head = [u8; LEN];
 
-/// What redb reads and writes.
+/// The file layer that redb uses.
 #[derive(Debug)]
-pub(crate) struct Headed {
+pub(crate) struct HeadedFile {
     file: Box<dyn StorageBackend>,
-    /// For messages.
+    /// Used only in messages.
     path: PathBuf,
     copy: Option<Box<dyn StorageBackend>>,
     head: Mutex<State>,
@@ -60,18 +60,18 @@ pub(crate) struct Headed {
 
 #[derive(Debug, Default)]
 struct State {
-    /// As redb sees it; `None` until it is first read.
+    /// The head as redb sees it; `None` before the first read.
     now: Option<Head>,
-    /// It was written since the copy was.
+    /// The head was written after the copy.
     is_newer: bool,
 }
 
-impl Headed {
-    /// Over the file of a store that is there.
+impl HeadedFile {
+    /// Opens the file of an existing store.
     pub(crate) fn open(folder: &dyn Folder) -> Result<Self, DatabaseError> {
         let file = folder.open(FILE)?;
         if file.len()? < LEN as u64 {
-            // It would be taken for a file in which a database is to be made.
+            // redb would create a database in a file that is too short.
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         let copy = match folder.is_there(COPY) {
@@ -91,7 +91,7 @@ impl Headed {
         locked(&self.head)
     }
 
-    /// The head to begin from. redb has its lock by now: it locks before it reads.
+    /// Returns the head to start from. redb locks the file before it reads, so the lock is held here.
     fn first(&self) -> io::Result<Head> {
         let mut own = [0; LEN];
         self.file.read(0, &mut own)?;
@@ -120,13 +120,13 @@ impl Headed {
     }
 }
 
-/// A head that has this slot alone, of the `n`th place.
+/// Returns a head with only slot `n` of `slots`.
 fn only(fixed: &Head, slots: &Head, n: usize) -> Head {
     let mut head = *fixed;
     let (at, other) = (FIXED + n * SLOT, FIXED + (1 - n) * SLOT);
     head[FLAGS] = UNCLEAN | if n == 1 { PRIMARY } else { 0 };
     head[at..at + SLOT].copy_from_slice(&slots[at..at + SLOT]);
-    // The version, which has to be known, and no commit, with a checksum that is wrong.
+    // Keep the version, which must be valid, and clear the commit, so that its checksum is wrong.
     let version = head[at];
     head[other..other + SLOT].fill(0);
     head[other] = version;
@@ -139,7 +139,7 @@ fn commit(head: &Head, n: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The file's head says by itself all that this one does.
+/// Checks that the file's own head already has everything of this one.
 fn holds(own: &Head, healed: &Head) -> bool {
     let n = usize::from(healed[FLAGS] & PRIMARY);
     let at = FIXED + n * SLOT;
@@ -148,12 +148,13 @@ fn holds(own: &Head, healed: &Head) -> bool {
         && own[at..at + SLOT] == healed[at..at + SLOT]
 }
 
-/// Of the slots of both heads the one of the newest commit that proves its pages; where both have it, as the file has it.
+/// Returns the slot of the newest commit whose pages verify, from either head. If both heads have it, prefers the file's version.
 fn best(own: &Head, kept: &Head, proves: impl Fn(&Head) -> bool) -> Option<Head> {
     let mut all: Vec<(u64, Head)> = Vec::new();
     for slots in [own, kept] {
         for n in 0..2 {
-            // What is fixed was written once. A copy of this very file has it right; a copy of another proves nothing.
+            // The constant fields are written once, so a copy of this file has them correct. A copy of another file fails
+            // verification.
             all.extend([kept, own].map(|fixed| (commit(slots, n), only(fixed, slots, n))));
         }
     }
@@ -162,7 +163,7 @@ fn best(own: &Head, kept: &Head, proves: impl Fn(&Head) -> bool) -> Option<Head>
     all.into_iter().map(|(_, head)| head).find(proves)
 }
 
-/// With this head the file is a store all of whose pages agree.
+/// Checks that the file is a valid store with this head.
 fn proves(whole: &[u8], head: &Head) -> bool {
     let memory = InMemoryBackend::new();
     let fill = StorageBackend::set_len(&memory, whole.len() as u64)
@@ -178,14 +179,14 @@ fn proves(whole: &[u8], head: &Head) -> bool {
     matches!(checked, Ok(Ok(true)))
 }
 
-/// What part of the head a piece of the file is: places in the head, and in the piece.
+/// Returns the part of the head that an access of the file covers: the range in the head and in the access.
 fn part(offset: u64, len: usize) -> Option<(std::ops::Range<usize>, std::ops::Range<usize>)> {
     let at = usize::try_from(offset).ok().filter(|at| *at < LEN)?;
     let len = len.min(LEN - at);
     Some((at..at + len, 0..len))
 }
 
-impl StorageBackend for Headed {
+impl StorageBackend for HeadedFile {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }
@@ -210,7 +211,7 @@ impl StorageBackend for Headed {
         self.file.sync_data()?;
         let mut state = self.head();
         if let (Some(now), Some(copy), true) = (&state.now, &self.copy, state.is_newer) {
-            // Without it the next start has an older copy, or a torn one, and believes neither more than the file.
+            // A failure leaves an older or torn copy for the next start, which trusts the copy only if its pages verify.
             let _ = copy.write(0, now);
             state.is_newer = false;
         }

@@ -1,8 +1,9 @@
-//! Whether the store can be written, for whoever watches the gateway.
+//! Health of the store, for monitoring.
 //!
-//! *Operation.* The writer notes how each commit ended. After one that failed it tries a commit of real size
-//! ([`PROBE_BYTES`](crate::limits::PROBE_BYTES)) every [`PROBE`](crate::limits::PROBE), and the trouble ends when that succeeds: on
-//! a full file system a small commit still finds room in the pages of the store, while the record of the next client finds none.
+//! *Operation.* The writer records the result of each commit. After a failure it attempts a commit of realistic size
+//! ([`PROBE_BYTES`](crate::limits::PROBE_BYTES)) every [`PROBE`](crate::limits::PROBE), and the trouble ends when one succeeds. A
+//! small commit is not enough: on a full file system it may still fit into free pages of the store when the next client's record
+//! does not.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,19 +14,18 @@ use mutex::locked;
 use crate::error::Error;
 use crate::folder::Folder;
 
-/// The store cannot be written.
+/// A failure to write the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreTrouble {
-    /// The state folder.
     pub folder: PathBuf,
-    /// Bytes that were free there for this process at the last attempt; `None` when the file system does not say.
+    /// Free space for this process at the last attempt, in bytes; `None` if the file system does not report it.
     pub free: Option<u64>,
-    /// What went wrong, with what to do about it.
+    /// Describes the failure and suggests a remedy.
     pub what: String,
 }
 
 impl StoreTrouble {
-    /// What it means for clients.
+    /// Consequences for clients.
     pub const CONSEQUENCE: &str = "NFSv4 clients that are new, and hosts that lock by NFSv3, are refused opens and locks; what \
                                    lapsed clients held stays theirs; SMB gives no persistent handles, and those that it gave \
                                    lock and unlock nothing";
@@ -41,11 +41,11 @@ impl fmt::Display for StoreTrouble {
     }
 }
 
-/// How the last commit ended.
+/// The result of the last commit.
 #[derive(Debug)]
 pub(crate) struct Health {
     folder: PathBuf,
-    /// Is asked how much is free; a store on a file layer of its own has none.
+    /// The folder to query for free space; a custom file layer has none.
     asked: Option<Arc<dyn Folder>>,
     trouble: Mutex<Option<StoreTrouble>>,
 }
@@ -63,9 +63,9 @@ impl Health {
         locked(&self.trouble)
     }
 
-    /// Notes how a commit ended. The log has one line when trouble begins.
+    /// Records the result of a commit. Logs one line when trouble begins.
     pub(crate) fn note(&self, done: &Result<(), Error>) {
-        // The file system is asked before the lock is taken.
+        // Query the file system before taking the lock.
         let Some(now) = done.as_ref().err().map(|why| self.measured(why.to_string())) else {
             return;
         };
@@ -74,7 +74,7 @@ impl Health {
         }
     }
 
-    /// Notes how a commit of real size ended. The log has one line when trouble ends.
+    /// Records the result of a probe. Logs one line when trouble ends.
     pub(crate) fn note_probe(&self, done: &Result<(), Error>) {
         self.note(done);
         if done.is_ok() && self.trouble().take().is_some() {
@@ -90,7 +90,7 @@ impl Health {
         self.trouble().clone()
     }
 
-    /// Asks the file system, which may hang: for the writer's thread.
+    /// Queries the file system, which may hang, so call it only on the writer's thread.
     fn measured(&self, what: String) -> StoreTrouble {
         let free = self.asked.as_ref().and_then(|folder| folder.free());
         StoreTrouble { folder: self.folder.clone(), free, what }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trouble_ends_by_a_probe_alone() {
+    fn trouble_ends_only_after_probe() {
         let health = Health::of(Path::new("/state"), None);
         health.note(&Ok(()));
         assert!(!health.is_troubled());

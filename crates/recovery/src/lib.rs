@@ -1,6 +1,9 @@
-//! What must survive a restart of the gateway: records in one transactional file of the state folder.
+//! Stores the records that must survive a restart of the gateway in one transactional file of the state folder.
 //!
-//! This crate knows sorts of records, keys and values, and no protocol: what the bytes mean is the business of who keeps them.
+//! Start with [`Store`], [`Change`] and [`Kind`]. This crate knows kinds of records, keys and values, but no protocol: the callers
+//! define the contents.
+
+#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
 
 mod error;
 pub mod faults;
@@ -23,5 +26,5 @@ pub use store::{Pending, Store};
 
 pub use header::COPY;
 pub use names::{FILE, MADE};
-/// What a [`Folder`] gives of each file.
+/// The interface of the files that a [`Folder`] opens.
 pub use redb::StorageBackend;

@@ -1,18 +1,18 @@
-//! Numbers of this crate.
+//! Limits of this crate.
 
-/// Bytes of a key.
+/// Maximum length of a key, in bytes.
 pub const KEY_MAX: usize = 2_048;
-/// Bytes of a value.
+/// Maximum length of a value, in bytes.
 pub const VALUE_MAX: usize = 256 * 1024;
-/// Requests that may wait for the writer at once. Each belongs to a request of a client, whose credits or slots bound it.
+/// Maximum number of queued requests. Each belongs to a client request, which the client's credits or slots bound.
 pub const QUEUE_MAX: usize = 16_384;
-/// Requests that are committed together at most, so that the first of a crowd does not wait for all.
+/// Maximum number of requests in one commit, so that the first of many does not wait for all.
 pub const BATCH_MAX: usize = 1_024;
-/// Bytes of the file that are kept in memory.
+/// Size of the page cache, in bytes.
 pub const CACHE_BYTES: usize = 4 << 20;
-/// Bytes of a store whose head is put back from its copy at most: all of it is held in memory for that.
+/// Maximum size of a store whose head can be restored from the copy, in bytes: the whole file is read into memory for that.
 pub const TRIED_MAX: u64 = 256 << 20;
-/// While commits fail, one of [`PROBE_BYTES`] is tried so often, also where no client asks for one.
+/// Interval of probe commits of [`PROBE_BYTES`] while commits fail, even if no client requests one.
 pub const PROBE: std::time::Duration = std::time::Duration::from_secs(5);
-/// Bytes of that commit: more than a batch of records of clients takes, so that the next clients find room as well.
+/// Size of a probe commit, in bytes: larger than a batch of client records, so that the next clients' records will fit.
 pub const PROBE_BYTES: usize = 256 << 10;

@@ -1,20 +1,20 @@
-//! Records, and what is done to them.
+//! Records and changes.
 
 use std::sync::atomic::AtomicU64;
 
 use crate::error::Error;
 use crate::limits::{KEY_MAX, VALUE_MAX};
 
-/// Sorts of records. Keys of one sort are apart from those of all others.
+/// Kinds of records. Each kind has its own key space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// What the server is: its number of starts, its names.
+    /// Data of the server itself, such as its boot count and names.
     Server,
-    /// Clients of NFSv4 that hold something, by their names.
+    /// NFSv4 clients with state, by name.
     NfsClient,
-    /// Persistent handles of SMB, by their numbers.
+    /// Persistent SMB handles, by number.
     SmbOpen,
-    /// Hosts that hold locks by NLM and are to be told of a restart, by their names.
+    /// Hosts with NLM locks, which must be notified of a restart, by name.
     NlmMonitor,
 }
 
@@ -35,27 +35,25 @@ impl Kind {
 /// A key and its value.
 pub type Record = (Box<[u8]>, Box<[u8]>);
 
-/// A step of a transaction.
+/// One step of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Keeps a record, in place of one with the same key.
+    /// Stores a record and replaces one with the same key.
     Put(Kind, Box<[u8]>, Box<[u8]>),
-    /// Removes a record, if it is there.
+    /// Removes a record, if it exists.
     Remove(Kind, Box<[u8]>),
 }
 
 impl Change {
-    /// See [`Change::Put`].
     pub fn put(kind: Kind, key: &[u8], value: &[u8]) -> Self {
         Self::Put(kind, key.into(), value.into())
     }
 
-    /// See [`Change::Remove`].
     pub fn remove(kind: Kind, key: &[u8]) -> Self {
         Self::Remove(kind, key.into())
     }
 
-    /// Neither key nor value is too long.
+    /// Checks the lengths of key and value.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let (Self::Put(_, key, _) | Self::Remove(_, key)) = self;
         if key.len() > KEY_MAX {
@@ -68,17 +66,16 @@ impl Change {
     }
 }
 
-/// How often what was done.
+/// Counters of the store.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Requests that were made durable.
+    /// Requests made durable.
     pub requests: AtomicU64,
-    /// Commits that they shared.
+    /// Commits for these requests.
     pub commits: AtomicU64,
-    /// Commits that failed.
     pub failed: AtomicU64,
-    /// Requests refused because too many waited.
+    /// Requests refused because the queue was full.
     pub refused: AtomicU64,
-    /// Microseconds that commits took, together.
+    /// Total duration of commits, in microseconds.
     pub commit_us: AtomicU64,
 }

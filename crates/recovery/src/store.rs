@@ -1,12 +1,12 @@
-//! The store as its users see it.
+//! The public interface of the store.
 //!
-//! *Operation.* [`Store::submit`] hands changes to the writer, in the order of the calls, and gives a [`Pending`] that is ready
-//! when they are durable. What waits while one commit is under way goes together into the next: the price of one
-//! is shared, and nobody waits for a timer.
+//! *Operation.* [`Store::submit`] queues changes for the writer in call order and returns a [`Pending`] that is ready once they are
+//! durable. Requests that arrive during a commit go into the next one together: they share its cost, and no request waits for a
+//! timer.
 //!
-//! *Memory.* At most [`QUEUE_MAX`] requests wait.
+//! *Memory.* At most [`QUEUE_MAX`] requests are queued.
 //!
-//! *Errors.* A commit that fails answers everybody who took part in it; nothing of it is kept.
+//! *Errors.* A failed commit is reported to every request in it, and all of its changes are lost.
 
 use std::future::Future;
 use std::path::Path;
@@ -28,7 +28,7 @@ use crate::limits::QUEUE_MAX;
 use crate::record::{Change, Counters, Kind, Record};
 use crate::writer::{self, Job, Open};
 
-/// Ready when what was submitted is durable. Dropping it changes nothing about that.
+/// Ready when the submitted changes are durable. Dropping it does not cancel them.
 #[must_use = "nothing is durable before this is ready"]
 #[derive(Debug)]
 pub struct Pending(Result<oneshot::Receiver<Result<(), Error>>, Option<Error>>);
@@ -54,7 +54,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The file is closed and unlocked when this returns, so that it can be opened again at once.
+        // Wait for the writer, so that the file is closed and unlocked and can be opened again at once.
         drop(self.jobs.take());
         if let Some(writer) = self.writer.take() {
             let _ = writer.join();
@@ -62,23 +62,23 @@ impl Drop for Inner {
     }
 }
 
-/// The records of one state folder; cheap to clone. The file is closed with the last clone.
+/// The records of one state folder. Cheap to clone; the last clone closes the file.
 #[derive(Clone, Debug)]
 pub struct Store(Arc<Inner>);
 
 impl Store {
-    /// Opens the store of a state folder, or makes it at the folder's first start. Blocks on the disk.
+    /// Opens the store of a state folder, or creates it at the first start. Blocks on the disk.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         Self::open_in(Arc::new(Local(folder.to_owned())))
     }
 
-    /// The same for a folder of any file system. Blocks on it, here and in the thread of the store.
+    /// Does the same for a folder on any file system. Blocks on it, here and in the writer thread.
     pub fn open_in(folder: Arc<dyn Folder>) -> Result<Self, Error> {
         let (path, its) = (folder.path().to_owned(), folder.clone());
         Self::with(&path, Some(folder), Box::new(move || file::open(&*its)))
     }
 
-    /// Over a file layer of the caller's, which `open` gives anew whenever the database is opened; `fresh` when it is empty yet.
+    /// Uses the caller's file layer, which `open` supplies whenever the database is opened; `fresh` if it is still empty.
     pub fn on_backend<B: StorageBackend>(
         fresh: bool,
         open: impl Fn() -> B + Send + 'static,
@@ -108,18 +108,17 @@ impl Store {
         Ok(Self(Arc::new(Inner { jobs: Some(jobs), writer: Some(writer), counters, health })))
     }
 
-    /// How often what was done.
+    /// Returns the counters of the store.
     pub fn counters(&self) -> &Counters {
         &self.0.counters
     }
 
-    /// What keeps records from being made durable; `None` while the last commit was. Cheap.
+    /// Returns the reason why records cannot be made durable; `None` if the last commit succeeded. Cheap.
     pub fn health(&self) -> Option<StoreTrouble> {
         self.0.health.now()
     }
 
-    /// All records of a sort, in the order of their keys, as they are after everything that was submitted before. Blocks on the
-    /// disk.
+    /// Returns all records of a kind in key order, including every change submitted before this call. Blocks on the disk.
     pub fn read(&self, kind: Kind) -> Result<Vec<Record>, Error> {
         let (tell, told) = mpsc::sync_channel(1);
         let answer = Box::new(move |got| drop(tell.try_send(got)));
@@ -127,14 +126,14 @@ impl Store {
         told.recv().unwrap_or(Err(Error::Ended))
     }
 
-    /// Hands changes over; they become durable together and after those of every earlier call. Does not wait.
+    /// Queues changes, which become durable together and after those of all earlier calls. Does not block.
     pub fn submit(&self, changes: Vec<Change>) -> Pending {
         let (tell, told) = oneshot::channel();
         let answer = Box::new(move |done| drop(tell.send(done)));
         Pending(self.enqueue(changes, answer).map(|()| told).map_err(Some))
     }
 
-    /// As [`Store::submit`], and waits. Blocks on the disk.
+    /// Submits changes and waits until they are durable. Blocks on the disk.
     pub fn commit_blocking(&self, changes: Vec<Change>) -> Result<(), Error> {
         let (tell, told) = mpsc::sync_channel(1);
         self.enqueue(changes, Box::new(move |done| drop(tell.try_send(done))))?;

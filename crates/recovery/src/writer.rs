@@ -1,11 +1,11 @@
-//! The thread that has the database: everything that is done to it is done here, in order.
+//! The thread that owns the database and executes all work on it in order.
 //!
-//! *Operation.* Takes what waits, commits it as one transaction, answers everybody, and looks again. After a commit that failed
-//! the database is opened anew, since it refuses all work after an error of its file; until that works everybody is told so.
+//! *Operation.* Takes the queued requests, commits them as one transaction, answers them, and repeats. After a failed commit it
+//! reopens the database, because redb refuses all work after a file error; until that succeeds every request gets the error.
 //!
-//! *Memory.* One batch, at most [`BATCH_MAX`] requests.
+//! *Memory.* One batch of at most [`BATCH_MAX`] requests.
 //!
-//! *Errors.* [`Error::Commit`], and whatever opening says.
+//! *Errors.* [`Error::Commit`], and the errors of opening.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -30,16 +30,16 @@ pub(crate) enum Job {
     Read { kind: Kind, answer: Read },
 }
 
-/// The table of the record that is put and removed to try the store.
+/// Table of the probe record, which is added and removed to test the store.
 const PROBES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("probes");
 const PROBED: &str = "probed";
 
-/// Works until the last user has gone and everything that was submitted is done.
+/// Runs until the last handle is dropped and all submitted work is done.
 pub(crate) fn run(db: Database, open: &Open, queue: &Receiver<Job>, notes: Notes<'_>) {
     let (_, health) = notes;
     let mut db = Some(db);
     let mut next = None;
-    // When the last probe ended, or the trouble began.
+    // End of the last probe, or start of the trouble.
     let mut tried: Option<Instant> = None;
     loop {
         if !health.is_troubled() {
@@ -49,7 +49,7 @@ pub(crate) fn run(db: Database, open: &Open, queue: &Receiver<Job>, notes: Notes
             Some(job) => job,
             None if health.is_troubled() => {
                 let left = PROBE.saturating_sub(tried.get_or_insert_with(Instant::now).elapsed());
-                // Under load the queue is never empty when the time has come.
+                // Probe even if the queue is never empty under load.
                 let received = match left.is_zero() {
                     true => Err(RecvTimeoutError::Timeout),
                     false => queue.recv_timeout(left),
@@ -79,7 +79,7 @@ pub(crate) fn run(db: Database, open: &Open, queue: &Receiver<Job>, notes: Notes
                 while batch.len() < BATCH_MAX {
                     match queue.try_recv() {
                         Ok(Job::Commit { changes, answer }) => batch.push((changes, answer)),
-                        // A reader sees what was submitted before it, and not what comes after.
+                        // A reader sees the changes submitted before it and no later ones.
                         Ok(read) => {
                             next = Some(read);
                             break;
@@ -121,7 +121,7 @@ fn all(
         Err(why) => {
             counters.failed.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(error = %why, "the store refused {} requests", batch.len());
-            // It is closed before it can be opened again.
+            // Close the database so that it can be reopened.
             *db = None;
         }
     }
@@ -143,7 +143,8 @@ fn commit<'a>(db: &Database, changes: impl Iterator<Item = &'a Change>) -> Resul
     Ok(work.commit()?)
 }
 
-/// Tries whether records can be kept again, by one of [`PROBE_BYTES`] that is removed then: its pages stay in the file for others.
+/// Tests whether records can be stored, with a record of [`PROBE_BYTES`] that is removed again: its pages remain in the file for
+/// later records.
 fn probe(db: &mut Option<Database>, open: &Open, health: &Health) {
     let put = |db: &Database| -> Result<(), redb::Error> {
         let work = db.begin_write()?;

@@ -1,4 +1,4 @@
-//! The store in a folder: first starts, restarts, and what is wrong with it.
+//! Tests the store in a folder: first starts, restarts, and damage.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -24,7 +24,7 @@ fn used(folder: &Path) {
 }
 
 #[test]
-fn records_survive_and_are_private() {
+fn records_survive_restart_and_are_private() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     put(&store, b"b");
@@ -40,7 +40,7 @@ fn records_survive_and_are_private() {
 }
 
 #[test]
-fn a_store_that_went_away_is_missed() {
+fn missing_store_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     used(folder.path());
     fs::remove_file(folder.path().join(FILE)).unwrap();
@@ -49,13 +49,13 @@ fn a_store_that_went_away_is_missed() {
     let text = why.to_string();
     assert!(text.contains("put a sound copy back") && text.contains(MADE), "{text}");
     assert!(!folder.path().join(FILE).exists(), "nothing is made up");
-    // The documented way out.
+    // The documented remedy.
     fs::remove_file(folder.path().join(MADE)).unwrap();
     assert!(keys(&Store::open(folder.path()).unwrap()).is_empty());
 }
 
 #[test]
-fn a_damaged_store_is_named_and_left_alone() {
+fn damaged_store_is_reported_and_unchanged() {
     type Harm = (&'static str, fn(&mut Vec<u8>));
     let damage: [Harm; 4] = [
         ("empty", Vec::clear),
@@ -78,17 +78,17 @@ fn a_damaged_store_is_named_and_left_alone() {
 }
 
 #[test]
-fn crashes_of_the_first_start_are_no_damage() {
+fn crash_at_first_start_is_harmless() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("recovery.new"), b"half of a database").unwrap();
     used(folder.path());
-    // Before the mark was left.
+    // Simulates a crash before the marker was created.
     fs::remove_file(folder.path().join(MADE)).unwrap();
     assert_eq!(keys(&Store::open(folder.path()).unwrap()).len(), 1);
     assert!(folder.path().join(MADE).exists());
 }
 
-/// Waits until the store's own probe ends its trouble; a small commit does not.
+/// Waits until a probe ends the trouble; a small commit does not.
 fn wait_for_probe(store: &Store) {
     let until = Instant::now() + 6 * recovery::limits::PROBE;
     while store.health().is_some() {
@@ -98,7 +98,7 @@ fn wait_for_probe(store: &Store) {
 }
 
 #[test]
-fn a_store_that_cannot_be_written_says_where_why_and_what_helps() {
+fn unwritable_store_suggests_remedy() {
     let disk = Disk::default();
     let store = disk.store().unwrap();
     put(&store, b"before");
@@ -120,23 +120,23 @@ fn a_store_that_cannot_be_written_says_where_why_and_what_helps() {
 }
 
 #[test]
-fn a_store_finds_out_by_itself_that_it_can_be_written_again() {
+fn probe_detects_recovered_disk() {
     let disk = Disk::default();
     let store = disk.store().unwrap();
     disk.set(Fault::Full);
     store.commit_blocking(vec![Change::put(Kind::NlmMonitor, b"lost", b"v")]).unwrap_err();
-    // From now on nobody asks for anything; it is its own trial that hangs.
+    // No client requests a commit from now on; the store's own probe hangs.
     disk.set(Fault::Hangs);
     disk.wait_for_hanging();
     assert!(store.health().is_some());
     disk.set(Fault::None);
-    // Behind the trial.
+    // This read is queued after the probe.
     assert!(keys(&store).is_empty());
     assert_eq!(store.health(), None);
 }
 
 #[test]
-fn a_start_on_a_full_disk_says_where_and_what_helps() {
+fn start_on_full_disk_suggests_remedy() {
     let disk = Disk::default();
     drop(disk.store().unwrap());
     disk.set(Fault::Full);
@@ -147,14 +147,14 @@ fn a_start_on_a_full_disk_says_where_and_what_helps() {
 }
 
 #[test]
-fn a_second_user_is_refused() {
+fn second_process_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let _first = Store::open(folder.path()).unwrap();
     assert!(matches!(Store::open(folder.path()).unwrap_err(), Error::InUse(_)));
 }
 
 #[test]
-fn a_database_of_somebody_else_is_refused() {
+fn foreign_database_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     drop(redb::Database::create(folder.path().join(FILE)).unwrap());
     let why = Store::open(folder.path()).unwrap_err().to_string();
@@ -162,7 +162,7 @@ fn a_database_of_somebody_else_is_refused() {
 }
 
 #[test]
-fn long_records_are_refused_alone() {
+fn oversized_record_fails_only_itself() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     let long = vec![0; recovery::limits::VALUE_MAX + 1];
@@ -175,7 +175,7 @@ fn long_records_are_refused_alone() {
 }
 
 #[tokio::test]
-async fn what_waits_together_is_committed_together_and_in_order() {
+async fn queued_changes_share_commit_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     let pending: Vec<_> = (0..1_000_u32)
@@ -193,7 +193,7 @@ async fn what_waits_together_is_committed_together_and_in_order() {
 }
 
 #[test]
-fn a_store_of_a_newer_version_is_refused_and_left_alone() {
+fn newer_store_is_refused_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     used(folder.path());
     let say = |version: u64| {

@@ -1,4 +1,4 @@
-//! The head of the store's file: every byte of it may be damaged, and what was acknowledged is there.
+//! Damages every byte of the file's head and checks that acknowledged records survive.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -8,10 +8,10 @@ use std::path::Path;
 use recovery::{COPY, Change, FILE, Kind, MADE, Store};
 use tempfile::TempDir;
 
-/// Bytes of redb's head, and of the page that it stands in.
+/// Length of redb's head and of the page that contains it.
 const HEAD: usize = 320;
 const PAGE: usize = 4096;
-/// The byte of flags.
+/// Offset of the flags.
 const FLAGS: usize = 9;
 
 fn put(store: &Store, key: &[u8]) {
@@ -22,7 +22,7 @@ fn keys(store: &Store) -> Vec<Box<[u8]>> {
     store.read(Kind::NlmMonitor).unwrap().into_iter().map(|(key, _)| key).collect()
 }
 
-/// What a folder has that two records were committed to, the last of them just now.
+/// Files of a folder after two commits, the last one recent.
 struct Saved {
     file: Vec<u8>,
     copy: Vec<u8>,
@@ -34,7 +34,7 @@ impl Saved {
         Self { file: read(FILE), copy: read(COPY) }
     }
 
-    /// As a kill leaves it, and as a regular end does.
+    /// The files after a kill and after a regular exit.
     fn both() -> [(&'static str, Self); 2] {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
@@ -53,7 +53,7 @@ impl Saved {
         folder
     }
 
-    /// Both records are there, now and when the copy has gone.
+    /// Checks that both records exist, with the copy and without it.
     fn is_whole(&self, what: &str) {
         let folder = self.put_back();
         for _ in 0..2 {
@@ -66,9 +66,9 @@ impl Saved {
 }
 
 #[test]
-fn a_flipped_bit_of_the_first_page_loses_nothing() {
+fn flipped_bit_in_first_page_recovers() {
     for (state, mut saved) in Saved::both() {
-        // All of what is fixed, and of the rest as much as a test has time for.
+        // Test all constant fields, and a sample of the rest to limit the time.
         let slots = (24..HEAD).step_by(5);
         for at in (0..24).chain(slots).chain((HEAD..PAGE).step_by(701)) {
             let bit = 1 << (at % 8);
@@ -80,7 +80,7 @@ fn a_flipped_bit_of_the_first_page_loses_nothing() {
 }
 
 #[test]
-fn flags_of_any_value_lose_nothing() {
+fn arbitrary_flags_recover() {
     for (state, mut saved) in Saved::both() {
         let flags = saved.file[FLAGS];
         for bit in 0..8 {
@@ -91,7 +91,7 @@ fn flags_of_any_value_lose_nothing() {
 }
 
 #[test]
-fn a_head_that_is_gone_is_put_back() {
+fn missing_head_is_restored() {
     for (state, mut saved) in Saved::both() {
         for filled in [0, 0xff] {
             saved.file[..HEAD].fill(filled);
@@ -101,7 +101,7 @@ fn a_head_that_is_gone_is_put_back() {
 }
 
 #[test]
-fn a_copy_that_is_damaged_or_of_another_store_is_not_believed() {
+fn wrong_copy_is_ignored() {
     let [_, (_, other)] = Saved::both();
     for (state, mut saved) in Saved::both() {
         for at in (0..HEAD).step_by(11) {
@@ -116,9 +116,9 @@ fn a_copy_that_is_damaged_or_of_another_store_is_not_believed() {
     }
 }
 
-/// A loss of power may leave an older copy, since nobody waits for it.
+/// A power loss may leave an older copy, because the copy is not synced.
 #[test]
-fn an_older_copy_rolls_nothing_back() {
+fn older_copy_never_reverts_commits() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     put(&store, b"first");
@@ -130,9 +130,9 @@ fn an_older_copy_rolls_nothing_back() {
     Saved { copy: older, ..Saved::of(folder.path()) }.is_whole("closed");
 }
 
-/// A sound older file that an administrator puts back is the one that counts, whatever stands beside it.
+/// An intact older file that an administrator restores is used, regardless of the copy.
 #[test]
-fn a_file_that_is_put_back_is_taken_as_it_is() {
+fn restored_older_file_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     put(&store, b"first");
@@ -145,9 +145,9 @@ fn a_file_that_is_put_back_is_taken_as_it_is() {
     assert_eq!(keys(&Store::open(folder.path()).unwrap()), [Box::from(&b"first"[..])]);
 }
 
-/// What is beyond the head has no copy: it is told, and nothing is made up.
+/// Pages after the head have no copy: their damage is reported, and the file is left unchanged.
 #[test]
-fn damage_of_other_pages_is_told_and_left_alone() {
+fn damage_of_other_pages_is_reported() {
     for (state, mut saved) in Saved::both() {
         let at = saved.file.windows(500).position(|w| w == [7; 500]).expect("a record");
         saved.file.iter_mut().skip(at).for_each(|b| *b ^= 1);

@@ -1,5 +1,5 @@
-//! The power fails at every step: whatever of the unfinished writes reached the disk, the store opens to what was acknowledged,
-//! or to that and the commit under way.
+//! Simulates a power loss at every step. Whichever unsynced writes reached the disk, the store opens with all acknowledged commits,
+//! and possibly the commit in progress.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex};
 use recovery::{Change, Kind, Store};
 use redb::StorageBackend;
 
-/// A disk that keeps what was written and not yet synced apart.
+/// A disk that separates synced from unsynced writes.
 #[derive(Debug, Default)]
 struct Disk {
-    /// What a power loss leaves for certain.
+    /// The contents that certainly survive a power loss.
     durable: Vec<u8>,
-    /// Steps since the last sync, in order.
+    /// Unsynced steps, in order.
     loose: Vec<Step>,
-    /// What a reader sees.
+    /// The contents that a reader sees.
     seen: Vec<u8>,
-    /// Steps until the power fails; none of them works after it.
+    /// Steps until the power fails; all later steps fail.
     left: Option<usize>,
     steps: usize,
 }
@@ -43,7 +43,7 @@ fn apply(image: &mut Vec<u8>, step: &Step) {
     }
 }
 
-/// A small generator: the same seed, the same damage.
+/// A small random generator: equal seeds cause equal damage.
 struct Dice(u64);
 
 impl Dice {
@@ -75,7 +75,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What is found when the power is back: of each loose write all, nothing, or some of its sectors, in no order.
+    /// Returns possible contents after a power loss: each unsynced write is complete, absent or partial by sector, in any order.
     fn after_power_loss(&self, dice: &mut Dice) -> Vec<u8> {
         const SECTOR: usize = 512;
         let mut image = self.durable.clone();
@@ -146,7 +146,7 @@ fn contents(store: &Store) -> Contents {
     [Kind::SmbOpen, Kind::NfsClient].iter().flat_map(|k| store.read(*k).unwrap()).collect()
 }
 
-/// The `n`th transaction of every run: records of two sorts come, change and go.
+/// Returns transaction `n`, the same in every run: it adds, changes and removes records of two kinds.
 fn transaction(n: u8) -> Vec<Change> {
     let open = [b'o', n % 5];
     let mut changes = vec![Change::put(Kind::SmbOpen, &open, &vec![n; 40 * usize::from(n)])];
@@ -170,7 +170,7 @@ fn expected(n: u8) -> Contents {
 
 const TRANSACTIONS: u8 = 12;
 
-/// Runs until the power fails after `steps` steps; gives how many transactions were acknowledged.
+/// Runs until the power fails after `steps` steps; returns the number of acknowledged transactions.
 fn run_until(steps: usize) -> (Layer, u8) {
     let layer = Layer::default();
     let again = layer.clone();
@@ -188,7 +188,7 @@ fn run_until(steps: usize) -> (Layer, u8) {
 }
 
 #[test]
-fn power_lost_at_every_step_leaves_a_committed_state() {
+fn power_loss_leaves_committed_state() {
     let mut finished = false;
     let mut cut = 0;
     for steps in 0.. {
@@ -205,7 +205,7 @@ fn power_lost_at_every_step_leaves_a_committed_state() {
                 found == expected(acknowledged) || found == expected(under_way),
                 "step {steps}, seed {seed}: {acknowledged} were acknowledged, and neither these nor one more are there"
             );
-            // It works on.
+            // The store continues to work.
             store.commit_blocking(transaction(200)).unwrap();
             cut += 1;
         }
@@ -219,7 +219,7 @@ fn power_lost_at_every_step_leaves_a_committed_state() {
 }
 
 #[test]
-fn a_disk_that_fails_and_comes_back_is_written_again() {
+fn recovered_disk_is_written_again() {
     let layer = Layer::default();
     let again = layer.clone();
     let store = Store::on_backend(true, move || again.clone()).unwrap();
@@ -233,13 +233,13 @@ fn a_disk_that_fails_and_comes_back_is_written_again() {
 }
 
 #[test]
-fn a_flipped_byte_is_an_error_or_of_no_consequence() {
+fn flipped_byte_is_detected_or_harmless() {
     let (layer, acknowledged) = run_until(usize::MAX);
     assert_eq!(acknowledged, TRANSACTIONS);
     let image = layer.0.lock().unwrap().durable.clone();
     let want = expected(TRANSACTIONS);
     let mut refused = 0;
-    // Every byte of the header, and a sample of the rest: it is mostly empty.
+    // Every byte of the header, and a sample of the rest, which is mostly empty.
     let sample = (0..320).chain((320..image.len()).step_by(2_039));
     for at in sample {
         let mut bad = image.clone();
