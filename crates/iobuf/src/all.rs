@@ -1,12 +1,12 @@
-//! Several buffers at once, for payload that is larger than the largest of them.
+//! Acquires several buffers at once, for payload larger than the largest buffer.
 //!
-//! *Operation.* Who needs several takes them together if they are there. If not, those who need several stand in a line of
-//! their own, and only the first of it gathers, one buffer after the other, in its account's turn. So two of them can
-//! never hold what the other needs, and none of them is passed over for ever by those who need one.
+//! *Operation.* If enough buffers are free, a request takes all of them at once. Otherwise requests for several buffers form a
+//! separate queue, and only the first in it collects buffers, one after the other, competing fairly by account. Two such requests
+//! therefore never hold what the other needs, and requests for single buffers cannot starve them.
 //!
-//! *Memory.* Whoever gathers holds what it has got so far; everyone else in the line holds nothing.
+//! *Memory.* The collecting request holds the buffers it already has; all others in the queue hold no buffers.
 //!
-//! *Errors.* More than the pool has at all is [`TooLarge`] at once.
+//! *Errors.* A request for more than the whole pool fails at once with [`TooLarge`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,23 +21,23 @@ use crate::{BufMut, CLASS_SIZES};
 
 const LARGEST: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];
 
-/// Waits for buffers that hold so many bytes together; see [`Pool::acquire_all`].
+/// Waits for buffers with the given total size; see [`Pool::acquire_all`].
 pub struct AcquireAll {
     pool: Pool,
     account: Account,
     bytes: usize,
     got: Vec<BufMut>,
-    /// Waits for the next one.
+    /// Waits for the next buffer.
     one: Option<Acquire>,
     ticket: Option<u64>,
-    /// In the share of its client, for all buffers of the size that most of them have.
+    /// Room in the client's share for all buffers of the size that most of them have.
     room: Permit,
     class: usize,
 }
 
 impl Pool {
-    /// Buffers that hold `bytes` together: as many of the largest size as it takes, and one for what is left over. All of
-    /// them at once; see [`AcquireAll`] for how that is waited for.
+    /// Acquires buffers with a total of `bytes`: as many of the largest size as necessary, and one for the rest. Returns all of
+    /// them at once; see [`AcquireAll`] for the queuing.
     pub fn acquire_all(&self, bytes: usize, account: Account) -> AcquireAll {
         AcquireAll::new(self.clone(), bytes, account)
     }
@@ -46,7 +46,7 @@ impl Pool {
 impl AcquireAll {
     fn new(pool: Pool, bytes: usize, account: Account) -> Self {
         let class = Pool::class_of(bytes.min(LARGEST)).unwrap_or_default();
-        // A last one of a smaller size is not counted.
+        // A smaller last buffer is not counted.
         let is_counted = |rest: usize| Pool::class_of(rest).is_ok_and(|c| c == class);
         let rest = bytes % LARGEST;
         let count = bytes / LARGEST + usize::from(rest > 0 && is_counted(rest));
@@ -55,7 +55,7 @@ impl AcquireAll {
         Self { pool, account, bytes, got: Vec::new(), one: None, ticket: None, room, class }
     }
 
-    /// What was got, as the client's own from now on.
+    /// Returns the collected buffers, which from now on count for the client.
     fn all(&mut self) -> Vec<BufMut> {
         let share = self.room.pass_on();
         let mut got = std::mem::take(&mut self.got);
@@ -65,7 +65,7 @@ impl AcquireAll {
         got
     }
 
-    /// Bytes that the next buffer has to hold.
+    /// Returns the size that the next buffer must have.
     fn next_len(&self) -> usize {
         (self.bytes - (self.got.len() * LARGEST).min(self.bytes)).min(LARGEST)
     }
@@ -74,7 +74,7 @@ impl AcquireAll {
         self.bytes.div_ceil(LARGEST)
     }
 
-    /// All of them, if all are free now.
+    /// Takes all buffers if enough are free now.
     fn try_all(&mut self) -> bool {
         while self.got.len() < self.count() {
             match self.pool.try_get(self.next_len()) {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_buffer_is_no_larger_than_it_must_be() {
+    fn last_buffer_has_smallest_size() {
         let p = pool(4);
         let Poll::Ready(Ok(bufs)) = poll(&mut p.acquire_all(2 * LARGEST + 5000, Account::new()))
         else {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_is_at_all_is_refused() {
+    fn request_beyond_pool_is_refused() {
         let p = pool(3);
         assert!(matches!(
             poll(&mut p.acquire_all(3 * LARGEST + 1, Account::new())),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_need_all_do_not_hold_each_other_up() {
+    fn two_large_requests_never_deadlock() {
         let p = pool(4);
         let held: Vec<_> = (0..4).map(|_| p.try_get(LARGEST).unwrap()).collect();
         let mut a = p.acquire_all(4 * LARGEST, Account::new());
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_gives_up_lets_the_next_in() {
+    fn dropped_request_admits_the_next() {
         let p = pool(2);
         let held = p.try_get(LARGEST).unwrap();
         let mut a = p.acquire_all(2 * LARGEST, Account::new());
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_need_one_are_served_before_and_behind_it() {
+    fn single_requests_interleave_with_collector() {
         let p = pool(2);
         let held: Vec<_> = (0..2).map(|_| p.try_get(LARGEST).unwrap()).collect();
         let mut all = p.acquire_all(2 * LARGEST, Account::new());
@@ -225,7 +225,7 @@ mod tests {
         let mut one = p.acquire_all(LARGEST, Account::new());
         assert!(poll(&mut one).is_pending());
         drop(held);
-        // In turn: the gatherer's first, then the one, then the gatherer's second.
+        // Round-robin order: the collector's first buffer, the single request, the collector's second buffer.
         assert!(poll(&mut all).is_pending());
         assert!(poll(&mut one).is_ready());
         assert!(poll(&mut all).is_ready());

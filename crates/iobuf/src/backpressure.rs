@@ -1,16 +1,15 @@
-//! How far reads for one connection may run ahead of its peer.
+//! Limits how far the reads of a connection run ahead of its peer.
 //!
-//! *Operation.* A read is admitted before it takes a payload buffer ([`Backpressure::admit`]) and has its turn until its data is
-//! there ([`Admitted`]), or until its caller gives the turn back because storage takes long: what waits for one device must not
-//! keep reads of another waiting. None is admitted while the peer does not take the answers that it has
-//! ([`Backpressure::moved`]). Reads that have a turn hold buffers too: together they hold at most the window, which begins with
-//! one large read, grows by an eighth of what the peer takes up to [`WINDOW_MAX`], and begins anew when it took nothing for
-//! [`DEAF`]. So a connection that takes nothing holds about one answer, or the window that it has earned. Reads are admitted in
-//! their order.
+//! *Operation.* A read must be admitted before it takes a payload buffer ([`Backpressure::admit`]). It stays admitted until its
+//! data is available ([`Admitted`]), or until the caller gives up the admission because storage is slow, so that reads waiting for
+//! one device do not block reads of another. While the peer does not take its replies ([`Backpressure::moved`]) no read is
+//! admitted. Admitted reads hold buffers: together they are limited to the window, which starts at one large read, grows by an
+//! eighth of the bytes that the peer takes up to [`WINDOW_MAX`], and is reset when the peer took no bytes for [`DEAF`]. A
+//! connection that takes no replies thus holds about one reply, or the window that it has earned. Reads are admitted in order.
 //!
-//! *Memory.* One entry for each read that waits; the channel bounds those by the requests that it hands up.
+//! *Memory.* One entry per waiting read; the channel bounds them by the requests that it delivers.
 //!
-//! *Errors.* None: the end of the connection ([`Backpressure::end`]) admits every read, since requests in work are finished.
+//! *Errors.* The end of the connection ([`Backpressure::end`]) admits every read, because requests in progress must finish.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -23,34 +22,34 @@ use mutex::locked;
 
 use crate::CLASS_SIZES;
 
-/// Bytes of reads of a new connection that may have a turn at once: one large NFS READ.
+/// Window of a new connection in bytes: one large NFS READ.
 const WINDOW_MIN: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];
-/// Bytes of reads of any connection that may have a turn at once: more than are copied out of memory at a time. It is also what
-/// a peer that has worked and then takes nothing holds beside its answers. Reads that wait long for storage are not among them.
+/// Maximum window in bytes: more than is copied from memory at a time. A peer that stops taking replies holds at most this much in
+/// addition to its replies. Reads that wait for slow storage do not count.
 const WINDOW_MAX: usize = 8 << 20;
-/// The window grows by this part of what leaves. What a socket takes while nobody reads from it is a few MiB, and must not
+/// The window grows by this fraction of the bytes sent. A socket accepts a few MiB even if the peer reads no data, which must not
 /// double the window.
 const GROWTH: usize = 8;
-/// A peer that took nothing for so long begins anew.
+/// Time without progress after which the window is reset.
 const DEAF: Duration = Duration::from_secs(1);
 
-/// The reads of one connection, as far as its peer keeps up with them.
+/// Admission of one connection's reads.
 #[derive(Debug)]
 pub struct Backpressure(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// Since when the peer has not taken its answers.
+    /// Start of the time in which the peer has not taken its replies.
     blocked: Option<Instant>,
     /// Reads were held back since then.
     held_back: bool,
-    /// The connection is gone.
+    /// The connection has ended.
     ended: bool,
-    /// Bytes of reads that have a turn.
+    /// Total size of the admitted reads, in bytes.
     reading: usize,
     window: usize,
     next: u64,
-    /// In order; each is woken when it has become the first and may go.
+    /// Waiting reads in order; each is woken when it is first and may be admitted.
     waiting: VecDeque<(u64, Waker)>,
 }
 
@@ -69,19 +68,19 @@ impl Default for Backpressure {
 }
 
 impl State {
-    /// A read of so many bytes may begin, if its turn has come. One is always admitted, however large.
+    /// Checks whether the first waiting read of this size may be admitted. One read is always admitted, whatever its size.
     fn has_room(&self, bytes: usize) -> bool {
         let fits = self.reading == 0 || self.reading.saturating_add(bytes) <= self.window;
         self.ended || self.blocked.is_none() && fits
     }
 
-    /// Whom to wake because the first in line may have room.
+    /// Returns the waker of the first waiting read if it may now be admitted.
     fn first(&self) -> Option<Waker> {
         let may_go = self.has_room(0);
         self.waiting.front().filter(|_| may_go).map(|(_, waker)| waker.clone())
     }
 
-    /// Whether reads were held back by a peer that took nothing for [`DEAF`]; it has taken something, or is gone.
+    /// Ends the blocked state. Returns whether the peer held back reads for [`DEAF`] or longer.
     fn unblock(&mut self, now: Instant) -> bool {
         let held_back = std::mem::take(&mut self.held_back);
         let Some(since) = self.blocked.take() else { return false };
@@ -94,11 +93,11 @@ impl State {
 }
 
 impl Backpressure {
-    /// The peer has taken `left` bytes and is blocked when it leaves too much of its answers untaken. Whether that ends a time of
-    /// [`DEAF`] or longer in which reads were held back.
+    /// Records that the peer took `left` bytes, and whether it is blocked because too many reply bytes remain. Returns whether this
+    /// ends a pause of [`DEAF`] or longer in which reads were held back.
     pub fn moved(&self, left: usize, is_blocked: bool, now: Instant) -> bool {
         let mut state = locked(&self.0);
-        // What comes after a deaf time counts from its end, and what leaves while the rest is stuck is progress.
+        // A further pause counts from here; bytes sent while the rest is stuck count as progress.
         let was_deaf = (!is_blocked || left > 0) && state.unblock(now);
         state.window = state.window.saturating_add(left / GROWTH).min(WINDOW_MAX);
         if is_blocked {
@@ -113,13 +112,13 @@ impl Backpressure {
         was_deaf
     }
 
-    /// The peer leaves its answers untaken.
+    /// Checks whether the peer leaves its replies untaken.
     pub fn is_blocked(&self) -> bool {
         let state = locked(&self.0);
         state.blocked.is_some() && !state.ended
     }
 
-    /// The connection is gone: nobody waits for its peer any more. The result is that of [`Backpressure::moved`].
+    /// Records the end of the connection, after which no read waits for the peer. Returns the same as [`Backpressure::moved`].
     pub fn end(&self, now: Instant) -> bool {
         let mut state = locked(&self.0);
         let was_deaf = state.unblock(now);
@@ -132,7 +131,7 @@ impl Backpressure {
         was_deaf
     }
 
-    /// The turn of a read of so many bytes, if it would not wait for it.
+    /// Admits a read of this size if it need not wait.
     pub fn try_admit(&self, bytes: usize) -> Option<Admitted<'_>> {
         let mut state = locked(&self.0);
         if !state.waiting.is_empty() || !state.has_room(bytes) {
@@ -142,13 +141,13 @@ impl Backpressure {
         Some(Admitted { to: self, bytes })
     }
 
-    /// Waits until a read of so many bytes may take buffers. Dropping the future gives up its turn.
+    /// Waits until a read of this size may take buffers. Dropping the future leaves the queue.
     pub fn admit(&self, bytes: usize) -> Admit<'_> {
         Admit { to: self, bytes, ticket: None }
     }
 }
 
-/// Waits for the turn of a read; see [`Backpressure::admit`].
+/// Waits for the admission of a read; see [`Backpressure::admit`].
 #[derive(Debug)]
 pub struct Admit<'a> {
     to: &'a Backpressure,
@@ -203,7 +202,7 @@ impl Drop for Admit<'_> {
     }
 }
 
-/// The turn of a read that was admitted. Its drop gives it back: the data is there, or waits for storage.
+/// An admitted read. Drop it when the data is available or waits for slow storage.
 #[derive(Debug)]
 pub struct Admitted<'a> {
     to: &'a Backpressure,
@@ -211,7 +210,8 @@ pub struct Admitted<'a> {
 }
 
 impl Admitted<'_> {
-    /// The peer has stopped taking its answers since: what this read holds is better given back, and its turn waited for again.
+    /// Checks whether the peer has stopped taking replies since; the read should then return its buffers and wait for admission
+    /// again.
     pub fn is_outdated(&self) -> bool {
         self.to.is_blocked()
     }
@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    /// A read and how often it was woken.
+    /// A read and the number of times that it was woken.
     struct Read<'a>(Admit<'a>, Arc<Woken>);
 
     impl<'a> Read<'a> {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn none_begins_while_the_peer_takes_nothing() {
+    fn blocked_peer_admits_no_reads() {
         let to = Backpressure::default();
         let now = Instant::now();
         let early = Read::of(&to, MIB).poll();
@@ -280,7 +280,7 @@ mod tests {
         assert!(to.try_admit(1).is_none());
         let (mut one, mut two) = (Read::of(&to, MIB), Read::of(&to, MIB));
         assert!(one.poll().is_none() && two.poll().is_none());
-        // Some of it leaves and the rest is still too much.
+        // Some bytes are sent, but too many remain.
         assert!(!to.moved(100, true, now));
         assert_eq!((one.woken(), two.woken()), (0, 0));
         assert!(!to.moved(MIB, false, now));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_grows_by_what_is_taken_and_falls_when_nothing_is() {
+    fn window_grows_with_progress_and_resets() {
         let to = Backpressure::default();
         let now = Instant::now();
         let at_once = || {
@@ -322,13 +322,13 @@ mod tests {
         to.moved(0, true, now);
         to.moved(1, false, now + DEAF);
         assert_eq!(at_once(), 1);
-        // However large it is.
+        // A single read is admitted whatever its size.
         let large = Read::of(&to, 9 * MIB).poll();
         assert!(large.is_some() && Read::of(&to, 1).poll().is_none());
     }
 
     #[test]
-    fn a_deaf_time_counts_when_it_held_reads_back() {
+    fn deaf_time_counts_only_held_reads() {
         let to = Backpressure::default();
         let now = Instant::now();
         to.moved(0, true, now);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_leaves_its_turn_to_the_next() {
+    fn dropped_read_admits_the_next() {
         let to = Backpressure::default();
         let reading = Read::of(&to, MIB).poll();
         let mut reads: Vec<Read> = (0..3).map(|_| Read::of(&to, MIB / 2)).collect();
@@ -359,7 +359,7 @@ mod tests {
         assert!(one.is_some());
         assert_eq!(reads[1].woken(), 1, "there is room for both");
         assert!(reads[1].poll().is_some());
-        // The end is for all of them.
+        // The end of the connection admits all reads.
         let mut large: Vec<Read> = (0..3).map(|_| Read::of(&to, MIB)).collect();
         assert!(large.iter_mut().all(|r| r.poll().is_none()));
         to.end(Instant::now());

@@ -12,27 +12,27 @@ use crate::client_quota::ClientQuota;
 use crate::pool::Origin;
 use crate::slab::Slab;
 
-/// Where the memory of a buffer goes when its last owner is gone.
+/// Where the memory of a buffer goes when its last owner is dropped.
 enum Home {
     /// Back to the free list of a pool.
     Pool(Origin),
-    /// To the allocator: the buffer was made by [`BufMut::heap`]; the length is what was allocated.
+    /// To the allocator: the buffer was created by [`BufMut::heap`]; the length is the allocated size.
     Heap,
-    /// The same, and what is dropped with it.
+    /// To the allocator, together with a value to drop.
     Kept { _with: Box<dyn Any + Send + Sync> },
 }
 
-/// The memory itself. Only one `BufMut` or one `Arc<Block>` (behind `Buf`s) refers to it at a time.
+/// The memory of a buffer. At any time, a single `BufMut` or a single `Arc<Block>` (behind `Buf`s) refers to it.
 struct Block {
     base: NonNull<u8>,
     capacity: usize,
     home: Home,
 }
 
-// SAFETY: a block is plain bytes; it is written only through the one `BufMut` that owns it, and shared only after
-// `freeze`, when nobody can write any more.
+// SAFETY: a block is plain bytes. Only the `BufMut` that owns it writes to it, and it is shared only after `freeze`, when no writer
+// is left.
 unsafe impl Send for Block {}
-// SAFETY: as above; a shared block is read-only.
+// SAFETY: see above; a shared block is read-only.
 unsafe impl Sync for Block {}
 
 impl Block {
@@ -68,12 +68,12 @@ pub struct BufMut {
 }
 
 impl BufMut {
-    /// A buffer on the ordinary heap, zeroed, outside any pool: for tests and for rare sizes.
+    /// Allocates a zeroed buffer on the heap, outside any pool: for tests and for rare sizes.
     pub fn heap(capacity: usize) -> Self {
         Self::on_heap(vec![0u8; capacity], Home::Heap)
     }
 
-    /// These bytes, all of them data. `with` is dropped when their last view is gone: what they were paid with.
+    /// Wraps these bytes, all of them data. `with`, the payment for the memory, is dropped with the last view.
     pub fn kept(bytes: Vec<u8>, with: Box<dyn Any + Send + Sync>) -> Self {
         let mut own = Self::on_heap(bytes, Home::Kept { _with: with });
         own.filled = own.block.capacity;
@@ -88,62 +88,62 @@ impl BufMut {
         Self { block: Block { base, capacity, home }, filled: 0 }
     }
 
-    /// `base` points to `capacity` initialised bytes that belong to the pool of `place` and to nobody else.
+    /// Wraps pool memory: `base` points to `capacity` initialised bytes that belong to the pool of `place` and have no other user.
     pub(crate) fn pooled(base: NonNull<u8>, capacity: usize, place: Origin) -> Self {
         Self { block: Block { base, capacity, home: Home::Pool(place) }, filled: 0 }
     }
 
-    /// A pooled buffer counts for this client, which has room for it.
+    /// Counts a pooled buffer for this client, whose share has room for it.
     pub(crate) fn count_for(&mut self, share: Option<Arc<ClientQuota>>) {
         if let Home::Pool(place) = &mut self.block.home {
             place.count_for(share);
         }
     }
 
-    /// Bytes this buffer can hold.
+    /// Returns the number of bytes that the buffer can hold.
     pub fn capacity(&self) -> usize {
         self.block.capacity
     }
 
-    /// Bytes that hold data.
+    /// Returns the number of bytes that hold data.
     pub fn len(&self) -> usize {
         self.filled
     }
 
-    /// No byte holds data yet.
+    /// Checks that no byte holds data.
     pub fn is_empty(&self) -> bool {
         self.filled == 0
     }
 
-    /// The bytes that hold data.
+    /// Returns the bytes that hold data.
     pub fn filled(&self) -> &[u8] {
         &self.whole()[..self.filled]
     }
 
-    /// The bytes that hold data, writable.
+    /// Returns the bytes that hold data, for writing.
     pub fn filled_mut(&mut self) -> &mut [u8] {
         let n = self.filled;
         &mut self.whole_mut()[..n]
     }
 
-    /// The bytes behind the data. What is written there counts after [`BufMut::advance`] or [`BufMut::set_filled`].
+    /// Returns the bytes after the data. Writes there count as data after [`BufMut::advance`] or [`BufMut::set_filled`].
     pub fn spare_mut(&mut self) -> &mut [u8] {
         let n = self.filled;
         &mut self.whole_mut()[n..]
     }
 
-    /// The whole capacity, writable, whatever holds data.
+    /// Returns the whole capacity for writing, regardless of the data.
     pub fn whole_mut(&mut self) -> &mut [u8] {
         // SAFETY: the block has `capacity` initialised bytes and this is its only owner.
         unsafe { std::slice::from_raw_parts_mut(self.block.base.as_ptr(), self.block.capacity) }
     }
 
     fn whole(&self) -> &[u8] {
-        // SAFETY: the block has `capacity` initialised bytes and nobody writes while `self` is borrowed.
+        // SAFETY: the block has `capacity` initialised bytes, and the borrow of `self` excludes writers.
         unsafe { std::slice::from_raw_parts(self.block.base.as_ptr(), self.block.capacity) }
     }
 
-    /// Declares that the first `n` bytes hold data; more than the capacity means all of it.
+    /// Declares that the first `n` bytes hold data; a larger number means the whole capacity.
     pub fn set_filled(&mut self, n: usize) {
         self.filled = n.min(self.block.capacity);
     }
@@ -153,7 +153,7 @@ impl BufMut {
         self.set_filled(self.filled.saturating_add(n));
     }
 
-    /// Appends as much of `bytes` as fits and says how much that was. Counted as a copy.
+    /// Appends as much of `bytes` as fits and returns the number of bytes. Counted as a copy.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let spare = self.spare_mut();
         let n = spare.len().min(bytes.len());
@@ -162,12 +162,12 @@ impl BufMut {
         n
     }
 
-    /// The slab of the pool it lies in; `None` for memory outside any pool.
+    /// Returns the slab of the pool that contains the buffer; `None` for memory outside any pool.
     pub fn slab(&self) -> Option<Slab> {
         self.block.slab()
     }
 
-    /// Gives up the right to write; the data can be shared from now on.
+    /// Gives up the right to write, so that the data can be shared.
     pub fn freeze(self) -> Buf {
         let Self { block, filled } = self;
         let base = block.base;
@@ -181,7 +181,7 @@ impl fmt::Debug for BufMut {
     }
 }
 
-/// A shared, read-only view of bytes that no one can change any more. Cloning and slicing copy nothing.
+/// A shared, read-only view of immutable bytes. Cloning and slicing do not copy.
 #[derive(Clone)]
 pub struct Buf {
     base: NonNull<u8>,
@@ -192,42 +192,38 @@ pub struct Buf {
 
 // SAFETY: the bytes are immutable for as long as the owner lives, and the owner is Send and Sync.
 unsafe impl Send for Buf {}
-// SAFETY: as above.
+// SAFETY: see above.
 unsafe impl Sync for Buf {}
 
 impl Buf {
-    /// A view of no bytes.
     pub fn empty() -> Self {
         Self::from_static(&[])
     }
 
-    /// A view of bytes that live as long as the program.
+    /// Creates a view of static bytes.
     pub fn from_static(bytes: &'static [u8]) -> Self {
         Self { base: NonNull::from(bytes).cast(), len: bytes.len(), owner: None }
     }
 
-    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The view covers no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: `base..base+len` lies inside the owner's (or a static) memory, which is alive and immutable.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 
-    /// The slab of the pool it lies in; `None` for memory outside any pool.
+    /// Returns the slab of the pool that contains the bytes; `None` for memory outside any pool.
     pub fn slab(&self) -> Option<Slab> {
         self.owner.as_deref()?.downcast_ref::<Block>()?.slab()
     }
 
-    /// A view of a part; a range beyond the end is cut to what is there. A view of no bytes keeps no memory alive.
+    /// Returns a view of a part; a range beyond the end is shortened. An empty view keeps no memory alive.
     pub fn slice(&self, range: Range<usize>) -> Self {
         let start = range.start.min(self.len);
         let end = range.end.clamp(start, self.len);
@@ -239,8 +235,8 @@ impl Buf {
         Self { base, len: end - start, owner: self.owner.clone() }
     }
 
-    /// Takes the memory back for writing, when this is the only view of it and begins where the memory does: what was
-    /// behind the view becomes spare. Otherwise the view as it was.
+    /// Makes the memory writable again if this is its only view and starts at its first byte; the bytes after the view become
+    /// spare. Otherwise returns the view unchanged.
     pub fn try_mut(self) -> Result<BufMut, Self> {
         let Self { base, len, owner } = self;
         let Some(owner) = owner else { return Err(Self { base, len, owner }) };
@@ -320,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frozen_buffer_covers_only_what_was_filled() {
+    fn frozen_buffer_covers_only_data() {
         let mut b = BufMut::heap(16);
         assert_eq!(b.append(b"hello"), 5);
         assert_eq!(b.spare_mut().len(), 11);
@@ -332,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_view_of_all_is_written_again() {
+    fn only_last_full_view_becomes_writable() {
         let mut b = BufMut::heap(8);
         b.append(b"abcdef");
         let whole = b.freeze();
@@ -353,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_outlive_the_whole() {
+    fn slices_outlive_the_buffer() {
         let mut whole = Buf::from(vec![1, 2, 3, 4]);
         let head = whole.split_to(3);
         drop(whole);

@@ -1,15 +1,15 @@
-//! [`Chunk`], growable memory for data that stays, which goes back to the system when it is no longer needed.
+//! [`Chunk`]: growable memory for long-lived data, which is returned to the system when no longer needed.
 //!
-//! *Operation.* A chunk is an address range of 64 KiB. The kernel backs it with memory in pages of 4 KiB as it grows, so a chunk
-//! that holds 100 bytes costs one page. [`Chunks`] maps 2 MiB at once and hands out chunks of it. A chunk that is dropped is kept
-//! warm for the next taker; when more than [`WARM_MAX`] are warm, a thread returns the memory of half of them (`madvise(2)`,
-//! `MADV_DONTNEED`), and unmaps the 2 MiB of which every chunk is back.
+//! *Operation.* A chunk is an address range of 64 KiB. The kernel backs it with 4 KiB pages as it grows, so a chunk with 100 bytes
+//! costs one page. [`Chunks`] maps 2 MiB at a time and hands out chunks of it. A dropped chunk stays warm for reuse. If more than
+//! [`WARM_MAX`] bytes are warm, a thread returns the memory of half of them (`madvise(2)`, `MADV_DONTNEED`) and unmaps each 2 MiB
+//! range whose chunks are all free.
 //!
-//! *Memory.* Beside the chunks in use at most [`WARM_MAX`] and what the thread has not returned yet. A chunk keeps the memory that
-//! it had when it was longest. Huge pages are refused: they would back many short chunks with 2 MiB.
+//! *Memory.* In addition to the chunks in use, at most [`WARM_MAX`] plus the part that the thread has not returned yet. A chunk
+//! keeps the memory of its maximum length. Huge pages are disabled, because they would back many short chunks with 2 MiB.
 //!
-//! *Errors.* [`Chunks::take`] says `None` when the system maps no more. Memory that the system does not take back (`mlockall(2)`)
-//! is zeroed and used again.
+//! *Errors.* [`Chunks::take`] returns `None` when the system refuses to map more. Memory that the system does not take back
+//! (`mlockall(2)`) is zeroed and reused.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -19,33 +19,33 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use mutex::locked;
 
-/// Most bytes of a chunk.
+/// Maximum length of a chunk, in bytes.
 pub const CHUNK: usize = 64 << 10;
 
-/// Bytes of freed chunks that a [`Chunks`] keeps for the next takers.
+/// Maximum size of the freed chunks that a [`Chunks`] keeps for reuse, in bytes.
 pub const WARM_MAX: usize = 8 << 20;
 
-/// Bytes that are mapped and unmapped at once, aligned to their size.
+/// Size and alignment of a mapping, in bytes.
 const SLAB: usize = 2 << 20;
 
-/// The kernel backs memory in pages of this size, or of a multiple of it.
+/// Page size: the kernel backs memory in this unit or a multiple of it.
 const STEP: usize = 4 << 10;
 
-/// Sizes that a chunk's memory can have, 0 included.
+/// Number of possible memory sizes of a chunk, including 0.
 const SIZES: usize = CHUNK / STEP + 1;
 
-/// Chunks whose memory is returned between two looks at the lock.
+/// Number of chunks whose memory is returned before the lock is taken again.
 const BATCH: usize = 64;
 
-/// A bit for each chunk of a slab.
+/// One bit per chunk of a slab.
 type Bits = u32;
 
 const _: () = assert!(SLAB / CHUNK == Bits::BITS as usize);
 
-/// Chunks that nobody uses.
+/// The chunks that are not in use.
 #[derive(Default)]
 struct Free {
-    /// Those that may have memory, by how many steps of it.
+    /// Chunks that may have memory, by its size in steps.
     warm: [Vec<NonNull<u8>>; SIZES],
     warm_bytes: usize,
     /// Slabs with chunks that have no memory and read as zeros.
@@ -54,34 +54,34 @@ struct Free {
     is_closed: bool,
 }
 
-// SAFETY: the pointers are to free chunks, which whoever takes them out of here owns alone.
+// SAFETY: the pointers refer to free chunks; taking one out of here makes the taker its only owner.
 unsafe impl Send for Free {}
 
 #[derive(Default)]
 struct Shared(Mutex<Free>);
 
-/// Where chunks come from. Chunks and views of them may outlive it.
+/// Allocates chunks. Chunks and their views may outlive it.
 pub struct Chunks(Arc<Shared>);
 
 /// Up to [`CHUNK`] bytes with one owner.
 pub struct Chunk {
     base: NonNull<u8>,
     len: usize,
-    /// Bytes from the front that may differ from zero; what lies behind them is zero.
+    /// Length of the prefix that may differ from zero; all bytes after it are zero.
     touched: usize,
     home: Arc<Shared>,
 }
 
 // SAFETY: a chunk is plain bytes, written only through `&mut Chunk`.
 unsafe impl Send for Chunk {}
-// SAFETY: as above; a shared chunk is read-only.
+// SAFETY: see above; a shared chunk is read-only.
 unsafe impl Sync for Chunk {}
 
-/// Maps a slab. `None`: the system refuses.
+/// Maps a slab; `None` if the system refuses.
 fn map() -> Option<NonNull<u8>> {
     let (prot, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new anonymous mapping, where the kernel chooses.
+    // SAFETY: a new anonymous mapping at an address that the kernel chooses.
     let raw = unsafe {
         libc::mmap(std::ptr::null_mut(), 2 * SLAB, prot, flags | libc::MAP_NORESERVE, -1, 0)
     };
@@ -89,42 +89,42 @@ fn map() -> Option<NonNull<u8>> {
         return None;
     }
     let raw = NonNull::new(raw.cast::<u8>())?;
-    // The highest aligned part: the next mapping comes below this one, and the kernel joins the two.
+    // Keep the highest aligned part: the next mapping is placed below this one, and the kernel merges the two.
     let head = SLAB - raw.addr().get() % SLAB;
     let tail = SLAB - head;
-    // SAFETY: head and tail are parts of the mapping above, `SLAB` bytes between them stay, and nobody else knows of them.
+    // SAFETY: head and tail are parts of the mapping above, `SLAB` bytes between them remain, and no other code knows of them.
     unsafe {
         let base = raw.add(head);
         libc::munmap(raw.as_ptr().cast(), head);
         if tail > 0 {
             libc::munmap(base.add(SLAB).as_ptr().cast(), tail);
         }
-        // Advice: where it is refused, there are no huge pages.
+        // This is only advice: if the kernel refuses it, there are no huge pages anyway.
         libc::madvise(base.as_ptr().cast(), SLAB, libc::MADV_NOHUGEPAGE);
         Some(base)
     }
 }
 
-/// The slab of a chunk, and the chunk's bit.
+/// Returns the slab of a chunk, and the chunk's bit.
 fn place(chunk: NonNull<u8>) -> (NonNull<u8>, Bits) {
     let at = chunk.addr().get() % SLAB;
-    // SAFETY: slabs are aligned to their size, so this is the beginning of the chunk's own.
+    // SAFETY: slabs are aligned to their size, so this is the start of the slab that contains the chunk.
     (unsafe { chunk.sub(at) }, 1 << (at / CHUNK))
 }
 
-/// Returns the memory of free chunks, which read as zeros from then on.
+/// Returns the memory of free chunks to the system; they then read as zeros.
 fn cool(mut chunks: &[NonNull<u8>]) {
     while let Some(first) = chunks.first() {
         let joins =
             |(i, c): &(usize, &NonNull<u8>)| c.addr().get() == first.addr().get() + i * CHUNK;
         let n = chunks.iter().enumerate().take_while(joins).count();
-        // SAFETY: `n` chunks in a row, which the caller owns alone. Slabs side by side may have been mapped one by one; to the
-        // kernel that is one range.
+        // SAFETY: the caller owns these `n` consecutive chunks exclusively. Adjacent slabs may have been mapped separately, which
+        // the kernel treats as one range.
         let is_returned =
             unsafe { libc::madvise(first.as_ptr().cast(), n * CHUNK, libc::MADV_DONTNEED) } == 0;
         if !is_returned {
             for chunk in &chunks[..n] {
-                // SAFETY: as above.
+                // SAFETY: see above.
                 unsafe { chunk.as_ptr().write_bytes(0, CHUNK) };
             }
         }
@@ -133,7 +133,7 @@ fn cool(mut chunks: &[NonNull<u8>]) {
 }
 
 impl Free {
-    /// A chunk with at most as much memory as `len` bytes need: what it has beyond would be nobody's.
+    /// Takes a chunk with at most as much memory as `len` bytes need: any excess would stay unused.
     fn pop(&mut self, len: usize) -> Option<(NonNull<u8>, usize)> {
         for steps in (1..=len.div_ceil(STEP).min(SIZES - 1)).rev() {
             if let Some(chunk) = self.warm[steps].pop() {
@@ -149,7 +149,7 @@ impl Free {
             }
         };
         let index = slab.get().trailing_zeros() as usize;
-        // SAFETY: fewer than the chunks of a slab.
+        // SAFETY: the index is below the number of chunks in a slab.
         let chunk = unsafe { slab.key().add(index * CHUNK) };
         *slab.get_mut() &= !(1 << index);
         if *slab.get() == 0 {
@@ -158,7 +158,7 @@ impl Free {
         Some((chunk, 0))
     }
 
-    /// Chunks to return, none when few enough are warm.
+    /// Takes chunks to return to the system; empty if few enough are warm.
     fn batch(&mut self) -> Vec<NonNull<u8>> {
         let keep = if self.is_closed { 0 } else { WARM_MAX / 2 };
         let mut batch = Vec::new();
@@ -172,7 +172,7 @@ impl Free {
         batch
     }
 
-    /// Enters chunks without memory, and gives the slabs of which all chunks are back.
+    /// Adds chunks without memory, and returns the slabs whose chunks are all free.
     fn put_cold(&mut self, chunks: &[NonNull<u8>]) -> Vec<NonNull<u8>> {
         let mut whole = Vec::new();
         for (slab, bit) in chunks.iter().map(|c| place(*c)) {
@@ -189,13 +189,13 @@ impl Free {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Free> {
-        // Whole at every step.
+        // Consistent after every step.
         locked(&self.0)
     }
 
     fn give_back(self: &Arc<Self>, chunk: NonNull<u8>, touched: usize) {
         let mut free = self.lock();
-        // A chunk that nobody wrote to counts as if it had a step.
+        // A chunk that was never written to counts as one step.
         let steps = touched.div_ceil(STEP).max(1);
         free.warm[steps].push(chunk);
         free.warm_bytes += steps * STEP;
@@ -215,7 +215,7 @@ impl Shared {
         }
     }
 
-    /// Returns memory until few enough chunks are warm.
+    /// Returns memory to the system until few enough chunks are warm.
     fn trim(&self) {
         loop {
             let mut batch = {
@@ -231,7 +231,7 @@ impl Shared {
             cool(&batch);
             let whole = self.lock().put_cold(&batch);
             for slab in whole {
-                // SAFETY: all chunks of it were free and are in no list any more.
+                // SAFETY: all chunks of the slab were free and are no longer in any list.
                 unsafe { libc::munmap(slab.as_ptr().cast(), SLAB) };
             }
         }
@@ -239,13 +239,13 @@ impl Shared {
 }
 
 impl Chunks {
-    /// With nothing mapped.
+    /// Creates an allocator without mappings.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self(Arc::default())
     }
 
-    /// An empty chunk that is about to hold `len` bytes. `None`: the system has no memory for it.
+    /// Takes an empty chunk for `len` bytes; `None` if the system has no memory.
     pub fn take(&self, len: usize) -> Option<Chunk> {
         let (base, touched) = self.0.lock().pop(len)?;
         Some(Chunk { base, len: 0, touched, home: self.0.clone() })
@@ -266,7 +266,7 @@ impl fmt::Debug for Chunks {
 }
 
 impl Chunk {
-    /// Cuts, or extends by zeros; to [`CHUNK`] bytes at most.
+    /// Truncates the chunk or extends it with zeros; to at most [`CHUNK`] bytes.
     pub fn set_len(&mut self, len: usize) {
         let (old, len) = (self.len, len.min(CHUNK));
         self.len = len;
@@ -277,15 +277,13 @@ impl Chunk {
         self.touched = self.touched.max(len);
     }
 
-    /// Its bytes, to be written.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: `len` bytes of a chunk, which are initialised: zeroed by the kernel or written; this is their only owner.
+        // SAFETY: the `len` bytes of the chunk are initialised, zeroed by the kernel or written, and this is their only owner.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 
-    /// Its bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: as above, and nobody writes while `self` is borrowed.
+        // SAFETY: see above; the borrow of `self` excludes writers.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
@@ -313,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_grows_by_zeros_whoever_had_it_before() {
+    fn reused_chunk_grows_by_zeros() {
         let chunks = Chunks::new();
         let mut first = taken(&chunks, CHUNK);
         first.as_mut_slice().fill(7);
@@ -325,19 +323,19 @@ mod tests {
         let again = taken(&chunks, CHUNK);
         assert_eq!(again.as_slice().as_ptr(), at, "it was warm");
         assert!(again.as_slice().iter().all(|b| *b == 0));
-        // One with 16 pages is not wasted on a byte.
+        // A chunk with 16 pages is not wasted on a byte.
         drop(again);
         assert_ne!(taken(&chunks, 1).as_slice().as_ptr(), at);
     }
 
     #[test]
-    fn what_is_given_back_is_unmapped() {
+    fn freed_slabs_are_unmapped() {
         let chunks = Chunks::new();
         let shared = chunks.0.clone();
         let mut all: Vec<Chunk> = (0..1000).map(|_| taken(&chunks, CHUNK)).collect();
         all.iter_mut().enumerate().for_each(|(i, c)| c.as_mut_slice().fill(i.to_le_bytes()[0]));
         assert!(all.iter().enumerate().all(|(i, c)| c.as_slice() == [i.to_le_bytes()[0]; CHUNK]));
-        // All chunks but one of every 40: most slabs stay, without memory.
+        // Free all chunks except one of every 40: most slabs remain mapped, without memory.
         let kept: Vec<Chunk> =
             all.into_iter().enumerate().filter(|(i, _)| i % 40 == 0).map(|(_, c)| c).collect();
         shared.trim();
@@ -346,7 +344,7 @@ mod tests {
         assert!(new.iter().all(|c| c.as_slice().iter().all(|b| *b == 0)));
         assert!(kept.iter().enumerate().all(|(i, c)| c.as_slice()[0] == (i * 40).to_le_bytes()[0]));
         drop((chunks, new));
-        // One that outlives them all, as a reader's view does.
+        // Keep one chunk longer than all others, like a view that a reader still has.
         let (last, rest) = kept.split_first().unwrap();
         assert_eq!((last.as_slice()[CHUNK - 1], rest.len()), (0, 24));
         drop(kept);

@@ -1,13 +1,13 @@
-//! What all connections of one client may have of a pool together, so that no client takes what the others need.
+//! Limits the pool memory of all connections of one client, so that no client takes memory that the others need.
 //!
-//! *Operation.* A handle of [`Pool::of_one_client`] asks its share for room before it asks the pool for memory, and a buffer
-//! gives its room back when it gives its memory back. Who finds no room waits here, in its account's turn, and stands in nobody's
-//! way: the pool's own queue holds only those who may have what they wait for.
+//! *Operation.* A handle of [`Pool::of_one_client`] reserves room in the client's share before it requests memory from the pool; a
+//! buffer returns its room together with its memory. Requests over the client's quota queue here, fairly by account, and not in the
+//! pool's queue, so they cannot delay other clients.
 //!
-//! *Memory.* A share counts; it reserves nothing. How much it allows is the pool's to say ([`Pool::set_share`]), and may change
-//! at any time: who is over a lowered bound keeps what it has.
+//! *Memory.* A share only counts; it reserves no memory. The pool sets its size ([`Pool::set_share`]) and may change it at any
+//! time: a client above a lowered limit keeps its buffers.
 //!
-//! *Errors.* Who wants more at once than its share allows gets it when it has nothing else.
+//! *Errors.* A single request larger than the share is granted once the client holds no other buffers.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ use crate::fair_queue::FairQueue;
 
 const CLASSES: usize = CLASS_SIZES.len();
 
-/// What one client of a pool may have of each size, and how many requests wait for that.
+/// The limits per client for each size, and the number of requests waiting for room.
 pub(crate) struct Bounds {
     most: [AtomicUsize; CLASSES],
     held_back: [AtomicUsize; CLASSES],
@@ -36,7 +36,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// From now on a client may have so many of each size.
+    /// Sets the number of buffers of each size that a client may have.
     pub(crate) fn set(&self, most: [usize; CLASSES]) {
         for (bound, most) in self.most.iter().zip(most) {
             bound.store(most, Ordering::Relaxed);
@@ -47,20 +47,20 @@ impl Bounds {
         self.most[class].load(Ordering::Relaxed)
     }
 
-    /// Requests that wait now for room in the share of their client.
+    /// Returns the number of requests waiting for room in their client's share.
     pub(crate) fn held_back(&self, class: usize) -> usize {
         self.held_back[class].load(Ordering::Relaxed)
     }
 }
 
-/// What one client has of each size.
+/// The buffers that one client holds, by size.
 pub(crate) struct ClientQuota {
     parts: [Mutex<Part>; CLASSES],
-    /// Requests that wait for room now.
+    /// Number of requests waiting for room.
     waiting: AtomicUsize,
-    /// Requests that ever had to.
+    /// Number of requests that ever had to wait.
     waits: AtomicU64,
-    /// When a connection of this client was last ended because it did not take its answers.
+    /// Time at which a connection of this client was last closed because it did not take its replies.
     stalled: Mutex<Option<Instant>>,
     /// Bytes on the heap; changed under the lock of the pool's heap.
     heap: AtomicUsize,
@@ -72,10 +72,10 @@ struct Part {
 }
 
 enum Waiter {
-    /// For so many buffers.
+    /// Waits for this many buffers.
     Waiting(usize, Option<Waker>),
     Given,
-    /// The room was taken over, or the one who waited has gone.
+    /// The room was taken, or the request was dropped.
     Done,
 }
 
@@ -122,19 +122,19 @@ impl ClientQuota {
         self.heap.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// One more waits for room on the heap.
+    /// Counts a request that waits for room on the heap.
     pub(crate) fn note_heap_wait(&self) {
         self.waits.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One more waits.
+    /// Counts a request that starts to wait.
     fn note_wait(&self, bounds: &Bounds, class: usize) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.waits.fetch_add(1, Ordering::Relaxed);
         bounds.held_back[class].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One waits no longer.
+    /// Counts a request that no longer waits.
     fn note_end(&self, bounds: &Bounds, class: usize) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         bounds.held_back[class].fetch_sub(1, Ordering::Relaxed);
@@ -144,7 +144,7 @@ impl ClientQuota {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Room for one buffer, if nobody of this client waits for some.
+    /// Takes room for one buffer unless other requests of this client are waiting.
     pub(crate) fn try_take(&self, bounds: &Bounds, class: usize) -> bool {
         let mut part = locked(&self.parts[class]);
         let fits = part.waiting.front().is_none() && part.fits(1, bounds.most(class));
@@ -152,7 +152,7 @@ impl ClientQuota {
         fits
     }
 
-    /// Gives room back, and passes it on to those who wait for it.
+    /// Returns room and grants it to waiting requests.
     pub(crate) fn give_back(&self, bounds: &Bounds, class: usize, count: usize) {
         let mut wake = Vec::new();
         let mut part = locked(&self.parts[class]);
@@ -178,10 +178,10 @@ impl ClientQuota {
     }
 }
 
-/// Room for buffers of one size: waited for, held until they are there, and given back if they are not wanted any more.
+/// Room for buffers of one size: requested, held until the buffers exist, and returned if they are no longer wanted.
 pub(crate) struct Permit {
     bounds: Arc<Bounds>,
-    /// `None`: nothing is counted.
+    /// `None` for an unlimited handle.
     share: Option<Arc<ClientQuota>>,
     class: usize,
     count: usize,
@@ -192,7 +192,7 @@ enum State {
     New,
     Waiting(Arc<Mutex<Waiter>>),
     Held,
-    /// Passed on to buffers.
+    /// The buffers have taken over the room.
     Gone,
 }
 
@@ -237,7 +237,7 @@ impl Permit {
         Poll::Pending
     }
 
-    /// The buffers are there and give the room back themselves, each with the share that is returned.
+    /// Hands the room over to the buffers, each of which returns its part with the share that this method returns.
     pub(crate) fn pass_on(&mut self) -> Option<Arc<ClientQuota>> {
         self.state = State::Gone;
         self.share.clone()
@@ -254,7 +254,7 @@ impl Drop for Permit {
                 let was = std::mem::replace(&mut *locked(&waiter), Waiter::Done);
                 if let Waiter::Waiting(..) = was {
                     share.note_end(&self.bounds, self.class);
-                    // Somebody behind it may want less.
+                    // A smaller request behind this one may fit.
                     share.give_back(&self.bounds, self.class, 0);
                 }
                 matches!(was, Waiter::Given)
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Of eight buffers one client may have six.
+    /// A pool of eight buffers, of which one client may have six.
     fn pool() -> Pool {
         let limits = |n| PoolLimits { buffers_max: [n; 3] };
         let pool = Pool::new(limits(8));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_cannot_take_what_the_others_need() {
+    fn client_cannot_exceed_its_share() {
         let pool = pool();
         let (greedy, modest) = (pool.of_one_client(), pool.of_one_client());
         let again = greedy.clone();
@@ -311,13 +311,13 @@ mod tests {
         let mut more: Vec<_> = (0..10).map(|_| again.acquire(1, Account::new())).collect();
         more.iter_mut().for_each(|m| assert!(poll(m).is_pending()));
         assert_eq!((waiting(&pool), greedy.held_back()), (10, 10));
-        // What waits for its own share stands in nobody's way.
+        // Requests waiting for their own share do not delay other clients.
         assert!(greedy.is_waited_for() && !modest.is_waited_for());
         let one = modest.try_get(1).unwrap();
         let two = got(&mut modest.acquire(1, Account::new()));
         assert!(modest.try_get(1).is_none(), "the pool has no more");
         drop((one, two));
-        // Another size is counted for itself.
+        // Each size is counted separately.
         assert!(greedy.try_get(LARGEST).is_some());
         drop(held);
         let mut taken: Vec<_> = more.iter_mut().take(6).map(got).collect();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn room_comes_back_from_whoever_gives_up() {
+    fn dropped_request_returns_room() {
         let pool = pool();
         let client = pool.of_one_client();
         let held: Vec<BufMut> = (0..5).map(|_| client.try_get(LARGEST).unwrap()).collect();
@@ -339,7 +339,7 @@ mod tests {
         assert!(poll(&mut one).is_pending(), "not before who came first");
         drop(two);
         drop(got(&mut one));
-        // Given, and never taken.
+        // The room is granted but never taken.
         let mut all = client.acquire_all(2 * LARGEST, account);
         assert!(poll(&mut all).is_pending());
         drop(held);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_nothing_may_have_more_than_the_share_at_once() {
+    fn idle_client_may_exceed_share_once() {
         let pool = pool();
         let client = pool.of_one_client();
         let seven = got(&mut client.acquire_all(6 * LARGEST + 5000, Account::new()));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_changes_while_buffers_are_out() {
+    fn share_changes_while_buffers_in_use() {
         let pool = pool();
         let client = pool.of_one_client();
         let mut held: Vec<BufMut> = (0..4).map(|_| client.try_get(1).unwrap()).collect();

@@ -1,10 +1,10 @@
-//! A queue that serves accounts in turn, so that who asks often is not served more often than who asks once.
+//! Round-robin queue over accounts: each account gets one grant per round, however many requests it has queued.
 
 use std::collections::VecDeque;
 
 use crate::account::Account;
 
-/// One queue per account, in the order in which accounts get their turn.
+/// One queue per account, in round-robin order.
 pub(crate) struct FairQueue<T>(VecDeque<(Account, VecDeque<T>)>);
 
 impl<T> FairQueue<T> {
@@ -12,7 +12,7 @@ impl<T> FairQueue<T> {
         Self(VecDeque::new())
     }
 
-    /// Behind what this account waits for already.
+    /// Appends a request to the queue of its account.
     pub(crate) fn push(&mut self, account: Account, one: T) {
         match self.0.iter_mut().find(|(a, _)| *a == account) {
             Some((_, queue)) => queue.push_back(one),
@@ -20,12 +20,12 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// The next one to be served: first account, first of its queue.
+    /// Returns the next request: first account, first in its queue.
     pub(crate) fn front(&self) -> Option<&T> {
         self.0.front()?.1.front()
     }
 
-    /// Takes the next one; its account then goes to the end of the line.
+    /// Takes the next request; its account then moves to the end.
     pub(crate) fn pop(&mut self) -> Option<T> {
         let (account, mut queue) = self.0.pop_front()?;
         let first = queue.pop_front();

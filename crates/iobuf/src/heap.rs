@@ -1,19 +1,16 @@
-//! Memory on the heap that counts as payload does: messages that no buffer of the pool holds in one piece.
+//! Heap memory that counts as payload: messages that do not fit into one buffer of the pool.
 //!
-//! *Operation.* [`Pool::pay`] waits until so many bytes may be taken, and gives a [`Paid`]. [`Paid::hold`] ties it to the bytes, so
-//! that what a message weighs counts until its last view is gone, whoever has it. Requests are served in the order in which they
-//! came: a connection puts one message together at a time, so that this serves connections in turn. One whose client has its
-//! part stands in nobody's way.
+//! *Operation.* [`Pool::pay`] waits until the bytes may be taken, and returns a [`Paid`]. [`Paid::hold`] attaches it to the bytes,
+//! so that the message counts until its last view is dropped. Requests are served in order of arrival; a connection assembles one
+//! message at a time, so this is fair between connections. A request over its client's part does not delay others.
 //!
-//! *Memory.* This bound is beside the pool's buffers. Whoever waits here holds no buffer of the pool, and whoever has paid may wait
-//! for one, so that the two cannot wait for each other. [`Pool::pay_now`] does not wait: it is for bytes whose buffers go as
-//! soon as they are copied. What it takes too much keeps others from their next messages ([`Pool::is_overdrawn`]).
+//! *Memory.* This limit is separate from the pool's buffers. A request that waits here holds no pool buffer, while one that has
+//! paid may wait for a buffer, so the two cannot deadlock. [`Pool::pay_now`] does not wait: it is for bytes whose buffers are freed
+//! as soon as they are copied. If it exceeds the limit, subsequent messages have to wait ([`Pool::is_overdrawn`]).
 //!
-//! *Errors.* None: who wants more than the bound gets it when nobody else has anything.
+//! *Errors.* A request above the limit is granted once no other bytes are held.
 //!
-//! [`Pool::pay`]: crate::Pool::pay
-//! [`Pool::pay_now`]: crate::Pool::pay_now
-//! [`Pool::is_overdrawn`]: crate::Pool::is_overdrawn
+//! [`Pool::pay`]: crate::Pool::pay [`Pool::pay_now`]: crate::Pool::pay_now [`Pool::is_overdrawn`]: crate::Pool::is_overdrawn
 
 mod pay;
 
@@ -28,10 +25,10 @@ use crate::client_quota::ClientQuota;
 
 pub use pay::{Paid, Pay};
 
-/// What may be on the heap, and what is.
+/// The limit and use of heap memory.
 pub(crate) struct Heap {
     state: Mutex<State>,
-    /// Requests that wait.
+    /// Number of waiting requests.
     waiting: AtomicUsize,
     overdrawn: AtomicBool,
     /// Changed under the lock of the state.
@@ -48,21 +45,21 @@ struct State {
 struct Waiter {
     bytes: usize,
     share: Option<Arc<ClientQuota>>,
-    /// Set under the lock of the state, as it leaves the queue.
+    /// Set under the lock of the state when the request leaves the queue.
     is_served: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
-/// What the heap of a pool is doing.
+/// Figures about the heap of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapStats {
-    /// The bound, in bytes.
+    /// The limit, in bytes.
     pub bytes_max: usize,
-    /// Bytes that are held now.
+    /// Bytes in use.
     pub in_use: usize,
-    /// Requests that wait now.
+    /// Number of waiting requests.
     pub waiting: usize,
-    /// Requests that ever had to wait.
+    /// Number of requests that ever had to wait.
     pub waits: u64,
 }
 
@@ -74,7 +71,7 @@ impl State {
         }
     }
 
-    /// Serves those for whom there is room, and says whom to wake.
+    /// Grants waiting requests that fit, and returns their wakers.
     fn serve(&mut self, most_of_client: usize) -> Vec<Waker> {
         let (mut wake, mut at) = (Vec::new(), 0);
         while let Some(next) = self.waiting.get(at).cloned() {
@@ -82,7 +79,7 @@ impl State {
                 at += 1;
                 continue;
             }
-            // Those behind it would pass it over for ever.
+            // Stop here: otherwise smaller requests could overtake this one forever.
             if !fits(self.used, next.bytes, self.most) {
                 break;
             }
@@ -114,7 +111,7 @@ impl Heap {
         }
     }
 
-    /// Changes something, then serves those who wait.
+    /// Changes the state, then serves waiting requests.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = locked(&self.state);
         let done = change(&mut state);
@@ -139,7 +136,8 @@ impl Heap {
         });
     }
 
-    /// Somebody waits for what this client holds: for the whole, or the client itself for its part.
+    /// Checks whether a request waits for memory that this client holds: any request for the total, or the client's own for its
+    /// part.
     pub(crate) fn is_waited_for(&self, client: Option<&Arc<ClientQuota>>) -> bool {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return false;

@@ -1,20 +1,22 @@
 //! Payload memory: page-aligned buffers from a bounded pool, each with one owner at a time.
 //!
-//! *Operation.* A [`Pool`] hands out [`BufMut`]s of three sizes. Whoever fills one (a file engine, a socket, an RDMA
-//! Read) owns it alone; [`BufMut::freeze`] turns it into a [`Buf`], a shared read-only view that can be sliced and
-//! cloned. The last view gives the memory back to the pool. [`Pages`] are data that is no memory of ours: parts of files on
-//! their way to a socket. [`Chunks`] are for data that stays. What has to lie on the heap is counted beside the buffers
+//! Start with [`Pool`], [`BufMut`] and [`Buf`]. A [`Pool`] hands out [`BufMut`]s of three sizes. The code that fills one (a file
+//! engine, a socket, an RDMA Read) owns it exclusively; [`BufMut::freeze`] turns it into a [`Buf`], a shared read-only view that
+//! can be sliced and cloned. Dropping the last view returns the memory to the pool. [`Pages`] are parts of files on their way to a
+//! socket, which occupy no memory of the process. [`Chunks`] are for long-lived data. Heap memory for payload is counted separately
 //! ([`Pool::pay`]).
 //!
-//! *Memory.* Slabs of 2 MiB are taken from the system as they are needed, up to the limit of each size, and are kept
-//! until the pool goes. Free lists are last-in first-out, so that a light load stays in cache. Only bytes that were
-//! written can be read: a `Buf` never covers the spare part of a buffer. A device that has to know memory before it can use
-//! it asks each buffer for its [`Slab`], and is told by [`SlabWatch`] when a slab goes.
+//! *Memory.* Slabs of 2 MiB are taken from the system on demand, up to the limit of each size, and kept as long as the pool. Free
+//! lists are last-in first-out, so that a light load stays in cache. Only written bytes can be read: a `Buf` never covers the spare
+//! part of a buffer. A device that must register memory asks each buffer for its [`Slab`], and [`SlabWatch`] reports when a slab is
+//! freed.
 //!
-//! *Errors.* A pool that is at its limit makes the caller wait ([`Pool::acquire`]) in a queue that serves accounts
-//! (connections) in turn; [`Pool::try_get`] says `None`. So does one that has what one client may have
-//! ([`Pool::of_one_client`]), however much is free, and one whose peer
-//! takes no answers ([`Backpressure`]). A request above the largest size is [`TooLarge`].
+//! *Errors.* When the pool is at its limit, [`Pool::acquire`] waits in a queue that is fair between accounts (connections);
+//! [`Pool::try_get`] returns `None`. The same applies to a client that has its share ([`Pool::of_one_client`]), even if memory is
+//! free, and to a connection whose peer takes no replies ([`Backpressure`]). A request above the largest size fails with
+//! [`TooLarge`].
+
+#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
 
 mod account;
 mod all;
@@ -41,5 +43,5 @@ pub use pages::{PAGES_MAX, PIPES_MAX, Pages, PagesMut, paged_bytes};
 pub use pool::{Acquire, ClassStats, Pool, PoolLimits, TooLarge};
 pub use slab::{Slab, SlabWatch, watch_slabs};
 
-/// The buffer sizes a pool hands out, in bytes.
+/// The buffer sizes of a pool, in bytes.
 pub const CLASS_SIZES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];

@@ -1,10 +1,10 @@
-//! Counter of CPU copies of payload, for the copy budget: whoever copies payload bytes says so here.
+//! Counts CPU copies of payload, for the copy budget. All code that copies payload must report here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static COPIED: AtomicU64 = AtomicU64::new(0);
 
-/// Copies `src` over `dst` and counts it. Both must have the same length; the shorter one decides otherwise.
+/// Copies `src` to `dst` and counts it. Both should have the same length; otherwise the shorter length applies.
 pub fn copied(dst: &mut [u8], src: &[u8]) {
     let n = dst.len().min(src.len());
     dst[..n].copy_from_slice(&src[..n]);
@@ -16,7 +16,7 @@ pub fn copied_note(n: usize) {
     COPIED.fetch_add(n as u64, Ordering::Relaxed);
 }
 
-/// Payload bytes copied by the CPU since the process began.
+/// Returns the number of payload bytes that the CPU copied since the process began.
 pub fn copied_bytes() -> u64 {
     COPIED.load(Ordering::Relaxed)
 }

@@ -1,15 +1,14 @@
-//! Pages of a file on their way to a socket, which the CPU does not copy: a pipe holds references to them (`splice`).
+//! Pages of a file on their way to a socket without a CPU copy: a pipe holds references to them (`splice`).
 //!
-//! *Operation.* [`PagesMut::fill`] takes the pages of a part of a file into a pipe, so that their number of bytes is known before
-//! anything is promised to a peer; [`Pages::send`] moves them on. As with the kernel's own NFS server, bytes that somebody writes
-//! to the file meanwhile may be seen, and bytes that are cut off are the old ones or zeros, but never others and never fewer.
+//! *Operation.* [`PagesMut::fill`] moves the pages of a part of a file into a pipe, so that the number of bytes is known before the
+//! reply promises it to the peer; [`Pages::send`] moves them on. As with the kernel's NFS server, concurrent writes to the file may
+//! be visible. Bytes that are cut off meanwhile are sent as the old bytes or as zeros, and the number of bytes never changes.
 //!
-//! *Memory.* A page that is referred to cannot be reclaimed. So whoever sends pages pays with buffers of the pool as for a copy of
-//! them: they are taken, and not used. A pipe holds 1 MiB. Pipes are kept for later; at most [`PIPES_MAX`] are made, each two
-//! descriptors.
+//! *Memory.* Referenced pages cannot be reclaimed, so each sender reserves pool buffers as if it copied them, without using the
+//! buffers. A pipe holds 1 MiB. Pipes are reused; at most [`PIPES_MAX`] exist, with two descriptors each.
 //!
-//! *Errors.* Those of the file when it is filled, of the socket when it is sent. No pipe: [`PagesMut::take`] says `None`, and the
-//! data is to be copied.
+//! *Errors.* Errors of the file when filling, of the socket when sending. If no pipe is available, [`PagesMut::take`] returns
+//! `None` and the data must be copied.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -22,24 +21,24 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 
 use crate::BufMut;
 
-/// Most bytes of one [`Pages`].
+/// Maximum size of one [`Pages`], in bytes.
 pub const PAGES_MAX: usize = 8 << 20;
-/// Pipes of this process, those included that are kept for later.
+/// Maximum number of pipes in this process, including idle ones.
 pub const PIPES_MAX: usize = 256;
-/// Bytes of a pipe: as many as an ordinary user may ask for by default (`fs.pipe-max-size`).
+/// Capacity of a pipe in bytes: the default maximum for ordinary users (`fs.pipe-max-size`).
 const PIPE_BYTES: usize = 1 << 20;
 
 static IDLE: Mutex<Vec<Pipe>> = Mutex::new(Vec::new());
 static PIPES: AtomicUsize = AtomicUsize::new(0);
 static SENT: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes that left as pages since the process began.
+/// Returns the number of bytes sent as pages since the process began.
 pub fn paged_bytes() -> u64 {
     SENT.load(Ordering::Relaxed)
 }
 
 fn idle() -> MutexGuard<'static, Vec<Pipe>> {
-    // A list is whole at every step.
+    // A list is consistent after every step.
     locked(&IDLE)
 }
 
@@ -59,7 +58,7 @@ impl Pipe {
             return None;
         };
         let pipe = Self { from, to };
-        // Where an ordinary user has many pipes already, the kernel makes none larger.
+        // The kernel refuses to enlarge pipes if an ordinary user already has many.
         let size = fcntl_setpipe_size(&pipe.to, PIPE_BYTES).ok()?;
         (size >= PIPE_BYTES).then_some(pipe)
     }
@@ -71,7 +70,7 @@ impl Drop for Pipe {
     }
 }
 
-/// A pipe and how many bytes were taken into it.
+/// A pipe and the number of bytes in it.
 #[derive(Debug)]
 struct Part {
     pipe: Pipe,
@@ -79,7 +78,7 @@ struct Part {
 }
 
 impl Part {
-    /// As many as fit and are there. An error only where there are none.
+    /// Moves as many bytes as fit and exist. Fails only if no byte was moved.
     fn fill(&mut self, file: BorrowedFd<'_>, at: u64, count: usize) -> io::Result<()> {
         while self.len < count {
             let mut from = at + self.len as u64;
@@ -89,7 +88,7 @@ impl Part {
                 Ok(n) => self.len += n,
                 Err(Errno::INTR) => {}
                 Err(e) if self.len == 0 => return Err(e.into()),
-                // Full, or an error that comes again with the next read; what was taken is good.
+                // The pipe is full, or an error occurred that the next read will meet again; the bytes so far are valid.
                 Err(_) => break,
             }
         }
@@ -97,7 +96,7 @@ impl Part {
     }
 }
 
-/// Pages that are being taken.
+/// Pages that are being collected.
 #[derive(Debug)]
 pub struct PagesMut {
     parts: Vec<Part>,
@@ -105,7 +104,7 @@ pub struct PagesMut {
 }
 
 impl PagesMut {
-    /// Room for `count` bytes, at most [`PAGES_MAX`], if they begin where a page does.
+    /// Reserves pipes for `count` bytes, at most [`PAGES_MAX`], if the part begins at a page boundary.
     pub fn take(count: usize) -> Option<Self> {
         let wanted = count.min(PAGES_MAX).div_ceil(PIPE_BYTES);
         let mut pipes = {
@@ -124,8 +123,7 @@ impl PagesMut {
         Some(Self { parts, len: 0 })
     }
 
-    /// Takes the pages of `count` bytes of `file` from `at` on, or of as many as it has and fit. Waits for storage where they are
-    /// not in memory.
+    /// Collects the pages of up to `count` bytes of `file` from offset `at`. Waits for storage if they are not in memory.
     pub fn fill(&mut self, file: BorrowedFd<'_>, at: u64, count: usize) -> io::Result<()> {
         for part in &mut self.parts {
             let wanted = PIPE_BYTES.min(count - self.len);
@@ -140,36 +138,35 @@ impl PagesMut {
         Ok(())
     }
 
-    /// Bytes that were taken.
+    /// Returns the number of bytes collected.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Nothing was taken.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// To be sent; `paid` is kept until then.
+    /// Makes the pages ready to send; keeps `paid` until then.
     pub fn freeze(self, paid: Vec<BufMut>) -> Pages {
         let Self { parts, len } = self;
-        Pages(Arc::new(Held { parts, len, left: AtomicUsize::new(len), _paid: paid }))
+        Pages(Arc::new(PipedPages { parts, len, left: AtomicUsize::new(len), _paid: paid }))
     }
 }
 
-/// Pages that can be sent, once. Clones are the same pages.
+/// Pages that can be sent once. Clones refer to the same pages.
 #[derive(Clone, Debug)]
-pub struct Pages(Arc<Held>);
+pub struct Pages(Arc<PipedPages>);
 
 #[derive(Debug)]
-struct Held {
+struct PipedPages {
     parts: Vec<Part>,
     len: usize,
     left: AtomicUsize,
     _paid: Vec<BufMut>,
 }
 
-impl Drop for Held {
+impl Drop for PipedPages {
     fn drop(&mut self) {
         if *self.left.get_mut() == 0 {
             idle().extend(self.parts.drain(..).map(|part| part.pipe));
@@ -186,23 +183,22 @@ impl PartialEq for Pages {
 impl Eq for Pages {}
 
 impl Pages {
-    /// Bytes in all, sent or not.
+    /// Returns the total number of bytes, sent or not.
     pub fn len(&self) -> usize {
         self.0.len
     }
 
-    /// Bytes that were not sent.
+    /// Returns the number of bytes not yet sent.
     pub fn left(&self) -> usize {
         self.0.left.load(Ordering::Relaxed)
     }
 
-    /// There are none.
     pub fn is_empty(&self) -> bool {
         self.0.len == 0
     }
 
-    /// Moves bytes that were not sent yet to a socket, as many as it takes at once. `more`: others follow at once. An error when
-    /// all were sent, or when the kernel has lost them: whoever promised them has to end the connection.
+    /// Moves unsent bytes to a socket, as many as it accepts at once. `more`: further data follows immediately. Fails if all bytes
+    /// were sent or the kernel has lost them; the caller must then end the connection, because the reply promised these bytes.
     pub fn send(&self, socket: BorrowedFd<'_>, more: bool) -> io::Result<usize> {
         let held = &*self.0;
         let (left, gone) = (self.left(), io::ErrorKind::UnexpectedEof);
@@ -219,8 +215,8 @@ impl Pages {
     }
 }
 
-impl Held {
-    /// Where the first of `left` bytes is, and how many of them are there.
+impl PipedPages {
+    /// Returns the part with the first of `left` unsent bytes, and the number of those bytes in it.
     fn next(&self, left: usize) -> Option<(&Part, usize)> {
         let mut sent = self.len - left;
         for part in &self.parts {
@@ -252,7 +248,7 @@ mod tests {
         (0..n).map(|i| u8::try_from(i / 7 % 251).unwrap()).collect()
     }
 
-    /// All of them, through a socket that takes a part at a time.
+    /// Receives all pages through a socket that accepts a part at a time.
     fn received(pages: &Pages) -> Vec<u8> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
@@ -275,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_what_arrives() {
+    fn collected_pages_arrive_unchanged() {
         let all = bytes(PAGES_MAX + 10_000);
         let file = file(&all);
         for (at, count) in
@@ -295,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_arrives_in_full_from_a_file_that_is_cut() {
+    fn truncated_file_still_sends_full_length() {
         let all = bytes(300_000);
         let file = file(&all);
         let pages = taken(&file, 0, 300_000);
@@ -303,12 +299,12 @@ mod tests {
         let got = received(&pages);
         assert_eq!(got.len(), 300_000);
         assert!(got[..5000] == all[..5000]);
-        // The rest of the page at the new end was wiped; others are as they were.
+        // The rest of the page at the new end was cleared; other pages are unchanged.
         assert!(got.iter().zip(&all).all(|(got, was)| got == was || *got == 0));
     }
 
     #[test]
-    fn pages_that_were_not_sent_are_never_sent_for_others() {
+    fn unsent_pages_never_leak_to_others() {
         let old = file(&vec![1; 50_000]);
         drop(taken(&old, 0, 50_000));
         let (ours, _theirs) = UnixStream::pair().unwrap();
@@ -323,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_spliced_is_an_error() {
+    fn unspliceable_file_is_an_error() {
         let (socket, _other) = UnixStream::pair().unwrap();
         let mut pages = PagesMut::take(10).unwrap();
         assert!(pages.fill(socket.as_fd(), 0, 10).is_err());

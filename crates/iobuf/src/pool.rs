@@ -1,4 +1,4 @@
-//! The pool: three sizes, a limit for each, and a queue that serves accounts in turn when a limit is reached.
+//! The pool: three buffer sizes with a limit each, and a queue that is fair between accounts when a limit is reached.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::{BufMut, CLASS_SIZES};
 
 const CLASSES: usize = CLASS_SIZES.len();
 
-/// How many buffers of each of [`CLASS_SIZES`] a pool may hold.
+/// Maximum number of buffers of each of [`CLASS_SIZES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolLimits {
     /// Buffers of 4 KiB, 64 KiB and 1 MiB, in this order.
@@ -29,7 +29,7 @@ pub struct PoolLimits {
 }
 
 impl PoolLimits {
-    /// A limit of `bytes` in all: half for 1 MiB buffers, a quarter for each of the others, at least one of each.
+    /// Divides `bytes`: half for 1 MiB buffers, a quarter for each of the others, at least one of each.
     pub fn of_bytes(bytes: usize) -> Self {
         let share = [bytes / 4, bytes / 4, bytes / 2];
         Self { buffers_max: std::array::from_fn(|i| (share[i] / CLASS_SIZES[i]).max(1)) }
@@ -42,11 +42,11 @@ impl PoolLimits {
     }
 }
 
-/// Where a buffer comes from, and what it gives back to when its last owner is gone.
+/// The pool and the client to which a buffer is returned.
 pub(crate) struct Origin {
     pool: Arc<PoolInner>,
     class: usize,
-    /// The client that it counts for.
+    /// The client whose share includes the buffer.
     share: Option<Arc<ClientQuota>>,
 }
 
@@ -58,16 +58,16 @@ impl Origin {
         }
     }
 
-    /// From now on it counts for this client, which has room for it.
+    /// Counts the buffer for this client, whose share has room for it.
     pub(crate) fn count_for(&mut self, share: Option<Arc<ClientQuota>>) {
         self.share = share;
     }
 }
 
-/// A buffer of more than the largest class was asked for.
+/// The error for a request larger than the largest buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
-    /// Bytes asked for.
+    /// Requested size in bytes.
     pub wanted: usize,
 }
 
@@ -84,16 +84,16 @@ impl fmt::Display for TooLarge {
 
 impl std::error::Error for TooLarge {}
 
-/// What one size of a pool is doing.
+/// Figures about one buffer size of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStats {
-    /// Bytes of one buffer.
+    /// Size of one buffer, in bytes.
     pub size: usize,
     /// The limit, in buffers.
     pub buffers_max: usize,
-    /// Buffers that someone owns now.
+    /// Buffers in use.
     pub in_use: usize,
-    /// Requests that wait now, for memory or for room in their client's share.
+    /// Requests waiting for memory or for room in their client's share.
     pub waiting: usize,
     /// Requests that ever had to wait.
     pub waits: u64,
@@ -130,15 +130,15 @@ unsafe impl Send for Class {}
 enum Waiter {
     Waiting(Option<Waker>),
     Given(NonNull<u8>),
-    /// The memory was taken, or the one who waited has gone.
+    /// The memory was taken, or the request was dropped.
     Done,
 }
 
-// SAFETY: a given buffer is owned by this waiter alone until it is taken.
+// SAFETY: a given buffer is owned by this waiter only until it is taken.
 unsafe impl Send for Waiter {}
 
 impl Class {
-    /// A free buffer, growing the pool by a slab when there is none and the limit allows.
+    /// Takes a free buffer; adds a slab if no buffer is free and the limit allows.
     fn take(&mut self) -> Option<NonNull<u8>> {
         if self.in_use >= self.limit {
             return None;
@@ -156,7 +156,7 @@ impl Class {
         Some(b)
     }
 
-    /// Gives a buffer, which counts as in use, to the next who waits, and says whom to wake. `None` when nobody waits.
+    /// Gives a buffer, which counts as in use, to the next waiting request, and returns its waker. `None` if no request waits.
     fn give(&mut self, base: NonNull<u8>) -> Option<Option<Waker>> {
         while let Some(waiter) = self.turns.pop() {
             self.waiting -= 1;
@@ -170,7 +170,7 @@ impl Class {
         None
     }
 
-    /// Serves those who wait with what a raised limit allows, and says whom to wake.
+    /// Serves waiting requests within a raised limit, and returns their wakers.
     fn serve_waiting(&mut self) -> Vec<Waker> {
         let mut wake = Vec::new();
         while self.waiting > 0
@@ -178,7 +178,7 @@ impl Class {
         {
             match self.give(base) {
                 Some(waker) => wake.extend(waker),
-                // Whoever waited has gone.
+                // The waiting requests were dropped.
                 None => {
                     self.in_use -= 1;
                     self.free.push(base);
@@ -199,14 +199,14 @@ impl Drop for Class {
     fn drop(&mut self) {
         for slab in &self.slabs {
             Slab::around(*slab).tell_freed();
-            // SAFETY: each came from `take`, and no buffer is out: every one holds the pool's `Arc`.
+            // SAFETY: each slab came from `take`, and no buffer is in use: every buffer holds the pool's `Arc`.
             unsafe { Slab::give_back(*slab) };
         }
     }
 }
 
 impl PoolInner {
-    /// Hands the memory to the next who waits, or puts it on the free list.
+    /// Gives the memory to the next waiting request, or puts it on the free list.
     fn give_back(&self, class: usize, base: NonNull<u8>) {
         if cfg!(debug_assertions) {
             // Poison: a reader of memory that was given back sees this instead of plausible data.
@@ -214,7 +214,7 @@ impl PoolInner {
             unsafe { std::ptr::write_bytes(base.as_ptr(), 0xa5, CLASS_SIZES[class]) };
         }
         let mut c = locked(&self.classes[class]);
-        // More are out than a lowered limit allows: those who wait get theirs when the others are back.
+        // If a lowered limit is exceeded, waiting requests are served only after enough buffers are returned.
         let over = c.in_use > c.limit;
         if !over && let Some(waker) = c.give(base) {
             drop(c);
@@ -229,7 +229,7 @@ impl PoolInner {
 }
 
 impl Pool {
-    /// A pool that takes memory as it is needed, up to `limits`, and an eighth as much on the heap ([`Pool::set_heap`]).
+    /// Creates a pool that takes memory on demand up to `limits`, and an eighth as much on the heap ([`Pool::set_heap`]).
     pub fn new(limits: PoolLimits) -> Self {
         let classes = std::array::from_fn(|i| {
             Mutex::new(Class {
@@ -252,27 +252,28 @@ impl Pool {
         Self { inner: Arc::new(inner), share: None }
     }
 
-    /// A handle of one client: what is taken by it and by its clones counts together, and is bounded by [`Pool::set_share`].
+    /// Creates a handle for one client: buffers taken through it and its clones count together, up to the limit of
+    /// [`Pool::set_share`].
     pub fn of_one_client(&self) -> Self {
         Self { inner: self.inner.clone(), share: Some(Arc::new(ClientQuota::new())) }
     }
 
-    /// A handle that counts for nobody.
+    /// Creates a handle without a client.
     pub(crate) fn of_nobody(&self) -> Self {
         Self { inner: self.inner.clone(), share: None }
     }
 
-    /// Sets what one client may have; nothing bounds it before. Who has more keeps it.
+    /// Sets the limit per client; until then there is no limit. A client above the limit keeps its buffers.
     pub fn set_share(&self, most: PoolLimits) {
         self.inner.bounds.set(most.buffers_max);
     }
 
-    /// How often a request of this handle's client had to wait because the client had its share.
+    /// Returns how often a request of this client had to wait because the client had used up its share.
     pub fn held_back(&self) -> u64 {
         self.share.as_ref().map_or(0, |share| share.waits())
     }
 
-    /// Somebody waits for what this handle's client holds: for memory, or the client itself for room in its share.
+    /// Checks whether a request waits for memory that this client holds: any request for memory, or its own for room in its share.
     pub fn is_waited_for(&self) -> bool {
         let is_short = self.inner.classes.iter().any(|class| locked(class).waiting > 0);
         is_short
@@ -280,14 +281,14 @@ impl Pool {
             || self.inner.heap.is_waited_for(self.share.as_ref())
     }
 
-    /// A connection of this handle's client was ended because it took none of its answers while others waited for their memory.
+    /// Records that a connection of this client was closed because it took no replies while others waited for the memory.
     pub fn note_stalled(&self, at: Instant) {
         if let Some(share) = &self.share {
             share.note_stalled(at);
         }
     }
 
-    /// When that was so last; it is forgotten with the client's last connection.
+    /// Returns the time of the last such event; it is forgotten with the client's last connection.
     pub fn last_stalled(&self) -> Option<Instant> {
         self.share.as_ref().and_then(|share| share.last_stalled())
     }
@@ -304,8 +305,8 @@ impl Pool {
         Permit::new(self.inner.bounds.clone(), self.share.clone(), class, count)
     }
 
-    /// Changes the limits while the pool is in use. What a lowered limit does not allow is taken back as it is given up; its
-    /// memory stays with the pool. No request may ask for more buffers at once than the new limits have.
+    /// Changes the limits while the pool is in use. Buffers above a lowered limit are collected as they are returned, and their
+    /// memory stays with the pool. No request may need more buffers at once than the new limits allow.
     pub fn set_limits(&self, limits: PoolLimits) {
         for (class, limit) in self.inner.classes.iter().zip(limits.buffers_max) {
             let wake = {
@@ -325,7 +326,7 @@ impl Pool {
         BufMut::pooled(base, CLASS_SIZES[class], Origin { pool: self.inner.clone(), class, share })
     }
 
-    /// A buffer of at least `bytes` if one is free now, nobody waits for one, the size exists, and the client has room.
+    /// Takes a buffer of at least `bytes` if one is free now, no request is waiting, the size exists, and the client has room.
     pub fn try_get(&self, bytes: usize) -> Option<BufMut> {
         let class = Self::class_of(bytes).ok()?;
         if let Some(share) = &self.share
@@ -347,15 +348,15 @@ impl Pool {
         if c.waiting > 0 { None } else { c.take() }
     }
 
-    /// A buffer of at least `bytes`, waiting in `account`'s turn when the limit is reached, or the client's share. Dropping the
-    /// future gives up the place in the queue.
+    /// Waits for a buffer of at least `bytes` if the limit or the client's share is used up, fairly by `account`. Dropping the
+    /// future leaves the queue.
     pub fn acquire(&self, bytes: usize, account: Account) -> Acquire {
         let class = Self::class_of(bytes);
         let room = self.room(class.unwrap_or_default(), 1);
         Acquire { pool: self.clone(), room, class, account, waiter: None }
     }
 
-    /// Buffers of the largest size that there may be.
+    /// Returns the limit for buffers of the largest size.
     pub(crate) fn largest_max(&self) -> usize {
         locked(&self.inner.classes[CLASSES - 1]).limit
     }
@@ -364,7 +365,7 @@ impl Pool {
         &self.inner.line
     }
 
-    /// The figures of each size, in the order of [`CLASS_SIZES`].
+    /// Returns the figures of each size, in the order of [`CLASS_SIZES`].
     pub fn stats(&self) -> [ClassStats; CLASSES] {
         std::array::from_fn(|i| {
             let c = locked(&self.inner.classes[i]);
@@ -395,7 +396,7 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    /// Memory, once there is room for it.
+    /// Waits for memory after the client's share has granted room.
     fn poll_memory(&mut self, class: usize, cx: &mut Context<'_>) -> Poll<NonNull<u8>> {
         if let Some(waiter) = &self.waiter {
             let mut w = locked(waiter);
@@ -453,7 +454,7 @@ impl Drop for Acquire {
                 _ => None,
             }
         };
-        // Given but never taken: pass it on. Still waiting: `give_back` skips a waiter that is done.
+        // A granted buffer that was never taken goes to the next request. If still waiting, `give_back` skips this waiter as done.
         if let Some(base) = given {
             self.pool.inner.give_back(class, base);
         }
@@ -473,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_holds_and_memory_comes_back() {
+    fn limit_holds_and_memory_returns() {
         let p = pool(2);
         let a = p.try_get(1).unwrap();
         let b = p.try_get(4096).unwrap();
@@ -489,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large_is_refused() {
+    fn oversized_buffer_is_refused() {
         let p = pool(1);
         assert!(p.try_get((1 << 20) + 1).is_none());
         let mut a = p.acquire((1 << 20) + 1, Account::new());
@@ -497,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_are_served_in_turn() {
+    fn accounts_are_served_round_robin() {
         let p = pool(1);
         let (greedy, modest) = (Account::new(), Account::new());
         let held = p.try_get(1).unwrap();
@@ -511,25 +512,25 @@ mod tests {
         drop(held);
         let Poll::Ready(Ok(first)) = poll(&mut g[0]) else { panic!("greedy came first") };
         drop(first);
-        // The second turn is the modest account's, although greedy has two more in line.
+        // The modest account is second, although the greedy one has two more requests queued.
         assert!(poll(&mut g[1]).is_pending());
         assert!(poll(&mut m).is_ready());
     }
 
     #[test]
-    fn limits_change_while_buffers_are_out() {
+    fn limits_change_while_buffers_in_use() {
         let p = pool(2);
         let limits = |n| PoolLimits { buffers_max: [n; 3] };
         let (a, b) = (p.try_get(1).unwrap(), p.try_get(1).unwrap());
         let mut waits: Vec<_> = (0..3).map(|_| p.acquire(1, Account::new())).collect();
         waits.iter_mut().for_each(|w| assert!(poll(w).is_pending()));
-        // One who waited has gone; the two others are served by the raised limit.
+        // One waiting request was dropped; the raised limit serves the two others.
         drop(waits.remove(0));
         p.set_limits(limits(4));
         let served: Vec<_> = waits.iter_mut().map(poll).collect();
         assert!(served.iter().all(Poll::is_ready));
         assert_eq!((p.stats()[0].in_use, p.stats()[0].waiting), (4, 0));
-        // Lowered below what is out: nobody gets one until only one is left.
+        // The limit drops below the number in use: no request is served until only one buffer is in use.
         p.set_limits(limits(1));
         let mut late = p.acquire(1, Account::new());
         assert!(poll(&mut late).is_pending());
@@ -541,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_wait_passes_the_buffer_on() {
+    fn dropped_wait_passes_buffer_on() {
         let p = pool(1);
         let held = p.try_get(1).unwrap();
         let mut a = p.acquire(1, Account::new());

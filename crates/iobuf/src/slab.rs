@@ -1,8 +1,7 @@
-//! The pieces in which pools take memory from the system, for those who register memory with a device as a whole.
+//! The units in which pools take memory from the system, for devices that register memory in large pieces.
 //!
-//! *Operation.* Each is as large as a huge page and aligned to it, and the kernel is asked to back it with one: a device then has
-//! one page to translate instead of 512. *Memory.* Zeroed. *Errors.* Where huge pages are forbidden, or there are none, small
-//! ones serve.
+//! *Operation.* Each slab has the size and alignment of a huge page, and the kernel is advised to back it with one: a device then
+//! translates one page instead of 512. *Memory.* Zeroed. *Errors.* If huge pages are disabled or unavailable, small pages are used.
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
@@ -11,10 +10,10 @@ use std::sync::{Mutex, Weak};
 
 use mutex::locked;
 
-/// Slabs are this large and aligned to it.
+/// Size and alignment of a slab, in bytes.
 pub(crate) const SLAB: usize = 2 << 20;
 
-/// One slab of a pool: it stays where it is until the pool goes, which no buffer of it outlives.
+/// One slab of a pool. It exists at a fixed address as long as the pool, which outlives all its buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slab(usize);
 
@@ -25,12 +24,12 @@ fn layout() -> Layout {
 }
 
 impl Slab {
-    /// Memory of a new one; `None` where the system has none.
+    /// Allocates a slab; `None` if the system has no memory.
     pub(crate) fn take() -> Option<NonNull<u8>> {
         // SAFETY: the layout has a non-zero size.
         let base = NonNull::new(unsafe { std::alloc::alloc(layout()) })?;
-        // SAFETY: `base` has `SLAB` bytes, which nobody else has seen yet. The advice changes no content and may be refused.
-        // Zeroed after it, which is when the pages come, so that every byte of a slice is initialised.
+        // SAFETY: `base` has `SLAB` bytes that no other code has seen yet. The advice changes no content and may be refused.
+        // Zeroing follows it, because that is when the pages are allocated, and initialises every byte.
         unsafe {
             libc::madvise(base.as_ptr().cast(), SLAB, libc::MADV_HUGEPAGE);
             base.as_ptr().write_bytes(0, SLAB);
@@ -38,45 +37,45 @@ impl Slab {
         Some(base)
     }
 
-    /// Gives it back to the system.
+    /// Returns the slab to the system.
     ///
     /// # Safety
     ///
-    /// It came from [`Slab::take`], and nobody uses it any more.
+    /// It came from [`Slab::take`] and is no longer in use.
     pub(crate) unsafe fn give_back(base: NonNull<u8>) {
-        // SAFETY: as the caller says; `take` used the same layout.
+        // SAFETY: the caller guarantees this; `take` used the same layout.
         unsafe { std::alloc::dealloc(base.as_ptr(), layout()) };
     }
 
-    /// The slab that this memory of a pool lies in.
+    /// Returns the slab that contains this memory of a pool.
     pub(crate) fn around(memory: NonNull<u8>) -> Self {
         Self(memory.addr().get() & !(SLAB - 1))
     }
 
-    /// Its first byte, as an address.
+    /// Returns the address of the first byte.
     pub fn base(self) -> usize {
         self.0
     }
 
-    /// Its size in bytes, the same for all.
+    /// Size of every slab, in bytes.
     pub const LEN: usize = SLAB;
 
-    /// Tells all who watch, before the memory goes back to the system.
+    /// Notifies all watchers before the memory returns to the system.
     pub(crate) fn tell_freed(self) {
         let watches = locked(&WATCHES).clone();
         watches.iter().filter_map(Weak::upgrade).for_each(|watch| watch.freed(self));
     }
 }
 
-/// Somebody who keeps something for slabs, such as a device that has registered them.
+/// An object with state for slabs, such as a device that has registered them.
 pub trait SlabWatch: Send + Sync {
-    /// The slab is about to go: nobody uses its memory any more, and what was kept for it has to be given up now.
+    /// The slab is about to be freed and its memory is no longer in use; the watcher must release its state for it now.
     fn freed(&self, slab: Slab);
 }
 
 static WATCHES: Mutex<Vec<Weak<dyn SlabWatch>>> = Mutex::new(Vec::new());
 
-/// From now on `watch` is told of every slab that goes, for as long as it lives.
+/// Notifies `watch` of every freed slab for as long as it exists.
 pub fn watch_slabs(watch: Weak<dyn SlabWatch>) {
     let mut watches = locked(&WATCHES);
     watches.retain(|w| w.strong_count() > 0);
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_know_their_slab_and_its_end_is_told() {
+    fn slab_watch_reports_freed_slab() {
         let seen = Arc::new(Seen::default());
         let as_watch: Arc<dyn SlabWatch> = seen.clone();
         watch_slabs(Arc::downgrade(&as_watch));
@@ -120,7 +119,7 @@ mod tests {
         assert!(seen.0.lock().unwrap().contains(&slab));
     }
 
-    /// The kernel's flags of the mapping that holds this address (`VmFlags` of proc_pid_smaps(5)).
+    /// Returns the kernel's flags of the mapping that contains this address (`VmFlags` of proc_pid_smaps(5)).
     fn kernel_flags(address: usize) -> Option<String> {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut is_here = false;
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_asked_for_huge_pages_and_does_without() {
+    fn huge_pages_are_advised_but_optional() {
         let pool = Pool::new(PoolLimits { buffers_max: [4; 3] });
         let mut buf = pool.try_get(1 << 20).unwrap();
         assert!(buf.whole_mut().iter().all(|b| *b == 0), "it comes zeroed");
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_outside_pools_has_none() {
+    fn heap_memory_has_no_slab() {
         assert_eq!(BufMut::heap(8).slab(), None);
         assert_eq!(BufMut::heap(8).freeze().slab(), None);
         assert_eq!(crate::Buf::from(vec![1]).slab(), None);

@@ -1,9 +1,9 @@
-//! The line of those who need several buffers.
+//! The queue of requests for several buffers.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
-/// Those who need several buffers, in order; the first one gathers.
+/// Waiting requests in order; the first one collects buffers.
 #[derive(Default)]
 pub(crate) struct WaitQueue {
     next: u64,
@@ -11,14 +11,14 @@ pub(crate) struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// This one stands at the end; the answer is its ticket.
+    /// Adds a request at the end and returns its ticket.
     pub(crate) fn join(&mut self, waker: &Waker) -> u64 {
         self.next += 1;
         self.waiting.push_back((self.next, waker.clone()));
         self.next
     }
 
-    /// Whether this one is the first; if not, it is woken when it becomes the first.
+    /// Checks whether this request is the first; if not, it is woken when it becomes the first.
     pub(crate) fn is_first(&mut self, ticket: u64, waker: &Waker) -> bool {
         if self.waiting.front().is_none_or(|(first, _)| *first == ticket) {
             return true;
@@ -29,7 +29,7 @@ impl WaitQueue {
         false
     }
 
-    /// This one leaves; the answer is to be woken.
+    /// Removes a request; returns the waker of the next one, if this was the first.
     pub(crate) fn leave(&mut self, ticket: u64) -> Option<Waker> {
         let was_first = self.waiting.front().is_some_and(|(first, _)| *first == ticket);
         self.waiting.retain(|(t, _)| *t != ticket);

@@ -1,4 +1,4 @@
-//! Waiting for room on the heap, and having it.
+//! Requests for room on the heap.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use crate::client_quota::ClientQuota;
 use crate::pool::{Pool, PoolInner};
 
 impl Pool {
-    /// Sets what may be on the heap, and what one client may have of it, in bytes. Who has more keeps it.
+    /// Sets the limit of heap memory and of one client's part, in bytes. A client above a lowered limit keeps its memory.
     pub fn set_heap(&self, most: usize, most_of_client: usize) {
         let heap = &self.inner().heap;
         heap.change(|state| {
@@ -23,25 +23,25 @@ impl Pool {
         });
     }
 
-    /// Waits until so many bytes on the heap may be this client's. Dropping the future gives up the place in the queue.
+    /// Waits until this client may have so many bytes on the heap. Dropping the future leaves the queue.
     pub fn pay(&self, bytes: usize) -> Pay {
         Pay { pool: self.clone(), bytes, waiter: None }
     }
 
-    /// The same at once, whatever is held.
+    /// Takes the bytes at once, even above the limit.
     pub fn pay_now(&self, bytes: usize) -> Paid {
         self.inner().heap.change(|state| state.take(self.share(), bytes));
         Paid { pool: self.inner().clone(), share: self.share().cloned(), bytes }
     }
 
-    /// More is on the heap than may be, of all clients or of this one.
+    /// Checks whether more is on the heap than allowed, for all clients or for this one.
     pub fn is_overdrawn(&self) -> bool {
         let heap = &self.inner().heap;
         heap.overdrawn.load(Ordering::Relaxed)
             || self.share().is_some_and(|share| share.heap() > heap.most_of_client())
     }
 
-    /// What the heap is doing.
+    /// Returns figures about the heap.
     pub fn heap_stats(&self) -> HeapStats {
         let state = locked(&self.inner().heap.state);
         HeapStats {
@@ -61,7 +61,7 @@ pub struct Pay {
 }
 
 impl Pay {
-    /// It was polled and had to wait.
+    /// Checks whether the request was polled and had to wait.
     pub fn is_waiting(&self) -> bool {
         self.waiter.is_some()
     }
@@ -78,7 +78,7 @@ impl Future for Pay {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Paid> {
         if let Some(waiter) = &self.waiter {
             let mut waker = locked(&waiter.waker);
-            // The waker is taken behind the mark, so that one of the two is seen.
+            // Store the waker before checking the flag again, so that either the waker or the flag is seen.
             if !waiter.is_served.load(Ordering::Acquire) {
                 *waker = Some(cx.waker().clone());
                 return Poll::Pending;
@@ -96,7 +96,7 @@ impl Future for Pay {
         let heap = &self.pool.inner().heap;
         let others = heap.change(|state| {
             state.waiting.push_back(waiter.clone());
-            // Seen here already, so that only a wait is counted as one.
+            // Serve at once, so that only a real wait is counted.
             let others = state.serve(heap.most_of_client());
             if !waiter.is_served.load(Ordering::Acquire) {
                 *locked(&waiter.waker) = Some(cx.waker().clone());
@@ -109,7 +109,7 @@ impl Future for Pay {
             }
             others
         });
-        // Without the lock: a task that ends by it may hold what is given back.
+        // Wake without the lock: a woken task may drop memory and take the lock.
         others.into_iter().for_each(Waker::wake);
         if waiter.is_served.load(Ordering::Acquire) {
             return Poll::Ready(self.paid());
@@ -144,12 +144,12 @@ pub struct Paid {
 }
 
 impl Paid {
-    /// Bytes that are counted.
+    /// Returns the number of bytes counted.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Gives back what is more than this, in bytes.
+    /// Returns the bytes above this number.
     pub fn shrink_to(&mut self, bytes: usize) {
         let over = self.bytes.saturating_sub(bytes);
         if over > 0 {
@@ -158,7 +158,7 @@ impl Paid {
         }
     }
 
-    /// These bytes, counted for as long as there is a view of them.
+    /// Attaches the payment to these bytes until their last view is dropped.
     pub fn hold(mut self, bytes: Vec<u8>) -> BufMut {
         self.shrink_to(bytes.len());
         BufMut::kept(bytes, Box::new(self))
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_count_until_their_last_view_is_gone() {
+    fn bytes_count_until_last_view() {
         let pool = pool();
         let buf = paid(&pool, 600).hold(vec![7; 400]).freeze();
         assert_eq!(used(&pool), 400, "as many as there are");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_room_waits_and_is_not_passed_over() {
+    fn waiting_request_is_never_overtaken() {
         let pool = pool();
         let first = paid(&pool, 600);
         let (mut large, mut small) = (pool.pay(500), pool.pay(100));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_has_its_part_and_stands_in_nobodys_way() {
+    fn full_client_never_delays_others() {
         let pool = pool();
         let (greedy, modest) = (pool.of_one_client(), pool.of_one_client());
         let held = paid(&greedy, 700);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_is_comes_alone() {
+    fn oversized_request_waits_for_empty_heap() {
         let pool = pool();
         let held = paid(&pool, 5000);
         let mut next = pool.pay(1);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_leaves_nothing_behind() {
+    fn dropped_request_leaves_no_trace() {
         let pool = pool();
         let held = paid(&pool, 900);
         let (mut waits, mut behind) = (pool.pay(200), pool.pay(100));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_at_once_keeps_the_next_from_theirs() {
+    fn immediate_payment_delays_later_requests() {
         let pool = pool();
         let client = pool.of_one_client();
         let (held, debt) = (paid(&pool, 900), client.pay_now(500));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raised_bound_serves_those_who_wait() {
+    fn raised_limit_serves_waiting_requests() {
         let pool = pool();
         let _held = paid(&pool, 900);
         let mut waits = pool.pay(200);
