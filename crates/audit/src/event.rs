@@ -1,5 +1,5 @@
-//! What is recorded. Names and fields are stable: programs read them. [`EVENTS`] says what each means, and the documentation is
-//! made from it; no field holds a secret.
+//! The recorded events. Programs read their names and fields, so both are stable. [`EVENTS`] describes each event and is the source
+//! of the documentation; no field contains a secret.
 
 use std::net::IpAddr;
 
@@ -8,22 +8,21 @@ use serde::Serialize;
 /// A field of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Its name.
     pub name: &'static str,
-    /// What it holds.
+    /// Meaning of the value.
     pub about: &'static str,
-    /// It is left out where there is nothing to say.
+    /// The field is omitted if it has no value.
     pub may_miss: bool,
 }
 
-/// An event, as the documentation tells of it.
+/// Description of an event for the documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
-    /// Its name: the field `event`.
+    /// Value of the field `event`.
     pub name: &'static str,
-    /// What has happened.
+    /// Meaning of the event.
     pub about: &'static str,
-    /// Its own fields, beside [`COMMON`].
+    /// Fields of this event, in addition to [`COMMON`].
     pub fields: &'static [Field],
 }
 
@@ -45,7 +44,7 @@ const PATH: Field = field("path", "name in the share, without a slash before it"
 const RESULT: Field =
     field("result", "`ok`, or why not: `denied`, `not found` and the like, as the error is called");
 
-/// Fields that every record has, before its own.
+/// Fields at the beginning of every record.
 pub const COMMON: &[Field] = &[
     field("time", "when, in UTC, like `2026-11-26T05:50:12.123456Z`"),
     field(
@@ -55,7 +54,7 @@ pub const COMMON: &[Field] = &[
     field("event", "what, by a name of this page"),
 ];
 
-/// Every event there is.
+/// All events.
 pub const EVENTS: &[About] = &[
     About {
         name: "start",
@@ -282,45 +281,42 @@ pub const EVENTS: &[About] = &[
     },
 ];
 
-/// A user. Where only the number is known, the name is looked up when the record is written.
+/// A user. If only the number is known, the writer looks up the name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Party {
-    /// Its name.
     pub user: String,
-    /// Its number on this host.
+    /// The uid on this host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
 }
 
 impl Party {
-    /// By name and number.
+    /// Builds a user with name and number.
     pub fn named(user: impl Into<String>, uid: u32) -> Self {
         Self { user: user.into(), uid: Some(uid) }
     }
 
-    /// By number alone.
+    /// Builds a user with only a number.
     pub fn numbered(uid: u32) -> Self {
         Self { user: String::new(), uid: Some(uid) }
     }
 }
 
-/// How a user came in.
+/// How a user authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
-    /// By a password.
+    /// A password.
     Password,
-    /// By a ticket.
+    /// A Kerberos ticket.
     Ticket,
-    /// As a guest.
     Guest,
-    /// Without a name.
     Anonymous,
 }
 
-/// A logon by SMB.
+/// A logon over SMB.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[allow(missing_docs)] // The table says what they are.
+#[allow(missing_docs)] // `EVENTS` describes the fields.
 pub struct Logon {
     pub peer: IpAddr,
     #[serde(flatten)]
@@ -333,26 +329,25 @@ pub struct Logon {
     pub protection: &'static str,
 }
 
-/// Which operations on files a share has recorded.
+/// The file operations that a share records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Files(pub u8);
 
 impl Files {
-    /// None.
     pub const NONE: Self = Self(0);
-    /// What changes names and permissions.
+    /// Operations that change names and permissions.
     pub const CHANGES: Self = Self(1);
-    /// Opens to read.
+    /// Opens for reading.
     pub const READS: Self = Self(2);
-    /// Opens to write.
+    /// Opens for writing.
     pub const WRITES: Self = Self(4);
 
-    /// Some of these are recorded.
+    /// Checks whether any of these is recorded.
     pub fn has(self, some: Self) -> bool {
         self.0 & some.0 != 0
     }
 
-    /// These and those.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn and(self, more: Self) -> Self {
         Self(self.0 | more.0)
@@ -361,7 +356,7 @@ impl Files {
 
 /// An operation on a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[allow(missing_docs)] // The table says what they are.
+#[allow(missing_docs)] // `EVENTS` describes the fields.
 pub struct FileEvent {
     pub peer: IpAddr,
     pub protocol: &'static str,
@@ -372,10 +367,10 @@ pub struct FileEvent {
     pub result: &'static str,
 }
 
-/// What has happened.
+/// A recorded event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
-#[allow(missing_docs)] // `EVENTS` says what they are, and a test compares the two.
+#[allow(missing_docs)] // `EVENTS` describes the fields, and a test compares the two.
 pub enum Event {
     Start {
         version: &'static str,
@@ -490,7 +485,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// A client has caused it that need not have proved who it is.
+    /// Checks whether a client can cause the event without authentication.
     pub(crate) fn is_of_stranger(&self) -> bool {
         matches!(
             self,
@@ -501,7 +496,7 @@ impl Event {
         )
     }
 
-    /// The user whose name may have to be looked up.
+    /// Returns the user whose name may have to be looked up.
     pub(crate) fn party(&mut self) -> Option<&mut Party> {
         match self {
             Self::Logon(logon) => Some(&mut logon.party),
@@ -544,7 +539,7 @@ mod tests {
         }
     }
 
-    /// One of each.
+    /// Returns one event of each kind.
     fn samples() -> Vec<Event> {
         let party = || Party::named("alice", 7);
         let text = String::new;
@@ -597,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_every_event_with_all_its_fields_and_no_other() {
+    fn event_table_matches_event_fields() {
         let mut told = Vec::new();
         for event in samples() {
             let Value::Object(record) = serde_json::to_value(&event).unwrap() else { panic!() };
@@ -614,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_miss_is_left_out() {
+    fn absent_fields_are_omitted() {
         let nobody = Event::Mount {
             peer: PEER,
             party: Party::default(),

@@ -1,15 +1,17 @@
-//! The audit trail: who logged on, who was refused what, which files were changed, what administrators did.
+//! The audit trail: logons, refusals, changes of files and actions of administrators.
 //!
-//! *Operation.* Servers hand an [`Event`] to [`record`], or ask for a [`Permit`] before an operation that must not be done unless
-//! it can be recorded. A thread of its own ([`writer`]) turns events into JSON lines and writes them to a [`Sink`]. There is one
-//! trail in a process, as there is one log; while there is none, each call costs one load of an atomic.
+//! *Operation.* Servers pass an [`Event`] to [`record`], or request a [`Permit`] before an operation that must not run without a
+//! record. A separate thread ([`writer`]) formats events as JSON lines and writes them to a [`Sink`]. Like the log, the trail is
+//! one per process; without a trail, each call costs one atomic load.
 //!
-//! *Memory.* [`QUEUE_MAX`] records wait at most, those in the writer's hands included. What clients cause who have not proved who
-//! they are has a quarter of that, and [`STRANGERS_PER_MINUTE`] records a minute: a flood of refusals does not push out the others,
-//! and does not fill the disk.
+//! *Memory.* At most [`QUEUE_MAX`] queued records, including those that the writer is processing. Events caused by unauthenticated
+//! clients may use a quarter of that, and [`STRANGERS_PER_MINUTE`] records per minute, so a flood of refusals neither displaces
+//! other records nor fills the disk.
 //!
-//! *Errors.* While the sink cannot be written, records wait; what finds no room is lost, counted and told in the trail itself
-//! ([`Event::RecordsLost`]). With [`Options::required`] nothing that must be recorded is lost: [`permit`] refuses instead.
+//! *Errors.* While the sink cannot be written, records are queued; when the queue is full they are lost, counted and reported in
+//! the trail itself ([`Event::RecordsLost`]). With [`Options::required`] no mandatory record is lost: [`permit`] refuses instead.
+
+#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
 
 pub mod event;
 pub mod peer_text;
@@ -27,72 +29,68 @@ pub use peer_text::PeerText;
 pub use sink::{JOURNAL, Sink};
 use writer::Trail;
 
-/// Records that wait at most.
+/// Maximum number of queued records.
 pub const QUEUE_MAX: usize = 8192;
-/// Of these, records of clients who have not proved who they are.
+/// Maximum number of queued records that unauthenticated clients caused.
 pub const QUEUE_OF_STRANGERS_MAX: usize = QUEUE_MAX / 4;
-/// Records of such clients in a minute.
+/// Maximum number of records per minute that unauthenticated clients cause.
 pub const STRANGERS_PER_MINUTE: u32 = 1200;
-/// The name of the limit that is met when a record finds no room.
+/// Name of the limit that a lost record reaches.
 pub const LIMIT: &str = "audit-queue";
 
-/// What the trail needs of its program.
+/// Services that the trail needs from its program.
 pub trait Host: Send + Sync {
-    /// The name of a user of NFS, by its number. Called by the writer's thread alone; may wait.
+    /// Returns the name of an NFS user. Called only on the writer thread; may block.
     fn user(&self, uid: u32) -> Option<String>;
 
-    /// Counts that a record found no room, so many times.
+    /// Counts records that were lost because the queue was full.
     fn limit_met(&self, times: u64);
 }
 
-/// How the trail is kept.
+/// The settings of the trail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Where it goes.
     pub sink: Sink,
-    /// What must be recorded and cannot be is refused.
+    /// Refuse operations that cannot be recorded.
     pub required: bool,
 }
 
-/// How the trail stands.
+/// The state of the trail.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrailStatus {
-    /// Where it goes.
     pub sink: String,
-    /// Records that were written.
     pub written: u64,
-    /// Records that were lost.
     pub lost: u64,
-    /// Records that wait.
+    /// Number of queued records.
     pub waiting: usize,
-    /// Why it cannot be written now.
+    /// The error that prevents writing.
     pub broken: Option<String>,
-    /// What must be recorded is refused meanwhile.
+    /// Operations that must be recorded are refused meanwhile.
     pub required: bool,
 }
 
 const OFF: u8 = 0;
 const ON: u8 = 1;
-/// As the flag of [`TRAIL`], so that whoever has nothing to record need not take its lock.
+/// Whether [`TRAIL`] is set, so that calls without a trail need not take its lock.
 static STATE: AtomicU8 = AtomicU8::new(OFF);
 static TRAIL: RwLock<Option<Arc<Trail>>> = RwLock::new(None);
 
-/// What must be recorded cannot be: the operation is not to be done.
+/// The record would be mandatory but is impossible, so the operation must be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotRecorded;
 
-/// Room for one record, taken before the operation that it tells of. Dropping it gives the room back.
+/// Space for one record, reserved before the operation. Dropping it releases the space.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Permit(Option<Arc<Trail>>);
 
 impl Permit {
-    /// There is something to record.
+    /// Checks whether a trail exists.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Records what was done. The event is made only where there is a trail.
+    /// Records the completed operation. Calls `event` only if a trail exists.
     pub fn record(mut self, event: impl FnOnce() -> Event) {
         if let Some(trail) = self.0.take() {
             hand_on(trail.add_permitted(event()));
@@ -115,12 +113,12 @@ fn trail() -> Option<Arc<Trail>> {
     reading(&TRAIL).clone()
 }
 
-/// There is a trail.
+/// Checks whether a trail exists.
 pub fn is_on() -> bool {
     STATE.load(Ordering::Relaxed) != OFF
 }
 
-/// Keeps a trail from now on, in place of the one before, which writes what it has; `None`: none.
+/// Starts a trail, or stops it for `None`. It replaces the previous trail, which first writes its queued records.
 pub fn set(options: Option<(Options, Arc<dyn Host>)>) {
     let next = options.map(|(options, host)| Trail::start(options, host));
     let state = if next.is_some() { ON } else { OFF };
@@ -134,39 +132,39 @@ pub fn set(options: Option<(Options, Arc<dyn Host>)>) {
     }
 }
 
-/// Writes to the sink anew: its file was renamed, or is another one.
+/// Reopens the sink, for example after its file was renamed.
 pub fn reopen() {
     if let Some(trail) = trail() {
         trail.reopen();
     }
 }
 
-/// Waits until all that was recorded is written, but not longer than this. False: something is left.
+/// Waits, up to the limit, until all records are written. Returns false if some remain.
 pub fn flush(within: Duration) -> bool {
     trail().is_none_or(|trail| trail.flush(Instant::now() + within))
 }
 
-/// Records an event. What finds no room is lost and counted. The event is made only where there is a trail.
+/// Records an event; if the queue is full the record is lost and counted. Calls `event` only if a trail exists.
 pub fn record(event: impl FnOnce() -> Event) {
     if let Some(trail) = trail() {
         hand_on(trail.add(event()));
     }
 }
 
-/// An event for a trail that has ended meanwhile goes to the one that took its place.
+/// Passes an event of a trail that has just ended to its successor.
 fn hand_on(event: Option<Event>) {
     if let Some(event) = event
         && let Some(next) = trail()
     {
-        // One that has ended as well was switched off.
+        // The successor has also ended, so recording was switched off.
         let _ = next.add(event);
     }
 }
 
-/// Room for the record of an operation that is about to be done.
+/// Reserves space for the record of an operation.
 ///
 /// # Errors
-/// The trail is required, and cannot be written or has no room.
+/// The trail is required, and cannot be written or is full.
 pub fn permit() -> Result<Permit, NotRecorded> {
     match trail() {
         None => Ok(Permit(None)),
@@ -174,7 +172,7 @@ pub fn permit() -> Result<Permit, NotRecorded> {
     }
 }
 
-/// How the trail stands; `None`: there is none.
+/// Returns the state of the trail; `None` without a trail.
 pub fn status() -> Option<TrailStatus> {
     trail().map(|trail| trail.status())
 }
@@ -183,9 +181,9 @@ pub fn status() -> Option<TrailStatus> {
 mod tests {
     use super::*;
 
-    struct Nobody;
+    struct NoNames;
 
-    impl Host for Nobody {
+    impl Host for NoNames {
         fn user(&self, _uid: u32) -> Option<String> {
             None
         }
@@ -193,16 +191,16 @@ mod tests {
         fn limit_met(&self, _times: u64) {}
     }
 
-    /// The one test of this process that has a trail.
+    /// The only test of this process that sets a trail.
     #[test]
-    fn what_is_done_while_another_trail_begins_is_recorded_there() {
+    fn replaced_trail_loses_no_record() {
         let dir = tempfile::tempdir().unwrap();
         let begin = |name: &str, required| {
             let sink = Sink::File(dir.path().join(name));
-            let host: Arc<dyn Host> = Arc::new(Nobody);
+            let host: Arc<dyn Host> = Arc::new(NoNames);
             set(Some((Options { sink, required }, host)));
         };
-        // A trail that ends at once need not have made its file.
+        // A trail that ends at once may not have created its file.
         let told = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();
         for required in [true, false] {
             begin("old", required);

@@ -1,8 +1,8 @@
-//! Texts that peers choose (names of hosts, users, shares and files) as people and programs may see them.
+//! Displays text that peers choose (names of hosts, users, shares and files) without letting it control a terminal or forge lines.
 //!
-//! A terminal obeys control characters, and marks of direction reorder what stands around them: a name could forge lines of a log.
-//! [`PeerText`] has none of them, and gives no access to what the peer sent. [`Escaped`] and [`json`] do the same where a whole
-//! line is written.
+//! Terminals obey control characters, and direction marks reorder the surrounding text, so a name could forge log lines.
+//! [`PeerText`] replaces these characters and gives no access to the original bytes. [`Escaped`] and [`json`] do the same for whole
+//! lines.
 
 use std::fmt::{self, Write};
 use std::io;
@@ -21,22 +21,22 @@ pub fn is_obeyed(c: char) -> bool {
     c.is_control() || is_order || is_format || is_blank
 }
 
-/// A text of a peer, in which U+FFFD replaces what a terminal obeys. What the peer sent cannot be had back.
+/// Text from a peer, with U+FFFD in place of characters that a terminal obeys. The original cannot be recovered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerText(String);
 
 impl PeerText {
-    /// Of bytes that a peer sent; those that are not UTF-8 become U+FFFD as well.
+    /// Converts bytes from a peer; invalid UTF-8 also becomes U+FFFD.
     pub fn of(bytes: &[u8]) -> Self {
         Self::from(String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// The text without what a terminal obeys.
+    /// Returns the cleaned text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The text without what a terminal obeys.
+    /// Returns the cleaned text.
     pub fn into_string(self) -> String {
         self.0
     }
@@ -75,7 +75,7 @@ impl Serialize for PeerText {
     }
 }
 
-/// Shows a value, escaped.
+/// Displays a value with escapes.
 #[derive(Debug)]
 pub struct Escaped<T>(pub T);
 
@@ -85,7 +85,7 @@ impl<T: fmt::Display> fmt::Display for Escaped<T> {
     }
 }
 
-/// Escapes what is written through it.
+/// Escapes all text written through it.
 struct Escaping<'a, W>(&'a mut W);
 
 impl<W: Write> Write for Escaping<'_, W> {
@@ -104,7 +104,7 @@ impl<W: Write> Write for Escaping<'_, W> {
     }
 }
 
-/// Returns a line of JSON with the characters of [`is_obeyed`] as JSON escapes them (`\u202e`). Line breaks between tokens stay.
+/// Returns a JSON line in which the characters of [`is_obeyed`] are escaped (`\u202e`). Line breaks between tokens remain.
 pub fn json(line: Vec<u8>) -> Vec<u8> {
     if line.is_ascii() && !line.contains(&0x7f) {
         return line;
@@ -115,7 +115,7 @@ pub fn json(line: Vec<u8>) -> Vec<u8> {
         match is_obeyed(c) && !matches!(c, '\n' | '\r' | '\t') {
             true => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
-                    // Writing to a string does not fail.
+                    // Writing to a string cannot fail.
                     let _ = write!(out, "\\u{unit:04x}");
                 }
             }
@@ -125,7 +125,7 @@ pub fn json(line: Vec<u8>) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Escapes lines of JSON on their way to another writer. Each write is a whole line.
+/// Escapes JSON lines on their way to another writer. Each write must be a whole line.
 #[derive(Debug)]
 pub struct JsonLines<W>(pub W);
 
@@ -144,7 +144,7 @@ impl<W: io::Write> io::Write for JsonLines<W> {
 mod tests {
     use super::*;
 
-    /// Names that forge lines, ring the bell, move the cursor, turn the direction, or are no text.
+    /// Names that forge lines, ring the bell, move the cursor, change the text direction, or are not text.
     const HOSTILE: [&[u8]; 8] = [
         b"a\nWARN forged",
         b"\x1b[2J\x07",
@@ -157,7 +157,7 @@ mod tests {
     ];
 
     #[test]
-    fn texts_of_peers_hold_no_controls() {
+    fn peer_text_contains_no_controls() {
         for name in HOSTILE {
             let shown = PeerText::of(name).to_string();
             assert!(!shown.chars().any(is_obeyed), "{shown:?}");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_json_stay_the_same_values() {
+    fn escaped_json_keeps_its_values() {
         for name in HOSTILE {
             let text = String::from_utf8_lossy(name).into_owned();
             let line = serde_json::to_vec(&serde_json::json!({ "name": text })).unwrap();

@@ -1,4 +1,4 @@
-//! Where records go: a file, or the journal of systemd.
+//! The destination of records: a file, or the systemd journal.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -10,15 +10,15 @@ use std::time::Duration;
 
 /// The journal's socket (systemd.journal-fields(7), "Native Journal Protocol").
 pub const JOURNAL: &str = "/run/systemd/journal/socket";
-/// For so long the journal may take no record.
+/// Time limit for the journal to accept a record.
 const JOURNAL_WAIT: Duration = Duration::from_secs(2);
 
-/// Where records go.
+/// The destination of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sink {
-    /// To the end of this file, which is made for its owner alone (0600).
+    /// Appends to this file, which is created with mode 0600.
     File(PathBuf),
-    /// To the journal that listens at this socket.
+    /// Sends to the journal that listens on this socket.
     Journal(PathBuf),
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Sink {
 }
 
 impl Sink {
-    /// Opens it, which makes the file where it is not there.
+    /// Opens the sink, and creates its file if necessary.
     ///
     /// # Errors
     /// It cannot be written.
@@ -49,12 +49,12 @@ impl Sink {
     }
 }
 
-/// A file whose last line is whole: an earlier run may have been killed in the middle of one.
+/// Opens a file, and completes its last line if an earlier run was killed while writing it.
 fn file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let mut file = options.read(true).append(true).create(true).mode(0o600).open(path)?;
     if !file.metadata()?.is_file() {
-        // A pipe or a device has no lines of an earlier run.
+        // A pipe or a device has no lines from an earlier run.
         return Ok(file);
     }
     if file.seek(SeekFrom::End(0))? > 0 {
@@ -68,20 +68,18 @@ fn file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// A sink that can be written.
+/// An open sink.
 #[derive(Debug)]
 pub enum Open {
-    /// A file.
     File(File),
-    /// The journal.
     Journal(UnixDatagram),
 }
 
 impl Open {
-    /// Writes a part of one line, whose last byte is its end; how much of it was taken.
+    /// Writes part of a line, up to its last byte; returns the number of bytes written.
     ///
     /// # Errors
-    /// Nothing was taken.
+    /// No bytes were written.
     pub(crate) fn write(&mut self, rest: &[u8], is_whole: bool) -> io::Result<usize> {
         match self {
             Self::File(file) => loop {
@@ -99,7 +97,7 @@ impl Open {
     }
 }
 
-/// One record in the journal's native protocol: JSON has no line ends inside.
+/// Formats a record in the journal's native protocol. JSON contains no line breaks.
 fn journal_entry(line: &[u8]) -> Vec<u8> {
     let message = line.strip_suffix(b"\n").unwrap_or(line);
     let mut entry = b"PRIORITY=5\nSYSLOG_IDENTIFIER=headgate-audit\nMESSAGE=".to_vec();
@@ -115,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_private_and_a_torn_line_is_ended() {
+    fn audit_file_is_private_and_repaired() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
         let sink = Sink::File(path.clone());
@@ -128,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_gets_one_entry_for_each_record() {
+    fn journal_gets_one_entry_per_record() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("socket");
         let sink = Sink::Journal(at.clone());

@@ -1,12 +1,12 @@
-//! The time of a record, as RFC 3339 writes it.
+//! Formats the time of a record as in RFC 3339.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// `2026-11-26T05:50:12.123456Z`, in UTC.
+/// Formats a time in UTC, like `2026-11-26T05:50:12.123456Z`.
 pub(crate) fn rfc3339(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Years begin in March, so that the leap day is the last one; 400 of them are an era of 146,097 days.
+    // Years start in March here, so that the leap day is the last day; 400 of them form an era of 146,097 days.
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_of_leap_years_and_of_centuries() {
+    fn leap_years_and_centuries_are_correct() {
         for (seconds, expected) in [
             (0, "1970-01-01T00:00:00.000000Z"),
             (951_782_400, "2000-02-29T00:00:00.000000Z"),

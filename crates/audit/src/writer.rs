@@ -1,11 +1,12 @@
-//! The trail: a queue and the thread that empties it.
+//! The queue of the trail and the thread that empties it.
 //!
-//! *Operation.* The thread takes what waits, makes lines of it and writes them. While the sink takes nothing it tries again every
-//! second, opening it anew, and goes on in the middle of a line where it stopped; in another file a line begins anew.
+//! *Operation.* The thread takes queued records, formats them as lines and writes them. While the sink accepts no data, it reopens
+//! the sink and retries every second, and continues in the middle of a line where it stopped; in a different file it starts the
+//! line again.
 //!
-//! *Memory.* See the crate: [`QUEUE_MAX`] records; one of them is a line in the thread's hands.
+//! *Memory.* At most [`QUEUE_MAX`] records, one of which is the line being written.
 //!
-//! *Errors.* The log is told when the sink breaks and when it is written again.
+//! *Errors.* Logs when the sink fails and when it works again.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,13 +23,13 @@ use crate::{
     TrailStatus,
 };
 
-/// How long a sink that takes nothing is left alone.
+/// Pause before a failed sink is retried.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long a trail that ends may take to write what it has.
+/// Time limit for an ending trail to write its queue.
 const END: Duration = Duration::from_secs(2);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// As it is written.
+/// A record as written.
 #[derive(Serialize)]
 struct Record<'a> {
     time: String,
@@ -37,7 +38,7 @@ struct Record<'a> {
     event: &'a Event,
 }
 
-struct Waiting {
+struct QueuedRecord {
     at: SystemTime,
     seq: u64,
     event: Event,
@@ -45,20 +46,20 @@ struct Waiting {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Waiting>,
-    /// Records in the thread's hands.
+    waiting: VecDeque<QueuedRecord>,
+    /// Records that the thread is processing.
     in_work: usize,
-    /// Permits that were given.
+    /// Number of permits in use.
     permits: usize,
-    /// Of strangers among those that wait.
+    /// Number of queued records that unauthenticated clients caused.
     of_strangers: usize,
-    /// Records of strangers since then.
+    /// Records that unauthenticated clients caused since this time.
     minute: Option<(Instant, u32)>,
     /// Number of the next record.
     seq: u64,
     written: u64,
     lost: u64,
-    /// Lost since that was told in the trail.
+    /// Lost records not yet reported in the trail.
     untold: u64,
     broken: Option<String>,
     reopen: bool,
@@ -71,7 +72,7 @@ impl Queue {
         self.waiting.len() + self.in_work + self.permits
     }
 
-    /// A stranger has one record more in this minute.
+    /// Counts a record of an unauthenticated client; returns false if the limit of this minute is reached.
     fn admits_stranger(&mut self, now: Instant) -> bool {
         let (_, count) = match &mut self.minute {
             Some(of) if now.duration_since(of.0) < MINUTE => of,
@@ -81,7 +82,7 @@ impl Queue {
         *count <= STRANGERS_PER_MINUTE && self.of_strangers < QUEUE_OF_STRANGERS_MAX
     }
 
-    /// A record takes its number whether it finds room or not: who reads the trail sees by a gap that one is missing.
+    /// Assigns a number even if the record is then lost, so that readers of the trail notice the gap.
     fn number(&mut self) -> u64 {
         self.seq += 1;
         self.seq
@@ -93,7 +94,7 @@ impl Queue {
         self.untold += 1;
     }
 
-    /// Records how many were lost before the record that comes next.
+    /// Reports the number of lost records before the next record.
     fn tell_lost(&mut self) {
         let count = std::mem::take(&mut self.untold);
         self.push(Event::RecordsLost { count });
@@ -105,16 +106,16 @@ impl Queue {
         }
         let seq = self.number();
         self.of_strangers += usize::from(event.is_of_stranger());
-        self.waiting.push_back(Waiting { at: SystemTime::now(), seq, event });
+        self.waiting.push_back(QueuedRecord { at: SystemTime::now(), seq, event });
     }
 }
 
 /// One trail.
 pub(crate) struct Trail {
     queue: Mutex<Queue>,
-    /// There is something to do for the thread.
+    /// The thread has work.
     work: Condvar,
-    /// The thread has done something.
+    /// The thread has made progress.
     done: Condvar,
     options: Options,
     host: Arc<dyn Host>,
@@ -127,7 +128,7 @@ impl std::fmt::Debug for Trail {
 }
 
 impl Trail {
-    /// Begins one. Where no thread can be had, nothing is ever written: the trail is broken.
+    /// Starts a trail. If the thread cannot be started, the trail is broken and writes no records.
     pub(crate) fn start(options: Options, host: Arc<dyn Host>) -> Arc<Self> {
         let (queue, work, done) = (Mutex::default(), Condvar::new(), Condvar::new());
         let trail = Arc::new(Self { queue, work, done, options, host });
@@ -145,7 +146,7 @@ impl Trail {
         locked(&self.queue)
     }
 
-    /// Records an event, and gives it back where the trail has ended. What finds no room is lost.
+    /// Records an event; returns it if the trail has ended. The record is lost if the queue is full.
     pub(crate) fn add(&self, event: Event) -> Option<Event> {
         let mut queue = self.lock();
         if queue.ending {
@@ -165,7 +166,7 @@ impl Trail {
         None
     }
 
-    /// Keeps room for one record, where none may be lost.
+    /// Reserves space for one record if the trail is required.
     pub(crate) fn permit(&self) -> Result<(), NotRecorded> {
         if !self.options.required {
             return Ok(());
@@ -180,7 +181,7 @@ impl Trail {
         Err(NotRecorded)
     }
 
-    /// A permit is not used.
+    /// Releases an unused permit.
     pub(crate) fn give_back(&self) {
         if self.options.required {
             let mut queue = self.lock();
@@ -188,7 +189,7 @@ impl Trail {
         }
     }
 
-    /// Records an event for which room is kept, and gives it back where the trail has ended meanwhile.
+    /// Records an event with reserved space; returns it if the trail has ended meanwhile.
     pub(crate) fn add_permitted(&self, event: Event) -> Option<Event> {
         if !self.options.required {
             return self.add(event);
@@ -209,7 +210,7 @@ impl Trail {
         self.work.notify_one();
     }
 
-    /// Waits until nothing is left to write.
+    /// Waits until all records are written.
     pub(crate) fn flush(&self, until: Instant) -> bool {
         let mut queue = self.lock();
         loop {
@@ -225,7 +226,7 @@ impl Trail {
         }
     }
 
-    /// Writes what is left, as far as that can be done in a moment, and ends the thread.
+    /// Writes as many remaining records as possible within a short time, and ends the thread.
     pub(crate) fn end(&self) {
         let until = Instant::now() + END;
         loop {
@@ -233,13 +234,13 @@ impl Trail {
             let mut queue = self.lock();
             let left = queue.waiting.len() + queue.in_work;
             if is_written && left > 0 {
-                // It has come since.
+                // A record was added meanwhile.
                 continue;
             }
             if left > 0 {
                 tracing::error!(sink = %self.options.sink, left, "records of the audit trail are lost: they cannot be written");
             }
-            // From here on none is taken.
+            // No record is accepted from here on.
             queue.ending = true;
             break;
         }
@@ -259,10 +260,10 @@ impl Trail {
     }
 }
 
-/// The thread's side.
+/// Methods of the writer thread.
 impl Trail {
     fn run(&self) {
-        let mut out = Out { open: None, path_changed: false };
+        let mut out = OpenSink { open: None, path_changed: false };
         while let Some(mut next) = self.next(&mut out) {
             if let Some(party) = next.event.party() {
                 self.name(party);
@@ -284,9 +285,9 @@ impl Trail {
         self.done.notify_all();
     }
 
-    /// Waits for a record; `None` when the trail has ended. Opens the sink meanwhile, so that one that cannot be written is known
-    /// before there is something to write.
-    fn next(&self, out: &mut Out) -> Option<Waiting> {
+    /// Waits for a record; `None` when the trail has ended. Also opens the sink, so that a sink that cannot be written is detected
+    /// before the first record.
+    fn next(&self, out: &mut OpenSink) -> Option<QueuedRecord> {
         let mut queue = self.lock();
         loop {
             if std::mem::take(&mut queue.reopen) {
@@ -311,7 +312,7 @@ impl Trail {
             if queue.reopen || queue.ending {
                 continue;
             }
-            // A sink that could not be opened is tried again although there is nothing to write.
+            // Retry a sink that could not be opened even if no record is queued.
             queue = match out.open.is_none() {
                 true => {
                     let waited = self.work.wait_timeout(queue, RETRY);
@@ -322,15 +323,15 @@ impl Trail {
         }
     }
 
-    /// Who has only a number gets its name; where it has none, the number is its name.
+    /// Looks up the name of a user that has only a number; falls back to the number.
     fn name(&self, party: &mut Party) {
         if let Some(uid) = party.uid.filter(|_| party.user.is_empty()) {
             party.user = self.host.user(uid).unwrap_or_else(|| uid.to_string());
         }
     }
 
-    /// Writes a line to its end, however long the sink takes for that. False: the trail ended before.
-    fn write(&self, out: &mut Out, line: &[u8]) -> bool {
+    /// Writes a whole line, however long the sink takes. Returns false if the trail ended first.
+    fn write(&self, out: &mut OpenSink, line: &[u8]) -> bool {
         let mut done = 0;
         loop {
             if std::mem::take(&mut self.lock().reopen) {
@@ -347,7 +348,7 @@ impl Trail {
                     Ok(n) => done += n,
                     Err(e) => {
                         self.broken(Some(e.to_string()));
-                        // Where a line was begun it goes on in the same file.
+                        // A line that was started must continue in the same file.
                         out.open = out.open.take().filter(|_| done > 0);
                     }
                 }
@@ -367,11 +368,11 @@ impl Trail {
         }
     }
 
-    fn open(&self, out: &mut Out) {
+    fn open(&self, out: &mut OpenSink) {
         match self.options.sink.open() {
             Ok(open) => {
                 (out.open, out.path_changed) = (Some(open), true);
-                // What is written next says whether it can be written: a full disk opens as well.
+                // Opening also succeeds on a full disk, so with queued records the next write decides whether the sink works.
                 if self.lock().waiting.is_empty() && self.lock().in_work == 0 {
                     self.broken(None);
                 }
@@ -402,17 +403,17 @@ impl Trail {
     }
 }
 
-/// The thread's sink.
-struct Out {
+/// The sink that the thread has open.
+struct OpenSink {
     open: Option<Open>,
-    /// It was opened since a line was begun.
+    /// The sink was reopened since the line was started.
     path_changed: bool,
 }
 
-fn line(waiting: &Waiting) -> Vec<u8> {
+fn line(waiting: &QueuedRecord) -> Vec<u8> {
     let time = crate::time::rfc3339(waiting.at);
     let record = Record { time, seq: waiting.seq, event: &waiting.event };
-    // Strings and numbers: there is nothing that JSON has no form for.
+    // The record has only strings and numbers, so serialization cannot fail.
     let mut line = crate::peer_text::json(serde_json::to_vec(&record).unwrap_or_default());
     line.push(b'\n');
     line
@@ -467,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_lines_in_their_order_with_names_of_users() {
+    fn records_are_ordered_with_user_names() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.jsonl");
         let (trail, _) = to(Sink::File(path.clone()), false);
@@ -484,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_rename_the_file_is_made_anew() {
+    fn renamed_file_is_created_again() {
         let dir = tempfile::tempdir().unwrap();
         let (path, old) = (dir.path().join("a.jsonl"), dir.path().join("a.jsonl.1"));
         let (trail, _) = to(Sink::File(path.clone()), false);
@@ -498,14 +499,14 @@ mod tests {
         trail.end();
     }
 
-    /// A journal that takes nothing after its first record until it is read.
+    /// A journal that accepts one record and then blocks until it is read.
     fn stuck(dir: &Path) -> (UnixDatagram, Sink) {
         let at = dir.join("journal");
         (UnixDatagram::bind(&at).unwrap(), Sink::Journal(at))
     }
 
     #[test]
-    fn what_finds_no_room_is_lost_counted_and_told() {
+    fn overflowing_records_are_counted_and_reported() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("no/a.jsonl");
         let (trail, host) = to(Sink::File(path.clone()), false);
@@ -525,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_required_trail_that_is_broken_gives_no_permits_and_loses_none_that_it_gave() {
+    fn broken_required_trail_refuses_permits() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("no/a.jsonl");
         let (trail, host) = to(Sink::File(path.clone()), true);
@@ -557,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_have_a_quarter_of_the_room_and_so_many_records_in_a_minute() {
+    fn unauthenticated_clients_have_limited_records() {
         let dir = tempfile::tempdir().unwrap();
         let (trail, _) = to(Sink::File(dir.path().join("no/a.jsonl")), false);
         let refused = || Event::LogonRefused {
@@ -580,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_comes_back_gets_what_waited() {
+    fn recovered_journal_gets_queued_records() {
         let dir = tempfile::tempdir().unwrap();
         let (journal, sink) = stuck(dir.path());
         let (trail, _) = to(sink, false);
